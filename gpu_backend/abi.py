@@ -1,0 +1,45 @@
+"""Generated from kernels/step.h by scripts/generate_abi.py. Do not edit."""
+
+# fmt: off
+from enum import IntEnum
+
+import numpy as np
+
+STEP_SETS = 3
+MAX_EOS = 8
+NO_ROW = 0xffffffff
+STEP_LAYOUT_HASH = 0x7943674e47de66e1
+
+
+class StepKind(IntEnum):
+    DECODE = 0
+    PREFILL = 1
+
+
+Shape = np.dtype({
+    "names": ["kind", "tokens", "lanes", "reserved"],
+    "formats": ["<u4", "<u4", "<u4", "<u4"],
+    "offsets": [0, 4, 8, 12],
+    "itemsize": 16,
+})
+
+StepHead = np.dtype({
+    "names": ["id", "kind", "shape", "n_tokens", "n_lanes", "pad0", "start_ns", "done_ns", "fault", "lanes_done", "pad1"],
+    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", ("u1", (104,)), "<u8", "<u8", "<u8", "<u4", ("u1", (100,))],
+    "offsets": [0, 8, 12, 16, 20, 24, 128, 136, 144, 152, 156],
+    "itemsize": 256,
+})
+
+StepSet = np.dtype({
+    "names": ["head", "token_row", "token_position", "lane_row", "lane_first", "lane_last", "lane_emit", "out_token"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56],
+    "itemsize": 64,
+})
+
+Tables = np.dtype({
+    "names": ["history", "block_table", "params", "completed", "max_batch", "max_context", "pages_per_row", "page_size", "vocab_size", "n_eos", "eos"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,))],
+    "offsets": [0, 8, 16, 24, 32, 36, 40, 44, 48, 52, 56],
+    "itemsize": 88,
+})

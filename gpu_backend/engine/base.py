@@ -1,0 +1,57 @@
+"""What every engine offers: executables for a grid of shapes over fixed buffers (design: kernels/step.h)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpu_backend.abi import StepKind
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Capacities fixed at start-up. All counts; `page_size` in tokens, a power of two."""
+
+    max_batch: int
+    max_context: int
+    max_prefill_tokens: int
+    max_prefill_lanes: int
+    page_size: int
+    total_pages: int
+
+    @property
+    def pages_per_row(self) -> int:
+        return -(-self.max_context // self.page_size)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One captured graph: at most `tokens` tokens fed and `lanes` rows sampled (blink_shape)."""
+
+    kind: StepKind
+    tokens: int
+    lanes: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Addresses of the structures that scheduler and engine share (kernels/step.h), in the engine's memory.
+
+    `tables` and `step_sets` are host copies of blink_tables and blink_step_set (numpy records of gpu_backend.abi.Tables and
+    StepSet), whose pointers are device addresses.
+    """
+
+    tables: object
+    step_sets: object
+
+
+class Memory(Protocol):
+    """The memory that an engine computes in: the GPU's, or the host's for the host engine. Addresses are integers."""
+
+    def allocate(self, n_bytes: int) -> int: ...
+
+    def write(self, address: int, data: bytes | memoryview) -> None: ...
+
+    def read(self, address: int, n_bytes: int) -> bytes: ...
+
+    def close(self) -> None: ...

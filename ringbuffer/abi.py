@@ -1,0 +1,119 @@
+"""Generated from ringbuffer/ring.h by scripts/generate_abi.py. Do not edit."""
+
+# fmt: off
+from enum import IntEnum
+
+import numpy as np
+
+MAGIC = 0x474e49524b4e4c42
+ABI_VERSION = 1
+MAX_LEASES = 32
+SLOT_ALIGNMENT = 16
+MAX_STOP_IDS = 15
+INLINE_RECORDS = 7
+MAX_COUNT = 0xfffff
+LEASE_BEAT_NS = 50000000
+LEASE_TIMEOUT_NS = 1000000000
+HEARTBEAT_TIMEOUT_NS = 2000000000
+TORN_PAYLOAD_TIMEOUT_NS = 1000000000
+EPOCH_MASK = 0xffffff
+RING_LAYOUT_HASH = 0x87ccaafba68ef577
+
+
+class State(IntEnum):
+    EMPTY = 0
+    PREFILL_PENDING = 1
+    PREFILL_PROCESSING = 2
+    DECODE_PROCESSING = 3
+    DECODE_PAUSED = 4
+    DECODE_COMPLETED = 5
+
+
+class Command(IntEnum):
+    NONE = 0
+    SUBMIT = 1
+    CANCEL = 2
+    RELEASE = 3
+
+
+class Reason(IntEnum):
+    NONE = 0
+    EOS = 1
+    STOP_ID = 2
+    LENGTH = 3
+    CANCELLED = 4
+    ERROR_FIRST = 16
+    BAD_CHECKSUM = 16
+    EMPTY_PROMPT = 17
+    PROMPT_TOO_LONG = 18
+    BAD_TOKEN = 19
+    BAD_PARAMETER = 20
+    SHUTTING_DOWN = 21
+    ENGINE_FAULT = 22
+
+
+class Phase(IntEnum):
+    STARTING = 0
+    SERVING = 1
+    DRAINING = 2
+    STOPPED = 3
+    FAILED = 4
+
+
+class Control(IntEnum):
+    RUN = 0
+    DRAIN = 1
+    STOP = 2
+
+
+class LeaseState(IntEnum):
+    FREE = 0
+    GRANTED = 1
+    RECLAIMED = 2
+
+
+class RequestFlags(IntEnum):
+    EOS = 1
+
+
+Stats = np.dtype({
+    "names": ["steps", "decode_steps", "prefill_steps", "launches", "refused_launches", "relaunches", "idle_polls", "tokens", "prompt_tokens", "admitted", "completed", "cancelled", "failed", "preempted", "zombie_rows", "torn_payloads", "leases_reclaimed", "running", "waiting", "free_pages"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152],
+    "itemsize": 160,
+})
+
+Header = np.dtype({
+    "names": ["magic", "layout_hash", "abi_version", "backend_pid", "region_bytes", "n_slots", "n_leases", "prompt_capacity", "output_capacity", "leases_offset", "lease_acks_offset", "requests_offset", "descriptors_offset", "progress_offset", "prompts_offset", "outputs_offset", "vocab_size", "max_context", "max_batch", "total_pages", "page_size", "reserved0", "fingerprint", "model_name", "device_name", "pad0", "control", "pad1", "phase", "heartbeat", "fault", "fault_detail", "pad2", "stats"],
+    "formats": ["<u8", "<u8", "<u4", "<u4", "<u8", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("u1", (32,)), ("u1", (64,)), ("u1", (64,)), ("u1", (224,)), "<u8", ("u1", (120,)), "<u8", "<u8", "<u8", "<u8", ("u1", (96,)), Stats],
+    "offsets": [0, 8, 16, 20, 24, 32, 36, 40, 44, 48, 56, 64, 72, 80, 88, 96, 104, 108, 112, 116, 120, 124, 128, 160, 224, 288, 512, 520, 640, 648, 656, 664, 672, 768],
+    "itemsize": 928,
+})
+
+Lease = np.dtype({
+    "names": ["word", "pad"],
+    "formats": ["<u8", ("u1", (120,))],
+    "offsets": [0, 8],
+    "itemsize": 128,
+})
+
+LeaseAck = np.dtype({
+    "names": ["word", "pad"],
+    "formats": ["<u8", ("u1", (120,))],
+    "offsets": [0, 8],
+    "itemsize": 128,
+})
+
+Descriptor = np.dtype({
+    "names": ["sequence", "prompt_tokens", "max_tokens", "min_tokens", "seed", "temperature", "top_p", "min_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty", "flags", "ticket", "n_stop_ids", "stop_ids", "crc32c"],
+    "formats": ["<u4", "<u4", "<u4", "<u4", "<u8", "<f4", "<f4", "<f4", "<u4", "<f4", "<f4", "<f4", "<u4", "<u4", "<u4", ("<u4", (15,)), "<u4"],
+    "offsets": [0, 4, 8, 12, 16, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 124],
+    "itemsize": 128,
+})
+
+Progress = np.dtype({
+    "names": ["status", "records"],
+    "formats": ["<u8", ("<u8", (7,))],
+    "offsets": [0, 8],
+    "itemsize": 64,
+})

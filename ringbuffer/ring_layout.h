@@ -1,0 +1,174 @@
+/* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
+// clang-format off
+#define BLINK_RING_LAYOUT_HASH 0x87ccaafba68ef577ull
+
+#ifdef __cplusplus
+#define BLINK_ASSERT static_assert
+#else
+#define BLINK_ASSERT _Static_assert
+#endif
+BLINK_ASSERT(sizeof(struct blink_stats) == 160, "blink_stats");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, steps) == 0, "blink_stats.steps");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, decode_steps) == 8, "blink_stats.decode_steps");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, prefill_steps) == 16, "blink_stats.prefill_steps");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, launches) == 24, "blink_stats.launches");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, refused_launches) == 32, "blink_stats.refused_launches");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, relaunches) == 40, "blink_stats.relaunches");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, idle_polls) == 48, "blink_stats.idle_polls");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, tokens) == 56, "blink_stats.tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, prompt_tokens) == 64, "blink_stats.prompt_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, admitted) == 72, "blink_stats.admitted");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, completed) == 80, "blink_stats.completed");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, cancelled) == 88, "blink_stats.cancelled");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, failed) == 96, "blink_stats.failed");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, preempted) == 104, "blink_stats.preempted");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, zombie_rows) == 112, "blink_stats.zombie_rows");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, torn_payloads) == 120, "blink_stats.torn_payloads");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, leases_reclaimed) == 128, "blink_stats.leases_reclaimed");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, running) == 136, "blink_stats.running");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, waiting) == 144, "blink_stats.waiting");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, free_pages) == 152, "blink_stats.free_pages");
+BLINK_ASSERT(sizeof(struct blink_header) == 928, "blink_header");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, magic) == 0, "blink_header.magic");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, layout_hash) == 8, "blink_header.layout_hash");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, abi_version) == 16, "blink_header.abi_version");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, backend_pid) == 20, "blink_header.backend_pid");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, region_bytes) == 24, "blink_header.region_bytes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, n_slots) == 32, "blink_header.n_slots");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, n_leases) == 36, "blink_header.n_leases");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, prompt_capacity) == 40, "blink_header.prompt_capacity");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, output_capacity) == 44, "blink_header.output_capacity");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, leases_offset) == 48, "blink_header.leases_offset");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, lease_acks_offset) == 56, "blink_header.lease_acks_offset");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, requests_offset) == 64, "blink_header.requests_offset");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, descriptors_offset) == 72, "blink_header.descriptors_offset");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, progress_offset) == 80, "blink_header.progress_offset");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, prompts_offset) == 88, "blink_header.prompts_offset");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, outputs_offset) == 96, "blink_header.outputs_offset");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, vocab_size) == 104, "blink_header.vocab_size");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, max_context) == 108, "blink_header.max_context");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, max_batch) == 112, "blink_header.max_batch");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, total_pages) == 116, "blink_header.total_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, page_size) == 120, "blink_header.page_size");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, reserved0) == 124, "blink_header.reserved0");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, fingerprint) == 128, "blink_header.fingerprint");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, model_name) == 160, "blink_header.model_name");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, device_name) == 224, "blink_header.device_name");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad0) == 288, "blink_header.pad0");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, control) == 512, "blink_header.control");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad1) == 520, "blink_header.pad1");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, phase) == 640, "blink_header.phase");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, heartbeat) == 648, "blink_header.heartbeat");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, fault) == 656, "blink_header.fault");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, fault_detail) == 664, "blink_header.fault_detail");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad2) == 672, "blink_header.pad2");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, stats) == 768, "blink_header.stats");
+BLINK_ASSERT(sizeof(struct blink_lease) == 128, "blink_lease");
+BLINK_ASSERT(__builtin_offsetof(struct blink_lease, word) == 0, "blink_lease.word");
+BLINK_ASSERT(__builtin_offsetof(struct blink_lease, pad) == 8, "blink_lease.pad");
+BLINK_ASSERT(sizeof(struct blink_lease_ack) == 128, "blink_lease_ack");
+BLINK_ASSERT(__builtin_offsetof(struct blink_lease_ack, word) == 0, "blink_lease_ack.word");
+BLINK_ASSERT(__builtin_offsetof(struct blink_lease_ack, pad) == 8, "blink_lease_ack.pad");
+BLINK_ASSERT(sizeof(struct blink_descriptor) == 128, "blink_descriptor");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, sequence) == 0, "blink_descriptor.sequence");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_tokens) == 4, "blink_descriptor.prompt_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, max_tokens) == 8, "blink_descriptor.max_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, min_tokens) == 12, "blink_descriptor.min_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, seed) == 16, "blink_descriptor.seed");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, temperature) == 24, "blink_descriptor.temperature");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, top_p) == 28, "blink_descriptor.top_p");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, min_p) == 32, "blink_descriptor.min_p");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, top_k) == 36, "blink_descriptor.top_k");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, repetition_penalty) == 40, "blink_descriptor.repetition_penalty");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, presence_penalty) == 44, "blink_descriptor.presence_penalty");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, frequency_penalty) == 48, "blink_descriptor.frequency_penalty");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, flags) == 52, "blink_descriptor.flags");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, ticket) == 56, "blink_descriptor.ticket");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, n_stop_ids) == 60, "blink_descriptor.n_stop_ids");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, stop_ids) == 64, "blink_descriptor.stop_ids");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, crc32c) == 124, "blink_descriptor.crc32c");
+BLINK_ASSERT(sizeof(struct blink_progress) == 64, "blink_progress");
+BLINK_ASSERT(__builtin_offsetof(struct blink_progress, status) == 0, "blink_progress.status");
+BLINK_ASSERT(__builtin_offsetof(struct blink_progress, records) == 8, "blink_progress.records");
+#undef BLINK_ASSERT
+
+/* X(struct, member) for every member, in order. */
+#define BLINK_RING_MEMBERS(X) \
+  X(blink_stats, steps) \
+  X(blink_stats, decode_steps) \
+  X(blink_stats, prefill_steps) \
+  X(blink_stats, launches) \
+  X(blink_stats, refused_launches) \
+  X(blink_stats, relaunches) \
+  X(blink_stats, idle_polls) \
+  X(blink_stats, tokens) \
+  X(blink_stats, prompt_tokens) \
+  X(blink_stats, admitted) \
+  X(blink_stats, completed) \
+  X(blink_stats, cancelled) \
+  X(blink_stats, failed) \
+  X(blink_stats, preempted) \
+  X(blink_stats, zombie_rows) \
+  X(blink_stats, torn_payloads) \
+  X(blink_stats, leases_reclaimed) \
+  X(blink_stats, running) \
+  X(blink_stats, waiting) \
+  X(blink_stats, free_pages) \
+  X(blink_header, magic) \
+  X(blink_header, layout_hash) \
+  X(blink_header, abi_version) \
+  X(blink_header, backend_pid) \
+  X(blink_header, region_bytes) \
+  X(blink_header, n_slots) \
+  X(blink_header, n_leases) \
+  X(blink_header, prompt_capacity) \
+  X(blink_header, output_capacity) \
+  X(blink_header, leases_offset) \
+  X(blink_header, lease_acks_offset) \
+  X(blink_header, requests_offset) \
+  X(blink_header, descriptors_offset) \
+  X(blink_header, progress_offset) \
+  X(blink_header, prompts_offset) \
+  X(blink_header, outputs_offset) \
+  X(blink_header, vocab_size) \
+  X(blink_header, max_context) \
+  X(blink_header, max_batch) \
+  X(blink_header, total_pages) \
+  X(blink_header, page_size) \
+  X(blink_header, reserved0) \
+  X(blink_header, fingerprint) \
+  X(blink_header, model_name) \
+  X(blink_header, device_name) \
+  X(blink_header, pad0) \
+  X(blink_header, control) \
+  X(blink_header, pad1) \
+  X(blink_header, phase) \
+  X(blink_header, heartbeat) \
+  X(blink_header, fault) \
+  X(blink_header, fault_detail) \
+  X(blink_header, pad2) \
+  X(blink_header, stats) \
+  X(blink_lease, word) \
+  X(blink_lease, pad) \
+  X(blink_lease_ack, word) \
+  X(blink_lease_ack, pad) \
+  X(blink_descriptor, sequence) \
+  X(blink_descriptor, prompt_tokens) \
+  X(blink_descriptor, max_tokens) \
+  X(blink_descriptor, min_tokens) \
+  X(blink_descriptor, seed) \
+  X(blink_descriptor, temperature) \
+  X(blink_descriptor, top_p) \
+  X(blink_descriptor, min_p) \
+  X(blink_descriptor, top_k) \
+  X(blink_descriptor, repetition_penalty) \
+  X(blink_descriptor, presence_penalty) \
+  X(blink_descriptor, frequency_penalty) \
+  X(blink_descriptor, flags) \
+  X(blink_descriptor, ticket) \
+  X(blink_descriptor, n_stop_ids) \
+  X(blink_descriptor, stop_ids) \
+  X(blink_descriptor, crc32c) \
+  X(blink_progress, status) \
+  X(blink_progress, records)
+// clang-format on
