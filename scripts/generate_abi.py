@@ -18,7 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SCALARS = {"uint8_t": "u1", "int32_t": "<i4", "uint32_t": "<u4", "int64_t": "<i8", "uint64_t": "<u8", "float": "<f4"}
+SCALARS = {
+    "uint8_t": "u1",
+    "int32_t": "<i4",
+    "uint32_t": "<u4",
+    "int64_t": "<i8",
+    "uint64_t": "<u8",
+    "float": "<f4",
+}
 TARGETS = [
     ("ringbuffer/ring.h", "ringbuffer/ring_layout.h", "ringbuffer/abi.py", "ring"),
     ("kernels/step.h", "kernels/step_layout.h", "gpu_backend/abi.py", "step"),
@@ -92,7 +99,9 @@ def parse_structs(text: str) -> dict[str, Struct]:
     return structs
 
 
-def layout_hash(structs: dict[str, Struct], enums: dict[str, list[tuple[str, str]]], constants: dict[str, str]) -> int:
+def layout_hash(
+    structs: dict[str, Struct], enums: dict[str, list[tuple[str, str]]], constants: dict[str, str]
+) -> int:
     """FNV-1a, 64 bits, over a canonical text of everything that two builds must agree on."""
     lines = [f"{s.name}.{f.name} {f.dtype} {f.count} {f.offset}" for s in structs.values() for f in s.fields]
     lines += [f"{name} {value}" for values in enums.values() for name, value in values]
@@ -119,7 +128,13 @@ def common_prefix(names: list[str]) -> str:
 def render_c(stem: str, header: str, structs: dict[str, Struct], digest: int) -> str:
     out = [f"/* Generated from {Path(header).name} by scripts/generate_abi.py. Do not edit. */"]
     out += ["// clang-format off", f"#define BLINK_{stem.upper()}_LAYOUT_HASH 0x{digest:016x}ull", ""]
-    out += ["#ifdef __cplusplus", "#define BLINK_ASSERT static_assert", "#else", "#define BLINK_ASSERT _Static_assert", "#endif"]
+    out += [
+        "#ifdef __cplusplus",
+        "#define BLINK_ASSERT static_assert",
+        "#else",
+        "#define BLINK_ASSERT _Static_assert",
+        "#endif",
+    ]
     for s in structs.values():
         out.append(f'BLINK_ASSERT(sizeof(struct {s.name}) == {s.size}, "{s.name}");')
         out += [
@@ -133,7 +148,12 @@ def render_c(stem: str, header: str, structs: dict[str, Struct], digest: int) ->
 
 
 def render_python(
-    stem: str, header: str, structs: dict[str, Struct], enums: dict[str, list[tuple[str, str]]], constants: dict[str, str], digest: int
+    stem: str,
+    header: str,
+    structs: dict[str, Struct],
+    enums: dict[str, list[tuple[str, str]]],
+    constants: dict[str, str],
+    digest: int,
 ) -> str:
     out = [f'"""Generated from {header} by scripts/generate_abi.py. Do not edit."""', "", "# fmt: off"]
     out += ["from enum import IntEnum", "", "import numpy as np", ""]
@@ -146,7 +166,9 @@ def render_python(
         out.append("")
     for s in structs.values():
         formats = [f"{camel(f.dtype)}" if f.dtype in structs else f'"{f.dtype}"' for f in s.fields]
-        formats = [f"({fmt}, ({f.count},))" if f.count > 1 else fmt for fmt, f in zip(formats, s.fields, strict=True)]
+        formats = [
+            f"({fmt}, ({f.count},))" if f.count > 1 else fmt for fmt, f in zip(formats, s.fields, strict=True)
+        ]
         out += ["", f"{camel(s.name)} = np.dtype({{"]
         out.append(f'    "names": [{", ".join(repr(f.name) for f in s.fields)}],'.replace("'", '"'))
         out.append(f'    "formats": [{", ".join(formats)}],')
@@ -158,8 +180,12 @@ def render_python(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a checked-in output is stale")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 if a checked-in output is stale"
+    )
     check = parser.parse_args().check
     stale = []
     for header, c_out, py_out, stem in TARGETS:

@@ -1,0 +1,320 @@
+"""The ring as memory: its geometry, its creation by the backend, its attachment by a frontend (ring.h)."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringbuffer import abi
+
+PAGE = 4096
+SHM_DIRECTORY = Path("/dev/shm")
+
+
+class RingError(RuntimeError):
+    """The region cannot be created or attached; the message says why and what to do."""
+
+
+# ---------------------------------------------------------------- words (ring.h, "Words")
+
+
+def request_word(sequence: int, command: abi.Command, epoch: int) -> int:
+    return (sequence & 0xFFFFFFFF) | (int(command) << 32) | ((epoch & abi.EPOCH_MASK) << 40)
+
+
+@dataclass(frozen=True)
+class Status:
+    """A slot's status word, unpacked. `count` is the number of output records published."""
+
+    sequence: int
+    state: abi.State
+    reason: abi.Reason
+    count: int
+
+    @classmethod
+    def unpack(cls, word: int) -> Status:
+        return cls(
+            word & 0xFFFFFFFF,
+            abi.State((word >> 32) & 0xF),
+            abi.Reason((word >> 36) & 0xFF),
+            (word >> 44) & abi.MAX_COUNT,
+        )
+
+    def pack(self) -> int:
+        return self.sequence | (int(self.state) << 32) | (int(self.reason) << 36) | (self.count << 44)
+
+
+def output_record(token: int, position: int, sequence: int) -> int:
+    return (token & 0xFFFFFFFF) | ((position & abi.MAX_COUNT) << 32) | ((sequence & 0xFFF) << 52)
+
+
+def pair_word(low: int, high: int) -> int:
+    """A lease word {epoch, beat} or a lease ack {epoch, lease state}."""
+    return (low & 0xFFFFFFFF) | ((high & 0xFFFFFFFF) << 32)
+
+
+# ---------------------------------------------------------------- geometry
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Sizes of a ring. Prompt and output capacities in tokens a slot.
+
+    Raises ValueError when a size is out of its range or the slots do not divide evenly among the leases (R5).
+    """
+
+    n_slots: int
+    n_leases: int
+    prompt_capacity: int
+    output_capacity: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n_leases <= abi.MAX_LEASES:
+            raise ValueError(f"n_leases is {self.n_leases}, it must be between 1 and {abi.MAX_LEASES}")
+        share = self.n_leases * abi.SLOT_ALIGNMENT
+        if self.n_slots < share or self.n_slots % share:
+            raise ValueError(
+                f"n_slots is {self.n_slots}, it must be a multiple of {share} for {self.n_leases} lease(s)"
+            )
+        if not 1 <= self.output_capacity <= abi.MAX_COUNT or self.prompt_capacity < 1:
+            raise ValueError(f"prompt and output capacities must be between 1 and {abi.MAX_COUNT} tokens")
+
+    @property
+    def slots_per_lease(self) -> int:
+        return self.n_slots // self.n_leases
+
+    def lease_slots(self, lease: int) -> range:
+        return range(lease * self.slots_per_lease, (lease + 1) * self.slots_per_lease)
+
+    def _sections(self) -> Iterator[tuple[str, int]]:
+        yield "header", PAGE
+        yield "leases", abi.MAX_LEASES * abi.Lease.itemsize
+        yield "lease_acks", abi.MAX_LEASES * abi.LeaseAck.itemsize
+        yield "requests", self.n_slots * 8
+        yield "descriptors", self.n_slots * abi.Descriptor.itemsize
+        yield "progress", self.n_slots * abi.Progress.itemsize
+        yield "prompts", self.n_slots * self.prompt_capacity * 4
+        yield "outputs", self.n_slots * self.output_capacity * 8
+
+    def offsets(self) -> dict[str, int]:
+        """Byte offset of each section, and the region's size under "end"."""
+        found, offset = {}, 0
+        for name, size in self._sections():
+            found[name] = offset
+            offset += -(-size // PAGE) * PAGE
+        found["end"] = offset
+        return found
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What the header tells a frontend about the model and the limits it is served with."""
+
+    fingerprint: bytes
+    name: str
+    device: str
+    vocab_size: int
+    max_context: int
+    max_batch: int
+    total_pages: int
+    page_size: int
+
+
+def model_fingerprint(directory: Path) -> bytes:
+    """SHA-256 over the files that both planes must agree on. Raises FileNotFoundError when one is missing."""
+    digest = hashlib.sha256()
+    for name in ("config.json", "tokenizer.json"):
+        content = (directory / name).read_bytes()
+        digest.update(len(content).to_bytes(8, "little") + content)
+    return digest.digest()
+
+
+# ---------------------------------------------------------------- the mapped region
+
+
+class Region:
+    """A mapped ring: numpy views of its sections. `close` unmaps it; the creator's also removes the name.
+
+    The views are for set-up, tests and inspection. Words that publish must go through one aligned 8-byte store
+    with release order (R2): on x86-64 an aligned numpy element store is one, elsewhere use the native library.
+    """
+
+    def __init__(self, path: Path, mapping: mmap.mmap, geometry: Geometry, owner: bool) -> None:
+        self.path = path
+        self.geometry = geometry
+        self.mapping = mapping
+        self._owner = owner
+        at, g = geometry.offsets(), geometry
+        whole = np.frombuffer(mapping, dtype=np.uint8)
+        self.address: int = whole.ctypes.data
+        self.n_bytes = at["end"]
+
+        def view(name: str, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+            count = int(np.prod(shape))
+            return np.frombuffer(mapping, dtype=dtype, count=count, offset=at[name]).reshape(shape)
+
+        self.header = view("header", abi.Header, (1,))
+        self.leases = view("leases", abi.Lease, (abi.MAX_LEASES,))
+        self.lease_acks = view("lease_acks", abi.LeaseAck, (abi.MAX_LEASES,))
+        self.requests = view("requests", np.uint64, (g.n_slots,))
+        self.descriptors = view("descriptors", abi.Descriptor, (g.n_slots,))
+        self.progress = view("progress", abi.Progress, (g.n_slots,))
+        self.prompts = view("prompts", np.uint32, (g.n_slots, g.prompt_capacity))
+        self.outputs = view("outputs", np.uint64, (g.n_slots, g.output_capacity))
+
+    def set_control(self, control: abi.Control) -> None:
+        self.header["control"][0] = int(control)
+
+    def phase(self) -> abi.Phase:
+        return abi.Phase(int(self.header["phase"][0]))
+
+    def stats(self) -> dict[str, int]:
+        record = self.header["stats"][0]
+        return {name: int(record[name]) for name in abi.Stats.names or ()}
+
+    def close(self) -> None:
+        for name in (
+            "header",
+            "leases",
+            "lease_acks",
+            "requests",
+            "descriptors",
+            "progress",
+            "prompts",
+            "outputs",
+        ):
+            self.__dict__.pop(name, None)
+        with contextlib.suppress(BufferError):  # a view lives on in the caller; the mapping goes with it
+            self.mapping.close()
+        if self._owner:
+            self.path.unlink(missing_ok=True)
+            self._owner = False
+
+
+def ring_path(name: str) -> Path:
+    """Where the ring called `name` lives. A name with a slash is taken as a path."""
+    return Path(name) if "/" in name else SHM_DIRECTORY / f"blink-{name}"
+
+
+def create(path: Path, geometry: Geometry, facts: ModelFacts) -> Region:
+    """Creates the region, zero-filled, and publishes its header. Mode 0600: who can write it can submit requests.
+
+    Raises RingError when a live backend serves under this name or the file cannot be made large enough.
+    """
+    if path.exists():
+        _refuse_live_owner(path)
+        path.unlink(missing_ok=True)
+    at = geometry.offsets()
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            os.posix_fallocate(descriptor, 0, at["end"])
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise RingError(
+                f"cannot reserve {at['end'] / 2**20:.0f} MiB for the ring at {path} ({error.strerror}): "
+                "lower --slots or --max-context, or enlarge /dev/shm"
+            ) from error
+        mapping = mmap.mmap(descriptor, at["end"])
+    finally:
+        os.close(descriptor)
+    region = Region(path, mapping, geometry, owner=True)
+    _fill_header(region, facts)
+    return region
+
+
+def _fill_header(region: Region, facts: ModelFacts) -> None:
+    header, geometry = region.header, region.geometry
+    at = geometry.offsets()
+    values: dict[str, object] = {
+        "layout_hash": abi.RING_LAYOUT_HASH,
+        "abi_version": abi.ABI_VERSION,
+        "backend_pid": os.getpid(),
+        "region_bytes": at["end"],
+        "n_slots": geometry.n_slots,
+        "n_leases": geometry.n_leases,
+        "prompt_capacity": geometry.prompt_capacity,
+        "output_capacity": geometry.output_capacity,
+        "vocab_size": facts.vocab_size,
+        "max_context": facts.max_context,
+        "max_batch": facts.max_batch,
+        "total_pages": facts.total_pages,
+        "page_size": facts.page_size,
+        "fingerprint": np.frombuffer(facts.fingerprint, dtype=np.uint8),
+        "model_name": _padded(facts.name, 64),
+        "device_name": _padded(facts.device, 64),
+    }
+    for section in ("leases", "lease_acks", "requests", "descriptors", "progress", "prompts", "outputs"):
+        values[f"{section}_offset"] = at[section]
+    for name, value in values.items():
+        header[name][0] = value
+    header["magic"][0] = abi.MAGIC
+
+
+def _padded(text: str, size: int) -> NDArray[np.uint8]:
+    raw = text.encode()[:size].decode(errors="ignore").encode()
+    return np.frombuffer(raw.ljust(size, b"\0"), dtype=np.uint8)
+
+
+def _refuse_live_owner(path: Path) -> None:
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(abi.Header.itemsize)
+    except OSError as error:
+        raise RingError(f"cannot read the existing ring at {path}: {error.strerror}") from error
+    if len(raw) < abi.Header.itemsize:
+        return
+    pid = int(np.frombuffer(raw, dtype=abi.Header)["backend_pid"][0])
+    if pid and pid != os.getpid() and Path(f"/proc/{pid}").exists():
+        raise RingError(
+            f"the ring {path} belongs to a running backend (process {pid}): choose another --ring name"
+        )
+
+
+def attach(path: Path) -> Region:
+    """Maps an existing ring. Raises RingError when there is none, or it was built from another ring.h."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise RingError(
+            f"no ring at {path}: start `blink backend` first, with the same --ring name"
+        ) from error
+    except PermissionError as error:
+        raise RingError(f"no permission to open the ring at {path}: run as the backend's user") from error
+    try:
+        size = os.fstat(descriptor).st_size
+        if size < PAGE:
+            raise RingError(f"{path} is not a ring (only {size} bytes)")
+        with mmap.mmap(descriptor, PAGE, access=mmap.ACCESS_READ) as page:
+            header = np.frombuffer(bytes(page[: abi.Header.itemsize]), dtype=abi.Header)[0]
+        geometry = _checked_geometry(path, header, size)
+        mapping = mmap.mmap(descriptor, size)
+    finally:
+        os.close(descriptor)
+    return Region(path, mapping, geometry, owner=False)
+
+
+def _checked_geometry(path: Path, header: np.void, size: int) -> Geometry:
+    if int(header["magic"]) != abi.MAGIC:
+        raise RingError(f"{path} is not a ring, or its backend is still creating it")
+    if int(header["abi_version"]) != abi.ABI_VERSION or int(header["layout_hash"]) != abi.RING_LAYOUT_HASH:
+        raise RingError(
+            f"{path} has ring layout {int(header['layout_hash']):016x} (ABI {int(header['abi_version'])}), "
+            f"this frontend has {abi.RING_LAYOUT_HASH:016x} (ABI {abi.ABI_VERSION}): "
+            "run the same version of blink on both sides"
+        )
+    geometry = Geometry(
+        *(int(header[name]) for name in ("n_slots", "n_leases", "prompt_capacity", "output_capacity"))
+    )
+    if geometry.offsets()["end"] != int(header["region_bytes"]) or size < int(header["region_bytes"]):
+        raise RingError(f"{path} is truncated: {size} bytes, its header says {int(header['region_bytes'])}")
+    return geometry
