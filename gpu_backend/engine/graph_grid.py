@@ -1,0 +1,74 @@
+"""The grid of captured shapes and the O(1) tables that pick one (paper section 4.2, "Graph cache")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu_backend.abi import StepKind
+from gpu_backend.engine.base import Limits, Shape
+
+TOKENS_PER_ENTRY = 16  # granularity of prefill_lookup
+
+
+def decode_sizes(max_batch: int) -> list[int]:
+    """1, 2, 4, 8, 16, 24, 32, 48, 64, ... and always `max_batch` itself."""
+    fine = [n for n in (1, 2, 4, 8, 16, 24) if n < max_batch]
+    return fine + list(range(32, max_batch, 16)) + [max_batch]
+
+
+def prefill_sizes(max_tokens: int) -> list[int]:
+    """16, 32, 64, ... and always `max_tokens` itself."""
+    sizes = []
+    size = TOKENS_PER_ENTRY
+    while size < max_tokens:
+        sizes.append(size)
+        size *= 2
+    return [*sizes, max_tokens]
+
+
+class GraphGrid:
+    """Every shape that is captured, and for each count the index of the tightest one.
+
+    `shapes`          decode shapes in ascending order, then prefill shapes in ascending order
+    `decode_lookup`   uint32 [max_batch + 1]: rows -> index into `shapes`
+    `prefill_lookup`  uint32 [ceil(max_prefill_tokens / 16) + 1]: ceil(tokens / 16) -> index into `shapes`
+
+    A prefill shape of t tokens has min(max_prefill_lanes, t) lanes: a chunk has at least one token, so the
+    lanes of any step that fits its tokens and the limits fit too.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        if min(limits.max_batch, limits.max_prefill_tokens, limits.max_prefill_lanes) < 1:
+            raise ValueError(
+                "max_batch, max_prefill_tokens and max_prefill_lanes must be at least 1, got "
+                f"{limits.max_batch}, {limits.max_prefill_tokens}, {limits.max_prefill_lanes}"
+            )
+        decode = decode_sizes(limits.max_batch)
+        prefill = prefill_sizes(limits.max_prefill_tokens)
+        self.shapes: tuple[Shape, ...] = (
+            *(Shape(StepKind.DECODE, n, n) for n in decode),
+            *(Shape(StepKind.PREFILL, n, min(limits.max_prefill_lanes, n)) for n in prefill),
+        )
+        self.decode_lookup = _tightest(range(limits.max_batch + 1), decode, 0)
+        entries = -(-limits.max_prefill_tokens // TOKENS_PER_ENTRY) + 1
+        self.prefill_lookup = _tightest(
+            [min(i * TOKENS_PER_ENTRY, limits.max_prefill_tokens) for i in range(entries)],
+            prefill,
+            len(decode),
+        )
+
+    def decode_shape(self, n_rows: int) -> int:
+        """Index of the shape that runs `n_rows` rows."""
+        return int(self.decode_lookup[n_rows])
+
+    def prefill_shape(self, n_tokens: int) -> int:
+        """Index of the shape that runs `n_tokens` packed prompt tokens."""
+        return int(self.prefill_lookup[-(-n_tokens // TOKENS_PER_ENTRY)])
+
+
+def _tightest(counts: Sequence[int], sizes: list[int], first: int) -> NDArray[np.uint32]:
+    """For each count the index of the smallest size that holds it, offset by `first`."""
+    return (np.searchsorted(sizes, list(counts), side="left") + first).astype(np.uint32)

@@ -1,0 +1,174 @@
+"""Drives an engine step by step without the scheduler: the host engine and the CUDA engine share it.
+
+    driver = EngineDriver(memory, limits, vocab_size)
+    engine = SomeEngine(..., limits, driver.grid.shapes, driver.batch, ...)
+    driver.run = engine.run                     # run(shape, set): runs the step to completion
+    driver.start(row, prompt)                   # writes history and parameters
+    tokens = driver.prefill([(row, 0, len(prompt))])
+    tokens = driver.decode([row])
+
+Pages are handed out in shuffled order, so that an engine that ignores the block table fails.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpu_backend import abi
+from gpu_backend.engine.base import Batch, Limits, Memory
+from gpu_backend.engine.graph_grid import GraphGrid
+from ringbuffer import abi as ring
+
+Chunk = tuple[int, int, int]  # row, first position, end position
+
+
+class EngineDriver:
+    def __init__(
+        self, memory: Memory, limits: Limits, vocab_size: int, eos: Sequence[int] = (), seed: int = 0
+    ) -> None:
+        self.memory = memory
+        self.limits = limits
+        self.grid = GraphGrid(limits)
+        self.run: Callable[[int, int], None] | None = None
+        self.tables, self.sets = self._allocate(vocab_size, eos)
+        self.batch = Batch(self.tables, self.sets)
+        self.tokens: list[list[int]] = [[] for _ in range(limits.max_batch)]  # prompt and answer of each row
+        self.pages: list[list[int]] = [[] for _ in range(limits.max_batch)]
+        self.free = list(range(limits.total_pages))
+        random.Random(seed).shuffle(self.free)
+        self.step_id = 0
+
+    def _allocate(self, vocab_size: int, eos: Sequence[int]) -> tuple[Any, Any]:
+        limits = self.limits
+        allocate = self.memory.allocate
+        tables = np.zeros((), abi.Tables)
+        tables["history"] = allocate(4 * limits.max_batch * limits.max_context)
+        tables["block_table"] = allocate(4 * limits.max_batch * limits.pages_per_row)
+        tables["params"] = allocate(ring.Descriptor.itemsize * limits.max_batch)
+        tables["completed"] = allocate(8)
+        for name in ("max_batch", "max_context", "pages_per_row", "page_size"):
+            tables[name] = getattr(limits, name)
+        tables["vocab_size"] = vocab_size
+        tables["n_eos"] = len(eos)
+        tables["eos"][: len(eos)] = eos
+        sets = np.zeros(abi.STEP_SETS, abi.StepSet)
+        n_tokens = max(shape.tokens for shape in self.grid.shapes)
+        n_lanes = max(shape.lanes for shape in self.grid.shapes)
+        for step_set in sets:
+            step_set["head"] = allocate(abi.StepHead.itemsize)
+            for name in ("token_row", "token_position"):
+                step_set[name] = allocate(4 * n_tokens)
+            for name in ("lane_row", "lane_first", "lane_last", "lane_emit", "out_token"):
+                step_set[name] = allocate(4 * n_lanes)
+        return tables, sets
+
+    def start(self, row: int, prompt: Sequence[int], **params: float) -> None:
+        """Makes `row` hold `prompt`, greedy unless `params` (fields of blink_descriptor) say otherwise."""
+        self.free += self.pages[row]
+        self.pages[row] = []
+        self.tokens[row] = list(prompt)
+        self._write_u32(int(self.tables["history"]) + 4 * row * self.limits.max_context, prompt)
+        descriptor = np.zeros((), ring.Descriptor)
+        descriptor["prompt_tokens"] = len(prompt)
+        descriptor["max_tokens"] = self.limits.max_context
+        descriptor["top_p"] = descriptor["repetition_penalty"] = 1
+        for name, value in params.items():
+            if name == "stop_ids":
+                descriptor["n_stop_ids"] = len(value)  # type: ignore[arg-type]
+                descriptor["stop_ids"][: len(value)] = value  # type: ignore[arg-type]
+            else:
+                descriptor[name] = value
+        self.memory.write(int(self.tables["params"]) + row * ring.Descriptor.itemsize, descriptor.tobytes())
+
+    def prefill(self, chunks: Iterable[Chunk], shape: int | None = None) -> list[int | None]:
+        """Feeds positions [first, end) of each chunk's row in one step.
+
+        Returns for each chunk the sampled token, or None where the chunk does not end its row.
+        """
+        chunks = list(chunks)
+        n_tokens = sum(end - first for _, first, end in chunks)
+        return self._step(self.grid.prefill_shape(n_tokens) if shape is None else shape, chunks)
+
+    def decode(self, rows: Sequence[int], shape: int | None = None) -> list[int | None]:
+        """Feeds the last token of each row; its next tokens."""
+        chunks = [(row, len(self.tokens[row]) - 1, len(self.tokens[row])) for row in rows]
+        return self._step(self.grid.decode_shape(len(rows)) if shape is None else shape, chunks)
+
+    def _step(self, shape: int, chunks: list[Chunk]) -> list[int | None]:
+        assert self.run is not None, "set driver.run first"
+        self.step_id += 1
+        index = self.step_id % abi.STEP_SETS
+        emits = [end == len(self.tokens[row]) for row, _, end in chunks]
+        for row, _, end in chunks:
+            self._grow(row, end)
+        self._fill(index, shape, chunks, emits)
+        self.run(shape, index)
+        self._check(index)
+        lanes = np.frombuffer(self.memory.read(int(self.sets[index]["out_token"]), 4 * len(chunks)), "<u4")
+        out: list[int | None] = []
+        for (row, _, _), emit, token in zip(chunks, emits, lanes, strict=True):
+            if emit:
+                self.tokens[row].append(int(token))
+            out.append(int(token) if emit else None)
+        return out
+
+    def _grow(self, row: int, n_tokens: int) -> None:
+        """Gives the row enough pages for `n_tokens` positions."""
+        while len(self.pages[row]) * self.limits.page_size < n_tokens:
+            self.pages[row].append(self.free.pop())
+        at = int(self.tables["block_table"]) + 4 * row * self.limits.pages_per_row
+        self._write_u32(at, self.pages[row])
+
+    def _fill(self, index: int, shape: int, chunks: list[Chunk], emits: list[bool]) -> None:
+        capacity = self.grid.shapes[shape]
+        step_set = self.sets[index]
+        rows = [row for row, first, end in chunks for _ in range(first, end)]
+        positions = [p for _, first, end in chunks for p in range(first, end)]
+        assert len(rows) <= capacity.tokens
+        assert len(chunks) <= capacity.lanes
+        ends = np.cumsum([end - first for _, first, end in chunks])
+        padding = [abi.NO_ROW] * (capacity.tokens - len(rows))
+        self._write_u32(int(step_set["token_row"]), rows + padding)
+        self._write_u32(int(step_set["token_position"]), positions)
+        self._write_u32(int(step_set["lane_row"]), [row for row, _, _ in chunks])
+        self._write_u32(
+            int(step_set["lane_first"]),
+            [e - (end - first) for e, (_, first, end) in zip(ends, chunks, strict=True)],
+        )
+        self._write_u32(int(step_set["lane_last"]), ends - 1)
+        self._write_u32(int(step_set["lane_emit"]), emits)
+        head = np.frombuffer(
+            bytearray(self.memory.read(int(step_set["head"]), abi.StepHead.itemsize)), abi.StepHead
+        )[0]
+        head["id"] = self.step_id
+        head["kind"] = capacity.kind
+        head["shape"] = shape
+        head["n_tokens"] = len(rows)
+        head["n_lanes"] = len(chunks)
+        self.memory.write(int(step_set["head"]), head.tobytes())
+
+    def _check(self, index: int) -> None:
+        """The step was published and its gate did not give up."""
+        head = np.frombuffer(
+            self.memory.read(int(self.sets[index]["head"]), abi.StepHead.itemsize), abi.StepHead
+        )[0]
+        completed = int.from_bytes(self.memory.read(int(self.tables["completed"]), 8), "little")
+        assert head["fault"] == 0
+        assert head["lanes_done"] == 0
+        assert completed == self.step_id
+        assert head["done_ns"] >= head["start_ns"]
+
+    def history(self, row: int) -> list[int]:
+        """The row's history as the engine has it, as long as the driver knows it to be."""
+        at = int(self.tables["history"]) + 4 * row * self.limits.max_context
+        n = min(len(self.tokens[row]), self.limits.max_context)
+        return np.frombuffer(self.memory.read(at, 4 * n), "<u4").tolist()  # type: ignore[no-any-return]
+
+    def _write_u32(self, address: int, values: Any) -> None:
+        data = np.asarray(values, dtype="<u4").tobytes()
+        if data:
+            self.memory.write(address, data)

@@ -1,0 +1,68 @@
+"""The grid always has a shape, it is the tightest one, and the tables agree with it."""
+
+import pytest
+
+from gpu_backend.abi import StepKind
+from gpu_backend.engine.base import Limits
+from gpu_backend.engine.graph_grid import GraphGrid, decode_sizes, prefill_sizes
+
+
+def limits(max_batch: int = 64, max_prefill_tokens: int = 2048, max_prefill_lanes: int = 16) -> Limits:
+    return Limits(
+        max_batch=max_batch,
+        max_context=4096,
+        max_prefill_tokens=max_prefill_tokens,
+        max_prefill_lanes=max_prefill_lanes,
+        page_size=16,
+        total_pages=1024,
+    )
+
+
+def test_sizes_are_the_documented_ones() -> None:
+    assert decode_sizes(64) == [1, 2, 4, 8, 16, 24, 32, 48, 64]
+    assert prefill_sizes(2048) == [16, 32, 64, 128, 256, 512, 1024, 2048]
+
+
+@pytest.mark.parametrize("max_batch", [1, 2, 3, 7, 8, 16, 20, 24, 31, 32, 33, 40, 64, 100, 256])
+def test_decode_lookup_is_the_tightest_fit(max_batch: int) -> None:
+    grid = GraphGrid(limits(max_batch=max_batch))
+    sizes = [s.tokens for s in grid.shapes if s.kind == StepKind.DECODE]
+    assert sizes == sorted(set(sizes))
+    assert sizes[-1] == max_batch
+    assert len(grid.decode_lookup) == max_batch + 1
+    for rows in range(max_batch + 1):
+        shape = grid.shapes[grid.decode_shape(rows)]
+        assert shape.kind == StepKind.DECODE
+        assert shape.lanes == shape.tokens
+        assert shape.tokens == min(s for s in sizes if s >= rows)
+
+
+@pytest.mark.parametrize("max_tokens", [1, 8, 15, 16, 17, 32, 48, 100, 128, 1000, 2048, 8192])
+@pytest.mark.parametrize("max_lanes", [1, 4, 16, 64])
+def test_prefill_lookup_is_the_tightest_fit(max_tokens: int, max_lanes: int) -> None:
+    grid = GraphGrid(limits(max_prefill_tokens=max_tokens, max_prefill_lanes=max_lanes))
+    sizes = [s.tokens for s in grid.shapes if s.kind == StepKind.PREFILL]
+    assert sizes == sorted(set(sizes))
+    assert sizes[-1] == max_tokens
+    for tokens in range(1, max_tokens + 1):
+        shape = grid.shapes[grid.prefill_shape(tokens)]
+        assert shape.kind == StepKind.PREFILL
+        # no smaller size would do for any count of the same lookup entry; lanes never run out before tokens
+        entry = min(-(-tokens // 16) * 16, max_tokens)
+        assert shape.tokens == min(s for s in sizes if s >= entry)
+        assert shape.lanes >= min(tokens, max_lanes)
+
+
+def test_lookups_are_monotone_and_the_order_is_stable() -> None:
+    grid = GraphGrid(limits(max_batch=200, max_prefill_tokens=5000))
+    assert (grid.decode_lookup[1:] >= grid.decode_lookup[:-1]).all()
+    assert (grid.prefill_lookup[1:] >= grid.prefill_lookup[:-1]).all()
+    assert grid.shapes == GraphGrid(limits(max_batch=200, max_prefill_tokens=5000)).shapes
+    kinds = [s.kind for s in grid.shapes]
+    assert kinds == sorted(kinds)
+
+
+@pytest.mark.parametrize("field", ["max_batch", "max_prefill_tokens", "max_prefill_lanes"])
+def test_zero_is_refused(field: str) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        GraphGrid(limits(**{field: 0}))
