@@ -1,0 +1,181 @@
+"""Compiles kernels on the machine that runs them: NVRTC, and nvJitLink for the scheduler.
+
+Only the scheduler is relocatable code: device-side cudaGraphLaunch needs the device runtime (libcudadevrt),
+and relocatable code costs other kernels registers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpu_backend.cuda import toolkit
+
+SOURCE_SUFFIXES = {".h", ".cuh", ".cu"}
+LOG_LINES = 40
+# NVRTC has no __builtin_offsetof, which the layout assertions of ring.h and step.h use.
+OFFSETOF = "-D__builtin_offsetof(type,member)=__INTADDR__(&(((type*)0)->member))"
+
+
+class CompileError(RuntimeError):
+    """NVRTC or nvJitLink refused a source; the message holds their log."""
+
+
+def source_root() -> Path:
+    """The directory of kernels/ and ringbuffer/: beside the package in a checkout, inside it in a wheel."""
+    package = Path(__file__).resolve().parent.parent
+    for root in (package / "_sources", package.parent):
+        if (root / "kernels" / "step.h").is_file():
+            return root
+    raise CompileError(f"no kernel sources beside {package}: the installation is incomplete")
+
+
+def cache_directory() -> Path:
+    """Where cubins are kept between starts: $XDG_CACHE_HOME/blink, or ~/.cache/blink."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "blink"
+
+
+def compile_module(
+    source: Path, arch: str, defines: Mapping[str, str | int] | None = None, rdc: bool = False
+) -> bytes:
+    """The cubin of `source`, whose kernels are extern "C", for `arch` ("sm_90").
+
+    `rdc` compiles relocatable code and links it with the device runtime. Taken from the cache if nothing
+    that it depends on has changed. Raises CompileError, ToolkitError.
+    """
+    return _cached(source, arch, defines or {}, rdc, ())[0]
+
+
+def compile_templates(
+    source: Path, arch: str, names: Sequence[str], defines: Mapping[str, str | int] | None = None
+) -> tuple[bytes, dict[str, str]]:
+    """Like compile_module, for kernels that are templates: instantiates each of `names`.
+
+    A name is a C++ expression ("blink::embed_kernel<__half>"). Returns the cubin and, for each name, the
+    kernel's symbol in it.
+    """
+    return _cached(source, arch, defines or {}, False, names)
+
+
+def _cached(
+    source: Path, arch: str, defines: Mapping[str, str | int], rdc: bool, names: Sequence[str]
+) -> tuple[bytes, dict[str, str]]:
+    """A cache entry is the symbols as one line of JSON, and then the cubin."""
+    options = [f"--gpu-architecture={arch}", "--std=c++17", "-lineinfo", OFFSETOF]
+    options += [f"-D{name}={value}" for name, value in sorted(defines.items())]
+    options += ["--relocatable-device-code=true"] if rdc else []
+    path = cache_directory() / f"{source.stem}-{_digest(source, [*options, *names])}.cubin"
+    if path.is_file():
+        symbols, _, code = path.read_bytes().partition(b"\n")
+        return code, json.loads(symbols)
+    code, lowered = _compile(source, options, names)
+    if rdc:
+        code = _link(code, arch)
+    _store(path, json.dumps(lowered).encode() + b"\n" + code)
+    return code, lowered
+
+
+def _digest(source: Path, options: list[str]) -> str:
+    """Over every source that could be included, the options and the compiler: too wide is safe."""
+    digest = hashlib.sha256()
+    root = source_root()
+    files = [
+        p for d in ("kernels", "ringbuffer") for p in (root / d).rglob("*") if p.suffix in SOURCE_SUFFIXES
+    ]
+    for path in sorted({*files, source}):
+        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+        digest.update(path.read_bytes())
+    digest.update(repr((options, _nvrtc_version())).encode())
+    return digest.hexdigest()[:32]
+
+
+def _store(path: Path, entry: bytes) -> None:
+    # A read-only home costs the next start a compilation, nothing else.
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(entry)
+        Path(file.name).replace(path)
+
+
+def _nvrtc() -> Any:
+    try:
+        from cuda.bindings import nvrtc
+    except ImportError as error:
+        raise toolkit.ToolkitError("no cuda-bindings: pip install 'blink-serving[gpu]'") from error
+    return nvrtc
+
+
+def _nvrtc_version() -> tuple[int, int]:
+    nvrtc = _nvrtc()
+    result, major, minor = nvrtc.nvrtcVersion()
+    _check_nvrtc(result, "nvrtcVersion")
+    return major, minor
+
+
+def _check_nvrtc(result: Any, call: str) -> None:
+    if int(result) != 0:
+        raise CompileError(f"{call}: {result.name}")
+
+
+def _compile(source: Path, options: list[str], names: Sequence[str]) -> tuple[bytes, dict[str, str]]:
+    nvrtc = _nvrtc()
+    paths = [source.parent, source_root(), *toolkit.include_directories()]
+    arguments = [option.encode() for option in [*options, *(f"--include-path={path}" for path in paths)]]
+    result, program = nvrtc.nvrtcCreateProgram(source.read_bytes(), str(source).encode(), 0, [], [])
+    _check_nvrtc(result, "nvrtcCreateProgram")
+    try:
+        for name in names:
+            (result,) = nvrtc.nvrtcAddNameExpression(program, name.encode())
+            _check_nvrtc(result, "nvrtcAddNameExpression")
+        (result,) = nvrtc.nvrtcCompileProgram(program, len(arguments), arguments)
+        if int(result) != 0:
+            raise CompileError(f"{source.name}: {result.name}\n{_log(program)}")
+        result, size = nvrtc.nvrtcGetCUBINSize(program)
+        _check_nvrtc(result, "nvrtcGetCUBINSize")
+        code = bytearray(size)
+        (result,) = nvrtc.nvrtcGetCUBIN(program, code)
+        _check_nvrtc(result, "nvrtcGetCUBIN")
+        return bytes(code), {name: _lowered(program, name) for name in names}
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _lowered(program: Any, name: str) -> str:
+    result, symbol = _nvrtc().nvrtcGetLoweredName(program, name.encode())
+    _check_nvrtc(result, f"nvrtcGetLoweredName({name})")
+    return str(symbol.decode())
+
+
+def _log(program: Any) -> str:
+    nvrtc = _nvrtc()
+    _, size = nvrtc.nvrtcGetProgramLogSize(program)
+    log = bytearray(size)
+    nvrtc.nvrtcGetProgramLog(program, log)
+    return "\n".join(log.rstrip(b"\0").decode(errors="replace").splitlines()[:LOG_LINES])
+
+
+def _link(code: bytes, arch: str) -> bytes:
+    from cuda.bindings import nvjitlink
+
+    device_runtime = toolkit.library("libcudadevrt.a", "nvidia-cuda-runtime")
+    handle = nvjitlink.create(1, [f"-arch={arch}"])
+    try:
+        nvjitlink.add_data(handle, nvjitlink.InputType.CUBIN, code, len(code), "module")
+        nvjitlink.add_file(handle, nvjitlink.InputType.LIBRARY, str(device_runtime))
+        nvjitlink.complete(handle)
+        linked = bytearray(nvjitlink.get_linked_cubin_size(handle))
+        nvjitlink.get_linked_cubin(handle, linked)
+        return bytes(linked)
+    except nvjitlink.nvJitLinkError as error:
+        log = bytearray(nvjitlink.get_error_log_size(handle))
+        nvjitlink.get_error_log(handle, log)
+        raise CompileError(f"nvJitLink: {error}\n{log.decode(errors='replace')}") from error
+    finally:
+        nvjitlink.destroy(handle)

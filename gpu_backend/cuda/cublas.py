@@ -1,0 +1,88 @@
+"""The one vendor GEMM that the engine uses: cublasGemmEx through ctypes (cuBLAS reference, section 2.8)."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from gpu_backend.cuda import toolkit
+from gpu_backend.cuda.driver import Stream
+
+WORKSPACE_BYTES = 32 << 20  # what cuBLAS recommends for Hopper
+
+# cudaDataType and cublasComputeType_t
+R_32F, R_16F, R_16BF = 0, 2, 14
+COMPUTE_32F = 68
+GEMM_DEFAULT = -1
+OP_N, OP_T = 0, 1
+
+
+class CublasError(RuntimeError):
+    """A cuBLAS call failed; the message names the call and the status."""
+
+
+def _load() -> ctypes.CDLL:
+    """libcublas from NVIDIA's wheel or the system. Raises ToolkitError."""
+    try:
+        # cublasLt first: the wheel's libcublas finds it by name among the libraries already loaded.
+        ctypes.CDLL(str(toolkit.library("libcublasLt.so.13", "nvidia-cublas")), ctypes.RTLD_GLOBAL)
+        return ctypes.CDLL(str(toolkit.library("libcublas.so.13", "nvidia-cublas")))
+    except toolkit.ToolkitError as missing:
+        try:
+            return ctypes.CDLL("libcublas.so.13")
+        except OSError:
+            raise missing from None
+
+
+class Cublas:
+    """A cuBLAS handle bound to one stream and to a caller's workspace.
+
+    The workspace keeps captured GEMMs free of allocation nodes, which device-launched graphs may not
+    contain; all GEMMs share it, so they must not run concurrently.
+    """
+
+    def __init__(self, stream: Stream, workspace: int) -> None:
+        self._library = _load()
+        self._handle = ctypes.c_void_p()
+        self._call("cublasCreate_v2", ctypes.byref(self._handle))
+        # In this order: setting the stream drops the workspace.
+        self._call("cublasSetStream_v2", self._handle, ctypes.c_void_p(stream.address))
+        self._call(
+            "cublasSetWorkspace_v2",
+            self._handle,
+            ctypes.c_void_p(workspace),
+            ctypes.c_size_t(WORKSPACE_BYTES),
+        )
+        self._one = ctypes.c_float(1)
+        self._zero = ctypes.c_float(0)
+
+    def linear(
+        self, weight: int, x: int, out: int, rows: int, n_in: int, n_out: int, half: int, out_type: int
+    ) -> None:
+        """out[rows][n_out] = x[rows][n_in] @ weight[n_out][n_in]^T, row-major, accumulated in fp32.
+
+        `half` (R_16BF or R_16F) is the type of `weight` and `x`; `out_type` that or R_32F.
+        """
+        # Row-major arrays are the transposes of column-major ones: out^T[n_out][rows] = weight * x^T.
+        self._call(
+            "cublasGemmEx",
+            self._handle,
+            *(OP_T, OP_N, n_out, rows, n_in),
+            ctypes.byref(self._one),
+            *(ctypes.c_void_p(weight), half, n_in),
+            *(ctypes.c_void_p(x), half, n_in),
+            ctypes.byref(self._zero),
+            *(ctypes.c_void_p(out), out_type, n_out),
+            COMPUTE_32F,
+            GEMM_DEFAULT,
+        )
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self._library, name)(*arguments)
+        if status != 0:
+            raise CublasError(f"{name}: cublasStatus_t {status}")
+
+    def close(self) -> None:
+        if self._handle:
+            self._call("cublasDestroy_v2", self._handle)
+            self._handle = ctypes.c_void_p()

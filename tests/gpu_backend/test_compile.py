@@ -1,0 +1,103 @@
+"""Kernels compile and link here without a GPU and without a CUDA toolkit."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+
+from gpu_backend.cuda import compile as compile_cuda
+from gpu_backend.cuda import toolkit
+from gpu_backend.cuda.compile import CompileError, compile_module, compile_templates, source_root
+
+ELF = b"\x7fELF"
+LAUNCHER = """
+#include "kernels/step.h"
+extern "C" __global__ void launcher(struct blink_step_head* head, cudaGraphExec_t child, int* result) {
+  cudaGraphExec_t self = cudaGetCurrentGraphExec();
+  result[0] = cudaGraphLaunch(child, cudaStreamGraphFireAndForget);
+  result[1] = cudaGraphLaunch(self, cudaStreamGraphTailLaunch);
+  head->fault = result[0] + result[1];
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "blink"
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Path:
+    path = tmp_path / "launcher.cu"
+    path.write_text(LAUNCHER)
+    return path
+
+
+def test_device_side_graph_launch_links_with_the_device_runtime(launcher: Path) -> None:
+    cubin = compile_module(launcher, "sm_90", rdc=True)
+    assert cubin.startswith(ELF)
+    assert b"launcher" in cubin
+    assert b"cudaGraphLaunch" in cubin
+
+
+def test_the_second_compilation_comes_from_the_cache(
+    launcher: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = compile_module(launcher, "sm_90", rdc=True)
+    assert len(list(cache.iterdir())) == 1
+    monkeypatch.setattr(compile_cuda, "_compile", lambda *_: pytest.fail("compiled again"))
+    assert compile_module(launcher, "sm_90", rdc=True) == first
+
+
+def test_the_cache_key_covers_source_options_and_included_headers(
+    launcher: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_module(launcher, "sm_90", rdc=True)
+    compile_module(launcher, "sm_90", {"UNUSED": 1}, rdc=True)
+    launcher.write_text(LAUNCHER + "// changed\n")
+    compile_module(launcher, "sm_90", rdc=True)
+    assert len(list(cache.iterdir())) == 3
+    root = tmp_path / "sources"
+    for path in ("kernels/step.h", "kernels/step_layout.h", "ringbuffer/ring.h", "ringbuffer/ring_layout.h"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes((source_root() / path).read_bytes())
+    monkeypatch.setattr(compile_cuda, "source_root", lambda: root)
+    compile_module(launcher, "sm_90", rdc=True)
+    with (root / "ringbuffer/ring.h").open("a") as header:
+        header.write("/* changed */\n")
+    compile_module(launcher, "sm_90", rdc=True)
+    assert len(list(cache.iterdir())) == 5
+
+
+def test_a_read_only_cache_is_no_error(
+    launcher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # no directory can be made below a file
+    assert compile_module(launcher, "sm_90", rdc=True).startswith(ELF)
+
+
+def test_a_compile_error_shows_the_log(launcher: Path) -> None:
+    launcher.write_text('extern "C" __global__ void f() { undefined_name(); }')
+    with pytest.raises(CompileError, match=r'(?s)launcher\.cu.*"undefined_name" is undefined'):
+        compile_module(launcher, "sm_90")
+
+
+def test_a_link_error_shows_the_log(launcher: Path) -> None:
+    launcher.write_text('extern "C" __device__ void missing(); extern "C" __global__ void f() { missing(); }')
+    with pytest.raises(CompileError, match=r"(?s)nvJitLink.*missing"):
+        compile_module(launcher, "sm_90", rdc=True)
+
+
+def test_templates_are_instantiated_by_name(launcher: Path) -> None:
+    launcher.write_text("template <int N> __global__ void fill(int* out) { *out = N; }")
+    cubin, symbols = compile_templates(launcher, "sm_90", ["fill<3>", "fill<4>"])
+    assert all(symbols[name].encode() in cubin for name in ("fill<3>", "fill<4>"))
+    assert compile_templates(launcher, "sm_90", ["fill<3>", "fill<4>"]) == (cubin, symbols)
+
+
+def test_a_missing_library_names_its_wheel() -> None:
+    with pytest.raises(toolkit.ToolkitError, match="pip install some-wheel"):
+        toolkit.library("libnowhere.a", "some-wheel")
