@@ -1,0 +1,108 @@
+/* The C interface of libblink_frontend.so, called through ctypes. Slots are numbered from 0 within the lease.
+ *
+ * Threads: `submit`, `cancel`, `drain` and `open` come from one thread, the event loop's; the reader has its
+ * own.
+ */
+#ifndef BLINK_FRONTEND_H
+#define BLINK_FRONTEND_H
+
+#include "ringbuffer/ring.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BLINK_EXPORT __attribute__((visibility("default")))
+
+struct blink_link;
+struct blink_reader;
+
+/* The link of a mapping of the region, which the caller keeps mapped until after blink_link_close. */
+BLINK_EXPORT struct blink_link* blink_link_shared_memory(void* address);
+BLINK_EXPORT void blink_link_close(struct blink_link* link);
+/* Offsets and sizes in bytes, multiples of 8. */
+BLINK_EXPORT void blink_link_read(struct blink_link* link, uint64_t offset, void* to, uint64_t bytes);
+BLINK_EXPORT void blink_link_write(struct blink_link* link, uint64_t offset, const void* from,
+                                   uint64_t bytes);
+BLINK_EXPORT void blink_link_publish(struct blink_link* link, uint64_t offset, uint64_t word);
+
+BLINK_EXPORT uint32_t blink_crc32c(uint32_t crc, const void* data, uint64_t bytes);
+BLINK_EXPORT uint32_t blink_crc32c_table(uint32_t crc, const void* data, uint64_t bytes);
+
+struct blink_reader_options {
+  uint32_t lease;
+  uint32_t records_per_cycle; /* bound on the work of one cycle */
+  uint64_t spin_ns;           /* polls without a pause for this long after something arrived */
+  uint64_t min_sleep_ns;      /* then sleeps 1/16 of the silence so far, within these bounds */
+  uint64_t max_sleep_ns;
+  uint64_t beat_ns; /* between two lease beats */
+  uint64_t heartbeat_timeout_ns;
+  uint64_t torn_timeout_ns; /* an answer whose records stay unreadable this long is given up */
+};
+
+enum blink_event_kind {
+  BLINK_EVENT_TOKENS = 0,   /* n_tokens more of the answer */
+  BLINK_EVENT_FINISHED = 1, /* n_tokens more, then the end; `reason` says why */
+  BLINK_EVENT_FREED = 2     /* the scheduler gave the slot back */
+};
+
+struct blink_event {
+  uint32_t slot;
+  uint32_t sequence;
+  uint32_t n_tokens;
+  uint16_t kind;
+  uint16_t reason; /* enum blink_reason */
+};
+
+struct blink_health {
+  uint64_t phase; /* enum blink_phase */
+  uint64_t fault;
+  uint64_t fault_detail;
+  uint64_t heartbeat_age_ns; /* since the scheduler's heartbeat last changed */
+  uint32_t heartbeat_lost;   /* 1: the age is above the timeout */
+  uint32_t lease_lost;       /* 1: the scheduler does not acknowledge this epoch; `open` a new one */
+  uint64_t cycles;
+  uint64_t wakes;       /* of the event loop */
+  uint64_t records;     /* accepted */
+  uint64_t bad_records; /* stale or torn, read again in a later cycle */
+  uint64_t arena_reads; /* the inline records did not suffice */
+};
+
+/* Makes the reader and its eventfd; it neither beats nor polls before `open`. NULL when the kernel refuses
+ * (errno says why). */
+BLINK_EXPORT struct blink_reader* blink_reader_create(struct blink_link* link,
+                                                      const struct blink_reader_options* options);
+/* Stops the thread. The lease word and the slots stay as they are. */
+BLINK_EXPORT void blink_reader_destroy(struct blink_reader* reader);
+/* Readable when `drain` has something. */
+BLINK_EXPORT int blink_reader_eventfd(struct blink_reader* reader);
+
+/* Takes over a lease that the scheduler has granted, `beat` being the last one written. Every slot is idle
+ * afterwards, whatever was open before. Returns the number of slots whose words are not as the scheduler must
+ * leave them (0 is success; else nothing changed). */
+BLINK_EXPORT uint32_t blink_reader_open(struct blink_reader* reader, uint32_t epoch, uint32_t beat);
+
+/* Submits n requests to idle slots. `prompts` holds their tokens back to back, prompt_tokens of each
+ * descriptor. Fills in each descriptor's sequence, ticket and crc32c. Returns n, or 0 when the lease is lost.
+ */
+BLINK_EXPORT uint32_t blink_reader_submit(struct blink_reader* reader, uint32_t n, const uint32_t* slots,
+                                          struct blink_descriptor* descriptors, const uint32_t* prompts);
+
+/* Ends a request: nothing more of it is delivered but BLINK_EVENT_FREED. Ignored unless `sequence` is the
+ * open one. */
+BLINK_EXPORT void blink_reader_cancel(struct blink_reader* reader, uint32_t slot, uint32_t sequence);
+
+/* Moves what arrived into the caller's arrays: the tokens of event i follow those of event i - 1. Returns the
+ * number of events; `max_events` of them, or tokens that no longer fit, mean that there may be more.
+ * `max_tokens` is at least BLINK_EVENT_TOKENS_MAX. */
+#define BLINK_EVENT_TOKENS_MAX 256u
+BLINK_EXPORT uint32_t blink_reader_drain(struct blink_reader* reader, struct blink_event* events,
+                                         uint32_t max_events, uint32_t* tokens, uint32_t max_tokens);
+
+BLINK_EXPORT void blink_reader_health(struct blink_reader* reader, struct blink_health* health);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* BLINK_FRONTEND_H */

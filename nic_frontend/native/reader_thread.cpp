@@ -1,0 +1,200 @@
+// The reader's thread: one cycle takes messages, looks after the lease, polls the ring once and pauses.
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "nic_frontend/native/clock.h"
+#include "nic_frontend/native/token_reader.h"
+#include "nic_frontend/native/words.h"
+
+namespace blink {
+
+void TokenReader::run() {
+  prctl(PR_SET_TIMERSLACK, 1000);  // the default of 50 us is longer than the shortest sleep
+  for (;;) {
+    {
+      std::lock_guard<std::mutex> lock(inbox_mutex_);
+      if (stopping_) return;
+      messages_.swap(inbox_);
+    }
+    now_ = monotonic_ns();
+    take_messages();
+    watch();
+    poll(now_);
+    pause(monotonic_ns());
+  }
+}
+
+void TokenReader::take_messages() {
+  for (const Message& message : messages_) {
+    if (lease_.lost()) break;
+    Slot& slot = slots_[message.slot];
+    if (message.submitted) {
+      slot.phase = Phase::kOpen;
+      slot.next = 0;
+      slot.unreadable_since = 0;
+      urgent_.push_back(message.slot);
+      last_arrival_ = now_;
+    } else if (slot.phase == Phase::kOpen && slot.sequence == message.sequence) {
+      end(message.slot, Phase::kCancelled, BLINK_COMMAND_CANCEL);
+    }
+  }
+  messages_.clear();
+}
+
+void TokenReader::poll(uint64_t now) {
+  const size_t n_flowing = flowing_.size();
+  visiting_.assign(urgent_.begin(), urgent_.end());
+  for (size_t i = 0; i < n_flowing; ++i) visiting_.push_back(flowing_[(cursor_ + i) % n_flowing]);
+  if (visiting_.empty()) return;
+  for (uint32_t& index : visiting_) index += first_slot_;
+  link_.gather(header_.progress_offset, visiting_.data(), visiting_.size(), entries_.data());
+  budget_ = options_.records_per_cycle;
+  pushed_ = 0;
+  size_t visited = 0;
+  for (; visited < visiting_.size() && budget_; ++visited)
+    visit(visiting_[visited] - first_slot_, entries_[visited]);
+  if (n_flowing && visited > urgent_.size()) cursor_ = (cursor_ + visited - urgent_.size()) % n_flowing;
+  if (regroup_) regroup();
+  ++counters_.cycles;
+  if (!pushed_) return;
+  last_arrival_ = now;
+  if (signalled_.exchange(true)) return;  // the event loop has not come yet: it will find this batch as well
+  ++counters_.wakes;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = ::write(eventfd_, &one, sizeof(one));
+}
+
+void TokenReader::visit(uint32_t index, const blink_progress& entry) {
+  Slot& slot = slots_[index];
+  const Status status(entry.status);
+  // Another sequence: the scheduler has not met the submission yet. EMPTY before the release: the lease is
+  // gone, see watch.
+  if (status.sequence != slot.sequence) return;
+  if (slot.phase == Phase::kReleasing) {
+    if (status.state == BLINK_STATE_EMPTY && push(index, BLINK_EVENT_FREED, 0, nullptr, 0)) {
+      slot.phase = Phase::kIdle;
+      regroup_ = true;
+    }
+  } else if (status.state == BLINK_STATE_DECODE_COMPLETED) {
+    if (slot.phase == Phase::kCancelled || collect(index, entry))
+      end(index, Phase::kReleasing, BLINK_COMMAND_RELEASE);
+  } else if (slot.phase == Phase::kOpen && status.state != BLINK_STATE_EMPTY) {
+    collect(index, entry);
+  }
+}
+
+// Delivers what is new of an open slot. True when that was the last of it.
+bool TokenReader::collect(uint32_t index, const blink_progress& entry) {
+  Slot& slot = slots_[index];
+  const Status status(entry.status);
+  const bool completed = status.state == BLINK_STATE_DECODE_COMPLETED;
+  if (slot.next == status.count)
+    return completed && push(index, BLINK_EVENT_FINISHED, status.reason, nullptr, 0);
+  uint32_t tokens[BLINK_EVENT_TOKENS_MAX];
+  bool full;
+  const uint32_t room = std::min(queue_.room(&full), BLINK_EVENT_TOKENS_MAX);
+  if (room == 0) return false;
+  uint32_t n = 0;
+  if (slot.next < status.count && status.count <= header_.output_capacity)
+    n = read_records(index, entry, std::min({status.count - slot.next, room, budget_}), tokens);
+  if (n == 0) {
+    if (slot.unreadable_since == 0) slot.unreadable_since = now_;
+    if (now_ - slot.unreadable_since > options_.torn_timeout_ns &&
+        push(index, BLINK_EVENT_FINISHED, BLINK_REASON_BAD_CHECKSUM, nullptr, 0))
+      end(index, Phase::kCancelled, BLINK_COMMAND_CANCEL);
+    return false;
+  }
+  if (slot.next == 0) regroup_ = true;  // no longer urgent
+  slot.next += n;
+  slot.unreadable_since = 0;
+  budget_ -= n;
+  counters_.records += n;
+  const bool last = completed && slot.next == status.count;
+  return push(index, last ? BLINK_EVENT_FINISHED : BLINK_EVENT_TOKENS, last ? status.reason : 0, tokens, n) &&
+         last;
+}
+
+// Reads up to n records from position slot.next on; returns how many are of this request (F3).
+uint32_t TokenReader::read_records(uint32_t index, const blink_progress& entry, uint32_t n,
+                                   uint32_t* tokens) {
+  const Slot& slot = slots_[index];
+  uint32_t good = 0;
+  for (; good < n; ++good) {
+    const uint32_t position = slot.next + good;
+    const uint64_t record = entry.records[position % BLINK_INLINE_RECORDS];
+    if (!record_is(record, position, slot.sequence)) break;
+    tokens[good] = record_token(record);
+  }
+  if (good == n) return n;
+  uint64_t records[BLINK_EVENT_TOKENS_MAX];
+  const uint64_t at = uint64_t(first_slot_ + index) * header_.output_capacity + slot.next;
+  link_.read(header_.outputs_offset + at * 8, records, n);
+  ++counters_.arena_reads;
+  for (good = 0; good < n && record_is(records[good], slot.next + good, slot.sequence); ++good)
+    tokens[good] = record_token(records[good]);
+  counters_.bad_records += n - good;
+  return good;
+}
+
+// False when the queue is full: the caller leaves the slot as it is and comes back.
+bool TokenReader::push(uint32_t index, blink_event_kind kind, uint32_t reason, const uint32_t* tokens,
+                       uint32_t n) {
+  bool full;
+  if (queue_.room(&full) < n || full) return false;
+  queue_.push({index, slots_[index].sequence, n, uint16_t(kind), uint16_t(reason)}, tokens);
+  ++pushed_;
+  return true;
+}
+
+void TokenReader::end(uint32_t index, Phase phase, uint32_t command) {
+  slots_[index].phase = phase;
+  link_.publish(header_.requests_offset + (first_slot_ + index) * 8ull,
+                request_word(slots_[index].sequence, command, lease_.epoch()));
+}
+
+void TokenReader::regroup() {
+  regroup_ = false;
+  cursor_ = 0;
+  visiting_.assign(urgent_.begin(), urgent_.end());
+  visiting_.insert(visiting_.end(), flowing_.begin(), flowing_.end());
+  urgent_.clear();
+  flowing_.clear();
+  for (uint32_t index : visiting_) {
+    if (slots_[index].phase == Phase::kIdle) continue;
+    (slots_[index].next ? flowing_ : urgent_).push_back(index);
+  }
+}
+
+void TokenReader::watch() {
+  if (now_ < lease_.next_tick()) return;
+  if (!lease_.tick(now_)) {
+    // The scheduler has cancelled everything of this lease and owns its slots: not one more word may be
+    // written (F4).
+    urgent_.clear();
+    flowing_.clear();
+  }
+  std::lock_guard<std::mutex> lock(health_mutex_);
+  health_ = counters_;
+  lease_.report(&health_);
+}
+
+void TokenReader::pause(uint64_t now) {
+  const uint64_t silence = now - std::min(now, last_arrival_);
+  const bool active = !urgent_.empty() || !flowing_.empty();
+  if (active && silence < options_.spin_ns) {
+    std::this_thread::yield();
+    return;
+  }
+  uint64_t sleep = lease_.next_tick() - std::min(now, lease_.next_tick());
+  // A sixteenth of the silence: what arrives during the sleep waits little compared with what it has already
+  // waited.
+  if (active) sleep = std::min(sleep, std::clamp(silence / 16, options_.min_sleep_ns, options_.max_sleep_ns));
+  std::unique_lock<std::mutex> lock(inbox_mutex_);
+  inbox_ready_.wait_for(lock, std::chrono::nanoseconds(sleep),
+                        [this] { return stopping_ || !inbox_.empty(); });
+}
+
+}  // namespace blink

@@ -1,0 +1,97 @@
+// The token reader (paper section 4.4): a thread that turns the ring's progress table into batches of new
+// tokens for the event loop, keeps the lease alive and watches the scheduler's heartbeat. It never takes
+// Python's lock.
+#ifndef BLINK_FRONTEND_TOKEN_READER_H
+#define BLINK_FRONTEND_TOKEN_READER_H
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "nic_frontend/native/event_queue.h"
+#include "nic_frontend/native/lease_keeper.h"
+
+namespace blink {
+
+class TokenReader {
+ public:
+  TokenReader(Link& link, const blink_reader_options& options, int eventfd);
+  ~TokenReader();
+
+  int eventfd() const { return eventfd_; }
+  uint32_t open(uint32_t epoch, uint32_t beat);
+  uint32_t submit(uint32_t n, const uint32_t* slots, blink_descriptor* descriptors, const uint32_t* prompts);
+  void cancel(uint32_t slot, uint32_t sequence);
+  uint32_t drain(blink_event* events, uint32_t max_events, uint32_t* tokens, uint32_t max_tokens);
+  blink_health health();
+
+ private:
+  enum class Phase : uint8_t { kIdle, kOpen, kCancelled, kReleasing };
+
+  // An idle slot belongs to the event loop, which may submit to it; every other one to the reader's thread,
+  // which alone publishes its request word until the scheduler has freed it (F2). The inbox hands it over one
+  // way, BLINK_EVENT_FREED the other.
+  struct Slot {
+    Phase phase = Phase::kIdle;
+    uint32_t sequence = 0;
+    uint32_t next = 0;  // position of the next record
+    uint64_t unreadable_since = 0;
+  };
+  struct Message {
+    bool submitted;  // else cancelled
+    uint32_t slot, sequence;
+  };
+
+  void stop();
+  void run();
+  void take_messages();
+  void poll(uint64_t now);
+  void visit(uint32_t index, const blink_progress& entry);
+  bool collect(uint32_t index, const blink_progress& entry);
+  uint32_t read_records(uint32_t index, const blink_progress& entry, uint32_t n, uint32_t* tokens);
+  bool push(uint32_t index, blink_event_kind kind, uint32_t reason, const uint32_t* tokens, uint32_t n);
+  void end(uint32_t index, Phase phase, uint32_t command);
+  void regroup();
+  void watch();
+  void pause(uint64_t now);
+
+  Link& link_;
+  const blink_reader_options options_;
+  const int eventfd_;
+  const blink_header header_;  // its constant part
+  uint32_t first_slot_ = 0;
+  std::vector<Slot> slots_;
+  LeaseKeeper lease_;
+  EventQueue queue_;
+  std::atomic<bool> signalled_{false};
+  uint32_t ticket_ = 0;  // the event loop's
+
+  std::mutex inbox_mutex_;  // guards what follows
+  std::condition_variable inbox_ready_;
+  std::vector<Message> inbox_;
+  bool stopping_ = false;
+
+  // The reader thread's. Slots that wait for their first token are urgent and visited first.
+  std::vector<Message> messages_;
+  std::vector<uint32_t> urgent_, flowing_;
+  std::vector<uint32_t> visiting_;
+  std::vector<blink_progress> entries_;
+  bool regroup_ = false;
+  size_t cursor_ = 0;    // where the flowing slots' turn begins, so that a full cycle starves none
+  uint32_t budget_ = 0;  // records that this cycle may still take
+  uint32_t pushed_ = 0;  // events of this cycle
+  uint64_t now_ = 0;
+  uint64_t last_arrival_ = 0;
+
+  std::mutex health_mutex_;
+  blink_health health_{};
+  blink_health counters_{};  // the reader thread's; copied under the mutex with every tick of the lease
+
+  std::thread thread_;  // last: it starts when everything else is in place
+};
+
+}  // namespace blink
+
+#endif  // BLINK_FRONTEND_TOKEN_READER_H
