@@ -1,0 +1,35 @@
+/* Gate: the first node of every step's graph. Holds the step back until the step before it has published its completion, so that
+ * the scheduler can launch a step while the last one still runs (E2).
+ *
+ * It has no CPU twin: the host engine runs steps in order on one thread.
+ */
+#ifndef BLINK_OPS_GATE_H
+#define BLINK_OPS_GATE_H
+
+#include "common.h"
+
+#ifdef __CUDACC__
+namespace blink {
+
+constexpr uint64_t kGateTimeoutNs = 10000000000ull; /* far beyond any step; a wait this long is a lost step */
+
+/* grid (1), block (1). Writes head->start_ns and, when the wait ran out, head->fault. */
+__global__ void gate_kernel(struct blink_step_set set, struct blink_tables tables) {
+  const uint64_t before = set.head->id - 1;
+  const uint64_t begin = global_ns();
+  uint64_t now = begin, fault = 0;
+  while (load_acquire(tables.completed) < before) {
+    now = global_ns();
+    if (now - begin > kGateTimeoutNs) {
+      fault = 1;
+      break;
+    }
+  }
+  set.head->start_ns = global_ns();
+  set.head->fault = fault;
+}
+
+}  // namespace blink
+#endif /* __CUDACC__ */
+
+#endif /* BLINK_OPS_GATE_H */
