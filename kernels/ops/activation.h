@@ -10,7 +10,9 @@
 
 namespace blink {
 
-BLINK_HD float silu_mul(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
+BLINK_HD float silu_mul(float gate, float up) {
+  return gate / (1.0f + expf(-gate)) * up;
+}
 
 #ifndef __CUDACC__
 

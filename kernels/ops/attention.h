@@ -1,32 +1,34 @@
-/* Attention over pages: token i attends to positions 0..token_position[i] of its row, read through the block table, in decode and
- * prefill alike, so that chunks of a prompt and shared prefixes need no second path. This step's keys and values are in the cache.
+/* Attention over pages: token i attends to positions 0..token_position[i] of its row, read through the block
+ * table, in decode and prefill alike, so that chunks of a prompt and shared prefixes need no second path.
+ * This step's keys and values are in the cache.
  *
- *   qkv       [tokens][n_heads + 2 n_kv_heads][head_dim] half (fp32 on the host); only the rotated queries are read
- *   k_cache   one layer's keys, [page][n_kv_heads][page_size][head_dim]; v_cache likewise
- *   out       [tokens][n_heads][head_dim] half; rows of padding tokens are not written
+ *   qkv       [tokens][n_heads + 2 n_kv_heads][head_dim] half (fp32 on the host); only the rotated queries
+ * are read k_cache   one layer's keys, [page][n_kv_heads][page_size][head_dim]; v_cache likewise out
+ * [tokens][n_heads][head_dim] half; rows of padding tokens are not written
  *
  * softmax(q . k / sqrt(head_dim)) v, fp32 inside; query head h reads key head h / (n_heads / n_kv_heads).
- * Decode splits a row's keys over blocks and combines the partial results (flash-decoding); prefill is FlashAttention-2's loop on
- * tensor cores: 64 queries of one head a block, 16 a warp.
+ * Decode splits a row's keys over blocks and combines the partial results (flash-decoding); prefill is
+ * FlashAttention-2's loop on tensor cores: 64 queries of one head a block, 16 a warp.
  */
 #ifndef BLINK_OPS_ATTENTION_H
 #define BLINK_OPS_ATTENTION_H
 
-#include "common.h"
+#include "attention_prefill.h"
 
 namespace blink {
 
 #ifndef __CUDACC__
 
 /* One head of one token. `scores` is scratch for token_position[i] + 1 floats. */
-inline void attention(const struct blink_step_set& set, const struct blink_tables& tables, const float* qkv, const float* k_cache,
-                      const float* v_cache, float* out, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t i,
-                      uint32_t head, float* scores) {
+inline void attention(const struct blink_step_set& set, const struct blink_tables& tables, const float* qkv,
+                      const float* k_cache, const float* v_cache, float* out, uint32_t n_heads,
+                      uint32_t n_kv_heads, uint32_t head_dim, uint32_t i, uint32_t head, float* scores) {
   if (set.token_row[i] == BLINK_NO_ROW) return;
-  const uint32_t row = set.token_row[i], length = set.token_position[i] + 1, kv_head = head / (n_heads / n_kv_heads);
+  const uint32_t row = set.token_row[i], length = set.token_position[i] + 1,
+                 kv_head = head / (n_heads / n_kv_heads);
   const float* q = qkv + (uint64_t(i) * (n_heads + 2 * n_kv_heads) + head) * head_dim;
   const float scale = 1.0f / sqrtf(float(head_dim));
-  float max = -kInfinity;
+  float max = -INFINITY;
   for (uint32_t j = 0; j < length; ++j) {
     const float* k = k_cache + cache_offset(tables, row, j, kv_head, n_kv_heads, head_dim);
     float dot = 0.0f;
@@ -49,10 +51,6 @@ inline void attention(const struct blink_step_set& set, const struct blink_table
 
 #else
 
-constexpr float kLog2E = 1.4426950408889634f;
-
-/* ---- decode ---------------------------------------------------------------------------------------------------------------- */
-
 constexpr uint32_t kDecodeThreads = 128; /* also the keys of one tile */
 constexpr uint32_t kMinSplit = 64;       /* a split shorter than this is not worth a block */
 
@@ -62,17 +60,19 @@ __device__ __forceinline__ uint32_t split_keys(uint32_t length, uint32_t n_split
   return keys < kMinSplit ? kMinSplit : keys;
 }
 
-/* grid (lanes, n_kv_heads * ceil(ratio / Group), n_splits), block (kDecodeThreads), ratio = n_heads / n_kv_heads. A block serves up
- * to Group query heads of one key head; Group = ratio reads each key once.
+/* grid (lanes, n_kv_heads * ceil(ratio / Group), n_splits), block (kDecodeThreads), ratio = n_heads /
+ * n_kv_heads. A block serves up to Group query heads of one key head; Group = ratio reads each key once.
  *
- *   partial   [lanes][n_heads][n_splits][HeadDim + 2] fp32: the unnormalised output, the maximum (in log2 units), the sum
+ *   partial   [lanes][n_heads][n_splits][HeadDim + 2] fp32: unnormalised output, maximum (log2 units), sum
  */
 template <typename Half, int HeadDim, int Group>
 __global__ void __launch_bounds__(kDecodeThreads)
-    attention_decode_kernel(struct blink_step_set set, struct blink_tables tables, const Half* qkv, const Half* k_cache,
-                            const Half* v_cache, float* partial, uint32_t n_heads, uint32_t n_kv_heads) {
-  constexpr uint32_t kChunks = HeadDim / 8;                 /* 16-byte chunks of a key */
-  constexpr uint32_t kParts = kDecodeThreads / kChunks;     /* threads that share a chunk of the values, each with its own keys */
+    attention_decode_kernel(struct blink_step_set set, struct blink_tables tables, const Half* qkv,
+                            const Half* k_cache, const Half* v_cache, float* partial, uint32_t n_heads,
+                            uint32_t n_kv_heads) {
+  constexpr uint32_t kChunks = HeadDim / 8; /* 16-byte chunks of a key */
+  constexpr uint32_t kParts =
+      kDecodeThreads / kChunks; /* threads that share a chunk of the values, each with its own keys */
   __shared__ __align__(16) float q[Group][HeadDim];
   __shared__ float weights[Group][kDecodeThreads];
   __shared__ uint64_t offsets[kDecodeThreads];
@@ -84,8 +84,10 @@ __global__ void __launch_bounds__(kDecodeThreads)
   const uint32_t i = set.lane_last[lane], row = set.token_row[i], length = set.token_position[i] + 1;
   const uint32_t ratio = n_heads / n_kv_heads, groups = (ratio + Group - 1) / Group;
   const uint32_t kv_head = blockIdx.y / groups, first_in_group = blockIdx.y % groups * Group;
-  const uint32_t n_queries = min(uint32_t(Group), ratio - first_in_group), head = kv_head * ratio + first_in_group;
-  const uint32_t keys = split_keys(length, gridDim.z), begin = blockIdx.z * keys, end = min(length, begin + keys);
+  const uint32_t n_queries = min(uint32_t(Group), ratio - first_in_group),
+                 head = kv_head * ratio + first_in_group;
+  const uint32_t keys = split_keys(length, gridDim.z), begin = blockIdx.z * keys,
+                 end = min(length, begin + keys);
   if (begin >= length) return;
 
   const Half* queries = qkv + (uint64_t(i) * (n_heads + 2 * n_kv_heads) + head) * HeadDim;
@@ -96,7 +98,7 @@ __global__ void __launch_bounds__(kDecodeThreads)
 
   float acc[Group][8] = {}, max[Group], sum[Group] = {}; /* sum: of this thread's keys; max: of the block's */
 #pragma unroll
-  for (int g = 0; g < Group; ++g) max[g] = -kInfinity;
+  for (int g = 0; g < Group; ++g) max[g] = -INFINITY;
 
   for (uint32_t tile = begin; tile < end; tile += kDecodeThreads) {
     /* Scores: one key a thread. */
@@ -116,7 +118,7 @@ __global__ void __launch_bounds__(kDecodeThreads)
       }
     } else {
 #pragma unroll
-      for (int g = 0; g < Group; ++g) score[g] = -kInfinity;
+      for (int g = 0; g < Group; ++g) score[g] = -INFINITY;
     }
 #pragma unroll
     for (int g = 0; g < Group; ++g) {
@@ -129,7 +131,8 @@ __global__ void __launch_bounds__(kDecodeThreads)
       float next = max[g];
 #pragma unroll
       for (uint32_t w = 0; w < kDecodeThreads / 32; ++w) next = fmaxf(next, warp_scratch[g][w]);
-      const float shrink = exp2f(max[g] - next), weight = exp2f(score[g] - next); /* next is finite: a tile has a key */
+      const float shrink = exp2f(max[g] - next),
+                  weight = exp2f(score[g] - next); /* next is finite: a tile has a key */
       max[g] = next;
       sum[g] = sum[g] * shrink + weight;
       weights[g][tid] = weight;
@@ -160,7 +163,8 @@ __global__ void __launch_bounds__(kDecodeThreads)
     store8(reduced[tid], acc[g]);
     __syncthreads();
     if (uint32_t(g) < n_queries) {
-      float* target = partial + ((uint64_t(lane) * n_heads + head + g) * gridDim.z + blockIdx.z) * (HeadDim + 2);
+      float* target =
+          partial + ((uint64_t(lane) * n_heads + head + g) * gridDim.z + blockIdx.z) * (HeadDim + 2);
       if (tid < HeadDim) {
         float total = 0.0f;
         for (uint32_t part = 0; part < kParts; ++part) total += reduced[part * kChunks + tid / 8][tid % 8];
@@ -179,14 +183,15 @@ __global__ void __launch_bounds__(kDecodeThreads)
 
 /* grid (lanes, n_heads), block (HeadDim). n_splits is attention_decode_kernel's gridDim.z. */
 template <typename Half, int HeadDim>
-__global__ void attention_combine_kernel(struct blink_step_set set, const float* partial, Half* out, uint32_t n_heads,
-                                         uint32_t n_splits) {
+__global__ void attention_combine_kernel(struct blink_step_set set, const float* partial, Half* out,
+                                         uint32_t n_heads, uint32_t n_splits) {
   const uint32_t lane = blockIdx.x, head = blockIdx.y, d = threadIdx.x;
   if (lane >= set.head->n_lanes) return;
-  const uint32_t i = set.lane_last[lane], length = set.token_position[i] + 1, keys = split_keys(length, n_splits);
+  const uint32_t i = set.lane_last[lane], length = set.token_position[i] + 1,
+                 keys = split_keys(length, n_splits);
   const uint32_t used = (length + keys - 1) / keys;
   const float* source = partial + (uint64_t(lane) * n_heads + head) * n_splits * (HeadDim + 2);
-  float max = -kInfinity, sum = 0.0f, value = 0.0f;
+  float max = -INFINITY, sum = 0.0f, value = 0.0f;
   for (uint32_t s = 0; s < used; ++s) max = fmaxf(max, source[s * (HeadDim + 2) + HeadDim]);
   for (uint32_t s = 0; s < used; ++s) {
     const float* part = source + s * (HeadDim + 2);
@@ -195,215 +200,6 @@ __global__ void attention_combine_kernel(struct blink_step_set set, const float*
     sum += weight * part[HeadDim + 1];
   }
   from_float(value / sum, out + (uint64_t(i) * n_heads + head) * HeadDim + d);
-}
-
-/* ---- prefill --------------------------------------------------------------------------------------------------------------- */
-
-constexpr uint32_t kPrefillThreads = 128;
-constexpr uint32_t kPrefillQueries = 64; /* of one block; 16 a warp */
-constexpr uint32_t kPrefillKeys = 64;    /* of one tile */
-
-/* d += a b on tensor cores: a is 16 x 16, b 16 x 8, d 16 x 8 fp32. With r = lane / 4 and c = 2 (lane % 4), a lane holds rows r and
- * r + 8 of a at columns (c, c + 1), then the same at columns + 8; rows (c, c + 1), then + 8, of b at column r; rows r, then r + 8,
- * of d at columns (c, c + 1). */
-__device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, __nv_bfloat16) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-__device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, __half) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-/* Four 8 x 8 matrices; lane l passes the address of row l % 8 of matrix l / 8. A lane receives of each matrix row lane / 4, columns
- * (c, c + 1), or with `transposed` rows (c, c + 1) of column lane / 4. */
-template <bool transposed>
-__device__ __forceinline__ void load_matrices(uint32_t (&m)[4], const void* row) {
-  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  if (transposed) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-                 : "r"(address)
-                 : "memory");
-  } else {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-                 : "r"(address)
-                 : "memory");
-  }
-}
-
-template <typename Half>
-__device__ __forceinline__ uint32_t pack(float low, float high) {
-  uint32_t packed;
-  Half* h = reinterpret_cast<Half*>(&packed);
-  from_float(low, h);
-  from_float(high, h + 1);
-  return packed;
-}
-
-/* 64 keys and values of one head in shared memory; rows are 16 bytes longer than they need to be, so that the 8 rows of a matrix
- * lie in different banks. */
-template <typename Half, int HeadDim>
-struct KeyTile {
-  Half k[kPrefillKeys][HeadDim + 8];
-  Half v[kPrefillKeys][HeadDim + 8];
-
-  /* Keys from `end` on are zero: their weight is 0, and 0 times a stale value may be NaN. */
-  __device__ __forceinline__ void load(const struct blink_tables& tables, const Half* k_cache, const Half* v_cache, uint32_t row,
-                                       uint32_t kv_head, uint32_t n_kv_heads, uint32_t begin, uint32_t end) {
-    constexpr uint32_t kChunks = HeadDim / 8;
-    for (uint32_t e = threadIdx.x; e < kPrefillKeys * kChunks; e += kPrefillThreads) {
-      const uint32_t j = e / kChunks, d = e % kChunks * 8;
-      uint4 key = make_uint4(0, 0, 0, 0), value = key;
-      if (begin + j < end) {
-        const uint64_t offset = cache_offset(tables, row, begin + j, kv_head, n_kv_heads, HeadDim) + d;
-        key = *reinterpret_cast<const uint4*>(k_cache + offset);
-        value = *reinterpret_cast<const uint4*>(v_cache + offset);
-      }
-      *reinterpret_cast<uint4*>(&k[j][d]) = key;
-      *reinterpret_cast<uint4*>(&v[j][d]) = value;
-    }
-  }
-};
-
-/* A warp's 16 queries: their fragments, running maxima and sums (rows r and r + 8 of a lane), and the unnormalised output. */
-template <typename Half, int HeadDim>
-struct QueryTile {
-  uint32_t q[HeadDim / 16][4];
-  float out[HeadDim / 8][4];
-  float max[2], sum[2];
-  int32_t position[2]; /* -1: no query in this row */
-
-  /* `x` is the head's query of the warp's first token, tokens are `stride` elements apart, and n of the 16 exist. */
-  __device__ __forceinline__ void load(const Half* x, uint32_t stride, uint32_t n, const uint32_t* token_position) {
-    const uint32_t r = threadIdx.x % 32 / 4, c = threadIdx.x % 4 * 2;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const uint32_t token = r + 8 * h;
-      position[h] = token < n ? int32_t(token_position[token]) : -1;
-      max[h] = -kInfinity;
-      sum[h] = 0.0f;
-#pragma unroll
-      for (int d = 0; d < HeadDim / 16; ++d) {
-        const Half* source = x + uint64_t(token) * stride + d * 16 + c;
-        q[d][h] = token < n ? *reinterpret_cast<const uint32_t*>(source) : 0;
-        q[d][h + 2] = token < n ? *reinterpret_cast<const uint32_t*>(source + 8) : 0;
-      }
-    }
-#pragma unroll
-    for (int d = 0; d < HeadDim / 8; ++d) out[d][0] = out[d][1] = out[d][2] = out[d][3] = 0.0f;
-  }
-
-  /* Attends to the tile's keys, which are at positions first.. of the sequence. */
-  __device__ __forceinline__ void attend(const KeyTile<Half, HeadDim>& tile, uint32_t first) {
-    const uint32_t lane = threadIdx.x % 32, c = lane % 4 * 2;
-    float s[kPrefillKeys / 8][4] = {};
-#pragma unroll
-    for (int d = 0; d < HeadDim / 16; ++d)
-#pragma unroll
-      for (int j = 0; j < kPrefillKeys / 8; j += 2) {
-        uint32_t k[4]; /* keys 8j.. at dimensions d, d + 8; keys 8j + 8.. likewise */
-        load_matrices<false>(k, &tile.k[j * 8 + lane / 16 * 8 + lane % 8][d * 16 + lane / 8 % 2 * 8]);
-        mma(s[j], q[d], k[0], k[1], Half());
-        mma(s[j + 1], q[d], k[2], k[3], Half());
-      }
-    softmax(s, first + c);
-#pragma unroll
-    for (int j = 0; j < kPrefillKeys / 16; ++j) {
-      const uint32_t p[4] = {pack<Half>(s[2 * j][0], s[2 * j][1]), pack<Half>(s[2 * j][2], s[2 * j][3]),
-                             pack<Half>(s[2 * j + 1][0], s[2 * j + 1][1]), pack<Half>(s[2 * j + 1][2], s[2 * j + 1][3])};
-#pragma unroll
-      for (int d = 0; d < HeadDim / 8; d += 2) {
-        uint32_t v[4]; /* dimensions 8d.. of keys 16j, 16j + 8; dimensions 8d + 8.. likewise */
-        load_matrices<true>(v, &tile.v[j * 16 + lane % 16][d * 8 + lane / 16 * 8]);
-        mma(out[d], p, v[0], v[1], Half());
-        mma(out[d + 1], p, v[2], v[3], Half());
-      }
-    }
-  }
-
-  /* Scores to weights, in place; s[j] holds the keys first + 8j and first + 8j + 1 of this lane's two rows. */
-  __device__ __forceinline__ void softmax(float (&s)[kPrefillKeys / 8][4], uint32_t first) {
-    const float scale = kLog2E / sqrtf(float(HeadDim));
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      float next = max[h];
-#pragma unroll
-      for (int j = 0; j < kPrefillKeys / 8; ++j)
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          float& x = s[j][2 * h + e];
-          x = int32_t(first + 8 * j + e) <= position[h] ? x * scale : -kInfinity;
-          next = fmaxf(next, x);
-        }
-      next = fmaxf(next, __shfl_xor_sync(0xffffffffu, next, 1));
-      next = fmaxf(next, __shfl_xor_sync(0xffffffffu, next, 2));
-      const float base = next == -kInfinity ? 0.0f : next; /* a row without a query never sees a key */
-      const float shrink = exp2f(max[h] - base);
-      max[h] = next;
-      sum[h] *= shrink;
-#pragma unroll
-      for (int j = 0; j < kPrefillKeys / 8; ++j)
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          s[j][2 * h + e] = exp2f(s[j][2 * h + e] - base);
-          sum[h] += s[j][2 * h + e];
-        }
-#pragma unroll
-      for (int d = 0; d < HeadDim / 8; ++d) out[d][2 * h] *= shrink, out[d][2 * h + 1] *= shrink;
-    }
-  }
-
-  __device__ __forceinline__ void store(Half* target, uint32_t stride) {
-    const uint32_t r = threadIdx.x % 32 / 4, c = threadIdx.x % 4 * 2;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      float total = sum[h] + __shfl_xor_sync(0xffffffffu, sum[h], 1);
-      total += __shfl_xor_sync(0xffffffffu, total, 2);
-      if (position[h] < 0) continue;
-#pragma unroll
-      for (int d = 0; d < HeadDim / 8; ++d)
-        *reinterpret_cast<uint32_t*>(target + uint64_t(r + 8 * h) * stride + d * 8 + c) =
-            pack<Half>(out[d][2 * h] / total, out[d][2 * h + 1] / total);
-    }
-  }
-};
-
-/* grid (ceil(tokens / kPrefillQueries), n_heads), block (kPrefillThreads). `tokens` is the shape's capacity. A block takes the
- * prompts that meet its 64 tokens one after the other; a step has each row at most once, in consecutive tokens (E5). */
-template <typename Half, int HeadDim>
-__global__ void __launch_bounds__(kPrefillThreads)
-    attention_prefill_kernel(struct blink_step_set set, struct blink_tables tables, const Half* qkv, const Half* k_cache,
-                             const Half* v_cache, Half* out, uint32_t n_heads, uint32_t n_kv_heads, uint32_t tokens) {
-  __shared__ __align__(16) KeyTile<Half, HeadDim> tile;
-  const uint32_t begin = (gridDim.x - 1 - blockIdx.x) * kPrefillQueries; /* the longest rows of keys first */
-  const uint32_t end = min(tokens, begin + kPrefillQueries), mine = begin + threadIdx.x;
-  const uint32_t head = blockIdx.y, kv_head = head / (n_heads / n_kv_heads), warp = threadIdx.x / 32;
-  const uint32_t my_row = mine < end ? set.token_row[mine] : BLINK_NO_ROW;
-  const uint32_t stride = (n_heads + 2 * n_kv_heads) * HeadDim;
-
-  for (uint32_t first = begin; first < end && set.token_row[first] != BLINK_NO_ROW;) {
-    const uint32_t row = set.token_row[first], n = __syncthreads_count(my_row == row);
-    const uint32_t length = set.token_position[first + n - 1] + 1;
-    const uint32_t offset = first + 16 * warp, n_mine = n > 16 * warp ? min(16u, n - 16 * warp) : 0;
-    const uint32_t my_length = n_mine ? set.token_position[offset + n_mine - 1] + 1 : 0;
-    QueryTile<Half, HeadDim> query;
-    query.load(qkv + uint64_t(offset) * stride + head * HeadDim, stride, n_mine, set.token_position + offset);
-    for (uint32_t key = 0; key < length; key += kPrefillKeys) {
-      tile.load(tables, k_cache, v_cache, row, kv_head, n_kv_heads, key, length);
-      __syncthreads();
-      if (key < my_length) query.attend(tile, key);
-      __syncthreads();
-    }
-    query.store(out + (uint64_t(offset) * n_heads + head) * HeadDim, n_heads * HeadDim);
-    first += n;
-  }
 }
 
 #endif /* __CUDACC__ */

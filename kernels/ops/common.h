@@ -1,5 +1,6 @@
-/* What every op shares: qualifiers, half-precision loads and stores, reductions, and the memory-ordered accesses through which
- * kernels of different graphs meet. Header-only; valid for g++, nvcc and NVRTC (no host header on the device side). */
+/* What every op shares: qualifiers, half-precision loads and stores, reductions, and the memory-ordered
+ * accesses through which kernels of different graphs meet. Header-only; valid for g++, nvcc and NVRTC (no
+ * host header on the device side). */
 #ifndef BLINK_OPS_COMMON_H
 #define BLINK_OPS_COMMON_H
 
@@ -9,6 +10,9 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #define BLINK_HD __host__ __device__ __forceinline__
+#ifdef __CUDACC_RTC__
+#define INFINITY __int_as_float(0x7f800000) /* math.h's, which NVRTC does not have */
+#endif
 #else
 #include <math.h>
 #include <stddef.h>
@@ -17,8 +21,6 @@
 
 namespace blink {
 
-constexpr float kInfinity = __builtin_huge_valf();
-
 /* The finaliser of splitmix64: a bijection that spreads every input bit over the output. */
 BLINK_HD uint64_t mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -26,20 +28,31 @@ BLINK_HD uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/* The page that holds `position` of `row`, and the element offset of a key or value in one layer's cache, which is laid out
- * [page][kv_head][page_size][head_dim]: one head's keys of a page are contiguous. */
-BLINK_HD uint64_t cache_offset(const struct blink_tables& tables, uint32_t row, uint32_t position, uint32_t kv_head,
-                               uint32_t n_kv_heads, uint32_t head_dim) {
-  const uint64_t page = tables.block_table[uint64_t(row) * tables.pages_per_row + position / tables.page_size];
+/* The page that holds `position` of `row`, and the element offset of a key or value in one layer's cache,
+ * which is laid out [page][kv_head][page_size][head_dim]: one head's keys of a page are contiguous. */
+BLINK_HD uint64_t cache_offset(const struct blink_tables& tables, uint32_t row, uint32_t position,
+                               uint32_t kv_head, uint32_t n_kv_heads, uint32_t head_dim) {
+  const uint64_t page =
+      tables.block_table[uint64_t(row) * tables.pages_per_row + position / tables.page_size];
   return ((page * n_kv_heads + kv_head) * tables.page_size + position % tables.page_size) * head_dim;
 }
 
 #ifdef __CUDACC__
 
-__device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
-__device__ __forceinline__ void from_float(float x, __nv_bfloat16* out) { *out = __float2bfloat16_rn(x); }
-__device__ __forceinline__ void from_float(float x, __half* out) { *out = __float2half_rn(x); }
+constexpr float kLog2E = 1.4426950408889634f;
+
+__device__ __forceinline__ float to_float(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
+__device__ __forceinline__ float to_float(__half x) {
+  return __half2float(x);
+}
+__device__ __forceinline__ void from_float(float x, __nv_bfloat16* out) {
+  *out = __float2bfloat16_rn(x);
+}
+__device__ __forceinline__ void from_float(float x, __half* out) {
+  *out = __float2half_rn(x);
+}
 
 /* 8 elements with one 16-byte access; `p` is 16-byte aligned. */
 template <typename Half>
@@ -61,7 +74,8 @@ __device__ __forceinline__ void store8(Half* p, const float (&in)[8]) {
 
 __device__ __forceinline__ void load8(const float* p, float (&out)[8]) {
   const float4 a = reinterpret_cast<const float4*>(p)[0], b = reinterpret_cast<const float4*>(p)[1];
-  out[0] = a.x, out[1] = a.y, out[2] = a.z, out[3] = a.w, out[4] = b.x, out[5] = b.y, out[6] = b.z, out[7] = b.w;
+  out[0] = a.x, out[1] = a.y, out[2] = a.z, out[3] = a.w, out[4] = b.x, out[5] = b.y, out[6] = b.z,
+  out[7] = b.w;
 }
 
 __device__ __forceinline__ void store8(float* p, const float (&in)[8]) {
@@ -91,7 +105,8 @@ __device__ __forceinline__ float block_sum(float x, float* scratch) {
   return warp_sum(lane < blockDim.x / 32 ? scratch[lane] : 0.0f);
 }
 
-/* Inline PTX and not `volatile`: a volatile load may hit a stale, non-coherent L1 line, and orders nothing around it. */
+/* Inline PTX and not `volatile`: a volatile load may hit a stale, non-coherent L1 line, and orders nothing
+ * around it. */
 __device__ __forceinline__ uint64_t load_acquire(const uint64_t* p) {
   unsigned long long value;
   asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(p) : "memory");

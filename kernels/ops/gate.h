@@ -1,5 +1,5 @@
-/* Gate: the first node of every step's graph. Holds the step back until the step before it has published its completion, so that
- * the scheduler can launch a step while the last one still runs (E2).
+/* Gate: the first node of every step's graph. Holds the step back until the step before it has published its
+ * completion, so that the scheduler can launch a step while the last one still runs (E2).
  *
  * It has no CPU twin: the host engine runs steps in order on one thread.
  */

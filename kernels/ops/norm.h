@@ -1,4 +1,5 @@
-/* RMSNorm: out[i] = x[i] / sqrt(mean(x[i]^2) + eps) * weight, and the same after adding a sublayer's output to the residual.
+/* RMSNorm: out[i] = x[i] / sqrt(mean(x[i]^2) + eps) * weight, and the same after adding a sublayer's output
+ * to the residual.
  *
  *   residual  [tokens][hidden] fp32; with delta: residual[i] += delta[i] first
  *   delta     [tokens][hidden] half: output of the o or down projection
@@ -21,7 +22,8 @@ inline void rmsnorm(const float* x, const float* weight, float eps, float* out, 
   for (uint32_t j = 0; j < n; ++j) out[j] = x[j] * scale * weight[j];
 }
 
-inline void residual_rmsnorm(float* residual, const float* delta, const float* weight, float eps, float* out, uint32_t n) {
+inline void residual_rmsnorm(float* residual, const float* delta, const float* weight, float eps, float* out,
+                             uint32_t n) {
   for (uint32_t j = 0; j < n; ++j) residual[j] += delta[j];
   rmsnorm(residual, weight, eps, out, n);
 }
@@ -30,7 +32,8 @@ inline void residual_rmsnorm(float* residual, const float* delta, const float* w
 
 /* One block normalises one row; sum is the block's sum of squares. hidden is a multiple of 8. */
 template <typename Half>
-__device__ __forceinline__ void normalise(const float* x, float sum, const Half* weight, float eps, Half* out, uint32_t hidden) {
+__device__ __forceinline__ void normalise(const float* x, float sum, const Half* weight, float eps, Half* out,
+                                          uint32_t hidden) {
   const float scale = 1.0f / sqrtf(sum / float(hidden) + eps);
   for (uint32_t j = threadIdx.x * 8; j < hidden; j += blockDim.x * 8) {
     float value[8], factor[8];
@@ -44,7 +47,8 @@ __device__ __forceinline__ void normalise(const float* x, float sum, const Half*
 
 /* grid (tokens), block (any multiple of 32). */
 template <typename Half>
-__global__ void rmsnorm_kernel(const float* residual, const Half* weight, float eps, Half* out, uint32_t hidden) {
+__global__ void rmsnorm_kernel(const float* residual, const Half* weight, float eps, Half* out,
+                               uint32_t hidden) {
   __shared__ float scratch[32];
   const float* x = residual + uint64_t(blockIdx.x) * hidden;
   float sum = 0.0f;
@@ -57,8 +61,8 @@ __global__ void rmsnorm_kernel(const float* residual, const Half* weight, float 
   normalise(x, block_sum(sum, scratch), weight, eps, out + uint64_t(blockIdx.x) * hidden, hidden);
 }
 
-/* Adds delta to one row and returns the thread's share of the sum of squares. A thread normalises the elements that it added, so no
- * fence is needed in between. */
+/* Adds delta to one row and returns the thread's share of the sum of squares. A thread normalises the
+ * elements that it added, so no fence is needed in between. */
 template <typename Half>
 __device__ __forceinline__ float add_residual(float* x, const Half* delta, uint32_t hidden) {
   float sum = 0.0f;
@@ -75,8 +79,8 @@ __device__ __forceinline__ float add_residual(float* x, const Half* delta, uint3
 
 /* grid (tokens), block (any multiple of 32). */
 template <typename Half>
-__global__ void residual_rmsnorm_kernel(float* residual, const Half* delta, const Half* weight, float eps, Half* out,
-                                        uint32_t hidden) {
+__global__ void residual_rmsnorm_kernel(float* residual, const Half* delta, const Half* weight, float eps,
+                                        Half* out, uint32_t hidden) {
   __shared__ float scratch[32];
   const uint64_t t = uint64_t(blockIdx.x) * hidden;
   const float sum = add_residual(residual + t, delta + t, hidden);

@@ -3,102 +3,20 @@
  *   logits  [lanes][vocab] fp32, overwritten
  *   set.out_token[lane] and history[row][position of lane_last + 1] receive the token
  *
- * In this order: repetition penalty over prompt and answer (the CTRL paper's), presence and frequency penalty over the answer
- * (OpenAI's), end and stop ids masked until min_tokens, temperature, min-p, top-k, top-p (vLLM's order), the draw. Temperature 0 is
- * the argmax, ties to the lowest id. NaN counts as minus infinity.
- *
- * A result must depend neither on the order in which threads add nor on the other lanes (E6). So a token's probability is a 64-bit
- * integer weight, exp(x) in units of 2^-40 of the likeliest token's, its place in the order is an integer rank, and the draw is a
- * hash of (seed, position in the answer). Every function of one logit is shared by kernel and twin and free of contractions that a
- * compiler might choose differently, so both sample the same token from the same logits.
+ * In this order: repetition penalty over prompt and answer (the CTRL paper's), presence and frequency penalty
+ * over the answer (OpenAI's), end and stop ids masked until min_tokens, temperature, min-p, top-k, top-p
+ * (vLLM's order), the draw. Temperature 0 is the argmax, ties to the lowest id. NaN counts as minus infinity.
  */
 #ifndef BLINK_OPS_SAMPLE_H
 #define BLINK_OPS_SAMPLE_H
 
-#include "common.h"
+#include "sample_weight.h"
 
 #ifndef __CUDACC__
 #include <vector>
 #endif
 
 namespace blink {
-
-constexpr uint64_t kUnit = 1ull << 40; /* weight of the likeliest token */
-
-BLINK_HD float number(float logit) { return logit == logit ? logit + 0.0f : -kInfinity; } /* + 0: no negative zero */
-
-/* x = (logit - max) / temperature, at most 0. */
-BLINK_HD float scaled(float logit, float max, float temperature) {
-  return logit == max ? 0.0f : (logit - max) / temperature;
-}
-
-/* Distance from the likeliest token in units of 2^-27, saturated at 32: tokens beyond have no weight. Lower is likelier. */
-BLINK_HD uint32_t rank_of(float x) {
-  const float distance = -x * 134217728.0f;
-  return distance < 4294967040.0f ? uint32_t(distance) : 0xffffffffu;
-}
-
-/* floor(exp(x) * kUnit), within 2^-22 relative. */
-BLINK_HD uint64_t weight_of(float x) {
-  if (!(x > -28.0f)) return 0;
-  const float n = rintf(x * 1.44269504f);
-  float r = fmaf(n, -0.693359375f, x); /* ln 2 in two parts: x - n ln 2 is exact to the last bits */
-  r = fmaf(n, 2.12194440e-4f, r);
-  float p = fmaf(1.38888889e-3f, r, 8.33333333e-3f); /* exp(r) for |r| <= ln(2) / 2 */
-  p = fmaf(p, r, 4.16666667e-2f);
-  p = fmaf(p, r, 1.66666667e-1f);
-  p = fmaf(p, r, 0.5f);
-  p = fmaf(p, r, 1.0f);
-  p = fmaf(p, r, 1.0f);
-  return uint64_t(p * 1099511627776.0f) >> uint32_t(-n);
-}
-
-BLINK_HD uint64_t random_bits(uint64_t seed, uint64_t position) {
-  return mix(mix(seed + 0x9e3779b97f4a7c15ull) + (position + 1) * 0x9e3779b97f4a7c15ull);
-}
-
-/* floor(bits / 2^64 * total): uniform in [0, total). */
-BLINK_HD uint64_t scale_to(uint64_t bits, uint64_t total) {
-#ifdef __CUDA_ARCH__
-  return __umul64hi(bits, total);
-#else
-  return uint64_t((static_cast<unsigned __int128>(bits) * total) >> 64);
-#endif
-}
-
-/* Larger for a larger logit and, among equals, for a lower id. */
-BLINK_HD uint64_t order_key(float logit, uint32_t id) {
-  union {
-    float value;
-    uint32_t bits;
-  } u = {logit};
-  const uint32_t ordered = u.bits & 0x80000000u ? ~u.bits : u.bits | 0x80000000u;
-  return uint64_t(ordered) << 32 | (0xffffffffu - id);
-}
-
-/* What may be drawn: the weight of a token, 0 if min-p, top-k or top-p excludes it. */
-struct Filter {
-  float max, temperature;
-  uint64_t min_weight; /* min-p */
-  uint32_t max_rank;   /* top-k, top-p */
-
-  BLINK_HD bool admits(float x) const { return weight_of(x) >= min_weight && rank_of(x) <= max_rank; }
-  BLINK_HD uint64_t weight(float logit) const {
-    const float x = scaled(number(logit), max, temperature);
-    return admits(x) ? weight_of(x) : 0;
-  }
-};
-
-BLINK_HD Filter make_filter(const struct blink_descriptor& params, float max) {
-  return {max, params.temperature, uint64_t(ceil(double(params.min_p) * double(kUnit))), 0xffffffffu};
-}
-
-/* How much top-k or top-p keeps of `total`: tokens for top-k, weight for top-p. At least 1. */
-BLINK_HD uint64_t kept(const struct blink_descriptor& params, bool by_weight, uint64_t total) {
-  if (!by_weight) return params.top_k < total ? params.top_k : total;
-  const uint64_t target = uint64_t(ceil(double(params.top_p) * double(total)));
-  return target < 1 ? 1 : target < total ? target : total;
-}
 
 /* One lane's view of its row. */
 struct Sequence {
@@ -111,13 +29,16 @@ struct Sequence {
   BLINK_HD bool ignores_eos() const { return params.flags & BLINK_FLAG_IGNORE_EOS; }
 };
 
-BLINK_HD Sequence sequence_of(const struct blink_step_set& set, const struct blink_tables& tables, uint32_t lane) {
+BLINK_HD Sequence sequence_of(const struct blink_step_set& set, const struct blink_tables& tables,
+                              uint32_t lane) {
   const uint32_t row = set.lane_row[lane];
   return {tables.params[row], tables.history + uint64_t(row) * tables.max_context,
           set.token_position[set.lane_last[lane]] + 1};
 }
 
-BLINK_HD float repeated(float logit, float penalty) { return logit > 0.0f ? logit / penalty : logit * penalty; }
+BLINK_HD float repeated(float logit, float penalty) {
+  return logit > 0.0f ? logit / penalty : logit * penalty;
+}
 
 #ifndef __CUDACC__
 
@@ -140,15 +61,17 @@ inline void penalise(const Sequence& sequence, const struct blink_tables& tables
     }
   }
   if (params.frequency_penalty != 0.0f)
-    for (uint32_t j = params.prompt_tokens; j < sequence.length; ++j) logits[sequence.tokens[j]] -= params.frequency_penalty;
+    for (uint32_t j = params.prompt_tokens; j < sequence.length; ++j)
+      logits[sequence.tokens[j]] -= params.frequency_penalty;
   if (sequence.may_end()) return;
-  for (uint32_t j = 0; j < tables.n_eos && !sequence.ignores_eos(); ++j) logits[tables.eos[j]] = -kInfinity;
-  for (uint32_t j = 0; j < params.n_stop_ids; ++j) logits[params.stop_ids[j]] = -kInfinity;
+  for (uint32_t j = 0; j < tables.n_eos && !sequence.ignores_eos(); ++j) logits[tables.eos[j]] = -INFINITY;
+  for (uint32_t j = 0; j < params.n_stop_ids; ++j) logits[params.stop_ids[j]] = -INFINITY;
 }
 
-/* The smallest rank up to which at least kept() of the admitted tokens, counted or weighed, lie. Radix selection, 8 bits a pass. */
-inline uint32_t select_rank(const struct blink_descriptor& params, const Filter& filter, bool by_weight, const float* logits,
-                            uint32_t vocab) {
+/* The smallest rank up to which at least kept() of the admitted tokens, counted or weighed, lie. Radix
+ * selection, 8 bits a pass. */
+inline uint32_t select_rank(const struct blink_descriptor& params, const Filter& filter, bool by_weight,
+                            const float* logits, uint32_t vocab) {
   uint64_t target = 0;
   uint32_t prefix = 0;
   for (int shift = 24; shift >= 0; shift -= 8) {
@@ -179,7 +102,8 @@ inline uint32_t sample(const Sequence& sequence, const struct blink_tables& tabl
   if (params.temperature == 0.0f) return best;
 
   Filter filter = make_filter(params, number(logits[best]));
-  if (params.top_k != 0 && params.top_k < vocab) filter.max_rank = select_rank(params, filter, false, logits, vocab);
+  if (params.top_k != 0 && params.top_k < vocab)
+    filter.max_rank = select_rank(params, filter, false, logits, vocab);
   if (params.top_p < 1.0f) filter.max_rank = select_rank(params, filter, true, logits, vocab);
   uint64_t total = 0;
   for (uint32_t t = 0; t < vocab; ++t) total += filter.weight(logits[t]);
@@ -198,12 +122,15 @@ constexpr uint32_t kSampleThreads = 1024;
 constexpr uint32_t kSampleWarps = kSampleThreads / 32;
 
 /* Bytes of dynamic shared memory of sample_kernel: one bit per token of the vocabulary. */
-constexpr uint32_t sample_shared_bytes(uint32_t vocab) { return (vocab + 31) / 32 * 4; }
+BLINK_HD constexpr uint32_t sample_shared_bytes(uint32_t vocab) {
+  return (vocab + 31) / 32 * 4;
+}
 
 /* Shared memory of one block. */
 struct SampleScratch {
   uint64_t per_warp[kSampleWarps];
-  uint32_t low[256], high[256]; /* histogram of 64-bit masses, in halves: shared memory has no native 64-bit add */
+  uint32_t low[256],
+      high[256]; /* histogram of 64-bit masses, in halves: shared memory has no native 64-bit add */
   uint64_t target;
   uint32_t digit;
 };
@@ -224,10 +151,11 @@ __device__ __forceinline__ uint64_t warp_scan(uint64_t x) {
   return x;
 }
 
-/* Calls body(token) once for every distinct token of tokens[begin..end). `seen` holds a bit per token of the vocabulary. */
+/* Calls body(token) once for every distinct token of tokens[begin..end). `seen` holds a bit per token of the
+ * vocabulary. */
 template <typename Body>
-__device__ __forceinline__ void for_each_distinct(const uint32_t* tokens, uint32_t begin, uint32_t end, uint32_t vocab,
-                                                  uint32_t* seen, Body body) {
+__device__ __forceinline__ void for_each_distinct(const uint32_t* tokens, uint32_t begin, uint32_t end,
+                                                  uint32_t vocab, uint32_t* seen, Body body) {
   for (uint32_t w = threadIdx.x; w < (vocab + 31) / 32; w += kSampleThreads) seen[w] = 0;
   __syncthreads();
   for (uint32_t j = begin + threadIdx.x; j < end; j += kSampleThreads) {
@@ -237,8 +165,8 @@ __device__ __forceinline__ void for_each_distinct(const uint32_t* tokens, uint32
   __syncthreads();
 }
 
-__device__ __forceinline__ void penalise(const Sequence& sequence, const struct blink_tables& tables, float* logits,
-                                         uint32_t* seen) {
+__device__ __forceinline__ void penalise(const Sequence& sequence, const struct blink_tables& tables,
+                                         float* logits, uint32_t* seen) {
   const struct blink_descriptor& params = sequence.params;
   const uint32_t vocab = tables.vocab_size;
   if (params.repetition_penalty != 1.0f)
@@ -247,13 +175,14 @@ __device__ __forceinline__ void penalise(const Sequence& sequence, const struct 
   if (params.presence_penalty != 0.0f)
     for_each_distinct(sequence.tokens, params.prompt_tokens, sequence.length, vocab, seen,
                       [&](uint32_t t) { logits[t] -= params.presence_penalty; });
-  if (params.frequency_penalty != 0.0f) /* equal terms: the order in which threads subtract them does not matter */
+  if (params.frequency_penalty !=
+      0.0f) /* equal terms: the order in which threads subtract them does not matter */
     for (uint32_t j = params.prompt_tokens + threadIdx.x; j < sequence.length; j += kSampleThreads)
       atomicAdd(logits + sequence.tokens[j], -params.frequency_penalty);
   __syncthreads();
   if (!sequence.may_end()) {
-    if (threadIdx.x < tables.n_eos && !sequence.ignores_eos()) logits[tables.eos[threadIdx.x]] = -kInfinity;
-    if (threadIdx.x < params.n_stop_ids) logits[params.stop_ids[threadIdx.x]] = -kInfinity;
+    if (threadIdx.x < tables.n_eos && !sequence.ignores_eos()) logits[tables.eos[threadIdx.x]] = -INFINITY;
+    if (threadIdx.x < params.n_stop_ids) logits[params.stop_ids[threadIdx.x]] = -INFINITY;
     __syncthreads();
   }
 }
@@ -282,8 +211,9 @@ __device__ __forceinline__ uint64_t best_key(const float* logits, uint32_t vocab
 }
 
 /* As the twin's. One warp scans the histogram, 8 bins a lane. */
-__device__ __forceinline__ uint32_t select_rank(const struct blink_descriptor& params, const Filter& filter, bool by_weight,
-                                                const float* logits, uint32_t vocab, SampleScratch& scratch) {
+__device__ __forceinline__ uint32_t select_rank(const struct blink_descriptor& params, const Filter& filter,
+                                                bool by_weight, const float* logits, uint32_t vocab,
+                                                SampleScratch& scratch) {
   const uint32_t tid = threadIdx.x;
   uint32_t prefix = 0;
   for (int shift = 24; shift >= 0; shift -= 8) {
@@ -295,7 +225,8 @@ __device__ __forceinline__ uint32_t select_rank(const struct blink_descriptor& p
       if (!filter.admits(x) || (shift < 24 && rank >> (shift + 8) != prefix)) continue;
       const uint64_t mass = by_weight ? weight_of(x) : 1;
       const uint32_t low = uint32_t(mass), bin = rank >> shift & 255;
-      const uint32_t before = atomicAdd(&scratch.low[bin], low), high = uint32_t(mass >> 32) + (before + low < before);
+      const uint32_t before = atomicAdd(&scratch.low[bin], low),
+                     high = uint32_t(mass >> 32) + (before + low < before);
       if (high) atomicAdd(&scratch.high[bin], high);
     }
     __syncthreads();
@@ -326,10 +257,11 @@ __device__ __forceinline__ uint32_t select_rank(const struct blink_descriptor& p
   return prefix;
 }
 
-/* Inverse of the cumulative weight in order of ids: twice, every warp sums a 32nd of the range and the range shrinks to the 32nd
- * that holds the draw; then one warp walks what is left. Returns the token in every thread. */
-__device__ __forceinline__ uint32_t draw(const Filter& filter, uint64_t bits, const float* logits, uint32_t vocab,
-                                         SampleScratch& scratch) {
+/* Inverse of the cumulative weight in order of ids: twice, every warp sums a 32nd of the range and the range
+ * shrinks to the 32nd that holds the draw; then one warp walks what is left. Returns the token in every
+ * thread. */
+__device__ __forceinline__ uint32_t draw(const Filter& filter, uint64_t bits, const float* logits,
+                                         uint32_t vocab, SampleScratch& scratch) {
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   uint32_t begin = 0, end = vocab;
   uint64_t rest = 0;
@@ -369,8 +301,8 @@ __device__ __forceinline__ uint32_t draw(const Filter& filter, uint64_t bits, co
 }
 
 /* As the twin's, by one block. */
-__device__ __forceinline__ uint32_t sample(const Sequence& sequence, const struct blink_tables& tables, float* logits,
-                                           uint32_t* seen, SampleScratch& scratch) {
+__device__ __forceinline__ uint32_t sample(const Sequence& sequence, const struct blink_tables& tables,
+                                           float* logits, uint32_t* seen, SampleScratch& scratch) {
   const struct blink_descriptor& params = sequence.params;
   const uint32_t vocab = tables.vocab_size;
   penalise(sequence, tables, logits, seen);
@@ -379,13 +311,14 @@ __device__ __forceinline__ uint32_t sample(const Sequence& sequence, const struc
 
   Filter filter = make_filter(params, number(logits[best]));
   __syncthreads();
-  if (params.top_k != 0 && params.top_k < vocab) filter.max_rank = select_rank(params, filter, false, logits, vocab, scratch);
+  if (params.top_k != 0 && params.top_k < vocab)
+    filter.max_rank = select_rank(params, filter, false, logits, vocab, scratch);
   if (params.top_p < 1.0f) filter.max_rank = select_rank(params, filter, true, logits, vocab, scratch);
   return draw(filter, random_bits(params.seed, sequence.answered()), logits, vocab, scratch);
 }
 
-/* grid (the shape's lanes), block (kSampleThreads), sample_shared_bytes(vocab) of dynamic shared memory. The last block to finish
- * publishes the step: every token is visible to whoever acquires `completed` (E1). */
+/* grid (the shape's lanes), block (kSampleThreads), sample_shared_bytes(vocab) of dynamic shared memory. The
+ * last block to finish publishes the step: every token is visible to whoever acquires `completed` (E1). */
 __global__ void __launch_bounds__(kSampleThreads, 1)
     sample_kernel(struct blink_step_set set, struct blink_tables tables, float* logits) {
   extern __shared__ uint32_t seen[];
@@ -394,10 +327,12 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
   struct blink_step_head* head = set.head;
   if (lane < head->n_lanes && set.lane_emit[lane]) {
     const Sequence sequence = sequence_of(set, tables, lane);
-    const uint32_t token = sample(sequence, tables, logits + uint64_t(lane) * tables.vocab_size, seen, scratch);
+    const uint32_t token =
+        sample(sequence, tables, logits + uint64_t(lane) * tables.vocab_size, seen, scratch);
     if (threadIdx.x == 0) {
       set.out_token[lane] = token;
-      if (sequence.length < tables.max_context) const_cast<uint32_t*>(sequence.tokens)[sequence.length] = token;
+      if (sequence.length < tables.max_context)
+        const_cast<uint32_t*>(sequence.tokens)[sequence.length] = token;
     }
   }
   if (threadIdx.x == 0 && arrive(&head->lanes_done) == gridDim.x - 1) {

@@ -1,0 +1,98 @@
+/* The sampler's arithmetic on one logit, shared by kernel and twin.
+ *
+ * A result must depend neither on the order in which threads add nor on the other lanes (E6). So a token's
+ * probability is a 64-bit integer weight, exp(x) in units of 2^-40 of the likeliest token's, its place in the
+ * order is an integer rank, and the draw is a hash of (seed, position in the answer). Nothing here can be
+ * contracted to a fused multiply-add at a compiler's discretion, so kernel and twin sample the same token
+ * from the same logits.
+ */
+#ifndef BLINK_OPS_SAMPLE_WEIGHT_H
+#define BLINK_OPS_SAMPLE_WEIGHT_H
+
+#include "common.h"
+
+namespace blink {
+
+constexpr uint64_t kUnit = 1ull << 40; /* weight of the likeliest token */
+
+BLINK_HD float number(float logit) {
+  return logit == logit ? logit + 0.0f : -INFINITY;
+} /* + 0: no negative zero */
+
+/* x = (logit - max) / temperature, at most 0. */
+BLINK_HD float scaled(float logit, float max, float temperature) {
+  return logit == max ? 0.0f : (logit - max) / temperature;
+}
+
+/* Distance from the likeliest token in units of 2^-27, saturated at 32: tokens beyond have no weight. Lower
+ * is likelier. */
+BLINK_HD uint32_t rank_of(float x) {
+  const float distance = -x * 134217728.0f;
+  return distance < 4294967040.0f ? uint32_t(distance) : 0xffffffffu;
+}
+
+/* floor(exp(x) * kUnit), within 2^-22 relative. */
+BLINK_HD uint64_t weight_of(float x) {
+  if (!(x > -28.0f)) return 0;
+  const float n = rintf(x * 1.44269504f);
+  float r = fmaf(n, -0.693359375f, x); /* ln 2 in two parts: x - n ln 2 is exact to the last bits */
+  r = fmaf(n, 2.12194440e-4f, r);
+  float p = fmaf(1.38888889e-3f, r, 8.33333333e-3f); /* exp(r) for |r| <= ln(2) / 2 */
+  p = fmaf(p, r, 4.16666667e-2f);
+  p = fmaf(p, r, 1.66666667e-1f);
+  p = fmaf(p, r, 0.5f);
+  p = fmaf(p, r, 1.0f);
+  p = fmaf(p, r, 1.0f);
+  return uint64_t(p * 1099511627776.0f) >> uint32_t(-n);
+}
+
+BLINK_HD uint64_t random_bits(uint64_t seed, uint64_t position) {
+  return mix(mix(seed + 0x9e3779b97f4a7c15ull) + (position + 1) * 0x9e3779b97f4a7c15ull);
+}
+
+/* floor(bits / 2^64 * total): uniform in [0, total). */
+BLINK_HD uint64_t scale_to(uint64_t bits, uint64_t total) {
+#ifdef __CUDA_ARCH__
+  return __umul64hi(bits, total);
+#else
+  return uint64_t((static_cast<unsigned __int128>(bits) * total) >> 64);
+#endif
+}
+
+/* Larger for a larger logit and, among equals, for a lower id. */
+BLINK_HD uint64_t order_key(float logit, uint32_t id) {
+  union {
+    float value;
+    uint32_t bits;
+  } u = {logit};
+  const uint32_t ordered = u.bits & 0x80000000u ? ~u.bits : u.bits | 0x80000000u;
+  return uint64_t(ordered) << 32 | (0xffffffffu - id);
+}
+
+/* What may be drawn: the weight of a token, 0 if min-p, top-k or top-p excludes it. */
+struct Filter {
+  float max, temperature;
+  uint64_t min_weight; /* min-p */
+  uint32_t max_rank;   /* top-k, top-p */
+
+  BLINK_HD bool admits(float x) const { return weight_of(x) >= min_weight && rank_of(x) <= max_rank; }
+  BLINK_HD uint64_t weight(float logit) const {
+    const float x = scaled(number(logit), max, temperature);
+    return admits(x) ? weight_of(x) : 0;
+  }
+};
+
+BLINK_HD Filter make_filter(const struct blink_descriptor& params, float max) {
+  return {max, params.temperature, uint64_t(ceil(double(params.min_p) * double(kUnit))), 0xffffffffu};
+}
+
+/* How much top-k or top-p keeps of `total`: tokens for top-k, weight for top-p. At least 1. */
+BLINK_HD uint64_t kept(const struct blink_descriptor& params, bool by_weight, uint64_t total) {
+  if (!by_weight) return params.top_k < total ? params.top_k : total;
+  const uint64_t target = uint64_t(ceil(double(params.top_p) * double(total)));
+  return target < 1 ? 1 : target < total ? target : total;
+}
+
+}  // namespace blink
+
+#endif /* BLINK_OPS_SAMPLE_WEIGHT_H */
