@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Generates the Python view and the layout assertions of the C headers that two languages share.
 
-For each header: NAME_layout.h (a hash of the layout, a static_assert on every field's offset, and the table that the compiled
-library exports so that tests can compare) and an abi.py (constants, IntEnums, numpy dtypes). The outputs are checked in;
-`--check` exits 1 when they differ from what the headers say.
+For each header: NAME_layout.h (a hash of the layout, a static_assert on every field's offset, and the table that
+the compiled library exports so that tests can compare) and an abi.py (constants, IntEnums, numpy dtypes). The
+outputs are checked in; `--check` exits 1 when they differ from what the headers say.
 
-The headers keep to a subset of C: `#define NAME literal`, `enum name { A = literal, ... }`, and structs whose members are
-fixed-width scalars, pointers, one-dimensional arrays of those, or earlier structs.
+The headers keep to a subset of C: `#define NAME literal`, `enum name { A = literal, ... }`, and structs whose
+members are fixed-width scalars, pointers, one-dimensional arrays of those, or earlier structs.
 """
 
 from __future__ import annotations
@@ -29,6 +29,12 @@ SCALARS = {
 TARGETS = [
     ("ringbuffer/ring.h", "ringbuffer/ring_layout.h", "ringbuffer/abi.py", "ring"),
     ("kernels/step.h", "kernels/step_layout.h", "gpu_backend/abi.py", "step"),
+    (
+        "kernels/scheduler/state.h",
+        "kernels/scheduler/state_layout.h",
+        "gpu_backend/scheduler_abi.py",
+        "scheduler",
+    ),
 ]
 
 
@@ -82,13 +88,14 @@ def parse_field(line: str, structs: dict[str, Struct]) -> Field:
     raise SystemExit(f"generate_abi: unknown type '{type_name}' of '{name}'")
 
 
-def parse_structs(text: str) -> dict[str, Struct]:
+def parse_structs(text: str, known: dict[str, Struct]) -> dict[str, Struct]:
+    """The structs defined in `text`; members may be of `known` structs, defined in an earlier header."""
     structs: dict[str, Struct] = {}
     for name, body in re.findall(r"struct\s+(\w+)\s*\{(.*?)\}\s*;", text, flags=re.S):
         struct = Struct(name)
         offset = 0
         for line in filter(None, (part.strip() for part in body.split(";"))):
-            item = parse_field(" ".join(line.split()), structs)
+            item = parse_field(" ".join(line.split()), known | structs)
             offset = -(-offset // item.align) * item.align
             item.offset = offset
             offset += item.size * item.count
@@ -154,9 +161,10 @@ def render_python(
     enums: dict[str, list[tuple[str, str]]],
     constants: dict[str, str],
     digest: int,
+    imports: list[str],
 ) -> str:
     out = [f'"""Generated from {header} by scripts/generate_abi.py. Do not edit."""', "", "# fmt: off"]
-    out += ["from enum import IntEnum", "", "import numpy as np", ""]
+    out += ["from enum import IntEnum"] * bool(enums) + ["", "import numpy as np", "", *imports, ""]
     out += [f"{name.removeprefix('BLINK_')} = {value}" for name, value in constants.items()]
     out += [f"{stem.upper()}_LAYOUT_HASH = 0x{digest:016x}", ""]
     for name, values in enums.items():
@@ -165,7 +173,7 @@ def render_python(
         out += [f"    {n.removeprefix(prefix)} = {v}" for n, v in values]
         out.append("")
     for s in structs.values():
-        formats = [f"{camel(f.dtype)}" if f.dtype in structs else f'"{f.dtype}"' for f in s.fields]
+        formats = [f"{camel(f.dtype)}" if f.dtype.startswith("blink_") else f'"{f.dtype}"' for f in s.fields]
         formats = [
             f"({fmt}, ({f.count},))" if f.count > 1 else fmt for fmt, f in zip(formats, s.fields, strict=True)
         ]
@@ -187,15 +195,21 @@ def main() -> int:
         "--check", action="store_true", help="write nothing; exit 1 if a checked-in output is stale"
     )
     check = parser.parse_args().check
-    stale = []
+    stale: list[str] = []
+    known: dict[str, Struct] = {}
+    modules: dict[str, str] = {}
     for header, c_out, py_out, stem in TARGETS:
         text = strip_comments((ROOT / header).read_text())
-        constants, enums, structs = parse_constants(text), parse_enums(text), parse_structs(text)
+        constants, enums, structs = parse_constants(text), parse_enums(text), parse_structs(text, known)
+        used = sorted({f.dtype for s in structs.values() for f in s.fields if f.dtype in known})
+        imports = [f"from {modules[name]} import {camel(name)}" for name in used]
         digest = layout_hash(structs, enums, constants)
         outputs = {
             c_out: render_c(stem, header, structs, digest),
-            py_out: render_python(stem, header, structs, enums, constants, digest),
+            py_out: render_python(stem, header, structs, enums, constants, digest, imports),
         }
+        known |= structs
+        modules |= dict.fromkeys(structs, py_out.removesuffix(".py").replace("/", "."))
         for path, content in outputs.items():
             target = ROOT / path
             if check and (not target.exists() or target.read_text() != content):

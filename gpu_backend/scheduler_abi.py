@@ -1,0 +1,77 @@
+"""Generated from kernels/scheduler/state.h by scripts/generate_abi.py. Do not edit."""
+
+# fmt: off
+from enum import IntEnum
+
+import numpy as np
+
+from ringbuffer.abi import Stats
+from gpu_backend.abi import StepSet
+from gpu_backend.abi import Tables
+
+LAUNCH_WINDOW = 120
+MAX_SLOTS = 4096
+GAP_BINS = 512
+GAP_BIN_NS = 64
+PREFILL_GRANULE = 16
+STATS_INTERVAL_NS = 500000
+LAUNCH_RETRY_NS = 5000000
+SCHEDULER_LAYOUT_HASH = 0xfdff7bdba77cd2d6
+
+
+class RowUse(IntEnum):
+    FREE = 0
+    ACTIVE = 1
+    ZOMBIE = 2
+
+
+class Fault(IntEnum):
+    NONE = 0
+    LAUNCH = 1
+    STEP = 2
+    GATE = 3
+    RELAUNCH = 4
+    TOKEN = 5
+
+
+Request = np.dtype({
+    "names": ["arrival", "torn_since_ns", "torn_last_ns", "sequence", "state", "row", "prompt_tokens", "max_outputs", "generated"],
+    "formats": ["<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
+    "offsets": [0, 8, 16, 24, 28, 32, 36, 40, 44],
+    "itemsize": 48,
+})
+
+Row = np.dtype({
+    "names": ["last_step", "use", "slot", "fed", "prefill_end", "n_pages", "reserved"],
+    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
+    "offsets": [0, 8, 12, 16, 20, 24, 28],
+    "itemsize": 32,
+})
+
+LeaseRecord = np.dtype({
+    "names": ["word", "changed_ns", "epoch", "state", "ticket", "reserved"],
+    "formats": ["<u8", "<u8", "<u4", "<u4", "<u4", "<u4"],
+    "offsets": [0, 8, 16, 20, 24, 28],
+    "itemsize": 32,
+})
+
+ShapeTime = np.dtype({
+    "names": ["expected_ns", "total_ns", "steps"],
+    "formats": ["<u8", "<u8", "<u8"],
+    "offsets": [0, 8, 16],
+    "itemsize": 24,
+})
+
+SchedulerState = np.dtype({
+    "names": ["launched", "committed", "claims", "last_done_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_waiting", "n_active", "n_zombies", "stats", "leases", "gap_histogram"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", Stats, (LeaseRecord, (32,)), ("<u8", (512,))],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 52, 56, 60, 64, 68, 72, 232, 1256],
+    "itemsize": 5352,
+})
+
+SchedulerConfig = np.dtype({
+    "names": ["header", "leases", "lease_acks", "request_words", "descriptors", "progress", "prompts", "outputs", "n_slots", "n_leases", "prompt_capacity", "output_capacity", "tables", "sets", "shapes", "executables", "decode_lookup", "prefill_lookup", "seen", "requests", "rows", "free_pages", "shape_times", "state", "n_shapes", "total_pages", "max_prefill_tokens", "max_prefill_lanes", "arm_margin_ns", "scan_interval_ns", "step_timeout_ns"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", Tables, (StepSet, (3,)), "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80, 168, 360, 368, 376, 384, 392, 400, 408, 416, 424, 432, 440, 444, 448, 452, 456, 464, 472],
+    "itemsize": 480,
+})

@@ -1,0 +1,160 @@
+/* Commit: what a completed step produced goes into the ring; rows that ended are detached now and released when nothing uses them. */
+#ifndef BLINK_SCHEDULER_COMMIT_H
+#define BLINK_SCHEDULER_COMMIT_H
+
+namespace blink {
+
+template <class P>
+BLINK_FN void Scheduler<P>::take_completions() {
+  const uint64_t completed = broadcast(tid == 0 ? p.acquire(t.completed) : 0);
+  if (completed == committed) {
+    if (in_flight() && now > running_since && now - running_since > c.step_timeout_ns) fail(BLINK_FAULT_STEP, committed + 1);
+    return;
+  }
+  while (committed < completed && phase != BLINK_PHASE_FAILED) commit(++committed);
+  running_since = now;
+  if (s.n_zombies) reap();
+}
+
+template <class P>
+BLINK_FN void Scheduler<P>::commit(uint64_t id) {
+  const blink_step_set& set = set_of(id);
+  const blink_step_head& head = *set.head;
+  if (head.fault) return fail(BLINK_FAULT_GATE, id);
+  uint32_t bad = 0;
+  for (uint32_t lane = tid; lane < head.n_lanes; lane += threads) {
+    if (!set.lane_emit[lane]) continue;
+    if (set.out_token[lane] >= t.vocab_size) {
+      bad = 1;
+    } else {
+      commit_lane(set, lane);
+    }
+  }
+  if (p.reduce(bad, Or())) return fail(BLINK_FAULT_TOKEN, id);
+  if (tid == 0) {
+    ++s.stats.steps;
+    ++(head.kind == BLINK_STEP_DECODE ? s.stats.decode_steps : s.stats.prefill_steps);
+    record_times(head);
+  }
+  p.sync();
+}
+
+// Publishes one sampled token: the record in the arena and inline, then the status word that makes it visible (R2).
+template <class P>
+BLINK_FN void Scheduler<P>::commit_lane(const blink_step_set& set, uint32_t lane) {
+  const blink_row& row = c.rows[set.lane_row[lane]];
+  if (row.use != BLINK_ROW_ACTIVE) {
+    p.add(&s.stats.zombie_rows, uint64_t(1));
+    return;
+  }
+  const uint32_t slot = row.slot, token = set.out_token[lane];
+  blink_request& r = c.requests[slot];
+  const uint64_t record = output_record(token, r.generated, r.sequence);
+  p.store(outputs(slot) + r.generated, record);
+  p.store(&c.progress[slot].records[r.generated % BLINK_INLINE_RECORDS], record);
+  ++r.generated;
+  p.add(&s.stats.tokens, uint64_t(1));
+  const uint32_t reason = finish_reason(r, t.params[set.lane_row[lane]], token);
+  r.state = BLINK_STATE_DECODE_PROCESSING;
+  if (reason) {
+    finish(slot, reason);
+  } else {
+    publish(slot);
+  }
+}
+
+template <class P>
+BLINK_FN uint32_t Scheduler<P>::finish_reason(const blink_request& r, const blink_descriptor& d, uint32_t token) const {
+  if (r.generated >= d.min_tokens) {
+    for (uint32_t i = 0; i < d.n_stop_ids; ++i) {
+      if (token == d.stop_ids[i]) return BLINK_REASON_STOP_ID;
+    }
+    for (uint32_t i = 0; i < t.n_eos && !(d.flags & BLINK_FLAG_IGNORE_EOS); ++i) {
+      if (token == t.eos[i]) return BLINK_REASON_EOS;
+    }
+  }
+  return r.generated >= r.max_outputs ? BLINK_REASON_LENGTH : BLINK_REASON_NONE;
+}
+
+// A gap counts when the next step was ready: it was planned while this one ran, or in the same turn of the loop that saw it end.
+template <class P>
+BLINK_FN void Scheduler<P>::record_times(const blink_step_head& head) {
+  blink_shape_time& time = c.shape_times[head.shape];
+  const uint64_t duration = head.done_ns - head.start_ns;
+  time.expected_ns = duration < time.expected_ns || !time.expected_ns
+                         ? duration
+                         : time.expected_ns + (duration - time.expected_ns) / 8;
+  time.total_ns += duration;
+  ++time.steps;
+  if (s.last_done_ns && head.start_ns >= s.last_done_ns) {
+    const uint64_t bin = (head.start_ns - s.last_done_ns) / BLINK_GAP_BIN_NS;
+    ++s.gap_histogram[bin < BLINK_GAP_BINS ? bin : BLINK_GAP_BINS - 1];
+  }
+  s.last_done_ns = s.n_active ? head.done_ns : 0;
+}
+
+// Ends a request in the ring's eyes. Its row, if it has one, lives on as a zombie until its last step is done (S5, S6).
+template <class P>
+BLINK_FN void Scheduler<P>::finish(uint32_t slot, uint32_t reason) {
+  blink_request& r = c.requests[slot];
+  if (waiting(r)) {
+    p.add(&s.n_waiting, ~0u);
+  } else {
+    detach(r.row);
+  }
+  r.row = BLINK_NO_ROW;
+  r.state = BLINK_STATE_DECODE_COMPLETED;
+  uint64_t& counter = reason >= BLINK_REASON_ERROR_FIRST    ? s.stats.failed
+                      : reason == BLINK_REASON_CANCELLED ? s.stats.cancelled
+                                                         : s.stats.completed;
+  p.add(&counter, uint64_t(1));
+  publish(slot, reason);
+}
+
+template <class P>
+BLINK_FN void Scheduler<P>::finish_all(uint32_t reason) {
+  p.sync();
+  for (uint32_t slot = tid; slot < c.n_slots; slot += threads) {
+    if (open(c.requests[slot])) finish(slot, reason);
+  }
+  p.sync();
+}
+
+template <class P>
+BLINK_FN void Scheduler<P>::detach(uint32_t row) {
+  c.rows[row].use = BLINK_ROW_ZOMBIE;
+  p.add(&s.n_active, ~0u);
+  p.add(&s.n_zombies, 1u);
+}
+
+// Returns the pages of zombies whose last step has completed.
+template <class P>
+BLINK_FN void Scheduler<P>::reap() {
+  for (;;) {
+    uint32_t dead = BLINK_NO_ROW;
+    for (uint32_t i = tid; i < t.max_batch; i += threads) {
+      if (c.rows[i].use == BLINK_ROW_ZOMBIE && c.rows[i].last_step <= committed) dead = Min()(dead, i);
+    }
+    dead = p.reduce(dead, Min());
+    if (dead == BLINK_NO_ROW) return;
+    const uint32_t n = c.rows[dead].n_pages, base = s.n_free_pages;
+    for (uint32_t i = tid; i < n; i += threads) c.free_pages[base + i] = pages(dead)[i];
+    p.sync();
+    if (tid == 0) {
+      s.n_free_pages = base + n;
+      --s.n_zombies;
+      c.rows[dead].use = BLINK_ROW_FREE;
+    }
+    p.sync();
+  }
+}
+
+template <class P>
+BLINK_FN void Scheduler<P>::publish(uint32_t slot, uint32_t reason) {
+  const blink_request& r = c.requests[slot];
+  p.release(&c.progress[slot].status, status_word(r.sequence, r.state, reason, r.generated));
+}
+
+}  // namespace blink
+
+#endif

@@ -1,0 +1,167 @@
+/* The planner: fills the step set of the next step while the running one still runs.
+ *
+ * A position is known before its token is: row r feeds position `fed`, whose token id the step before writes into the row's history.
+ * So a step can be planned one step ahead; only an end token cannot be foreseen, and its row then rides along once more (S6).
+ */
+#ifndef BLINK_SCHEDULER_PLANNER_H
+#define BLINK_SCHEDULER_PLANNER_H
+
+namespace blink {
+
+template <class P>
+BLINK_FN bool Scheduler<P>::decoding(const blink_row& row) const {
+  if (row.use != BLINK_ROW_ACTIVE || row.fed < row.prefill_end) return false;
+  const blink_request& r = c.requests[row.slot];
+  return row.fed - r.prompt_tokens + 1 < r.max_outputs;  // feeding position q yields output q + 1 - prompt
+}
+
+// Decides what step `id` runs and writes its step set. False: there is nothing to run.
+template <class P>
+BLINK_FN bool Scheduler<P>::plan(uint64_t id) {
+  if (s.n_active == 0 && s.n_waiting == 0) return false;
+  uint32_t counts = 0;  // rows that prefill in the low half, rows that decode in the high half
+  for (uint32_t i = tid; i < t.max_batch; i += threads) {
+    counts += prefilling(c.rows[i]) ? 1 : decoding(c.rows[i]) ? 1u << 16 : 0;
+  }
+  counts = p.reduce(counts, Sum());
+  const bool prefill_due = (counts & 0xffff) || s.n_waiting, decode_due = counts >> 16;
+  // Decode and prefill alternate, so that neither starves the other: an arrival waits for at most one decode step.
+  const bool decode_first = decode_due && last_kind == BLINK_STEP_PREFILL;
+  if (prefill_due && !decode_first && plan_prefill(id)) return true;
+  if (decode_due && plan_decode(id)) return true;
+  return prefill_due && decode_first && plan_prefill(id);
+}
+
+template <class P>
+BLINK_FN bool Scheduler<P>::plan_decode(uint64_t id) {
+  make_room();
+  const blink_step_set& set = set_of(id);
+  uint32_t lanes = 0, taken = 0, need = 0;
+  for (uint32_t i = tid; i < t.max_batch; i += threads) need += decoding(c.rows[i]) && needs_page(c.rows[i]);
+  const uint32_t free = s.n_free_pages;
+  const bool starving = p.reduce(need, Sum()) > free;  // pages come back when the preempted rows' last step is done
+  for (uint32_t base = 0; base < t.max_batch; base += threads) {
+    const uint32_t i = base + tid;
+    bool in = i < t.max_batch && decoding(c.rows[i]);
+    const bool page = in && needs_page(c.rows[i]);
+    if (page && starving) in = false;
+    uint32_t n_in, n_pages;
+    const uint32_t lane = lanes + p.rank(in, &n_in);
+    const uint32_t nth = taken + p.rank(page && in, &n_pages);
+    if (in) {
+      blink_row& row = c.rows[i];
+      if (page) pages(i)[row.n_pages++] = c.free_pages[free - 1 - nth];
+      set.token_row[lane] = set.lane_row[lane] = i;
+      set.token_position[lane] = row.fed++;
+      set.lane_first[lane] = set.lane_last[lane] = lane;
+      set.lane_emit[lane] = 1;
+      row.last_step = id;
+    }
+    lanes += n_in;
+    taken += n_pages;
+  }
+  p.sync();
+  if (tid == 0) s.n_free_pages = free - taken;
+  if (lanes == 0) {
+    p.sync();
+    return false;
+  }
+  close_plan(id, BLINK_STEP_DECODE, c.decode_lookup[lanes], lanes, lanes);
+  return true;
+}
+
+// Packs chunks of prompts, oldest first, until the largest prefill graph is full; admits waiting requests to fill it.
+template <class P>
+BLINK_FN bool Scheduler<P>::plan_prefill(uint64_t id) {
+  const blink_step_set& set = set_of(id);
+  uint32_t used = 0, lanes = 0;
+  while (lanes < c.max_prefill_lanes && used < c.max_prefill_tokens) {
+    uint64_t oldest = kNone;
+    for (uint32_t i = tid; i < t.max_batch; i += threads) {
+      const blink_row& row = c.rows[i];
+      if (prefilling(row) && row.last_step != id) oldest = Min()(oldest, c.requests[row.slot].arrival);
+    }
+    oldest = p.reduce(oldest, Min());
+    if (oldest == kNone) {
+      if (!admit_next()) break;
+      continue;
+    }
+    const uint32_t r = c.requests[arrival_slot(oldest)].row;
+    blink_row& row = c.rows[r];
+    const uint32_t first = row.fed, take = Min()(row.prefill_end - first, c.max_prefill_tokens - used);
+    for (uint32_t i = tid; i < take; i += threads) {
+      set.token_row[used + i] = r;
+      set.token_position[used + i] = first + i;
+    }
+    p.sync();
+    if (tid == 0) {
+      set.lane_row[lanes] = r;
+      set.lane_first[lanes] = used;
+      set.lane_last[lanes] = used + take - 1;
+      set.lane_emit[lanes] = first + take == row.prefill_end;
+      row.fed = first + take;
+      row.last_step = id;
+      s.stats.prompt_tokens += take;
+    }
+    p.sync();
+    used += take;
+    ++lanes;
+  }
+  if (lanes == 0) return false;
+  close_plan(id, BLINK_STEP_PREFILL, c.prefill_lookup[(used + BLINK_PREFILL_GRANULE - 1) / BLINK_PREFILL_GRANULE], used, lanes);
+  return true;
+}
+
+template <class P>
+BLINK_FN void Scheduler<P>::close_plan(uint64_t id, uint32_t kind, uint32_t shape, uint32_t n_tokens, uint32_t n_lanes) {
+  const blink_step_set& set = set_of(id);
+  for (uint32_t i = n_tokens + tid; i < c.shapes[shape].tokens; i += threads) set.token_row[i] = BLINK_NO_ROW;
+  if (tid == 0) {
+    blink_step_head& head = *set.head;
+    head.id = id;
+    head.kind = kind;
+    head.shape = shape;
+    head.n_tokens = n_tokens;
+    head.n_lanes = n_lanes;
+    head.fault = 0;
+  }
+  p.sync();
+}
+
+// Preempts the youngest rows until the pages that are free or about to be are enough for every row's next token (S7).
+template <class P>
+BLINK_FN void Scheduler<P>::make_room() {
+  for (;;) {
+    uint64_t sums = 0, youngest = 0;  // pages needed in the low half, pages of zombies in the high half
+    for (uint32_t i = tid; i < t.max_batch; i += threads) {
+      const blink_row& row = c.rows[i];
+      if (row.use == BLINK_ROW_ZOMBIE) sums += uint64_t(row.n_pages) << 32;
+      if (row.use != BLINK_ROW_ACTIVE) continue;
+      if (decoding(row) && needs_page(row)) ++sums;
+      youngest = Max()(youngest, c.requests[row.slot].arrival);
+    }
+    sums = p.reduce(sums, Sum());
+    if (low(sums) <= s.n_free_pages + high(sums) || s.n_active <= 1) break;
+    youngest = p.reduce(youngest, Max());
+    if (tid == 0) preempt(c.requests[arrival_slot(youngest)].row);
+    p.sync();
+  }
+  if (s.n_zombies) reap();
+}
+
+// The request keeps its arrival, so it is the first to come back, and its published tokens, so nothing is lost.
+template <class P>
+BLINK_FN void Scheduler<P>::preempt(uint32_t row) {
+  const uint32_t slot = c.rows[row].slot;
+  blink_request& r = c.requests[slot];
+  detach(row);
+  r.row = BLINK_NO_ROW;
+  r.state = BLINK_STATE_DECODE_PAUSED;
+  p.add(&s.n_waiting, 1u);
+  ++s.stats.preempted;
+  publish(slot);
+}
+
+}  // namespace blink
+
+#endif

@@ -1,0 +1,72 @@
+/* What the policy needs of the machine it runs on, and nothing else. Three platforms provide it:
+ *   device.cuh            one thread block on the GPU, graphs launched from the device
+ *   emulation.cpp         host threads, an engine on the CPU, CUDA's launch rules enforced
+ *   tests/.../world.h     virtual time, one thread, every interleaving chosen by a seed
+ *
+ * A Platform P offers
+ *   unsigned thread(), threads()           this thread's index, and how many run the policy together
+ *   void sync()                            barrier of those threads; orders their memory
+ *   uint64_t now()                         nanoseconds, monotonic
+ *   T load(const T*), store(T*, T)         relaxed, system scope, never cached (ring payloads)
+ *   uint64_t acquire(const uint64_t*), release(uint64_t*, uint64_t)    system scope
+ *   Pair load_pair(const uint64_t*)        two words, each whole, relaxed; 16-byte aligned
+ *   T add(T*, T)                           atomic among the policy's threads; returns the old value
+ *   T reduce(T, op)                        op over all threads' values, the same result in each
+ *   unsigned rank(bool flag, unsigned* n)  how many lower threads have the flag set; *n, how many do in all
+ *   int launch(executable, shape, set)     0, or the runtime's error code
+ *   int relaunch()                         run this kernel again once everything launched has finished
+ *   void pause(bool idle)                  back off between two polls
+ */
+#ifndef BLINK_SCHEDULER_PLATFORM_H
+#define BLINK_SCHEDULER_PLATFORM_H
+
+#include "state.h"
+
+#ifdef __CUDACC__
+#define BLINK_FN __device__
+#else
+#define BLINK_FN
+#endif
+
+namespace blink {
+
+struct Pair {
+  uint64_t first, second;
+};
+
+struct Min {
+  template <class T>
+  BLINK_FN T operator()(T a, T b) const {
+    return a < b ? a : b;
+  }
+};
+struct Max {
+  template <class T>
+  BLINK_FN T operator()(T a, T b) const {
+    return a > b ? a : b;
+  }
+};
+struct Sum {
+  template <class T>
+  BLINK_FN T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct Or {
+  template <class T>
+  BLINK_FN T operator()(T a, T b) const {
+    return a | b;
+  }
+};
+struct Xor {
+  template <class T>
+  BLINK_FN T operator()(T a, T b) const {
+    return a ^ b;
+  }
+};
+
+constexpr uint64_t kNone = ~0ull;
+
+}  // namespace blink
+
+#endif

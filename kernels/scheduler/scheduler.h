@@ -1,0 +1,235 @@
+/* The scheduler: one loop that batches, schedules, manages KV pages and publishes tokens (paper section 4.2).
+ *
+ * Written once over a platform (platform.h); every thread of the block runs every line, and a value that decides the control flow is
+ * the same in all of them. Read `run` first. The parts:
+ *   intake.h     leases, new requests, cancels, releases: what the ring says
+ *   admission.h  a waiting request becomes a row: payload check, pages, prompt copied to the device
+ *   planner.h    what the next step runs: rows, positions, pages; preemption when they run out
+ *   commit.h     what a finished step produced: tokens published, rows retired, pages returned
+ * README.md numbers the invariants (S1..).
+ */
+#ifndef BLINK_SCHEDULER_H
+#define BLINK_SCHEDULER_H
+
+#include "crc32c.h"
+#include "words.h"
+
+namespace blink {
+
+enum class Exit { kRelaunch, kStopped };
+
+template <class P>
+class Scheduler {
+ public:
+  BLINK_FN Scheduler(P& platform, const blink_scheduler_config& config)
+      : p(platform),
+        c(config),
+        s(*config.state),
+        t(config.tables),
+        header(*config.header),
+        tid(platform.thread()),
+        threads(platform.threads()) {}
+
+  // Runs until the launch window is used up or the backend says stop. Nothing is in flight when it returns, but after a fault.
+  BLINK_FN Exit run() {
+    restore();
+    for (;;) {
+      now = broadcast(tid == 0 ? p.now() : 0);
+      take_completions();
+      observe();
+      if (finished()) return stop();
+      if (in_flight() == 0 && window == BLINK_LAUNCH_WINDOW) return relaunch();
+      const bool launched_one = may_launch() && plan_and_launch();
+      if (!launched_one) p.pause(in_flight() == 0);
+    }
+  }
+
+ private:
+  P& p;
+  const blink_scheduler_config& c;
+  blink_scheduler_state& s;
+  const blink_tables& t;
+  blink_header& header;
+  const unsigned tid, threads;
+
+  // The same in every thread; saved in `s` across a relaunch.
+  uint64_t now = 0, launched = 0, committed = 0;
+  uint64_t running_since = 0, last_scan = 0, last_stats = 0;
+  uint32_t phase = 0, last_kind = 0;
+  uint32_t window = 0;  // launches made by this execution (S8)
+  bool stopping = false;
+
+  // ------------------------------------------------------------ the loop's parts
+
+  BLINK_FN uint64_t in_flight() const { return launched - committed; }
+  BLINK_FN uint64_t broadcast(uint64_t value_of_thread_0) { return p.reduce(value_of_thread_0, Or()); }
+  BLINK_FN const blink_step_set& set_of(uint64_t id) const { return c.sets[id % BLINK_STEP_SETS]; }
+
+  // A step may be launched when nothing runs, or, armed, when the running one is about to end: its gate holds it back (E2).
+  BLINK_FN bool may_launch() const {
+    if (phase == BLINK_PHASE_FAILED || window == BLINK_LAUNCH_WINDOW || in_flight() > 1) return false;
+    if (in_flight() == 0) return true;
+    if (c.arm_margin_ns == 0) return false;
+    const uint64_t expected = c.shape_times[set_of(launched).head->shape].expected_ns;
+    return now + c.arm_margin_ns >= running_since + expected;
+  }
+
+  BLINK_FN bool plan_and_launch() {
+    const uint64_t id = launched + 1;
+    if (!plan(id)) return false;
+    const blink_step_head& head = *set_of(id).head;
+    const uint32_t set = id % BLINK_STEP_SETS;
+    int error = 0;
+    if (tid == 0) error = launch_with_retry(head.shape, set);
+    error = static_cast<int>(broadcast(static_cast<uint32_t>(error)));
+    if (error) {
+      fail(BLINK_FAULT_LAUNCH, error);
+      return false;
+    }
+    if (in_flight() == 0) running_since = now;
+    last_kind = head.kind;
+    launched = id;
+    ++window;
+    return true;
+  }
+
+  // An executable is refused while the runtime has not retired its last run (S9): rotation makes that rare, retrying makes it harmless.
+  BLINK_FN int launch_with_retry(uint32_t shape, uint32_t set) {
+    const uint64_t deadline = p.now() + BLINK_LAUNCH_RETRY_NS;
+    for (;;) {
+      const int error = p.launch(c.executables ? c.executables[shape * BLINK_STEP_SETS + set] : 0, shape, set);
+      if (error == 0) {
+        p.add(&s.stats.launches, uint64_t(1));
+        return 0;
+      }
+      p.add(&s.stats.refused_launches, uint64_t(1));
+      if (p.now() > deadline) return error;
+      p.pause(false);
+    }
+  }
+
+  BLINK_FN bool finished() const {
+    if (phase == BLINK_PHASE_FAILED) return true;
+    return phase == BLINK_PHASE_DRAINING && s.n_active == 0 && s.n_waiting == 0 && in_flight() == 0;
+  }
+
+  BLINK_FN Exit stop() {
+    if (phase != BLINK_PHASE_FAILED) phase = BLINK_PHASE_STOPPED;
+    publish_stats();
+    save();
+    return Exit::kStopped;
+  }
+
+  BLINK_FN Exit relaunch() {
+    p.sync();
+    int error = 0;
+    if (tid == 0) {
+      ++s.stats.relaunches;
+      error = p.relaunch();
+    }
+    error = static_cast<int>(broadcast(static_cast<uint32_t>(error)));
+    if (error) {
+      fail(BLINK_FAULT_RELAUNCH, error);
+      return stop();
+    }
+    save();
+    return Exit::kRelaunch;
+  }
+
+  // The engine cannot go on: every open request is told so, nothing more is launched, and the phase says why (S10).
+  BLINK_FN void fail(blink_fault fault, uint64_t detail) {
+    phase = BLINK_PHASE_FAILED;
+    if (tid == 0) {
+      s.fault = fault;
+      s.fault_detail = detail;
+      p.release(&header.fault_detail, detail);
+      p.release(&header.fault, uint64_t(fault));
+    }
+    finish_all(BLINK_REASON_ENGINE_FAULT);
+  }
+
+  BLINK_FN void restore() {
+    launched = s.launched;
+    committed = s.committed;
+    phase = s.phase == BLINK_PHASE_STARTING ? uint32_t(BLINK_PHASE_SERVING) : s.phase;
+    last_kind = s.last_kind;
+    p.sync();
+  }
+
+  BLINK_FN void save() {
+    p.sync();
+    if (tid == 0) {
+      s.launched = launched;
+      s.committed = committed;
+      s.phase = phase;
+      s.last_kind = last_kind;
+    }
+    p.sync();
+  }
+
+  // ------------------------------------------------------------ intake.h
+  BLINK_FN void observe();
+  BLINK_FN void observe_control();
+  BLINK_FN void observe_leases();
+  BLINK_FN void observe_requests();
+  BLINK_FN bool on_request_word(uint32_t slot, uint64_t claim);
+  BLINK_FN void reset_slots(uint32_t lease);
+  BLINK_FN void publish_stats();
+
+  // ------------------------------------------------------------ admission.h
+  BLINK_FN bool admit_next();
+  BLINK_FN uint64_t oldest_waiting();
+  BLINK_FN uint32_t copy_descriptor(uint32_t slot, uint32_t row);
+  BLINK_FN uint32_t check_parameters(const blink_descriptor& d) const;
+  BLINK_FN uint32_t copy_prompt(uint32_t slot, uint32_t row);
+  BLINK_FN void copy_outputs(uint32_t slot, uint32_t row);
+  BLINK_FN void refuse_or_wait(uint32_t slot, uint32_t reason);
+
+  // ------------------------------------------------------------ planner.h
+  BLINK_FN bool plan(uint64_t id);
+  BLINK_FN bool plan_decode(uint64_t id);
+  BLINK_FN bool plan_prefill(uint64_t id);
+  BLINK_FN void close_plan(uint64_t id, uint32_t kind, uint32_t shape, uint32_t n_tokens, uint32_t n_lanes);
+  BLINK_FN bool prefilling(const blink_row& row) const { return row.use == BLINK_ROW_ACTIVE && row.fed < row.prefill_end; }
+  BLINK_FN bool decoding(const blink_row& row) const;
+  BLINK_FN bool needs_page(const blink_row& row) const { return row.fed / t.page_size >= row.n_pages; }
+  BLINK_FN void make_room();
+  BLINK_FN void preempt(uint32_t row);
+
+  // ------------------------------------------------------------ commit.h
+  BLINK_FN void take_completions();
+  BLINK_FN void commit(uint64_t id);
+  BLINK_FN void commit_lane(const blink_step_set& set, uint32_t lane);
+  BLINK_FN uint32_t finish_reason(const blink_request& r, const blink_descriptor& d, uint32_t token) const;
+  BLINK_FN void record_times(const blink_step_head& head);
+  BLINK_FN void finish(uint32_t slot, uint32_t reason);
+  BLINK_FN void finish_all(uint32_t reason);
+  BLINK_FN void detach(uint32_t row);
+  BLINK_FN void reap();
+  BLINK_FN void publish(uint32_t slot, uint32_t reason = BLINK_REASON_NONE);
+
+  // ------------------------------------------------------------ a slot's and a row's arrays
+  BLINK_FN uint32_t* prompt(uint32_t slot) const {
+    return c.prompts + uint64_t(slot) * c.prompt_capacity;
+  }
+  BLINK_FN uint64_t* outputs(uint32_t slot) const {
+    return c.outputs + uint64_t(slot) * c.output_capacity;
+  }
+  BLINK_FN uint32_t* history(uint32_t row) const { return t.history + uint64_t(row) * t.max_context; }
+  BLINK_FN uint32_t* pages(uint32_t row) const { return t.block_table + uint64_t(row) * t.pages_per_row; }
+  BLINK_FN static bool open(const blink_request& r) {
+    return r.state != BLINK_STATE_EMPTY && r.state != BLINK_STATE_DECODE_COMPLETED;
+  }
+  BLINK_FN static bool waiting(const blink_request& r) {
+    return r.state == BLINK_STATE_PREFILL_PENDING || r.state == BLINK_STATE_DECODE_PAUSED;
+  }
+};
+
+}  // namespace blink
+
+#include "intake.h"
+#include "admission.h"
+#include "planner.h"
+#include "commit.h"
+
+#endif

@@ -1,0 +1,162 @@
+/* Generated from state.h by scripts/generate_abi.py. Do not edit. */
+// clang-format off
+#define BLINK_SCHEDULER_LAYOUT_HASH 0xfdff7bdba77cd2d6ull
+
+#ifdef __cplusplus
+#define BLINK_ASSERT static_assert
+#else
+#define BLINK_ASSERT _Static_assert
+#endif
+BLINK_ASSERT(sizeof(struct blink_request) == 48, "blink_request");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, arrival) == 0, "blink_request.arrival");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, torn_since_ns) == 8, "blink_request.torn_since_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, torn_last_ns) == 16, "blink_request.torn_last_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, sequence) == 24, "blink_request.sequence");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, state) == 28, "blink_request.state");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, row) == 32, "blink_request.row");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, prompt_tokens) == 36, "blink_request.prompt_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, max_outputs) == 40, "blink_request.max_outputs");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, generated) == 44, "blink_request.generated");
+BLINK_ASSERT(sizeof(struct blink_row) == 32, "blink_row");
+BLINK_ASSERT(__builtin_offsetof(struct blink_row, last_step) == 0, "blink_row.last_step");
+BLINK_ASSERT(__builtin_offsetof(struct blink_row, use) == 8, "blink_row.use");
+BLINK_ASSERT(__builtin_offsetof(struct blink_row, slot) == 12, "blink_row.slot");
+BLINK_ASSERT(__builtin_offsetof(struct blink_row, fed) == 16, "blink_row.fed");
+BLINK_ASSERT(__builtin_offsetof(struct blink_row, prefill_end) == 20, "blink_row.prefill_end");
+BLINK_ASSERT(__builtin_offsetof(struct blink_row, n_pages) == 24, "blink_row.n_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_row, reserved) == 28, "blink_row.reserved");
+BLINK_ASSERT(sizeof(struct blink_lease_record) == 32, "blink_lease_record");
+BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, word) == 0, "blink_lease_record.word");
+BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, changed_ns) == 8, "blink_lease_record.changed_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, epoch) == 16, "blink_lease_record.epoch");
+BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, state) == 20, "blink_lease_record.state");
+BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, ticket) == 24, "blink_lease_record.ticket");
+BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, reserved) == 28, "blink_lease_record.reserved");
+BLINK_ASSERT(sizeof(struct blink_shape_time) == 24, "blink_shape_time");
+BLINK_ASSERT(__builtin_offsetof(struct blink_shape_time, expected_ns) == 0, "blink_shape_time.expected_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_shape_time, total_ns) == 8, "blink_shape_time.total_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_shape_time, steps) == 16, "blink_shape_time.steps");
+BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5352, "blink_scheduler_state");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, launched) == 0, "blink_scheduler_state.launched");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, committed) == 8, "blink_scheduler_state.committed");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, claims) == 16, "blink_scheduler_state.claims");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, last_done_ns) == 24, "blink_scheduler_state.last_done_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, fault) == 32, "blink_scheduler_state.fault");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, fault_detail) == 40, "blink_scheduler_state.fault_detail");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, phase) == 48, "blink_scheduler_state.phase");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, last_kind) == 52, "blink_scheduler_state.last_kind");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_free_pages) == 56, "blink_scheduler_state.n_free_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_waiting) == 60, "blink_scheduler_state.n_waiting");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_active) == 64, "blink_scheduler_state.n_active");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_zombies) == 68, "blink_scheduler_state.n_zombies");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 72, "blink_scheduler_state.stats");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 232, "blink_scheduler_state.leases");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1256, "blink_scheduler_state.gap_histogram");
+BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 480, "blink_scheduler_config");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, lease_acks) == 16, "blink_scheduler_config.lease_acks");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, request_words) == 24, "blink_scheduler_config.request_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, descriptors) == 32, "blink_scheduler_config.descriptors");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, progress) == 40, "blink_scheduler_config.progress");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prompts) == 48, "blink_scheduler_config.prompts");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, outputs) == 56, "blink_scheduler_config.outputs");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_slots) == 64, "blink_scheduler_config.n_slots");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_leases) == 68, "blink_scheduler_config.n_leases");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prompt_capacity) == 72, "blink_scheduler_config.prompt_capacity");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, output_capacity) == 76, "blink_scheduler_config.output_capacity");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, tables) == 80, "blink_scheduler_config.tables");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sets) == 168, "blink_scheduler_config.sets");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shapes) == 360, "blink_scheduler_config.shapes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, executables) == 368, "blink_scheduler_config.executables");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, decode_lookup) == 376, "blink_scheduler_config.decode_lookup");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefill_lookup) == 384, "blink_scheduler_config.prefill_lookup");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, seen) == 392, "blink_scheduler_config.seen");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, requests) == 400, "blink_scheduler_config.requests");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, rows) == 408, "blink_scheduler_config.rows");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, free_pages) == 416, "blink_scheduler_config.free_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shape_times) == 424, "blink_scheduler_config.shape_times");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, state) == 432, "blink_scheduler_config.state");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_shapes) == 440, "blink_scheduler_config.n_shapes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, total_pages) == 444, "blink_scheduler_config.total_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_tokens) == 448, "blink_scheduler_config.max_prefill_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_lanes) == 452, "blink_scheduler_config.max_prefill_lanes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 456, "blink_scheduler_config.arm_margin_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 464, "blink_scheduler_config.scan_interval_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 472, "blink_scheduler_config.step_timeout_ns");
+#undef BLINK_ASSERT
+
+/* X(struct, member) for every member, in order. */
+#define BLINK_SCHEDULER_MEMBERS(X) \
+  X(blink_request, arrival) \
+  X(blink_request, torn_since_ns) \
+  X(blink_request, torn_last_ns) \
+  X(blink_request, sequence) \
+  X(blink_request, state) \
+  X(blink_request, row) \
+  X(blink_request, prompt_tokens) \
+  X(blink_request, max_outputs) \
+  X(blink_request, generated) \
+  X(blink_row, last_step) \
+  X(blink_row, use) \
+  X(blink_row, slot) \
+  X(blink_row, fed) \
+  X(blink_row, prefill_end) \
+  X(blink_row, n_pages) \
+  X(blink_row, reserved) \
+  X(blink_lease_record, word) \
+  X(blink_lease_record, changed_ns) \
+  X(blink_lease_record, epoch) \
+  X(blink_lease_record, state) \
+  X(blink_lease_record, ticket) \
+  X(blink_lease_record, reserved) \
+  X(blink_shape_time, expected_ns) \
+  X(blink_shape_time, total_ns) \
+  X(blink_shape_time, steps) \
+  X(blink_scheduler_state, launched) \
+  X(blink_scheduler_state, committed) \
+  X(blink_scheduler_state, claims) \
+  X(blink_scheduler_state, last_done_ns) \
+  X(blink_scheduler_state, fault) \
+  X(blink_scheduler_state, fault_detail) \
+  X(blink_scheduler_state, phase) \
+  X(blink_scheduler_state, last_kind) \
+  X(blink_scheduler_state, n_free_pages) \
+  X(blink_scheduler_state, n_waiting) \
+  X(blink_scheduler_state, n_active) \
+  X(blink_scheduler_state, n_zombies) \
+  X(blink_scheduler_state, stats) \
+  X(blink_scheduler_state, leases) \
+  X(blink_scheduler_state, gap_histogram) \
+  X(blink_scheduler_config, header) \
+  X(blink_scheduler_config, leases) \
+  X(blink_scheduler_config, lease_acks) \
+  X(blink_scheduler_config, request_words) \
+  X(blink_scheduler_config, descriptors) \
+  X(blink_scheduler_config, progress) \
+  X(blink_scheduler_config, prompts) \
+  X(blink_scheduler_config, outputs) \
+  X(blink_scheduler_config, n_slots) \
+  X(blink_scheduler_config, n_leases) \
+  X(blink_scheduler_config, prompt_capacity) \
+  X(blink_scheduler_config, output_capacity) \
+  X(blink_scheduler_config, tables) \
+  X(blink_scheduler_config, sets) \
+  X(blink_scheduler_config, shapes) \
+  X(blink_scheduler_config, executables) \
+  X(blink_scheduler_config, decode_lookup) \
+  X(blink_scheduler_config, prefill_lookup) \
+  X(blink_scheduler_config, seen) \
+  X(blink_scheduler_config, requests) \
+  X(blink_scheduler_config, rows) \
+  X(blink_scheduler_config, free_pages) \
+  X(blink_scheduler_config, shape_times) \
+  X(blink_scheduler_config, state) \
+  X(blink_scheduler_config, n_shapes) \
+  X(blink_scheduler_config, total_pages) \
+  X(blink_scheduler_config, max_prefill_tokens) \
+  X(blink_scheduler_config, max_prefill_lanes) \
+  X(blink_scheduler_config, arm_margin_ns) \
+  X(blink_scheduler_config, scan_interval_ns) \
+  X(blink_scheduler_config, step_timeout_ns)
+// clang-format on
