@@ -1,0 +1,1 @@
+"""The demo model: synthetic tasks, tokenizer, model, training and evaluation."""
