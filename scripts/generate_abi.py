@@ -35,6 +35,7 @@ TARGETS = [
         "gpu_backend/scheduler_abi.py",
         "scheduler",
     ),
+    ("kernels/model.h", "kernels/model_layout.h", "gpu_backend/model/abi.py", "model"),
 ]
 
 

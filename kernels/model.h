@@ -1,0 +1,46 @@
+/* A decoder-only transformer as the host engine takes it: dimensions and fp32 weights, row-major [out][in]. Null where the model has
+ * no such weight. gpu_backend/model/weights.py says which tensors of a checkpoint each one is made of.
+ */
+#ifndef BLINK_MODEL_H
+#define BLINK_MODEL_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct blink_layer {
+  const float* input_norm; /* [hidden] */
+  const float* qkv;        /* [(n_heads + 2 n_kv_heads) * head_dim][hidden] */
+  const float* q_norm;     /* [head_dim] or null */
+  const float* k_norm;     /* [head_dim] or null */
+  const float* o;          /* [hidden][n_heads * head_dim] */
+  const float* post_norm;  /* [hidden] */
+  const float* gate_up;    /* [2 * intermediate][hidden] */
+  const float* down;       /* [hidden][intermediate] */
+};
+
+struct blink_model {
+  uint32_t n_layers;
+  uint32_t hidden;
+  uint32_t n_heads;
+  uint32_t n_kv_heads; /* divides n_heads */
+  uint32_t head_dim;   /* even */
+  uint32_t intermediate;
+  uint32_t vocab_size;
+  float norm_eps;
+  const float* inv_freq;   /* [head_dim / 2] rotation per position, radians */
+  const float* embed;      /* [vocab_size][hidden] */
+  const float* final_norm; /* [hidden] */
+  const float* head;       /* [vocab_size][hidden]; the same pointer as embed when tied */
+  const struct blink_layer* layers;
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#include "model_layout.h"
+
+#endif /* BLINK_MODEL_H */

@@ -1,0 +1,58 @@
+/* Generated from model.h by scripts/generate_abi.py. Do not edit. */
+// clang-format off
+#define BLINK_MODEL_LAYOUT_HASH 0x6cf025eb4a222168ull
+
+#ifdef __cplusplus
+#define BLINK_ASSERT static_assert
+#else
+#define BLINK_ASSERT _Static_assert
+#endif
+BLINK_ASSERT(sizeof(struct blink_layer) == 64, "blink_layer");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, input_norm) == 0, "blink_layer.input_norm");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, qkv) == 8, "blink_layer.qkv");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, q_norm) == 16, "blink_layer.q_norm");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, k_norm) == 24, "blink_layer.k_norm");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, o) == 32, "blink_layer.o");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, post_norm) == 40, "blink_layer.post_norm");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, gate_up) == 48, "blink_layer.gate_up");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, down) == 56, "blink_layer.down");
+BLINK_ASSERT(sizeof(struct blink_model) == 72, "blink_model");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, n_layers) == 0, "blink_model.n_layers");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, hidden) == 4, "blink_model.hidden");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, n_heads) == 8, "blink_model.n_heads");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, n_kv_heads) == 12, "blink_model.n_kv_heads");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, head_dim) == 16, "blink_model.head_dim");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, intermediate) == 20, "blink_model.intermediate");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, vocab_size) == 24, "blink_model.vocab_size");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, norm_eps) == 28, "blink_model.norm_eps");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, inv_freq) == 32, "blink_model.inv_freq");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, embed) == 40, "blink_model.embed");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, final_norm) == 48, "blink_model.final_norm");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, head) == 56, "blink_model.head");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, layers) == 64, "blink_model.layers");
+#undef BLINK_ASSERT
+
+/* X(struct, member) for every member, in order. */
+#define BLINK_MODEL_MEMBERS(X) \
+  X(blink_layer, input_norm) \
+  X(blink_layer, qkv) \
+  X(blink_layer, q_norm) \
+  X(blink_layer, k_norm) \
+  X(blink_layer, o) \
+  X(blink_layer, post_norm) \
+  X(blink_layer, gate_up) \
+  X(blink_layer, down) \
+  X(blink_model, n_layers) \
+  X(blink_model, hidden) \
+  X(blink_model, n_heads) \
+  X(blink_model, n_kv_heads) \
+  X(blink_model, head_dim) \
+  X(blink_model, intermediate) \
+  X(blink_model, vocab_size) \
+  X(blink_model, norm_eps) \
+  X(blink_model, inv_freq) \
+  X(blink_model, embed) \
+  X(blink_model, final_norm) \
+  X(blink_model, head) \
+  X(blink_model, layers)
+// clang-format on
