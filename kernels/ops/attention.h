@@ -19,34 +19,35 @@ namespace blink {
 
 #ifndef __CUDACC__
 
-/* One head of one token. `scores` is scratch for token_position[i] + 1 floats. */
+/* One head of one token. */
 inline void attention(const struct blink_step_set& set, const struct blink_tables& tables, const float* qkv,
                       const float* k_cache, const float* v_cache, float* out, uint32_t n_heads,
-                      uint32_t n_kv_heads, uint32_t head_dim, uint32_t i, uint32_t head, float* scores) {
+                      uint32_t n_kv_heads, uint32_t head_dim, uint32_t i, uint32_t head) {
   if (set.token_row[i] == BLINK_NO_ROW) return;
-  const uint32_t row = set.token_row[i], length = set.token_position[i] + 1,
-                 kv_head = head / (n_heads / n_kv_heads);
+  const uint32_t kv_head = head / (n_heads / n_kv_heads);
   const float* q = qkv + (uint64_t(i) * (n_heads + 2 * n_kv_heads) + head) * head_dim;
+  float* acc = out + (uint64_t(i) * n_heads + head) * head_dim;
   const float scale = 1.0f / sqrtf(float(head_dim));
-  float max = -INFINITY;
-  for (uint32_t j = 0; j < length; ++j) {
-    const float* k = k_cache + cache_offset(tables, row, j, kv_head, n_kv_heads, head_dim);
-    float dot = 0.0f;
-#pragma omp simd reduction(+ : dot)
-    for (uint32_t d = 0; d < head_dim; ++d) dot += q[d] * k[d];
-    scores[j] = dot * scale;
-    max = scores[j] > max ? scores[j] : max;
-  }
-  float sum = 0.0f;
-  float* target = out + (uint64_t(i) * n_heads + head) * head_dim;
-  for (uint32_t d = 0; d < head_dim; ++d) target[d] = 0.0f;
-  for (uint32_t j = 0; j < length; ++j) {
-    const float* v = v_cache + cache_offset(tables, row, j, kv_head, n_kv_heads, head_dim);
-    const float weight = expf(scores[j] - max);
+  float max = -INFINITY, sum = 0.0f;
+  for (uint32_t d = 0; d < head_dim; ++d) acc[d] = 0.0f;
+  for (uint32_t j = 0; j <= set.token_position[i]; ++j) {
+    const uint64_t offset = cache_offset(tables, set.token_row[i], j, kv_head, n_kv_heads, head_dim);
+    const float *k = k_cache + offset, *v = v_cache + offset;
+    float score = 0.0f;
+#pragma omp simd reduction(+ : score)
+    for (uint32_t d = 0; d < head_dim; ++d) score += q[d] * k[d];
+    score *= scale;
+    if (score > max) { /* what was summed so far was relative to the old maximum */
+      const float shrink = expf(max - score);
+      for (uint32_t d = 0; d < head_dim; ++d) acc[d] *= shrink;
+      sum *= shrink;
+      max = score;
+    }
+    const float weight = expf(score - max);
+    for (uint32_t d = 0; d < head_dim; ++d) acc[d] += weight * v[d];
     sum += weight;
-    for (uint32_t d = 0; d < head_dim; ++d) target[d] += weight * v[d];
   }
-  for (uint32_t d = 0; d < head_dim; ++d) target[d] /= sum;
+  for (uint32_t d = 0; d < head_dim; ++d) acc[d] /= sum;
 }
 
 #else

@@ -21,7 +21,7 @@ namespace blink {
 /* One lane's view of its row. */
 struct Sequence {
   const struct blink_descriptor& params;
-  const uint32_t* tokens; /* prompt and answer so far */
+  uint32_t* tokens; /* prompt and answer so far: `length` of them */
   uint32_t length;
 
   BLINK_HD uint32_t answered() const { return length - params.prompt_tokens; }
@@ -114,6 +114,15 @@ inline uint32_t sample(const Sequence& sequence, const struct blink_tables& tabl
     rest -= weight;
   }
   return best; /* not reached: rest < total */
+}
+
+/* Samples one lane that emits, from `logits` [vocab]. */
+inline void sample_lane(const struct blink_step_set& set, const struct blink_tables& tables, float* logits,
+                        uint32_t lane) {
+  const Sequence sequence = sequence_of(set, tables, lane);
+  const uint32_t token = sample(sequence, tables, logits);
+  set.out_token[lane] = token;
+  if (sequence.length < tables.max_context) sequence.tokens[sequence.length] = token;
 }
 
 #else
@@ -331,8 +340,7 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
         sample(sequence, tables, logits + uint64_t(lane) * tables.vocab_size, seen, scratch);
     if (threadIdx.x == 0) {
       set.out_token[lane] = token;
-      if (sequence.length < tables.max_context)
-        const_cast<uint32_t*>(sequence.tokens)[sequence.length] = token;
+      if (sequence.length < tables.max_context) sequence.tokens[sequence.length] = token;
     }
   }
   if (threadIdx.x == 0 && arrive(&head->lanes_done) == gridDim.x - 1) {

@@ -1,0 +1,223 @@
+#include "host_engine.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "ops/activation.h"
+#include "ops/attention.h"
+#include "ops/embed.h"
+#include "ops/gather.h"
+#include "ops/linear.h"
+#include "ops/norm.h"
+#include "ops/rope.h"
+#include "ops/sample.h"
+#include "thread_pool.h"
+
+namespace blink {
+namespace {
+
+/* Floats that start as zero without being touched: the pages of a cache that is never filled cost nothing. */
+class Floats {
+ public:
+  explicit Floats(uint64_t n) : data_(static_cast<float*>(calloc(std::max<uint64_t>(n, 1), sizeof(float)))) {
+    if (!data_) throw std::bad_alloc();
+  }
+  float* operator+(uint64_t offset) const { return data_.get() + offset; }
+  float* get() const { return data_.get(); }
+
+ private:
+  struct Free {
+    void operator()(float* p) const { free(p); }
+  };
+  std::unique_ptr<float, Free> data_;
+};
+
+uint64_t now_ns() {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return uint64_t(t.tv_sec) * 1000000000ull + uint64_t(t.tv_nsec);
+}
+
+constexpr uint64_t kWorthSharing =
+    65536; /* multiplications in a loop below which waking a thread costs more */
+
+class HostEngine {
+ public:
+  HostEngine(const blink_model& model, const blink_tables& tables, const blink_step_set* sets,
+             const blink_shape* shapes, uint32_t n_shapes, uint32_t total_pages, uint32_t n_threads)
+      : model_(model),
+        layers_(model.layers, model.layers + model.n_layers),
+        tables_(tables),
+        sets_(sets, sets + BLINK_STEP_SETS),
+        shapes_(shapes, shapes + n_shapes),
+        tokens_(largest(&blink_shape::tokens)),
+        lanes_(largest(&blink_shape::lanes)),
+        heads_(model.n_heads + 2 * model.n_kv_heads),
+        layer_cache_(uint64_t(total_pages) * model.n_kv_heads * tables.page_size * model.head_dim),
+        pool_(n_threads),
+        cache_(2 * layer_cache_ * model.n_layers),
+        residual_(uint64_t(tokens_) * model.hidden),
+        normed_(uint64_t(std::max(tokens_, lanes_)) * model.hidden),
+        qkv_(uint64_t(tokens_) * heads_ * model.head_dim),
+        attended_(uint64_t(tokens_) * model.n_heads * model.head_dim),
+        delta_(uint64_t(tokens_) * model.hidden),
+        gate_up_(uint64_t(tokens_) * 2 * model.intermediate),
+        active_(uint64_t(tokens_) * model.intermediate),
+        logits_(uint64_t(lanes_) * model.vocab_size),
+        penalised_(uint64_t(lanes_) * model.vocab_size) {}
+
+  void run(uint32_t shape, uint32_t set_index) {
+    const blink_step_set& set = sets_.at(set_index);
+    blink_step_head* head = set.head;
+    head->start_ns = now_ns();
+    /* The gate's check: a step that runs before its predecessor completed would read its rows' tokens too
+     * early (E2). */
+    head->fault = __atomic_load_n(tables_.completed, __ATOMIC_ACQUIRE) + 1 < head->id;
+    n_tokens_ = std::min(head->n_tokens, shapes_.at(shape).tokens);
+    n_lanes_ = std::min(head->n_lanes, shapes_.at(shape).lanes);
+    forward(set);
+    for_each(n_lanes_, model_.vocab_size, [&](uint32_t lane) { sample_lane(set, lane); });
+    head->lanes_done = 0;
+    head->done_ns = now_ns();
+    __atomic_store_n(tables_.completed, head->id, __ATOMIC_RELEASE);
+  }
+
+  const float* logits() const { return logits_.get(); }
+
+ private:
+  uint32_t largest(uint32_t blink_shape::* capacity) const {
+    uint32_t most = 0;
+    for (const blink_shape& shape : shapes_) most = std::max(most, shape.*capacity);
+    return most;
+  }
+
+  /* body(begin, end) over [0, n) in shares, each item about `work` multiplications. */
+  template <typename Body>
+  void share(uint32_t n, uint64_t work, const Body& body) {
+    pool_.split(n, uint32_t(kWorthSharing / std::max<uint64_t>(work, 1)), body);
+  }
+
+  template <typename Body>
+  void for_each(uint32_t n, uint64_t work, const Body& body) {
+    share(n, work, [&](uint32_t begin, uint32_t end) {
+      for (uint32_t i = begin; i < end; ++i) body(i);
+    });
+  }
+
+  /* y [rows][out] = x [rows][in] w^T */
+  void project(const Floats& x, const float* w, const Floats& y, uint32_t rows, uint32_t in, uint32_t out) {
+    share(out, uint64_t(rows) * in,
+          [&](uint32_t begin, uint32_t end) { linear(x.get(), w, y.get(), rows, in, out, begin, end); });
+  }
+
+  void forward(const blink_step_set& set) {
+    const blink_model& m = model_;
+    for_each(n_tokens_, 2 * m.hidden, [&](uint32_t i) {
+      embed(set, tables_, m.embed, residual_.get(), m.hidden, i);
+      rmsnorm(residual_ + uint64_t(i) * m.hidden, layers_[0].input_norm, m.norm_eps,
+              normed_ + uint64_t(i) * m.hidden, m.hidden);
+    });
+    for (uint32_t l = 0; l < m.n_layers; ++l) {
+      attend(set, l);
+      add_and_norm(layers_[l].post_norm);
+      feed_forward(layers_[l]);
+      if (l + 1 < m.n_layers) add_and_norm(layers_[l + 1].input_norm);
+    }
+    for (uint32_t lane = 0; lane < n_lanes_; ++lane)
+      gather_rmsnorm(set, residual_.get(), delta_.get(), m.final_norm, m.norm_eps, normed_.get(), m.hidden,
+                     lane);
+    project(normed_, m.head, logits_, n_lanes_, m.hidden, m.vocab_size);
+  }
+
+  void attend(const blink_step_set& set, uint32_t l) {
+    const blink_model& m = model_;
+    const blink_layer& layer = layers_[l];
+    float *k_cache = cache_ + 2 * l * layer_cache_, *v_cache = k_cache + layer_cache_;
+    project(normed_, layer.qkv, qkv_, n_tokens_, m.hidden, heads_ * m.head_dim);
+    for_each(n_tokens_, 10 * heads_ * m.head_dim, [&](uint32_t i) {
+      for (uint32_t head = 0; head < heads_; ++head)
+        rope(set, tables_, qkv_.get(), layer.q_norm, layer.k_norm, m.norm_eps, m.inv_freq, k_cache, v_cache,
+             m.n_heads, m.n_kv_heads, m.head_dim, i, head);
+    });
+    /* Head by head, so that equal shares are equal work: a late token has more keys than an early one. */
+    for_each(n_tokens_ * m.n_heads, 64 * m.head_dim, [&](uint32_t j) {
+      attention(set, tables_, qkv_.get(), k_cache, v_cache, attended_.get(), m.n_heads, m.n_kv_heads,
+                m.head_dim, j % n_tokens_, j / n_tokens_);
+    });
+    project(attended_, layer.o, delta_, n_tokens_, m.n_heads * m.head_dim, m.hidden);
+  }
+
+  void feed_forward(const blink_layer& layer) {
+    const blink_model& m = model_;
+    project(normed_, layer.gate_up, gate_up_, n_tokens_, m.hidden, 2 * m.intermediate);
+    for_each(n_tokens_, 10 * m.intermediate, [&](uint32_t i) {
+      silu_mul_row(gate_up_ + uint64_t(i) * 2 * m.intermediate, active_ + uint64_t(i) * m.intermediate,
+                   m.intermediate);
+    });
+    project(active_, layer.down, delta_, n_tokens_, m.intermediate, m.hidden);
+  }
+
+  void add_and_norm(const float* weight) {
+    for_each(n_tokens_, 2 * model_.hidden, [&](uint32_t i) {
+      const uint64_t t = uint64_t(i) * model_.hidden;
+      residual_rmsnorm(residual_ + t, delta_ + t, weight, model_.norm_eps, normed_ + t, model_.hidden);
+    });
+  }
+
+  void sample_lane(const blink_step_set& set, uint32_t lane) {
+    if (!set.lane_emit[lane]) return;
+    const uint64_t offset = uint64_t(lane) * model_.vocab_size;
+    std::copy_n(logits_ + offset, model_.vocab_size, penalised_ + offset);
+    blink::sample_lane(set, tables_, penalised_ + offset, lane);
+  }
+
+  const blink_model model_;
+  const std::vector<blink_layer> layers_;
+  const blink_tables tables_;
+  const std::vector<blink_step_set> sets_;
+  const std::vector<blink_shape> shapes_;
+  const uint32_t tokens_, lanes_, heads_;
+  const uint64_t layer_cache_; /* floats of one layer's keys, or values */
+  ThreadPool pool_;
+  Floats cache_, residual_, normed_, qkv_, attended_, delta_, gate_up_, active_, logits_, penalised_;
+  uint32_t n_tokens_ = 0, n_lanes_ = 0; /* of the current step */
+};
+
+}  // namespace
+}  // namespace blink
+
+extern "C" {
+
+void* blink_host_engine_create(const struct blink_model* model, const struct blink_tables* tables,
+                               const struct blink_step_set* sets, const struct blink_shape* shapes,
+                               uint32_t n_shapes, uint32_t total_pages, uint32_t n_threads, char* error,
+                               uint32_t error_bytes) {
+  try {
+    return new blink::HostEngine(*model, *tables, sets, shapes, n_shapes, total_pages, n_threads);
+  } catch (const std::exception& e) {
+    snprintf(error, error_bytes, "%s", e.what());
+    return nullptr;
+  }
+}
+
+void blink_host_engine_run(void* engine, uint32_t shape, uint32_t set) {
+  static_cast<blink::HostEngine*>(engine)->run(shape, set);
+}
+
+const float* blink_host_engine_logits(const void* engine) {
+  return static_cast<const blink::HostEngine*>(engine)->logits();
+}
+
+void blink_host_engine_destroy(void* engine) {
+  delete static_cast<blink::HostEngine*>(engine);
+}
+}
