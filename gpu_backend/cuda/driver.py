@@ -1,15 +1,14 @@
 """A thin checked layer over the CUDA driver API (cuda-bindings): device, stream, module, kernel launch.
 
 Hazards while the scheduler's persistent kernel runs: every stream here is non-blocking, because work on the
-legacy default stream waits for that kernel; allocation, free, module load and context synchronization wait for
-it too and belong before its start or after its end.
+legacy default stream waits for that kernel; allocation, free, module load and context synchronization wait
+for it too and belong before its start or after its end.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -142,13 +141,9 @@ class Module:
     def __init__(self, cubin: bytes) -> None:
         self._module = call("cuModuleLoadData", cubin)
 
-    def function(self, name: str, dynamic_shared_bytes: int = 0) -> Any:
-        """The kernel `name`, allowed that much dynamic shared memory. Raises CudaError if there is none."""
-        function = call("cuModuleGetFunction", self._module, name.encode())
-        if dynamic_shared_bytes > 48 * 1024:
-            attribute = api().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            call("cuFuncSetAttribute", function, attribute, dynamic_shared_bytes)
-        return function
+    def kernel(self, symbol: str) -> Kernel:
+        """Raises CudaError CUDA_ERROR_NOT_FOUND if the module has no such kernel."""
+        return Kernel(symbol, call("cuModuleGetFunction", self._module, symbol.encode()))
 
     def close(self) -> None:
         if self._module is not None:
@@ -157,14 +152,46 @@ class Module:
 
 
 Dim = tuple[int, int, int]
+Argument = int | float | bytes  # an address or uint32, a float, a struct by value
 
 
-def launch(
-    function: Any, grid: Dim, block: Dim, shared_bytes: int, stream: Stream, arguments: Sequence[Any]
-) -> None:
-    """Launches (or captures) a kernel. `arguments` are ctypes objects of exactly the parameters' types."""
-    # The driver copies the arguments before it returns, so the arrays may die with this frame.
-    pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(argument) for argument in arguments))
-    call(
-        "cuLaunchKernel", function, *grid, *block, shared_bytes, stream.handle, ctypes.addressof(pointers), 0
-    )
+class Kernel:
+    """A kernel and the sizes of its parameters, by which arguments are converted and checked.
+
+    `shared_bytes` of dynamic shared memory beyond 48 KiB is not supported.
+    """
+
+    def __init__(self, symbol: str, function: Any) -> None:
+        self.symbol = symbol
+        self.function = function
+        self._sizes: list[int] = []
+        while True:
+            status, _, size = api().cuFuncGetParamInfo(function, len(self._sizes))
+            if int(status) != 0:  # CUDA_ERROR_INVALID_VALUE: past the last one
+                break
+            self._sizes.append(int(size))
+
+    def launch(
+        self, grid: Dim, block: Dim, stream: Stream, *arguments: Argument, shared_bytes: int = 0
+    ) -> None:
+        """Launches the kernel, or captures it if the stream is capturing. Raises TypeError, CudaError."""
+        if len(arguments) != len(self._sizes):
+            raise TypeError(f"{self.symbol} takes {len(self._sizes)} arguments, got {len(arguments)}")
+        values = [self._convert(i, argument) for i, argument in enumerate(arguments)]
+        # The driver copies the values before it returns, so they may die with this frame.
+        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+        address = ctypes.addressof(pointers)
+        call("cuLaunchKernel", self.function, *grid, *block, shared_bytes, stream.handle, address, 0)
+
+    def _convert(self, index: int, argument: Argument) -> Any:
+        value: Any
+        size = self._sizes[index]
+        if isinstance(argument, bytes):
+            value = (ctypes.c_char * len(argument)).from_buffer_copy(argument)
+        elif isinstance(argument, float):
+            value = ctypes.c_float(argument)
+        else:
+            value = ctypes.c_uint64(argument) if size == 8 else ctypes.c_uint32(argument)
+        if ctypes.sizeof(value) != size:
+            raise TypeError(f"parameter {index} of {self.symbol} has {size} bytes: {argument!r} does not fit")
+        return value

@@ -75,6 +75,13 @@ class DeviceMemory:
             self._registered.append(address)
             return int(call("cuMemHostGetDevicePointer", address, 0))
 
+    def unregister_host(self, address: int) -> None:
+        """Undoes register_host, before the memory is unmapped."""
+        with self._lock:
+            self.device.make_current()
+            self._registered.remove(address)
+            call("cuMemHostUnregister", address)
+
     def close(self) -> None:
         """Frees everything. The scheduler must have ended: freeing waits for the whole device."""
         if not self._open:

@@ -1,0 +1,52 @@
+"""The kernels of kernels/engine.cu, instantiated for one model's element type and head sizes."""
+
+from __future__ import annotations
+
+from gpu_backend.cuda.compile import compile_templates, source_root
+from gpu_backend.cuda.driver import Kernel, Module
+
+HALF_TYPES = {"bfloat16": "__nv_bfloat16", "float16": "__half"}
+MAX_GROUP = 8
+
+
+def decode_group(n_heads: int, n_kv_heads: int) -> int:
+    """Query heads that a block of decode attention serves: those of a KV head, to a power of two up to 8."""
+    return min(MAX_GROUP, 1 << (n_heads // n_kv_heads - 1).bit_length())
+
+
+def kernel_names(dtype: str, n_heads: int, n_kv_heads: int, head_dim: int) -> dict[str, str]:
+    """C++ name of each op's kernel. Raises KeyError for a `dtype` other than "bfloat16" and "float16"."""
+    half = HALF_TYPES[dtype]
+    group = decode_group(n_heads, n_kv_heads)
+    templates = {
+        "gate": "gate_kernel",
+        "embed": f"embed_kernel<{half}>",
+        "rmsnorm": f"rmsnorm_kernel<{half}>",
+        "residual_rmsnorm": f"residual_rmsnorm_kernel<{half}>",
+        "rope": f"rope_kernel<{half}, {head_dim}>",
+        "attention_decode": f"attention_decode_kernel<{half}, {head_dim}, {group}>",
+        "attention_combine": f"attention_combine_kernel<{half}, {head_dim}>",
+        "attention_prefill": f"attention_prefill_kernel<{half}, {head_dim}>",
+        "silu_mul": f"silu_mul_kernel<{half}>",
+        "gather_rmsnorm": f"gather_rmsnorm_kernel<{half}>",
+        "sample": "sample_kernel",
+        "random": f"random_kernel<{half}>",
+    }
+    return {op: f"blink::{template}" for op, template in templates.items()}
+
+
+class Kernels:
+    """The loaded module: kernels["embed"].launch(...)."""
+
+    def __init__(self, arch: str, dtype: str, n_heads: int, n_kv_heads: int, head_dim: int) -> None:
+        names = kernel_names(dtype, n_heads, n_kv_heads, head_dim)
+        source = source_root() / "kernels" / "engine.cu"
+        cubin, symbols = compile_templates(source, arch, list(names.values()))
+        self._module = Module(cubin)
+        self._kernels = {op: self._module.kernel(symbols[name]) for op, name in names.items()}
+
+    def __getitem__(self, op: str) -> Kernel:
+        return self._kernels[op]
+
+    def close(self) -> None:
+        self._module.close()
