@@ -220,4 +220,12 @@ const float* blink_host_engine_logits(const void* engine) {
 void blink_host_engine_destroy(void* engine) {
   delete static_cast<blink::HostEngine*>(engine);
 }
+
+uint64_t blink_host_step_layout_hash(void) {
+  return BLINK_STEP_LAYOUT_HASH;
+}
+
+uint64_t blink_host_model_layout_hash(void) {
+  return BLINK_MODEL_LAYOUT_HASH;
+}
 }

@@ -30,6 +30,10 @@ const float* blink_host_engine_logits(const void* engine);
 
 void blink_host_engine_destroy(void* engine);
 
+/* What the library was built from: a caller built from other headers must not go on. */
+uint64_t blink_host_step_layout_hash(void);
+uint64_t blink_host_model_layout_hash(void);
+
 #ifdef __cplusplus
 }
 #endif
