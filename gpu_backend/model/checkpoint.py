@@ -1,7 +1,7 @@
 """A model's tensors: safetensors files, mapped and not copied.
 
-Format: 8 bytes little-endian length n, n bytes of JSON {name: {dtype, shape, data_offsets: [begin, end)}}, the
-data.
+Format: 8 bytes little-endian length n; n bytes of JSON {name: {dtype, shape, data_offsets: [begin, end)}};
+the data.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ MAX_VOCAB = 1 << 18  # the sampler keeps a bit per token in shared memory, and s
 
 
 class UnsupportedModel(ValueError):
-    """The model is valid but no engine here can run it, or its config.json is not valid. Says what and why."""
+    """No engine here can run the model, or its config.json is not valid. Says what and why."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,14 @@ class ModelConfig:
         return config
 
     def inv_freq(self) -> NDArray[np.float32]:
-        """[head_dim / 2] radians per position of each pair of dimensions, in the arithmetic of transformers (fp32)."""
+        """[head_dim / 2] radians per position of each pair of dimensions, in fp32 as transformers does."""
         exponents = np.arange(0, self.head_dim, 2, dtype=np.float32) / np.float32(self.head_dim)
         inv_freq = np.float32(1.0) / np.power(np.float32(self.rope_theta), exponents)
         return inv_freq if self.rope_scaling is None else _stretch(inv_freq, self.rope_scaling)
 
 
 def _stretch(inv_freq: NDArray[np.float32], scaling: Llama3Scaling) -> NDArray[np.float32]:
-    """Divides rotations slower than the low frequency by `factor`, keeps the fast ones, and blends in between."""
+    """Divides slow rotations by `factor`, keeps fast ones, and blends in between."""
     wavelength = 2 * math.pi / inv_freq.astype(np.float64)
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
     kept = np.clip((scaling.original_context / wavelength - low) / (high - low), 0.0, 1.0)

@@ -1,4 +1,4 @@
-"""Which tensors of a Hugging Face checkpoint make up each weight of the model: both engines load by this list."""
+"""Which tensors of a Hugging Face checkpoint make up each weight of the model, for both engines."""
 
 from __future__ import annotations
 
