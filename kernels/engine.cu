@@ -1,6 +1,6 @@
 /* The CUDA engine's module: the ops' kernels, which the host names when it compiles
- * ("blink::embed_kernel<__half>"), and the filler of random weights. Compiled by gpu_backend/cuda/compile.py; by
- * hand: nvcc -arch=sm_90 -std=c++17 -c kernels/engine.cu
+ * ("blink::embed_kernel<__half>"), and the filler of random weights. Compiled by gpu_backend/cuda/compile.py;
+ * by hand: nvcc -arch=sm_90 -std=c++17 -c kernels/engine.cu
  */
 #include "ops/activation.h"
 #include "ops/attention.h"
@@ -14,8 +14,8 @@
 
 namespace blink {
 
-/* Random weights for benchmarks of a model's shape: out[i] = mean + std * g, g the sum of four uniforms scaled
- * to variance 1. The value depends on seed and i alone. grid (any), block (any). */
+/* Random weights for benchmarks of a model's shape: out[i] = mean + std * g, g the sum of four uniforms
+ * scaled to variance 1. The value depends on seed and i alone. grid (any), block (any). */
 template <typename Half>
 __global__ void random_kernel(Half* out, uint64_t n, uint64_t seed, float mean, float std) {
   const uint64_t stride = uint64_t(gridDim.x) * blockDim.x;

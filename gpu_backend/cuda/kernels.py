@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from gpu_backend.cuda.compile import compile_templates, source_root
 from gpu_backend.cuda.driver import Kernel, Module
+from gpu_backend.model.config import ModelConfig
 
 HALF_TYPES = {"bfloat16": "__nv_bfloat16", "float16": "__half"}
 MAX_GROUP = 8
+
+
+def half_dtype(config: ModelConfig) -> str:
+    """What the engine computes in: the checkpoint's type, or bfloat16 for an fp32 checkpoint."""
+    return config.dtype if config.dtype in HALF_TYPES else "bfloat16"
 
 
 def decode_group(n_heads: int, n_kv_heads: int) -> int:
@@ -14,10 +20,10 @@ def decode_group(n_heads: int, n_kv_heads: int) -> int:
     return min(MAX_GROUP, 1 << (n_heads // n_kv_heads - 1).bit_length())
 
 
-def kernel_names(dtype: str, n_heads: int, n_kv_heads: int, head_dim: int) -> dict[str, str]:
-    """C++ name of each op's kernel. Raises KeyError for a `dtype` other than "bfloat16" and "float16"."""
-    half = HALF_TYPES[dtype]
-    group = decode_group(n_heads, n_kv_heads)
+def kernel_names(config: ModelConfig) -> dict[str, str]:
+    """C++ name of each op's kernel."""
+    half, head_dim = HALF_TYPES[half_dtype(config)], config.head_dim
+    group = decode_group(config.n_heads, config.n_kv_heads)
     templates = {
         "gate": "gate_kernel",
         "embed": f"embed_kernel<{half}>",
@@ -38,8 +44,8 @@ def kernel_names(dtype: str, n_heads: int, n_kv_heads: int, head_dim: int) -> di
 class Kernels:
     """The loaded module: kernels["embed"].launch(...)."""
 
-    def __init__(self, arch: str, dtype: str, n_heads: int, n_kv_heads: int, head_dim: int) -> None:
-        names = kernel_names(dtype, n_heads, n_kv_heads, head_dim)
+    def __init__(self, arch: str, config: ModelConfig) -> None:
+        names = kernel_names(config)
         source = source_root() / "kernels" / "engine.cu"
         cubin, symbols = compile_templates(source, arch, list(names.values()))
         self._module = Module(cubin)

@@ -1,0 +1,124 @@
+"""The CUDA engine: one captured graph per shape and step set, over buffers in GPU memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu_backend.abi import STEP_SETS
+from gpu_backend.cuda.cublas import WORKSPACE_BYTES, Cublas
+from gpu_backend.cuda.driver import Device, Stream, api
+from gpu_backend.cuda.graph import Graph
+from gpu_backend.cuda.kernels import Kernels
+from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.engine.base import Batch, Limits, Shape
+from gpu_backend.engine.native_step import Activations, NativeStep
+from gpu_backend.engine.native_weights import DeviceWeights, Progress, RandomWeights, WeightLoader
+from gpu_backend.engine.sizing import activation_bytes, bytes_per_page
+from gpu_backend.model.checkpoint import Checkpoint
+from gpu_backend.model.config import ModelConfig
+
+
+def ignore_progress(what: str, done: int, total: int) -> None:
+    pass
+
+
+class NativeEngine:
+    """Executables for `shapes` over `batch`, whose arrays are device memory of the caller.
+
+    `executables` uint64 [n_shapes, STEP_SETS]: CUgraphExec handles for device-side cudaGraphLaunch. The weights
+    come from `source`: a checkpoint, or RandomWeights for benchmarks of a model's shape. Raises CheckpointError,
+    CudaError, CublasError, CompileError, ToolkitError; what was acquired until then is released.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        config: ModelConfig,
+        source: Checkpoint | RandomWeights,
+        limits: Limits,
+        shapes: Sequence[Shape],
+        batch: Batch,
+        progress: Progress = ignore_progress,
+    ) -> None:
+        self._device = device
+        self._config = config
+        self._shapes = tuple(shapes)
+        self._sets = [step_set.tobytes() for step_set in np.asarray(batch.step_sets)]
+        device.make_current()
+        with ExitStack() as owned:
+            self._stream = Stream()
+            owned.callback(self._stream.close)
+            self._memory = DeviceMemory(device)
+            owned.callback(self._memory.close)
+            kernels = Kernels(device.arch, config)
+            owned.callback(kernels.close)
+            cublas = Cublas(self._stream, self._memory.allocate(WORKSPACE_BYTES))
+            owned.callback(cublas.close)
+            loader = WeightLoader(self._memory, self._stream, kernels, config, source, progress)
+            self._step = self._make_step(
+                limits, np.asarray(batch.tables).tobytes(), kernels, cublas, loader.load()
+            )
+            self._graphs = self._capture(owned, progress)
+            self._owned = owned.pop_all()
+        self.executables: NDArray[np.uint64] = np.array(
+            [[graph.executable for graph in row] for row in self._graphs], np.uint64
+        )
+
+    def _make_step(
+        self, limits: Limits, tables: bytes, kernels: Kernels, cublas: Cublas, weights: DeviceWeights
+    ) -> NativeStep:
+        attribute = api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+        n_multiprocessors = self._device.attribute(attribute)
+        sizes = activation_bytes(self._config, self._shapes, limits.max_context, n_multiprocessors)
+        activations = Activations(**{name: self._memory.allocate(size) for name, size in sizes.items()})
+        self._logits = activations.logits
+        kv_cache = self._memory.allocate(limits.total_pages * bytes_per_page(self._config, limits.page_size))
+        return NativeStep(
+            self._config,
+            limits,
+            tables,
+            kernels,
+            cublas,
+            self._stream,
+            weights,
+            activations,
+            kv_cache,
+            n_multiprocessors,
+        )
+
+    def _capture(self, owned: ExitStack, progress: Progress) -> list[list[Graph]]:
+        """One executable per shape and step set."""
+        graphs: list[list[Graph]] = []
+        total = len(self._shapes) * STEP_SETS
+        for shape in self._shapes:
+            row = []
+            for step_set in self._sets:
+                graph = Graph()
+                owned.callback(graph.close)
+                with graph.capture(self._stream):
+                    self._step.enqueue(shape, step_set)
+                graph.instantiate(self._stream)
+                row.append(graph)
+                progress("graphs", len(graphs) * STEP_SETS + len(row), total)
+            graphs.append(row)
+        return graphs
+
+    def run(self, shape: int, step_set: int) -> None:
+        """Runs one executable to completion from the host; never beside the scheduler."""
+        self._device.make_current()
+        self._graphs[shape][step_set].launch(self._stream)
+        self._stream.synchronize()
+
+    def logits(self, lanes: int) -> NDArray[np.float32]:
+        """[lanes][vocab] of the last step; penalties and masks of the sampler are applied in place."""
+        n_bytes = 4 * lanes * self._config.vocab_size
+        return np.frombuffer(self._memory.read(self._logits, n_bytes), np.float32).reshape(lanes, -1)
+
+    def close(self) -> None:
+        """Releases everything, executables first. The scheduler must have ended."""
+        self._device.make_current()
+        self._owned.close()

@@ -1,0 +1,181 @@
+"""One step of the CUDA engine as a sequence of launches on a stream, which captures them into a graph.
+
+    gate, embed, L x [norm, qkv, rope + KV write, attention, o, norm, gate_up, silu * mul, down], gather + norm,
+    head, sample + publish
+
+Everything that changes from step to step is read on the device; a capture fixes capacities only. GEMMs run at the
+shape's capacity: rows of padding tokens hold zeros or finite values of earlier steps, and nothing reads them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpu_backend.abi import StepKind
+from gpu_backend.cuda.cublas import R_16BF, R_16F, R_32F, Cublas
+from gpu_backend.cuda.driver import Argument, Dim, Stream
+from gpu_backend.cuda.kernels import Kernels, decode_group, half_dtype
+from gpu_backend.engine.base import Limits, Shape
+from gpu_backend.engine.native_weights import DeviceWeights
+from gpu_backend.engine.sizing import bytes_per_page, ceil_div, decode_splits
+from gpu_backend.model.config import ModelConfig
+
+# Launch constants of the headers in kernels/ops, by the names they have there.
+ROPE_WARPS = 4
+DECODE_THREADS = 128
+PREFILL_THREADS = 128
+PREFILL_QUERIES = 64
+SAMPLE_THREADS = 1024
+VECTOR = 8  # elements of a 16-byte access
+
+
+def row_block(elements: int, most: int = 1024) -> Dim:
+    """Whole warps, enough for one 16-byte access a thread."""
+    return (min(most, 32 * ceil_div(elements, 32 * VECTOR)), 1, 1)
+
+
+@dataclass(frozen=True)
+class Activations:
+    """Addresses of the buffers that all steps share, sized for the largest shape. T tokens, L lanes."""
+
+    residual: int  # [T][hidden] fp32
+    normed: int  # [T][hidden]
+    qkv: int  # [T][heads + 2 kv_heads][head_dim]
+    attention: int  # [T][heads][head_dim]
+    delta: int  # [T][hidden]: output of the o or down projection
+    gate_up: int  # [T][2][intermediate]
+    product: int  # [T][intermediate]
+    gathered: int  # [L][hidden]
+    logits: int  # [L][vocab] fp32
+    partial: int  # decode attention's partial results, fp32
+
+
+class NativeStep:
+    """Enqueues the steps of one model. Owns nothing but its addresses."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        limits: Limits,
+        tables: bytes,
+        kernels: Kernels,
+        cublas: Cublas,
+        stream: Stream,
+        weights: DeviceWeights,
+        activations: Activations,
+        kv_cache: int,
+        n_multiprocessors: int,
+    ) -> None:
+        self._config = config
+        self._limits = limits
+        self._tables = tables  # blink_tables by value
+        self._kernels = kernels
+        self._cublas = cublas
+        self._stream = stream
+        self._weights = weights
+        self._activations = activations
+        self._kv_cache = kv_cache
+        self._n_multiprocessors = n_multiprocessors
+        self._half = R_16BF if half_dtype(config) == "bfloat16" else R_16F
+        # Keys, or values, of one layer; a layer's keys come right before its values.
+        self._layer_bytes = (
+            limits.total_pages * bytes_per_page(config, limits.page_size) // (2 * config.n_layers)
+        )
+
+    def enqueue(self, shape: Shape, step_set: bytes) -> None:
+        """Puts the whole step on the stream. `step_set` is blink_step_set by value."""
+        config, weights, act = self._config, self._weights, self._activations
+        hidden, tokens = config.hidden, shape.tokens
+        rows, block = (tokens, 1, 1), row_block(config.hidden)
+        self._launch("gate", (1, 1, 1), (1, 1, 1), step_set, self._tables)
+        self._launch("embed", rows, block, step_set, self._tables, weights.embed, act.residual, hidden)
+        for index, layer in enumerate(weights.layers):
+            if index == 0:
+                self._launch(
+                    "rmsnorm",
+                    rows,
+                    block,
+                    act.residual,
+                    layer.input_norm,
+                    config.norm_eps,
+                    act.normed,
+                    hidden,
+                )
+            else:
+                self._add_and_norm(shape, layer.input_norm)
+            self._attention(shape, step_set, index)
+            self._add_and_norm(shape, layer.post_norm)
+            self._mlp(shape, index)
+        self._launch(
+            *("gather_rmsnorm", (shape.lanes, 1, 1), block, step_set),
+            *(act.residual, act.delta, weights.final_norm, config.norm_eps, act.gathered, hidden),
+        )
+        self._cublas.linear(
+            weights.head, act.gathered, act.logits, shape.lanes, hidden, config.vocab_size, self._half, R_32F
+        )
+        self._launch(
+            *("sample", (shape.lanes, 1, 1), (SAMPLE_THREADS, 1, 1), step_set, self._tables, act.logits),
+            shared_bytes=4 * ceil_div(config.vocab_size, 32),
+        )
+
+    def _add_and_norm(self, shape: Shape, weight: int) -> None:
+        """residual += delta; normed = rmsnorm(residual)."""
+        hidden, act = self._config.hidden, self._activations
+        self._launch(
+            *("residual_rmsnorm", (shape.tokens, 1, 1), row_block(hidden)),
+            *(act.residual, act.delta, weight, self._config.norm_eps, act.normed, hidden),
+        )
+
+    def _attention(self, shape: Shape, step_set: bytes, index: int) -> None:
+        """delta = o(attention(rope(qkv(normed)))), and this step's keys and values into the cache."""
+        config, act, layer = self._config, self._activations, self._weights.layers[index]
+        heads, kv_heads, tokens = config.n_heads, config.n_kv_heads, shape.tokens
+        keys = self._kv_cache + 2 * index * self._layer_bytes
+        values = keys + self._layer_bytes
+        self._linear(
+            layer.qkv, act.normed, act.qkv, tokens, config.hidden, (heads + 2 * kv_heads) * config.head_dim
+        )
+        self._launch(
+            *("rope", (tokens, ceil_div(heads + 2 * kv_heads, ROPE_WARPS), 1), (32 * ROPE_WARPS, 1, 1)),
+            *(step_set, self._tables, act.qkv, layer.q_norm, layer.k_norm, config.norm_eps),
+            *(self._weights.inv_freq, keys, values, heads, kv_heads),
+        )
+        if shape.kind == StepKind.DECODE:
+            splits = decode_splits(config, shape.lanes, self._limits.max_context, self._n_multiprocessors)
+            groups = kv_heads * ceil_div(heads // kv_heads, decode_group(heads, kv_heads))
+            self._launch(
+                *("attention_decode", (shape.lanes, groups, splits), (DECODE_THREADS, 1, 1)),
+                *(step_set, self._tables, act.qkv, keys, values, act.partial, heads, kv_heads),
+            )
+            self._launch(
+                *("attention_combine", (shape.lanes, heads, 1), (config.head_dim, 1, 1)),
+                *(step_set, act.partial, act.attention, heads, splits),
+            )
+        else:
+            self._launch(
+                *(
+                    "attention_prefill",
+                    (ceil_div(tokens, PREFILL_QUERIES), heads, 1),
+                    (PREFILL_THREADS, 1, 1),
+                ),
+                *(step_set, self._tables, act.qkv, keys, values, act.attention, heads, kv_heads, tokens),
+            )
+        self._linear(layer.o, act.attention, act.delta, tokens, heads * config.head_dim, config.hidden)
+
+    def _mlp(self, shape: Shape, index: int) -> None:
+        """delta = down(silu(gate(normed)) * up(normed))."""
+        act, layer = self._activations, self._weights.layers[index]
+        hidden, intermediate = self._config.hidden, self._config.intermediate
+        block = row_block(intermediate, 256)
+        self._linear(layer.gate_up, act.normed, act.gate_up, shape.tokens, hidden, 2 * intermediate)
+        self._launch(
+            *("silu_mul", (shape.tokens, ceil_div(intermediate, VECTOR * block[0]), 1), block),
+            *(act.gate_up, act.product, intermediate),
+        )
+        self._linear(layer.down, act.product, act.delta, shape.tokens, intermediate, hidden)
+
+    def _linear(self, weight: int, x: int, out: int, rows: int, n_in: int, n_out: int) -> None:
+        self._cublas.linear(weight, x, out, rows, n_in, n_out, self._half, self._half)
+
+    def _launch(self, op: str, grid: Dim, block: Dim, *arguments: Argument, shared_bytes: int = 0) -> None:
+        self._kernels[op].launch(grid, block, self._stream, *arguments, shared_bytes=shared_bytes)

@@ -1,0 +1,127 @@
+"""Weights of the CUDA engine in GPU memory: from a checkpoint, or random ones of the same shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu_backend.cuda.driver import Stream
+from gpu_backend.cuda.kernels import Kernels, half_dtype
+from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.engine.sizing import HALF_BYTES
+from gpu_backend.model.checkpoint import Checkpoint
+from gpu_backend.model.config import ModelConfig
+from gpu_backend.model.weights import LayerWeights, Weight, model_weights
+
+RANDOM_STD = 0.02
+RANDOM_BLOCKS = 1024
+RANDOM_THREADS = 256
+
+Progress = Callable[[str, int, int], None]  # what, done, total
+
+
+@dataclass(frozen=True)
+class RandomWeights:
+    """Weights with mean 0 and standard deviation 0.02, and norms of 1, made on the GPU."""
+
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class DeviceLayer:
+    """Addresses; matrices are row-major [out][in] in the engine's half type. 0 where the model has none."""
+
+    input_norm: int
+    qkv: int
+    o: int
+    post_norm: int
+    gate_up: int
+    down: int
+    q_norm: int = 0
+    k_norm: int = 0
+
+
+@dataclass(frozen=True)
+class DeviceWeights:
+    embed: int
+    layers: tuple[DeviceLayer, ...]
+    final_norm: int
+    head: int  # the embedding where the model ties them
+    inv_freq: int  # [head_dim / 2] fp32
+
+
+class WeightLoader:
+    """Allocates and fills one weight after the other; host memory stays bounded by one tensor."""
+
+    def __init__(
+        self,
+        memory: DeviceMemory,
+        stream: Stream,
+        kernels: Kernels,
+        config: ModelConfig,
+        source: Checkpoint | RandomWeights,
+        progress: Progress,
+    ) -> None:
+        self._memory = memory
+        self._stream = stream
+        self._kernels = kernels
+        self._config = config
+        self._source = source
+        self._progress = progress
+        self._loaded = 0
+        self._seed = source.seed << 32 if isinstance(source, RandomWeights) else 0
+
+    def load(self) -> DeviceWeights:
+        """Raises CheckpointError, CudaError."""
+        weights = model_weights(self._config)
+        inv_freq = self._config.inv_freq()
+        address = self._memory.allocate(inv_freq.nbytes)
+        self._memory.write(address, inv_freq.data)
+        embed = self._load(weights.embed)
+        layers = tuple(self._load_layer(layer) for layer in weights.layers)
+        final_norm = self._load(weights.final_norm)
+        head = self._load(weights.head) if weights.head else embed
+        self._stream.synchronize()
+        return DeviceWeights(embed, layers, final_norm, head, address)
+
+    def _load_layer(self, layer: LayerWeights) -> DeviceLayer:
+        self._progress("weights", self._loaded, self._config.n_layers)
+        self._loaded += 1
+        return DeviceLayer(**{name: self._load(weight) for name, weight in layer})
+
+    def _load(self, weight: Weight) -> int:
+        n = math.prod(weight.shape)
+        address = self._memory.allocate(HALF_BYTES * n)
+        if isinstance(self._source, Checkpoint):
+            self._upload(self._source, weight, address)
+        else:
+            is_norm = len(weight.shape) == 1
+            mean, std = (1.0, 0.0) if is_norm else (0.0, RANDOM_STD)
+            self._seed += 1  # another sequence of numbers for each weight
+            blocks, threads = (RANDOM_BLOCKS, 1, 1), (RANDOM_THREADS, 1, 1)
+            self._kernels["random"].launch(blocks, threads, self._stream, address, n, self._seed, mean, std)
+        return address
+
+    def _upload(self, checkpoint: Checkpoint, weight: Weight, address: int) -> None:
+        checkpoint.check(weight)
+        for name in weight.tensors:
+            bits = half_bits(checkpoint.tensor(name), checkpoint.dtype(name), half_dtype(self._config))
+            self._memory.write(address, bits.data)
+            address += bits.nbytes
+
+
+def half_bits(tensor: NDArray[Any], dtype: str, wanted: str) -> NDArray[np.uint16]:
+    """The tensor's elements as bits of `wanted` ("bfloat16" or "float16"), rounded to nearest even."""
+    if dtype == wanted:
+        return np.ascontiguousarray(tensor).view(np.uint16)
+    values = (tensor.astype(np.uint32) << 16).view(np.float32) if dtype == "bfloat16" else tensor
+    values = np.ascontiguousarray(values, np.float32)
+    if wanted == "float16":
+        return values.astype(np.float16).view(np.uint16)
+    bits = values.view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)

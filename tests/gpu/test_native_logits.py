@@ -1,0 +1,177 @@
+"""The CUDA engine computes what transformers computes: whole prompts, chunks, packed prompts, decode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch, the oracle")
+transformers = pytest.importorskip("transformers", reason="needs transformers, the oracle")
+
+from native_rig import NativeRig, Reference, make_limits, open_rig
+
+from gpu_backend.cuda.driver import Device
+
+DEMO = Path(__file__).resolve().parents[2] / "models" / "demo"
+VOCAB = 1000
+COMMON = {"vocab_size": VOCAB, "max_position_embeddings": 2048, "initializer_range": 0.08}
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 500000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 128,
+}
+
+
+def llama(**changes: object) -> object:
+    sizes = {
+        "hidden_size": 256,
+        "intermediate_size": 704,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+    }
+    return transformers.LlamaConfig(**{**COMMON, **sizes, **changes})
+
+
+def qwen3(**changes: object) -> object:
+    sizes = {
+        "hidden_size": 256,
+        "intermediate_size": 640,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "head_dim": 128,
+    }
+    return transformers.Qwen3Config(**{**COMMON, **sizes, **changes})
+
+
+MODELS = {
+    "llama": (lambda: llama(), "bfloat16"),
+    "llama-rope-scaling-tied": (
+        lambda: llama(rope_parameters=LLAMA3_ROPE, tie_word_embeddings=True),
+        "bfloat16",
+    ),
+    "llama-mha-fp16": (lambda: llama(num_key_value_heads=8), "float16"),
+    "llama-head-32-group-12": (
+        lambda: llama(num_attention_heads=12, num_key_value_heads=1, head_dim=32),
+        "bfloat16",
+    ),
+    "qwen3": (lambda: qwen3(), "bfloat16"),
+    "qwen3-tied-fp16": (lambda: qwen3(tie_word_embeddings=True), "float16"),
+}
+
+
+@pytest.fixture(scope="module", params=list(MODELS))
+def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    make, dtype = MODELS[request.param]
+    torch.manual_seed(1)
+    model = transformers.AutoModelForCausalLM.from_config(make(), dtype=getattr(torch, dtype))
+    for name, parameter in model.named_parameters():
+        if name.endswith("norm.weight"):  # not all ones, so that a missing or swapped norm shows
+            torch.nn.init.uniform_(parameter, 0.5, 1.5)
+    path = tmp_path_factory.mktemp(request.param)
+    model.save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def reference(directory: Path) -> Reference:
+    return Reference(directory, transformers.AutoConfig.from_pretrained(directory).dtype)
+
+
+@pytest.fixture
+def rig(directory: Path) -> Iterator[NativeRig]:
+    device = Device()
+    rig = open_rig(device, directory, make_limits())
+    yield rig
+    rig.close()
+    device.close()
+
+
+def prompt(length: int, seed: int = 0, vocab: int = VOCAB) -> list[int]:
+    return np.random.default_rng((length, seed)).integers(0, vocab, length).tolist()
+
+
+def test_a_whole_prompt(rig: NativeRig, reference: Reference) -> None:
+    for row, length in enumerate((1, 2, 15, 16, 17, 63, 64, 65, 130, 256)):
+        rig.driver.start(row, prompt(length))
+        rig.prefill([(row, 0, length)])
+    reference.check(rig)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 16, 100])
+def test_a_prompt_in_chunks(rig: NativeRig, reference: Reference, chunk: int) -> None:
+    length = 37 if chunk == 1 else 300
+    rig.driver.start(3, prompt(length))
+    for first in range(0, length, chunk):
+        rig.prefill([(3, first, min(first + chunk, length))])
+    reference.check(rig)
+
+
+def test_packed_prompts(rig: NativeRig, reference: Reference) -> None:
+    """Chunks of several rows in one step, some of which do not end their prompts."""
+    lengths = {2: 70, 5: 1, 0: 33, 9: 64, 1: 20}
+    for row, length in lengths.items():
+        rig.driver.start(row, prompt(length))
+    rig.prefill([(2, 0, 40), (5, 0, 1), (0, 0, 33), (9, 0, 64), (1, 0, 19)])
+    rig.prefill([(1, 19, 20), (2, 40, 70)])
+    reference.check(rig)
+
+
+def test_decode_after_prefill_in_every_batch_size(rig: NativeRig, reference: Reference) -> None:
+    """Rows of different lengths decode together, join and leave; order of rows and of lanes differ."""
+    rows = [17, 4, 0, 23, 8, 11, 1, 2, 3, 5, 6, 7, 9, 10, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22]
+    for row in rows:
+        length = 1 + row * 9
+        rig.driver.start(row, prompt(length))
+        rig.prefill([(row, 0, length)])
+    for n in (24, 24, 17, 16, 9, 5, 3, 2, 1, 1, 24):
+        rig.decode(rows[:n])
+    reference.check(rig)
+
+
+def test_a_long_row_decodes_over_many_pages(rig: NativeRig, reference: Reference) -> None:
+    rig.driver.start(7, prompt(490))
+    rig.prefill([(7, 0, 256)])
+    rig.prefill([(7, 256, 490)])
+    rig.driver.start(8, prompt(3))
+    rig.prefill([(8, 0, 3)])
+    for _ in range(20):
+        rig.decode([8, 7])
+    reference.check(rig)
+
+
+def test_results_do_not_depend_on_stale_rows(rig: NativeRig) -> None:
+    """The same row gives the same logits whatever ran before in the padding of its shape."""
+    seen = []
+    for filler in (None, 200):
+        if filler:
+            rig.driver.start(0, prompt(filler, seed=1))
+            rig.prefill([(0, 0, filler)])
+        rig.driver.start(1, prompt(50))
+        rig.prefill([(1, 0, 50)])
+        seen.append(rig.seen[-1])
+    assert np.array_equal(seen[0][2], seen[1][2])
+    assert seen[0][3] == seen[1][3]
+
+
+@pytest.mark.skipif(not (DEMO / "config.json").is_file(), reason="models/demo is not there")
+def test_the_demo_model() -> None:
+    device = Device()
+    rig = open_rig(device, DEMO, make_limits())
+    config = transformers.AutoConfig.from_pretrained(DEMO)
+    for row, length in enumerate((5, 60, 200)):
+        rig.driver.start(row, prompt(length, vocab=config.vocab_size))
+        rig.prefill([(row, 0, length)])
+    for _ in range(10):
+        rig.decode([2, 0, 1])
+    Reference(DEMO, config.dtype).check(rig)
+    rig.close()
+    device.close()

@@ -1,0 +1,184 @@
+"""The device sampler draws what its CPU twin draws, token for token, from the same logits."""
+
+import ctypes
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from engine_driver import EngineDriver
+
+from gpu_backend.abi import STEP_SETS
+from gpu_backend.cuda.compile import source_root
+from gpu_backend.cuda.driver import Device, Stream
+from gpu_backend.cuda.kernels import Kernels
+from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.engine.base import Limits
+
+LANES = 24
+EOS = (2, 7)
+LIMITS = Limits(
+    max_batch=LANES, max_context=64, max_prefill_tokens=64, max_prefill_lanes=4, page_size=16, total_pages=128
+)
+
+
+class HostMemory:
+    """Plain host memory behind the interface of DeviceMemory, for the twin's copy of the step."""
+
+    def __init__(self) -> None:
+        self.buffers: list[Any] = []
+
+    def allocate(self, n_bytes: int) -> int:
+        self.buffers.append(ctypes.create_string_buffer(n_bytes))
+        return ctypes.addressof(self.buffers[-1])
+
+    def write(self, address: int, data: bytes | memoryview) -> None:
+        ctypes.memmove(address, bytes(data), len(bytes(data)))
+
+    def read(self, address: int, n_bytes: int) -> bytes:
+        return ctypes.string_at(address, n_bytes)
+
+    def close(self) -> None:
+        self.buffers.clear()
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    library = tmp_path_factory.mktemp("twins") / "twins.so"
+    source = source_root() / "kernels" / "ops" / "twins.cpp"
+    flags = ["-std=c++17", "-O2", "-shared", "-fPIC"]
+    subprocess.run(["g++", *flags, str(source), "-o", str(library)], check=True, timeout=120)
+    return ctypes.CDLL(str(library))
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[Device]:
+    device = Device()
+    yield device
+    device.close()
+
+
+@pytest.fixture(scope="module")
+def kernels(device: Device) -> Iterator[Kernels]:
+    kernels = Kernels(device.arch, "bfloat16", 8, 2, 64)
+    yield kernels
+    kernels.close()
+
+
+def random_rows(
+    rng: np.random.Generator, vocab: int, drivers: list[EngineDriver], params: dict[str, Any]
+) -> None:
+    """The same rows in every driver: a prompt and some answer, each with its own seed."""
+    for row in range(LANES):
+        prompt = rng.integers(0, vocab, rng.integers(1, 40)).tolist()
+        answer = rng.integers(0, vocab, rng.integers(0, 20)).tolist()
+        seed = int(rng.integers(0, 2**63))
+        for driver in drivers:
+            driver.start(row, prompt + answer, **{**params, "seed": seed, "prompt_tokens": len(prompt)})
+
+
+class SamplerRig:
+    """One decode step of every row, whose `run` samples from given logits on one side."""
+
+    def __init__(self, memory: Any, vocab: int) -> None:
+        self.memory = memory
+        self.driver = EngineDriver(memory, LIMITS, vocab, EOS)
+        self.logits = memory.allocate(4 * LANES * vocab)
+        self.sets = [self.driver.sets[i].tobytes() for i in range(STEP_SETS)]
+
+    def draw(self, logits: np.ndarray, rows: list[int], run: Any) -> list[int | None]:
+        self.memory.write(self.logits, logits.astype("<f4").tobytes())
+        self.driver.run = run
+        return self.driver.decode(rows)
+
+
+def compare(
+    twins: ctypes.CDLL,
+    device: Device,
+    kernels: Kernels,
+    vocab: int,
+    params: dict[str, Any],
+    spread: float,
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    host, gpu = SamplerRig(HostMemory(), vocab), SamplerRig(DeviceMemory(device), vocab)
+    random_rows(rng, vocab, [host.driver, gpu.driver], params)
+    stream = Stream()
+
+    def run_host(_: int, index: int) -> None:
+        tables = ctypes.create_string_buffer(host.driver.tables.tobytes())
+        step_set = ctypes.create_string_buffer(host.sets[index])
+        twins.blink_twin_sample(step_set, tables, ctypes.c_void_p(host.logits))
+        completed = int(host.driver.tables["completed"])
+        host.memory.write(completed, host.driver.step_id.to_bytes(8, "little"))
+
+    def run_gpu(shape: int, index: int) -> None:
+        lanes = gpu.driver.grid.shapes[shape].lanes
+        arguments = (gpu.sets[index], gpu.driver.tables.tobytes(), gpu.logits)
+        shared = 4 * -(-vocab // 32)
+        kernels["sample"].launch((lanes, 1, 1), (1024, 1, 1), stream, *arguments, shared_bytes=shared)
+        stream.synchronize()
+
+    for rows in (list(range(LANES)), [5], [20, 3, 11]):
+        logits = rng.normal(0, spread, (LANES, vocab)).astype(np.float32)
+        logits[:, rng.integers(0, vocab, vocab // 50 + 1)] = -np.inf
+        expected = host.draw(logits, rows, run_host)
+        assert gpu.draw(logits, rows, run_gpu) == expected
+        for row in rows:
+            assert gpu.driver.history(row) == host.driver.history(row)
+    stream.close()
+    gpu.memory.close()
+
+
+PARAMS: dict[str, dict[str, Any]] = {
+    "greedy": {"temperature": 0},
+    "plain": {"temperature": 1.0},
+    "hot": {"temperature": 2.5},
+    "cold": {"temperature": 0.05},
+    "top_k": {"temperature": 1.0, "top_k": 5},
+    "top_k_1": {"temperature": 1.0, "top_k": 1},
+    "top_p": {"temperature": 1.0, "top_p": 0.7},
+    "top_p_tiny": {"temperature": 1.0, "top_p": 1e-6},
+    "min_p": {"temperature": 1.0, "min_p": 0.2},
+    "all_filters": {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.02},
+    "penalties": {
+        "temperature": 0.9,
+        "repetition_penalty": 1.3,
+        "presence_penalty": 0.4,
+        "frequency_penalty": 0.3,
+    },
+    "min_tokens": {"temperature": 0.7, "min_tokens": 10, "stop_ids": [3, 9, 11]},
+}
+
+
+@pytest.mark.parametrize("vocab", [37, 1000, 128256])
+@pytest.mark.parametrize("name", list(PARAMS))
+def test_the_device_draws_what_the_twin_draws(
+    twins: ctypes.CDLL, device: Device, kernels: Kernels, vocab: int, name: str
+) -> None:
+    compare(twins, device, kernels, vocab, PARAMS[name], spread=2.0, seed=vocab)
+
+
+def test_greedy_ties_go_to_the_lowest_id(device: Device, kernels: Kernels) -> None:
+    vocab = 5000
+    rig = SamplerRig(DeviceMemory(device), vocab)
+    stream = Stream()
+    for row in range(LANES):
+        rig.driver.start(row, [1])
+    logits = np.zeros((LANES, vocab), np.float32)
+    for lane in range(LANES):
+        logits[lane, [vocab - 1 - lane, 100 + 7 * lane, 2000]] = 3.0
+
+    def run(shape: int, index: int) -> None:
+        arguments = (rig.sets[index], rig.driver.tables.tobytes(), rig.logits)
+        lanes = rig.driver.grid.shapes[shape].lanes
+        kernels["sample"].launch(
+            (lanes, 1, 1), (1024, 1, 1), stream, *arguments, shared_bytes=4 * -(-vocab // 32)
+        )
+        stream.synchronize()
+
+    assert rig.draw(logits, list(range(LANES)), run) == [100 + 7 * lane for lane in range(LANES)]
+    stream.close()
+    rig.memory.close()
