@@ -1,0 +1,46 @@
+"""What all tests share: where the tree is, and C++ test programs built once per content of their sources."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build" / "tests"
+
+
+@pytest.fixture(scope="session")
+def build_program() -> Callable[..., Path]:
+    """build_program(name, sources, *flags): compiles C++ sources of this tree (paths from its root) into a program or library."""
+
+    def build(name: str, sources: list[str], *flags: str) -> Path:
+        digest = hashlib.sha256(" ".join(flags).encode())
+        for folder in ("kernels", "ringbuffer", "tests"):
+            for file in sorted((ROOT / folder).rglob("*")):
+                if file.suffix in {".h", ".cpp"}:
+                    digest.update(file.read_bytes())
+        target = BUILD / f"{name}-{digest.hexdigest()[:16]}"
+        if not target.exists():
+            BUILD.mkdir(parents=True, exist_ok=True)
+            command = [
+                "g++",
+                "-std=c++17",
+                "-g",
+                "-Wall",
+                "-Wextra",
+                "-I.",
+                "-pthread",
+                *flags,
+                *sources,
+                "-o",
+                str(target),
+            ]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+            assert done.returncode == 0, done.stderr
+        return target
+
+    return build

@@ -1,0 +1,158 @@
+"""The scheduler's invariants (kernels/scheduler/README.md), on the policy's own source built for the host."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+class Sizes(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_uint32)
+        for name in (
+            "n_slots",
+            "n_leases",
+            "max_batch",
+            "max_context",
+            "page_size",
+            "total_pages",
+            "max_prefill_tokens",
+            "max_prefill_lanes",
+        )
+    ] + [("arm_margin_ns", ctypes.c_uint64)]
+
+
+COUNTERS = (
+    "steps",
+    "tokens",
+    "finished",
+    "preempted",
+    "zombies",
+    "torn",
+    "relaunches",
+    "refused",
+    "reclaimed",
+    "cancelled",
+    "armed",
+)
+
+
+class Coverage(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in COUNTERS]
+
+
+ARM_NEVER, ARM_LATE, ARM_AT_ONCE = 0, 5_000, 2**62
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> Sizes:
+    n_leases = draw(st.integers(1, 4))
+    page_size = draw(st.sampled_from([1, 2, 4, 8, 16]))
+    max_context = draw(st.integers(16, 256))
+    pages_per_row = -(-max_context // page_size)
+    return Sizes(
+        n_slots=n_leases * 16 * draw(st.integers(1, 4)),
+        n_leases=n_leases,
+        max_batch=draw(st.integers(1, 32)),
+        max_context=max_context,
+        page_size=page_size,
+        total_pages=draw(st.integers(max(2, pages_per_row // 2), pages_per_row * 5)),
+        max_prefill_tokens=16 * draw(st.integers(1, 8)),
+        max_prefill_lanes=draw(st.integers(1, 8)),
+        arm_margin_ns=draw(st.sampled_from([ARM_NEVER, ARM_LATE, ARM_AT_ONCE])),
+    )
+
+
+@pytest.fixture(scope="module")
+def run_world(build_program: Callable[..., Path]) -> Callable[[int, Sizes, int], Coverage]:
+    library = ctypes.CDLL(
+        str(build_program("world.so", ["tests/kernels/world/world.cpp"], "-O2", "-shared", "-fPIC"))
+    )
+    library.blink_world_run.restype = ctypes.c_char_p
+    library.blink_world_run.argtypes = [
+        ctypes.c_uint64,
+        ctypes.POINTER(Sizes),
+        ctypes.c_uint64,
+        ctypes.POINTER(Coverage),
+    ]
+
+    def run(seed: int, sizes: Sizes, turns: int) -> Coverage:
+        coverage = Coverage()
+        verdict = library.blink_world_run(seed, ctypes.byref(sizes), turns, ctypes.byref(coverage)).decode()
+        described = {name: getattr(sizes, name) for name, _ in Sizes._fields_}
+        assert verdict == "", f"{verdict} (seed {seed}, {described})"
+        return coverage
+
+    return run
+
+
+@settings(max_examples=400, deadline=None)
+@given(seed=st.integers(0, 2**63), sizes=worlds())
+def test_invariants_hold_in_any_world(
+    run_world: Callable[[int, Sizes, int], Coverage], seed: int, sizes: Sizes
+) -> None:
+    """No slot lost, no page leaked or owned twice, tokens contiguous and right, FIFO admission, progress,
+    CUDA's launch rules; under arrivals, cancels, EOS, page exhaustion, lost leases, torn payloads."""
+    run_world(seed, sizes, 1500)
+
+
+def test_the_worlds_exercise_everything(run_world: Callable[[int, Sizes, int], Coverage]) -> None:
+    """The property test means something only if its worlds reach the rare paths."""
+    rng, total = random.Random(1), dict.fromkeys(COUNTERS, 0)
+    for seed in range(40):
+        sizes = Sizes(
+            48, 3, rng.randint(4, 24), 160, 4, rng.randint(50, 120), 64, 4, rng.choice([0, 5000, 2**62])
+        )
+        coverage = run_world(seed, sizes, 3000)
+        total = {name: count + getattr(coverage, name) for name, count in total.items()}
+    assert all(count > 20 for count in total.values()), total
+
+
+@pytest.mark.parametrize("arm_margin_ns", [ARM_NEVER, ARM_LATE, ARM_AT_ONCE])
+def test_more_than_1000_steps_in_one_request(
+    run_world: Callable[[int, Sizes, int], Coverage], arm_margin_ns: int
+) -> None:
+    """Past the launch window of 120 many times over: the scheduler relaunches itself and loses nothing (S8)."""
+    sizes = Sizes(16, 1, 1, 4096, 16, 256, 512, 1, arm_margin_ns)
+    coverage = run_world(3, sizes, 60_000)
+    assert coverage.steps > 2000
+    assert coverage.relaunches >= coverage.steps // 120 - 1
+    assert coverage.finished >= 2
+
+
+@pytest.mark.parametrize("policy_threads", [1, 4])
+def test_no_data_race_between_frontends_policy_and_engine(
+    build_program: Callable[..., Path], policy_threads: int
+) -> None:
+    """Producer, scheduler threads and engine under ThreadSanitizer (S11)."""
+    program = build_program(
+        "threads-tsan",
+        ["tests/kernels/world/threads.cpp", "kernels/scheduler/emulation.cpp"],
+        "-O1",
+        "-fsanitize=thread",
+    )
+    done = subprocess.run(
+        [program, str(policy_threads), "4", "7"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    assert "WARNING: ThreadSanitizer" not in done.stderr
+
+
+def test_memory_errors_are_absent(build_program: Callable[..., Path]) -> None:
+    """The same program under AddressSanitizer and UndefinedBehaviorSanitizer."""
+    program = build_program(
+        "threads-asan",
+        ["tests/kernels/world/threads.cpp", "kernels/scheduler/emulation.cpp"],
+        "-O1",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+    )
+    done = subprocess.run([program, "1", "3", "11"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]

@@ -1,0 +1,97 @@
+/* A ring and a scheduler's memory on the heap, for tests that have no backend process. */
+#pragma once
+#include <memory>
+
+#include "synthetic_engine.h"
+
+namespace world {
+
+struct Sizes {
+  uint32_t n_slots, n_leases, max_batch, max_context, page_size, total_pages, max_prefill_tokens, max_prefill_lanes;
+  uint64_t arm_margin_ns;
+};
+
+class RingWorld {
+ public:
+  explicit RingWorld(const Sizes& z) : sizes(z) {
+    c.header = array<blink_header>(1);
+    c.leases = array<blink_lease>(BLINK_MAX_LEASES);
+    c.lease_acks = array<blink_lease_ack>(BLINK_MAX_LEASES);
+    c.request_words = array<uint64_t>(z.n_slots);
+    c.descriptors = array<blink_descriptor>(z.n_slots);
+    c.progress = array<blink_progress>(z.n_slots);
+    c.prompts = array<uint32_t>(uint64_t(z.n_slots) * z.max_context);
+    c.outputs = array<uint64_t>(uint64_t(z.n_slots) * z.max_context);
+    c.n_slots = z.n_slots;
+    c.n_leases = z.n_leases;
+    c.prompt_capacity = c.output_capacity = z.max_context;
+    blink_tables& t = c.tables;
+    t.max_batch = z.max_batch;
+    t.max_context = z.max_context;
+    t.page_size = z.page_size;
+    t.pages_per_row = (z.max_context + z.page_size - 1) / z.page_size;
+    t.vocab_size = kVocab;
+    t.n_eos = 1;
+    t.eos[0] = kEos;
+    t.history = array<uint32_t>(uint64_t(z.max_batch) * z.max_context);
+    t.block_table = array<uint32_t>(uint64_t(z.max_batch) * t.pages_per_row);
+    t.params = array<blink_descriptor>(z.max_batch);
+    t.completed = array<uint64_t>(1);
+    const uint32_t tokens = z.max_prefill_tokens > z.max_batch ? z.max_prefill_tokens : z.max_batch;
+    const uint32_t lanes = z.max_prefill_lanes > z.max_batch ? z.max_prefill_lanes : z.max_batch;
+    for (blink_step_set& set : c.sets) {
+      set.head = array<blink_step_head>(1);
+      for (uint32_t** p : {&set.token_row, &set.token_position}) *p = array<uint32_t>(tokens);
+      for (uint32_t** p : {&set.lane_row, &set.lane_first, &set.lane_last, &set.lane_emit, &set.out_token}) *p = array<uint32_t>(lanes);
+    }
+    c.n_shapes = 2;  // one decode shape, one prefill shape
+    c.shapes = array<blink_shape>(2);
+    c.shapes[0] = {BLINK_STEP_DECODE, z.max_batch, z.max_batch, 0};
+    c.shapes[1] = {BLINK_STEP_PREFILL, z.max_prefill_tokens, z.max_prefill_lanes, 0};
+    c.decode_lookup = array<uint32_t>(z.max_batch + 1);
+    c.prefill_lookup = array<uint32_t>(z.max_prefill_tokens / BLINK_PREFILL_GRANULE + 2);
+    for (uint32_t i = 0; i < z.max_prefill_tokens / BLINK_PREFILL_GRANULE + 2; ++i) c.prefill_lookup[i] = 1;
+    c.seen = array<uint64_t>(z.n_slots);
+    c.requests = array<blink_request>(z.n_slots);
+    c.rows = array<blink_row>(z.max_batch);
+    c.free_pages = array<uint32_t>(z.total_pages);
+    for (uint32_t i = 0; i < z.total_pages; ++i) c.free_pages[i] = i;
+    c.shape_times = array<blink_shape_time>(2);
+    c.state = array<blink_scheduler_state>(1);
+    c.state->n_free_pages = c.total_pages = z.total_pages;
+    c.max_prefill_tokens = z.max_prefill_tokens;
+    c.max_prefill_lanes = z.max_prefill_lanes;
+    c.arm_margin_ns = z.arm_margin_ns;
+    c.scan_interval_ns = 5000;
+    c.step_timeout_ns = 10'000'000'000ull;
+  }
+
+  const Sizes sizes;
+  blink_scheduler_config c{};
+
+ private:
+  template <class T>
+  T* array(uint64_t n) {
+    const uint64_t bytes = (n * sizeof(T) + 127) / 128 * 128;
+    memory_.emplace_back(static_cast<uint8_t*>(std::aligned_alloc(128, bytes)), std::free);
+    std::fill_n(memory_.back().get(), bytes, 0);
+    return reinterpret_cast<T*>(memory_.back().get());
+  }
+  std::vector<std::unique_ptr<uint8_t, void (*)(void*)>> memory_;
+};
+
+// The checksum a frontend computes, bit by bit from the definition (not the policy's code).
+inline uint32_t reference_crc(const blink_descriptor& d, const uint32_t* prompt) {
+  uint32_t crc = ~0u;
+  auto feed = [&crc](const void* data, size_t n) {
+    for (size_t i = 0; i < n; ++i) {
+      crc ^= static_cast<const uint8_t*>(data)[i];
+      for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (crc & 1 ? 0x82f63b78u : 0);
+    }
+  };
+  feed(&d, sizeof(d) - 4);
+  feed(prompt, size_t(d.prompt_tokens) * 4);
+  return ~crc;
+}
+
+}  // namespace world
