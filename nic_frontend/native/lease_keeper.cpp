@@ -18,6 +18,7 @@ void LeaseKeeper::begin(uint32_t epoch, uint32_t beat, uint64_t now) {
   beat_ = beat;
   next_tick_ = 0;
   now_ = heartbeat_changed_ = now;
+  link_.read(offsetof(blink_header, phase), live_, 4);
   lost_ = false;
 }
 

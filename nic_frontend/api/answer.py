@@ -1,0 +1,101 @@
+"""Answers in OpenAI's form: whole objects, and events whose constant parts are rendered once per stream."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from dataclasses import dataclass
+from json.encoder import encode_basestring as quoted  # a string as JSON, without escaping what is not ASCII
+from typing import Any
+
+from nic_frontend.errors import ApiError
+from nic_frontend.generation import Ending
+
+DONE = "data: [DONE]\n\n"
+
+
+@dataclass(frozen=True)
+class Usage:
+    prompt_tokens: int
+    completion_tokens: int
+
+    def body(self) -> dict[str, int]:
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "total_tokens": self.prompt_tokens + self.completion_tokens,
+        }
+
+
+class Answer:
+    """The envelope of one call's answer: its id, time and model."""
+
+    def __init__(self, chat: bool, model: str) -> None:
+        self._chat = chat
+        self._head = {
+            "id": ("chatcmpl-" if chat else "cmpl-") + secrets.token_hex(16),
+            "object": "chat.completion" if chat else "text_completion",
+            "created": int(time.time()),
+            "model": model,
+        }
+
+    def whole(self, texts: list[str], endings: list[Ending], usage: Usage) -> dict[str, Any]:
+        choices = [self._choice(i, *pair) for i, pair in enumerate(zip(texts, endings, strict=True))]
+        return {**self._head, "choices": choices, "usage": usage.body()}
+
+    def _choice(self, index: int, text: str, ending: Ending) -> dict[str, Any]:
+        shown = {"message": {"role": "assistant", "content": text}} if self._chat else {"text": text}
+        return {
+            "index": index,
+            **shown,
+            "logprobs": None,
+            "finish_reason": ending.finish_reason,
+            "stop_reason": ending.stop_reason,
+        }
+
+    def events(self, include_usage: bool) -> Events:
+        kind = "chat.completion.chunk" if self._chat else "text_completion"
+        return Events(self._chat, {**self._head, "object": kind}, include_usage)
+
+
+class Events:
+    """Server-sent events of one stream:
+
+    `data: {json}`, one per token, then [DONE] (API reference, "Streaming").
+    """
+
+    def __init__(self, chat: bool, head: dict[str, Any], include_usage: bool) -> None:
+        self._chat = chat
+        self._head = "data: " + compact(head)[:-1]
+        self._choice = self._head + ',"choices":[{"index":'
+        self._text = ',"delta":{"content":' if chat else ',"text":'
+        self._text_end = "}" if chat else ""
+        self._tail = "}]" + (',"usage":null' if include_usage else "") + "}\n\n"
+        self._open_tail = self._text_end + ',"logprobs":null,"finish_reason":null' + self._tail
+
+    def role(self, index: int) -> str:
+        """The first event of a chat choice; empty for a completion, which has none."""
+        if not self._chat:
+            return ""
+        delta = ',"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
+        return f"{self._choice}{index}{delta}{self._tail}"
+
+    def text(self, index: int, text: str) -> str:
+        return f"{self._choice}{index}{self._text}{quoted(text)}{self._open_tail}"
+
+    def end(self, index: int, text: str, ending: Ending) -> str:
+        shown = f"{self._text}{quoted(text)}{self._text_end}" if text or not self._chat else ',"delta":{}'
+        reasons = f'"finish_reason":"{ending.finish_reason}","stop_reason":{json.dumps(ending.stop_reason)}'
+        return f'{self._choice}{index}{shown},"logprobs":null,{reasons}{self._tail}'
+
+    def usage(self, usage: Usage) -> str:
+        return f'{self._head},"choices":[],"usage":{compact(usage.body())}}}\n\n'
+
+    @staticmethod
+    def error(error: ApiError) -> str:
+        return f"data: {compact(error.body)}\n\n"
+
+
+def compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))

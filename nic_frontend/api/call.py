@@ -1,0 +1,146 @@
+"""A call: one POST to a generation endpoint, from its body to its last byte.
+
+Its choices share one mailbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from nic_frontend.api.answer import DONE, Answer, Events, Usage
+from nic_frontend.api.jobs import Job
+from nic_frontend.asgi import STREAM, Receive, Send, respond_json
+from nic_frontend.errors import ApiError
+from nic_frontend.generation import Ending, Generation
+from nic_frontend.metrics import Metrics
+from nic_frontend.request import Arrival, ClientGone, Mailbox, Request
+from nic_frontend.request_tracker import RequestTracker
+from nic_frontend.tokenizer import Tokenizer
+
+
+class Call:
+    """Submits a job's choices and sends what they answer."""
+
+    def __init__(
+        self,
+        job: Job,
+        requests: list[Request],
+        tokenizer: Tokenizer,
+        tracker: RequestTracker,
+        metrics: Metrics,
+    ) -> None:
+        p = job.parameters
+        self._job = job
+        self._requests = requests
+        self._tracker = tracker
+        self._metrics = metrics
+        self._mailbox = requests[0].mailbox
+        self._generations = [
+            Generation(
+                tokenizer.detokenizer(skip_special_tokens=p.skip_special_tokens, prompt=request.prompt),
+                p.stops,
+                p.include_stop,
+                p.min_tokens,
+            )
+            for request in requests
+        ]
+
+    async def run(self, receive: Receive, send: Send, answer: Answer) -> None:
+        """Raises ApiError when it fails before the response began, and ClientGone when nobody is left to
+        answer.
+        """
+        watcher = asyncio.create_task(watch_client(receive, self._mailbox))
+        outcome = "error"
+        try:
+            await self._tracker.submit(self._requests)
+            if self._job.parameters.stream:
+                await self._stream(send, answer.events(self._job.parameters.include_usage))
+            else:
+                await self._collect(send, answer)
+        except (ClientGone, asyncio.CancelledError):
+            outcome = "abort"
+            raise
+        finally:
+            watcher.cancel()
+            for request, generation in zip(self._requests, self._generations, strict=True):
+                self._tracker.cancel(request)
+                ending = generation.ending
+                self._metrics.on_finished(
+                    request, ending.finish_reason if ending else outcome, time.perf_counter()
+                )
+
+    async def _collect(self, send: Send, answer: Answer) -> None:
+        texts = self._echoes()
+        while not self._finished():
+            for index, pieces, _ in await self._take():
+                texts[index] += "".join(pieces)
+        endings = [generation.ending for generation in self._generations if generation.ending is not None]
+        await respond_json(send, 200, answer.whole(texts, endings, self._usage()))
+
+    async def _stream(self, send: Send, events: Events) -> None:
+        openings = [
+            events.role(i) + (events.text(i, echo) if echo else "") for i, echo in enumerate(self._echoes())
+        ]
+        started = False
+        try:
+            while not self._finished():
+                parts = []
+                for index, pieces, ending in await self._take():
+                    parts.append(openings[index])
+                    openings[index] = ""
+                    last = pieces.pop() if ending is not None and pieces else ""
+                    parts.extend(events.text(index, piece) for piece in pieces)
+                    if ending is not None:
+                        parts.append(events.end(index, last, ending))
+                if not started:
+                    await send({"type": "http.response.start", "status": 200, "headers": STREAM})
+                    started = True
+                if text := "".join(parts):
+                    await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+        except ApiError as error:
+            if not started:
+                raise
+            closing = events.error(error) + DONE
+        else:
+            closing = (events.usage(self._usage()) if self._job.parameters.include_usage else "") + DONE
+        await send({"type": "http.response.body", "body": closing.encode()})
+
+    async def _take(self) -> list[tuple[int, list[str], Ending | None]]:
+        """Waits for arrivals: for each its choice, the text of each token that shows any, and the ending if
+        that was the last.
+        """
+        return [self._advance(arrival) for arrival in await self._mailbox.take()]
+
+    def _advance(self, arrival: Arrival) -> tuple[int, list[str], Ending | None]:
+        index, tokens = arrival.request.index, arrival.tokens
+        generation = self._generations[index]
+        pieces: list[str] = []
+        if generation.ending is not None:
+            return index, pieces, None  # what the scheduler produced past a stop string is dropped (F7)
+        for token in tokens if arrival.reason is None else tokens[:-1]:
+            if piece := generation.feed(token):
+                pieces.append(piece)
+            if generation.ending is not None:
+                self._tracker.cancel(arrival.request)
+                break
+        if arrival.reason is not None and generation.ending is None:
+            pieces.append(generation.finish(tokens[-1:], arrival.reason))
+        return index, pieces, generation.ending
+
+    def _finished(self) -> bool:
+        return all(generation.ending is not None for generation in self._generations)
+
+    def _echoes(self) -> list[str]:
+        return [self._job.echoes[request.index // self._job.parameters.n] for request in self._requests]
+
+    def _usage(self) -> Usage:
+        prompts = sum(len(prompt) for prompt in self._job.prompts)
+        return Usage(prompts, sum(generation.n_tokens for generation in self._generations))
+
+
+async def watch_client(receive: Receive, mailbox: Mailbox) -> None:
+    """`send` goes on succeeding after the client left, so somebody must listen for the disconnect (F8)."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    mailbox.fail(ClientGone())

@@ -1,0 +1,135 @@
+"""A job: one API call, parsed. Its prompts times n are its choices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nic_frontend.api.fields import Fields, article, check_tokens, is_token_list, wrong_type
+from nic_frontend.api.parameters import Limits, Parameters, parse
+from nic_frontend.errors import bad_request
+from nic_frontend.tokenizer import Tokenizer
+
+ROLES = ("system", "developer", "user", "assistant")
+
+
+@dataclass(frozen=True)
+class Job:
+    """`prompts` are uint32 arrays; choice i answers prompt i // n.
+
+    `echoes` are what each choice's text begins with.
+    """
+
+    chat: bool
+    parameters: Parameters
+    prompts: list[NDArray[np.uint32]]
+    echoes: list[str]
+    param: str  # the field that the prompt came from, for messages
+
+
+class Parser(Protocol):
+    async def __call__(self, body: dict[str, Any], tokenizer: Tokenizer, limits: Limits) -> Job: ...
+
+
+async def parse_completion(body: dict[str, Any], tokenizer: Tokenizer, limits: Limits) -> Job:
+    """/v1/completions:
+
+    `prompt` is a string, an array of strings, an array of tokens, or an array of those.
+    """
+    fields = Fields(body)
+    parameters = parse(fields, limits, max_tokens_fields=("max_tokens",), default=16)
+    special = fields.flag("add_special_tokens", True)
+    echo = fields.flag("echo", False)
+    prompts, echoes = [], []
+    for prompt in _prompts(body.get("prompt")):
+        if isinstance(prompt, str):
+            prompts.append(await tokenizer.encode(prompt, special=special, param="prompt"))
+        else:
+            check_tokens("prompt", prompt, limits.vocab_size)
+            prompts.append(np.array(prompt, dtype=np.uint32))
+        echoes.append((prompt if isinstance(prompt, str) else tokenizer.decode(prompt)) if echo else "")
+    return Job(False, parameters, prompts, echoes, "prompt")
+
+
+def _prompts(prompt: Any) -> list[str | list[int]]:
+    if prompt is None:
+        raise bad_request("'prompt' is missing", "prompt", "missing_required_parameter")
+    listed = prompt if isinstance(prompt, list) else [prompt]
+    if prompt and is_token_list(prompt):
+        listed = [prompt]
+    if not listed or "" in listed:
+        raise bad_request("'prompt' is empty", "prompt", "invalid_value")
+    if not all(isinstance(item, str) or is_token_list(item) for item in listed):
+        raise wrong_type(
+            "prompt", "a string, an array of strings, or one or more arrays of token ids", prompt
+        )
+    return listed
+
+
+async def parse_chat(body: dict[str, Any], tokenizer: Tokenizer, limits: Limits) -> Job:
+    """/v1/chat/completions."""
+    fields = Fields(body)
+    parameters = parse(
+        fields, limits, max_tokens_fields=("max_completion_tokens", "max_tokens"), default=None
+    )
+    if tokenizer.template is None:
+        raise bad_request(
+            "this model has no chat template; use /v1/completions", "messages", "unsupported_parameter"
+        )
+    options = body.get("chat_template_kwargs") or {}
+    if not isinstance(options, dict):
+        raise wrong_type("chat_template_kwargs", "an object", options)
+    text = tokenizer.template.render(
+        _messages(body.get("messages")), fields.flag("add_generation_prompt", True), **_reserved(options)
+    )
+    special = fields.flag("add_special_tokens", False)
+    prompt = await tokenizer.encode(text, special=special, param="messages")
+    return Job(True, parameters, [prompt], [""], "messages")
+
+
+def _reserved(options: dict[str, Any]) -> dict[str, Any]:
+    for name in ("messages", "add_generation_prompt"):
+        if name in options:
+            raise bad_request(
+                f"'chat_template_kwargs' must not contain '{name}'", "chat_template_kwargs", "invalid_value"
+            )
+    return options
+
+
+def _messages(messages: Any) -> list[dict[str, Any]]:
+    if messages is None:
+        raise bad_request("'messages' is missing", "messages", "missing_required_parameter")
+    if not isinstance(messages, list):
+        raise wrong_type("messages", "an array of messages", messages)
+    if not messages:
+        raise bad_request("'messages' is an empty array", "messages", "invalid_value")
+    return [_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+
+
+def _message(message: Any, where: str) -> dict[str, Any]:
+    if not isinstance(message, dict):
+        raise wrong_type(where, "an object", message)
+    role = message.get("role")
+    if role not in ROLES:
+        shown = repr(role) if isinstance(role, str) else article(role)
+        raise bad_request(
+            f"'{where}.role' must be one of {', '.join(ROLES)}, it is {shown}",
+            f"{where}.role",
+            "invalid_value",
+        )
+    return {**message, "content": _content(message.get("content"), f"{where}.content")}
+
+
+def _content(content: Any, where: str) -> str:
+    """A string, or an array of text parts, which are joined with newlines."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise wrong_type(where, "a string or an array of text parts", content)
+    for part in content:
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            raise bad_request(f"'{where}' may only have parts of type 'text'", where, "invalid_value")
+    return "\n".join(part["text"] for part in content)

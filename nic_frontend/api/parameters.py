@@ -1,0 +1,151 @@
+"""What completions and chat completions have in common: sampling, stopping, counts and streaming (API
+reference; vLLM's extras).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from nic_frontend.api.fields import Fields, refuse_unsupported
+from nic_frontend.errors import bad_request, context_length_exceeded
+from nic_frontend.request import Sampling
+from ringbuffer import abi
+
+MAX_STOPS = 16
+MAX_N = 128
+SEED_MASK = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What this server can do, from the ring's header. Tokens."""
+
+    max_context: int
+    prompt_capacity: int
+    output_capacity: int
+    vocab_size: int
+
+    def max_answer(self, prompt_tokens: int, param: str) -> int:
+        """Tokens left for the answer. Raises ApiError 400 when the prompt is empty or leaves no room."""
+        if prompt_tokens == 0:
+            raise bad_request(f"'{param}' has no tokens; at least one is needed", param, "invalid_value")
+        longest = min(self.max_context - 1, self.prompt_capacity)
+        if prompt_tokens > longest:
+            raise context_length_exceeded(
+                f"this model's maximum context length is {self.max_context} tokens and '{param}' has "
+                f"{prompt_tokens}; at most {longest} leave room for an answer",
+                param,
+            )
+        return min(self.max_context - prompt_tokens, self.output_capacity)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """A request's parameters, checked. `max_tokens` is None for as many as fit."""
+
+    max_tokens: int | None
+    max_tokens_field: str
+    min_tokens: int
+    seed: int
+    n: int
+    stream: bool
+    include_usage: bool
+    stops: tuple[str, ...]
+    include_stop: bool
+    skip_special_tokens: bool
+    temperature: float
+    top_p: float
+    min_p: float
+    top_k: int
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    ignore_eos: bool
+    stop_ids: tuple[int, ...]
+
+    def sampling(self, prompt_tokens: int, choice: int, limits: Limits, param: str) -> Sampling:
+        """The sampling of one choice after a prompt of this length.
+
+        Raises ApiError 400 when it does not fit the context.
+        """
+        room = limits.max_answer(prompt_tokens, param)
+        max_tokens = room if self.max_tokens is None else self.max_tokens
+        if max_tokens > room:
+            raise context_length_exceeded(
+                f"this model's maximum context length is {limits.max_context} tokens; '{param}' has "
+                f"{prompt_tokens} and '{self.max_tokens_field}' asks for {max_tokens}, at most {room} fit",
+                self.max_tokens_field,
+            )
+        if self.min_tokens > max_tokens:
+            raise bad_request(
+                f"'min_tokens' is {self.min_tokens}, more than the {max_tokens} tokens of the answer",
+                "min_tokens",
+                "invalid_value",
+            )
+        return Sampling(
+            max_tokens=max_tokens,
+            seed=(self.seed + choice) & SEED_MASK,
+            min_tokens=self.min_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            top_k=self.top_k,
+            repetition_penalty=self.repetition_penalty,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            ignore_eos=self.ignore_eos,
+            stop_ids=self.stop_ids,
+        )
+
+
+def parse(
+    fields: Fields, limits: Limits, *, max_tokens_fields: tuple[str, ...], default: int | None
+) -> Parameters:
+    """Reads the common fields.
+
+    The first of `max_tokens_fields` that is present counts, `default` where none is.
+    """
+    refuse_unsupported(fields.body)
+    n = fields.count("n", 1, 1, MAX_N)
+    best_of = fields.integer("best_of", None, 1, MAX_N)
+    if best_of not in (None, n):
+        raise bad_request("'best_of' is not supported; leave it out", "best_of", "unsupported_parameter")
+    chosen = next(
+        (name for name in max_tokens_fields if fields.body.get(name) is not None), max_tokens_fields[0]
+    )
+    stream = fields.flag("stream", False)
+    seed = fields.integer("seed", None, -(2**63), 2**64 - 1)
+    top_k = fields.count("top_k", 0, -1, 2**31 - 1)
+    return Parameters(
+        max_tokens=fields.integer(chosen, default, 1, abi.MAX_COUNT),
+        max_tokens_field=chosen,
+        min_tokens=fields.count("min_tokens", 0, 0, abi.MAX_COUNT),
+        seed=random.getrandbits(63) if seed is None else seed,
+        n=n,
+        stream=stream,
+        include_usage=_include_usage(fields, stream),
+        stops=fields.strings("stop", MAX_STOPS),
+        include_stop=fields.flag("include_stop_str_in_output", False),
+        skip_special_tokens=fields.flag("skip_special_tokens", True),
+        temperature=fields.number("temperature", 1.0, 0.0, 2.0),
+        top_p=fields.number("top_p", 1.0, 0.0, 1.0, above_low=True),
+        min_p=fields.number("min_p", 0.0, 0.0, 1.0),
+        top_k=max(top_k, 0),
+        repetition_penalty=fields.number("repetition_penalty", 1.0, 0.0, 100.0, above_low=True),
+        presence_penalty=fields.number("presence_penalty", 0.0, -2.0, 2.0),
+        frequency_penalty=fields.number("frequency_penalty", 0.0, -2.0, 2.0),
+        ignore_eos=fields.flag("ignore_eos", False),
+        stop_ids=fields.token_ids("stop_token_ids", abi.MAX_STOP_IDS, limits.vocab_size),
+    )
+
+
+def _include_usage(fields: Fields, stream: bool) -> bool:
+    options = fields.body.get("stream_options")
+    if options is None:
+        return False
+    if not isinstance(options, dict):
+        raise bad_request("'stream_options' must be an object", "stream_options", "invalid_type")
+    if not stream:
+        raise bad_request("'stream_options' needs 'stream': true", "stream_options", "invalid_value")
+    return Fields(options).flag("include_usage", False)

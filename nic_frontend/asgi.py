@@ -1,0 +1,71 @@
+"""The little that is needed of ASGI: a body in, a response out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from nic_frontend.errors import ApiError
+from nic_frontend.request import ClientGone
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+JSON = (b"content-type", b"application/json")
+STREAM = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
+
+
+async def read_json_body(scope: Scope, receive: Receive, limit: int, timeout_s: float) -> bytes:
+    """The body.
+
+    Raises ApiError 415 for another media type, 413 above `limit` bytes, 408 when it does not arrive in time.
+    """
+    media = (header(scope, b"content-type") or "application/json").partition(";")[0].strip().lower()
+    if media != "application/json":
+        raise ApiError(415, f"the content type must be application/json, it is {media}")
+    length = header(scope, b"content-length")
+    if length is not None and length.isdigit() and int(length) > limit:
+        raise too_large(limit)
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                parts.append(message.get("body", b""))
+                size += len(parts[-1])
+                if size > limit:
+                    raise too_large(limit)
+                if not message.get("more_body", False):
+                    return b"".join(parts)
+    except TimeoutError as error:
+        raise ApiError(408, f"the body did not arrive within {timeout_s:g} s") from error
+
+
+def too_large(limit: int) -> ApiError:
+    return ApiError(413, f"the body is larger than {limit} bytes", code="request_too_large")
+
+
+async def respond(
+    send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]] | None = None
+) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*(headers or [JSON]), length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def respond_json(send: Send, status: int, value: object, headers: dict[str, str] | None = None) -> None:
+    extra = [(name.encode(), text.encode()) for name, text in (headers or {}).items()]
+    await respond(send, status, json.dumps(value, ensure_ascii=False).encode(), [JSON, *extra])

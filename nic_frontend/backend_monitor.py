@@ -1,0 +1,75 @@
+"""Watches what the token reader reports about the backend: sets why the frontend is down, fails what cannot
+go on, renews a lost lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from nic_frontend import errors
+from nic_frontend.lease import POLL_S, Lease
+from nic_frontend.library import Health
+from nic_frontend.request_tracker import RequestTracker
+from nic_frontend.token_reader import TokenReader
+from nic_frontend.transport.base import TransportError
+from ringbuffer.abi import Phase
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S = 0.05
+DEAD_PHASES = (Phase.STOPPED, Phase.FAILED)
+
+
+def why_down(health: Health) -> str | None:
+    """Why the backend cannot take requests; None when it can."""
+    phase = Phase(health.phase)
+    if phase is Phase.FAILED:
+        return f"the scheduler failed (fault {health.fault}, detail {health.fault_detail})"
+    if phase is not Phase.SERVING:
+        return f"the scheduler is {phase.name.lower()}"
+    if health.heartbeat_lost:
+        return f"the scheduler's heartbeat has stood still for {health.heartbeat_age_ns / 1e9:.1f} s"
+    if health.lease_lost:
+        return "the scheduler took this frontend's lease back"
+    return None
+
+
+class BackendMonitor:
+    """`run` is a task of the event loop for as long as the frontend serves."""
+
+    def __init__(
+        self, reader: TokenReader, tracker: RequestTracker, lease: Lease, grant_timeout_s: float
+    ) -> None:
+        self._reader = reader
+        self._tracker = tracker
+        self._lease = lease
+        self._grant_timeout_s = grant_timeout_s
+
+    async def run(self) -> None:
+        while True:
+            health = self._reader.health()
+            self._report(why_down(health))
+            if Phase(health.phase) in DEAD_PHASES or health.heartbeat_lost or health.lease_lost:
+                self._tracker.fail_all(errors.unavailable(self._tracker.down or "the backend is gone"))
+            if health.lease_lost and Phase(health.phase) is Phase.SERVING and not health.heartbeat_lost:
+                await self._renew()
+            await asyncio.sleep(INTERVAL_S)
+
+    def _report(self, reason: str | None) -> None:
+        if reason != self._tracker.down and (reason is None or self._tracker.down is None):
+            log.warning("not serving: %s", reason) if reason else log.info("serving again")
+        self._tracker.down = reason
+
+    async def _renew(self) -> None:
+        """Asks for the lost lease with a new epoch; the next turn of `run` tries again if that fails."""
+        self._lease.ask(self._grant_timeout_s)
+        try:
+            while not self._lease.granted():
+                await asyncio.sleep(POLL_S)
+            self._reader.open()
+        except TransportError as error:
+            log.warning("%s", error)
+            return
+        self._tracker.reset()
+        log.info("lease %d granted again, epoch %d", self._lease.index, self._lease.epoch)

@@ -1,0 +1,68 @@
+"""Errors in OpenAI's form: {"error": {"message", "type", "param", "code"}} (API reference, "Error codes")."""
+
+from __future__ import annotations
+
+from ringbuffer.abi import Reason
+
+RETRY_AFTER_S = 1
+
+
+class ApiError(Exception):
+    """What a client is told. `param` names the request's field at fault."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        kind: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers or {}
+        if status in (429, 503):
+            self.headers.setdefault("retry-after", str(RETRY_AFTER_S))
+        default_kind = "invalid_request_error" if status < 500 else "server_error"
+        self.body: dict[str, object] = {
+            "error": {"message": message, "type": kind or default_kind, "param": param, "code": code}
+        }
+
+
+def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    return ApiError(400, message, param=param, code=code)
+
+
+def context_length_exceeded(message: str, param: str) -> ApiError:
+    return bad_request(message, param, "context_length_exceeded")
+
+
+def slots_full(wanted: int, total: int) -> ApiError:
+    message = f"all {total} request slots are busy ({wanted} wanted); retry shortly"
+    return ApiError(429, message, kind="rate_limit_error", code="rate_limit_exceeded")
+
+
+def unavailable(message: str) -> ApiError:
+    return ApiError(503, message, kind="service_unavailable", code="service_unavailable")
+
+
+REASONS = {
+    Reason.BAD_CHECKSUM: ApiError(500, "the request was damaged between the frontend and the scheduler"),
+    Reason.EMPTY_PROMPT: bad_request("the prompt has no tokens", "prompt"),
+    Reason.PROMPT_TOO_LONG: context_length_exceeded(
+        "the prompt leaves no room for an answer in the context or in the KV cache", "prompt"
+    ),
+    Reason.BAD_TOKEN: bad_request("the prompt has a token outside the model's vocabulary", "prompt"),
+    Reason.BAD_PARAMETER: bad_request("a sampling parameter is outside its range"),
+    Reason.SHUTTING_DOWN: unavailable("the backend is shutting down"),
+    Reason.ENGINE_FAULT: ApiError(500, "the engine failed"),
+    Reason.CANCELLED: unavailable("the backend cancelled the request"),
+}
+
+
+def of_reason(reason: int) -> ApiError:
+    """The error of a slot that ended without an answer (R7)."""
+    known = REASONS.get(Reason(reason)) if reason in Reason._value2member_map_ else None
+    return known or ApiError(500, f"the backend ended the request for the unknown reason {reason}")

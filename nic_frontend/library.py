@@ -1,0 +1,94 @@
+"""libblink_frontend.so through ctypes: the prototypes of native/frontend.h, which documents each function."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+PATH = Path(__file__).with_name("libblink_frontend.so")
+EVENT_TOKENS_MAX = 256
+
+Event = np.dtype(
+    [("slot", "<u4"), ("sequence", "<u4"), ("n_tokens", "<u4"), ("kind", "<u2"), ("reason", "<u2")],
+    align=True,
+)
+EVENT_TOKENS, EVENT_FINISHED, EVENT_FREED = range(3)
+
+
+class ReaderOptions(ctypes.Structure):
+    """struct blink_reader_options"""
+
+    _fields_ = (
+        ("lease", ctypes.c_uint32),
+        ("records_per_cycle", ctypes.c_uint32),
+        ("spin_ns", ctypes.c_uint64),
+        ("min_sleep_ns", ctypes.c_uint64),
+        ("max_sleep_ns", ctypes.c_uint64),
+        ("beat_ns", ctypes.c_uint64),
+        ("heartbeat_timeout_ns", ctypes.c_uint64),
+        ("torn_timeout_ns", ctypes.c_uint64),
+    )
+
+
+class Health(ctypes.Structure):
+    """struct blink_health"""
+
+    _fields_ = (
+        ("phase", ctypes.c_uint64),
+        ("fault", ctypes.c_uint64),
+        ("fault_detail", ctypes.c_uint64),
+        ("heartbeat_age_ns", ctypes.c_uint64),
+        ("heartbeat_lost", ctypes.c_uint32),
+        ("lease_lost", ctypes.c_uint32),
+        ("cycles", ctypes.c_uint64),
+        ("wakes", ctypes.c_uint64),
+        ("records", ctypes.c_uint64),
+        ("bad_records", ctypes.c_uint64),
+        ("arena_reads", ctypes.c_uint64),
+    )
+
+
+class LibraryMissing(RuntimeError):
+    """The native library was not built, or for another machine."""
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The library, loaded once. ctypes releases Python's lock during each call. Raises LibraryMissing."""
+    try:
+        found = ctypes.CDLL(str(PATH))
+    except OSError as error:
+        raise LibraryMissing(
+            f"cannot load {PATH} ({error}): install the package, or build it in place with "
+            "`cmake -B build -G Ninja && cmake --build build --target blink_frontend`"
+        ) from error
+    p, u32, u64, c_int = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int
+    prototypes: dict[str, tuple[object, list[object]]] = {
+        "blink_link_shared_memory": (p, [p]),
+        "blink_link_close": (None, [p]),
+        "blink_link_read": (None, [p, u64, p, u64]),
+        "blink_link_write": (None, [p, u64, p, u64]),
+        "blink_link_publish": (None, [p, u64, u64]),
+        "blink_crc32c": (u32, [u32, p, u64]),
+        "blink_crc32c_table": (u32, [u32, p, u64]),
+        "blink_reader_create": (p, [p, ctypes.POINTER(ReaderOptions)]),
+        "blink_reader_destroy": (None, [p]),
+        "blink_reader_eventfd": (c_int, [p]),
+        "blink_reader_open": (u32, [p, u32, u32]),
+        "blink_reader_submit": (u32, [p, u32, p, p, p]),
+        "blink_reader_cancel": (None, [p, u32, u32]),
+        "blink_reader_drain": (u32, [p, p, u32, p, u32]),
+        "blink_reader_health": (None, [p, ctypes.POINTER(Health)]),
+    }
+    for name, (result, arguments) in prototypes.items():
+        function = getattr(found, name)
+        function.restype, function.argtypes = result, arguments
+    return found
+
+
+def crc32c(data: bytes, crc: int = 0) -> int:
+    """CRC-32C (RFC 3720) of `data` after the bytes whose CRC is `crc`."""
+    return int(library().blink_crc32c(crc, data, len(data)))

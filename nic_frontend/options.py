@@ -1,0 +1,39 @@
+"""What a frontend process can be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontendOptions:
+    """One frontend process: one lease of one ring. Times in seconds, sizes in bytes.
+
+    Several processes with the same host and port share the port (SO_REUSEPORT), each with a lease of its own.
+    """
+
+    ring: Path  # the region's file, ringbuffer.region.ring_path(name)
+    model_dir: Path  # tokenizer.json, config.json, tokenizer_config.json, chat_template.jinja
+    served_model_name: str | None = None  # default: the name in the ring's header
+    host: str = "127.0.0.1"
+    port: int = 8000  # 0: the system picks one
+    api_key: str | None = None  # everything but /health and /metrics then wants `Authorization: Bearer`
+
+    attach_timeout_s: float = 30.0  # for the ring to appear and the scheduler to serve
+    grant_timeout_s: float = 3.0  # for the scheduler to acknowledge the lease
+    body_timeout_s: float = 30.0  # for a request's body to arrive
+    drain_timeout_s: float = 30.0  # for open requests to finish after SIGTERM
+    slot_wait_s: float = 0.1  # for a slot that is just being released, before 429
+
+    max_body_bytes: int = 8 << 20
+    max_choices: int = 128  # prompts times n of one request
+    max_buffered_tokens: int = 4096  # a stream whose client is this far behind is cancelled
+    send_buffer_bytes: int = 256 << 10  # of the kernel, per connection
+    send_timeout_s: float = 60.0  # a connection that acknowledges nothing for this long is dropped
+
+    poll_spin_us: float = 20.0  # the token reader polls without a pause for this long after a token
+    poll_min_us: float = 50.0  # then sleeps 1/16 of the silence, within these bounds
+    poll_max_us: float = 1000.0
+    records_per_cycle: int = 8192
+    log_level: str = "info"

@@ -1,0 +1,133 @@
+"""A request as the frontend tracks it: one choice of one HTTP request, in one slot."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringbuffer import abi
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """The part of a descriptor that the client decides (ring.h, blink_descriptor)."""
+
+    max_tokens: int
+    seed: int
+    min_tokens: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    top_k: int = 0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    ignore_eos: bool = False
+    stop_ids: tuple[int, ...] = ()
+
+
+class ClientGone(Exception):
+    """The client closed the connection, or reads too slowly to be served."""
+
+
+@dataclass(slots=True)
+class Arrival:
+    """New tokens of one request; `reason` is None until the last of them."""
+
+    request: Request
+    tokens: list[int]
+    reason: int | None
+
+
+class Mailbox:
+    """What has arrived for one HTTP request and was not sent yet: bounded, filled by the tracker, emptied by
+    the handler (F6).
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._arrivals: list[Arrival] = []
+        self._buffered = 0
+        self._failure: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._handler: asyncio.Task[object] | None = asyncio.current_task()
+
+    def put(self, arrival: Arrival) -> None:
+        self._arrivals.append(arrival)
+        self._buffered += len(arrival.tokens)
+        self._wake()
+
+    @property
+    def overflowing(self) -> bool:
+        return self._buffered > self._limit
+
+    def fail(self, failure: Exception) -> None:
+        """The next `take` raises `failure`. Whatever arrived before is dropped."""
+        if self._failure is None:
+            self._failure = failure
+            self._wake()
+
+    def abandon(self) -> None:
+        """Ends the handler even where it is stuck: in `send`, because the client does not read."""
+        self.fail(ClientGone())
+        if self._handler is not None:
+            self._handler.cancel()
+
+    async def take(self) -> list[Arrival]:
+        """Waits for arrivals and returns all of them. Raises what `fail` was given."""
+        while not self._arrivals and self._failure is None:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        if self._failure is not None:
+            raise self._failure
+        arrivals, self._arrivals, self._buffered = self._arrivals, [], 0
+        return arrivals
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """`prompt` is a uint32 array. Times are of time.perf_counter, in seconds."""
+
+    index: int
+    prompt: NDArray[np.uint32]
+    sampling: Sampling
+    mailbox: Mailbox
+    arrived: float
+    slot: int = -1
+    sequence: int | None = None  # None until it was submitted
+    n_tokens: int = 0
+    first_token: float = 0.0
+    last_token: float = 0.0
+    ended: bool = field(default=False)
+
+    def descriptor(self) -> tuple[object, ...]:
+        """A row of abi.Descriptor. The reader fills in the sequence, the ticket and the checksum."""
+        s = self.sampling
+        flags = abi.RequestFlags.EOS if s.ignore_eos else 0
+        stop_ids = s.stop_ids + (0,) * (abi.MAX_STOP_IDS - len(s.stop_ids))
+        return (
+            0,
+            len(self.prompt),
+            s.max_tokens,
+            s.min_tokens,
+            s.seed,
+            s.temperature,
+            s.top_p,
+            s.min_p,
+            s.top_k,
+            s.repetition_penalty,
+            s.presence_penalty,
+            s.frequency_penalty,
+            flags,
+            0,
+            len(s.stop_ids),
+            stop_ids,
+            0,
+        )

@@ -1,0 +1,134 @@
+"""The request tracker (paper section 4.4): slot, counts and state of every open request; the only caller of
+the token reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import numpy as np
+
+from nic_frontend import errors
+from nic_frontend.library import EVENT_FINISHED, EVENT_FREED
+from nic_frontend.metrics import Metrics
+from nic_frontend.request import Arrival, Request
+from nic_frontend.slot_tracker import SlotTracker
+from nic_frontend.token_reader import TokenReader
+from ringbuffer import abi
+
+
+class RequestTracker:
+    """Lives on the event loop. A slot is in use from `submit` until the reader reports it freed (F2)."""
+
+    def __init__(self, reader: TokenReader, slots: SlotTracker, metrics: Metrics, slot_wait_s: float) -> None:
+        self.slots = slots
+        self.down: str | None = None  # why nothing can be served now
+        self._reader = reader
+        self._metrics = metrics
+        self._slot_wait_s = slot_wait_s
+        self._open: list[Request | None] = [None] * slots.n_slots
+        self._burst: list[Request] = []
+
+    @property
+    def n_open(self) -> int:
+        return sum(request is not None for request in self._open) + len(self._burst)
+
+    async def submit(self, requests: list[Request]) -> None:
+        """Gives each request a slot and submits all that came in this turn of the loop in one call.
+
+        Raises ApiError 429 when there are not enough slots and 503 when the backend cannot serve.
+        """
+        if self.down is not None:
+            raise errors.unavailable(self.down)
+        slots = self.slots.take(len(requests)) or await self.slots.wait(len(requests), self._slot_wait_s)
+        if not slots:
+            raise errors.slots_full(len(requests), self.slots.n_slots)
+        if not self._burst:
+            asyncio.get_running_loop().call_soon(self._flush)
+        for request, slot in zip(requests, slots, strict=True):
+            request.slot = slot
+            self._burst.append(request)
+
+    def _flush(self) -> None:
+        burst, self._burst = self._burst, []
+        for request in burst:
+            if request.ended:
+                self.slots.put_back(request.slot)
+        burst = [request for request in burst if not request.ended]
+        if not burst:
+            return
+        slots = np.array([request.slot for request in burst], dtype=np.uint32)
+        descriptors = np.array([request.descriptor() for request in burst], dtype=abi.Descriptor)
+        prompts = np.concatenate([request.prompt for request in burst])
+        if not self._reader.submit(slots, descriptors, prompts):
+            for request in burst:
+                self.slots.put_back(request.slot)
+                request.ended = True
+                request.mailbox.fail(errors.unavailable("the lease was lost"))
+            return
+        for request, sequence in zip(burst, descriptors["sequence"].tolist(), strict=True):
+            request.sequence = sequence
+            self._open[request.slot] = request
+            self._metrics.prompt_tokens += len(request.prompt)
+
+    def cancel(self, request: Request) -> None:
+        """Ends a request early; harmless when it has ended."""
+        if request.ended:
+            return
+        request.ended = True
+        if request.sequence is None:
+            return  # still in the burst, or never submitted
+        self._open[request.slot] = None
+        self.slots.releasing()
+        self._reader.cancel(request.slot, request.sequence)
+
+    def on_readable(self) -> None:
+        """The reader's eventfd fired: hands what arrived to the mailboxes."""
+        events, tokens, more = self._reader.drain()
+        now = time.perf_counter()
+        at = 0
+        for slot, sequence, n_tokens, kind, reason in events:
+            begin, at = at, at + n_tokens
+            if kind == EVENT_FREED:
+                self.slots.free(slot)
+                continue
+            request = self._open[slot]
+            if request is None or request.sequence != sequence:
+                continue  # cancelled while this was on its way
+            if n_tokens:
+                self._metrics.on_tokens(request, n_tokens, now)
+            finished = kind == EVENT_FINISHED
+            if finished:
+                self._end(request)
+            request.mailbox.put(Arrival(request, tokens[begin:at], reason if finished else None))
+            if request.mailbox.overflowing:
+                self._metrics.slow_clients += 1
+                self.cancel(request)
+                request.mailbox.abandon()
+        if more:
+            asyncio.get_running_loop().call_soon(self.on_readable)
+
+    def _end(self, request: Request) -> None:
+        request.ended = True
+        self._open[request.slot] = None
+        self.slots.releasing()
+
+    def fail_all(self, error: errors.ApiError) -> None:
+        """Ends every open request with an error. The slots come back when the scheduler has released them."""
+        for request in [*self._burst, *filter(None, self._open)]:
+            self.cancel(request)
+            request.mailbox.fail(error)
+
+    def reset(self) -> None:
+        """After `fail_all`: a new lease was granted, and all its slots are free."""
+        self._open = [None] * self.slots.n_slots
+        self.slots.reset()
+
+    async def close(self, timeout_s: float) -> None:
+        """Cancels what is open and waits up to `timeout_s` for the scheduler to free every slot."""
+        self.down = "the frontend is shutting down"
+        self.fail_all(errors.unavailable(self.down))
+        deadline = time.monotonic() + timeout_s
+        while self.slots.n_free < self.slots.n_slots and time.monotonic() < deadline:
+            await asyncio.sleep(0.005)

@@ -1,0 +1,125 @@
+"""A frontend process: the socket, uvicorn on uvloop with httptools, and an orderly end.
+
+SIGTERM and SIGINT stop accepting. Open requests may finish within `drain_timeout_s`, then get an error event;
+the lease is given back last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from nic_frontend import errors
+from nic_frontend.app import App
+from nic_frontend.options import FrontendOptions
+from nic_frontend.service import Service
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 2048
+KEEP_ALIVE_S = 75
+GRACE_S = 2  # for handlers to send their last event
+
+
+def listen(options: FrontendOptions) -> socket.socket:
+    """A bound socket.
+
+    What is set here is inherited by the accepted ones. Raises OSError when the address is taken.
+    """
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer_bytes)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(options.send_timeout_s * 1000))
+        listener.bind((options.host, options.port))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+class Server(uvicorn.Server):
+    """uvicorn, with an end for the requests that outlive the drain timeout and a word when it serves."""
+
+    def __init__(self, service: Service, ready: Callable[[], None] | None) -> None:
+        config = uvicorn.Config(
+            App(service),
+            loop="uvloop",
+            http="httptools",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            log_level=service.options.log_level,
+            access_log=False,
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=int(service.options.drain_timeout_s) + GRACE_S,
+        )
+        super().__init__(config)
+        self._service = service
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        gc.collect()
+        gc.freeze()  # what lives until the end need not be looked at by collections on the token path
+        if self._ready is not None and self.started:
+            self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        error = errors.unavailable("the frontend is shutting down")
+        tracker = self._service.tracker
+        tracker.down = str(error)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(self._service.options.drain_timeout_s, tracker.fail_all, error)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            timer.cancel()
+
+
+def serve(options: FrontendOptions, ready: Callable[[str, int], None] | None = None) -> None:
+    """Serves until SIGTERM or SIGINT. `ready` is called once with the address, when requests are accepted.
+
+    Raises TransportError when the ring cannot be used, FileNotFoundError or ValueError when the model's files
+    cannot be, and OSError when the address is taken.
+    """
+    listener = listen(options)
+    try:
+        service = Service(options)
+        try:
+            host, port = listener.getsockname()[:2]
+
+            def announce() -> None:
+                log.info("serving %s on http://%s:%d", service.model, host, port)
+                if ready is not None:
+                    ready(host, port)
+
+            Server(service, announce).run(sockets=[listener])
+        finally:
+            service.close()
+    finally:
+        listener.close()
+
+
+def main(options: FrontendOptions) -> int:
+    """`serve` for a command: logs to standard error, and returns the exit status."""
+    logging.basicConfig(
+        level=options.log_level.upper(), format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
+    )
+    try:
+        serve(options)
+    except (RuntimeError, OSError, ValueError) as error:
+        log.error("%s", error)
+        return 1
+    return 0

@@ -1,0 +1,126 @@
+"""A frontend, put together: one ring, one lease, one model, and who owns what."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from pathlib import Path
+
+import numpy as np
+
+from nic_frontend.api.parameters import Limits
+from nic_frontend.backend_monitor import BackendMonitor
+from nic_frontend.lease import Lease, phase_name
+from nic_frontend.library import Health
+from nic_frontend.metrics import Exposition, Metrics
+from nic_frontend.options import FrontendOptions
+from nic_frontend.request_tracker import RequestTracker
+from nic_frontend.slot_tracker import SlotTracker
+from nic_frontend.token_reader import TokenReader
+from nic_frontend.tokenizer import Tokenizer
+from nic_frontend.transport.base import Transport, TransportError, read_header
+from nic_frontend.transport.shm import SharedMemory
+from ringbuffer import abi
+from ringbuffer.region import model_fingerprint
+
+log = logging.getLogger(__name__)
+
+ATTACH_POLL_S = 0.05
+RELEASE_TIMEOUT_S = 2.0
+
+
+def attach(path: Path, timeout_s: float) -> Transport:
+    """Attaches to the ring once its scheduler serves.
+
+    Raises TransportError with what was missing when the time is over.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            transport = SharedMemory(path)
+            phase = phase_name(read_header(transport))
+            if phase == abi.Phase.SERVING.name:
+                return transport
+            transport.close()
+            missing = f"the scheduler of the ring {path} is in phase {phase}, not SERVING"
+        except TransportError as error:
+            missing = str(error)
+        if time.monotonic() > deadline:
+            raise TransportError(missing)
+        time.sleep(ATTACH_POLL_S)
+
+
+def check_fingerprint(transport: Transport, model_dir: Path) -> None:
+    """Raises TransportError when the backend serves another model than `model_dir`."""
+    header = read_header(transport)
+    if header["fingerprint"].tobytes() != model_fingerprint(model_dir):
+        raise TransportError(
+            f"the ring serves another model ({text(header['model_name'].tobytes())}) than {model_dir}: "
+            "config.json or tokenizer.json differ from the backend's"
+        )
+
+
+def text(padded: bytes) -> str:
+    return padded.rstrip(b"\0").decode(errors="replace")
+
+
+class Service:
+    """Owns the transport, the lease and the reader. Construct it before the event loop runs, `start` it on
+    the loop, `close` it last.
+
+    Raises TransportError when the ring cannot be used, FileNotFoundError or ValueError when the model's files
+    cannot.
+    """
+
+    def __init__(self, options: FrontendOptions) -> None:
+        self.options = options
+        self.transport = attach(options.ring, options.attach_timeout_s)
+        try:
+            check_fingerprint(self.transport, options.model_dir)
+            header = read_header(self.transport)
+            self.model = options.served_model_name or text(header["model_name"].tobytes())
+            self.limits = Limits(
+                *(
+                    int(header[name])
+                    for name in ("max_context", "prompt_capacity", "output_capacity", "vocab_size")
+                )
+            )
+            self.tokenizer = Tokenizer(options.model_dir, self.limits.vocab_size)
+            self.lease = Lease(self.transport)
+            self.lease.acquire(options.grant_timeout_s)
+            self._reader = TokenReader(self.transport, self.lease, options)
+            self._reader.open()
+        except BaseException:
+            self.transport.close()
+            raise
+        self.metrics = Metrics(self.model, self.lease.index)
+        self.exposition = Exposition(self.metrics, self._snapshot)
+        slots = SlotTracker(self.lease.n_slots)
+        self.tracker = RequestTracker(self._reader, slots, self.metrics, options.slot_wait_s)
+        self._monitor = BackendMonitor(self._reader, self.tracker, self.lease, options.grant_timeout_s)
+        self._tasks: list[asyncio.Task[None]] = []
+        log.info(
+            "model %s, lease %d of %s, %d slots, tokenizer %s",
+            self.model, self.lease.index, options.ring, slots.n_slots, self.tokenizer.engine,
+        )  # fmt: skip
+
+    def _snapshot(self) -> tuple[np.void, Health, int]:
+        return read_header(self.transport), self._reader.health(), self.tracker.n_open
+
+    async def start(self) -> None:
+        asyncio.get_running_loop().add_reader(self._reader.descriptor, self.tracker.on_readable)
+        self._tasks.append(asyncio.create_task(self._monitor.run()))
+
+    async def stop(self) -> None:
+        """Cancels what is open, waits a bounded time for its slots, and gives the lease back."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.tracker.close(RELEASE_TIMEOUT_S)
+        asyncio.get_running_loop().remove_reader(self._reader.descriptor)
+
+    def close(self) -> None:
+        self._reader.close()
+        self.lease.give_back()
+        self.transport.close()

@@ -1,0 +1,72 @@
+"""What every way to the ring offers: one-sided reads and writes of the region by byte offset (paper section
+4.4, "RDMA datapath").
+
+Nothing above a transport touches a mapping or a queue pair. The hot loops run in native code over `link`, a
+handle of the same operations (native/link.h), so an RDMA transport brings a link of its own and nothing else
+changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ringbuffer import abi
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a transport can promise about its path to the ring."""
+
+    name: str
+    writes_ordered: bool  # payload and word need no fence or read-back between them
+
+
+class TransportError(RuntimeError):
+    """The ring cannot be reached; the message says why and what to do."""
+
+
+class Transport(Protocol):
+    """One frontend's path to one ring. All offsets and sizes are bytes and multiples of 8."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def link(self) -> int:
+        """Address of the native link (struct blink_link), valid until `close`."""
+        ...
+
+    def read(self, offset: int, n_bytes: int) -> bytes:
+        """Each aligned 8-byte word arrives whole; the next read sees whatever was published before these
+        words.
+        """
+        ...
+
+    def write(self, offset: int, payload: bytes) -> None:
+        """Writes payload, visible at the latest with the next `publish`."""
+        ...
+
+    def publish(self, offset: int, word: int) -> None:
+        """Stores one 8-byte word after everything written before it (R2)."""
+        ...
+
+    def claim_lease(self, n_leases: int) -> int | None:
+        """A lease index nobody else holds, or None.
+
+        Held until `close`, and given up by the kernel when the process dies.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+def read_header(transport: Transport) -> np.void:
+    """The region's header (abi.Header)."""
+    return np.void(np.frombuffer(transport.read(0, abi.Header.itemsize), dtype=abi.Header)[0])
+
+
+def read_word(transport: Transport, offset: int) -> int:
+    return int.from_bytes(transport.read(offset, 8), "little")

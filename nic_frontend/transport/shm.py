@@ -1,0 +1,69 @@
+"""The ring in shared host memory, mapped.
+
+The backend registers the same memory with CUDA; a frontend needs no CUDA at all.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import struct
+from pathlib import Path
+
+from nic_frontend.library import library
+from nic_frontend.transport.base import Capabilities, TransportError
+from ringbuffer import region
+
+
+class SharedMemory:
+    """A Transport over a region file, usually in /dev/shm.
+
+    Raises TransportError when there is no usable ring at `path`.
+    """
+
+    capabilities = Capabilities("shm", writes_ordered=True)
+
+    def __init__(self, path: Path) -> None:
+        self._native = library()
+        try:
+            self._region = region.attach(path)
+        except region.RingError as error:
+            raise TransportError(str(error)) from error
+        self._locks = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self.link: int = self._native.blink_link_shared_memory(self._region.address)
+
+    def read(self, offset: int, n_bytes: int) -> bytes:
+        buffer = ctypes.create_string_buffer(n_bytes)
+        self._native.blink_link_read(self.link, offset, buffer, n_bytes)
+        return buffer.raw
+
+    def write(self, offset: int, payload: bytes) -> None:
+        self._native.blink_link_write(self.link, offset, payload, len(payload))
+
+    def publish(self, offset: int, word: int) -> None:
+        self._native.blink_link_publish(self.link, offset, word)
+
+    def claim_lease(self, n_leases: int) -> int | None:
+        return next((i for i in range(n_leases) if self._lock_byte(i)), None)
+
+    def _lock_byte(self, index: int) -> bool:
+        # An open-file-description lock: unlike a POSIX record lock it survives another close of the same file
+        # by this process, and it keeps two frontends of one process apart. struct flock, as the kernel lays
+        # it out on 64-bit Linux.
+        flock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, index, 1, 0)
+        try:
+            fcntl.fcntl(self._locks, fcntl.F_OFD_SETLK, flock)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return False
+            raise
+        return True
+
+    def close(self) -> None:
+        if self.link:
+            self._native.blink_link_close(self.link)
+            self.link = 0
+            os.close(self._locks)
+            self._region.close()
