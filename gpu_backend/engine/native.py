@@ -29,9 +29,10 @@ def ignore_progress(what: str, done: int, total: int) -> None:
 class NativeEngine:
     """Executables for `shapes` over `batch`, whose arrays are device memory of the caller.
 
-    `executables` uint64 [n_shapes, STEP_SETS]: CUgraphExec handles for device-side cudaGraphLaunch. The weights
-    come from `source`: a checkpoint, or RandomWeights for benchmarks of a model's shape. Raises CheckpointError,
-    CudaError, CublasError, CompileError, ToolkitError; what was acquired until then is released.
+    `executables` uint64 [n_shapes, STEP_SETS]: CUgraphExec handles for device-side cudaGraphLaunch. The
+    weights come from `source`: a checkpoint, or RandomWeights for benchmarks of a model's shape. Raises
+    CheckpointError, CudaError, CublasError, CompileError, ToolkitError; what was acquired until then is
+    released.
     """
 
     def __init__(

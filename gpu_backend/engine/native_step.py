@@ -1,10 +1,12 @@
 """One step of the CUDA engine as a sequence of launches on a stream, which captures them into a graph.
 
-    gate, embed, L x [norm, qkv, rope + KV write, attention, o, norm, gate_up, silu * mul, down], gather + norm,
-    head, sample + publish
+    gate, embed,
+    L x [norm, qkv, rope + KV write, attention, o, norm, gate_up, silu * mul, down],
+    gather + norm, head, sample + publish
 
-Everything that changes from step to step is read on the device; a capture fixes capacities only. GEMMs run at the
-shape's capacity: rows of padding tokens hold zeros or finite values of earlier steps, and nothing reads them.
+Everything that changes from step to step is read on the device; a capture fixes capacities only. GEMMs run at
+the shape's capacity: rows of padding tokens hold zeros or finite values of earlier steps, and nothing reads
+them.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from gpu_backend.cuda.cublas import R_16BF, R_16F, R_32F, Cublas
 from gpu_backend.cuda.driver import Argument, Dim, Stream
 from gpu_backend.cuda.kernels import Kernels, decode_group, half_dtype
 from gpu_backend.engine.base import Limits, Shape
-from gpu_backend.engine.native_weights import DeviceWeights
+from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
 from gpu_backend.engine.sizing import bytes_per_page, ceil_div, decode_splits
 from gpu_backend.model.config import ModelConfig
 
@@ -78,101 +80,81 @@ class NativeStep:
         self._n_multiprocessors = n_multiprocessors
         self._half = R_16BF if half_dtype(config) == "bfloat16" else R_16F
         # Keys, or values, of one layer; a layer's keys come right before its values.
-        self._layer_bytes = (
-            limits.total_pages * bytes_per_page(config, limits.page_size) // (2 * config.n_layers)
-        )
+        page_bytes = bytes_per_page(config, limits.page_size) // (2 * config.n_layers)
+        self._layer_bytes = limits.total_pages * page_bytes
 
     def enqueue(self, shape: Shape, step_set: bytes) -> None:
         """Puts the whole step on the stream. `step_set` is blink_step_set by value."""
         config, weights, act = self._config, self._weights, self._activations
-        hidden, tokens = config.hidden, shape.tokens
-        rows, block = (tokens, 1, 1), row_block(config.hidden)
+        hidden, eps = config.hidden, config.norm_eps
+        each_token, each_lane, block = (shape.tokens, 1, 1), (shape.lanes, 1, 1), row_block(hidden)
+
         self._launch("gate", (1, 1, 1), (1, 1, 1), step_set, self._tables)
-        self._launch("embed", rows, block, step_set, self._tables, weights.embed, act.residual, hidden)
+        arguments: tuple[Argument, ...] = (step_set, self._tables, weights.embed, act.residual, hidden)
+        self._launch("embed", each_token, block, *arguments)
+        first_norm = (act.residual, weights.layers[0].input_norm, eps, act.normed, hidden)
+        self._launch("rmsnorm", each_token, block, *first_norm)
         for index, layer in enumerate(weights.layers):
-            if index == 0:
-                self._launch(
-                    "rmsnorm",
-                    rows,
-                    block,
-                    act.residual,
-                    layer.input_norm,
-                    config.norm_eps,
-                    act.normed,
-                    hidden,
-                )
-            else:
+            if index > 0:
                 self._add_and_norm(shape, layer.input_norm)
             self._attention(shape, step_set, index)
             self._add_and_norm(shape, layer.post_norm)
-            self._mlp(shape, index)
-        self._launch(
-            *("gather_rmsnorm", (shape.lanes, 1, 1), block, step_set),
-            *(act.residual, act.delta, weights.final_norm, config.norm_eps, act.gathered, hidden),
-        )
-        self._cublas.linear(
-            weights.head, act.gathered, act.logits, shape.lanes, hidden, config.vocab_size, self._half, R_32F
-        )
-        self._launch(
-            *("sample", (shape.lanes, 1, 1), (SAMPLE_THREADS, 1, 1), step_set, self._tables, act.logits),
-            shared_bytes=4 * ceil_div(config.vocab_size, 32),
-        )
+            self._mlp(shape, layer)
+        arguments = (step_set, act.residual, act.delta, weights.final_norm, eps, act.gathered, hidden)
+        self._launch("gather_rmsnorm", each_lane, block, *arguments)
+        sizes = (shape.lanes, hidden, config.vocab_size)
+        self._cublas.linear(weights.head, act.gathered, act.logits, *sizes, self._half, R_32F)
+        arguments = (step_set, self._tables, act.logits)
+        seen_bytes = 4 * ceil_div(config.vocab_size, 32)  # a bit per token
+        self._launch("sample", each_lane, (SAMPLE_THREADS, 1, 1), *arguments, shared_bytes=seen_bytes)
 
     def _add_and_norm(self, shape: Shape, weight: int) -> None:
         """residual += delta; normed = rmsnorm(residual)."""
-        hidden, act = self._config.hidden, self._activations
-        self._launch(
-            *("residual_rmsnorm", (shape.tokens, 1, 1), row_block(hidden)),
-            *(act.residual, act.delta, weight, self._config.norm_eps, act.normed, hidden),
-        )
+        hidden, eps, act = self._config.hidden, self._config.norm_eps, self._activations
+        arguments = (act.residual, act.delta, weight, eps, act.normed, hidden)
+        self._launch("residual_rmsnorm", (shape.tokens, 1, 1), row_block(hidden), *arguments)
 
     def _attention(self, shape: Shape, step_set: bytes, index: int) -> None:
         """delta = o(attention(rope(qkv(normed)))), and this step's keys and values into the cache."""
         config, act, layer = self._config, self._activations, self._weights.layers[index]
         heads, kv_heads, tokens = config.n_heads, config.n_kv_heads, shape.tokens
+        qkv_heads = heads + 2 * kv_heads
         keys = self._kv_cache + 2 * index * self._layer_bytes
         values = keys + self._layer_bytes
-        self._linear(
-            layer.qkv, act.normed, act.qkv, tokens, config.hidden, (heads + 2 * kv_heads) * config.head_dim
-        )
-        self._launch(
-            *("rope", (tokens, ceil_div(heads + 2 * kv_heads, ROPE_WARPS), 1), (32 * ROPE_WARPS, 1, 1)),
-            *(step_set, self._tables, act.qkv, layer.q_norm, layer.k_norm, config.norm_eps),
-            *(self._weights.inv_freq, keys, values, heads, kv_heads),
-        )
+
+        self._linear(layer.qkv, act.normed, act.qkv, tokens, config.hidden, qkv_heads * config.head_dim)
+        grid, block = (tokens, ceil_div(qkv_heads, ROPE_WARPS), 1), (32 * ROPE_WARPS, 1, 1)
+        norms = (layer.q_norm, layer.k_norm, config.norm_eps)
+        cache = (keys, values, heads, kv_heads)
+        step = (step_set, self._tables, act.qkv)
+        self._launch("rope", grid, block, *step, *norms, self._weights.inv_freq, *cache)
         if shape.kind == StepKind.DECODE:
-            splits = decode_splits(config, shape.lanes, self._limits.max_context, self._n_multiprocessors)
-            groups = kv_heads * ceil_div(heads // kv_heads, decode_group(heads, kv_heads))
-            self._launch(
-                *("attention_decode", (shape.lanes, groups, splits), (DECODE_THREADS, 1, 1)),
-                *(step_set, self._tables, act.qkv, keys, values, act.partial, heads, kv_heads),
-            )
-            self._launch(
-                *("attention_combine", (shape.lanes, heads, 1), (config.head_dim, 1, 1)),
-                *(step_set, act.partial, act.attention, heads, splits),
-            )
+            self._attention_decode(shape.lanes, step_set, keys, values)
         else:
-            self._launch(
-                *(
-                    "attention_prefill",
-                    (ceil_div(tokens, PREFILL_QUERIES), heads, 1),
-                    (PREFILL_THREADS, 1, 1),
-                ),
-                *(step_set, self._tables, act.qkv, keys, values, act.attention, heads, kv_heads, tokens),
-            )
+            grid, block = (ceil_div(tokens, PREFILL_QUERIES), heads, 1), (PREFILL_THREADS, 1, 1)
+            arguments = (keys, values, act.attention, heads, kv_heads, tokens)
+            self._launch("attention_prefill", grid, block, *step, *arguments)
         self._linear(layer.o, act.attention, act.delta, tokens, heads * config.head_dim, config.hidden)
 
-    def _mlp(self, shape: Shape, index: int) -> None:
+    def _attention_decode(self, lanes: int, step_set: bytes, keys: int, values: int) -> None:
+        config, act = self._config, self._activations
+        heads, kv_heads = config.n_heads, config.n_kv_heads
+        splits = decode_splits(config, lanes, self._limits.max_context, self._n_multiprocessors)
+        groups = kv_heads * ceil_div(heads // kv_heads, decode_group(heads, kv_heads))
+        arguments = (step_set, self._tables, act.qkv, keys, values, act.partial, heads, kv_heads)
+        self._launch("attention_decode", (lanes, groups, splits), (DECODE_THREADS, 1, 1), *arguments)
+        combine = (step_set, act.partial, act.attention, heads, splits)
+        self._launch("attention_combine", (lanes, heads, 1), (config.head_dim, 1, 1), *combine)
+
+    def _mlp(self, shape: Shape, layer: DeviceLayer) -> None:
         """delta = down(silu(gate(normed)) * up(normed))."""
-        act, layer = self._activations, self._weights.layers[index]
+        act, tokens = self._activations, shape.tokens
         hidden, intermediate = self._config.hidden, self._config.intermediate
         block = row_block(intermediate, 256)
-        self._linear(layer.gate_up, act.normed, act.gate_up, shape.tokens, hidden, 2 * intermediate)
-        self._launch(
-            *("silu_mul", (shape.tokens, ceil_div(intermediate, VECTOR * block[0]), 1), block),
-            *(act.gate_up, act.product, intermediate),
-        )
-        self._linear(layer.down, act.product, act.delta, shape.tokens, intermediate, hidden)
+        grid = (tokens, ceil_div(intermediate, VECTOR * block[0]), 1)
+        self._linear(layer.gate_up, act.normed, act.gate_up, tokens, hidden, 2 * intermediate)
+        self._launch("silu_mul", grid, block, act.gate_up, act.product, intermediate)
+        self._linear(layer.down, act.product, act.delta, tokens, intermediate, hidden)
 
     def _linear(self, weight: int, x: int, out: int, rows: int, n_in: int, n_out: int) -> None:
         self._cublas.linear(weight, x, out, rows, n_in, n_out, self._half, self._half)

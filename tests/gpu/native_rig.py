@@ -75,8 +75,8 @@ class Reference:
     def check(self, rig: NativeRig) -> None:
         """Every recorded logit is as close to fp32 as twice transformers' own half-precision error allows.
 
-        Relative to the largest logit; the greedy token is the reference's wherever its top-2 margin exceeds twice
-        the tolerance.
+        Relative to the largest logit; the greedy token is the reference's wherever its top-2 margin exceeds
+        twice the tolerance.
         """
         assert rig.seen
         for row in sorted({row for row, *_ in rig.seen}):

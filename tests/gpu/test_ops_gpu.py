@@ -15,32 +15,14 @@ from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.engine.base import Limits
+from gpu_backend.engine.host import HostMemory
+from gpu_backend.model.config import ModelConfig
 
 LANES = 24
 EOS = (2, 7)
 LIMITS = Limits(
     max_batch=LANES, max_context=64, max_prefill_tokens=64, max_prefill_lanes=4, page_size=16, total_pages=128
 )
-
-
-class HostMemory:
-    """Plain host memory behind the interface of DeviceMemory, for the twin's copy of the step."""
-
-    def __init__(self) -> None:
-        self.buffers: list[Any] = []
-
-    def allocate(self, n_bytes: int) -> int:
-        self.buffers.append(ctypes.create_string_buffer(n_bytes))
-        return ctypes.addressof(self.buffers[-1])
-
-    def write(self, address: int, data: bytes | memoryview) -> None:
-        ctypes.memmove(address, bytes(data), len(bytes(data)))
-
-    def read(self, address: int, n_bytes: int) -> bytes:
-        return ctypes.string_at(address, n_bytes)
-
-    def close(self) -> None:
-        self.buffers.clear()
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +43,25 @@ def device() -> Iterator[Device]:
 
 @pytest.fixture(scope="module")
 def kernels(device: Device) -> Iterator[Kernels]:
-    kernels = Kernels(device.arch, "bfloat16", 8, 2, 64)
+    config = ModelConfig(
+        architecture="LlamaForCausalLM",
+        n_layers=1,
+        hidden=512,
+        n_heads=8,
+        n_kv_heads=2,
+        head_dim=64,
+        intermediate=512,
+        vocab_size=1000,
+        max_context=64,
+        norm_eps=1e-5,
+        rope_theta=10000.0,
+        rope_scaling=None,
+        qk_norm=False,
+        tied_head=False,
+        dtype="bfloat16",
+        eos_ids=EOS,
+    )
+    kernels = Kernels(device.arch, config)
     yield kernels
     kernels.close()
 
