@@ -101,6 +101,8 @@ def _parse(raw: Mapping[str, Any], eos_ids: tuple[int, ...]) -> ModelConfig:
     architecture = _architecture(raw)
     _refuse_variants(raw)
     rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}  # transformers 5, and before
+    if not isinstance(rope, dict):
+        raise UnsupportedModel(f"config.json: rope_scaling must be an object, found {rope!r}")
     n_heads, hidden = _count(raw, "num_attention_heads"), _count(raw, "hidden_size")
     return ModelConfig(
         architecture=architecture,

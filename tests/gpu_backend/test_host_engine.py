@@ -1,0 +1,204 @@
+"""The host engine's logits against transformers in fp32 (kernels/README.md: E3, E4, E5)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from engine_driver import Chunk, EngineDriver
+from model_factory import LLAMA3_ROPE, make_model
+from numpy.typing import NDArray
+
+from gpu_backend.engine.base import Limits
+from gpu_backend.engine.host import HostEngine, HostMemory
+from gpu_backend.model.checkpoint import Checkpoint, CheckpointError
+from gpu_backend.model.config import ModelConfig
+
+LIMITS = Limits(
+    max_batch=12, max_context=256, max_prefill_tokens=128, max_prefill_lanes=4, page_size=16, total_pages=192
+)
+TOLERANCE = 1e-3
+MODELS: dict[str, dict[str, Any]] = {
+    "llama": {"family": "llama"},
+    "llama-tied": {"family": "llama", "tie_word_embeddings": True},
+    "llama-mha": {"family": "llama", "num_key_value_heads": 6},
+    "llama-llama3-rope": {"family": "llama", "rope_parameters": LLAMA3_ROPE},
+    "llama-bf16": {"family": "llama", "dtype": torch.bfloat16},
+    "llama-fp16": {"family": "llama", "dtype": torch.float16},
+    "qwen3": {"family": "qwen3"},
+    "qwen3-tied-bf16": {"family": "qwen3", "tie_word_embeddings": True, "dtype": torch.bfloat16},
+}
+
+
+class Rig:
+    """An engine, its driver, and the oracle."""
+
+    def __init__(self, directory: Path, oracle: Any, limits: Limits = LIMITS, threads: int = 2) -> None:
+        self.oracle = oracle
+        config = ModelConfig.from_directory(directory)
+        self.memory = HostMemory()
+        self.driver = EngineDriver(self.memory, limits, config.vocab_size)
+        self.engine = HostEngine(
+            config, Checkpoint(directory), limits, self.driver.grid.shapes, self.driver.batch, threads
+        )
+        self.driver.run = self.engine.run
+        self.vocab_size = config.vocab_size
+
+    def expected(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        with torch.no_grad():
+            return np.asarray(self.oracle(torch.tensor([tokens])).logits[0, -1].float().numpy())
+
+    def check(self, fed: Sequence[tuple[int, int]]) -> None:
+        """`fed`: for each lane of the last step its row and how many of the row's tokens were fed so far."""
+        for (row, n), got in zip(fed, self.engine.logits(len(fed)), strict=True):
+            expected = self.expected(self.driver.tokens[row][:n])
+            error = np.abs(got - expected).max() / np.abs(expected).max()
+            assert error < TOLERANCE, f"row {row} after {n} tokens: relative error {error:.2e}"
+
+    def prefill(self, chunks: Sequence[Chunk]) -> list[int | None]:
+        tokens = self.driver.prefill(chunks)
+        self.check([(row, end) for row, _, end in chunks])
+        return tokens
+
+    def decode(self, rows: Sequence[int]) -> None:
+        before = [len(self.driver.tokens[row]) for row in rows]
+        tokens = self.driver.decode(rows)
+        self.check(list(zip(rows, before, strict=True)))
+        assert tokens == [int(lane.argmax()) for lane in self.engine.logits(len(rows))]
+
+    def prompt(self, n: int, seed: int) -> list[int]:
+        return list(np.random.default_rng(seed).integers(3, self.vocab_size, n))
+
+    def close(self) -> None:
+        self.engine.close()
+        self.memory.close()
+
+
+@pytest.fixture(params=MODELS, scope="module")
+def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    directory = tmp_path_factory.mktemp("model")
+    oracle = make_model(directory, **MODELS[request.param])
+    rig = Rig(directory, oracle)
+    yield rig
+    rig.close()
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    directory = tmp_path_factory.mktemp("llama")
+    return directory, make_model(directory, "llama")
+
+
+def test_prefill_whole_then_decode(rig: Rig) -> None:
+    rig.driver.start(0, rig.prompt(100, seed=1))
+    assert rig.prefill([(0, 0, 100)]) != [None]
+    for _ in range(4):
+        rig.decode([0])
+
+
+def test_prefill_in_chunks(rig: Rig) -> None:
+    """A chunk that does not end its prompt samples nothing, and a later chunk reads it through the pages."""
+    rig.driver.start(1, rig.prompt(75, seed=2))
+    assert rig.prefill([(1, 0, 1)]) == [None]
+    assert rig.prefill([(1, 1, 33)]) == [None]
+    assert rig.prefill([(1, 33, 75)]) != [None]
+    assert len(rig.driver.history(1)) == 76
+
+
+def test_packed_rows_and_batched_decode(rig: Rig) -> None:
+    """Prompts of several rows in one step, one a middle chunk; then decode at padded batch sizes."""
+    lengths = {3: 40, 2: 17, 5: 1, 7: 50}
+    for row, n in lengths.items():
+        rig.driver.start(row, rig.prompt(n, seed=10 + row))
+    rig.prefill([(7, 0, 20)])
+    tokens = rig.prefill([(3, 0, 40), (2, 0, 17), (7, 20, 35), (5, 0, 1)])
+    assert [token is None for token in tokens] == [False, False, True, False]
+    rig.prefill([(7, 35, 50)])
+    for rows in ([3], [2, 3], [5, 7, 2], [7, 3, 5, 2]):
+        rig.decode(rows)
+        assert [rig.driver.history(row) for row in rows] == [rig.driver.tokens[row] for row in rows]
+
+
+def test_result_does_not_depend_on_threads(llama: tuple[Path, Any]) -> None:
+    logits = []
+    for threads in (1, 2, 3):
+        rig = Rig(*llama, threads=threads)
+        rig.driver.start(0, rig.prompt(64, seed=3))
+        rig.prefill([(0, 0, 64)])
+        logits.append(rig.engine.logits(1))
+        rig.close()
+    np.testing.assert_array_equal(logits[0], logits[1])
+    np.testing.assert_array_equal(logits[0], logits[2])
+
+
+def test_runs_on_another_thread_than_its_creator(llama: tuple[Path, Any]) -> None:
+    rig = Rig(*llama)
+    rig.driver.start(0, rig.prompt(30, seed=4))
+    thread = threading.Thread(target=rig.prefill, args=([(0, 0, 30)],))
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert len(rig.driver.tokens[0]) == 31
+    rig.close()
+
+
+def test_answer_up_to_the_end_of_the_context(llama: tuple[Path, Any]) -> None:
+    """The last token of a full context is sampled but has no place in the history."""
+    limits = Limits(
+        max_batch=1, max_context=20, max_prefill_tokens=16, max_prefill_lanes=1, page_size=16, total_pages=2
+    )
+    rig = Rig(*llama, limits=limits)
+    rig.driver.start(0, rig.prompt(16, seed=5))
+    rig.prefill([(0, 0, 16)])
+    for _ in range(4):
+        rig.decode([0])
+    assert len(rig.driver.tokens[0]) == 21
+    assert rig.driver.history(0) == rig.driver.tokens[0][:20]
+    rig.close()
+
+
+def test_a_step_out_of_order_is_a_fault(llama: tuple[Path, Any]) -> None:
+    """E2: the driver checks head.fault after every step."""
+    rig = Rig(*llama)
+    rig.driver.start(0, rig.prompt(5, seed=6))
+    rig.driver.step_id += 1
+    with pytest.raises(AssertionError):
+        rig.driver.prefill([(0, 0, 5)])
+    rig.close()
+
+
+def test_logits_before_penalties(llama: tuple[Path, Any]) -> None:
+    rig = Rig(*llama)
+    prompt = rig.prompt(24, seed=7)
+    rig.driver.start(0, prompt, repetition_penalty=1.5)
+    rig.prefill([(0, 0, 24)])
+    rig.close()
+
+
+def test_checkpoint_of_another_shape_is_refused(llama: tuple[Path, Any], tmp_path: Path) -> None:
+    directory, _ = llama
+    (tmp_path / "model.safetensors").symlink_to(directory / "model.safetensors")
+    config = json.loads((directory / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "intermediate_size": 168}))
+    with pytest.raises(CheckpointError, match=r"gate_proj.*\(336, 96\)"):
+        Rig(tmp_path, None)
+
+
+def test_demo_model() -> None:
+    directory = Path(__file__).parents[2] / "models" / "demo"
+    if not (directory / "config.json").exists():
+        pytest.skip("models/demo is not there")
+    from transformers import AutoModelForCausalLM
+
+    rig = Rig(directory, AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval())
+    rig.driver.start(0, rig.prompt(60, seed=8))
+    rig.prefill([(0, 0, 60)])
+    for _ in range(8):
+        rig.decode([0])
+    rig.close()

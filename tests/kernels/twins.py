@@ -1,0 +1,102 @@
+"""The ops' CPU twins (kernels/ops/twins.cpp) on numpy arrays, and the structures that they read."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu_backend import abi
+from gpu_backend.host_library import host_library
+from ringbuffer.abi import Descriptor
+
+Floats = NDArray[np.float32]
+
+
+class World:
+    """A step and its tables over numpy arrays: change the arrays, then call twins.
+
+    `chunks` are (row, first position, end position), one lane each; `padding` tokens follow them.
+    """
+
+    def __init__(
+        self,
+        chunks: Sequence[tuple[int, int, int]],
+        *,
+        vocab_size: int = 64,
+        max_batch: int = 8,
+        max_context: int = 128,
+        page_size: int = 16,
+        total_pages: int = 64,
+        padding: int = 0,
+        eos: Sequence[int] = (),
+        seed: int = 0,
+    ) -> None:
+        rng = np.random.default_rng(seed)
+        pages_per_row = -(-max_context // page_size)
+        assert max_batch * pages_per_row <= total_pages
+        n_tokens = sum(end - first for _, first, end in chunks)
+        self.history = rng.integers(0, vocab_size, (max_batch, max_context), np.uint32)
+        pages = rng.permutation(total_pages)[: max_batch * pages_per_row]
+        self.block_table = pages.reshape(max_batch, pages_per_row).astype(np.uint32)
+        self.params = np.zeros(max_batch, Descriptor)
+        self.params["top_p"] = self.params["repetition_penalty"] = 1
+        self.completed = np.zeros(1, np.uint64)
+        self.head = np.zeros(1, abi.StepHead)
+        self.head["n_tokens"], self.head["n_lanes"] = n_tokens, len(chunks)
+        rows = [row for row, first, end in chunks for _ in range(first, end)]
+        self.token_row = np.array(rows + [abi.NO_ROW] * padding, np.uint32)
+        positions = [p for _, first, end in chunks for p in range(first, end)]
+        self.token_position = np.array(positions + [0] * padding, np.uint32)
+        self.lane_row = np.array([row for row, _, _ in chunks], np.uint32)
+        ends = np.cumsum([end - first for _, first, end in chunks])
+        self.lane_first = (ends - [end - first for _, first, end in chunks]).astype(np.uint32)
+        self.lane_last = (ends - 1).astype(np.uint32)
+        self.lane_emit = np.ones(len(chunks), np.uint32)
+        self.out_token = np.zeros(len(chunks), np.uint32)
+        self.tables = self._record(abi.Tables)
+        self.step_set = self._record(abi.StepSet)
+        for name, value in (
+            ("max_batch", max_batch),
+            ("max_context", max_context),
+            ("pages_per_row", pages_per_row),
+            ("page_size", page_size),
+            ("vocab_size", vocab_size),
+            ("n_eos", len(eos)),
+        ):
+            self.tables[name] = value
+        self.tables["eos"][: len(eos)] = eos
+
+    def _record(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """A structure whose pointers are this world's arrays of the same names."""
+        record = np.zeros((), dtype)
+        for name in dtype.names or ():
+            if hasattr(self, name):
+                record[name] = getattr(self, name).ctypes.data
+        return record
+
+    def call(self, twin: str, *arguments: Any) -> None:
+        """blink_twin_`twin`(set, tables, *arguments)."""
+        call(twin, self.step_set, self.tables, *arguments)
+
+    def sample(self, logits: Floats) -> list[int]:
+        """The tokens that the lanes sample from a copy of `logits` [lanes, vocab]."""
+        self.call("sample", np.array(logits, np.float32))
+        return [int(token) for token in self.out_token]
+
+
+def call(twin: str, *arguments: Any) -> None:
+    """blink_twin_`twin` with arrays as pointers, None as null, int as uint32 and float as float."""
+    getattr(host_library(), f"blink_twin_{twin}")(*(_c(argument) for argument in arguments))
+
+
+def _c(argument: Any) -> Any:
+    if argument is None:
+        return ctypes.c_void_p(None)
+    if isinstance(argument, np.ndarray):
+        assert argument.flags.c_contiguous
+        return ctypes.c_void_p(argument.ctypes.data)
+    return ctypes.c_float(argument) if isinstance(argument, float) else ctypes.c_uint32(argument)
