@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ LLAMA3_ROPE = {
 }
 
 
-def llama(**changes: object) -> object:
+def llama(**changes: object) -> transformers.LlamaConfig:
     sizes = {
         "hidden_size": 256,
         "intermediate_size": 704,
@@ -38,7 +38,7 @@ def llama(**changes: object) -> object:
     return transformers.LlamaConfig(**{**COMMON, **sizes, **changes})
 
 
-def qwen3(**changes: object) -> object:
+def qwen3(**changes: object) -> transformers.Qwen3Config:
     sizes = {
         "hidden_size": 256,
         "intermediate_size": 640,
@@ -50,7 +50,8 @@ def qwen3(**changes: object) -> object:
     return transformers.Qwen3Config(**{**COMMON, **sizes, **changes})
 
 
-MODELS = {
+Make = Callable[[], transformers.PretrainedConfig]
+MODELS: dict[str, tuple[Make, str]] = {
     "llama": (lambda: llama(), "bfloat16"),
     "llama-rope-scaling-tied": (
         lambda: llama(rope_parameters=LLAMA3_ROPE, tie_word_embeddings=True),
@@ -58,7 +59,7 @@ MODELS = {
     ),
     "llama-mha-fp16": (lambda: llama(num_key_value_heads=8), "float16"),
     "llama-head-32-group-12": (
-        lambda: llama(num_attention_heads=12, num_key_value_heads=1, head_dim=32),
+        lambda: llama(hidden_size=384, num_attention_heads=12, num_key_value_heads=1, head_dim=32),
         "bfloat16",
     ),
     "qwen3": (lambda: qwen3(), "bfloat16"),

@@ -30,7 +30,7 @@ def test_the_first_use_raises_cuda_unavailable_with_the_reason() -> None:
         "except CudaUnavailable as error:\n"
         "    print('refused:', error)\n"
     )
-    assert out.startswith("refused: no NVIDIA driver") or out.startswith("refused: the NVIDIA driver found no usable GPU")
+    assert out.startswith("refused: no NVIDIA driver") or "found no usable GPU" in out
 
 
 def test_missing_bindings_name_the_extra() -> None:

@@ -1,0 +1,201 @@
+/* A libcuda and a libcublas without a GPU: host memory, captures that count, kernels that are logged and not run.
+ *
+ * With it the CUDA engine's host code runs in tests on any machine: argument marshalling, capture, release. Parameter
+ * sizes come from the real cubin (EIATTR_KPARAM_INFO of its .nv.info sections). Every allocation, launch and release is
+ * one line of $FAKE_CUDA_LOG. Build: cc -shared -fPIC fake_cuda.c -o libcuda.so.1
+ */
+#define _GNU_SOURCE /* dladdr */
+#include <dlfcn.h>
+#include <elf.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int Result;
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500 };
+enum { MAX_PARAMS = 32 };
+
+struct kernel {
+  char symbol[256];
+  int n_params;
+  uint16_t offset[MAX_PARAMS], size[MAX_PARAMS];
+};
+struct graph {
+  int nodes;
+};
+
+static struct graph* capturing;
+
+static void record(const char* format, ...) {
+  static FILE* log;
+  if (!log) log = fopen(getenv("FAKE_CUDA_LOG"), "a");
+  va_list args;
+  va_start(args, format);
+  vfprintf(log, format, args);
+  va_end(args);
+  fflush(log);
+}
+
+#define API(name) __attribute__((visibility("default"))) Result fake_##name
+
+API(cuInit)(unsigned flags) { return flags ? INVALID_VALUE : SUCCESS; }
+API(cuDriverGetVersion)(int* version) { return *version = 13000, SUCCESS; }
+API(cuGetErrorName)(Result error, const char** name) { return *name = error == OUT_OF_MEMORY ? "OOM" : "ERROR", SUCCESS; }
+API(cuGetErrorString)(Result error, const char** text) { return (void)error, *text = "a fake error", SUCCESS; }
+API(cuDeviceGetCount)(int* count) { return *count = 1, SUCCESS; }
+API(cuDeviceGet)(int* device, int ordinal) { return *device = ordinal, SUCCESS; }
+API(cuDeviceGetName)(char* name, int n, int device) { return (void)device, snprintf(name, n, "Fake GPU"), SUCCESS; }
+API(cuDeviceTotalMem)(size_t* n, int device) { return (void)device, *n = 1ull << 34, SUCCESS; }
+API(cuDeviceGetAttribute)(int* value, int attribute, int device) {
+  (void)device;
+  const char* major = getenv("FAKE_CUDA_MAJOR");
+  *value = attribute == 75 ? (major ? atoi(major) : 9) : attribute == 76 ? 0 : attribute == 16 ? 132 : 1;
+  return SUCCESS;
+}
+API(cuDevicePrimaryCtxRetain)(void** context, int device) { return (void)device, *context = (void*)1, SUCCESS; }
+API(cuDevicePrimaryCtxRelease)(int device) { return record("release context %d\n", device), SUCCESS; }
+API(cuCtxSetCurrent)(void* context) { return context ? SUCCESS : INVALID_VALUE; }
+API(cuMemGetInfo)(size_t* free_bytes, size_t* total) { return *free_bytes = 1ull << 33, *total = 1ull << 34, SUCCESS; }
+
+API(cuMemAlloc)(uint64_t* address, size_t n) {
+  if (n > 1ull << 33) return OUT_OF_MEMORY;
+  *address = (uint64_t)aligned_alloc(256, (n + 255) / 256 * 256);
+  record("alloc %llu %zu\n", (unsigned long long)*address, n);
+  return SUCCESS;
+}
+API(cuMemFree)(uint64_t address) { return record("free %llu\n", (unsigned long long)address), free((void*)address), SUCCESS; }
+API(cuMemHostAlloc)(void** p, size_t n, unsigned flags) { return (void)flags, *p = malloc(n), SUCCESS; }
+API(cuMemFreeHost)(void* p) { return free(p), SUCCESS; }
+API(cuMemHostRegister)(void* p, size_t n, unsigned flags) { return (void)p, n && flags == 3 ? SUCCESS : INVALID_VALUE; }
+API(cuMemHostUnregister)(void* p) { return record("unregister %llu\n", (unsigned long long)(uintptr_t)p), SUCCESS; }
+API(cuMemHostGetDevicePointer)(uint64_t* address, void* p, unsigned flags) {
+  return (void)flags, *address = (uint64_t)p, SUCCESS;
+}
+API(cuMemcpyHtoDAsync)(uint64_t to, const void* from, size_t n, void* stream) {
+  return (void)stream, memcpy((void*)to, from, n), SUCCESS;
+}
+API(cuMemcpyDtoHAsync)(void* to, uint64_t from, size_t n, void* stream) {
+  return (void)stream, memcpy(to, (void*)from, n), SUCCESS;
+}
+API(cuMemsetD8Async)(uint64_t to, unsigned char value, size_t n, void* stream) {
+  return (void)stream, memset((void*)to, value, n), SUCCESS;
+}
+
+API(cuStreamCreate)(void** stream, unsigned flags) { return *stream = malloc(1), flags == 1 ? SUCCESS : INVALID_VALUE; }
+API(cuStreamSynchronize)(void* stream) { return stream ? SUCCESS : INVALID_VALUE; }
+API(cuStreamQuery)(void* stream) { return stream ? SUCCESS : INVALID_VALUE; }
+API(cuStreamDestroy)(void* stream) { return record("destroy stream\n"), free(stream), SUCCESS; }
+
+static void read_params(struct kernel* kernel, const uint8_t* info, size_t n) {
+  for (size_t at = 0; at + 4 <= n;) {
+    const uint8_t format = info[at], attribute = info[at + 1];
+    const uint16_t size = *(const uint16_t*)(info + at + 2); /* of the payload, where the format has one */
+    if (format == 4 && attribute == 0x17) {
+      const uint16_t ordinal = *(const uint16_t*)(info + at + 8);
+      kernel->offset[ordinal] = *(const uint16_t*)(info + at + 10);
+      kernel->size[ordinal] = *(const uint32_t*)(info + at + 12) >> 18;
+      if (ordinal + 1 > kernel->n_params) kernel->n_params = ordinal + 1;
+    }
+    at += 4 + (format == 4 ? size : 0);
+  }
+}
+
+API(cuModuleLoadData)(void** module, const void* image) {
+  return *module = (void*)image, memcmp(image, ELFMAG, SELFMAG) ? INVALID_VALUE : SUCCESS;
+}
+API(cuModuleUnload)(void* module) { return (void)module, record("unload\n"), SUCCESS; }
+API(cuModuleGetFunction)(void** function, void* module, const char* symbol) {
+  const Elf64_Ehdr* elf = module;
+  const Elf64_Shdr* sections = (const Elf64_Shdr*)((const char*)module + elf->e_shoff);
+  const char* names = (const char*)module + sections[elf->e_shstrndx].sh_offset;
+  for (int i = 0; i < elf->e_shnum; ++i) {
+    const char* name = names + sections[i].sh_name;
+    if (strncmp(name, ".nv.info.", 9) || strcmp(name + 9, symbol)) continue;
+    struct kernel* kernel = calloc(1, sizeof *kernel);
+    snprintf(kernel->symbol, sizeof kernel->symbol, "%s", symbol);
+    read_params(kernel, (const uint8_t*)module + sections[i].sh_offset, sections[i].sh_size);
+    return *function = kernel, SUCCESS;
+  }
+  return NOT_FOUND;
+}
+API(cuFuncGetParamInfo)(void* function, size_t index, size_t* offset, size_t* size) {
+  const struct kernel* kernel = function;
+  if (index >= (size_t)kernel->n_params) return INVALID_VALUE;
+  return *offset = kernel->offset[index], *size = kernel->size[index], SUCCESS;
+}
+API(cuLaunchKernel)(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                    unsigned shared, void* stream, void** params, void** extra) {
+  const struct kernel* kernel = function;
+  if (!stream || extra || !gx || !gy || !gz || gy > 65535 || gz > 65535 || bx * by * bz - 1 > 1023)
+    return INVALID_VALUE;
+  record("launch %s %u %u %u %u %u", kernel->symbol, gx, gy, gz, bx * by * bz, shared);
+  for (int i = 0; i < kernel->n_params; ++i) {
+    const uint8_t* bytes = params[i];
+    record(" ");
+    for (int b = 0; b < kernel->size[i]; ++b) record("%02x", bytes[b]);
+  }
+  record("\n");
+  if (capturing) ++capturing->nodes;
+  return SUCCESS;
+}
+
+API(cuStreamBeginCapture)(void* stream, int mode) {
+  (void)mode;
+  if (!stream || capturing) return INVALID_VALUE;
+  return capturing = calloc(1, sizeof *capturing), record("begin capture\n"), SUCCESS;
+}
+API(cuStreamEndCapture)(void* stream, void** graph) {
+  (void)stream;
+  if (!capturing) return INVALID_VALUE;
+  return *graph = capturing, record("end capture %d\n", capturing->nodes), capturing = NULL, SUCCESS;
+}
+struct instantiate_params {
+  uint64_t flags;
+  void *stream, *error_node;
+  int result;
+};
+API(cuGraphInstantiateWithParams)(void** exec, void* graph, struct instantiate_params* params) {
+  if (params->flags != 4 || !((struct graph*)graph)->nodes) return INVALID_VALUE; /* DEVICE_LAUNCH alone */
+  return *exec = malloc(1), SUCCESS;
+}
+API(cuGraphUpload)(void* exec, void* stream) { return exec && stream ? SUCCESS : INVALID_VALUE; }
+API(cuGraphGetNodes)(void* graph, void** nodes, size_t* n) {
+  return (void)nodes, *n = ((struct graph*)graph)->nodes, SUCCESS;
+}
+API(cuGraphLaunch)(void* exec, void* stream) { return record("launch graph\n"), exec && stream ? SUCCESS : INVALID_VALUE; }
+API(cuGraphExecDestroy)(void* exec) { return record("destroy exec\n"), free(exec), SUCCESS; }
+API(cuGraphDestroy)(void* graph) { return record("destroy graph\n"), free(graph), SUCCESS; }
+
+/* What cuda-bindings look up; a name that is not faked fails where it is used. */
+__attribute__((visibility("default"))) Result cuGetProcAddress_v2(const char* name, void** function, int version,
+                                                                  uint64_t flags, int* status) {
+  char symbol[128];
+  (void)version, (void)flags;
+  snprintf(symbol, sizeof symbol, "fake_%s", name);
+  *function = dlsym(RTLD_DEFAULT, symbol);
+  if (!*function) {
+    Dl_info self;
+    dladdr((void*)cuGetProcAddress_v2, &self);
+    void* library = dlopen(self.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    *function = dlsym(library, symbol);
+  }
+  if (status) *status = *function ? 0 : 1;
+  return *function ? SUCCESS : NOT_FOUND;
+}
+
+/* libcublas.so.13 */
+#define CUBLAS(name) __attribute__((visibility("default"))) int name
+CUBLAS(cublasCreate_v2)(void** handle) { return *handle = malloc(1), 0; }
+CUBLAS(cublasDestroy_v2)(void* handle) { return record("destroy cublas\n"), free(handle), 0; }
+CUBLAS(cublasSetStream_v2)(void* handle, void* stream) { return !handle || !stream; }
+CUBLAS(cublasSetWorkspace_v2)(void* handle, void* workspace, size_t n) { return !handle || !workspace || n != 32 << 20; }
+CUBLAS(cublasGemmEx)(void* handle, int op_a, int op_b, int m, int n, int k, const float* alpha, const void* a, int a_type,
+                     int lda, const void* b, int b_type, int ldb, const float* beta, void* c, int c_type, int ldc,
+                     int compute, int algorithm) {
+  record("gemm %d %d %d %d %d %g %g %llu %d %d %llu %d %d %llu %d %d %d %d\n", op_a, op_b, m, n, k, *alpha, *beta,
+         (unsigned long long)a, a_type, lda, (unsigned long long)b, b_type, ldb, (unsigned long long)c, c_type, ldc,
+         compute, algorithm);
+  return !handle;
+}

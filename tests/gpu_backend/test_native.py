@@ -1,0 +1,275 @@
+"""The CUDA engine's host code against a driver that logs and runs nothing (fake_cuda.c).
+
+What is launched in which order, over which memory, and that everything is released.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+
+CONFIG = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "num_hidden_layers": 3,
+    "hidden_size": 256,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "intermediate_size": 1000,
+    "vocab_size": 1001,
+    "max_position_embeddings": 2048,
+    "dtype": "bfloat16",
+}
+PRELUDE = """
+import sys
+from pathlib import Path
+from gpu_backend.cuda import toolkit
+real = toolkit.library
+toolkit.library = lambda name, wheel: Path(sys.argv[2]) / name if "cublas" in name else real(name, wheel)
+"""
+SCRIPT = """
+from engine_driver import EngineDriver
+from gpu_backend.cuda.driver import Device
+from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.engine.base import Limits
+from gpu_backend.engine.native import NativeEngine
+from gpu_backend.engine.native_weights import RandomWeights
+from gpu_backend.model.config import ModelConfig
+
+device = Device()
+config = ModelConfig.from_directory(Path(sys.argv[1]))
+limits = Limits(
+    max_batch=20, max_context=512, max_prefill_tokens=100, max_prefill_lanes=4, page_size=16, total_pages=64
+)
+memory = DeviceMemory(device)
+driver = EngineDriver(memory, limits, config.vocab_size)
+done = []
+engine = NativeEngine(
+    device, config, RandomWeights(1), limits, driver.grid.shapes, driver.batch, lambda *at: done.append(at)
+)
+assert engine.executables.shape == (len(driver.grid.shapes), 3)
+assert len(set(engine.executables.ravel().tolist())) == engine.executables.size
+assert done[0] == ("weights", 0, 3)
+assert done[-1] == ("graphs", engine.executables.size, engine.executables.size)
+engine.run(2, 1)
+assert engine.logits(2).shape == (2, 1001)
+engine.close()
+memory.close()
+device.close()
+"""
+Log = list[list[str]]
+
+
+@pytest.fixture(scope="module")
+def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory whose lib/ holds the fake libraries."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    library = tmp_path_factory.mktemp("cuda") / "lib"
+    library.mkdir()
+    source = Path(__file__).parent / "fake_cuda.c"
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", source, "-o", library / "libcuda.so.1"],
+        check=True,
+        timeout=60,
+    )
+    for name in ("libcublas.so.13", "libcublasLt.so.13"):
+        shutil.copy(library / "libcuda.so.1", library / name)
+    return library.parent
+
+
+def run(fake: Path, tmp_path: Path, script: str, **environment: str) -> tuple[str, Log]:
+    """What `script` printed, and the fake's log, one list of words per call."""
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    log = tmp_path / "log"
+    log.touch()
+    paths = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1])]
+    changes = {
+        "LD_LIBRARY_PATH": str(fake / "lib"),
+        "FAKE_CUDA_LOG": str(log),
+        "PYTHONPATH": os.pathsep.join(paths),
+        **environment,
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", PRELUDE + script, str(tmp_path), str(fake / "lib")],
+        env={**os.environ, **changes},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout, [line.split() for line in log.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def log(fake: Path, tmp_path_factory: pytest.TempPathFactory) -> Log:
+    return run(fake, tmp_path_factory.mktemp("engine"), SCRIPT)[1]
+
+
+def op(call: list[str]) -> str:
+    """ "gemm", or a kernel's name without its mangling."""
+    if call[0] == "launch":
+        found = re.search(r"5blink\d+(\w+?)_kernel", call[1])
+        assert found
+        return found[1]
+    return call[0]
+
+
+def captures(log: Log) -> list[Log]:
+    out: list[Log] = []
+    inside = False
+    for call in log:
+        if call[0] == "begin":
+            out.append([])
+            inside = True
+        elif call[0] == "end":
+            inside = False
+        elif inside:
+            out[-1].append(call)
+    return out
+
+
+def test_every_shape_is_captured_once_per_step_set(log: Log) -> None:
+    lanes = [
+        (int(capture[-1][2]), int(capture[1][2])) for capture in captures(log)
+    ]  # of sample, tokens of embed
+    decode = [(n, n) for n in (1, 2, 4, 8, 16, 20)]
+    prefill = [(4, n) for n in (16, 32, 64, 100)]
+    assert lanes == [shape for shape in decode + prefill for _ in range(3)]
+
+
+def test_a_step_is_the_documented_sequence(log: Log) -> None:
+    for capture in captures(log):
+        prefill = "attention_prefill" in map(op, capture)
+        attention = ["attention_prefill"] if prefill else ["attention_decode", "attention_combine"]
+        layer = ["gemm", "rope", *attention, "gemm", "residual_rmsnorm", "gemm", "silu_mul", "gemm"]
+        middle = [*layer, "residual_rmsnorm"] * 3
+        expected = ["gate", "embed", "rmsnorm", *middle[:-1], "gather_rmsnorm", "gemm", "sample"]
+        assert [op(call) for call in capture] == expected
+
+
+def test_the_three_sets_of_a_shape_differ_only_in_the_step_set(log: Log) -> None:
+    graphs = captures(log)
+    for first in range(0, len(graphs), 3):
+        for calls in zip(*graphs[first : first + 3], strict=True):
+            if op(calls[0]) in ("gemm", "rmsnorm", "residual_rmsnorm", "silu_mul"):
+                assert calls[0] == calls[1] == calls[2]
+            else:
+                set_bytes = {call[7] for call in calls}
+                assert len(set_bytes) == 3
+                assert len({tuple(call[:7] + call[8:]) for call in calls}) == 1
+
+
+def test_gemms_stay_inside_their_allocations(log: Log) -> None:
+    """weight [n_out][n_in], x [rows][n_in], out [rows][n_out], as column-major transposes."""
+    allocations = [(int(call[1]), int(call[2])) for call in log if call[0] == "alloc"]
+
+    def room(address: int) -> int:
+        return max(start + size - address for start, size in allocations if start <= address < start + size)
+
+    for call in (call for call in log if call[0] == "gemm"):
+        op_a, op_b, n_out, rows, n_in = map(int, call[1:6])
+        weight, _, lda, x, _, ldb, out, out_type, ldc = map(int, call[8:17])
+        assert (op_a, op_b, lda, ldb, ldc) == (1, 0, n_in, n_in, n_out)
+        assert room(weight) >= 2 * n_in * n_out
+        assert room(x) >= 2 * rows * n_in
+        assert room(out) >= (4 if out_type == 0 else 2) * rows * n_out
+
+
+def test_everything_is_released_in_order(log: Log) -> None:
+    kinds = [" ".join(call[:2]) if call[0] in ("destroy", "begin") else call[0] for call in log]
+    assert kinds.count("destroy exec") == kinds.count("destroy graph") == kinds.count("begin capture") == 30
+    assert sorted(call[1] for call in log if call[0] == "alloc") == sorted(
+        call[1] for call in log if call[0] == "free"
+    )
+    last_exec = len(kinds) - 1 - kinds[::-1].index("destroy exec")
+    assert last_exec < kinds.index("destroy cublas") < kinds.index("unload") < kinds.index("free")
+    assert kinds[-1] == "release"
+
+
+def test_a_failure_halfway_releases_what_was_acquired(fake: Path, tmp_path: Path) -> None:
+    script = SCRIPT.replace("total_pages=64", "total_pages=10**6").replace(
+        "engine = Nat", "try:\n  engine = Nat"
+    )
+    script = (
+        script[: script.index("assert engine")]
+        + """
+except Exception as error:
+    print(error)
+else:
+    raise SystemExit(1)
+memory.close()
+device.close()
+"""
+    )
+    out, log = run(fake, tmp_path, script)
+    assert out.startswith("cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY")
+    assert sum(call[0] == "alloc" for call in log) == sum(call[0] == "free" for call in log) > 10
+    assert [call[0] for call in log].count("unload") == 1
+    assert log[-1][0] == "release"
+
+
+def test_an_older_gpu_is_refused_with_one_sentence(fake: Path, tmp_path: Path) -> None:
+    script = """
+from gpu_backend.cuda.driver import CudaUnavailable, Device
+try:
+    Device()
+except CudaUnavailable as error:
+    print(error)
+"""
+    out, _ = run(fake, tmp_path, script, FAKE_CUDA_MAJOR="8")
+    assert (
+        out == "Fake GPU has compute capability 8.0; device-side graph launch needs 9.0 (Hopper) or later\n"
+    )
+
+
+def test_the_probe_notices_a_gpu_that_accepts_work_and_does_none(fake: Path, tmp_path: Path) -> None:
+    script = """
+from gpu_backend.cuda.probe import probe
+for finding in probe():
+    print(finding.ok, finding.name, finding.detail, finding.mend, sep="|")
+"""
+    out, _ = run(fake, tmp_path, script)
+    ok = {name: value == "True" for value, name, *_ in (line.split("|") for line in out.splitlines())}
+    assert ok["GPU"]
+    assert ok["driver"]
+    assert not ok["pinned mapped memory"]
+    assert not ok["device-side graph launch"]
+    assert "0 of 4 runs" in out
+
+
+def test_arguments_are_checked_against_the_kernel(fake: Path, tmp_path: Path) -> None:
+    script = """
+from gpu_backend.cuda.compile import compile_module, source_root
+from gpu_backend.cuda.driver import Device, Module, Stream
+device = Device()
+cubin = compile_module(source_root() / "kernels" / "probe.cu", device.arch, rdc=True)
+kernel = Module(cubin).kernel("blink_probe_parent")
+one, stream = (1, 1, 1), Stream()
+kernel.launch(one, one, stream, 2**40, 2**40, 3)
+for arguments in ((1, 2), (1, 2, 0.5, 4), (b"1234", 2, 3)):
+    try:
+        kernel.launch(one, one, stream, *arguments)
+    except TypeError as error:
+        print(error)
+"""
+    out, log = run(fake, tmp_path, script)
+    assert out.splitlines()[:2] == [
+        "blink_probe_parent takes 3 arguments, got 2",
+        "blink_probe_parent takes 3 arguments, got 4",
+    ]
+    assert out.splitlines()[2].startswith("parameter 0 of blink_probe_parent has 8 bytes")
+    assert [call[7:] for call in log if call[0] == "launch"] == [
+        ["0000000000010000", "0000000000010000", "03000000"]
+    ]

@@ -1,0 +1,87 @@
+"""Conversion to the engine's half types, and how much memory a model takes."""
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+
+from gpu_backend.engine.base import Limits
+from gpu_backend.engine.graph_grid import GraphGrid
+from gpu_backend.engine.native_weights import half_bits
+from gpu_backend.engine.sizing import (
+    RESERVE_BYTES,
+    activation_bytes,
+    bytes_per_page,
+    decode_splits,
+    pages_that_fit,
+    weight_bytes,
+)
+from gpu_backend.model.config import ModelConfig
+
+LLAMA3_8B = ModelConfig(
+    architecture="LlamaForCausalLM",
+    n_layers=32,
+    hidden=4096,
+    n_heads=32,
+    n_kv_heads=8,
+    head_dim=128,
+    intermediate=14336,
+    vocab_size=128256,
+    max_context=8192,
+    norm_eps=1e-5,
+    rope_theta=500000.0,
+    rope_scaling=None,
+    qk_norm=False,
+    tied_head=False,
+    dtype="bfloat16",
+    eos_ids=(128001,),
+)
+LIMITS = Limits(
+    max_batch=64,
+    max_context=8192,
+    max_prefill_tokens=2048,
+    max_prefill_lanes=16,
+    page_size=16,
+    total_pages=0,
+)
+TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@pytest.mark.parametrize("wanted", ["bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", list(TYPES))
+def test_half_bits_rounds_as_torch_does(dtype: str, wanted: str) -> None:
+    torch.manual_seed(0)
+    values = torch.cat(
+        [torch.randn(5000), torch.tensor([0.0, -0.0, 1.0, 65504.0, 1.00390625, 1.01171875, 3e-5])]
+    )
+    values = values.to(TYPES[dtype])
+    stored = values.view(torch.uint16).numpy() if dtype == "bfloat16" else values.numpy()
+    expected = values.to(TYPES[wanted]).view(torch.uint16).numpy()
+    assert np.array_equal(half_bits(stored, dtype, wanted), expected)
+
+
+def test_llama3_8b_takes_what_it_is_known_to_take() -> None:
+    assert weight_bytes(LLAMA3_8B) == 2 * 8_030_261_248
+    assert bytes_per_page(LLAMA3_8B, 16) == 16 * 131_072
+
+
+def test_pages_fill_what_is_left() -> None:
+    shapes = GraphGrid(LIMITS).shapes
+    free = 40 << 30
+    pages = pages_that_fit(LLAMA3_8B, 16, shapes, LIMITS.max_context, free, 132)
+    fixed = weight_bytes(LLAMA3_8B) + RESERVE_BYTES
+    fixed += sum(activation_bytes(LLAMA3_8B, shapes, LIMITS.max_context, 132).values())
+    page = bytes_per_page(LLAMA3_8B, 16)
+    assert fixed + pages * page <= 0.9 * free < fixed + (pages + 1) * page
+
+
+def test_too_little_memory_is_refused_with_the_sizes() -> None:
+    with pytest.raises(ValueError, match=r"needs 17\.\d GB .* 90% of the free 17\.2 GB"):
+        pages_that_fit(LLAMA3_8B, 16, GraphGrid(LIMITS).shapes, LIMITS.max_context, 16 << 30, 132)
+
+
+def test_decode_splits_fill_the_gpu_and_no_more() -> None:
+    splits = [decode_splits(LLAMA3_8B, lanes, 8192, 132) for lanes in (1, 8, 64, 256)]
+    assert splits == [64, 9, 2, 1]
+    assert decode_splits(LLAMA3_8B, 1, 100, 132) == 2  # a context of 100 has only two splits worth a block
