@@ -37,8 +37,8 @@ def _load() -> ctypes.CDLL:
 class Cublas:
     """A cuBLAS handle bound to one stream and to a caller's workspace.
 
-    The workspace keeps captured GEMMs free of allocation nodes, which device-launched graphs may not
-    contain; all GEMMs share it, so they must not run concurrently.
+    The workspace keeps captured GEMMs free of allocation nodes (C3); all GEMMs share it, so they must not run
+    concurrently (C4).
     """
 
     def __init__(self, stream: Stream, workspace: int) -> None:

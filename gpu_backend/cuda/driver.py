@@ -1,8 +1,7 @@
 """A thin checked layer over the CUDA driver API (cuda-bindings): device, stream, module, kernel launch.
 
-Hazards while the scheduler's persistent kernel runs: every stream here is non-blocking, because work on the
-legacy default stream waits for that kernel; allocation, free, module load and context synchronization wait
-for it too and belong before its start or after its end.
+Every stream here is non-blocking (C1), and what waits for the whole device belongs before the scheduler's start
+or after its end (C2).
 """
 
 from __future__ import annotations

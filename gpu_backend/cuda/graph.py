@@ -50,16 +50,12 @@ class Graph:
         stream.synchronize()
 
     @property
-    def nodes(self) -> int:
-        return int(call("cuGraphGetNodes", self._graph, 0)[1])
-
-    @property
     def executable(self) -> int:
         """The CUgraphExec handle, which device code passes to cudaGraphLaunch."""
         return int(self._exec)
 
     def launch(self, stream: Stream) -> None:
-        """Launches from the host. Undefined while the device may launch the same executable."""
+        """Launches from the host; never while the device may launch the same executable (C5)."""
         call("cuGraphLaunch", self._exec, stream.handle)
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ class DeviceMemory:
     """GPU memory of one owner (gpu_backend.engine.base.Memory); addresses are device addresses. Thread-safe.
 
     Copies go through pinned staging on a private non-blocking stream, so `read` and `write` work while the
-    scheduler runs; `allocate`, `register_host` and `close` do not.
+    scheduler runs; everything else does not (C2).
     """
 
     def __init__(self, device: Device) -> None:
@@ -83,7 +83,7 @@ class DeviceMemory:
             call("cuMemHostUnregister", address)
 
     def close(self) -> None:
-        """Frees everything. The scheduler must have ended: freeing waits for the whole device."""
+        """Frees everything; the scheduler must have ended (C2)."""
         if not self._open:
             return
         self._open = False

@@ -109,7 +109,7 @@ class NativeEngine:
         return graphs
 
     def run(self, shape: int, step_set: int) -> None:
-        """Runs one executable to completion from the host; never beside the scheduler."""
+        """Runs one executable to completion from the host; never beside the scheduler (C5)."""
         self._device.make_current()
         self._graphs[shape][step_set].launch(self._stream)
         self._stream.synchronize()
@@ -120,6 +120,6 @@ class NativeEngine:
         return np.frombuffer(self._memory.read(self._logits, n_bytes), np.float32).reshape(lanes, -1)
 
     def close(self) -> None:
-        """Releases everything, executables first. The scheduler must have ended."""
+        """Releases everything, executables first (C7). The scheduler must have ended."""
         self._device.make_current()
         self._owned.close()

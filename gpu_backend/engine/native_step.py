@@ -4,9 +4,8 @@
     L x [norm, qkv, rope + KV write, attention, o, norm, gate_up, silu * mul, down],
     gather + norm, head, sample + publish
 
-Everything that changes from step to step is read on the device; a capture fixes capacities only. GEMMs run at
-the shape's capacity: rows of padding tokens hold zeros or finite values of earlier steps, and nothing reads
-them.
+A capture fixes capacities and addresses only (C6). GEMMs run at the shape's capacity: rows of padding tokens
+hold zeros or finite values of earlier steps, and nothing reads them.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def row_block(elements: int, most: int = 1024) -> Dim:
 
 @dataclass(frozen=True)
 class Activations:
-    """Addresses of the buffers that all steps share, sized for the largest shape. T tokens, L lanes."""
+    """Addresses of the buffers that all steps share (C4), sized for the largest shape. T tokens, L lanes."""
 
     residual: int  # [T][hidden] fp32
     normed: int  # [T][hidden]

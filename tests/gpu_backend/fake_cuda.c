@@ -1,8 +1,9 @@
-/* A libcuda and a libcublas without a GPU: host memory, captures that count, kernels that are logged and not run.
+/* A libcuda and a libcublas without a GPU: host memory, captures that count, kernels that are logged and not
+ * run.
  *
- * With it the CUDA engine's host code runs in tests on any machine: argument marshalling, capture, release. Parameter
- * sizes come from the real cubin (EIATTR_KPARAM_INFO of its .nv.info sections). Every allocation, launch and release is
- * one line of $FAKE_CUDA_LOG. Build: cc -shared -fPIC fake_cuda.c -o libcuda.so.1
+ * With it the CUDA engine's host code runs in tests on any machine: argument marshalling, capture, release.
+ * Parameter sizes come from the real cubin (EIATTR_KPARAM_INFO of its .nv.info sections). Every allocation,
+ * launch and release is one line of $FAKE_CUDA_LOG. Build: cc -shared -fPIC fake_cuda.c -o libcuda.so.1
  */
 #define _GNU_SOURCE /* dladdr */
 #include <dlfcn.h>
@@ -40,24 +41,48 @@ static void record(const char* format, ...) {
 
 #define API(name) __attribute__((visibility("default"))) Result fake_##name
 
-API(cuInit)(unsigned flags) { return flags ? INVALID_VALUE : SUCCESS; }
-API(cuDriverGetVersion)(int* version) { return *version = 13000, SUCCESS; }
-API(cuGetErrorName)(Result error, const char** name) { return *name = error == OUT_OF_MEMORY ? "OOM" : "ERROR", SUCCESS; }
-API(cuGetErrorString)(Result error, const char** text) { return (void)error, *text = "a fake error", SUCCESS; }
-API(cuDeviceGetCount)(int* count) { return *count = 1, SUCCESS; }
-API(cuDeviceGet)(int* device, int ordinal) { return *device = ordinal, SUCCESS; }
-API(cuDeviceGetName)(char* name, int n, int device) { return (void)device, snprintf(name, n, "Fake GPU"), SUCCESS; }
-API(cuDeviceTotalMem)(size_t* n, int device) { return (void)device, *n = 1ull << 34, SUCCESS; }
+API(cuInit)(unsigned flags) {
+  return flags ? INVALID_VALUE : SUCCESS;
+}
+API(cuDriverGetVersion)(int* version) {
+  return *version = 13000, SUCCESS;
+}
+API(cuGetErrorName)(Result error, const char** name) {
+  return *name = error == OUT_OF_MEMORY ? "OOM" : "ERROR", SUCCESS;
+}
+API(cuGetErrorString)(Result error, const char** text) {
+  return (void)error, *text = "a fake error", SUCCESS;
+}
+API(cuDeviceGetCount)(int* count) {
+  return *count = 1, SUCCESS;
+}
+API(cuDeviceGet)(int* device, int ordinal) {
+  return *device = ordinal, SUCCESS;
+}
+API(cuDeviceGetName)(char* name, int n, int device) {
+  return (void)device, snprintf(name, n, "Fake GPU"), SUCCESS;
+}
+API(cuDeviceTotalMem)(size_t* n, int device) {
+  return (void)device, *n = 1ull << 34, SUCCESS;
+}
 API(cuDeviceGetAttribute)(int* value, int attribute, int device) {
   (void)device;
   const char* major = getenv("FAKE_CUDA_MAJOR");
   *value = attribute == 75 ? (major ? atoi(major) : 9) : attribute == 76 ? 0 : attribute == 16 ? 132 : 1;
   return SUCCESS;
 }
-API(cuDevicePrimaryCtxRetain)(void** context, int device) { return (void)device, *context = (void*)1, SUCCESS; }
-API(cuDevicePrimaryCtxRelease)(int device) { return record("release context %d\n", device), SUCCESS; }
-API(cuCtxSetCurrent)(void* context) { return context ? SUCCESS : INVALID_VALUE; }
-API(cuMemGetInfo)(size_t* free_bytes, size_t* total) { return *free_bytes = 1ull << 33, *total = 1ull << 34, SUCCESS; }
+API(cuDevicePrimaryCtxRetain)(void** context, int device) {
+  return (void)device, *context = (void*)1, SUCCESS;
+}
+API(cuDevicePrimaryCtxRelease)(int device) {
+  return record("release context %d\n", device), SUCCESS;
+}
+API(cuCtxSetCurrent)(void* context) {
+  return context ? SUCCESS : INVALID_VALUE;
+}
+API(cuMemGetInfo)(size_t* free_bytes, size_t* total) {
+  return *free_bytes = 1ull << 33, *total = 1ull << 34, SUCCESS;
+}
 
 API(cuMemAlloc)(uint64_t* address, size_t n) {
   if (n > 1ull << 33) return OUT_OF_MEMORY;
@@ -65,11 +90,21 @@ API(cuMemAlloc)(uint64_t* address, size_t n) {
   record("alloc %llu %zu\n", (unsigned long long)*address, n);
   return SUCCESS;
 }
-API(cuMemFree)(uint64_t address) { return record("free %llu\n", (unsigned long long)address), free((void*)address), SUCCESS; }
-API(cuMemHostAlloc)(void** p, size_t n, unsigned flags) { return (void)flags, *p = malloc(n), SUCCESS; }
-API(cuMemFreeHost)(void* p) { return free(p), SUCCESS; }
-API(cuMemHostRegister)(void* p, size_t n, unsigned flags) { return (void)p, n && flags == 3 ? SUCCESS : INVALID_VALUE; }
-API(cuMemHostUnregister)(void* p) { return record("unregister %llu\n", (unsigned long long)(uintptr_t)p), SUCCESS; }
+API(cuMemFree)(uint64_t address) {
+  return record("free %llu\n", (unsigned long long)address), free((void*)address), SUCCESS;
+}
+API(cuMemHostAlloc)(void** p, size_t n, unsigned flags) {
+  return (void)flags, *p = malloc(n), SUCCESS;
+}
+API(cuMemFreeHost)(void* p) {
+  return free(p), SUCCESS;
+}
+API(cuMemHostRegister)(void* p, size_t n, unsigned flags) {
+  return (void)p, n && flags == 3 ? SUCCESS : INVALID_VALUE;
+}
+API(cuMemHostUnregister)(void* p) {
+  return record("unregister %llu\n", (unsigned long long)(uintptr_t)p), SUCCESS;
+}
 API(cuMemHostGetDevicePointer)(uint64_t* address, void* p, unsigned flags) {
   return (void)flags, *address = (uint64_t)p, SUCCESS;
 }
@@ -83,10 +118,18 @@ API(cuMemsetD8Async)(uint64_t to, unsigned char value, size_t n, void* stream) {
   return (void)stream, memset((void*)to, value, n), SUCCESS;
 }
 
-API(cuStreamCreate)(void** stream, unsigned flags) { return *stream = malloc(1), flags == 1 ? SUCCESS : INVALID_VALUE; }
-API(cuStreamSynchronize)(void* stream) { return stream ? SUCCESS : INVALID_VALUE; }
-API(cuStreamQuery)(void* stream) { return stream ? SUCCESS : INVALID_VALUE; }
-API(cuStreamDestroy)(void* stream) { return record("destroy stream\n"), free(stream), SUCCESS; }
+API(cuStreamCreate)(void** stream, unsigned flags) {
+  return *stream = malloc(1), flags == 1 ? SUCCESS : INVALID_VALUE;
+}
+API(cuStreamSynchronize)(void* stream) {
+  return stream ? SUCCESS : INVALID_VALUE;
+}
+API(cuStreamQuery)(void* stream) {
+  return stream ? SUCCESS : INVALID_VALUE;
+}
+API(cuStreamDestroy)(void* stream) {
+  return record("destroy stream\n"), free(stream), SUCCESS;
+}
 
 static void read_params(struct kernel* kernel, const uint8_t* info, size_t n) {
   for (size_t at = 0; at + 4 <= n;) {
@@ -105,7 +148,9 @@ static void read_params(struct kernel* kernel, const uint8_t* info, size_t n) {
 API(cuModuleLoadData)(void** module, const void* image) {
   return *module = (void*)image, memcmp(image, ELFMAG, SELFMAG) ? INVALID_VALUE : SUCCESS;
 }
-API(cuModuleUnload)(void* module) { return (void)module, record("unload\n"), SUCCESS; }
+API(cuModuleUnload)(void* module) {
+  return (void)module, record("unload\n"), SUCCESS;
+}
 API(cuModuleGetFunction)(void** function, void* module, const char* symbol) {
   const Elf64_Ehdr* elf = module;
   const Elf64_Shdr* sections = (const Elf64_Shdr*)((const char*)module + elf->e_shoff);
@@ -125,8 +170,8 @@ API(cuFuncGetParamInfo)(void* function, size_t index, size_t* offset, size_t* si
   if (index >= (size_t)kernel->n_params) return INVALID_VALUE;
   return *offset = kernel->offset[index], *size = kernel->size[index], SUCCESS;
 }
-API(cuLaunchKernel)(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                    unsigned shared, void* stream, void** params, void** extra) {
+API(cuLaunchKernel)(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                    unsigned bz, unsigned shared, void* stream, void** params, void** extra) {
   const struct kernel* kernel = function;
   if (!stream || extra || !gx || !gy || !gz || gy > 65535 || gz > 65535 || bx * by * bz - 1 > 1023)
     return INVALID_VALUE;
@@ -160,17 +205,22 @@ API(cuGraphInstantiateWithParams)(void** exec, void* graph, struct instantiate_p
   if (params->flags != 4 || !((struct graph*)graph)->nodes) return INVALID_VALUE; /* DEVICE_LAUNCH alone */
   return *exec = malloc(1), SUCCESS;
 }
-API(cuGraphUpload)(void* exec, void* stream) { return exec && stream ? SUCCESS : INVALID_VALUE; }
-API(cuGraphGetNodes)(void* graph, void** nodes, size_t* n) {
-  return (void)nodes, *n = ((struct graph*)graph)->nodes, SUCCESS;
+API(cuGraphUpload)(void* exec, void* stream) {
+  return exec && stream ? SUCCESS : INVALID_VALUE;
 }
-API(cuGraphLaunch)(void* exec, void* stream) { return record("launch graph\n"), exec && stream ? SUCCESS : INVALID_VALUE; }
-API(cuGraphExecDestroy)(void* exec) { return record("destroy exec\n"), free(exec), SUCCESS; }
-API(cuGraphDestroy)(void* graph) { return record("destroy graph\n"), free(graph), SUCCESS; }
+API(cuGraphLaunch)(void* exec, void* stream) {
+  return record("launch graph\n"), exec && stream ? SUCCESS : INVALID_VALUE;
+}
+API(cuGraphExecDestroy)(void* exec) {
+  return record("destroy exec\n"), free(exec), SUCCESS;
+}
+API(cuGraphDestroy)(void* graph) {
+  return record("destroy graph\n"), free(graph), SUCCESS;
+}
 
 /* What cuda-bindings look up; a name that is not faked fails where it is used. */
-__attribute__((visibility("default"))) Result cuGetProcAddress_v2(const char* name, void** function, int version,
-                                                                  uint64_t flags, int* status) {
+__attribute__((visibility("default"))) Result cuGetProcAddress_v2(const char* name, void** function,
+                                                                  int version, uint64_t flags, int* status) {
   char symbol[128];
   (void)version, (void)flags;
   snprintf(symbol, sizeof symbol, "fake_%s", name);
@@ -187,15 +237,23 @@ __attribute__((visibility("default"))) Result cuGetProcAddress_v2(const char* na
 
 /* libcublas.so.13 */
 #define CUBLAS(name) __attribute__((visibility("default"))) int name
-CUBLAS(cublasCreate_v2)(void** handle) { return *handle = malloc(1), 0; }
-CUBLAS(cublasDestroy_v2)(void* handle) { return record("destroy cublas\n"), free(handle), 0; }
-CUBLAS(cublasSetStream_v2)(void* handle, void* stream) { return !handle || !stream; }
-CUBLAS(cublasSetWorkspace_v2)(void* handle, void* workspace, size_t n) { return !handle || !workspace || n != 32 << 20; }
-CUBLAS(cublasGemmEx)(void* handle, int op_a, int op_b, int m, int n, int k, const float* alpha, const void* a, int a_type,
-                     int lda, const void* b, int b_type, int ldb, const float* beta, void* c, int c_type, int ldc,
-                     int compute, int algorithm) {
-  record("gemm %d %d %d %d %d %g %g %llu %d %d %llu %d %d %llu %d %d %d %d\n", op_a, op_b, m, n, k, *alpha, *beta,
-         (unsigned long long)a, a_type, lda, (unsigned long long)b, b_type, ldb, (unsigned long long)c, c_type, ldc,
-         compute, algorithm);
+CUBLAS(cublasCreate_v2)(void** handle) {
+  return *handle = malloc(1), 0;
+}
+CUBLAS(cublasDestroy_v2)(void* handle) {
+  return record("destroy cublas\n"), free(handle), 0;
+}
+CUBLAS(cublasSetStream_v2)(void* handle, void* stream) {
+  return !handle || !stream;
+}
+CUBLAS(cublasSetWorkspace_v2)(void* handle, void* workspace, size_t n) {
+  return !handle || !workspace || n != 32 << 20;
+}
+CUBLAS(cublasGemmEx)(void* handle, int op_a, int op_b, int m, int n, int k, const float* alpha, const void* a,
+                     int a_type, int lda, const void* b, int b_type, int ldb, const float* beta, void* c,
+                     int c_type, int ldc, int compute, int algorithm) {
+  record("gemm %d %d %d %d %d %g %g %llu %d %d %llu %d %d %llu %d %d %d %d\n", op_a, op_b, m, n, k, *alpha,
+         *beta, (unsigned long long)a, a_type, lda, (unsigned long long)b, b_type, ldb, (unsigned long long)c,
+         c_type, ldc, compute, algorithm);
   return !handle;
 }

@@ -160,6 +160,7 @@ def test_a_step_is_the_documented_sequence(log: Log) -> None:
 
 
 def test_the_three_sets_of_a_shape_differ_only_in_the_step_set(log: Log) -> None:
+    """C6: nothing else of a step is fixed by its capture."""
     graphs = captures(log)
     for first in range(0, len(graphs), 3):
         for calls in zip(*graphs[first : first + 3], strict=True):
@@ -188,6 +189,7 @@ def test_gemms_stay_inside_their_allocations(log: Log) -> None:
 
 
 def test_everything_is_released_in_order(log: Log) -> None:
+    """C7"""
     kinds = [" ".join(call[:2]) if call[0] in ("destroy", "begin") else call[0] for call in log]
     assert kinds.count("destroy exec") == kinds.count("destroy graph") == kinds.count("begin capture") == 30
     assert sorted(call[1] for call in log if call[0] == "alloc") == sorted(

