@@ -78,10 +78,8 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         error = errors.unavailable("the frontend is shutting down")
-        tracker = self._service.tracker
-        tracker.down = str(error)
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(self._service.options.drain_timeout_s, tracker.fail_all, error)
+        fail_all, timeout_s = self._service.tracker.fail_all, self._service.options.drain_timeout_s
+        timer = asyncio.get_running_loop().call_later(timeout_s, fail_all, error)
         try:
             await super().shutdown(sockets)
         finally:

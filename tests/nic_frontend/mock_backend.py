@@ -274,11 +274,9 @@ class MockBackend:
 
     def _spoil(self, slot: int, row: Row, position: int) -> None:
         """A record that a reader must not take: of another request, or of another position."""
-        stale = (
-            output_record(599, position, row.sequence - 1)
-            if row.steps % 2
-            else output_record(599, position + 7, row.sequence)
-        )
+        other_request = output_record(599, position, row.sequence - 1)
+        other_position = output_record(599, position + 7, row.sequence)
+        stale = other_request if row.steps % 2 else other_position
         self.region.outputs[slot, position] = stale
         self.region.progress["records"][slot, position % abi.INLINE_RECORDS] = stale
 

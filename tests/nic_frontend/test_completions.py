@@ -1,0 +1,249 @@
+"""The two generation endpoints, whole and streaming, against a real server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Frontend, StartBackend, StartFrontend
+from mock_backend import MockBackend, echo, say
+from sse import events, finish_reasons, text_of
+from tiny_model import EOS, TOOL_CALL
+from tokenizers import Tokenizer
+
+TEXT = "Hello, world! naïve café 漢字 😀 end"
+
+
+@pytest.fixture
+def tokens(model_dir: Path) -> Tokenizer:
+    return Tokenizer.from_file(str(model_dir / "tokenizer.json"))
+
+
+@pytest.fixture
+def speaker(start_backend: StartBackend, start_frontend: StartFrontend, tokens: Tokenizer) -> Frontend:
+    """A frontend whose backend answers TEXT and ends."""
+    return start_frontend(start_backend(script=say(tokens.encode(TEXT).ids)))
+
+
+def post(frontend: Frontend, path: str, **body: Any) -> Any:
+    response = frontend.client.post(path, json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def stream(frontend: Frontend, path: str, **body: Any) -> list[dict[str, Any]]:
+    response = frontend.client.post(path, json={**body, "stream": True})
+    assert response.status_code == 200, response.text
+    return events(response)
+
+
+def test_completion_has_text_usage_and_reason(speaker: Frontend, tokens: Tokenizer) -> None:
+    answer = post(speaker, "/v1/completions", model="tiny", prompt="hello", max_tokens=100)
+    assert answer["object"] == "text_completion"
+    assert answer["id"].startswith("cmpl-")
+    assert answer["model"] == "tiny"
+    (choice,) = answer["choices"]
+    assert choice == {
+        "index": 0,
+        "text": TEXT,
+        "logprobs": None,
+        "finish_reason": "stop",
+        "stop_reason": None,
+    }
+    prompt, completion = len(tokens.encode("hello").ids), len(tokens.encode(TEXT).ids) + 1
+    assert answer["usage"] == {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
+
+
+def test_completion_stream_says_the_same(speaker: Frontend) -> None:
+    chunks = stream(
+        speaker, "/v1/completions", prompt="hello", max_tokens=100, stream_options={"include_usage": True}
+    )
+    assert text_of(chunks) == TEXT
+    assert finish_reasons(chunks) == {0: "stop"}
+    assert len({(c["id"], c["created"], c["model"], c["object"]) for c in chunks}) == 1
+    assert chunks[-1]["choices"] == []
+    assert all(chunk["usage"] is None for chunk in chunks[:-1])
+    whole = post(speaker, "/v1/completions", prompt="hello", max_tokens=100)
+    assert chunks[-1]["usage"] == whole["usage"]
+
+
+def test_usage_is_not_sent_unless_asked_for(speaker: Frontend) -> None:
+    chunks = stream(speaker, "/v1/completions", prompt="hello", max_tokens=3)
+    assert all("usage" not in chunk and chunk["choices"] for chunk in chunks)
+
+
+def test_one_event_per_token(frontend: Frontend) -> None:
+    chunks = stream(frontend, "/v1/completions", prompt="hello", max_tokens=20)
+    assert [chunk["choices"][0]["text"] for chunk in chunks] == [chr(0x21 + i) for i in range(20)]
+
+
+def test_chat_has_a_message(speaker: Frontend) -> None:
+    answer = post(speaker, "/v1/chat/completions", model="tiny", messages=[{"role": "user", "content": "hi"}])
+    assert answer["object"] == "chat.completion"
+    assert answer["id"].startswith("chatcmpl-")
+    assert answer["choices"][0]["message"] == {"role": "assistant", "content": TEXT}
+    assert answer["choices"][0]["finish_reason"] == "stop"
+
+
+def test_chat_stream_begins_with_the_role(speaker: Frontend) -> None:
+    chunks = stream(speaker, "/v1/chat/completions", messages=[{"role": "user", "content": "hi"}])
+    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert all("role" not in chunk["choices"][0]["delta"] for chunk in chunks[1:])
+    assert all(chunk["object"] == "chat.completion.chunk" for chunk in chunks)
+    assert text_of(chunks) == TEXT
+    assert finish_reasons(chunks) == {0: "stop"}
+
+
+def test_chat_prompt_is_the_rendered_template(
+    frontend: Frontend, backend: MockBackend, tokens: Tokenizer
+) -> None:
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+    ]
+    post(frontend, "/v1/chat/completions", messages=messages, max_tokens=1)
+    expected = (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\na\nb<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert backend.accepted[-1].prompt == tokens.encode(expected, add_special_tokens=False).ids
+    post(frontend, "/v1/chat/completions", messages=messages, max_tokens=1, add_generation_prompt=False)
+    shorter = expected.removesuffix("<|im_start|>assistant\n")
+    assert backend.accepted[-1].prompt == tokens.encode(shorter, add_special_tokens=False).ids
+
+
+def test_prompts_of_every_shape(frontend: Frontend, backend: MockBackend, tokens: Tokenizer) -> None:
+    ids = tokens.encode("hello world").ids
+    for prompt, expected in [
+        ("hello world", [ids]),
+        (["hello world", "fox"], [ids, tokens.encode("fox").ids]),
+        (ids, [ids]),
+        ([ids, [7, 8, 9]], [ids, [7, 8, 9]]),
+    ]:
+        backend.accepted.clear()
+        answer = post(frontend, "/v1/completions", prompt=prompt, max_tokens=2)
+        assert sorted(row.prompt for row in backend.accepted) == sorted(expected)
+        assert [choice["index"] for choice in answer["choices"]] == list(range(len(expected)))
+        assert answer["usage"]["prompt_tokens"] == sum(map(len, expected))
+        assert answer["usage"]["completion_tokens"] == 2 * len(expected)
+
+
+def test_n_choices_of_each_prompt(start_backend: StartBackend, start_frontend: StartFrontend) -> None:
+    frontend = start_frontend(start_backend(script=echo))
+    body = {"prompt": ["hello", "the fox"], "n": 2, "max_tokens": 50}
+    answer = post(frontend, "/v1/completions", **body)
+    assert [choice["text"] for choice in answer["choices"]] == ["hello", "hello", "the fox", "the fox"]
+    chunks = stream(frontend, "/v1/completions", **body)
+    assert [text_of(chunks, i) for i in range(4)] == ["hello", "hello", "the fox", "the fox"]
+    assert finish_reasons(chunks) == dict.fromkeys(range(4), "stop")
+
+
+def test_seed_of_each_choice(frontend: Frontend, backend: MockBackend) -> None:
+    post(frontend, "/v1/completions", prompt="x", max_tokens=1, n=3, seed=41)
+    assert sorted(int(row.descriptor["seed"]) for row in backend.accepted) == [41, 42, 43]
+    post(frontend, "/v1/completions", prompt="x", max_tokens=1, seed=-1)
+    assert int(backend.accepted[-1].descriptor["seed"]) == 2**64 - 1
+    post(frontend, "/v1/completions", prompt="x", max_tokens=1)
+    post(frontend, "/v1/completions", prompt="x", max_tokens=1)
+    assert backend.accepted[-1].descriptor["seed"] != backend.accepted[-2].descriptor["seed"]
+
+
+def test_sampling_reaches_the_descriptor(frontend: Frontend, backend: MockBackend) -> None:
+    wanted = {
+        "temperature": 0.25, "top_p": 0.5, "min_p": 0.125, "top_k": 7, "repetition_penalty": 1.5,
+        "presence_penalty": -0.5, "frequency_penalty": 0.75, "max_tokens": 9, "min_tokens": 3,
+    }  # fmt: skip
+    post(frontend, "/v1/completions", prompt="x", ignore_eos=True, stop_token_ids=[598, 597], **wanted)
+    descriptor = backend.accepted[-1].descriptor
+    assert {name: float(descriptor[name]) for name in wanted} == wanted
+    assert descriptor["flags"] == 1
+    assert descriptor["stop_ids"][: descriptor["n_stop_ids"]].tolist() == [598, 597]
+
+
+def test_defaults_are_neutral(frontend: Frontend, backend: MockBackend) -> None:
+    post(frontend, "/v1/completions", prompt="x", temperature=None, top_k=-1, stop=None, user="me", extra=[1])
+    d = backend.accepted[-1].descriptor
+    assert (d["max_tokens"], d["temperature"], d["top_p"], d["min_p"], d["top_k"]) == (16, 1.0, 1.0, 0.0, 0)
+    assert (d["repetition_penalty"], d["presence_penalty"], d["frequency_penalty"]) == (1.0, 0.0, 0.0)
+    assert (d["flags"], d["n_stop_ids"], d["min_tokens"]) == (0, 0, 0)
+
+
+def test_chat_answers_may_fill_the_context(frontend: Frontend, backend: MockBackend) -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    answer = post(frontend, "/v1/chat/completions", messages=messages)
+    assert answer["usage"]["total_tokens"] == 512
+    assert answer["choices"][0]["finish_reason"] == "length"
+    post(frontend, "/v1/chat/completions", messages=messages, max_completion_tokens=5, max_tokens=9)
+    assert backend.accepted[-1].descriptor["max_tokens"] == 5
+
+
+def test_tickets_follow_the_order_of_submission(frontend: Frontend, backend: MockBackend) -> None:
+    post(frontend, "/v1/completions", prompt=["a", "b", "c", "d"], max_tokens=1)
+    tickets = [int(row.descriptor["ticket"]) for row in backend.accepted]
+    assert np.diff(sorted(tickets)).tolist() == [1, 1, 1]
+
+
+def test_echo_puts_the_prompt_first(speaker: Frontend, tokens: Tokenizer) -> None:
+    body = {"prompt": "the fox ", "max_tokens": 100, "echo": True}
+    assert post(speaker, "/v1/completions", **body)["choices"][0]["text"] == "the fox " + TEXT
+    assert text_of(stream(speaker, "/v1/completions", **body)) == "the fox " + TEXT
+    body["prompt"] = tokens.encode("the fox ").ids
+    assert post(speaker, "/v1/completions", **body)["choices"][0]["text"] == "the fox " + TEXT
+
+
+def test_stop_tokens_end_the_answer_and_are_not_shown(
+    start_backend: StartBackend, start_frontend: StartFrontend, tokens: Tokenizer
+) -> None:
+    first, second = tokens.encode("the").ids[0], tokens.token_to_id(TOOL_CALL)
+    frontend = start_frontend(start_backend(script=say([first, second, first])))
+    body = {"prompt": "x", "max_tokens": 10, "stop_token_ids": [second]}
+    answer = post(frontend, "/v1/completions", **body)
+    assert answer["choices"][0]["text"] == tokens.decode([first])
+    assert answer["choices"][0]["finish_reason"] == "stop"
+    assert answer["choices"][0]["stop_reason"] == second
+    assert answer["usage"]["completion_tokens"] == 2
+    shown = post(frontend, "/v1/completions", **body, include_stop_str_in_output=True)["choices"][0]["text"]
+    assert shown == tokens.decode([first]) + TOOL_CALL
+    assert text_of(stream(frontend, "/v1/completions", **body)) == tokens.decode([first])
+
+
+def test_special_tokens_are_shown_on_request(
+    start_backend: StartBackend, start_frontend: StartFrontend, tokens: Tokenizer
+) -> None:
+    im_end, word = tokens.token_to_id("<|im_end|>"), tokens.encode("fox").ids
+    frontend = start_frontend(start_backend(script=say([im_end, *word])))
+    body = {"prompt": "x", "max_tokens": 10}
+    assert post(frontend, "/v1/completions", **body)["choices"][0]["text"] == "fox"
+    shown = post(frontend, "/v1/completions", **body, skip_special_tokens=False)["choices"][0]["text"]
+    assert shown == "<|im_end|>fox"
+    assert EOS not in shown
+
+
+def test_models(frontend: Frontend) -> None:
+    listed = frontend.client.get("/v1/models").json()
+    assert listed["object"] == "list"
+    (model,) = listed["data"]
+    assert (model["id"], model["object"], model["max_model_len"]) == ("tiny", "model", 512)
+    assert frontend.client.get("/v1/models/tiny").json() == model
+
+
+def test_served_model_name(backend: MockBackend, start_frontend: StartFrontend) -> None:
+    frontend = start_frontend(backend, served_model_name="org/other")
+    assert frontend.client.get("/v1/models/org/other").status_code == 200
+    assert post(frontend, "/v1/completions", model="org/other", prompt="x")["model"] == "org/other"
+
+
+def test_long_prompts_are_tokenized_off_the_loop(
+    start_backend: StartBackend, start_frontend: StartFrontend, tokens: Tokenizer
+) -> None:
+    backend = start_backend(max_context=65536, prompt_capacity=65536, n_slots=16)
+    frontend = start_frontend(backend)
+    prompt = "the quick brown fox " * 2500
+    assert len(prompt) > 32768
+    post(frontend, "/v1/completions", prompt=prompt, max_tokens=1)
+    assert backend.accepted[-1].prompt == tokens.encode(prompt).ids

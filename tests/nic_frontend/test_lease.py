@@ -1,0 +1,206 @@
+"""The lease: asked for, kept, lost, renewed, given back; and a backend that hangs or ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Frontend, StartBackend, StartFrontend, wait_until
+from mock_backend import MockBackend
+from test_validation import error_of
+from tiny_model import write_model
+
+from nic_frontend.lease import Lease
+from nic_frontend.options import FrontendOptions
+from nic_frontend.service import Service
+from nic_frontend.transport.base import TransportError
+from nic_frontend.transport.shm import SharedMemory
+from ringbuffer import abi
+from ringbuffer.abi import Phase
+
+
+def in_thread(frontend: Frontend, body: dict[str, Any]) -> tuple[threading.Thread, list[Any]]:
+    """Posts a completion in the background; the list gets the response."""
+    answers: list[Any] = []
+    thread = threading.Thread(
+        target=lambda: answers.append(frontend.client.post("/v1/completions", json=body))
+    )
+    thread.start()
+    return thread, answers
+
+
+def test_each_frontend_gets_a_lease_of_its_own(
+    start_backend: StartBackend, start_frontend: StartFrontend, model_dir: Path
+) -> None:
+    backend = start_backend(n_leases=2)
+    first, second = start_frontend(backend), start_frontend(backend)
+    assert {first.service.lease.index, second.service.lease.index} == {0, 1}
+    for frontend in (first, second):
+        assert frontend.client.post("/v1/completions", json={"prompt": "x"}).status_code == 200
+    used = {slot // 32 for slot, _, _ in backend.commands}
+    assert used == {0, 1}
+    with pytest.raises(TransportError, match=r"all 2 lease\(s\) of the ring are held"):
+        Service(FrontendOptions(ring=backend.path, model_dir=model_dir))
+
+
+def test_a_lease_is_free_again_when_its_holder_is_gone(backend: MockBackend) -> None:
+    for expected_epoch in (1, 2, 3):
+        transport = SharedMemory(backend.path)
+        lease = Lease(transport)
+        lease.acquire(3.0)
+        assert lease.epoch == expected_epoch
+        transport.close()  # as the kernel does when the process dies; the lease word is left as it was
+
+
+def test_no_grant_says_why(backend: MockBackend) -> None:
+    backend.refuse_leases = True
+    transport = SharedMemory(backend.path)
+    with pytest.raises(
+        TransportError, match="did not grant lease 0.*phase is SERVING, its heartbeat changes"
+    ):
+        Lease(transport).acquire(0.1)
+    backend.frozen.set()
+    with pytest.raises(TransportError, match="its heartbeat stands still"):
+        Lease(transport).acquire(0.1)
+    transport.close()
+
+
+def test_no_ring_says_what_to_do(model_dir: Path) -> None:
+    options = FrontendOptions(ring=Path("/dev/shm/blink-none"), model_dir=model_dir, attach_timeout_s=0.1)
+    with pytest.raises(TransportError, match="start `blink backend` first"):
+        Service(options)
+
+
+def test_a_backend_that_never_serves(start_backend: StartBackend, model_dir: Path) -> None:
+    backend = start_backend()
+    backend.set_phase(Phase.STARTING)
+    options = FrontendOptions(ring=backend.path, model_dir=model_dir, attach_timeout_s=0.1)
+    with pytest.raises(TransportError, match="in phase STARTING, not SERVING"):
+        Service(options)
+
+
+@pytest.mark.parametrize("field", ["layout_hash", "abi_version"])
+def test_another_layout_is_refused(backend: MockBackend, model_dir: Path, field: str) -> None:
+    backend.region.header[field][0] += 1
+    options = FrontendOptions(ring=backend.path, model_dir=model_dir, attach_timeout_s=0.1)
+    with pytest.raises(TransportError, match="run the same version of blink on both sides"):
+        Service(options)
+
+
+def test_another_model_is_refused(backend: MockBackend, tmp_path: Path) -> None:
+    other = write_model(tmp_path / "other", name="other")
+    with pytest.raises(TransportError, match="another model"):
+        Service(FrontendOptions(ring=backend.path, model_dir=other))
+
+
+def test_beats_keep_the_lease_for_longer_than_its_timeout(frontend: Frontend, backend: MockBackend) -> None:
+    word = backend.region.leases["word"]
+    seen = set()
+    end = time.monotonic() + 1.3 * abi.LEASE_TIMEOUT_NS / 1e9
+    while time.monotonic() < end:
+        seen.add(int(word[0]) >> 32)
+        time.sleep(0.005)
+    assert len(seen) > 1.3 * abi.LEASE_TIMEOUT_NS / abi.LEASE_BEAT_NS
+    assert frontend.client.get("/health").status_code == 200
+    assert frontend.service.lease.epoch == 1
+
+
+def test_a_lost_lease_fails_open_requests_and_is_renewed(
+    start_backend: StartBackend, start_frontend: StartFrontend
+) -> None:
+    backend = start_backend(step_s=0.01)
+    frontend = start_frontend(backend)
+    thread, answers = in_thread(frontend, {"prompt": "x", "max_tokens": 400})
+    with frontend.client.stream(
+        "POST", "/v1/completions", json={"prompt": "y", "max_tokens": 400, "stream": True}
+    ) as response:
+        lines = response.iter_lines()
+        next(lines)
+        backend.refuse_leases = True
+        backend.reclaim(0)
+        rest = [line for line in lines if line]
+    assert rest[-1] == "data: [DONE]"
+    assert json.loads(rest[-2][6:])["error"]["type"] == "service_unavailable"
+    thread.join()
+    assert error_of(answers[0], 503)["type"] == "service_unavailable"
+    response = frontend.client.get("/health")
+    assert "lease" in error_of(response, 503)["message"]
+    assert "retry-after" in response.headers
+    error_of(frontend.client.post("/v1/completions", json={"prompt": "x"}), 503)
+
+    backend.refuse_leases = False
+    wait_until(lambda: frontend.client.get("/health").status_code == 200)
+    assert frontend.service.lease.epoch > 1
+    answer = frontend.client.post("/v1/completions", json={"prompt": ["x"] * 64, "max_tokens": 2}).json()
+    assert answer["usage"]["completion_tokens"] == 128  # every slot works again
+
+
+def test_a_heartbeat_that_stands_still(start_backend: StartBackend, start_frontend: StartFrontend) -> None:
+    backend = start_backend(step_s=0.01)
+    frontend = start_frontend(backend)
+    thread, answers = in_thread(frontend, {"prompt": "x", "max_tokens": 400})
+    wait_until(lambda: frontend.service.tracker.n_open == 1)
+    backend.frozen.set()
+    began = time.monotonic()
+    thread.join()
+    assert 1.5 < time.monotonic() - began < 4.0
+    assert re.search(r"heartbeat has stood still for \d", error_of(answers[0], 503)["message"])
+    error_of(frontend.client.get("/health"), 503)
+    error_of(frontend.client.post("/v1/completions", json={"prompt": "x"}), 503)
+    backend.frozen.clear()  # it was only slow: everything is as before
+    wait_until(lambda: frontend.client.get("/health").status_code == 200)
+    wait_until(lambda: frontend.service.tracker.slots.n_free == 64)
+    assert frontend.client.post("/v1/completions", json={"prompt": "x"}).status_code == 200
+
+
+@pytest.mark.parametrize("phase", [Phase.STOPPED, Phase.FAILED])
+def test_a_backend_that_ends(
+    start_backend: StartBackend, start_frontend: StartFrontend, phase: Phase
+) -> None:
+    backend = start_backend(step_s=0.01)
+    frontend = start_frontend(backend)
+    thread, answers = in_thread(frontend, {"prompt": "x", "max_tokens": 400})
+    wait_until(lambda: frontend.service.tracker.n_open == 1)
+    backend.region.header["fault"][0] = 2
+    backend.set_phase(phase)
+    thread.join()
+    message = error_of(answers[0], 503)["message"]
+    assert message == (
+        "the scheduler failed (fault 2, detail 0)" if phase is Phase.FAILED else "the scheduler is stopped"
+    )
+
+
+def test_a_draining_backend_finishes_what_is_open(
+    start_backend: StartBackend, start_frontend: StartFrontend
+) -> None:
+    backend = start_backend(step_s=0.005)
+    frontend = start_frontend(backend)
+    thread, answers = in_thread(frontend, {"prompt": "x", "max_tokens": 60})
+    wait_until(lambda: frontend.service.tracker.n_open == 1)
+    backend.set_phase(Phase.DRAINING)
+    wait_until(lambda: frontend.client.get("/health").status_code == 503)
+    thread.join()
+    assert answers[0].json()["usage"]["completion_tokens"] == 60
+
+
+def test_a_clean_end_gives_everything_back(
+    start_backend: StartBackend, start_frontend: StartFrontend, model_dir: Path
+) -> None:
+    backend = start_backend(step_s=0.01)
+    frontend = Frontend(backend, model_dir, drain_timeout_s=0.2)
+    thread, answers = in_thread(frontend, {"prompt": "x", "max_tokens": 400})
+    wait_until(lambda: frontend.service.tracker.n_open == 1)
+    frontend.server.should_exit = True
+    thread.join()
+    error_of(answers[0], 503)
+    frontend.stop()
+    assert backend.open_rows() == 0
+    assert np.all(backend.region.leases["word"] == 0)
+    again = start_frontend(backend)
+    assert again.client.post("/v1/completions", json={"prompt": "x"}).status_code == 200

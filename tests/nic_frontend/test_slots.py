@@ -1,0 +1,104 @@
+"""Slots: the tracker's scan, 429 when all are busy, and many streams at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import httpx
+from conftest import StartBackend, StartFrontend, wait_until
+from sse import parse, text_of
+from test_validation import error_of
+
+from nic_frontend.slot_tracker import SlotTracker
+
+
+def test_the_scan_goes_round() -> None:
+    slots = SlotTracker(4)
+    assert slots.take(3) == [0, 1, 2]
+    slots.put_back(1)
+    assert slots.take(2) == [3, 1]
+    assert slots.take(1) == []
+    slots.put_back(0)
+    slots.put_back(2)
+    assert slots.take(3) == []
+    assert slots.n_free == 2
+    assert slots.take(2) == [2, 0]
+
+
+def test_waits_only_for_slots_that_are_being_released() -> None:
+    async def scenario() -> None:
+        slots = SlotTracker(2)
+        slots.take(2)
+        assert await slots.wait(1, 5.0) == []  # at once: nothing is on its way
+        slots.releasing()
+        asyncio.get_running_loop().call_later(0.01, slots.free, 1)
+        assert await slots.wait(1, 5.0) == [1]
+        slots.releasing()
+        assert await slots.wait(1, 0.02) == []
+
+    asyncio.run(asyncio.wait_for(scenario(), 2.0))
+
+
+def test_429_with_retry_after_when_all_slots_are_busy(
+    start_backend: StartBackend, start_frontend: StartFrontend
+) -> None:
+    backend = start_backend(n_slots=16)
+    frontend = start_frontend(backend)
+    backend.stalled.set()
+    answers: list[Any] = []
+
+    def ask() -> None:
+        body = {"prompt": ["x"] * 8, "max_tokens": 2}
+        answers.append(httpx.post(f"{frontend.url}/v1/completions", json=body, timeout=30))
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: frontend.service.tracker.n_open == 16)
+    response = frontend.client.post("/v1/completions", json={"prompt": "x"})
+    error = error_of(response, 429)
+    assert (error["type"], error["code"]) == ("rate_limit_error", "rate_limit_exceeded")
+    assert int(response.headers["retry-after"]) >= 1
+    assert len(backend.accepted) == 16
+    backend.stalled.clear()
+    for thread in threads:
+        thread.join()
+    assert [answer.status_code for answer in answers] == [200, 200]
+    wait_until(lambda: frontend.service.tracker.slots.n_free == 16)
+    assert frontend.client.post("/v1/completions", json={"prompt": "x"}).status_code == 200
+
+
+def test_as_many_clients_as_slots_never_see_429(
+    start_backend: StartBackend, start_frontend: StartFrontend
+) -> None:
+    frontend = start_frontend(start_backend(n_slots=16))
+
+    async def one(client: httpx.AsyncClient) -> list[int]:
+        body = {"prompt": "x", "max_tokens": 3}
+        return [(await client.post("/v1/completions", json=body)).status_code for _ in range(20)]
+
+    async def everyone() -> list[list[int]]:
+        async with httpx.AsyncClient(base_url=frontend.url, timeout=30) as client:
+            return await asyncio.gather(*(one(client) for _ in range(16)))
+
+    assert asyncio.run(everyone()) == [[200] * 20] * 16
+
+
+def test_64_concurrent_streams(start_backend: StartBackend, start_frontend: StartFrontend) -> None:
+    frontend = start_frontend(start_backend(step_s=0.004))
+
+    async def one(client: httpx.AsyncClient, n: int) -> str:
+        body = {"prompt": "x", "max_tokens": n, "stream": True}
+        return text_of(parse((await client.post("/v1/completions", json=body)).text))
+
+    async def everyone() -> list[str]:
+        limits = httpx.Limits(max_connections=64)
+        async with httpx.AsyncClient(base_url=frontend.url, timeout=60, limits=limits) as client:
+            return await asyncio.gather(*(one(client, 20 + i) for i in range(64)))
+
+    letters = "".join(chr(0x21 + i) for i in range(94))
+    assert asyncio.run(everyone()) == [letters[: 20 + i] for i in range(64)]
+    assert frontend.service.metrics.generation_tokens == sum(20 + i for i in range(64))
+    wait_until(lambda: frontend.service.tracker.slots.n_free == 64)

@@ -1,0 +1,130 @@
+"""Stop strings: against a reference that sees the whole text, and over HTTP across token boundaries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import StartBackend, StartFrontend, wait_until
+from hypothesis import given
+from hypothesis import strategies as st
+from mock_backend import say
+from sse import events, finish_reasons, text_of
+from tokenizers import Tokenizer
+
+from nic_frontend.detokenizer import byte_level_alphabet
+from nic_frontend.stop import StopStrings
+
+
+def reference(text: str, stops: list[str], include: bool) -> tuple[str, str | None]:
+    """The text up to the stop string that is completed first; of several completed together the first listed."""
+    for end in range(len(text) + 1):
+        for stop in stops:
+            if text[:end].endswith(stop):
+                return text[: end if include else end - len(stop)], stop
+    return text, None
+
+
+small = st.text(alphabet="abé😀", max_size=30)
+stop_lists = st.lists(st.text(alphabet="abé😀", min_size=1, max_size=5), min_size=1, max_size=4)
+
+
+@given(st.lists(st.text(alphabet="abé😀", max_size=4), max_size=20), stop_lists, st.booleans())
+def test_any_pieces_give_the_same_text(pieces: list[str], stops: list[str], include: bool) -> None:
+    checker = StopStrings(tuple(stops), include)
+    shown, matched = "", None
+    for piece in pieces:
+        text, matched = checker.feed(piece)
+        shown += text
+        if matched is not None:
+            break
+    else:
+        shown += checker.flush()
+    assert (shown, matched) == reference("".join(pieces), stops, include)
+
+
+@given(small, stop_lists)
+def test_what_was_shown_is_never_part_of_a_stop_string(text: str, stops: list[str]) -> None:
+    checker = StopStrings(tuple(stops), include=False)
+    shown = ""
+    for character in text:
+        piece, matched = checker.feed(character)
+        shown += piece
+        assert reference(text, stops, False)[0].startswith(shown)
+        if matched is not None:
+            break
+
+
+def test_holds_back_no_more_than_needed() -> None:
+    checker = StopStrings(("###",), include=False)
+    assert checker.feed("ab") == ("ab", None)
+    assert checker.feed("c#") == ("c", None)
+    assert checker.feed("#d") == ("##d", None)
+    assert checker.feed("##") == ("", None)
+    assert checker.feed("#x") == ("", "###")
+
+
+ANSWER = "Sure. 漢字\n\nUser: more"
+
+
+def bytes_of(model_dir: Path, text: str) -> list[int]:
+    """The text's tokens, one per byte, so that characters and stop strings are cut at every byte."""
+    ids = Tokenizer.from_file(str(model_dir / "tokenizer.json")).get_vocab()
+    names = {byte: character for character, byte in byte_level_alphabet().items()}
+    return [ids[names[byte]] for byte in text.encode()]
+
+
+@pytest.mark.parametrize(
+    ("stop", "include", "text", "matched"),
+    [
+        ("\n\nUser:", False, "Sure. 漢字", "\n\nUser:"),
+        ("\n\nUser:", True, "Sure. 漢字\n\nUser:", "\n\nUser:"),
+        (["ser", "User"], False, "Sure. 漢字\n\nU", "ser"),  # completed together: the first listed
+        ("漢", False, "Sure. ", "漢"),
+        ("字\n", True, "Sure. 漢字\n", "字\n"),
+        (["nothing", "like it"], False, "Sure. 漢字\n\nUser: more", None),
+    ],
+)
+def test_over_http(
+    start_backend: StartBackend,
+    start_frontend: StartFrontend,
+    model_dir: Path,
+    stop: str | list[str],
+    include: bool,
+    text: str,
+    matched: str | None,
+) -> None:
+    backend = start_backend(script=say(bytes_of(model_dir, ANSWER)))
+    frontend = start_frontend(backend)
+    body = {"prompt": "x", "max_tokens": 100, "stop": stop, "include_stop_str_in_output": include}
+    whole = frontend.client.post("/v1/completions", json=body).json()
+    assert whole["choices"][0]["text"] == text
+    assert whole["choices"][0]["stop_reason"] == matched
+    assert whole["choices"][0]["finish_reason"] == "stop"
+    chunks = events(frontend.client.post("/v1/completions", json={**body, "stream": True}))
+    assert text_of(chunks) == text
+    assert finish_reasons(chunks) == {0: "stop"}
+    if matched is not None:  # counted up to the token that completed the stop string
+        length = len(ANSWER[: ANSWER.index(matched) + len(matched)].encode())
+        assert whole["usage"]["completion_tokens"] == length
+
+
+def test_min_tokens_come_before_stop_strings(
+    start_backend: StartBackend, start_frontend: StartFrontend
+) -> None:
+    frontend = start_frontend(start_backend())  # answers !"#$%&...
+    body = {"prompt": "x", "max_tokens": 20, "stop": ["#", "&"], "min_tokens": 4}
+    answer = frontend.client.post("/v1/completions", json=body).json()
+    assert answer["choices"][0]["text"] == '!"#$%'
+    assert answer["choices"][0]["stop_reason"] == "&"
+
+
+def test_the_slot_is_cancelled_at_a_stop_string(
+    start_backend: StartBackend, start_frontend: StartFrontend
+) -> None:
+    backend = start_backend(step_s=0.005)
+    frontend = start_frontend(backend)
+    frontend.client.post("/v1/completions", json={"prompt": "x", "max_tokens": 400, "stop": "$"})
+    wait_until(lambda: backend.open_rows() == 0)
+    assert [command.name for _, _, command in backend.commands] == ["SUBMIT", "CANCEL", "RELEASE"]
+    assert backend.accepted[0].count < 100

@@ -1,0 +1,231 @@
+"""Bad input: the right status, OpenAI's error body, and a message that names the field."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+import pytest
+from conftest import Frontend, StartFrontend
+from mock_backend import MockBackend
+
+COMPLETION: dict[str, Any] = {"prompt": "hello", "max_tokens": 2}
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+
+
+def error_of(response: Any, status: int) -> dict[str, Any]:
+    """The error object; checks that it has exactly OpenAI's fields."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    error: dict[str, Any] = response.json()["error"]
+    assert list(response.json()) == ["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert isinstance(error["message"], str)
+    assert error["message"]
+    assert isinstance(error["type"], str)
+    assert error["param"] is None or isinstance(error["param"], str)
+    assert error["code"] is None or isinstance(error["code"], str)
+    return error
+
+
+BAD_VALUES = [
+    ("temperature", [-0.1, 2.1, "hot", True, [], 1e999]),
+    ("top_p", [0, -1, 1.01, "x"]),
+    ("min_p", [-0.1, 1.5, {}]),
+    ("top_k", [-2, 1.5, "all", False]),
+    ("repetition_penalty", [0, -1, "x"]),
+    ("presence_penalty", [-2.1, 2.1, "x"]),
+    ("frequency_penalty", [-2.1, 3, "NoneType"]),
+    ("max_tokens", [0, -1, 1.5, "many", True, 2**40]),
+    ("min_tokens", [-1, "x", 3]),
+    ("n", [0, -1, 129, "x"]),
+    ("seed", ["x", 1.5, 2**65]),
+    ("stop", [1, [1], {"a": 1}, "", ["a", ""], ["s"] * 17]),
+    ("stop_token_ids", ["x", [1.5], ["a"], [-1], [600], [5] * 16]),
+    ("stream", ["yes", 1]),
+    ("stream_options", [{"include_usage": True}, "x"]),
+    ("ignore_eos", [1, "true"]),
+    ("model", [1, ["tiny"]]),
+    ("best_of", [3]),
+    ("logprobs", [0, 1, 5]),
+    ("logit_bias", [{"50": -100}]),
+    ("suffix", ["x"]),
+    ("response_format", [{"type": "json_object"}]),
+    ("tools", [[{"type": "function"}]]),
+]
+
+
+@pytest.mark.parametrize(("field", "values"), BAD_VALUES, ids=[field for field, _ in BAD_VALUES])
+def test_bad_value_of(frontend: Frontend, field: str, values: list[Any]) -> None:
+    for value in values:
+        content = json.dumps({**COMPLETION, field: value})
+        headers = {"content-type": "application/json"}
+        response = frontend.client.post("/v1/completions", content=content, headers=headers)
+        error = error_of(response, 400)
+        assert error["type"] == "invalid_request_error"
+        assert error["param"] == field, (value, error)
+        assert f"'{field}'" in error["message"]
+
+
+def test_nan_and_infinity_are_refused(frontend: Frontend) -> None:
+    for field in ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty"):
+        for value in ("NaN", "Infinity", "-Infinity"):
+            content = f'{{"prompt": "x", "{field}": {value}}}'
+            headers = {"content-type": "application/json"}
+            error = error_of(frontend.client.post("/v1/completions", content=content, headers=headers), 400)
+            assert error["param"] == field
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [None, "", [], [[]], ["a", ""], 5, True, {"a": 1}, [1, "a"], [[1], "a", 2], [[1.5]], [-1], [600], [None]],
+)
+def test_bad_prompt(frontend: Frontend, prompt: Any) -> None:
+    assert (
+        error_of(frontend.client.post("/v1/completions", json={"prompt": prompt}), 400)["param"] == "prompt"
+    )
+
+
+@pytest.mark.parametrize(
+    ("messages", "param"),
+    [
+        (None, "messages"),
+        ([], "messages"),
+        ("hi", "messages"),
+        (["hi"], "messages[0]"),
+        ([{"content": "x"}], "messages[0].role"),
+        ([{"role": "wizard", "content": "x"}], "messages[0].role"),
+        ([{"role": 3, "content": "x"}], "messages[0].role"),
+        ([{"role": "user", "content": "a"}, {"role": "user"}], "messages[1].content"),
+        ([{"role": "user", "content": 5}], "messages[0].content"),
+        ([{"role": "user", "content": ["text"]}], "messages[0].content"),
+        ([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], "messages[0].content"),
+    ],
+)
+def test_bad_messages(frontend: Frontend, messages: Any, param: str) -> None:
+    response = frontend.client.post("/v1/chat/completions", json={"messages": messages})
+    assert error_of(response, 400)["param"] == param
+
+
+def test_template_complaints_are_the_clients(frontend: Frontend) -> None:
+    messages = [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}]
+    error = error_of(frontend.client.post("/v1/chat/completions", json={"messages": messages}), 400)
+    assert "system comes first" in error["message"]
+
+
+def test_lone_surrogates(frontend: Frontend) -> None:
+    content, headers = b'{"prompt": "a\\ud800b"}', {"content-type": "application/json"}
+    error = error_of(frontend.client.post("/v1/completions", content=content, headers=headers), 400)
+    assert "surrogate" in error["message"]
+
+
+def test_prompt_too_long(frontend: Frontend, backend: MockBackend) -> None:
+    error = error_of(frontend.client.post("/v1/completions", json={"prompt": [5] * 512}), 400)
+    assert error["code"] == "context_length_exceeded"
+    assert error["param"] == "prompt"
+    assert "512" in error["message"]
+    chat = {"messages": [{"role": "user", "content": "a b c d e f g h " * 100}]}
+    assert error_of(frontend.client.post("/v1/chat/completions", json=chat), 400)["param"] == "messages"
+    longest = frontend.client.post("/v1/completions", json={"prompt": [5] * 511, "max_tokens": 1})
+    assert longest.status_code == 200
+
+
+def test_answer_too_long(frontend: Frontend) -> None:
+    response = frontend.client.post("/v1/completions", json={"prompt": [5] * 500, "max_tokens": 13})
+    error = error_of(response, 400)
+    assert (error["param"], error["code"]) == ("max_tokens", "context_length_exceeded")
+    body = {**CHAT, "max_tokens": None, "max_completion_tokens": 512}
+    error = error_of(frontend.client.post("/v1/chat/completions", json=body), 400)
+    assert error["param"] == "max_completion_tokens"
+
+
+def test_more_choices_than_slots(frontend: Frontend) -> None:
+    error = error_of(frontend.client.post("/v1/completions", json={"prompt": "x", "n": 65}), 400)
+    assert error["param"] == "n"
+    error = error_of(frontend.client.post("/v1/completions", json={"prompt": ["x"] * 65}), 400)
+    assert error["param"] == "prompt"
+
+
+def test_unknown_model(frontend: Frontend) -> None:
+    for path, body in (("/v1/completions", COMPLETION), ("/v1/chat/completions", CHAT)):
+        error = error_of(frontend.client.post(path, json={**body, "model": "gpt-9"}), 404)
+        assert (error["code"], error["param"]) == ("model_not_found", "model")
+    assert error_of(frontend.client.get("/v1/models/gpt-9"), 404)["code"] == "model_not_found"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"null", b'"x"', b"5", b"\xff\xfe", b'{"prompt": }', b"[" * 100000]
+)
+def test_bodies_that_are_no_object(frontend: Frontend, content: bytes) -> None:
+    headers = {"content-type": "application/json"}
+    for path in ("/v1/completions", "/v1/chat/completions"):
+        error_of(frontend.client.post(path, content=content, headers=headers), 400)
+
+
+def test_body_over_the_limit(backend: MockBackend, start_frontend: StartFrontend) -> None:
+    frontend = start_frontend(backend, max_body_bytes=1000)
+    headers = {"content-type": "application/json"}
+    content = b'{"prompt": "' + b"a" * 2000 + b'"}'
+    error = error_of(frontend.client.post("/v1/completions", content=content, headers=headers), 413)
+    assert error["code"] == "request_too_large"
+    pieces = (content[i : i + 100] for i in range(0, len(content), 100))  # chunked: no content-length
+    error_of(frontend.client.post("/v1/completions", content=pieces, headers=headers), 413)
+    assert frontend.client.post("/v1/completions", json=COMPLETION).status_code == 200
+
+
+def test_body_that_does_not_arrive(backend: MockBackend, start_frontend: StartFrontend) -> None:
+    frontend = start_frontend(backend, body_timeout_s=0.2)
+    with socket.create_connection(("127.0.0.1", frontend.port), timeout=10) as connection:
+        head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n"
+        connection.sendall(head.encode() + b'{"prompt"')
+        assert b" 408 " in connection.recv(4096).splitlines()[0]
+
+
+def test_other_media_types(frontend: Frontend) -> None:
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    error_of(frontend.client.post("/v1/completions", content=b'{"prompt": "x"}', headers=headers), 415)
+    headers = {"content-type": "Application/JSON; charset=utf-8"}
+    response = frontend.client.post("/v1/completions", content=b'{"prompt": "x"}', headers=headers)
+    assert response.status_code == 200
+
+
+def test_unknown_routes_and_methods(frontend: Frontend) -> None:
+    assert error_of(frontend.client.get("/"), 404)["code"] == "unknown_url"
+    assert error_of(frontend.client.post("/v1/embeddings", json={}), 404)["code"] == "unknown_url"
+    response = frontend.client.get("/v1/completions")
+    assert error_of(response, 405)["code"] == "method_not_allowed"
+    assert response.headers["allow"] == "POST"
+    assert error_of(frontend.client.post("/health"), 405)["code"] == "method_not_allowed"
+
+
+def test_api_key(backend: MockBackend, start_frontend: StartFrontend) -> None:
+    frontend = start_frontend(backend, api_key="secret")
+    for value in (None, "secret", "Bearer", "Bearer wrong", "Basic secret", "Bearer secret2"):
+        headers = {"authorization": value} if value else {}
+        for path in ("/v1/models", "/v1/nowhere"):
+            assert error_of(frontend.client.get(path, headers=headers), 401)["code"] == "invalid_api_key"
+        error_of(frontend.client.post("/v1/completions", json=COMPLETION, headers=headers), 401)
+    headers = {"authorization": "Bearer secret"}
+    assert frontend.client.get("/v1/models", headers=headers).status_code == 200
+    assert frontend.client.post("/v1/completions", json=COMPLETION, headers=headers).status_code == 200
+    assert frontend.client.get("/health").status_code == 200
+    assert frontend.client.get("/metrics").status_code == 200
+
+
+def test_neutral_values_of_unsupported_fields(frontend: Frontend) -> None:
+    neutral = {
+        "suffix": None, "best_of": 1, "logprobs": None, "logit_bias": {}, "tools": [], "tool_choice": "none",
+        "response_format": {"type": "text"}, "user": "someone", "metadata": {"a": 1}, "unknown_field": [1, 2],
+    }  # fmt: skip
+    assert frontend.client.post("/v1/completions", json={**COMPLETION, **neutral}).status_code == 200
+    chat = {**CHAT, **neutral, "logprobs": False, "top_logprobs": 0, "store": False}
+    assert frontend.client.post("/v1/chat/completions", json=chat).status_code == 200
+
+
+def test_nothing_bad_reached_the_backend(frontend: Frontend, backend: MockBackend) -> None:
+    frontend.client.post("/v1/completions", json={**COMPLETION, "temperature": -1})
+    frontend.client.post("/v1/completions", json={**COMPLETION, "prompt": [5, 600]})
+    frontend.client.post("/v1/completions", json={**COMPLETION, "n": 2, "min_tokens": 5})
+    assert backend.accepted == []
+    assert backend.commands == []
