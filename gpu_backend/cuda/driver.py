@@ -1,7 +1,7 @@
 """A thin checked layer over the CUDA driver API (cuda-bindings): device, stream, module, kernel launch.
 
-Every stream here is non-blocking (C1); what waits for the whole device belongs before the scheduler's start or
-after its end (C2).
+Every stream here is non-blocking (C1); what waits for the whole device belongs before the scheduler's start
+or after its end (C2).
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings: pip inst
 from gpu_backend.cuda import compile as compile_cuda
 from gpu_backend.cuda import toolkit
 from gpu_backend.cuda.compile import CompileError, compile_module, compile_templates, source_root
+from gpu_backend.cuda.kernels import kernel_names
+from gpu_backend.model.config import ModelConfig
 
 ELF = b"\x7fELF"
 LAUNCHER = """
@@ -101,3 +103,39 @@ def test_templates_are_instantiated_by_name(launcher: Path) -> None:
 def test_a_missing_library_names_its_wheel() -> None:
     with pytest.raises(toolkit.ToolkitError, match="pip install some-wheel"):
         toolkit.library("libnowhere.a", "some-wheel")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(("n_heads", "head_dim"), [(32, 128), (8, 64), (12, 32), (64, 16)])
+def test_the_engine_compiles_for_every_type_and_head_size(dtype: str, n_heads: int, head_dim: int) -> None:
+    config = ModelConfig(
+        architecture="LlamaForCausalLM",
+        n_layers=1,
+        hidden=512,
+        n_heads=n_heads,
+        n_kv_heads=4,
+        head_dim=head_dim,
+        intermediate=512,
+        vocab_size=1000,
+        max_context=64,
+        norm_eps=1e-5,
+        rope_theta=10000.0,
+        rope_scaling=None,
+        qk_norm=False,
+        tied_head=False,
+        dtype=dtype,
+        eos_ids=(),
+    )
+    names = kernel_names(config)
+    cubin, symbols = compile_templates(source_root() / "kernels" / "engine.cu", "sm_90", list(names.values()))
+    assert set(symbols) == set(names.values())
+    assert all(symbol.encode() in cubin for symbol in symbols.values())
+
+
+def test_the_scheduler_links_with_the_device_runtime() -> None:
+    source = source_root() / "kernels" / "scheduler" / "scheduler.cu"
+    assert b"blink_scheduler" in compile_module(source, "sm_90", rdc=True)
+
+
+def test_the_probe_links_with_the_device_runtime() -> None:
+    assert b"blink_probe_parent" in compile_module(source_root() / "kernels" / "probe.cu", "sm_90", rdc=True)
