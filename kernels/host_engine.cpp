@@ -148,10 +148,13 @@ class HostEngine {
         rope(set, tables_, qkv_.get(), layer.q_norm, layer.k_norm, m.norm_eps, m.inv_freq, k_cache, v_cache,
              m.n_heads, m.n_kv_heads, m.head_dim, i, head);
     });
-    /* Head by head, so that equal shares are equal work: a late token has more keys than an early one. */
+    /* Key head by key head, so that equal shares are equal work although late tokens have more keys than
+     * early ones; the query heads of one key head in turn, so that its keys are in the cache. */
+    const uint32_t ratio = m.n_heads / m.n_kv_heads, per_kv_head = n_tokens_ * ratio;
     for_each(n_tokens_ * m.n_heads, 64 * m.head_dim, [&](uint32_t j) {
+      const uint32_t i = j % per_kv_head / ratio, head = j / per_kv_head * ratio + j % ratio;
       attention(set, tables_, qkv_.get(), k_cache, v_cache, attended_.get(), m.n_heads, m.n_kv_heads,
-                m.head_dim, j % n_tokens_, j / n_tokens_);
+                m.head_dim, i, head);
     });
     project(attended_, layer.o, delta_, n_tokens_, m.n_heads * m.head_dim, m.hidden);
   }

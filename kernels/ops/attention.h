@@ -2,9 +2,9 @@
  * table, in decode and prefill alike, so that chunks of a prompt and shared prefixes need no second path.
  * This step's keys and values are in the cache.
  *
- *   qkv       [tokens][n_heads + 2 n_kv_heads][head_dim] half (fp32 on the host); only the rotated queries
- * are read k_cache   one layer's keys, [page][n_kv_heads][page_size][head_dim]; v_cache likewise out
- * [tokens][n_heads][head_dim] half; rows of padding tokens are not written
+ *   qkv       [tokens][n_heads + 2 n_kv_heads][head_dim] half (fp32 on the host): the rotated queries
+ *   k_cache   one layer's keys, [page][n_kv_heads][page_size][head_dim]; v_cache likewise
+ *   out       [tokens][n_heads][head_dim] half; rows of padding tokens are not written
  *
  * softmax(q . k / sqrt(head_dim)) v, fp32 inside; query head h reads key head h / (n_heads / n_kv_heads).
  * Decode splits a row's keys over blocks and combines the partial results (flash-decoding); prefill is
@@ -19,33 +19,42 @@ namespace blink {
 
 #ifndef __CUDACC__
 
-/* One head of one token. */
+constexpr uint32_t kKeyBlock = 16; /* keys that share one rescaling of the sums */
+
+/* One head of one token: a running softmax, its sums relative to the largest score so far. */
 inline void attention(const struct blink_step_set& set, const struct blink_tables& tables, const float* qkv,
                       const float* k_cache, const float* v_cache, float* out, uint32_t n_heads,
                       uint32_t n_kv_heads, uint32_t head_dim, uint32_t i, uint32_t head) {
   if (set.token_row[i] == BLINK_NO_ROW) return;
-  const uint32_t kv_head = head / (n_heads / n_kv_heads);
+  const uint32_t kv_head = head / (n_heads / n_kv_heads), length = set.token_position[i] + 1;
+  const uint32_t block = tables.page_size < kKeyBlock ? tables.page_size : kKeyBlock; /* divides the page */
   const float* q = qkv + (uint64_t(i) * (n_heads + 2 * n_kv_heads) + head) * head_dim;
-  float* acc = out + (uint64_t(i) * n_heads + head) * head_dim;
+  float* __restrict__ acc = out + (uint64_t(i) * n_heads + head) * head_dim;
   const float scale = 1.0f / sqrtf(float(head_dim));
   float max = -INFINITY, sum = 0.0f;
   for (uint32_t d = 0; d < head_dim; ++d) acc[d] = 0.0f;
-  for (uint32_t j = 0; j <= set.token_position[i]; ++j) {
-    const uint64_t offset = cache_offset(tables, set.token_row[i], j, kv_head, n_kv_heads, head_dim);
-    const float *k = k_cache + offset, *v = v_cache + offset;
-    float score = 0.0f;
-#pragma omp simd reduction(+ : score)
-    for (uint32_t d = 0; d < head_dim; ++d) score += q[d] * k[d];
-    score *= scale;
-    if (score > max) { /* what was summed so far was relative to the old maximum */
-      const float shrink = expf(max - score);
-      for (uint32_t d = 0; d < head_dim; ++d) acc[d] *= shrink;
-      sum *= shrink;
-      max = score;
+  for (uint32_t first = 0; first < length; first += block) {
+    const uint64_t offset = cache_offset(tables, set.token_row[i], first, kv_head, n_kv_heads, head_dim);
+    const uint32_t n = length - first < block ? length - first : block;
+    float score[kKeyBlock], next = max;
+    for (uint32_t j = 0; j < n; ++j) {
+      const float* k = k_cache + offset + j * head_dim;
+      float dot = 0.0f;
+#pragma omp simd reduction(+ : dot)
+      for (uint32_t d = 0; d < head_dim; ++d) dot += q[d] * k[d];
+      score[j] = dot * scale;
+      next = score[j] > next ? score[j] : next;
     }
-    const float weight = expf(score - max);
-    for (uint32_t d = 0; d < head_dim; ++d) acc[d] += weight * v[d];
-    sum += weight;
+    const float shrink = expf(max - next);
+    max = next;
+    sum *= shrink;
+    for (uint32_t d = 0; d < head_dim; ++d) acc[d] *= shrink;
+    for (uint32_t j = 0; j < n; ++j) {
+      const float weight = expf(score[j] - max);
+      const float* v = v_cache + offset + j * head_dim;
+      sum += weight;
+      for (uint32_t d = 0; d < head_dim; ++d) acc[d] += weight * v[d];
+    }
   }
   for (uint32_t d = 0; d < head_dim; ++d) acc[d] /= sum;
 }
