@@ -5,18 +5,16 @@ from enum import IntEnum
 
 import numpy as np
 
+from gpu_backend.abi import StepSet, Tables
 from ringbuffer.abi import Stats
-from gpu_backend.abi import StepSet
-from gpu_backend.abi import Tables
 
 LAUNCH_WINDOW = 120
-MAX_SLOTS = 4096
 GAP_BINS = 512
 GAP_BIN_NS = 64
 PREFILL_GRANULE = 16
 STATS_INTERVAL_NS = 500000
 LAUNCH_RETRY_NS = 5000000
-SCHEDULER_LAYOUT_HASH = 0xfdff7bdba77cd2d6
+SCHEDULER_LAYOUT_HASH = 0x07c2e8932376758a
 
 
 class RowUse(IntEnum):

@@ -81,9 +81,10 @@ class Geometry:
         if not 1 <= self.n_leases <= abi.MAX_LEASES:
             raise ValueError(f"n_leases is {self.n_leases}, it must be between 1 and {abi.MAX_LEASES}")
         share = self.n_leases * abi.SLOT_ALIGNMENT
-        if self.n_slots < share or self.n_slots % share:
+        if self.n_slots < share or self.n_slots % share or self.n_slots > abi.MAX_SLOTS:
             raise ValueError(
-                f"n_slots is {self.n_slots}, it must be a multiple of {share} for {self.n_leases} lease(s)"
+                f"n_slots is {self.n_slots}, it must be a multiple of {share} for {self.n_leases} lease(s), "
+                f"and at most {abi.MAX_SLOTS}"
             )
         if not 1 <= self.output_capacity <= abi.MAX_COUNT or self.prompt_capacity < 1:
             raise ValueError(f"prompt and output capacities must be between 1 and {abi.MAX_COUNT} tokens")

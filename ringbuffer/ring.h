@@ -30,6 +30,7 @@ extern "C" {
 #define BLINK_MAGIC 0x474e49524b4e4c42ull /* "BLNKRING" in memory order */
 #define BLINK_ABI_VERSION 1u
 #define BLINK_MAX_LEASES 32u     /* frontends that can be attached at once */
+#define BLINK_MAX_SLOTS 4096u    /* paper section 4.2; a slot's number fits 12 bits of the scheduler's bookkeeping */
 #define BLINK_SLOT_ALIGNMENT 16u /* a lease owns whole 128-byte lines of request words */
 #define BLINK_MAX_STOP_IDS 15u
 #define BLINK_INLINE_RECORDS 7u

@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 #define BLINK_LAUNCH_WINDOW 120     /* fire-and-forget launches that one execution of a graph may make (CUDA guide 4.2.6.2) */
-#define BLINK_MAX_SLOTS 4096        /* a slot's number fits the 12 low bits of an arrival */
+
 #define BLINK_GAP_BINS 512          /* of BLINK_GAP_BIN_NS each; the last one collects the rest */
 #define BLINK_GAP_BIN_NS 64
 #define BLINK_PREFILL_GRANULE 16    /* prefill_lookup has one entry for every this many tokens */

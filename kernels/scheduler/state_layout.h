@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0xfdff7bdba77cd2d6ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x07c2e8932376758aull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert

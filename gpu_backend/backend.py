@@ -1,0 +1,201 @@
+"""The provisioning plane: loads a model, captures its graphs, starts the scheduler, and waits to be told to stop.
+
+Between `start` and `stop` nothing here takes part in serving: on the GPU the process may be stopped and tokens
+keep flowing (paper section 4.1).
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpu_backend import planes
+from gpu_backend.engine.base import Limits
+from gpu_backend.model.config import ModelConfig, UnsupportedModel
+from gpu_backend.scheduler import Scheduler, SchedulerSetup
+from gpu_backend.scheduler_abi import Fault
+from ringbuffer.abi import MAX_SLOTS, SLOT_ALIGNMENT, Control, Phase
+from ringbuffer.region import Geometry, ModelFacts, RingError, create, model_fingerprint, ring_path
+
+DEFAULT_CONTEXT = 8192
+DRAIN_S = 30.0
+STOP_S = 15.0
+POLL_S = 0.2
+
+
+class BackendError(RuntimeError):
+    """The backend cannot start or cannot go on; one line that says why and what to do."""
+
+
+@dataclass(frozen=True)
+class BackendOptions:
+    """What `blink backend` can be told. Sizes in tokens, rows or bytes as named; None chooses by device."""
+
+    model_dir: Path
+    ring: str = "default"
+    device: str = "auto"  # auto, gpu, cpu
+    gpu: int = 0
+    slots: int = 1024
+    leases: int = 1
+    max_context: int | None = None
+    max_batch: int | None = None
+    max_prefill_tokens: int | None = None
+    kv_memory: int | None = None
+    page_size: int = 16
+    threads: int | None = None
+    model_name: str | None = None
+    random_weights: bool = False
+
+
+class Backend:
+    """One served model. `start` builds everything and returns once the scheduler runs; `stop` drains and ends it.
+
+    `start` raises BackendError; what was acquired until then is released.
+    """
+
+    def __init__(self, options: BackendOptions) -> None:
+        self.options = options
+
+    def start(self) -> None:
+        try:
+            with ExitStack() as owned:
+                self._build(owned)
+                self._owned = owned.pop_all()
+        except (UnsupportedModel, RingError, planes.PlaneError, FileNotFoundError, ValueError) as error:
+            raise BackendError(str(error)) from error
+
+    def _build(self, owned: ExitStack) -> None:
+        options = self.options
+        config = ModelConfig.from_directory(options.model_dir)
+        fingerprint = model_fingerprint(options.model_dir)
+        plane = planes.choose(options.device, options.gpu)
+        owned.callback(plane.close)
+        limits = plane.limits(config, wanted_limits(options, config, plane.defaults), options.kv_memory)
+        engine = plane.build_engine(
+            config, options.model_dir, limits, options.random_weights, options.threads
+        )
+        owned.callback(engine.close)
+        self.limits, self.device_name = limits, plane.name
+
+        geometry = Geometry(
+            rounded_slots(options.slots, options.leases),
+            options.leases,
+            limits.max_context,
+            limits.max_context,
+        )
+        facts = ModelFacts(
+            fingerprint,
+            options.model_name or options.model_dir.resolve().name,
+            plane.name,
+            config.vocab_size,
+            limits.max_context,
+            limits.max_batch,
+            limits.total_pages,
+            limits.page_size,
+        )
+        self.region = create(ring_path(options.ring), geometry, facts)
+        owned.callback(self.region.close)
+        ring_address = plane.map_ring(self.region, owned)
+        self.setup: SchedulerSetup = plane.setup(geometry, ring_address, limits)
+        self.scheduler: Scheduler = plane.start(self.setup)
+        if not _wait_for(lambda: self.region.phase() != Phase.STARTING, STOP_S):
+            raise BackendError("the scheduler did not start: run `blink doctor`")
+
+    def fault(self) -> str | None:
+        """Why the scheduler gave up, or None."""
+        if self.region.phase() != Phase.FAILED:
+            return None
+        fault = Fault(int(self.region.header["fault"][0]))
+        return f"the scheduler failed: {fault.name} (detail {int(self.region.header['fault_detail'][0])})"
+
+    def stop(self, drain_s: float = DRAIN_S) -> bool:
+        """Lets open requests finish for `drain_s` seconds, then ends the rest. False: the scheduler hangs.
+
+        A scheduler that hangs keeps its resources: releasing them would wait for it.
+        """
+        self.region.set_control(Control.DRAIN)
+        if not self.scheduler.wait(drain_s):
+            self.region.set_control(Control.STOP)
+            if not self.scheduler.wait(STOP_S):
+                return False
+        self.scheduler.close()
+        self._owned.close()
+        return True
+
+
+def _wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
+    pause = threading.Event()
+    for _ in range(int(timeout_s / 0.01)):
+        if condition():
+            return True
+        pause.wait(0.01)
+    return condition()
+
+
+def rounded_slots(slots: int, leases: int) -> int:
+    """At least `slots`, divided evenly among the leases in whole lines (R5)."""
+    share = leases * SLOT_ALIGNMENT
+    rounded = -(-slots // share) * share
+    if not slots >= 1 or rounded > MAX_SLOTS:
+        raise ValueError(f"slots is {slots} for {leases} lease(s), it must be between 1 and {MAX_SLOTS}")
+    return rounded
+
+
+def wanted_limits(options: BackendOptions, config: ModelConfig, defaults: planes.Defaults) -> Limits:
+    """Limits before the KV cache is sized (`total_pages` 0). Raises ValueError for what cannot be."""
+    context = options.max_context or min(config.max_context, DEFAULT_CONTEXT)
+    if not 2 <= context <= config.max_context:
+        raise ValueError(
+            f"max-context is {context}, the model was trained for 2 to {config.max_context} tokens"
+        )
+    if options.page_size < 1 or options.page_size & (options.page_size - 1):
+        raise ValueError(f"page-size is {options.page_size}, it must be a power of two")
+    batch = options.max_batch or defaults.max_batch
+    if not 1 <= batch <= 1024:
+        raise ValueError(f"max-batch is {batch}, it must be between 1 and 1024")
+    prefill = options.max_prefill_tokens or min(defaults.max_prefill_tokens, -(-context // 16) * 16)
+    if prefill < 16 or prefill % 16:
+        raise ValueError(f"max-prefill-tokens is {prefill}, it must be a multiple of 16")
+    return Limits(batch, context, prefill, min(defaults.max_prefill_lanes, batch), options.page_size, 0)
+
+
+def run(options: BackendOptions) -> int:
+    """Serves until SIGTERM or SIGINT, drains, and returns the exit code. A second signal ends at once."""
+    signals: list[int] = []
+    woken = threading.Event()
+
+    def on_signal(number: int, _: object) -> None:
+        signals.append(number)
+        woken.set()
+        if len(signals) > 1:
+            backend.region.set_control(Control.STOP)
+
+    backend = Backend(options)
+    backend.start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    limits = backend.limits
+    say(
+        f"serving {options.model_dir.resolve().name} on {backend.device_name}: batch {limits.max_batch}, context "
+        f"{limits.max_context} tokens, {limits.total_pages} pages of {limits.page_size}, ring {options.ring}"
+    )
+    while not signals and backend.fault() is None:
+        woken.wait(POLL_S)
+    fault = backend.fault()
+    if fault:
+        say(fault)
+    elif not signals:
+        say("the scheduler stopped")
+    stopped = backend.stop(0.0 if fault else DRAIN_S)
+    if not stopped:
+        say("the scheduler did not stop in time")
+    return 1 if fault or not stopped else 0
+
+
+def say(text: str) -> None:
+    print(f"blink backend: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,56 @@
+"""The scheduler on the GPU: a one-node device graph, launched once, that relaunches itself from then on."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+
+from gpu_backend.cuda.compile import compile_module, source_root
+from gpu_backend.cuda.driver import Device, Module, Stream, api
+from gpu_backend.cuda.graph import Graph
+from gpu_backend.scheduler import SchedulerSetup
+
+THREADS = 256  # kSchedulerThreads of kernels/scheduler/device.cuh
+POLL_S = 0.002
+
+
+class DeviceScheduler:
+    """Runs from creation until the ring's control word stops it; this process is not needed meanwhile.
+
+    Raises CompileError, ToolkitError, CudaError.
+    """
+
+    def __init__(self, device: Device, setup: SchedulerSetup) -> None:
+        device.make_current()
+        self._device = device
+        with ExitStack() as owned:
+            source = source_root() / "kernels" / "scheduler" / "scheduler.cu"
+            module = Module(compile_module(source, device.arch, rdc=True))
+            owned.callback(module.close)
+            self._stream = Stream()
+            owned.callback(self._stream.close)
+            graph = Graph()
+            owned.callback(graph.close)
+            with graph.capture(self._stream):
+                module.kernel("blink_scheduler").launch(
+                    (1, 1, 1), (THREADS, 1, 1), self._stream, setup.config
+                )
+            graph.instantiate(self._stream)
+            self._owned = owned.pop_all()
+        graph.launch(self._stream)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Polls the stream and never blocks in the driver, whose locks a hung GPU would keep."""
+        self._device.make_current()
+        deadline = time.monotonic() + timeout_s
+        while True:
+            (status,) = api().cuStreamQuery(self._stream.handle)
+            if status != api().CUresult.CUDA_ERROR_NOT_READY:
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(POLL_S)
+
+    def close(self) -> None:
+        self._device.make_current()
+        self._owned.close()

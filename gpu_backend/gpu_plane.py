@@ -1,0 +1,99 @@
+"""The GPU's plane: everything that serves lies in its memory, but for the ring in pinned host memory."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from gpu_backend.batch import allocate_batch
+from gpu_backend.cuda.compile import CompileError
+from gpu_backend.cuda.cublas import CublasError
+from gpu_backend.cuda.driver import CudaError, Device, api
+from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.cuda.toolkit import ToolkitError
+from gpu_backend.device import DeviceScheduler
+from gpu_backend.engine.base import Limits
+from gpu_backend.engine.graph_grid import GraphGrid
+from gpu_backend.engine.native import NativeEngine
+from gpu_backend.engine.native_weights import RandomWeights
+from gpu_backend.engine.sizing import bytes_per_page, pages_that_fit
+from gpu_backend.model.checkpoint import Checkpoint, CheckpointError
+from gpu_backend.model.config import ModelConfig
+from gpu_backend.planes import Defaults, EngineHandle, PlaneError, show_progress, with_pages
+from gpu_backend.scheduler import GPU_PACE, Scheduler, SchedulerSetup
+from ringbuffer.region import Geometry, Region
+
+RANDOM_SEED = 1
+
+
+class GpuPlane:
+    """One GPU. Raises CudaUnavailable when there is none that can launch graphs from the device."""
+
+    defaults = Defaults(max_batch=128, max_prefill_tokens=2048, max_prefill_lanes=16)
+
+    def __init__(self, ordinal: int) -> None:
+        self._device = Device(ordinal)
+        self._memory = DeviceMemory(self._device)
+        self.name = self._device.name
+
+    def limits(self, config: ModelConfig, wanted: Limits, kv_memory: int | None) -> Limits:
+        if kv_memory:
+            return with_pages(wanted, kv_memory // bytes_per_page(config, wanted.page_size))
+        attribute = api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+        pages = pages_that_fit(
+            config,
+            wanted.page_size,
+            GraphGrid(wanted).shapes,
+            wanted.max_context,
+            self._device.free_bytes(),
+            self._device.attribute(attribute),
+        )
+        return with_pages(wanted, pages)
+
+    def build_engine(
+        self, config: ModelConfig, directory: Path, limits: Limits, random: bool, threads: int | None
+    ) -> EngineHandle:
+        self._grid = GraphGrid(limits)
+        self._batch = allocate_batch(
+            self._memory, limits, self._grid.shapes, config.vocab_size, config.eos_ids
+        )
+        try:
+            source = RandomWeights(RANDOM_SEED) if random else Checkpoint(directory)
+            self._engine = NativeEngine(
+                self._device, config, source, limits, self._grid.shapes, self._batch, show_progress
+            )
+        except (CheckpointError, CudaError, CublasError, CompileError, ToolkitError) as error:
+            raise PlaneError(str(error)) from error
+        return self._engine
+
+    def map_ring(self, region: Region, owned: ExitStack) -> int:
+        try:
+            address = self._memory.register_host(region.address, region.n_bytes)
+        except CudaError as error:
+            raise PlaneError(
+                f"cannot pin the ring ({error}): raise the locked-memory limit, ulimit -l"
+            ) from error
+        owned.callback(self._memory.unregister_host, region.address)
+        return address
+
+    def setup(self, geometry: Geometry, ring_address: int, limits: Limits) -> SchedulerSetup:
+        return SchedulerSetup(
+            self._memory,
+            geometry,
+            ring_address,
+            limits,
+            self._grid,
+            self._batch,
+            self._engine.executables,
+            GPU_PACE,
+        )
+
+    def start(self, setup: SchedulerSetup) -> Scheduler:
+        try:
+            return DeviceScheduler(self._device, setup)
+        except (CudaError, CompileError, ToolkitError) as error:
+            raise PlaneError(str(error)) from error
+
+    def close(self) -> None:
+        self._memory.close()
+        self._device.close()

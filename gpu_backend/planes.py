@@ -1,0 +1,158 @@
+"""Where a model runs: on a GPU, or emulated on the CPU. Each builds memory, engine and scheduler of its kind."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from gpu_backend.batch import allocate_batch
+from gpu_backend.emulated import EmulatedScheduler
+from gpu_backend.engine.base import Limits
+from gpu_backend.engine.graph_grid import GraphGrid
+from gpu_backend.engine.host import HostEngine, HostMemory
+from gpu_backend.host_library import LibraryError
+from gpu_backend.model.checkpoint import Checkpoint, CheckpointError
+from gpu_backend.model.config import ModelConfig
+from gpu_backend.scheduler import CPU_PACE, Scheduler, SchedulerSetup
+from ringbuffer.region import Geometry, Region
+
+CPU_KV_BYTES = 1 << 30
+HOST_KV_ELEMENT = 4  # the host engine computes in fp32
+
+
+class PlaneError(RuntimeError):
+    """The device cannot be used, or the model does not fit on it; says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Defaults:
+    max_batch: int
+    max_prefill_tokens: int
+    max_prefill_lanes: int
+
+
+class EngineHandle(Protocol):
+    def close(self) -> None: ...
+
+
+class Plane(Protocol):
+    """Call in order: limits, build_engine, map_ring, setup, start; `close` last."""
+
+    name: str
+    defaults: Defaults
+
+    def limits(self, config: ModelConfig, wanted: Limits, kv_memory: int | None) -> Limits: ...
+
+    def build_engine(
+        self, config: ModelConfig, directory: Path, limits: Limits, random: bool, threads: int | None
+    ) -> EngineHandle: ...
+
+    def map_ring(self, region: Region, owned: ExitStack) -> int: ...
+
+    def setup(self, geometry: Geometry, ring_address: int, limits: Limits) -> SchedulerSetup: ...
+
+    def start(self, setup: SchedulerSetup) -> Scheduler: ...
+
+    def close(self) -> None: ...
+
+
+def choose(device: str, ordinal: int) -> Plane:
+    """`auto` takes the GPU if there is one that can serve, else the CPU. Raises PlaneError."""
+    if device not in ("auto", "gpu", "cpu"):
+        raise PlaneError(f"device is '{device}', it must be auto, gpu or cpu")
+    if device == "cpu":
+        return CpuPlane()
+    from gpu_backend.cuda.driver import CudaUnavailable
+    from gpu_backend.gpu_plane import GpuPlane
+
+    try:
+        return GpuPlane(ordinal)
+    except CudaUnavailable as error:
+        if device == "gpu":
+            raise PlaneError(f"no GPU to serve from: {error}") from error
+        say(f"serving from the CPU emulation: {error}")
+        return CpuPlane()
+
+
+def with_pages(wanted: Limits, pages: int) -> Limits:
+    """`wanted` with a KV cache of at most `pages`: no more than the batch can use, and a context that fits."""
+    pages = min(pages, wanted.max_batch * wanted.pages_per_row)
+    if pages < 2:
+        raise PlaneError("the KV cache has no room for two pages: raise --kv-memory")
+    context = min(wanted.max_context, pages * wanted.page_size)
+    if context < wanted.max_context:
+        say(f"the KV cache holds {context} tokens: the context is cut from {wanted.max_context} to that")
+    return replace(wanted, total_pages=pages, max_context=context)
+
+
+def say(text: str) -> None:
+    print(f"blink backend: {text}", file=sys.stderr, flush=True)
+
+
+def show_progress(what: str, done: int, total: int) -> None:
+    """One line that counts up on a terminal; elsewhere only its end."""
+    if sys.stderr.isatty():
+        print(
+            f"\rblink backend: {what} {done}/{total}",
+            end="\n" if done == total else "",
+            file=sys.stderr,
+            flush=True,
+        )
+    elif done == total:
+        say(f"{what} {done}/{total}")
+
+
+class CpuPlane:
+    """The emulation: the scheduler's source and the host engine, in this process's memory."""
+
+    defaults = Defaults(max_batch=32, max_prefill_tokens=512, max_prefill_lanes=8)
+
+    def __init__(self) -> None:
+        self.name = "cpu"
+        self._memory = HostMemory()
+
+    def limits(self, config: ModelConfig, wanted: Limits, kv_memory: int | None) -> Limits:
+        per_page = (
+            2 * HOST_KV_ELEMENT * config.n_layers * config.n_kv_heads * config.head_dim * wanted.page_size
+        )
+        return with_pages(wanted, (kv_memory or CPU_KV_BYTES) // per_page)
+
+    def build_engine(
+        self, config: ModelConfig, directory: Path, limits: Limits, random: bool, threads: int | None
+    ) -> EngineHandle:
+        if random:
+            raise PlaneError("random weights are made on the GPU: the CPU emulation needs a checkpoint")
+        self._grid = GraphGrid(limits)
+        self._batch = allocate_batch(
+            self._memory, limits, self._grid.shapes, config.vocab_size, config.eos_ids
+        )
+        try:
+            self._engine = HostEngine(
+                config,
+                Checkpoint(directory),
+                limits,
+                self._grid.shapes,
+                self._batch,
+                threads or os.cpu_count() or 1,
+            )
+        except (CheckpointError, LibraryError, MemoryError) as error:
+            raise PlaneError(str(error)) from error
+        return self._engine
+
+    def map_ring(self, region: Region, owned: ExitStack) -> int:
+        return region.address
+
+    def setup(self, geometry: Geometry, ring_address: int, limits: Limits) -> SchedulerSetup:
+        return SchedulerSetup(
+            self._memory, geometry, ring_address, limits, self._grid, self._batch, None, CPU_PACE
+        )
+
+    def start(self, setup: SchedulerSetup) -> Scheduler:
+        return EmulatedScheduler(setup, self._engine.run_address, self._engine.context_address)
+
+    def close(self) -> None:
+        self._memory.close()

@@ -1,0 +1,114 @@
+"""What the scheduler is given and what can be read of it, wherever it runs (kernels/scheduler/state.h)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu_backend import abi
+from gpu_backend import scheduler_abi as layout
+from gpu_backend.engine.base import Batch, Limits, Memory
+from gpu_backend.engine.graph_grid import GraphGrid
+from ringbuffer.region import Geometry
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Times of the scheduler's loop, in nanoseconds (blink_scheduler_config)."""
+
+    arm_margin_ns: int
+    scan_interval_ns: int
+    step_timeout_ns: int
+
+
+GPU_PACE = Pace(arm_margin_ns=30_000, scan_interval_ns=5_000, step_timeout_ns=10_000_000_000)
+CPU_PACE = Pace(arm_margin_ns=200_000, scan_interval_ns=200_000, step_timeout_ns=300_000_000_000)
+
+
+class Scheduler(Protocol):
+    """A scheduler that was started; the ring's control word stops it."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """True once it has stopped."""
+        ...
+
+    def close(self) -> None:
+        """Releases it after it has stopped."""
+        ...
+
+
+class SchedulerSetup:
+    """The scheduler's arrays in `memory`, and its configuration.
+
+    `ring_address` is where the scheduler sees the region. `executables` uint64 [n_shapes, STEP_SETS] are
+    graph handles; None for the emulation, whose engine is called instead.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        geometry: Geometry,
+        ring_address: int,
+        limits: Limits,
+        grid: GraphGrid,
+        batch: Batch,
+        executables: NDArray[np.uint64] | None,
+        pace: Pace,
+    ) -> None:
+        self._memory = memory
+        self._n_shapes = len(grid.shapes)
+        config = np.zeros((), layout.SchedulerConfig)
+        self._point_at_ring(config, geometry, ring_address)
+        config["tables"] = batch.tables
+        config["sets"] = batch.step_sets
+
+        shapes = np.zeros(self._n_shapes, abi.Shape)
+        for record, shape in zip(shapes, grid.shapes, strict=True):
+            record["kind"], record["tokens"], record["lanes"] = shape.kind, shape.tokens, shape.lanes
+        state = np.zeros((), layout.SchedulerState)
+        state["n_free_pages"] = limits.total_pages
+        config["shapes"] = self._store(shapes)
+        config["decode_lookup"] = self._store(grid.decode_lookup)
+        config["prefill_lookup"] = self._store(grid.prefill_lookup)
+        config["executables"] = 0 if executables is None else self._store(executables)
+        config["seen"] = memory.allocate(8 * geometry.n_slots)
+        config["requests"] = memory.allocate(layout.Request.itemsize * geometry.n_slots)
+        config["rows"] = memory.allocate(layout.Row.itemsize * limits.max_batch)
+        # The stack hands out its top first: page 0 leaves first.
+        config["free_pages"] = self._store(np.arange(limits.total_pages - 1, -1, -1, dtype=np.uint32))
+        config["shape_times"] = memory.allocate(layout.ShapeTime.itemsize * self._n_shapes)
+        config["state"] = self._store(state)
+        config["n_shapes"] = self._n_shapes
+        for name in ("total_pages", "max_prefill_tokens", "max_prefill_lanes"):
+            config[name] = getattr(limits, name)
+        for name in ("arm_margin_ns", "scan_interval_ns", "step_timeout_ns"):
+            config[name] = getattr(pace, name)
+        self.config: bytes = config.tobytes()
+        self._addresses = {name: int(config[name]) for name in ("state", "shape_times")}
+
+    def _store(self, array: NDArray[Any]) -> int:
+        address = self._memory.allocate(array.nbytes)
+        self._memory.write(address, array.tobytes())
+        return address
+
+    @staticmethod
+    def _point_at_ring(config: NDArray[Any], geometry: Geometry, ring_address: int) -> None:
+        at = geometry.offsets()
+        for name in ("header", "leases", "lease_acks", "descriptors", "progress", "prompts", "outputs"):
+            config[name] = ring_address + at[name]
+        config["request_words"] = ring_address + at["requests"]
+        for name in ("n_slots", "n_leases", "prompt_capacity", "output_capacity"):
+            config[name] = getattr(geometry, name)
+
+    def state(self) -> NDArray[Any]:
+        """A copy of blink_scheduler_state; whole fields, but not all of one moment while it runs."""
+        raw = self._memory.read(self._addresses["state"], layout.SchedulerState.itemsize)
+        return np.frombuffer(raw, layout.SchedulerState)[0]  # type: ignore[no-any-return]
+
+    def shape_times(self) -> NDArray[Any]:
+        """blink_shape_time of every shape, in the grid's order."""
+        raw = self._memory.read(self._addresses["shape_times"], layout.ShapeTime.itemsize * self._n_shapes)
+        return np.frombuffer(raw, layout.ShapeTime)
