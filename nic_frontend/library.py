@@ -11,10 +11,7 @@ import numpy as np
 PATH = Path(__file__).with_name("libblink_frontend.so")
 EVENT_TOKENS_MAX = 256
 
-Event = np.dtype(
-    [("slot", "<u4"), ("sequence", "<u4"), ("n_tokens", "<u4"), ("kind", "<u2"), ("reason", "<u2")],
-    align=True,
-)
+Event = np.dtype([(name, "<u4") for name in ("slot", "sequence", "n_tokens", "kind", "reason")])
 EVENT_TOKENS, EVENT_FINISHED, EVENT_FREED = range(3)
 
 

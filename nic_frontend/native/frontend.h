@@ -50,8 +50,8 @@ struct blink_event {
   uint32_t slot;
   uint32_t sequence;
   uint32_t n_tokens;
-  uint16_t kind;
-  uint16_t reason; /* enum blink_reason */
+  uint32_t kind;   /* enum blink_event_kind */
+  uint32_t reason; /* enum blink_reason */
 };
 
 struct blink_health {

@@ -144,7 +144,7 @@ bool TokenReader::push(uint32_t index, blink_event_kind kind, uint32_t reason, c
                        uint32_t n) {
   bool full;
   if (queue_.room(&full) < n || full) return false;
-  queue_.push({index, slots_[index].sequence, n, uint16_t(kind), uint16_t(reason)}, tokens);
+  queue_.push({index, slots_[index].sequence, n, kind, reason}, tokens);
   ++pushed_;
   return true;
 }

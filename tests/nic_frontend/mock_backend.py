@@ -136,7 +136,7 @@ class MockBackend:
         return sum(row.state is not State.EMPTY for row in self._rows)
 
     def reclaim(self, lease: int) -> None:
-        """Takes the lease back in the loop's next turn, as the scheduler does when a lease is not refreshed."""
+        """Takes the lease back in the next turn, as the scheduler does when a lease is not refreshed."""
         self._reclaim_now.add(lease)
 
     def _reclaim(self, lease: int) -> None:

@@ -62,7 +62,7 @@ def test_no_grant_says_why(backend: MockBackend) -> None:
     backend.refuse_leases = True
     transport = SharedMemory(backend.path)
     with pytest.raises(
-        TransportError, match="did not grant lease 0.*phase is SERVING, its heartbeat changes"
+        TransportError, match=r"did not grant lease 0.*phase is SERVING, its heartbeat changes"
     ):
         Lease(transport).acquire(0.1)
     backend.frozen.set()

@@ -17,7 +17,7 @@ from nic_frontend.stop import StopStrings
 
 
 def reference(text: str, stops: list[str], include: bool) -> tuple[str, str | None]:
-    """The text up to the stop string that is completed first; of several completed together the first listed."""
+    """The text up to the stop string that is completed first; of several together the first listed."""
     for end in range(len(text) + 1):
         for stop in stops:
             if text[:end].endswith(stop):

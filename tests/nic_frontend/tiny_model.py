@@ -12,7 +12,9 @@ TOOL_CALL = "<tool call>"  # an added token that is not special, and has a space
 VOCAB_SIZE = 600  # a few more than the tokenizer has, as in models with padded embeddings
 TEMPLATE = (
     "{% for message in messages %}\n"
-    "    {%- if message['role'] == 'system' and not loop.first %}{{ raise_exception('system comes first') }}{% endif %}\n"
+    "    {%- if message['role'] == 'system' and not loop.first %}\n"
+    "        {{- raise_exception('system comes first') }}\n"
+    "    {%- endif %}\n"
     "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}\n"
     "{%- endfor %}\n"
     "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"

@@ -1,0 +1,204 @@
+"""A frontend as a process of its own: signals, the shared port, and metrics."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from conftest import Frontend, StartBackend, wait_until
+from mock_backend import MockBackend
+from prometheus_client.parser import text_string_to_metric_families
+from sse import parse
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = (
+    "import sys; from pathlib import Path; from nic_frontend.options import FrontendOptions; "
+    "from nic_frontend.server import main; "
+    "ring, model_dir, port, drain_s = sys.argv[1:]; "
+    "sys.exit(main(FrontendOptions(ring=Path(ring), model_dir=Path(model_dir), port=int(port), "
+    "drain_timeout_s=float(drain_s), attach_timeout_s=0.5)))"
+)
+
+
+class Process:
+    def __init__(self, backend: MockBackend, model_dir: Path, port: int, drain_s: float = 10.0) -> None:
+        arguments = [str(backend.path), str(model_dir), str(port), str(drain_s)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True
+        )
+        self.url = f"http://127.0.0.1:{port}"
+
+    def wait_ready(self) -> None:
+        wait_until(self._healthy, timeout_s=20)
+
+    def _healthy(self) -> bool:
+        assert self.process.poll() is None, self.process.stderr and self.process.stderr.read()
+        try:
+            return httpx.get(f"{self.url}/health").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def end(self, timeout_s: float = 15) -> str:
+        """Waits for the end and returns what was logged."""
+        return self.process.communicate(timeout=timeout_s)[1]
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def processes() -> Iterator[list[Process]]:
+    started: list[Process] = []
+    yield started
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.end()
+
+
+def test_sigterm_lets_streams_finish(
+    start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
+) -> None:
+    backend = start_backend(step_s=0.01)
+    processes.append(frontend := Process(backend, model_dir, port))
+    frontend.wait_ready()
+    answers: list[httpx.Response] = []
+    body = {"prompt": "x", "max_tokens": 100, "stream": True}
+    client = threading.Thread(
+        target=lambda: answers.append(httpx.post(f"{frontend.url}/v1/completions", json=body, timeout=20))
+    )
+    client.start()
+    wait_until(lambda: bool(backend.accepted))
+    frontend.process.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{frontend.url}/health")
+    client.join()
+    assert len(parse(answers[0].text)) == 100
+    log = frontend.end()
+    assert frontend.process.returncode == 0, log
+    assert int(backend.region.leases["word"][0]) == 0
+
+
+def test_sigterm_ends_streams_that_take_too_long(
+    start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
+) -> None:
+    backend = start_backend(step_s=0.05)
+    processes.append(frontend := Process(backend, model_dir, port, drain_s=0.5))
+    frontend.wait_ready()
+    body = {"prompt": "x", "max_tokens": 400, "stream": True}
+    with httpx.stream("POST", f"{frontend.url}/v1/completions", json=body, timeout=20) as response:
+        text = iter(response.iter_text())
+        received = next(text)
+        frontend.process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        received += "".join(text)
+    assert time.monotonic() - began < 5
+    assert "shutting down" in parse(received)[-1]["error"]["message"]
+    frontend.end()
+    assert backend.open_rows() == 0
+
+
+def test_a_killed_frontend_leaves_its_lease_to_the_next(
+    start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
+) -> None:
+    backend = start_backend(step_s=0.01)
+    processes.append(first := Process(backend, model_dir, port))
+    first.wait_ready()
+    body = {"prompt": "x", "max_tokens": 400, "stream": True}
+    with httpx.stream("POST", f"{first.url}/v1/completions", json=body):
+        assert backend.open_rows() == 1
+        first.process.kill()
+    first.end()
+    processes.append(second := Process(backend, model_dir, port))
+    second.wait_ready()
+    assert backend.open_rows() == 0
+    assert httpx.post(f"{second.url}/v1/completions", json={"prompt": "x"}).status_code == 200
+
+
+def test_two_processes_share_a_port(
+    start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
+) -> None:
+    backend = start_backend(n_leases=2)
+    processes.extend(Process(backend, model_dir, port) for _ in range(2))
+    for one in processes:
+        one.wait_ready()
+    wait_until(lambda: all(int(word) for word in backend.region.leases["word"][:2]), timeout_s=20)
+    wait_until(lambda: ask_until_both(processes[0].url, backend), timeout_s=20)
+
+
+def ask_until_both(url: str, backend: MockBackend) -> bool:
+    assert httpx.post(f"{url}/v1/completions", json={"prompt": "x", "max_tokens": 1}).status_code == 200
+    return {slot // 32 for slot, _, _ in backend.commands} == {0, 1}
+
+
+def test_main_says_what_is_wrong(
+    model_dir: Path, port: int, backend: MockBackend, processes: list[Process]
+) -> None:
+    processes.append(first := Process(backend, model_dir, port))
+    first.wait_ready()
+    processes.append(second := Process(backend, model_dir, port))
+    assert "all 1 lease(s) of the ring are held" in second.end()
+    assert second.process.returncode == 1
+
+
+def test_suspended_for_longer_than_the_lease(
+    start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
+) -> None:
+    backend = start_backend()
+    processes.append(frontend := Process(backend, model_dir, port))
+    frontend.wait_ready()
+    os.kill(frontend.process.pid, signal.SIGSTOP)
+    time.sleep(1.5)
+    os.kill(frontend.process.pid, signal.SIGCONT)
+    wait_until(lambda: int(backend.region.leases["word"][0]) & 0xFFFFFFFF == 2)
+    frontend.wait_ready()
+    assert httpx.post(f"{frontend.url}/v1/completions", json={"prompt": "x"}).status_code == 200
+
+
+def scrape(frontend: Frontend) -> dict[str, Any]:
+    response = frontend.client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return {
+        (sample.name, sample.labels.get("finished_reason", sample.labels.get("status", ""))): sample.value
+        for family in text_string_to_metric_families(response.text)
+        for sample in family.samples
+    }
+
+
+def test_metrics(frontend: Frontend, backend: MockBackend) -> None:
+    backend.region.header["stats"][0]["running"] = 3
+    backend.region.header["stats"][0]["free_pages"] = 75
+    backend.region.header["stats"][0]["preempted"] = 2
+    frontend.client.post("/v1/completions", json={"prompt": [5, 6, 7], "max_tokens": 10})
+    frontend.client.post("/v1/completions", json={"prompt": [5], "max_tokens": 5, "stop": "!"})
+    frontend.client.post("/v1/completions", json={})
+    wait_until(lambda: scrape(frontend)["blink:reader_records_total", ""] >= 11)  # copied with each beat
+    found = scrape(frontend)
+    assert found["blink:prompt_tokens_total", ""] == 4
+    assert 11 <= found["blink:generation_tokens_total", ""] <= 15
+    assert found["blink:request_success_total", "length"] == 1
+    assert found["blink:request_success_total", "stop"] == 1
+    assert found["blink:http_responses_total", "200"] >= 2
+    assert found["blink:http_responses_total", "400"] == 1
+    assert found["blink:time_to_first_token_seconds_count", ""] == 2
+    assert 9 <= found["blink:inter_token_latency_seconds_count", ""] <= 13
+    assert found["blink:e2e_request_latency_seconds_count", ""] == 2
+    assert found["blink:num_requests_running", ""] == 3
+    assert found["blink:kv_cache_usage_perc", ""] == 0.25
+    assert found["blink:num_preemptions_total", ""] == 2
+    assert found["blink:num_requests_open", ""] == 0

@@ -1,0 +1,444 @@
+"""The native token reader against a ring that the test writes word by word, and against torn and stale
+records.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import select
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from conftest import StartBackend, StartFrontend
+from sse import events, text_of
+
+from nic_frontend import library
+from nic_frontend.lease import Lease
+from nic_frontend.library import EVENT_FINISHED, EVENT_FREED, EVENT_TOKENS, crc32c
+from nic_frontend.options import FrontendOptions
+from nic_frontend.token_reader import TokenReader
+from nic_frontend.transport.base import TransportError
+from nic_frontend.transport.shm import SharedMemory
+from ringbuffer import abi
+from ringbuffer.abi import Command, LeaseState, Phase, Reason, State
+from ringbuffer.region import Geometry, ModelFacts, Region, Status, create, output_record, pair_word
+
+ROOT = Path(__file__).resolve().parents[2]
+N_SLOTS = 32
+CAPACITY = 4096  # records of all slots are twice what the queue holds
+
+
+class Bench:
+    """A ring, a granted lease and a reader; the test plays the scheduler."""
+
+    def __init__(self, path: Path, n_leases: int = 1, lease: int = 0) -> None:
+        facts = ModelFacts(b"\0" * 32, "m", "test", 1000, 8192, 8, 10, 16)
+        self.region: Region = create(path, Geometry(N_SLOTS * n_leases, n_leases, 64, CAPACITY), facts)
+        self.region.header["phase"][0] = Phase.SERVING
+        self.transport = SharedMemory(path)
+        self.others = [SharedMemory(path) for _ in range(lease)]  # frontends that hold the leases before
+        assert [other.claim_lease(n_leases) for other in self.others] == list(range(lease))
+        self.lease = Lease(self.transport)
+        self.lease.ask(1.0)
+        self.grant()
+        assert self.lease.granted()
+        self.first = self.lease.index * N_SLOTS
+        self.reader = TokenReader(
+            self.transport, self.lease, FrontendOptions(ring=path, model_dir=path, poll_max_us=100.0)
+        )
+        self.reader.open()
+
+    def grant(self) -> None:
+        ack = pair_word(self.lease.epoch, LeaseState.GRANTED)
+        self.region.lease_acks["word"][self.lease.index] = ack
+
+    def submit(self, *slots: int, prompt: tuple[int, ...] = (5, 6, 7)) -> list[int]:
+        descriptors = np.zeros(len(slots), dtype=abi.Descriptor)
+        descriptors["prompt_tokens"] = len(prompt)
+        prompts = np.tile(np.array(prompt, dtype=np.uint32), len(slots))
+        assert self.reader.submit(np.array(slots, dtype=np.uint32), descriptors, prompts)
+        return [int(sequence) for sequence in descriptors["sequence"]]
+
+    def status(
+        self, slot: int, sequence: int, state: State, count: int, reason: Reason = Reason.NONE
+    ) -> None:
+        self.region.progress["status"][self.first + slot] = Status(sequence, state, reason, count).pack()
+
+    def record(self, slot: int, token: int, position: int, sequence: int, where: str = "both") -> None:
+        word = output_record(token, position, sequence)
+        if where != "inline":
+            self.region.outputs[self.first + slot, position] = word
+        if where != "arena":
+            self.region.progress["records"][self.first + slot, position % abi.INLINE_RECORDS] = word
+
+    def request(self, slot: int) -> tuple[int, Command]:
+        word = int(self.region.requests[self.first + slot])
+        assert word >> 40 == self.lease.epoch
+        return word & 0xFFFFFFFF, Command((word >> 32) & 0xFF)
+
+    def take(self, timeout_s: float = 2.0) -> list[tuple[int, int, int, int, list[int]]]:
+        """Waits for the eventfd, then drains: slot, sequence, kind, reason, tokens.
+
+        Empty after the timeout.
+        """
+        if not select.select([self.reader.descriptor], [], [], timeout_s)[0]:
+            return []
+        found, more = [], True
+        while more:
+            rows, tokens, more = self.reader.drain()
+            at = 0
+            for slot, sequence, n, kind, reason in rows:
+                found.append((slot, sequence, kind, reason, tokens[at : at + n]))
+                at += n
+        return found
+
+    def close(self) -> None:
+        self.reader.close()
+        for transport in (self.transport, *self.others):
+            transport.close()
+        self.region.close()
+
+
+MakeBench = Callable[..., Bench]
+
+
+@pytest.fixture
+def make_bench(tmp_path: Path) -> Iterator[MakeBench]:
+    made: list[Bench] = []
+
+    def make(**options: int) -> Bench:
+        made.append(Bench(tmp_path / "ring", **options))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.close()
+
+
+@pytest.fixture
+def bench(make_bench: MakeBench) -> Bench:
+    return make_bench()
+
+
+def test_crc32c_vectors() -> None:
+    """RFC 3720, appendix B.4, and the check value of the CRC catalogue."""
+    vectors = [
+        (bytes(32), 0x8A9136AA),
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+        (bytes(range(31, -1, -1)), 0x113FDB5C),
+        (b"123456789", 0xE3069283),
+        (b"", 0),
+    ]
+    for data, expected in vectors:
+        assert crc32c(data) == expected
+        assert library.library().blink_crc32c_table(0, data, len(data)) == expected
+
+
+def test_crc32c_instruction_and_table_agree_in_pieces() -> None:
+    data = np.random.default_rng(1).bytes(1000)
+    for length in [*range(40), 999, 1000]:
+        whole = library.library().blink_crc32c_table(0, data, length)
+        assert crc32c(data[:length]) == whole
+        for cut in {0, length // 3, length}:
+            assert crc32c(data[cut:length], crc32c(data[:cut])) == whole
+
+
+def load_generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate_abi", ROOT / "scripts" / "generate_abi.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    import sys
+
+    sys.modules["generate_abi"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_python_sees_the_headers_structs() -> None:
+    generator = load_generator()
+    text = (ROOT / "nic_frontend/native/frontend.h").read_text()
+    structs = generator.parse_structs(generator.strip_comments(text), {})
+    event = structs["blink_event"]
+    assert library.Event.itemsize == event.size
+    assert {f.name: library.Event.fields[f.name][1] for f in event.fields} == {
+        f.name: f.offset for f in event.fields
+    }
+    for name, found in (("blink_reader_options", library.ReaderOptions), ("blink_health", library.Health)):
+        assert {f.name: (f.offset, f.size) for f in structs[name].fields} == {
+            field: (getattr(found, field).offset, getattr(found, field).size) for field, _ in found._fields_
+        }
+    assert re.search(r"BLINK_EVENT_TOKENS_MAX (\d+)u", text).group(1) == str(library.EVENT_TOKENS_MAX)
+
+
+def test_submission_is_payload_then_word(bench: Bench) -> None:
+    (sequence,) = bench.submit(3, prompt=(11, 12, 13, 14))
+    assert bench.request(3) == (1, Command.SUBMIT)
+    descriptor = bench.region.descriptors[3]
+    assert (descriptor["sequence"], descriptor["prompt_tokens"], descriptor["ticket"]) == (sequence, 4, 0)
+    prompt = bench.region.prompts[3, :4]
+    assert prompt.tolist() == [11, 12, 13, 14]
+    covered = descriptor.tobytes()[:124] + prompt.astype("<u4").tobytes()
+    assert descriptor["crc32c"] == crc32c(covered)
+    assert bench.submit(4, 5) == [1, 1]
+    assert bench.region.descriptors["ticket"][4:6].tolist() == [1, 2]
+
+
+def test_life_of_a_slot(bench: Bench) -> None:
+    (sequence,) = bench.submit(2)
+    bench.status(2, sequence, State.PREFILL_PENDING, 0)
+    bench.record(2, 100, 0, sequence)
+    bench.status(2, sequence, State.DECODE_PROCESSING, 1)
+    assert bench.take() == [(2, sequence, EVENT_TOKENS, 0, [100])]
+    bench.record(2, 101, 1, sequence)
+    bench.record(2, 102, 2, sequence)
+    bench.status(2, sequence, State.DECODE_COMPLETED, 3, Reason.EOS)
+    assert bench.take() == [(2, sequence, EVENT_FINISHED, Reason.EOS, [101, 102])]
+    wait_for_command(bench, 2, Command.RELEASE)
+    assert bench.take(0.05) == []  # not free before the scheduler says so
+    bench.status(2, sequence, State.EMPTY, 0)
+    assert bench.take() == [(2, sequence, EVENT_FREED, 0, [])]
+    assert bench.submit(2) == [sequence + 1]
+
+
+def wait_for_command(bench: Bench, slot: int, command: Command) -> None:
+    deadline = time.monotonic() + 2
+    while bench.request(slot)[1] is not command:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_the_arena_serves_what_the_inline_records_lost(bench: Bench) -> None:
+    (sequence,) = bench.submit(0)
+    for position in range(600):  # more than an event carries, and the inline records hold the last 7 only
+        bench.record(0, 1000 + position, position, sequence)
+    bench.status(0, sequence, State.DECODE_COMPLETED, 600, Reason.LENGTH)
+    found = [event for _ in range(3) for event in bench.take(0.2)]
+    assert [token for event in found for token in event[4]] == list(range(1000, 1600))
+    assert [event[2] for event in found][-1] == EVENT_FINISHED
+    assert all(len(event[4]) <= library.EVENT_TOKENS_MAX for event in found)
+
+
+def test_inline_records_suffice(bench: Bench) -> None:
+    (sequence,) = bench.submit(0)
+    for position in range(7):
+        bench.record(0, 50 + position, position, sequence, where="inline")
+    bench.status(0, sequence, State.DECODE_PROCESSING, 7)
+    assert bench.take() == [(0, sequence, EVENT_TOKENS, 0, list(range(50, 57)))]
+    assert bench.reader.health().arena_reads == 0
+
+
+@pytest.mark.parametrize(
+    ("token", "position", "sequence_step"),
+    [(9, 1, 0), (9, 7, 0), (9, 0, -1), (9, 0, 1), (9, 0, 2048), (0, 0, -1)],
+)
+def test_a_record_of_anything_else_is_never_taken(
+    bench: Bench, token: int, position: int, sequence_step: int
+) -> None:
+    (sequence,) = bench.submit(1)
+    wrong = output_record(token, position, sequence + sequence_step)
+    bench.region.outputs[1, 0] = wrong
+    bench.region.progress["records"][1, 0] = wrong
+    bench.status(1, sequence, State.DECODE_PROCESSING, 1)
+    assert bench.take(0.1) == []
+    bench.record(1, 77, 0, sequence)  # the write was only late
+    assert bench.take() == [(1, sequence, EVENT_TOKENS, 0, [77])]
+
+
+def test_a_good_prefix_is_delivered_and_the_rest_follows(bench: Bench) -> None:
+    (sequence,) = bench.submit(1)
+    for position in (0, 1, 3):
+        bench.record(1, 60 + position, position, sequence, where="arena")
+    bench.status(1, sequence, State.DECODE_COMPLETED, 4, Reason.LENGTH)
+    assert bench.take() == [(1, sequence, EVENT_TOKENS, 0, [60, 61])]
+    assert bench.request(1)[1] is Command.SUBMIT  # not released before everything was read
+    bench.record(1, 62, 2, sequence, where="arena")
+    assert bench.take() == [(1, sequence, EVENT_FINISHED, Reason.LENGTH, [62, 63])]
+
+
+def test_a_status_of_another_sequence_is_ignored(bench: Bench) -> None:
+    (sequence,) = bench.submit(6)
+    bench.record(6, 5, 0, sequence - 1)
+    bench.status(6, sequence - 1, State.DECODE_COMPLETED, 1, Reason.EOS)
+    assert bench.take(0.05) == []
+    assert bench.request(6)[1] is Command.SUBMIT
+
+
+def test_a_count_that_goes_back_delivers_nothing_twice(bench: Bench) -> None:
+    (sequence,) = bench.submit(6)
+    for position in range(5):
+        bench.record(6, position, position, sequence)
+    bench.status(6, sequence, State.DECODE_PROCESSING, 5)
+    assert bench.take()[0][4] == [0, 1, 2, 3, 4]
+    bench.status(6, sequence, State.DECODE_PROCESSING, 2)
+    assert bench.take(0.05) == []
+    bench.record(6, 5, 5, sequence)
+    bench.status(6, sequence, State.DECODE_PROCESSING, 6)
+    assert bench.take() == [(6, sequence, EVENT_TOKENS, 0, [5])]
+
+
+def test_records_that_stay_unreadable_end_their_request_alone(bench: Bench) -> None:
+    broken, healthy = bench.submit(0, 1)
+    bench.status(0, broken, State.DECODE_PROCESSING, 3)
+    bench.record(1, 42, 0, healthy)
+    bench.status(1, healthy, State.DECODE_PROCESSING, 1)
+    began = time.monotonic()
+    assert bench.take() == [(1, healthy, EVENT_TOKENS, 0, [42])]
+    assert bench.take(3.0) == [(0, broken, EVENT_FINISHED, Reason.BAD_CHECKSUM, [])]
+    assert time.monotonic() - began >= abi.TORN_PAYLOAD_TIMEOUT_NS / 1e9
+    wait_for_command(bench, 0, Command.CANCEL)
+    bench.status(0, broken, State.DECODE_COMPLETED, 3, Reason.CANCELLED)
+    wait_for_command(bench, 0, Command.RELEASE)
+    bench.status(0, broken, State.EMPTY, 0)
+    assert bench.take() == [(0, broken, EVENT_FREED, 0, [])]
+
+
+def test_a_count_beyond_the_arena_is_not_followed(bench: Bench) -> None:
+    (sequence,) = bench.submit(0)
+    bench.status(0, sequence, State.DECODE_PROCESSING, CAPACITY + 1)
+    assert bench.take(3.0) == [(0, sequence, EVENT_FINISHED, Reason.BAD_CHECKSUM, [])]
+
+
+def test_cancel_delivers_nothing_more(bench: Bench) -> None:
+    (sequence,) = bench.submit(4)
+    bench.status(4, sequence, State.PREFILL_PROCESSING, 0)
+    bench.reader.cancel(4, sequence + 1)  # of another request: ignored
+    bench.reader.cancel(4, sequence)
+    wait_for_command(bench, 4, Command.CANCEL)
+    bench.record(4, 5, 0, sequence)
+    bench.status(4, sequence, State.DECODE_COMPLETED, 1, Reason.CANCELLED)
+    wait_for_command(bench, 4, Command.RELEASE)
+    assert bench.take(0.05) == []
+    bench.reader.cancel(4, sequence)  # too late: the release must stand
+    time.sleep(0.05)
+    assert bench.request(4)[1] is Command.RELEASE
+    bench.status(4, sequence, State.EMPTY, 0)
+    assert bench.take() == [(4, sequence, EVENT_FREED, 0, [])]
+
+
+def test_slots_belong_to_the_lease(make_bench: MakeBench) -> None:
+    bench = make_bench(n_leases=4, lease=2)
+    (sequence,) = bench.submit(1)
+    assert bench.region.requests[2 * N_SLOTS + 1] != 0
+    assert np.count_nonzero(bench.region.requests) == 1
+    bench.record(1, 8, 0, sequence)
+    bench.status(1, sequence, State.DECODE_PROCESSING, 1)
+    assert bench.take() == [(1, sequence, EVENT_TOKENS, 0, [8])]
+
+
+def test_sequences_go_on_from_the_ring_and_wrap(bench: Bench) -> None:
+    last = 0xFFFFFFFF
+    bench.region.requests[7] = last
+    bench.status(7, last, State.EMPTY, 0)
+    bench.reader.open()
+    assert bench.submit(7) == [0]
+    bench.record(7, 3, 0, 0)
+    bench.status(7, 0, State.DECODE_PROCESSING, 1)
+    assert bench.take() == [(7, 0, EVENT_TOKENS, 0, [3])]
+
+
+def test_slots_that_the_scheduler_did_not_empty_are_refused(bench: Bench) -> None:
+    bench.status(3, 5, State.DECODE_PROCESSING, 1)
+    with pytest.raises(TransportError, match=r"with 1 slot\(s\) still in use"):
+        bench.reader.open()
+
+
+def test_a_lost_lease_stops_every_write(bench: Bench) -> None:
+    (sequence,) = bench.submit(0)
+    bench.region.lease_acks["word"][0] = pair_word(bench.lease.epoch, LeaseState.RECLAIMED)
+    deadline = time.monotonic() + 2
+    while not bench.reader.health().lease_lost:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    words = bench.region.requests.copy()
+    beat = int(bench.region.leases["word"][0])
+    bench.reader.cancel(0, sequence)
+    bench.status(0, sequence, State.DECODE_COMPLETED, 0, Reason.CANCELLED)
+    assert bench.take(0.1) == []
+    descriptors = np.zeros(1, dtype=abi.Descriptor)
+    prompt = np.zeros(1, dtype=np.uint32)
+    assert not bench.reader.submit(np.array([1], dtype=np.uint32), descriptors, prompt)
+    assert np.array_equal(bench.region.requests, words)
+    assert int(bench.region.leases["word"][0]) == beat
+
+    bench.status(0, sequence, State.EMPTY, 0)
+    bench.lease.ask(1.0)
+    bench.grant()
+    bench.reader.open()
+    assert bench.submit(0) == [sequence + 1]
+
+
+def test_a_full_queue_loses_nothing(bench: Bench) -> None:
+    """Nobody drains while every slot fills its arena: the records wait in the ring (F5)."""
+    rounds = {}
+    for turn in range(4):
+        for slot, sequence in enumerate(bench.submit(*range(N_SLOTS))):
+            rounds[slot, sequence] = turn
+            positions = np.arange(CAPACITY, dtype=np.uint64)
+            tokens = positions + np.uint64(slot)
+            high = (positions << np.uint64(32)) | np.uint64((sequence & 0xFFF) << 52)
+            bench.region.outputs[slot] = tokens | high
+            bench.status(slot, sequence, State.DECODE_COMPLETED, CAPACITY, Reason.LENGTH)
+        time.sleep(0.05)
+        answers: dict[tuple[int, int], list[int]] = {}
+        freed = 0
+        while freed < N_SLOTS:
+            for slot, sequence, kind, _, tokens in bench.take():
+                answers.setdefault((slot, sequence), []).extend(tokens)
+                freed += kind == EVENT_FREED
+                if kind == EVENT_FINISHED:
+                    bench.status(slot, sequence, State.EMPTY, 0)
+        assert len(answers) == N_SLOTS
+        for (slot, sequence), found in answers.items():
+            assert rounds[slot, sequence] == turn
+            assert found == list(range(slot, slot + CAPACITY))
+
+
+def test_idle_costs_next_to_nothing(bench: Bench) -> None:
+    before = time.process_time()
+    time.sleep(1.0)
+    assert time.process_time() - before < 0.05
+    bench.submit(0)  # waits long for its first token
+    time.sleep(0.1)
+    before = time.process_time()
+    time.sleep(1.0)
+    assert time.process_time() - before < 0.3
+
+
+@pytest.mark.parametrize(
+    ("records", "torn", "jitter", "tokens_per_step"),
+    [
+        ("arena", False, False, 1),
+        ("both", True, False, 1),
+        ("both", False, True, 1),
+        ("both", True, True, 3),
+        ("arena", True, True, 9),
+    ],
+)
+def test_faulty_rings_never_deliver_a_wrong_token(
+    start_backend: StartBackend,
+    start_frontend: StartFrontend,
+    records: str,
+    torn: bool,
+    jitter: bool,
+    tokens_per_step: int,
+) -> None:
+    backend = start_backend()
+    backend.records, backend.torn, backend.jitter = records, torn, jitter
+    backend.tokens_per_step = tokens_per_step
+    frontend = start_frontend(backend)
+    expected = "".join(chr(0x21 + i) for i in range(90))
+    body = {"prompt": ["x"] * 16, "max_tokens": 90}
+    for _ in range(2):  # the second time each slot may hold the records of the first
+        answer = frontend.client.post("/v1/completions", json=body).json()
+        assert [choice["text"] for choice in answer["choices"]] == [expected] * 16
+        chunks = events(frontend.client.post("/v1/completions", json={**body, "stream": True}))
+        assert [text_of(chunks, i) for i in range(16)] == [expected] * 16
+    if torn:
+        assert frontend.service._reader.health().bad_records > 0

@@ -1,0 +1,154 @@
+"""The tokenizer: fastokens where it proves exact, tokenizers where it does not; and chat templates."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_model import VOCAB_SIZE, build_tokenizer, write_model
+from tokenizers import Regex, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer as Reference
+
+from nic_frontend import chat_template
+from nic_frontend.chat_template import ChatTemplate
+from nic_frontend.errors import ApiError
+from nic_frontend.tokenizer import Tokenizer
+
+
+def encode(tokenizer: Tokenizer, text: str, special: bool = False) -> list[int]:
+    return asyncio.run(tokenizer.encode(text, special=special, param="prompt")).tolist()
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tokenizer, Reference]:
+    """Of the kind Llama-3 and Qwen have: a regular expression splits, and the template processor adds a begin
+    token.
+    """
+    reference = build_tokenizer()
+    pattern = (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+        r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+    reference.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pattern), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    reference.normalizer = normalizers.NFC()
+    reference.post_processor = processors.TemplateProcessing(
+        single="<|bos|> $A", special_tokens=[("<|bos|>", 0)]
+    )
+    directory = write_model(tmp_path_factory.mktemp("split"), reference)
+    return Tokenizer(directory, VOCAB_SIZE), reference
+
+
+def test_fastokens_is_used_where_it_is_exact(loaded: tuple[Tokenizer, Reference]) -> None:
+    assert loaded[0].engine == "fastokens"
+
+
+@given(text=st.text(max_size=60), special=st.booleans())
+def test_tokens_are_those_of_tokenizers(
+    loaded: tuple[Tokenizer, Reference], text: str, special: bool
+) -> None:
+    tokenizer, reference = loaded
+    assert encode(tokenizer, text, special) == reference.encode(text, add_special_tokens=special).ids
+
+
+def test_falls_back_with_the_reason(model_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    import fastokens
+
+    class Wrong:
+        """Exact but for one string that the self-check has."""
+
+        def __init__(self, path: str) -> None:
+            self._right = Reference.from_file(path)
+
+        @classmethod
+        def from_file(cls, path: str) -> Wrong:
+            return cls(path)
+
+        def encode(self, text: str, add_special_tokens: bool) -> Any:
+            return self._right.encode(text.replace("\u017f", "s"), add_special_tokens=add_special_tokens)
+
+    monkeypatch.setattr(fastokens, "Tokenizer", Wrong)
+    with caplog.at_level(logging.WARNING):
+        tokenizer = Tokenizer(model_dir, VOCAB_SIZE)
+    assert tokenizer.engine == "tokenizers"
+    (record,) = [r for r in caplog.records if r.name == "nic_frontend.tokenizer"]
+    assert "differs from tokenizers on" in record.getMessage()
+    reference = Reference.from_file(str(model_dir / "tokenizer.json"))
+    assert encode(tokenizer, "it's fine") == reference.encode("it's fine").ids
+
+
+def test_missing_and_broken_files(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"tokenizer\.json"):
+        Tokenizer(tmp_path, VOCAB_SIZE)
+    write_model(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text("{% for %}")
+    with pytest.raises(ValueError, match="cannot use the tokenizer files"):
+        Tokenizer(tmp_path, VOCAB_SIZE)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ValueError, match="cannot use the tokenizer files"):
+        Tokenizer(tmp_path, VOCAB_SIZE)
+
+
+def test_lone_surrogates_are_refused(model_dir: Path) -> None:
+    with pytest.raises(ApiError, match="surrogate"):
+        encode(Tokenizer(model_dir, VOCAB_SIZE), "a\ud800")
+
+
+def render(source: str, messages: list[dict[str, Any]], **options: Any) -> str:
+    template = ChatTemplate(source, {"bos_token": "<s>", "eos_token": "</s>"})
+    return template.render(
+        messages, add_generation_prompt=options.pop("add_generation_prompt", True), **options
+    )
+
+
+def test_template_helpers() -> None:
+    user = [{"role": "user", "content": "hi <b> é"}]
+    assert render("{{ bos_token }}{{ messages[0]['content'] }}{{ eos_token }}", user) == "<s>hi <b> é</s>"
+    assert render("{{ messages[0] | tojson }}", user) == '{"role": "user", "content": "hi <b> é"}'
+    assert (
+        render("{% for i in range(9) %}{% if i == 3 %}{% break %}{% endif %}{{ i }}{% endfor %}", user)
+        == "012"
+    )
+    assert len(render("{{ strftime_now('%d %b %Y') }}", user)) == len("26 Jul 2024")
+    assert render("{% generation %}x{% endgeneration %}", user) == "x"
+    assert render("{% if tools is none %}no tools{% endif %}", user) == "no tools"
+    assert render("{{ enable_thinking }}", user, enable_thinking=False) == "False"
+    assert render("  {% if true %}\nx\n  {% endif %}\n", user) == "x\n"  # trim_blocks and lstrip_blocks
+
+
+def test_templates_are_sandboxed() -> None:
+    for source in (
+        "{{ messages.__class__.__mro__ }}",
+        "{{ messages.append(1) }}",
+        "{% for i in range(10**9) %}x{% endfor %}",
+    ):
+        with pytest.raises(ApiError, match="chat template refuses"):
+            render(source, [{"role": "user", "content": "x"}])
+
+
+def test_where_the_template_comes_from(tmp_path: Path) -> None:
+    def rendered() -> str | None:
+        template = chat_template.load(tmp_path)
+        return template and template.render([], add_generation_prompt=False)
+
+    assert rendered() is None
+    config: dict[str, Any] = {
+        "chat_template": [{"name": "rag", "template": "r"}, {"name": "default", "template": "d"}]
+    }
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    assert rendered() == "d"
+    config = {"chat_template": "{{ bos_token }}", "bos_token": {"content": "<b>"}, "eos_token": None}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    assert rendered() == "<b>"
+    (tmp_path / "chat_template.jinja").write_text("file {{ bos_token }}")
+    assert rendered() == "file <b>"
