@@ -70,6 +70,113 @@ __device__ __forceinline__ uint32_t split_keys(uint32_t length, uint32_t n_split
   return keys < kMinSplit ? kMinSplit : keys;
 }
 
+/* Shared memory of a decode block. */
+template <int HeadDim, int Group>
+struct DecodeScratch {
+  float q[Group][HeadDim]; /* scaled, in log2 units */
+  float weights[Group][kDecodeThreads];
+  uint64_t offsets[kDecodeThreads]; /* of the tile's keys in the cache */
+  float parts[kDecodeThreads][8];
+  float of_warp[Group][kDecodeThreads / 32];
+};
+
+/* A thread's share of a decode block's work on Group query heads of one key head. Scores: one key a thread.
+ * Values: 8 of HeadDim elements, of every kParts-th key. */
+template <typename Half, int HeadDim, int Group>
+struct DecodeShare {
+  static constexpr uint32_t kChunks = HeadDim / 8;
+  static constexpr uint32_t kParts = kDecodeThreads / kChunks;
+  using Scratch = DecodeScratch<HeadDim, Group>;
+
+  float acc[Group][8], max[Group], sum[Group]; /* max: of the block's keys; sum: of this thread's */
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int g = 0; g < Group; ++g) {
+      max[g] = -INFINITY;
+      sum[g] = 0.0f;
+#pragma unroll
+      for (int e = 0; e < 8; ++e) acc[g][e] = 0.0f;
+    }
+  }
+
+  /* `offset` is where the thread's key lies in the cache. */
+  __device__ __forceinline__ void score(Scratch& scratch, const Half* k_cache, uint64_t offset,
+                                        float (&score)[Group]) {
+    scratch.offsets[threadIdx.x] = offset;
+#pragma unroll
+    for (int g = 0; g < Group; ++g) score[g] = 0.0f;
+#pragma unroll 8
+    for (uint32_t c = 0; c < kChunks; ++c) {
+      float k[8];
+      load8(k_cache + offset + c * 8, k);
+#pragma unroll
+      for (int g = 0; g < Group; ++g)
+#pragma unroll
+        for (int e = 0; e < 8; ++e) score[g] += scratch.q[g][c * 8 + e] * k[e];
+    }
+  }
+
+  /* Scores to weights, relative to the new maximum; what was summed so far shrinks to it. A tile has at least
+   * one key, so the maximum is finite. */
+  __device__ __forceinline__ void weigh(Scratch& scratch, const float (&score)[Group]) {
+#pragma unroll
+    for (int g = 0; g < Group; ++g) {
+      const float of_warp = warp_max(score[g]);
+      if (threadIdx.x % 32 == 0) scratch.of_warp[g][threadIdx.x / 32] = of_warp;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int g = 0; g < Group; ++g) {
+      float next = max[g];
+#pragma unroll
+      for (uint32_t w = 0; w < kDecodeThreads / 32; ++w) next = fmaxf(next, scratch.of_warp[g][w]);
+      const float shrink = exp2f(max[g] - next), weight = exp2f(score[g] - next);
+      max[g] = next;
+      sum[g] = sum[g] * shrink + weight;
+      scratch.weights[g][threadIdx.x] = weight;
+#pragma unroll
+      for (int e = 0; e < 8; ++e) acc[g][e] *= shrink;
+    }
+    __syncthreads();
+  }
+
+  __device__ __forceinline__ void add_values(const Scratch& scratch, const Half* v_cache, uint32_t n_keys) {
+    if (threadIdx.x >= kParts * kChunks) return; /* HeadDim 48, 80, 96, 112: not every thread has a chunk */
+#pragma unroll 4
+    for (uint32_t j = threadIdx.x / kChunks; j < n_keys; j += kParts) {
+      float v[8];
+      load8(v_cache + scratch.offsets[j] + threadIdx.x % kChunks * 8, v);
+#pragma unroll
+      for (int g = 0; g < Group; ++g)
+#pragma unroll
+        for (int e = 0; e < 8; ++e) acc[g][e] += scratch.weights[g][j] * v[e];
+    }
+  }
+
+  /* Sums the block's shares of query g into target [HeadDim + 2]. */
+  __device__ __forceinline__ void store(Scratch& scratch, int g, float* target) {
+    const uint32_t tid = threadIdx.x;
+    const float of_warp = warp_sum(sum[g]);
+    if (tid % 32 == 0) scratch.of_warp[g][tid / 32] = of_warp;
+    store8(scratch.parts[tid], acc[g]);
+    __syncthreads();
+    float total = 0.0f;
+    if (tid < HeadDim) {
+      for (uint32_t part = 0; part < kParts; ++part)
+        total += scratch.parts[part * kChunks + tid / 8][tid % 8];
+      target[tid] = total;
+    }
+    if (tid == 0) {
+      total = 0.0f;
+      for (uint32_t w = 0; w < kDecodeThreads / 32; ++w) total += scratch.of_warp[g][w];
+      target[HeadDim] = max[g];
+      target[HeadDim + 1] = total;
+    }
+    __syncthreads();
+  }
+};
+
 /* grid (lanes, n_kv_heads * ceil(ratio / Group), n_splits), block (kDecodeThreads), ratio = n_heads /
  * n_kv_heads. A block serves up to Group query heads of one key head; Group = ratio reads each key once.
  *
@@ -80,115 +187,42 @@ __global__ void __launch_bounds__(kDecodeThreads)
     attention_decode_kernel(struct blink_step_set set, struct blink_tables tables, const Half* qkv,
                             const Half* k_cache, const Half* v_cache, float* partial, uint32_t n_heads,
                             uint32_t n_kv_heads) {
-  constexpr uint32_t kChunks = HeadDim / 8; /* 16-byte chunks of a key */
-  constexpr uint32_t kParts =
-      kDecodeThreads / kChunks; /* threads that share a chunk of the values, each with its own keys */
-  __shared__ __align__(16) float q[Group][HeadDim];
-  __shared__ float weights[Group][kDecodeThreads];
-  __shared__ uint64_t offsets[kDecodeThreads];
-  __shared__ __align__(16) float reduced[kDecodeThreads][8];
-  __shared__ float warp_scratch[Group][kDecodeThreads / 32];
-
+  __shared__ __align__(16) DecodeScratch<HeadDim, Group> scratch;
   const uint32_t lane = blockIdx.x, tid = threadIdx.x;
   if (lane >= set.head->n_lanes) return;
   const uint32_t i = set.lane_last[lane], row = set.token_row[i], length = set.token_position[i] + 1;
   const uint32_t ratio = n_heads / n_kv_heads, groups = (ratio + Group - 1) / Group;
-  const uint32_t kv_head = blockIdx.y / groups, first_in_group = blockIdx.y % groups * Group;
-  const uint32_t n_queries = min(uint32_t(Group), ratio - first_in_group),
-                 head = kv_head * ratio + first_in_group;
-  const uint32_t keys = split_keys(length, gridDim.z), begin = blockIdx.z * keys,
-                 end = min(length, begin + keys);
+  const uint32_t kv_head = blockIdx.y / groups, member = blockIdx.y % groups * Group;
+  const uint32_t head = kv_head * ratio + member, n_queries = min(uint32_t(Group), ratio - member);
+  const uint32_t keys = split_keys(length, gridDim.z), begin = blockIdx.z * keys;
   if (begin >= length) return;
+  const uint32_t end = min(length, begin + keys);
 
   const Half* queries = qkv + (uint64_t(i) * (n_heads + 2 * n_kv_heads) + head) * HeadDim;
   const float scale = kLog2E / sqrtf(float(HeadDim));
   for (uint32_t e = tid; e < Group * HeadDim; e += kDecodeThreads)
-    q[e / HeadDim][e % HeadDim] = e < n_queries * HeadDim ? to_float(queries[e]) * scale : 0.0f;
+    scratch.q[e / HeadDim][e % HeadDim] = e < n_queries * HeadDim ? to_float(queries[e]) * scale : 0.0f;
   __syncthreads();
 
-  float acc[Group][8] = {}, max[Group], sum[Group] = {}; /* sum: of this thread's keys; max: of the block's */
-#pragma unroll
-  for (int g = 0; g < Group; ++g) max[g] = -INFINITY;
-
+  DecodeShare<Half, HeadDim, Group> share;
+  share.clear();
   for (uint32_t tile = begin; tile < end; tile += kDecodeThreads) {
-    /* Scores: one key a thread. */
-    float score[Group] = {};
+    float score[Group];
+#pragma unroll
+    for (int g = 0; g < Group; ++g) score[g] = -INFINITY;
     const uint32_t n_tile = min(kDecodeThreads, end - tile);
-    if (tid < n_tile) {
-      const uint64_t offset = cache_offset(tables, row, tile + tid, kv_head, n_kv_heads, HeadDim);
-      offsets[tid] = offset;
-#pragma unroll 8
-      for (uint32_t c = 0; c < kChunks; ++c) {
-        float k[8];
-        load8(k_cache + offset + c * 8, k);
-#pragma unroll
-        for (int g = 0; g < Group; ++g)
-#pragma unroll
-          for (int e = 0; e < 8; ++e) score[g] += q[g][c * 8 + e] * k[e];
-      }
-    } else {
-#pragma unroll
-      for (int g = 0; g < Group; ++g) score[g] = -INFINITY;
-    }
-#pragma unroll
-    for (int g = 0; g < Group; ++g) {
-      const float of_warp = warp_max(score[g]);
-      if (tid % 32 == 0) warp_scratch[g][tid / 32] = of_warp;
-    }
-    __syncthreads();
-#pragma unroll
-    for (int g = 0; g < Group; ++g) {
-      float next = max[g];
-#pragma unroll
-      for (uint32_t w = 0; w < kDecodeThreads / 32; ++w) next = fmaxf(next, warp_scratch[g][w]);
-      const float shrink = exp2f(max[g] - next),
-                  weight = exp2f(score[g] - next); /* next is finite: a tile has a key */
-      max[g] = next;
-      sum[g] = sum[g] * shrink + weight;
-      weights[g][tid] = weight;
-#pragma unroll
-      for (int e = 0; e < 8; ++e) acc[g][e] *= shrink;
-    }
-    __syncthreads();
-
-    /* Values: 8 elements of every kParts-th key a thread. */
-    if (tid < kParts * kChunks) {
-#pragma unroll 4
-      for (uint32_t j = tid / kChunks; j < n_tile; j += kParts) {
-        float v[8];
-        load8(v_cache + offsets[j] + tid % kChunks * 8, v);
-#pragma unroll
-        for (int g = 0; g < Group; ++g)
-#pragma unroll
-          for (int e = 0; e < 8; ++e) acc[g][e] += weights[g][j] * v[e];
-      }
-    }
+    if (tid < n_tile)
+      share.score(scratch, k_cache, cache_offset(tables, row, tile + tid, kv_head, n_kv_heads, HeadDim),
+                  score);
+    share.weigh(scratch, score);
+    share.add_values(scratch, v_cache, n_tile);
     __syncthreads();
   }
-
 #pragma unroll
-  for (int g = 0; g < Group; ++g) {
-    const float of_warp = warp_sum(sum[g]);
-    if (tid % 32 == 0) warp_scratch[g][tid / 32] = of_warp;
-    store8(reduced[tid], acc[g]);
-    __syncthreads();
-    if (uint32_t(g) < n_queries) {
-      float* target =
-          partial + ((uint64_t(lane) * n_heads + head + g) * gridDim.z + blockIdx.z) * (HeadDim + 2);
-      if (tid < HeadDim) {
-        float total = 0.0f;
-        for (uint32_t part = 0; part < kParts; ++part) total += reduced[part * kChunks + tid / 8][tid % 8];
-        target[tid] = total;
-      }
-      if (tid == 0) {
-        float total = 0.0f;
-        for (uint32_t w = 0; w < kDecodeThreads / 32; ++w) total += warp_scratch[g][w];
-        target[HeadDim] = max[g];
-        target[HeadDim + 1] = total;
-      }
-    }
-    __syncthreads();
-  }
+  for (int g = 0; g < Group; ++g)
+    if (uint32_t(g) < n_queries)
+      share.store(scratch, g,
+                  partial + ((uint64_t(lane) * n_heads + head + g) * gridDim.z + blockIdx.z) * (HeadDim + 2));
 }
 
 /* grid (lanes, n_heads), block (HeadDim). n_splits is attention_decode_kernel's gridDim.z. */
@@ -197,9 +231,8 @@ __global__ void attention_combine_kernel(struct blink_step_set set, const float*
                                          uint32_t n_heads, uint32_t n_splits) {
   const uint32_t lane = blockIdx.x, head = blockIdx.y, d = threadIdx.x;
   if (lane >= set.head->n_lanes) return;
-  const uint32_t i = set.lane_last[lane], length = set.token_position[i] + 1,
-                 keys = split_keys(length, n_splits);
-  const uint32_t used = (length + keys - 1) / keys;
+  const uint32_t i = set.lane_last[lane], length = set.token_position[i] + 1;
+  const uint32_t keys = split_keys(length, n_splits), used = (length + keys - 1) / keys;
   const float* source = partial + (uint64_t(lane) * n_heads + head) * n_splits * (HeadDim + 2);
   float max = -INFINITY, sum = 0.0f, value = 0.0f;
   for (uint32_t s = 0; s < used; ++s) max = fmaxf(max, source[s * (HeadDim + 2) + HeadDim]);

@@ -96,8 +96,7 @@ struct QueryTile {
   float max[2], sum[2];
   int32_t position[2]; /* -1: no query in this row */
 
-  /* `x` is the head's query of the warp's first token, tokens are `stride` elements apart, and n of the 16
-   * exist. */
+  /* `x`: the head's query of the warp's first token; tokens are `stride` elements apart; n of 16 exist. */
   __device__ __forceinline__ void load(const Half* x, uint32_t stride, uint32_t n,
                                        const uint32_t* token_position) {
     const uint32_t r = threadIdx.x % 32 / 4, c = threadIdx.x % 4 * 2;
@@ -147,8 +146,7 @@ struct QueryTile {
     }
   }
 
-  /* Scores to weights, in place; s[j] holds the keys first + 8j and first + 8j + 1 of this lane's two rows.
-   */
+  /* Scores to weights, in place; s[j] holds keys first + 8j and first + 8j + 1 of the lane's two rows. */
   __device__ __forceinline__ void softmax(float (&s)[kPrefillKeys / 8][4], uint32_t first) {
     const float scale = kLog2E / sqrtf(float(HeadDim));
 #pragma unroll

@@ -95,6 +95,22 @@ __device__ __forceinline__ float warp_max(float x) {
   return x;
 }
 
+__device__ __forceinline__ uint64_t warp_total(uint64_t x) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset >>= 1) x += __shfl_xor_sync(0xffffffffu, x, offset);
+  return x;
+}
+
+/* Sum over this lane and those below it. */
+__device__ __forceinline__ uint64_t warp_scan(uint64_t x) {
+#pragma unroll
+  for (int offset = 1; offset < 32; offset <<= 1) {
+    const uint64_t below = __shfl_up_sync(0xffffffffu, x, offset);
+    if (threadIdx.x % 32 >= uint32_t(offset)) x += below;
+  }
+  return x;
+}
+
 /* Sum over a block of whole warps, the same in every thread. `scratch` holds 32 floats of shared memory. */
 __device__ __forceinline__ float block_sum(float x, float* scratch) {
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -10,35 +10,13 @@
 #ifndef BLINK_OPS_SAMPLE_H
 #define BLINK_OPS_SAMPLE_H
 
-#include "sample_weight.h"
+#include "sample_select.h"
 
 #ifndef __CUDACC__
 #include <vector>
 #endif
 
 namespace blink {
-
-/* One lane's view of its row. */
-struct Sequence {
-  const struct blink_descriptor& params;
-  uint32_t* tokens; /* prompt and answer so far: `length` of them */
-  uint32_t length;
-
-  BLINK_HD uint32_t answered() const { return length - params.prompt_tokens; }
-  BLINK_HD bool may_end() const { return answered() >= params.min_tokens; }
-  BLINK_HD bool ignores_eos() const { return params.flags & BLINK_FLAG_IGNORE_EOS; }
-};
-
-BLINK_HD Sequence sequence_of(const struct blink_step_set& set, const struct blink_tables& tables,
-                              uint32_t lane) {
-  const uint32_t row = set.lane_row[lane];
-  return {tables.params[row], tables.history + uint64_t(row) * tables.max_context,
-          set.token_position[set.lane_last[lane]] + 1};
-}
-
-BLINK_HD float repeated(float logit, float penalty) {
-  return logit > 0.0f ? logit / penalty : logit * penalty;
-}
 
 #ifndef __CUDACC__
 
@@ -66,29 +44,6 @@ inline void penalise(const Sequence& sequence, const struct blink_tables& tables
   if (sequence.may_end()) return;
   for (uint32_t j = 0; j < tables.n_eos && !sequence.ignores_eos(); ++j) logits[tables.eos[j]] = -INFINITY;
   for (uint32_t j = 0; j < params.n_stop_ids; ++j) logits[params.stop_ids[j]] = -INFINITY;
-}
-
-/* The smallest rank up to which at least kept() of the admitted tokens, counted or weighed, lie. Radix
- * selection, 8 bits a pass. */
-inline uint32_t select_rank(const struct blink_descriptor& params, const Filter& filter, bool by_weight,
-                            const float* logits, uint32_t vocab) {
-  uint64_t target = 0;
-  uint32_t prefix = 0;
-  for (int shift = 24; shift >= 0; shift -= 8) {
-    uint64_t histogram[256] = {}, total = 0;
-    for (uint32_t t = 0; t < vocab; ++t) {
-      const float x = scaled(number(logits[t]), filter.max, filter.temperature);
-      const uint32_t rank = rank_of(x);
-      if (!filter.admits(x) || (shift < 24 && rank >> (shift + 8) != prefix)) continue;
-      histogram[rank >> shift & 255] += by_weight ? weight_of(x) : 1;
-    }
-    for (uint64_t mass : histogram) total += mass;
-    if (shift == 24) target = kept(params, by_weight, total);
-    uint32_t digit = 0;
-    while (histogram[digit] < target) target -= histogram[digit++];
-    prefix = prefix << 8 | digit;
-  }
-  return prefix;
 }
 
 /* The token of one lane, from its logits. */
@@ -127,9 +82,6 @@ inline void sample_lane(const struct blink_step_set& set, const struct blink_tab
 
 #else
 
-constexpr uint32_t kSampleThreads = 1024;
-constexpr uint32_t kSampleWarps = kSampleThreads / 32;
-
 /* Bytes of dynamic shared memory of sample_kernel: one bit per token of the vocabulary. */
 BLINK_HD constexpr uint32_t sample_shared_bytes(uint32_t vocab) {
   return (vocab + 31) / 32 * 4;
@@ -137,28 +89,10 @@ BLINK_HD constexpr uint32_t sample_shared_bytes(uint32_t vocab) {
 
 /* Shared memory of one block. */
 struct SampleScratch {
+  SelectScratch select;
   uint64_t per_warp[kSampleWarps];
-  uint32_t low[256],
-      high[256]; /* histogram of 64-bit masses, in halves: shared memory has no native 64-bit add */
-  uint64_t target;
-  uint32_t digit;
+  uint32_t token;
 };
-
-__device__ __forceinline__ uint64_t warp_total(uint64_t x) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset >>= 1) x += __shfl_xor_sync(0xffffffffu, x, offset);
-  return x;
-}
-
-/* Sum over this lane and those below it. */
-__device__ __forceinline__ uint64_t warp_scan(uint64_t x) {
-#pragma unroll
-  for (int offset = 1; offset < 32; offset <<= 1) {
-    const uint64_t below = __shfl_up_sync(0xffffffffu, x, offset);
-    if (threadIdx.x % 32 >= uint32_t(offset)) x += below;
-  }
-  return x;
-}
 
 /* Calls body(token) once for every distinct token of tokens[begin..end). `seen` holds a bit per token of the
  * vocabulary. */
@@ -219,53 +153,6 @@ __device__ __forceinline__ uint64_t best_key(const float* logits, uint32_t vocab
   return best;
 }
 
-/* As the twin's. One warp scans the histogram, 8 bins a lane. */
-__device__ __forceinline__ uint32_t select_rank(const struct blink_descriptor& params, const Filter& filter,
-                                                bool by_weight, const float* logits, uint32_t vocab,
-                                                SampleScratch& scratch) {
-  const uint32_t tid = threadIdx.x;
-  uint32_t prefix = 0;
-  for (int shift = 24; shift >= 0; shift -= 8) {
-    if (tid < 256) scratch.low[tid] = scratch.high[tid] = 0;
-    __syncthreads();
-    for (uint32_t t = tid; t < vocab; t += kSampleThreads) {
-      const float x = scaled(number(logits[t]), filter.max, filter.temperature);
-      const uint32_t rank = rank_of(x);
-      if (!filter.admits(x) || (shift < 24 && rank >> (shift + 8) != prefix)) continue;
-      const uint64_t mass = by_weight ? weight_of(x) : 1;
-      const uint32_t low = uint32_t(mass), bin = rank >> shift & 255;
-      const uint32_t before = atomicAdd(&scratch.low[bin], low),
-                     high = uint32_t(mass >> 32) + (before + low < before);
-      if (high) atomicAdd(&scratch.high[bin], high);
-    }
-    __syncthreads();
-    if (tid < 32) {
-      uint64_t bins[8], sum = 0;
-#pragma unroll
-      for (int b = 0; b < 8; ++b) {
-        bins[b] = uint64_t(scratch.high[tid * 8 + b]) << 32 | scratch.low[tid * 8 + b];
-        sum += bins[b];
-      }
-      const uint64_t through = warp_scan(sum), total = __shfl_sync(0xffffffffu, through, 31);
-      uint64_t target = shift == 24 ? kept(params, by_weight, total) : scratch.target;
-      __syncwarp();
-      if (through - sum < target && target <= through) { /* exactly one lane */
-        target -= through - sum;
-        bool found = false;
-#pragma unroll
-        for (int b = 0; b < 8; ++b) {
-          if (!found && target <= bins[b]) scratch.target = target, scratch.digit = tid * 8 + b, found = true;
-          target -= bins[b];
-        }
-      }
-    }
-    __syncthreads();
-    prefix = prefix << 8 | scratch.digit;
-    __syncthreads();
-  }
-  return prefix;
-}
-
 /* Inverse of the cumulative weight in order of ids: twice, every warp sums a 32nd of the range and the range
  * shrinks to the 32nd that holds the draw; then one warp walks what is left. Returns the token in every
  * thread. */
@@ -299,14 +186,14 @@ __device__ __forceinline__ uint32_t draw(const Filter& filter, uint64_t bits, co
       const uint64_t through = warp_scan(base + lane < end ? filter.weight(logits[base + lane]) : 0);
       const uint32_t above = __ballot_sync(0xffffffffu, rest < through);
       if (above) {
-        if (lane == 0) scratch.digit = base + __ffs(above) - 1;
+        if (lane == 0) scratch.token = base + __ffs(above) - 1;
         break;
       }
       rest -= __shfl_sync(0xffffffffu, through, 31);
     }
   }
   __syncthreads();
-  return scratch.digit;
+  return scratch.token;
 }
 
 /* As the twin's, by one block. */
@@ -321,8 +208,8 @@ __device__ __forceinline__ uint32_t sample(const Sequence& sequence, const struc
   Filter filter = make_filter(params, number(logits[best]));
   __syncthreads();
   if (params.top_k != 0 && params.top_k < vocab)
-    filter.max_rank = select_rank(params, filter, false, logits, vocab, scratch);
-  if (params.top_p < 1.0f) filter.max_rank = select_rank(params, filter, true, logits, vocab, scratch);
+    filter.max_rank = select_rank(params, filter, false, logits, vocab, scratch.select);
+  if (params.top_p < 1.0f) filter.max_rank = select_rank(params, filter, true, logits, vocab, scratch.select);
   return draw(filter, random_bits(params.seed, sequence.answered()), logits, vocab, scratch);
 }
 

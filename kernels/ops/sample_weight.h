@@ -15,17 +15,17 @@ namespace blink {
 
 constexpr uint64_t kUnit = 1ull << 40; /* weight of the likeliest token */
 
+/* NaN as minus infinity, and no negative zero. */
 BLINK_HD float number(float logit) {
   return logit == logit ? logit + 0.0f : -INFINITY;
-} /* + 0: no negative zero */
+}
 
 /* x = (logit - max) / temperature, at most 0. */
 BLINK_HD float scaled(float logit, float max, float temperature) {
   return logit == max ? 0.0f : (logit - max) / temperature;
 }
 
-/* Distance from the likeliest token in units of 2^-27, saturated at 32: tokens beyond have no weight. Lower
- * is likelier. */
+/* Distance from the likeliest token, in units of 2^-27 up to 32: tokens beyond have no weight. */
 BLINK_HD uint32_t rank_of(float x) {
   const float distance = -x * 134217728.0f;
   return distance < 4294967040.0f ? uint32_t(distance) : 0xffffffffu;
@@ -91,6 +91,28 @@ BLINK_HD uint64_t kept(const struct blink_descriptor& params, bool by_weight, ui
   if (!by_weight) return params.top_k < total ? params.top_k : total;
   const uint64_t target = uint64_t(ceil(double(params.top_p) * double(total)));
   return target < 1 ? 1 : target < total ? target : total;
+}
+
+/* One lane's view of its row. */
+struct Sequence {
+  const struct blink_descriptor& params;
+  uint32_t* tokens; /* prompt and answer so far: `length` of them */
+  uint32_t length;
+
+  BLINK_HD uint32_t answered() const { return length - params.prompt_tokens; }
+  BLINK_HD bool may_end() const { return answered() >= params.min_tokens; }
+  BLINK_HD bool ignores_eos() const { return params.flags & BLINK_FLAG_IGNORE_EOS; }
+};
+
+BLINK_HD Sequence sequence_of(const struct blink_step_set& set, const struct blink_tables& tables,
+                              uint32_t lane) {
+  const uint32_t row = set.lane_row[lane];
+  return {tables.params[row], tables.history + uint64_t(row) * tables.max_context,
+          set.token_position[set.lane_last[lane]] + 1};
+}
+
+BLINK_HD float repeated(float logit, float penalty) {
+  return logit > 0.0f ? logit / penalty : logit * penalty;
 }
 
 }  // namespace blink
