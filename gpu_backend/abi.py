@@ -5,6 +5,7 @@ from enum import IntEnum
 
 import numpy as np
 
+
 STEP_SETS = 3
 MAX_EOS = 8
 NO_ROW = 0xffffffff

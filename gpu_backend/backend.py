@@ -80,7 +80,7 @@ class Backend:
             config, options.model_dir, limits, options.random_weights, options.threads
         )
         owned.callback(engine.close)
-        self.limits, self.device_name = limits, plane.name
+        self.limits, self.plane = limits, plane
 
         geometry = Geometry(
             rounded_slots(options.slots, options.leases),
@@ -181,7 +181,7 @@ def run(options: BackendOptions) -> int:
         signal.signal(number, on_signal)
     limits = backend.limits
     say(
-        f"serving {options.model_dir.resolve().name} on {backend.device_name}: batch {limits.max_batch}, context "
+        f"serving {options.model_dir.resolve().name} on {backend.plane.name}: batch {limits.max_batch}, context "
         f"{limits.max_context} tokens, {limits.total_pages} pages of {limits.page_size}, ring {options.ring}"
     )
     while not signals and backend.fault() is None:

@@ -33,7 +33,7 @@ class GpuPlane:
 
     def __init__(self, ordinal: int) -> None:
         self._device = Device(ordinal)
-        self._memory = DeviceMemory(self._device)
+        self.memory = DeviceMemory(self._device)
         self.name = self._device.name
 
     def limits(self, config: ModelConfig, wanted: Limits, kv_memory: int | None) -> Limits:
@@ -54,37 +54,37 @@ class GpuPlane:
         self, config: ModelConfig, directory: Path, limits: Limits, random: bool, threads: int | None
     ) -> EngineHandle:
         self._grid = GraphGrid(limits)
-        self._batch = allocate_batch(
-            self._memory, limits, self._grid.shapes, config.vocab_size, config.eos_ids
+        self.batch = allocate_batch(
+            self.memory, limits, self._grid.shapes, config.vocab_size, config.eos_ids
         )
         try:
             source = RandomWeights(RANDOM_SEED) if random else Checkpoint(directory)
-            self._engine = NativeEngine(
-                self._device, config, source, limits, self._grid.shapes, self._batch, show_progress
+            self.engine = NativeEngine(
+                self._device, config, source, limits, self._grid.shapes, self.batch, show_progress
             )
         except (CheckpointError, CudaError, CublasError, CompileError, ToolkitError) as error:
             raise PlaneError(str(error)) from error
-        return self._engine
+        return self.engine
 
     def map_ring(self, region: Region, owned: ExitStack) -> int:
         try:
-            address = self._memory.register_host(region.address, region.n_bytes)
+            address = self.memory.register_host(region.address, region.n_bytes)
         except CudaError as error:
             raise PlaneError(
                 f"cannot pin the ring ({error}): raise the locked-memory limit, ulimit -l"
             ) from error
-        owned.callback(self._memory.unregister_host, region.address)
+        owned.callback(self.memory.unregister_host, region.address)
         return address
 
     def setup(self, geometry: Geometry, ring_address: int, limits: Limits) -> SchedulerSetup:
         return SchedulerSetup(
-            self._memory,
+            self.memory,
             geometry,
             ring_address,
             limits,
             self._grid,
-            self._batch,
-            self._engine.executables,
+            self.batch,
+            self.engine.executables,
             GPU_PACE,
         )
 
@@ -95,5 +95,5 @@ class GpuPlane:
             raise PlaneError(str(error)) from error
 
     def close(self) -> None:
-        self._memory.close()
+        self.memory.close()
         self._device.close()

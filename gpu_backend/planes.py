@@ -113,7 +113,7 @@ class CpuPlane:
 
     def __init__(self) -> None:
         self.name = "cpu"
-        self._memory = HostMemory()
+        self.memory = HostMemory()
 
     def limits(self, config: ModelConfig, wanted: Limits, kv_memory: int | None) -> Limits:
         per_page = (
@@ -127,32 +127,32 @@ class CpuPlane:
         if random:
             raise PlaneError("random weights are made on the GPU: the CPU emulation needs a checkpoint")
         self._grid = GraphGrid(limits)
-        self._batch = allocate_batch(
-            self._memory, limits, self._grid.shapes, config.vocab_size, config.eos_ids
+        self.batch = allocate_batch(
+            self.memory, limits, self._grid.shapes, config.vocab_size, config.eos_ids
         )
         try:
-            self._engine = HostEngine(
+            self.engine = HostEngine(
                 config,
                 Checkpoint(directory),
                 limits,
                 self._grid.shapes,
-                self._batch,
+                self.batch,
                 threads or os.cpu_count() or 1,
             )
         except (CheckpointError, LibraryError, MemoryError) as error:
             raise PlaneError(str(error)) from error
-        return self._engine
+        return self.engine
 
     def map_ring(self, region: Region, owned: ExitStack) -> int:
         return region.address
 
     def setup(self, geometry: Geometry, ring_address: int, limits: Limits) -> SchedulerSetup:
         return SchedulerSetup(
-            self._memory, geometry, ring_address, limits, self._grid, self._batch, None, CPU_PACE
+            self.memory, geometry, ring_address, limits, self._grid, self.batch, None, CPU_PACE
         )
 
     def start(self, setup: SchedulerSetup) -> Scheduler:
-        return EmulatedScheduler(setup, self._engine.run_address, self._engine.context_address)
+        return EmulatedScheduler(setup, self.engine.run_address, self.engine.context_address)
 
     def close(self) -> None:
-        self._memory.close()
+        self.memory.close()

@@ -5,8 +5,9 @@ from enum import IntEnum
 
 import numpy as np
 
-from gpu_backend.abi import StepSet, Tables
 from ringbuffer.abi import Stats
+from gpu_backend.abi import StepSet
+from gpu_backend.abi import Tables
 
 LAUNCH_WINDOW = 120
 GAP_BINS = 512

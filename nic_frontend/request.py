@@ -110,7 +110,7 @@ class Request:
     def descriptor(self) -> tuple[object, ...]:
         """A row of abi.Descriptor. The reader fills in the sequence, the ticket and the checksum."""
         s = self.sampling
-        flags = abi.RequestFlags.EOS if s.ignore_eos else 0
+        flags = abi.RequestFlags.IGNORE_EOS if s.ignore_eos else 0
         stop_ids = s.stop_ids + (0,) * (abi.MAX_STOP_IDS - len(s.stop_ids))
         return (
             0,

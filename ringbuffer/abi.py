@@ -5,6 +5,7 @@ from enum import IntEnum
 
 import numpy as np
 
+
 MAGIC = 0x474e49524b4e4c42
 ABI_VERSION = 1
 MAX_LEASES = 32
@@ -74,7 +75,7 @@ class LeaseState(IntEnum):
 
 
 class RequestFlags(IntEnum):
-    EOS = 1
+    IGNORE_EOS = 1
 
 
 Stats = np.dtype({

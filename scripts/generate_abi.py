@@ -127,8 +127,8 @@ def camel(name: str) -> str:
 def common_prefix(names: list[str]) -> str:
     """The longest run of whole words that every member starts with: 'BLINK_STATE_'."""
     words = [name.split("_") for name in names]
-    shared = 0
-    while all(len(w) > shared + 1 and w[shared] == words[0][shared] for w in words):
+    shared = 2 if len(words) == 1 else 0
+    while len(words) > 1 and all(len(w) > shared + 1 and w[shared] == words[0][shared] for w in words):
         shared += 1
     return "_".join(words[0][:shared]) + "_"
 

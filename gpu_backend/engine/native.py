@@ -108,11 +108,20 @@ class NativeEngine:
             graphs.append(row)
         return graphs
 
-    def run(self, shape: int, step_set: int) -> None:
-        """Runs one executable to completion from the host; never beside the scheduler (C5)."""
+    def enqueue(self, shape: int, step_set: int) -> None:
+        """Launches one executable from the host; never beside the scheduler (C5)."""
         self._device.make_current()
         self._graphs[shape][step_set].launch(self._stream)
+
+    def synchronize(self) -> None:
+        """Waits for what was enqueued."""
+        self._device.make_current()
         self._stream.synchronize()
+
+    def run(self, shape: int, step_set: int) -> None:
+        """Runs one executable to completion from the host."""
+        self.enqueue(shape, step_set)
+        self.synchronize()
 
     def logits(self, lanes: int) -> NDArray[np.float32]:
         """[lanes][vocab] of the last step; penalties and masks of the sampler are applied in place."""

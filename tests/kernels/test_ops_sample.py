@@ -169,7 +169,7 @@ def test_penalties() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answered", "flags", "expected"), [(0, 0, 30), (1, 0, 30), (2, 0, 10), (1, RequestFlags.EOS, 10)]
+    ("answered", "flags", "expected"), [(0, 0, 30), (1, 0, 30), (2, 0, 10), (1, RequestFlags.IGNORE_EOS, 10)]
 )
 def test_min_tokens_masks_end_and_stop_ids(answered: int, flags: int, expected: int) -> None:
     logits = np.zeros((1, VOCAB), np.float32)

@@ -262,7 +262,7 @@ class MockBackend:
         if row.count >= d["min_tokens"]:
             if token in d["stop_ids"][: d["n_stop_ids"]].tolist():
                 return Reason.STOP_ID
-            if token == self.eos and not d["flags"] & abi.RequestFlags.EOS:
+            if token == self.eos and not d["flags"] & abi.RequestFlags.IGNORE_EOS:
                 return Reason.EOS
         return Reason.LENGTH if row.count >= d["max_tokens"] else Reason.NONE
 

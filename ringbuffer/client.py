@@ -1,0 +1,172 @@
+"""A frontend in one page: attaches, submits, reads tokens. For tests and benchmarks, and as an example.
+
+It serves one process and a few hundred requests; the real frontend is nic_frontend/. Stores and loads of
+words are plain aligned numpy accesses, so it runs on x86-64 only (R2).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ringbuffer import abi
+from ringbuffer.region import Region, RingError, Status, output_record, pair_word, request_word
+
+GRANT_S = 5.0
+POLL_S = 0.0005
+
+
+@cache
+def _crc_table() -> list[int]:
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
+        table.append(value)
+    return table
+
+
+def crc32c(data: bytes) -> int:
+    """CRC-32C (RFC 3720 appendix B.4)."""
+    table, value = _crc_table(), 0xFFFFFFFF
+    for byte in data:
+        value = table[(value ^ byte) & 0xFF] ^ (value >> 8)
+    return value ^ 0xFFFFFFFF
+
+
+@dataclass
+class Stream:
+    """One submitted request and what came back so far. Times are time.monotonic() seconds of each read."""
+
+    slot: int
+    sequence: int
+    tokens: list[int] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    reason: abi.Reason | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.reason is not None
+
+
+class RingClient:
+    """Holds a lease of `region` from creation to `close`. Raises RingError when it is not granted in time."""
+
+    def __init__(self, region: Region, lease: int = 0) -> None:
+        self.region = region
+        self._lease = lease
+        self._slots = region.geometry.lease_slots(lease)
+        self._free = list(reversed(self._slots))
+        self._releasing: list[Stream] = []
+        self._tickets = 0
+        self._beats = 0
+        self._epoch = (int(region.leases["word"][lease]) & 0xFFFFFFFF) + 1
+        acknowledged = int(region.lease_acks["word"][lease]) & 0xFFFFFFFF
+        self._epoch = max(self._epoch, acknowledged + 1)
+        self._closing = threading.Event()
+        self._beat()
+        self._thread = threading.Thread(target=self._keep, daemon=True)
+        self._thread.start()
+        granted = pair_word(self._epoch, abi.LeaseState.GRANTED)
+        deadline = time.monotonic() + GRANT_S
+        while int(region.lease_acks["word"][lease]) != granted:
+            if time.monotonic() > deadline:
+                self._closing.set()
+                raise RingError(
+                    f"lease {lease} was not granted within {GRANT_S:.0f} s: is the scheduler alive?"
+                )
+            time.sleep(POLL_S)
+
+    def _beat(self) -> None:
+        self._beats += 1
+        self.region.leases["word"][self._lease] = pair_word(self._epoch, self._beats)
+
+    def _keep(self) -> None:
+        while not self._closing.wait(abi.LEASE_BEAT_NS / 2e9):
+            self._beat()
+
+    def submit(self, prompt: Sequence[int], max_tokens: int, **params: Any) -> Stream:
+        """Greedy unless `params` (members of blink_descriptor) say otherwise. Raises RingError with no slot."""
+        if not self._free:
+            self._collect()
+        if not self._free:
+            raise RingError("all slots of the lease are in use")
+        slot = self._free.pop()
+        sequence = ((int(self.region.progress["status"][slot]) & 0xFFFFFFFF) + 1) & 0xFFFFFFFF
+        self._tickets += 1
+        descriptor = np.zeros((), abi.Descriptor)
+        values: dict[str, Any] = {"top_p": 1.0, "repetition_penalty": 1.0, **params}
+        stop_ids = values.pop("stop_ids", ())
+        for name, value in values.items():
+            descriptor[name] = value
+        for i, stop_id in enumerate(stop_ids):
+            descriptor["stop_ids"][i] = stop_id
+            descriptor["n_stop_ids"] = i + 1
+        descriptor["sequence"], descriptor["prompt_tokens"] = sequence, len(prompt)
+        descriptor["max_tokens"], descriptor["ticket"] = max_tokens, self._tickets
+        tokens = np.asarray(prompt, np.uint32)
+        covered = descriptor.tobytes()[: abi.Descriptor.fields["crc32c"][1]]  # type: ignore[index]
+        descriptor["crc32c"] = crc32c(covered + tokens.tobytes())
+        self.region.prompts[slot, : len(prompt)] = tokens
+        self.region.descriptors[slot] = descriptor
+        self._command(slot, sequence, abi.Command.SUBMIT)
+        return Stream(slot, sequence)
+
+    def _command(self, slot: int, sequence: int, command: abi.Command) -> None:
+        self.region.requests[slot] = request_word(sequence, command, self._epoch)
+
+    def cancel(self, stream: Stream) -> None:
+        self._command(stream.slot, stream.sequence, abi.Command.CANCEL)
+
+    def poll(self, stream: Stream) -> int:
+        """Takes the new records; how many there were. Releases the slot when the request has ended."""
+        if stream.done:
+            return 0
+        status = Status.unpack(int(self.region.progress["status"][stream.slot]))
+        if status.sequence != stream.sequence:
+            return 0
+        first, now = len(stream.tokens), time.monotonic()
+        records = self.region.outputs[stream.slot, first : status.count].tolist()
+        for position, record in enumerate(records, first):
+            token = record & 0xFFFFFFFF
+            if record != output_record(token, position, stream.sequence):
+                raise RingError(f"slot {stream.slot}: record {position} is {record:#x}")
+            stream.tokens.append(token)
+            stream.times.append(now)
+        if status.state == abi.State.DECODE_COMPLETED:
+            stream.reason = status.reason
+            self._command(stream.slot, stream.sequence, abi.Command.RELEASE)
+            self._releasing.append(stream)
+        return len(records)
+
+    def wait(self, streams: Sequence[Stream], timeout_s: float) -> None:
+        """Polls until all have ended. Raises TimeoutError."""
+        deadline = time.monotonic() + timeout_s
+        while not all(stream.done for stream in streams):
+            for stream in streams:
+                self.poll(stream)
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"{sum(not s.done for s in streams)} of {len(streams)} requests are still open"
+                )
+            time.sleep(POLL_S)
+
+    def _collect(self) -> None:
+        """Takes back the slots that the scheduler has emptied."""
+        for stream in list(self._releasing):
+            status = Status.unpack(int(self.region.progress["status"][stream.slot]))
+            if status.sequence == stream.sequence and status.state == abi.State.EMPTY:
+                self._releasing.remove(stream)
+                self._free.append(stream.slot)
+
+    def close(self) -> None:
+        """Gives the lease back: the scheduler cancels what is open."""
+        self._closing.set()
+        self._thread.join()
+        self.region.leases["word"][self._lease] = 0

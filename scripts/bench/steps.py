@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Time between steps, and the price of a step, against the same graphs replayed by the host.
+
+    python scripts/bench/steps.py --model llama-3-8b --batch 1 8 32 --steps 2000
+    python scripts/bench/steps.py --model models/demo --batch 8 --soak 100000
+
+A model is a directory, or a name of scripts/bench/shapes with random weights of that shape. For each batch the
+scheduler decodes that many rows at about --context tokens; from its own counters come the period of a step and the
+gap from a step's completion to the next one's first instruction. Then the scheduler ends and the host replays the very
+same executables back to back in one stream: what the GPU needs without any scheduler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT))
+
+from gpu_backend.abi import STEP_SETS  # noqa: E402
+from gpu_backend.backend import Backend, BackendOptions  # noqa: E402
+from gpu_backend.scheduler_abi import GAP_BIN_NS  # noqa: E402
+from ringbuffer.abi import Control, RequestFlags  # noqa: E402
+from ringbuffer.client import RingClient, Stream  # noqa: E402
+
+REPLAYS = 300
+
+
+def model_directory(name: str, scratch: Path) -> tuple[Path, bool]:
+    """The directory to serve, and whether its weights are random."""
+    shape = ROOT / "scripts" / "bench" / "shapes" / f"{name}.json"
+    if not shape.exists():
+        return Path(name), False
+    target = scratch / name
+    target.mkdir(exist_ok=True)
+    shutil.copy(shape, target / "config.json")
+    shutil.copy(ROOT / "models" / "demo" / "tokenizer.json", target)
+    return target, True
+
+
+def submit(client: RingClient, backend: Backend, batch: int, context: int, steps: int) -> list[Stream]:
+    rng = np.random.default_rng(1)
+    vocab = int(backend.region.header["vocab_size"][0])
+    longest = backend.limits.max_context
+    first = max(1, min(context - steps // 2, longest - steps - 64))
+    return [
+        client.submit(rng.integers(0, vocab, first), longest, flags=RequestFlags.IGNORE_EOS) for _ in range(batch)
+    ]
+
+
+def percentile(histogram: Any, share: float) -> float:
+    """Microseconds: the upper edge of the bin where the share is reached."""
+    total = np.cumsum(histogram)
+    return float((np.searchsorted(total, share * total[-1]) + 1) * GAP_BIN_NS / 1e3)
+
+
+def measure(backend: Backend, batch: int, context: int, steps: int) -> dict[str, Any]:
+    client = RingClient(backend.region)
+    streams = submit(client, backend, batch, context, steps)
+    while not all(stream.tokens for stream in streams):
+        for stream in streams:
+            client.poll(stream)
+        time.sleep(0.001)
+    time.sleep(0.05)
+    before, stats, start = backend.setup.state(), backend.region.stats(), time.monotonic()
+    times = backend.setup.shape_times()
+    while backend.region.stats()["decode_steps"] < stats["decode_steps"] + steps:
+        time.sleep(0.001)
+    after, stats_after, end = backend.setup.state(), backend.region.stats(), time.monotonic()
+    times_after = backend.setup.shape_times()
+    assert stats_after["running"] == batch, "rows ended before the measurement did: lower --steps"
+    n = stats_after["decode_steps"] - stats["decode_steps"]
+    gaps = after["gap_histogram"] - before["gap_histogram"]
+    shape = int(np.argmax(times_after["steps"] - times["steps"]))
+    run_ns = times_after["total_ns"][shape] - times["total_ns"][shape]
+    row = {
+        "batch": batch,
+        "steps": n,
+        "period_us": (end - start) / n * 1e6,
+        "run_us": float(run_ns / (times_after["steps"][shape] - times["steps"][shape]) / 1e3),
+        "gap_median_us": percentile(gaps, 0.5),
+        "gap_p99_us": percentile(gaps, 0.99),
+        "refused_launches": stats_after["refused_launches"] - stats["refused_launches"],
+        "relaunches": stats_after["relaunches"] - stats["relaunches"],
+    }
+    backend.region.set_control(Control.STOP)
+    assert backend.scheduler.wait(10)
+    row["replay_us"] = replay_us(backend, shape)
+    row["period_over_replay"] = row["period_us"] / row["replay_us"]
+    client.close()
+    return row
+
+
+def replay_us(backend: Backend, shape: int) -> float:
+    """Mean period of the shape's executables, launched by the host back to back in one stream."""
+    engine: Any = backend.plane.engine  # type: ignore[attr-defined]
+    ids = [int(step_set["id"]) for step_set in heads(backend)]
+    order = sorted(range(STEP_SETS), key=lambda i: ids[i])
+    for timed in (False, True):
+        start = time.monotonic()
+        for i in range(REPLAYS):
+            engine.enqueue(shape, order[i % STEP_SETS])
+        engine.synchronize()
+        if timed:
+            return (time.monotonic() - start) / REPLAYS * 1e6
+    raise AssertionError
+
+
+def heads(backend: Backend) -> list[Any]:
+    from gpu_backend.abi import StepHead
+
+    plane: Any = backend.plane
+    return [
+        np.frombuffer(plane.memory.read(int(s["head"]), StepHead.itemsize), StepHead)[0] for s in plane.batch.step_sets
+    ]
+
+
+def soak(backend: Backend, batch: int, steps: int) -> dict[str, Any]:
+    """Decode steps without end: new requests take the places of finished ones."""
+    client = RingClient(backend.region)
+    rng, vocab = np.random.default_rng(2), int(backend.region.header["vocab_size"][0])
+
+    def one() -> Stream:
+        length = int(rng.integers(1, 40))
+        longest = int(rng.integers(200, backend.limits.max_context - 64))
+        return client.submit(rng.integers(0, vocab, length), longest, flags=RequestFlags.IGNORE_EOS)
+
+    start, streams, tokens = time.monotonic(), [one() for _ in range(batch)], 0
+    while backend.region.stats()["decode_steps"] < steps:
+        for i, stream in enumerate(streams):
+            tokens += client.poll(stream)
+            if stream.done:
+                streams[i] = one()
+        time.sleep(0.0005)
+    seconds = time.monotonic() - start
+    for stream in streams:
+        client.cancel(stream)
+    client.wait(streams, 10)
+    stats = backend.region.stats()
+    fault = backend.fault()
+    client.close()
+    names = ("decode_steps", "prefill_steps", "launches", "refused_launches", "relaunches", "tokens")
+    return {"batch": batch, "seconds": seconds, "fault": fault, **{name: stats[name] for name in names}}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--context", type=int, default=1024, help="tokens a row holds at half time")
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--soak", type=int, default=0, help="decode steps of a soak run instead")
+    parser.add_argument("--commit", default="unknown", help="recorded with the results")
+    parser.add_argument("--out", type=Path, help="a JSON file")
+    options = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        directory, random = model_directory(options.model, Path(scratch))
+        for batch in options.batch:
+            context = 2048 if options.soak else 4096
+            backend = Backend(
+                BackendOptions(
+                    directory, f"bench-{batch}", "gpu", random_weights=random, max_batch=batch, max_context=context
+                )
+            )
+            backend.start()
+            machine = backend.plane.name
+            row = (
+                soak(backend, batch, options.soak)
+                if options.soak
+                else measure(backend, batch, options.context, options.steps)
+            )
+            rows.append(row)
+            print(" ".join(f"{k}={v:.2f}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()), flush=True)
+            assert backend.stop(0.0)
+    if options.out:
+        driver = subprocess.run(
+            ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True
+        ).stdout.strip()
+        record = {
+            "what": "soak" if options.soak else "steps",
+            "model": options.model,
+            "date": datetime.date.today().isoformat(),
+            "commit": options.commit,
+            "machine": machine,
+            "driver": driver,
+            "rows": rows,
+        }
+        options.out.write_text(json.dumps(record, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
