@@ -14,44 +14,6 @@ constexpr uint32_t kPrefillThreads = 128;
 constexpr uint32_t kPrefillQueries = 64; /* of one block; 16 a warp */
 constexpr uint32_t kPrefillKeys = 64;    /* of one tile */
 
-/* d += a b on tensor cores: a is 16 x 16, b 16 x 8, d 16 x 8 fp32. With r = lane / 4 and c = 2 (lane % 4), a
- * lane holds rows r and r + 8 of a at columns (c, c + 1), then the same at columns + 8; rows (c, c + 1), then
- * + 8, of b at column r; rows r, then r + 8, of d at columns (c, c + 1). */
-__device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
-                                    __nv_bfloat16) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-__device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, __half) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-/* Four 8 x 8 matrices; lane l passes the address of row l % 8 of matrix l / 8. A lane receives of each matrix
- * row lane / 4, columns (c, c + 1), or with `transposed` rows (c, c + 1) of column lane / 4. */
-template <bool transposed>
-__device__ __forceinline__ void load_matrices(uint32_t (&m)[4], const void* row) {
-  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  if (transposed) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-                 : "r"(address)
-                 : "memory");
-  } else {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-                 : "r"(address)
-                 : "memory");
-  }
-}
-
 template <typename Half>
 __device__ __forceinline__ uint32_t pack(float low, float high) {
   uint32_t packed;
@@ -124,7 +86,7 @@ struct QueryTile {
 #pragma unroll
     for (int d = 0; d < HeadDim / 16; ++d)
 #pragma unroll
-      for (int j = 0; j < kPrefillKeys / 8; j += 2) {
+      for (uint32_t j = 0; j < kPrefillKeys / 8; j += 2) {
         uint32_t k[4]; /* keys 8j.. at dimensions d, d + 8; keys 8j + 8.. likewise */
         load_matrices<false>(k, &tile.k[j * 8 + lane / 16 * 8 + lane % 8][d * 16 + lane / 8 % 2 * 8]);
         mma(s[j], q[d], k[0], k[1], Half());
@@ -132,7 +94,7 @@ struct QueryTile {
       }
     softmax(s, first + c);
 #pragma unroll
-    for (int j = 0; j < kPrefillKeys / 16; ++j) {
+    for (uint32_t j = 0; j < kPrefillKeys / 16; ++j) {
       const uint32_t p[4] = {pack<Half>(s[2 * j][0], s[2 * j][1]), pack<Half>(s[2 * j][2], s[2 * j][3]),
                              pack<Half>(s[2 * j + 1][0], s[2 * j + 1][1]),
                              pack<Half>(s[2 * j + 1][2], s[2 * j + 1][3])};
@@ -153,7 +115,7 @@ struct QueryTile {
     for (int h = 0; h < 2; ++h) {
       float next = max[h];
 #pragma unroll
-      for (int j = 0; j < kPrefillKeys / 8; ++j)
+      for (uint32_t j = 0; j < kPrefillKeys / 8; ++j)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& x = s[j][2 * h + e];
@@ -167,7 +129,7 @@ struct QueryTile {
       max[h] = next;
       sum[h] *= shrink;
 #pragma unroll
-      for (int j = 0; j < kPrefillKeys / 8; ++j)
+      for (uint32_t j = 0; j < kPrefillKeys / 8; ++j)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           s[j][2 * h + e] = exp2f(s[j][2 * h + e] - base);

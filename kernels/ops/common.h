@@ -9,6 +9,10 @@
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#ifndef BLINK_PTX /* tests run the kernels on the CPU with another */
+#define BLINK_PTX "ptx.h"
+#endif
+#include BLINK_PTX
 #define BLINK_HD __host__ __device__ __forceinline__
 #ifdef __CUDACC_RTC__
 #define INFINITY __int_as_float(0x7f800000) /* math.h's, which NVRTC does not have */
@@ -119,31 +123,6 @@ __device__ __forceinline__ float block_sum(float x, float* scratch) {
   if (lane == 0) scratch[warp] = x;
   __syncthreads();
   return warp_sum(lane < blockDim.x / 32 ? scratch[lane] : 0.0f);
-}
-
-/* Inline PTX and not `volatile`: a volatile load may hit a stale, non-coherent L1 line, and orders nothing
- * around it. */
-__device__ __forceinline__ uint64_t load_acquire(const uint64_t* p) {
-  unsigned long long value;
-  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(p) : "memory");
-  return value;
-}
-
-__device__ __forceinline__ void store_release(uint64_t* p, uint64_t value) {
-  asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(p), "l"((unsigned long long)value) : "memory");
-}
-
-/* Adds 1 and returns the value before: everything the block wrote is visible to whoever observes the sum. */
-__device__ __forceinline__ uint32_t arrive(uint32_t* counter) {
-  uint32_t before;
-  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
-  return before;
-}
-
-__device__ __forceinline__ uint64_t global_ns() {
-  unsigned long long value;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value)::"memory");
-  return value;
 }
 
 #endif /* __CUDACC__ */

@@ -90,10 +90,10 @@ class World:
 
 def call(twin: str, *arguments: Any) -> None:
     """blink_twin_`twin` with arrays as pointers, None as null, int as uint32 and float as float."""
-    getattr(host_library(), f"blink_twin_{twin}")(*(_c(argument) for argument in arguments))
+    getattr(host_library(), f"blink_twin_{twin}")(*(as_c(argument) for argument in arguments))
 
 
-def _c(argument: Any) -> Any:
+def as_c(argument: Any) -> Any:
     if argument is None:
         return ctypes.c_void_p(None)
     if isinstance(argument, np.ndarray):

@@ -1,0 +1,80 @@
+/* The instructions that CUDA C++ has no function for in a header that NVRTC can include: memory-ordered
+ * accesses, through which kernels of different graphs meet, the clock, and the tensor cores.
+ */
+#ifndef BLINK_OPS_PTX_H
+#define BLINK_OPS_PTX_H
+
+namespace blink {
+
+/* Inline PTX and not `volatile`: a volatile load may hit a stale, non-coherent L1 line, and orders nothing
+ * around it. */
+__device__ __forceinline__ uint64_t load_acquire(const uint64_t* p) {
+  unsigned long long value;
+  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(p) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ void store_release(uint64_t* p, uint64_t value) {
+  asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(p), "l"((unsigned long long)value) : "memory");
+}
+
+/* Adds 1 and returns the value before: everything the block wrote is visible to whoever observes the sum. */
+__device__ __forceinline__ uint32_t arrive(uint32_t* counter) {
+  uint32_t before;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+  return before;
+}
+
+__device__ __forceinline__ uint64_t global_ns() {
+  unsigned long long value;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value)::"memory");
+  return value;
+}
+
+/* The block's dynamic shared memory. */
+__device__ __forceinline__ uint32_t* dynamic_shared() {
+  extern __shared__ uint32_t words[];
+  return words;
+}
+
+/* d += a b on tensor cores: a is 16 x 16, b 16 x 8, d 16 x 8 fp32. With r = lane / 4 and c = 2 (lane % 4), a
+ * lane holds rows r and r + 8 of a at columns (c, c + 1), then the same at columns + 8; rows (c, c + 1), then
+ * + 8, of b at column r; rows r, then r + 8, of d at columns (c, c + 1). */
+__device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                                    __nv_bfloat16) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, __half) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* Four 8 x 8 matrices; lane l passes the address of row l % 8 of matrix l / 8. A lane receives of each matrix
+ * row lane / 4, columns (c, c + 1), or with `transposed` rows (c, c + 1) of column lane / 4. */
+template <bool transposed>
+__device__ __forceinline__ void load_matrices(uint32_t (&m)[4], const void* row) {
+  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  if (transposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                 : "r"(address)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                 : "r"(address)
+                 : "memory");
+  }
+}
+
+}  // namespace blink
+
+#endif /* BLINK_OPS_PTX_H */

@@ -1,0 +1,253 @@
+/* Enough of CUDA to run kernels on the CPU, one block at a time.
+ *
+ * A thread is a fiber that gives way at barriers and warp collectives only, and every round resumes the
+ * block's threads in another order: a missing barrier shows as a wrong result. A collective that not all
+ * lanes of a warp reach, or that reads a lane that is not there, ends the process with a message. Shared
+ * memory is static, and uninitialised in the sense that it holds what the last block left. Built with UBSan,
+ * which checks alignment and array bounds.
+ */
+#ifndef BLINK_EMULATOR_CUDA_H
+#define BLINK_EMULATOR_CUDA_H
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <random>
+#include <vector>
+
+#define __CUDACC__ 1
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
+#define __shared__ static
+
+struct dim3 {
+  uint32_t x = 1, y = 1, z = 1;
+};
+
+namespace emulator {
+
+constexpr uint32_t kWarp = 32, kStackBytes = 128 * 1024, kValueBytes = 32;
+
+[[noreturn]] inline void fail(const char* what) {
+  fprintf(stderr, "emulator: %s\n", what);
+  abort();
+}
+
+/* A meeting of `alive` threads: the last to arrive opens the next generation. */
+struct Meeting {
+  uint32_t alive = 0, arrived = 0;
+  uint64_t generation = 0;
+};
+
+struct Lanes {
+  unsigned char value[kWarp][kValueBytes];
+  uint32_t present = 0;
+
+  template <typename T>
+  T get(uint32_t lane) const {
+    if (!(present >> lane % kWarp & 1)) fail("a warp collective reads a lane that does not take part");
+    T value_of_lane;
+    memcpy(&value_of_lane, value[lane % kWarp], sizeof(T));
+    return value_of_lane;
+  }
+};
+
+struct Warp {
+  Meeting meeting;
+  Lanes arriving, published[2]; /* of even and odd generations: a lane may still read the one before */
+};
+
+struct Thread {
+  ucontext_t context;
+  std::unique_ptr<char[]> stack{new char[kStackBytes]};
+  dim3 index;
+  bool done = false;
+};
+
+struct Block {
+  std::vector<Thread> threads;
+  std::vector<Warp> warps;
+  Meeting meeting;
+  int count = 0, counted = 0; /* of __syncthreads_count */
+  Thread* current = nullptr;
+  ucontext_t scheduler;
+  std::function<void()> body;
+};
+
+inline Block block;
+inline std::mt19937 shuffle_order(1);
+
+inline Warp& this_warp() {
+  return block.warps[block.current->index.x / kWarp];
+}
+inline uint32_t this_lane() {
+  return block.current->index.x % kWarp;
+}
+
+/* Waits until all of the meeting are here; the last to arrive runs `publish` first. */
+template <typename Publish>
+void meet(Meeting& meeting, const Publish& publish) {
+  const uint64_t generation = meeting.generation;
+  if (++meeting.arrived == meeting.alive) {
+    publish();
+    meeting.arrived = 0;
+    ++meeting.generation;
+  }
+  while (meeting.generation == generation) swapcontext(&block.current->context, &block.scheduler);
+}
+
+inline int barrier(bool predicate) {
+  block.count += predicate;
+  meet(block.meeting, [] {
+    block.counted = block.count;
+    block.count = 0;
+  });
+  return block.counted;
+}
+
+/* What every lane of the warp passed. */
+template <typename T>
+const Lanes& exchange(const T& value) {
+  static_assert(sizeof(T) <= kValueBytes, "value too large");
+  Warp& warp = this_warp();
+  Lanes& published = warp.published[warp.meeting.generation % 2];
+  memcpy(warp.arriving.value[this_lane()], &value, sizeof(T));
+  warp.arriving.present |= 1u << this_lane();
+  meet(warp.meeting, [&] {
+    published = warp.arriving;
+    warp.arriving.present = 0;
+  });
+  return published;
+}
+
+inline void leave(Meeting& meeting) {
+  if (--meeting.alive != 0 && meeting.arrived == meeting.alive)
+    fail("a thread ended while others wait for it");
+}
+
+inline void thread_main() {
+  block.body();
+  block.current->done = true;
+  leave(this_warp().meeting);
+  leave(block.meeting);
+}
+
+/* Runs the threads of the block that blockIdx names. */
+inline void run_block(uint32_t n_threads) {
+  block.threads.resize(std::max<size_t>(block.threads.size(), n_threads));
+  block.warps.assign((n_threads + kWarp - 1) / kWarp, Warp());
+  block.meeting = Meeting{n_threads};
+  std::vector<Thread*> alive;
+  for (uint32_t t = 0; t < n_threads; ++t) {
+    Thread& thread = block.threads[t];
+    thread.index = {t, 0, 0};
+    thread.done = false;
+    ++block.warps[t / kWarp].meeting.alive;
+    getcontext(&thread.context);
+    thread.context.uc_stack.ss_sp = thread.stack.get();
+    thread.context.uc_stack.ss_size = kStackBytes;
+    thread.context.uc_link = &block.scheduler;
+    makecontext(&thread.context, thread_main, 0);
+    alive.push_back(&thread);
+  }
+  while (!alive.empty()) {
+    std::shuffle(alive.begin(), alive.end(), shuffle_order);
+    for (Thread* thread : alive) {
+      block.current = thread;
+      swapcontext(&block.scheduler, &thread->context);
+    }
+    alive.erase(std::remove_if(alive.begin(), alive.end(), [](Thread* t) { return t->done; }), alive.end());
+  }
+}
+
+}  // namespace emulator
+
+inline dim3 blockIdx, blockDim, gridDim;
+#define threadIdx (emulator::block.current->index)
+
+/* kernel<<<grid, n_threads>>>() */
+inline void launch(dim3 grid, uint32_t n_threads, std::function<void()> kernel) {
+  emulator::block.body = std::move(kernel);
+  gridDim = grid;
+  blockDim = {n_threads};
+  for (uint32_t z = 0; z < grid.z; ++z)
+    for (uint32_t y = 0; y < grid.y; ++y)
+      for (uint32_t x = 0; x < grid.x; ++x) {
+        blockIdx = {x, y, z};
+        emulator::run_block(n_threads);
+      }
+}
+
+inline void __syncthreads() {
+  emulator::barrier(false);
+}
+inline int __syncthreads_count(int predicate) {
+  return emulator::barrier(predicate != 0);
+}
+inline void __syncwarp() {
+  emulator::exchange(0);
+}
+
+template <typename T>
+T __shfl_sync(uint32_t, T x, int lane) {
+  return emulator::exchange(x).template get<T>(lane);
+}
+template <typename T>
+T __shfl_xor_sync(uint32_t, T x, int mask) {
+  return emulator::exchange(x).template get<T>(emulator::this_lane() ^ mask);
+}
+template <typename T>
+T __shfl_up_sync(uint32_t, T x, int delta) {
+  const emulator::Lanes& lanes = emulator::exchange(x);
+  return int(emulator::this_lane()) < delta ? x : lanes.template get<T>(emulator::this_lane() - delta);
+}
+inline uint32_t __ballot_sync(uint32_t, bool predicate) {
+  const emulator::Lanes& lanes = emulator::exchange(predicate);
+  uint32_t votes = 0;
+  for (uint32_t lane = 0; lane < emulator::kWarp; ++lane)
+    if (lanes.present >> lane & 1 && lanes.get<bool>(lane)) votes |= 1u << lane;
+  return votes;
+}
+inline int __ffs(uint32_t x) {
+  return __builtin_ffs(int(x));
+}
+
+template <typename T>
+T atomicAdd(T* p, T x) {
+  const T before = *p;
+  *p += x;
+  return before;
+}
+inline uint32_t atomicOr(uint32_t* p, uint32_t x) {
+  const uint32_t before = *p;
+  *p |= x;
+  return before;
+}
+
+struct alignas(16) uint4 {
+  uint32_t x, y, z, w;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
+  return {x, y, z, w};
+}
+inline float4 make_float4(float x, float y, float z, float w) {
+  return {x, y, z, w};
+}
+using std::max;
+using std::min;
+
+#endif /* BLINK_EMULATOR_CUDA_H */

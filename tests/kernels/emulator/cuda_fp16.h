@@ -1,0 +1,2 @@
+/* __half is in cuda_bf16.h. */
+#include "cuda_bf16.h"

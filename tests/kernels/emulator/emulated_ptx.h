@@ -1,0 +1,62 @@
+/* kernels/ops/ptx.h for the emulator, after the PTX manual's description of each instruction. */
+namespace blink {
+
+inline uint64_t load_acquire(const uint64_t* p) {
+  return *p;
+}
+inline void store_release(uint64_t* p, uint64_t value) {
+  *p = value;
+}
+inline uint32_t arrive(uint32_t* counter) {
+  return (*counter)++;
+}
+
+/* A second later at every reading, so that what waits for the clock ends. */
+inline uint64_t global_ns() {
+  static uint64_t now = 0;
+  return now += 1000000000;
+}
+
+inline uint32_t* dynamic_shared() {
+  static uint32_t words[12 * 1024];
+  return words;
+}
+
+struct Fragments {
+  uint32_t a[4], b[2];
+};
+
+/* The low (0) or high (1) half of a pair. */
+inline float half_of(uint32_t pair, uint32_t index) {
+  return __bfloat162float({uint16_t(pair >> 16 * index)});
+}
+
+template <typename Half>
+void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Half) {
+  const emulator::Lanes& lanes = emulator::exchange(Fragments{{a[0], a[1], a[2], a[3]}, {b0, b1}});
+  const uint32_t group = emulator::this_lane() / 4, member = emulator::this_lane() % 4;
+  for (uint32_t e = 0; e < 4; ++e) {
+    const uint32_t row = group + 8 * (e / 2), column = 2 * member + e % 2;
+    for (uint32_t k = 0; k < 16; ++k) {
+      const Fragments of_a = lanes.get<Fragments>(row % 8 * 4 + k % 8 / 2);
+      const Fragments of_b = lanes.get<Fragments>(column * 4 + k % 8 / 2);
+      d[e] += half_of(of_a.a[row / 8 + 2 * (k / 8)], k % 2) * half_of(of_b.b[k / 8], k % 2);
+    }
+  }
+}
+
+template <bool transposed>
+void load_matrices(uint32_t (&m)[4], const void* row) {
+  if (reinterpret_cast<uintptr_t>(row) % 16)
+    emulator::fail("ldmatrix from an address that is not 16-byte aligned");
+  const emulator::Lanes& lanes = emulator::exchange(row);
+  const uint32_t r = emulator::this_lane() / 4, c = emulator::this_lane() % 4 * 2;
+  for (uint32_t i = 0; i < 4; ++i) {
+    const auto at = [&](uint32_t y, uint32_t x) {
+      return uint32_t(lanes.get<const uint16_t*>(8 * i + y)[x]);
+    };
+    m[i] = transposed ? at(c, r) | at(c + 1, r) << 16 : at(r, c) | at(r, c + 1) << 16;
+  }
+}
+
+}  // namespace blink

@@ -1,0 +1,229 @@
+"""The CUDA kernels, run on the CPU by an emulator of CUDA's threads, against their CPU twins.
+
+What the emulator cannot show: memory ordering between blocks, real float16, speed. tests/gpu runs the same
+kernels on a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from twins import Floats, World, as_c, call
+
+ROOT = Path(__file__).parents[2]
+EPS = 1e-5
+TOLERANCE = 1e-2  # bfloat16 has 8 bits; relative to the largest value
+CHUNKS = [(3, 0, 20), (0, 17, 18), (6, 30, 40)]
+LONG = {"max_context": 512, "total_pages": 256}
+NAN = 0x7FC0
+
+Emulate = Callable[..., None]
+Halves = NDArray[np.uint16]
+
+
+@pytest.fixture(scope="session")
+def emulate(tmp_path_factory: pytest.TempPathFactory) -> Emulate:
+    """emulate(kernel, *arguments)"""
+    library = tmp_path_factory.mktemp("emulator") / "kernels.so"
+    source = Path(__file__).parent / "emulator" / "kernels.cpp"
+    flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-fno-strict-aliasing", "-Wall", "-Wextra", "-Werror"]
+    flags += ["-Wno-unknown-pragmas", "-fsanitize=alignment,bounds", "-fno-sanitize-recover=all"]
+    include = [f"-I{ROOT}", f"-I{source.parent}"]
+    subprocess.run(["g++", *flags, *include, str(source), "-o", str(library)], check=True, timeout=120)
+    loaded = ctypes.CDLL(str(library))
+    return lambda kernel, *arguments: getattr(loaded, f"emulate_{kernel}")(*map(as_c, arguments))
+
+
+def random(*shape: int, seed: int = 0, scale: float = 1) -> Halves:
+    values = scale * np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+    return (values.view(np.uint32) >> 16).astype(np.uint16)
+
+
+def floats(halves: Halves) -> Floats:
+    return (halves.astype(np.uint32) << 16).view(np.float32)
+
+
+def assert_close(got: Floats, expected: Floats, tolerance: float = TOLERANCE) -> None:
+    assert np.isfinite(got).all()
+    assert np.abs(got - expected).max() <= tolerance * max(np.abs(expected).max(), 1e-9)
+
+
+def test_gate_opens_when_the_step_before_is_complete(emulate: Emulate) -> None:
+    """E2."""
+    world = World(CHUNKS)
+    world.head["id"], world.head["fault"], world.completed[0] = 5, 1, 4
+    emulate("gate", world.step_set, world.tables)
+    assert (world.head["fault"][0], world.head["start_ns"][0] > 0) == (0, True)
+
+
+def test_gate_gives_up(emulate: Emulate) -> None:
+    """E2: a lost step ends in a fault. The emulator's clock advances by one second a reading."""
+    world = World(CHUNKS)
+    world.head["id"], world.completed[0] = 5, 3
+    emulate("gate", world.step_set, world.tables)
+    assert world.head["fault"][0] == 1
+
+
+def test_embed(emulate: Emulate) -> None:
+    world, table = World(CHUNKS, padding=3), random(64, 40)
+    got, expected = (np.full((34, 40), 7, np.float32) for _ in range(2))
+    emulate("embed", world.step_set, world.tables, table, got, 40, 34)
+    world.call("embed", floats(table), expected, 40, 34)
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("hidden", [8, 96, 1600])
+def test_norms(emulate: Emulate, hidden: int) -> None:
+    start = floats(random(5, hidden))
+    delta, weight = random(5, hidden, seed=1), random(hidden, seed=2)
+    residual, expected = start.copy(), np.empty_like(start)
+    call("residual_rmsnorm", residual, floats(delta), floats(weight), EPS, expected, hidden, 5)
+    added, out = start.copy(), np.zeros((5, hidden), np.uint16)
+    emulate("residual_rmsnorm", added, delta, weight, EPS, out, hidden, 5)
+    np.testing.assert_array_equal(added, residual)
+    assert_close(floats(out), expected)
+    emulate("rmsnorm", residual, weight, EPS, out, hidden, 5)
+    assert_close(floats(out), expected)
+    world, gathered = World([(1, 0, 2), (2, 0, 3)]), np.full((4, hidden), NAN, np.uint16)
+    emulate("gather_rmsnorm", world.step_set, start.copy(), delta, weight, EPS, gathered, hidden, 4)
+    assert_close(floats(gathered[:2]), expected[[1, 4]])
+    np.testing.assert_array_equal(gathered[2:], 0)  # lanes that are not in use
+
+
+@pytest.mark.parametrize("intermediate", [8, 256, 1000])
+def test_silu_mul(emulate: Emulate, intermediate: int) -> None:
+    gate_up, out = random(6, 2, intermediate, scale=5), np.zeros((6, intermediate), np.uint16)
+    expected = np.empty((6, intermediate), np.float32)
+    emulate("silu_mul", gate_up, out, intermediate, 6)
+    call("silu_mul", floats(gate_up), expected, intermediate, 6)
+    assert_close(floats(out), expected)
+
+
+@pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(6, 2, 16), (4, 4, 48), (8, 1, 64), (6, 2, 128)])
+def test_rope(emulate: Emulate, heads: int, kv_heads: int, head_dim: int, normed: bool) -> None:
+    world = World(CHUNKS, padding=2)
+    qkv = random(33, heads + 2 * kv_heads, head_dim)
+    norms = [random(head_dim, seed=s) if normed else None for s in (1, 2)]
+    inv_freq = (1 / 10000.0 ** (np.arange(0, head_dim, 2) / head_dim)).astype(np.float32)
+    caches = [np.full((64, kv_heads, 16, head_dim), NAN, np.uint16) for _ in range(2)]
+    expected = [floats(array) for array in (qkv, *caches)]
+    sizes = (heads, kv_heads, head_dim, 33)
+    float_norms = [None if norm is None else floats(norm) for norm in norms]
+    world.call("rope", expected[0], *float_norms, EPS, inv_freq, *expected[1:], *sizes)
+    emulate("rope", world.step_set, world.tables, qkv, *norms, EPS, inv_freq, *caches, *sizes)
+    assert_close(floats(qkv)[:, :heads], expected[0][:, :heads])
+    for got, cache in zip(caches, expected[1:], strict=True):
+        np.testing.assert_array_equal(np.isnan(floats(got)), np.isnan(cache))  # E3: nothing else is written
+        written = ~np.isnan(cache)
+        assert_close(floats(got)[written], cache[written])
+
+
+class Attention:
+    """Random queries and caches for a step; cells of the cache that no row uses hold NaN."""
+
+    def __init__(
+        self, chunks: Sequence[tuple[int, int, int]], heads: int, kv_heads: int, head_dim: int, **sizes: Any
+    ) -> None:
+        self.world = World(chunks, **sizes)
+        self.shape = (heads, kv_heads, head_dim)
+        self.n_tokens = len(self.world.token_row)
+        page_size, n_pages = int(self.world.tables["page_size"]), sizes["total_pages"]
+        self.qkv = random(self.n_tokens, heads + 2 * kv_heads, head_dim)
+        self.caches = [random(n_pages, kv_heads, page_size, head_dim, seed=s, scale=2) for s in (1, 2)]
+        used = np.zeros((n_pages, page_size), bool)
+        for row, _, end in chunks:
+            positions = np.arange(end)
+            used[self.world.block_table[row, positions // page_size], positions % page_size] = True
+        for cache in self.caches:
+            cache.transpose(0, 2, 1, 3)[~used] = NAN
+        self.out = np.full((self.n_tokens, heads, head_dim), 0x40E0, np.uint16)  # 7
+        self.arguments = (self.world.step_set, self.world.tables, self.qkv, *self.caches)
+
+    def check(self) -> None:
+        heads, kv_heads, head_dim = self.shape
+        expected = np.full((self.n_tokens, heads, head_dim), 7, np.float32)
+        inputs = [floats(array) for array in (self.qkv, *self.caches)]
+        self.world.call("attention", *inputs, expected, heads, kv_heads, head_dim, self.n_tokens)
+        assert_close(floats(self.out), expected, 2 * TOLERANCE)
+
+
+@pytest.mark.parametrize("splits", [1, 3, 16])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim", "group"),
+    [(6, 2, 16, 4), (4, 4, 48, 1), (8, 1, 64, 8), (8, 1, 128, 4), (14, 2, 64, 8), (4, 2, 128, 2)],
+)
+def test_decode_attention(
+    emulate: Emulate, heads: int, kv_heads: int, head_dim: int, group: int, splits: int
+) -> None:
+    rows = [(3, 0, 1), (0, 130, 131), (6, 400, 401), (1, 63, 64), (2, 128, 129)]
+    step = Attention(rows, heads, kv_heads, head_dim, padding=2, **LONG)
+    lanes = len(rows) + 2
+    partial = np.full(lanes * heads * splits * (head_dim + 2), np.nan, np.float32)
+    emulate("attention_decode", *step.arguments, partial, step.out, *step.shape, lanes, splits, group)
+    step.check()
+
+
+@pytest.mark.parametrize("head_dim", [16, 48, 64, 128])
+@pytest.mark.parametrize(
+    ("chunks", "sizes"),
+    [
+        ([(3, 0, 20), (0, 17, 18), (6, 30, 140), (2, 0, 64), (5, 100, 117)], {"padding": 9}),
+        ([(3, 0, 200)], {}),
+        ([(i, 0, 16) for i in range(8)], {"padding": 128}),
+        ([(1, 300, 313)], {"padding": 3, "page_size": 32}),
+    ],
+    ids=["mixed", "one", "short", "chunk"],
+)
+def test_prefill_attention(
+    emulate: Emulate, chunks: list[tuple[int, int, int]], sizes: dict[str, int], head_dim: int
+) -> None:
+    step = Attention(chunks, 4, 2, head_dim, **LONG, **sizes)
+    emulate("attention_prefill", *step.arguments, step.out, *step.shape, step.n_tokens)
+    step.check()
+
+
+@pytest.mark.parametrize("vocab", [33, 512, 3001])
+@pytest.mark.parametrize("seed", range(8))
+def test_sampler_draws_what_its_twin_draws(emulate: Emulate, vocab: int, seed: int) -> None:
+    """Token for token and logit for logit, with parameters drawn at random (E1, E4, E6)."""
+    rng = np.random.default_rng(seed)
+    world = World(
+        [(i, 15 + 3 * i, 16 + 3 * i) for i in range(6)],
+        vocab_size=vocab,
+        max_context=48,
+        eos=(3, 7),
+        seed=seed,
+    )
+    choices = {
+        "temperature": [0, 0.3, 1, 2, 1e-20, 50], "top_p": [1, 0.9, 0.5, 0.01, 1e-8],
+        "top_k": [0, 1, 5, 40, 10**6], "min_p": [0, 0.05, 0.5, 1],
+        "repetition_penalty": [1, 1.3, 0.8], "presence_penalty": [0, 0.5, -1],
+        "frequency_penalty": [0, 0.3], "min_tokens": [0, 100], "flags": [0, 1],
+    }  # fmt: skip
+    for name, values in choices.items():
+        world.params[name] = rng.choice(values, 8)
+    world.params["prompt_tokens"], world.params["seed"] = 10, rng.integers(0, 2**63, 8)
+    world.params["n_stop_ids"], world.params["stop_ids"][:, :2] = 2, [5, 9]
+    world.lane_emit[4], world.head["id"] = 0, 77
+    logits = (rng.choice([0.1, 3, 30]) * rng.standard_normal((6, vocab))).astype(np.float32)
+    logits[1] = np.round(logits[1])  # ties
+    logits[2, rng.integers(0, vocab, 5)] = np.nan
+    logits[3] = np.nan if seed % 2 else -np.inf
+
+    expected, history = logits.copy(), world.history.copy()
+    world.call("sample", expected)
+    twin = (world.out_token.copy(), world.history.copy())
+    world.out_token[:], world.history[:] = 0, history
+    emulate("sample", world.step_set, world.tables, logits, 9)
+    np.testing.assert_array_equal(world.out_token, twin[0])
+    np.testing.assert_array_equal(world.history, twin[1])
+    np.testing.assert_array_equal(logits, expected)
+    assert (world.completed[0], world.head["lanes_done"][0]) == (77, 0)
