@@ -1,0 +1,5 @@
+"""python -m blink"""
+
+from blink.cli import main
+
+raise SystemExit(main())

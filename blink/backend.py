@@ -1,0 +1,56 @@
+"""blink backend: the provisioning plane alone."""
+
+from __future__ import annotations
+
+import argparse
+
+from blink import child
+from blink.flags import Flag, add_flags, count, given, ordinal
+from blink.model_directory import model_directory
+from blink.sizes import parse_bytes
+from gpu_backend.backend import DEFAULT_CONTEXT, BackendOptions, run
+
+DESCRIPTION = """Loads a model, starts the scheduler, and serves requests that frontends put into the ring.
+SIGTERM and SIGINT let open requests finish; a second one ends at once."""
+
+RING = Flag(
+    "--ring",
+    "ring",
+    "NAME",
+    "the ring's name, /dev/shm/blink-NAME; the frontends are given the same",
+)
+LEASES = Flag("--leases", "leases", "N", "frontends that may be attached at the same time", count)
+FLAGS = (
+    Flag("--device", "device", "DEVICE", "auto, gpu or cpu; auto takes a GPU that can serve, else the CPU",
+         choices=("auto", "gpu", "cpu")),
+    Flag("--gpu", "gpu", "N", "which GPU, counted from 0", ordinal),
+    Flag("--slots", "slots", "N", "requests that the ring can hold, waiting ones included", count),
+    Flag("--max-context", "max_context", "TOKENS",
+         f"prompt and answer together (default: the model's, at most {DEFAULT_CONTEXT})", count),
+    Flag("--max-batch", "max_batch", "ROWS",
+         "requests decoded together (default: 128 on a GPU, 32 on a CPU)", count),
+    Flag("--max-prefill-tokens", "max_prefill_tokens", "TOKENS",
+         "longest prefill step; longer prompts are split (default: 2048 on a GPU, 512 on a CPU)", count),
+    Flag("--kv-memory", "kv_memory", "SIZE",
+         "memory of the KV cache, for example 8GiB (default: what --max-batch can use, within 90 % of the "
+         "free GPU memory, or 1 GiB on a CPU)", parse_bytes),
+    Flag("--page-size", "page_size", "TOKENS", "tokens of a KV page, a power of two", count),
+    Flag("--threads", "threads", "N", "threads that compute, on the CPU (default: one a core)", count),
+    Flag("--served-model-name", "model_name", "NAME",
+         "the model's name in requests and answers (default: the directory's name)"),
+    Flag("--random-weights", "random_weights", None,
+         "serve random weights of the model's shape, for measurements", switch=True),
+)  # fmt: skip
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
+    parser.add_argument("model", metavar="MODEL", help="a Hugging Face model directory, or 'demo'")
+    add_flags(parser, "backend", BackendOptions, (RING, LEASES, *FLAGS))
+    child.add_child_flags(parser)
+
+
+def main(namespace: argparse.Namespace) -> int:
+    child.end_with_parent(namespace.parent_pid)
+    values = given(namespace, (RING, LEASES, *FLAGS))
+    return run(BackendOptions(model_directory(namespace.model), **values))

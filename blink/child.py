@@ -1,0 +1,33 @@
+"""A process that a supervisor started: it reports when it is ready, and does not outlive the supervisor."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+
+from blink.errors import CommandError
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def add_child_flags(parser: argparse.ArgumentParser) -> None:
+    """Flags between a supervisor and its children; users have no need of them."""
+    parser.add_argument("--parent-pid", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
+
+
+def end_with_parent(parent_pid: int | None) -> None:
+    """SIGTERM comes when the parent dies, however it dies. Raises CommandError when it already has."""
+    if parent_pid is None:
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent_pid:
+        raise CommandError("the supervisor has ended")
+
+
+def report_ready(ready_fd: int | None) -> None:
+    if ready_fd is not None:
+        os.write(ready_fd, b"ready")
+        os.close(ready_fd)

@@ -1,0 +1,119 @@
+"""Command-line flags over an options dataclass: the dataclass has the defaults, a table of flags the rest."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+def plain(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One field of an options dataclass as a flag.
+
+    `help` ends without a full stop. The field's default is appended; `help` itself explains one that is None.
+    `parse` takes the flag's text and raises ValueError with a message for the user.
+    """
+
+    name: str  # "--max-context"
+    field: str
+    metavar: str | None
+    help: str
+    parse: Callable[[str], Any] = str
+    choices: tuple[str, ...] | None = None
+    switch: bool = False  # takes no value; true when it is given
+    show: Callable[[Any], str] = plain  # of the default, in the help
+    secret: bool = False  # not passed on by `arguments`: other users can read command lines
+
+
+def defaults(options: type) -> dict[str, Any]:
+    """The default of each field that has one."""
+    return {f.name: f.default for f in dataclasses.fields(options) if f.default is not dataclasses.MISSING}
+
+
+def add_flags(parser: argparse.ArgumentParser, title: str, options: type, flags: Iterable[Flag]) -> None:
+    """Adds a titled group of flags. A flag that is not given leaves no trace in the namespace."""
+    group = parser.add_argument_group(title)
+    known = defaults(options)
+    for flag in flags:
+        value = None if flag.switch else known.get(flag.field)
+        note = "" if value is None else f" (default: {flag.show(value)})"
+        takes: dict[str, Any] = {
+            "metavar": flag.metavar,
+            "type": _checked(flag.parse),
+            "choices": flag.choices,
+        }
+        group.add_argument(
+            flag.name,
+            dest=flag.field,
+            default=argparse.SUPPRESS,
+            help=(flag.help + note).replace("%", "%%"),
+            **({"action": "store_true"} if flag.switch else takes),
+        )
+
+
+def given(namespace: argparse.Namespace, flags: Iterable[Flag]) -> dict[str, Any]:
+    """The fields whose flags were given."""
+    return {flag.field: getattr(namespace, flag.field) for flag in flags if hasattr(namespace, flag.field)}
+
+
+def arguments(values: dict[str, Any], flags: Iterable[Flag]) -> list[str]:
+    """The command line that `given` reads `values` from, but for secret ones."""
+    chosen = [flag for flag in flags if flag.field in values and not flag.secret]
+    return [flag.name if flag.switch else f"{flag.name}={values[flag.field]}" for flag in chosen]
+
+
+def _checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """argparse swallows the message of a ValueError, but not that of an ArgumentTypeError."""
+
+    def checked(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return checked
+
+
+def count(text: str) -> int:
+    """An integer of at least 1."""
+    return _integer(text, 1)
+
+
+def ordinal(text: str) -> int:
+    """An integer of at least 0."""
+    return _integer(text, 0)
+
+
+def _integer(text: str, low: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise ValueError(f"'{text}' is not a whole number") from None
+    if value < low:
+        raise ValueError(f"{value} is less than {low}")
+    return value
+
+
+def port(text: str) -> int:
+    value = _integer(text, 0)
+    if value > 65535:
+        raise ValueError(f"{value} is not a port; ports are 1 to 65535, and 0 picks a free one")
+    return value
+
+
+def seconds(text: str) -> float:
+    """A time of at least 0."""
+    try:
+        value = float(text.removesuffix("s"))
+    except ValueError:
+        raise ValueError(f"'{text}' is not a time in seconds") from None
+    if not 0 <= value < 1e9:
+        raise ValueError(f"{text} is not a time in seconds")
+    return value

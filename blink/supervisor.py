@@ -1,0 +1,257 @@
+"""Runs one backend and its frontends as processes: starts, watches, ends them. No request passes through it.
+
+Events arrive in one queue: a signal, the backend's readiness, a frontend's readiness, the end of a child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from pathlib import Path
+
+from ringbuffer.abi import Phase
+from ringbuffer.region import RingError, attach
+
+POLL_S = 0.05  # of the ring's phase, until it serves
+PROGRESS_S = 10.0  # between two lines of a backend that takes its time
+KILL_S = 5.0  # for the system to reap a process after SIGKILL
+FAILED_DRAIN_S = 10.0  # of the frontends of a dead backend: they fail their requests within seconds
+STEADY_S = 60.0  # a frontend that lived this long is started again at once
+LONGEST_PAUSE_S = 30.0  # between two starts of a frontend that does not stay up
+
+
+class Event(Enum):
+    SIGNAL = auto()
+    BACKEND_READY = auto()
+    FRONTEND_READY = auto()
+    ENDED = auto()
+    TIMEOUT = auto()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to run. The commands get --parent-pid and --ready-fd appended (child.py). Times in seconds."""
+
+    backend: Sequence[str]
+    frontend: Sequence[str]
+    n_frontends: int
+    environment: dict[str, str]
+    ring: Path
+    url: str
+    start_timeout_s: float
+    frontend_end_s: float  # from SIGTERM to SIGKILL
+    backend_end_s: float
+
+
+@dataclass
+class Child:
+    """A process, and since when. `failures` counts ends soon after a start."""
+
+    name: str
+    process: asyncio.subprocess.Process | None = None
+    since: float = 0.0
+    failures: int = 0
+    ready: bool = False
+    watchers: list[asyncio.Task[None]] = field(default_factory=list)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid if self.process else 0
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.returncode is None
+
+    def signal(self, number: int) -> None:
+        if self.alive and self.process:
+            self.process.send_signal(number)
+
+    def how_it_ended(self) -> str:
+        status = self.process.returncode if self.process else None
+        if status is not None and status < 0:
+            return f"{self.name} was killed by {signal.Signals(-status).name}"
+        return f"{self.name} ended with exit status {status}"
+
+
+class Supervisor:
+    """`run` returns the exit status of `blink serve`: 0 after a signal, 1 after a failure."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._backend = Child("the backend")
+        self._frontends = [Child(f"frontend {i}") for i in range(plan.n_frontends)]
+        self._events: asyncio.Queue[tuple[Event, Child | None]] = asyncio.Queue()
+        self._hurry = asyncio.Event()  # a second signal: no more patience
+        self._signalled = False
+        self._announced = False
+        self._began = time.monotonic()
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal)
+        timeout = loop.call_later(self._plan.start_timeout_s, self._put, Event.TIMEOUT)
+        status = 1
+        try:
+            await self._start(self._backend, self._plan.backend)
+            self._backend.watchers.append(asyncio.create_task(self._watch_ring()))
+            status = await self._serve()
+        finally:
+            timeout.cancel()
+            ended_well = await self._shut_down(failed=status != 0)
+        return status if ended_well else 1
+
+    # ---------------------------------------------------------------- events
+
+    async def _serve(self) -> int:
+        """Handles events until one of them ends the service; returns the exit status."""
+        while True:
+            event, child = await self._events.get()
+            if event is Event.SIGNAL:
+                return 0
+            if event is Event.BACKEND_READY:
+                for frontend in self._frontends:
+                    await self._start(frontend, self._plan.frontend)
+            elif event is Event.TIMEOUT and not self._announced:
+                say(f"not ready after {self._plan.start_timeout_s:g} s: raise --start-timeout; stopping")
+                return 1
+            elif event is Event.FRONTEND_READY and child:
+                self._on_frontend_ready(child)
+            elif event is Event.ENDED and child:
+                fatal = child is self._backend or not self._announced
+                say(f"{child.how_it_ended()}{'; stopping' if fatal else ''}")
+                if fatal:
+                    return 1
+                self._start_again(child)
+
+    def _put(self, event: Event, child: Child | None = None) -> None:
+        self._events.put_nowait((event, child))
+
+    def _on_signal(self) -> None:
+        if self._signalled:
+            self._hurry.set()
+        self._signalled = True
+        self._put(Event.SIGNAL)
+
+    def _on_frontend_ready(self, child: Child) -> None:
+        child.ready = True
+        if self._announced:
+            say(f"{child.name} serves again")
+        elif all(frontend.ready for frontend in self._frontends):
+            self._announced = True
+            say(f"ready after {time.monotonic() - self._began:.1f} s at {self._plan.url}")
+
+    # ---------------------------------------------------------------- children
+
+    async def _start(self, child: Child, command: Sequence[str]) -> None:
+        read_end, write_end = os.pipe()
+        try:
+            child.process = await asyncio.create_subprocess_exec(
+                *command,
+                f"--parent-pid={os.getpid()}",
+                f"--ready-fd={write_end}",
+                stdin=asyncio.subprocess.DEVNULL,
+                env=self._plan.environment,
+                pass_fds=(write_end,),
+                process_group=0,  # Ctrl-C reaches the supervisor alone, which ends the rest in order
+            )
+        except BaseException:
+            os.close(read_end)
+            raise
+        finally:
+            os.close(write_end)
+        child.since, child.ready = time.monotonic(), False
+        child.watchers = [
+            asyncio.create_task(self._watch_end(child)),
+            asyncio.create_task(self._watch_pipe(child, read_end)),
+        ]
+
+    def _start_again(self, child: Child) -> None:
+        """At once after a steady run; ever later when starts keep failing."""
+        child.failures = 0 if time.monotonic() - child.since > STEADY_S else child.failures + 1
+        pause = 0.0 if child.failures <= 1 else min(2.0 ** (child.failures - 2), LONGEST_PAUSE_S)
+        say(f"starting {child.name} again{f' in {pause:g} s' if pause else ''}")
+
+        async def start() -> None:
+            await asyncio.sleep(pause)
+            await self._start(child, self._plan.frontend)
+
+        child.watchers = [asyncio.create_task(start())]
+
+    async def _watch_end(self, child: Child) -> None:
+        assert child.process
+        await child.process.wait()
+        self._put(Event.ENDED, child)
+
+    async def _watch_pipe(self, child: Child, read_end: int) -> None:
+        """A frontend writes when it accepts requests. The backend does not: its ring says it."""
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: protocol, os.fdopen(read_end)
+        )
+        if await reader.read():
+            self._put(Event.FRONTEND_READY, child)
+        transport.close()
+
+    async def _watch_ring(self) -> None:
+        told = time.monotonic()
+        while self._phase() is not Phase.SERVING:
+            await asyncio.sleep(POLL_S)
+            if time.monotonic() - told > PROGRESS_S:
+                told = time.monotonic()
+                say(f"the backend is still starting ({told - self._began:.0f} s)")
+        self._put(Event.BACKEND_READY)
+
+    def _phase(self) -> Phase | None:
+        """The phase of our backend's ring; None before there is one."""
+        try:
+            region = attach(self._plan.ring)
+        except RingError:
+            return None
+        try:
+            ours = int(region.header["backend_pid"][0]) == self._backend.pid
+            return region.phase() if ours else None
+        finally:
+            region.close()
+
+    # ---------------------------------------------------------------- the end
+
+    async def _shut_down(self, *, failed: bool) -> bool:
+        """Frontends first, so that what they have open can finish. False when a child had to be killed."""
+        frontend_end_s = FAILED_DRAIN_S if failed else self._plan.frontend_end_s
+        for frontend in self._frontends:
+            if not frontend.alive:
+                for watcher in frontend.watchers:
+                    watcher.cancel()  # it may be waiting to start again
+        frontends_ended = await self._end(self._frontends, frontend_end_s)
+        backend_ended = await self._end([self._backend], self._plan.backend_end_s)
+        if self._phase() is not None:
+            self._plan.ring.unlink(missing_ok=True)  # a backend that was killed leaves its ring
+        return frontends_ended and backend_ended
+
+    async def _end(self, children: Sequence[Child], patience_s: float) -> bool:
+        """SIGTERM, and SIGKILL to those that are still there after `patience_s` or a second signal."""
+        for child in children:
+            child.signal(signal.SIGTERM)
+            child.signal(signal.SIGCONT)  # one that was suspended can end in order, too
+        ended = asyncio.gather(*(child.process.wait() for child in children if child.process))
+        hurry = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait((ended, hurry), timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        late = [child for child in children if child.alive]
+        for child in late:
+            say(f"{child.name} does not end; killing it")
+            child.signal(signal.SIGKILL)
+        await asyncio.wait((ended,), timeout=KILL_S)
+        return not late
+
+
+def say(text: str) -> None:
+    print(f"blink: {text}", file=sys.stderr, flush=True)
