@@ -33,7 +33,7 @@ class FrontendOptions:
     send_timeout_s: float = 60.0  # a connection that acknowledges nothing for this long is dropped
 
     poll_spin_us: float = 20.0  # the token reader polls without a pause for this long after a token
-    poll_min_us: float = 50.0  # then sleeps 1/16 of the silence, within these bounds
+    poll_min_us: float = 50.0  # then sleeps until more is due, within these bounds
     poll_max_us: float = 1000.0
     records_per_cycle: int = 8192
     log_level: str = "info"

@@ -107,12 +107,12 @@ class Request:
     last_token: float = 0.0
     ended: bool = field(default=False)
 
-    def descriptor(self) -> tuple[object, ...]:
-        """A row of abi.Descriptor. The reader fills in the sequence, the ticket and the checksum."""
+    def descriptor(self) -> bytes:
+        """An abi.Descriptor. The reader fills in the sequence, the ticket and the checksum."""
         s = self.sampling
         flags = abi.RequestFlags.IGNORE_EOS if s.ignore_eos else 0
         stop_ids = s.stop_ids + (0,) * (abi.MAX_STOP_IDS - len(s.stop_ids))
-        return (
+        row = (
             0,
             len(self.prompt),
             s.max_tokens,
@@ -131,3 +131,4 @@ class Request:
             stop_ids,
             0,
         )
+        return np.array(row, dtype=abi.Descriptor).tobytes()

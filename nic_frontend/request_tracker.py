@@ -28,7 +28,7 @@ class RequestTracker:
         self._metrics = metrics
         self._slot_wait_s = slot_wait_s
         self._open: list[Request | None] = [None] * slots.n_slots
-        self._burst: list[Request] = []
+        self._burst: list[tuple[Request, bytes]] = []  # with its descriptor
 
     @property
     def n_open(self) -> int:
@@ -41,25 +41,27 @@ class RequestTracker:
         """
         if self.down is not None:
             raise errors.unavailable(self.down)
+        descriptors = [request.descriptor() for request in requests]
         slots = self.slots.take(len(requests)) or await self.slots.wait(len(requests), self._slot_wait_s)
         if not slots:
             raise errors.slots_full(len(requests), self.slots.n_slots)
         if not self._burst:
             asyncio.get_running_loop().call_soon(self._flush)
-        for request, slot in zip(requests, slots, strict=True):
+        for request, slot, descriptor in zip(requests, slots, descriptors, strict=True):
             request.slot = slot
-            self._burst.append(request)
+            self._burst.append((request, descriptor))
 
     def _flush(self) -> None:
-        burst, self._burst = self._burst, []
-        for request in burst:
+        pairs, self._burst = self._burst, []
+        for request, _ in pairs:
             if request.ended:
                 self.slots.put_back(request.slot)
-        burst = [request for request in burst if not request.ended]
+        burst = [request for request, _ in pairs if not request.ended]
         if not burst:
             return
         slots = np.array([request.slot for request in burst], dtype=np.uint32)
-        descriptors = np.array([request.descriptor() for request in burst], dtype=abi.Descriptor)
+        packed = b"".join(descriptor for request, descriptor in pairs if not request.ended)
+        descriptors = np.frombuffer(bytearray(packed), dtype=abi.Descriptor)
         prompts = np.concatenate([request.prompt for request in burst])
         if not self._reader.submit(slots, descriptors, prompts):
             for request in burst:
@@ -116,7 +118,7 @@ class RequestTracker:
 
     def fail_all(self, error: errors.ApiError) -> None:
         """Ends every open request with an error. The slots come back when the scheduler has released them."""
-        for request in [*self._burst, *filter(None, self._open)]:
+        for request in [*(request for request, _ in self._burst), *filter(None, self._open)]:
             self.cancel(request)
             request.mailbox.fail(error)
 

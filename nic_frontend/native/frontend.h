@@ -33,7 +33,7 @@ struct blink_reader_options {
   uint32_t lease;
   uint32_t records_per_cycle; /* bound on the work of one cycle */
   uint64_t spin_ns;           /* polls without a pause for this long after something arrived */
-  uint64_t min_sleep_ns;      /* then sleeps 1/16 of the silence so far, within these bounds */
+  uint64_t min_sleep_ns;      /* then sleeps until more is due, within these bounds */
   uint64_t max_sleep_ns;
   uint64_t beat_ns; /* between two lease beats */
   uint64_t heartbeat_timeout_ns;

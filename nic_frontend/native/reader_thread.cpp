@@ -60,6 +60,9 @@ void TokenReader::poll(uint64_t now) {
   if (regroup_) regroup();
   ++counters_.cycles;
   if (!pushed_) return;
+  // The shortest recent time between bursts: at once down, slowly up.
+  const uint64_t gap = now - last_arrival_;
+  if (gap > options_.spin_ns) period_ = std::min(gap, period_ + period_ / 8 + options_.min_sleep_ns);
   last_arrival_ = now;
   if (signalled_.exchange(true)) return;  // the event loop has not come yet: it will find this batch as well
   ++counters_.wakes;
@@ -181,6 +184,9 @@ void TokenReader::watch() {
   lease_.report(&health_);
 }
 
+// Adaptive polling: without a pause while a burst lasts; then not before the next one is due, steps being
+// regular; from then on after an eighth of the time it is overdue, so that what arrives waits little compared
+// with what it has already waited. A first token has no due time.
 void TokenReader::pause(uint64_t now) {
   const uint64_t silence = now - std::min(now, last_arrival_);
   const bool active = !urgent_.empty() || !flowing_.empty();
@@ -189,9 +195,11 @@ void TokenReader::pause(uint64_t now) {
     return;
   }
   uint64_t sleep = lease_.next_tick() - std::min(now, lease_.next_tick());
-  // A sixteenth of the silence: what arrives during the sleep waits little compared with what it has already
-  // waited.
-  if (active) sleep = std::min(sleep, std::clamp(silence / 16, options_.min_sleep_ns, options_.max_sleep_ns));
+  if (active) {
+    const uint64_t due = urgent_.empty() ? period_ - period_ / 16 : 0;
+    const uint64_t wanted = silence < due ? due - silence : (silence - due) / 8;
+    sleep = std::min(sleep, std::clamp(wanted, options_.min_sleep_ns, options_.max_sleep_ns));
+  }
   std::unique_lock<std::mutex> lock(inbox_mutex_);
   inbox_ready_.wait_for(lock, std::chrono::nanoseconds(sleep),
                         [this] { return stopping_ || !inbox_.empty(); });

@@ -83,7 +83,7 @@ class TokenReader {
   uint32_t budget_ = 0;  // records that this cycle may still take
   uint32_t pushed_ = 0;  // events of this cycle
   uint64_t now_ = 0;
-  uint64_t last_arrival_ = 0;
+  uint64_t last_arrival_ = 0, period_ = 0;
 
   std::mutex health_mutex_;
   blink_health health_{};

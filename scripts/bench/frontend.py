@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """The frontend's ceiling: tokens a second per core, with a ring writer in place of the scheduler.
 
-Three processes: this one writes tokens into the ring at a given rate, one frontend serves, one client counts events. What is reported
-is tokens per CPU second of the frontend (user and system time, all its threads), which other load on the machine does not distort.
+Three processes: this one writes tokens into the ring at a given rate, one frontend serves, one client counts
+events. What is reported is tokens per CPU second of the frontend (user and system time, all its threads),
+which other load on the machine does not distort.
 
-    python scripts/bench/frontend.py --model models/demo --streams 64 --seconds 5
+python scripts/bench/frontend.py --model models/demo --streams 64 --seconds 5
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import multiprocessing
 import os
 import socket
+import threading
 import time
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -32,7 +34,10 @@ TOKEN = 100
 
 
 class RingWriter:
-    """Grants the lease, takes every submission, and gives every open slot one token a step. Relies on x86-64's store order."""
+    """Grants the lease, takes every submission, and gives every open slot one token a step.
+
+    Relies on x86-64's store order.
+    """
 
     def __init__(self, path: Path, model: Path, n_slots: int, capacity: int) -> None:
         facts = ModelFacts(model_fingerprint(model), model.name, "ring writer", 512, capacity, n_slots, 1, 16)
@@ -51,7 +56,9 @@ class RingWriter:
             beat += 1
             header["heartbeat"][0] = beat
             word = int(self.region.leases["word"][0]) & 0xFFFFFFFF
-            self.region.lease_acks["word"][0] = pair_word(word, LeaseState.GRANTED if word else LeaseState.FREE)
+            self.region.lease_acks["word"][0] = pair_word(
+                word, LeaseState.GRANTED if word else LeaseState.FREE
+            )
             for slot in np.flatnonzero(self.region.requests != self.seen).tolist():
                 self.observe(slot)
             if (wait := next_step - time.perf_counter()) > 0:
@@ -81,7 +88,9 @@ class RingWriter:
         done = count >= self.limits[rows]
         state = np.where(done, int(State.DECODE_COMPLETED), int(State.DECODE_PROCESSING)).astype(np.uint64)
         reason = np.where(done, int(abi.Reason.LENGTH), 0).astype(np.uint64)
-        status = self.sequences[rows] | state << np.uint64(32) | reason << np.uint64(36) | count << np.uint64(44)
+        status = (
+            self.sequences[rows] | state << np.uint64(32) | reason << np.uint64(36) | count << np.uint64(44)
+        )
         self.region.progress["status"][rows] = status
         self.counts[rows] = count
         self.tokens += len(rows)
@@ -147,8 +156,12 @@ def wait_for(port: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, default=Path("models/demo"), help="directory with tokenizer.json")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--model", type=Path, default=Path("models/demo"), help="directory with tokenizer.json"
+    )
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--max-tokens", type=int, default=512)
     parser.add_argument("--step-us", type=float, default=2000.0, help="between two tokens of a stream")
@@ -167,8 +180,6 @@ def main() -> None:
     )
     try:
         frontend.start()
-        import threading
-
         writing = threading.Thread(target=writer.run, args=(arguments.step_us / 1e6, stop))
         writing.start()
         wait_for(port)
