@@ -89,7 +89,6 @@ __device__ __forceinline__ uint32_t select_rank(const struct blink_descriptor& p
     }
     __syncthreads();
     prefix = prefix << 8 | scratch.digit;
-    __syncthreads();
   }
   return prefix;
 }
