@@ -106,7 +106,9 @@ def test_a_seed_gives_the_same_answer_in_any_batch(temperature: float) -> None:
         prompt = demo.tokenizer.encode(item.prompt).ids
 
         def sampled() -> list[list[int]]:
-            streams = [demo.client.submit(prompt, 60, seed=s, temperature=temperature, top_p=0.9) for s in range(8)]
+            streams = [
+                demo.client.submit(prompt, 60, seed=s, temperature=temperature, top_p=0.9) for s in range(8)
+            ]
             demo.client.wait(streams, 30)
             return [s.tokens for s in streams]
 

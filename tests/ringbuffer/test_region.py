@@ -1,0 +1,150 @@
+"""The region: geometry, creation, attachment, and the refusals that protect both sides."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringbuffer import abi
+from ringbuffer.client import crc32c
+from ringbuffer.region import (
+    Geometry,
+    ModelFacts,
+    Region,
+    RingError,
+    Status,
+    attach,
+    create,
+    model_fingerprint,
+    output_record,
+    request_word,
+    ring_path,
+)
+
+FACTS = ModelFacts(bytes(range(32)), "a model", "cpu", 1000, 512, 8, 64, 16)
+GEOMETRY = Geometry(64, 2, 512, 512)
+
+
+@pytest.fixture
+def region(tmp_path: Path) -> Iterator[Region]:
+    region = create(tmp_path / "ring", GEOMETRY, FACTS)
+    yield region
+    region.close()
+
+
+def test_an_attached_region_is_the_same_memory(region: Region) -> None:
+    other = attach(region.path)
+    assert other.geometry == GEOMETRY
+    assert bytes(other.header["model_name"][0]).rstrip(b"\0") == b"a model"
+    region.prompts[63, 511] = 7
+    region.set_control(abi.Control.DRAIN)
+    assert other.prompts[63, 511] == 7
+    assert int(other.header["control"][0]) == abi.Control.DRAIN
+    other.close()
+
+
+def test_sections_do_not_overlap_and_start_on_pages() -> None:
+    at = GEOMETRY.offsets()
+    starts = list(at.values())
+    assert starts == sorted(starts)
+    assert all(offset % 4096 == 0 for offset in starts)
+    assert at["outputs"] - at["prompts"] >= 64 * 512 * 4
+
+
+def test_leases_share_the_slots() -> None:
+    slots = [slot for lease in range(2) for slot in GEOMETRY.lease_slots(lease)]
+    assert slots == list(range(64))
+
+
+@pytest.mark.parametrize(
+    "sizes", [(0, 1, 8, 8), (24, 1, 8, 8), (32, 3, 8, 8), (64, 0, 8, 8), (8192, 1, 8, 8), (16, 1, 0, 8)]
+)
+def test_a_geometry_out_of_range_is_refused(sizes: tuple[int, int, int, int]) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        Geometry(*sizes)
+
+
+def test_another_layout_is_refused(region: Region) -> None:
+    region.header["layout_hash"][0] ^= np.uint64(1)
+    with pytest.raises(RingError, match="same version of blink on both sides"):
+        attach(region.path)
+
+
+def test_what_is_not_a_ring_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RingError, match="start `blink backend` first"):
+        attach(tmp_path / "absent")
+    (tmp_path / "short").write_bytes(b"x")
+    with pytest.raises(RingError, match="not a ring"):
+        attach(tmp_path / "short")
+    (tmp_path / "zeros").write_bytes(bytes(8192))
+    with pytest.raises(RingError, match="not a ring"):
+        attach(tmp_path / "zeros")
+
+
+def test_a_truncated_ring_is_refused(region: Region) -> None:
+    os.truncate(region.path, 8192)
+    with pytest.raises(RingError, match="truncated"):
+        attach(region.path)
+
+
+def test_a_running_backends_ring_is_not_taken_over(region: Region) -> None:
+    region.header["backend_pid"][0] = os.getppid()
+    with pytest.raises(RingError, match="belongs to a running backend"):
+        create(region.path, GEOMETRY, FACTS)
+
+
+def test_a_dead_backends_ring_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "ring").write_bytes(bytes(8192))
+    create(tmp_path / "ring", GEOMETRY, FACTS).close()
+    assert not (tmp_path / "ring").exists()
+
+
+def test_a_ring_that_does_not_fit_is_refused() -> None:
+    path = ring_path(f"test-too-large-{os.getpid()}")
+    with pytest.raises(RingError, match="lower --slots"):
+        create(path, Geometry(4096, 1, 1 << 22, abi.MAX_COUNT), FACTS)
+    assert not path.exists()
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(abi.State),
+    st.sampled_from(abi.Reason),
+    st.integers(0, abi.MAX_COUNT),
+)
+def test_a_status_word_holds_what_was_packed(
+    sequence: int, state: abi.State, reason: abi.Reason, count: int
+) -> None:
+    status = Status(sequence, state, reason, count)
+    assert Status.unpack(status.pack()) == status
+    assert status.pack() < 2**64
+
+
+def test_words_have_the_documented_layout() -> None:
+    assert request_word(5, abi.Command.CANCEL, 0x1ABCDEF) == 5 | 2 << 32 | 0xABCDEF << 40
+    assert output_record(9, 3, 0x12345) == 9 | 3 << 32 | 0x345 << 52
+
+
+def test_crc32c_vectors() -> None:
+    """RFC 3720 appendix B.4."""
+    assert crc32c(bytes(32)) == 0x8A9136AA
+    assert crc32c(bytes([255] * 32)) == 0x62A8AB43
+    assert crc32c(bytes(range(32))) == 0x46DD794E
+
+
+def test_the_fingerprint_covers_config_and_tokenizer(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    first = model_fingerprint(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{ }")
+    assert model_fingerprint(tmp_path) != first
+    assert len(first) == 32
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(FileNotFoundError):
+        model_fingerprint(tmp_path)
