@@ -1,5 +1,6 @@
-/* A decoder-only transformer as the host engine takes it: dimensions and fp32 weights, row-major [out][in]. Null where the model has
- * no such weight. gpu_backend/model/weights.py says which tensors of a checkpoint each one is made of.
+/* A decoder-only transformer as the host engine takes it: dimensions and fp32 weights, row-major [out][in].
+ * Null where the model has no such weight. gpu_backend/model/weights.py says which tensors of a checkpoint
+ * each one is made of.
  */
 #ifndef BLINK_MODEL_H
 #define BLINK_MODEL_H
