@@ -1,0 +1,44 @@
+"""blink doctor: what this machine can do, tried rather than looked up."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+
+from blink import checks
+from blink.flags import ordinal
+from gpu_backend.cuda.probe import Finding, probe
+
+DESCRIPTION = """Tries what serving needs on the CPU and on a GPU; says what is missing and how to get it.
+Exit status 0 when at least the CPU emulation can serve."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
+    parser.add_argument(
+        "--gpu", type=ordinal, default=0, metavar="N", help="which GPU to try (default: %(default)s)"
+    )
+
+
+def main(namespace: argparse.Namespace) -> int:
+    machine = report("machine", checks.machine())
+    cpu = report("serving from the CPU emulation", checks.cpu_path())
+    gpu = report("serving from a GPU", probe(namespace.gpu), optional=("GPUDirect RDMA",))
+    report("frontend on another host", [checks.rdma()])
+    report("building from source", checks.build_tools())
+    for name, able in (("the CPU emulation", machine and cpu), ("a GPU", machine and cpu and gpu)):
+        print(f"This machine {'can' if able else 'cannot'} serve from {name}.")
+    return 0 if machine and cpu else 1
+
+
+def report(title: str, findings: Iterable[Finding], optional: tuple[str, ...] = ()) -> bool:
+    """Prints a section. Returns whether all of it is there, but for the optional."""
+    print(title)
+    complete = True
+    for finding in findings:
+        print(f"  {'ok' if finding.ok else 'missing':<8}{finding.name:<20}{finding.detail}")
+        if not finding.ok:
+            print(f"          {'':<20}-> {finding.mend}")
+            complete &= finding.name in optional
+    print()
+    return complete
