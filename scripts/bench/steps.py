@@ -7,7 +7,8 @@
 A model is a directory, or a name of scripts/bench/shapes with random weights of that shape. For each batch the
 scheduler decodes that many rows at about --context tokens; from its own counters come the period of a step and the
 gap from a step's completion to the next one's first instruction. Then the scheduler ends and the host replays the very
-same executables back to back in one stream: what the GPU needs without any scheduler.
+same executables back to back in one stream: what the GPU needs without any scheduler. The period is compared over the
+last 120 steps (one launch window, its relaunch included), which ran at the context that the replay sees.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from gpu_backend.scheduler_abi import GAP_BIN_NS  # noqa: E402
 from ringbuffer.abi import Control, RequestFlags  # noqa: E402
 from ringbuffer.client import RingClient, Stream  # noqa: E402
 
-REPLAYS = 300
+REPLAYS = 120
+TAIL_STEPS = 120  # at the end, whose period the replay is compared with: the context has hardly grown
 
 
 def model_directory(name: str, scratch: Path) -> tuple[Path, bool]:
@@ -55,7 +57,8 @@ def submit(client: RingClient, backend: Backend, batch: int, context: int, steps
     longest = backend.limits.max_context
     first = max(1, min(context - steps // 2, longest - steps - 64))
     return [
-        client.submit(rng.integers(0, vocab, first), longest, flags=RequestFlags.IGNORE_EOS) for _ in range(batch)
+        client.submit(rng.integers(0, vocab, first), longest, flags=RequestFlags.IGNORE_EOS)
+        for _ in range(batch)
     ]
 
 
@@ -63,6 +66,24 @@ def percentile(histogram: Any, share: float) -> float:
     """Microseconds: the upper edge of the bin where the share is reached."""
     total = np.cumsum(histogram)
     return float((np.searchsorted(total, share * total[-1]) + 1) * GAP_BIN_NS / 1e3)
+
+
+class Snapshot:
+    """The scheduler's counters at one moment, and when its last step completed by the GPU's clock."""
+
+    def __init__(self, backend: Backend) -> None:
+        state = backend.setup.state()
+        while (again := backend.setup.state())["last_done_ns"] != state["last_done_ns"]:
+            state = again  # a step ended between the copies of its parts
+        self.gaps = state["gap_histogram"]
+        self.done_ns, self.committed = int(state["last_done_ns"]), int(state["stats"]["steps"])
+        self.stats, self.times = backend.region.stats(), backend.setup.shape_times()
+
+
+def wait_for_steps(backend: Backend, steps: int) -> None:
+    while backend.region.stats()["decode_steps"] < steps:
+        assert backend.fault() is None, backend.fault()
+        time.sleep(0.0005)
 
 
 def measure(backend: Backend, batch: int, context: int, steps: int) -> dict[str, Any]:
@@ -73,30 +94,28 @@ def measure(backend: Backend, batch: int, context: int, steps: int) -> dict[str,
             client.poll(stream)
         time.sleep(0.001)
     time.sleep(0.05)
-    before, stats, start = backend.setup.state(), backend.region.stats(), time.monotonic()
-    times = backend.setup.shape_times()
-    while backend.region.stats()["decode_steps"] < stats["decode_steps"] + steps:
-        time.sleep(0.001)
-    after, stats_after, end = backend.setup.state(), backend.region.stats(), time.monotonic()
-    times_after = backend.setup.shape_times()
-    assert stats_after["running"] == batch, "rows ended before the measurement did: lower --steps"
-    n = stats_after["decode_steps"] - stats["decode_steps"]
-    gaps = after["gap_histogram"] - before["gap_histogram"]
-    shape = int(np.argmax(times_after["steps"] - times["steps"]))
-    run_ns = times_after["total_ns"][shape] - times["total_ns"][shape]
-    row = {
-        "batch": batch,
-        "steps": n,
-        "period_us": (end - start) / n * 1e6,
-        "run_us": float(run_ns / (times_after["steps"][shape] - times["steps"][shape]) / 1e3),
-        "gap_median_us": percentile(gaps, 0.5),
-        "gap_p99_us": percentile(gaps, 0.99),
-        "refused_launches": stats_after["refused_launches"] - stats["refused_launches"],
-        "relaunches": stats_after["relaunches"] - stats["relaunches"],
-    }
+    first = Snapshot(backend)
+    wait_for_steps(backend, first.stats["decode_steps"] + steps - TAIL_STEPS)
+    tail = Snapshot(backend)
+    wait_for_steps(backend, first.stats["decode_steps"] + steps)
+    last = Snapshot(backend)
+    assert last.stats["running"] == batch, "rows ended before the measurement did: lower --steps"
     backend.region.set_control(Control.STOP)
     assert backend.scheduler.wait(10)
-    row["replay_us"] = replay_us(backend, shape)
+    gaps = last.gaps - first.gaps
+    shape = int(np.argmax(last.times["steps"] - tail.times["steps"]))
+    ran = last.times[shape]["steps"] - tail.times[shape]["steps"]
+    row = {
+        "batch": batch,
+        "steps": last.stats["decode_steps"] - first.stats["decode_steps"],
+        "gap_median_us": percentile(gaps, 0.5),
+        "gap_p99_us": percentile(gaps, 0.99),
+        "refused_launches": last.stats["refused_launches"] - first.stats["refused_launches"],
+        "relaunches": last.stats["relaunches"] - first.stats["relaunches"],
+        "run_us": float((last.times[shape]["total_ns"] - tail.times[shape]["total_ns"]) / ran / 1e3),
+        "period_us": (last.done_ns - tail.done_ns) / (last.committed - tail.committed) / 1e3,
+        "replay_us": replay_us(backend, shape),
+    }
     row["period_over_replay"] = row["period_us"] / row["replay_us"]
     client.close()
     return row
@@ -122,7 +141,8 @@ def heads(backend: Backend) -> list[Any]:
 
     plane: Any = backend.plane
     return [
-        np.frombuffer(plane.memory.read(int(s["head"]), StepHead.itemsize), StepHead)[0] for s in plane.batch.step_sets
+        np.frombuffer(plane.memory.read(int(s["head"]), StepHead.itemsize), StepHead)[0]
+        for s in plane.batch.step_sets
     ]
 
 
@@ -155,7 +175,9 @@ def soak(backend: Backend, batch: int, steps: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", required=True)
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--context", type=int, default=1024, help="tokens a row holds at half time")
@@ -171,7 +193,12 @@ def main() -> int:
             context = 2048 if options.soak else 4096
             backend = Backend(
                 BackendOptions(
-                    directory, f"bench-{batch}", "gpu", random_weights=random, max_batch=batch, max_context=context
+                    directory,
+                    f"bench-{batch}",
+                    "gpu",
+                    random_weights=random,
+                    max_batch=batch,
+                    max_context=context,
                 )
             )
             backend.start()
@@ -182,11 +209,16 @@ def main() -> int:
                 else measure(backend, batch, options.context, options.steps)
             )
             rows.append(row)
-            print(" ".join(f"{k}={v:.2f}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()), flush=True)
+            print(
+                " ".join(f"{k}={v:.2f}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()),
+                flush=True,
+            )
             assert backend.stop(0.0)
     if options.out:
         driver = subprocess.run(
-            ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True
+            ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
         ).stdout.strip()
         record = {
             "what": "soak" if options.soak else "steps",
