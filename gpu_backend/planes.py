@@ -106,6 +106,11 @@ def show_progress(what: str, done: int, total: int) -> None:
         say(f"{what} {done}/{total}")
 
 
+def default_threads() -> int:
+    """All processors but one, which the frontend and the policy share."""
+    return max(1, (os.cpu_count() or 1) - 1)
+
+
 class CpuPlane:
     """The emulation: the scheduler's source and the host engine, in this process's memory."""
 
@@ -127,9 +132,7 @@ class CpuPlane:
         if random:
             raise PlaneError("random weights are made on the GPU: the CPU emulation needs a checkpoint")
         self._grid = GraphGrid(limits)
-        self.batch = allocate_batch(
-            self.memory, limits, self._grid.shapes, config.vocab_size, config.eos_ids
-        )
+        self.batch = allocate_batch(self.memory, limits, self._grid.shapes, config.vocab_size, config.eos_ids)
         try:
             self.engine = HostEngine(
                 config,
@@ -137,7 +140,7 @@ class CpuPlane:
                 limits,
                 self._grid.shapes,
                 self.batch,
-                threads or os.cpu_count() or 1,
+                threads or default_threads(),
             )
         except (CheckpointError, LibraryError, MemoryError) as error:
             raise PlaneError(str(error)) from error

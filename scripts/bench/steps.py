@@ -190,7 +190,6 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         directory, random = model_directory(options.model, Path(scratch))
         for batch in options.batch:
-            context = 2048 if options.soak else 4096
             backend = Backend(
                 BackendOptions(
                     directory,

@@ -84,7 +84,7 @@ class Reference:
             exact, rounded = logits_of(self.exact, tokens), logits_of(self.rounded, tokens)
             scale = np.abs(exact).max()
             tolerance = 2 * np.abs(rounded - exact).max() + 1e-3 * scale
-            assert tolerance < 0.1 * scale, f"row {row}: tolerance {tolerance} of {scale} says nothing"
+            assert tolerance < 0.15 * scale, f"row {row}: tolerance {tolerance} of {scale} says nothing"
             for _, position, logits, token in (seen for seen in rig.seen if seen[0] == row):
                 assert np.isfinite(logits).all()
                 error = np.abs(logits - exact[position]).max()
