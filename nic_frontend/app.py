@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 import secrets
@@ -62,9 +61,12 @@ class App:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         metrics = self._service.metrics
+        started = False
 
         async def counted(message: Any) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 metrics.on_response(message["status"])
             await send(message)
 
@@ -74,10 +76,10 @@ class App:
             metrics.disconnects += 1
         except ApiError as error:
             await respond_json(counted, error.status, error.body, error.headers)
-        except asyncio.CancelledError:
-            raise
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
+            if started:
+                return  # half an answer: the server closes the connection
             failure = ApiError(500, "internal error; the server's log has the details")
             await respond_json(counted, failure.status, failure.body)
 
@@ -105,7 +107,12 @@ class App:
         scheme, _, given = (header(scope, b"authorization") or "").partition(" ")
         digest = hashlib.sha256(given.strip().encode()).digest()
         if scheme.lower() != "bearer" or not secrets.compare_digest(digest, self._key):
-            raise ApiError(401, "incorrect API key; send `Authorization: Bearer KEY`", code="invalid_api_key")
+            raise ApiError(
+                401,
+                "incorrect API key; send `Authorization: Bearer KEY`",
+                code="invalid_api_key",
+                headers={"www-authenticate": "Bearer"},
+            )
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._service.tracker.down is not None:

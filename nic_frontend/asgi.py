@@ -68,4 +68,6 @@ async def respond(
 
 async def respond_json(send: Send, status: int, value: object, headers: dict[str, str] | None = None) -> None:
     extra = [(name.encode(), text.encode()) for name, text in (headers or {}).items()]
-    await respond(send, status, json.dumps(value, ensure_ascii=False).encode(), [JSON, *extra])
+    # A lone surrogate that came with the request becomes a JSON escape again.
+    body = json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace")
+    await respond(send, status, body, [JSON, *extra])

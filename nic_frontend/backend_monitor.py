@@ -18,7 +18,6 @@ from ringbuffer.abi import Phase
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 0.05
-DEAD_PHASES = (Phase.STOPPED, Phase.FAILED)
 
 
 def why_down(health: Health) -> str | None:
@@ -48,13 +47,21 @@ class BackendMonitor:
 
     async def run(self) -> None:
         while True:
-            health = self._reader.health()
-            self._report(why_down(health))
-            if Phase(health.phase) in DEAD_PHASES or health.heartbeat_lost or health.lease_lost:
-                self._tracker.fail_all(errors.unavailable(self._tracker.down or "the backend is gone"))
-            if health.lease_lost and Phase(health.phase) is Phase.SERVING and not health.heartbeat_lost:
-                await self._renew()
+            try:
+                await self._look()
+            except Exception:
+                log.exception("watching the backend failed")
             await asyncio.sleep(INTERVAL_S)
+
+    async def _look(self) -> None:
+        health = self._reader.health()
+        reason = why_down(health)
+        self._report(reason)
+        alive = health.phase in (Phase.SERVING, Phase.DRAINING) and not health.heartbeat_lost
+        if reason is not None and (not alive or health.lease_lost):
+            self._tracker.fail_all(errors.unavailable(reason))
+        if health.lease_lost and alive and health.phase == Phase.SERVING:
+            await self._renew()
 
     def _report(self, reason: str | None) -> None:
         if reason != self._tracker.down and (reason is None or self._tracker.down is None):

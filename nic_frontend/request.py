@@ -53,6 +53,10 @@ class Mailbox:
         self._buffered = 0
         self._failure: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self.sending = (
+            False  # the handler is in `send`: seen from outside only when the client holds it up there
+        )
+        self.abandoned = False
         self._handler: asyncio.Task[object] | None = asyncio.current_task()
 
     def put(self, arrival: Arrival) -> None:
@@ -62,7 +66,8 @@ class Mailbox:
 
     @property
     def overflowing(self) -> bool:
-        return self._buffered > self._limit
+        """More is buffered than allowed, because the client does not read and not because we are slow."""
+        return self.sending and self._buffered > self._limit
 
     def fail(self, failure: Exception) -> None:
         """The next `take` raises `failure`. Whatever arrived before is dropped."""
@@ -72,6 +77,7 @@ class Mailbox:
 
     def abandon(self) -> None:
         """Ends the handler even where it is stuck: in `send`, because the client does not read."""
+        self.abandoned = True
         self.fail(ClientGone())
         if self._handler is not None:
             self._handler.cancel()

@@ -123,7 +123,11 @@ class RequestTracker:
             request.mailbox.fail(error)
 
     def reset(self) -> None:
-        """After `fail_all`: a new lease was granted, and all its slots are free."""
+        """A new lease was granted, and all its slots are free. What was open under the old one has failed."""
+        for request, _ in self._burst:
+            request.ended = True
+            request.mailbox.fail(errors.unavailable("the lease was lost"))
+        self._burst = []
         self._open = [None] * self.slots.n_slots
         self.slots.reset()
 

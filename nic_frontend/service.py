@@ -36,19 +36,33 @@ def attach(path: Path, timeout_s: float) -> Transport:
     Raises TransportError with what was missing when the time is over.
     """
     deadline = time.monotonic() + timeout_s
+    told = ""
     while True:
         try:
             transport = SharedMemory(path)
-            phase = phase_name(read_header(transport))
-            if phase == abi.Phase.SERVING.name:
+            missing = why_not_serving(transport)
+            if missing is None:
                 return transport
             transport.close()
-            missing = f"the scheduler of the ring {path} is in phase {phase}, not SERVING"
         except TransportError as error:
             missing = str(error)
         if time.monotonic() > deadline:
             raise TransportError(missing)
+        if missing != told:
+            log.info("waiting: %s", missing)
+            told = missing
         time.sleep(ATTACH_POLL_S)
+
+
+def why_not_serving(transport: Transport) -> str | None:
+    """What the scheduler lacks; None when it serves and its heartbeat changes."""
+    before = read_header(transport)
+    if (phase := phase_name(before)) != abi.Phase.SERVING.name:
+        return f"the scheduler is in phase {phase}, not SERVING"
+    time.sleep(ATTACH_POLL_S)
+    if read_header(transport)["heartbeat"] == before["heartbeat"]:
+        return "the scheduler's heartbeat stands still: its backend has ended or hangs"
+    return None
 
 
 def check_fingerprint(transport: Transport, model_dir: Path) -> None:

@@ -58,8 +58,13 @@ class Call:
                 await self._stream(send, answer.events(self._job.parameters.include_usage))
             else:
                 await self._collect(send, answer)
-        except (ClientGone, asyncio.CancelledError):
+        except ClientGone:
             outcome = "abort"
+            raise
+        except asyncio.CancelledError:
+            outcome = "abort"
+            if self._mailbox.abandoned:
+                raise ClientGone from None
             raise
         finally:
             watcher.cancel()
@@ -97,7 +102,9 @@ class Call:
                     await send({"type": "http.response.start", "status": 200, "headers": STREAM})
                     started = True
                 if text := "".join(parts):
+                    self._mailbox.sending = True
                     await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+                    self._mailbox.sending = False
         except ApiError as error:
             if not started:
                 raise

@@ -31,6 +31,7 @@ def commands_of(backend: MockBackend) -> list[Command]:
 
 
 def test_leaving_a_stream_frees_the_slot(start_backend: StartBackend, start_frontend: StartFrontend) -> None:
+    """F8."""
     backend = start_backend(step_s=0.005)
     frontend = start_frontend(backend)
     connection = connect(frontend, {"prompt": "x", "max_tokens": 400, "stream": True})
@@ -93,6 +94,7 @@ def test_one_client_leaving_does_not_disturb_another(
 def test_a_client_that_does_not_read_is_cancelled(
     start_backend: StartBackend, start_frontend: StartFrontend
 ) -> None:
+    """F6."""
     backend = start_backend(n_slots=16, max_context=100_000, output_capacity=100_000, step_s=0.001)
     backend.tokens_per_step = 50
     frontend = start_frontend(backend, max_buffered_tokens=500, send_buffer_bytes=8192)

@@ -50,6 +50,7 @@ def test_each_frontend_gets_a_lease_of_its_own(
 
 
 def test_a_lease_is_free_again_when_its_holder_is_gone(backend: MockBackend) -> None:
+    """F1."""
     for expected_epoch in (1, 2, 3):
         transport = SharedMemory(backend.path)
         lease = Lease(transport)

@@ -122,6 +122,7 @@ def test_min_tokens_come_before_stop_strings(
 def test_the_slot_is_cancelled_at_a_stop_string(
     start_backend: StartBackend, start_frontend: StartFrontend
 ) -> None:
+    """F7."""
     backend = start_backend(step_s=0.005)
     frontend = start_frontend(backend)
     frontend.client.post("/v1/completions", json={"prompt": "x", "max_tokens": 400, "stop": "$"})

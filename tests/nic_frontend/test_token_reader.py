@@ -241,6 +241,7 @@ def test_inline_records_suffice(bench: Bench) -> None:
 def test_a_record_of_anything_else_is_never_taken(
     bench: Bench, token: int, position: int, sequence_step: int
 ) -> None:
+    """F3."""
     (sequence,) = bench.submit(1)
     wrong = output_record(token, position, sequence + sequence_step)
     bench.region.outputs[1, 0] = wrong
@@ -284,6 +285,7 @@ def test_a_count_that_goes_back_delivers_nothing_twice(bench: Bench) -> None:
 
 
 def test_records_that_stay_unreadable_end_their_request_alone(bench: Bench) -> None:
+    """F9."""
     broken, healthy = bench.submit(0, 1)
     bench.status(0, broken, State.DECODE_PROCESSING, 3)
     bench.record(1, 42, 0, healthy)
@@ -306,6 +308,7 @@ def test_a_count_beyond_the_arena_is_not_followed(bench: Bench) -> None:
 
 
 def test_cancel_delivers_nothing_more(bench: Bench) -> None:
+    """And a late cancel never overwrites the release (F2)."""
     (sequence,) = bench.submit(4)
     bench.status(4, sequence, State.PREFILL_PROCESSING, 0)
     bench.reader.cancel(4, sequence + 1)  # of another request: ignored
@@ -350,6 +353,7 @@ def test_slots_that_the_scheduler_did_not_empty_are_refused(bench: Bench) -> Non
 
 
 def test_a_lost_lease_stops_every_write(bench: Bench) -> None:
+    """F4."""
     (sequence,) = bench.submit(0)
     bench.region.lease_acks["word"][0] = pair_word(bench.lease.epoch, LeaseState.RECLAIMED)
     deadline = time.monotonic() + 2

@@ -229,3 +229,9 @@ def test_nothing_bad_reached_the_backend(frontend: Frontend, backend: MockBacken
     frontend.client.post("/v1/completions", json={**COMPLETION, "n": 2, "min_tokens": 5})
     assert backend.accepted == []
     assert backend.commands == []
+
+
+def test_lone_surrogates_in_an_error_message(frontend: Frontend) -> None:
+    content, headers = b'{"prompt": "x", "model": "a\\ud800b"}', {"content-type": "application/json"}
+    response = frontend.client.post("/v1/completions", content=content, headers=headers)
+    assert "a\ud800b" in error_of(response, 404)["message"]
