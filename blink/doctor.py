@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable
 
 from blink import checks
-from blink.flags import ordinal
+from blink.flags import checked, ordinal
 from gpu_backend.cuda.probe import Finding, probe
 
 DESCRIPTION = """Tries what serving needs on the CPU and on a GPU; says what is missing and how to get it.
@@ -16,7 +16,7 @@ Exit status 0 when at least the CPU emulation can serve."""
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument(
-        "--gpu", type=ordinal, default=0, metavar="N", help="which GPU to try (default: %(default)s)"
+        "--gpu", type=checked(ordinal), default=0, metavar="N", help="which GPU to try (default: %(default)s)"
     )
 
 

@@ -32,6 +32,18 @@ class Flag:
     secret: bool = False  # not passed on by `arguments`: other users can read command lines
 
 
+def checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """`parse` for argparse, which swallows a ValueError's message, but not that of an ArgumentTypeError."""
+
+    def checked(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return checked
+
+
 def defaults(options: type) -> dict[str, Any]:
     """The default of each field that has one."""
     return {f.name: f.default for f in dataclasses.fields(options) if f.default is not dataclasses.MISSING}
@@ -46,7 +58,7 @@ def add_flags(parser: argparse.ArgumentParser, title: str, options: type, flags:
         note = "" if value is None else f" (default: {flag.show(value)})"
         takes: dict[str, Any] = {
             "metavar": flag.metavar,
-            "type": _checked(flag.parse),
+            "type": checked(flag.parse),
             "choices": flag.choices,
         }
         group.add_argument(
@@ -67,18 +79,6 @@ def arguments(values: dict[str, Any], flags: Iterable[Flag]) -> list[str]:
     """The command line that `given` reads `values` from, but for secret ones."""
     chosen = [flag for flag in flags if flag.field in values and not flag.secret]
     return [flag.name if flag.switch else f"{flag.name}={values[flag.field]}" for flag in chosen]
-
-
-def _checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """argparse swallows the message of a ValueError, but not that of an ArgumentTypeError."""
-
-    def checked(text: str) -> Any:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return checked
 
 
 def count(text: str) -> int:

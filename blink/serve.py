@@ -9,7 +9,7 @@ import sys
 
 from blink import backend, frontend
 from blink.address import reserve, url
-from blink.flags import add_flags, arguments, count, defaults, given, seconds
+from blink.flags import add_flags, arguments, checked, count, defaults, given, seconds
 from blink.model_directory import model_directory
 from blink.supervisor import Plan, Supervisor
 from gpu_backend.backend import DRAIN_S, STOP_S, BackendOptions
@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("processes")
     group.add_argument(
         "--frontends",
-        type=frontends,
+        type=checked(frontends),
         default=1,
         metavar="N",
         help="frontend processes (default: %(default)s)",
@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--start-timeout",
-        type=seconds,
+        type=checked(seconds),
         default=START_TIMEOUT_S,
         metavar="SECONDS",
         help="give up when requests are not accepted after this long (default: %(default)g)",

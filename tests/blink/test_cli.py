@@ -1,0 +1,205 @@
+"""The command line: flags, help, and errors of one line with the mend."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given as with_examples
+from hypothesis import strategies as st
+from serve_process import ROOT
+
+from blink import backend, cli, frontend, serve
+from blink.flags import add_flags, arguments, defaults, given
+from blink.model_directory import demo_directory
+from blink.sizes import format_bytes, parse_bytes
+from gpu_backend.backend import BackendOptions
+from nic_frontend.options import FrontendOptions
+
+TABLES = {
+    "backend": (BackendOptions, (backend.RING, backend.LEASES, *backend.FLAGS)),
+    "frontend": (FrontendOptions, (*frontend.OWN_FLAGS, *frontend.FLAGS)),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_flags_name_fields_and_the_dataclass_alone_has_defaults(name: str) -> None:
+    options, flags = TABLES[name]
+    fields = {field.name for field in dataclasses.fields(options)}
+    assert {flag.field for flag in flags} <= fields
+    parser = argparse.ArgumentParser()
+    add_flags(parser, name, options, flags)
+    assert vars(parser.parse_args([])) == {}
+
+
+@with_examples(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "device": st.sampled_from(["auto", "gpu", "cpu"]),
+            "slots": st.integers(1, 4096),
+            "kv_memory": st.integers(1, 2**40),
+            "model_name": st.text(st.characters(codec="utf-8", exclude_categories=("Cc",)), min_size=1),
+            "random_weights": st.just(True),
+        },
+    )
+)
+def test_a_child_reads_what_the_supervisor_was_given(values: dict[str, object]) -> None:
+    parser = argparse.ArgumentParser()
+    add_flags(parser, "backend", BackendOptions, backend.FLAGS)
+    assert given(parser.parse_args(arguments(values, backend.FLAGS)), backend.FLAGS) == values
+
+
+def test_an_api_key_is_not_on_the_frontends_command_line() -> None:
+    parser = cli.build_parser("serve")
+    namespace = parser.parse_args(["serve", "demo", "--api-key=secret", "--port=0"])
+    plan = serve.plan(namespace, "demo", 1234)
+    assert "secret" not in " ".join([*plan.backend, *plan.frontend])
+    assert plan.environment[frontend.API_KEY_VARIABLE] == "secret"
+
+
+def test_each_plane_gets_its_own_flags() -> None:
+    words = ["serve", "m", "--frontends=3", "--host=::1", "--max-body=1MiB", "--kv-memory=2GiB", "--slots=64"]
+    plan = serve.plan(cli.build_parser("serve").parse_args(words), "m", 1234)
+    assert plan.url == "http://[::1]:1234/v1"
+    assert plan.n_frontends == 3
+    assert {"--leases=3", f"--kv-memory={2 << 30}", "--slots=64", "--ring=serve-1234"} < set(plan.backend)
+    assert {"--host=::1", "--port=1234", f"--max-body={1 << 20}", "--ring=serve-1234"} < set(plan.frontend)
+    assert not set(plan.frontend) & {"--slots=64", "--leases=3"}
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("8GiB", 8 << 30),
+        ("8 gib", 8 << 30),
+        ("1.5G", 3 << 29),
+        ("8GB", 8 * 10**9),
+        ("4096", 4096),
+        ("1e6", 10**6),
+    ],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "8 gigs", "-1", "0", "1.2.3", "inf"])
+def test_what_is_not_a_size(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a size|less than a byte"):
+        parse_bytes(text)
+
+
+@with_examples(st.integers(1, 2**50))
+def test_a_formatted_size_reads_back(size: int) -> None:
+    assert parse_bytes(format_bytes(size)) == pytest.approx(size, rel=1e-3)
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_help_is_complete(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([command, "--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert "--parent-pid" not in text
+    flags = {"serve": (*backend.FLAGS, *frontend.FLAGS)} | {
+        name: table for name, (_, table) in TABLES.items()
+    }
+    for flag in flags.get(command, ()):
+        assert flag.name in text
+
+
+def test_help_of_all_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    text = capsys.readouterr().out
+    assert all(command in text for command in cli.COMMANDS)
+
+
+@pytest.fixture
+def broken_model(tmp_path: Path) -> Path:
+    """A model directory of an architecture that nobody serves."""
+    for name in ("config.json", "tokenizer.json"):
+        (tmp_path / name).write_text((demo_directory() / name).read_text())
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["MambaForCausalLM"]}))
+    return tmp_path
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "blink", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        ((), 2, "arguments are required: COMMAND"),
+        (("nope",), 2, "invalid choice: 'nope'"),
+        (("serve",), 2, "arguments are required: MODEL"),
+        (("serve", "/no/such/dir"), 1, "no directory /no/such/dir: give a Hugging Face model directory"),
+        (("serve", "/"), 1, "/ has no config.json and no tokenizer.json"),
+        (("serve", "demo", "--device=tpu"), 2, "argument --device: invalid choice: 'tpu'"),
+        (("serve", "demo", "--kv-memory=lots"), 2, "'lots' is not a size; write for example 512MiB or 8GiB"),
+        (("serve", "demo", "--frontends=33"), 2, "33 frontends are too many; at most 32"),
+        (("serve", "demo", "--port=70000"), 2, "70000 is not a port"),
+        (("serve", "demo", "--slots=0"), 2, "0 is less than 1"),
+        (("serve", "demo", "--host=192.0.2.1"), 1, "192.0.2.1 is not an address of this machine"),
+        (("serve", "demo", "--host=no.such.host.invalid"), 1, "is not an address of this machine"),
+        (("frontend", "demo", "--ring=none", "--attach-timeout=0"), 1, "start `blink backend` first"),
+        (("backend", "demo", "--device=cpu", "--max-context=9999"), 1, "max-context is 9999, the model was"),
+        (("backend", "demo", "--device=cpu", "--kv-memory=1KiB"), 1, "raise --kv-memory"),
+    ],
+)  # fmt: skip
+def test_errors_are_one_line_with_the_mend(words: tuple[str, ...], status: int, message: str) -> None:
+    done = run(*words)
+    assert done.returncode == status, done.stderr
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("blink")
+
+
+def test_an_unsupported_model_is_refused_before_anything_starts(broken_model: Path) -> None:
+    done = run("serve", str(broken_model))
+    assert done.returncode == 1
+    supported = "supported are LlamaForCausalLM, Qwen3ForCausalLM"
+    assert done.stderr == f"blink serve: error: architectures: MambaForCausalLM; {supported}\n"
+
+
+@pytest.mark.parametrize("command", ["serve", "frontend"])
+def test_a_port_in_use(command: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        flags = ["--ring=none"] if command == "frontend" else []
+        done = run(command, "demo", f"--port={port}", *flags)
+    assert done.returncode == 1
+    assert f"port {port} of 127.0.0.1 is in use by another process: choose another with --port" in done.stderr
+
+
+def test_debug_shows_the_traceback() -> None:
+    done = run("serve", "/no/such/dir", "--debug")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "CommandError: no directory" in done.stderr
+
+
+def test_a_bug_says_how_to_report_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(text: str) -> Path:
+        raise KeyError(text)
+
+    monkeypatch.setattr(serve, "model_directory", fail)
+    assert cli.main(["serve", "demo"]) == cli.INTERNAL_ERROR
+    assert "KeyError('demo'); run again with --debug and report the traceback" in capsys.readouterr().err
+
+
+def test_defaults_come_from_the_dataclass() -> None:
+    assert defaults(FrontendOptions)["port"] == FrontendOptions(ring=Path(), model_dir=Path()).port

@@ -1,0 +1,48 @@
+"""blink doctor on this machine, and on machines that lack something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from blink import checks, cli, doctor
+from gpu_backend import host_library
+from gpu_backend.cuda.probe import Finding, probe
+
+
+def test_this_machine_serves_from_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert "This machine can serve from the CPU emulation." in text
+    able = all(finding.ok or finding.name == "GPUDirect RDMA" for finding in probe())
+    assert f"This machine {'can' if able else 'cannot'} serve from a GPU." in text
+
+
+def test_what_is_missing_comes_with_its_mend(capsys: pytest.CaptureFixture[str]) -> None:
+    findings = [Finding("A", True, "is there", ""), Finding("B", False, "is not", "get it")]
+    assert not doctor.report("title", findings)
+    assert doctor.report("title", findings, optional=("B",))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["ok", "A", "is", "there"]
+    assert lines[2].split() == ["missing", "B", "is", "not"]
+    assert lines[3].split() == ["->", "get", "it"]
+
+
+def test_a_library_that_was_not_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(host_library, "PATH", tmp_path / "libblink_host.so")
+    host_library.host_library.cache_clear()
+    assert cli.main(["doctor"]) == 1
+    text = capsys.readouterr().out
+    assert f"{tmp_path}/libblink_host.so is missing" in text
+    assert "cannot serve from the CPU emulation" in text
+
+
+def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "FRONTEND_PACKAGES", ("numpy", "no-such-package"))
+    finding = next(finding for finding in checks.cpu_path() if finding.name == "packages")
+    assert not finding.ok
+    assert finding.detail == "missing: no-such-package"
+    assert finding.mend == "pip install 'blink-serving[frontend]'"

@@ -1,0 +1,222 @@
+"""`blink serve` as a family of processes: who dies, who is told, who is started again, what is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from serve_process import ROOT, ServeProcess, alive, complete, wait_until
+
+from blink.supervisor import Plan, Supervisor
+from ringbuffer.region import ring_path
+
+Start = Callable[..., ServeProcess]
+QUESTION = "What is 2 + 3?"
+STREAM = {"prompt": "Count from 1 to 250.", "max_tokens": 1500, "temperature": 0, "stream": True}
+END_S = 10.0
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    started: list[ServeProcess] = []
+
+    def one(*flags: str, **options: dict[str, str]) -> ServeProcess:
+        started.append(ServeProcess("--slots=64", *flags, **options))
+        return started[-1]
+
+    yield one
+    for server in started:
+        server.close()
+
+
+def nothing_is_left(server: ServeProcess, pids: list[int]) -> bool:
+    return not server.ring.exists() and not any(alive(pid) for pid in pids)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_everything_in_order(start: Start, number: int) -> None:
+    server = start("--frontends=2").wait_ready()
+    pids = [*server.backends(), *server.frontends()]
+    assert len(pids) == 3
+    assert server.stop(END_S, number) == 0
+    assert nothing_is_left(server, pids)
+
+
+def test_an_open_stream_finishes_before_the_end(start: Start) -> None:
+    server = start().wait_ready()
+    with server.client.stream("POST", "/v1/completions", json=STREAM) as response:
+        lines = response.iter_lines()
+        next(lines)
+        server.process.send_signal(signal.SIGTERM)
+        rest = [line for line in lines if line]
+    assert rest[-1] == "data: [DONE]"
+    assert '"finish_reason":"stop"' in rest[-2]
+    assert server.process.wait(END_S) == 0
+
+
+def test_a_second_signal_ends_at_once(start: Start) -> None:
+    server = start("--drain-timeout=60").wait_ready()
+    (backend,) = server.backends()
+    os.kill(backend, signal.SIGSTOP)  # the stream cannot finish
+    with server.client.stream("POST", "/v1/completions", json=STREAM):
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        assert server.stop(END_S) == 1
+    assert "killing it" in server.output
+    wait_until(lambda: not server.ring.exists(), END_S, "the ring gone")
+
+
+def test_the_backends_death_ends_everything(start: Start) -> None:
+    server = start().wait_ready()
+    (backend,) = server.backends()
+    pids = [backend, *server.frontends()]
+    os.kill(backend, signal.SIGKILL)
+    assert server.process.wait(END_S) == 1
+    assert "blink: the backend was killed by SIGKILL; stopping" in server.output
+    assert nothing_is_left(server, pids)
+
+
+def test_a_killed_frontend_is_started_again(start: Start) -> None:
+    server = start().wait_ready()
+    (first,) = server.frontends()
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: "frontend 0 serves again" in server.output, END_S, "the frontend's return")
+    assert "blink: frontend 0 was killed by SIGKILL" in server.output
+    assert server.frontends() != [first]
+    assert complete(server.client, QUESTION).strip() == "5"
+    assert server.stop(END_S) == 0
+
+
+def test_the_others_serve_while_one_frontend_is_dead(start: Start) -> None:
+    server = start("--frontends=2").wait_ready()
+    os.kill(server.frontends()[0], signal.SIGSTOP)  # dead to its clients, and still there
+
+    def answered() -> bool:
+        try:  # the kernel gives some connections to the suspended one
+            with httpx.Client(base_url=server.url, timeout=0.5) as client:
+                return complete(client, QUESTION).strip() == "5"
+        except httpx.TimeoutException:
+            return False
+
+    wait_until(answered, END_S, "an answer")
+    assert server.process.poll() is None
+
+
+def test_the_supervisors_death_ends_its_children(start: Start) -> None:
+    server = start("--frontends=2").wait_ready()
+    pids = [*server.backends(), *server.frontends()]
+    server.process.kill()
+    server.process.wait()
+    wait_until(lambda: nothing_is_left(server, pids), END_S, "the children's end")
+
+
+def test_a_suspended_supervisor_stalls_nothing(start: Start) -> None:
+    server = start().wait_ready()
+    server.process.send_signal(signal.SIGSTOP)
+    assert complete(server.client, QUESTION).strip() == "5"
+    server.process.send_signal(signal.SIGCONT)
+    assert server.stop(END_S) == 0
+
+
+def test_a_suspended_backend_is_woken_to_end_in_order(start: Start) -> None:
+    server = start().wait_ready()
+    (backend,) = server.backends()
+    os.kill(backend, signal.SIGSTOP)
+    assert server.stop(END_S) == 0
+    assert not server.ring.exists()
+
+
+def test_two_servers_side_by_side_and_the_second_on_a_taken_port(start: Start) -> None:
+    first, second = start().wait_ready(), start().wait_ready()
+    assert first.ring != second.ring
+    for server in (first, second):
+        assert complete(server.client, QUESTION).strip() == "5"
+    third = start(f"--port={first.url.rsplit(':', 1)[1]}")
+    assert third.process.wait(END_S) == 1
+    assert "is in use by another process" in third.output
+
+
+def test_a_key_from_the_environment(start: Start) -> None:
+    server = start(environment={"BLINK_API_KEY": "secret"}).wait_ready()
+    assert server.client.get("/v1/models").status_code == 401
+    assert server.client.get("/v1/models", headers={"authorization": "Bearer secret"}).status_code == 200
+
+
+# ---------------------------------------------------------------- with stand-ins for the children
+
+READY = (
+    "import os, sys, time; os.write(int(sys.argv[2].split('=')[1]), b'ready'); time.sleep({}); sys.exit(3)"
+)
+
+
+def plan(name: str, *, frontend: str, backend: list[str] | None = None, timeout_s: float = 20.0) -> Plan:
+    ring = f"test-{name}-{os.getpid()}"
+    real = ["-m", "blink", "backend", "demo", "--device=cpu", "--slots=16", f"--ring={ring}"]
+    return Plan(
+        backend=[sys.executable, *(backend or real)],
+        frontend=[sys.executable, "-c", frontend],
+        n_frontends=1,
+        environment={**os.environ, "PYTHONPATH": str(ROOT)},
+        ring=ring_path(ring),
+        url="http://nowhere",
+        start_timeout_s=timeout_s,
+        frontend_end_s=1.0,
+        backend_end_s=5.0,
+    )
+
+
+def supervise(chosen: Plan, stop_after_s: float | None = None) -> int:
+    """Runs a supervisor in this process; signals it after a while."""
+    if stop_after_s:
+        threading.Timer(stop_after_s, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    status = asyncio.run(Supervisor(chosen).run())
+    assert not chosen.ring.exists()
+    return status
+
+
+def test_a_frontend_that_does_not_stay_up_is_started_ever_later(capfd: pytest.CaptureFixture[str]) -> None:
+    assert supervise(plan("flapping", frontend=READY.format(0.05)), stop_after_s=5.0) == 0
+    output = capfd.readouterr().err
+    starts = [line for line in output.splitlines() if "starting frontend 0 again" in line]
+    assert starts[:3] == [
+        "blink: starting frontend 0 again",
+        "blink: starting frontend 0 again in 1 s",
+        "blink: starting frontend 0 again in 2 s",
+    ]
+    assert len(starts) <= 4
+
+
+def test_a_frontend_that_never_starts_ends_everything(capfd: pytest.CaptureFixture[str]) -> None:
+    assert supervise(plan("refusing", frontend="import sys; sys.exit(3)")) == 1
+    assert "blink: frontend 0 ended with exit status 3; stopping" in capfd.readouterr().err
+
+
+def test_a_frontend_that_ignores_sigterm_is_killed(capfd: pytest.CaptureFixture[str]) -> None:
+    stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + READY.format(60)
+    began = time.monotonic()
+    assert supervise(plan("stubborn", frontend=stubborn), stop_after_s=2.0) == 1
+    assert time.monotonic() - began < 6
+    assert "blink: frontend 0 does not end; killing it" in capfd.readouterr().err
+
+
+def test_a_backend_that_does_not_start_in_time(capfd: pytest.CaptureFixture[str]) -> None:
+    never = plan("never", frontend="", backend=["-c", "import time; time.sleep(60)"], timeout_s=0.5)
+    assert supervise(never) == 1
+    assert "blink: not ready after 0.5 s: raise --start-timeout" in capfd.readouterr().err
+
+
+def test_a_ring_of_another_server_is_neither_used_nor_removed(start: Start) -> None:
+    server = start().wait_ready()
+    second = start(f"--ring={server.ring.name.removeprefix('blink-')}")
+    assert second.process.wait(END_S) == 1
+    assert "belongs to a running backend" in second.output
+    assert complete(server.client, QUESTION).strip() == "5"
+    assert Path(server.ring).exists()

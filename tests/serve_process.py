@@ -1,0 +1,135 @@
+"""`blink serve` as a user runs it: a process, its children, its ring and its address."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+
+from ringbuffer.region import Region, attach
+
+ROOT = Path(__file__).resolve().parent.parent
+START_S = 60.0
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float, what: str) -> float:
+    """Seconds until the condition came true. Fails when it does not in time."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < timeout_s, f"{what}: not within {timeout_s:g} s"
+        time.sleep(0.01)
+    return time.monotonic() - began
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; one that has ended and was not reaped does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+class ServeProcess:
+    """`blink serve demo --device cpu --port 0` with further flags. `close` ends whatever is left."""
+
+    def __init__(self, *flags: str, model: str = "demo", environment: dict[str, str] | None = None) -> None:
+        descriptor, name = tempfile.mkstemp(prefix="blink-serve-", suffix=".log")
+        self._output = Path(name)
+        command = [sys.executable, "-m", "blink", "serve", model, "--device=cpu", "--port=0", *flags]
+        with open(descriptor, "w") as stderr:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, stderr=stderr, env={**os.environ, **(environment or {})}
+            )
+        self._seen: set[int] = set()
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text()
+
+    def wait_ready(self) -> ServeProcess:
+        wait_until(self._ready, START_S, "ready")
+        self._seen |= {*self.backends(), *self.frontends()}
+        self.client = httpx.Client(base_url=self.url, timeout=60)
+        return self
+
+    def _ready(self) -> bool:
+        assert self.process.poll() is None, self.output
+        return "blink: ready after" in self.output
+
+    @property
+    def url(self) -> str:
+        found = re.search(r"ready after .* at (http://\S+)/v1", self.output)
+        assert found, self.output
+        return found[1]
+
+    @property
+    def ring(self) -> Path:
+        return Path(f"/dev/shm/blink-serve-{self.url.rsplit(':', 1)[1]}")
+
+    @contextlib.contextmanager
+    def region(self) -> Iterator[Region]:
+        region = attach(self.ring)
+        try:
+            yield region
+        finally:
+            region.close()
+
+    def stats(self) -> dict[str, int]:
+        with self.region() as region:
+            return region.stats()
+
+    def backends(self) -> list[int]:
+        return self._children("backend")
+
+    def frontends(self) -> list[int]:
+        return self._children("frontend")
+
+    def _children(self, plane: str) -> list[int]:
+        found = []
+        for directory in Path("/proc").iterdir():
+            if not directory.name.isdigit():
+                continue
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                parent = int((directory / "stat").read_text().rsplit(")", 1)[1].split()[1])
+                words = (directory / "cmdline").read_bytes().split(b"\0")
+                if parent == self.process.pid and plane.encode() in words:
+                    found.append(int(directory.name))
+        self._seen.update(found)
+        return found
+
+    def stop(self, timeout_s: float = 20.0, number: int = signal.SIGTERM) -> int:
+        """Signals the supervisor and waits for its exit status."""
+        self.process.send_signal(number)
+        return self.process.wait(timeout_s)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            try:
+                self.stop()
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        for pid in self._seen:
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
+        if hasattr(self, "client"):
+            self.client.close()
+        self._output.unlink()
+
+
+def complete(client: httpx.Client, prompt: str, **fields: object) -> str:
+    """The text of a greedy completion."""
+    body = {"prompt": prompt, "temperature": 0, "max_tokens": 64, **fields}
+    response = client.post("/v1/completions", json=body)
+    assert response.status_code == 200, response.text
+    return str(response.json()["choices"][0]["text"])
