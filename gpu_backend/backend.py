@@ -1,7 +1,7 @@
-"""The provisioning plane: loads a model, captures its graphs, starts the scheduler, and waits to be told to stop.
+"""The provisioning plane: loads a model, captures its graphs, starts the scheduler, and waits for the end.
 
-Between `start` and `stop` nothing here takes part in serving: on the GPU the process may be stopped and tokens
-keep flowing (paper section 4.1).
+Between `start` and `stop` nothing here takes part in serving: on the GPU the process may be stopped and
+tokens keep flowing (paper section 4.1).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class BackendOptions:
 
 
 class Backend:
-    """One served model. `start` builds everything and returns once the scheduler runs; `stop` drains and ends it.
+    """One served model. `start` builds it and returns once the scheduler runs; `stop` drains and ends it.
 
     `start` raises BackendError; what was acquired until then is released.
     """
@@ -181,8 +181,9 @@ def run(options: BackendOptions) -> int:
         signal.signal(number, on_signal)
     limits = backend.limits
     say(
-        f"serving {options.model_dir.resolve().name} on {backend.plane.name}: batch {limits.max_batch}, context "
-        f"{limits.max_context} tokens, {limits.total_pages} pages of {limits.page_size}, ring {options.ring}"
+        f"serving {options.model_dir.resolve().name} on {backend.plane.name}: batch {limits.max_batch}, "
+        f"context {limits.max_context} tokens, {limits.total_pages} pages of {limits.page_size}, "
+        f"ring {options.ring}"
     )
     while not signals and backend.fault() is None:
         woken.wait(POLL_S)

@@ -54,9 +54,7 @@ class GpuPlane:
         self, config: ModelConfig, directory: Path, limits: Limits, random: bool, threads: int | None
     ) -> EngineHandle:
         self._grid = GraphGrid(limits)
-        self.batch = allocate_batch(
-            self.memory, limits, self._grid.shapes, config.vocab_size, config.eos_ids
-        )
+        self.batch = allocate_batch(self.memory, limits, self._grid.shapes, config.vocab_size, config.eos_ids)
         try:
             source = RandomWeights(RANDOM_SEED) if random else Checkpoint(directory)
             self.engine = NativeEngine(

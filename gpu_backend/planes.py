@@ -1,4 +1,4 @@
-"""Where a model runs: on a GPU, or emulated on the CPU. Each builds memory, engine and scheduler of its kind."""
+"""Where a model runs: on a GPU, or emulated on the CPU. Each builds its memory, engine and scheduler."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def choose(device: str, ordinal: int) -> Plane:
 
 
 def with_pages(wanted: Limits, pages: int) -> Limits:
-    """`wanted` with a KV cache of at most `pages`: no more than the batch can use, and a context that fits."""
+    """`wanted` with a KV cache of at most `pages`: what the batch can use, and a context that fits."""
     pages = min(pages, wanted.max_batch * wanted.pages_per_row)
     if pages < 2:
         raise PlaneError("the KV cache has no room for two pages: raise --kv-memory")

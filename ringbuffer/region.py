@@ -145,8 +145,9 @@ def model_fingerprint(directory: Path) -> bytes:
 class Region:
     """A mapped ring: numpy views of its sections. `close` unmaps it; the creator's also removes the name.
 
-    The views are for set-up, tests and inspection. Words that publish must go through one aligned 8-byte store
-    with release order (R2): on x86-64 an aligned numpy element store is one, elsewhere use the native library.
+    The views are for set-up, tests and inspection. Words that publish must go through one aligned 8-byte
+    store with release order (R2): on x86-64 an aligned numpy element store is one, elsewhere use the native
+    library.
     """
 
     def __init__(self, path: Path, mapping: mmap.mmap, geometry: Geometry, owner: bool) -> None:
@@ -207,7 +208,7 @@ def ring_path(name: str) -> Path:
 
 
 def create(path: Path, geometry: Geometry, facts: ModelFacts) -> Region:
-    """Creates the region, zero-filled, and publishes its header. Mode 0600: who can write it can submit requests.
+    """Creates the region, zero-filled, and publishes its header. Mode 0600: who can write can submit.
 
     Raises RingError when a live backend serves under this name or the file cannot be made large enough.
     """

@@ -37,8 +37,8 @@ class Shape:
 class Batch:
     """Addresses of the structures that scheduler and engine share (kernels/step.h), in the engine's memory.
 
-    `tables` and `step_sets` are host copies of blink_tables and blink_step_set (numpy records of gpu_backend.abi.Tables and
-    StepSet), whose pointers are device addresses.
+    `tables` and `step_sets` are host copies of blink_tables and blink_step_set (numpy records of
+    gpu_backend.abi.Tables and StepSet), whose pointers are device addresses.
     """
 
     tables: object
@@ -46,7 +46,7 @@ class Batch:
 
 
 class Memory(Protocol):
-    """The memory that an engine computes in: the GPU's, or the host's for the host engine. Addresses are integers."""
+    """The memory that an engine computes in: the GPU's, or the host's for the host engine."""
 
     def allocate(self, n_bytes: int) -> int: ...
 
