@@ -8,6 +8,7 @@
 #include "ops/embed.h"
 #include "ops/gate.h"
 #include "ops/gather.h"
+#include "ops/linear_stream.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
 #include "ops/sample.h"

@@ -57,11 +57,20 @@ class Cublas:
         self._zero = ctypes.c_float(0)
 
     def linear(
-        self, weight: int, x: int, out: int, rows: int, n_in: int, n_out: int, half: int, out_type: int
+        self,
+        weight: int,
+        x: int,
+        out: int,
+        rows: int,
+        n_in: int,
+        n_out: int,
+        half: int,
+        out_type: int,
+        add: bool = False,
     ) -> None:
         """out[rows][n_out] = x[rows][n_in] @ weight[n_out][n_in]^T, row-major, accumulated in fp32.
 
-        `half` (R_16BF or R_16F) is the type of `weight` and `x`; `out_type` that or R_32F.
+        `half` (R_16BF or R_16F) is the type of `weight` and `x`; `out_type` that or R_32F. `add` adds to `out`.
         """
         # Row-major arrays are the transposes of column-major ones: out^T[n_out][rows] = weight * x^T.
         self._call(
@@ -71,7 +80,7 @@ class Cublas:
             ctypes.byref(self._one),
             *(ctypes.c_void_p(weight), half, n_in),
             *(ctypes.c_void_p(x), half, n_in),
-            ctypes.byref(self._zero),
+            ctypes.byref(self._one if add else self._zero),
             *(ctypes.c_void_p(out), out_type, n_out),
             COMPUTE_32F,
             GEMM_DEFAULT,

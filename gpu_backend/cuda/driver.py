@@ -134,6 +134,15 @@ class Stream:
             self.handle = None
 
 
+def programmatic_serialization() -> Any:
+    """The launch attribute that lets a kernel start before its predecessor on the stream has ended."""
+    driver = api()
+    attribute = driver.CUlaunchAttribute()
+    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    attribute.value.programmaticStreamSerializationAllowed = 1
+    return attribute
+
+
 class Module:
     """A loaded cubin."""
 
@@ -171,16 +180,32 @@ class Kernel:
             self._sizes.append(int(size))
 
     def launch(
-        self, grid: Dim, block: Dim, stream: Stream, *arguments: Argument, shared_bytes: int = 0
+        self,
+        grid: Dim,
+        block: Dim,
+        stream: Stream,
+        *arguments: Argument,
+        shared_bytes: int = 0,
+        overlap: bool = False,
     ) -> None:
-        """Launches the kernel, or captures it if the stream is capturing. Raises TypeError, CudaError."""
+        """Launches the kernel, or captures it if the stream is capturing. Raises TypeError, CudaError.
+
+        `overlap`: it may start while the kernel before it on the stream still runs (programmatic dependent
+        launch), and waits for it itself.
+        """
         if len(arguments) != len(self._sizes):
             raise TypeError(f"{self.symbol} takes {len(self._sizes)} arguments, got {len(arguments)}")
         values = [self._convert(i, argument) for i, argument in enumerate(arguments)]
         # The driver copies the values before it returns, so they may die with this frame.
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         address = ctypes.addressof(pointers)
-        call("cuLaunchKernel", self.function, *grid, *block, shared_bytes, stream.handle, address, 0)
+        config = api().CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = block
+        config.sharedMemBytes, config.hStream = shared_bytes, stream.handle
+        if overlap:
+            config.attrs, config.numAttrs = [programmatic_serialization()], 1
+        call("cuLaunchKernelEx", config, self.function, address, 0)
 
     def _convert(self, index: int, argument: Argument) -> Any:
         value: Any

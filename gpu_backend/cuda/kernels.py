@@ -8,6 +8,8 @@ from gpu_backend.model.config import ModelConfig
 
 HALF_TYPES = {"bfloat16": "__nv_bfloat16", "float16": "__half"}
 MAX_GROUP = 8
+STREAM_OUTPUTS = {"half": "kStreamHalf", "float": "kStreamFloat", "add": "kStreamAdd", "silu": "kStreamSilu"}
+STREAM_GROUPS = (1, 2, 4)  # of 8 rows of x
 
 
 def half_dtype(config: ModelConfig) -> str:
@@ -28,7 +30,6 @@ def kernel_names(config: ModelConfig) -> dict[str, str]:
         "gate": "gate_kernel",
         "embed": f"embed_kernel<{half}>",
         "rmsnorm": f"rmsnorm_kernel<{half}>",
-        "residual_rmsnorm": f"residual_rmsnorm_kernel<{half}>",
         "rope": f"rope_kernel<{half}, {head_dim}>",
         "attention_decode": f"attention_decode_kernel<{half}, {head_dim}, {group}>",
         "attention_combine": f"attention_combine_kernel<{half}, {head_dim}>",
@@ -38,6 +39,10 @@ def kernel_names(config: ModelConfig) -> dict[str, str]:
         "sample": "sample_kernel",
         "random": f"random_kernel<{half}>",
     }
+    for output, constant in STREAM_OUTPUTS.items():
+        for groups in STREAM_GROUPS:
+            name = f"linear_stream_kernel<{half}, blink::{constant}, {groups}>"
+            templates[f"linear_{output}_{groups}"] = name
     return {op: f"blink::{template}" for op, template in templates.items()}
 
 

@@ -1,8 +1,11 @@
 """One step of the CUDA engine as a sequence of launches on a stream, which captures them into a graph.
 
     gate, embed,
-    L x [norm, qkv, rope + KV write, attention, o, norm, gate_up, silu * mul, down],
+    L x [norm, qkv, rope + KV write, attention, o + add, norm, gate_up, silu * mul, down + add],
     gather + norm, head, sample + publish
+
+Few rows: a GEMM is a stream of weights, which our own kernel reads faster and whose silu * mul it includes; many
+rows: cuBLAS.
 
 A capture fixes capacities and addresses only (C6). GEMMs run at the shape's capacity: rows of padding tokens
 hold zeros or finite values of earlier steps, and nothing reads them.
@@ -15,7 +18,7 @@ from dataclasses import dataclass
 from gpu_backend.abi import StepKind
 from gpu_backend.cuda.cublas import R_16BF, R_16F, R_32F, Cublas
 from gpu_backend.cuda.driver import Argument, Dim, Stream
-from gpu_backend.cuda.kernels import Kernels, decode_group, half_dtype
+from gpu_backend.cuda.kernels import STREAM_GROUPS, Kernels, decode_group, half_dtype
 from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
 from gpu_backend.engine.sizing import bytes_per_page, ceil_div, decode_splits
@@ -27,6 +30,9 @@ DECODE_THREADS = 128
 PREFILL_THREADS = 128
 PREFILL_QUERIES = 64
 SAMPLE_THREADS = 1024
+STREAM_THREADS = 256
+STREAM_CHUNK = 32
+STREAM_ROWS = 16  # of x, up to which streaming beats cuBLAS
 VECTOR = 8  # elements of a 16-byte access
 
 
@@ -43,7 +49,6 @@ class Activations:
     normed: int  # [T][hidden]
     qkv: int  # [T][heads + 2 kv_heads][head_dim]
     attention: int  # [T][heads][head_dim]
-    delta: int  # [T][hidden]: output of the o or down projection
     gate_up: int  # [T][2][intermediate]
     product: int  # [T][intermediate]
     gathered: int  # [L][hidden]
@@ -91,30 +96,27 @@ class NativeStep:
         self._launch("gate", (1, 1, 1), (1, 1, 1), step_set, self._tables)
         arguments: tuple[Argument, ...] = (step_set, self._tables, weights.embed, act.residual, hidden)
         self._launch("embed", each_token, block, *arguments)
-        first_norm = (act.residual, weights.layers[0].input_norm, eps, act.normed, hidden)
-        self._launch("rmsnorm", each_token, block, *first_norm)
         for index, layer in enumerate(weights.layers):
-            if index > 0:
-                self._add_and_norm(shape, layer.input_norm)
+            self._norm(shape, layer.input_norm)
             self._attention(shape, step_set, index)
-            self._add_and_norm(shape, layer.post_norm)
+            self._norm(shape, layer.post_norm)
             self._mlp(shape, layer)
-        arguments = (step_set, act.residual, act.delta, weights.final_norm, eps, act.gathered, hidden)
+        arguments = (step_set, act.residual, weights.final_norm, eps, act.gathered, hidden)
         self._launch("gather_rmsnorm", each_lane, block, *arguments)
         sizes = (shape.lanes, hidden, config.vocab_size)
-        self._cublas.linear(weights.head, act.gathered, act.logits, *sizes, self._half, R_32F)
+        self._linear(weights.head, act.gathered, act.logits, *sizes, "float")
         arguments = (step_set, self._tables, act.logits)
         seen_bytes = 4 * ceil_div(config.vocab_size, 32)  # a bit per token
         self._launch("sample", each_lane, (SAMPLE_THREADS, 1, 1), *arguments, shared_bytes=seen_bytes)
 
-    def _add_and_norm(self, shape: Shape, weight: int) -> None:
-        """residual += delta; normed = rmsnorm(residual)."""
+    def _norm(self, shape: Shape, weight: int) -> None:
+        """normed = rmsnorm(residual)."""
         hidden, eps, act = self._config.hidden, self._config.norm_eps, self._activations
-        arguments = (act.residual, act.delta, weight, eps, act.normed, hidden)
-        self._launch("residual_rmsnorm", (shape.tokens, 1, 1), row_block(hidden), *arguments)
+        arguments = (act.residual, weight, eps, act.normed, hidden)
+        self._launch("rmsnorm", (shape.tokens, 1, 1), row_block(hidden), *arguments)
 
     def _attention(self, shape: Shape, step_set: bytes, index: int) -> None:
-        """delta = o(attention(rope(qkv(normed)))), and this step's keys and values into the cache."""
+        """residual += o(attention(rope(qkv(normed)))), and this step's keys and values into the cache."""
         config, act, layer = self._config, self._activations, self._weights.layers[index]
         heads, kv_heads, tokens = config.n_heads, config.n_kv_heads, shape.tokens
         qkv_heads = heads + 2 * kv_heads
@@ -133,7 +135,7 @@ class NativeStep:
             grid, block = (ceil_div(tokens, PREFILL_QUERIES), heads, 1), (PREFILL_THREADS, 1, 1)
             arguments = (keys, values, act.attention, heads, kv_heads, tokens)
             self._launch("attention_prefill", grid, block, *step, *arguments)
-        self._linear(layer.o, act.attention, act.delta, tokens, heads * config.head_dim, config.hidden)
+        self._linear(layer.o, act.attention, act.residual, tokens, heads * config.head_dim, config.hidden, "add")
 
     def _attention_decode(self, lanes: int, step_set: bytes, keys: int, values: int) -> None:
         config, act = self._config, self._activations
@@ -146,17 +148,39 @@ class NativeStep:
         self._launch("attention_combine", (lanes, heads, 1), (config.head_dim, 1, 1), *combine)
 
     def _mlp(self, shape: Shape, layer: DeviceLayer) -> None:
-        """delta = down(silu(gate(normed)) * up(normed))."""
+        """residual += down(silu(gate(normed)) * up(normed))."""
         act, tokens = self._activations, shape.tokens
         hidden, intermediate = self._config.hidden, self._config.intermediate
-        block = row_block(intermediate, 256)
-        grid = (tokens, ceil_div(intermediate, VECTOR * block[0]), 1)
-        self._linear(layer.gate_up, act.normed, act.gate_up, tokens, hidden, 2 * intermediate)
-        self._launch("silu_mul", grid, block, act.gate_up, act.product, intermediate)
-        self._linear(layer.down, act.product, act.delta, tokens, intermediate, hidden)
+        if self._streams(tokens, hidden):
+            self._linear(layer.gate_up, act.normed, act.product, tokens, hidden, intermediate, "silu")
+        else:
+            block = row_block(intermediate, 256)
+            grid = (tokens, ceil_div(intermediate, VECTOR * block[0]), 1)
+            self._linear(layer.gate_up, act.normed, act.gate_up, tokens, hidden, 2 * intermediate)
+            self._launch("silu_mul", grid, block, act.gate_up, act.product, intermediate)
+        self._linear(layer.down, act.product, act.residual, tokens, intermediate, hidden, "add")
 
-    def _linear(self, weight: int, x: int, out: int, rows: int, n_in: int, n_out: int) -> None:
-        self._cublas.linear(weight, x, out, rows, n_in, n_out, self._half, self._half)
+    def _streams(self, rows: int, n_in: int) -> bool:
+        """Whether the streaming kernel multiplies, or else cuBLAS."""
+        return rows <= STREAM_ROWS and n_in % STREAM_CHUNK == 0
+
+    def _linear(
+        self, weight: int, x: int, out: int, rows: int, n_in: int, n_out: int, output: str = "half"
+    ) -> None:
+        """`output`: what becomes of the product (kernels/ops/linear_stream.h)."""
+        if self._streams(rows, n_in):
+            groups = next(n for n in STREAM_GROUPS if 8 * n >= rows)
+            tiles = ceil_div(n_out, 8 if output == "silu" else 16)
+            grid = (min(tiles, self._n_multiprocessors - 1), 1, 1)  # one is the scheduler's
+            arguments = (weight, x, out, rows, n_in, n_out)
+            self._launch(f"linear_{output}_{groups}", grid, (STREAM_THREADS, 1, 1), *arguments)
+        else:
+            out_type = self._half if output == "half" else R_32F
+            self._cublas.linear(weight, x, out, rows, n_in, n_out, self._half, out_type, output == "add")
 
     def _launch(self, op: str, grid: Dim, block: Dim, *arguments: Argument, shared_bytes: int = 0) -> None:
-        self._kernels[op].launch(grid, block, self._stream, *arguments, shared_bytes=shared_bytes)
+        """The gate lets nothing of its step start before it opens (E2); all other kernels overlap (E7)."""
+        overlap = op != "gate"
+        self._kernels[op].launch(
+            grid, block, self._stream, *arguments, shared_bytes=shared_bytes, overlap=overlap
+        )

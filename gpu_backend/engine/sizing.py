@@ -48,7 +48,6 @@ def activation_bytes(
         "normed": HALF_BYTES * tokens * config.hidden,
         "qkv": HALF_BYTES * tokens * (config.n_heads + 2 * config.n_kv_heads) * config.head_dim,
         "attention": HALF_BYTES * tokens * config.n_heads * config.head_dim,
-        "delta": HALF_BYTES * tokens * config.hidden,
         "gate_up": HALF_BYTES * tokens * 2 * config.intermediate,
         "product": HALF_BYTES * tokens * config.intermediate,
         "gathered": HALF_BYTES * lanes * config.hidden,

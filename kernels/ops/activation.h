@@ -25,6 +25,8 @@ inline void silu_mul_row(const float* gate_up, float* out, uint32_t intermediate
 /* grid (tokens, ceil(intermediate / (8 * block))), block (any); intermediate is a multiple of 8. */
 template <typename Half>
 __global__ void silu_mul_kernel(const Half* gate_up, Half* out, uint32_t intermediate) {
+  allow_successor();
+  wait_for_predecessor();
   const uint32_t j = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
   if (j >= intermediate) return;
   const Half* row = gate_up + uint64_t(blockIdx.x) * 2 * intermediate;

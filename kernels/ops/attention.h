@@ -187,6 +187,8 @@ __global__ void __launch_bounds__(kDecodeThreads)
     attention_decode_kernel(struct blink_step_set set, struct blink_tables tables, const Half* qkv,
                             const Half* k_cache, const Half* v_cache, float* partial, uint32_t n_heads,
                             uint32_t n_kv_heads) {
+  allow_successor();
+  wait_for_predecessor();
   __shared__ __align__(16) DecodeScratch<HeadDim, Group> scratch;
   const uint32_t lane = blockIdx.x, tid = threadIdx.x;
   if (lane >= set.head->n_lanes) return;
@@ -229,6 +231,8 @@ __global__ void __launch_bounds__(kDecodeThreads)
 template <typename Half, int HeadDim>
 __global__ void attention_combine_kernel(struct blink_step_set set, const float* partial, Half* out,
                                          uint32_t n_heads, uint32_t n_splits) {
+  allow_successor();
+  wait_for_predecessor();
   const uint32_t lane = blockIdx.x, head = blockIdx.y, d = threadIdx.x;
   if (lane >= set.head->n_lanes) return;
   const uint32_t i = set.lane_last[lane], length = set.token_position[i] + 1;

@@ -163,6 +163,8 @@ __global__ void __launch_bounds__(kPrefillThreads)
     attention_prefill_kernel(struct blink_step_set set, struct blink_tables tables, const Half* qkv,
                              const Half* k_cache, const Half* v_cache, Half* out, uint32_t n_heads,
                              uint32_t n_kv_heads, uint32_t tokens) {
+  allow_successor();
+  wait_for_predecessor();
   __shared__ __align__(16) KeyTile<Half, HeadDim> tile;
   const uint32_t begin = (gridDim.x - 1 - blockIdx.x) * kPrefillQueries; /* the longest rows of keys first */
   const uint32_t end = min(tokens, begin + kPrefillQueries), mine = begin + threadIdx.x;

@@ -33,6 +33,8 @@ inline void embed(const struct blink_step_set& set, const struct blink_tables& t
 template <typename Half>
 __global__ void embed_kernel(struct blink_step_set set, struct blink_tables tables, const Half* table,
                              float* residual, uint32_t hidden) {
+  allow_successor();
+  wait_for_predecessor();
   const uint32_t i = blockIdx.x;
   const bool padding = set.token_row[i] == BLINK_NO_ROW;
   const Half* source = padding ? nullptr : table + uint64_t(token_id(set, tables, i)) * hidden;

@@ -25,9 +25,10 @@ inline void gather_rmsnorm(const struct blink_step_set& set, float* residual, co
 
 /* grid (lanes), block (any multiple of 32). */
 template <typename Half>
-__global__ void gather_rmsnorm_kernel(struct blink_step_set set, float* residual, const Half* delta,
-                                      const Half* weight, float eps, Half* out, uint32_t hidden) {
-  __shared__ float scratch[32];
+__global__ void gather_rmsnorm_kernel(struct blink_step_set set, const float* residual, const Half* weight,
+                                      float eps, Half* out, uint32_t hidden) {
+  allow_successor();
+  wait_for_predecessor();
   const uint32_t lane = blockIdx.x;
   Half* target = out + uint64_t(lane) * hidden;
   if (lane >= set.head->n_lanes) {
@@ -35,9 +36,7 @@ __global__ void gather_rmsnorm_kernel(struct blink_step_set set, float* residual
     for (uint32_t j = threadIdx.x * 8; j < hidden; j += blockDim.x * 8) store8(target + j, zero);
     return;
   }
-  const uint64_t t = uint64_t(set.lane_last[lane]) * hidden;
-  const float sum = add_residual(residual + t, delta + t, hidden);
-  normalise<Half>(residual + t, block_sum(sum, scratch), weight, eps, target, hidden);
+  rmsnorm_row(residual + uint64_t(set.lane_last[lane]) * hidden, weight, eps, target, hidden);
 }
 
 #endif /* __CUDACC__ */

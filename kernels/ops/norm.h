@@ -45,12 +45,11 @@ __device__ __forceinline__ void normalise(const float* x, float sum, const Half*
   }
 }
 
-/* grid (tokens), block (any multiple of 32). */
+/* The same of one row whose sum of squares is not known yet. */
 template <typename Half>
-__global__ void rmsnorm_kernel(const float* residual, const Half* weight, float eps, Half* out,
-                               uint32_t hidden) {
+__device__ __forceinline__ void rmsnorm_row(const float* x, const Half* weight, float eps, Half* out,
+                                            uint32_t hidden) {
   __shared__ float scratch[32];
-  const float* x = residual + uint64_t(blockIdx.x) * hidden;
   float sum = 0.0f;
   for (uint32_t j = threadIdx.x * 8; j < hidden; j += blockDim.x * 8) {
     float value[8];
@@ -58,33 +57,17 @@ __global__ void rmsnorm_kernel(const float* residual, const Half* weight, float 
 #pragma unroll
     for (int k = 0; k < 8; ++k) sum += value[k] * value[k];
   }
-  normalise(x, block_sum(sum, scratch), weight, eps, out + uint64_t(blockIdx.x) * hidden, hidden);
-}
-
-/* Adds delta to one row and returns the thread's share of the sum of squares. A thread normalises the
- * elements that it added, so no fence is needed in between. */
-template <typename Half>
-__device__ __forceinline__ float add_residual(float* x, const Half* delta, uint32_t hidden) {
-  float sum = 0.0f;
-  for (uint32_t j = threadIdx.x * 8; j < hidden; j += blockDim.x * 8) {
-    float value[8], add[8];
-    load8(x + j, value);
-    load8(delta + j, add);
-#pragma unroll
-    for (int k = 0; k < 8; ++k) value[k] += add[k], sum += value[k] * value[k];
-    store8(x + j, value);
-  }
-  return sum;
+  normalise(x, block_sum(sum, scratch), weight, eps, out, hidden);
 }
 
 /* grid (tokens), block (any multiple of 32). */
 template <typename Half>
-__global__ void residual_rmsnorm_kernel(float* residual, const Half* delta, const Half* weight, float eps,
-                                        Half* out, uint32_t hidden) {
-  __shared__ float scratch[32];
+__global__ void rmsnorm_kernel(const float* residual, const Half* weight, float eps, Half* out,
+                               uint32_t hidden) {
+  allow_successor();
+  wait_for_predecessor();
   const uint64_t t = uint64_t(blockIdx.x) * hidden;
-  const float sum = add_residual(residual + t, delta + t, hidden);
-  normalise<Half>(residual + t, block_sum(sum, scratch), weight, eps, out + t, hidden);
+  rmsnorm_row(residual + t, weight, eps, out + t, hidden);
 }
 
 #endif /* __CUDACC__ */

@@ -4,6 +4,10 @@
 #ifndef BLINK_OPS_PTX_H
 #define BLINK_OPS_PTX_H
 
+#ifndef BLINK_L2_HINT
+#define BLINK_L2_HINT ".L2::256B"
+#endif
+
 namespace blink {
 
 /* Inline PTX and not `volatile`: a volatile load may hit a stale, non-coherent L1 line, and orders nothing
@@ -29,6 +33,34 @@ __device__ __forceinline__ uint64_t global_ns() {
   unsigned long long value;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value)::"memory");
   return value;
+}
+
+/* Programmatic dependent launch (PTX manual, griddepcontrol). A kernel may start while its predecessor runs:
+ * it may load weights, which nothing writes, and must wait_for_predecessor() in every block before its first
+ * access to anything else. The wait ends when the predecessor has ended and its writes are visible; since the
+ * predecessor has waited likewise, so have all kernels before it (E7). */
+__device__ __forceinline__ void wait_for_predecessor() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+/* The successor may start once every block has said so or ended. */
+__device__ __forceinline__ void allow_successor() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+/* 16 bytes of a weight, if `wanted`: read once, so they pass by L1. Not ld.nc, which ptxas moves behind
+ * griddepcontrol.wait. */
+__device__ __forceinline__ void load_weight(const void* p, bool wanted, uint4& value) {
+  asm volatile(
+      "{ .reg .pred wanted; setp.ne.u32 wanted, %5, 0;\n"
+      "@wanted ld.global.L1::no_allocate" BLINK_L2_HINT ".v4.u32 {%0,%1,%2,%3}, [%4]; }"
+      : "+r"(value.x), "+r"(value.y), "+r"(value.z), "+r"(value.w)
+      : "l"(p), "r"(uint32_t(wanted)));
+}
+
+/* Asks for n bytes of a weight to be brought into L2; address and n are multiples of 16. */
+__device__ __forceinline__ void prefetch_weight(const void* p, uint32_t n) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(n));
 }
 
 /* The block's dynamic shared memory. */

@@ -65,6 +65,8 @@ template <typename Half, int HeadDim>
 __global__ void rope_kernel(struct blink_step_set set, struct blink_tables tables, Half* qkv,
                             const Half* q_norm, const Half* k_norm, float eps, const float* inv_freq,
                             Half* k_cache, Half* v_cache, uint32_t n_heads, uint32_t n_kv_heads) {
+  allow_successor();
+  wait_for_predecessor();
   constexpr uint32_t kHalfDim = HeadDim / 2;
   const uint32_t i = blockIdx.x, lane = threadIdx.x % 32, head = blockIdx.y * kRopeWarps + threadIdx.x / 32;
   if (head >= n_heads + 2 * n_kv_heads || set.token_row[i] == BLINK_NO_ROW)

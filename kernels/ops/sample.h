@@ -217,6 +217,7 @@ __device__ __forceinline__ uint32_t sample(const Sequence& sequence, const struc
  * last block to finish publishes the step: every token is visible to whoever acquires `completed` (E1). */
 __global__ void __launch_bounds__(kSampleThreads, 1)
     sample_kernel(struct blink_step_set set, struct blink_tables tables, float* logits) {
+  wait_for_predecessor();
   uint32_t* seen = dynamic_shared();
   __shared__ SampleScratch scratch;
   const uint32_t lane = blockIdx.x;

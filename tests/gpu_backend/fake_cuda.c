@@ -170,18 +170,32 @@ API(cuFuncGetParamInfo)(void* function, size_t index, size_t* offset, size_t* si
   if (index >= (size_t)kernel->n_params) return INVALID_VALUE;
   return *offset = kernel->offset[index], *size = kernel->size[index], SUCCESS;
 }
-API(cuLaunchKernel)(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                    unsigned bz, unsigned shared, void* stream, void** params, void** extra) {
+struct attribute {
+  int id;
+  char pad[4];
+  uint8_t value[64];
+};
+struct launch {
+  unsigned gx, gy, gz, bx, by, bz, shared;
+  void* stream;
+  struct attribute* attributes;
+  unsigned n_attributes;
+};
+/* "overlap" in the log: the launch has the attribute programmatic stream serialization. */
+API(cuLaunchKernelEx)(const struct launch* at, void* function, void** params, void** extra) {
   const struct kernel* kernel = function;
-  if (!stream || extra || !gx || !gy || !gz || gy > 65535 || gz > 65535 || bx * by * bz - 1 > 1023)
+  if (!at->stream || extra || !at->gx || !at->gy || !at->gz || at->gy > 65535 || at->gz > 65535 ||
+      at->bx * at->by * at->bz - 1 > 1023 || at->n_attributes > 1)
     return INVALID_VALUE;
-  record("launch %s %u %u %u %u %u", kernel->symbol, gx, gy, gz, bx * by * bz, shared);
+  if (at->n_attributes && (at->attributes->id != 6 || at->attributes->value[0] != 1)) return INVALID_VALUE;
+  record("launch %s %u %u %u %u %u", kernel->symbol, at->gx, at->gy, at->gz, at->bx * at->by * at->bz,
+         at->shared);
   for (int i = 0; i < kernel->n_params; ++i) {
     const uint8_t* bytes = params[i];
     record(" ");
     for (int b = 0; b < kernel->size[i]; ++b) record("%02x", bytes[b]);
   }
-  record("\n");
+  record(at->n_attributes ? " overlap\n" : "\n");
   if (capturing) ++capturing->nodes;
   return SUCCESS;
 }

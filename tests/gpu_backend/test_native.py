@@ -153,10 +153,21 @@ def test_a_step_is_the_documented_sequence(log: Log) -> None:
     for capture in captures(log):
         prefill = "attention_prefill" in map(op, capture)
         attention = ["attention_prefill"] if prefill else ["attention_decode", "attention_combine"]
-        layer = ["gemm", "rope", *attention, "gemm", "residual_rmsnorm", "gemm", "silu_mul", "gemm"]
-        middle = [*layer, "residual_rmsnorm"] * 3
-        expected = ["gate", "embed", "rmsnorm", *middle[:-1], "gather_rmsnorm", "gemm", "sample"]
-        assert [op(call) for call in capture] == expected
+        tokens, lanes = int(capture[1][2]), int(capture[-1][2])
+        gemm = "linear_stream" if tokens <= 16 else "gemm"
+        gate_up = ["linear_stream"] if tokens <= 16 else ["gemm", "silu_mul"]
+        layer = ["rmsnorm", gemm, "rope", *attention, gemm, "rmsnorm", *gate_up, "gemm"]
+        head = "linear_stream" if lanes <= 16 else "gemm"
+        assert [op(call) for call in capture] == [
+            *("gate", "embed", *(3 * layer), "gather_rmsnorm", head, "sample")
+        ]
+
+
+def test_every_kernel_but_the_gate_overlaps_its_predecessor(log: Log) -> None:
+    """E2, E7: nothing of a step starts before its gate has opened."""
+    for capture in captures(log):
+        launches = [call for call in capture if call[0] == "launch"]
+        assert [call[-1] == "overlap" for call in launches] == [False] + [True] * (len(launches) - 1)
 
 
 def test_the_three_sets_of_a_shape_differ_only_in_the_step_set(log: Log) -> None:
@@ -164,7 +175,7 @@ def test_the_three_sets_of_a_shape_differ_only_in_the_step_set(log: Log) -> None
     graphs = captures(log)
     for first in range(0, len(graphs), 3):
         for calls in zip(*graphs[first : first + 3], strict=True):
-            if op(calls[0]) in ("gemm", "rmsnorm", "residual_rmsnorm", "silu_mul"):
+            if op(calls[0]) in ("gemm", "linear_stream", "rmsnorm", "silu_mul"):
                 assert calls[0] == calls[1] == calls[2]
             else:
                 set_bytes = {call[7] for call in calls}

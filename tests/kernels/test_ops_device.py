@@ -85,14 +85,11 @@ def test_norms(emulate: Emulate, hidden: int) -> None:
     delta, weight = random(5, hidden, seed=1), random(hidden, seed=2)
     residual, expected = start.copy(), np.empty_like(start)
     call("residual_rmsnorm", residual, floats(delta), floats(weight), EPS, expected, hidden, 5)
-    added, out = start.copy(), np.zeros((5, hidden), np.uint16)
-    emulate("residual_rmsnorm", added, delta, weight, EPS, out, hidden, 5)
-    np.testing.assert_array_equal(added, residual)
-    assert_close(floats(out), expected)
+    out = np.zeros((5, hidden), np.uint16)
     emulate("rmsnorm", residual, weight, EPS, out, hidden, 5)
     assert_close(floats(out), expected)
     world, gathered = World([(1, 0, 2), (2, 0, 3)]), np.full((4, hidden), NAN, np.uint16)
-    emulate("gather_rmsnorm", world.step_set, start.copy(), delta, weight, EPS, gathered, hidden, 4)
+    emulate("gather_rmsnorm", world.step_set, residual, weight, EPS, gathered, hidden, 4)
     assert_close(floats(gathered[:2]), expected[[1, 4]])
     np.testing.assert_array_equal(gathered[2:], 0)  # lanes that are not in use
 
@@ -124,6 +121,41 @@ def test_rope(emulate: Emulate, heads: int, kv_heads: int, head_dim: int, normed
         np.testing.assert_array_equal(np.isnan(floats(got)), np.isnan(cache))  # E3: nothing else is written
         written = ~np.isnan(cache)
         assert_close(floats(got)[written], cache[written])
+
+
+OUTPUTS = ("half", "float", "add", "silu")  # of StreamOutput
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize(
+    ("m", "n_in", "n_out", "groups", "blocks"),
+    [(1, 32, 16, 1, 1), (1, 4096, 40, 1, 2), (3, 96, 41, 1, 3), (8, 704, 64, 1, 2), (5, 2304, 24, 2, 2),
+     (16, 1024, 48, 2, 1), (17, 544, 19, 4, 1), (32, 320, 40, 4, 2)],
+)  # fmt: skip
+def test_linear_stream(
+    emulate: Emulate, m: int, n_in: int, n_out: int, groups: int, blocks: int, output: str
+) -> None:
+    """Shares of k that are uneven, tiles that are not full, blocks with several tiles, padding rows of x."""
+    rows = 2 * n_out if output == "silu" else n_out
+    x, w = random(m + 1, n_in), random(rows, n_in, seed=1, scale=0.1)
+    x[m] = NAN  # not read
+    product = np.empty((m, rows), np.float32)
+    call("linear", floats(x[:m]), floats(w), product, m, n_in, rows)
+    start = np.random.default_rng(2).standard_normal((m + 1, n_out)).astype(np.float32)
+    expected = start.copy()
+    if output == "add":
+        expected[:m] += product
+    elif output == "silu":
+        call("silu_mul", product, active := np.empty((m, n_out), np.float32), n_out, m)
+        expected[:m] = active
+    else:
+        expected[:m] = product
+    is_half = output in ("half", "silu")
+    y = (start.view(np.uint32) >> 16).astype(np.uint16) if is_half else start.copy()
+    behind = y[m].copy()
+    emulate("linear_stream", w, x, y, m, n_in, n_out, OUTPUTS.index(output), groups, blocks)
+    assert_close((floats(y) if is_half else y)[:m], expected[:m])
+    np.testing.assert_array_equal(y[m], behind)
 
 
 class Attention:

@@ -8,6 +8,7 @@
 #include "kernels/ops/embed.h"
 #include "kernels/ops/gate.h"
 #include "kernels/ops/gather.h"
+#include "kernels/ops/linear_stream.h"
 #include "kernels/ops/norm.h"
 #include "kernels/ops/rope.h"
 #include "kernels/ops/sample.h"
@@ -48,14 +49,21 @@ void emulate_rmsnorm(const float* residual, const Half* weight, float eps, Half*
   launch({tokens}, 96, [&] { blink::rmsnorm_kernel(residual, weight, eps, out, hidden); });
 }
 
-void emulate_residual_rmsnorm(float* residual, const Half* delta, const Half* weight, float eps, Half* out,
-                              uint32_t hidden, uint32_t tokens) {
-  launch({tokens}, 96, [&] { blink::residual_rmsnorm_kernel(residual, delta, weight, eps, out, hidden); });
+void emulate_gather_rmsnorm(const blink_set* set, const float* residual, const Half* weight, float eps,
+                            Half* out, uint32_t hidden, uint32_t lanes) {
+  launch({lanes}, 64, [&] { blink::gather_rmsnorm_kernel(*set, residual, weight, eps, out, hidden); });
 }
 
-void emulate_gather_rmsnorm(const blink_set* set, float* residual, const Half* delta, const Half* weight,
-                            float eps, Half* out, uint32_t hidden, uint32_t lanes) {
-  launch({lanes}, 64, [&] { blink::gather_rmsnorm_kernel(*set, residual, delta, weight, eps, out, hidden); });
+void emulate_linear_stream(const Half* w, const Half* x, void* y, uint32_t m, uint32_t n_in, uint32_t n_out,
+                           uint32_t output, uint32_t groups, uint32_t blocks) {
+  using namespace blink;
+  with_constant<kStreamHalf, kStreamFloat, kStreamAdd, kStreamSilu>(output, [&](auto kind) {
+    with_constant<1, 2, 4>(groups, [&](auto n_groups) {
+      launch({blocks}, kStreamThreads, [&] {
+        linear_stream_kernel<Half, kind(), n_groups()>(w, x, y, m, n_in, n_out);
+      });
+    });
+  });
 }
 
 void emulate_silu_mul(const Half* gate_up, Half* out, uint32_t intermediate, uint32_t tokens) {
