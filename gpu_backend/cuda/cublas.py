@@ -70,7 +70,8 @@ class Cublas:
     ) -> None:
         """out[rows][n_out] = x[rows][n_in] @ weight[n_out][n_in]^T, row-major, accumulated in fp32.
 
-        `half` (R_16BF or R_16F) is the type of `weight` and `x`; `out_type` that or R_32F. `add` adds to `out`.
+        `half` (R_16BF or R_16F) is the type of `weight` and `x`; `out_type` that or R_32F. `add` adds the
+        product to `out`.
         """
         # Row-major arrays are the transposes of column-major ones: out^T[n_out][rows] = weight * x^T.
         self._call(

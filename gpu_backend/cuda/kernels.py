@@ -32,7 +32,6 @@ def kernel_names(config: ModelConfig) -> dict[str, str]:
         "rmsnorm": f"rmsnorm_kernel<{half}>",
         "rope": f"rope_kernel<{half}, {head_dim}>",
         "attention_decode": f"attention_decode_kernel<{half}, {head_dim}, {group}>",
-        "attention_combine": f"attention_combine_kernel<{half}, {head_dim}>",
         "attention_prefill": f"attention_prefill_kernel<{half}, {head_dim}>",
         "silu_mul": f"silu_mul_kernel<{half}>",
         "gather_rmsnorm": f"gather_rmsnorm_kernel<{half}>",

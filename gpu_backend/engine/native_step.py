@@ -1,11 +1,11 @@
 """One step of the CUDA engine as a sequence of launches on a stream, which captures them into a graph.
 
     gate, embed,
-    L x [norm, qkv, rope + KV write, attention, o + add, norm, gate_up, silu * mul, down + add],
+    L x [norm, qkv, attention, o + add, norm, gate_up, silu * mul, down + add],
     gather + norm, head, sample + publish
 
-Few rows: a GEMM is a stream of weights, which our own kernel reads faster and whose silu * mul it includes; many
-rows: cuBLAS.
+Few rows: a GEMM is a stream of weights, which our own kernel reads faster and whose silu * mul it includes;
+many rows: cuBLAS.
 
 A capture fixes capacities and addresses only (C6). GEMMs run at the shape's capacity: rows of padding tokens
 hold zeros or finite values of earlier steps, and nothing reads them.
@@ -54,6 +54,7 @@ class Activations:
     gathered: int  # [L][hidden]
     logits: int  # [L][vocab] fp32
     partial: int  # decode attention's partial results, fp32
+    arrivals: int  # and its counters: [L][heads] uint32, zero between kernels
 
 
 class NativeStep:
@@ -124,28 +125,28 @@ class NativeStep:
         values = keys + self._layer_bytes
 
         self._linear(layer.qkv, act.normed, act.qkv, tokens, config.hidden, qkv_heads * config.head_dim)
-        grid, block = (tokens, ceil_div(qkv_heads, ROPE_WARPS), 1), (32 * ROPE_WARPS, 1, 1)
-        norms = (layer.q_norm, layer.k_norm, config.norm_eps)
-        cache = (keys, values, heads, kv_heads)
         step = (step_set, self._tables, act.qkv)
-        self._launch("rope", grid, block, *step, *norms, self._weights.inv_freq, *cache)
+        rope = (layer.q_norm, layer.k_norm, config.norm_eps, self._weights.inv_freq, keys, values)
         if shape.kind == StepKind.DECODE:
-            self._attention_decode(shape.lanes, step_set, keys, values)
+            self._attention_decode(shape.lanes, *step, *rope)
         else:
+            grid, block = (tokens, ceil_div(qkv_heads, ROPE_WARPS), 1), (32 * ROPE_WARPS, 1, 1)
+            self._launch("rope", grid, block, *step, *rope, heads, kv_heads)
             grid, block = (ceil_div(tokens, PREFILL_QUERIES), heads, 1), (PREFILL_THREADS, 1, 1)
             arguments = (keys, values, act.attention, heads, kv_heads, tokens)
             self._launch("attention_prefill", grid, block, *step, *arguments)
-        self._linear(layer.o, act.attention, act.residual, tokens, heads * config.head_dim, config.hidden, "add")
+        self._linear(
+            layer.o, act.attention, act.residual, tokens, heads * config.head_dim, config.hidden, "add"
+        )
 
-    def _attention_decode(self, lanes: int, step_set: bytes, keys: int, values: int) -> None:
+    def _attention_decode(self, lanes: int, *inputs: Argument) -> None:
+        """Attention with its RoPE and KV write."""
         config, act = self._config, self._activations
         heads, kv_heads = config.n_heads, config.n_kv_heads
         splits = decode_splits(config, lanes, self._limits.max_context, self._n_multiprocessors)
         groups = kv_heads * ceil_div(heads // kv_heads, decode_group(heads, kv_heads))
-        arguments = (step_set, self._tables, act.qkv, keys, values, act.partial, heads, kv_heads)
+        arguments = (*inputs, act.partial, act.arrivals, act.attention, heads, kv_heads)
         self._launch("attention_decode", (lanes, groups, splits), (DECODE_THREADS, 1, 1), *arguments)
-        combine = (step_set, act.partial, act.attention, heads, splits)
-        self._launch("attention_combine", (lanes, heads, 1), (config.head_dim, 1, 1), *combine)
 
     def _mlp(self, shape: Shape, layer: DeviceLayer) -> None:
         """residual += down(silu(gate(normed)) * up(normed))."""

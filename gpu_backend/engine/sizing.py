@@ -12,7 +12,7 @@ from gpu_backend.model.config import ModelConfig
 from gpu_backend.model.weights import model_weights
 
 HALF_BYTES = 2
-MIN_SPLIT = 64  # kMinSplit of kernels/ops/attention.h
+MIN_SPLIT = 64  # kMinSplit of kernels/ops/attention_decode.h
 MAX_SPLITS = 64
 BLOCKS_PER_MULTIPROCESSOR = 4  # what decode attention aims to fill the GPU with
 RESERVE_BYTES = 1 << 30  # graphs (0.5 MB each), modules, the GEMM library and its workspace
@@ -53,6 +53,7 @@ def activation_bytes(
         "gathered": HALF_BYTES * lanes * config.hidden,
         "logits": 4 * lanes * config.vocab_size,
         "partial": 4 * partials * config.n_heads * (config.head_dim + 2),
+        "arrivals": 4 * max(decode) * config.n_heads,
     }
 
 

@@ -14,15 +14,6 @@ constexpr uint32_t kPrefillThreads = 128;
 constexpr uint32_t kPrefillQueries = 64; /* of one block; 16 a warp */
 constexpr uint32_t kPrefillKeys = 64;    /* of one tile */
 
-template <typename Half>
-__device__ __forceinline__ uint32_t pack(float low, float high) {
-  uint32_t packed;
-  Half* h = reinterpret_cast<Half*>(&packed);
-  from_float(low, h);
-  from_float(high, h + 1);
-  return packed;
-}
-
 /* 64 keys and values of one head in shared memory; rows are 16 bytes longer than they need to be, so that the
  * 8 rows of a matrix lie in different banks. */
 template <typename Half, int HeadDim>

@@ -87,6 +87,16 @@ __device__ __forceinline__ void store8(float* p, const float (&in)[8]) {
   reinterpret_cast<float4*>(p)[1] = make_float4(in[4], in[5], in[6], in[7]);
 }
 
+/* Two halves in a register, as the tensor cores take them. */
+template <typename Half>
+__device__ __forceinline__ uint32_t pack(float low, float high) {
+  uint32_t packed;
+  Half* h = reinterpret_cast<Half*>(&packed);
+  from_float(low, h);
+  from_float(high, h + 1);
+  return packed;
+}
+
 __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset >>= 1) x += __shfl_xor_sync(0xffffffffu, x, offset);

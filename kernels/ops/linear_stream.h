@@ -5,10 +5,10 @@
  *   y  [m][n_out]: kStreamHalf half; kStreamFloat fp32; kStreamAdd fp32, y += x w^T; kStreamSilu half,
  *      silu(x gate^T) * (x up^T)
  *
- * The weights are the tensor cores' 16-row operand, 8 rows of x the other. A lane loads 16 bytes of a row of w
- * straight into registers: 8 consecutive k, of which the instruction wants 4 here and 4 elsewhere. The sum over
- * k has no order, so k is permuted: lane (r, q) supplies k = 8q..8q + 7 of rows r and r + 8 of w, and of row r
- * of x, and both operands agree. Nothing is shuffled or staged.
+ * The weights are the tensor cores' 16-row operand, 8 rows of x the other. A lane loads 16 bytes of a row of
+ * w straight into registers: 8 consecutive k, of which the instruction wants 4 here and 4 elsewhere. The sum
+ * over k has no order, so k is permuted: lane (r, q) supplies k = 8q..8q + 7 of rows r and r + 8 of w, and of
+ * row r of x, and both operands agree. Nothing is shuffled or staged.
  *
  * The warps of a block split k and add up in shared memory. The loads of kStreamDepth chunks are in flight in
  * every warp, across tiles and, before the predecessor has ended, across kernels.
@@ -37,9 +37,9 @@ enum StreamOutput { kStreamHalf, kStreamFloat, kStreamAdd, kStreamSilu };
 
 constexpr uint32_t kStreamWarps = BLINK_STREAM_WARPS;
 constexpr uint32_t kStreamThreads = 32 * kStreamWarps;
-constexpr uint32_t kStreamChunk = 32;                  /* k that a warp loads at once */
-constexpr uint32_t kStreamDepth = BLINK_STREAM_DEPTH;  /* chunks in flight */
-constexpr uint32_t kStreamRows = 16;                   /* of w in a tile */
+constexpr uint32_t kStreamChunk = 32;                 /* k that a warp loads at once */
+constexpr uint32_t kStreamDepth = BLINK_STREAM_DEPTH; /* chunks in flight */
+constexpr uint32_t kStreamRows = 16;                  /* of w in a tile */
 
 /* A lane's chunk of w: 8 k of two rows. */
 struct WeightChunk {
@@ -173,8 +173,7 @@ __global__ void __launch_bounds__(kStreamThreads, BLINK_STREAM_BLOCKS)
 
   const Half* row[Groups]; /* of x; what is computed for rows past the end is not stored */
 #pragma unroll
-  for (int g = 0; g < Groups; ++g)
-    row[g] = x + uint64_t(min(m - 1, lane / 4 + 8 * g)) * n_in + lane % 4 * 8;
+  for (int g = 0; g < Groups; ++g) row[g] = x + uint64_t(min(m - 1, lane / 4 + 8 * g)) * n_in + lane % 4 * 8;
   uint32_t buffer = 0;
   for (uint32_t tile = blockIdx.x; tile < tiles.n_tiles; tile += gridDim.x, buffer ^= 1) {
     float acc[Groups][4] = {};
@@ -194,8 +193,7 @@ __global__ void __launch_bounds__(kStreamThreads, BLINK_STREAM_BLOCKS)
     __syncthreads(); /* also: all have read the other buffer's sums */
     for (uint32_t e = threadIdx.x; e < m * Tiles::kOutputs; e += kStreamThreads) {
       const uint32_t o = e % Tiles::kOutputs, column = e / Tiles::kOutputs, out = tile * Tiles::kOutputs + o;
-      if (out < n_out)
-        store_stream<Half, Output>(sums, buffer, y, o, column, uint64_t(column) * n_out + out);
+      if (out < n_out) store_stream<Half, Output>(sums, buffer, y, o, column, uint64_t(column) * n_out + out);
     }
   }
 }

@@ -59,22 +59,13 @@ inline void rope(const struct blink_step_set& set, const struct blink_tables& ta
 
 constexpr uint32_t kRopeWarps = 4;
 
-/* grid (tokens, ceil((n_heads + 2 n_kv_heads) / kRopeWarps)), block (32 * kRopeWarps): one warp a head, a
- * lane holds the pairs lane and lane + 32. */
+/* One head by one warp, a lane the pairs lane and lane + 32: out = x, normed if there is a norm, and turned
+ * if `turn`. */
 template <typename Half, int HeadDim>
-__global__ void rope_kernel(struct blink_step_set set, struct blink_tables tables, Half* qkv,
-                            const Half* q_norm, const Half* k_norm, float eps, const float* inv_freq,
-                            Half* k_cache, Half* v_cache, uint32_t n_heads, uint32_t n_kv_heads) {
-  allow_successor();
-  wait_for_predecessor();
+__device__ __forceinline__ void rope_head(const Half* x, const Half* norm, float eps, bool turn,
+                                          uint32_t position, const float* inv_freq, Half* out) {
   constexpr uint32_t kHalfDim = HeadDim / 2;
-  const uint32_t i = blockIdx.x, lane = threadIdx.x % 32, head = blockIdx.y * kRopeWarps + threadIdx.x / 32;
-  if (head >= n_heads + 2 * n_kv_heads || set.token_row[i] == BLINK_NO_ROW)
-    return; /* whole warps: shuffles stay safe */
-  const bool is_query = head < n_heads, is_value = head >= n_heads + n_kv_heads;
-  const uint32_t position = set.token_position[i];
-  Half* x = qkv + (uint64_t(i) * (n_heads + 2 * n_kv_heads) + head) * HeadDim;
-
+  const uint32_t lane = threadIdx.x % 32;
   float a[2] = {}, b[2] = {}, sum = 0.0f;
 #pragma unroll
   for (int k = 0; k < 2; ++k) {
@@ -82,26 +73,39 @@ __global__ void rope_kernel(struct blink_step_set set, struct blink_tables table
     if (d < kHalfDim) a[k] = to_float(x[d]), b[k] = to_float(x[d + kHalfDim]);
     sum += a[k] * a[k] + b[k] * b[k];
   }
-  const Half* norm = is_query ? q_norm : k_norm;
   const float scale = norm ? 1.0f / sqrtf(warp_sum(sum) / float(HeadDim) + eps) : 1.0f;
+#pragma unroll
+  for (int k = 0; k < 2; ++k) {
+    const uint32_t d = lane + 32 * k;
+    if (d >= kHalfDim) continue;
+    if (norm) a[k] *= scale * to_float(norm[d]), b[k] *= scale * to_float(norm[d + kHalfDim]);
+    if (turn) rotate(a[k], b[k], position, inv_freq[d]);
+    from_float(a[k], out + d);
+    from_float(b[k], out + d + kHalfDim);
+  }
+}
 
+/* grid (tokens, ceil((n_heads + 2 n_kv_heads) / kRopeWarps)), block (32 * kRopeWarps): one warp a head. */
+template <typename Half, int HeadDim>
+__global__ void rope_kernel(struct blink_step_set set, struct blink_tables tables, Half* qkv,
+                            const Half* q_norm, const Half* k_norm, float eps, const float* inv_freq,
+                            Half* k_cache, Half* v_cache, uint32_t n_heads, uint32_t n_kv_heads) {
+  allow_successor();
+  wait_for_predecessor();
+  const uint32_t i = blockIdx.x, head = blockIdx.y * kRopeWarps + threadIdx.x / 32;
+  if (head >= n_heads + 2 * n_kv_heads || set.token_row[i] == BLINK_NO_ROW)
+    return; /* whole warps: shuffles stay safe */
+  const bool is_query = head < n_heads, is_value = head >= n_heads + n_kv_heads;
+  const uint32_t position = set.token_position[i];
+  Half* x = qkv + (uint64_t(i) * (n_heads + 2 * n_kv_heads) + head) * HeadDim;
   Half* out = x;
   if (!is_query) {
     const uint32_t kv_head = (head - n_heads) % n_kv_heads;
     out = (is_value ? v_cache : k_cache) +
           cache_offset(tables, set.token_row[i], position, kv_head, n_kv_heads, HeadDim);
   }
-#pragma unroll
-  for (int k = 0; k < 2; ++k) {
-    const uint32_t d = lane + 32 * k;
-    if (d >= kHalfDim) continue;
-    if (!is_value) {
-      if (norm) a[k] *= scale * to_float(norm[d]), b[k] *= scale * to_float(norm[d + kHalfDim]);
-      rotate(a[k], b[k], position, inv_freq[d]);
-    }
-    from_float(a[k], out + d);
-    from_float(b[k], out + d + kHalfDim);
-  }
+  const Half* norm = is_query ? q_norm : is_value ? nullptr : k_norm;
+  rope_head<Half, HeadDim>(x, norm, eps, !is_value, position, inv_freq, out);
 }
 
 #endif /* __CUDACC__ */

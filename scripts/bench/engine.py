@@ -3,10 +3,12 @@
 
     python scripts/bench/engine.py --model llama-3-8b --rows 1 8 32
     python scripts/bench/engine.py --model llama-3-8b --rows 1 8 --sweep        compile-time variants
+    python scripts/bench/engine.py --model llama-3-8b --step --context 16 1000  whole decode steps
 
-A chain of GEMMs over different weights, more of them than L2 holds, is captured and replayed: in programmatic
-launches (E7) for our kernels, plain for cuBLAS. `layers` is a step without attention and sampling. The ceiling
-is what one kernel reads that does nothing else.
+A chain of GEMMs over different weights, more of them than L2 holds, is captured and replayed: programmatic
+launches (E7) for our kernels, plain for cuBLAS. `layers` is a step without attention and sampling. --step
+replays the engine's own executables, without a scheduler. The ceiling is what one kernel reads that does
+nothing else.
 """
 
 from __future__ import annotations
@@ -18,19 +20,30 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
+from gpu_backend.abi import StepHead  # noqa: E402
+from gpu_backend.batch import allocate_batch  # noqa: E402
 from gpu_backend.cuda import kernels as kernel_table  # noqa: E402
 from gpu_backend.cuda.compile import compile_templates, source_root  # noqa: E402
 from gpu_backend.cuda.cublas import R_16BF, R_32F, WORKSPACE_BYTES, Cublas  # noqa: E402
 from gpu_backend.cuda.driver import Device, Kernel, Module, Stream, api  # noqa: E402
 from gpu_backend.cuda.graph import Graph  # noqa: E402
 from gpu_backend.cuda.memory import DeviceMemory  # noqa: E402
+from gpu_backend.engine import native_step  # noqa: E402
+from gpu_backend.engine.base import Batch, Limits  # noqa: E402
+from gpu_backend.engine.graph_grid import GraphGrid  # noqa: E402
+from gpu_backend.engine.native import NativeEngine  # noqa: E402
 from gpu_backend.engine.native_step import row_block  # noqa: E402
+from gpu_backend.engine.native_weights import RandomWeights  # noqa: E402
 from gpu_backend.engine.sizing import ceil_div  # noqa: E402
 from gpu_backend.model.config import ModelConfig  # noqa: E402
+from ringbuffer.abi import Descriptor  # noqa: E402
 
 CHAIN_BYTES = 1 << 30  # of weights in one chain: far more than L2
 MAX_ROWS = 64
@@ -55,8 +68,9 @@ VARIANTS: dict[str, tuple[dict[str, str | int], int, int]] = {
 class Bench:
     """The model's matrices with random weights, and kernels to multiply with."""
 
-    def __init__(self, device: Device, config: ModelConfig, n_layers: int) -> None:
+    def __init__(self, device: Device, config: ModelConfig, n_layers: int, most_rows: int) -> None:
         self.device = device
+        self.widest = ceil_div(most_rows, 8)  # groups of 8 rows
         self.config = config
         self.stream = Stream()
         self.memory = DeviceMemory(device)
@@ -88,9 +102,16 @@ class Bench:
 
     def load(self, defines: dict[str, str | int]) -> None:
         names = kernel_table.kernel_names(self.config)
-        widest = 2 if defines.get("BLINK_STREAM_WARPS") == 16 else 4  # its sums fit static shared memory
-        wanted = {op: name for op, name in names.items() if "linear" in op or op in ("random", "rmsnorm", "silu_mul")}
-        wanted = {op: name for op, name in wanted.items() if widest == 4 or not op.endswith("_4")}
+        fits = 2 if defines.get("BLINK_STREAM_WARPS") == 16 else 4  # sums in static shared memory
+        groups = {g for g in kernel_table.STREAM_GROUPS if g <= fits and g < 2 * self.widest}
+        wanted = {
+            op: name
+            for op, name in names.items()
+            if "linear" in op or op in ("random", "rmsnorm", "silu_mul")
+        }
+        wanted = {
+            op: name for op, name in wanted.items() if "linear" not in op or int(op.split("_")[-1]) in groups
+        }
         source = source_root() / "kernels" / "engine.cu"
         cubin, symbols = compile_templates(source, self.device.arch, list(wanted.values()), defines)
         module = Module(cubin)
@@ -115,7 +136,9 @@ class Bench:
             grid = (min(tiles, self.blocks * (self.n_multiprocessors - 1)), 1, 1)
             block = (32 * self.warps, 1, 1)
             arguments = (weight, self.inputs, out, rows, n_in, n_out)
-            self.kernels[f"linear_{output}_{groups}"].launch(grid, block, self.stream, *arguments, overlap=True)
+            self.kernels[f"linear_{output}_{groups}"].launch(
+                grid, block, self.stream, *arguments, overlap=True
+            )
             return
         total = n_out * (2 if output == "silu" else 1)
         types = (R_16BF, R_16BF if output in ("half", "silu") or method == "cublas half" else R_32F)
@@ -197,6 +220,58 @@ def row(bench: Bench, label: str, rows: list[int], method: str, name: str, ceili
     return f"{label:16} {name:8}" + "".join(cells)
 
 
+def make_batch(memory: DeviceMemory, limits: Limits, grid: GraphGrid, config: ModelConfig) -> Batch:
+    """Every row has its pages, greedy sampling, and a history of zeros."""
+    batch = allocate_batch(memory, limits, grid.shapes, config.vocab_size, ())
+    tables: Any = batch.tables
+    n_pages = limits.max_batch * limits.pages_per_row
+    pages = np.random.default_rng(0).permutation(n_pages).astype("<u4")
+    memory.write(int(tables["block_table"]), pages.tobytes())
+    params = np.zeros(limits.max_batch, Descriptor)
+    params["repetition_penalty"] = params["top_p"] = 1
+    memory.write(int(tables["params"]), params.tobytes())
+    return batch
+
+
+def fill_step(memory: DeviceMemory, step_set: Any, rows: int, context: int) -> None:
+    """A step of id 1, whose gate is open, of `rows` rows at position `context`."""
+    head = np.zeros((), StepHead)
+    head["id"], head["n_tokens"], head["n_lanes"] = 1, rows, rows
+    memory.write(int(step_set["head"]), head.tobytes())
+    each = np.arange(rows, dtype="<u4")
+    for name in ("token_row", "lane_row", "lane_first", "lane_last"):
+        memory.write(int(step_set[name]), each.tobytes())
+    memory.write(int(step_set["token_position"]), np.full(rows, context, "<u4").tobytes())
+    memory.write(int(step_set["lane_emit"]), np.ones(rows, "<u4").tobytes())
+
+
+def steps(device: Device, config: ModelConfig, rows: list[int], contexts: list[int]) -> None:
+    """Prints the time of decode steps, and the share of the ceiling that their weights and KV make."""
+    context = max(contexts) + 16
+    pages = max(rows) * ceil_div(context, 16)
+    limits = Limits(max(rows), context, 16, 1, 16, pages)
+    memory, grid = DeviceMemory(device), GraphGrid(limits)
+    batch = make_batch(memory, limits, grid, config)
+    engine = NativeEngine(device, config, RandomWeights(), limits, grid.shapes, batch)
+    step_set = batch.step_sets[0]  # type: ignore[index]
+    for context in contexts:
+        cells = []
+        for n in rows:
+            fill_step(memory, step_set, n, context)
+            shape = grid.decode_shape(n)
+            best = float("inf")
+            for replays in (3, 30, 30):
+                start = time.monotonic()
+                for _ in range(replays):
+                    engine.enqueue(shape, 0)
+                engine.synchronize()
+                best = min(best, (time.monotonic() - start) / replays)
+            cells.append(f"{best * 1e6:8.1f} ")
+        print(f"step at context {context:8} " + "".join(f"{cell:>15}" for cell in cells), flush=True)
+    engine.close()
+    memory.close()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -205,12 +280,22 @@ def main() -> int:
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64])
     parser.add_argument("--layers", type=int, default=0, help="fewer than the model has")
     parser.add_argument("--sweep", action="store_true")
+    parser.add_argument("--step", action="store_true")
+    parser.add_argument("--context", type=int, nargs="+", default=[16, 1000])
+    parser.add_argument("--stream-rows", type=int, nargs="+", default=[native_step.STREAM_ROWS])
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         shape = ROOT / "scripts" / "bench" / "shapes" / f"{options.model}.json"
         shutil.copy(shape, Path(scratch) / "config.json")
         config = ModelConfig.from_directory(Path(scratch))
-    bench = Bench(Device(), config, options.layers or config.n_layers)
+    device = Device()
+    if options.step:
+        print(f"{options.model}: microseconds" + "".join(f"{n:>12} row" for n in options.rows))
+        for native_step.STREAM_ROWS in options.stream_rows:
+            print(f"streaming up to {native_step.STREAM_ROWS} rows")
+            steps(device, config, options.rows, options.context)
+        return 0
+    bench = Bench(device, config, options.layers or config.n_layers, max(options.rows))
     ceiling = bench.ceiling()
     print(f"{options.model}: read ceiling {ceiling:.2f} TB/s; microseconds and share of the ceiling")
     print(f"{'':25}" + "".join(f"{n:>12} row" for n in options.rows))

@@ -152,11 +152,11 @@ def test_every_shape_is_captured_once_per_step_set(log: Log) -> None:
 def test_a_step_is_the_documented_sequence(log: Log) -> None:
     for capture in captures(log):
         prefill = "attention_prefill" in map(op, capture)
-        attention = ["attention_prefill"] if prefill else ["attention_decode", "attention_combine"]
+        attention = ["rope", "attention_prefill"] if prefill else ["attention_decode"]
         tokens, lanes = int(capture[1][2]), int(capture[-1][2])
         gemm = "linear_stream" if tokens <= 16 else "gemm"
         gate_up = ["linear_stream"] if tokens <= 16 else ["gemm", "silu_mul"]
-        layer = ["rmsnorm", gemm, "rope", *attention, gemm, "rmsnorm", *gate_up, "gemm"]
+        layer = ["rmsnorm", gemm, *attention, gemm, "rmsnorm", *gate_up, "gemm"]
         head = "linear_stream" if lanes <= 16 else "gemm"
         assert [op(call) for call in capture] == [
             *("gate", "embed", *(3 * layer), "gather_rmsnorm", head, "sample")

@@ -219,6 +219,13 @@ inline uint32_t __ballot_sync(uint32_t, bool predicate) {
     if (lanes.present >> lane & 1 && lanes.get<bool>(lane)) votes |= 1u << lane;
   return votes;
 }
+/* The four bytes of (y, x) that the digits of `selector` name. */
+inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {
+  const uint64_t bytes = uint64_t(y) << 32 | x;
+  uint32_t result = 0;
+  for (uint32_t i = 0; i < 4; ++i) result |= uint32_t(bytes >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+  return result;
+}
 inline int __ffs(uint32_t x) {
   return __builtin_ffs(int(x));
 }
@@ -238,6 +245,12 @@ inline uint32_t atomicOr(uint32_t* p, uint32_t x) {
 struct alignas(16) uint4 {
   uint32_t x, y, z, w;
 };
+struct alignas(8) float2 {
+  float x, y;
+};
+inline float2 make_float2(float x, float y) {
+  return {x, y};
+}
 struct alignas(16) float4 {
   float x, y, z, w;
 };

@@ -59,9 +59,8 @@ void emulate_linear_stream(const Half* w, const Half* x, void* y, uint32_t m, ui
   using namespace blink;
   with_constant<kStreamHalf, kStreamFloat, kStreamAdd, kStreamSilu>(output, [&](auto kind) {
     with_constant<1, 2, 4>(groups, [&](auto n_groups) {
-      launch({blocks}, kStreamThreads, [&] {
-        linear_stream_kernel<Half, kind(), n_groups()>(w, x, y, m, n_in, n_out);
-      });
+      launch({blocks}, kStreamThreads,
+             [&] { linear_stream_kernel<Half, kind(), n_groups()>(w, x, y, m, n_in, n_out); });
     });
   });
 }
@@ -84,19 +83,19 @@ void emulate_rope(const blink_set* set, const struct blink_tables* tables, Half*
 }
 
 void emulate_attention_decode(const blink_set* set, const struct blink_tables* tables, const Half* qkv,
-                              const Half* k_cache, const Half* v_cache, float* partial, Half* out,
+                              const Half* q_norm, const Half* k_norm, float eps, const float* inv_freq,
+                              Half* k_cache, Half* v_cache, float* partial, uint32_t* arrivals, Half* out,
                               uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t lanes,
                               uint32_t n_splits, uint32_t group) {
   const uint32_t groups = (n_heads / n_kv_heads + group - 1) / group;
   with_head_dim(head_dim, [&](auto dim) {
     with_constant<1, 2, 4, 8>(group, [&](auto members) {
       launch({lanes, n_kv_heads * groups, n_splits}, blink::kDecodeThreads, [&] {
-        blink::attention_decode_kernel<Half, dim(), members()>(*set, *tables, qkv, k_cache, v_cache, partial,
-                                                               n_heads, n_kv_heads);
+        blink::attention_decode_kernel<Half, dim(), members()>(*set, *tables, qkv, q_norm, k_norm, eps,
+                                                               inv_freq, k_cache, v_cache, partial, arrivals,
+                                                               out, n_heads, n_kv_heads);
       });
     });
-    launch({lanes, n_heads}, head_dim,
-           [&] { blink::attention_combine_kernel<Half, dim()>(*set, partial, out, n_heads, n_splits); });
   });
 }
 
