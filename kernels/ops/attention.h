@@ -22,8 +22,8 @@ constexpr uint32_t kKeyBlock = 16; /* keys that share one rescaling of the sums 
 
 /* One head of one token: a running softmax, its sums relative to the largest score so far. */
 inline void attention(const struct blink_step_set& set, const struct blink_tables& tables, const float* qkv,
-                      const float* k_cache, const float* v_cache, float* out, uint32_t n_heads,
-                      uint32_t n_kv_heads, uint32_t head_dim, uint32_t i, uint32_t head) {
+                      const float* k_cache, const float* v_cache, float* out, uint32_t n_heads, uint32_t n_kv_heads,
+                      uint32_t head_dim, uint32_t i, uint32_t head) {
   if (set.token_row[i] == BLINK_NO_ROW) return;
   const uint32_t kv_head = head / (n_heads / n_kv_heads), length = set.token_position[i] + 1;
   const uint32_t block = tables.page_size < kKeyBlock ? tables.page_size : kKeyBlock; /* divides the page */

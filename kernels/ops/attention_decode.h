@@ -112,8 +112,7 @@ struct DecodeState {
       if (d < HeadDim) query[c] = *reinterpret_cast<const uint4*>(&scratch.q[Tile::r()][d]);
     }
 #pragma unroll
-    for (int t = 0; t < 4 * Tile::kValueChunks; ++t)
-      output[t][0] = output[t][1] = output[t][2] = output[t][3] = 0.0f;
+    for (int t = 0; t < 4 * Tile::kValueChunks; ++t) output[t][0] = output[t][1] = output[t][2] = output[t][3] = 0.0f;
   }
 
   /* Scores of keys 8h + 2q, 8h + 2q + 1 for head r, in elements 0 and 1 of s[h]. */
@@ -192,8 +191,8 @@ struct DecodeState {
 struct DecodePlace {
   uint32_t lane, token, row, position, kv_head, member, head, n_queries;
 
-  __device__ __forceinline__ DecodePlace(const struct blink_step_set& set, uint32_t n_heads,
-                                         uint32_t n_kv_heads, uint32_t group) {
+  __device__ __forceinline__ DecodePlace(const struct blink_step_set& set, uint32_t n_heads, uint32_t n_kv_heads,
+                                         uint32_t group) {
     const uint32_t ratio = n_heads / n_kv_heads, groups = (ratio + group - 1) / group;
     lane = blockIdx.x;
     token = set.lane_last[lane];
@@ -209,8 +208,8 @@ struct DecodePlace {
 /* The queries, and with `takes_new` the new key and value, from the qkv projection's output into scratch. */
 template <typename Half, int HeadDim>
 __device__ __forceinline__ void rope_decode(const DecodePlace& place, bool takes_new, const Half* qkv,
-                                            const Half* q_norm, const Half* k_norm, float eps,
-                                            const float* inv_freq, uint32_t n_heads, uint32_t n_kv_heads,
+                                            const Half* q_norm, const Half* k_norm, float eps, const float* inv_freq,
+                                            uint32_t n_heads, uint32_t n_kv_heads,
                                             DecodeScratch<Half, HeadDim>& scratch) {
   const Half* x = qkv + uint64_t(place.token) * (n_heads + 2 * n_kv_heads) * HeadDim;
   const uint32_t n = place.n_queries + (takes_new ? 2 : 0);
@@ -233,9 +232,9 @@ __device__ __forceinline__ void rope_decode(const DecodePlace& place, bool takes
 
 /* The block's result: the output if it has all of the row's keys, or else one split's part. */
 template <typename Half, int HeadDim>
-__device__ __forceinline__ void combine_warps(const DecodeScratch<Half, HeadDim>& scratch,
-                                              const DecodePlace& place, uint32_t split, uint32_t used,
-                                              float* partial, Half* out, uint32_t n_heads) {
+__device__ __forceinline__ void combine_warps(const DecodeScratch<Half, HeadDim>& scratch, const DecodePlace& place,
+                                              uint32_t split, uint32_t used, float* partial, Half* out,
+                                              uint32_t n_heads) {
   for (uint32_t e = threadIdx.x; e < place.n_queries * HeadDim; e += kDecodeThreads) {
     const uint32_t g = e / HeadDim, d = e % HeadDim, head = place.head + g;
     float max = -INFINITY, sum = 0.0f, value = 0.0f;
@@ -259,8 +258,8 @@ __device__ __forceinline__ void combine_warps(const DecodeScratch<Half, HeadDim>
 
 /* The output from all splits' parts. */
 template <typename Half, int HeadDim>
-__device__ __forceinline__ void combine_splits(const DecodePlace& place, uint32_t used, const float* partial,
-                                               Half* out, uint32_t n_heads) {
+__device__ __forceinline__ void combine_splits(const DecodePlace& place, uint32_t used, const float* partial, Half* out,
+                                               uint32_t n_heads) {
   for (uint32_t e = threadIdx.x; e < place.n_queries * HeadDim; e += kDecodeThreads) {
     const uint32_t d = e % HeadDim, head = place.head + e / HeadDim;
     const float* source = partial + (uint64_t(place.lane) * n_heads + head) * gridDim.z * (HeadDim + 2);
@@ -286,10 +285,9 @@ __device__ __forceinline__ void combine_splits(const DecodePlace& place, uint32_
  */
 template <typename Half, int HeadDim, int Group>
 __global__ void __launch_bounds__(kDecodeThreads)
-    attention_decode_kernel(struct blink_step_set set, struct blink_tables tables, const Half* qkv,
-                            const Half* q_norm, const Half* k_norm, float eps, const float* inv_freq,
-                            Half* k_cache, Half* v_cache, float* partial, uint32_t* arrivals, Half* out,
-                            uint32_t n_heads, uint32_t n_kv_heads) {
+    attention_decode_kernel(struct blink_step_set set, struct blink_tables tables, const Half* qkv, const Half* q_norm,
+                            const Half* k_norm, float eps, const float* inv_freq, Half* k_cache, Half* v_cache,
+                            float* partial, uint32_t* arrivals, Half* out, uint32_t n_heads, uint32_t n_kv_heads) {
   using Tile = DecodeTile<Half, HeadDim>;
   __shared__ __align__(16) DecodeScratch<Half, HeadDim> scratch;
   allow_successor();
@@ -313,8 +311,7 @@ __global__ void __launch_bounds__(kDecodeThreads)
     tile.load_keys(k_cache + offset, end - key);
     tile.load_values(v_cache + offset, end - key);
   }
-  rope_decode<Half, HeadDim>(place, takes_new, qkv, q_norm, k_norm, eps, inv_freq, n_heads, n_kv_heads,
-                             scratch);
+  rope_decode<Half, HeadDim>(place, takes_new, qkv, q_norm, k_norm, eps, inv_freq, n_heads, n_kv_heads, scratch);
   __syncthreads();
   if (takes_new && place.member == 0 && tid < HeadDim / 4) {
     const uint32_t d = tid % (HeadDim / 8) * 8;

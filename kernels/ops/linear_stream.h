@@ -102,20 +102,18 @@ struct StreamSums {
 
 /* Writes output `tile * kOutputs + o` for row `column` of x. */
 template <typename Half, int Output, int Groups>
-__device__ __forceinline__ void store_stream(const StreamSums<Groups>& sums, uint32_t buffer, void* y,
-                                             uint32_t o, uint32_t column, uint64_t at) {
+__device__ __forceinline__ void store_stream(const StreamSums<Groups>& sums, uint32_t buffer, void* y, uint32_t o,
+                                             uint32_t column, uint64_t at) {
   const float sum = sums.total(buffer, o, column);
   if (Output == kStreamHalf) from_float(sum, static_cast<Half*>(y) + at);
   if (Output == kStreamFloat) static_cast<float*>(y)[at] = sum;
   if (Output == kStreamAdd) static_cast<float*>(y)[at] += sum;
-  if (Output == kStreamSilu)
-    from_float(silu_mul(sum, sums.total(buffer, o + 8, column)), static_cast<Half*>(y) + at);
+  if (Output == kStreamSilu) from_float(silu_mul(sum, sums.total(buffer, o + 8, column)), static_cast<Half*>(y) + at);
 }
 
 /* acc += w x^T for one chunk. */
 template <typename Half, int Groups>
-__device__ __forceinline__ void add_chunk(float (&acc)[Groups][4], const WeightChunk& w,
-                                          const uint4 (&x)[Groups]) {
+__device__ __forceinline__ void add_chunk(float (&acc)[Groups][4], const WeightChunk& w, const uint4 (&x)[Groups]) {
   const uint32_t first[4] = {w.low.x, w.high.x, w.low.y, w.high.y};
   const uint32_t second[4] = {w.low.z, w.high.z, w.low.w, w.high.w};
 #pragma unroll

@@ -47,8 +47,7 @@ __device__ __forceinline__ void normalise(const float* x, float sum, const Half*
 
 /* The same of one row whose sum of squares is not known yet. */
 template <typename Half>
-__device__ __forceinline__ void rmsnorm_row(const float* x, const Half* weight, float eps, Half* out,
-                                            uint32_t hidden) {
+__device__ __forceinline__ void rmsnorm_row(const float* x, const Half* weight, float eps, Half* out, uint32_t hidden) {
   __shared__ float scratch[32];
   float sum = 0.0f;
   for (uint32_t j = threadIdx.x * 8; j < hidden; j += blockDim.x * 8) {
@@ -62,8 +61,7 @@ __device__ __forceinline__ void rmsnorm_row(const float* x, const Half* weight, 
 
 /* grid (tokens), block (any multiple of 32). */
 template <typename Half>
-__global__ void rmsnorm_kernel(const float* residual, const Half* weight, float eps, Half* out,
-                               uint32_t hidden) {
+__global__ void rmsnorm_kernel(const float* residual, const Half* weight, float eps, Half* out, uint32_t hidden) {
   allow_successor();
   wait_for_predecessor();
   const uint64_t t = uint64_t(blockIdx.x) * hidden;

@@ -31,8 +31,8 @@ BLINK_FN void Scheduler<P>::observe_control() {
   }
 }
 
-// A lease word with a new epoch is a frontend that attached; one that stopped changing is a frontend that is gone. Either way the
-// lease's slots are emptied before anybody may use them again (R6).
+// A lease word with a new epoch is a frontend that attached; one that stopped changing is a frontend that is gone.
+// Either way the lease's slots are emptied before anybody may use them again (R6).
 template <class P>
 BLINK_FN void Scheduler<P>::observe_leases() {
   uint64_t events = 0;  // grants in the low half, reclaims in the high half
@@ -103,7 +103,8 @@ BLINK_FN void Scheduler<P>::observe_requests() {
   p.sync();
 }
 
-// One slot's request word changed. True if it is a new submission. A word that breaks the protocol changes nothing (R3).
+// One slot's request word changed. True if it is a new submission. A word that breaks the protocol changes nothing
+// (R3).
 template <class P>
 BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, uint64_t claim) {
   const uint64_t word = p.acquire(&c.request_words[slot]);

@@ -1,12 +1,10 @@
 /* The scheduler: one loop that batches, schedules, manages KV pages and publishes tokens (paper section 4.2).
  *
- * Written once over a platform (platform.h); every thread of the block runs every line, and a value that decides the control flow is
- * the same in all of them. Read `run` first. The parts:
- *   intake.h     leases, new requests, cancels, releases: what the ring says
- *   admission.h  a waiting request becomes a row: payload check, pages, prompt copied to the device
- *   planner.h    what the next step runs: rows, positions, pages; preemption when they run out
- *   commit.h     what a finished step produced: tokens published, rows retired, pages returned
- * README.md numbers the invariants (S1..).
+ * Written once over a platform (platform.h); every thread of the block runs every line, and a value that decides the
+ * control flow is the same in all of them. Read `run` first. The parts: intake.h     leases, new requests, cancels,
+ * releases: what the ring says admission.h  a waiting request becomes a row: payload check, pages, prompt copied to the
+ * device planner.h    what the next step runs: rows, positions, pages; preemption when they run out commit.h     what a
+ * finished step produced: tokens published, rows retired, pages returned README.md numbers the invariants (S1..).
  */
 #ifndef BLINK_SCHEDULER_H
 #define BLINK_SCHEDULER_H
@@ -30,7 +28,8 @@ class Scheduler {
         tid(platform.thread()),
         threads(platform.threads()) {}
 
-  // Runs until the launch window is used up or the backend says stop. Nothing is in flight when it returns, but after a fault.
+  // Runs until the launch window is used up or the backend says stop. Nothing is in flight when it returns, but after a
+  // fault.
   BLINK_FN Exit run() {
     restore();
     for (;;) {
@@ -65,7 +64,8 @@ class Scheduler {
   BLINK_FN uint64_t broadcast(uint64_t value_of_thread_0) { return p.reduce(value_of_thread_0, Or()); }
   BLINK_FN const blink_step_set& set_of(uint64_t id) const { return c.sets[id % BLINK_STEP_SETS]; }
 
-  // A step may be launched when nothing runs, or, armed, when the running one is about to end: its gate holds it back (E2).
+  // A step may be launched when nothing runs, or, armed, when the running one is about to end: its gate holds it back
+  // (E2).
   BLINK_FN bool may_launch() const {
     if (phase == BLINK_PHASE_FAILED || window == BLINK_LAUNCH_WINDOW || in_flight() > 1) return false;
     if (in_flight() == 0) return true;
@@ -93,7 +93,8 @@ class Scheduler {
     return true;
   }
 
-  // An executable is refused while the runtime has not retired its last run (S9): rotation makes that rare, retrying makes it harmless.
+  // An executable is refused while the runtime has not retired its last run (S9): rotation makes that rare, retrying
+  // makes it harmless.
   BLINK_FN int launch_with_retry(uint32_t shape, uint32_t set) {
     const uint64_t deadline = p.now() + BLINK_LAUNCH_RETRY_NS;
     for (;;) {
@@ -190,7 +191,9 @@ class Scheduler {
   BLINK_FN bool plan_decode(uint64_t id);
   BLINK_FN bool plan_prefill(uint64_t id);
   BLINK_FN void close_plan(uint64_t id, uint32_t kind, uint32_t shape, uint32_t n_tokens, uint32_t n_lanes);
-  BLINK_FN bool prefilling(const blink_row& row) const { return row.use == BLINK_ROW_ACTIVE && row.fed < row.prefill_end; }
+  BLINK_FN bool prefilling(const blink_row& row) const {
+    return row.use == BLINK_ROW_ACTIVE && row.fed < row.prefill_end;
+  }
   BLINK_FN bool decoding(const blink_row& row) const;
   BLINK_FN bool needs_page(const blink_row& row) const { return row.fed / t.page_size >= row.n_pages; }
   BLINK_FN void make_room();
@@ -209,12 +212,8 @@ class Scheduler {
   BLINK_FN void publish(uint32_t slot, uint32_t reason = BLINK_REASON_NONE);
 
   // ------------------------------------------------------------ a slot's and a row's arrays
-  BLINK_FN uint32_t* prompt(uint32_t slot) const {
-    return c.prompts + uint64_t(slot) * c.prompt_capacity;
-  }
-  BLINK_FN uint64_t* outputs(uint32_t slot) const {
-    return c.outputs + uint64_t(slot) * c.output_capacity;
-  }
+  BLINK_FN uint32_t* prompt(uint32_t slot) const { return c.prompts + uint64_t(slot) * c.prompt_capacity; }
+  BLINK_FN uint64_t* outputs(uint32_t slot) const { return c.outputs + uint64_t(slot) * c.output_capacity; }
   BLINK_FN uint32_t* history(uint32_t row) const { return t.history + uint64_t(row) * t.max_context; }
   BLINK_FN uint32_t* pages(uint32_t row) const { return t.block_table + uint64_t(row) * t.pages_per_row; }
   BLINK_FN static bool open(const blink_request& r) {

@@ -6,12 +6,20 @@
 
 namespace blink {
 
-BLINK_FN inline uint32_t low(uint64_t word) { return static_cast<uint32_t>(word); }
-BLINK_FN inline uint32_t high(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
+BLINK_FN inline uint32_t low(uint64_t word) {
+  return static_cast<uint32_t>(word);
+}
+BLINK_FN inline uint32_t high(uint64_t word) {
+  return static_cast<uint32_t>(word >> 32);
+}
 
 // request word: sequence:32 | command:8 | epoch:24
-BLINK_FN inline uint32_t request_command(uint64_t word) { return high(word) & 0xff; }
-BLINK_FN inline uint32_t request_epoch(uint64_t word) { return high(word) >> 8; }
+BLINK_FN inline uint32_t request_command(uint64_t word) {
+  return high(word) & 0xff;
+}
+BLINK_FN inline uint32_t request_epoch(uint64_t word) {
+  return high(word) >> 8;
+}
 
 // status word: sequence:32 | state:4 | reason:8 | count:20
 BLINK_FN inline uint64_t status_word(uint32_t sequence, uint32_t state, uint32_t reason, uint32_t count) {
@@ -32,7 +40,9 @@ BLINK_FN inline uint64_t pair_word(uint32_t first, uint32_t second) {
 BLINK_FN inline uint64_t make_arrival(uint64_t claim, uint32_t order, uint32_t slot) {
   return claim << 25 | static_cast<uint64_t>(order) << 12 | slot;
 }
-BLINK_FN inline uint32_t arrival_slot(uint64_t arrival) { return arrival & (BLINK_MAX_SLOTS - 1); }
+BLINK_FN inline uint32_t arrival_slot(uint64_t arrival) {
+  return arrival & (BLINK_MAX_SLOTS - 1);
+}
 
 }  // namespace blink
 

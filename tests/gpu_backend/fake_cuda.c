@@ -188,8 +188,7 @@ API(cuLaunchKernelEx)(const struct launch* at, void* function, void** params, vo
       at->bx * at->by * at->bz - 1 > 1023 || at->n_attributes > 1)
     return INVALID_VALUE;
   if (at->n_attributes && (at->attributes->id != 6 || at->attributes->value[0] != 1)) return INVALID_VALUE;
-  record("launch %s %u %u %u %u %u", kernel->symbol, at->gx, at->gy, at->gz, at->bx * at->by * at->bz,
-         at->shared);
+  record("launch %s %u %u %u %u %u", kernel->symbol, at->gx, at->gy, at->gz, at->bx * at->by * at->bz, at->shared);
   for (int i = 0; i < kernel->n_params; ++i) {
     const uint8_t* bytes = params[i];
     record(" ");
@@ -233,8 +232,8 @@ API(cuGraphDestroy)(void* graph) {
 }
 
 /* What cuda-bindings look up; a name that is not faked fails where it is used. */
-__attribute__((visibility("default"))) Result cuGetProcAddress_v2(const char* name, void** function,
-                                                                  int version, uint64_t flags, int* status) {
+__attribute__((visibility("default"))) Result cuGetProcAddress_v2(const char* name, void** function, int version,
+                                                                  uint64_t flags, int* status) {
   char symbol[128];
   (void)version, (void)flags;
   snprintf(symbol, sizeof symbol, "fake_%s", name);
@@ -264,10 +263,10 @@ CUBLAS(cublasSetWorkspace_v2)(void* handle, void* workspace, size_t n) {
   return !handle || !workspace || n != 32 << 20;
 }
 CUBLAS(cublasGemmEx)(void* handle, int op_a, int op_b, int m, int n, int k, const float* alpha, const void* a,
-                     int a_type, int lda, const void* b, int b_type, int ldb, const float* beta, void* c,
-                     int c_type, int ldc, int compute, int algorithm) {
-  record("gemm %d %d %d %d %d %g %g %llu %d %d %llu %d %d %llu %d %d %d %d\n", op_a, op_b, m, n, k, *alpha,
-         *beta, (unsigned long long)a, a_type, lda, (unsigned long long)b, b_type, ldb, (unsigned long long)c,
-         c_type, ldc, compute, algorithm);
+                     int a_type, int lda, const void* b, int b_type, int ldb, const float* beta, void* c, int c_type,
+                     int ldc, int compute, int algorithm) {
+  record("gemm %d %d %d %d %d %g %g %llu %d %d %llu %d %d %llu %d %d %d %d\n", op_a, op_b, m, n, k, *alpha, *beta,
+         (unsigned long long)a, a_type, lda, (unsigned long long)b, b_type, ldb, (unsigned long long)c, c_type, ldc,
+         compute, algorithm);
   return !handle;
 }
