@@ -5,8 +5,7 @@
 namespace blink {
 
 template <class P>
-BLINK_FN void Scheduler<P>::take_completions() {
-  const uint64_t completed = broadcast(tid == 0 ? p.acquire(t.completed) : 0);
+BLINK_FN void Scheduler<P>::take_completions(uint64_t completed) {
   if (completed == committed) {
     if (in_flight() && now > running_since && now - running_since > c.step_timeout_ns) fail(BLINK_FAULT_STEP, committed + 1);
     return;

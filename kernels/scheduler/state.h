@@ -10,6 +10,7 @@
 extern "C" {
 #endif
 
+#define BLINK_SCHEDULER_THREADS 256 /* of its one block; paper section 4.2 */
 #define BLINK_LAUNCH_WINDOW 120     /* fire-and-forget launches that one execution of a graph may make (CUDA guide 4.2.6.2) */
 
 #define BLINK_GAP_BINS 512          /* of BLINK_GAP_BIN_NS each; the last one collects the rest */
@@ -83,6 +84,8 @@ struct blink_scheduler_state {
   uint32_t n_waiting; /* requests PREFILL_PENDING or DECODE_PAUSED */
   uint32_t n_active;  /* rows ACTIVE */
   uint32_t n_zombies; /* rows ZOMBIE */
+  uint32_t planned;   /* step launched + 1 is planned and waits for the next execution to launch it */
+  uint32_t reserved;
   struct blink_stats stats;
   struct blink_lease_record leases[32];
   uint64_t gap_histogram[512]; /* completion of a step to the first instruction of the next, while there was work */
