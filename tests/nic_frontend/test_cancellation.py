@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import Frontend, StartBackend, StartFrontend, wait_until
+from harness import Frontend, StartBackend, StartFrontend, wait_until
 from mock_backend import MockBackend
 
 from nic_frontend.generation import Generation

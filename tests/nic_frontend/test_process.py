@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import Frontend, StartBackend, wait_until
+from harness import Frontend, StartBackend, wait_until
 from mock_backend import MockBackend
 from prometheus_client.parser import text_string_to_metric_families
 from sse import parse

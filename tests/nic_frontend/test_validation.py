@@ -7,7 +7,7 @@ import socket
 from typing import Any
 
 import pytest
-from conftest import Frontend, StartFrontend
+from harness import Frontend, StartFrontend
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mock_backend import MockBackend
