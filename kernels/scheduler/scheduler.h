@@ -1,7 +1,7 @@
 /* The scheduler: one loop that batches, schedules, manages KV pages and publishes tokens (paper section 4.2).
  *
- * Written once over a platform (platform.h); every thread of the block runs every line, and a value that decides the control flow is
- * the same in all of them. Read `run` first. The parts:
+ * Written once over a platform (platform.h); every thread of the block runs every line, and a value that decides the
+ * control flow is the same in all of them. Read `run` first. The parts:
  *   intake.h     leases, new requests, cancels, releases: what the ring says
  *   admission.h  a waiting request becomes a row: payload check, pages, prompt copied to the device
  *   planner.h    what the next step runs: rows, positions, pages; preemption when they run out
@@ -39,7 +39,8 @@ class Scheduler {
       const uint64_t completed = broadcast(tid == 0 ? p.acquire(t.completed) : 0);
       if (window == BLINK_LAUNCH_WINDOW && completed == launched) return relaunch();
       take_completions(completed);
-      observe();
+      // With the window used up and the next step planned, nothing may delay the relaunch: a scan crosses PCIe.
+      if (!planned || window < BLINK_LAUNCH_WINDOW) observe();
       if (finished()) return stop();
       if (!planned && plan_is_due()) planned = plan(launched + 1);
       if (planned && window < BLINK_LAUNCH_WINDOW) {
@@ -79,7 +80,8 @@ class Scheduler {
     if (in_flight() == 0) return true;
     if (c.arm_margin_ns == 0) return false;
     const uint64_t expected = c.shape_times[set_of(launched).head->shape].expected_ns;
-    return now + c.arm_margin_ns >= running_since + expected;
+    const uint64_t margin = c.arm_margin_ns + expected / 64;  // steps of one shape vary by a percent or so
+    return now + margin >= running_since + expected;
   }
 
   BLINK_FN void launch_planned() {

@@ -122,7 +122,8 @@ struct blink_scheduler_config {
   uint32_t total_pages;
   uint32_t max_prefill_tokens;
   uint32_t max_prefill_lanes;
-  uint64_t arm_margin_ns;    /* launch the next step this long before the running one is expected to end; 0: after it ended */
+  uint64_t arm_margin_ns;    /* launch the next step this long, and 1/64 of a step, before the running one is expected to end; 0:
+                                after it ended */
   uint64_t scan_interval_ns; /* between scans of the ring while a step runs */
   uint64_t step_timeout_ns;  /* a step that takes longer is a fault */
 };
