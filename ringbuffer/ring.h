@@ -1,14 +1,16 @@
 /* The ring: the one contract between the serving planes (paper section 4.2, "Ring buffer").
  *
- * One region of memory, in pinned host memory or GPU memory, that the frontend reaches with one-sided reads and writes and
- * the scheduler reaches with loads and stores. Valid as C11, C++17 and CUDA. The numpy view (abi.py) and the layout
- * assertions (ring_layout.h) are generated from this file by generate.py; README.md beside it numbers the invariants (R1..).
+ * One region of memory, in pinned host memory or GPU memory, that the frontend reaches with one-sided reads and writes
+ * and the scheduler reaches with loads and stores. Valid as C11, C++17 and CUDA. The numpy view (abi.py) and the layout
+ * assertions (ring_layout.h) are generated from this file by scripts/generate_abi.py; README.md beside it numbers the
+ * invariants (R1..).
  *
  * Every field below names its owner, the only side that ever writes it (R1). Owners:
  *   B  the backend's host process, before it publishes `magic`; afterwards only `control`
  *   F  the frontend that holds the slot's lease
  *   S  the scheduler
- * A payload is written first, then one aligned 8-byte word publishes it with release order; the reader acquires that word (R2).
+ * A payload is written first, then one aligned 8-byte word publishes it with release order; the reader acquires that
+ * word (R2).
  */
 #ifndef BLINK_RING_H
 #define BLINK_RING_H
@@ -37,11 +39,11 @@ extern "C" {
 #define BLINK_MAX_COUNT 0xfffffu                    /* 20 bits: tokens in one answer, positions in a record */
 #define BLINK_LEASE_BEAT_NS 50000000ull             /* a live frontend changes its lease word at least this often */
 #define BLINK_LEASE_TIMEOUT_NS 1000000000ull        /* an unchanged lease word is reclaimed after this long */
-#define BLINK_HEARTBEAT_TIMEOUT_NS 2000000000ull    /* a frontend calls the backend lost after this long without a beat */
+#define BLINK_HEARTBEAT_TIMEOUT_NS 2000000000ull    /* the backend is lost after this long without a beat */
 #define BLINK_TORN_PAYLOAD_TIMEOUT_NS 1000000000ull /* a payload whose checksum stays wrong this long is refused */
 
-/* Life cycle of a slot (paper section 4.2). The frontend moves EMPTY -> submitted by publishing a request word whose sequence is
- * one more than the status word's; every state below is published by the scheduler.
+/* Life cycle of a slot (paper section 4.2). The frontend moves EMPTY -> submitted by publishing a request word whose
+ * sequence is one more than the status word's; every state below is published by the scheduler.
  *
  *   EMPTY --SUBMIT--> PREFILL_PENDING --admit--> PREFILL_PROCESSING --first token--> DECODE_PROCESSING
  *   DECODE_PROCESSING, PREFILL_PROCESSING --pages exhausted--> DECODE_PAUSED --readmit--> PREFILL_PROCESSING
@@ -56,7 +58,12 @@ enum blink_state {
   BLINK_STATE_DECODE_COMPLETED = 5
 };
 
-enum blink_command { BLINK_COMMAND_NONE = 0, BLINK_COMMAND_SUBMIT = 1, BLINK_COMMAND_CANCEL = 2, BLINK_COMMAND_RELEASE = 3 };
+enum blink_command {
+  BLINK_COMMAND_NONE = 0,
+  BLINK_COMMAND_SUBMIT = 1,
+  BLINK_COMMAND_CANCEL = 2,
+  BLINK_COMMAND_RELEASE = 3
+};
 
 /* Why a slot is DECODE_COMPLETED. Reasons from ERROR_FIRST on are failures of this request alone (R7). */
 enum blink_reason {
@@ -66,7 +73,7 @@ enum blink_reason {
   BLINK_REASON_LENGTH = 3,    /* max_tokens or the context limit */
   BLINK_REASON_CANCELLED = 4, /* CANCEL, or the lease was lost */
   BLINK_REASON_ERROR_FIRST = 16,
-  BLINK_REASON_BAD_CHECKSUM = 16,   /* descriptor or prompt never matched its CRC-32C */
+  BLINK_REASON_BAD_CHECKSUM = 16, /* descriptor or prompt never matched its CRC-32C */
   BLINK_REASON_EMPTY_PROMPT = 17,
   BLINK_REASON_PROMPT_TOO_LONG = 18, /* prompt leaves no room for one token in the context, or in the KV cache */
   BLINK_REASON_BAD_TOKEN = 19,       /* a prompt token outside the vocabulary */
@@ -75,7 +82,13 @@ enum blink_reason {
   BLINK_REASON_ENGINE_FAULT = 22     /* the engine failed; the scheduler is in BLINK_PHASE_FAILED */
 };
 
-enum blink_phase { BLINK_PHASE_STARTING = 0, BLINK_PHASE_SERVING = 1, BLINK_PHASE_DRAINING = 2, BLINK_PHASE_STOPPED = 3, BLINK_PHASE_FAILED = 4 };
+enum blink_phase {
+  BLINK_PHASE_STARTING = 0,
+  BLINK_PHASE_SERVING = 1,
+  BLINK_PHASE_DRAINING = 2,
+  BLINK_PHASE_STOPPED = 3,
+  BLINK_PHASE_FAILED = 4
+};
 
 enum blink_control { BLINK_CONTROL_RUN = 0, BLINK_CONTROL_DRAIN = 1, BLINK_CONTROL_STOP = 2 };
 
@@ -94,26 +107,26 @@ enum blink_request_flags { BLINK_FLAG_IGNORE_EOS = 1 };
 
 /* Statistics, published by the scheduler (S) for /metrics and benchmarks. Counters are monotonic, gauges say so. */
 struct blink_stats {
-  uint64_t steps;             /* steps completed, decode and prefill */
+  uint64_t steps; /* steps completed, decode and prefill */
   uint64_t decode_steps;
   uint64_t prefill_steps;
-  uint64_t launches;          /* device-side graph launches accepted */
-  uint64_t refused_launches;  /* launches refused by the runtime and retried */
-  uint64_t relaunches;        /* tail relaunches of the scheduler */
-  uint64_t idle_polls;        /* ring scans with nothing in flight */
-  uint64_t tokens;            /* output tokens published */
-  uint64_t prompt_tokens;     /* prompt tokens prefilled, recomputation included */
+  uint64_t launches;         /* device-side graph launches accepted */
+  uint64_t refused_launches; /* launches refused by the runtime and retried */
+  uint64_t relaunches;       /* tail relaunches of the scheduler */
+  uint64_t idle_polls;       /* ring scans with nothing in flight */
+  uint64_t tokens;           /* output tokens published */
+  uint64_t prompt_tokens;    /* prompt tokens prefilled, recomputation included */
   uint64_t admitted;
   uint64_t completed;
   uint64_t cancelled;
   uint64_t failed;
   uint64_t preempted;
-  uint64_t zombie_rows;       /* rows that rode one step past their end */
-  uint64_t torn_payloads;     /* payloads re-read because the checksum did not match */
+  uint64_t zombie_rows;   /* rows that rode one step past their end */
+  uint64_t torn_payloads; /* payloads re-read because the checksum did not match */
   uint64_t leases_reclaimed;
-  uint64_t running;           /* gauge: rows in the batch */
-  uint64_t waiting;           /* gauge: requests not yet admitted, paused ones included */
-  uint64_t free_pages;        /* gauge */
+  uint64_t running;    /* gauge: rows in the batch */
+  uint64_t waiting;    /* gauge: requests not yet admitted, paused ones included */
+  uint64_t free_pages; /* gauge */
 };
 
 struct blink_header {
@@ -123,11 +136,11 @@ struct blink_header {
   uint32_t abi_version;
   uint32_t backend_pid;
   uint64_t region_bytes;
-  uint32_t n_slots;          /* multiple of n_leases * BLINK_SLOT_ALIGNMENT; lease i owns slots [i, i + 1) * n_slots / n_leases */
-  uint32_t n_leases;         /* 1..BLINK_MAX_LEASES */
-  uint32_t prompt_capacity;  /* tokens a slot's prompt can hold */
-  uint32_t output_capacity;  /* records a slot's answer can hold */
-  uint64_t leases_offset;    /* byte offsets from the start of the region, each a multiple of 4096 */
+  uint32_t n_slots;  /* multiple of n_leases * BLINK_SLOT_ALIGNMENT; lease i owns [i, i + 1) * n_slots / n_leases */
+  uint32_t n_leases; /* 1..BLINK_MAX_LEASES */
+  uint32_t prompt_capacity; /* tokens a slot's prompt can hold */
+  uint32_t output_capacity; /* records a slot's answer can hold */
+  uint64_t leases_offset;   /* byte offsets from the start of the region, each a multiple of 4096 */
   uint64_t lease_acks_offset;
   uint64_t requests_offset;
   uint64_t descriptors_offset;
@@ -150,7 +163,7 @@ struct blink_header {
   /* S */
   uint64_t phase;        /* enum blink_phase */
   uint64_t heartbeat;    /* changes while the scheduler lives */
-  uint64_t fault;        /* what the scheduler was doing when it entered FAILED: enum blink_fault of scheduler/state.h */
+  uint64_t fault;        /* what it was doing when it entered FAILED: enum blink_fault of scheduler/state.h */
   uint64_t fault_detail; /* the CUDA error or the step that was waited for */
   uint8_t pad2[96];
   struct blink_stats stats;
@@ -175,15 +188,15 @@ struct blink_descriptor {
   uint32_t max_tokens; /* output tokens, at least 1 */
   uint32_t min_tokens; /* end and stop ids are not sampled before this many output tokens */
   uint64_t seed;
-  float temperature; /* >= 0; 0 is greedy */
-  float top_p;       /* (0, 1]; 1 is off */
-  float min_p;       /* [0, 1]; 0 is off */
-  uint32_t top_k;    /* 0 is off */
+  float temperature;        /* >= 0; 0 is greedy */
+  float top_p;              /* (0, 1]; 1 is off */
+  float min_p;              /* [0, 1]; 0 is off */
+  uint32_t top_k;           /* 0 is off */
   float repetition_penalty; /* > 0; 1 is off */
   float presence_penalty;   /* 0 is off */
   float frequency_penalty;  /* 0 is off */
-  uint32_t flags;  /* enum blink_request_flags */
-  uint32_t ticket; /* order of submission within this lease, wrapping */
+  uint32_t flags;           /* enum blink_request_flags */
+  uint32_t ticket;          /* order of submission within this lease, wrapping */
   uint32_t n_stop_ids;
   uint32_t stop_ids[15];
   uint32_t crc32c;
