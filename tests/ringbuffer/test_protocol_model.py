@@ -2,8 +2,8 @@
 
 A state holds what each side knows and what lies in memory between them; a payload may arrive after the
 request word that announces it, a frontend may die at any moment and another may take its lease. Every state
-that can be reached is visited. Safety (R3, R4, R6) is asserted on the way; progress is that from every state the
-slot can be used again.
+that can be reached is visited. Safety (R3, R4, R6) is asserted on the way; progress is that from every state
+the slot can be used again.
 """
 
 from __future__ import annotations
