@@ -1,8 +1,9 @@
 /* A step: the contract between the scheduler, which decides what runs, and an engine, which runs it.
  *
- * The scheduler fills one of three step sets, launches the executable graph of a shape that is bound to that set, and later reads
- * the sampled tokens out of it. An engine (CUDA graphs on the GPU, a thread on the CPU) reads everything that changes from step to
- * step from these structures in device memory; nothing is planned on the host. README.md numbers the invariants (E1..).
+ * The scheduler fills one of three step sets, launches the executable graph of a shape that is bound to that set, and
+ * later reads the sampled tokens out of it. An engine (CUDA graphs on the GPU, a thread on the CPU) reads everything
+ * that changes from step to step from these structures in device memory; nothing is planned on the host. README.md
+ * numbers the invariants (E1..).
  *
  * Owners: S the scheduler, E the engine's kernels, B the backend's host process at start-up.
  */
@@ -21,8 +22,8 @@ extern "C" {
 
 enum blink_step_kind { BLINK_STEP_DECODE = 0, BLINK_STEP_PREFILL = 1 };
 
-/* One captured graph. A decode step of n rows uses n tokens and n lanes (token i belongs to lane i). A prefill step packs the
- * prompts' chunks one after the other; each chunk is a lane. */
+/* One captured graph. A decode step of n rows uses n tokens and n lanes (token i belongs to lane i). A prefill step
+ * packs the prompts' chunks one after the other; each chunk is a lane. */
 struct blink_shape {
   uint32_t kind;   /* enum blink_step_kind */
   uint32_t tokens; /* capacity */
@@ -39,9 +40,9 @@ struct blink_step_head {
   uint32_t n_lanes;  /* in use, <= shape.lanes */
   uint8_t pad0[104];
   /* E */
-  uint64_t start_ns; /* %globaltimer when the step's gate opened */
-  uint64_t done_ns;  /* %globaltimer just before `completed` was published */
-  uint64_t fault;    /* not 0: the gate gave up waiting for step id - 1 */
+  uint64_t start_ns;   /* %globaltimer when the step's gate opened */
+  uint64_t done_ns;    /* %globaltimer just before `completed` was published */
+  uint64_t fault;      /* not 0: the gate gave up waiting for step id - 1 */
   uint32_t lanes_done; /* arrivals of the sampler's blocks; the last one resets it and publishes */
   uint8_t pad1[100];
 };
@@ -54,16 +55,16 @@ struct blink_step_set {
   uint32_t* lane_row;       /* [lanes] S */
   uint32_t* lane_first;     /* [lanes] S: index in this step of the lane's first token */
   uint32_t* lane_last;      /* [lanes] S: ... of its last token, whose hidden state is sampled from */
-  uint32_t* lane_emit;      /* [lanes] S: 0 for a chunk that does not end its prompt: nothing is sampled or written (E4) */
+  uint32_t* lane_emit;      /* [lanes] S: 0 for a chunk that does not end its prompt: nothing is sampled (E4) */
   uint32_t* out_token;      /* [lanes] E: the sampled token, also stored at history[row][position of lane_last + 1] */
 };
 
 /* State per row (a row is a sequence's place in the batch) that all steps share. */
 struct blink_tables {
-  uint32_t* history;                /* [max_batch][max_context] token ids: prompt (S), then sampled tokens (E) */
-  uint32_t* block_table;            /* [max_batch][pages_per_row] page ids (S) */
-  struct blink_descriptor* params;  /* [max_batch] the request as submitted (S): sampling parameters, stop ids, prompt length */
-  uint64_t* completed;              /* id of the last completed step (E), published with release order after out_token (E1) */
+  uint32_t* history;               /* [max_batch][max_context] token ids: prompt (S), then sampled tokens (E) */
+  uint32_t* block_table;           /* [max_batch][pages_per_row] page ids (S) */
+  struct blink_descriptor* params; /* [max_batch] the request as submitted (S): sampling, stop ids, prompt length */
+  uint64_t* completed;             /* id of the last completed step (E), released after out_token (E1) */
   uint32_t max_batch;
   uint32_t max_context;
   uint32_t pages_per_row; /* ceil(max_context / page_size) */

@@ -182,7 +182,8 @@ class Frontend {
   // Checks the slot's status and takes its new records, as a token reader does.
   void read(uint32_t slot, Sent& s) {
     const uint64_t word = status(slot);
-    const uint32_t state = blink::high(word) & 0xf, reason = blink::high(word) >> 4 & 0xff, count = blink::high(word) >> 12;
+    const uint32_t state = blink::high(word) & 0xf, reason = blink::high(word) >> 4 & 0xff,
+                   count = blink::high(word) >> 12;
     if (blink::low(word) != s.sequence) return;  // not claimed yet
     if (count < s.tokens.size()) return fail("the count went back");
     for (uint32_t i = s.tokens.size(); i < count; ++i) {
@@ -207,11 +208,13 @@ class Frontend {
     if (s.cancelled && reason == BLINK_REASON_CANCELLED) return;
     if (reason == BLINK_REASON_SHUTTING_DOWN) return;
     if (s.expected_error) {
-      if (reason != s.expected_error) fail("expected error " + std::to_string(s.expected_error) + ", got " + std::to_string(reason));
+      if (reason != s.expected_error)
+        fail("expected error " + std::to_string(s.expected_error) + ", got " + std::to_string(reason));
     } else if (reason == BLINK_REASON_EOS) {
       if (!eos) fail("EOS without an end token");
     } else if (reason == BLINK_REASON_LENGTH) {
-      if (eos || s.tokens.size() != limit) fail("ended at " + std::to_string(s.tokens.size()) + " of " + std::to_string(limit));
+      if (eos || s.tokens.size() != limit)
+        fail("ended at " + std::to_string(s.tokens.size()) + " of " + std::to_string(limit));
     } else {
       fail("unexpected reason " + std::to_string(reason));
     }

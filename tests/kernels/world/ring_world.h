@@ -42,7 +42,8 @@ class RingWorld {
     for (blink_step_set& set : c.sets) {
       set.head = array<blink_step_head>(1);
       for (uint32_t** p : {&set.token_row, &set.token_position}) *p = array<uint32_t>(tokens);
-      for (uint32_t** p : {&set.lane_row, &set.lane_first, &set.lane_last, &set.lane_emit, &set.out_token}) *p = array<uint32_t>(lanes);
+      for (uint32_t** p : {&set.lane_row, &set.lane_first, &set.lane_last, &set.lane_emit, &set.out_token})
+        *p = array<uint32_t>(lanes);
     }
     c.n_shapes = 2;  // one decode shape, one prefill shape
     c.shapes = array<blink_shape>(2);

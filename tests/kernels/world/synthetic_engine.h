@@ -1,8 +1,9 @@
 /* An engine without arithmetic that notices every scheduling mistake.
  *
- * Feeding a token writes a tag of (request, position, token) to its place in the paged KV cache; sampling checks the tags of all
- * positions of the sequence through the block table. A page owned twice, freed early or never filled, a token fed at the wrong position and
- * a lost or repeated prefill all show as a wrong tag. The sampled token depends on the request, the position and the token before.
+ * Feeding a token writes a tag of (request, position, token) to its place in the paged KV cache; sampling checks the
+ * tags of all positions of the sequence through the block table. A page owned twice, freed early or never filled, a
+ * token fed at the wrong position and a lost or repeated prefill all show as a wrong tag. The sampled token depends on
+ * the request, the position and the token before.
  */
 #pragma once
 #include <cstdint>
@@ -65,9 +66,11 @@ class SyntheticEngine {
 
   void sample(const blink_step_set& set, uint32_t lane) {
     const uint32_t row = set.lane_row[lane], position = set.token_position[set.lane_last[lane]];
-    if (set.token_row[set.lane_last[lane]] != row || set.token_row[set.lane_first[lane]] != row) fail("lane and tokens disagree");
+    if (set.token_row[set.lane_last[lane]] != row || set.token_row[set.lane_first[lane]] != row)
+      fail("lane and tokens disagree");
     for (uint32_t q = 0; q <= position; ++q) {
-      if (cell(row, q) != tag(row, q)) return fail("the KV cache of row " + std::to_string(row) + " is wrong at position " + std::to_string(q));
+      if (cell(row, q) != tag(row, q))
+        return fail("the KV cache of row " + std::to_string(row) + " is wrong at position " + std::to_string(q));
     }
     if (!set.lane_emit[lane]) return;
     uint32_t* history = t.history + uint64_t(row) * t.max_context;

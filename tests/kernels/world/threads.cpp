@@ -1,4 +1,5 @@
-/* The scheduler's emulation with real threads: policy, engine and frontends at the same time. Run under ThreadSanitizer.
+/* The scheduler's emulation with real threads: policy, engine and frontends at the same time. Run under
+ * ThreadSanitizer.
  *
  *   threads POLICY_THREADS SECONDS SEED      exits 1 and prints what went wrong
  */
@@ -64,8 +65,8 @@ int main(int argc, char** argv) {
   if (verdict.empty() && s.n_free_pages != ring.c.total_pages) verdict = "pages leaked";
   if (verdict.empty() && (finished < 20 || s.stats.relaunches == 0)) verdict = "too little happened";
   std::printf("steps %llu finished %llu relaunches %llu preempted %llu %s\n", (unsigned long long)s.stats.steps,
-              (unsigned long long)finished, (unsigned long long)s.stats.relaunches, (unsigned long long)s.stats.preempted,
-              verdict.c_str());
+              (unsigned long long)finished, (unsigned long long)s.stats.relaunches,
+              (unsigned long long)s.stats.preempted, verdict.c_str());
   if (!stopped) std::_Exit(1);
   return verdict.empty() ? 0 : 1;
 }

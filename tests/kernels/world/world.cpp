@@ -1,7 +1,9 @@
-/* The scheduler in a world of virtual time: one thread, every choice drawn from a seed, every invariant checked at every turn.
+/* The scheduler in a world of virtual time: one thread, every choice drawn from a seed, every invariant checked at
+ * every turn.
  *
- * The policy believes it runs forever; the world runs inside its back-off (`pause`) and now and then inside a load, so frontends act
- * between any two of its reads. Steps take random times, executables retire late, payloads arrive after their request words.
+ * The policy believes it runs forever; the world runs inside its back-off (`pause`) and now and then inside a load, so
+ * frontends act between any two of its reads. Steps take random times, executables retire late, payloads arrive after
+ * their request words.
  */
 #include <deque>
 #include <set>
@@ -39,7 +41,8 @@ class World {
     unsigned in_flight = 1;
     for (const Run& run : runs) in_flight += !run.completed;
     if (in_flight > 2) fail("S4: more than one step armed");
-    runs.push_back({shape, set, start, start + 1000 + random() % (random() % 8 ? 20'000 : 300'000), false, digest(set)});
+    runs.push_back(
+        {shape, set, start, start + 1000 + random() % (random() % 8 ? 20'000 : 300'000), false, digest(set)});
     return 0;
   }
   int relaunch() {
@@ -124,18 +127,21 @@ class World {
   uint64_t digest(uint32_t set_index) const {
     const blink_step_set& set = c.sets[set_index];
     uint64_t h = mix(set.head->id) ^ mix(set.head->n_tokens + 31) ^ mix(set.head->n_lanes + 77);
-    for (uint32_t i = 0; i < set.head->n_tokens; ++i) h = mix(h ^ set.token_row[i] ^ uint64_t(set.token_position[i]) << 32);
+    for (uint32_t i = 0; i < set.head->n_tokens; ++i)
+      h = mix(h ^ set.token_row[i] ^ uint64_t(set.token_position[i]) << 32);
     for (uint32_t i = 0; i < set.head->n_lanes; ++i) {
       const uint32_t row = set.lane_row[i];
       h = mix(h ^ row ^ uint64_t(set.lane_first[i]) << 20 ^ uint64_t(set.lane_last[i]) << 40 ^ set.lane_emit[i]);
       h = mix(h ^ c.tables.params[row].seed);
       const uint32_t pages = set.token_position[set.lane_last[i]] / c.tables.page_size + 1;
-      for (uint32_t p = 0; p < pages; ++p) h = mix(h ^ c.tables.block_table[uint64_t(row) * c.tables.pages_per_row + p]);
+      for (uint32_t p = 0; p < pages; ++p)
+        h = mix(h ^ c.tables.block_table[uint64_t(row) * c.tables.pages_per_row + p]);
     }
     return h;
   }
 
-  // S1: every page has one owner. S3: rows and requests point at each other, and the counters count them. S2: nobody was overtaken.
+  // S1: every page has one owner. S3: rows and requests point at each other, and the counters count them. S2: nobody
+  // was overtaken.
   void check() {
     const blink_scheduler_state& s = *c.state;
     std::vector<int> owners(c.total_pages);
@@ -144,7 +150,8 @@ class World {
     for (uint32_t i = 0; i < c.tables.max_batch; ++i) {
       const blink_row& row = c.rows[i];
       if (row.use == BLINK_ROW_FREE) continue;
-      for (uint32_t p = 0; p < row.n_pages; ++p) ++owners[c.tables.block_table[uint64_t(i) * c.tables.pages_per_row + p]];
+      for (uint32_t p = 0; p < row.n_pages; ++p)
+        ++owners[c.tables.block_table[uint64_t(i) * c.tables.pages_per_row + p]];
       if (row.use == BLINK_ROW_ZOMBIE) {
         ++zombies;
         continue;
@@ -152,7 +159,8 @@ class World {
       ++active;
       const blink_request& r = c.requests[row.slot];
       if (r.row != i) fail("S3: a row's request does not point back");
-      if (r.state != BLINK_STATE_PREFILL_PROCESSING && r.state != BLINK_STATE_DECODE_PROCESSING) fail("S3: a row's request is not running");
+      if (r.state != BLINK_STATE_PREFILL_PROCESSING && r.state != BLINK_STATE_DECODE_PROCESSING)
+        fail("S3: a row's request is not running");
     }
     for (int n : owners) {
       if (n != 1) return fail(n ? "S1: a page is owned twice" : "S1: a page is lost");
@@ -170,7 +178,8 @@ class World {
     std::set<uint64_t> now_admitted;
     for (uint32_t i = 0; i < c.n_slots; ++i) {
       const blink_request& r = c.requests[i];
-      if (r.state == BLINK_STATE_PREFILL_PENDING && r.torn_last_ns == 0) oldest_waiting = std::min(oldest_waiting, r.arrival);
+      if (r.state == BLINK_STATE_PREFILL_PENDING && r.torn_last_ns == 0)
+        oldest_waiting = std::min(oldest_waiting, r.arrival);
       if (r.state == BLINK_STATE_PREFILL_PROCESSING || r.state == BLINK_STATE_DECODE_PROCESSING) {
         now_admitted.insert(r.arrival);
         if (!admitted.count(r.arrival)) youngest_admitted = std::max(youngest_admitted, r.arrival);
@@ -182,7 +191,8 @@ class World {
       std::map<uint32_t, uint64_t> by_ticket;
       for (const auto& [slot, sent] : f.open()) {
         const blink_request& r = c.requests[slot];
-        if (!sent.torn && r.sequence == sent.sequence && r.state == BLINK_STATE_PREFILL_PENDING) by_ticket[sent.ticket] = r.arrival;
+        if (!sent.torn && r.sequence == sent.sequence && r.state == BLINK_STATE_PREFILL_PENDING)
+          by_ticket[sent.ticket] = r.arrival;
       }
       uint64_t last = 0;
       for (const auto& [ticket, arrival] : by_ticket) {
@@ -232,7 +242,7 @@ const char* blink_world_run(uint64_t seed, const world::Sizes* sizes, uint64_t t
     w.turn();
   }
   const blink_stats& s = w.c.state->stats;
-  *coverage = {s.steps,   s.tokens,     s.completed,        s.preempted,        s.zombie_rows, s.torn_payloads,
+  *coverage = {s.steps,      s.tokens,           s.completed,        s.preempted, s.zombie_rows,   s.torn_payloads,
                s.relaunches, s.refused_launches, s.leases_reclaimed, s.cancelled, w.coverage.armed};
   verdict = w.verdict();
   return verdict.c_str();
