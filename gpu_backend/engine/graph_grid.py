@@ -12,7 +12,6 @@ from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.scheduler_abi import PREFILL_GRANULE
 
 
-
 def decode_sizes(max_batch: int) -> list[int]:
     """1, 2, 4, 8, 16, 24, 32, 48, 64, ... and always `max_batch` itself."""
     fine = [n for n in (1, 2, 4, 8, 16, 24) if n < max_batch]
