@@ -151,7 +151,7 @@ BLINK_FN void Scheduler<P>::reap() {
 template <class P>
 BLINK_FN void Scheduler<P>::publish(uint32_t slot, uint32_t reason) {
   const blink_request& r = c.requests[slot];
-  p.release(&c.progress[slot].status, status_word(r.sequence, r.state, reason, r.generated));
+  p.release(&c.progress[slot].status, status_word({r.sequence, r.state, reason, r.generated}));
 }
 
 }  // namespace blink

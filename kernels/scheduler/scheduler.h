@@ -11,8 +11,8 @@
 #ifndef BLINK_SCHEDULER_H
 #define BLINK_SCHEDULER_H
 
+#include "../../ringbuffer/words.h"
 #include "crc32c.h"
-#include "words.h"
 
 namespace blink {
 
