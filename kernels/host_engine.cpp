@@ -47,8 +47,7 @@ uint64_t now_ns() {
   return uint64_t(t.tv_sec) * 1000000000ull + uint64_t(t.tv_nsec);
 }
 
-constexpr uint64_t kWorthSharing =
-    65536; /* multiplications in a loop below which waking a thread costs more */
+constexpr uint64_t kWorthSharing = 65536; /* multiplications in a loop below which waking a thread costs more */
 
 class HostEngine {
  public:
@@ -123,8 +122,8 @@ class HostEngine {
     const blink_model& m = model_;
     for_each(n_tokens_, 2 * m.hidden, [&](uint32_t i) {
       embed(set, tables_, m.embed, residual_.get(), m.hidden, i);
-      rmsnorm(residual_ + uint64_t(i) * m.hidden, layers_[0].input_norm, m.norm_eps,
-              normed_ + uint64_t(i) * m.hidden, m.hidden);
+      rmsnorm(residual_ + uint64_t(i) * m.hidden, layers_[0].input_norm, m.norm_eps, normed_ + uint64_t(i) * m.hidden,
+              m.hidden);
     });
     for (uint32_t l = 0; l < m.n_layers; ++l) {
       attend(set, l);
@@ -133,8 +132,7 @@ class HostEngine {
       if (l + 1 < m.n_layers) add_and_norm(layers_[l + 1].input_norm);
     }
     for (uint32_t lane = 0; lane < n_lanes_; ++lane)
-      gather_rmsnorm(set, residual_.get(), delta_.get(), m.final_norm, m.norm_eps, normed_.get(), m.hidden,
-                     lane);
+      gather_rmsnorm(set, residual_.get(), delta_.get(), m.final_norm, m.norm_eps, normed_.get(), m.hidden, lane);
     project(normed_, m.head, logits_, n_lanes_, m.hidden, m.vocab_size);
   }
 
@@ -145,16 +143,16 @@ class HostEngine {
     project(normed_, layer.qkv, qkv_, n_tokens_, m.hidden, heads_ * m.head_dim);
     for_each(n_tokens_, 10 * heads_ * m.head_dim, [&](uint32_t i) {
       for (uint32_t head = 0; head < heads_; ++head)
-        rope(set, tables_, qkv_.get(), layer.q_norm, layer.k_norm, m.norm_eps, m.inv_freq, k_cache, v_cache,
-             m.n_heads, m.n_kv_heads, m.head_dim, i, head);
+        rope(set, tables_, qkv_.get(), layer.q_norm, layer.k_norm, m.norm_eps, m.inv_freq, k_cache, v_cache, m.n_heads,
+             m.n_kv_heads, m.head_dim, i, head);
     });
     /* Key head by key head, so that equal shares are equal work although late tokens have more keys than
      * early ones; the query heads of one key head in turn, so that its keys are in the cache. */
     const uint32_t ratio = m.n_heads / m.n_kv_heads, per_kv_head = n_tokens_ * ratio;
     for_each(n_tokens_ * m.n_heads, 64 * m.head_dim, [&](uint32_t j) {
       const uint32_t i = j % per_kv_head / ratio, head = j / per_kv_head * ratio + j % ratio;
-      attention(set, tables_, qkv_.get(), k_cache, v_cache, attended_.get(), m.n_heads, m.n_kv_heads,
-                m.head_dim, i, head);
+      attention(set, tables_, qkv_.get(), k_cache, v_cache, attended_.get(), m.n_heads, m.n_kv_heads, m.head_dim, i,
+                head);
     });
     project(attended_, layer.o, delta_, n_tokens_, m.n_heads * m.head_dim, m.hidden);
   }
@@ -163,8 +161,7 @@ class HostEngine {
     const blink_model& m = model_;
     project(normed_, layer.gate_up, gate_up_, n_tokens_, m.hidden, 2 * m.intermediate);
     for_each(n_tokens_, 10 * m.intermediate, [&](uint32_t i) {
-      silu_mul_row(gate_up_ + uint64_t(i) * 2 * m.intermediate, active_ + uint64_t(i) * m.intermediate,
-                   m.intermediate);
+      silu_mul_row(gate_up_ + uint64_t(i) * 2 * m.intermediate, active_ + uint64_t(i) * m.intermediate, m.intermediate);
     });
     project(active_, layer.down, delta_, n_tokens_, m.intermediate, m.hidden);
   }
@@ -201,9 +198,8 @@ class HostEngine {
 extern "C" {
 
 void* blink_host_engine_create(const struct blink_model* model, const struct blink_tables* tables,
-                               const struct blink_step_set* sets, const struct blink_shape* shapes,
-                               uint32_t n_shapes, uint32_t total_pages, uint32_t n_threads, char* error,
-                               uint32_t error_bytes) {
+                               const struct blink_step_set* sets, const struct blink_shape* shapes, uint32_t n_shapes,
+                               uint32_t total_pages, uint32_t n_threads, char* error, uint32_t error_bytes) {
   try {
     return new blink::HostEngine(*model, *tables, sets, shapes, n_shapes, total_pages, n_threads);
   } catch (const std::exception& e) {

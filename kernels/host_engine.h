@@ -18,9 +18,8 @@ extern "C" {
  * outlive the engine. `sets` has BLINK_STEP_SETS elements. `total_pages` sizes the KV cache. `n_threads`
  * counts the thread that runs the steps. */
 void* blink_host_engine_create(const struct blink_model* model, const struct blink_tables* tables,
-                               const struct blink_step_set* sets, const struct blink_shape* shapes,
-                               uint32_t n_shapes, uint32_t total_pages, uint32_t n_threads, char* error,
-                               uint32_t error_bytes);
+                               const struct blink_step_set* sets, const struct blink_shape* shapes, uint32_t n_shapes,
+                               uint32_t total_pages, uint32_t n_threads, char* error, uint32_t error_bytes);
 
 /* Runs the step that set `set` describes on shape `shape`, and publishes its completion. */
 void blink_host_engine_run(void* engine, uint32_t shape, uint32_t set);

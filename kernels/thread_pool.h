@@ -29,8 +29,7 @@ class ThreadPool {
       if (n) body(0u, n);
       return;
     }
-    run([](const void* context, uint32_t begin,
-           uint32_t end) { (*static_cast<const Body*>(context))(begin, end); },
+    run([](const void* context, uint32_t begin, uint32_t end) { (*static_cast<const Body*>(context))(begin, end); },
         &body, n);
   }
 

@@ -12,18 +12,28 @@
 
 namespace blink {
 
-BLINK_WORD uint32_t low(uint64_t word) { return uint32_t(word); }
-BLINK_WORD uint32_t high(uint64_t word) { return uint32_t(word >> 32); }
+BLINK_WORD uint32_t low(uint64_t word) {
+  return uint32_t(word);
+}
+BLINK_WORD uint32_t high(uint64_t word) {
+  return uint32_t(word >> 32);
+}
 
 // lease word {epoch, beat}, lease ack {epoch, state}
-BLINK_WORD uint64_t pair_word(uint32_t first, uint32_t second) { return first | uint64_t(second) << 32; }
+BLINK_WORD uint64_t pair_word(uint32_t first, uint32_t second) {
+  return first | uint64_t(second) << 32;
+}
 
 // request word: sequence:32 | command:8 | epoch:24
 BLINK_WORD uint64_t request_word(uint32_t sequence, uint32_t command, uint32_t epoch) {
   return sequence | uint64_t(command) << 32 | uint64_t(epoch & BLINK_EPOCH_MASK) << 40;
 }
-BLINK_WORD uint32_t request_command(uint64_t word) { return high(word) & 0xff; }
-BLINK_WORD uint32_t request_epoch(uint64_t word) { return high(word) >> 8; }
+BLINK_WORD uint32_t request_command(uint64_t word) {
+  return high(word) & 0xff;
+}
+BLINK_WORD uint32_t request_epoch(uint64_t word) {
+  return high(word) >> 8;
+}
 
 // status word: sequence:32 | state:4 | reason:8 | count:20
 struct Status {

@@ -23,8 +23,8 @@ constexpr uint32_t kKeyBlock = 16; /* keys that share one rescaling of the sums 
 
 /* One head of one token: a running softmax, its sums relative to the largest score so far. */
 inline void attention(const struct blink_step_set& set, const struct blink_tables& tables, const float* qkv,
-                      const float* k_cache, const float* v_cache, float* out, uint32_t n_heads,
-                      uint32_t n_kv_heads, uint32_t head_dim, uint32_t i, uint32_t head) {
+                      const float* k_cache, const float* v_cache, float* out, uint32_t n_heads, uint32_t n_kv_heads,
+                      uint32_t head_dim, uint32_t i, uint32_t head) {
   if (set.token_row[i] == BLINK_NO_ROW) return;
   const uint32_t kv_head = head / (n_heads / n_kv_heads), length = set.token_position[i] + 1;
   const uint32_t block = tables.page_size < kKeyBlock ? tables.page_size : kKeyBlock; /* divides the page */
@@ -101,8 +101,7 @@ struct DecodeShare {
   }
 
   /* `offset` is where the thread's key lies in the cache. */
-  __device__ __forceinline__ void score(Scratch& scratch, const Half* k_cache, uint64_t offset,
-                                        float (&score)[Group]) {
+  __device__ __forceinline__ void score(Scratch& scratch, const Half* k_cache, uint64_t offset, float (&score)[Group]) {
     scratch.offsets[threadIdx.x] = offset;
 #pragma unroll
     for (int g = 0; g < Group; ++g) score[g] = 0.0f;
@@ -163,8 +162,7 @@ struct DecodeShare {
     __syncthreads();
     float total = 0.0f;
     if (tid < HeadDim) {
-      for (uint32_t part = 0; part < kParts; ++part)
-        total += scratch.parts[part * kChunks + tid / 8][tid % 8];
+      for (uint32_t part = 0; part < kParts; ++part) total += scratch.parts[part * kChunks + tid / 8][tid % 8];
       target[tid] = total;
     }
     if (tid == 0) {
@@ -184,9 +182,8 @@ struct DecodeShare {
  */
 template <typename Half, int HeadDim, int Group>
 __global__ void __launch_bounds__(kDecodeThreads)
-    attention_decode_kernel(struct blink_step_set set, struct blink_tables tables, const Half* qkv,
-                            const Half* k_cache, const Half* v_cache, float* partial, uint32_t n_heads,
-                            uint32_t n_kv_heads) {
+    attention_decode_kernel(struct blink_step_set set, struct blink_tables tables, const Half* qkv, const Half* k_cache,
+                            const Half* v_cache, float* partial, uint32_t n_heads, uint32_t n_kv_heads) {
   __shared__ __align__(16) DecodeScratch<HeadDim, Group> scratch;
   const uint32_t lane = blockIdx.x, tid = threadIdx.x;
   if (lane >= set.head->n_lanes) return;
@@ -212,8 +209,7 @@ __global__ void __launch_bounds__(kDecodeThreads)
     for (int g = 0; g < Group; ++g) score[g] = -INFINITY;
     const uint32_t n_tile = min(kDecodeThreads, end - tile);
     if (tid < n_tile)
-      share.score(scratch, k_cache, cache_offset(tables, row, tile + tid, kv_head, n_kv_heads, HeadDim),
-                  score);
+      share.score(scratch, k_cache, cache_offset(tables, row, tile + tid, kv_head, n_kv_heads, HeadDim), score);
     share.weigh(scratch, score);
     share.add_values(scratch, v_cache, n_tile);
     __syncthreads();
@@ -227,8 +223,8 @@ __global__ void __launch_bounds__(kDecodeThreads)
 
 /* grid (lanes, n_heads), block (HeadDim). n_splits is attention_decode_kernel's gridDim.z. */
 template <typename Half, int HeadDim>
-__global__ void attention_combine_kernel(struct blink_step_set set, const float* partial, Half* out,
-                                         uint32_t n_heads, uint32_t n_splits) {
+__global__ void attention_combine_kernel(struct blink_step_set set, const float* partial, Half* out, uint32_t n_heads,
+                                         uint32_t n_splits) {
   const uint32_t lane = blockIdx.x, head = blockIdx.y, d = threadIdx.x;
   if (lane >= set.head->n_lanes) return;
   const uint32_t i = set.lane_last[lane], length = set.token_position[i] + 1;

@@ -31,9 +31,9 @@ struct KeyTile {
   Half v[kPrefillKeys][HeadDim + 8];
 
   /* Keys from `end` on are zero: their weight is 0, and 0 times a stale value may be NaN. */
-  __device__ __forceinline__ void load(const struct blink_tables& tables, const Half* k_cache,
-                                       const Half* v_cache, uint32_t row, uint32_t kv_head,
-                                       uint32_t n_kv_heads, uint32_t begin, uint32_t end) {
+  __device__ __forceinline__ void load(const struct blink_tables& tables, const Half* k_cache, const Half* v_cache,
+                                       uint32_t row, uint32_t kv_head, uint32_t n_kv_heads, uint32_t begin,
+                                       uint32_t end) {
     constexpr uint32_t kChunks = HeadDim / 8;
     for (uint32_t e = threadIdx.x; e < kPrefillKeys * kChunks; e += kPrefillThreads) {
       const uint32_t j = e / kChunks, d = e % kChunks * 8;
@@ -59,8 +59,7 @@ struct QueryTile {
   int32_t position[2]; /* -1: no query in this row */
 
   /* `x`: the head's query of the warp's first token; tokens are `stride` elements apart; n of 16 exist. */
-  __device__ __forceinline__ void load(const Half* x, uint32_t stride, uint32_t n,
-                                       const uint32_t* token_position) {
+  __device__ __forceinline__ void load(const Half* x, uint32_t stride, uint32_t n, const uint32_t* token_position) {
     const uint32_t r = threadIdx.x % 32 / 4, c = threadIdx.x % 4 * 2;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -161,8 +160,8 @@ struct QueryTile {
 template <typename Half, int HeadDim>
 __global__ void __launch_bounds__(kPrefillThreads)
     attention_prefill_kernel(struct blink_step_set set, struct blink_tables tables, const Half* qkv,
-                             const Half* k_cache, const Half* v_cache, Half* out, uint32_t n_heads,
-                             uint32_t n_kv_heads, uint32_t tokens) {
+                             const Half* k_cache, const Half* v_cache, Half* out, uint32_t n_heads, uint32_t n_kv_heads,
+                             uint32_t tokens) {
   __shared__ __align__(16) KeyTile<Half, HeadDim> tile;
   const uint32_t begin = (gridDim.x - 1 - blockIdx.x) * kPrefillQueries; /* the longest rows of keys first */
   const uint32_t end = min(tokens, begin + kPrefillQueries), mine = begin + threadIdx.x;

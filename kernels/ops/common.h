@@ -34,10 +34,9 @@ BLINK_HD uint64_t mix(uint64_t x) {
 
 /* The page that holds `position` of `row`, and the element offset of a key or value in one layer's cache,
  * which is laid out [page][kv_head][page_size][head_dim]: one head's keys of a page are contiguous. */
-BLINK_HD uint64_t cache_offset(const struct blink_tables& tables, uint32_t row, uint32_t position,
-                               uint32_t kv_head, uint32_t n_kv_heads, uint32_t head_dim) {
-  const uint64_t page =
-      tables.block_table[uint64_t(row) * tables.pages_per_row + position / tables.page_size];
+BLINK_HD uint64_t cache_offset(const struct blink_tables& tables, uint32_t row, uint32_t position, uint32_t kv_head,
+                               uint32_t n_kv_heads, uint32_t head_dim) {
+  const uint64_t page = tables.block_table[uint64_t(row) * tables.pages_per_row + position / tables.page_size];
   return ((page * n_kv_heads + kv_head) * tables.page_size + position % tables.page_size) * head_dim;
 }
 
@@ -78,8 +77,7 @@ __device__ __forceinline__ void store8(Half* p, const float (&in)[8]) {
 
 __device__ __forceinline__ void load8(const float* p, float (&out)[8]) {
   const float4 a = reinterpret_cast<const float4*>(p)[0], b = reinterpret_cast<const float4*>(p)[1];
-  out[0] = a.x, out[1] = a.y, out[2] = a.z, out[3] = a.w, out[4] = b.x, out[5] = b.y, out[6] = b.z,
-  out[7] = b.w;
+  out[0] = a.x, out[1] = a.y, out[2] = a.z, out[3] = a.w, out[4] = b.x, out[5] = b.y, out[6] = b.z, out[7] = b.w;
 }
 
 __device__ __forceinline__ void store8(float* p, const float (&in)[8]) {

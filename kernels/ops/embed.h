@@ -31,8 +31,8 @@ inline void embed(const struct blink_step_set& set, const struct blink_tables& t
 
 /* grid (tokens), block (any multiple of 32); hidden is a multiple of 8. */
 template <typename Half>
-__global__ void embed_kernel(struct blink_step_set set, struct blink_tables tables, const Half* table,
-                             float* residual, uint32_t hidden) {
+__global__ void embed_kernel(struct blink_step_set set, struct blink_tables tables, const Half* table, float* residual,
+                             uint32_t hidden) {
   const uint32_t i = blockIdx.x;
   const bool padding = set.token_row[i] == BLINK_NO_ROW;
   const Half* source = padding ? nullptr : table + uint64_t(token_id(set, tables, i)) * hidden;

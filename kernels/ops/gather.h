@@ -15,8 +15,8 @@ namespace blink {
 
 #ifndef __CUDACC__
 
-inline void gather_rmsnorm(const struct blink_step_set& set, float* residual, const float* delta,
-                           const float* weight, float eps, float* out, uint32_t hidden, uint32_t lane) {
+inline void gather_rmsnorm(const struct blink_step_set& set, float* residual, const float* delta, const float* weight,
+                           float eps, float* out, uint32_t hidden, uint32_t lane) {
   const uint64_t t = uint64_t(set.lane_last[lane]) * hidden;
   residual_rmsnorm(residual + t, delta + t, weight, eps, out + uint64_t(lane) * hidden, hidden);
 }
@@ -25,8 +25,8 @@ inline void gather_rmsnorm(const struct blink_step_set& set, float* residual, co
 
 /* grid (lanes), block (any multiple of 32). */
 template <typename Half>
-__global__ void gather_rmsnorm_kernel(struct blink_step_set set, float* residual, const Half* delta,
-                                      const Half* weight, float eps, Half* out, uint32_t hidden) {
+__global__ void gather_rmsnorm_kernel(struct blink_step_set set, float* residual, const Half* delta, const Half* weight,
+                                      float eps, Half* out, uint32_t hidden) {
   __shared__ float scratch[32];
   const uint32_t lane = blockIdx.x;
   Half* target = out + uint64_t(lane) * hidden;

@@ -67,10 +67,9 @@ inline void linear_rows(const float* x, const float* w, float* y, uint32_t rows,
 }
 
 /* Outputs [begin, end) of all rows. */
-inline void linear(const float* x, const float* w, float* y, uint32_t rows, uint32_t in, uint32_t out,
-                   uint32_t begin, uint32_t end) {
-  const uint32_t block =
-      kBlockFloats / in < kTileRows ? kTileRows : kBlockFloats / in / kTileRows * kTileRows;
+inline void linear(const float* x, const float* w, float* y, uint32_t rows, uint32_t in, uint32_t out, uint32_t begin,
+                   uint32_t end) {
+  const uint32_t block = kBlockFloats / in < kTileRows ? kTileRows : kBlockFloats / in / kTileRows * kTileRows;
   for (uint32_t r = 0; r < rows; r += block) {
     const uint32_t n = rows - r < block ? rows - r : block;
     const float* x_block = x + uint64_t(r) * in;

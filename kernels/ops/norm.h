@@ -47,8 +47,7 @@ __device__ __forceinline__ void normalise(const float* x, float sum, const Half*
 
 /* grid (tokens), block (any multiple of 32). */
 template <typename Half>
-__global__ void rmsnorm_kernel(const float* residual, const Half* weight, float eps, Half* out,
-                               uint32_t hidden) {
+__global__ void rmsnorm_kernel(const float* residual, const Half* weight, float eps, Half* out, uint32_t hidden) {
   __shared__ float scratch[32];
   const float* x = residual + uint64_t(blockIdx.x) * hidden;
   float sum = 0.0f;
@@ -79,8 +78,8 @@ __device__ __forceinline__ float add_residual(float* x, const Half* delta, uint3
 
 /* grid (tokens), block (any multiple of 32). */
 template <typename Half>
-__global__ void residual_rmsnorm_kernel(float* residual, const Half* delta, const Half* weight, float eps,
-                                        Half* out, uint32_t hidden) {
+__global__ void residual_rmsnorm_kernel(float* residual, const Half* delta, const Half* weight, float eps, Half* out,
+                                        uint32_t hidden) {
   __shared__ float scratch[32];
   const uint64_t t = uint64_t(blockIdx.x) * hidden;
   const float sum = add_residual(residual + t, delta + t, hidden);

@@ -27,10 +27,9 @@ BLINK_HD void rotate(float& a, float& b, uint32_t position, float inv_freq) {
 #ifndef __CUDACC__
 
 /* One head of one token: `head` counts queries, then keys, then values. */
-inline void rope(const struct blink_step_set& set, const struct blink_tables& tables, float* qkv,
-                 const float* q_norm, const float* k_norm, float eps, const float* inv_freq, float* k_cache,
-                 float* v_cache, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t i,
-                 uint32_t head) {
+inline void rope(const struct blink_step_set& set, const struct blink_tables& tables, float* qkv, const float* q_norm,
+                 const float* k_norm, float eps, const float* inv_freq, float* k_cache, float* v_cache,
+                 uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t i, uint32_t head) {
   if (set.token_row[i] == BLINK_NO_ROW) return;
   const bool is_query = head < n_heads, is_value = head >= n_heads + n_kv_heads;
   float* x = qkv + (uint64_t(i) * (n_heads + 2 * n_kv_heads) + head) * head_dim;
@@ -62,9 +61,9 @@ constexpr uint32_t kRopeWarps = 4;
 /* grid (tokens, ceil((n_heads + 2 n_kv_heads) / kRopeWarps)), block (32 * kRopeWarps): one warp a head, a
  * lane holds the pairs lane and lane + 32. */
 template <typename Half, int HeadDim>
-__global__ void rope_kernel(struct blink_step_set set, struct blink_tables tables, Half* qkv,
-                            const Half* q_norm, const Half* k_norm, float eps, const float* inv_freq,
-                            Half* k_cache, Half* v_cache, uint32_t n_heads, uint32_t n_kv_heads) {
+__global__ void rope_kernel(struct blink_step_set set, struct blink_tables tables, Half* qkv, const Half* q_norm,
+                            const Half* k_norm, float eps, const float* inv_freq, Half* k_cache, Half* v_cache,
+                            uint32_t n_heads, uint32_t n_kv_heads) {
   constexpr uint32_t kHalfDim = HeadDim / 2;
   const uint32_t i = blockIdx.x, lane = threadIdx.x % 32, head = blockIdx.y * kRopeWarps + threadIdx.x / 32;
   if (head >= n_heads + 2 * n_kv_heads || set.token_row[i] == BLINK_NO_ROW)
@@ -86,8 +85,8 @@ __global__ void rope_kernel(struct blink_step_set set, struct blink_tables table
   Half* out = x;
   if (!is_query) {
     const uint32_t kv_head = (head - n_heads) % n_kv_heads;
-    out = (is_value ? v_cache : k_cache) +
-          cache_offset(tables, set.token_row[i], position, kv_head, n_kv_heads, HeadDim);
+    out =
+        (is_value ? v_cache : k_cache) + cache_offset(tables, set.token_row[i], position, kv_head, n_kv_heads, HeadDim);
   }
 #pragma unroll
   for (int k = 0; k < 2; ++k) {

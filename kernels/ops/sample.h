@@ -57,8 +57,7 @@ inline uint32_t sample(const Sequence& sequence, const struct blink_tables& tabl
   if (params.temperature == 0.0f) return best;
 
   Filter filter = make_filter(params, number(logits[best]));
-  if (params.top_k != 0 && params.top_k < vocab)
-    filter.max_rank = select_rank(params, filter, false, logits, vocab);
+  if (params.top_k != 0 && params.top_k < vocab) filter.max_rank = select_rank(params, filter, false, logits, vocab);
   if (params.top_p < 1.0f) filter.max_rank = select_rank(params, filter, true, logits, vocab);
   uint64_t total = 0;
   for (uint32_t t = 0; t < vocab; ++t) total += filter.weight(logits[t]);
@@ -97,8 +96,8 @@ struct SampleScratch {
 /* Calls body(token) once for every distinct token of tokens[begin..end). `seen` holds a bit per token of the
  * vocabulary. */
 template <typename Body>
-__device__ __forceinline__ void for_each_distinct(const uint32_t* tokens, uint32_t begin, uint32_t end,
-                                                  uint32_t vocab, uint32_t* seen, Body body) {
+__device__ __forceinline__ void for_each_distinct(const uint32_t* tokens, uint32_t begin, uint32_t end, uint32_t vocab,
+                                                  uint32_t* seen, Body body) {
   for (uint32_t w = threadIdx.x; w < (vocab + 31) / 32; w += kSampleThreads) seen[w] = 0;
   __syncthreads();
   for (uint32_t j = begin + threadIdx.x; j < end; j += kSampleThreads) {
@@ -108,8 +107,8 @@ __device__ __forceinline__ void for_each_distinct(const uint32_t* tokens, uint32
   __syncthreads();
 }
 
-__device__ __forceinline__ void penalise(const Sequence& sequence, const struct blink_tables& tables,
-                                         float* logits, uint32_t* seen) {
+__device__ __forceinline__ void penalise(const Sequence& sequence, const struct blink_tables& tables, float* logits,
+                                         uint32_t* seen) {
   const struct blink_descriptor& params = sequence.params;
   const uint32_t vocab = tables.vocab_size;
   if (params.repetition_penalty != 1.0f)
@@ -118,8 +117,7 @@ __device__ __forceinline__ void penalise(const Sequence& sequence, const struct 
   if (params.presence_penalty != 0.0f)
     for_each_distinct(sequence.tokens, params.prompt_tokens, sequence.length, vocab, seen,
                       [&](uint32_t t) { logits[t] -= params.presence_penalty; });
-  if (params.frequency_penalty !=
-      0.0f) /* equal terms: the order in which threads subtract them does not matter */
+  if (params.frequency_penalty != 0.0f) /* equal terms: the order in which threads subtract them does not matter */
     for (uint32_t j = params.prompt_tokens + threadIdx.x; j < sequence.length; j += kSampleThreads)
       atomicAdd(logits + sequence.tokens[j], -params.frequency_penalty);
   __syncthreads();
@@ -156,8 +154,8 @@ __device__ __forceinline__ uint64_t best_key(const float* logits, uint32_t vocab
 /* Inverse of the cumulative weight in order of ids: twice, every warp sums a 32nd of the range and the range
  * shrinks to the 32nd that holds the draw; then one warp walks what is left. Returns the token in every
  * thread. */
-__device__ __forceinline__ uint32_t draw(const Filter& filter, uint64_t bits, const float* logits,
-                                         uint32_t vocab, SampleScratch& scratch) {
+__device__ __forceinline__ uint32_t draw(const Filter& filter, uint64_t bits, const float* logits, uint32_t vocab,
+                                         SampleScratch& scratch) {
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   uint32_t begin = 0, end = vocab;
   uint64_t rest = 0;
@@ -197,8 +195,8 @@ __device__ __forceinline__ uint32_t draw(const Filter& filter, uint64_t bits, co
 }
 
 /* As the twin's, by one block. */
-__device__ __forceinline__ uint32_t sample(const Sequence& sequence, const struct blink_tables& tables,
-                                           float* logits, uint32_t* seen, SampleScratch& scratch) {
+__device__ __forceinline__ uint32_t sample(const Sequence& sequence, const struct blink_tables& tables, float* logits,
+                                           uint32_t* seen, SampleScratch& scratch) {
   const struct blink_descriptor& params = sequence.params;
   const uint32_t vocab = tables.vocab_size;
   penalise(sequence, tables, logits, seen);
@@ -223,8 +221,7 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
   struct blink_step_head* head = set.head;
   if (lane < head->n_lanes && set.lane_emit[lane]) {
     const Sequence sequence = sequence_of(set, tables, lane);
-    const uint32_t token =
-        sample(sequence, tables, logits + uint64_t(lane) * tables.vocab_size, seen, scratch);
+    const uint32_t token = sample(sequence, tables, logits + uint64_t(lane) * tables.vocab_size, seen, scratch);
     if (threadIdx.x == 0) {
       set.out_token[lane] = token;
       if (sequence.length < tables.max_context) sequence.tokens[sequence.length] = token;

@@ -62,8 +62,7 @@ __device__ __forceinline__ uint32_t select_rank(const struct blink_descriptor& p
       if (!filter.admits(x) || (shift < 24 && rank >> (shift + 8) != prefix)) continue;
       const uint64_t mass = by_weight ? weight_of(x) : 1;
       const uint32_t low = uint32_t(mass), bin = rank >> shift & 255;
-      const uint32_t before = atomicAdd(&scratch.low[bin], low),
-                     high = uint32_t(mass >> 32) + (before + low < before);
+      const uint32_t before = atomicAdd(&scratch.low[bin], low), high = uint32_t(mass >> 32) + (before + low < before);
       if (high) atomicAdd(&scratch.high[bin], high);
     }
     __syncthreads();

@@ -104,8 +104,7 @@ struct Sequence {
   BLINK_HD bool ignores_eos() const { return params.flags & BLINK_FLAG_IGNORE_EOS; }
 };
 
-BLINK_HD Sequence sequence_of(const struct blink_step_set& set, const struct blink_tables& tables,
-                              uint32_t lane) {
+BLINK_HD Sequence sequence_of(const struct blink_step_set& set, const struct blink_tables& tables, uint32_t lane) {
   const uint32_t row = set.lane_row[lane];
   return {tables.params[row], tables.history + uint64_t(row) * tables.max_context,
           set.token_position[set.lane_last[lane]] + 1};

@@ -16,8 +16,8 @@ void blink_twin_embed(const struct blink_step_set* set, const struct blink_table
   for (uint32_t i = 0; i < tokens; ++i) blink::embed(*set, *tables, table, residual, hidden, i);
 }
 
-void blink_twin_residual_rmsnorm(float* residual, const float* delta, const float* weight, float eps,
-                                 float* out, uint32_t hidden, uint32_t tokens) {
+void blink_twin_residual_rmsnorm(float* residual, const float* delta, const float* weight, float eps, float* out,
+                                 uint32_t hidden, uint32_t tokens) {
   for (uint64_t t = 0; t < uint64_t(tokens) * hidden; t += hidden)
     blink::residual_rmsnorm(residual + t, delta + t, weight, eps, out + t, hidden);
 }
@@ -34,18 +34,17 @@ void blink_twin_silu_mul(const float* gate_up, float* out, uint32_t intermediate
 }
 
 void blink_twin_rope(const struct blink_step_set* set, const struct blink_tables* tables, float* qkv,
-                     const float* q_norm, const float* k_norm, float eps, const float* inv_freq,
-                     float* k_cache, float* v_cache, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim,
-                     uint32_t tokens) {
+                     const float* q_norm, const float* k_norm, float eps, const float* inv_freq, float* k_cache,
+                     float* v_cache, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t tokens) {
   for (uint32_t i = 0; i < tokens; ++i)
     for (uint32_t head = 0; head < n_heads + 2 * n_kv_heads; ++head)
-      blink::rope(*set, *tables, qkv, q_norm, k_norm, eps, inv_freq, k_cache, v_cache, n_heads, n_kv_heads,
-                  head_dim, i, head);
+      blink::rope(*set, *tables, qkv, q_norm, k_norm, eps, inv_freq, k_cache, v_cache, n_heads, n_kv_heads, head_dim, i,
+                  head);
 }
 
-void blink_twin_attention(const struct blink_step_set* set, const struct blink_tables* tables,
-                          const float* qkv, const float* k_cache, const float* v_cache, float* out,
-                          uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t tokens) {
+void blink_twin_attention(const struct blink_step_set* set, const struct blink_tables* tables, const float* qkv,
+                          const float* k_cache, const float* v_cache, float* out, uint32_t n_heads, uint32_t n_kv_heads,
+                          uint32_t head_dim, uint32_t tokens) {
   for (uint32_t i = 0; i < tokens; ++i)
     for (uint32_t head = 0; head < n_heads; ++head)
       blink::attention(*set, *tables, qkv, k_cache, v_cache, out, n_heads, n_kv_heads, head_dim, i, head);
@@ -58,7 +57,6 @@ void blink_twin_linear(const float* x, const float* w, float* y, uint32_t rows, 
 /* As sample_kernel but for the completion: tokens into out_token and history. */
 void blink_twin_sample(const struct blink_step_set* set, const struct blink_tables* tables, float* logits) {
   for (uint32_t lane = 0; lane < set->head->n_lanes; ++lane)
-    if (set->lane_emit[lane])
-      blink::sample_lane(*set, *tables, logits + uint64_t(lane) * tables->vocab_size, lane);
+    if (set->lane_emit[lane]) blink::sample_lane(*set, *tables, logits + uint64_t(lane) * tables->vocab_size, lane);
 }
 }

@@ -1,7 +1,9 @@
-/* Admission: the oldest waiting request gets a row, its pages, and its prompt on the device; or is refused for a reason of its own.
+/* Admission: the oldest waiting request gets a row, its pages, and its prompt on the device; or is refused for a reason
+ * of its own.
  *
- * The payload is checked here, where it is copied anyway: descriptor and prompt are read from the ring once, and their checksum is
- * computed on the way (R4). A payload that does not match was overtaken by its request word; it is read again later, never served.
+ * The payload is checked here, where it is copied anyway: descriptor and prompt are read from the ring once, and their
+ * checksum is computed on the way (R4). A payload that does not match was overtaken by its request word; it is read
+ * again later, never served.
  */
 #ifndef BLINK_SCHEDULER_ADMISSION_H
 #define BLINK_SCHEDULER_ADMISSION_H

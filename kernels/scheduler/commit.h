@@ -1,4 +1,5 @@
-/* Commit: what a completed step produced goes into the ring; rows that ended are detached now and released when nothing uses them. */
+/* Commit: what a completed step produced goes into the ring; rows that ended are detached now and released when nothing
+ * uses them. */
 #ifndef BLINK_SCHEDULER_COMMIT_H
 #define BLINK_SCHEDULER_COMMIT_H
 
@@ -7,7 +8,8 @@ namespace blink {
 template <class P>
 BLINK_FN void Scheduler<P>::take_completions(uint64_t completed) {
   if (completed == committed) {
-    if (in_flight() && now > running_since && now - running_since > c.step_timeout_ns) fail(BLINK_FAULT_STEP, committed + 1);
+    if (in_flight() && now > running_since && now - running_since > c.step_timeout_ns)
+      fail(BLINK_FAULT_STEP, committed + 1);
     return;
   }
   while (committed < completed && phase != BLINK_PHASE_FAILED) commit(++committed);
@@ -75,7 +77,8 @@ BLINK_FN uint32_t Scheduler<P>::finish_reason(const blink_request& r, const blin
   return r.generated >= r.max_outputs ? BLINK_REASON_LENGTH : BLINK_REASON_NONE;
 }
 
-// A gap counts when the next step was ready: it was planned while this one ran, or in the same turn of the loop that saw it end.
+// A gap counts when the next step was ready: it was planned while this one ran, or in the same turn of the loop that
+// saw it end.
 template <class P>
 BLINK_FN void Scheduler<P>::record_times(const blink_step_head& head) {
   blink_shape_time& time = c.shape_times[head.shape];
@@ -103,7 +106,7 @@ BLINK_FN void Scheduler<P>::finish(uint32_t slot, uint32_t reason) {
   }
   r.row = BLINK_NO_ROW;
   r.state = BLINK_STATE_DECODE_COMPLETED;
-  uint64_t& counter = reason >= BLINK_REASON_ERROR_FIRST    ? s.stats.failed
+  uint64_t& counter = reason >= BLINK_REASON_ERROR_FIRST ? s.stats.failed
                       : reason == BLINK_REASON_CANCELLED ? s.stats.cancelled
                                                          : s.stats.completed;
   p.add(&counter, uint64_t(1));

@@ -1,8 +1,8 @@
 /* CRC-32C (Castagnoli, reflected; RFC 3720 appendix B.4) over a message of 32-bit words that many threads share.
  *
- * The checksum is linear over GF(2): word i of n adds w_i * x^(32 (n - i)) mod P. Thread t takes words t, t + T, t + 2T, ...
- * (coalesced), folds them with Horner's rule in steps of x^(32 T), and moves its sum to the end of the message; the threads' sums
- * are then combined with exclusive or, in any order. Polynomials are bit-reflected: bit 31 is x^0.
+ * The checksum is linear over GF(2): word i of n adds w_i * x^(32 (n - i)) mod P. Thread t takes words t, t + T, t +
+ * 2T, ... (coalesced), folds them with Horner's rule in steps of x^(32 T), and moves its sum to the end of the message;
+ * the threads' sums are then combined with exclusive or, in any order. Polynomials are bit-reflected: bit 31 is x^0.
  */
 #ifndef BLINK_SCHEDULER_CRC32C_H
 #define BLINK_SCHEDULER_CRC32C_H
@@ -24,7 +24,7 @@ BLINK_FN inline uint32_t crc_multiply(uint32_t a, uint32_t b) {
 
 // x^(32 n) mod P
 BLINK_FN inline uint32_t crc_shift(uint32_t n) {
-  uint32_t square = 0x80000000u >> 31;  // x^31
+  uint32_t square = 0x80000000u >> 31;                        // x^31
   square = (square >> 1) ^ ((square & 1) ? kCastagnoli : 0);  // x^32
   uint32_t result = 0x80000000u;
   for (; n; n >>= 1) {

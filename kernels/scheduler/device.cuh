@@ -1,7 +1,8 @@
-/* The policy's platform on the GPU: one block, graphs launched from the device (CUDA guide 4.2.6, "Device Graph Launch").
+/* The policy's platform on the GPU: one block, graphs launched from the device (CUDA guide 4.2.6, "Device Graph
+ * Launch").
  *
- * Ring and completion words are read with ld.relaxed/ld.acquire and written with st.relaxed/st.release at system scope: polling with
- * `volatile` or cached loads has spun on stale lines, and hoisted, in practice.
+ * Ring and completion words are read with ld.relaxed/ld.acquire and written with st.relaxed/st.release at system scope:
+ * polling with `volatile` or cached loads has spun on stale lines, and hoisted, in practice.
  */
 #ifndef BLINK_SCHEDULER_DEVICE_CUH
 #define BLINK_SCHEDULER_DEVICE_CUH
@@ -39,14 +40,20 @@ class DevicePlatform {
     asm volatile("ld.relaxed.sys.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
     return v;
   }
-  __device__ void store(uint32_t* p, uint32_t v) { asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
-  __device__ void store(uint64_t* p, uint64_t v) { asm volatile("st.relaxed.sys.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
+  __device__ void store(uint32_t* p, uint32_t v) {
+    asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+  }
+  __device__ void store(uint64_t* p, uint64_t v) {
+    asm volatile("st.relaxed.sys.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+  }
   __device__ uint64_t acquire(const uint64_t* p) const {
     unsigned long long v;
     asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
     return v;
   }
-  __device__ void release(uint64_t* p, uint64_t v) { asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
+  __device__ void release(uint64_t* p, uint64_t v) {
+    asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+  }
   __device__ Pair load_pair(const uint64_t* p) const {
     unsigned long long a, b;
     asm volatile("ld.relaxed.sys.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(p) : "memory");

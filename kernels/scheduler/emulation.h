@@ -1,4 +1,5 @@
-/* The scheduler on the CPU: the same policy, run by host threads, with an engine behind a launcher that enforces CUDA's rules. */
+/* The scheduler on the CPU: the same policy, run by host threads, with an engine behind a launcher that enforces CUDA's
+ * rules. */
 #ifndef BLINK_SCHEDULER_EMULATION_H
 #define BLINK_SCHEDULER_EMULATION_H
 
@@ -10,8 +11,8 @@ extern "C" {
 
 typedef struct blink_emulation blink_emulation;
 
-/* Runs one step: shape and step set as launched. Called from the launcher's thread, one call at a time, in order of step id. It
- * publishes *tables.completed before it returns (E1). */
+/* Runs one step: shape and step set as launched. Called from the launcher's thread, one call at a time, in order of
+ * step id. It publishes *tables.completed before it returns (E1). */
 typedef void (*blink_run_step)(void* context, uint32_t shape, uint32_t set);
 
 /* Starts `n_threads` policy threads and the launcher's thread. The configuration is copied. */

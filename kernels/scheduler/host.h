@@ -1,5 +1,5 @@
-/* The policy's platform on host threads. One thread serves the emulation; several, with a real barrier between them, are what tests
- * run under ThreadSanitizer to show that the phases of the policy do not race.
+/* The policy's platform on host threads. One thread serves the emulation; several, with a real barrier between them,
+ * are what tests run under ThreadSanitizer to show that the phases of the policy do not race.
  */
 #ifndef BLINK_SCHEDULER_HOST_H
 #define BLINK_SCHEDULER_HOST_H
@@ -88,7 +88,8 @@ class HostPlatform : public HostMemoryModel {
   HostPlatform(Team& team, unsigned thread, Launcher& launcher) : HostMemoryModel(team, thread), launcher_(launcher) {}
 
   uint64_t now() const {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
   }
   int launch(uint64_t, uint32_t shape, uint32_t set) { return launcher_.launch(shape, set); }
   int relaunch() { return launcher_.relaunch(); }

@@ -8,7 +8,9 @@ namespace blink {
 BLINK_FN inline uint64_t make_arrival(uint64_t claim, uint32_t order, uint32_t slot) {
   return claim << 25 | static_cast<uint64_t>(order) << 12 | slot;
 }
-BLINK_FN inline uint32_t arrival_slot(uint64_t arrival) { return arrival & (BLINK_MAX_SLOTS - 1); }
+BLINK_FN inline uint32_t arrival_slot(uint64_t arrival) {
+  return arrival & (BLINK_MAX_SLOTS - 1);
+}
 
 template <class P>
 BLINK_FN void Scheduler<P>::observe() {
@@ -37,8 +39,8 @@ BLINK_FN void Scheduler<P>::observe_control() {
   }
 }
 
-// A lease word with a new epoch is a frontend that attached; one that stopped changing is a frontend that is gone. Either way the
-// lease's slots are emptied before anybody may use them again (R6).
+// A lease word with a new epoch is a frontend that attached; one that stopped changing is a frontend that is gone.
+// Either way the lease's slots are emptied before anybody may use them again (R6).
 template <class P>
 BLINK_FN void Scheduler<P>::observe_leases() {
   uint64_t events = 0;  // grants in the low half, reclaims in the high half
@@ -112,7 +114,8 @@ BLINK_FN void Scheduler<P>::observe_requests() {
   p.sync();
 }
 
-// One slot's request word changed. True if it is a new submission. A word that breaks the protocol changes nothing (R3).
+// One slot's request word changed. True if it is a new submission. A word that breaks the protocol changes nothing
+// (R3).
 template <class P>
 BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, uint64_t claim) {
   const uint64_t word = p.acquire(&c.request_words[slot]);

@@ -1,7 +1,8 @@
 /* The planner: fills the step set of the next step while the running one still runs.
  *
- * A position is known before its token is: row r feeds position `fed`, whose token id the step before writes into the row's history.
- * So a step can be planned one step ahead; only an end token cannot be foreseen, and its row then rides along once more (S6).
+ * A position is known before its token is: row r feeds position `fed`, whose token id the step before writes into the
+ * row's history. So a step can be planned one step ahead; only an end token cannot be foreseen, and its row then rides
+ * along once more (S6).
  */
 #ifndef BLINK_SCHEDULER_PLANNER_H
 #define BLINK_SCHEDULER_PLANNER_H
@@ -108,12 +109,14 @@ BLINK_FN bool Scheduler<P>::plan_prefill(uint64_t id) {
     ++lanes;
   }
   if (lanes == 0) return false;
-  close_plan(id, BLINK_STEP_PREFILL, c.prefill_lookup[(used + BLINK_PREFILL_GRANULE - 1) / BLINK_PREFILL_GRANULE], used, lanes);
+  close_plan(id, BLINK_STEP_PREFILL, c.prefill_lookup[(used + BLINK_PREFILL_GRANULE - 1) / BLINK_PREFILL_GRANULE], used,
+             lanes);
   return true;
 }
 
 template <class P>
-BLINK_FN void Scheduler<P>::close_plan(uint64_t id, uint32_t kind, uint32_t shape, uint32_t n_tokens, uint32_t n_lanes) {
+BLINK_FN void Scheduler<P>::close_plan(uint64_t id, uint32_t kind, uint32_t shape, uint32_t n_tokens,
+                                       uint32_t n_lanes) {
   const blink_step_set& set = set_of(id);
   for (uint32_t i = n_tokens + tid; i < c.shapes[shape].tokens; i += threads) set.token_row[i] = BLINK_NO_ROW;
   if (tid == 0) {

@@ -73,8 +73,8 @@ class Scheduler {
   BLINK_FN uint64_t broadcast(uint64_t value_of_thread_0) { return p.reduce(value_of_thread_0, Or()); }
   BLINK_FN const blink_step_set& set_of(uint64_t id) const { return c.sets[id % BLINK_STEP_SETS]; }
 
-  // The next step is planned when nothing runs, or when the running step is about to end: it can then be launched at once, armed,
-  // because its gate holds it back (E2).
+  // The next step is planned when nothing runs, or when the running step is about to end: it can then be launched at
+  // once, armed, because its gate holds it back (E2).
   BLINK_FN bool plan_is_due() const {
     if (phase == BLINK_PHASE_FAILED || in_flight() > 1) return false;
     if (in_flight() == 0) return true;
@@ -98,7 +98,8 @@ class Scheduler {
     ++window;
   }
 
-  // An executable is refused while the runtime has not retired its last run (S9): rotation makes that rare, retrying makes it harmless.
+  // An executable is refused while the runtime has not retired its last run (S9): rotation makes that rare, retrying
+  // makes it harmless.
   BLINK_FN int launch_with_retry(uint32_t shape, uint32_t set) {
     const uint64_t deadline = p.now() + BLINK_LAUNCH_RETRY_NS;
     for (;;) {
@@ -198,7 +199,9 @@ class Scheduler {
   BLINK_FN bool plan_decode(uint64_t id);
   BLINK_FN bool plan_prefill(uint64_t id);
   BLINK_FN void close_plan(uint64_t id, uint32_t kind, uint32_t shape, uint32_t n_tokens, uint32_t n_lanes);
-  BLINK_FN bool prefilling(const blink_row& row) const { return row.use == BLINK_ROW_ACTIVE && row.fed < row.prefill_end; }
+  BLINK_FN bool prefilling(const blink_row& row) const {
+    return row.use == BLINK_ROW_ACTIVE && row.fed < row.prefill_end;
+  }
   BLINK_FN bool decoding(const blink_row& row) const;
   BLINK_FN bool needs_page(const blink_row& row) const { return row.fed / t.page_size >= row.n_pages; }
   BLINK_FN void make_room();
@@ -217,12 +220,8 @@ class Scheduler {
   BLINK_FN void publish(uint32_t slot, uint32_t reason = BLINK_REASON_NONE);
 
   // ------------------------------------------------------------ a slot's and a row's arrays
-  BLINK_FN uint32_t* prompt(uint32_t slot) const {
-    return c.prompts + uint64_t(slot) * c.prompt_capacity;
-  }
-  BLINK_FN uint64_t* outputs(uint32_t slot) const {
-    return c.outputs + uint64_t(slot) * c.output_capacity;
-  }
+  BLINK_FN uint32_t* prompt(uint32_t slot) const { return c.prompts + uint64_t(slot) * c.prompt_capacity; }
+  BLINK_FN uint64_t* outputs(uint32_t slot) const { return c.outputs + uint64_t(slot) * c.output_capacity; }
   BLINK_FN uint32_t* history(uint32_t row) const { return t.history + uint64_t(row) * t.max_context; }
   BLINK_FN uint32_t* pages(uint32_t row) const { return t.block_table + uint64_t(row) * t.pages_per_row; }
   BLINK_FN static bool open(const blink_request& r) {

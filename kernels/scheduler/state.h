@@ -1,5 +1,5 @@
-/* What the scheduler is given and what it remembers. Everything lives in device memory, because a tail relaunch starts the
- * kernel anew and keeps nothing else (paper section 4.2, "window-based tail-launch recovery"; README.md, S8).
+/* What the scheduler is given and what it remembers. Everything lives in device memory, because a tail relaunch starts
+ * the kernel anew and keeps nothing else (paper section 4.2, "window-based tail-launch recovery"; README.md, S8).
  */
 #ifndef BLINK_SCHEDULER_STATE_H
 #define BLINK_SCHEDULER_STATE_H
@@ -11,11 +11,11 @@ extern "C" {
 #endif
 
 #define BLINK_SCHEDULER_THREADS 256 /* of its one block; paper section 4.2 */
-#define BLINK_LAUNCH_WINDOW 120     /* fire-and-forget launches that one execution of a graph may make (CUDA guide 4.2.6.2) */
+#define BLINK_LAUNCH_WINDOW 120     /* fire-and-forget launches of one execution of a graph (CUDA guide 4.2.6.2) */
 
-#define BLINK_GAP_BINS 512          /* of BLINK_GAP_BIN_NS each; the last one collects the rest */
+#define BLINK_GAP_BINS 512 /* of BLINK_GAP_BIN_NS each; the last one collects the rest */
 #define BLINK_GAP_BIN_NS 64
-#define BLINK_PREFILL_GRANULE 16    /* prefill_lookup has one entry for every this many tokens */
+#define BLINK_PREFILL_GRANULE 16 /* prefill_lookup has one entry for every this many tokens */
 #define BLINK_STATS_INTERVAL_NS 500000ull
 #define BLINK_LAUNCH_RETRY_NS 5000000ull
 
@@ -33,7 +33,7 @@ enum blink_fault {
 
 /* A slot's request, as the scheduler knows it. */
 struct blink_request {
-  uint64_t arrival; /* claim:39 | order of submission within the claim:13 | slot:12. Smaller is older; kept when paused */
+  uint64_t arrival;       /* claim:39 | order within the claim:13 | slot:12. Smaller is older; kept when paused */
   uint64_t torn_since_ns; /* when the payload was first found torn; 0: never */
   uint64_t torn_last_ns;  /* ... and last: once a round is enough */
   uint32_t sequence;
@@ -44,7 +44,8 @@ struct blink_request {
   uint32_t generated;   /* output records published */
 };
 
-/* A sequence's place in the batch. `fed` counts the tokens of all steps planned so far, so it runs ahead of what has completed. */
+/* A sequence's place in the batch. `fed` counts the tokens of all steps planned so far, so it runs ahead of what has
+ * completed. */
 struct blink_row {
   uint64_t last_step; /* the last planned step that includes the row: pages stay until it has completed (S5) */
   uint32_t use;       /* enum blink_row_use */
@@ -58,8 +59,8 @@ struct blink_row {
 struct blink_lease_record {
   uint64_t word;
   uint64_t changed_ns;
-  uint32_t epoch; /* granted or reclaimed last */
-  uint32_t state; /* enum blink_lease_state */
+  uint32_t epoch;  /* granted or reclaimed last */
+  uint32_t state;  /* enum blink_lease_state */
   uint32_t ticket; /* of a recent submission: orders the next claim's submissions */
   uint32_t reserved;
 };
@@ -76,7 +77,7 @@ struct blink_scheduler_state {
   uint64_t committed; /* id of the last step whose results were taken; launched - committed is 0, 1 or 2 (S4) */
   uint64_t claims;    /* scans that found a submission */
   uint64_t last_done_ns;
-  uint64_t fault;        /* enum blink_fault */
+  uint64_t fault; /* enum blink_fault */
   uint64_t fault_detail;
   uint32_t phase;     /* enum blink_phase */
   uint32_t last_kind; /* of the last planned step: prefill and decode alternate when both are due */
@@ -91,8 +92,8 @@ struct blink_scheduler_state {
   uint64_t gap_histogram[512]; /* completion of a step to the first instruction of the next, while there was work */
 };
 
-/* Set once by the backend's host process and passed to the kernel by value. Pointers are addresses in the scheduler's memory; the
- * ring's geometry stands here so that it is not read across PCIe. */
+/* Set once by the backend's host process and passed to the kernel by value. Pointers are addresses in the scheduler's
+ * memory; the ring's geometry stands here so that it is not read across PCIe. */
 struct blink_scheduler_config {
   struct blink_header* header;
   struct blink_lease* leases;
@@ -108,22 +109,22 @@ struct blink_scheduler_config {
   uint32_t output_capacity;
   struct blink_tables tables;
   struct blink_step_set sets[3];
-  struct blink_shape* shapes;   /* [n_shapes] */
-  uint64_t* executables;        /* [n_shapes][BLINK_STEP_SETS] graph handles; unused by the emulation */
-  uint32_t* decode_lookup;      /* [max_batch + 1] the tightest shape for n rows */
-  uint32_t* prefill_lookup;     /* [max_prefill_tokens / BLINK_PREFILL_GRANULE + 1] ... for n tokens, rounded up */
-  uint64_t* seen;                       /* [n_slots] the last request word acted upon */
-  struct blink_request* requests;       /* [n_slots] */
-  struct blink_row* rows;               /* [max_batch] */
-  uint32_t* free_pages;                 /* [total_pages] a stack, n_free_pages high */
+  struct blink_shape* shapes;     /* [n_shapes] */
+  uint64_t* executables;          /* [n_shapes][BLINK_STEP_SETS] graph handles; unused by the emulation */
+  uint32_t* decode_lookup;        /* [max_batch + 1] the tightest shape for n rows */
+  uint32_t* prefill_lookup;       /* [max_prefill_tokens / BLINK_PREFILL_GRANULE + 1] ... for n tokens, rounded up */
+  uint64_t* seen;                 /* [n_slots] the last request word acted upon */
+  struct blink_request* requests; /* [n_slots] */
+  struct blink_row* rows;         /* [max_batch] */
+  uint32_t* free_pages;           /* [total_pages] a stack, n_free_pages high */
   struct blink_shape_time* shape_times; /* [n_shapes] */
   struct blink_scheduler_state* state;
   uint32_t n_shapes;
   uint32_t total_pages;
   uint32_t max_prefill_tokens;
   uint32_t max_prefill_lanes;
-  uint64_t arm_margin_ns;    /* launch the next step this long, and 1/64 of a step, before the running one is expected to end; 0:
-                                after it ended */
+  /* Launch the next step this long, and 1/64 of a step, before the running one's expected end; 0: after it ended. */
+  uint64_t arm_margin_ns;
   uint64_t scan_interval_ns; /* between scans of the ring while a step runs */
   uint64_t step_timeout_ns;  /* a step that takes longer is a fault */
 };

@@ -51,8 +51,8 @@ int blink_reader_eventfd(blink_reader* reader) {
 uint32_t blink_reader_open(blink_reader* reader, uint32_t epoch, uint32_t beat) {
   return reader->reader.open(epoch, beat);
 }
-uint32_t blink_reader_submit(blink_reader* reader, uint32_t n, const uint32_t* slots,
-                             blink_descriptor* descriptors, const uint32_t* prompts) {
+uint32_t blink_reader_submit(blink_reader* reader, uint32_t n, const uint32_t* slots, blink_descriptor* descriptors,
+                             const uint32_t* prompts) {
   return reader->reader.submit(n, slots, descriptors, prompts);
 }
 void blink_reader_cancel(blink_reader* reader, uint32_t slot, uint32_t sequence) {

@@ -22,8 +22,7 @@ BLINK_EXPORT struct blink_link* blink_link_shared_memory(void* address);
 BLINK_EXPORT void blink_link_close(struct blink_link* link);
 /* Offsets and sizes in bytes, multiples of 8. */
 BLINK_EXPORT void blink_link_read(struct blink_link* link, uint64_t offset, void* to, uint64_t bytes);
-BLINK_EXPORT void blink_link_write(struct blink_link* link, uint64_t offset, const void* from,
-                                   uint64_t bytes);
+BLINK_EXPORT void blink_link_write(struct blink_link* link, uint64_t offset, const void* from, uint64_t bytes);
 BLINK_EXPORT void blink_link_publish(struct blink_link* link, uint64_t offset, uint64_t word);
 
 BLINK_EXPORT uint32_t blink_crc32c(uint32_t crc, const void* data, uint64_t bytes);
@@ -96,8 +95,8 @@ BLINK_EXPORT void blink_reader_cancel(struct blink_reader* reader, uint32_t slot
  * number of events; `max_events` of them, or tokens that no longer fit, mean that there may be more.
  * `max_tokens` is at least BLINK_EVENT_TOKENS_MAX. */
 #define BLINK_EVENT_TOKENS_MAX 256u
-BLINK_EXPORT uint32_t blink_reader_drain(struct blink_reader* reader, struct blink_event* events,
-                                         uint32_t max_events, uint32_t* tokens, uint32_t max_tokens);
+BLINK_EXPORT uint32_t blink_reader_drain(struct blink_reader* reader, struct blink_event* events, uint32_t max_events,
+                                         uint32_t* tokens, uint32_t max_tokens);
 
 BLINK_EXPORT void blink_reader_health(struct blink_reader* reader, struct blink_health* health);
 

@@ -54,8 +54,7 @@ void TokenReader::poll(uint64_t now) {
   budget_ = options_.records_per_cycle;
   pushed_ = 0;
   size_t visited = 0;
-  for (; visited < visiting_.size() && budget_; ++visited)
-    visit(visiting_[visited] - first_slot_, entries_[visited]);
+  for (; visited < visiting_.size() && budget_; ++visited) visit(visiting_[visited] - first_slot_, entries_[visited]);
   if (n_flowing && visited > urgent_.size()) cursor_ = (cursor_ + visited - urgent_.size()) % n_flowing;
   if (regroup_) regroup();
   ++counters_.cycles;
@@ -82,8 +81,7 @@ void TokenReader::visit(uint32_t index, const blink_progress& entry) {
       regroup_ = true;
     }
   } else if (status.state == BLINK_STATE_DECODE_COMPLETED) {
-    if (slot.phase == Phase::kCancelled || collect(index, entry))
-      end(index, Phase::kReleasing, BLINK_COMMAND_RELEASE);
+    if (slot.phase == Phase::kCancelled || collect(index, entry)) end(index, Phase::kReleasing, BLINK_COMMAND_RELEASE);
   } else if (slot.phase == Phase::kOpen && status.state != BLINK_STATE_EMPTY) {
     collect(index, entry);
   }
@@ -94,8 +92,7 @@ bool TokenReader::collect(uint32_t index, const blink_progress& entry) {
   Slot& slot = slots_[index];
   const Status status = unpack_status(entry.status);
   const bool completed = status.state == BLINK_STATE_DECODE_COMPLETED;
-  if (slot.next == status.count)
-    return completed && push(index, BLINK_EVENT_FINISHED, status.reason, nullptr, 0);
+  if (slot.next == status.count) return completed && push(index, BLINK_EVENT_FINISHED, status.reason, nullptr, 0);
   uint32_t tokens[BLINK_EVENT_TOKENS_MAX];
   bool full;
   const uint32_t room = std::min(queue_.room(&full), BLINK_EVENT_TOKENS_MAX);
@@ -116,13 +113,11 @@ bool TokenReader::collect(uint32_t index, const blink_progress& entry) {
   budget_ -= n;
   counters_.records += n;
   const bool last = completed && slot.next == status.count;
-  return push(index, last ? BLINK_EVENT_FINISHED : BLINK_EVENT_TOKENS, last ? status.reason : 0, tokens, n) &&
-         last;
+  return push(index, last ? BLINK_EVENT_FINISHED : BLINK_EVENT_TOKENS, last ? status.reason : 0, tokens, n) && last;
 }
 
 // Reads up to n records from position slot.next on; returns how many are of this request (F3).
-uint32_t TokenReader::read_records(uint32_t index, const blink_progress& entry, uint32_t n,
-                                   uint32_t* tokens) {
+uint32_t TokenReader::read_records(uint32_t index, const blink_progress& entry, uint32_t n, uint32_t* tokens) {
   const Slot& slot = slots_[index];
   uint32_t good = 0;
   for (; good < n; ++good) {
@@ -143,8 +138,7 @@ uint32_t TokenReader::read_records(uint32_t index, const blink_progress& entry, 
 }
 
 // False when the queue is full: the caller leaves the slot as it is and comes back.
-bool TokenReader::push(uint32_t index, blink_event_kind kind, uint32_t reason, const uint32_t* tokens,
-                       uint32_t n) {
+bool TokenReader::push(uint32_t index, blink_event_kind kind, uint32_t reason, const uint32_t* tokens, uint32_t n) {
   bool full;
   if (queue_.room(&full) < n || full) return false;
   queue_.push({index, slots_[index].sequence, n, kind, reason}, tokens);
@@ -201,8 +195,7 @@ void TokenReader::pause(uint64_t now) {
     sleep = std::min(sleep, std::clamp(wanted, options_.min_sleep_ns, options_.max_sleep_ns));
   }
   std::unique_lock<std::mutex> lock(inbox_mutex_);
-  inbox_ready_.wait_for(lock, std::chrono::nanoseconds(sleep),
-                        [this] { return stopping_ || !inbox_.empty(); });
+  inbox_ready_.wait_for(lock, std::chrono::nanoseconds(sleep), [this] { return stopping_ || !inbox_.empty(); });
 }
 
 }  // namespace blink

@@ -25,13 +25,9 @@ class SharedMemoryLink final : public Link {
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
   }
 
-  void write(uint64_t offset, const void* from, size_t bytes) override {
-    std::memcpy(base_ + offset, from, bytes);
-  }
+  void write(uint64_t offset, const void* from, size_t bytes) override { std::memcpy(base_ + offset, from, bytes); }
 
-  void publish(uint64_t offset, uint64_t value) override {
-    __atomic_store_n(word(offset), value, __ATOMIC_RELEASE);
-  }
+  void publish(uint64_t offset, uint64_t value) override { __atomic_store_n(word(offset), value, __ATOMIC_RELEASE); }
 
  private:
   uint64_t* word(uint64_t offset) { return reinterpret_cast<uint64_t*>(base_ + offset); }

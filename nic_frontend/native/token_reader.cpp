@@ -23,11 +23,7 @@ blink_header read_header(Link& link) {
 }  // namespace
 
 TokenReader::TokenReader(Link& link, const blink_reader_options& options, int eventfd)
-    : link_(link),
-      options_(options),
-      eventfd_(eventfd),
-      header_(read_header(link)),
-      lease_(link, header_, options) {
+    : link_(link), options_(options), eventfd_(eventfd), header_(read_header(link)), lease_(link, header_, options) {
   const uint32_t n = header_.n_slots / header_.n_leases;
   first_slot_ = options_.lease * n;
   slots_.resize(n);
@@ -97,10 +93,8 @@ uint32_t TokenReader::submit(uint32_t n, const uint32_t* slots, blink_descriptor
     descriptor.ticket = ticket_++;
     const uint32_t crc = crc32c(0, &descriptor, offsetof(blink_descriptor, crc32c));
     descriptor.crc32c = crc32c(crc, prompts, prompt_bytes);
-    link_.write(header_.prompts_offset + slot * header_.prompt_capacity * sizeof(uint32_t), prompts,
-                prompt_bytes);
-    link_.write(header_.descriptors_offset + slot * sizeof(blink_descriptor), &descriptor,
-                sizeof(blink_descriptor));
+    link_.write(header_.prompts_offset + slot * header_.prompt_capacity * sizeof(uint32_t), prompts, prompt_bytes);
+    link_.write(header_.descriptors_offset + slot * sizeof(blink_descriptor), &descriptor, sizeof(blink_descriptor));
     link_.publish(header_.requests_offset + slot * 8,
                   request_word(descriptor.sequence, BLINK_COMMAND_SUBMIT, lease_.epoch()));
     prompts += descriptor.prompt_tokens;

@@ -170,8 +170,8 @@ API(cuFuncGetParamInfo)(void* function, size_t index, size_t* offset, size_t* si
   if (index >= (size_t)kernel->n_params) return INVALID_VALUE;
   return *offset = kernel->offset[index], *size = kernel->size[index], SUCCESS;
 }
-API(cuLaunchKernel)(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                    unsigned bz, unsigned shared, void* stream, void** params, void** extra) {
+API(cuLaunchKernel)(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                    unsigned shared, void* stream, void** params, void** extra) {
   const struct kernel* kernel = function;
   if (!stream || extra || !gx || !gy || !gz || gy > 65535 || gz > 65535 || bx * by * bz - 1 > 1023)
     return INVALID_VALUE;
@@ -219,8 +219,8 @@ API(cuGraphDestroy)(void* graph) {
 }
 
 /* What cuda-bindings look up; a name that is not faked fails where it is used. */
-__attribute__((visibility("default"))) Result cuGetProcAddress_v2(const char* name, void** function,
-                                                                  int version, uint64_t flags, int* status) {
+__attribute__((visibility("default"))) Result cuGetProcAddress_v2(const char* name, void** function, int version,
+                                                                  uint64_t flags, int* status) {
   char symbol[128];
   (void)version, (void)flags;
   snprintf(symbol, sizeof symbol, "fake_%s", name);
@@ -250,10 +250,10 @@ CUBLAS(cublasSetWorkspace_v2)(void* handle, void* workspace, size_t n) {
   return !handle || !workspace || n != 32 << 20;
 }
 CUBLAS(cublasGemmEx)(void* handle, int op_a, int op_b, int m, int n, int k, const float* alpha, const void* a,
-                     int a_type, int lda, const void* b, int b_type, int ldb, const float* beta, void* c,
-                     int c_type, int ldc, int compute, int algorithm) {
-  record("gemm %d %d %d %d %d %g %g %llu %d %d %llu %d %d %llu %d %d %d %d\n", op_a, op_b, m, n, k, *alpha,
-         *beta, (unsigned long long)a, a_type, lda, (unsigned long long)b, b_type, ldb, (unsigned long long)c,
-         c_type, ldc, compute, algorithm);
+                     int a_type, int lda, const void* b, int b_type, int ldb, const float* beta, void* c, int c_type,
+                     int ldc, int compute, int algorithm) {
+  record("gemm %d %d %d %d %d %g %g %llu %d %d %llu %d %d %llu %d %d %d %d\n", op_a, op_b, m, n, k, *alpha, *beta,
+         (unsigned long long)a, a_type, lda, (unsigned long long)b, b_type, ldb, (unsigned long long)c, c_type, ldc,
+         compute, algorithm);
   return !handle;
 }

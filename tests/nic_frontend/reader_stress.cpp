@@ -153,14 +153,13 @@ int main() {
       slots[victim].open = false;
       slots[victim].cancelled = true;
     }
-    const uint32_t n = blink_reader_drain(reader, events.data(), uint32_t(events.size()), tokens.data(),
-                                          uint32_t(tokens.size()));
+    const uint32_t n =
+        blink_reader_drain(reader, events.data(), uint32_t(events.size()), tokens.data(), uint32_t(tokens.size()));
     const uint32_t* token = tokens.data();
     for (uint32_t i = 0; i < n; token += events[i].n_tokens, ++i) {
       const blink_event& event = events[i];
       Open& slot = slots[event.slot];
-      if (!slot.busy || slot.sequence != event.sequence)
-        fail("another request's event", event.slot, event.sequence);
+      if (!slot.busy || slot.sequence != event.sequence) fail("another request's event", event.slot, event.sequence);
       for (uint32_t t = 0; t < event.n_tokens; ++t, ++slot.next) {
         if (token[t] != expected_token(event.slot, event.sequence, slot.next))
           fail("a wrong token", event.slot, event.sequence);

@@ -132,8 +132,7 @@ const Lanes& exchange(const T& value) {
 }
 
 inline void leave(Meeting& meeting) {
-  if (--meeting.alive != 0 && meeting.arrived == meeting.alive)
-    fail("a thread ended while others wait for it");
+  if (--meeting.alive != 0 && meeting.arrived == meeting.alive) fail("a thread ended while others wait for it");
 }
 
 inline void thread_main() {

@@ -47,14 +47,11 @@ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Half) 
 
 template <bool transposed>
 void load_matrices(uint32_t (&m)[4], const void* row) {
-  if (reinterpret_cast<uintptr_t>(row) % 16)
-    emulator::fail("ldmatrix from an address that is not 16-byte aligned");
+  if (reinterpret_cast<uintptr_t>(row) % 16) emulator::fail("ldmatrix from an address that is not 16-byte aligned");
   const emulator::Lanes& lanes = emulator::exchange(row);
   const uint32_t r = emulator::this_lane() / 4, c = emulator::this_lane() % 4 * 2;
   for (uint32_t i = 0; i < 4; ++i) {
-    const auto at = [&](uint32_t y, uint32_t x) {
-      return uint32_t(lanes.get<const uint16_t*>(8 * i + y)[x]);
-    };
+    const auto at = [&](uint32_t y, uint32_t x) { return uint32_t(lanes.get<const uint16_t*>(8 * i + y)[x]); };
     m[i] = transposed ? at(c, r) | at(c + 1, r) << 16 : at(r, c) | at(r, c + 1) << 16;
   }
 }

@@ -38,8 +38,8 @@ void emulate_gate(const blink_set* set, const struct blink_tables* tables) {
   launch({1}, 1, [&] { blink::gate_kernel(*set, *tables); });
 }
 
-void emulate_embed(const blink_set* set, const struct blink_tables* tables, const Half* table,
-                   float* residual, uint32_t hidden, uint32_t tokens) {
+void emulate_embed(const blink_set* set, const struct blink_tables* tables, const Half* table, float* residual,
+                   uint32_t hidden, uint32_t tokens) {
   launch({tokens}, 64, [&] { blink::embed_kernel(*set, *tables, table, residual, hidden); });
 }
 
@@ -53,38 +53,37 @@ void emulate_residual_rmsnorm(float* residual, const Half* delta, const Half* we
   launch({tokens}, 96, [&] { blink::residual_rmsnorm_kernel(residual, delta, weight, eps, out, hidden); });
 }
 
-void emulate_gather_rmsnorm(const blink_set* set, float* residual, const Half* delta, const Half* weight,
-                            float eps, Half* out, uint32_t hidden, uint32_t lanes) {
+void emulate_gather_rmsnorm(const blink_set* set, float* residual, const Half* delta, const Half* weight, float eps,
+                            Half* out, uint32_t hidden, uint32_t lanes) {
   launch({lanes}, 64, [&] { blink::gather_rmsnorm_kernel(*set, residual, delta, weight, eps, out, hidden); });
 }
 
 void emulate_silu_mul(const Half* gate_up, Half* out, uint32_t intermediate, uint32_t tokens) {
-  launch({tokens, (intermediate + 255) / 256}, 32,
-         [&] { blink::silu_mul_kernel(gate_up, out, intermediate); });
+  launch({tokens, (intermediate + 255) / 256}, 32, [&] { blink::silu_mul_kernel(gate_up, out, intermediate); });
 }
 
 void emulate_rope(const blink_set* set, const struct blink_tables* tables, Half* qkv, const Half* q_norm,
-                  const Half* k_norm, float eps, const float* inv_freq, Half* k_cache, Half* v_cache,
-                  uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t tokens) {
+                  const Half* k_norm, float eps, const float* inv_freq, Half* k_cache, Half* v_cache, uint32_t n_heads,
+                  uint32_t n_kv_heads, uint32_t head_dim, uint32_t tokens) {
   const uint32_t warps = blink::kRopeWarps, groups = (n_heads + 2 * n_kv_heads + warps - 1) / warps;
   with_head_dim(head_dim, [&](auto dim) {
     launch({tokens, groups}, 32 * warps, [&] {
-      blink::rope_kernel<Half, dim()>(*set, *tables, qkv, q_norm, k_norm, eps, inv_freq, k_cache, v_cache,
-                                      n_heads, n_kv_heads);
+      blink::rope_kernel<Half, dim()>(*set, *tables, qkv, q_norm, k_norm, eps, inv_freq, k_cache, v_cache, n_heads,
+                                      n_kv_heads);
     });
   });
 }
 
 void emulate_attention_decode(const blink_set* set, const struct blink_tables* tables, const Half* qkv,
-                              const Half* k_cache, const Half* v_cache, float* partial, Half* out,
-                              uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t lanes,
-                              uint32_t n_splits, uint32_t group) {
+                              const Half* k_cache, const Half* v_cache, float* partial, Half* out, uint32_t n_heads,
+                              uint32_t n_kv_heads, uint32_t head_dim, uint32_t lanes, uint32_t n_splits,
+                              uint32_t group) {
   const uint32_t groups = (n_heads / n_kv_heads + group - 1) / group;
   with_head_dim(head_dim, [&](auto dim) {
     with_constant<1, 2, 4, 8>(group, [&](auto members) {
       launch({lanes, n_kv_heads * groups, n_splits}, blink::kDecodeThreads, [&] {
-        blink::attention_decode_kernel<Half, dim(), members()>(*set, *tables, qkv, k_cache, v_cache, partial,
-                                                               n_heads, n_kv_heads);
+        blink::attention_decode_kernel<Half, dim(), members()>(*set, *tables, qkv, k_cache, v_cache, partial, n_heads,
+                                                               n_kv_heads);
       });
     });
     launch({lanes, n_heads}, head_dim,
@@ -98,8 +97,8 @@ void emulate_attention_prefill(const blink_set* set, const struct blink_tables* 
   const uint32_t tiles = (tokens + blink::kPrefillQueries - 1) / blink::kPrefillQueries;
   with_head_dim(head_dim, [&](auto dim) {
     launch({tiles, n_heads}, blink::kPrefillThreads, [&] {
-      blink::attention_prefill_kernel<Half, dim()>(*set, *tables, qkv, k_cache, v_cache, out, n_heads,
-                                                   n_kv_heads, tokens);
+      blink::attention_prefill_kernel<Half, dim()>(*set, *tables, qkv, k_cache, v_cache, out, n_heads, n_kv_heads,
+                                                   tokens);
     });
   });
 }
