@@ -46,11 +46,15 @@ class ServeProcess:
     """
 
     def __init__(
-        self, *flags: str, directory: Path = ROOT, environment: dict[str, str] | None = None
+        self,
+        *flags: str,
+        python: Path = Path(sys.executable),
+        directory: Path = ROOT,
+        environment: dict[str, str] | None = None,
     ) -> None:
         descriptor, name = tempfile.mkstemp(prefix="blink-serve-", suffix=".log")
         self._output = Path(name)
-        command = [sys.executable, "-m", "blink", "serve", "demo", "--device=cpu", "--port=0", *flags]
+        command = [str(python), "-m", "blink", "serve", "demo", "--device=cpu", "--port=0", *flags]
         with open(descriptor, "w") as stderr:
             self.process = subprocess.Popen(
                 command, cwd=directory, stderr=stderr, env={**os.environ, **(environment or {})}
