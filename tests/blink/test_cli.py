@@ -183,6 +183,25 @@ def test_a_port_in_use(command: str) -> None:
     assert f"port {port} of 127.0.0.1 is in use by another process: choose another with --port" in done.stderr
 
 
+def test_a_missing_package_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("numpy", "gpu_backend.cuda.probe", "blink.checks", "blink.doctor"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    assert cli.main(["doctor"]) == 1
+    assert "the package numpy is missing: pip install 'blink-serving[frontend]'" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    command = f"{sys.executable} -m blink doctor | head -n 1"
+    done = subprocess.run(
+        command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "machine\n"
+    assert done.stderr == ""
+
+
 def test_debug_shows_the_traceback() -> None:
     done = run("serve", "/no/such/dir", "--debug")
     assert done.returncode == 1
