@@ -31,6 +31,29 @@ __device__ __forceinline__ uint64_t global_ns() {
   return value;
 }
 
+/* Programmatic dependent launch (PTX manual, griddepcontrol). A kernel may start while its predecessor runs:
+ * it may load weights, which nothing writes, and must wait_for_predecessor() in every block before its first
+ * access to anything else. The wait ends when the predecessor has ended and its writes are visible; since the
+ * predecessor has waited likewise, so have all kernels before it (E7). */
+__device__ __forceinline__ void wait_for_predecessor() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+/* The successor may start once every block has said so or ended. */
+__device__ __forceinline__ void allow_successor() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+/* 16 bytes of a weight, if `wanted`: read once, so they pass by L1. Not ld.nc, which ptxas moves behind
+ * griddepcontrol.wait. */
+__device__ __forceinline__ void load_weight(const void* p, bool wanted, uint4& value) {
+  asm volatile(
+      "{ .reg .pred wanted; setp.ne.u32 wanted, %5, 0;\n"
+      "@wanted ld.global.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4]; }"
+      : "+r"(value.x), "+r"(value.y), "+r"(value.z), "+r"(value.w)
+      : "l"(p), "r"(uint32_t(wanted)));
+}
+
 /* The block's dynamic shared memory. */
 __device__ __forceinline__ uint32_t* dynamic_shared() {
   extern __shared__ uint32_t words[];
