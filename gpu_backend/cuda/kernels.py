@@ -38,6 +38,15 @@ def kernel_names(config: ModelConfig) -> dict[str, str]:
         "sample": "sample_kernel",
         "random": f"random_kernel<{half}>",
     }
+    if config.experts is not None:
+        templates |= {
+            "route": "route_kernel",
+            "expert_plan": "expert_plan_kernel",
+            "expert_sum": f"expert_sum_kernel<{half}>",
+        }
+        for way in ("stream", "tiled"):
+            for name, product in (("gate_up", "kGateUp"), ("down", "kDown")):
+                templates[f"expert_{way}_{name}"] = f"expert_{way}_kernel<{half}, blink::{product}>"
     return {op: f"blink::{template}" for op, template in templates.items()}
 
 

@@ -4,6 +4,9 @@
     L x [norm, qkv, rope + KV write, attention, o, norm, gate_up, silu * mul, down],
     gather + norm, head, sample + publish
 
+with [router, choice, plan, experts' gate_up and silu * mul, experts' down, weighted sum] in place of the MLP in
+a layer of experts.
+
 A capture fixes capacities and addresses only (C6). GEMMs run at the shape's capacity: rows of padding tokens
 hold zeros or finite values of earlier steps, and nothing reads them.
 """
@@ -18,7 +21,13 @@ from gpu_backend.cuda.driver import Argument, Dim, Stream
 from gpu_backend.cuda.kernels import Kernels, decode_group, half_dtype
 from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
-from gpu_backend.engine.sizing import bytes_per_page, ceil_div, decode_splits
+from gpu_backend.engine.sizing import (
+    bytes_per_page,
+    ceil_div,
+    decode_splits,
+    expert_unit,
+    streams_experts,
+)
 from gpu_backend.model.config import ModelConfig
 
 # Launch constants of the headers in kernels/ops, by the names they have there.
@@ -27,6 +36,9 @@ DECODE_THREADS = 128
 PREFILL_THREADS = 128
 PREFILL_QUERIES = 64
 SAMPLE_THREADS = 1024
+ROUTE_WARPS = 4
+PLAN_THREADS = 1024
+EXPERT_THREADS = 256
 VECTOR = 8  # elements of a 16-byte access
 
 
@@ -49,6 +61,14 @@ class Activations:
     gathered: int  # [L][hidden]
     logits: int  # [L][vocab] fp32
     partial: int  # decode attention's partial results, fp32
+    # Of a mixture of experts; P pairs are T tokens times the experts of each.
+    router_logits: int = 0  # [T][experts] fp32
+    expert_choice: int = 0  # [P] uint32
+    expert_weight: int = 0  # [P] fp32
+    expert_plan: int = 0  # [1 + units] ExpertUnit
+    expert_pairs: int = 0  # [P] uint32
+    expert_product: int = 0  # [P][expert intermediate], by expert
+    expert_rows: int = 0  # [P][hidden]
 
 
 class NativeStep:
@@ -98,7 +118,10 @@ class NativeStep:
                 self._add_and_norm(shape, layer.input_norm)
             self._attention(shape, step_set, index)
             self._add_and_norm(shape, layer.post_norm)
-            self._mlp(shape, layer)
+            if layer.router:
+                self._mixture(shape, step_set, layer)
+            else:
+                self._mlp(shape, layer)
         arguments = (step_set, act.residual, act.delta, weights.final_norm, eps, act.gathered, hidden)
         self._launch("gather_rmsnorm", each_lane, block, *arguments)
         sizes = (shape.lanes, hidden, config.vocab_size)
@@ -154,6 +177,31 @@ class NativeStep:
         self._linear(layer.gate_up, act.normed, act.gate_up, tokens, hidden, 2 * intermediate)
         self._launch("silu_mul", grid, block, act.gate_up, act.product, intermediate)
         self._linear(layer.down, act.product, act.delta, tokens, intermediate, hidden)
+
+    def _mixture(self, shape: Shape, step_set: bytes, layer: DeviceLayer) -> None:
+        """delta = the weighted sum of the experts that the router chooses for each token."""
+        config, act, tokens, experts = self._config, self._activations, shape.tokens, self._config.experts
+        assert experts is not None
+        hidden, per_token = config.hidden, experts.per_token
+        sizes = (tokens, hidden, experts.count)
+        self._cublas.linear(layer.router, act.normed, act.router_logits, *sizes, self._half, R_32F)
+        grid, counts = (ceil_div(tokens, ROUTE_WARPS), 1, 1), (tokens, experts.count, per_token)
+        chosen = (act.expert_choice, act.expert_weight)
+        route = (step_set, act.router_logits, *chosen, *counts, int(experts.renormalise))
+        self._launch("route", grid, (32 * ROUTE_WARPS, 1, 1), *route)
+        plan = (act.expert_plan, act.expert_pairs)
+        cut = (act.expert_choice, *plan, *counts, expert_unit(experts, tokens))
+        self._launch("expert_plan", (1, 1, 1), (PLAN_THREADS, 1, 1), *cut)
+        # Two blocks a multiprocessor, but for the scheduler's, which has room for one: a block that had to
+        # wait for another's end would double the time.
+        way = "stream" if streams_experts(experts, tokens) else "tiled"
+        grid, block = (2 * (self._n_multiprocessors - 1), 1, 1), (EXPERT_THREADS, 1, 1)
+        gate_up = (layer.gate_up, act.normed, act.expert_product, hidden, experts.intermediate, per_token)
+        self._launch(f"expert_{way}_gate_up", grid, block, *plan, *gate_up)
+        down = (layer.down, act.expert_product, act.expert_rows, experts.intermediate, hidden, per_token)
+        self._launch(f"expert_{way}_down", grid, block, *plan, *down)
+        total = (act.expert_rows, *chosen, act.delta, hidden, per_token)
+        self._launch("expert_sum", (tokens, 1, 1), row_block(hidden, 256), *total)
 
     def _linear(self, weight: int, x: int, out: int, rows: int, n_in: int, n_out: int) -> None:
         self._cublas.linear(weight, x, out, rows, n_in, n_out, self._half, self._half)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -58,6 +59,10 @@ class ModelWeights:
         yield self.final_norm
         if self.head is not None:
             yield self.head
+
+    @property
+    def n_elements(self) -> int:
+        return sum(math.prod(weight.shape) for weight in self)
 
 
 def model_weights(config: ModelConfig) -> ModelWeights:

@@ -43,6 +43,7 @@ from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.engine.base import Limits
 from gpu_backend.engine.native import NativeEngine
 from gpu_backend.engine.native_weights import RandomWeights
+from gpu_backend.engine.sizing import weight_bytes
 from gpu_backend.model.config import ModelConfig
 
 device = Device()
@@ -58,7 +59,11 @@ engine = NativeEngine(
 )
 assert engine.executables.shape == (len(driver.grid.shapes), 3)
 assert len(set(engine.executables.ravel().tolist())) == engine.executables.size
-assert done[0] == ("weights", 0, 3)
+total = weight_bytes(config)
+weights = [at for at in done if at[0] == "weights"]
+assert weights[0] == ("weights", 0, total)
+assert weights[-1] == ("weights", total, total)
+assert weights == sorted(weights)
 assert done[-1] == ("graphs", engine.executables.size, engine.executables.size)
 engine.run(2, 1)
 assert engine.logits(2).shape == (2, 1001)

@@ -76,7 +76,11 @@ def test_pages_fill_what_is_left() -> None:
 
 
 def test_too_little_memory_is_refused_with_the_sizes() -> None:
-    with pytest.raises(ValueError, match=r"needs 17\.\d GB .* 90% of the free 17\.2 GB"):
+    message = (
+        r"does not fit: weights 16\.1 GB \+ KV cache of at least 0\.1 GB \+ activations 0\.\d GB .* "
+        r"= 17\.\d GB, and of 17\.2 GB of free GPU memory 15\.5 GB"
+    )
+    with pytest.raises(ValueError, match=message):
         pages_that_fit(LLAMA3_8B, 16, GraphGrid(LIMITS).shapes, LIMITS.max_context, 16 << 30, 132)
 
 
