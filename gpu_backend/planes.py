@@ -115,9 +115,7 @@ class CpuPlane:
         self.memory = HostMemory()
 
     def limits(self, config: ModelConfig, wanted: Limits, kv_memory: int | None) -> Limits:
-        per_page = (
-            2 * HOST_ELEMENT * config.n_layers * config.n_kv_heads * config.head_dim * wanted.page_size
-        )
+        per_page = 2 * HOST_ELEMENT * config.n_layers * config.n_kv_heads * config.head_dim * wanted.page_size
         weight_bytes, room = HOST_ELEMENT * model_weights(config).n_elements, available_bytes()
         if weight_bytes > room:
             raise PlaneError(

@@ -11,7 +11,7 @@ BAR_CELLS = 20
 
 
 class ProgressLine:
-    """A callback (what, done, total) of native_weights.Progress: a bar, and for weights bytes and their rate."""
+    """A native_weights.Progress: a bar on a terminal, and for weights their bytes and rate."""
 
     def __init__(self) -> None:
         self._what = ""
@@ -35,7 +35,7 @@ class ProgressLine:
 
 
 def describe(what: str, done: int, total: int, seconds: float) -> str:
-    """"12.34 of 61.06 GB, 2.1 GB/s" of weights, "12/90" of anything else."""
+    """ "12.34 of 61.06 GB, 2.1 GB/s" of weights, "12/90" of anything else."""
     if what != "weights":
         return f"{done}/{total}"
     rate = f", {done / 1e9 / seconds:.1f} GB/s" if seconds > 0 else ""

@@ -194,8 +194,7 @@ class HostEngine {
                  expert_rows_ + uint64_t(p) * m.hidden, m.hidden, m.expert_intermediate);
     });
     for_each(n_tokens_, per_token * m.hidden, [&](uint32_t i) {
-      expert_sum(expert_rows_.get(), expert_choice_.data(), expert_weight_.get(), delta_.get(), m.hidden,
-                 per_token, i);
+      expert_sum(expert_rows_.get(), expert_choice_.data(), expert_weight_.get(), delta_.get(), m.hidden, per_token, i);
     });
   }
 

@@ -4,8 +4,8 @@
     L x [norm, qkv, rope + KV write, attention, o, norm, gate_up, silu * mul, down],
     gather + norm, head, sample + publish
 
-with [router, choice, plan, experts' gate_up and silu * mul, experts' down, weighted sum] in place of the MLP in
-a layer of experts.
+with [router, choice, plan, experts' gate_up and silu * mul, experts' down, weighted sum] in place of the MLP
+in a layer of experts.
 
 A capture fixes capacities and addresses only (C6). GEMMs run at the shape's capacity: rows of padding tokens
 hold zeros or finite values of earlier steps, and nothing reads them.

@@ -52,7 +52,7 @@ class Llama3Scaling:
 
 @dataclass(frozen=True)
 class Experts:
-    """A mixture of experts: each token takes the `per_token` of `count` MLPs that its router scores highest."""
+    """A mixture of experts: a token takes the `per_token` of `count` MLPs that its router scores highest."""
 
     count: int
     per_token: int

@@ -21,8 +21,8 @@ struct alignas(16) ExpertUnit {
 
 #ifndef __CUDACC__
 
-inline void plan_experts(const uint32_t* choice, ExpertUnit* plan, uint32_t* pairs, uint32_t tokens,
-                         uint32_t n_experts, uint32_t per_token, uint32_t unit_tokens) {
+inline void plan_experts(const uint32_t* choice, ExpertUnit* plan, uint32_t* pairs, uint32_t tokens, uint32_t n_experts,
+                         uint32_t per_token, uint32_t unit_tokens) {
   uint32_t n = 0, units = 0;
   for (uint32_t expert = 0; expert < n_experts; ++expert) {
     const uint32_t first = n;
@@ -40,8 +40,8 @@ constexpr uint32_t kPlanThreads = 1024;
 constexpr uint32_t kPlanWords = 16; /* of 32 tokens: 512 tokens are sorted at a time */
 
 /* Writes the units, and to next[expert] the place of the expert's first pair. One warp. */
-__device__ __forceinline__ void cut_units(const uint32_t* count, uint32_t* next, ExpertUnit* plan,
-                                          uint32_t n_experts, uint32_t unit_tokens) {
+__device__ __forceinline__ void cut_units(const uint32_t* count, uint32_t* next, ExpertUnit* plan, uint32_t n_experts,
+                                          uint32_t unit_tokens) {
   const uint32_t lane = threadIdx.x % 32;
   uint64_t before = 0; /* pairs, and units in the upper half, of the experts so far */
   for (uint32_t base = 0; base < n_experts; base += 32) {
@@ -62,8 +62,8 @@ __device__ __forceinline__ void cut_units(const uint32_t* count, uint32_t* next,
 /* grid (1), block (kPlanThreads). A bit per token and expert gives each pair its place: the number of lower
  * tokens of its expert. */
 __global__ void __launch_bounds__(kPlanThreads)
-    expert_plan_kernel(const uint32_t* choice, ExpertUnit* plan, uint32_t* pairs, uint32_t tokens,
-                       uint32_t n_experts, uint32_t per_token, uint32_t unit_tokens) {
+    expert_plan_kernel(const uint32_t* choice, ExpertUnit* plan, uint32_t* pairs, uint32_t tokens, uint32_t n_experts,
+                       uint32_t per_token, uint32_t unit_tokens) {
   __shared__ uint32_t count[kMaxExperts], next[kMaxExperts], mask[kMaxExperts][kPlanWords];
   allow_successor();
   wait_for_predecessor();
@@ -77,8 +77,7 @@ __global__ void __launch_bounds__(kPlanThreads)
   for (uint32_t first = 0; first < tokens; first += 32 * kPlanWords) {
     const uint32_t n = min(tokens - first, 32 * kPlanWords), words = (n + 31) / 32;
     const uint32_t begin = first * per_token, end = begin + n * per_token;
-    for (uint32_t at = threadIdx.x; at < n_experts * words; at += kPlanThreads)
-      mask[at / words][at % words] = 0;
+    for (uint32_t at = threadIdx.x; at < n_experts * words; at += kPlanThreads) mask[at / words][at % words] = 0;
     __syncthreads(); /* next is there, too */
     for (uint32_t p = begin + threadIdx.x; p < end; p += kPlanThreads) {
       const uint32_t t = p / per_token - first;

@@ -14,8 +14,8 @@ namespace blink {
 
 #ifndef __CUDACC__
 
-inline void expert_sum(const float* rows, const uint32_t* choice, const float* weight, float* delta,
-                       uint32_t hidden, uint32_t per_token, uint32_t i) {
+inline void expert_sum(const float* rows, const uint32_t* choice, const float* weight, float* delta, uint32_t hidden,
+                       uint32_t per_token, uint32_t i) {
   float* out = delta + uint64_t(i) * hidden;
   for (uint32_t j = 0; j < hidden; ++j) out[j] = 0.0f;
   for (uint64_t p = uint64_t(i) * per_token; p < uint64_t(i + 1) * per_token; ++p)

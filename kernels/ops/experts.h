@@ -61,9 +61,7 @@ struct ExpertSource {
   const Half *low, *high;
   uint32_t n_chunks, n_k; /* left for the warp, and for the lane */
 
-  __device__ __forceinline__ bool has(uint32_t slot) const {
-    return slot < n_chunks && slot * kExpertChunk < n_k;
-  }
+  __device__ __forceinline__ bool has(uint32_t slot) const { return slot < n_chunks && slot * kExpertChunk < n_k; }
   __device__ __forceinline__ void load(uint32_t slot, ExpertChunk& chunk) const {
     load_weight(low + slot * kExpertChunk, has(slot), chunk.low);
     load_weight(high + slot * kExpertChunk, has(slot), chunk.high);
@@ -102,8 +100,7 @@ struct ExpertStream {
     const uint32_t high = Product == kGateUp ? n_out + low : min(n_out - 1, o + 8);
     const uint64_t rows = Product == kGateUp ? 2 * n_out : n_out;
     const Half* expert = w + units[item / n_tiles].expert * rows * n_in + k;
-    return {expert + uint64_t(low) * n_in, expert + uint64_t(high) * n_in, n_chunks - done,
-            n_in > k ? n_in - k : 0};
+    return {expert + uint64_t(low) * n_in, expert + uint64_t(high) * n_in, n_chunks - done, n_in > k ? n_in - k : 0};
   }
 };
 
@@ -123,8 +120,7 @@ __device__ __forceinline__ void expert_round(float (&acc)[2][4], ExpertChunk (&c
 #pragma unroll
       for (int g = 0; g < Columns; ++g) {
         x[i][g] = make_uint4(0, 0, 0, 0); /* past the end of k, where chunk holds stale weights */
-        if (source.has(first + i))
-          x[i][g] = *reinterpret_cast<const uint4*>(row[g] + (first + i) * kExpertChunk);
+        if (source.has(first + i)) x[i][g] = *reinterpret_cast<const uint4*>(row[g] + (first + i) * kExpertChunk);
       }
 #pragma unroll
     for (uint32_t i = 0; i < kAhead; ++i) {

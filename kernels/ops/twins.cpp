@@ -72,22 +72,19 @@ void blink_twin_expert_plan(const uint32_t* choice, blink::ExpertUnit* plan, uin
 }
 
 /* rows [tokens][per_token][hidden] of the pairs that exist. */
-void blink_twin_experts(const uint32_t* choice, const float* gate_up, const float* down, const float* x,
-                        float* rows, uint32_t hidden, uint32_t intermediate, uint32_t per_token,
-                        uint32_t tokens) {
+void blink_twin_experts(const uint32_t* choice, const float* gate_up, const float* down, const float* x, float* rows,
+                        uint32_t hidden, uint32_t intermediate, uint32_t per_token, uint32_t tokens) {
   std::vector<float> scratch(3 * intermediate);
   const uint64_t size = uint64_t(hidden) * intermediate;
   for (uint64_t p = 0; p < uint64_t(tokens) * per_token; ++p)
     if (choice[p] != blink::kNoExpert)
       blink::expert_mlp(x + p / per_token * hidden, gate_up + choice[p] * 2 * size, down + choice[p] * size,
-                        scratch.data(), scratch.data() + 2 * intermediate, rows + p * hidden, hidden,
-                        intermediate);
+                        scratch.data(), scratch.data() + 2 * intermediate, rows + p * hidden, hidden, intermediate);
 }
 
 void blink_twin_expert_sum(const float* rows, const uint32_t* choice, const float* weight, float* delta,
                            uint32_t hidden, uint32_t per_token, uint32_t tokens) {
-  for (uint32_t i = 0; i < tokens; ++i)
-    blink::expert_sum(rows, choice, weight, delta, hidden, per_token, i);
+  for (uint32_t i = 0; i < tokens; ++i) blink::expert_sum(rows, choice, weight, delta, hidden, per_token, i);
 }
 
 /* As sample_kernel but for the completion: tokens into out_token and history. */

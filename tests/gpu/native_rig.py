@@ -75,16 +75,21 @@ class Reference:
     def check(self, rig: NativeRig) -> None:
         """Every recorded logit is as close to fp32 as twice transformers' own half-precision error allows.
 
-        Relative to the largest logit; the greedy token is the reference's wherever its top-2 margin exceeds
+        Relative to the largest logit of the row; the error is the worst of all rows, as a router may choose
+        another expert in any of them. The greedy token is the reference's wherever its top-2 margin exceeds
         twice the tolerance.
         """
         assert rig.seen
-        for row in sorted({row for row, *_ in rig.seen}):
-            tokens = rig.driver.tokens[row]
-            exact, rounded = logits_of(self.exact, tokens), logits_of(self.rounded, tokens)
+        tokens_of = {row: rig.driver.tokens[row] for row in sorted({row for row, *_ in rig.seen})}
+        exact_of = {row: logits_of(self.exact, tokens) for row, tokens in tokens_of.items()}
+        allowed = 1e-3 + 2 * max(
+            np.abs(logits_of(self.rounded, tokens) - exact_of[row]).max() / np.abs(exact_of[row]).max()
+            for row, tokens in tokens_of.items()
+        )
+        assert allowed < 0.15, f"a relative tolerance of {allowed} says nothing"
+        for row, exact in exact_of.items():
             scale = np.abs(exact).max()
-            tolerance = 2 * np.abs(rounded - exact).max() + 1e-3 * scale
-            assert tolerance < 0.15 * scale, f"row {row}: tolerance {tolerance} of {scale} says nothing"
+            tolerance = allowed * scale
             for _, position, logits, token in (seen for seen in rig.seen if seen[0] == row):
                 assert np.isfinite(logits).all()
                 error = np.abs(logits - exact[position]).max()
@@ -94,8 +99,16 @@ class Reference:
                     assert token == exact[position].argmax()
 
 
+def sharpen_routers(model: torch.nn.Module) -> None:
+    """Makes the last of a token's experts weigh little: a choice that rounding changes changes little."""
+    for name, parameter in model.named_parameters():
+        if name.endswith("mlp.gate.weight"):
+            parameter.data.mul_(2)
+
+
 def load_model(directory: Path, dtype: torch.dtype) -> Any:
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation="eager")
+    eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, **eager)
     return model.to("cuda").eval()
 
 

@@ -167,6 +167,26 @@ def test_sharded_checkpoint_in_three_types(tmp_path: Path) -> None:
         Checkpoint(tmp_path)
 
 
+def test_tensors_that_were_released_leave_memory_and_come_back(tmp_path: Path) -> None:
+    """A checkpoint that is read tensor by tensor never becomes resident as a whole."""
+    values = torch.arange(8 << 20, dtype=torch.float32).reshape(8, -1)  # 32 MiB
+    save_file({str(i): row for i, row in enumerate(values)}, tmp_path / "model.safetensors")
+    checkpoint = Checkpoint(tmp_path)
+
+    def mapped_kib() -> int:
+        lines = Path("/proc/self/smaps").read_text().split("model.safetensors")[1].splitlines()
+        return int(next(line.split()[1] for line in lines if line.startswith("Rss:")))
+
+    most = 0
+    for name in list(checkpoint):
+        assert checkpoint.tensor(name).sum() == values[int(name)].numpy().sum()
+        most = max(most, mapped_kib())
+        checkpoint.release(name)
+    assert most < 3 * 4096
+    assert mapped_kib() < 1024
+    np.testing.assert_array_equal(checkpoint.tensor("3"), values[3].numpy())
+
+
 def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
     save_file({"a": torch.zeros(2)}, tmp_path / "model.safetensors")
     with pytest.raises(CheckpointError, match=r"no tensor 'lm_head\.weight'"):

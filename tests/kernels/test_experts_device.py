@@ -1,4 +1,4 @@
-"""The kernels of a mixture of experts, emulated, against their CPU twins: skewed, uniform and absent routing."""
+"""The kernels of a mixture of experts, emulated, against their twins: skewed, uniform and no routing."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ def test_route(emulate: Emulate, n_experts: int, per_token: int, renormalise: bo
 
 
 @pytest.mark.parametrize("routing", ROUTINGS)
-@pytest.mark.parametrize(("tokens", "n_experts", "per_token"), [(1, 128, 8), (33, 5, 2), (64, 256, 8), (1100, 9, 3)])
+@pytest.mark.parametrize(
+    ("tokens", "n_experts", "per_token"), [(1, 128, 8), (33, 5, 2), (64, 256, 8), (1100, 9, 3)]
+)
 def test_plan(emulate: Emulate, routing: Any, tokens: int, n_experts: int, per_token: int) -> None:
     choice = routing(tokens, n_experts, per_token)
     for unit in (16, 64):

@@ -108,50 +108,45 @@ void emulate_attention_prefill(const blink_set* set, const struct blink_tables* 
   });
 }
 
-void emulate_route(const blink_set* set, const float* logits, uint32_t* choice, float* weight,
-                   uint32_t n_experts, uint32_t per_token, uint32_t renormalise, uint32_t tokens) {
+void emulate_route(const blink_set* set, const float* logits, uint32_t* choice, float* weight, uint32_t n_experts,
+                   uint32_t per_token, uint32_t renormalise, uint32_t tokens) {
   const uint32_t warps = blink::kRouteWarps;
-  launch({(tokens + warps - 1) / warps}, 32 * warps, [&] {
-    blink::route_kernel(*set, logits, choice, weight, tokens, n_experts, per_token, renormalise);
-  });
+  launch({(tokens + warps - 1) / warps}, 32 * warps,
+         [&] { blink::route_kernel(*set, logits, choice, weight, tokens, n_experts, per_token, renormalise); });
 }
 
 void emulate_expert_plan(const uint32_t* choice, blink::ExpertUnit* plan, uint32_t* pairs, uint32_t tokens,
                          uint32_t n_experts, uint32_t per_token, uint32_t unit_tokens) {
-  launch({1}, blink::kPlanThreads, [&] {
-    blink::expert_plan_kernel(choice, plan, pairs, tokens, n_experts, per_token, unit_tokens);
-  });
+  launch({1}, blink::kPlanThreads,
+         [&] { blink::expert_plan_kernel(choice, plan, pairs, tokens, n_experts, per_token, unit_tokens); });
 }
 
 /* Both products; `product` lies between them. */
-void emulate_experts_stream(const blink::ExpertUnit* plan, const uint32_t* pairs, const Half* gate_up,
-                            const Half* down, const Half* x, Half* product, Half* rows, uint32_t hidden,
-                            uint32_t intermediate, uint32_t per_token, uint32_t blocks) {
+void emulate_experts_stream(const blink::ExpertUnit* plan, const uint32_t* pairs, const Half* gate_up, const Half* down,
+                            const Half* x, Half* product, Half* rows, uint32_t hidden, uint32_t intermediate,
+                            uint32_t per_token, uint32_t blocks) {
   launch({blocks}, blink::kExpertThreads, [&] {
     blink::expert_stream_kernel<Half, blink::kGateUp>(plan, pairs, gate_up, x, product, hidden, intermediate,
                                                       per_token);
   });
   launch({blocks}, blink::kExpertThreads, [&] {
-    blink::expert_stream_kernel<Half, blink::kDown>(plan, pairs, down, product, rows, intermediate, hidden,
-                                                    per_token);
+    blink::expert_stream_kernel<Half, blink::kDown>(plan, pairs, down, product, rows, intermediate, hidden, per_token);
   });
 }
 
-void emulate_experts_tiled(const blink::ExpertUnit* plan, const uint32_t* pairs, const Half* gate_up,
-                           const Half* down, const Half* x, Half* product, Half* rows, uint32_t hidden,
-                           uint32_t intermediate, uint32_t per_token, uint32_t blocks) {
+void emulate_experts_tiled(const blink::ExpertUnit* plan, const uint32_t* pairs, const Half* gate_up, const Half* down,
+                           const Half* x, Half* product, Half* rows, uint32_t hidden, uint32_t intermediate,
+                           uint32_t per_token, uint32_t blocks) {
   launch({blocks}, blink::kExpertThreads, [&] {
-    blink::expert_tiled_kernel<Half, blink::kGateUp>(plan, pairs, gate_up, x, product, hidden, intermediate,
-                                                     per_token);
+    blink::expert_tiled_kernel<Half, blink::kGateUp>(plan, pairs, gate_up, x, product, hidden, intermediate, per_token);
   });
   launch({blocks}, blink::kExpertThreads, [&] {
-    blink::expert_tiled_kernel<Half, blink::kDown>(plan, pairs, down, product, rows, intermediate, hidden,
-                                                   per_token);
+    blink::expert_tiled_kernel<Half, blink::kDown>(plan, pairs, down, product, rows, intermediate, hidden, per_token);
   });
 }
 
-void emulate_expert_sum(const Half* rows, const uint32_t* choice, const float* weight, Half* delta,
-                        uint32_t hidden, uint32_t per_token, uint32_t tokens) {
+void emulate_expert_sum(const Half* rows, const uint32_t* choice, const float* weight, Half* delta, uint32_t hidden,
+                        uint32_t per_token, uint32_t tokens) {
   launch({tokens}, 64, [&] { blink::expert_sum_kernel(rows, choice, weight, delta, hidden, per_token); });
 }
 
