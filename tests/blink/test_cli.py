@@ -167,7 +167,7 @@ def test_errors_are_one_line_with_the_mend(words: tuple[str, ...], status: int, 
 def test_an_unsupported_model_is_refused_before_anything_starts(broken_model: Path) -> None:
     done = run("serve", str(broken_model))
     assert done.returncode == 1
-    supported = "supported are LlamaForCausalLM, Qwen3ForCausalLM"
+    supported = "supported are LlamaForCausalLM, Phi3ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM"
     assert done.stderr == f"blink serve: error: architectures: MambaForCausalLM; {supported}\n"
 
 
