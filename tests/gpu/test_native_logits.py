@@ -74,7 +74,8 @@ def qwen3_moe(**changes: object) -> transformers.Qwen3MoeConfig:
         "moe_intermediate_size": 200,
         "norm_topk_prob": True,
     }
-    return transformers.Qwen3MoeConfig(**{**qwen3().to_diff_dict(), **experts, **changes})
+    dense = {name: value for name, value in qwen3().to_diff_dict().items() if name != "model_type"}
+    return transformers.Qwen3MoeConfig(**{**dense, **experts, **changes})
 
 
 Make = Callable[[], transformers.PretrainedConfig]
