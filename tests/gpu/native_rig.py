@@ -76,9 +76,9 @@ class Reference:
         """The logits are as close to fp32 as twice transformers' own half-precision error allows.
 
         An error is the largest of a position, relative to the row's largest logit. The median position may be
-        off by twice the reference's median, and the worst by twice its worst: in a mixture of experts rounding
-        makes a router choose another expert here and there, so only the median is sharp. The greedy token is
-        the reference's wherever its top-2 margin exceeds twice the worst error allowed.
+        off by twice the reference's median, and the worst by twice its worst: in a mixture of experts
+        rounding makes a router choose another expert here and there, so only the median is sharp. The greedy
+        token is the reference's wherever its top-2 margin exceeds twice the worst error allowed.
         """
         assert rig.seen
         tokens_of = {row: rig.driver.tokens[row] for row in sorted({row for row, *_ in rig.seen})}
