@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.metadata
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -40,7 +41,7 @@ def build_parser(chosen: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"blink {_version()}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
-        command = commands.add_parser(name, help=summary)
+        command = commands.add_parser(name, help=summary, allow_abbrev=False)
         if name == chosen:
             module = importlib.import_module(f"blink.{name}")
             module.configure(command)
@@ -60,16 +61,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command. Returns its exit status: 0, 1 after an error that was told, 2 for wrong usage."""
     words = list(sys.argv[1:] if argv is None else argv)
     chosen = next((word for word in words if not word.startswith("-")), None)
-    namespace = build_parser(chosen).parse_args(words)
     try:
+        namespace = build_parser(chosen).parse_args(words)
         return int(namespace.main(namespace))
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except Exception as error:
-        if namespace.debug:
+        if "--debug" in words:
             raise
-        # Parsers raise ValueError, the system OSError, our own classes are RuntimeErrors; the rest are bugs.
-        expected = isinstance(error, RuntimeError | ValueError | OSError)
-        text = str(error) if expected else f"{error!r}; run again with --debug and report the traceback"
-        print(f"blink {namespace.command}: error: {text}", file=sys.stderr)
-        return 1 if expected else INTERNAL_ERROR
+        text, status = _told(error)
+        print(f"blink {chosen}: error: {text}", file=sys.stderr)
+        return status
+
+
+def _told(error: Exception) -> tuple[str, int]:
+    """What the user is told of an error, and the exit status."""
+    if isinstance(error, ModuleNotFoundError):
+        return f"the package {error.name} is missing: pip install 'blink-serving[frontend]'", 1
+    # Parsers raise ValueError, the system OSError, our own classes are RuntimeErrors; the rest are bugs.
+    if isinstance(error, RuntimeError | ValueError | OSError):
+        return str(error), 1
+    return f"{error!r}; run again with --debug and report the traceback", INTERNAL_ERROR

@@ -8,7 +8,6 @@ import os
 
 from blink import child
 from blink.address import explained
-from blink.errors import CommandError
 from blink.flags import Flag, add_flags, count, given, port, seconds
 from blink.model_directory import model_directory
 from blink.sizes import format_bytes, parse_bytes
@@ -59,10 +58,10 @@ def main(namespace: argparse.Namespace) -> int:
     values = {"api_key": os.environ.get(API_KEY_VARIABLE) or None} | given(namespace, (*OWN_FLAGS, *FLAGS))
     ring = ring_path(namespace.ring)
     options = FrontendOptions(ring=ring, model_dir=model_directory(namespace.model), **values)
-    try:
-        from nic_frontend.server import serve
-    except ImportError as error:
-        raise CommandError(f"{error.name} is missing: pip install 'blink-serving[frontend]'") from error
+    from nic_frontend.server import (
+        serve,
+    )  # not at the top: `blink serve` reads the flags, and needs no uvicorn
+
     logging.basicConfig(level=options.log_level.upper(), format=LOG_FORMAT)
     with explained(options.host, options.port):
         serve(options, ready=lambda host, port: child.report_ready(namespace.ready_fd))

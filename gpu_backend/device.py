@@ -9,8 +9,8 @@ from gpu_backend.cuda.compile import compile_module, source_root
 from gpu_backend.cuda.driver import Device, Module, Stream, api
 from gpu_backend.cuda.graph import Graph
 from gpu_backend.scheduler import SchedulerSetup
+from gpu_backend.scheduler_abi import SCHEDULER_THREADS
 
-THREADS = 256  # kSchedulerThreads of kernels/scheduler/device.cuh
 POLL_S = 0.002
 
 
@@ -33,7 +33,7 @@ class DeviceScheduler:
             owned.callback(graph.close)
             with graph.capture(self._stream):
                 module.kernel("blink_scheduler").launch(
-                    (1, 1, 1), (THREADS, 1, 1), self._stream, setup.config
+                    (1, 1, 1), (SCHEDULER_THREADS, 1, 1), self._stream, setup.config
                 )
             graph.instantiate(self._stream)
             self._owned = owned.pop_all()

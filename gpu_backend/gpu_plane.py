@@ -16,10 +16,11 @@ from gpu_backend.engine.base import Limits
 from gpu_backend.engine.graph_grid import GraphGrid
 from gpu_backend.engine.native import NativeEngine
 from gpu_backend.engine.native_weights import RandomWeights
-from gpu_backend.engine.sizing import bytes_per_page, pages_that_fit
+from gpu_backend.engine.sizing import bytes_per_page, needs, pages_that_fit
 from gpu_backend.model.checkpoint import Checkpoint, CheckpointError
 from gpu_backend.model.config import ModelConfig
-from gpu_backend.planes import Defaults, EngineHandle, PlaneError, show_progress, with_pages
+from gpu_backend.planes import Defaults, EngineHandle, PlaneError, with_pages
+from gpu_backend.progress import ProgressLine
 from gpu_backend.scheduler import GPU_PACE, Scheduler, SchedulerSetup
 from ringbuffer.region import Geometry, Region
 
@@ -37,18 +38,19 @@ class GpuPlane:
         self.name = self._device.name
 
     def limits(self, config: ModelConfig, wanted: Limits, kv_memory: int | None) -> Limits:
-        if kv_memory:
-            return with_pages(wanted, kv_memory // bytes_per_page(config, wanted.page_size))
+        shapes, free_bytes = GraphGrid(wanted).shapes, self._device.free_bytes()
         attribute = api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-        pages = pages_that_fit(
-            config,
-            wanted.page_size,
-            GraphGrid(wanted).shapes,
-            wanted.max_context,
-            self._device.free_bytes(),
-            self._device.attribute(attribute),
+        processors = self._device.attribute(attribute)
+        if kv_memory:
+            page_bytes = bytes_per_page(config, wanted.page_size)
+            limits = with_pages(wanted, kv_memory // page_bytes)
+            kv_bytes = limits.total_pages * page_bytes
+            needs(config, shapes, limits.max_context, processors, kv_bytes).check(free_bytes, free_bytes)
+            return limits
+        context = wanted.max_context
+        return with_pages(
+            wanted, pages_that_fit(config, wanted.page_size, shapes, context, free_bytes, processors)
         )
-        return with_pages(wanted, pages)
 
     def build_engine(
         self, config: ModelConfig, directory: Path, limits: Limits, random: bool, threads: int | None
@@ -58,7 +60,7 @@ class GpuPlane:
         try:
             source = RandomWeights(RANDOM_SEED) if random else Checkpoint(directory)
             self.engine = NativeEngine(
-                self._device, config, source, limits, self._grid.shapes, self.batch, show_progress
+                self._device, config, source, limits, self._grid.shapes, self.batch, ProgressLine()
             )
         except (CheckpointError, CudaError, CublasError, CompileError, ToolkitError) as error:
             raise PlaneError(str(error)) from error

@@ -17,11 +17,12 @@ from gpu_backend.engine.host import HostEngine, HostMemory
 from gpu_backend.host_library import LibraryError
 from gpu_backend.model.checkpoint import Checkpoint, CheckpointError
 from gpu_backend.model.config import ModelConfig
+from gpu_backend.model.weights import model_weights
 from gpu_backend.scheduler import CPU_PACE, Scheduler, SchedulerSetup
 from ringbuffer.region import Geometry, Region
 
 CPU_KV_BYTES = 1 << 30
-HOST_KV_ELEMENT = 4  # the host engine computes in fp32
+HOST_ELEMENT = 4  # the host engine computes in fp32
 
 
 class PlaneError(RuntimeError):
@@ -93,17 +94,10 @@ def say(text: str) -> None:
     print(f"blink backend: {text}", file=sys.stderr, flush=True)
 
 
-def show_progress(what: str, done: int, total: int) -> None:
-    """One line that counts up on a terminal; elsewhere only its end."""
-    if sys.stderr.isatty():
-        print(
-            f"\rblink backend: {what} {done}/{total}",
-            end="\n" if done == total else "",
-            file=sys.stderr,
-            flush=True,
-        )
-    elif done == total:
-        say(f"{what} {done}/{total}")
+def available_bytes() -> int:
+    """Host memory that can be had without swapping."""
+    fields = Path("/proc/meminfo").read_text(encoding="ascii").split()
+    return int(fields[fields.index("MemAvailable:") + 1]) << 10
 
 
 def default_threads() -> int:
@@ -121,9 +115,13 @@ class CpuPlane:
         self.memory = HostMemory()
 
     def limits(self, config: ModelConfig, wanted: Limits, kv_memory: int | None) -> Limits:
-        per_page = (
-            2 * HOST_KV_ELEMENT * config.n_layers * config.n_kv_heads * config.head_dim * wanted.page_size
-        )
+        per_page = 2 * HOST_ELEMENT * config.n_layers * config.n_kv_heads * config.head_dim * wanted.page_size
+        weight_bytes, room = HOST_ELEMENT * model_weights(config).n_elements, available_bytes()
+        if weight_bytes > room:
+            raise PlaneError(
+                f"the model does not fit: its weights take {weight_bytes / 1e9:.1f} GB in fp32, and "
+                f"{room / 1e9:.1f} GB of host memory is available"
+            )
         return with_pages(wanted, (kv_memory or CPU_KV_BYTES) // per_page)
 
     def build_engine(

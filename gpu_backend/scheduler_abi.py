@@ -9,13 +9,14 @@ from ringbuffer.abi import Stats
 from gpu_backend.abi import StepSet
 from gpu_backend.abi import Tables
 
+SCHEDULER_THREADS = 256
 LAUNCH_WINDOW = 120
 GAP_BINS = 512
 GAP_BIN_NS = 64
 PREFILL_GRANULE = 16
 STATS_INTERVAL_NS = 500000
 LAUNCH_RETRY_NS = 5000000
-SCHEDULER_LAYOUT_HASH = 0x07c2e8932376758a
+SCHEDULER_LAYOUT_HASH = 0xed6d54b4cac6c2b4
 
 
 class RowUse(IntEnum):
@@ -62,10 +63,10 @@ ShapeTime = np.dtype({
 })
 
 SchedulerState = np.dtype({
-    "names": ["launched", "committed", "claims", "last_done_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_waiting", "n_active", "n_zombies", "stats", "leases", "gap_histogram"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", Stats, (LeaseRecord, (32,)), ("<u8", (512,))],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 52, 56, 60, 64, 68, 72, 232, 1256],
-    "itemsize": 5352,
+    "names": ["launched", "committed", "claims", "last_done_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_waiting", "n_active", "n_zombies", "planned", "reserved", "stats", "leases", "gap_histogram"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", Stats, (LeaseRecord, (32,)), ("<u8", (512,))],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 52, 56, 60, 64, 68, 72, 76, 80, 240, 1264],
+    "itemsize": 5360,
 })
 
 SchedulerConfig = np.dtype({

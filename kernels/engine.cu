@@ -6,11 +6,16 @@
 #include "ops/attention.h"
 #include "ops/attention_prefill.h"
 #include "ops/embed.h"
+#include "ops/expert_plan.h"
+#include "ops/expert_sum.h"
+#include "ops/experts.h"
+#include "ops/experts_tiled.h"
 #include "ops/gate.h"
 #include "ops/gather.h"
 #include "ops/linear_stream.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
+#include "ops/route.h"
 #include "ops/sample.h"
 
 namespace blink {

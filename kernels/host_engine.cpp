@@ -15,10 +15,13 @@
 #include "ops/activation.h"
 #include "ops/attention.h"
 #include "ops/embed.h"
+#include "ops/expert_sum.h"
+#include "ops/experts.h"
 #include "ops/gather.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
+#include "ops/route.h"
 #include "ops/sample.h"
 #include "thread_pool.h"
 
@@ -71,6 +74,11 @@ class HostEngine {
         delta_(uint64_t(tokens_) * model.hidden),
         gate_up_(uint64_t(tokens_) * 2 * model.intermediate),
         active_(uint64_t(tokens_) * model.intermediate),
+        router_logits_(uint64_t(tokens_) * model.n_experts),
+        expert_weight_(uint64_t(tokens_) * model.experts_per_token),
+        expert_choice_(uint64_t(tokens_) * model.experts_per_token),
+        expert_scratch_(expert_choice_.size() * 3 * model.expert_intermediate),
+        expert_rows_(expert_choice_.size() * model.hidden),
         logits_(uint64_t(lanes_) * model.vocab_size),
         penalised_(uint64_t(lanes_) * model.vocab_size) {}
 
@@ -128,7 +136,10 @@ class HostEngine {
     for (uint32_t l = 0; l < m.n_layers; ++l) {
       attend(set, l);
       add_and_norm(layers_[l].post_norm);
-      feed_forward(layers_[l]);
+      if (layers_[l].router)
+        mix_experts(set, layers_[l]);
+      else
+        feed_forward(layers_[l]);
       if (l + 1 < m.n_layers) add_and_norm(layers_[l + 1].input_norm);
     }
     for (uint32_t lane = 0; lane < n_lanes_; ++lane)
@@ -166,6 +177,27 @@ class HostEngine {
     project(active_, layer.down, delta_, n_tokens_, m.intermediate, m.hidden);
   }
 
+  void mix_experts(const blink_step_set& set, const blink_layer& layer) {
+    const blink_model& m = model_;
+    const uint32_t per_token = m.experts_per_token;
+    const uint64_t size = uint64_t(m.hidden) * m.expert_intermediate;
+    project(normed_, layer.router, router_logits_, n_tokens_, m.hidden, m.n_experts);
+    for (uint32_t i = 0; i < n_tokens_; ++i)
+      route(set, router_logits_.get(), expert_choice_.data(), expert_weight_.get(), m.n_experts, per_token,
+            m.renormalise, i);
+    for_each(n_tokens_ * per_token, 3 * size, [&](uint32_t p) {
+      const uint64_t expert = expert_choice_[p];
+      if (expert == kNoExpert) return;
+      float* scratch = expert_scratch_ + uint64_t(p) * 3 * m.expert_intermediate;
+      expert_mlp(normed_ + uint64_t(p / per_token) * m.hidden, layer.gate_up + expert * 2 * size,
+                 layer.down + expert * size, scratch, scratch + 2 * m.expert_intermediate,
+                 expert_rows_ + uint64_t(p) * m.hidden, m.hidden, m.expert_intermediate);
+    });
+    for_each(n_tokens_, per_token * m.hidden, [&](uint32_t i) {
+      expert_sum(expert_rows_.get(), expert_choice_.data(), expert_weight_.get(), delta_.get(), m.hidden, per_token, i);
+    });
+  }
+
   void add_and_norm(const float* weight) {
     for_each(n_tokens_, 2 * model_.hidden, [&](uint32_t i) {
       const uint64_t t = uint64_t(i) * model_.hidden;
@@ -188,7 +220,10 @@ class HostEngine {
   const uint32_t tokens_, lanes_, heads_;
   const uint64_t layer_cache_; /* floats of one layer's keys, or values */
   ThreadPool pool_;
-  Floats cache_, residual_, normed_, qkv_, attended_, delta_, gate_up_, active_, logits_, penalised_;
+  Floats cache_, residual_, normed_, qkv_, attended_, delta_, gate_up_, active_;
+  Floats router_logits_, expert_weight_;
+  std::vector<uint32_t> expert_choice_; /* [tokens][per_token] */
+  Floats expert_scratch_, expert_rows_, logits_, penalised_;
   uint32_t n_tokens_ = 0, n_lanes_ = 0; /* of the current step */
 };
 

@@ -18,8 +18,9 @@ struct blink_layer {
   const float* k_norm;     /* [head_dim] or null */
   const float* o;          /* [hidden][n_heads * head_dim] */
   const float* post_norm;  /* [hidden] */
-  const float* gate_up;    /* [2 * intermediate][hidden] */
-  const float* down;       /* [hidden][intermediate] */
+  const float* router;     /* [n_experts][hidden]; null: the layer has one MLP and no experts */
+  const float* gate_up;    /* [2 * intermediate][hidden], or of each expert [2 * expert_intermediate][hidden] */
+  const float* down;       /* [hidden][intermediate], or of each expert [hidden][expert_intermediate] */
 };
 
 struct blink_model {
@@ -31,6 +32,10 @@ struct blink_model {
   uint32_t intermediate;
   uint32_t vocab_size;
   float norm_eps;
+  uint32_t n_experts; /* 0 in a model without experts, and so the next three */
+  uint32_t experts_per_token;
+  uint32_t expert_intermediate;
+  uint32_t renormalise;    /* the weights of a token's experts sum to 1 */
   const float* inv_freq;   /* [head_dim / 2] rotation per position, radians */
   const float* embed;      /* [vocab_size][hidden] */
   const float* final_norm; /* [hidden] */

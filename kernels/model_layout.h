@@ -1,22 +1,23 @@
 /* Generated from model.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_MODEL_LAYOUT_HASH 0x6cf025eb4a222168ull
+#define BLINK_MODEL_LAYOUT_HASH 0x52fd029d67a426f5ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
 #else
 #define BLINK_ASSERT _Static_assert
 #endif
-BLINK_ASSERT(sizeof(struct blink_layer) == 64, "blink_layer");
+BLINK_ASSERT(sizeof(struct blink_layer) == 72, "blink_layer");
 BLINK_ASSERT(__builtin_offsetof(struct blink_layer, input_norm) == 0, "blink_layer.input_norm");
 BLINK_ASSERT(__builtin_offsetof(struct blink_layer, qkv) == 8, "blink_layer.qkv");
 BLINK_ASSERT(__builtin_offsetof(struct blink_layer, q_norm) == 16, "blink_layer.q_norm");
 BLINK_ASSERT(__builtin_offsetof(struct blink_layer, k_norm) == 24, "blink_layer.k_norm");
 BLINK_ASSERT(__builtin_offsetof(struct blink_layer, o) == 32, "blink_layer.o");
 BLINK_ASSERT(__builtin_offsetof(struct blink_layer, post_norm) == 40, "blink_layer.post_norm");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, gate_up) == 48, "blink_layer.gate_up");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, down) == 56, "blink_layer.down");
-BLINK_ASSERT(sizeof(struct blink_model) == 72, "blink_model");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, router) == 48, "blink_layer.router");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, gate_up) == 56, "blink_layer.gate_up");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, down) == 64, "blink_layer.down");
+BLINK_ASSERT(sizeof(struct blink_model) == 88, "blink_model");
 BLINK_ASSERT(__builtin_offsetof(struct blink_model, n_layers) == 0, "blink_model.n_layers");
 BLINK_ASSERT(__builtin_offsetof(struct blink_model, hidden) == 4, "blink_model.hidden");
 BLINK_ASSERT(__builtin_offsetof(struct blink_model, n_heads) == 8, "blink_model.n_heads");
@@ -25,11 +26,15 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_model, head_dim) == 16, "blink_mode
 BLINK_ASSERT(__builtin_offsetof(struct blink_model, intermediate) == 20, "blink_model.intermediate");
 BLINK_ASSERT(__builtin_offsetof(struct blink_model, vocab_size) == 24, "blink_model.vocab_size");
 BLINK_ASSERT(__builtin_offsetof(struct blink_model, norm_eps) == 28, "blink_model.norm_eps");
-BLINK_ASSERT(__builtin_offsetof(struct blink_model, inv_freq) == 32, "blink_model.inv_freq");
-BLINK_ASSERT(__builtin_offsetof(struct blink_model, embed) == 40, "blink_model.embed");
-BLINK_ASSERT(__builtin_offsetof(struct blink_model, final_norm) == 48, "blink_model.final_norm");
-BLINK_ASSERT(__builtin_offsetof(struct blink_model, head) == 56, "blink_model.head");
-BLINK_ASSERT(__builtin_offsetof(struct blink_model, layers) == 64, "blink_model.layers");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, n_experts) == 32, "blink_model.n_experts");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, experts_per_token) == 36, "blink_model.experts_per_token");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, expert_intermediate) == 40, "blink_model.expert_intermediate");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, renormalise) == 44, "blink_model.renormalise");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, inv_freq) == 48, "blink_model.inv_freq");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, embed) == 56, "blink_model.embed");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, final_norm) == 64, "blink_model.final_norm");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, head) == 72, "blink_model.head");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, layers) == 80, "blink_model.layers");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */
@@ -40,6 +45,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_model, layers) == 64, "blink_model.
   X(blink_layer, k_norm) \
   X(blink_layer, o) \
   X(blink_layer, post_norm) \
+  X(blink_layer, router) \
   X(blink_layer, gate_up) \
   X(blink_layer, down) \
   X(blink_model, n_layers) \
@@ -50,6 +56,10 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_model, layers) == 64, "blink_model.
   X(blink_model, intermediate) \
   X(blink_model, vocab_size) \
   X(blink_model, norm_eps) \
+  X(blink_model, n_experts) \
+  X(blink_model, experts_per_token) \
+  X(blink_model, expert_intermediate) \
+  X(blink_model, renormalise) \
   X(blink_model, inv_freq) \
   X(blink_model, embed) \
   X(blink_model, final_norm) \

@@ -55,17 +55,16 @@ struct blink_step_set {
   uint32_t* lane_row;       /* [lanes] S */
   uint32_t* lane_first;     /* [lanes] S: index in this step of the lane's first token */
   uint32_t* lane_last;      /* [lanes] S: ... of its last token, whose hidden state is sampled from */
-  uint32_t* lane_emit; /* [lanes] S: 0 for a chunk that does not end its prompt: nothing is sampled or written (E4) */
-  uint32_t* out_token; /* [lanes] E: the sampled token, also stored at history[row][position of lane_last + 1] */
+  uint32_t* lane_emit;      /* [lanes] S: 0 for a chunk that does not end its prompt: nothing is sampled (E4) */
+  uint32_t* out_token;      /* [lanes] E: the sampled token, also stored at history[row][position of lane_last + 1] */
 };
 
 /* State per row (a row is a sequence's place in the batch) that all steps share. */
 struct blink_tables {
-  uint32_t* history;     /* [max_batch][max_context] token ids: prompt (S), then sampled tokens (E) */
-  uint32_t* block_table; /* [max_batch][pages_per_row] page ids (S) */
-  struct blink_descriptor*
-      params;          /* [max_batch] the request as submitted (S): sampling parameters, stop ids, prompt length */
-  uint64_t* completed; /* id of the last completed step (E), published with release order after out_token (E1) */
+  uint32_t* history;               /* [max_batch][max_context] token ids: prompt (S), then sampled tokens (E) */
+  uint32_t* block_table;           /* [max_batch][pages_per_row] page ids (S) */
+  struct blink_descriptor* params; /* [max_batch] the request as submitted (S): sampling, stop ids, prompt length */
+  uint64_t* completed;             /* id of the last completed step (E), released after out_token (E1) */
   uint32_t max_batch;
   uint32_t max_context;
   uint32_t pages_per_row; /* ceil(max_context / page_size) */

@@ -126,16 +126,3 @@ def serve(options: FrontendOptions, ready: Callable[[str, int], None] | None = N
             service.close()
     finally:
         listener.close()
-
-
-def main(options: FrontendOptions) -> int:
-    """`serve` for a command: logs to standard error, and returns the exit status."""
-    logging.basicConfig(
-        level=options.log_level.upper(), format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
-    )
-    try:
-        serve(options)
-    except (RuntimeError, OSError, ValueError) as error:
-        log.error("%s", error)
-        return 1
-    return 0

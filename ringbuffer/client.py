@@ -92,7 +92,7 @@ class RingClient:
             self._beat()
 
     def submit(self, prompt: Sequence[int], max_tokens: int, **params: Any) -> Stream:
-        """Greedy unless `params` (members of blink_descriptor) say otherwise. Raises RingError with no slot."""
+        """Greedy unless `params` (of blink_descriptor) say otherwise. Raises RingError when none is free."""
         if not self._free:
             self._collect()
         if not self._free:

@@ -2,8 +2,8 @@
  *
  * One region of memory, in pinned host memory or GPU memory, that the frontend reaches with one-sided reads and writes
  * and the scheduler reaches with loads and stores. Valid as C11, C++17 and CUDA. The numpy view (abi.py) and the layout
- * assertions (ring_layout.h) are generated from this file by generate.py; README.md beside it numbers the invariants
- * (R1..).
+ * assertions (ring_layout.h) are generated from this file by scripts/generate_abi.py; README.md beside it numbers the
+ * invariants (R1..).
  *
  * Every field below names its owner, the only side that ever writes it (R1). Owners:
  *   B  the backend's host process, before it publishes `magic`; afterwards only `control`
@@ -36,11 +36,10 @@ extern "C" {
 #define BLINK_SLOT_ALIGNMENT 16u /* a lease owns whole 128-byte lines of request words */
 #define BLINK_MAX_STOP_IDS 15u
 #define BLINK_INLINE_RECORDS 7u
-#define BLINK_MAX_COUNT 0xfffffu                 /* 20 bits: tokens in one answer, positions in a record */
-#define BLINK_LEASE_BEAT_NS 50000000ull          /* a live frontend changes its lease word at least this often */
-#define BLINK_LEASE_TIMEOUT_NS 1000000000ull     /* an unchanged lease word is reclaimed after this long */
-#define BLINK_HEARTBEAT_TIMEOUT_NS 2000000000ull /* a frontend calls the backend lost after this long without a beat \
-                                                  */
+#define BLINK_MAX_COUNT 0xfffffu                    /* 20 bits: tokens in one answer, positions in a record */
+#define BLINK_LEASE_BEAT_NS 50000000ull             /* a live frontend changes its lease word at least this often */
+#define BLINK_LEASE_TIMEOUT_NS 1000000000ull        /* an unchanged lease word is reclaimed after this long */
+#define BLINK_HEARTBEAT_TIMEOUT_NS 2000000000ull    /* the backend is lost after this long without a beat */
 #define BLINK_TORN_PAYLOAD_TIMEOUT_NS 1000000000ull /* a payload whose checksum stays wrong this long is refused */
 
 /* Life cycle of a slot (paper section 4.2). The frontend moves EMPTY -> submitted by publishing a request word whose
@@ -137,9 +136,8 @@ struct blink_header {
   uint32_t abi_version;
   uint32_t backend_pid;
   uint64_t region_bytes;
-  uint32_t
-      n_slots; /* multiple of n_leases * BLINK_SLOT_ALIGNMENT; lease i owns slots [i, i + 1) * n_slots / n_leases */
-  uint32_t n_leases;        /* 1..BLINK_MAX_LEASES */
+  uint32_t n_slots;  /* multiple of n_leases * BLINK_SLOT_ALIGNMENT; lease i owns [i, i + 1) * n_slots / n_leases */
+  uint32_t n_leases; /* 1..BLINK_MAX_LEASES */
   uint32_t prompt_capacity; /* tokens a slot's prompt can hold */
   uint32_t output_capacity; /* records a slot's answer can hold */
   uint64_t leases_offset;   /* byte offsets from the start of the region, each a multiple of 4096 */
@@ -163,9 +161,9 @@ struct blink_header {
   uint64_t control; /* enum blink_control */
   uint8_t pad1[120];
   /* S */
-  uint64_t phase;     /* enum blink_phase */
-  uint64_t heartbeat; /* changes while the scheduler lives */
-  uint64_t fault;     /* what the scheduler was doing when it entered FAILED: enum blink_fault of scheduler/state.h */
+  uint64_t phase;        /* enum blink_phase */
+  uint64_t heartbeat;    /* changes while the scheduler lives */
+  uint64_t fault;        /* what it was doing when it entered FAILED: enum blink_fault of scheduler/state.h */
   uint64_t fault_detail; /* the CUDA error or the step that was waited for */
   uint8_t pad2[96];
   struct blink_stats stats;

@@ -15,7 +15,7 @@ BUILD = ROOT / "build" / "tests"
 
 @pytest.fixture(scope="session")
 def build_program() -> Callable[..., Path]:
-    """build_program(name, sources, *flags): compiles C++ sources of this tree (paths from its root) into a program or library."""
+    """build_program(name, sources, *flags): a program or library from C++ sources (paths from the root)."""
 
     def build(name: str, sources: list[str], *flags: str) -> Path:
         digest = hashlib.sha256(" ".join(flags).encode())

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from gpu_backend import abi
-from gpu_backend.engine.base import Batch, Limits, Memory
+from gpu_backend.batch import allocate_batch
+from gpu_backend.engine.base import Limits, Memory
 from gpu_backend.engine.graph_grid import GraphGrid
 from ringbuffer import abi as ring
 
@@ -34,37 +35,13 @@ class EngineDriver:
         self.limits = limits
         self.grid = GraphGrid(limits)
         self.run: Callable[[int, int], None] | None = None
-        self.tables, self.sets = self._allocate(vocab_size, eos)
-        self.batch = Batch(self.tables, self.sets)
+        self.batch = allocate_batch(memory, limits, self.grid.shapes, vocab_size, eos)
+        self.tables, self.sets = np.asarray(self.batch.tables), np.asarray(self.batch.step_sets)
         self.tokens: list[list[int]] = [[] for _ in range(limits.max_batch)]  # prompt and answer of each row
         self.pages: list[list[int]] = [[] for _ in range(limits.max_batch)]
         self.free = list(range(limits.total_pages))
         random.Random(seed).shuffle(self.free)
         self.step_id = 0
-
-    def _allocate(self, vocab_size: int, eos: Sequence[int]) -> tuple[Any, Any]:
-        limits = self.limits
-        allocate = self.memory.allocate
-        tables = np.zeros((), abi.Tables)
-        tables["history"] = allocate(4 * limits.max_batch * limits.max_context)
-        tables["block_table"] = allocate(4 * limits.max_batch * limits.pages_per_row)
-        tables["params"] = allocate(ring.Descriptor.itemsize * limits.max_batch)
-        tables["completed"] = allocate(8)
-        for name in ("max_batch", "max_context", "pages_per_row", "page_size"):
-            tables[name] = getattr(limits, name)
-        tables["vocab_size"] = vocab_size
-        tables["n_eos"] = len(eos)
-        tables["eos"][: len(eos)] = eos
-        sets = np.zeros(abi.STEP_SETS, abi.StepSet)
-        n_tokens = max(shape.tokens for shape in self.grid.shapes)
-        n_lanes = max(shape.lanes for shape in self.grid.shapes)
-        for step_set in sets:
-            step_set["head"] = allocate(abi.StepHead.itemsize)
-            for name in ("token_row", "token_position"):
-                step_set[name] = allocate(4 * n_tokens)
-            for name in ("lane_row", "lane_first", "lane_last", "lane_emit", "out_token"):
-                step_set[name] = allocate(4 * n_lanes)
-        return tables, sets
 
     def start(self, row: int, prompt: Sequence[int], **params: float) -> None:
         """Makes `row` hold `prompt`, greedy unless `params` (fields of blink_descriptor) say otherwise."""

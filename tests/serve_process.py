@@ -40,15 +40,24 @@ def alive(pid: int) -> bool:
 
 
 class ServeProcess:
-    """`blink serve demo --device cpu --port 0` with further flags. `close` ends whatever is left."""
+    """`blink serve demo --device cpu --port 0` with further flags, run in `directory`.
 
-    def __init__(self, *flags: str, model: str = "demo", environment: dict[str, str] | None = None) -> None:
+    `close` ends whatever is left.
+    """
+
+    def __init__(
+        self,
+        *flags: str,
+        python: Path = Path(sys.executable),
+        directory: Path = ROOT,
+        environment: dict[str, str] | None = None,
+    ) -> None:
         descriptor, name = tempfile.mkstemp(prefix="blink-serve-", suffix=".log")
         self._output = Path(name)
-        command = [sys.executable, "-m", "blink", "serve", model, "--device=cpu", "--port=0", *flags]
+        command = [str(python), "-m", "blink", "serve", "demo", "--device=cpu", "--port=0", *flags]
         with open(descriptor, "w") as stderr:
             self.process = subprocess.Popen(
-                command, cwd=ROOT, stderr=stderr, env={**os.environ, **(environment or {})}
+                command, cwd=directory, stderr=stderr, env={**os.environ, **(environment or {})}
             )
         self._seen: set[int] = set()
 

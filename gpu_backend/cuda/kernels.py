@@ -42,6 +42,15 @@ def kernel_names(config: ModelConfig) -> dict[str, str]:
         for groups in STREAM_GROUPS:
             name = f"linear_stream_kernel<{half}, blink::{constant}, {groups}>"
             templates[f"linear_{output}_{groups}"] = name
+    if config.experts is not None:
+        templates |= {
+            "route": "route_kernel",
+            "expert_plan": "expert_plan_kernel",
+            "expert_sum": f"expert_sum_kernel<{half}>",
+        }
+        for way in ("stream", "tiled"):
+            for name, product in (("gate_up", "kGateUp"), ("down", "kDown")):
+                templates[f"expert_{way}_{name}"] = f"expert_{way}_kernel<{half}, blink::{product}>"
     return {op: f"blink::{template}" for op, template in templates.items()}
 
 

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from gpu_backend.abi import StepKind
 from gpu_backend.engine.base import Limits, Shape
-
-TOKENS_PER_ENTRY = 16  # granularity of prefill_lookup
+from gpu_backend.scheduler_abi import PREFILL_GRANULE
 
 
 def decode_sizes(max_batch: int) -> list[int]:
@@ -22,7 +21,7 @@ def decode_sizes(max_batch: int) -> list[int]:
 def prefill_sizes(max_tokens: int) -> list[int]:
     """16, 32, 64, ... and always `max_tokens` itself."""
     sizes = []
-    size = TOKENS_PER_ENTRY
+    size = PREFILL_GRANULE
     while size < max_tokens:
         sizes.append(size)
         size *= 2
@@ -53,9 +52,9 @@ class GraphGrid:
             *(Shape(StepKind.PREFILL, n, min(limits.max_prefill_lanes, n)) for n in prefill),
         )
         self.decode_lookup = _tightest(range(limits.max_batch + 1), decode, 0)
-        entries = -(-limits.max_prefill_tokens // TOKENS_PER_ENTRY) + 1
+        entries = -(-limits.max_prefill_tokens // PREFILL_GRANULE) + 1
         self.prefill_lookup = _tightest(
-            [min(i * TOKENS_PER_ENTRY, limits.max_prefill_tokens) for i in range(entries)],
+            [min(i * PREFILL_GRANULE, limits.max_prefill_tokens) for i in range(entries)],
             prefill,
             len(decode),
         )
@@ -66,7 +65,7 @@ class GraphGrid:
 
     def prefill_shape(self, n_tokens: int) -> int:
         """Index of the shape that runs `n_tokens` packed prompt tokens."""
-        return int(self.prefill_lookup[-(-n_tokens // TOKENS_PER_ENTRY)])
+        return int(self.prefill_lookup[-(-n_tokens // PREFILL_GRANULE)])
 
 
 def _tightest(counts: Sequence[int], sizes: list[int], first: int) -> NDArray[np.uint32]:

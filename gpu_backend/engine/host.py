@@ -118,6 +118,7 @@ class HostEngine:
             return self._own(checkpoint.stacked(weight))
 
         config, weights = self._config, model_weights(self._config)
+        checkpoint.check_all(weights)
         layers = np.zeros(config.n_layers, Layer)
         for layer, names in zip(layers, weights.layers, strict=True):
             for name, weight in names:
@@ -126,6 +127,11 @@ class HostEngine:
         for name in ("n_layers", "hidden", "n_heads", "n_kv_heads", "head_dim", "intermediate", "vocab_size"):
             model[name] = getattr(config, name)
         model["norm_eps"] = config.norm_eps
+        if config.experts is not None:
+            model["n_experts"] = config.experts.count
+            model["experts_per_token"] = config.experts.per_token
+            model["expert_intermediate"] = config.experts.intermediate
+            model["renormalise"] = config.experts.renormalise
         model["inv_freq"] = self._own(config.inv_freq())
         model["embed"] = address(weights.embed)
         model["final_norm"] = address(weights.final_norm)

@@ -7,6 +7,9 @@
 Few rows: a GEMM is a stream of weights, which our own kernel reads faster and whose silu * mul it includes;
 many rows: cuBLAS.
 
+A layer of experts has [router, choice, plan, experts' gate_up and silu * mul, experts' down, sum + add]
+in place of the MLP.
+
 A capture fixes capacities and addresses only (C6). GEMMs run at the shape's capacity: rows of padding tokens
 hold zeros or finite values of earlier steps, and nothing reads them.
 """
@@ -21,7 +24,13 @@ from gpu_backend.cuda.driver import Argument, Dim, Stream
 from gpu_backend.cuda.kernels import STREAM_GROUPS, Kernels, decode_group, half_dtype
 from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
-from gpu_backend.engine.sizing import bytes_per_page, ceil_div, decode_splits
+from gpu_backend.engine.sizing import (
+    bytes_per_page,
+    ceil_div,
+    decode_splits,
+    expert_unit,
+    streams_experts,
+)
 from gpu_backend.model.config import ModelConfig
 
 # Launch constants of the headers in kernels/ops, by the names they have there.
@@ -33,6 +42,9 @@ SAMPLE_THREADS = 1024
 STREAM_THREADS = 256
 STREAM_CHUNK = 32
 STREAM_ROWS = 16  # of x, up to which streaming beats cuBLAS
+ROUTE_WARPS = 4
+PLAN_THREADS = 1024
+EXPERT_THREADS = 256
 VECTOR = 8  # elements of a 16-byte access
 
 
@@ -55,6 +67,14 @@ class Activations:
     logits: int  # [L][vocab] fp32
     partial: int  # decode attention's partial results, fp32
     arrivals: int  # and its counters: [L][heads] uint32, zero between kernels
+    # Of a mixture of experts; P pairs are T tokens times the experts of each.
+    router_logits: int = 0  # [T][experts] fp32
+    expert_choice: int = 0  # [P] uint32
+    expert_weight: int = 0  # [P] fp32
+    expert_plan: int = 0  # [1 + units] ExpertUnit
+    expert_pairs: int = 0  # [P] uint32
+    expert_product: int = 0  # [P][expert intermediate], by expert
+    expert_rows: int = 0  # [P][hidden]
 
 
 class NativeStep:
@@ -101,7 +121,10 @@ class NativeStep:
             self._norm(shape, layer.input_norm)
             self._attention(shape, step_set, index)
             self._norm(shape, layer.post_norm)
-            self._mlp(shape, layer)
+            if layer.router:
+                self._mixture(shape, step_set, layer)
+            else:
+                self._mlp(shape, layer)
         arguments = (step_set, act.residual, weights.final_norm, eps, act.gathered, hidden)
         self._launch("gather_rmsnorm", each_lane, block, *arguments)
         sizes = (shape.lanes, hidden, config.vocab_size)
@@ -160,6 +183,30 @@ class NativeStep:
             self._linear(layer.gate_up, act.normed, act.gate_up, tokens, hidden, 2 * intermediate)
             self._launch("silu_mul", grid, block, act.gate_up, act.product, intermediate)
         self._linear(layer.down, act.product, act.residual, tokens, intermediate, hidden, "add")
+
+    def _mixture(self, shape: Shape, step_set: bytes, layer: DeviceLayer) -> None:
+        """residual += the weighted sum of the experts that the router chooses for each token."""
+        config, act, tokens, experts = self._config, self._activations, shape.tokens, self._config.experts
+        assert experts is not None
+        hidden, per_token = config.hidden, experts.per_token
+        self._linear(layer.router, act.normed, act.router_logits, tokens, hidden, experts.count, "float")
+        grid, counts = (ceil_div(tokens, ROUTE_WARPS), 1, 1), (tokens, experts.count, per_token)
+        chosen = (act.expert_choice, act.expert_weight)
+        route = (step_set, act.router_logits, *chosen, *counts, int(experts.renormalise))
+        self._launch("route", grid, (32 * ROUTE_WARPS, 1, 1), *route)
+        plan = (act.expert_plan, act.expert_pairs)
+        cut = (act.expert_choice, *plan, *counts, expert_unit(experts, tokens))
+        self._launch("expert_plan", (1, 1, 1), (PLAN_THREADS, 1, 1), *cut)
+        # Two blocks a multiprocessor, but for the scheduler's, which has room for one: a block that had to
+        # wait for another's end would double the time.
+        way = "stream" if streams_experts(experts, tokens) else "tiled"
+        grid, block = (2 * (self._n_multiprocessors - 1), 1, 1), (EXPERT_THREADS, 1, 1)
+        gate_up = (layer.gate_up, act.normed, act.expert_product, hidden, experts.intermediate, per_token)
+        self._launch(f"expert_{way}_gate_up", grid, block, *plan, *gate_up)
+        down = (layer.down, act.expert_product, act.expert_rows, experts.intermediate, hidden, per_token)
+        self._launch(f"expert_{way}_down", grid, block, *plan, *down)
+        total = (act.expert_rows, *chosen, act.residual, hidden, per_token)
+        self._launch("expert_sum", (tokens, 1, 1), row_block(hidden, 256), *total)
 
     def _streams(self, rows: int, n_in: int) -> bool:
         """Whether the streaming kernel multiplies, or else cuBLAS."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gpu_backend.cuda.driver import Stream
 from gpu_backend.cuda.kernels import Kernels, half_dtype
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.engine.sizing import HALF_BYTES
+from gpu_backend.engine.sizing import HALF_BYTES, weight_bytes
 from gpu_backend.model.checkpoint import Checkpoint
 from gpu_backend.model.config import ModelConfig
 from gpu_backend.model.weights import LayerWeights, Weight, model_weights
@@ -22,7 +22,7 @@ RANDOM_STD = 0.02
 RANDOM_BLOCKS = 1024
 RANDOM_THREADS = 256
 
-Progress = Callable[[str, int, int], None]  # what, done, total
+Progress = Callable[[str, int, int], None]  # what, done, total: "weights" in bytes, "graphs" in graphs
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class DeviceLayer:
     down: int
     q_norm: int = 0
     k_norm: int = 0
+    router: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,10 @@ class DeviceWeights:
 
 
 class WeightLoader:
-    """Allocates and fills one weight after the other; host memory stays bounded by one tensor."""
+    """Allocates and fills one weight after the other; host memory stays bounded by one tensor.
+
+    A checkpoint is checked as a whole, by its headers, before anything is loaded.
+    """
 
     def __init__(
         self,
@@ -73,12 +77,16 @@ class WeightLoader:
         self._config = config
         self._source = source
         self._progress = progress
-        self._loaded = 0
+        self._loaded = 0  # bytes
+        self._total = weight_bytes(config)
         self._seed = source.seed << 32 if isinstance(source, RandomWeights) else 0
 
     def load(self) -> DeviceWeights:
         """Raises CheckpointError, CudaError."""
         weights = model_weights(self._config)
+        if isinstance(self._source, Checkpoint):
+            self._source.check_all(weights)
+        self._progress("weights", 0, self._total)
         inv_freq = self._config.inv_freq()
         address = self._memory.allocate(inv_freq.nbytes)
         self._memory.write(address, inv_freq.data)
@@ -90,29 +98,33 @@ class WeightLoader:
         return DeviceWeights(embed, layers, final_norm, head, address)
 
     def _load_layer(self, layer: LayerWeights) -> DeviceLayer:
-        self._progress("weights", self._loaded, self._config.n_layers)
-        self._loaded += 1
         return DeviceLayer(**{name: self._load(weight) for name, weight in layer})
 
     def _load(self, weight: Weight) -> int:
         n = math.prod(weight.shape)
         address = self._memory.allocate(HALF_BYTES * n)
         if isinstance(self._source, Checkpoint):
-            self._upload(self._source, weight, address)
+            self._upload(self._source, weight, address)  # counts tensor by tensor
         else:
             is_norm = len(weight.shape) == 1
             mean, std = (1.0, 0.0) if is_norm else (0.0, RANDOM_STD)
             self._seed += 1  # another sequence of numbers for each weight
             blocks, threads = (RANDOM_BLOCKS, 1, 1), (RANDOM_THREADS, 1, 1)
             self._kernels["random"].launch(blocks, threads, self._stream, address, n, self._seed, mean, std)
+            self._count(HALF_BYTES * n)
         return address
 
+    def _count(self, n_bytes: int) -> None:
+        self._loaded += n_bytes
+        self._progress("weights", self._loaded, self._total)
+
     def _upload(self, checkpoint: Checkpoint, weight: Weight, address: int) -> None:
-        checkpoint.check(weight)
         for name in weight.tensors:
             bits = half_bits(checkpoint.tensor(name), checkpoint.dtype(name), half_dtype(self._config))
             self._memory.write(address, bits.data)
             address += bits.nbytes
+            self._count(bits.nbytes)
+            checkpoint.release(name)
 
 
 def half_bits(tensor: NDArray[Any], dtype: str, wanted: str) -> NDArray[np.uint16]:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from gpu_backend.abi import StepKind
 from gpu_backend.cuda.kernels import decode_group
 from gpu_backend.engine.base import Shape
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.model.config import Experts, ModelConfig
 from gpu_backend.model.weights import model_weights
 
 HALF_BYTES = 2
 MIN_SPLIT = 64  # kMinSplit of kernels/ops/attention_decode.h
 MAX_SPLITS = 64
 BLOCKS_PER_MULTIPROCESSOR = 4  # what decode attention aims to fill the GPU with
+STREAM_UNIT = 16  # kStreamUnit of kernels/ops/experts.h: pairs of a unit of expert work
+TILE_UNIT = 64  # kTileUnit of kernels/ops/experts_tiled.h
+STREAM_PAIRS = 8  # pairs an expert, on average, up to which reading the weights is all the work
+UNIT_BYTES = 16  # ExpertUnit of kernels/ops/expert_plan.h
+SMALLEST_CONTEXT = 512  # tokens of KV cache without which a model is not worth loading
 RESERVE_BYTES = 1 << 30  # graphs (0.5 MB each), modules, the GEMM library and its workspace
 
 
@@ -43,26 +48,83 @@ def activation_bytes(
     lanes = max(shape.lanes for shape in shapes)
     decode = [shape.lanes for shape in shapes if shape.kind == StepKind.DECODE]
     partials = max(n * decode_splits(config, n, max_context, n_multiprocessors) for n in decode)
-    return {
+    dense_tokens = tokens if config.any_dense else 0
+    sizes = {
         "residual": 4 * tokens * config.hidden,
         "normed": HALF_BYTES * tokens * config.hidden,
         "qkv": HALF_BYTES * tokens * (config.n_heads + 2 * config.n_kv_heads) * config.head_dim,
         "attention": HALF_BYTES * tokens * config.n_heads * config.head_dim,
-        "gate_up": HALF_BYTES * tokens * 2 * config.intermediate,
-        "product": HALF_BYTES * tokens * config.intermediate,
+        "gate_up": HALF_BYTES * dense_tokens * 2 * config.intermediate,
+        "product": HALF_BYTES * dense_tokens * config.intermediate,
         "gathered": HALF_BYTES * lanes * config.hidden,
         "logits": 4 * lanes * config.vocab_size,
         "partial": 4 * partials * config.n_heads * (config.head_dim + 2),
         "arrivals": 4 * max(decode) * config.n_heads,
     }
+    if config.experts is not None:
+        sizes |= _expert_bytes(config.experts, config.hidden, [shape.tokens for shape in shapes])
+    return sizes
+
+
+def streams_experts(experts: Experts, tokens: int) -> bool:
+    """Whether a step of `tokens` takes the kernels for few pairs an expert (kernels/ops/experts.h)."""
+    return tokens * experts.per_token <= STREAM_PAIRS * experts.count
+
+
+def expert_unit(experts: Experts, tokens: int) -> int:
+    """Pairs of a unit of expert work."""
+    return STREAM_UNIT if streams_experts(experts, tokens) else TILE_UNIT
+
+
+def _expert_bytes(experts: Experts, hidden: int, tokens: Sequence[int]) -> dict[str, int]:
+    most = max(tokens)
+    pairs = most * experts.per_token
+    units = [n * experts.per_token // expert_unit(experts, n) for n in tokens]
+    return {
+        "router_logits": 4 * most * experts.count,
+        "expert_choice": 4 * pairs,
+        "expert_weight": 4 * pairs,
+        "expert_plan": UNIT_BYTES * (1 + max(units) + min(experts.count, pairs)),
+        "expert_pairs": 4 * pairs,
+        "expert_product": HALF_BYTES * pairs * experts.intermediate,
+        "expert_rows": HALF_BYTES * pairs * hidden,
+    }
 
 
 def weight_bytes(config: ModelConfig) -> int:
     """All weights in the engine's half type."""
-    weights = model_weights(config)
-    every = [weights.embed, weights.final_norm, *(weight for layer in weights.layers for _, weight in layer)]
-    every += [weights.head] if weights.head else []
-    return HALF_BYTES * sum(math.prod(weight.shape) for weight in every)
+    return HALF_BYTES * model_weights(config).n_elements
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes of GPU memory that serving a model takes."""
+
+    weights: int
+    kv_cache: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.kv_cache + self.activations + RESERVE_BYTES
+
+    def check(self, room: int, free_bytes: int) -> None:
+        """Raises ValueError, with the numbers, unless all of it fits into `room` of what is free."""
+        if self.total > room:
+            raise ValueError(
+                f"the model does not fit: weights {self.weights / 1e9:.1f} GB + KV cache of at least "
+                f"{self.kv_cache / 1e9:.1f} GB + activations {self.activations / 1e9:.1f} GB + graphs and "
+                f"libraries {RESERVE_BYTES / 1e9:.1f} GB = {self.total / 1e9:.1f} GB, and of "
+                f"{free_bytes / 1e9:.1f} GB of free GPU memory {room / 1e9:.1f} GB may be used"
+            )
+
+
+def needs(
+    config: ModelConfig, shapes: Sequence[Shape], max_context: int, n_multiprocessors: int, kv_bytes: int
+) -> Needs:
+    """What `config` takes with `kv_bytes` of KV cache."""
+    sizes = activation_bytes(config, shapes, max_context, n_multiprocessors)
+    return Needs(weight_bytes(config), kv_bytes, sum(sizes.values()))
 
 
 def pages_that_fit(
@@ -76,14 +138,11 @@ def pages_that_fit(
 ) -> int:
     """KV pages that fit into `fraction` of `free_bytes` beside weights and activations.
 
-    Raises ValueError if that is not even one page.
+    Raises ValueError if they do not hold SMALLEST_CONTEXT tokens, or the context where that is less.
     """
-    sizes = activation_bytes(config, shapes, max_context, n_multiprocessors)
-    used = weight_bytes(config) + sum(sizes.values()) + RESERVE_BYTES
-    pages = (int(fraction * free_bytes) - used) // bytes_per_page(config, page_size)
-    if pages < 1:
-        raise ValueError(
-            f"the model needs {used / 1e9:.1f} GB before its first KV page, and {fraction:.0%} of the free "
-            f"{free_bytes / 1e9:.1f} GB is less"
-        )
-    return pages
+    page = bytes_per_page(config, page_size)
+    smallest = page * ceil_div(min(max_context, SMALLEST_CONTEXT), page_size)
+    room = int(fraction * free_bytes)
+    least = needs(config, shapes, max_context, n_multiprocessors, smallest)
+    least.check(room, free_bytes)
+    return (room - least.total + smallest) // page

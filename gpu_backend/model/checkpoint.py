@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu_backend.model.weights import Weight
+from gpu_backend.model.weights import ModelWeights, Weight
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -35,6 +35,8 @@ class _Entry:
     file: Path
     dtype: str
     data: NDArray[Any]
+    mapped: mmap.mmap
+    begin: int  # of the data in the file
 
 
 class Checkpoint:
@@ -70,10 +72,33 @@ class Checkpoint:
             return (data.astype(np.uint32) << 16).view(np.float32)
         return data.astype(np.float32, copy=False)
 
+    def release(self, name: str) -> None:
+        """Takes the pages of a tensor that was read out of this process: a later read maps them again.
+
+        Without it, loading would pile the whole checkpoint up as resident memory.
+        """
+        entry = self._entry(name)
+        first = -(-entry.begin // mmap.PAGESIZE) * mmap.PAGESIZE
+        end = (entry.begin + entry.data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        if end > first:
+            entry.mapped.madvise(mmap.MADV_DONTNEED, first, end - first)
+
     def stacked(self, weight: Weight) -> NDArray[np.float32]:
         """The values of a weight, in its shape, contiguous."""
         self.check(weight)
-        return np.ascontiguousarray(np.concatenate([self.float32(name) for name in weight.tensors]))
+        out = np.empty(weight.shape, np.float32)
+        row = 0
+        for name in weight.tensors:
+            values = self.float32(name)
+            out[row : row + len(values)] = values
+            row += len(values)
+            self.release(name)
+        return out
+
+    def check_all(self, weights: ModelWeights) -> None:
+        """Raises CheckpointError unless every weight can be read; touches headers only."""
+        for weight in weights:
+            self.check(weight)
 
     def check(self, weight: Weight) -> None:
         """Raises CheckpointError unless every tensor of `weight` is there and they stack to its shape."""
@@ -135,4 +160,4 @@ def _entry(file: Path, name: str, info: dict[str, Any], mapped: mmap.mmap, base:
     if not 0 <= begin <= end <= len(mapped) - base or end - begin != n * np.dtype(storage).itemsize:
         raise CheckpointError(f"{file}: '{name}' of shape {shape} cannot lie at bytes {begin} to {end}")
     data = np.frombuffer(mapped, storage, count=n, offset=base + begin).reshape(shape)
-    return _Entry(file, dtype, data)
+    return _Entry(file, dtype, data, mapped, base + begin)

@@ -14,8 +14,25 @@ from numpy.typing import NDArray
 
 from gpu_backend.abi import MAX_EOS
 
-ARCHITECTURES = {"LlamaForCausalLM": False, "Qwen3ForCausalLM": True}  # name -> has q_norm and k_norm
+
+@dataclass(frozen=True)
+class Family:
+    """How an architecture differs from Llama."""
+
+    qk_norm: bool = False  # RMSNorm of each head's queries and keys
+    fused: bool = False  # the checkpoint has q, k, v as one tensor, and gate, up
+    experts: bool = False  # a mixture of experts in place of the MLP
+
+
+ARCHITECTURES = {
+    "LlamaForCausalLM": Family(),
+    "Phi3ForCausalLM": Family(fused=True),
+    "Qwen3ForCausalLM": Family(qk_norm=True),
+    "Qwen3MoeForCausalLM": Family(qk_norm=True, experts=True),
+}
 DTYPES = ("bfloat16", "float16", "float32")
+MAX_EXPERTS = 256  # a warp of the router holds 8 a lane
+MAX_EXPERTS_PER_TOKEN = 32  # the router's warp hands them to one lane each
 MAX_VOCAB = 1 << 18  # the sampler keeps a bit per token in shared memory, and sums as many 40-bit weights
 
 
@@ -34,8 +51,19 @@ class Llama3Scaling:
 
 
 @dataclass(frozen=True)
+class Experts:
+    """A mixture of experts: a token takes the `per_token` of `count` MLPs that its router scores highest."""
+
+    count: int
+    per_token: int
+    intermediate: int  # of one expert
+    renormalise: bool  # the weights of a token's experts sum to 1
+    dense_layers: frozenset[int]  # layers with an ordinary MLP of ModelConfig.intermediate
+
+
+@dataclass(frozen=True)
 class ModelConfig:
-    """A dense decoder-only transformer: RMSNorm, RoPE, grouped-query attention, SwiGLU, no biases.
+    """A decoder-only transformer: RMSNorm, RoPE, grouped-query attention, SwiGLU (dense or MoE), no biases.
 
     Sizes are counts of elements; `max_context` is the trained context in tokens; `dtype` is what the
     checkpoint says it holds, one of DTYPES; `eos_ids` are the ids that end an answer, at most MAX_EOS.
@@ -57,6 +85,16 @@ class ModelConfig:
     tied_head: bool
     dtype: str
     eos_ids: tuple[int, ...]
+    fused: bool = False
+    experts: Experts | None = None
+
+    def has_experts(self, layer: int) -> bool:
+        return self.experts is not None and layer not in self.experts.dense_layers
+
+    @property
+    def any_dense(self) -> bool:
+        """Whether a layer has an ordinary MLP."""
+        return not all(self.has_experts(layer) for layer in range(self.n_layers))
 
     @staticmethod
     def from_directory(directory: Path) -> ModelConfig:
@@ -99,10 +137,13 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _parse(raw: Mapping[str, Any], eos_ids: tuple[int, ...]) -> ModelConfig:
     architecture = _architecture(raw)
-    _refuse_variants(raw)
+    family = ARCHITECTURES[architecture]
     rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}  # transformers 5, and before
     if not isinstance(rope, dict):
         raise UnsupportedModel(f"config.json: rope_scaling must be an object, found {rope!r}")
+    _refuse_variants({**raw, **{key: rope[key] for key in rope if key == "partial_rotary_factor"}})
+    if family.fused:
+        _refuse_window(raw)
     n_heads, hidden = _count(raw, "num_attention_heads"), _count(raw, "hidden_size")
     return ModelConfig(
         architecture=architecture,
@@ -117,10 +158,27 @@ def _parse(raw: Mapping[str, Any], eos_ids: tuple[int, ...]) -> ModelConfig:
         norm_eps=_number(raw, "rms_norm_eps", 1e-6),
         rope_theta=_number(raw, "rope_theta", _number(rope, "rope_theta", 10000.0)),
         rope_scaling=_scaling(rope, _count(raw, "max_position_embeddings")),
-        qk_norm=ARCHITECTURES[architecture],
+        qk_norm=family.qk_norm,
         tied_head=bool(raw.get("tie_word_embeddings", False)),
         dtype=str(raw.get("dtype") or raw.get("torch_dtype") or "float32"),
         eos_ids=eos_ids,
+        fused=family.fused,
+        experts=_experts(raw) if family.experts else None,
+    )
+
+
+def _experts(raw: Mapping[str, Any]) -> Experts:
+    count = "num_experts" if "num_experts" in raw else "num_local_experts"  # transformers 5 writes the latter
+    layers = range(_count(raw, "num_hidden_layers"))
+    step, dense = _count(raw, "decoder_sparse_step", 1), raw.get("mlp_only_layers") or []
+    if not isinstance(dense, list) or not all(isinstance(layer, int) for layer in dense):
+        raise UnsupportedModel(f"config.json: mlp_only_layers must be a list of integers, found {dense!r}")
+    return Experts(
+        count=_count(raw, count),
+        per_token=_count(raw, "num_experts_per_tok"),
+        intermediate=_count(raw, "moe_intermediate_size"),
+        renormalise=bool(raw.get("norm_topk_prob", False)),
+        dense_layers=frozenset(i for i in layers if i in dense or (i + 1) % step),
     )
 
 
@@ -147,6 +205,14 @@ def _refuse_variants(raw: Mapping[str, Any]) -> None:
             raise UnsupportedModel(f"{key}: {raw[key]!r} is not supported, only {neutral!r}")
     if any(kind != "full_attention" for kind in raw.get("layer_types") or ()):
         raise UnsupportedModel("layer_types: only full_attention is supported")
+
+
+def _refuse_window(raw: Mapping[str, Any]) -> None:
+    """A window that is as long as the context hides nothing."""
+    context = _count(raw, "max_position_embeddings")
+    window = _count(raw, "sliding_window", context)
+    if window < context:
+        raise UnsupportedModel(f"sliding_window: {window} is not supported: it is shorter than the context")
 
 
 def _scaling(rope: Mapping[str, Any], max_context: int) -> Llama3Scaling | None:
@@ -189,6 +255,7 @@ def _validate(config: ModelConfig) -> None:
         ),
         (config.hidden % 8 == 0, "hidden_size must be a multiple of 8"),
         (config.intermediate % 8 == 0, "intermediate_size must be a multiple of 8"),
+        *_expert_rules(config.experts),
         (config.vocab_size <= MAX_VOCAB, f"vocab_size must be at most {MAX_VOCAB}"),
         (config.norm_eps > 0, "rms_norm_eps must be positive"),
         (config.rope_theta > 0, "rope_theta must be positive"),
@@ -202,6 +269,17 @@ def _validate(config: ModelConfig) -> None:
     for holds, message in rules:
         if not holds:
             raise UnsupportedModel(f"config.json: {message}")
+
+
+def _expert_rules(experts: Experts | None) -> list[tuple[bool, str]]:
+    if experts is None:
+        return []
+    most = min(experts.count, MAX_EXPERTS_PER_TOKEN)
+    return [
+        (experts.count <= MAX_EXPERTS, f"num_experts must be at most {MAX_EXPERTS}"),
+        (experts.per_token <= most, f"num_experts_per_tok must be at most {most}"),
+        (experts.intermediate % 8 == 0, "moe_intermediate_size must be a multiple of 8"),
+    ]
 
 
 def _count(raw: Mapping[str, Any], key: str, default: int | None = None) -> int:

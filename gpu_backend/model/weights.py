@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,7 +19,10 @@ class Weight:
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """Of one layer, in the order in which a step reads them (blink_layer)."""
+    """Of one layer, in the order in which a step reads them (blink_layer).
+
+    In a layer of experts `gate_up` and `down` are those of all experts, one expert after the other.
+    """
 
     input_norm: Weight
     qkv: Weight
@@ -26,6 +30,7 @@ class LayerWeights:
     k_norm: Weight | None
     o: Weight
     post_norm: Weight
+    router: Weight | None
     gate_up: Weight
     down: Weight
 
@@ -46,32 +51,54 @@ class ModelWeights:
     final_norm: Weight
     head: Weight | None
 
+    def __iter__(self) -> Iterator[Weight]:
+        """Every weight of the model."""
+        yield self.embed
+        for layer in self.layers:
+            yield from (weight for _, weight in layer)
+        yield self.final_norm
+        if self.head is not None:
+            yield self.head
+
+    @property
+    def n_elements(self) -> int:
+        return sum(math.prod(weight.shape) for weight in self)
+
 
 def model_weights(config: ModelConfig) -> ModelWeights:
     """The weights of the model that `config` describes."""
     table = (config.vocab_size, config.hidden)
     return ModelWeights(
         embed=Weight(("model.embed_tokens.weight",), table),
-        layers=tuple(_layer(config, f"model.layers.{index}.") for index in range(config.n_layers)),
+        layers=tuple(_layer(config, index) for index in range(config.n_layers)),
         final_norm=Weight(("model.norm.weight",), (config.hidden,)),
         head=None if config.tied_head else Weight(("lm_head.weight",), table),
     )
 
 
-def _layer(config: ModelConfig, prefix: str) -> LayerWeights:
+def _layer(config: ModelConfig, index: int) -> LayerWeights:
     def weight(shape: tuple[int, ...], *names: str) -> Weight:
-        return Weight(tuple(f"{prefix}{name}.weight" for name in names), shape)
+        return Weight(tuple(f"model.layers.{index}.{name}.weight" for name in names), shape)
 
     hidden, head_dim = config.hidden, config.head_dim
-    attention = "self_attn."
     qkv_heads = config.n_heads + 2 * config.n_kv_heads
+    qkv = ["self_attn.qkv_proj"] if config.fused else [f"self_attn.{name}_proj" for name in "qkv"]
+    router, mlps, intermediate = None, ["mlp."], config.intermediate
+    if config.experts is not None and config.has_experts(index):
+        router = weight((config.experts.count, hidden), "mlp.gate")
+        mlps = [f"mlp.experts.{expert}." for expert in range(config.experts.count)]
+        intermediate = config.experts.intermediate
+    gate_up = ["gate_up_proj"] if config.fused else ["gate_proj", "up_proj"]
     return LayerWeights(
         input_norm=weight((hidden,), "input_layernorm"),
-        qkv=weight((qkv_heads * head_dim, hidden), *(f"{attention}{name}_proj" for name in "qkv")),
-        q_norm=weight((head_dim,), f"{attention}q_norm") if config.qk_norm else None,
-        k_norm=weight((head_dim,), f"{attention}k_norm") if config.qk_norm else None,
-        o=weight((hidden, config.n_heads * head_dim), f"{attention}o_proj"),
+        qkv=weight((qkv_heads * head_dim, hidden), *qkv),
+        q_norm=weight((head_dim,), "self_attn.q_norm") if config.qk_norm else None,
+        k_norm=weight((head_dim,), "self_attn.k_norm") if config.qk_norm else None,
+        o=weight((hidden, config.n_heads * head_dim), "self_attn.o_proj"),
         post_norm=weight((hidden,), "post_attention_layernorm"),
-        gate_up=weight((2 * config.intermediate, hidden), "mlp.gate_proj", "mlp.up_proj"),
-        down=weight((hidden, config.intermediate), "mlp.down_proj"),
+        router=router,
+        gate_up=weight(
+            (len(mlps) * 2 * intermediate, hidden), *(mlp + name for mlp in mlps for name in gate_up)
+        ),
+        down=weight((len(mlps) * hidden, intermediate), *(f"{mlp}down_proj" for mlp in mlps)),
     )

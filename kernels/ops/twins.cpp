@@ -1,12 +1,18 @@
 /* The ops' CPU twins behind a C interface, one whole step at a time, so that tests can compare each with a
  * reference. */
+#include <vector>
+
 #include "activation.h"
 #include "attention.h"
 #include "embed.h"
+#include "expert_plan.h"
+#include "expert_sum.h"
+#include "experts.h"
 #include "gather.h"
 #include "linear.h"
 #include "norm.h"
 #include "rope.h"
+#include "route.h"
 #include "sample.h"
 
 extern "C" {
@@ -52,6 +58,33 @@ void blink_twin_attention(const struct blink_step_set* set, const struct blink_t
 
 void blink_twin_linear(const float* x, const float* w, float* y, uint32_t rows, uint32_t in, uint32_t out) {
   blink::linear(x, w, y, rows, in, out, 0, out);
+}
+
+void blink_twin_route(const struct blink_step_set* set, const float* logits, uint32_t* choice, float* weight,
+                      uint32_t n_experts, uint32_t per_token, uint32_t renormalise, uint32_t tokens) {
+  for (uint32_t i = 0; i < tokens; ++i)
+    blink::route(*set, logits, choice, weight, n_experts, per_token, renormalise, i);
+}
+
+void blink_twin_expert_plan(const uint32_t* choice, blink::ExpertUnit* plan, uint32_t* pairs, uint32_t tokens,
+                            uint32_t n_experts, uint32_t per_token, uint32_t unit_tokens) {
+  blink::plan_experts(choice, plan, pairs, tokens, n_experts, per_token, unit_tokens);
+}
+
+/* rows [tokens][per_token][hidden] of the pairs that exist. */
+void blink_twin_experts(const uint32_t* choice, const float* gate_up, const float* down, const float* x, float* rows,
+                        uint32_t hidden, uint32_t intermediate, uint32_t per_token, uint32_t tokens) {
+  std::vector<float> scratch(3 * intermediate);
+  const uint64_t size = uint64_t(hidden) * intermediate;
+  for (uint64_t p = 0; p < uint64_t(tokens) * per_token; ++p)
+    if (choice[p] != blink::kNoExpert)
+      blink::expert_mlp(x + p / per_token * hidden, gate_up + choice[p] * 2 * size, down + choice[p] * size,
+                        scratch.data(), scratch.data() + 2 * intermediate, rows + p * hidden, hidden, intermediate);
+}
+
+void blink_twin_expert_sum(const float* rows, const uint32_t* choice, const float* weight, float* delta,
+                           uint32_t hidden, uint32_t per_token, uint32_t tokens) {
+  for (uint32_t i = 0; i < tokens; ++i) blink::expert_sum(rows, choice, weight, delta, hidden, per_token, i);
 }
 
 /* As sample_kernel but for the completion: tokens into out_token and history. */

@@ -6,8 +6,7 @@
 namespace blink {
 
 template <class P>
-BLINK_FN void Scheduler<P>::take_completions() {
-  const uint64_t completed = broadcast(tid == 0 ? p.acquire(t.completed) : 0);
+BLINK_FN void Scheduler<P>::take_completions(uint64_t completed) {
   if (completed == committed) {
     if (in_flight() && now > running_since && now - running_since > c.step_timeout_ns)
       fail(BLINK_FAULT_STEP, committed + 1);
@@ -155,7 +154,7 @@ BLINK_FN void Scheduler<P>::reap() {
 template <class P>
 BLINK_FN void Scheduler<P>::publish(uint32_t slot, uint32_t reason) {
   const blink_request& r = c.requests[slot];
-  p.release(&c.progress[slot].status, status_word(r.sequence, r.state, reason, r.generated));
+  p.release(&c.progress[slot].status, status_word({r.sequence, r.state, reason, r.generated}));
 }
 
 }  // namespace blink

@@ -13,17 +13,15 @@
 
 namespace blink {
 
-constexpr unsigned kSchedulerThreads = 256;  // paper section 4.2
-
 class DevicePlatform {
  public:
-  static constexpr unsigned kWarps = kSchedulerThreads / 32;
+  static constexpr unsigned kWarps = BLINK_SCHEDULER_THREADS / 32;
   using Scratch = unsigned long long[2][kWarps];
 
   __device__ explicit DevicePlatform(Scratch& scratch) : scratch_(scratch) {}
 
   __device__ unsigned thread() const { return threadIdx.x; }
-  __device__ unsigned threads() const { return kSchedulerThreads; }
+  __device__ unsigned threads() const { return BLINK_SCHEDULER_THREADS; }
   __device__ void sync() { __syncthreads(); }
 
   __device__ uint64_t now() const {

@@ -4,6 +4,14 @@
 
 namespace blink {
 
+// arrival: claim:39 | order within the claim:13 | slot:12
+BLINK_FN inline uint64_t make_arrival(uint64_t claim, uint32_t order, uint32_t slot) {
+  return claim << 25 | static_cast<uint64_t>(order) << 12 | slot;
+}
+BLINK_FN inline uint32_t arrival_slot(uint64_t arrival) {
+  return arrival & (BLINK_MAX_SLOTS - 1);
+}
+
 template <class P>
 BLINK_FN void Scheduler<P>::observe() {
   const bool busy = in_flight() != 0;
@@ -59,7 +67,10 @@ BLINK_FN void Scheduler<P>::observe_leases() {
     if (tid == 0) {
       blink_lease_record& lease = s.leases[i];
       if (lease.state == BLINK_LEASE_GRANTED) ++s.stats.leases_reclaimed;
-      if (grant) lease.epoch = low(lease.word);
+      if (grant) {
+        lease.epoch = low(lease.word);
+        lease.ticket = 0;
+      }
       lease.state = grant ? BLINK_LEASE_GRANTED : BLINK_LEASE_RECLAIMED;
       p.release(&c.lease_acks[i].word, pair_word(lease.epoch, lease.state));
     }

@@ -1,9 +1,10 @@
-/* A stand-in for the device runtime's graph launches, with its rules (CUDA guide 4.2.6; measured on an H200 with
- * CUDA 13.0): L1  one execution of a graph makes at most 120 fire-and-forget launches L2  an executable cannot be
- * launched again before its last run has retired: refused with an error, the launcher may retry L3  a graph
- * tail-launches itself at most once per execution L4  a tail launch starts when everything launched has finished; ours
- * is made only with nothing in flight (S8) Breaking L1, L3 or L4 is recorded as a violation: on the device it would be
- * an error, or a stall, that the policy must never cause.
+/* A stand-in for the device runtime's graph launches, with its rules (CUDA guide 4.2.6; measured on an H200):
+ *   L1  one execution of a graph makes at most 120 fire-and-forget launches
+ *   L2  an executable cannot be launched again before its last run has retired: refused, and may be retried
+ *   L3  a graph tail-launches itself at most once per execution
+ *   L4  a tail launch starts when everything launched has finished; ours is made only with nothing in flight (S8)
+ * Breaking L1, L3 or L4 is recorded as a violation: on the device it would be an error, or a stall, that the policy
+ * must never cause.
  */
 #ifndef BLINK_SCHEDULER_LAUNCHER_H
 #define BLINK_SCHEDULER_LAUNCHER_H

@@ -6,7 +6,7 @@
 #include "device.cuh"
 #include "scheduler.h"
 
-extern "C" __global__ void __launch_bounds__(blink::kSchedulerThreads, 1)
+extern "C" __global__ void __launch_bounds__(BLINK_SCHEDULER_THREADS, 1)
     blink_scheduler(const __grid_constant__ blink_scheduler_config config) {
   __shared__ blink::DevicePlatform::Scratch scratch;
   blink::DevicePlatform platform(scratch);

@@ -1,16 +1,18 @@
 /* The scheduler: one loop that batches, schedules, manages KV pages and publishes tokens (paper section 4.2).
  *
  * Written once over a platform (platform.h); every thread of the block runs every line, and a value that decides the
- * control flow is the same in all of them. Read `run` first. The parts: intake.h     leases, new requests, cancels,
- * releases: what the ring says admission.h  a waiting request becomes a row: payload check, pages, prompt copied to the
- * device planner.h    what the next step runs: rows, positions, pages; preemption when they run out commit.h     what a
- * finished step produced: tokens published, rows retired, pages returned README.md numbers the invariants (S1..).
+ * control flow is the same in all of them. Read `run` first. The parts:
+ *   intake.h     leases, new requests, cancels, releases: what the ring says
+ *   admission.h  a waiting request becomes a row: payload check, pages, prompt copied to the device
+ *   planner.h    what the next step runs: rows, positions, pages; preemption when they run out
+ *   commit.h     what a finished step produced: tokens published, rows retired, pages returned
+ * README.md numbers the invariants (S1..).
  */
 #ifndef BLINK_SCHEDULER_H
 #define BLINK_SCHEDULER_H
 
+#include "../../ringbuffer/words.h"
 #include "crc32c.h"
-#include "words.h"
 
 namespace blink {
 
@@ -28,18 +30,24 @@ class Scheduler {
         tid(platform.thread()),
         threads(platform.threads()) {}
 
-  // Runs until the launch window is used up or the backend says stop. Nothing is in flight when it returns, but after a
-  // fault.
+  // Runs until the launch window is used up or the backend says stop. Nothing runs when it returns, but after a fault.
   BLINK_FN Exit run() {
     restore();
+    if (planned) launch_planned();
     for (;;) {
       now = broadcast(tid == 0 ? p.now() : 0);
-      take_completions();
-      observe();
+      const uint64_t completed = broadcast(tid == 0 ? p.acquire(t.completed) : 0);
+      if (window == BLINK_LAUNCH_WINDOW && completed == launched) return relaunch();
+      take_completions(completed);
+      // With the window used up and the next step planned, nothing may delay the relaunch: a scan crosses PCIe.
+      if (!planned || window < BLINK_LAUNCH_WINDOW) observe();
       if (finished()) return stop();
-      if (in_flight() == 0 && window == BLINK_LAUNCH_WINDOW) return relaunch();
-      const bool launched_one = may_launch() && plan_and_launch();
-      if (!launched_one) p.pause(in_flight() == 0);
+      if (!planned && plan_is_due()) planned = plan(launched + 1);
+      if (planned && window < BLINK_LAUNCH_WINDOW) {
+        launch_planned();
+      } else {
+        p.pause(in_flight() == 0);
+      }
     }
   }
 
@@ -55,7 +63,8 @@ class Scheduler {
   uint64_t now = 0, launched = 0, committed = 0;
   uint64_t running_since = 0, last_scan = 0, last_stats = 0;
   uint32_t phase = 0, last_kind = 0;
-  uint32_t window = 0;  // launches made by this execution (S8)
+  uint32_t window = 0;   // launches made by this execution (S8)
+  bool planned = false;  // step launched + 1 is in its set, to be launched by this execution or the next
   bool stopping = false;
 
   // ------------------------------------------------------------ the loop's parts
@@ -64,33 +73,29 @@ class Scheduler {
   BLINK_FN uint64_t broadcast(uint64_t value_of_thread_0) { return p.reduce(value_of_thread_0, Or()); }
   BLINK_FN const blink_step_set& set_of(uint64_t id) const { return c.sets[id % BLINK_STEP_SETS]; }
 
-  // A step may be launched when nothing runs, or, armed, when the running one is about to end: its gate holds it back
-  // (E2).
-  BLINK_FN bool may_launch() const {
-    if (phase == BLINK_PHASE_FAILED || window == BLINK_LAUNCH_WINDOW || in_flight() > 1) return false;
+  // The next step is planned when nothing runs, or when the running step is about to end: it can then be launched at
+  // once, armed, because its gate holds it back (E2).
+  BLINK_FN bool plan_is_due() const {
+    if (phase == BLINK_PHASE_FAILED || in_flight() > 1) return false;
     if (in_flight() == 0) return true;
     if (c.arm_margin_ns == 0) return false;
     const uint64_t expected = c.shape_times[set_of(launched).head->shape].expected_ns;
-    return now + c.arm_margin_ns >= running_since + expected;
+    const uint64_t margin = c.arm_margin_ns + expected / 64;  // steps of one shape vary by a percent or so
+    return now + margin >= running_since + expected;
   }
 
-  BLINK_FN bool plan_and_launch() {
+  BLINK_FN void launch_planned() {
     const uint64_t id = launched + 1;
-    if (!plan(id)) return false;
     const blink_step_head& head = *set_of(id).head;
-    const uint32_t set = id % BLINK_STEP_SETS;
     int error = 0;
-    if (tid == 0) error = launch_with_retry(head.shape, set);
+    if (tid == 0) error = launch_with_retry(head.shape, id % BLINK_STEP_SETS);
     error = static_cast<int>(broadcast(static_cast<uint32_t>(error)));
-    if (error) {
-      fail(BLINK_FAULT_LAUNCH, error);
-      return false;
-    }
+    if (error) return fail(BLINK_FAULT_LAUNCH, error);
     if (in_flight() == 0) running_since = now;
     last_kind = head.kind;
     launched = id;
+    planned = false;
     ++window;
-    return true;
   }
 
   // An executable is refused while the runtime has not retired its last run (S9): rotation makes that rare, retrying
@@ -111,7 +116,7 @@ class Scheduler {
 
   BLINK_FN bool finished() const {
     if (phase == BLINK_PHASE_FAILED) return true;
-    return phase == BLINK_PHASE_DRAINING && s.n_active == 0 && s.n_waiting == 0 && in_flight() == 0;
+    return phase == BLINK_PHASE_DRAINING && s.n_active == 0 && s.n_waiting == 0 && in_flight() == 0 && !planned;
   }
 
   BLINK_FN Exit stop() {
@@ -150,10 +155,12 @@ class Scheduler {
   }
 
   BLINK_FN void restore() {
+    running_since = now = broadcast(tid == 0 ? p.now() : 0);
     launched = s.launched;
     committed = s.committed;
     phase = s.phase == BLINK_PHASE_STARTING ? uint32_t(BLINK_PHASE_SERVING) : s.phase;
     last_kind = s.last_kind;
+    planned = s.planned;
     p.sync();
   }
 
@@ -164,6 +171,7 @@ class Scheduler {
       s.committed = committed;
       s.phase = phase;
       s.last_kind = last_kind;
+      s.planned = planned;
     }
     p.sync();
   }
@@ -200,7 +208,7 @@ class Scheduler {
   BLINK_FN void preempt(uint32_t row);
 
   // ------------------------------------------------------------ commit.h
-  BLINK_FN void take_completions();
+  BLINK_FN void take_completions(uint64_t completed);
   BLINK_FN void commit(uint64_t id);
   BLINK_FN void commit_lane(const blink_step_set& set, uint32_t lane);
   BLINK_FN uint32_t finish_reason(const blink_request& r, const blink_descriptor& d, uint32_t token) const;

@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-#define BLINK_LAUNCH_WINDOW \
-  120 /* fire-and-forget launches that one execution of a graph may make (CUDA guide 4.2.6.2) */
+#define BLINK_SCHEDULER_THREADS 256 /* of its one block; paper section 4.2 */
+#define BLINK_LAUNCH_WINDOW 120     /* fire-and-forget launches of one execution of a graph (CUDA guide 4.2.6.2) */
 
 #define BLINK_GAP_BINS 512 /* of BLINK_GAP_BIN_NS each; the last one collects the rest */
 #define BLINK_GAP_BIN_NS 64
@@ -33,8 +33,7 @@ enum blink_fault {
 
 /* A slot's request, as the scheduler knows it. */
 struct blink_request {
-  uint64_t
-      arrival; /* claim:39 | order of submission within the claim:13 | slot:12. Smaller is older; kept when paused */
+  uint64_t arrival;       /* claim:39 | order within the claim:13 | slot:12. Smaller is older; kept when paused */
   uint64_t torn_since_ns; /* when the payload was first found torn; 0: never */
   uint64_t torn_last_ns;  /* ... and last: once a round is enough */
   uint32_t sequence;
@@ -86,6 +85,8 @@ struct blink_scheduler_state {
   uint32_t n_waiting; /* requests PREFILL_PENDING or DECODE_PAUSED */
   uint32_t n_active;  /* rows ACTIVE */
   uint32_t n_zombies; /* rows ZOMBIE */
+  uint32_t planned;   /* step launched + 1 is planned and waits for the next execution to launch it */
+  uint32_t reserved;
   struct blink_stats stats;
   struct blink_lease_record leases[32];
   uint64_t gap_histogram[512]; /* completion of a step to the first instruction of the next, while there was work */
@@ -122,8 +123,8 @@ struct blink_scheduler_config {
   uint32_t total_pages;
   uint32_t max_prefill_tokens;
   uint32_t max_prefill_lanes;
-  uint64_t
-      arm_margin_ns; /* launch the next step this long before the running one is expected to end; 0: after it ended */
+  /* Launch the next step this long, and 1/64 of a step, before the running one's expected end; 0: after it ended. */
+  uint64_t arm_margin_ns;
   uint64_t scan_interval_ns; /* between scans of the ring while a step runs */
   uint64_t step_timeout_ns;  /* a step that takes longer is a fault */
 };

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x07c2e8932376758aull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0xed6d54b4cac6c2b4ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -36,7 +36,7 @@ BLINK_ASSERT(sizeof(struct blink_shape_time) == 24, "blink_shape_time");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shape_time, expected_ns) == 0, "blink_shape_time.expected_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shape_time, total_ns) == 8, "blink_shape_time.total_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shape_time, steps) == 16, "blink_shape_time.steps");
-BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5352, "blink_scheduler_state");
+BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5360, "blink_scheduler_state");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, launched) == 0, "blink_scheduler_state.launched");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, committed) == 8, "blink_scheduler_state.committed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, claims) == 16, "blink_scheduler_state.claims");
@@ -49,9 +49,11 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_free_pages) == 5
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_waiting) == 60, "blink_scheduler_state.n_waiting");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_active) == 64, "blink_scheduler_state.n_active");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_zombies) == 68, "blink_scheduler_state.n_zombies");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 72, "blink_scheduler_state.stats");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 232, "blink_scheduler_state.leases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1256, "blink_scheduler_state.gap_histogram");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, planned) == 72, "blink_scheduler_state.planned");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, reserved) == 76, "blink_scheduler_state.reserved");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 80, "blink_scheduler_state.stats");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 240, "blink_scheduler_state.leases");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1264, "blink_scheduler_state.gap_histogram");
 BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 480, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
@@ -125,6 +127,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_state, n_waiting) \
   X(blink_scheduler_state, n_active) \
   X(blink_scheduler_state, n_zombies) \
+  X(blink_scheduler_state, planned) \
+  X(blink_scheduler_state, reserved) \
   X(blink_scheduler_state, stats) \
   X(blink_scheduler_state, leases) \
   X(blink_scheduler_state, gap_histogram) \

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "nic_frontend/native/words.h"
+#include "ringbuffer/words.h"
 
 namespace blink {
 

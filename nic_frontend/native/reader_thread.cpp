@@ -7,7 +7,7 @@
 
 #include "nic_frontend/native/clock.h"
 #include "nic_frontend/native/token_reader.h"
-#include "nic_frontend/native/words.h"
+#include "ringbuffer/words.h"
 
 namespace blink {
 
@@ -71,7 +71,7 @@ void TokenReader::poll(uint64_t now) {
 
 void TokenReader::visit(uint32_t index, const blink_progress& entry) {
   Slot& slot = slots_[index];
-  const Status status(entry.status);
+  const Status status = unpack_status(entry.status);
   // Another sequence: the scheduler has not met the submission yet. EMPTY before the release: the lease is
   // gone, see watch.
   if (status.sequence != slot.sequence) return;
@@ -90,7 +90,7 @@ void TokenReader::visit(uint32_t index, const blink_progress& entry) {
 // Delivers what is new of an open slot. True when that was the last of it.
 bool TokenReader::collect(uint32_t index, const blink_progress& entry) {
   Slot& slot = slots_[index];
-  const Status status(entry.status);
+  const Status status = unpack_status(entry.status);
   const bool completed = status.state == BLINK_STATE_DECODE_COMPLETED;
   if (slot.next == status.count) return completed && push(index, BLINK_EVENT_FINISHED, status.reason, nullptr, 0);
   uint32_t tokens[BLINK_EVENT_TOKENS_MAX];
@@ -124,7 +124,7 @@ uint32_t TokenReader::read_records(uint32_t index, const blink_progress& entry, 
     const uint32_t position = slot.next + good;
     const uint64_t record = entry.records[position % BLINK_INLINE_RECORDS];
     if (!record_is(record, position, slot.sequence)) break;
-    tokens[good] = record_token(record);
+    tokens[good] = low(record);
   }
   if (good == n) return n;
   uint64_t records[BLINK_EVENT_TOKENS_MAX];
@@ -132,7 +132,7 @@ uint32_t TokenReader::read_records(uint32_t index, const blink_progress& entry, 
   link_.read(header_.outputs_offset + at * 8, records, n);
   ++counters_.arena_reads;
   for (good = 0; good < n && record_is(records[good], slot.next + good, slot.sequence); ++good)
-    tokens[good] = record_token(records[good]);
+    tokens[good] = low(records[good]);
   counters_.bad_records += n - good;
   return good;
 }

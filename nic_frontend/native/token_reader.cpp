@@ -7,7 +7,7 @@
 
 #include "nic_frontend/native/clock.h"
 #include "nic_frontend/native/crc32c.h"
-#include "nic_frontend/native/words.h"
+#include "ringbuffer/words.h"
 
 namespace blink {
 namespace {
@@ -57,15 +57,15 @@ uint32_t TokenReader::open(uint32_t epoch, uint32_t beat) {
   link_.gather(header_.progress_offset, all.data(), n, entries.data());
   uint32_t wrong = 0;
   for (size_t i = 0; i < n; ++i) {
-    const Status status(entries[i].status);
-    wrong += status.state != BLINK_STATE_EMPTY || status.sequence != low_half(requests[i]);
+    const Status status = unpack_status(entries[i].status);
+    wrong += status.state != BLINK_STATE_EMPTY || status.sequence != low(requests[i]);
   }
   if (wrong) return wrong;
 
   stop();
   for (size_t i = 0; i < n; ++i) {
     slots_[i] = Slot{};
-    slots_[i].sequence = low_half(requests[i]);
+    slots_[i].sequence = low(requests[i]);
   }
   inbox_.clear();
   urgent_.clear();

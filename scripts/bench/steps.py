@@ -5,11 +5,11 @@
     python scripts/bench/steps.py --model models/demo --batch 8 --soak 100000
 
 A model is a directory, or a name of scripts/bench/shapes with random weights of that shape. For each batch
-the scheduler decodes that many rows at about --context tokens; from its own counters come the period of a step
-and the gap from a step's completion to the next one's first instruction. Then the scheduler ends and the host
-replays the very same executables back to back in one stream: what the GPU needs without any scheduler. The
-period is compared over the last 120 steps (one launch window, its relaunch included), which ran at the context
-that the replay sees.
+the scheduler decodes that many rows at about --context tokens; from its own counters come the period of a
+step and the gap from a step's completion to the next one's first instruction. Then the scheduler ends and
+the host replays the very same executables back to back in one stream: what the GPU needs without any
+scheduler. The period is compared over the last 120 steps (one launch window, its relaunch included), which
+ran at the context that the replay sees.
 """
 
 from __future__ import annotations
@@ -111,6 +111,7 @@ def measure(backend: Backend, batch: int, context: int, steps: int) -> dict[str,
         "steps": last.stats["decode_steps"] - first.stats["decode_steps"],
         "gap_median_us": percentile(gaps, 0.5),
         "gap_p99_us": percentile(gaps, 0.99),
+        "gaps_over_4us": int(gaps[4000 // GAP_BIN_NS :].sum()),
         "refused_launches": last.stats["refused_launches"] - first.stats["refused_launches"],
         "relaunches": last.stats["relaunches"] - first.stats["relaunches"],
         "run_us": float((last.times[shape]["total_ns"] - tail.times[shape]["total_ns"]) / ran / 1e3),

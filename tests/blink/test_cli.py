@@ -167,7 +167,7 @@ def test_errors_are_one_line_with_the_mend(words: tuple[str, ...], status: int, 
 def test_an_unsupported_model_is_refused_before_anything_starts(broken_model: Path) -> None:
     done = run("serve", str(broken_model))
     assert done.returncode == 1
-    supported = "supported are LlamaForCausalLM, Qwen3ForCausalLM"
+    supported = "supported are LlamaForCausalLM, Phi3ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM"
     assert done.stderr == f"blink serve: error: architectures: MambaForCausalLM; {supported}\n"
 
 
@@ -181,6 +181,25 @@ def test_a_port_in_use(command: str) -> None:
         done = run(command, "demo", f"--port={port}", *flags)
     assert done.returncode == 1
     assert f"port {port} of 127.0.0.1 is in use by another process: choose another with --port" in done.stderr
+
+
+def test_a_missing_package_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("numpy", "gpu_backend.cuda.probe", "blink.checks", "blink.doctor"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    assert cli.main(["doctor"]) == 1
+    assert "the package numpy is missing: pip install 'blink-serving[frontend]'" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    command = f"{sys.executable} -m blink doctor | head -n 1"
+    done = subprocess.run(
+        command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "machine\n"
+    assert done.stderr == ""
 
 
 def test_debug_shows_the_traceback() -> None:

@@ -73,29 +73,48 @@ class Reference:
         self.rounded = load_model(directory, dtype)
 
     def check(self, rig: NativeRig) -> None:
-        """Every recorded logit is as close to fp32 as twice transformers' own half-precision error allows.
+        """The logits are as close to fp32 as twice transformers' own half-precision error allows.
 
-        Relative to the largest logit; the greedy token is the reference's wherever its top-2 margin exceeds
-        twice the tolerance.
+        An error is the largest of a position, relative to the row's largest logit. The median position may be
+        off by twice the reference's median, and the worst by twice its worst: in a mixture of experts
+        rounding makes a router choose another expert here and there, so only the median is sharp. The greedy
+        token is the reference's wherever its top-2 margin exceeds twice the worst error allowed.
         """
         assert rig.seen
-        for row in sorted({row for row, *_ in rig.seen}):
-            tokens = rig.driver.tokens[row]
-            exact, rounded = logits_of(self.exact, tokens), logits_of(self.rounded, tokens)
-            scale = np.abs(exact).max()
-            tolerance = 2 * np.abs(rounded - exact).max() + 1e-3 * scale
-            assert tolerance < 0.15 * scale, f"row {row}: tolerance {tolerance} of {scale} says nothing"
-            for _, position, logits, token in (seen for seen in rig.seen if seen[0] == row):
-                assert np.isfinite(logits).all()
-                error = np.abs(logits - exact[position]).max()
-                assert error <= tolerance, f"row {row} position {position}: {error} > {tolerance} of {scale}"
-                second, first = np.sort(exact[position])[-2:]
-                if first - second > 2 * tolerance:
-                    assert token == exact[position].argmax()
+        tokens_of = {row: rig.driver.tokens[row] for row in sorted({row for row, *_ in rig.seen})}
+        exact_of = {row: logits_of(self.exact, tokens) for row, tokens in tokens_of.items()}
+        scale_of = {row: np.abs(exact).max() for row, exact in exact_of.items()}
+        own = np.concatenate(
+            [
+                np.abs(logits_of(self.rounded, tokens) - exact_of[row]).max(axis=1) / scale_of[row]
+                for row, tokens in tokens_of.items()
+            ]
+        )
+        usual, worst = 1e-3 + 2 * np.median(own), 1e-3 + 2 * own.max()
+        assert usual < 0.15, f"a usual error of {usual} says nothing"
+        assert worst < 0.5, f"a worst error of {worst} says nothing"
+        errors = []
+        for row, position, logits, token in rig.seen:
+            exact, scale = exact_of[row][position], scale_of[row]
+            assert np.isfinite(logits).all()
+            errors.append(np.abs(logits - exact).max() / scale)
+            assert errors[-1] <= worst, f"row {row} position {position}: {errors[-1]} > {worst}"
+            second, first = np.sort(exact)[-2:]
+            if first - second > 2 * worst * scale:
+                assert token == exact.argmax()
+        assert np.median(errors) <= usual, f"usually {np.median(errors)} > {usual}"
+
+
+def sharpen_routers(model: torch.nn.Module) -> None:
+    """Makes the last of a token's experts weigh little: a choice that rounding changes changes little."""
+    for name, parameter in model.named_parameters():
+        if name.endswith("mlp.gate.weight"):
+            parameter.data.mul_(2)
 
 
 def load_model(directory: Path, dtype: torch.dtype) -> Any:
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation="eager")
+    eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, **eager)
     return model.to("cuda").eval()
 
 

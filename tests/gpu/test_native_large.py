@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from native_rig import NativeRig, Reference, make_limits, open_rig
+from native_rig import NativeRig, Reference, make_limits, open_rig, sharpen_routers
 
 from gpu_backend import abi
 from gpu_backend.cuda.driver import Device
@@ -42,9 +42,40 @@ QWEN3_8B = {
     "max_position_embeddings": 40960,
     "rope_theta": 1000000.0,
 }
+PHI_4 = {
+    "vocab_size": 100352,
+    "hidden_size": 5120,
+    "intermediate_size": 17920,
+    "num_hidden_layers": 40,
+    "num_attention_heads": 40,
+    "num_key_value_heads": 10,
+    "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 16384,
+    "rope_theta": 250000.0,
+    "pad_token_id": 0,
+    "eos_token_id": 2,
+}
+QWEN3_30B_A3B = {
+    "vocab_size": 151936,
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "moe_intermediate_size": 768,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "norm_topk_prob": True,
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 40960,
+    "rope_theta": 1000000.0,
+}
 CONFIGS = {
     "llama3-8b": (transformers.LlamaConfig, LLAMA3_8B),
     "qwen3-8b": (transformers.Qwen3Config, QWEN3_8B),
+    "phi-4": (transformers.Phi3Config, PHI_4),
+    "qwen3-30b-a3b": (transformers.Qwen3MoeConfig, QWEN3_30B_A3B),
 }
 
 
@@ -62,6 +93,7 @@ def test_two_layers_of_a_real_size(name: str, device: Device, tmp_path: Path) ->
     with torch.device("cuda"):
         config = make(**{**sizes, "num_hidden_layers": 2})
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    sharpen_routers(model)
     model.save_pretrained(tmp_path)
     del model
     torch.cuda.empty_cache()

@@ -6,7 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
 
 SIZES: dict[str, Any] = {
     "vocab_size": 512,
@@ -29,17 +39,28 @@ LLAMA3_ROPE = {
 }
 
 
+EXPERTS: dict[str, Any] = {
+    "head_dim": 32,
+    "num_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 40,
+    "norm_topk_prob": True,
+}
+FAMILIES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "llama": (LlamaConfig, LlamaForCausalLM, {}),
+    "phi3": (Phi3Config, Phi3ForCausalLM, {"pad_token_id": 0}),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM, {"head_dim": 32}),
+    "qwen3-moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM, EXPERTS),
+}
+
+
 def make_model(
     directory: Path, family: str, dtype: torch.dtype = torch.float32, **changes: Any
 ) -> PreTrainedModel:
-    """Saves a "llama" or "qwen3" model of SIZES with `changes`; returns it in fp32 as the oracle."""
+    """Saves a model of one of FAMILIES and of SIZES with `changes`; returns it in fp32 as the oracle."""
     torch.manual_seed(0)
-    sizes = {**SIZES, **changes}
-    model: PreTrainedModel
-    if family == "llama":
-        model = LlamaForCausalLM(LlamaConfig(**sizes))
-    else:
-        model = Qwen3ForCausalLM(Qwen3Config(**{"head_dim": 32, **sizes}))
+    make_config, make, defaults = FAMILIES[family]
+    model: PreTrainedModel = make(make_config(**{**SIZES, **defaults, **changes}))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("norm.weight"):

@@ -1,5 +1,6 @@
 """Kernels compile and link here without a GPU and without a CUDA toolkit."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from gpu_backend.cuda import compile as compile_cuda
 from gpu_backend.cuda import toolkit
 from gpu_backend.cuda.compile import CompileError, compile_module, compile_templates, source_root
 from gpu_backend.cuda.kernels import kernel_names
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.model.config import Experts, ModelConfig
 
 ELF = b"\x7fELF"
 LAUNCHER = """
@@ -22,6 +23,26 @@ extern "C" __global__ void launcher(struct blink_step_head* head, cudaGraphExec_
   head->fault = result[0] + result[1];
 }
 """
+
+
+CONFIG = ModelConfig(
+    architecture="LlamaForCausalLM",
+    n_layers=1,
+    hidden=512,
+    n_heads=32,
+    n_kv_heads=4,
+    head_dim=128,
+    intermediate=512,
+    vocab_size=1000,
+    max_context=64,
+    norm_eps=1e-5,
+    rope_theta=10000.0,
+    rope_scaling=None,
+    qk_norm=False,
+    tied_head=False,
+    dtype="bfloat16",
+    eos_ids=(),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -108,28 +129,21 @@ def test_a_missing_library_names_its_wheel() -> None:
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize(("n_heads", "head_dim"), [(32, 128), (8, 64), (12, 32), (64, 16)])
 def test_the_engine_compiles_for_every_type_and_head_size(dtype: str, n_heads: int, head_dim: int) -> None:
-    config = ModelConfig(
-        architecture="LlamaForCausalLM",
-        n_layers=1,
-        hidden=512,
-        n_heads=n_heads,
-        n_kv_heads=4,
-        head_dim=head_dim,
-        intermediate=512,
-        vocab_size=1000,
-        max_context=64,
-        norm_eps=1e-5,
-        rope_theta=10000.0,
-        rope_scaling=None,
-        qk_norm=False,
-        tied_head=False,
-        dtype=dtype,
-        eos_ids=(),
-    )
+    config = replace(CONFIG, dtype=dtype, n_heads=n_heads, head_dim=head_dim)
     names = kernel_names(config)
     cubin, symbols = compile_templates(source_root() / "kernels" / "engine.cu", "sm_90", list(names.values()))
     assert set(symbols) == set(names.values())
     assert all(symbol.encode() in cubin for symbol in symbols.values())
+
+
+def test_experts_compile_for_every_type() -> None:
+    experts = Experts(count=128, per_token=8, intermediate=768, renormalise=True, dense_layers=frozenset())
+    for dtype in ("bfloat16", "float16"):
+        names = kernel_names(replace(CONFIG, dtype=dtype, experts=experts))
+        assert sum("expert" in name for name in names.values()) == 6
+        source = source_root() / "kernels" / "engine.cu"
+        cubin, symbols = compile_templates(source, "sm_90", list(names.values()))
+        assert all(symbols[name].encode() in cubin for name in names.values())
 
 
 def test_the_scheduler_links_with_the_device_runtime() -> None:

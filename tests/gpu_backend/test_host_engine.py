@@ -33,6 +33,17 @@ MODELS: dict[str, dict[str, Any]] = {
     "llama-fp16": {"family": "llama", "dtype": torch.float16},
     "qwen3": {"family": "qwen3"},
     "qwen3-tied-bf16": {"family": "qwen3", "tie_word_embeddings": True, "dtype": torch.bfloat16},
+    "phi3": {"family": "phi3"},
+    "phi3-tied-fp16": {"family": "phi3", "tie_word_embeddings": True, "dtype": torch.float16},
+    "qwen3-moe": {"family": "qwen3-moe"},
+    "qwen3-moe-some-dense": {"family": "qwen3-moe", "num_hidden_layers": 4, "decoder_sparse_step": 2},
+    "qwen3-moe-plain-bf16": {
+        "family": "qwen3-moe",
+        "norm_topk_prob": False,
+        "mlp_only_layers": [0],
+        "tie_word_embeddings": True,
+        "dtype": torch.bfloat16,
+    },
 }
 
 

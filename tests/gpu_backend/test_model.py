@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from model_factory import LLAMA3_ROPE, SIZES, make_model
+from model_factory import EXPERTS, FAMILIES, LLAMA3_ROPE, SIZES, make_model
 from safetensors.torch import save_file
 from transformers.models.llama.modeling_llama import LlamaConfig, LlamaRotaryEmbedding
 
 from gpu_backend.model.checkpoint import Checkpoint, CheckpointError
-from gpu_backend.model.config import Llama3Scaling, ModelConfig, UnsupportedModel
+from gpu_backend.model.config import Experts, Llama3Scaling, ModelConfig, UnsupportedModel
 from gpu_backend.model.weights import model_weights
 
 LLAMA: dict[str, Any] = {**SIZES, "architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16"}
@@ -56,6 +56,28 @@ def test_qwen3(tmp_path: Path) -> None:
     assert (config.qk_norm, config.head_dim, config.tied_head) == (True, 32, True)
 
 
+def test_phi3(tmp_path: Path) -> None:
+    """A window that covers the context, and a rotation of the whole head, change nothing."""
+    changes = {"rope_scaling": None, "sliding_window": 512, "partial_rotary_factor": 1.0}
+    config = parse(tmp_path, architectures=["Phi3ForCausalLM"], **changes)
+    assert (config.fused, config.experts, config.head_dim) == (True, None, 16)
+
+
+def test_qwen3_moe(tmp_path: Path) -> None:
+    changes = {**EXPERTS, "architectures": ["Qwen3MoeForCausalLM"], "mlp_only_layers": [1]}
+    config = parse(tmp_path, **changes, decoder_sparse_step=1)
+    assert config.experts == Experts(8, 3, 40, True, frozenset({1}))
+    assert [config.has_experts(layer) for layer in range(3)] == [True, False, True]
+    assert config.any_dense
+    changes["num_local_experts"] = changes.pop("num_experts")  # transformers 5
+    config = parse(tmp_path, **changes, decoder_sparse_step=2)
+    assert config.experts == Experts(8, 3, 40, True, frozenset({0, 1, 2}))
+
+
+PHI3 = {"architectures": ["Phi3ForCausalLM"]}
+MOE = {"architectures": ["Qwen3MoeForCausalLM"], **EXPERTS}
+
+
 @pytest.mark.parametrize(
     ("generation", "expected"),
     [(None, (2,)), ({}, (2,)), ({"eos_token_id": 5}, (5,)), ({"eos_token_id": [7, 5]}, (7, 5))],
@@ -79,6 +101,16 @@ def test_end_ids(tmp_path: Path, generation: dict[str, Any] | None, expected: tu
         ({"rope_scaling": {"type": "yarn", "factor": 4}}, "rope_type: 'yarn'"),
         ({"rope_scaling": {"rope_type": "llama3"}}, "factor must be a number, found None"),
         ({"rope_scaling": "linear"}, "rope_scaling must be an object"),
+        ({**PHI3, "rope_scaling": {"type": "longrope"}}, "rope_type: 'longrope' is not supported"),
+        ({**PHI3, "rope_scaling": {"type": "su"}}, "rope_type: 'su' is not supported"),
+        ({**PHI3, "partial_rotary_factor": 0.75}, "partial_rotary_factor: 0.75"),
+        ({**PHI3, "rope_parameters": {"partial_rotary_factor": 0.75}}, "partial_rotary_factor: 0.75"),
+        ({**PHI3, "sliding_window": 511}, "sliding_window: 511 is not supported"),
+        ({**MOE, "num_experts": None}, "num_experts must be a positive integer, found None"),
+        ({**MOE, "num_experts": 300}, "num_experts must be at most 256"),
+        ({**MOE, "num_experts_per_tok": 9}, "num_experts_per_tok must be at most 8"),
+        ({**MOE, "moe_intermediate_size": 20}, "moe_intermediate_size must be a multiple of 8"),
+        ({**MOE, "mlp_only_layers": "0"}, "mlp_only_layers must be a list of integers, found '0'"),
         ({"num_key_value_heads": 4}, "multiple of num_key_value_heads"),
         ({"num_attention_heads": 0}, "num_attention_heads must be a positive integer, found 0"),
         ({"hidden_size": "96"}, "hidden_size must be a positive integer, found '96'"),
@@ -106,17 +138,14 @@ def test_config_that_is_not_there_or_not_json(tmp_path: Path) -> None:
         ModelConfig.from_directory(tmp_path)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.parametrize("family", list(FAMILIES))
 def test_weights_name_every_tensor_of_a_checkpoint_once(tmp_path: Path, family: str) -> None:
     make_model(tmp_path, family)
     weights = model_weights(ModelConfig.from_directory(tmp_path))
-    listed = [weights.embed, weights.final_norm, *(w for layer in weights.layers for _, w in layer)]
-    if weights.head:
-        listed.append(weights.head)
-    names = [name for weight in listed for name in weight.tensors]
+    names = [name for weight in weights for name in weight.tensors]
     checkpoint = Checkpoint(tmp_path)
     assert sorted(names) == sorted(checkpoint)
-    for weight in listed:
+    for weight in weights:
         assert checkpoint.stacked(weight).shape == weight.shape
 
 
@@ -136,6 +165,26 @@ def test_sharded_checkpoint_in_three_types(tmp_path: Path) -> None:
     (tmp_path / "b.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"names b\.safetensors, which is not there"):
         Checkpoint(tmp_path)
+
+
+def test_tensors_that_were_released_leave_memory_and_come_back(tmp_path: Path) -> None:
+    """A checkpoint that is read tensor by tensor never becomes resident as a whole."""
+    values = torch.arange(8 << 20, dtype=torch.float32).reshape(8, -1)  # 32 MiB
+    save_file({str(i): row for i, row in enumerate(values)}, tmp_path / "model.safetensors")
+    checkpoint = Checkpoint(tmp_path)
+
+    def mapped_kib() -> int:
+        lines = Path("/proc/self/smaps").read_text().split("model.safetensors")[1].splitlines()
+        return int(next(line.split()[1] for line in lines if line.startswith("Rss:")))
+
+    most = 0
+    for name in list(checkpoint):
+        assert checkpoint.tensor(name).sum() == values[int(name)].numpy().sum()
+        most = max(most, mapped_kib())
+        checkpoint.release(name)
+    assert most < 3 * 4096
+    assert mapped_kib() < 1024
+    np.testing.assert_array_equal(checkpoint.tensor("3"), values[3].numpy())
 
 
 def test_a_missing_tensor_is_named(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,14 @@ CONFIG = {
     "max_position_embeddings": 2048,
     "dtype": "bfloat16",
 }
+EXPERTS = {
+    **CONFIG,
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "num_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 72,
+    "mlp_only_layers": [1],
+}
 PRELUDE = """
 import sys
 from pathlib import Path
@@ -43,6 +52,7 @@ from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.engine.base import Limits
 from gpu_backend.engine.native import NativeEngine
 from gpu_backend.engine.native_weights import RandomWeights
+from gpu_backend.engine.sizing import weight_bytes
 from gpu_backend.model.config import ModelConfig
 
 device = Device()
@@ -58,7 +68,11 @@ engine = NativeEngine(
 )
 assert engine.executables.shape == (len(driver.grid.shapes), 3)
 assert len(set(engine.executables.ravel().tolist())) == engine.executables.size
-assert done[0] == ("weights", 0, 3)
+total = weight_bytes(config)
+weights = [at for at in done if at[0] == "weights"]
+assert weights[0] == ("weights", 0, total)
+assert weights[-1] == ("weights", total, total)
+assert weights == sorted(weights)
 assert done[-1] == ("graphs", engine.executables.size, engine.executables.size)
 engine.run(2, 1)
 assert engine.logits(2).shape == (2, 1001)
@@ -88,9 +102,11 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library.parent
 
 
-def run(fake: Path, tmp_path: Path, script: str, **environment: str) -> tuple[str, Log]:
+def run(
+    fake: Path, tmp_path: Path, script: str, config: dict[str, Any] = CONFIG, **environment: str
+) -> tuple[str, Log]:
     """What `script` printed, and the fake's log, one list of words per call."""
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "config.json").write_text(json.dumps(config))
     log = tmp_path / "log"
     log.touch()
     paths = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1])]
@@ -115,6 +131,11 @@ def run(fake: Path, tmp_path: Path, script: str, **environment: str) -> tuple[st
 @pytest.fixture(scope="module")
 def log(fake: Path, tmp_path_factory: pytest.TempPathFactory) -> Log:
     return run(fake, tmp_path_factory.mktemp("engine"), SCRIPT)[1]
+
+
+@pytest.fixture(scope="module")
+def expert_log(fake: Path, tmp_path_factory: pytest.TempPathFactory) -> Log:
+    return run(fake, tmp_path_factory.mktemp("experts"), SCRIPT, EXPERTS)[1]
 
 
 def op(call: list[str]) -> str:
@@ -170,6 +191,19 @@ def test_every_kernel_but_the_gate_overlaps_its_predecessor(log: Log) -> None:
         assert [call[-1] == "overlap" for call in launches] == [False] + [True] * (len(launches) - 1)
 
 
+def test_a_layer_of_experts_is_the_documented_sequence(expert_log: Log) -> None:
+    """For few tokens an expert the streaming kernels, for many the tiled ones, and units of their size."""
+    for capture in captures(expert_log):
+        ops, tokens = [op(call) for call in capture], int(capture[1][2])
+        way, unit = ("stream", 16) if tokens * 3 <= 8 * 8 else ("tiled", 64)
+        mixture = ["gemm", "route", "expert_plan", *[f"expert_{way}"] * 2, "expert_sum"]
+        first = ops.index("route") - 1
+        assert ops[first - 1 : first + 7] == ["residual_rmsnorm", *mixture, "residual_rmsnorm"]
+        assert (ops.count("route"), ops.count("silu_mul")) == (2, 1)
+        plan = capture[ops.index("expert_plan")]
+        assert [int.from_bytes(bytes.fromhex(word), "little") for word in plan[-4:]] == [tokens, 8, 3, unit]
+
+
 def test_the_three_sets_of_a_shape_differ_only_in_the_step_set(log: Log) -> None:
     """C6: nothing else of a step is fixed by its capture."""
     graphs = captures(log)
@@ -183,8 +217,10 @@ def test_the_three_sets_of_a_shape_differ_only_in_the_step_set(log: Log) -> None
                 assert len({tuple(call[:7] + call[8:]) for call in calls}) == 1
 
 
-def test_gemms_stay_inside_their_allocations(log: Log) -> None:
+@pytest.mark.parametrize("model", ["log", "expert_log"])
+def test_gemms_stay_inside_their_allocations(model: str, request: pytest.FixtureRequest) -> None:
     """weight [n_out][n_in], x [rows][n_in], out [rows][n_out], as column-major transposes."""
+    log: Log = request.getfixturevalue(model)
     allocations = [(int(call[1]), int(call[2])) for call in log if call[0] == "alloc"]
 
     def room(address: int) -> int:
@@ -286,3 +322,32 @@ for arguments in ((1, 2), (1, 2, 0.5, 4), (b"1234", 2, 3)):
     assert [call[7:] for call in log if call[0] == "launch"] == [
         ["0000000000010000", "0000000000010000", "03000000"]
     ]
+
+
+def test_a_model_that_does_not_fit_is_refused_before_anything_is_loaded(fake: Path, tmp_path: Path) -> None:
+    """With the numbers, whether the KV cache is given or takes what is left. The fake has 8.6 GB free."""
+    script = """
+from gpu_backend.engine.base import Limits
+from gpu_backend.gpu_plane import GpuPlane
+from gpu_backend.model.config import ModelConfig
+
+plane = GpuPlane(0)
+wanted = Limits(
+    max_batch=8, max_context=2048, max_prefill_tokens=64, max_prefill_lanes=4, page_size=16, total_pages=0
+)
+for kv_memory in (None, 1 << 20):
+    try:
+        plane.limits(ModelConfig.from_directory(Path(sys.argv[1])), wanted, kv_memory)
+    except ValueError as error:
+        print(error)
+plane.close()
+"""
+    out, log = run(fake, tmp_path, script, {**EXPERTS, "moe_intermediate_size": 8 << 20})
+    lines = out.splitlines()
+    assert len(lines) == 2
+    for line, room in zip(lines, ("7.7", "8.6"), strict=True):
+        assert re.match(
+            r"the model does not fit: weights 206\.\d GB \+ KV cache of at least 0\.0 GB \+", line
+        )
+        assert line.endswith(f"of 8.6 GB of free GPU memory {room} GB may be used")
+    assert not [call for call in log if call[0] == "alloc"]

@@ -1,12 +1,15 @@
 """Conversion to the engine's half types, and how much memory a model takes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
-from gpu_backend.engine.base import Limits
+from gpu_backend.abi import StepKind
+from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.graph_grid import GraphGrid
 from gpu_backend.engine.native_weights import half_bits
 from gpu_backend.engine.sizing import (
@@ -14,10 +17,12 @@ from gpu_backend.engine.sizing import (
     activation_bytes,
     bytes_per_page,
     decode_splits,
+    expert_unit,
     pages_that_fit,
+    streams_experts,
     weight_bytes,
 )
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.model.config import Experts, ModelConfig
 
 LLAMA3_8B = ModelConfig(
     architecture="LlamaForCausalLM",
@@ -36,6 +41,17 @@ LLAMA3_8B = ModelConfig(
     tied_head=False,
     dtype="bfloat16",
     eos_ids=(128001,),
+)
+QWEN3_30B_A3B = replace(
+    LLAMA3_8B,
+    architecture="Qwen3MoeForCausalLM",
+    n_layers=48,
+    hidden=2048,
+    n_kv_heads=4,
+    intermediate=6144,
+    vocab_size=151936,
+    qk_norm=True,
+    experts=Experts(count=128, per_token=8, intermediate=768, renormalise=True, dense_layers=frozenset()),
 )
 LIMITS = Limits(
     max_batch=64,
@@ -76,8 +92,43 @@ def test_pages_fill_what_is_left() -> None:
 
 
 def test_too_little_memory_is_refused_with_the_sizes() -> None:
-    with pytest.raises(ValueError, match=r"needs 17\.\d GB .* 90% of the free 17\.2 GB"):
+    message = (
+        r"does not fit: weights 16\.1 GB \+ KV cache of at least 0\.1 GB \+ activations 0\.\d GB .* "
+        r"= 17\.\d GB, and of 17\.2 GB of free GPU memory 15\.5 GB"
+    )
+    with pytest.raises(ValueError, match=message):
         pages_that_fit(LLAMA3_8B, 16, GraphGrid(LIMITS).shapes, LIMITS.max_context, 16 << 30, 132)
+
+
+def test_a_mixture_of_experts_takes_what_it_is_known_to_take() -> None:
+    """Qwen3-30B-A3B, and no more room for the MLP that none of its layers has."""
+    assert weight_bytes(QWEN3_30B_A3B) == 2 * 30_532_122_624
+    assert bytes_per_page(QWEN3_30B_A3B, 16) == 16 * 98_304
+    sizes = activation_bytes(QWEN3_30B_A3B, GraphGrid(LIMITS).shapes, 8192, 132)
+    assert (sizes["gate_up"], sizes["product"]) == (0, 0)
+    assert sizes["expert_rows"] == 2 * 2048 * 8 * 2048
+
+
+def test_a_plan_has_room_for_every_routing() -> None:
+    """Pairs in units of one expert: at worst every expert's last unit is not full."""
+    experts = Experts(count=5, per_token=2, intermediate=8, renormalise=True, dense_layers=frozenset())
+    rng = np.random.default_rng(0)
+    for tokens in (1, 3, 16, 20, 21, 64, 500):
+        config, unit = replace(QWEN3_30B_A3B, experts=experts), expert_unit(experts, tokens)
+        shapes = (Shape(StepKind.DECODE, tokens, tokens),)
+        room = activation_bytes(config, shapes, 64, 132)["expert_plan"] // 16 - 1
+        for _ in range(50):
+            counts = rng.multinomial(2 * tokens, rng.dirichlet(0.3 * np.ones(5)))
+            assert sum(-(-counts // unit)) <= room
+
+
+def test_streamed_units_fit_the_kernel() -> None:
+    """kStreamUnits of kernels/ops/experts.h, at the largest supported number of experts."""
+    for per_token in (1, 8, 32):
+        experts = Experts(256, per_token, 8, True, frozenset())
+        tokens = max(n for n in range(1, 3000) if streams_experts(experts, n))
+        pairs = tokens * per_token
+        assert pairs // expert_unit(experts, tokens) + min(pairs, 256) <= 384
 
 
 def test_decode_splits_fill_the_gpu_and_no_more() -> None:

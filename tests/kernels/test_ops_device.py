@@ -6,18 +6,14 @@ kernels on a GPU.
 
 from __future__ import annotations
 
-import ctypes
-import subprocess
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from twins import Floats, World, as_c, call
+from twins import Floats, World, call
 
-ROOT = Path(__file__).parents[2]
 EPS = 1e-5
 TOLERANCE = 1e-2  # bfloat16 has 8 bits; relative to the largest value
 CHUNKS = [(3, 0, 20), (0, 17, 18), (6, 30, 40)]
@@ -26,19 +22,6 @@ NAN = 0x7FC0
 
 Emulate = Callable[..., None]
 Halves = NDArray[np.uint16]
-
-
-@pytest.fixture(scope="session")
-def emulate(tmp_path_factory: pytest.TempPathFactory) -> Emulate:
-    """emulate(kernel, *arguments)"""
-    library = tmp_path_factory.mktemp("emulator") / "kernels.so"
-    source = Path(__file__).parent / "emulator" / "kernels.cpp"
-    flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-fno-strict-aliasing", "-Wall", "-Wextra", "-Werror"]
-    flags += ["-Wno-unknown-pragmas", "-fsanitize=alignment,bounds", "-fno-sanitize-recover=all"]
-    include = [f"-I{ROOT}", f"-I{source.parent}"]
-    subprocess.run(["g++", *flags, *include, str(source), "-o", str(library)], check=True, timeout=120)
-    loaded = ctypes.CDLL(str(library))
-    return lambda kernel, *arguments: getattr(loaded, f"emulate_{kernel}")(*map(as_c, arguments))
 
 
 def random(*shape: int, seed: int = 0, scale: float = 1) -> Halves:

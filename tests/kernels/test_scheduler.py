@@ -119,7 +119,7 @@ def test_the_worlds_exercise_everything(run_world: Callable[[int, Sizes, int], C
 def test_more_than_1000_steps_in_one_request(
     run_world: Callable[[int, Sizes, int], Coverage], arm_margin_ns: int
 ) -> None:
-    """Past the launch window of 120 many times over: the scheduler relaunches itself and loses nothing (S8)."""
+    """Past the launch window of 120 many times over: the scheduler relaunches itself, losing nothing (S8)."""
     sizes = Sizes(16, 1, 1, 4096, 16, 256, 512, 1, arm_margin_ns)
     coverage = run_world(3, sizes, 60_000)
     assert coverage.steps > 2000

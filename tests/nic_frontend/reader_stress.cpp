@@ -11,7 +11,7 @@
 
 #include "nic_frontend/native/crc32c.h"
 #include "nic_frontend/native/frontend.h"
-#include "nic_frontend/native/words.h"
+#include "ringbuffer/words.h"
 
 namespace {
 

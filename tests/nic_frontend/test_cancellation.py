@@ -7,9 +7,12 @@ import socket
 import threading
 from typing import Any
 
-from conftest import Frontend, StartBackend, StartFrontend, wait_until
+import httpx
+import pytest
+from harness import Frontend, StartBackend, StartFrontend, wait_until
 from mock_backend import MockBackend
 
+from nic_frontend.generation import Generation
 from ringbuffer.abi import Command
 
 
@@ -119,3 +122,40 @@ def test_keep_alive_serves_one_request_after_another(frontend: Frontend) -> None
     for _ in range(20):
         response = frontend.client.post("/v1/completions", json={"prompt": "x", "max_tokens": 3})
         assert response.json()["usage"]["completion_tokens"] == 3
+
+
+def test_a_connection_that_acknowledges_nothing_is_dropped(
+    start_backend: StartBackend, start_frontend: StartFrontend
+) -> None:
+    """F9."""
+    backend = start_backend(n_slots=16, max_context=100_000, output_capacity=100_000)
+    backend.tokens_per_step = 2000
+    frontend = start_frontend(backend, send_timeout_s=0.5, send_buffer_bytes=8192)
+    connection = connect(frontend, {"prompt": "x", "max_tokens": 90_000}, receive_buffer=4096)
+    wait_until(lambda: frontend.service.metrics.finished["length"] == 1, timeout_s=20)
+    wait_until(lambda: not frontend.server.server_state.connections, timeout_s=20)
+    connection.close()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_bug_ends_its_own_request_only(
+    frontend: Frontend, backend: MockBackend, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    right = Generation.feed
+
+    def wrong(self: Generation, token: int) -> str:
+        if token == 8:
+            raise IndexError("a bug")
+        return right(self, token)
+
+    monkeypatch.setattr(Generation, "feed", wrong)
+    body = {"prompt": "x", "max_tokens": 50, "stream": stream}
+    if stream:
+        with pytest.raises(httpx.RemoteProtocolError):  # half an answer must not look like a whole one
+            frontend.client.post("/v1/completions", json=body)
+    else:
+        error = frontend.client.post("/v1/completions", json=body).json()["error"]
+        assert error["type"] == "server_error"
+    wait_until(lambda: frontend.service.tracker.slots.n_free == 64)
+    answer = frontend.client.post("/v1/completions", json={"prompt": "x", "max_tokens": 4}).json()
+    assert answer["choices"][0]["text"] == '!"#$'

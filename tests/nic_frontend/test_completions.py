@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Frontend, StartBackend, StartFrontend
+from harness import Frontend, StartBackend, StartFrontend
 from mock_backend import MockBackend, echo, say
 from sse import events, finish_reasons, text_of
 from tiny_model import EOS, TOOL_CALL

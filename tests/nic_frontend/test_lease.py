@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Frontend, StartBackend, StartFrontend, wait_until
+from harness import Frontend, StartBackend, StartFrontend, wait_until
 from mock_backend import MockBackend
 from test_validation import error_of
 from tiny_model import write_model

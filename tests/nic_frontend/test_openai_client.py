@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import openai
 import pytest
-from conftest import Frontend, StartBackend, StartFrontend
+from harness import Frontend, StartBackend, StartFrontend
 from mock_backend import MockBackend
 
 from ringbuffer.abi import Phase

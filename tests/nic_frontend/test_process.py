@@ -15,27 +15,19 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import Frontend, StartBackend, wait_until
+from harness import Frontend, StartBackend, wait_until
 from mock_backend import MockBackend
 from prometheus_client.parser import text_string_to_metric_families
 from sse import parse
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = (
-    "import sys; from pathlib import Path; from nic_frontend.options import FrontendOptions; "
-    "from nic_frontend.server import main; "
-    "ring, model_dir, port, drain_s = sys.argv[1:]; "
-    "sys.exit(main(FrontendOptions(ring=Path(ring), model_dir=Path(model_dir), port=int(port), "
-    "drain_timeout_s=float(drain_s), attach_timeout_s=0.5)))"
-)
 
 
 class Process:
     def __init__(self, backend: MockBackend, model_dir: Path, port: int, drain_s: float = 10.0) -> None:
-        arguments = [str(backend.path), str(model_dir), str(port), str(drain_s)]
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True
-        )
+        command = [sys.executable, "-m", "blink", "frontend", str(model_dir), "--ring", str(backend.path)]
+        flags = ["--port", str(port), "--drain-timeout", str(drain_s), "--attach-timeout", "0.5"]
+        self.process = subprocess.Popen([*command, *flags], cwd=ROOT, stderr=subprocess.PIPE, text=True)
         self.url = f"http://127.0.0.1:{port}"
 
     def wait_ready(self) -> None:
@@ -146,7 +138,7 @@ def ask_until_both(url: str, backend: MockBackend) -> bool:
     return {slot // 32 for slot, _, _ in backend.commands} == {0, 1}
 
 
-def test_main_says_what_is_wrong(
+def test_a_frontend_without_a_free_lease_says_so(
     model_dir: Path, port: int, backend: MockBackend, processes: list[Process]
 ) -> None:
     processes.append(first := Process(backend, model_dir, port))

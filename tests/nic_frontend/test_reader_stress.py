@@ -1,4 +1,4 @@
-"""The token reader under the thread sanitizer: see reader_stress.cpp."""
+"""The token reader under the thread sanitizer (reader_stress.cpp), and over rings with faults."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from harness import StartBackend, StartFrontend
+from sse import events, text_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,3 +24,36 @@ def test_no_race_and_no_wrong_token(tmp_path: Path) -> None:
     environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1"}
     run = subprocess.run([program], capture_output=True, text=True, timeout=120, env=environment)
     assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize(
+    ("records", "torn", "jitter", "tokens_per_step"),
+    [
+        ("arena", False, False, 1),
+        ("both", True, False, 1),
+        ("both", False, True, 1),
+        ("both", True, True, 3),
+        ("arena", True, True, 9),
+    ],
+)
+def test_faulty_rings_never_deliver_a_wrong_token(
+    start_backend: StartBackend,
+    start_frontend: StartFrontend,
+    records: str,
+    torn: bool,
+    jitter: bool,
+    tokens_per_step: int,
+) -> None:
+    backend = start_backend()
+    backend.records, backend.torn, backend.jitter = records, torn, jitter
+    backend.tokens_per_step = tokens_per_step
+    frontend = start_frontend(backend)
+    expected = "".join(chr(0x21 + i) for i in range(90))
+    body = {"prompt": ["x"] * 16, "max_tokens": 90}
+    for _ in range(2):  # the second time each slot may hold the records of the first
+        answer = frontend.client.post("/v1/completions", json=body).json()
+        assert [choice["text"] for choice in answer["choices"]] == [expected] * 16
+        chunks = events(frontend.client.post("/v1/completions", json={**body, "stream": True}))
+        assert [text_of(chunks, i) for i in range(16)] == [expected] * 16
+    if torn:
+        assert frontend.service._reader.health().bad_records > 0

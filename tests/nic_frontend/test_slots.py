@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 import httpx
-from conftest import StartBackend, StartFrontend, wait_until
+from harness import StartBackend, StartFrontend, wait_until
 from sse import parse, text_of
 from test_validation import error_of
 

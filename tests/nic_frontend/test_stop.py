@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import StartBackend, StartFrontend, wait_until
+from harness import StartBackend, StartFrontend, wait_until
 from hypothesis import given
 from hypothesis import strategies as st
 from mock_backend import say

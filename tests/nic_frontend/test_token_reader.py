@@ -4,105 +4,20 @@ records.
 
 from __future__ import annotations
 
-import importlib.util
-import re
-import select
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
-from conftest import StartBackend, StartFrontend
-from sse import events, text_of
+from reader_bench import CAPACITY, N_SLOTS, Bench
 
 from nic_frontend import library
-from nic_frontend.lease import Lease
 from nic_frontend.library import EVENT_FINISHED, EVENT_FREED, EVENT_TOKENS, crc32c
-from nic_frontend.options import FrontendOptions
-from nic_frontend.token_reader import TokenReader
 from nic_frontend.transport.base import TransportError
-from nic_frontend.transport.shm import SharedMemory
 from ringbuffer import abi
-from ringbuffer.abi import Command, LeaseState, Phase, Reason, State
-from ringbuffer.region import Geometry, ModelFacts, Region, Status, create, output_record, pair_word
-
-ROOT = Path(__file__).resolve().parents[2]
-N_SLOTS = 32
-CAPACITY = 4096  # records of all slots are twice what the queue holds
-
-
-class Bench:
-    """A ring, a granted lease and a reader; the test plays the scheduler."""
-
-    def __init__(self, path: Path, n_leases: int = 1, lease: int = 0) -> None:
-        facts = ModelFacts(b"\0" * 32, "m", "test", 1000, 8192, 8, 10, 16)
-        self.region: Region = create(path, Geometry(N_SLOTS * n_leases, n_leases, 64, CAPACITY), facts)
-        self.region.header["phase"][0] = Phase.SERVING
-        self.transport = SharedMemory(path)
-        self.others = [SharedMemory(path) for _ in range(lease)]  # frontends that hold the leases before
-        assert [other.claim_lease(n_leases) for other in self.others] == list(range(lease))
-        self.lease = Lease(self.transport)
-        self.lease.ask(1.0)
-        self.grant()
-        assert self.lease.granted()
-        self.first = self.lease.index * N_SLOTS
-        self.reader = TokenReader(
-            self.transport, self.lease, FrontendOptions(ring=path, model_dir=path, poll_max_us=100.0)
-        )
-        self.reader.open()
-
-    def grant(self) -> None:
-        ack = pair_word(self.lease.epoch, LeaseState.GRANTED)
-        self.region.lease_acks["word"][self.lease.index] = ack
-
-    def submit(self, *slots: int, prompt: tuple[int, ...] = (5, 6, 7)) -> list[int]:
-        descriptors = np.zeros(len(slots), dtype=abi.Descriptor)
-        descriptors["prompt_tokens"] = len(prompt)
-        prompts = np.tile(np.array(prompt, dtype=np.uint32), len(slots))
-        assert self.reader.submit(np.array(slots, dtype=np.uint32), descriptors, prompts)
-        return [int(sequence) for sequence in descriptors["sequence"]]
-
-    def status(
-        self, slot: int, sequence: int, state: State, count: int, reason: Reason = Reason.NONE
-    ) -> None:
-        self.region.progress["status"][self.first + slot] = Status(sequence, state, reason, count).pack()
-
-    def record(self, slot: int, token: int, position: int, sequence: int, where: str = "both") -> None:
-        word = output_record(token, position, sequence)
-        if where != "inline":
-            self.region.outputs[self.first + slot, position] = word
-        if where != "arena":
-            self.region.progress["records"][self.first + slot, position % abi.INLINE_RECORDS] = word
-
-    def request(self, slot: int) -> tuple[int, Command]:
-        word = int(self.region.requests[self.first + slot])
-        assert word >> 40 == self.lease.epoch
-        return word & 0xFFFFFFFF, Command((word >> 32) & 0xFF)
-
-    def take(self, timeout_s: float = 2.0) -> list[tuple[int, int, int, int, list[int]]]:
-        """Waits for the eventfd, then drains: slot, sequence, kind, reason, tokens.
-
-        Empty after the timeout.
-        """
-        if not select.select([self.reader.descriptor], [], [], timeout_s)[0]:
-            return []
-        found, more = [], True
-        while more:
-            rows, tokens, more = self.reader.drain()
-            at = 0
-            for slot, sequence, n, kind, reason in rows:
-                found.append((slot, sequence, kind, reason, tokens[at : at + n]))
-                at += n
-        return found
-
-    def close(self) -> None:
-        self.reader.close()
-        for transport in (self.transport, *self.others):
-            transport.close()
-        self.region.close()
-
+from ringbuffer.abi import Command, LeaseState, Reason, State
+from ringbuffer.region import output_record, pair_word
 
 MakeBench = Callable[..., Bench]
 
@@ -123,58 +38,6 @@ def make_bench(tmp_path: Path) -> Iterator[MakeBench]:
 @pytest.fixture
 def bench(make_bench: MakeBench) -> Bench:
     return make_bench()
-
-
-def test_crc32c_vectors() -> None:
-    """RFC 3720, appendix B.4, and the check value of the CRC catalogue."""
-    vectors = [
-        (bytes(32), 0x8A9136AA),
-        (b"\xff" * 32, 0x62A8AB43),
-        (bytes(range(32)), 0x46DD794E),
-        (bytes(range(31, -1, -1)), 0x113FDB5C),
-        (b"123456789", 0xE3069283),
-        (b"", 0),
-    ]
-    for data, expected in vectors:
-        assert crc32c(data) == expected
-        assert library.library().blink_crc32c_table(0, data, len(data)) == expected
-
-
-def test_crc32c_instruction_and_table_agree_in_pieces() -> None:
-    data = np.random.default_rng(1).bytes(1000)
-    for length in [*range(40), 999, 1000]:
-        whole = library.library().blink_crc32c_table(0, data, length)
-        assert crc32c(data[:length]) == whole
-        for cut in {0, length // 3, length}:
-            assert crc32c(data[cut:length], crc32c(data[:cut])) == whole
-
-
-def load_generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate_abi", ROOT / "scripts" / "generate_abi.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    import sys
-
-    sys.modules["generate_abi"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_python_sees_the_headers_structs() -> None:
-    generator = load_generator()
-    text = (ROOT / "nic_frontend/native/frontend.h").read_text()
-    structs = generator.parse_structs(generator.strip_comments(text), {})
-    event = structs["blink_event"]
-    assert library.Event.itemsize == event.size
-    assert {f.name: library.Event.fields[f.name][1] for f in event.fields} == {
-        f.name: f.offset for f in event.fields
-    }
-    for name, found in (("blink_reader_options", library.ReaderOptions), ("blink_health", library.Health)):
-        assert {f.name: (f.offset, f.size) for f in structs[name].fields} == {
-            field: (getattr(found, field).offset, getattr(found, field).size) for field, _ in found._fields_
-        }
-    assert re.search(r"BLINK_EVENT_TOKENS_MAX (\d+)u", text).group(1) == str(library.EVENT_TOKENS_MAX)
 
 
 def test_submission_is_payload_then_word(bench: Bench) -> None:
@@ -413,36 +276,3 @@ def test_idle_costs_next_to_nothing(bench: Bench) -> None:
     before = time.process_time()
     time.sleep(1.0)
     assert time.process_time() - before < 0.3
-
-
-@pytest.mark.parametrize(
-    ("records", "torn", "jitter", "tokens_per_step"),
-    [
-        ("arena", False, False, 1),
-        ("both", True, False, 1),
-        ("both", False, True, 1),
-        ("both", True, True, 3),
-        ("arena", True, True, 9),
-    ],
-)
-def test_faulty_rings_never_deliver_a_wrong_token(
-    start_backend: StartBackend,
-    start_frontend: StartFrontend,
-    records: str,
-    torn: bool,
-    jitter: bool,
-    tokens_per_step: int,
-) -> None:
-    backend = start_backend()
-    backend.records, backend.torn, backend.jitter = records, torn, jitter
-    backend.tokens_per_step = tokens_per_step
-    frontend = start_frontend(backend)
-    expected = "".join(chr(0x21 + i) for i in range(90))
-    body = {"prompt": ["x"] * 16, "max_tokens": 90}
-    for _ in range(2):  # the second time each slot may hold the records of the first
-        answer = frontend.client.post("/v1/completions", json=body).json()
-        assert [choice["text"] for choice in answer["choices"]] == [expected] * 16
-        chunks = events(frontend.client.post("/v1/completions", json={**body, "stream": True}))
-        assert [text_of(chunks, i) for i in range(16)] == [expected] * 16
-    if torn:
-        assert frontend.service._reader.health().bad_records > 0

@@ -8,6 +8,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -152,3 +153,13 @@ def test_where_the_template_comes_from(tmp_path: Path) -> None:
     assert rendered() == "<b>"
     (tmp_path / "chat_template.jinja").write_text("file {{ bos_token }}")
     assert rendered() == "file <b>"
+
+
+def test_the_demo_model() -> None:
+    tokenizer = Tokenizer(Path(__file__).resolve().parents[2] / "models" / "demo", 1024)
+    assert tokenizer.engine == "fastokens"
+    assert tokenizer.template is not None
+    text = "Once upon a time, 2 + 3 = 5. naïve 漢字 😀"
+    tokens = encode(tokenizer, text, special=True)
+    stream = tokenizer.detokenizer(skip_special_tokens=True, prompt=np.array([], dtype=np.uint32))
+    assert "".join(stream.feed(token) for token in tokens) + stream.flush() == text

@@ -7,7 +7,9 @@ import socket
 from typing import Any
 
 import pytest
-from conftest import Frontend, StartFrontend
+from harness import Frontend, StartFrontend
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from mock_backend import MockBackend
 
 COMPLETION: dict[str, Any] = {"prompt": "hello", "max_tokens": 2}
@@ -235,3 +237,33 @@ def test_lone_surrogates_in_an_error_message(frontend: Frontend) -> None:
     content, headers = b'{"prompt": "x", "model": "a\\ud800b"}', {"content-type": "application/json"}
     response = frontend.client.post("/v1/completions", content=content, headers=headers)
     assert "a\ud800b" in error_of(response, 404)["message"]
+
+
+FIELD_NAMES = [field for field, _ in BAD_VALUES] + [
+    "prompt",
+    "messages",
+    "echo",
+    "chat_template_kwargs",
+    "user",
+]
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 700) | st.floats() | st.text(max_size=8) | st.integers(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["role", "content", "type", "text", "x"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+PLAIN = st.sampled_from([COMPLETION, CHAT])
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(base=PLAIN, changes=st.dictionaries(st.sampled_from(FIELD_NAMES), VALUES, max_size=3))
+def test_no_body_makes_the_server_fail(
+    frontend: Frontend, base: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    path = "/v1/completions" if "prompt" in base else "/v1/chat/completions"
+    headers = {"content-type": "application/json"}
+    response = frontend.client.post(path, content=json.dumps({**base, **changes}), headers=headers)
+    if response.status_code != 200:
+        error_of(response, 404 if response.status_code == 404 and "model" in changes else 400)

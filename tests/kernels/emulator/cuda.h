@@ -229,6 +229,10 @@ inline int __ffs(uint32_t x) {
   return __builtin_ffs(int(x));
 }
 
+inline int __popc(uint32_t x) {
+  return __builtin_popcount(x);
+}
+
 template <typename T>
 T atomicAdd(T* p, T x) {
   const T before = *p;

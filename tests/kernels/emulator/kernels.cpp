@@ -6,11 +6,16 @@
 #include "kernels/ops/activation.h"
 #include "kernels/ops/attention.h"
 #include "kernels/ops/embed.h"
+#include "kernels/ops/expert_plan.h"
+#include "kernels/ops/expert_sum.h"
+#include "kernels/ops/experts.h"
+#include "kernels/ops/experts_tiled.h"
 #include "kernels/ops/gate.h"
 #include "kernels/ops/gather.h"
 #include "kernels/ops/linear_stream.h"
 #include "kernels/ops/norm.h"
 #include "kernels/ops/rope.h"
+#include "kernels/ops/route.h"
 #include "kernels/ops/sample.h"
 
 using Half = __nv_bfloat16;
@@ -108,6 +113,48 @@ void emulate_attention_prefill(const blink_set* set, const struct blink_tables* 
                                                    tokens);
     });
   });
+}
+
+void emulate_route(const blink_set* set, const float* logits, uint32_t* choice, float* weight, uint32_t n_experts,
+                   uint32_t per_token, uint32_t renormalise, uint32_t tokens) {
+  const uint32_t warps = blink::kRouteWarps;
+  launch({(tokens + warps - 1) / warps}, 32 * warps,
+         [&] { blink::route_kernel(*set, logits, choice, weight, tokens, n_experts, per_token, renormalise); });
+}
+
+void emulate_expert_plan(const uint32_t* choice, blink::ExpertUnit* plan, uint32_t* pairs, uint32_t tokens,
+                         uint32_t n_experts, uint32_t per_token, uint32_t unit_tokens) {
+  launch({1}, blink::kPlanThreads,
+         [&] { blink::expert_plan_kernel(choice, plan, pairs, tokens, n_experts, per_token, unit_tokens); });
+}
+
+/* Both products; `product` lies between them. */
+void emulate_experts_stream(const blink::ExpertUnit* plan, const uint32_t* pairs, const Half* gate_up, const Half* down,
+                            const Half* x, Half* product, Half* rows, uint32_t hidden, uint32_t intermediate,
+                            uint32_t per_token, uint32_t blocks) {
+  launch({blocks}, blink::kExpertThreads, [&] {
+    blink::expert_stream_kernel<Half, blink::kGateUp>(plan, pairs, gate_up, x, product, hidden, intermediate,
+                                                      per_token);
+  });
+  launch({blocks}, blink::kExpertThreads, [&] {
+    blink::expert_stream_kernel<Half, blink::kDown>(plan, pairs, down, product, rows, intermediate, hidden, per_token);
+  });
+}
+
+void emulate_experts_tiled(const blink::ExpertUnit* plan, const uint32_t* pairs, const Half* gate_up, const Half* down,
+                           const Half* x, Half* product, Half* rows, uint32_t hidden, uint32_t intermediate,
+                           uint32_t per_token, uint32_t blocks) {
+  launch({blocks}, blink::kExpertThreads, [&] {
+    blink::expert_tiled_kernel<Half, blink::kGateUp>(plan, pairs, gate_up, x, product, hidden, intermediate, per_token);
+  });
+  launch({blocks}, blink::kExpertThreads, [&] {
+    blink::expert_tiled_kernel<Half, blink::kDown>(plan, pairs, down, product, rows, intermediate, hidden, per_token);
+  });
+}
+
+void emulate_expert_sum(const Half* rows, const uint32_t* choice, const float* weight, float* residual, uint32_t hidden,
+                        uint32_t per_token, uint32_t tokens) {
+  launch({tokens}, 64, [&] { blink::expert_sum_kernel(rows, choice, weight, residual, hidden, per_token); });
 }
 
 void emulate_sample(const blink_set* set, const struct blink_tables* tables, float* logits, uint32_t lanes) {

@@ -3,7 +3,7 @@
 #include <map>
 #include <random>
 
-#include "kernels/scheduler/words.h"
+#include "ringbuffer/words.h"
 #include "ring_world.h"
 
 namespace world {

@@ -1,0 +1,94 @@
+"""What the scheduler does under pressure: chunks, preemption, full slots, cancellation, seeds."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+from conftest import Serve
+from demo_client import Reply, ask, chat, completion, fetch, items, new_client, right, together
+from serve_process import ServeProcess, complete, wait_until
+
+LONG = {"prompt": "Count from 1 to 150.", "max_tokens": 900, "temperature": 0, "stream": True}
+
+
+def test_long_prompts_in_chunks(serve: Serve) -> None:
+    server = serve("--max-prefill-tokens=64", "--max-batch=8")
+    chosen = items("lookup_long", 12)
+    replies = ask(server.url, [chat(item) for item in chosen])
+    assert sum(right(chosen, replies)) >= 11
+    stats = server.stats()
+    assert stats["prefill_steps"] > stats["prompt_tokens"] / 64 > 12 * 5
+
+
+def test_preemption_changes_no_answer(serve: Serve) -> None:
+    """64 pages hold 1024 tokens; the rows want three times that."""
+    chosen = items("count", 24) + items("table", 4) + items("repeat", 8)
+    bodies = [chat(item, stream=bool(i % 2)) for i, item in enumerate(chosen)]
+    scarce, plenty = serve(f"--kv-memory={64 * page_bytes()}", "--max-batch=16"), serve("--max-batch=16")
+    with_preemption, without = ask(scarce.url, bodies), ask(plenty.url, bodies)
+    assert scarce.stats()["preempted"] > 0
+    assert plenty.stats()["preempted"] == 0
+    assert [reply.text for reply in with_preemption] == [reply.text for reply in without]
+    assert all(right(chosen, without))
+    wait_until(lambda: scarce.stats()["free_pages"] == 64, 5, "all pages free")
+
+
+def page_bytes() -> int:
+    """Keys and values of 16 tokens in fp32: 6 layers, 2 KV heads of 64."""
+    return 2 * 4 * 6 * 2 * 64 * 16
+
+
+def test_a_request_that_can_never_fit_fails_alone(serve: Serve) -> None:
+    server = serve(f"--kv-memory={32 * page_bytes()}")
+    long, short = items("lookup_long", 1)[0], items("add", 1)[0]
+    refused, answered = ask(server.url, [chat(long), chat(short)])
+    assert refused.status == 400
+    assert "maximum context length is 512" in refused.text
+    assert right([short], [answered]) == [True]
+
+
+def test_full_slots_are_429_and_come_back(serve: Serve) -> None:
+    server = serve("--slots=16", "--max-batch=4")
+    total = server.stats()["free_pages"]
+
+    async def flood() -> tuple[list[Reply], list[Reply]]:
+        async with new_client(server.url) as client:
+            streams = [asyncio.create_task(fetch(client, LONG)) for _ in range(16)]
+            while server.stats()["running"] + server.stats()["waiting"] < 16:
+                await asyncio.sleep(0.01)
+            refused = [await fetch(client, {"prompt": "2 + 3 ="}) for _ in range(4)]
+            return refused, await asyncio.gather(*streams)
+
+    ((refused, finished),) = together(flood())
+    assert [reply.status for reply in refused] == [429] * 4
+    assert "all 16 request slots are busy" in refused[0].text
+    assert {(reply.text, reply.finish_reason) for reply in finished} == {
+        (" " + ", ".join(map(str, range(1, 151))), "stop")
+    }
+    assert complete(server.client, "2 + 3 =", max_tokens=3).strip() == "5"
+    wait_until(lambda: server.stats()["free_pages"] == total, 5, "all pages free")
+
+
+def test_clients_that_leave_free_their_pages(server: ServeProcess) -> None:
+    before = server.stats()
+    streams = [server.client.stream("POST", "/v1/completions", json=LONG) for _ in range(8)]
+    for stream in streams:
+        response: httpx.Response = stream.__enter__()
+        next(response.iter_lines())
+    assert server.stats()["free_pages"] < before["free_pages"]
+    for stream in streams:
+        stream.__exit__(None, None, None)
+    wait_until(lambda: server.stats()["free_pages"] == before["free_pages"], 5, "all pages free")
+    wait_until(lambda: server.stats()["cancelled"] == before["cancelled"] + 8, 5, "all cancelled")
+
+
+def test_a_seed_decides_whatever_the_batch(server: ServeProcess) -> None:
+    story: dict[str, Any] = {"prompt": "Tell me a story about a fox named Mia.", "max_tokens": 60}
+    bodies = [{**story, "temperature": 1.2, "top_p": 0.95, "seed": seed} for seed in range(24)]
+    alone = ask(server.url, bodies, clients=1)
+    crowd = [completion(item, stream=True) for item in items("count", 40)]
+    mixed = ask(server.url, [body for pair in zip(bodies, crowd, strict=False) for body in pair])
+    assert [reply.text for reply in mixed[::2]] == [reply.text for reply in alone]
+    assert len({reply.text for reply in alone}) > 20

@@ -1,0 +1,164 @@
+"""The kernels of a mixture of experts, emulated, against their twins: skewed, uniform and no routing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from test_ops_device import NAN, Emulate, assert_close, floats, random
+from twins import World, call
+
+STREAM, TILED = ("stream", 16), ("tiled", 64)  # kStreamUnit, kTileUnit
+NO_EXPERT = 0xFFFFFFFF
+Choices = NDArray[np.uint32]
+
+
+def uniform(tokens: int, n_experts: int, per_token: int) -> Choices:
+    rng = np.random.default_rng(tokens)
+    return np.array([rng.permutation(n_experts)[:per_token] for _ in range(tokens)], np.uint32)
+
+
+def skewed(tokens: int, n_experts: int, per_token: int) -> Choices:
+    """Every token chooses the same experts, the last among them."""
+    return np.tile(np.arange(n_experts - per_token, n_experts, dtype=np.uint32), (tokens, 1))
+
+
+def padded(tokens: int, n_experts: int, per_token: int) -> Choices:
+    """Every third token is padding."""
+    choice = uniform(tokens, n_experts, per_token)
+    choice[1::3] = NO_EXPERT
+    return choice
+
+
+def absent(tokens: int, n_experts: int, per_token: int) -> Choices:
+    return np.full((tokens, per_token), NO_EXPERT, np.uint32)
+
+
+ROUTINGS = [uniform, skewed, padded, absent]
+
+
+def new_plan(choice: Choices, n_experts: int, unit: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    most = choice.size // unit + min(n_experts, choice.size)
+    return np.full((1 + most, 4), 7, np.uint32), np.full(choice.size, NO_EXPERT, np.uint32)
+
+
+@pytest.mark.parametrize("renormalise", [False, True])
+@pytest.mark.parametrize(("n_experts", "per_token"), [(4, 1), (8, 2), (40, 40), (128, 8), (256, 32)])
+def test_route(emulate: Emulate, n_experts: int, per_token: int, renormalise: bool) -> None:
+    per_token = min(per_token, 32)
+    world = World([(1, 0, 5), (2, 3, 7)], padding=2)
+    rng = np.random.default_rng(n_experts)
+    logits = (3 * rng.standard_normal((11, n_experts))).astype(np.float32)
+    logits[1] = np.round(logits[1])  # ties
+    logits[2, ::2] = np.nan
+    logits[3, 1:] = -np.inf
+    out = [(np.zeros((11, per_token), np.uint32), np.zeros((11, per_token), np.float32)) for _ in range(2)]
+    call("route", world.step_set, logits, *out[0], n_experts, per_token, int(renormalise), 11)
+    emulate("route", world.step_set, logits, *out[1], n_experts, per_token, int(renormalise), 11)
+    np.testing.assert_array_equal(out[1][0], out[0][0])
+    np.testing.assert_allclose(out[1][1], out[0][1], rtol=1e-5)
+    assert (out[1][0][9:] == NO_EXPERT).all()
+    assert (out[1][1][9:] == 0).all()
+    order = np.argsort(-logits[4:9], axis=1, kind="stable")[:, :per_token]
+    np.testing.assert_array_equal(out[1][0][4:9], order)
+    shares = np.exp(logits[4:9] - logits[4:9].max(axis=1, keepdims=True))
+    chosen = np.take_along_axis(shares, order, axis=1)
+    total = (chosen if renormalise else shares).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(out[1][1][4:9], chosen / total, rtol=1e-5)
+
+
+@pytest.mark.parametrize("routing", ROUTINGS)
+@pytest.mark.parametrize(
+    ("tokens", "n_experts", "per_token"), [(1, 128, 8), (33, 5, 2), (64, 256, 8), (1100, 9, 3)]
+)
+def test_plan(emulate: Emulate, routing: Any, tokens: int, n_experts: int, per_token: int) -> None:
+    choice = routing(tokens, n_experts, per_token)
+    for unit in (16, 64):
+        got, expected = (new_plan(choice, n_experts, unit) for _ in range(2))
+        call("expert_plan", choice, *expected, tokens, n_experts, per_token, unit)
+        emulate("expert_plan", choice, *got, tokens, n_experts, per_token, unit)
+        for a, b in zip(got, expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+class Mixture:
+    """Experts' weights and tokens, and what the twins make of them."""
+
+    def __init__(self, choice: Choices, n_experts: int, hidden: int, intermediate: int) -> None:
+        self.choice, (self.tokens, self.per_token) = choice, choice.shape
+        self.n_experts, self.hidden, self.intermediate = n_experts, hidden, intermediate
+        self.x = random(self.tokens, hidden, seed=1)
+        self.gate_up = random(n_experts, 2, intermediate, hidden, seed=2, scale=hidden**-0.5)
+        self.down = random(n_experts, hidden, intermediate, seed=3, scale=intermediate**-0.5)
+
+    def run(self, emulate: Emulate, kernel: tuple[str, int], blocks: int = 3) -> NDArray[np.uint16]:
+        """The rows [tokens][per_token][hidden]; NaN where no pair is."""
+        name, unit = kernel
+        plan, pairs = new_plan(self.choice, self.n_experts, unit)
+        call("expert_plan", self.choice, plan, pairs, self.tokens, self.n_experts, self.per_token, unit)
+        product = np.full((self.choice.size, self.intermediate), NAN, np.uint16)
+        rows = np.full((self.tokens, self.per_token, self.hidden), NAN, np.uint16)
+        weights, sizes = (self.gate_up, self.down), (self.hidden, self.intermediate, self.per_token)
+        emulate(f"experts_{name}", plan, pairs, *weights, self.x, product, rows, *sizes, blocks)
+        return rows
+
+    def expected(self) -> NDArray[np.float32]:
+        rows = np.full((self.tokens, self.per_token, self.hidden), np.nan, np.float32)
+        inputs = (floats(self.gate_up), floats(self.down), floats(self.x))
+        sizes = (self.hidden, self.intermediate, self.per_token, self.tokens)
+        call("experts", self.choice, *inputs, rows, *sizes)
+        return rows
+
+
+@pytest.mark.parametrize("kernel", [STREAM, TILED], ids=["stream", "tiled"])
+@pytest.mark.parametrize("routing", ROUTINGS)
+@pytest.mark.parametrize(
+    ("tokens", "n_experts", "per_token", "hidden", "intermediate"),
+    [(1, 8, 4, 96, 40), (40, 5, 2, 64, 72), (70, 4, 2, 200, 136), (9, 16, 3, 528, 24)],
+)
+def test_experts(
+    emulate: Emulate,
+    kernel: tuple[str, int],
+    routing: Any,
+    tokens: int,
+    n_experts: int,
+    per_token: int,
+    hidden: int,
+    intermediate: int,
+) -> None:
+    """Pairs that do not exist are not written."""
+    mixture = Mixture(routing(tokens, n_experts, per_token), n_experts, hidden, intermediate)
+    got, expected = floats(mixture.run(emulate, kernel)), mixture.expected()
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+    if routing is not absent:
+        assert_close(got[~np.isnan(got)], expected[~np.isnan(expected)])
+
+
+@pytest.mark.parametrize("kernel", [STREAM, TILED], ids=["stream", "tiled"])
+def test_a_row_depends_on_its_pair_alone(emulate: Emulate, kernel: tuple[str, int]) -> None:
+    """E8: the same bits whatever else the step holds, and whichever block takes the unit."""
+    choice = skewed(40, 6, 2)
+    choice[20:] = uniform(20, 6, 2)
+    full = Mixture(choice, 6, 96, 48)
+    rows = full.run(emulate, kernel)
+    np.testing.assert_array_equal(full.run(emulate, kernel, blocks=7), rows)
+    part = Mixture(choice, 6, 96, 48)
+    part.choice = choice.copy()
+    part.choice[[*range(5), *range(9, 33)]] = NO_EXPERT
+    kept = part.choice[:, 0] != NO_EXPERT
+    np.testing.assert_array_equal(part.run(emulate, kernel)[kept], rows[kept])
+
+
+@pytest.mark.parametrize("hidden", [8, 1000])
+def test_expert_sum(emulate: Emulate, hidden: int) -> None:
+    choice, rows = padded(7, 9, 3), random(7, 3, hidden)
+    rows[1::3] = NAN
+    weight = np.random.default_rng(0).random((7, 3), np.float32)
+    before = np.random.default_rng(1).standard_normal((7, hidden)).astype(np.float32)
+    delta, out = np.full((7, hidden), 7, np.float32), before.copy()
+    call("expert_sum", floats(rows), choice, weight, delta, hidden, 3, 7)
+    emulate("expert_sum", rows, choice, weight, out, hidden, 3, 7)
+    assert_close(out, before + delta)
+    assert (out[1::3] == before[1::3]).all()

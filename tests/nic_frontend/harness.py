@@ -1,0 +1,62 @@
+"""A frontend in a thread, and what the tests share."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+from mock_backend import MockBackend
+
+from nic_frontend.options import FrontendOptions
+from nic_frontend.server import Server, listen
+from nic_frontend.service import Service
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+    """Fails when the condition does not come true in time."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        time.sleep(0.002)
+
+
+class Frontend:
+    """A frontend in a thread, with an HTTP client for it."""
+
+    def __init__(self, backend: MockBackend, model_dir: Path, **options: Any) -> None:
+        wanted = {
+            "attach_timeout_s": 2.0,
+            "drain_timeout_s": 2.0,
+            "port": 0,
+            "log_level": "warning",
+        } | options
+        self.options = FrontendOptions(ring=backend.path, model_dir=model_dir, **wanted)
+        self.backend = backend
+        self._listener = listen(self.options)
+        self.port = self._listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.service = Service(self.options)
+        ready = threading.Event()
+        self.server = Server(self.service, ready.set)
+        self._thread = threading.Thread(
+            target=self.server.run, kwargs={"sockets": [self._listener]}, daemon=True
+        )
+        self._thread.start()
+        assert ready.wait(10)
+        self.client = httpx.Client(base_url=self.url, timeout=30)
+
+    def stop(self) -> None:
+        self.client.close()
+        self.server.should_exit = True
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+        self.service.close()
+        self._listener.close()
+
+
+StartBackend = Callable[..., MockBackend]
+StartFrontend = Callable[..., Frontend]
