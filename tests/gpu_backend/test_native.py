@@ -196,9 +196,10 @@ def test_a_layer_of_experts_is_the_documented_sequence(expert_log: Log) -> None:
     for capture in captures(expert_log):
         ops, tokens = [op(call) for call in capture], int(capture[1][2])
         way, unit = ("stream", 16) if tokens * 3 <= 8 * 8 else ("tiled", 64)
-        mixture = ["gemm", "route", "expert_plan", *[f"expert_{way}"] * 2, "expert_sum"]
+        router = "linear_stream" if tokens <= 16 else "gemm"
+        mixture = [router, "route", "expert_plan", *[f"expert_{way}"] * 2, "expert_sum"]
         first = ops.index("route") - 1
-        assert ops[first - 1 : first + 7] == ["residual_rmsnorm", *mixture, "residual_rmsnorm"]
+        assert ops[first - 1 : first + 7] == ["rmsnorm", *mixture, "rmsnorm"]
         assert (ops.count("route"), ops.count("silu_mul")) == (2, 1)
         plan = capture[ops.index("expert_plan")]
         assert [int.from_bytes(bytes.fromhex(word), "little") for word in plan[-4:]] == [tokens, 8, 3, unit]
