@@ -23,6 +23,7 @@ from ringbuffer.abi import MAX_SLOTS, SLOT_ALIGNMENT, Control, Phase
 from ringbuffer.region import Geometry, ModelFacts, RingError, create, model_fingerprint, ring_path
 
 DEFAULT_CONTEXT = 8192
+SMALLEST_PAGE = 16  # tokens: what a warp of decode attention reads at once
 DRAIN_S = 30.0
 STOP_S = 15.0
 POLL_S = 0.2
@@ -153,8 +154,10 @@ def wanted_limits(options: BackendOptions, config: ModelConfig, defaults: planes
         raise ValueError(
             f"max-context is {context}, the model was trained for 2 to {config.max_context} tokens"
         )
-    if options.page_size < 1 or options.page_size & (options.page_size - 1):
-        raise ValueError(f"page-size is {options.page_size}, it must be a power of two")
+    if options.page_size < SMALLEST_PAGE or options.page_size & (options.page_size - 1):
+        raise ValueError(
+            f"page-size is {options.page_size}, it must be a power of two from {SMALLEST_PAGE} on"
+        )
     batch = options.max_batch or defaults.max_batch
     if not 1 <= batch <= 1024:
         raise ValueError(f"max-batch is {batch}, it must be between 1 and 1024")

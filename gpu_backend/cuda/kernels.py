@@ -9,7 +9,7 @@ from gpu_backend.model.config import ModelConfig
 HALF_TYPES = {"bfloat16": "__nv_bfloat16", "float16": "__half"}
 MAX_GROUP = 8
 STREAM_OUTPUTS = {"half": "kStreamHalf", "float": "kStreamFloat", "add": "kStreamAdd", "silu": "kStreamSilu"}
-STREAM_GROUPS = (1, 2, 4)  # of 8 rows of x
+STREAM_GROUPS = (1, 2)  # of 8 rows of x
 
 
 def half_dtype(config: ModelConfig) -> str:

@@ -41,6 +41,7 @@ PREFILL_QUERIES = 64
 SAMPLE_THREADS = 1024
 STREAM_THREADS = 256
 STREAM_CHUNK = 32
+STREAM_BLOCKS = 2
 STREAM_ROWS = 16  # of x, up to which streaming beats cuBLAS
 ROUTE_WARPS = 4
 PLAN_THREADS = 1024
@@ -219,7 +220,8 @@ class NativeStep:
         if self._streams(rows, n_in):
             groups = next(n for n in STREAM_GROUPS if 8 * n >= rows)
             tiles = ceil_div(n_out, 8 if output == "silu" else 16)
-            grid = (min(tiles, self._n_multiprocessors - 1), 1, 1)  # one is the scheduler's
+            most = STREAM_BLOCKS * (self._n_multiprocessors - 1)  # one is the scheduler's
+            grid = (min(tiles, most), 1, 1)
             arguments = (weight, x, out, rows, n_in, n_out)
             self._launch(f"linear_{output}_{groups}", grid, (STREAM_THREADS, 1, 1), *arguments)
         else:

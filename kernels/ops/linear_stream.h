@@ -24,29 +24,21 @@ namespace blink {
 
 enum StreamOutput { kStreamHalf, kStreamFloat, kStreamAdd, kStreamSilu };
 
-#ifndef BLINK_STREAM_DEPTH
-#define BLINK_STREAM_DEPTH 8
-#endif
-#ifndef BLINK_STREAM_WARPS
-#define BLINK_STREAM_WARPS 8
-#endif
-
-#ifndef BLINK_STREAM_BLOCKS
-#define BLINK_STREAM_BLOCKS (16 / BLINK_STREAM_WARPS)
-#endif
-
-constexpr uint32_t kStreamWarps = BLINK_STREAM_WARPS;
+constexpr uint32_t kStreamWarps = 8;
 constexpr uint32_t kStreamThreads = 32 * kStreamWarps;
-constexpr uint32_t kStreamChunk = 32;                 /* k that a warp loads at once */
-constexpr uint32_t kStreamDepth = BLINK_STREAM_DEPTH; /* chunks in flight */
-constexpr uint32_t kStreamRows = 16;                  /* of w in a tile */
+constexpr uint32_t kStreamBlocks = 2; /* of a multiprocessor: one alone leaves it idle at every kernel's edges */
+constexpr uint32_t kStreamChunk = 32; /* k that a warp loads at once */
+constexpr uint32_t kStreamRows = 16;  /* of w in a tile */
+/* Chunks in flight, by groups of 8 rows of x; measured: 4 are slower for one group, and 8 for two. */
+template <int Groups>
+constexpr uint32_t kStreamDepth = Groups == 1 ? 8 : 4;
 
 /* A lane's chunk of w: 8 k of two rows. */
 struct WeightChunk {
   uint4 low, high;
 };
 
-/* Where a warp's next kStreamDepth chunks come from: this lane's two rows of w, and how many chunks exist. */
+/* Where a warp's next round of chunks comes from: this lane's two rows of w, and how many chunks exist. */
 template <typename Half>
 struct WeightSource {
   const Half *low, *high;
@@ -73,9 +65,9 @@ struct StreamTiles {
     n_chunks = min(all, first_chunk + share) - first_chunk;
   }
 
-  /* Chunks round * kStreamDepth.. of the warp's share of a tile; rows past the end repeat the last one. */
-  __device__ __forceinline__ WeightSource<Half> source(uint32_t tile, uint32_t round) const {
-    const uint32_t done = round * kStreamDepth, r = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+  /* The chunks from `done` on of the warp's share of a tile; rows past the end repeat the last one. */
+  __device__ __forceinline__ WeightSource<Half> source(uint32_t tile, uint32_t done) const {
+    const uint32_t r = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
     const uint64_t k = uint64_t(first_chunk + done) * kStreamChunk + q * 8;
     const uint32_t low = min(n_out - 1, tile * kOutputs + r);
     const uint32_t high = Output == kStreamSilu ? n_out + low : min(n_out - 1, tile * kOutputs + r + 8);
@@ -123,15 +115,16 @@ __device__ __forceinline__ void add_chunk(float (&acc)[Groups][4], const WeightC
   }
 }
 
-/* A round of kStreamDepth chunks: adds them to acc and puts those of `next` in their place. `row` is the
+/* A round of chunks: adds them to acc and puts those of `next` in their place. `row` is the
  * lane's row of x in each group of 8, at the round's first k. */
 template <typename Half, int Groups, bool Full>
-__device__ __forceinline__ void stream_round(float (&acc)[Groups][4], WeightChunk (&chunk)[kStreamDepth],
+__device__ __forceinline__ void stream_round(float (&acc)[Groups][4], WeightChunk (&chunk)[kStreamDepth<Groups>],
                                              const Half* const (&row)[Groups], uint32_t k, uint32_t n_chunks,
                                              const WeightSource<Half>& next) {
+  constexpr uint32_t kDepth = kStreamDepth<Groups>;
   constexpr uint32_t kAhead = Groups == 1 ? 2 : 1; /* chunks whose x is loaded together */
 #pragma unroll
-  for (uint32_t first = 0; first < kStreamDepth; first += kAhead) {
+  for (uint32_t first = 0; first < kDepth; first += kAhead) {
     uint4 x[kAhead][Groups];
 #pragma unroll
     for (uint32_t i = 0; i < kAhead; ++i)
@@ -150,24 +143,20 @@ __device__ __forceinline__ void stream_round(float (&acc)[Groups][4], WeightChun
 /* grid (at most the tiles), block (kStreamThreads); m at most 8 * Groups, n_in a multiple of kStreamChunk.
  * Blocks take tiles blockIdx.x, blockIdx.x + gridDim.x, ... */
 template <typename Half, int Output, int Groups>
-__global__ void __launch_bounds__(kStreamThreads, BLINK_STREAM_BLOCKS)
+__global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
     linear_stream_kernel(const Half* w, const Half* x, void* y, uint32_t m, uint32_t n_in, uint32_t n_out) {
   using Tiles = StreamTiles<Half, Output>;
+  constexpr uint32_t kDepth = kStreamDepth<Groups>;
   __shared__ StreamSums<Groups> sums;
-#ifndef BLINK_STREAM_LATE
   allow_successor();
-#endif
   const Tiles tiles(w, n_in, n_out);
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const uint32_t rounds = (tiles.n_chunks + kStreamDepth - 1) / kStreamDepth;
-  WeightChunk chunk[kStreamDepth] = {};
+  const uint32_t rounds = (tiles.n_chunks + kDepth - 1) / kDepth;
+  WeightChunk chunk[kDepth] = {};
   WeightSource<Half> source = tiles.source(blockIdx.x, 0);
 #pragma unroll
-  for (uint32_t slot = 0; slot < kStreamDepth; ++slot) source.load(slot, chunk[slot]);
+  for (uint32_t slot = 0; slot < kDepth; ++slot) source.load(slot, chunk[slot]);
   wait_for_predecessor();
-#ifdef BLINK_STREAM_LATE
-  allow_successor();
-#endif
 
   const Half* row[Groups]; /* of x; what is computed for rows past the end is not stored */
 #pragma unroll
@@ -177,10 +166,10 @@ __global__ void __launch_bounds__(kStreamThreads, BLINK_STREAM_BLOCKS)
     float acc[Groups][4] = {};
     for (uint32_t round = 0; round < rounds; ++round) {
       const bool last = round + 1 == rounds;
-      const WeightSource<Half> next = tiles.source(last ? tile + gridDim.x : tile, last ? 0 : round + 1);
-      const uint32_t k = (tiles.first_chunk + round * kStreamDepth) * kStreamChunk;
-      if (source.n_chunks >= kStreamDepth)
-        stream_round<Half, Groups, true>(acc, chunk, row, k, kStreamDepth, next);
+      const WeightSource<Half> next = tiles.source(last ? tile + gridDim.x : tile, last ? 0 : (round + 1) * kDepth);
+      const uint32_t k = (tiles.first_chunk + round * kDepth) * kStreamChunk;
+      if (source.n_chunks >= kDepth)
+        stream_round<Half, Groups, true>(acc, chunk, row, k, kDepth, next);
       else
         stream_round<Half, Groups, false>(acc, chunk, row, k, source.n_chunks, next);
       source = next;

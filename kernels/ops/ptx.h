@@ -4,10 +4,6 @@
 #ifndef BLINK_OPS_PTX_H
 #define BLINK_OPS_PTX_H
 
-#ifndef BLINK_L2_HINT
-#define BLINK_L2_HINT ".L2::256B"
-#endif
-
 namespace blink {
 
 /* Inline PTX and not `volatile`: a volatile load may hit a stale, non-coherent L1 line, and orders nothing
@@ -53,14 +49,9 @@ __device__ __forceinline__ void allow_successor() {
 __device__ __forceinline__ void load_weight(const void* p, bool wanted, uint4& value) {
   asm volatile(
       "{ .reg .pred wanted; setp.ne.u32 wanted, %5, 0;\n"
-      "@wanted ld.global.L1::no_allocate" BLINK_L2_HINT ".v4.u32 {%0,%1,%2,%3}, [%4]; }"
+      "@wanted ld.global.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4]; }"
       : "+r"(value.x), "+r"(value.y), "+r"(value.z), "+r"(value.w)
       : "l"(p), "r"(uint32_t(wanted)));
-}
-
-/* Asks for n bytes of a weight to be brought into L2; address and n are multiples of 16. */
-__device__ __forceinline__ void prefetch_weight(const void* p, uint32_t n) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(n));
 }
 
 /* The block's dynamic shared memory. */

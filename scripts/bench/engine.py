@@ -2,7 +2,6 @@
 """Time of the CUDA engine's GEMMs, alone and as a model's layers, against the bytes that they must read.
 
     python scripts/bench/engine.py --model llama-3-8b --rows 1 8 32
-    python scripts/bench/engine.py --model llama-3-8b --rows 1 8 --sweep        compile-time variants
     python scripts/bench/engine.py --model llama-3-8b --step --context 16 1000  whole decode steps
 
 A chain of GEMMs over different weights, more of them than L2 holds, is captured and replayed: programmatic
@@ -49,28 +48,12 @@ CHAIN_BYTES = 1 << 30  # of weights in one chain: far more than L2
 MAX_ROWS = 64
 RANDOM_GRID = ((1024, 1, 1), (256, 1, 1))
 
-# name: compile-time definitions, warps of a block, blocks a multiprocessor
-VARIANTS: dict[str, tuple[dict[str, str | int], int, int]] = {
-    "base": ({}, 8, 1),
-    "2 blocks": ({}, 8, 2),
-    "no hint": ({"BLINK_L2_HINT": '""'}, 8, 1),
-    "hint 128": ({"BLINK_L2_HINT": '".L2::128B"'}, 8, 1),
-    "16 warps": ({"BLINK_STREAM_WARPS": 16}, 16, 1),
-    "4 warps x4": ({"BLINK_STREAM_WARPS": 4}, 4, 4),
-    "4 warps x2": ({"BLINK_STREAM_WARPS": 4}, 4, 2),
-    "depth 6": ({"BLINK_STREAM_DEPTH": 6}, 8, 1),
-    "depth 4 x2": ({"BLINK_STREAM_DEPTH": 4}, 8, 2),
-    "depth 4 16w x2": ({"BLINK_STREAM_DEPTH": 4, "BLINK_STREAM_WARPS": 16, "BLINK_STREAM_BLOCKS": 2}, 16, 2),
-    "late": ({"BLINK_STREAM_LATE": 1}, 8, 1),
-}
-
 
 class Bench:
     """The model's matrices with random weights, and kernels to multiply with."""
 
-    def __init__(self, device: Device, config: ModelConfig, n_layers: int, most_rows: int) -> None:
+    def __init__(self, device: Device, config: ModelConfig, n_layers: int) -> None:
         self.device = device
-        self.widest = ceil_div(most_rows, 8)  # groups of 8 rows
         self.config = config
         self.stream = Stream()
         self.memory = DeviceMemory(device)
@@ -78,8 +61,7 @@ class Bench:
         self.n_multiprocessors = device.attribute(
             api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
         )
-        self.load({})
-        self.warps, self.blocks = 8, 1
+        self.load()
         heads, kv_heads, head_dim = config.n_heads, config.n_kv_heads, config.head_dim
         hidden, inter = config.hidden, config.intermediate
         # name: n_in, n_out, what becomes of the product
@@ -100,20 +82,15 @@ class Bench:
         self.inputs = self.fill(2 * MAX_ROWS * max(inter, heads * head_dim, hidden))
         self.outputs = self.memory.allocate(2 * MAX_ROWS * widest)
 
-    def load(self, defines: dict[str, str | int]) -> None:
+    def load(self) -> None:
         names = kernel_table.kernel_names(self.config)
-        fits = 2 if defines.get("BLINK_STREAM_WARPS") == 16 else 4  # sums in static shared memory
-        groups = {g for g in kernel_table.STREAM_GROUPS if g <= fits and g < 2 * self.widest}
         wanted = {
             op: name
             for op, name in names.items()
             if "linear" in op or op in ("random", "rmsnorm", "silu_mul")
         }
-        wanted = {
-            op: name for op, name in wanted.items() if "linear" not in op or int(op.split("_")[-1]) in groups
-        }
         source = source_root() / "kernels" / "engine.cu"
-        cubin, symbols = compile_templates(source, self.device.arch, list(wanted.values()), defines)
+        cubin, symbols = compile_templates(source, self.device.arch, list(wanted.values()))
         module = Module(cubin)
         self.kernels: dict[str, Kernel] = {op: module.kernel(symbols[name]) for op, name in wanted.items()}
 
@@ -133,8 +110,8 @@ class Bench:
         if method == "stream":
             groups = next(n for n in kernel_table.STREAM_GROUPS if 8 * n >= rows)
             tiles = ceil_div(n_out, 8 if output == "silu" else 16)
-            grid = (min(tiles, self.blocks * (self.n_multiprocessors - 1)), 1, 1)
-            block = (32 * self.warps, 1, 1)
+            grid = (min(tiles, native_step.STREAM_BLOCKS * (self.n_multiprocessors - 1)), 1, 1)
+            block = (native_step.STREAM_THREADS, 1, 1)
             arguments = (weight, self.inputs, out, rows, n_in, n_out)
             self.kernels[f"linear_{output}_{groups}"].launch(
                 grid, block, self.stream, *arguments, overlap=True
@@ -207,7 +184,7 @@ class Bench:
 def row(bench: Bench, label: str, rows: list[int], method: str, name: str, ceiling: float) -> str:
     cells = []
     for n in rows:
-        if method == "stream" and n > 8 * (2 if bench.warps == 16 else 4):
+        if method == "stream" and n > native_step.STREAM_ROWS:
             cells.append(f"{'-':>15}")
             continue
         if name == "layers":
@@ -279,7 +256,6 @@ def main() -> int:
     parser.add_argument("--model", default="llama-3-8b", help="a name of scripts/bench/shapes")
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64])
     parser.add_argument("--layers", type=int, default=0, help="fewer than the model has")
-    parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--step", action="store_true")
     parser.add_argument("--context", type=int, nargs="+", default=[16, 1000])
     parser.add_argument("--stream-rows", type=int, nargs="+", default=[native_step.STREAM_ROWS])
@@ -295,18 +271,11 @@ def main() -> int:
             print(f"streaming up to {native_step.STREAM_ROWS} rows")
             steps(device, config, options.rows, options.context)
         return 0
-    bench = Bench(device, config, options.layers or config.n_layers, max(options.rows))
+    bench = Bench(device, config, options.layers or config.n_layers)
     ceiling = bench.ceiling()
     print(f"{options.model}: read ceiling {ceiling:.2f} TB/s; microseconds and share of the ceiling")
     print(f"{'':25}" + "".join(f"{n:>12} row" for n in options.rows))
     names = [*bench.matrices, "layers"]
-    if options.sweep:
-        for label, (defines, warps, blocks) in VARIANTS.items():
-            bench.load(defines)
-            bench.warps, bench.blocks = warps, blocks
-            for name in names:
-                print(row(bench, label, options.rows, "stream", name, ceiling), flush=True)
-        return 0
     for name in names:
         for method in ("stream", "cublas", "cublas half"):
             if method != "cublas half" or bench.matrices.get(name, ("", "", "add"))[2] == "add":

@@ -18,9 +18,6 @@ inline void allow_successor() {}
 inline void load_weight(const void* p, bool wanted, uint4& value) {
   if (wanted) value = *static_cast<const uint4*>(p);
 }
-inline void prefetch_weight(const void* p, uint32_t n) {
-  if (reinterpret_cast<uintptr_t>(p) % 16 || n % 16) emulator::fail("a bulk prefetch that is not 16-byte aligned");
-}
 
 /* A second later at every reading, so that what waits for the clock ends. */
 inline uint64_t global_ns() {

@@ -63,7 +63,7 @@ void emulate_linear_stream(const Half* w, const Half* x, void* y, uint32_t m, ui
                            uint32_t output, uint32_t groups, uint32_t blocks) {
   using namespace blink;
   with_constant<kStreamHalf, kStreamFloat, kStreamAdd, kStreamSilu>(output, [&](auto kind) {
-    with_constant<1, 2, 4>(groups, [&](auto n_groups) {
+    with_constant<1, 2>(groups, [&](auto n_groups) {
       launch({blocks}, kStreamThreads,
              [&] { linear_stream_kernel<Half, kind(), n_groups()>(w, x, y, m, n_in, n_out); });
     });
