@@ -202,7 +202,7 @@ def test_a_layer_of_experts_is_the_documented_sequence(expert_log: Log) -> None:
         assert ops[first - 1 : first + 7] == ["rmsnorm", *mixture, "rmsnorm"]
         assert (ops.count("route"), ops.count("silu_mul")) == (2, int(tokens > 16))
         plan = capture[ops.index("expert_plan")]
-        assert [int.from_bytes(bytes.fromhex(word), "little") for word in plan[-4:]] == [tokens, 8, 3, unit]
+        assert [int.from_bytes(bytes.fromhex(word), "little") for word in plan[-5:-1]] == [tokens, 8, 3, unit]
 
 
 def test_the_three_sets_of_a_shape_differ_only_in_the_step_set(log: Log) -> None:
