@@ -7,7 +7,6 @@ tokens keep flowing (paper section 4.1).
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -183,7 +182,7 @@ def run(options: BackendOptions) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
     limits = backend.limits
-    say(
+    planes.say(
         f"serving {options.model_dir.resolve().name} on {backend.plane.name}: batch {limits.max_batch}, "
         f"context {limits.max_context} tokens, {limits.total_pages} pages of {limits.page_size}, "
         f"ring {options.ring}"
@@ -192,14 +191,10 @@ def run(options: BackendOptions) -> int:
         woken.wait(POLL_S)
     fault = backend.fault()
     if fault:
-        say(fault)
+        planes.say(fault)
     elif not signals:
-        say("the scheduler stopped")
+        planes.say("the scheduler stopped")
     stopped = backend.stop(0.0 if fault else DRAIN_S)
     if not stopped:
-        say("the scheduler did not stop in time")
+        planes.say("the scheduler did not stop in time")
     return 1 if fault or not stopped else 0
-
-
-def say(text: str) -> None:
-    print(f"blink backend: {text}", file=sys.stderr, flush=True)

@@ -6,31 +6,22 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from model_config import model_config
 from native_rig import NativeRig, make_limits
 
 from gpu_backend.cuda.compile import compile_module, source_root
 from gpu_backend.cuda.driver import Device, Kernel, Module, Stream
 from gpu_backend.cuda.graph import Graph
 from gpu_backend.engine.native_weights import RandomWeights
-from gpu_backend.model.config import ModelConfig
 
-CONFIG = ModelConfig(
+CONFIG = model_config(
     architecture="Qwen3ForCausalLM",
     n_layers=4,
-    hidden=512,
-    n_heads=8,
-    n_kv_heads=2,
-    head_dim=64,
     intermediate=1536,
     vocab_size=4000,
     max_context=512,
     norm_eps=1e-6,
-    rope_theta=10000.0,
-    rope_scaling=None,
     qk_norm=True,
-    tied_head=False,
-    dtype="bfloat16",
-    eos_ids=(),
 )
 MANY = 300  # beyond the 120 launches that one run of a graph may make
 

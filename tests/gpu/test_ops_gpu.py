@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from engine_driver import EngineDriver
+from model_config import model_config
 
 from gpu_backend.abi import STEP_SETS
 from gpu_backend.cuda.compile import source_root
@@ -16,7 +17,6 @@ from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.engine.base import Limits
 from gpu_backend.engine.host import HostMemory
-from gpu_backend.model.config import ModelConfig
 
 LANES = 24
 EOS = (2, 7)
@@ -43,24 +43,7 @@ def device() -> Iterator[Device]:
 
 @pytest.fixture(scope="module")
 def kernels(device: Device) -> Iterator[Kernels]:
-    config = ModelConfig(
-        architecture="LlamaForCausalLM",
-        n_layers=1,
-        hidden=512,
-        n_heads=8,
-        n_kv_heads=2,
-        head_dim=64,
-        intermediate=512,
-        vocab_size=1000,
-        max_context=64,
-        norm_eps=1e-5,
-        rope_theta=10000.0,
-        rope_scaling=None,
-        qk_norm=False,
-        tied_head=False,
-        dtype="bfloat16",
-        eos_ids=EOS,
-    )
+    config = model_config(eos_ids=EOS)
     kernels = Kernels(device.arch, config)
     yield kernels
     kernels.close()

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from model_config import model_config
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
@@ -11,7 +12,7 @@ from gpu_backend.cuda import compile as compile_cuda
 from gpu_backend.cuda import toolkit
 from gpu_backend.cuda.compile import CompileError, compile_module, compile_templates, source_root
 from gpu_backend.cuda.kernels import kernel_names
-from gpu_backend.model.config import Experts, ModelConfig
+from gpu_backend.model.config import Experts
 
 ELF = b"\x7fELF"
 LAUNCHER = """
@@ -25,24 +26,7 @@ extern "C" __global__ void launcher(struct blink_step_head* head, cudaGraphExec_
 """
 
 
-CONFIG = ModelConfig(
-    architecture="LlamaForCausalLM",
-    n_layers=1,
-    hidden=512,
-    n_heads=32,
-    n_kv_heads=4,
-    head_dim=128,
-    intermediate=512,
-    vocab_size=1000,
-    max_context=64,
-    norm_eps=1e-5,
-    rope_theta=10000.0,
-    rope_scaling=None,
-    qk_norm=False,
-    tied_head=False,
-    dtype="bfloat16",
-    eos_ids=(),
-)
+CONFIG = model_config(n_heads=32, n_kv_heads=4, head_dim=128)
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from model_config import model_config
 
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
@@ -22,10 +23,9 @@ from gpu_backend.engine.sizing import (
     streams_experts,
     weight_bytes,
 )
-from gpu_backend.model.config import Experts, ModelConfig
+from gpu_backend.model.config import Experts
 
-LLAMA3_8B = ModelConfig(
-    architecture="LlamaForCausalLM",
+LLAMA3_8B = model_config(
     n_layers=32,
     hidden=4096,
     n_heads=32,
@@ -34,12 +34,7 @@ LLAMA3_8B = ModelConfig(
     intermediate=14336,
     vocab_size=128256,
     max_context=8192,
-    norm_eps=1e-5,
     rope_theta=500000.0,
-    rope_scaling=None,
-    qk_norm=False,
-    tied_head=False,
-    dtype="bfloat16",
     eos_ids=(128001,),
 )
 QWEN3_30B_A3B = replace(
