@@ -16,6 +16,7 @@ import json
 import multiprocessing
 import os
 import socket
+import sys
 import threading
 import time
 from multiprocessing.queues import Queue
@@ -24,11 +25,20 @@ from pathlib import Path
 import numpy as np
 import uvloop
 
-from nic_frontend.options import FrontendOptions
-from nic_frontend.server import main as frontend_main
-from ringbuffer import abi
-from ringbuffer.abi import Command, LeaseState, Phase, State
-from ringbuffer.region import Geometry, ModelFacts, create, model_fingerprint, pair_word
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT))
+
+from nic_frontend.options import FrontendOptions  # noqa: E402
+from nic_frontend.server import serve  # noqa: E402
+from ringbuffer import abi  # noqa: E402
+from ringbuffer.abi import Command, LeaseState, Phase, State  # noqa: E402
+from ringbuffer.region import (  # noqa: E402
+    Geometry,
+    ModelFacts,
+    create,
+    model_fingerprint,
+    pair_word,
+)
 
 TOKEN = 100
 
@@ -174,7 +184,7 @@ def main() -> None:
     context = multiprocessing.get_context("spawn")
     stop, results = context.Event(), context.Queue()
     options = FrontendOptions(ring=path, model_dir=arguments.model, port=port, log_level="warning")
-    frontend = context.Process(target=frontend_main, args=(options,))
+    frontend = context.Process(target=serve, args=(options,))
     load = context.Process(
         target=client, args=(port, arguments.streams, arguments.max_tokens, arguments.seconds, results)
     )
