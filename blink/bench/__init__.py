@@ -1,0 +1,8 @@
+"""`blink bench`: measurements that anyone can repeat. Each benchmark is a module of this package with
+`configure` and `main`, as the commands of blink/cli.py are.
+"""
+
+from __future__ import annotations
+
+DESCRIPTION = "Measurements of serving. Figures mean nothing without the machine: results name it."
+COMMANDS: dict[str, str] = {}
