@@ -6,7 +6,7 @@
 
 A model is a directory, or a name of scripts/bench/shapes with random weights of that shape. Parts: `closed`
 (1024 tokens in, 256 out, by concurrency), `open` (Poisson, the paper's lengths, by rate), `interference`
-(two of those rates, by antagonists on the server's cores). The server starts once, on cores of its own; --budget
+(two of those rates, by antagonists on the server's cores). The server starts once, on its own cores; --budget
 bounds everything, its start too, and decides how long a window is. Each part leaves one
 OUT/SERVER-MODEL-PART.json: what `blink bench serve --json` writes, and under "run" how the server was run.
 
