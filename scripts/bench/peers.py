@@ -40,6 +40,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from blink.bench.antagonists import KINDS, cores  # noqa: E402
+from blink.bench.cpu_time import tree  # noqa: E402
 from blink.child import end_with_parent  # noqa: E402
 from blink.flags import checked  # noqa: E402
 
@@ -167,13 +168,12 @@ class Blink(Server):
         ]  # fmt: skip
 
     def watched(self) -> list[str]:
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         planes: dict[str, list[str]] = {}
-        for pid in children:
+        for pid in tree(self.process.pid) - {self.process.pid}:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             for plane in ("backend", "frontend"):
                 if plane.encode() in words:
-                    planes.setdefault(plane, []).append(pid)
+                    planes.setdefault(plane, []).append(str(pid))
         return [*super().watched(), *(f"{plane}={','.join(pids)}" for plane, pids in planes.items())]
 
 
