@@ -18,7 +18,7 @@ from blink.bench.cpu_time import seconds as cpu_seconds
 from blink.bench.energy import EnergyMeter
 from blink.bench.fleet import Fleet, Run, late_p99_ms
 from blink.bench.metrics import SERVICEABLE_RULE, measure, send_late_p99_ms, serviceable, tokens_between
-from blink.bench.options import API_KEY_VARIABLE, LOAD, MEASUREMENT, ServeOptions
+from blink.bench.options import API_KEY_VARIABLE, FLAGS, LOAD, MEASUREMENT, ServeOptions
 from blink.bench.prompts import Prompts
 from blink.bench.records import Target
 from blink.bench.trace import Trace, endless, poisson
@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(namespace: argparse.Namespace) -> int:
     values = {"api_key": os.environ.get(API_KEY_VARIABLE) or None}
-    options = ServeOptions(**(values | given(namespace, (*LOAD, *MEASUREMENT))))
+    options = ServeOptions(**(values | given(namespace, FLAGS)))
     check(options)
     target = find(namespace.url, options)
     result = run(target, options)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import json
 import subprocess
 import sys
@@ -14,7 +16,17 @@ import pytest
 from bad_server import BadServer
 from serve_process import ROOT, ServeProcess
 
+from blink.bench.options import FLAGS, ServeOptions
+from blink.flags import add_flags
+
 SHORT = ("--input=16", "--output=12", "--duration=1", "--drain=1", "--drop=0", "--warmup=1", "--pause=0")
+
+
+def test_flags_name_fields_and_the_dataclass_alone_has_defaults() -> None:
+    assert {flag.field for flag in FLAGS} == {field.name for field in dataclasses.fields(ServeOptions)}
+    parser = argparse.ArgumentParser()
+    add_flags(parser, "load", ServeOptions, FLAGS)
+    assert vars(parser.parse_args([])) == {}
 
 
 def bench(url: str, tmp_path: Path, *flags: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
