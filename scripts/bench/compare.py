@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Results of several servers side by side, as a Markdown table.
+
+    python scripts/bench/compare.py results/blink-llama-3-8b-closed.json results/vllm-llama-3-8b-closed.json
+
+Refuses results of different loads: the traces' digests have to be the same, and the windows as long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+HEAD = ["load", "antagonists a core", "server", "req/s", "tok/s", "TTFT p50 / p99", "TPOT p50 / p99",
+        "ITL p50 / p99 / p99.9 / max", "failed", "J/token", "CPU s/ktok"]  # fmt: skip
+
+
+def read(paths: list[Path]) -> list[dict[str, Any]]:
+    """The results. Exits where they are not comparable."""
+    results = [json.loads(path.read_text()) for path in paths]
+    for path, result in zip(paths, results, strict=True):
+        if load(result) != load(results[0]):
+            raise SystemExit(
+                f"{path} is of another load than {paths[0]}:\n{load(result)}\n{load(results[0])}"
+            )
+    return results
+
+
+def load(result: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "digests": {label: trace["digest"] for label, trace in result["traces"].items()},
+        "duration_s": result["options"]["duration_s"],
+        "seed": result["options"]["seed"],
+    }
+
+
+def several(values: dict[str, float] | None, *keys: str) -> str:
+    if values is None:
+        return "-"
+    return " / ".join(f"{values[key]:.2f}" if values[key] < 100 else f"{values[key]:.0f}" for key in keys)
+
+
+def row(result: dict[str, Any], point: dict[str, Any]) -> list[str]:
+    energy, cpu = point.get("energy"), point["cpu"].get("server")
+    return [
+        f"{point['rate']:g}/s" if point["rate"] is not None else str(point["concurrency"]),
+        str(point["antagonists_per_core"]),
+        result["server"],
+        f"{point['completed_per_s']:.2f}",
+        f"{point['output_tokens_per_s']:,.0f}",
+        several(point["ttft_ms"], "p50", "p99"),
+        several(point["tpot_ms"], "p50", "p99"),
+        several(point["itl_ms"], "p50", "p99", "p99.9", "max"),
+        str(point["requests_failed"]),
+        f"{energy['joules_per_token']:.3f}" if energy and energy["joules_per_token"] else "-",
+        f"{cpu['seconds_per_thousand_tokens']:.3f}" if cpu and cpu["seconds_per_thousand_tokens"] else "-",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="what --json or peers.py wrote")
+    results = read(parser.parse_args().files)
+    print(" | ".join(["", *HEAD, ""]).strip())
+    print("|" + "---|" * len(HEAD))
+    for points in zip(*(result["points"] for result in results), strict=True):
+        for result, point in zip(results, points, strict=True):
+            print(" | ".join(["", *row(result, point), ""]).strip())
+
+
+if __name__ == "__main__":
+    main()
