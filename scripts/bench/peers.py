@@ -6,9 +6,9 @@
 
 A model is a directory, or a name of scripts/bench/shapes with random weights of that shape. Parts: `closed`
 (1024 tokens in, 256 out, by concurrency), `open` (Poisson, the paper's lengths, by rate), `interference`
-(two of those rates, by antagonists on the server's cores). The server starts once, on its own cores; --budget
-bounds everything, its start too, and decides how long a window is. Each part leaves one
-OUT/SERVER-MODEL-PART.json: what `blink bench serve --json` writes, and under "run" how the server was run.
+(two of those rates, by antagonists on the server's cores). The server starts once, on its own cores. --budget is for
+everything; it decides how long a window is, the same for every server, however fast it started. Each part
+leaves one OUT/SERVER-MODEL-PART.json: what `blink bench serve --json` writes, and under "run" how the server was run.
 
 No tokenizer is in the measurement: prompts are token ids. vLLM runs without detokenizing, its text is empty
 (--skip-tokenizer-init); blink has to detokenize, for random weights with a made vocabulary whose every token
@@ -58,6 +58,7 @@ CALM_RATES = {"llama-3.2-1b": "8,24", "llama-3-8b": "4,8", "qwen3-8b": "4,8", "p
               "qwen3-32b": "0.5,1", "qwen3-30b-a3b": "1,3"}  # fmt: skip
 PER_CORE = "0,1,4,8"
 DRAIN_S = {"closed": 10.0, "open": 15.0, "interference": 15.0}
+START_S = 85.0  # of the budget, whatever the start takes: else windows would differ between servers
 OVERHEAD_S = 4.0  # of a window, besides its duration and drain: lead, reading, pause
 SHORTEST_S, LONGEST_S = 10.0, 60.0
 END_S = 40.0  # to stop the server
@@ -290,7 +291,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--model", required=True, help="a directory, or a name of scripts/bench/shapes")
     parser.add_argument("--part", default="closed", help="closed, open, interference; several with commas")
     parser.add_argument("--out", type=Path, default=Path("scripts/bench/results/latest"))
-    parser.add_argument("--budget", type=float, default=540.0, metavar="SECONDS", help="for everything")
+    parser.add_argument(
+        "--budget", type=float, default=540.0, metavar="SECONDS", help="for everything, the start too"
+    )
     parser.add_argument("--start-timeout", type=float, default=240.0, metavar="SECONDS")
     parser.add_argument("--vllm", type=Path, metavar="PATH", help="archive with site/, or a directory")
     parser.add_argument("--server-cores", type=checked(cores), default="0-11")
@@ -318,7 +321,7 @@ def main() -> None:
     if not shape.exists() and not directory.is_dir():
         raise SystemExit(f"{arguments.model} is no directory, and no shape of {', '.join(sorted(RATES))}")
     name = directory.name
-    deadline = time.monotonic() + arguments.budget
+    share = (arguments.budget - START_S) / len(parts)
     arguments.out.mkdir(parents=True, exist_ok=True)
     arguments.out = arguments.out.absolute()
     with tempfile.TemporaryDirectory(prefix="blink-peers-") as scratch:
@@ -327,8 +330,7 @@ def main() -> None:
         server = {"blink": Blink, "vllm": Vllm}[arguments.server](arguments, directory, shape.exists())
         with server.running(arguments.out / f"{server.name}-{name}.log"):
             print(f"{server.name} is ready after {server.start_s:.0f} s", flush=True)
-            for i, part in enumerate(parts):
-                share = (deadline - time.monotonic()) / (len(parts) - i)
+            for part in parts:
                 measure(server, part, name, share, arguments)
 
 

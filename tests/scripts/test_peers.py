@@ -27,7 +27,7 @@ def run(tmp_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_part_leaves_its_result_and_how_the_server_was_run(tmp_path: Path) -> None:
-    done = run(tmp_path, "--part=closed", "--concurrency=2", "--budget=40", "--commit=abc")
+    done = run(tmp_path, "--part=closed", "--concurrency=2", "--budget=110", "--commit=abc")
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "blink-demo-closed.json").read_text())
     (point,) = result["points"]
@@ -44,7 +44,7 @@ def test_a_part_leaves_its_result_and_how_the_server_was_run(tmp_path: Path) -> 
     ("flags", "message"),
     [
         (("--part=sideways",), "unknown part: sideways"),
-        (("--part=closed", "--budget=30"), "are not enough for 5 windows of at least 10 s"),
+        (("--part=closed", "--budget=200"), "are not enough for 5 windows of at least 10 s"),
         (("--part=open",), "--rates is needed: none are known for the model demo"),
         (("--part=closed", "--server-flag=--kv-memory=1KiB"), "raise --kv-memory"),
         (("--part=closed", "--server=vllm"), "--server vllm needs --vllm"),
