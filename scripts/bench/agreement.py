@@ -28,6 +28,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LIMIT_S = 120.0  # beyond the duration
+RECORDED_APART = ("guidellm", "commit", "out")
 Figures = dict[str, float]
 
 
@@ -159,7 +160,9 @@ def main() -> None:
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
             "commit": arguments.commit,
             "cores": os.cpu_count(),
-            "options": {key: str(value) for key, value in vars(arguments).items() if key != "guidellm"},
+            "options": {
+                key: str(value) for key, value in vars(arguments).items() if key not in RECORDED_APART
+            },
             "server_asked_for": ideal,
             "runs": runs,
             "server_reports": reports,

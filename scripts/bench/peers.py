@@ -6,9 +6,10 @@
 
 A model is a directory, or a name of scripts/bench/shapes with random weights of that shape. Parts: `closed`
 (1024 tokens in, 256 out, by concurrency), `open` (Poisson, the paper's lengths, by rate), `interference`
-(two of those rates, by antagonists on the server's cores). The server starts once, on its own cores. --budget is for
-everything; it decides how long a window is, the same for every server, however fast it started. Each part
-leaves one OUT/SERVER-MODEL-PART.json: what `blink bench serve --json` writes, and under "run" how the server was run.
+(two of those rates, by antagonists on the server's cores). The server starts once, on its own cores.
+--budget is for everything; it decides how long a window is, the same for every server, however fast it
+started. Each part leaves one OUT/SERVER-MODEL-PART.json: what `blink bench serve --json` writes, and under
+"run" how the server was run.
 
 No tokenizer is in the measurement: prompts are token ids. vLLM runs without detokenizing, its text is empty
 (--skip-tokenizer-init); blink has to detokenize, for random weights with a made vocabulary whose every token
