@@ -60,7 +60,7 @@ CALM_RATES = {"llama-3.2-1b": "8,24", "llama-3-8b": "4,8", "qwen3-8b": "4,8", "p
 PER_CORE = "0,1,4,8"
 DRAIN_S = {"closed": 10.0, "open": 15.0, "interference": 15.0}
 START_S = 85.0  # of the budget, whatever the start takes: else windows would differ between servers
-OVERHEAD_S = 4.0  # of a window, besides its duration and drain: lead, reading, pause
+OVERHEAD_S = 8.0  # of a window, besides its duration and drain: lead, reading, pause
 SHORTEST_S, LONGEST_S = 10.0, 60.0
 END_S = 40.0  # to stop the server
 

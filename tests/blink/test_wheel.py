@@ -53,6 +53,15 @@ def test_it_serves_its_own_demo_model(python: Path) -> None:
         server.close()
 
 
+def test_its_antagonists_work(python: Path) -> None:
+    program = (
+        "from blink.bench.antagonists import Antagonists\n"
+        "with Antagonists(('sort',), 1, (0,)) as others: pass\n"
+        "print(*others.work)"
+    )
+    assert run([str(python), "-c", program], cwd=python.parent) == "sort\n"
+
+
 def test_it_has_every_source_that_a_gpu_needs(
     python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,31 +13,17 @@ import pytest
 from serve_process import ROOT, alive, wait_until
 
 from blink.bench.antagonists import KINDS, Antagonists, cores
+from blink.bench.cpu_time import tree
 from blink.errors import CommandError
 
 CORE = min(os.sched_getaffinity(0))
 
 
-def descendants(pid: int) -> set[int]:
-    parents = {}
-    for directory in Path("/proc").iterdir():
-        try:
-            parents[int(directory.name)] = int((directory / "stat").read_text().rsplit(")", 1)[1].split()[1])
-        except (ValueError, OSError):
-            continue
-    found: set[int] = set()
-    while more := {child for child, parent in parents.items() if parent in found | {pid}} - found:
-        found |= more
-    return found
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_works_on_its_core_and_ends(kind: str) -> None:
     with Antagonists((kind,), 2, (CORE,)) as others:
-        (program,) = (
-            pid for pid in descendants(os.getpid()) if is_antagonist(pid) and parent(pid) == os.getpid()
-        )
-        workers = {pid for pid in descendants(program) if parent(pid) == program}
+        (program,) = children(os.getpid())
+        workers = children(program)
         assert len(workers) == 2
         assert all(os.sched_getaffinity(pid) == {CORE} for pid in workers)
         wait_until(lambda: cpu_ticks(workers) > 20, 20, "work")
@@ -59,7 +46,7 @@ def test_they_die_with_whoever_started_them(number: int) -> None:
     owner = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE)
     assert owner.stdout is not None
     assert owner.stdout.readline() == b"up\n"
-    started = {pid for pid in descendants(owner.pid) if is_antagonist(pid)}
+    started = {pid for pid in tree(owner.pid) if is_antagonist(pid)}
     assert len(started) >= 3
     owner.send_signal(number)
     owner.wait(10)
@@ -68,10 +55,8 @@ def test_they_die_with_whoever_started_them(number: int) -> None:
 
 def test_workers_die_with_their_own_program() -> None:
     with Antagonists(("sort",), 2, (CORE,)):
-        (program,) = (
-            pid for pid in descendants(os.getpid()) if is_antagonist(pid) and parent(pid) == os.getpid()
-        )
-        workers = descendants(program)
+        (program,) = children(os.getpid())
+        workers = children(program)
         os.kill(program, signal.SIGKILL)
         wait_until(lambda: not any(alive(pid) for pid in workers), 10, "their end")
 
@@ -92,11 +77,6 @@ def test_what_are_no_cores(text: str) -> None:
         cores(text)
 
 
-def own_programs() -> list[int]:
-    mine = os.getpid()
-    return [pid for pid in descendants(mine) if is_antagonist(pid) and parent(pid) == mine]
-
-
 def is_antagonist(pid: int) -> bool:
     try:
         return b"blink-antagonist" in Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -104,8 +84,15 @@ def is_antagonist(pid: int) -> bool:
         return False
 
 
-def parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+def children(pid: int) -> set[int]:
+    """Antagonists' processes that this process started itself."""
+    found = set()
+    for one in tree(pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            parent = int(Path(f"/proc/{one}/stat").read_text().rsplit(")", 1)[1].split()[1])
+            if parent == pid and is_antagonist(one):
+                found.add(one)
+    return found
 
 
 def cpu_ticks(pids: set[int]) -> int:

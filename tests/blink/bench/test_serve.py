@@ -14,8 +14,9 @@ from typing import Any
 import bad_server
 import pytest
 from bad_server import BadServer
-from serve_process import ROOT, ServeProcess
+from serve_process import ROOT, ServeProcess, alive, wait_until
 
+from blink.bench.cpu_time import tree
 from blink.bench.options import FLAGS, ServeOptions
 from blink.flags import add_flags
 
@@ -145,6 +146,27 @@ def test_antagonists_make_a_table_with_ratios(tmp_path: Path) -> None:
     assert loud["antagonist_work"]["sort"] > 0
     assert "threads/core" in done.stdout
     assert "[1.00]" in done.stdout
+
+
+def test_load_processes_end_when_the_command_is_killed(tmp_path: Path) -> None:
+    with BadServer(bad_server.stalled) as server:
+        command = [
+            sys.executable,
+            "-m",
+            "blink",
+            "bench",
+            "serve",
+            server.url,
+            "--concurrency=2",
+            "--clients=2",
+        ]
+        process = subprocess.Popen([*command, "--warmup=1"], cwd=ROOT, stderr=subprocess.DEVNULL)
+        wait_until(lambda: len(server.bodies) == 3, 30, "load")
+        children = tree(process.pid) - {process.pid}
+        assert len(children) >= 2
+        process.kill()
+        process.wait()
+        wait_until(lambda: not any(alive(pid) for pid in children), 10, "their end")
 
 
 def test_plots_are_drawn(tmp_path: Path) -> None:
