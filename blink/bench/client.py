@@ -40,7 +40,10 @@ class Connection(asyncio.Protocol):
         """Sends the request. The future is done when the response has ended, or the connection."""
         self.reads, self._head, self._received = [], None, 0
         self._done = asyncio.get_running_loop().create_future()
-        self._transport.write(request)
+        if self.closed:  # the server hung up before it was asked anything
+            self._finish()
+        else:
+            self._transport.write(request)
         return self._done
 
     def data_received(self, data: bytes) -> None:
@@ -87,11 +90,15 @@ class Connection(asyncio.Protocol):
 
 
 class Client:
-    """Requests to one server; as many connections as there are open requests, idle ones used again."""
+    """Requests to one server; as many connections as there are open requests, idle ones used again.
 
-    def __init__(self, target: Target, prompts: Prompts) -> None:
+    Request i has prompt `first_prompt` + i.
+    """
+
+    def __init__(self, target: Target, prompts: Prompts, first_prompt: int) -> None:
         self._target = target
         self._prompts = prompts
+        self._first_prompt = first_prompt
         self._idle: deque[Connection] = deque()
         self._unread: list[tuple[Outcome, list[tuple[int, bytes]]]] = []
         key = f"authorization: Bearer {target.api_key}\r\n" if target.api_key else ""
@@ -109,7 +116,8 @@ class Client:
         self._fields = json.dumps(fixed)[:-1]
 
     def request(self, index: int, n_input: int, n_output: int) -> bytes:
-        body = f'{self._fields},"max_tokens":{n_output},"prompt":{self._prompts.render(index, n_input)}}}'
+        prompt = self._prompts.render(self._first_prompt + index, n_input)
+        body = f'{self._fields},"max_tokens":{n_output},"prompt":{prompt}}}'
         return f"{self._head}{len(body)}\r\n\r\n{body}".encode()
 
     async def send(self, index: int, n_input: int, n_output: int, due_ns: int | None) -> bool:

@@ -21,6 +21,7 @@ LEAD_NS = 300_000_000  # between an order and its start
 REPORT_S = 120.0  # to read the streams and report them
 END_S = 5.0
 NS = 1_000_000_000
+PROMPTS_A_WINDOW = 10_000_000  # more than any window sends
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Fleet:
 
     def __init__(self, n: int, target: Target, prompts: Prompts) -> None:
         context = multiprocessing.get_context("spawn")  # forking would copy threads' locks
+        self._prompts = 0
         self._members: list[tuple[multiprocessing.process.BaseProcess, Pipe]] = []
         for _ in range(n):
             ours, theirs = context.Pipe()
@@ -78,8 +80,9 @@ class Fleet:
         start, window, step = time.monotonic_ns() + LEAD_NS, int(window_s * NS), len(members)
         for i, (_, pipe) in enumerate(members):
             mine = None if streams is None else len(range(i, streams, step))
-            pipe.send(Order(trace, i, step, mine, start, window, int(drain_s * NS)))
+            pipe.send(Order(trace, i, step, self._prompts, mine, start, window, int(drain_s * NS)))
         steady = (start + int(drop * window), start + window)
+        self._prompts += PROMPTS_A_WINDOW
         _sleep_until(steady[0])
         at_steady()
         _sleep_until(steady[1])

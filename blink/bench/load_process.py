@@ -32,7 +32,7 @@ def main(pipe: Pipe, target: Target, prompts: Prompts) -> None:
             order: Order = pipe.recv()
         except EOFError:
             return
-        client = Client(target, prompts)
+        client = Client(target, prompts, order.first_prompt)
         lag = uvloop.run(_carry_out(order, client))
         pipe.send(Shard(client.outcomes(), lag))
 

@@ -37,7 +37,9 @@ def draw(results: Sequence[dict[str, Any]], directory: Path) -> list[Path]:
 
 def _load(results: Sequence[dict[str, Any]], path: Path) -> None:
     from matplotlib import pyplot
+    from matplotlib.ticker import FuncFormatter
 
+    plain = FuncFormatter(lambda value, _: f"{value:g}")  # a logarithmic axis would write powers of ten
     is_open = results[0]["points"][0]["rate"] is not None
     figure, axes = pyplot.subplots(2, 3, figsize=(13, 7), layout="constrained")
     for axis, (title, value, scale) in zip(axes.flat, PANELS, strict=True):
@@ -46,8 +48,13 @@ def _load(results: Sequence[dict[str, Any]], path: Path) -> None:
                 points = [p for p in result["points"] if p["antagonists_per_core"] == level]
                 x, y = _series(points, "rate" if is_open else "concurrency", value)
                 name = result["server"] + (f", {level} antagonists a core" if level else "")
+                if not x:
+                    continue
                 axis.plot(x, y, LINES[j % len(LINES)], color=f"C{i}", marker="o", markersize=3, label=name)
+        axis.set_visible(axis.has_data())
         axis.set(title=title, yscale=scale, xlabel="offered requests/s" if is_open else "open requests")
+        axis.yaxis.set_major_formatter(plain)
+        axis.yaxis.set_minor_formatter(plain)
         axis.grid(alpha=0.3)
     axes.flat[0].legend(fontsize=7)
     figure.savefig(path, dpi=130)

@@ -28,6 +28,7 @@ class Order:
     trace: Trace
     first: int  # this process has the requests first, first + step, ...
     step: int
+    first_prompt: int  # the number of request 0's prompt: no two windows have the same (L2)
     streams: int | None
     start_ns: int
     window_ns: int  # no request starts after start + window

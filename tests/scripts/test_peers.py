@@ -27,7 +27,7 @@ def run(tmp_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_part_leaves_its_result_and_how_the_server_was_run(tmp_path: Path) -> None:
-    done = run(tmp_path, "--part=closed", "--concurrency=2", "--budget=110", "--commit=abc")
+    done = run(tmp_path, "--part=closed", "--concurrency=2", "--budget=115", "--commit=abc")
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "blink-demo-closed.json").read_text())
     (point,) = result["points"]

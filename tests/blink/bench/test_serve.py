@@ -136,6 +136,14 @@ def test_requests_are_those_of_the_trace(tmp_path: Path) -> None:
         assert all(100 <= token < 1000 for token in body["prompt"])
 
 
+def test_no_window_repeats_a_prompt_of_another(tmp_path: Path) -> None:
+    with BadServer(bad_server.good) as server:
+        bench(server.url, tmp_path, "--concurrency=1,1", *SHORT)
+    beginnings = [tuple(body["prompt"][:4]) for body in server.bodies]
+    assert len(beginnings) > 10
+    assert len(set(beginnings)) == len(beginnings)
+
+
 def test_antagonists_make_a_table_with_ratios(tmp_path: Path) -> None:
     flags = ("--antagonists=sort", "--per-core=0,1", "--cores=0")
     with BadServer(bad_server.good) as server:
