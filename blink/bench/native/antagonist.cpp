@@ -3,8 +3,8 @@
 //   blink-antagonist KIND[,KIND...] THREADS_PER_CORE CORE[,CORE...]
 //
 // Each thread is a process of its own, as other tenants are: they share no address space whose lock would hold
-// them up. Kinds take turns over cores and over the threads of a core. Says "ready" when all are at work; works until its standard
-// input ends; then says how often each kind's unit of work was done.
+// them up. Kinds take turns over cores and over the threads of a core. Says "ready" when all are at work; works until
+// its standard input ends; then says how often each kind's unit of work was done.
 
 #include <fcntl.h>
 #include <sched.h>
