@@ -249,6 +249,7 @@ def measure(server: Server, part: str, model: str, budget_s: float, arguments: a
         f"--drain={DRAIN_S[part]:g}", f"--clients={arguments.clients}", f"--seed={arguments.seed}",
         f"--watch-pid={' '.join(server.watched())}", *flags, *(arguments.bench_flag or []),
     ]  # fmt: skip
+    out.unlink(missing_ok=True)  # an older one would pass for this run's
     chosen = set(arguments.client_cores)
     done = subprocess.run(
         command, cwd=ROOT, timeout=budget_s + 120, preexec_fn=lambda: os.sched_setaffinity(0, chosen)
