@@ -40,3 +40,28 @@ def test_the_worlds_notice_a_wrong_design(build_program: Callable[..., Path], de
     """Two steps in flight on one set, and streams that do not wait for each other (V1 to V3)."""
     done = run(build_program("driven", SOURCES, "-O2"), design, "3", "7")
     assert done.returncode == 1, done.stdout
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_the_driver_api_is_called_as_it_wants_to_be(
+    build_program: Callable[..., Path], tmp_path: Path, design: str
+) -> None:
+    """Through the C interface and a driver library: arguments, contexts, releases; under AddressSanitizer."""
+    fake = build_program("fake-libcuda", ["tests/kernels/world/fake_libcuda.cpp"], "-shared", "-fPIC")
+    (tmp_path / "libcuda.so.1").symlink_to(fake)
+    driven = "kernels/scheduler/driven"
+    program = build_program(
+        "driven-cuda",
+        ["tests/kernels/world/driven_cuda.cpp", f"{driven}/driven.cpp", f"{driven}/cuda_runtime.cpp"],
+        "-O1",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+    )
+    done = subprocess.run(
+        [program, design, "3"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"LD_LIBRARY_PATH": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
