@@ -85,6 +85,7 @@ class Backend:
 
     def _serve(self, kind: SchedulerKind) -> None:
         """A ring, and a scheduler between it and the engine."""
+        self.kind = kind
         options, limits, plane = self.options, self.limits, self.plane
         geometry = Geometry(
             rounded_slots(options.slots, options.leases),

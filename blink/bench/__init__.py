@@ -5,4 +5,7 @@
 from __future__ import annotations
 
 DESCRIPTION = "Measurements of serving. Figures mean nothing without the machine: results name it."
-COMMANDS: dict[str, str] = {}
+COMMANDS = {
+    "schedulers": "the scheduler on the GPU against three on the host: makespan, steps, cost to the CPU",
+    "timeline": "draw the results of `schedulers`",
+}

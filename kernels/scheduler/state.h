@@ -133,7 +133,7 @@ struct blink_scheduler_config {
   struct blink_row* rows;         /* [max_batch] */
   uint32_t* free_pages;           /* [total_pages] a stack, n_free_pages high */
   struct blink_shape_time* shape_times; /* [n_shapes] */
-  struct blink_step_trace* trace; /* [BLINK_TRACE_STEPS] */
+  struct blink_step_trace* trace;       /* [BLINK_TRACE_STEPS] */
   struct blink_scheduler_state* state;
   uint32_t n_shapes;
   uint32_t total_pages;

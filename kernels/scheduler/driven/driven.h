@@ -14,8 +14,8 @@ typedef struct blink_driven blink_driven;
 /* Both start the scheduler's thread and return it, or null with the reason in `error`.
  *
  * `config` is the policy's: everything in it lies in host memory, on a GPU in pinned memory. Its arm_margin_ns is not
- * used. `tables` and `sets` [BLINK_STEP_SETS] are what the engine's executables are bound to; each set is one block with
- * the layout of the policy's own. All of it is copied. */
+ * used. `tables` and `sets` [BLINK_STEP_SETS] are what the engine's executables are bound to; each set is one block
+ * with the layout of the policy's own. All of it is copied. */
 blink_driven* blink_driven_start_emulated(const char* design, const struct blink_scheduler_config* config,
                                           const struct blink_tables* tables, const struct blink_step_set* sets,
                                           blink_run_step run, void* run_context, char* error, uint32_t error_bytes);
