@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib
 import json
 import shutil
 import subprocess
@@ -80,6 +81,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(namespace: argparse.Namespace) -> int:
+    if namespace.plot:
+        importlib.import_module("matplotlib")  # that it is missing is told now, not after the measurement
     with tempfile.TemporaryDirectory() as scratch, serving(namespace, Path(scratch)) as backend:
         record = {"what": "schedulers", **origin(namespace, backend), **measure(namespace, backend)}
     print(report(record))

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from blink.errors import CommandError
+
 DESCRIPTION = """Draws timeline.png, consecutive decode steps under each scheduler, and makespan.png."""
 ENGINE, SCHEDULER = "#2b6cb0", "#dd6b20"
 
@@ -16,11 +18,14 @@ ENGINE, SCHEDULER = "#2b6cb0", "#dd6b20"
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument("results", type=Path, metavar="FILE", help="what --json of `schedulers` wrote")
-    parser.add_argument("directory", type=Path, metavar="DIR", help="where to draw")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the pictures go")
 
 
 def main(namespace: argparse.Namespace) -> int:
-    draw(json.loads(namespace.results.read_text()), namespace.directory)
+    record = json.loads(namespace.results.read_text())
+    if not isinstance(record, dict) or record.get("what") != "schedulers":
+        raise CommandError(f"{namespace.results} is no result of `blink bench schedulers --json`")
+    draw(record, namespace.out)
     return 0
 
 

@@ -87,3 +87,10 @@ def test_every_scheduler_gives_the_same_tokens(tmp_path: Path, capsys: pytest.Ca
     assert all(row["host_cpu_us"] > 0 for (kind, _), row in rows.items() if kind != "gpu")
     assert "abc" in capsys.readouterr().out
     assert {path.name for path in pictures.iterdir()} == {"timeline.png", "makespan.png"}
+
+
+def test_only_results_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "other.json"
+    other.write_text("{}")
+    assert cli.main(["bench", "timeline", str(other), f"--out={tmp_path}"]) == 1
+    assert "no result of `blink bench schedulers --json`" in capsys.readouterr().err
