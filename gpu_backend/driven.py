@@ -64,11 +64,6 @@ class DrivenScheduler:
         """Processor time that the scheduler's thread has used, waiting included."""
         return int(self._library.blink_driven_cpu_ns(self._handle))
 
-    def violation(self) -> str:
-        """The first rule of asynchronous work that was broken, or "". A GPU cannot tell."""
-        text: bytes = self._library.blink_driven_violation(self._handle)
-        return text.decode()
-
     def close(self) -> None:
         if self._handle is not None:
             self._library.blink_driven_destroy(self._handle)
@@ -85,7 +80,5 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     library.blink_driven_wait.argtypes = [pointer, u32]
     library.blink_driven_cpu_ns.restype = ctypes.c_uint64
     library.blink_driven_cpu_ns.argtypes = [pointer]
-    library.blink_driven_violation.restype = text
-    library.blink_driven_violation.argtypes = [pointer]
     library.blink_driven_destroy.argtypes = [pointer]
     return library

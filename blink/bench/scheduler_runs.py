@@ -114,7 +114,7 @@ class Runs:
 @contextmanager
 def runs_under(backend: Backend, kind: SchedulerKind) -> Iterator[Runs]:
     """The backend's engine with a scheduler of this kind."""
-    if SchedulerKind(backend.kind) is not kind:
+    if backend.kind is not kind:
         backend.change_scheduler(kind)
     client = RingClient(backend.region)
     try:

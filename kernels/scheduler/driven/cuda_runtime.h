@@ -2,6 +2,7 @@
 #ifndef BLINK_DRIVEN_CUDA_RUNTIME_H
 #define BLINK_DRIVEN_CUDA_RUNTIME_H
 
+#include <string>
 #include <vector>
 
 #include "runtime.h"

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include "../scheduler.h"
@@ -55,7 +56,6 @@ struct blink_driven {
   std::condition_variable changed;
   bool stopped = false;
   uint64_t cpu_ns = 0; /* once stopped: a thread that has ended has no clock */
-  std::string violation;
   std::thread thread;
 };
 
@@ -118,11 +118,6 @@ uint64_t blink_driven_cpu_ns(blink_driven* driven) {
   clockid_t clock;
   if (driven->stopped || pthread_getcpuclockid(driven->thread.native_handle(), &clock)) return driven->cpu_ns;
   return blink_driven::thread_ns(clock);
-}
-
-const char* blink_driven_violation(blink_driven* driven) {
-  driven->violation = driven->runtime->violation();
-  return driven->violation.c_str();
 }
 
 void blink_driven_destroy(blink_driven* driven) {

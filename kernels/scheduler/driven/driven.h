@@ -30,9 +30,6 @@ int blink_driven_wait(blink_driven* driven, uint32_t timeout_ms);
 /* Processor time that the scheduler's thread has used, in nanoseconds: all of it, waiting included. */
 uint64_t blink_driven_cpu_ns(blink_driven* driven);
 
-/* The first rule of asynchronous work that was broken, or "" (emulated_runtime.h). */
-const char* blink_driven_violation(blink_driven* driven);
-
 /* Joins the thread: the scheduler must have stopped. */
 void blink_driven_destroy(blink_driven* driven);
 

@@ -18,6 +18,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -92,7 +93,8 @@ class EmulatedRuntime : public Runtime {
   void idle() override { std::this_thread::sleep_for(std::chrono::microseconds(200)); }
   int error() const override { return 0; }
 
-  std::string violation() const override {
+  /* The first of the rules above that was broken, or "". */
+  std::string violation() const {
     std::lock_guard<std::mutex> lock(mutex_);
     return violation_;
   }

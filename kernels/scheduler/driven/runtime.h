@@ -11,8 +11,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <string>
-
 namespace blink {
 
 class Runtime {
@@ -37,9 +35,6 @@ class Runtime {
 
   /* 0, or the code of the first call that failed. */
   virtual int error() const = 0;
-
-  /* The first rule of asynchronous work that was broken, or "". A GPU cannot tell. */
-  virtual std::string violation() const { return ""; }
 };
 
 }  // namespace blink
