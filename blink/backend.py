@@ -9,6 +9,7 @@ from blink.flags import Flag, add_flags, count, given, ordinal
 from blink.model_directory import model_directory
 from blink.sizes import parse_bytes
 from gpu_backend.backend import DEFAULT_CONTEXT, BackendOptions, run
+from gpu_backend.scheduler import SchedulerKind
 
 DESCRIPTION = """Loads a model, starts the scheduler, and serves requests that frontends put into the ring.
 SIGTERM and SIGINT let open requests finish; a second one ends at once."""
@@ -24,6 +25,9 @@ FLAGS = (
     Flag("--device", "device", "DEVICE", "auto, gpu or cpu; auto takes a GPU that can serve, else the CPU",
          choices=("auto", "gpu", "cpu")),
     Flag("--gpu", "gpu", "N", "which GPU, counted from 0", ordinal),
+    Flag("--scheduler", "scheduler", "KIND",
+         "gpu, or to compare with it a host thread: blocking, pipelined or async",
+         choices=tuple(SchedulerKind)),
     Flag("--slots", "slots", "N", "requests that the ring can hold, waiting ones included", count),
     Flag("--max-context", "max_context", "TOKENS",
          f"prompt and answer together (default: the model's, at most {DEFAULT_CONTEXT})", count),

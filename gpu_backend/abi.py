@@ -9,7 +9,7 @@ import numpy as np
 STEP_SETS = 3
 MAX_EOS = 8
 NO_ROW = 0xffffffff
-STEP_LAYOUT_HASH = 0x7943674e47de66e1
+STEP_LAYOUT_HASH = 0x6d2f15b5aa9db02d
 
 
 class StepKind(IntEnum):
@@ -25,9 +25,9 @@ Shape = np.dtype({
 })
 
 StepHead = np.dtype({
-    "names": ["id", "kind", "shape", "n_tokens", "n_lanes", "pad0", "start_ns", "done_ns", "fault", "lanes_done", "pad1"],
-    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", ("u1", (104,)), "<u8", "<u8", "<u8", "<u4", ("u1", (100,))],
-    "offsets": [0, 8, 12, 16, 20, 24, 128, 136, 144, 152, 156],
+    "names": ["id", "kind", "shape", "n_tokens", "n_lanes", "pad0", "start_ns", "sample_ns", "done_ns", "fault", "lanes_done", "pad1"],
+    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", ("u1", (104,)), "<u8", "<u8", "<u8", "<u8", "<u4", ("u1", (92,))],
+    "offsets": [0, 8, 12, 16, 20, 24, 128, 136, 144, 152, 160, 164],
     "itemsize": 256,
 })
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from gpu_backend import planes
 from gpu_backend.engine.base import Limits
 from gpu_backend.model.config import ModelConfig, UnsupportedModel
-from gpu_backend.scheduler import Scheduler, SchedulerSetup
+from gpu_backend.scheduler import Scheduler, SchedulerKind, SchedulerSetup
 from gpu_backend.scheduler_abi import Fault
 from ringbuffer.abi import MAX_SLOTS, SLOT_ALIGNMENT, Control, Phase
 from ringbuffer.region import Geometry, ModelFacts, RingError, create, model_fingerprint, ring_path
@@ -50,6 +50,7 @@ class BackendOptions:
     threads: int | None = None
     model_name: str | None = None
     random_weights: bool = False
+    scheduler: str = SchedulerKind.GPU
 
 
 class Backend:
@@ -64,15 +65,15 @@ class Backend:
     def start(self) -> None:
         try:
             with ExitStack() as owned:
-                self._build(owned)
+                self._load(owned)
+                self._serve(SchedulerKind(self.options.scheduler))
                 self._owned = owned.pop_all()
         except (UnsupportedModel, RingError, planes.PlaneError, FileNotFoundError, ValueError) as error:
             raise BackendError(str(error)) from error
 
-    def _build(self, owned: ExitStack) -> None:
+    def _load(self, owned: ExitStack) -> None:
         options = self.options
         config = ModelConfig.from_directory(options.model_dir)
-        fingerprint = model_fingerprint(options.model_dir)
         plane = planes.choose(options.device, options.gpu)
         owned.callback(plane.close)
         limits = plane.limits(config, wanted_limits(options, config, plane.defaults), options.kv_memory)
@@ -80,8 +81,12 @@ class Backend:
             config, options.model_dir, limits, options.random_weights, options.threads
         )
         owned.callback(engine.close)
-        self.limits, self.plane = limits, plane
+        self.config, self.limits, self.plane = config, limits, plane
 
+    def _serve(self, kind: SchedulerKind) -> None:
+        """A ring, and a scheduler between it and the engine."""
+        self.kind = kind
+        options, limits, plane = self.options, self.limits, self.plane
         geometry = Geometry(
             rounded_slots(options.slots, options.leases),
             options.leases,
@@ -89,20 +94,22 @@ class Backend:
             limits.max_context,
         )
         facts = ModelFacts(
-            fingerprint,
+            model_fingerprint(options.model_dir),
             options.model_name or options.model_dir.resolve().name,
             plane.name,
-            config.vocab_size,
+            self.config.vocab_size,
             limits.max_context,
             limits.max_batch,
             limits.total_pages,
             limits.page_size,
         )
-        self.region = create(ring_path(options.ring), geometry, facts)
-        owned.callback(self.region.close)
-        ring_address = plane.map_ring(self.region, owned)
-        self.setup: SchedulerSetup = plane.setup(geometry, ring_address, limits)
-        self.scheduler: Scheduler = plane.start(self.setup)
+        with ExitStack() as owned:
+            self.region = create(ring_path(options.ring), geometry, facts)
+            owned.callback(self.region.close)
+            ring_address = self.region.address if kind.host_driven else plane.map_ring(self.region, owned)
+            self.setup: SchedulerSetup = plane.setup(geometry, ring_address, limits, kind)
+            self.scheduler: Scheduler = plane.start(self.setup, kind)
+            self._serving = owned.pop_all()
         if not _wait_for(lambda: self.region.phase() != Phase.STARTING, STOP_S):
             raise BackendError("the scheduler did not start: run `blink doctor`")
 
@@ -118,13 +125,31 @@ class Backend:
 
         A scheduler that hangs keeps its resources: releasing them would wait for it.
         """
+        if not self._end(drain_s):
+            return False
+        self._owned.close()
+        return True
+
+    def change_scheduler(self, kind: SchedulerKind) -> None:
+        """Ends the scheduler that runs, and starts one over the same engine, with a new ring of that name.
+
+        For comparisons, which need not load the model again. Raises BackendError.
+        """
+        if not self._end(0.0):
+            raise BackendError("the scheduler did not stop in time")
+        try:
+            self._serve(kind)
+        except (RingError, planes.PlaneError) as error:
+            raise BackendError(str(error)) from error
+
+    def _end(self, drain_s: float) -> bool:
         self.region.set_control(Control.DRAIN)
         if not self.scheduler.wait(drain_s):
             self.region.set_control(Control.STOP)
             if not self.scheduler.wait(STOP_S):
                 return False
         self.scheduler.close()
-        self._owned.close()
+        self._serving.close()
         return True
 
 

@@ -8,13 +8,19 @@ import numpy as np
 
 from gpu_backend import abi
 from gpu_backend.engine.base import Batch, Limits, Memory, Shape
+from gpu_backend.engine.graph_grid import GraphGrid
 from ringbuffer.abi import Descriptor
+
+LINE = 128  # bytes
 
 
 def allocate_batch(
     memory: Memory, limits: Limits, shapes: Sequence[Shape], vocab_size: int, eos_ids: Sequence[int]
 ) -> Batch:
-    """Zeroed arrays in `memory`, which owns them. At most abi.MAX_EOS end ids."""
+    """Zeroed arrays in `memory`, which owns them. At most abi.MAX_EOS end ids.
+
+    The arrays of a step set are one block in the order that blink_step_set says.
+    """
     tables = np.zeros((), abi.Tables)
     tables["history"] = memory.allocate(4 * limits.max_batch * limits.max_context)
     tables["block_table"] = memory.allocate(4 * limits.max_batch * limits.pages_per_row)
@@ -29,10 +35,30 @@ def allocate_batch(
     n_tokens = max(shape.tokens for shape in shapes)
     n_lanes = max(shape.lanes for shape in shapes)
     sets = np.zeros(abi.STEP_SETS, abi.StepSet)
+    tokens, lanes = rounded(4 * n_tokens), rounded(4 * n_lanes)
+    sizes = {"token_row": tokens, "token_position": tokens}
+    sizes |= dict.fromkeys(("lane_row", "lane_first", "lane_last", "lane_emit"), lanes)
+    sizes |= {"head": abi.StepHead.itemsize, "out_token": lanes}
     for step_set in sets:
-        step_set["head"] = memory.allocate(abi.StepHead.itemsize)
-        for name in ("token_row", "token_position"):
-            step_set[name] = memory.allocate(4 * n_tokens)
-        for name in ("lane_row", "lane_first", "lane_last", "lane_emit", "out_token"):
-            step_set[name] = memory.allocate(4 * n_lanes)
+        address = memory.allocate(sum(sizes.values()))
+        for name, size in sizes.items():
+            step_set[name] = address
+            address += size
     return Batch(tables, sets)
+
+
+def mirror(memory: Memory, limits: Limits, grid: GraphGrid, batch: Batch) -> Batch:
+    """Arrays like those of an engine's `batch`, in host memory: what a host-driven scheduler works on."""
+    tables = np.asarray(batch.tables)
+    eos_ids = tables["eos"][: int(tables["n_eos"])].tolist()
+    return allocate_batch(memory, limits, grid.shapes, int(tables["vocab_size"]), eos_ids)
+
+
+def restart(memory: Memory, batch: Batch) -> None:
+    """Makes `batch` ready for a scheduler that counts its steps from 1 again. Nothing may be running."""
+    memory.write(int(np.asarray(batch.tables)["completed"]), bytes(8))
+
+
+def rounded(n_bytes: int) -> int:
+    """Up to whole lines, so that no two arrays share one."""
+    return -(-n_bytes // LINE) * LINE

@@ -5,14 +5,15 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from gpu_backend.batch import allocate_batch
+from gpu_backend.batch import allocate_batch, mirror, restart
 from gpu_backend.cuda.compile import CompileError
 from gpu_backend.cuda.cublas import CublasError
 from gpu_backend.cuda.driver import CudaError, Device, api
-from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.cuda.memory import DeviceMemory, PinnedMemory
 from gpu_backend.cuda.toolkit import ToolkitError
 from gpu_backend.device import DeviceScheduler
-from gpu_backend.engine.base import Limits
+from gpu_backend.driven import DrivenError, DrivenScheduler
+from gpu_backend.engine.base import Limits, Memory
 from gpu_backend.engine.graph_grid import GraphGrid
 from gpu_backend.engine.native import NativeEngine
 from gpu_backend.engine.native_weights import RandomWeights
@@ -21,7 +22,7 @@ from gpu_backend.model.checkpoint import Checkpoint, CheckpointError
 from gpu_backend.model.config import ModelConfig
 from gpu_backend.planes import Defaults, EngineHandle, PlaneError, with_pages
 from gpu_backend.progress import ProgressLine
-from gpu_backend.scheduler import GPU_PACE, Scheduler, SchedulerSetup
+from gpu_backend.scheduler import GPU_PACE, Scheduler, SchedulerKind, SchedulerSetup
 from ringbuffer.region import Geometry, Region
 
 RANDOM_SEED = 1
@@ -35,6 +36,7 @@ class GpuPlane:
     def __init__(self, ordinal: int) -> None:
         self._device = Device(ordinal)
         self.memory = DeviceMemory(self._device)
+        self._pinned = PinnedMemory(self._device)
         self.name = self._device.name
 
     def limits(self, config: ModelConfig, wanted: Limits, kv_memory: int | None) -> Limits:
@@ -76,24 +78,27 @@ class GpuPlane:
         owned.callback(self.memory.unregister_host, region.address)
         return address
 
-    def setup(self, geometry: Geometry, ring_address: int, limits: Limits) -> SchedulerSetup:
+    def setup(
+        self, geometry: Geometry, ring_address: int, limits: Limits, kind: SchedulerKind
+    ) -> SchedulerSetup:
+        restart(self.memory, self.batch)
+        memory: Memory = self._pinned if kind.host_driven else self.memory
+        batch = mirror(memory, limits, self._grid, self.batch) if kind.host_driven else self.batch
+        executables = None if kind.host_driven else self.engine.executables
         return SchedulerSetup(
-            self.memory,
-            geometry,
-            ring_address,
-            limits,
-            self._grid,
-            self.batch,
-            self.engine.executables,
-            GPU_PACE,
+            memory, geometry, ring_address, limits, self._grid, batch, executables, GPU_PACE
         )
 
-    def start(self, setup: SchedulerSetup) -> Scheduler:
+    def start(self, setup: SchedulerSetup, kind: SchedulerKind) -> Scheduler:
         try:
+            if kind.host_driven:
+                context, executables = self._device.context, self.engine.executables
+                return DrivenScheduler.on_gpu(kind, setup, self.batch, context, executables)
             return DeviceScheduler(self._device, setup)
-        except (CudaError, CompileError, ToolkitError) as error:
+        except (CudaError, CompileError, ToolkitError, DrivenError) as error:
             raise PlaneError(str(error)) from error
 
     def close(self) -> None:
+        self._pinned.close()
         self.memory.close()
         self._device.close()

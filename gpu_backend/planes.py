@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from gpu_backend.batch import allocate_batch
+from gpu_backend.batch import allocate_batch, mirror, restart
+from gpu_backend.driven import DrivenScheduler
 from gpu_backend.emulated import EmulatedScheduler
 from gpu_backend.engine.base import Limits
 from gpu_backend.engine.graph_grid import GraphGrid
@@ -18,7 +19,7 @@ from gpu_backend.host_library import LibraryError
 from gpu_backend.model.checkpoint import Checkpoint, CheckpointError
 from gpu_backend.model.config import ModelConfig
 from gpu_backend.model.weights import model_weights
-from gpu_backend.scheduler import CPU_PACE, Scheduler, SchedulerSetup
+from gpu_backend.scheduler import CPU_PACE, Scheduler, SchedulerKind, SchedulerSetup
 from ringbuffer.region import Geometry, Region
 
 CPU_KV_BYTES = 1 << 30
@@ -41,7 +42,11 @@ class EngineHandle(Protocol):
 
 
 class Plane(Protocol):
-    """Call in order: limits, build_engine, map_ring, setup, start; `close` last."""
+    """Call in order: limits, build_engine, map_ring, setup, start; `close` last.
+
+    A host-driven scheduler is set up with the ring's address in this process. After a scheduler has ended,
+    another may be set up and started over the same engine.
+    """
 
     name: str
     defaults: Defaults
@@ -54,9 +59,11 @@ class Plane(Protocol):
 
     def map_ring(self, region: Region, owned: ExitStack) -> int: ...
 
-    def setup(self, geometry: Geometry, ring_address: int, limits: Limits) -> SchedulerSetup: ...
+    def setup(
+        self, geometry: Geometry, ring_address: int, limits: Limits, kind: SchedulerKind
+    ) -> SchedulerSetup: ...
 
-    def start(self, setup: SchedulerSetup) -> Scheduler: ...
+    def start(self, setup: SchedulerSetup, kind: SchedulerKind) -> Scheduler: ...
 
     def close(self) -> None: ...
 
@@ -147,13 +154,18 @@ class CpuPlane:
     def map_ring(self, region: Region, owned: ExitStack) -> int:
         return region.address
 
-    def setup(self, geometry: Geometry, ring_address: int, limits: Limits) -> SchedulerSetup:
-        return SchedulerSetup(
-            self.memory, geometry, ring_address, limits, self._grid, self.batch, None, CPU_PACE
-        )
+    def setup(
+        self, geometry: Geometry, ring_address: int, limits: Limits, kind: SchedulerKind
+    ) -> SchedulerSetup:
+        restart(self.memory, self.batch)
+        batch = mirror(self.memory, limits, self._grid, self.batch) if kind.host_driven else self.batch
+        return SchedulerSetup(self.memory, geometry, ring_address, limits, self._grid, batch, None, CPU_PACE)
 
-    def start(self, setup: SchedulerSetup) -> Scheduler:
-        return EmulatedScheduler(setup, self.engine.run_address, self.engine.context_address)
+    def start(self, setup: SchedulerSetup, kind: SchedulerKind) -> Scheduler:
+        engine = self.engine.run_address, self.engine.context_address
+        if kind.host_driven:
+            return DrivenScheduler.emulated(kind, setup, self.batch, *engine)
+        return EmulatedScheduler(setup, *engine)
 
     def close(self) -> None:
         self.memory.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +14,22 @@ from gpu_backend import scheduler_abi as layout
 from gpu_backend.engine.base import Batch, Limits, Memory
 from gpu_backend.engine.graph_grid import GraphGrid
 from ringbuffer.region import Geometry
+
+
+class SchedulerKind(StrEnum):
+    """Who schedules: the GPU (on a CPU, its emulation), or a host thread in one of three designs.
+
+    The host's are there to compare with (kernels/scheduler/driven/README.md).
+    """
+
+    GPU = "gpu"
+    BLOCKING = "blocking"
+    PIPELINED = "pipelined"
+    ASYNC = "async"
+
+    @property
+    def host_driven(self) -> bool:
+        return self is not SchedulerKind.GPU
 
 
 @dataclass(frozen=True)
@@ -80,6 +97,7 @@ class SchedulerSetup:
         # The stack hands out its top first: page 0 leaves first.
         config["free_pages"] = self._store(np.arange(limits.total_pages - 1, -1, -1, dtype=np.uint32))
         config["shape_times"] = memory.allocate(layout.ShapeTime.itemsize * self._n_shapes)
+        config["trace"] = memory.allocate(layout.StepTrace.itemsize * layout.TRACE_STEPS)
         config["state"] = self._store(state)
         config["n_shapes"] = self._n_shapes
         for name in ("total_pages", "max_prefill_tokens", "max_prefill_lanes"):
@@ -87,7 +105,7 @@ class SchedulerSetup:
         for name in ("arm_margin_ns", "scan_interval_ns", "step_timeout_ns"):
             config[name] = getattr(pace, name)
         self.config: bytes = config.tobytes()
-        self._addresses = {name: int(config[name]) for name in ("state", "shape_times")}
+        self._addresses = {name: int(config[name]) for name in ("state", "shape_times", "trace")}
 
     def _store(self, array: NDArray[Any]) -> int:
         address = self._memory.allocate(array.nbytes)
@@ -107,6 +125,12 @@ class SchedulerSetup:
         """A copy of blink_scheduler_state; whole fields, but not all of one moment while it runs."""
         raw = self._memory.read(self._addresses["state"], layout.SchedulerState.itemsize)
         return np.frombuffer(raw, layout.SchedulerState)[0]  # type: ignore[no-any-return]
+
+    def trace(self) -> NDArray[Any]:
+        """blink_step_trace of the last TRACE_STEPS steps, oldest first; read it when nothing runs."""
+        raw = self._memory.read(self._addresses["trace"], layout.StepTrace.itemsize * layout.TRACE_STEPS)
+        steps = np.sort(np.frombuffer(raw, layout.StepTrace), order="id")
+        return steps[steps["id"] > 0]
 
     def shape_times(self) -> NDArray[Any]:
         """blink_shape_time of every shape, in the grid's order."""

@@ -16,7 +16,8 @@ GAP_BIN_NS = 64
 PREFILL_GRANULE = 16
 STATS_INTERVAL_NS = 500000
 LAUNCH_RETRY_NS = 5000000
-SCHEDULER_LAYOUT_HASH = 0xed6d54b4cac6c2b4
+TRACE_STEPS = 4096
+SCHEDULER_LAYOUT_HASH = 0xa4e952cf09f1474c
 
 
 class RowUse(IntEnum):
@@ -62,6 +63,13 @@ ShapeTime = np.dtype({
     "itemsize": 24,
 })
 
+StepTrace = np.dtype({
+    "names": ["id", "start_ns", "sample_ns", "done_ns", "turn_ns", "launched_ns", "seen_ns", "kind", "n_lanes"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 60],
+    "itemsize": 64,
+})
+
 SchedulerState = np.dtype({
     "names": ["launched", "committed", "claims", "last_done_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_waiting", "n_active", "n_zombies", "planned", "reserved", "stats", "leases", "gap_histogram"],
     "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", Stats, (LeaseRecord, (32,)), ("<u8", (512,))],
@@ -70,8 +78,8 @@ SchedulerState = np.dtype({
 })
 
 SchedulerConfig = np.dtype({
-    "names": ["header", "leases", "lease_acks", "request_words", "descriptors", "progress", "prompts", "outputs", "n_slots", "n_leases", "prompt_capacity", "output_capacity", "tables", "sets", "shapes", "executables", "decode_lookup", "prefill_lookup", "seen", "requests", "rows", "free_pages", "shape_times", "state", "n_shapes", "total_pages", "max_prefill_tokens", "max_prefill_lanes", "arm_margin_ns", "scan_interval_ns", "step_timeout_ns"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", Tables, (StepSet, (3,)), "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8"],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80, 168, 360, 368, 376, 384, 392, 400, 408, 416, 424, 432, 440, 444, 448, 452, 456, 464, 472],
-    "itemsize": 480,
+    "names": ["header", "leases", "lease_acks", "request_words", "descriptors", "progress", "prompts", "outputs", "n_slots", "n_leases", "prompt_capacity", "output_capacity", "tables", "sets", "shapes", "executables", "decode_lookup", "prefill_lookup", "seen", "requests", "rows", "free_pages", "shape_times", "trace", "state", "n_shapes", "total_pages", "max_prefill_tokens", "max_prefill_lanes", "arm_margin_ns", "scan_interval_ns", "step_timeout_ns"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", Tables, (StepSet, (3,)), "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80, 168, 360, 368, 376, 384, 392, 400, 408, 416, 424, 432, 440, 448, 452, 456, 460, 464, 472, 480],
+    "itemsize": 488,
 })

@@ -92,6 +92,7 @@ class HostEngine {
     n_tokens_ = std::min(head->n_tokens, shapes_.at(shape).tokens);
     n_lanes_ = std::min(head->n_lanes, shapes_.at(shape).lanes);
     forward(set);
+    head->sample_ns = now_ns();
     for_each(n_lanes_, model_.vocab_size, [&](uint32_t lane) { sample_lane(set, lane); });
     head->lanes_done = 0;
     head->done_ns = now_ns();

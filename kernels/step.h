@@ -41,13 +41,15 @@ struct blink_step_head {
   uint8_t pad0[104];
   /* E */
   uint64_t start_ns;   /* %globaltimer when the step's gate opened */
+  uint64_t sample_ns;  /* %globaltimer when its logits were there and sampling began */
   uint64_t done_ns;    /* %globaltimer just before `completed` was published */
   uint64_t fault;      /* not 0: the gate gave up waiting for step id - 1 */
   uint32_t lanes_done; /* arrivals of the sampler's blocks; the last one resets it and publishes */
-  uint8_t pad1[100];
+  uint8_t pad1[92];
 };
 
-/* Arrays of one step set, in device memory, sized for the largest shape. */
+/* Arrays of one step set, in device memory, sized for the largest shape. They lie in one block, what S writes before
+ * what E writes: token_row, token_position, lane_row, lane_first, lane_last, lane_emit, head, out_token. */
 struct blink_step_set {
   struct blink_step_head* head;
   uint32_t* token_row;      /* [tokens] S: the row of each token, or BLINK_NO_ROW */

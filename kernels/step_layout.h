@@ -1,6 +1,6 @@
 /* Generated from step.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_STEP_LAYOUT_HASH 0x7943674e47de66e1ull
+#define BLINK_STEP_LAYOUT_HASH 0x6d2f15b5aa9db02dull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -20,10 +20,11 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, n_tokens) == 16, "blink_
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, n_lanes) == 20, "blink_step_head.n_lanes");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, pad0) == 24, "blink_step_head.pad0");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, start_ns) == 128, "blink_step_head.start_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, done_ns) == 136, "blink_step_head.done_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, fault) == 144, "blink_step_head.fault");
-BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, lanes_done) == 152, "blink_step_head.lanes_done");
-BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, pad1) == 156, "blink_step_head.pad1");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, sample_ns) == 136, "blink_step_head.sample_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, done_ns) == 144, "blink_step_head.done_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, fault) == 152, "blink_step_head.fault");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, lanes_done) == 160, "blink_step_head.lanes_done");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, pad1) == 164, "blink_step_head.pad1");
 BLINK_ASSERT(sizeof(struct blink_step_set) == 64, "blink_step_set");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, head) == 0, "blink_step_set.head");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, token_row) == 8, "blink_step_set.token_row");
@@ -60,6 +61,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_tables, eos) == 56, "blink_tables.e
   X(blink_step_head, n_lanes) \
   X(blink_step_head, pad0) \
   X(blink_step_head, start_ns) \
+  X(blink_step_head, sample_ns) \
   X(blink_step_head, done_ns) \
   X(blink_step_head, fault) \
   X(blink_step_head, lanes_done) \

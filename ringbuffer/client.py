@@ -93,6 +93,12 @@ class RingClient:
 
     def submit(self, prompt: Sequence[int], max_tokens: int, **params: Any) -> Stream:
         """Greedy unless `params` (of blink_descriptor) say otherwise. Raises RingError when none is free."""
+        stream = self.prepare(prompt, max_tokens, **params)
+        self.start(stream)
+        return stream
+
+    def prepare(self, prompt: Sequence[int], max_tokens: int, **params: Any) -> Stream:
+        """Writes everything but the request word: a burst can be prepared, and then start at one moment."""
         if not self._free:
             self._collect()
         if not self._free:
@@ -115,8 +121,11 @@ class RingClient:
         descriptor["crc32c"] = crc32c(covered + tokens.tobytes())
         self.region.prompts[slot, : len(prompt)] = tokens
         self.region.descriptors[slot] = descriptor
-        self._command(slot, sequence, abi.Command.SUBMIT)
         return Stream(slot, sequence)
+
+    def start(self, stream: Stream) -> None:
+        """Submits what `prepare` wrote."""
+        self._command(stream.slot, stream.sequence, abi.Command.SUBMIT)
 
     def _command(self, slot: int, sequence: int, command: abi.Command) -> None:
         self.region.requests[slot] = request_word(sequence, command, self._epoch)

@@ -8,4 +8,6 @@ DESCRIPTION = "Measurements of serving. Figures mean nothing without the machine
 COMMANDS = {
     "serve": "load for any server of OpenAI's API: latency, throughput, energy, interference",
     "plot": "draw the results of `serve`",
+    "schedulers": "the scheduler on the GPU against three on the host: makespan, steps, cost to the CPU",
+    "timeline": "draw the results of `schedulers`",
 }

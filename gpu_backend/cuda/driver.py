@@ -92,6 +92,11 @@ class Device:
         self.make_current()
 
     @property
+    def context(self) -> int:
+        """The CUcontext, for native threads that make it current themselves."""
+        return int(self._context)
+
+    @property
     def arch(self) -> str:
         """What NVRTC compiles for: "sm_90"."""
         return f"sm_{self.capability[0]}{self.capability[1]}"

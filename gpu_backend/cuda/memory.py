@@ -94,3 +94,32 @@ class DeviceMemory:
             call("cuMemFree", address)
         call("cuMemFreeHost", self._staging)
         self._stream.close()
+
+
+class PinnedMemory:
+    """Page-locked host memory of one owner (gpu_backend.engine.base.Memory): copies run beside the host."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._allocations: list[int] = []
+
+    def allocate(self, n_bytes: int) -> int:
+        """Address of `n_bytes` zeroed bytes, on a page of its own. Raises CudaError."""
+        self._device.make_current()
+        address = int(call("cuMemHostAlloc", max(n_bytes, 1), 0))
+        self._allocations.append(address)
+        ctypes.memset(address, 0, max(n_bytes, 1))
+        return address
+
+    def write(self, address: int, data: bytes | memoryview) -> None:
+        ctypes.memmove(address, bytes(data), len(data))
+
+    def read(self, address: int, n_bytes: int) -> bytes:
+        return ctypes.string_at(address, n_bytes)
+
+    def close(self) -> None:
+        """Frees everything; no copy may be in flight."""
+        self._device.make_current()
+        for address in self._allocations:
+            call("cuMemFreeHost", address)
+        self._allocations.clear()

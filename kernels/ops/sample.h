@@ -220,6 +220,7 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
   __shared__ SampleScratch scratch;
   const uint32_t lane = blockIdx.x;
   struct blink_step_head* head = set.head;
+  if (lane == 0 && threadIdx.x == 0) head->sample_ns = global_ns();
   if (lane < head->n_lanes && set.lane_emit[lane]) {
     const Sequence sequence = sequence_of(set, tables, lane);
     const uint32_t token = sample(sequence, tables, logits + uint64_t(lane) * tables.vocab_size, seen, scratch);

@@ -93,6 +93,14 @@ BLINK_FN void Scheduler<P>::record_times(const blink_step_head& head) {
     ++s.gap_histogram[bin < BLINK_GAP_BINS ? bin : BLINK_GAP_BINS - 1];
   }
   s.last_done_ns = s.n_active ? head.done_ns : 0;
+  blink_step_trace& trace = c.trace[head.id % BLINK_TRACE_STEPS];
+  trace.start_ns = head.start_ns;
+  trace.sample_ns = head.sample_ns;
+  trace.done_ns = head.done_ns;
+  trace.seen_ns = now;
+  trace.kind = head.kind;
+  trace.n_lanes = head.n_lanes;
+  trace.id = head.id;
 }
 
 // Ends a request in the ring's eyes. Its row, if it has one, lives on as a zombie until its last step is done (S5, S6).

@@ -34,6 +34,25 @@ BLINK_FN inline uint32_t crc_shift(uint32_t n) {
   return result;
 }
 
+#ifndef __CUDACC__
+// a * x^32 mod P by tables of what each byte becomes: on a host, one thread folds whole messages.
+class CrcTables {
+ public:
+  CrcTables() {
+    for (uint32_t i = 0; i < 4; ++i) {
+      for (uint32_t byte = 0; byte < 256; ++byte) byte_[i][byte] = crc_multiply(byte << 8 * i, crc_shift(1));
+    }
+  }
+  uint32_t fold(uint32_t a) const {
+    return byte_[0][a & 255] ^ byte_[1][a >> 8 & 255] ^ byte_[2][a >> 16 & 255] ^ byte_[3][a >> 24];
+  }
+
+ private:
+  uint32_t byte_[4][256];
+};
+inline const CrcTables kCrcTables;
+#endif
+
 // One thread's share of a message of `length` words: call `add` for each of its words in order, then `share`.
 struct CrcShare {
   uint32_t length, stride, step, sum = 0, next;
@@ -41,8 +60,14 @@ struct CrcShare {
       : length(length), stride(threads), step(crc_shift(threads)), next(thread) {}
   BLINK_FN void add(uint32_t word) {
     if (next == 0) word ^= ~0u;
-    sum = crc_multiply(sum, step) ^ word;
+    sum = fold(sum) ^ word;
     next += stride;
+  }
+  BLINK_FN uint32_t fold(uint32_t sum) const {
+#ifndef __CUDACC__
+    if (stride == 1) return kCrcTables.fold(sum);
+#endif
+    return crc_multiply(sum, step);
   }
   // The thread's summand of ~crc.
   BLINK_FN uint32_t share() const { return sum ? crc_multiply(sum, crc_shift(length + stride - next)) : 0; }

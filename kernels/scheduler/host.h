@@ -29,12 +29,14 @@ class Team {
   pthread_barrier_t barrier_;
 };
 
-// Everything of a platform but time, launches and back-off.
+// Everything of a platform but time, launches and back-off; the numbers are the device's.
 class HostMemoryModel {
  public:
   HostMemoryModel(Team& team, unsigned thread) : team_(team), thread_(thread) {}
 
   unsigned thread() const { return thread_; }
+  uint32_t step_sets() const { return BLINK_STEP_SETS; }
+  uint32_t launch_window() const { return BLINK_LAUNCH_WINDOW; }
   unsigned threads() const { return team_.size(); }
   void sync() { team_.sync(); }
 

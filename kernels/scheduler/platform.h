@@ -1,7 +1,8 @@
-/* What the policy needs of the machine it runs on, and nothing else. Three platforms provide it:
+/* What the policy needs of the machine it runs on, and nothing else. Four platforms provide it:
  *   device.cuh            one thread block on the GPU, graphs launched from the device
  *   emulation.cpp         host threads, an engine on the CPU, CUDA's launch rules enforced
- *   tests/.../world.h     virtual time, one thread, every interleaving chosen by a seed
+ *   driven/platform.h     a host thread that launches an engine's graphs, on a GPU or emulated
+ *   tests/.../world.cpp   virtual time, one thread, every interleaving chosen by a seed
  *
  * A Platform P offers
  *   unsigned thread(), threads()           this thread's index, and how many run the policy together
@@ -13,6 +14,8 @@
  *   T add(T*, T)                           atomic among the policy's threads; returns the old value
  *   T reduce(T, op)                        op over all threads' values, the same result in each
  *   unsigned rank(bool flag, unsigned* n)  how many lower threads have the flag set; *n, how many do in all
+ *   uint32_t step_sets()                   how many step sets rotate, at most BLINK_STEP_SETS
+ *   uint32_t launch_window()               launches after which `relaunch` is due (S8)
  *   int launch(executable, shape, set)     0, or the runtime's error code
  *   int relaunch()                         run this kernel again once everything launched has finished
  *   void pause(bool idle)                  back off between two polls

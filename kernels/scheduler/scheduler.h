@@ -37,13 +37,13 @@ class Scheduler {
     for (;;) {
       now = broadcast(tid == 0 ? p.now() : 0);
       const uint64_t completed = broadcast(tid == 0 ? p.acquire(t.completed) : 0);
-      if (window == BLINK_LAUNCH_WINDOW && completed == launched) return relaunch();
+      if (window == p.launch_window() && completed == launched) return relaunch();
       take_completions(completed);
       // With the window used up and the next step planned, nothing may delay the relaunch: a scan crosses PCIe.
-      if (!planned || window < BLINK_LAUNCH_WINDOW) observe();
+      if (!planned || window < p.launch_window()) observe();
       if (finished()) return stop();
       if (!planned && plan_is_due()) planned = plan(launched + 1);
-      if (planned && window < BLINK_LAUNCH_WINDOW) {
+      if (planned && window < p.launch_window()) {
         launch_planned();
       } else {
         p.pause(in_flight() == 0);
@@ -71,7 +71,7 @@ class Scheduler {
 
   BLINK_FN uint64_t in_flight() const { return launched - committed; }
   BLINK_FN uint64_t broadcast(uint64_t value_of_thread_0) { return p.reduce(value_of_thread_0, Or()); }
-  BLINK_FN const blink_step_set& set_of(uint64_t id) const { return c.sets[id % BLINK_STEP_SETS]; }
+  BLINK_FN const blink_step_set& set_of(uint64_t id) const { return c.sets[id % p.step_sets()]; }
 
   // The next step is planned when nothing runs, or when the running step is about to end: it can then be launched at
   // once, armed, because its gate holds it back (E2).
@@ -88,7 +88,12 @@ class Scheduler {
     const uint64_t id = launched + 1;
     const blink_step_head& head = *set_of(id).head;
     int error = 0;
-    if (tid == 0) error = launch_with_retry(head.shape, id % BLINK_STEP_SETS);
+    if (tid == 0) {
+      error = launch_with_retry(head.shape, id % p.step_sets());
+      blink_step_trace& trace = c.trace[id % BLINK_TRACE_STEPS];
+      trace.turn_ns = now;
+      trace.launched_ns = p.now();
+    }
     error = static_cast<int>(broadcast(static_cast<uint32_t>(error)));
     if (error) return fail(BLINK_FAULT_LAUNCH, error);
     if (in_flight() == 0) running_since = now;

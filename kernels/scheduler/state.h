@@ -18,6 +18,7 @@ extern "C" {
 #define BLINK_PREFILL_GRANULE 16 /* prefill_lookup has one entry for every this many tokens */
 #define BLINK_STATS_INTERVAL_NS 500000ull
 #define BLINK_LAUNCH_RETRY_NS 5000000ull
+#define BLINK_TRACE_STEPS 4096 /* the last steps, of which the trace is kept */
 
 enum blink_row_use { BLINK_ROW_FREE = 0, BLINK_ROW_ACTIVE = 1, BLINK_ROW_ZOMBIE = 2 };
 
@@ -72,6 +73,20 @@ struct blink_shape_time {
   uint64_t steps;
 };
 
+/* What one step was and when, for benchmarks: at [id % BLINK_TRACE_STEPS]. The engine's clock and the scheduler's are
+ * the same unless a host drives a GPU. */
+struct blink_step_trace {
+  uint64_t id;
+  uint64_t start_ns; /* the engine's clock, as in blink_step_head */
+  uint64_t sample_ns;
+  uint64_t done_ns;
+  uint64_t turn_ns;     /* the scheduler's clock: the turn of its loop that launched the step began */
+  uint64_t launched_ns; /* ... the launch had been made */
+  uint64_t seen_ns;     /* ... the turn that took its results began */
+  uint32_t kind;
+  uint32_t n_lanes;
+};
+
 struct blink_scheduler_state {
   uint64_t launched;  /* id of the last step launched */
   uint64_t committed; /* id of the last step whose results were taken; launched - committed is 0, 1 or 2 (S4) */
@@ -110,7 +125,7 @@ struct blink_scheduler_config {
   struct blink_tables tables;
   struct blink_step_set sets[3];
   struct blink_shape* shapes;     /* [n_shapes] */
-  uint64_t* executables;          /* [n_shapes][BLINK_STEP_SETS] graph handles; unused by the emulation */
+  uint64_t* executables;          /* [n_shapes][BLINK_STEP_SETS] graph handles; null where a host launches */
   uint32_t* decode_lookup;        /* [max_batch + 1] the tightest shape for n rows */
   uint32_t* prefill_lookup;       /* [max_prefill_tokens / BLINK_PREFILL_GRANULE + 1] ... for n tokens, rounded up */
   uint64_t* seen;                 /* [n_slots] the last request word acted upon */
@@ -118,6 +133,7 @@ struct blink_scheduler_config {
   struct blink_row* rows;         /* [max_batch] */
   uint32_t* free_pages;           /* [total_pages] a stack, n_free_pages high */
   struct blink_shape_time* shape_times; /* [n_shapes] */
+  struct blink_step_trace* trace;       /* [BLINK_TRACE_STEPS] */
   struct blink_scheduler_state* state;
   uint32_t n_shapes;
   uint32_t total_pages;

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0xed6d54b4cac6c2b4ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0xa4e952cf09f1474cull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -36,6 +36,16 @@ BLINK_ASSERT(sizeof(struct blink_shape_time) == 24, "blink_shape_time");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shape_time, expected_ns) == 0, "blink_shape_time.expected_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shape_time, total_ns) == 8, "blink_shape_time.total_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shape_time, steps) == 16, "blink_shape_time.steps");
+BLINK_ASSERT(sizeof(struct blink_step_trace) == 64, "blink_step_trace");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, id) == 0, "blink_step_trace.id");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, start_ns) == 8, "blink_step_trace.start_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, sample_ns) == 16, "blink_step_trace.sample_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, done_ns) == 24, "blink_step_trace.done_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, turn_ns) == 32, "blink_step_trace.turn_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, launched_ns) == 40, "blink_step_trace.launched_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, seen_ns) == 48, "blink_step_trace.seen_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, kind) == 56, "blink_step_trace.kind");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, n_lanes) == 60, "blink_step_trace.n_lanes");
 BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5360, "blink_scheduler_state");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, launched) == 0, "blink_scheduler_state.launched");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, committed) == 8, "blink_scheduler_state.committed");
@@ -54,7 +64,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, reserved) == 76, "
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 80, "blink_scheduler_state.stats");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 240, "blink_scheduler_state.leases");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1264, "blink_scheduler_state.gap_histogram");
-BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 480, "blink_scheduler_config");
+BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 488, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, lease_acks) == 16, "blink_scheduler_config.lease_acks");
@@ -78,14 +88,15 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, requests) == 400,
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, rows) == 408, "blink_scheduler_config.rows");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, free_pages) == 416, "blink_scheduler_config.free_pages");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shape_times) == 424, "blink_scheduler_config.shape_times");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, state) == 432, "blink_scheduler_config.state");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_shapes) == 440, "blink_scheduler_config.n_shapes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, total_pages) == 444, "blink_scheduler_config.total_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_tokens) == 448, "blink_scheduler_config.max_prefill_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_lanes) == 452, "blink_scheduler_config.max_prefill_lanes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 456, "blink_scheduler_config.arm_margin_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 464, "blink_scheduler_config.scan_interval_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 472, "blink_scheduler_config.step_timeout_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, trace) == 432, "blink_scheduler_config.trace");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, state) == 440, "blink_scheduler_config.state");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_shapes) == 448, "blink_scheduler_config.n_shapes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, total_pages) == 452, "blink_scheduler_config.total_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_tokens) == 456, "blink_scheduler_config.max_prefill_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_lanes) == 460, "blink_scheduler_config.max_prefill_lanes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 464, "blink_scheduler_config.arm_margin_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 472, "blink_scheduler_config.scan_interval_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 480, "blink_scheduler_config.step_timeout_ns");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */
@@ -115,6 +126,15 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_shape_time, expected_ns) \
   X(blink_shape_time, total_ns) \
   X(blink_shape_time, steps) \
+  X(blink_step_trace, id) \
+  X(blink_step_trace, start_ns) \
+  X(blink_step_trace, sample_ns) \
+  X(blink_step_trace, done_ns) \
+  X(blink_step_trace, turn_ns) \
+  X(blink_step_trace, launched_ns) \
+  X(blink_step_trace, seen_ns) \
+  X(blink_step_trace, kind) \
+  X(blink_step_trace, n_lanes) \
   X(blink_scheduler_state, launched) \
   X(blink_scheduler_state, committed) \
   X(blink_scheduler_state, claims) \
@@ -155,6 +175,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, rows) \
   X(blink_scheduler_config, free_pages) \
   X(blink_scheduler_config, shape_times) \
+  X(blink_scheduler_config, trace) \
   X(blink_scheduler_config, state) \
   X(blink_scheduler_config, n_shapes) \
   X(blink_scheduler_config, total_pages) \

@@ -1,6 +1,7 @@
 /* A ring and a scheduler's memory on the heap, for tests that have no backend process. */
 #pragma once
 #include <memory>
+#include <utility>
 
 #include "synthetic_engine.h"
 
@@ -40,10 +41,12 @@ class RingWorld {
     const uint32_t tokens = z.max_prefill_tokens > z.max_batch ? z.max_prefill_tokens : z.max_batch;
     const uint32_t lanes = z.max_prefill_lanes > z.max_batch ? z.max_prefill_lanes : z.max_batch;
     for (blink_step_set& set : c.sets) {
-      set.head = array<blink_step_head>(1);
-      for (uint32_t** p : {&set.token_row, &set.token_position}) *p = array<uint32_t>(tokens);
-      for (uint32_t** p : {&set.lane_row, &set.lane_first, &set.lane_last, &set.lane_emit, &set.out_token})
-        *p = array<uint32_t>(lanes);
+      uint32_t* at = array<uint32_t>(2 * words(tokens) + 5 * words(lanes) + words(sizeof(blink_step_head) / 4));
+      auto take = [&at](uint64_t n) { return std::exchange(at, at + words(n)); };
+      for (uint32_t** p : {&set.token_row, &set.token_position}) *p = take(tokens);
+      for (uint32_t** p : {&set.lane_row, &set.lane_first, &set.lane_last, &set.lane_emit}) *p = take(lanes);
+      set.head = reinterpret_cast<blink_step_head*>(take(sizeof(blink_step_head) / 4));
+      set.out_token = take(lanes);
     }
     c.n_shapes = 2;  // one decode shape, one prefill shape
     c.shapes = array<blink_shape>(2);
@@ -58,6 +61,7 @@ class RingWorld {
     c.free_pages = array<uint32_t>(z.total_pages);
     for (uint32_t i = 0; i < z.total_pages; ++i) c.free_pages[i] = i;
     c.shape_times = array<blink_shape_time>(2);
+    c.trace = array<blink_step_trace>(BLINK_TRACE_STEPS);
     c.state = array<blink_scheduler_state>(1);
     c.state->n_free_pages = c.total_pages = z.total_pages;
     c.max_prefill_tokens = z.max_prefill_tokens;
@@ -71,6 +75,9 @@ class RingWorld {
   blink_scheduler_config c{};
 
  private:
+  // 32-bit words in whole lines.
+  static uint64_t words(uint64_t n) { return (n + 31) / 32 * 32; }
+
   template <class T>
   T* array(uint64_t n) {
     const uint64_t bytes = (n * sizeof(T) + 127) / 128 * 128;

@@ -1,0 +1,123 @@
+"""Runs the same requests under one scheduler after the other, over one loaded engine and one ring."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu_backend.backend import Backend
+from gpu_backend.driven import DrivenScheduler
+from gpu_backend.scheduler import SchedulerKind
+from ringbuffer.abi import RequestFlags
+from ringbuffer.client import RingClient, Stream
+
+TIMEOUT_S = 300.0
+SETTLE_S = 0.05  # until the zombies of the last step are through and the counters are published
+SEED = 20
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`requests` that arrive at one moment, each with `prompt` tokens in and `output` tokens out."""
+
+    requests: int
+    prompt: int
+    output: int
+
+    def __str__(self) -> str:
+        return f"{self.requests}x{self.prompt}-{self.output}"
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt + self.output
+
+
+def parse_workload(text: str) -> Workload:
+    """ "64x512-128". Raises ValueError."""
+    try:
+        requests, _, lengths = text.partition("x")
+        prompt, _, output = lengths.partition("-")
+        found = Workload(int(requests), int(prompt), int(output))
+    except ValueError:
+        raise ValueError(
+            f"'{text}' is not a workload such as 64x512-128: requests x input - output"
+        ) from None
+    if min(found.requests, found.prompt, found.output) < 1:
+        raise ValueError(f"{text}: requests, input and output must be at least 1")
+    return found
+
+
+@dataclass(frozen=True)
+class Round:
+    """One workload once. `steps` are blink_step_trace, oldest first; `cpu_ns` is of the host thread."""
+
+    seconds: float
+    answers: list[list[int]]
+    steps: NDArray[Any]
+    zombie_rows: int
+    cpu_ns: int
+
+
+class Runs:
+    """One scheduler at work. Prompts and seeds are a function of the workload alone."""
+
+    def __init__(self, backend: Backend, client: RingClient) -> None:
+        self._backend, self._client = backend, client
+        self._vocab = int(backend.region.header["vocab_size"][0])
+        self._last_step = 0
+
+    def run(self, workload: Workload, stop_ids: list[int] | None = None) -> Round:
+        """With `stop_ids`, one a request, each ends when it samples its own: no scheduler can foresee that.
+
+        Else each ends by its length. Answers are drawn at temperature 1: greedy ones repeat themselves.
+        """
+        stats, cpu_ns = self._backend.region.stats(), self._cpu_ns()
+        streams = self._prepare(workload, stop_ids)
+        begin = time.perf_counter()
+        for stream in streams:
+            self._client.start(stream)
+        self._client.wait(streams, TIMEOUT_S)
+        seconds = time.perf_counter() - begin
+        time.sleep(SETTLE_S)
+        fault = self._backend.fault()
+        if fault:
+            raise RuntimeError(fault)
+        steps = self._backend.setup.trace()
+        steps = steps[steps["id"] > self._last_step]
+        self._last_step = int(steps["id"][-1])
+        zombies = self._backend.region.stats()["zombie_rows"] - stats["zombie_rows"]
+        return Round(seconds, [s.tokens for s in streams], steps, zombies, self._cpu_ns() - cpu_ns)
+
+    def _prepare(self, workload: Workload, stop_ids: list[int] | None) -> list[Stream]:
+        rng = np.random.default_rng((SEED, workload.requests, workload.prompt))
+        streams = []
+        for i in range(workload.requests):
+            fields: dict[str, Any] = {"temperature": 1.0, "seed": i, "flags": RequestFlags.IGNORE_EOS}
+            length = workload.output
+            if stop_ids is not None:
+                fields["stop_ids"], length = [stop_ids[i]], self._backend.limits.max_context
+            prompt = rng.integers(0, self._vocab, workload.prompt).tolist()
+            streams.append(self._client.prepare(prompt, length, **fields))
+        return streams
+
+    def _cpu_ns(self) -> int:
+        scheduler = self._backend.scheduler
+        return scheduler.cpu_ns() if isinstance(scheduler, DrivenScheduler) else 0
+
+
+@contextmanager
+def runs_under(backend: Backend, kind: SchedulerKind) -> Iterator[Runs]:
+    """The backend's engine with a scheduler of this kind."""
+    if backend.kind is not kind:
+        backend.change_scheduler(kind)
+    client = RingClient(backend.region)
+    try:
+        yield Runs(backend, client)
+    finally:
+        client.close()

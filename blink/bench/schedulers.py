@@ -1,0 +1,267 @@
+"""blink bench schedulers: what scheduling on the GPU is worth, on the same engine, graphs, policy and ring.
+
+Three host-driven schedulers are the comparison (kernels/scheduler/driven/README.md): blocking; pipelined,
+after Photon; async, after Hugging Face's asynchronous batching. Everything arrives through the ring.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blink.bench.scheduler_runs import Round, Runs, Workload, parse_workload, runs_under
+from blink.bench.step_figures import predicted_speedup, step_figures, strip, zombie_tax
+from blink.bench.tables import table
+from blink.flags import checked, count
+from blink.model_directory import demo_directory, model_directory
+from gpu_backend.backend import Backend, BackendOptions
+from gpu_backend.scheduler import SchedulerKind
+
+DESCRIPTION = """Makespans of bursts, the parts of a decode step, and Photon's cost model, for the scheduler
+on the GPU and three on the host. On a CPU all of it is emulated: only comparing the tokens means anything."""
+STEP_HEADS = (
+    "streams", "scheduler", "forward ms", "sampling ms", "period ms", "busy", "turn us", "host CPU us",
+    "zombies", "predicted", "observed", "same",
+)  # fmt: skip
+SPAN_HEADS = ("workload", "scheduler", "makespan s", "relative", "same")
+MAKESPANS = "64x128-32,64x512-64,32x1024-128,32x128-256"
+
+
+def listed(parse: Any) -> Any:
+    return lambda text: [parse(part) for part in text.split(",")]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a model directory, 'demo', or a config.json alone, whose weights are then random",
+    )
+    parser.add_argument("--device", choices=("auto", "gpu", "cpu"), default="auto", help="(default: auto)")
+    parser.add_argument(
+        "--schedulers",
+        type=checked(listed(SchedulerKind)),
+        default=list(SchedulerKind),
+        metavar="KIND,...",
+        help=f"(default: {','.join(SchedulerKind)})",
+    )
+    parser.add_argument(
+        "--streams",
+        type=checked(listed(count)),
+        default=[1, 8, 32],
+        metavar="N,...",
+        help="rows decoded together, for the parts of a step; the largest is the batch (default: 1,8,32)",
+    )
+    parser.add_argument("--input", type=checked(count), default=512, metavar="TOKENS", help="(default: 512)")
+    parser.add_argument("--output", type=checked(count), default=128, metavar="TOKENS", help="(default: 128)")
+    parser.add_argument("--rounds", type=checked(count), default=3, help="of everything (default: 3)")
+    parser.add_argument(
+        "--makespan",
+        type=checked(listed(parse_workload)),
+        default=MAKESPANS,
+        metavar="NxI-O,...",
+        help=f"bursts of N requests, I tokens in and O out (default: {MAKESPANS})",
+    )
+    parser.add_argument("--commit", help="recorded with the results (default: what git says)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the results")
+    parser.add_argument("--plot", type=Path, metavar="DIR", help="where to draw them (needs matplotlib)")
+
+
+def main(namespace: argparse.Namespace) -> int:
+    if namespace.plot:
+        importlib.import_module("matplotlib")  # that it is missing is told now, not after the measurement
+    with tempfile.TemporaryDirectory() as scratch, serving(namespace, Path(scratch)) as backend:
+        record = {"what": "schedulers", **origin(namespace, backend), **measure(namespace, backend)}
+    print(report(record))
+    if namespace.json:
+        namespace.json.write_text(json.dumps(record, indent=1) + "\n")
+    if namespace.plot:
+        from blink.bench.timeline import draw
+
+        draw(record, namespace.plot)
+    return 0
+
+
+@contextmanager
+def serving(namespace: argparse.Namespace, scratch: Path) -> Iterator[Backend]:
+    directory, random = directory_of(namespace.model, scratch)
+    streams = [Workload(n, namespace.input, namespace.output) for n in namespace.streams]
+    # A request that is to end by its stop token may outlive it: sampling is exact only for equal logits.
+    longest = max(workload.tokens for workload in (*streams, *namespace.makespan)) + namespace.output
+    backend = Backend(
+        BackendOptions(
+            directory,
+            ring=f"bench-{scratch.name}",
+            device=namespace.device,
+            max_context=longest,
+            max_batch=max(namespace.streams),
+            random_weights=random,
+            scheduler=namespace.schedulers[0],
+        )
+    )
+    backend.start()
+    try:
+        yield backend
+    finally:
+        backend.stop(0.0)
+
+
+def directory_of(model: str, scratch: Path) -> tuple[Path, bool]:
+    """The directory to serve, and whether its weights are random."""
+    if not model.endswith(".json"):
+        return model_directory(model), False
+    shutil.copy(model, scratch / "config.json")
+    shutil.copy(demo_directory() / "tokenizer.json", scratch)  # never used: prompts are token ids
+    return scratch, True
+
+
+def measure(namespace: argparse.Namespace, backend: Backend) -> dict[str, Any]:
+    """Every scheduler in turn. The first one's answers are what the others' are compared with."""
+    bursts = [Workload(n, namespace.input, namespace.output) for n in namespace.streams]
+    decode: list[dict[str, Any]] = []
+    makespan: list[dict[str, Any]] = []
+    strips: dict[str, Any] = {}
+    expected: dict[Workload, list[list[int]]] = {}
+    for kind in namespace.schedulers:
+        with runs_under(backend, kind) as runs:
+            for workload in (*bursts, *namespace.makespan):  # warms the paths up, too
+                answers = runs.run(workload).answers
+                expected.setdefault(workload, answers)
+            for workload in bursts:
+                row, last = decode_row(runs, workload, expected[workload], namespace.rounds)
+                decode.append({"scheduler": str(kind), "streams": workload.requests, **row})
+            one_clock = not kind.host_driven or backend.plane.name == "cpu"
+            strips[kind] = strip(last.steps, bursts[-1].requests, one_clock)
+            for workload in namespace.makespan:
+                rounds = [runs.run(workload) for _ in range(namespace.rounds)]
+                seconds = sorted(r.seconds for r in rounds)
+                same = share_equal([r.answers for r in rounds], expected[workload])
+                makespan.append(
+                    {
+                        "scheduler": str(kind),
+                        "workload": str(workload),
+                        "seconds": seconds,
+                        "same_answers": same,
+                    }
+                )
+    add_speedups(decode)
+    return {"decode": decode, "makespan": makespan, "strips": strips}
+
+
+def decode_row(
+    runs: Runs, workload: Workload, expected: list[list[int]], n: int
+) -> tuple[dict[str, Any], Round]:
+    """Rounds whose requests end by a stop token that nobody foresees: the tax of running ahead is in."""
+    wanted = [tokens[: last_new(tokens) + 1] for tokens in expected]
+    stop_ids = [tokens[-1] for tokens in wanted]
+    rounds = [runs.run(workload, stop_ids) for _ in range(n)]
+    steps = np.concatenate([r.steps for r in rounds])
+    tokens = sum(len(answer) for r in rounds for answer in r.answers)
+    seconds = sum(r.seconds for r in rounds)
+    zombie_rows = sum(r.zombie_rows for r in rounds)
+    row = {
+        **asdict(step_figures(steps, workload.requests)),
+        "tokens_per_s": tokens / seconds,
+        "mean_tokens": tokens / (n * workload.requests),
+        "zombie_tax": zombie_tax(zombie_rows, tokens, workload.requests),
+        "host_cpu_us": sum(r.cpu_ns for r in rounds) / len(steps) / 1e3,
+        "same_answers": share_equal([r.answers for r in rounds], wanted),
+    }
+    return row, rounds[-1]
+
+
+def last_new(tokens: list[int]) -> int:
+    """Index of the last token that does not occur before: an answer can be made to stop there."""
+    return max(tokens.index(token) for token in set(tokens))
+
+
+def share_equal(rounds: list[list[list[int]]], expected: list[list[int]]) -> float:
+    """The share of requests with exactly the expected tokens."""
+    return float(
+        np.mean([answer == wanted for r in rounds for answer, wanted in zip(r, expected, strict=True)])
+    )
+
+
+def add_speedups(decode: list[dict[str, Any]]) -> None:
+    """What the cost model says of each scheduler against blocking, and what was observed."""
+    blocking = {row["streams"]: row for row in decode if row["scheduler"] == SchedulerKind.BLOCKING}
+    for row in decode:
+        base = blocking.get(row["streams"])
+        if base is None:
+            continue
+        row["predicted"] = predicted_speedup(base["period_us"], row["period_us"], row["zombie_tax"])
+        row["observed"] = row["tokens_per_s"] / base["tokens_per_s"]
+
+
+def origin(namespace: argparse.Namespace, backend: Backend) -> dict[str, Any]:
+    def said(*command: str) -> str:
+        try:
+            return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+        except FileNotFoundError:
+            return ""
+
+    return {
+        "model": Path(namespace.model).stem,
+        "date": datetime.date.today().isoformat(),
+        "commit": namespace.commit or said("git", "rev-parse", "--short", "HEAD"),
+        "machine": backend.plane.name,
+        "driver": said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+        "input": namespace.input,
+        "output": namespace.output,
+        "batch": backend.limits.max_batch,
+    }
+
+
+def report(record: dict[str, Any]) -> str:
+    """The results as tables for a terminal."""
+
+    def percent(row: dict[str, Any], name: str) -> str:
+        return f"{100 * (row[name] - 1):+.1f}%" if name in row else ""
+
+    steps = [
+        [
+            row["streams"],
+            row["scheduler"],
+            f"{row['forward_us'] / 1e3:.3f}",
+            f"{row['sampling_us'] / 1e3:.3f}",
+            f"{row['period_us'] / 1e3:.3f}",
+            f"{100 * row['busy']:.1f}%",
+            f"{row['turn_us']:.1f}",
+            f"{row['host_cpu_us']:.1f}",
+            f"{100 * row['zombie_tax']:.2f}%",
+            percent(row, "predicted"),
+            percent(row, "observed"),
+            f"{100 * row['same_answers']:.1f}%",
+        ]
+        for row in sorted(record["decode"], key=lambda row: row["streams"])
+    ]
+    first = {row["workload"]: row["seconds"] for row in record["makespan"][::-1]}
+    spans = [
+        [
+            row["workload"],
+            row["scheduler"],
+            f"{median(row['seconds']):.3f}",
+            f"{median(row['seconds']) / median(first[row['workload']]):.3f}",
+            f"{100 * row['same_answers']:.1f}%",
+        ]
+        for row in sorted(record["makespan"], key=lambda row: row["workload"])
+    ]
+    heading = "{model} on {machine}, batch {batch}, {date} {commit}".format(**record)
+    return "\n\n".join([heading, table(STEP_HEADS, steps), table(SPAN_HEADS, spans)])
+
+
+def median(values: list[float]) -> float:
+    return float(np.median(values))

@@ -1,0 +1,84 @@
+"""Host-driven schedulers, to compare with: a native thread plans and launches every step (driven.h)."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu_backend.engine.base import Batch
+from gpu_backend.host_library import host_library
+from gpu_backend.scheduler import SchedulerKind, SchedulerSetup
+
+ERROR_BYTES = 256
+
+
+class DrivenError(RuntimeError):
+    """The scheduler could not start; says why."""
+
+
+class DrivenScheduler:
+    """Runs from creation until the ring's control word stops it. `batch` is the engine's, `setup` the host's.
+
+    Use `on_gpu` or `emulated`; both raise DrivenError. What they are given must outlive the scheduler.
+    """
+
+    def __init__(
+        self, start: str, kind: SchedulerKind, setup: SchedulerSetup, batch: Batch, *rest: Any
+    ) -> None:
+        self._library = _declare(host_library())
+        error = ctypes.create_string_buffer(ERROR_BYTES)
+        tables, sets = np.asarray(batch.tables).tobytes(), np.asarray(batch.step_sets).tobytes()
+        self._handle = getattr(self._library, start)(
+            kind.encode(), setup.config, tables, sets, *rest, error, ERROR_BYTES
+        )
+        if not self._handle:
+            raise DrivenError(f"the {kind} scheduler cannot start: {error.value.decode()}")
+
+    @classmethod
+    def on_gpu(
+        cls,
+        kind: SchedulerKind,
+        setup: SchedulerSetup,
+        batch: Batch,
+        context: int,
+        executables: NDArray[np.uint64],
+    ) -> DrivenScheduler:
+        """`context` is a CUcontext; `executables` uint64 [n_shapes, STEP_SETS] are CUgraphExecs."""
+        handles = np.ascontiguousarray(executables)
+        return cls("blink_driven_start_cuda", kind, setup, batch, context, handles.ctypes.data)
+
+    @classmethod
+    def emulated(
+        cls, kind: SchedulerKind, setup: SchedulerSetup, batch: Batch, run_address: int, context_address: int
+    ) -> DrivenScheduler:
+        """Over threads in place of streams; the engine is called as by EmulatedScheduler."""
+        return cls("blink_driven_start_emulated", kind, setup, batch, run_address, context_address)
+
+    def wait(self, timeout_s: float) -> bool:
+        return bool(self._library.blink_driven_wait(self._handle, int(timeout_s * 1000)))
+
+    def cpu_ns(self) -> int:
+        """Processor time that the scheduler's thread has used, waiting included."""
+        return int(self._library.blink_driven_cpu_ns(self._handle))
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._library.blink_driven_destroy(self._handle)
+            self._handle = None
+
+
+def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
+    """Argument types of kernels/scheduler/driven/driven.h."""
+    pointer, text, u32 = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint32
+    for name in ("blink_driven_start_emulated", "blink_driven_start_cuda"):
+        function = getattr(library, name)
+        function.restype = pointer
+        function.argtypes = [text, text, text, text, pointer, pointer, text, u32]
+    library.blink_driven_wait.argtypes = [pointer, u32]
+    library.blink_driven_cpu_ns.restype = ctypes.c_uint64
+    library.blink_driven_cpu_ns.argtypes = [pointer]
+    library.blink_driven_destroy.argtypes = [pointer]
+    return library

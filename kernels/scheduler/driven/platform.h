@@ -1,0 +1,41 @@
+/* The policy's platform where a host thread drives the engine: the policy's memory is the host's, a launch is a step
+ * put on streams, and backing off is asking for the oldest step's results. */
+#ifndef BLINK_DRIVEN_PLATFORM_H
+#define BLINK_DRIVEN_PLATFORM_H
+
+#include <chrono>
+
+#include "../host.h"
+#include "pipeline.h"
+
+namespace blink {
+
+class DrivenPlatform : public HostMemoryModel {
+ public:
+  DrivenPlatform(Team& team, Pipeline& pipeline, Runtime& runtime)
+      : HostMemoryModel(team, 0), pipeline_(pipeline), runtime_(runtime) {}
+
+  uint64_t now() const {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
+  uint32_t step_sets() const { return pipeline_.step_sets(); }
+  uint32_t launch_window() const { return ~0u; } /* the device runtime's limit, not the host's */
+  int launch(uint64_t, uint32_t shape, uint32_t set) { return pipeline_.submit(shape, set); }
+  int relaunch() { return 0; }
+  void pause(bool idle) {
+    if (idle) {
+      runtime_.idle();
+    } else {
+      pipeline_.poll();
+    }
+  }
+
+ private:
+  Pipeline& pipeline_;
+  Runtime& runtime_;
+};
+
+}  // namespace blink
+
+#endif
