@@ -1,4 +1,4 @@
-"""The frontend's native parts are right on aarch64, the processor of a DPU, as far as an emulation can show."""
+"""The native parts are right on aarch64, the processor of a DPU, as far as an emulation can show."""
 
 from __future__ import annotations
 

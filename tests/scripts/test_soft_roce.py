@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,12 +14,11 @@ SCRIPT = ROOT / "scripts/soft-roce"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _machine() -> Iterator[None]:
+def _machine() -> None:
     done = subprocess.run([SCRIPT, "--setup"], capture_output=True, text=True, timeout=900)
     if done.returncode == 77:
         pytest.skip(done.stderr.strip().splitlines()[-1])
     assert done.returncode == 0, done.stderr
-    yield
 
 
 def guests_of(process: subprocess.Popen[str]) -> list[int]:
@@ -41,7 +40,7 @@ def guests_of(process: subprocess.Popen[str]) -> list[int]:
     return [pid for pid in names if names[pid].startswith("qemu") and descends(pid)]
 
 
-def wait_until(condition, seconds: float) -> None:
+def wait_until(condition: Callable[[], object], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s"
