@@ -17,7 +17,16 @@ WAIT_SECONDS = 20
 
 
 @pytest.fixture(scope="module")
-def verbs() -> SimpleNamespace:
+def devices() -> tuple[str, str]:
+    """Two devices on one network."""
+    names = ("rxe0", "rxe1")
+    if not all(Path("/sys/class/infiniband", name).exists() for name in names):
+        pytest.skip("needs the RDMA devices of scripts/soft-roce, rxe0 and rxe1")
+    return names
+
+
+@pytest.fixture(scope="module")
+def verbs(devices) -> SimpleNamespace:
     """pyverbs' classes and constants; skips where this Python cannot load them."""
     sys.path.append(DEBIAN_PACKAGES)
     try:
@@ -85,11 +94,8 @@ def wait_for(queue):
 
 
 @pytest.fixture(params=["one device", "two devices"])
-def pair(request: pytest.FixtureRequest, verbs) -> Iterator[tuple[Endpoint, Endpoint]]:
+def pair(request: pytest.FixtureRequest, verbs, devices) -> Iterator[tuple[Endpoint, Endpoint]]:
     """Two connected endpoints: on one device, where packets never leave it, and on two, across a wire."""
-    devices = sorted(entry.name for entry in Path("/sys/class/infiniband").iterdir())
-    if request.param == "two devices" and len(devices) < 2:
-        pytest.skip("needs a second RDMA device on the same network; scripts/soft-roce has two")
     with ExitStack() as stack:
         near = Endpoint(verbs, devices[0], stack)
         far = Endpoint(verbs, devices[0 if request.param == "one device" else 1], stack)
