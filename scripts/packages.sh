@@ -1,0 +1,43 @@
+# Sourced by the scripts that fetch what is not Python's. The caller has set `program`, its name, and `cache`, its directory.
+# Where something cannot be had the caller ends with status 77, which its tests report as skipped, and one line that says why.
+
+fail() {
+  echo "$program: $2" >&2
+  exit "$1"
+}
+
+# quietly TITLE COMMAND...: the command's output goes to the log.
+quietly() {
+  local title=$1
+  shift
+  echo "$program: $title" >&2
+  "$@" >>"$cache/setup.log" 2>&1 </dev/null || fail 77 "cannot run here: $title failed, see $cache/setup.log"
+}
+
+apt() {
+  env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -o Acquire::Retries=2 "$@"
+}
+
+# Takes the lock on the cache, until unlock_cache: two runs at once would set it up twice.
+lock_cache() {
+  command -v apt-get >/dev/null || fail 77 "cannot run here: this needs Debian's packages, and there is no apt-get"
+  mkdir -p "$cache"
+  exec {cache_lock}>"$cache/lock"
+  flock --timeout 600 "$cache_lock" || fail 125 "another set-up has held $cache/lock for 600 s"
+}
+
+unlock_cache() {
+  exec {cache_lock}>&-
+}
+
+# install_packages PACKAGE...: Debian packages that this machine is to have.
+install_packages() {
+  local package missing=()
+  for package in "$@"; do
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  [ "$(id -u)" = 0 ] || fail 77 "cannot run here: install ${missing[*]} (sudo apt-get install ${missing[*]})"
+  quietly "fetching the lists of packages" apt update
+  quietly "installing ${missing[*]}" apt install -y --no-install-recommends "${missing[@]}"
+}
