@@ -12,7 +12,8 @@ PATH = Path(__file__).with_name("libblink_frontend.so")
 EVENT_TOKENS_MAX = 256
 
 Event = np.dtype([(name, "<u4") for name in ("slot", "sequence", "n_tokens", "kind", "reason")])
-EVENT_TOKENS, EVENT_FINISHED, EVENT_FREED = range(3)
+EVENT_TOKENS, EVENT_FINISHED, EVENT_FREED, EVENT_LOST = range(4)
+LINK_DOWN = 0xFFFFFFFF  # BLINK_LINK_DOWN
 
 
 class ReaderOptions(ctypes.Structure):
@@ -40,6 +41,8 @@ class Health(ctypes.Structure):
         ("heartbeat_age_ns", ctypes.c_uint64),
         ("heartbeat_lost", ctypes.c_uint32),
         ("lease_lost", ctypes.c_uint32),
+        ("link_down", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
         ("cycles", ctypes.c_uint64),
         ("wakes", ctypes.c_uint64),
         ("records", ctypes.c_uint64),
@@ -66,7 +69,7 @@ def library() -> ctypes.CDLL:
     prototypes: dict[str, tuple[object, list[object]]] = {
         "blink_link_shared_memory": (p, [p]),
         "blink_link_close": (None, [p]),
-        "blink_link_read": (None, [p, u64, p, u64]),
+        "blink_link_read": (c_int, [p, u64, p, u64]),
         "blink_link_write": (None, [p, u64, p, u64]),
         "blink_link_publish": (None, [p, u64, u64]),
         "blink_crc32c": (u32, [u32, p, u64]),
