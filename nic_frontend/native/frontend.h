@@ -43,7 +43,7 @@ enum blink_event_kind {
   BLINK_EVENT_TOKENS = 0,   /* n_tokens more of the answer */
   BLINK_EVENT_FINISHED = 1, /* n_tokens more, then the end; `reason` says why */
   BLINK_EVENT_FREED = 2,    /* the scheduler gave the slot back */
-  BLINK_EVENT_LOST = 3      /* the submission never reached the ring; the slot is free */
+  BLINK_EVENT_LOST = 3      /* the submission never reached the ring; FREED follows */
 };
 
 struct blink_event {
