@@ -62,7 +62,7 @@ struct blink_health {
   uint32_t heartbeat_lost;   /* 1: the age is above the timeout */
   uint32_t lease_lost;       /* 1: the scheduler does not acknowledge this epoch; `open` a new one */
   uint32_t link_down;        /* 1: nothing else here is new; make the link's connection again */
-  uint32_t reserved;
+  uint32_t resolving;        /* 1: the connection has been made again, and the ring is asked what arrived (V7) */
   uint64_t cycles;
   uint64_t wakes;       /* of the event loop */
   uint64_t records;     /* accepted */

@@ -57,11 +57,14 @@ void TokenReader::take_messages() {
 // Whether the link is up, and everything over it is known (V7).
 bool TokenReader::connected() {
   const uint32_t connection = link_.connections();
-  const bool up = !link_.down() && (connection == resolved_ || resolve(connection));
-  if (up == !health_.link_down) return up;
-  std::lock_guard<std::mutex> lock(health_mutex_);
-  health_.link_down = !up;
-  return up;
+  const bool down = link_.down();
+  const bool resolved = !down && (connection == resolved_ || resolve(connection));
+  if (down != bool(health_.link_down) || (!down && !resolved) != bool(health_.resolving)) {
+    std::lock_guard<std::mutex> lock(health_mutex_);
+    health_.link_down = down;
+    health_.resolving = !down && !resolved;
+  }
+  return resolved;
 }
 
 // The connection has been made again, and the lease may have outlived the interruption. What was written over the
