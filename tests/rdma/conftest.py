@@ -4,19 +4,15 @@ where there is none, in a guest that has two: rxe0 at 10.90.0.1, rxe1 at 10.90.0
 
 from __future__ import annotations
 
-import sys
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / name) for name in ("nic_frontend", "e2e")]
 from fabric import DEVICES, KEY, PASSIVE_ADDRESS, StartExchange, devices
-from harness import Frontend, StartBackend, StartFrontend
+from fixtures import *  # noqa: F403
+from harness import Frontend, StartFrontend
 from mock_backend import MockBackend
-from tiny_model import write_model
 
 from gpu_backend.rdma.exchange_process import ExchangeProcess
 from gpu_backend.rdma.options import RdmaOptions
@@ -32,29 +28,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="session")
 def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("key") / "key"
     path.write_bytes(KEY)
     return path
-
-
-@pytest.fixture
-def start_backend(model_dir: Path) -> Iterator[StartBackend]:
-    started: list[MockBackend] = []
-
-    def start(**options: Any) -> MockBackend:
-        path = Path(f"/dev/shm/blink-test-{uuid.uuid4().hex[:12]}")
-        started.append(MockBackend(path, model_dir, **options))
-        return started[-1].start()
-
-    yield start
-    for backend in started:
-        backend.stop()
 
 
 @pytest.fixture

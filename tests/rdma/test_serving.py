@@ -1,5 +1,5 @@
-"""The whole path as two operators run it: `blink backend --rdma-listen` on one side, with the emulated scheduler and
-the demo model, and `blink frontend --connect` on the other.
+"""The whole path as two operators run it: `blink backend --rdma-listen` on one side, with the emulated
+scheduler and the demo model, and `blink frontend --connect` on the other.
 """
 
 from __future__ import annotations

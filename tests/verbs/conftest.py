@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import sys
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fabric_sources import FABRIC, LINK, NATIVE, TARGET
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "nic_frontend"))
-from harness import Frontend, StartBackend, StartFrontend
-from mock_backend import MockBackend
-from tiny_model import write_model
+from fixtures import *  # noqa: F403
 
 from gpu_backend.rdma import target
 from nic_frontend import verbs_library
@@ -68,35 +61,3 @@ def fabric(
     steering.fake_verbs_break_one_in(0)
     verbs_library.verbs_library.cache_clear()
     target.rdma_library.cache_clear()
-
-
-@pytest.fixture(scope="session")
-def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture
-def start_backend(model_dir: Path) -> Iterator[StartBackend]:
-    started: list[MockBackend] = []
-
-    def start(**options: Any) -> MockBackend:
-        path = Path(f"/dev/shm/blink-test-{uuid.uuid4().hex[:12]}")
-        started.append(MockBackend(path, model_dir, **options))
-        return started[-1].start()
-
-    yield start
-    for backend in started:
-        backend.stop()
-
-
-@pytest.fixture
-def start_frontend(model_dir: Path) -> Iterator[StartFrontend]:
-    started: list[Frontend] = []
-
-    def start(backend: MockBackend, **options: Any) -> Frontend:
-        started.append(Frontend(backend, model_dir, **options))
-        return started[-1]
-
-    yield start
-    for frontend in started:
-        frontend.stop()
