@@ -65,6 +65,7 @@ def library() -> ctypes.CDLL:
     p, u32, u64, c_int = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int
     prototypes: dict[str, tuple[object, list[object]]] = {
         "blink_link_shared_memory": (p, [p]),
+        "blink_link_cuda_ipc": (p, [ctypes.c_char_p, p, p, ctypes.c_char_p, u64]),
         "blink_link_close": (None, [p]),
         "blink_link_read": (None, [p, u64, p, u64]),
         "blink_link_write": (None, [p, u64, p, u64]),

@@ -5,10 +5,6 @@
 #include "nic_frontend/native/link.h"
 #include "nic_frontend/native/token_reader.h"
 
-struct blink_link {
-  std::unique_ptr<blink::Link> link;
-};
-
 struct blink_reader {
   blink::TokenReader reader;
 };
