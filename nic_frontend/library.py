@@ -67,7 +67,7 @@ def library() -> ctypes.CDLL:
         "blink_link_shared_memory": (p, [p]),
         "blink_link_cuda_ipc": (p, [ctypes.c_char_p, p, p, ctypes.c_char_p, u64]),
         "blink_link_close": (None, [p]),
-        "blink_link_read": (None, [p, u64, p, u64]),
+        "blink_link_read": (c_int, [p, u64, p, u64]),
         "blink_link_write": (None, [p, u64, p, u64]),
         "blink_link_publish": (None, [p, u64, u64]),
         "blink_crc32c": (u32, [u32, p, u64]),

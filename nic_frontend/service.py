@@ -20,9 +20,10 @@ from nic_frontend.slot_tracker import SlotTracker
 from nic_frontend.token_reader import TokenReader
 from nic_frontend.tokenizer import Tokenizer
 from nic_frontend.transport.base import Transport, TransportError, read_header
+from nic_frontend.transport.cuda_ipc import CudaIpc
 from nic_frontend.transport.shm import SharedMemory
-from ringbuffer import abi
-from ringbuffer.region import model_fingerprint
+from ringbuffer import abi, device_ring
+from ringbuffer.region import RingError, model_fingerprint
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ def attach(path: Path, timeout_s: float) -> Transport:
     told = ""
     while True:
         try:
-            transport = SharedMemory(path)
+            transport = open_ring(path)
             missing = why_not_serving(transport)
             if missing is None:
                 return transport
@@ -52,6 +53,15 @@ def attach(path: Path, timeout_s: float) -> Transport:
             log.info("waiting: %s", missing)
             told = missing
         time.sleep(ATTACH_POLL_S)
+
+
+def open_ring(path: Path) -> Transport:
+    """The transport that reaches the ring whose file is at `path`. Raises TransportError."""
+    try:
+        in_gpu_memory = device_ring.read(path) is not None
+    except RingError as error:
+        raise TransportError(str(error)) from error
+    return CudaIpc(path) if in_gpu_memory else SharedMemory(path)
 
 
 def why_not_serving(transport: Transport) -> str | None:

@@ -17,8 +17,8 @@ blink_link* blink_link_shared_memory(void* address) {
 void blink_link_close(blink_link* link) {
   delete link;
 }
-void blink_link_read(blink_link* link, uint64_t offset, void* to, uint64_t bytes) {
-  link->link->read(offset, static_cast<uint64_t*>(to), bytes / 8);
+int blink_link_read(blink_link* link, uint64_t offset, void* to, uint64_t bytes) {
+  return link->link->read(offset, static_cast<uint64_t*>(to), bytes / 8) ? 0 : 1;
 }
 void blink_link_write(blink_link* link, uint64_t offset, const void* from, uint64_t bytes) {
   link->link->write(offset, from, bytes);

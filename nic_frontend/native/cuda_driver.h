@@ -12,8 +12,8 @@ namespace blink::cuda {
 using Result = int;
 using DevicePtr = uint64_t;
 using Device = int;
-struct Ctx;  // CUcontext
-struct Str;  // CUstream
+struct Ctx;    // CUcontext
+struct Str;    // CUstream
 struct Uuid {  // CUuuid
   char bytes[16];
 };

@@ -35,13 +35,14 @@ class CudaIpcLink final : public Link {
 
  private:
   std::string attach(const cuda::Uuid& uuid, const cuda::IpcHandle& handle);
+  void release();
   std::string choose_device(const cuda::Uuid& uuid);
   bool fetch(uint64_t offset, size_t bytes);
   void copy(uint64_t offset, const uint8_t* from, size_t bytes, size_t padded);
   void store(uint64_t offset, const uint8_t* from, size_t bytes);
   void push(uint64_t offset, uint64_t value, uint32_t operation, uint32_t flags);
   void flush();
-  void reserve(size_t operations, size_t bytes);
+  bool reserve(size_t operations, size_t bytes);
   size_t room(uint64_t offset) const;
   void make_current();
   bool ok(cuda::Result result, const char* what);
@@ -52,7 +53,7 @@ class CudaIpcLink final : public Link {
   cuda::Ctx* context_ = nullptr;
   cuda::DevicePtr base_ = 0;
   blink_header header_{};  // its constant part
-  std::atomic<bool> down_{false};
+  std::atomic<bool> down_{true};
 
   std::mutex retrieval_mutex_;  // guards the retrieval stream and its buffer
   cuda::Str* retrieval_ = nullptr;
@@ -61,8 +62,8 @@ class CudaIpcLink final : public Link {
   std::mutex submission_mutex_;  // guards what follows
   cuda::Str* submission_ = nullptr;
   uint8_t* outbound_ = nullptr;
-  size_t staged_ = 0;  // bytes of `outbound_` that queued copies still read
-  size_t queued_ = 0;  // operations since the stream was last seen idle
+  size_t staged_ = 0;                         // bytes of `outbound_` that queued copies still read
+  size_t queued_ = 0;                         // operations since the stream was last seen idle
   std::vector<cuda::WriteValue> operations_;  // payload not yet handed to the driver
 };
 
@@ -72,7 +73,7 @@ std::string CudaIpcLink::open(const char* library, const cuda::Uuid& uuid, const
   const std::string missing = driver_.load(library);
   if (!missing.empty()) return "no NVIDIA driver: " + missing;
   const std::string why = attach(uuid, handle);
-  if (!why.empty()) down_ = true;
+  if (!why.empty()) release();
   return why;
 }
 
@@ -88,6 +89,7 @@ std::string CudaIpcLink::attach(const cuda::Uuid& uuid, const cuda::IpcHandle& h
   if (result) return "cannot use the GPU: " + driver_.describe(result);
   result = driver_.cuIpcOpenMemHandle(&base_, handle, cuda::kIpcLazyPeerAccess);
   if (result) return "cannot open the ring's memory, has its backend ended? " + driver_.describe(result);
+  down_ = false;
   uint64_t words[sizeof(blink_header) / 8];
   if (!read(0, words, sizeof(words) / 8)) return "cannot read the ring's header";
   std::memcpy(&header_, words, sizeof(header_));
@@ -116,13 +118,18 @@ std::string CudaIpcLink::choose_device(const cuda::Uuid& uuid) {
 CudaIpcLink::~CudaIpcLink() {
   if (down_) return;
   make_current();
-  if (!idle(submission_) || !idle(retrieval_)) return;
-  driver_.cuIpcCloseMemHandle(base_);
-  driver_.cuStreamDestroy(submission_);
-  driver_.cuStreamDestroy(retrieval_);
-  driver_.cuMemFreeHost(inbound_);
-  driver_.cuMemFreeHost(outbound_);
-  driver_.cuDevicePrimaryCtxRelease(device_);
+  if (idle(submission_) && idle(retrieval_)) release();
+}
+
+// What was acquired so far, the context current.
+void CudaIpcLink::release() {
+  down_ = true;
+  if (base_) driver_.cuIpcCloseMemHandle(base_);
+  if (submission_) driver_.cuStreamDestroy(submission_);
+  if (retrieval_) driver_.cuStreamDestroy(retrieval_);
+  if (inbound_) driver_.cuMemFreeHost(inbound_);
+  if (outbound_) driver_.cuMemFreeHost(outbound_);
+  if (context_) driver_.cuDevicePrimaryCtxRelease(device_);
 }
 
 void CudaIpcLink::make_current() {
@@ -217,10 +224,10 @@ size_t CudaIpcLink::room(uint64_t offset) const {
 // The last piece is never short: what remains beyond a piece leaves at least the smallest good copy.
 void CudaIpcLink::copy(uint64_t offset, const uint8_t* from, size_t bytes, size_t padded) {
   flush();
-  while (padded && !down_) {
+  while (padded) {
     size_t piece = padded < kOutbound ? padded : kOutbound;
     if (padded - piece && padded - piece < BLINK_COPY_ENGINE_BYTES) piece = padded - BLINK_COPY_ENGINE_BYTES;
-    reserve(1, piece);
+    if (!reserve(1, piece)) return;
     uint8_t* staging = outbound_ + staged_;
     const size_t payload = bytes < piece ? bytes : piece;
     std::memcpy(staging, from, payload);
@@ -253,18 +260,22 @@ void CudaIpcLink::push(uint64_t offset, uint64_t value, uint32_t operation, uint
 
 void CudaIpcLink::flush() {
   if (operations_.empty()) return;
-  reserve(operations_.size(), 0);
-  if (!down_)
+  if (reserve(operations_.size(), 0))
     ok(driver_.cuStreamBatchMemOp(submission_, unsigned(operations_.size()), operations_.data(), 0),
        "cuStreamBatchMemOp");
   operations_.clear();
 }
 
-// Makes room in the staging buffer, and bounds what is queued: a driver whose queue is full would block.
-void CudaIpcLink::reserve(size_t operations, size_t bytes) {
-  if ((staged_ + bytes > kOutbound || queued_ + operations > kMaxQueued) && !down_ && idle(submission_))
+// Makes room in the staging buffer, and bounds what is queued: a driver whose queue is full would block. False
+// when the link is down: there is no room.
+bool CudaIpcLink::reserve(size_t operations, size_t bytes) {
+  if (down_) return false;
+  if (staged_ + bytes > kOutbound || queued_ + operations > kMaxQueued) {
+    if (!idle(submission_)) return false;
     staged_ = queued_ = 0;
+  }
   queued_ += operations;
+  return true;
 }
 
 }  // namespace

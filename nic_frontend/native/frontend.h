@@ -25,7 +25,7 @@ BLINK_EXPORT struct blink_link* blink_link_cuda_ipc(const char* library, const v
                                                     char* error, uint64_t error_bytes);
 BLINK_EXPORT void blink_link_close(struct blink_link* link);
 /* Offsets and sizes in bytes, multiples of 8. */
-BLINK_EXPORT void blink_link_read(struct blink_link* link, uint64_t offset, void* to, uint64_t bytes);
+BLINK_EXPORT int blink_link_read(struct blink_link* link, uint64_t offset, void* to, uint64_t bytes);
 BLINK_EXPORT void blink_link_write(struct blink_link* link, uint64_t offset, const void* from, uint64_t bytes);
 BLINK_EXPORT void blink_link_publish(struct blink_link* link, uint64_t offset, uint64_t word);
 

@@ -26,7 +26,7 @@ class CudaIpc:
 
     capabilities = Capabilities("cuda_ipc", writes_ordered=True)
 
-    def __init__(self, path: Path, driver: str = DRIVER) -> None:
+    def __init__(self, path: Path) -> None:
         self._native = library()
         try:
             ring = device_ring.read(path)
@@ -38,7 +38,7 @@ class CudaIpc:
             )
         error = ctypes.create_string_buffer(ERROR_BYTES)
         self.link: int = (
-            self._native.blink_link_cuda_ipc(driver.encode(), ring.uuid, ring.handle, error, ERROR_BYTES) or 0
+            self._native.blink_link_cuda_ipc(DRIVER.encode(), ring.uuid, ring.handle, error, ERROR_BYTES) or 0
         )
         if not self.link:
             raise TransportError(f"the transport cuda_ipc: {error.value.decode(errors='replace')}")
