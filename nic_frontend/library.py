@@ -12,7 +12,8 @@ PATH = Path(__file__).with_name("libblink_frontend.so")
 EVENT_TOKENS_MAX = 256
 
 Event = np.dtype([(name, "<u4") for name in ("slot", "sequence", "n_tokens", "kind", "reason")])
-EVENT_TOKENS, EVENT_FINISHED, EVENT_FREED = range(3)
+EVENT_TOKENS, EVENT_FINISHED, EVENT_FREED, EVENT_LOST = range(4)
+LINK_DOWN = 0xFFFFFFFF  # BLINK_LINK_DOWN
 
 
 class ReaderOptions(ctypes.Structure):
@@ -40,6 +41,8 @@ class Health(ctypes.Structure):
         ("heartbeat_age_ns", ctypes.c_uint64),
         ("heartbeat_lost", ctypes.c_uint32),
         ("lease_lost", ctypes.c_uint32),
+        ("link_down", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
         ("cycles", ctypes.c_uint64),
         ("wakes", ctypes.c_uint64),
         ("records", ctypes.c_uint64),

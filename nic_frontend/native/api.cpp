@@ -1,5 +1,8 @@
 #include <sys/eventfd.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include "nic_frontend/native/crc32c.h"
 #include "nic_frontend/native/frontend.h"
 #include "nic_frontend/native/link.h"
@@ -35,8 +38,15 @@ uint32_t blink_crc32c_table(uint32_t crc, const void* data, uint64_t bytes) {
 }
 
 blink_reader* blink_reader_create(blink_link* link, const blink_reader_options* options) {
+  uint64_t words[sizeof(blink_header) / 8];
+  if (!link->link->read(0, words, sizeof(words) / 8)) {
+    errno = ENOTCONN;
+    return nullptr;
+  }
+  blink_header header;
+  std::memcpy(&header, words, sizeof(header));
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  return wake < 0 ? nullptr : new blink_reader{{*link->link, *options, wake}};
+  return wake < 0 ? nullptr : new blink_reader{{*link->link, header, *options, wake}};
 }
 void blink_reader_destroy(blink_reader* reader) {
   delete reader;
