@@ -49,9 +49,7 @@ def driver(driver_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ctype
     fake.fake_log.restype = ctypes.c_char_p
     fake.fake_clear()
     yield fake
-    fake.fake_hang(0)
-    fake.fake_hold(0)
-    fake.fake_break(0)
+    fake.fake_end()
     assert ctypes.c_uint.in_dll(fake, "fake_misuses").value == 0
 
 
@@ -325,7 +323,7 @@ def test_what_cannot_be_opened_says_why(ring: Ring, tmp_path: Path, monkeypatch:
 
 
 def test_a_frontend_serves_over_it_and_says_503_when_the_gpu_is_gone(
-    start_backend: StartBackend, start_frontend: StartFrontend, driver: ctypes.CDLL
+    driver: ctypes.CDLL, start_backend: StartBackend, start_frontend: StartFrontend
 ) -> None:
     backend = start_backend(prompt_capacity=COPY // 4)
     in_host_memory, backend.path = backend.path, expose(backend.region)
