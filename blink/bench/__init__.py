@@ -5,4 +5,7 @@
 from __future__ import annotations
 
 DESCRIPTION = "Measurements of serving. Figures mean nothing without the machine: results name it."
-COMMANDS: dict[str, str] = {}
+COMMANDS = {
+    "serve": "load for any server of OpenAI's API: latency, throughput, energy, interference",
+    "plot": "draw the results of `serve`",
+}
