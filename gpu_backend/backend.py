@@ -17,6 +17,8 @@ from pathlib import Path
 from gpu_backend import planes
 from gpu_backend.engine.base import Limits
 from gpu_backend.model.config import ModelConfig, UnsupportedModel
+from gpu_backend.rdma.exchange_process import ExchangeFailed, ExchangeProcess
+from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.scheduler import Scheduler, SchedulerSetup
 from gpu_backend.scheduler_abi import Fault
 from ringbuffer.abi import COPY_ENGINE_BYTES, MAX_SLOTS, SLOT_ALIGNMENT, Control, Phase
@@ -52,6 +54,7 @@ class BackendOptions:
     threads: int | None = None
     model_name: str | None = None
     random_weights: bool = False
+    rdma: RdmaOptions | None = None  # for frontends on other hosts
 
 
 class Backend:
@@ -68,13 +71,17 @@ class Backend:
             with ExitStack() as owned:
                 self._build(owned)
                 self._owned = owned.pop_all()
-        except (UnsupportedModel, RingError, planes.PlaneError, FileNotFoundError, ValueError) as error:
+        except (
+            UnsupportedModel, RingError, planes.PlaneError, ExchangeFailed, FileNotFoundError, ValueError,
+        ) as error:  # fmt: skip
             raise BackendError(str(error)) from error
 
     def _build(self, owned: ExitStack) -> None:
         options = self.options
         config = ModelConfig.from_directory(options.model_dir)
         fingerprint = model_fingerprint(options.model_dir)
+        if options.rdma is not None and options.transport != "shm":
+            raise ValueError("frontends on other hosts need a ring in host memory: --transport shm")
         plane = planes.choose(options.device, options.gpu)
         owned.callback(plane.close)
         limits = plane.limits(config, wanted_limits(options, config, plane.defaults), options.kv_memory)
@@ -107,6 +114,10 @@ class Backend:
         self.scheduler: Scheduler = plane.start(self.setup)
         if not _wait_for(lambda: self.ring.phase() != Phase.STARTING, STOP_S):
             raise BackendError("the scheduler did not start: run `blink doctor`")
+        self.exchange: ExchangeProcess | None = None
+        if options.rdma is not None:
+            self.exchange = ExchangeProcess(ring_path(options.ring), options.rdma)
+            owned.callback(self.exchange.close)
 
     def fault(self) -> str | None:
         """Why the scheduler gave up, or None."""
@@ -199,9 +210,13 @@ def run(options: BackendOptions, ready: Callable[[], None]) -> int:
         f"context {limits.max_context} tokens, {limits.total_pages} pages of {limits.page_size}, "
         f"ring {options.ring}"
     )
+    if backend.exchange is not None:
+        planes.say(f"frontends on other hosts set themselves up at {backend.exchange.address}")
     ready()
     while not signals and backend.fault() is None:
         woken.wait(POLL_S)
+        if backend.exchange is not None and (told := backend.exchange.look()):
+            planes.say(told)
     fault = backend.fault()
     if fault:
         planes.say(fault)

@@ -10,7 +10,7 @@ import time
 import numpy as np
 
 from nic_frontend import errors
-from nic_frontend.library import EVENT_FINISHED, EVENT_FREED
+from nic_frontend.library import EVENT_FINISHED, EVENT_FREED, EVENT_LOST
 from nic_frontend.metrics import Metrics
 from nic_frontend.request import Arrival, Request
 from nic_frontend.slot_tracker import SlotTracker
@@ -67,7 +67,7 @@ class RequestTracker:
             for request in burst:
                 self.slots.put_back(request.slot)
                 request.ended = True
-                request.mailbox.fail(errors.unavailable("the lease was lost"))
+                request.mailbox.fail(errors.unavailable("the way to the backend was lost"))
             return
         for request, sequence in zip(burst, descriptors["sequence"].tolist(), strict=True):
             request.sequence = sequence
@@ -96,6 +96,9 @@ class RequestTracker:
                 self.slots.free(slot)
                 continue
             request = self._open[slot]
+            if kind == EVENT_LOST:
+                self._lose(slot, request)
+                continue
             if request is None or request.sequence != sequence:
                 continue  # cancelled while this was on its way
             if n_tokens:
@@ -115,6 +118,13 @@ class RequestTracker:
         request.ended = True
         self._open[request.slot] = None
         self.slots.releasing()
+
+    def _lose(self, slot: int, request: Request | None) -> None:
+        """The submission never reached the ring. It is not sent again: the client may (V7)."""
+        if request is not None:
+            self._end(request)
+            request.mailbox.fail(errors.unavailable("the connection to the backend broke"))
+        self.slots.free(slot)
 
     def fail_all(self, error: errors.ApiError) -> None:
         """Ends every open request with an error. The slots come back when the scheduler has released them."""

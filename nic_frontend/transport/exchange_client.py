@@ -11,18 +11,20 @@ from collections.abc import Callable
 from ringbuffer.rdma.messages import ALIVE, ALIVE_S, HANDSHAKE_S, Claim, Grant
 from ringbuffer.rdma.session import FRAME, OPENING, ExchangeError, Role, Session, WrongKey, frame_size
 
+CONNECT_S = 0.5  # a SYN that an interruption swallowed is sent again by the next attempt, not after a second
+
 
 class Exchange:
     """A connection to the exchange of the backend at `host`:`port`. Call `claim` once, then `keep`.
 
-    Raises OSError when it cannot be reached within `timeout_s`.
+    Raises OSError when it cannot be reached within CONNECT_S. `timeout_s` bounds all until the grant.
     """
 
     def __init__(self, host: str, port: int, key: bytes, timeout_s: float = HANDSHAKE_S) -> None:
         self._deadline = time.monotonic() + timeout_s
         self._session = Session(key, Role.FRONTEND)
         self._where = f"{host}:{port}"
-        self._socket = socket.create_connection((host, port), timeout=timeout_s)
+        self._socket = socket.create_connection((host, port), timeout=CONNECT_S)
         self.local_address: str = self._socket.getsockname()[0]
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
@@ -70,12 +72,17 @@ class Exchange:
                     on_end(f"the backend's exchange at {self._where} is gone: {error}")
                 return
 
-    def close(self) -> None:
+    def stop_keeping(self) -> None:
+        """Ends the thread of `keep`; `on_end` is not called any more. The connection stays."""
         self._closing.set()
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RD)  # wakes the thread
             self._thread.join()
+            self._thread = None
+
+    def close(self) -> None:
+        self.stop_keeping()
         self._socket.close()
 
     def _receive(self, n_bytes: int) -> bytes:

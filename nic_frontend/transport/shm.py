@@ -45,6 +45,9 @@ class SharedMemory:
     def claim_lease(self, n_leases: int) -> int | None:
         return self._lock.claim(n_leases)
 
+    def reconnect(self) -> None:
+        """A mapping is never down."""
+
     def close(self) -> None:
         if self.link:
             self._native.blink_link_close(self.link)

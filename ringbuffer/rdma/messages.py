@@ -149,7 +149,7 @@ def why_refused(claim: Claim, fingerprint: bytes) -> str | None:
             "on both sides"
         )
     if claim.fingerprint != fingerprint:
-        return "the frontend was given another model than the backend serves: config.json or tokenizer.json differ"
+        return "the frontend has another model than the backend serves: config.json or tokenizer.json differ"
     return None
 
 

@@ -188,7 +188,7 @@ def test_nobody_else_takes_it_over(server: RunningServer, token: str | None) -> 
     [
         ({"layout_hash": 5}, "has ring layout 0000000000000005 .* run the same version of blink"),
         ({"abi_version": 9}, r"\(ABI 9\), the backend .* run the same version of blink"),
-        ({"fingerprint": bytes(32)}, "another model than the backend serves"),
+        ({"fingerprint": bytes(32)}, "has another model than the backend serves"),
         ({"lease": 2}, "lease 2 is held"),
     ],
 )
