@@ -39,8 +39,7 @@ struct WriteValue {
 };
 static_assert(sizeof(WriteValue) == 48, "CUstreamBatchMemOpParams has 48 bytes");
 constexpr uint32_t kWriteValue32 = 2, kWriteValue64 = 5;
-constexpr uint32_t kNoMemoryBarrier = 1;  // the default, 0, is a fence of the stream's earlier writes
-constexpr size_t kMaxBatch = 255;         // cuStreamBatchMemOp: "must be less than 256"
+constexpr size_t kMaxBatch = 255;  // cuStreamBatchMemOp: "must be less than 256"
 
 struct Driver {
   Result (*cuInit)(unsigned flags);

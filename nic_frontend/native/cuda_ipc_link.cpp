@@ -40,7 +40,7 @@ class CudaIpcLink final : public Link {
   bool fetch(uint64_t offset, size_t bytes);
   void copy(uint64_t offset, const uint8_t* from, size_t bytes, size_t padded);
   void store(uint64_t offset, const uint8_t* from, size_t bytes);
-  void push(uint64_t offset, uint64_t value, uint32_t operation, uint32_t flags);
+  void push(uint64_t offset, uint64_t value, uint32_t operation);
   void flush();
   bool reserve(size_t operations, size_t bytes);
   size_t room(uint64_t offset) const;
@@ -209,7 +209,7 @@ void CudaIpcLink::publish(uint64_t offset, uint64_t word) {
   std::lock_guard<std::mutex> lock(submission_mutex_);
   if (down_) return;
   make_current();
-  push(offset, word, cuda::kWriteValue64, 0);
+  push(offset, word, cuda::kWriteValue64);
   flush();
 }
 
@@ -246,15 +246,16 @@ void CudaIpcLink::store(uint64_t offset, const uint8_t* from, size_t bytes) {
     const size_t size = offset % 8 || bytes < 8 ? 4 : 8;
     uint64_t value = 0;
     std::memcpy(&value, from, size);
-    push(offset, value, size == 8 ? cuda::kWriteValue64 : cuda::kWriteValue32, cuda::kNoMemoryBarrier);
+    push(offset, value, size == 8 ? cuda::kWriteValue64 : cuda::kWriteValue32);
     offset += size;
     from += size;
     bytes -= size;
   }
 }
 
-void CudaIpcLink::push(uint64_t offset, uint64_t value, uint32_t operation, uint32_t flags) {
-  operations_.push_back({operation, 0, base_ + offset, value, flags, 0, 0, 0});
+// With flags 0, a write is preceded by a fence of everything before it on the stream (CUstreamWriteValue_flags).
+void CudaIpcLink::push(uint64_t offset, uint64_t value, uint32_t operation) {
+  operations_.push_back({operation, 0, base_ + offset, value, 0, 0, 0, 0});
   if (operations_.size() == cuda::kMaxBatch) flush();
 }
 

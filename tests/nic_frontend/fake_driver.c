@@ -1,6 +1,5 @@
 /* A libcuda for the cuda_ipc link: GPU memory is a file that the "IPC handle" names, and streams are queues that a
- * thread works off later, as a GPU does. It is as lax as the driver's documentation allows: writes without a memory
- * barrier are done in reverse, and copies read their source when they are done, not when they are asked for.
+ * thread works off later, as a GPU does: copies read their source when they are done, not when they are asked for.
  *
  * A test in the same process steers it through the fake_ functions below. Build: cc -shared -fPIC -pthread
  */
@@ -20,7 +19,7 @@ enum { WRITE_32 = 2, WRITE_64 = 5, TO_DEVICE = 100, TO_HOST = 101, MAX_QUEUE = 1
 #define API __attribute__((visibility("default")))
 
 struct op {
-  uint32_t kind, no_barrier;
+  uint32_t kind;
   uint64_t device, value;
   void* host;
   size_t bytes;
@@ -77,14 +76,8 @@ static void write_value(const struct op* op) {
     __atomic_store_n((uint64_t*)op->device, op->value, __ATOMIC_RELEASE);
 }
 
-/* What a fence or a copy orders: everything before it. The unfenced run [first, last) is done backwards. */
 static void work_off(struct stream* s) {
   while (s->head != s->tail) {
-    size_t last = s->head;
-    while (last != s->tail && s->ops[last % MAX_QUEUE].no_barrier) ++last;
-    for (size_t i = last; i-- > s->head;) write_value(&s->ops[i % MAX_QUEUE]);
-    s->head = last;
-    if (s->head == s->tail) return;
     const struct op* op = &s->ops[s->head++ % MAX_QUEUE];
     if (op->kind == TO_DEVICE)
       memcpy((void*)op->device, op->host, op->bytes);
@@ -233,13 +226,13 @@ API Result cuMemcpyHtoDAsync_v2(uint64_t to, void* from, size_t n, struct stream
   pthread_mutex_lock(&mutex);
   fake_misuses += n < 32768; /* would wait for the scheduler's time slice */
   note("copy", (uint64_t)inside(to, n), n);
-  const Result result = inside(to, n) >= 0 ? put(stream, (struct op){TO_DEVICE, 0, to, 0, from, n}) : INVALID_VALUE;
+  const Result result = inside(to, n) >= 0 ? put(stream, (struct op){TO_DEVICE, to, 0, from, n}) : INVALID_VALUE;
   pthread_mutex_unlock(&mutex);
   return result;
 }
 API Result cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t n, struct stream* stream) {
   pthread_mutex_lock(&mutex);
-  const Result result = inside(from, n) >= 0 ? put(stream, (struct op){TO_HOST, 0, from, 0, to, n}) : INVALID_VALUE;
+  const Result result = inside(from, n) >= 0 ? put(stream, (struct op){TO_HOST, from, 0, to, n}) : INVALID_VALUE;
   pthread_mutex_unlock(&mutex);
   return result;
 }
@@ -250,11 +243,11 @@ API Result cuStreamBatchMemOp_v2(struct stream* stream, unsigned n, struct write
   Result result = SUCCESS;
   for (unsigned i = 0; i < n && !result; ++i) {
     const size_t size = ops[i].operation == WRITE_32 ? 4 : 8;
-    if ((ops[i].operation != WRITE_32 && ops[i].operation != WRITE_64) || ops[i].address % size ||
+    if ((ops[i].operation != WRITE_32 && ops[i].operation != WRITE_64) || ops[i].flags || ops[i].address % size ||
         inside(ops[i].address, size) < 0)
       result = INVALID_VALUE;
     else
-      result = put(stream, (struct op){ops[i].operation, ops[i].flags & 1, ops[i].address, ops[i].value, 0, 0});
+      result = put(stream, (struct op){ops[i].operation, ops[i].address, ops[i].value, 0, 0});
   }
   pthread_mutex_unlock(&mutex);
   return result;

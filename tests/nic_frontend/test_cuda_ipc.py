@@ -166,7 +166,7 @@ def test_a_prompt_longer_than_the_staging_goes_in_pieces(make_ring: MakeRing, dr
 
 
 def test_payload_is_there_before_its_word(ring: Ring) -> None:
-    """R2, with a driver that does unfenced writes backwards and copies late: 400 bursts from two threads."""
+    """R2, from two threads, with a driver that copies late."""
     region, transport = ring
     wrong: list[str] = []
     ended = threading.Event()
