@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.metadata
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
+
+from blink.version import version
 
 COMMANDS = {
     "serve": "serve a model: a backend and its frontends on this machine",
@@ -40,7 +41,7 @@ def build_parser(*chosen: str) -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"blink {_version()}")
+    parser.add_argument("--version", action="version", version=f"blink {version()}")
     add_commands(parser, COMMANDS, "blink", chosen)
     return parser
 
@@ -62,13 +63,6 @@ def add_commands(
             module.configure(command)
             command.set_defaults(main=module.main)
             command.add_argument("--debug", action="store_true", help="show tracebacks of errors")
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("blink-serving")
-    except importlib.metadata.PackageNotFoundError:
-        return "(in place, not installed)"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -13,6 +13,7 @@ from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.ring import GpuRing
 from gpu_backend.cuda.toolkit import ToolkitError
 from gpu_backend.device import DeviceScheduler
+from gpu_backend.echo import DeviceEcho
 from gpu_backend.engine.base import Limits
 from gpu_backend.engine.graph_grid import GraphGrid
 from gpu_backend.engine.native import NativeEngine
@@ -82,6 +83,12 @@ class GpuPlane:
             ) from error
         owned.callback(self.memory.unregister_host, region.address)
         return region, address
+
+    def start_echo(self, ring_address: int, n_slots: int, step_ns: int) -> Scheduler:
+        try:
+            return DeviceEcho(self._device, self.memory, ring_address, n_slots, step_ns)
+        except (CudaError, CompileError, ToolkitError) as error:
+            raise PlaneError(str(error)) from error
 
     def _device_ring(
         self, path: Path, geometry: Geometry, facts: ModelFacts, owned: ExitStack

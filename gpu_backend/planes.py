@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gpu_backend.batch import allocate_batch
+from gpu_backend.echo import HostEcho
 from gpu_backend.emulated import EmulatedScheduler
 from gpu_backend.engine.base import Limits
 from gpu_backend.engine.graph_grid import GraphGrid
@@ -71,6 +72,10 @@ class Plane(Protocol):
         self, transport: str, path: Path, geometry: Geometry, facts: ModelFacts, owned: ExitStack
     ) -> tuple[Ring, int]:
         """The ring, and where the scheduler sees it. `owned` releases it."""
+        ...
+
+    def start_echo(self, ring_address: int, n_slots: int, step_ns: int) -> Scheduler:
+        """An echo in the scheduler's place (gpu_backend/echo.py); needs a ring and nothing else."""
         ...
 
     def setup(self, geometry: Geometry, ring_address: int, limits: Limits) -> SchedulerSetup: ...
@@ -171,6 +176,9 @@ class CpuPlane:
         region = create(path, geometry, facts)
         owned.callback(region.close)
         return region, region.address
+
+    def start_echo(self, ring_address: int, n_slots: int, step_ns: int) -> Scheduler:
+        return HostEcho(ring_address, n_slots, step_ns)
 
     def setup(self, geometry: Geometry, ring_address: int, limits: Limits) -> SchedulerSetup:
         return SchedulerSetup(

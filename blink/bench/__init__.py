@@ -8,4 +8,5 @@ DESCRIPTION = "Measurements of serving. Figures mean nothing without the machine
 COMMANDS = {
     "serve": "load for any server of OpenAI's API: latency, throughput, energy, interference",
     "plot": "draw the results of `serve`",
+    "transport": "the ways to the ring side by side: latency, tokens a second, CPU",
 }

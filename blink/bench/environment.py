@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import os
 import platform
 from pathlib import Path
 from typing import Any
+
+from blink.version import version
 
 SECRET = ("api_key",)
 
@@ -15,7 +16,7 @@ SECRET = ("api_key",)
 def describe() -> dict[str, Any]:
     """Of the machine and process that made the load."""
     return {
-        "blink": importlib.metadata.version("blink-serving"),
+        "blink": version(),
         "python": platform.python_version(),
         "kernel": platform.release(),
         "processor": _processor(),

@@ -1,4 +1,4 @@
-"""The ring in GPU memory, opened with CUDA IPC from another process of the same host (native/cuda_ipc_link.cpp).
+"""The ring in GPU memory, opened with CUDA IPC by another process of its host (native/cuda_ipc_link.cpp).
 
 Needs the NVIDIA driver's libcuda.so.1 on the frontend's side, and no other part of CUDA.
 """
@@ -16,6 +16,7 @@ from ringbuffer.region import RingError
 
 DRIVER = "libcuda.so.1"
 ERROR_BYTES = 512
+DOWN = "the GPU that holds the ring failed or hangs: restart this frontend once it is back"
 
 
 class CudaIpc:
@@ -34,20 +35,20 @@ class CudaIpc:
             raise TransportError(str(error)) from error
         if ring is None:
             raise TransportError(
-                f"no ring in GPU memory at {path}: start `blink backend --transport cuda_ipc` with this --ring"
+                f"no ring in GPU memory at {path}: start `blink backend --transport cuda_ipc` with its name"
             )
-        error = ctypes.create_string_buffer(ERROR_BYTES)
+        why = ctypes.create_string_buffer(ERROR_BYTES)
         self.link: int = (
-            self._native.blink_link_cuda_ipc(DRIVER.encode(), ring.uuid, ring.handle, error, ERROR_BYTES) or 0
+            self._native.blink_link_cuda_ipc(DRIVER.encode(), ring.uuid, ring.handle, why, ERROR_BYTES) or 0
         )
         if not self.link:
-            raise TransportError(f"the transport cuda_ipc: {error.value.decode(errors='replace')}")
+            raise TransportError(f"the transport cuda_ipc: {why.value.decode(errors='replace')}")
         self._lock = LeaseLock(path)
 
     def read(self, offset: int, n_bytes: int) -> bytes:
         buffer = ctypes.create_string_buffer(n_bytes)
         if self._native.blink_link_read(self.link, offset, buffer, n_bytes):
-            raise TransportError("the link to the ring in GPU memory is down")
+            raise TransportError(DOWN)
         return buffer.raw
 
     def write(self, offset: int, payload: bytes) -> None:
@@ -58,6 +59,10 @@ class CudaIpc:
 
     def claim_lease(self, n_leases: int) -> int | None:
         return self._lock.claim(n_leases)
+
+    def reconnect(self) -> None:
+        """Never succeeds: after an error of the GPU, a process's CUDA context stays unusable."""
+        raise TransportError(DOWN)
 
     def close(self) -> None:
         if self.link:
