@@ -1,4 +1,4 @@
-"""Which version of blink this is."""
+"""Which blink this is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import importlib.metadata
 
 
 def version() -> str:
-    """The installed package's; a checkout that is run in place says so."""
     try:
         return importlib.metadata.version("blink-serving")
     except importlib.metadata.PackageNotFoundError:

@@ -31,6 +31,17 @@ def watched(text: str) -> Watched:
 
 def seconds(watch: Watched) -> float:
     """User and system time of the trees so far; children that have ended and were waited for count too."""
+    table = _table()
+    return sum(table[pid][1] for pid in _trees(watch.pids, table)) / TICKS
+
+
+def tree(pid: int) -> set[int]:
+    """The process and its descendants."""
+    return _trees((pid,), _table())
+
+
+def _table() -> dict[int, tuple[int, int]]:
+    """Of each process its parent and its ticks of CPU time."""
     table = {}
     for directory in Path("/proc").iterdir():
         if not directory.name.isdigit():
@@ -40,7 +51,7 @@ def seconds(watch: Watched) -> float:
         except (FileNotFoundError, ProcessLookupError):
             continue
         table[int(directory.name)] = (int(fields[1]), sum(int(field) for field in fields[11:15]))
-    return sum(table[pid][1] for pid in _trees(watch.pids, table)) / TICKS
+    return table
 
 
 def _trees(roots: tuple[int, ...], table: dict[int, tuple[int, int]]) -> set[int]:

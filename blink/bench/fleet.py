@@ -95,7 +95,7 @@ def _report(pipe: Pipe, deadline: float) -> Shard:
         raise CommandError("a load process did not report: the machine is overloaded, or --timeout too long")
     try:
         shard = pipe.recv()
-    except EOFError:
+    except (EOFError, OSError):
         raise CommandError("a load process died; was it killed for its memory?") from None
     assert isinstance(shard, Shard)
     return shard

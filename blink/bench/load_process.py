@@ -27,26 +27,14 @@ def main(pipe: Pipe, target: Target, prompts: Prompts) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    uvloop.run(_serve(pipe, target, prompts))
-
-
-async def _serve(pipe: Pipe, target: Target, prompts: Prompts) -> None:
-    loop = asyncio.get_running_loop()
-    watch = asyncio.create_task(_end_with_parent(os.getppid()))
-    client = Client(target, prompts)
-    readable = asyncio.Event()
-    loop.add_reader(pipe.fileno(), readable.set)
     while True:
-        await readable.wait()
         try:
             order: Order = pipe.recv()
         except EOFError:
-            break
-        readable.clear()
-        lag = await _carry_out(order, client)
+            return
+        client = Client(target, prompts)
+        lag = uvloop.run(_carry_out(order, client))
         pipe.send(Shard(client.outcomes(), lag))
-    watch.cancel()
-    client.close()
 
 
 async def _end_with_parent(parent: int) -> None:
@@ -60,6 +48,7 @@ async def _carry_out(order: Order, client: Client) -> Lag:
     gc.disable()  # a collection would be a pause of all streams
     late: list[float] = []
     ticks = asyncio.create_task(_tick(late))
+    watch = asyncio.create_task(_end_with_parent(os.getppid()))
     end = order.start_ns + order.window_ns
     await _until(order.start_ns)
     del late[:]
@@ -79,9 +68,11 @@ async def _carry_out(order: Order, client: Client) -> Lag:
             await asyncio.wait(open_requests, timeout=order.drain_ns / 1e9)
     finally:
         ticks.cancel()
+        watch.cancel()
         for request in open_requests:
             request.cancel()
         ended = await asyncio.gather(*open_requests, return_exceptions=True)
+        client.close()
         gc.enable()
     for error in ended:
         if isinstance(error, Exception):

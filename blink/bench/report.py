@@ -140,9 +140,9 @@ def _complaints(point: dict[str, Any]) -> list[str]:
     if client["bottleneck"]:
         late = client["send_late_p99_ms"] or 0.0
         lines.append(
-            f"warning: {where}: the client was a bottleneck (p99: event loop {client['loop_late_p99_ms']:.1f} ms "
-            f"late, requests sent {late:.1f} ms late; {client['busiest_cpu_share']:.0%} of a core): "
-            "use more --clients, or give it cores of its own"
+            f"warning: {where}: the client was a bottleneck. At p99 its event loop ran "
+            f"{client['loop_late_p99_ms']:.1f} ms late and requests were sent {late:.1f} ms late; it used "
+            f"{client['busiest_cpu_share']:.0%} of a core. Use more --clients, or give it cores of its own"
         )
     return lines
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""A server of known latencies, to judge load generators by: all streams get a token at each tick of one clock.
+"""A server of known latencies, to judge load generators by: every stream gets a token at each tick.
 
     python scripts/bench/step_server.py --port 8000 --step-ms 10 --first-ms 50
 
-Answers /v1/models and streamed /v1/completions of token ids, as a batch decoding on a GPU would: a request's first
-token comes with the first tick at least --first-ms after its arrival, each further one a tick later. Prints its port
-when it listens, and at SIGTERM what it did: requests, tokens, mean and worst lateness of its ticks.
+Answers /v1/models and streamed /v1/completions of token ids, as a batch decoding on a GPU would: a request's
+first token comes with the first tick at least --first-ms after its arrival, each further one a tick later.
+Prints its port when it listens, and at SIGTERM what it did: requests, tokens, mean and worst lateness of its
+ticks.
 """
 
 from __future__ import annotations
