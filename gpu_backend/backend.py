@@ -129,7 +129,7 @@ class Backend:
     def stop(self, drain_s: float = DRAIN_S, hurry: Callable[[], bool] = lambda: False) -> bool:
         """Lets open requests finish for `drain_s` seconds or until `hurry`, then ends the rest.
 
-        False: the scheduler hangs. A scheduler that hangs keeps its resources: releasing them would wait for it.
+        False: the scheduler hangs. It then keeps its resources: releasing them would wait for it.
         """
         self.ring.set_control(Control.DRAIN)
         deadline = time.monotonic() + drain_s

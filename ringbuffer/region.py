@@ -318,8 +318,8 @@ def attach(path: Path) -> Region:
         geometry = checked_geometry(path, header)
         if size < geometry.offsets()["end"]:
             raise RingError(
-                f"{path} has {size} bytes of {geometry.offsets()['end']}: it is truncated, or its ring lies in "
-                "GPU memory, which the transport cuda_ipc reaches"
+                f"{path} has {size} bytes of {geometry.offsets()['end']}: it is truncated, or its ring lies "
+                "in GPU memory, which the transport cuda_ipc reaches"
             )
         mapping = mmap.mmap(descriptor, size)
     finally:

@@ -29,8 +29,8 @@ from nic_frontend.transport.base import Transport, TransportError, read_header
 from nic_frontend.transport.cuda_ipc import CudaIpc
 from nic_frontend.transport.shm import SharedMemory
 
-DESCRIPTION = """Measures each transport that this machine has, over the link that serving uses. An echo answers
-in the scheduler's place: a block of threads on the GPU, or without one a thread of another process."""
+DESCRIPTION = """Measures each transport that this machine has, over the link that serving uses. An echo
+answers in the scheduler's place: a block of threads on the GPU, or without one a thread on the CPU."""
 GRANT_S = 5.0
 DRAIN_SLACK_S = 30.0
 WARM_UP = 0.1  # of the requests, measured before those that count

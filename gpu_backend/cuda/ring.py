@@ -6,6 +6,7 @@ copies on DeviceMemory's private stream, which wait for nothing that the schedul
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,8 @@ class GpuRing:
         self.address = memory.allocate(-(-geometry.offsets()["end"] // GRANULE) * GRANULE)
         memory.write(self.address, header.tobytes())
         handle = call("cuIpcGetMemHandle", self.address)
-        device_ring.write(path, header, memory.device.uuid(), bytes(handle.reserved))
+        opening = ctypes.string_at(handle.getPtr(), device_ring.HANDLE_BYTES)
+        device_ring.write(path, header, memory.device.uuid(), opening)
 
     def set_control(self, control: abi.Control) -> None:
         self._memory.write(self.address + _at("control"), int(control).to_bytes(8, "little"))
