@@ -48,7 +48,7 @@ FLAGS = (
 )  # fmt: skip
 
 RDMA_FLAGS = (
-    Flag("--rdma-device", "device", "DEVICE",
+    Flag("--rdma-device", "rdma_device", "DEVICE",
          "RDMA device to use (default: the one on the network that leads to the backend)"),
     Flag("--rdma-gid-index", "gid_index", "N", "GID of that device (default: chosen like the device)",
          ordinal),

@@ -64,8 +64,8 @@ class BackendMonitor:
 
     async def _look(self) -> None:
         health = self._reader.health()
-        if health.link_down:
-            await self._reconnect()
+        if health.link_down or health.resolving:
+            await self._mend(health)
             return
         self._broken_since = None
         reason = why_down(health)
@@ -76,23 +76,26 @@ class BackendMonitor:
         if health.lease_lost and alive and health.phase == Phase.SERVING:
             await self._renew()
 
-    async def _reconnect(self) -> None:
-        """One attempt. Streams wait for as long as the scheduler keeps the lease without a beat, and resume
-        if that sufficed (V7); then they fail.
+    async def _mend(self, health: Health) -> None:
+        """One attempt to make the connection again. Streams wait for as long as the scheduler keeps the lease
+        without a beat, and resume if that sufficed (V7); then they fail.
         """
+        reason = "the connection to the backend broke"
         if self._broken_since is None:
             self._broken_since = time.monotonic()
-            self._report("the connection to the backend broke")
-        try:
-            await asyncio.to_thread(self._transport.reconnect)
-        except TransportError as error:
-            if time.monotonic() - self._broken_since < LEASE_TIMEOUT_NS / 1e9:
-                return
-            if self._tracker.n_open:
-                log.warning("%s", error)
-            self._tracker.down = str(error)
-            self._tracker.fail_all(errors.unavailable(str(error)))
-            await asyncio.sleep(RECONNECT_PAUSE_S)
+            self._report(reason)
+        if health.link_down:
+            try:
+                await asyncio.to_thread(self._transport.reconnect)
+            except TransportError as error:
+                reason = str(error)
+        if time.monotonic() - self._broken_since < LEASE_TIMEOUT_NS / 1e9:
+            return
+        if self._tracker.n_open:
+            log.warning("%s", reason)
+        self._tracker.down = reason
+        self._tracker.fail_all(errors.unavailable(reason))
+        await asyncio.sleep(RECONNECT_PAUSE_S)
 
     def _report(self, reason: str | None) -> None:
         if reason != self._tracker.down and (reason is None or self._tracker.down is None):

@@ -43,7 +43,7 @@ class Health(ctypes.Structure):
         ("heartbeat_lost", ctypes.c_uint32),
         ("lease_lost", ctypes.c_uint32),
         ("link_down", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("resolving", ctypes.c_uint32),
         ("cycles", ctypes.c_uint64),
         ("wakes", ctypes.c_uint64),
         ("records", ctypes.c_uint64),

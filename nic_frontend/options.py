@@ -13,7 +13,7 @@ class VerbsRing:
     host: str
     port: int
     key: bytes = field(repr=False)  # shared with the backend (ringbuffer/rdma/exchange_key.py)
-    device: str | None = None  # of this host; default: the one on the network that leads to the backend
+    rdma_device: str | None = None  # of this host; default: the one on the network that leads to the backend
     gid_index: int | None = None  # of that device; default: chosen like the device
     read_back: bool = True  # read a payload back before its word is written (V3)
 

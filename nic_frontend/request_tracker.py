@@ -96,11 +96,12 @@ class RequestTracker:
                 self.slots.free(slot)
                 continue
             request = self._open[slot]
-            if kind == EVENT_LOST:
-                self._lose(slot, request)
-                continue
             if request is None or request.sequence != sequence:
                 continue  # cancelled while this was on its way
+            if kind == EVENT_LOST:  # it is not sent again: the client may (V7)
+                self._end(request)
+                request.mailbox.fail(errors.unavailable("the connection to the backend broke"))
+                continue
             if n_tokens:
                 self._metrics.on_tokens(request, n_tokens, now)
             finished = kind == EVENT_FINISHED
@@ -118,13 +119,6 @@ class RequestTracker:
         request.ended = True
         self._open[request.slot] = None
         self.slots.releasing()
-
-    def _lose(self, slot: int, request: Request | None) -> None:
-        """The submission never reached the ring. It is not sent again: the client may (V7)."""
-        if request is not None:
-            self._end(request)
-            request.mailbox.fail(errors.unavailable("the connection to the backend broke"))
-        self.slots.free(slot)
 
     def fail_all(self, error: errors.ApiError) -> None:
         """Ends every open request with an error. The slots come back when the scheduler has released them."""

@@ -48,7 +48,7 @@ class ExchangeProcess:
         self._command = [
             sys.executable, "-m", "gpu_backend.rdma.exchange_process", str(ring), options.host,
             str(options.port), f"--parent={os.getpid()}",
-            *([f"--device={options.device}"] if options.device else []),
+            *([f"--device={options.rdma_device}"] if options.rdma_device else []),
             *([] if options.gid_index is None else [f"--gid-index={options.gid_index}"]),
             *([f"--key-file={options.key_file}"] if options.key_file else []),
         ]  # fmt: skip

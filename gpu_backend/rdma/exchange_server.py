@@ -112,6 +112,9 @@ class ExchangeServer:
             await self._serve_one(Wire(reader, writer, Session(self._key, Role.BACKEND)), peer)
         except (ExchangeError, OSError, TimeoutError, asyncio.IncompleteReadError) as error:
             log.warning("frontend %s: %s", peer, _told(error))
+        except asyncio.CancelledError:
+            # By `_end`, or at the end of `serve`. Not passed on: asyncio would report it as an error.
+            log.info("frontend %s: its connection was ended", peer)
         finally:
             writer.close()
 

@@ -13,5 +13,5 @@ class RdmaOptions:
     host: str  # to listen on, and unless it is a wildcard, whose RDMA device to use
     port: int  # 0: the system picks one
     key_file: Path | None = None  # default: $BLINK_RING_KEY
-    device: str | None = None  # default: the one whose GID is `host`, else the first active one
+    rdma_device: str | None = None  # default: the one whose GID is `host`, else the first active one
     gid_index: int | None = None  # of that device; default: chosen like the device

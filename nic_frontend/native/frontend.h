@@ -47,7 +47,7 @@ enum blink_event_kind {
   BLINK_EVENT_TOKENS = 0,   /* n_tokens more of the answer */
   BLINK_EVENT_FINISHED = 1, /* n_tokens more, then the end; `reason` says why */
   BLINK_EVENT_FREED = 2,    /* the scheduler gave the slot back */
-  BLINK_EVENT_LOST = 3      /* the submission never reached the ring; the slot is free */
+  BLINK_EVENT_LOST = 3      /* the submission never reached the ring; FREED follows */
 };
 
 struct blink_event {
@@ -66,7 +66,7 @@ struct blink_health {
   uint32_t heartbeat_lost;   /* 1: the age is above the timeout */
   uint32_t lease_lost;       /* 1: the scheduler does not acknowledge this epoch; `open` a new one */
   uint32_t link_down;        /* 1: nothing else here is new; make the link's connection again */
-  uint32_t reserved;
+  uint32_t resolving;        /* 1: the connection has been made again, and the ring is asked what arrived (V7) */
   uint64_t cycles;
   uint64_t wakes;       /* of the event loop */
   uint64_t records;     /* accepted */

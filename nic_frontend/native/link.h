@@ -42,13 +42,15 @@ class Link {
   // Stores one aligned word after everything this thread wrote before (R2). On a link that is down it is lost.
   virtual void publish(uint64_t offset, uint64_t word) = 0;
 
-  // A burst: each word is stored after its payload (R2). One doorbell over RDMA.
-  virtual void submit(const Submission* burst, size_t n) {
+  // A burst: each word is stored after its payload (R2). One doorbell over RDMA. Returns which of `connections` it
+  // went over, so that it can be known later whether that one has broken.
+  virtual uint32_t submit(const Submission* burst, size_t n) {
     for (size_t i = 0; i < n; ++i) {
       write(burst[i].prompt.offset, burst[i].prompt.from, burst[i].prompt.bytes);
       write(burst[i].descriptor.offset, burst[i].descriptor.from, burst[i].descriptor.bytes);
       publish(burst[i].word_offset, burst[i].word);
     }
+    return connections();
   }
 
   // A mapping is never down. A connection that broke is, until it has been made again; `connections` then counts

@@ -43,6 +43,7 @@ void TokenReader::take_messages() {
       slot.phase = Phase::kOpen;
       slot.next = 0;
       slot.unreadable_since = 0;
+      slot.connection = message.connection;
       urgent_.push_back(message.slot);
       last_arrival_ = now_;
       if (message.connection != resolved_) resolved_ = kUnresolved;
@@ -56,16 +57,20 @@ void TokenReader::take_messages() {
 // Whether the link is up, and everything over it is known (V7).
 bool TokenReader::connected() {
   const uint32_t connection = link_.connections();
-  const bool up = !link_.down() && (connection == resolved_ || resolve(connection));
-  if (up == !health_.link_down) return up;
-  std::lock_guard<std::mutex> lock(health_mutex_);
-  health_.link_down = !up;
-  return up;
+  const bool down = link_.down();
+  const bool resolved = !down && (connection == resolved_ || resolve(connection));
+  if (down != bool(health_.link_down) || (!down && !resolved) != bool(health_.resolving)) {
+    std::lock_guard<std::mutex> lock(health_mutex_);
+    health_.link_down = down;
+    health_.resolving = !down && !resolved;
+  }
+  return resolved;
 }
 
-// The connection has been made again, and the lease may have outlived the interruption. What was published over
-// the connection before has arrived or never will (V4), so the ring says what became of it. A submission that
-// did not arrive is given up, never sent again: its client gets an error and may (V7). CANCEL and RELEASE may be
+// The connection has been made again, and the lease may have outlived the interruption. What was written over the
+// connection before has arrived or never will (V4), so the ring says what became of it. A submission that did not
+// arrive is given up, never sent again: its client gets an error and may (V7). Its sequence is used up by a CANCEL,
+// because parts of its payload may lie in the slot, valid for that sequence (R4). CANCEL and RELEASE may be
 // written any number of times.
 bool TokenReader::resolve(uint32_t connection) {
   bool granted = false, full = false;
@@ -77,14 +82,13 @@ bool TokenReader::resolve(uint32_t connection) {
       Slot& slot = slots_[i];
       if (slot.phase == Phase::kCancelled) end(i, Phase::kCancelled, BLINK_COMMAND_CANCEL);
       if (slot.phase == Phase::kReleasing) end(i, Phase::kReleasing, BLINK_COMMAND_RELEASE);
-      if (slot.phase != Phase::kOpen || low(requests[i]) == slot.sequence) continue;
-      queue_.room(&full);
-      if (full) break;  // the rest in the next cycle
-      // The event hands the slot to the event loop (F2), which goes on from the sequence that the ring has.
-      const uint32_t lost = slot.sequence--;
-      slot.phase = Phase::kIdle;
-      queue_.push({i, lost, 0, BLINK_EVENT_LOST, 0}, nullptr);
-      ++pushed_;
+      if (slot.phase != Phase::kOpen || slot.connection == connection) continue;
+      if (low(requests[i]) == slot.sequence) {
+        slot.connection = connection;
+        continue;
+      }
+      if (full |= !push(i, BLINK_EVENT_LOST, 0, nullptr, 0)) break;  // the rest in the next cycle
+      end(i, Phase::kCancelled, BLINK_COMMAND_CANCEL);
     }
     regroup();
     if (pushed_) wake();

@@ -75,7 +75,6 @@ uint32_t TokenReader::open(uint32_t epoch, uint32_t beat) {
 
 uint32_t TokenReader::submit(uint32_t n, const uint32_t* slots, blink_descriptor* descriptors,
                              const uint32_t* prompts) {
-  const uint32_t connection = link_.connections();
   if (lease_.lost() || link_.down()) return 0;
   std::vector<Submission> burst(n);
   for (uint32_t i = 0; i < n; ++i) {
@@ -94,7 +93,7 @@ uint32_t TokenReader::submit(uint32_t n, const uint32_t* slots, blink_descriptor
     burst[i].word = request_word(descriptor.sequence, BLINK_COMMAND_SUBMIT, lease_.epoch());
     prompts += descriptor.prompt_tokens;
   }
-  link_.submit(burst.data(), n);
+  const uint32_t connection = link_.submit(burst.data(), n);
   {
     std::lock_guard<std::mutex> lock(inbox_mutex_);
     for (uint32_t i = 0; i < n; ++i) inbox_.push_back({true, slots[i], descriptors[i].sequence, connection});

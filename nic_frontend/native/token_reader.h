@@ -37,13 +37,14 @@ class TokenReader {
   struct Slot {
     Phase phase = Phase::kIdle;
     uint32_t sequence = 0;
-    uint32_t next = 0;  // position of the next record
+    uint32_t next = 0;        // position of the next record
+    uint32_t connection = 0;  // over which it was submitted, or has been found to have arrived
     uint64_t unreadable_since = 0;
   };
   struct Message {
     bool submitted;  // else cancelled
     uint32_t slot, sequence;
-    uint32_t connection;  // over which it was submitted, counted as Link::connections
+    uint32_t connection;  // over which it was submitted
   };
 
   void stop();
@@ -84,7 +85,7 @@ class TokenReader {
   std::vector<uint32_t> visiting_;
   std::vector<blink_progress> entries_;
   bool regroup_ = false;
-  uint32_t resolved_ = 0;  // every open slot is known to have arrived over this connection or one before (V7)
+  uint32_t resolved_ = 0;  // what every slot was told over connections before this one is settled (V7)
   size_t cursor_ = 0;      // where the flowing slots' turn begins, so that a full cycle starves none
   uint32_t budget_ = 0;    // records that this cycle may still take
   uint32_t pushed_ = 0;    // events of this cycle

@@ -109,7 +109,7 @@ class Verbs:
     def _prepare(self, local_address: str) -> EndpointAddress:
         error = ctypes.create_string_buffer(ERROR_BYTES)
         ours = NativeAddress()
-        device = device_choice(self._ring.device, self._ring.gid_index, local_address)
+        device = device_choice(self._ring.rdma_device, self._ring.gid_index, local_address)
         if self._verbs.blink_verbs_prepare(self.link, *device, ours, error):
             raise TransportError(error.value.decode())
         return from_native(ours)

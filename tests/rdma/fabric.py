@@ -23,5 +23,5 @@ def devices() -> list[str]:
 def remote_ring(exchange: ExchangeProcess, **changes: Any) -> VerbsRing:
     """How a frontend on the other end of the cable reaches the exchange's ring."""
     host, port = exchange.address.rsplit(":", 1)
-    values: dict[str, Any] = {"host": host, "port": int(port), "key": KEY, "device": devices()[-1]}
+    values: dict[str, Any] = {"host": host, "port": int(port), "key": KEY, "rdma_device": devices()[-1]}
     return VerbsRing(**(values | changes))

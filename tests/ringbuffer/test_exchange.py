@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import logging
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from exchange_thread import KEY, ExchangeThread
 
-from gpu_backend.rdma.exchange_server import ExchangeServer, RingFacts
+from gpu_backend.rdma.exchange_server import RingFacts
 from nic_frontend.transport.exchange_client import Exchange
 from ringbuffer import abi
 from ringbuffer.lease_lock import LeaseLock
@@ -22,7 +21,6 @@ from ringbuffer.rdma import exchange_key, messages, session
 from ringbuffer.rdma.messages import Claim, EndpointAddress, Grant
 from ringbuffer.rdma.session import ExchangeError, Role, Session
 
-KEY = b"0123456789abcdef"
 FINGERPRINT = bytes(range(32))
 ENDPOINT = EndpointAddress(bytes(16), 0, 3, 16, (17, 18), (5, 6))
 CLAIM = Claim(abi.ABI_VERSION, abi.RING_LAYOUT_HASH, FINGERPRINT, None, None, ENDPOINT)
@@ -53,30 +51,11 @@ class FakeTarget:
         return Pairs(self.log, peer)
 
 
-class RunningServer:
-    """An ExchangeServer in a thread, on a free port of the loopback interface."""
-
+class RunningServer(ExchangeThread):
     def __init__(self, ring: Path, n_leases: int, silence_s: float) -> None:
         self.target = FakeTarget()
         facts = RingFacts(n_leases, FINGERPRINT, "instance-1")
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self.listener.getsockname()[1]
-        self._loop = asyncio.new_event_loop()
-        server = ExchangeServer(facts, KEY, self.target, lambda: LeaseLock(ring), silence_s)
-        self._task = self._loop.create_task(server.serve(self.listener))
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            self._loop.run_until_complete(self._task)
-        self._loop.close()
-
-    def stop(self) -> None:
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._task.cancel)
-        self._thread.join()
-        self.listener.close()
+        super().__init__(ring, facts, self.target, silence_s=silence_s)
 
     def connect(self, key: bytes = KEY) -> Exchange:
         return Exchange("127.0.0.1", self.port, key)

@@ -9,15 +9,16 @@ namespace {
 
 // Everything of one connection, released together.
 struct Connection {
-  explicit Connection(const DeviceChoice& choice)
-      : device(choice),
+  Connection(const DeviceChoice& choice, uint32_t number)
+      : number(number),
+        device(choice),
         endpoint(device, Channel::kDepth, 0),
         submission(device, endpoint.submission, fate),
         retrieval(device, endpoint.retrieval, fate) {}
 
   ~Connection() {
     // A word that was just published, such as the end of a lease, is not to be lost with the queue pair.
-    if (connected && !fate.broken()) retrieval.settle();
+    if (connected && !fate.broken()) submission.settle();
   }
 
   void breaks(const std::string& why) {
@@ -26,6 +27,7 @@ struct Connection {
     endpoint.retrieval.stop();
   }
 
+  const uint32_t number;
   Device device;
   Endpoint endpoint;
   Fate fate;
@@ -33,8 +35,8 @@ struct Connection {
   bool connected = false;
 };
 
-// The event loop's bursts go over one queue pair and everything else over the other, so that bulk reads never
-// hold up a submission (V2; paper section 4.4, "RDMA datapath").
+// All writes go over one queue pair, which keeps the order of those to one word, and all reads over the other, so
+// that bulk reads never hold up a submission (V2; paper section 4.4, "RDMA datapath").
 class VerbsLink final : public Link {
  public:
   bool read(uint64_t offset, uint64_t* to, size_t words) override {
@@ -48,15 +50,18 @@ class VerbsLink final : public Link {
   }
 
   void write(uint64_t offset, const void* from, size_t bytes) override {
-    if (const auto connection = current()) connection->retrieval.write(offset, from, bytes);
+    if (const auto connection = current()) connection->submission.write(offset, from, bytes);
   }
 
   void publish(uint64_t offset, uint64_t word) override {
-    if (const auto connection = current()) connection->retrieval.publish(offset, word);
+    if (const auto connection = current()) connection->submission.publish(offset, word);
   }
 
-  void submit(const Submission* burst, size_t n) override {
-    if (const auto connection = current()) connection->submission.submit(burst, n);
+  uint32_t submit(const Submission* burst, size_t n) override {
+    const auto connection = current();
+    if (!connection) return 0;
+    connection->submission.submit(burst, n);
+    return connection->number;
   }
 
   bool down() const override {
@@ -68,7 +73,7 @@ class VerbsLink final : public Link {
 
   blink_rdma_address prepare(const DeviceChoice& choice) {
     next_ = nullptr;  // before the device is opened again
-    next_ = std::make_shared<Connection>(choice);
+    next_ = std::make_shared<Connection>(choice, connections_ + 1);
     return next_->endpoint.address();
   }
 
