@@ -81,7 +81,7 @@ def main(namespace: argparse.Namespace) -> int:
     if namespace.rdma_listen:
         host, port = namespace.rdma_listen
         values["rdma"] = RdmaOptions(host=host, port=port, **rdma)
-    elif rdma.keys() - {"device"}:
+    elif rdma:
         raise CommandError("the flags for frontends on other hosts need --rdma-listen HOST:PORT")
     options = BackendOptions(model_directory(namespace.model), **values)
     return run(options, ready=lambda: child.report_ready(namespace.ready_fd))
