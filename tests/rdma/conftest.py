@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "nic_frontend"))
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / name) for name in ("nic_frontend", "e2e")]
 from fabric import DEVICES, KEY, PASSIVE_ADDRESS, StartExchange, devices
 from harness import Frontend, StartBackend, StartFrontend
 from mock_backend import MockBackend
