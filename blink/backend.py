@@ -29,6 +29,9 @@ FLAGS = (
     Flag("--device", "device", "DEVICE", "auto, gpu or cpu; auto takes a GPU that can serve, else the CPU",
          choices=("auto", "gpu", "cpu")),
     Flag("--gpu", "gpu", "N", "which GPU, counted from 0", ordinal),
+    Flag("--transport", "transport", "TRANSPORT",
+         "how frontends on this host reach the ring: shm, pinned host memory, or cuda_ipc, GPU memory",
+         choices=("shm", "cuda_ipc")),
     Flag("--slots", "slots", "N", "requests that the ring can hold, waiting ones included", count),
     Flag("--max-context", "max_context", "TOKENS",
          f"prompt and answer together (default: the model's, at most {DEFAULT_CONTEXT})", count),
@@ -80,4 +83,5 @@ def main(namespace: argparse.Namespace) -> int:
         values["rdma"] = RdmaOptions(host=host, port=port, **rdma)
     elif rdma:
         raise CommandError("the flags for frontends on other hosts need --rdma-listen HOST:PORT")
-    return run(BackendOptions(model_directory(namespace.model), **values))
+    options = BackendOptions(model_directory(namespace.model), **values)
+    return run(options, ready=lambda: child.report_ready(namespace.ready_fd))

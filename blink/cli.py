@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.metadata
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
+
+from blink.version import version
 
 COMMANDS = {
     "serve": "serve a model: a backend and its frontends on this machine",
     "backend": "the provisioning plane alone",
     "frontend": "the HTTP server alone, for a running backend",
+    "bench": "measure a server, a scheduler or a transport",
     "doctor": "what this machine can do, and what is missing",
 }
 EPILOG = """examples:
   blink serve demo                   the model that comes with blink, at http://127.0.0.1:8000
   blink serve /models/Llama-3.1-8B   your own
   blink serve --help                 every flag, with units and defaults"""
+EXTRAS = {"matplotlib": "bench", "pynvml": "bench"}  # the extra that brings a package, where not [frontend]
 INTERNAL_ERROR = 70  # sysexits.h, EX_SOFTWARE
 
 
@@ -30,7 +33,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
-def build_parser(chosen: str | None) -> argparse.ArgumentParser:
+def build_parser(*chosen: str) -> argparse.ArgumentParser:
     """All commands, but only the chosen one with its flags: the others' modules may need other packages."""
     parser = Parser(
         prog="blink",
@@ -38,31 +41,36 @@ def build_parser(chosen: str | None) -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"blink {_version()}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, summary in COMMANDS.items():
-        command = commands.add_parser(name, help=summary, allow_abbrev=False)
-        if name == chosen:
-            module = importlib.import_module(f"blink.{name}")
-            module.configure(command)
-            command.set_defaults(main=module.main)
-            command.add_argument("--debug", action="store_true", help="show tracebacks of errors")
+    parser.add_argument("--version", action="version", version=f"blink {version()}")
+    add_commands(parser, COMMANDS, "blink", chosen)
     return parser
 
 
-def _version() -> str:
-    try:
-        return importlib.metadata.version("blink-serving")
-    except importlib.metadata.PackageNotFoundError:
-        return "(in place, not installed)"
+def add_commands(
+    parser: argparse.ArgumentParser, summaries: Mapping[str, str], package: str, chosen: Sequence[str]
+) -> None:
+    """Adds the modules of `package` named by `summaries`; a package with COMMANDS has commands of its own."""
+    commands = parser.add_subparsers(dest=f"{package} command", metavar="COMMAND", required=True)
+    for name, summary in summaries.items():
+        command = commands.add_parser(name, help=summary, allow_abbrev=False)
+        if chosen[:1] != (name,):
+            continue
+        module = importlib.import_module(f"{package}.{name}")
+        if hasattr(module, "COMMANDS"):
+            command.description = module.DESCRIPTION
+            add_commands(command, module.COMMANDS, module.__name__, chosen[1:])
+        else:
+            module.configure(command)
+            command.set_defaults(main=module.main)
+            command.add_argument("--debug", action="store_true", help="show tracebacks of errors")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command. Returns its exit status: 0, 1 after an error that was told, 2 for wrong usage."""
     words = list(sys.argv[1:] if argv is None else argv)
-    chosen = next((word for word in words if not word.startswith("-")), None)
+    chosen = [word for word in words if not word.startswith("-")]
     try:
-        namespace = build_parser(chosen).parse_args(words)
+        namespace = build_parser(*chosen).parse_args(words)
         return int(namespace.main(namespace))
     except KeyboardInterrupt:
         return 130
@@ -73,14 +81,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "--debug" in words:
             raise
         text, status = _told(error)
-        print(f"blink {chosen}: error: {text}", file=sys.stderr)
+        print(f"blink {chosen[0]}: error: {text}", file=sys.stderr)
         return status
 
 
 def _told(error: Exception) -> tuple[str, int]:
     """What the user is told of an error, and the exit status."""
     if isinstance(error, ModuleNotFoundError):
-        return f"the package {error.name} is missing: pip install 'blink-serving[frontend]'", 1
+        extra = EXTRAS.get(error.name or "", "frontend")
+        return f"the package {error.name} is missing: pip install 'blink-serving[{extra}]'", 1
     # Parsers raise ValueError, the system OSError, our own classes are RuntimeErrors; the rest are bugs.
     if isinstance(error, RuntimeError | ValueError | OSError):
         return str(error), 1

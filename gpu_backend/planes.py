@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gpu_backend.batch import allocate_batch
+from gpu_backend.echo import HostEcho
 from gpu_backend.emulated import EmulatedScheduler
 from gpu_backend.engine.base import Limits
 from gpu_backend.engine.graph_grid import GraphGrid
@@ -19,7 +20,8 @@ from gpu_backend.model.checkpoint import Checkpoint, CheckpointError
 from gpu_backend.model.config import ModelConfig
 from gpu_backend.model.weights import model_weights
 from gpu_backend.scheduler import CPU_PACE, Scheduler, SchedulerSetup
-from ringbuffer.region import Geometry, Region
+from ringbuffer.abi import Control, Phase
+from ringbuffer.region import Geometry, ModelFacts, create
 
 CPU_KV_BYTES = 1 << 30
 HOST_ELEMENT = 4  # the host engine computes in fp32
@@ -40,8 +42,22 @@ class EngineHandle(Protocol):
     def close(self) -> None: ...
 
 
+class Ring(Protocol):
+    """What the backend's host process does with the ring: it looks, and sets the control word."""
+
+    geometry: Geometry
+
+    def set_control(self, control: Control) -> None: ...
+
+    def phase(self) -> Phase: ...
+
+    def fault(self) -> tuple[int, int]: ...
+
+    def stats(self) -> dict[str, int]: ...
+
+
 class Plane(Protocol):
-    """Call in order: limits, build_engine, map_ring, setup, start; `close` last."""
+    """Call in order: limits, build_engine, make_ring, setup, start; `close` last."""
 
     name: str
     defaults: Defaults
@@ -52,7 +68,15 @@ class Plane(Protocol):
         self, config: ModelConfig, directory: Path, limits: Limits, random: bool, threads: int | None
     ) -> EngineHandle: ...
 
-    def map_ring(self, region: Region, owned: ExitStack) -> int: ...
+    def make_ring(
+        self, transport: str, path: Path, geometry: Geometry, facts: ModelFacts, owned: ExitStack
+    ) -> tuple[Ring, int]:
+        """The ring, and where the scheduler sees it. `owned` releases it."""
+        ...
+
+    def start_echo(self, ring_address: int, n_slots: int, step_ns: int) -> Scheduler:
+        """An echo in the scheduler's place (gpu_backend/echo.py); needs a ring and nothing else."""
+        ...
 
     def setup(self, geometry: Geometry, ring_address: int, limits: Limits) -> SchedulerSetup: ...
 
@@ -144,8 +168,17 @@ class CpuPlane:
             raise PlaneError(str(error)) from error
         return self.engine
 
-    def map_ring(self, region: Region, owned: ExitStack) -> int:
-        return region.address
+    def make_ring(
+        self, transport: str, path: Path, geometry: Geometry, facts: ModelFacts, owned: ExitStack
+    ) -> tuple[Ring, int]:
+        if transport != "shm":
+            raise PlaneError(f"the transport {transport} needs a GPU: without one, --transport is shm")
+        region = create(path, geometry, facts)
+        owned.callback(region.close)
+        return region, region.address
+
+    def start_echo(self, ring_address: int, n_slots: int, step_ns: int) -> Scheduler:
+        return HostEcho(ring_address, n_slots, step_ns)
 
     def setup(self, geometry: Geometry, ring_address: int, limits: Limits) -> SchedulerSetup:
         return SchedulerSetup(

@@ -12,6 +12,7 @@ PATH = Path(__file__).with_name("libblink_frontend.so")
 EVENT_TOKENS_MAX = 256
 
 Event = np.dtype([(name, "<u4") for name in ("slot", "sequence", "n_tokens", "kind", "reason")])
+Trip = np.dtype([(name, "<u8") for name in ("posted", "answer", "word")])
 EVENT_TOKENS, EVENT_FINISHED, EVENT_FREED, EVENT_LOST = range(4)
 LINK_DOWN = 0xFFFFFFFF  # BLINK_LINK_DOWN
 
@@ -51,6 +52,12 @@ class Health(ctypes.Structure):
     )
 
 
+class Drained(ctypes.Structure):
+    """struct blink_drained"""
+
+    _fields_ = (("tokens", ctypes.c_uint64), ("wall_ns", ctypes.c_uint64), ("cpu_ns", ctypes.c_uint64))
+
+
 class LibraryMissing(RuntimeError):
     """The native library was not built, or for another machine."""
 
@@ -68,6 +75,7 @@ def library() -> ctypes.CDLL:
     p, u32, u64, c_int = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int
     prototypes: dict[str, tuple[object, list[object]]] = {
         "blink_link_shared_memory": (p, [p]),
+        "blink_link_cuda_ipc": (p, [ctypes.c_char_p, p, p, ctypes.c_char_p, u64]),
         "blink_link_close": (None, [p]),
         "blink_link_read": (c_int, [p, u64, p, u64]),
         "blink_link_write": (None, [p, u64, p, u64]),
@@ -81,6 +89,8 @@ def library() -> ctypes.CDLL:
         "blink_reader_submit": (u32, [p, u32, p, p, p]),
         "blink_reader_cancel": (None, [p, u32, u32]),
         "blink_reader_drain": (u32, [p, p, u32, p, u32]),
+        "blink_link_trips": (u32, [p, u32, u32, u32, u32, u64, p]),
+        "blink_reader_drain_all": (c_int, [p, u32, u32, u32, u64, ctypes.POINTER(Drained)]),
         "blink_reader_health": (None, [p, ctypes.POINTER(Health)]),
     }
     for name, (result, arguments) in prototypes.items():

@@ -21,9 +21,10 @@ from nic_frontend.slot_tracker import SlotTracker
 from nic_frontend.token_reader import TokenReader
 from nic_frontend.tokenizer import Tokenizer
 from nic_frontend.transport.base import Transport, TransportError, read_header
+from nic_frontend.transport.cuda_ipc import CudaIpc
 from nic_frontend.transport.shm import SharedMemory
-from ringbuffer import abi
-from ringbuffer.region import model_fingerprint
+from ringbuffer import abi, device_ring
+from ringbuffer.region import RingError, model_fingerprint
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ RELEASE_TIMEOUT_S = 2.0
 
 def open_transport(ring: Path | VerbsRing, model_dir: Path) -> Transport:
     if isinstance(ring, Path):
-        return SharedMemory(ring)
+        return open_local(ring)
     from nic_frontend.transport.verbs import Verbs  # not at the top: only this transport loads libibverbs
 
     return Verbs(ring, model_fingerprint(model_dir))
@@ -63,6 +64,15 @@ def attach(ring: Path | VerbsRing, model_dir: Path, timeout_s: float) -> Transpo
             log.info("waiting: %s", missing)
             told = missing
         time.sleep(pause_s)
+
+
+def open_local(path: Path) -> Transport:
+    """The transport that reaches the ring whose file is at `path`. Raises TransportError."""
+    try:
+        in_gpu_memory = device_ring.read(path) is not None
+    except RingError as error:
+        raise TransportError(str(error)) from error
+    return CudaIpc(path) if in_gpu_memory else SharedMemory(path)
 
 
 def why_not_serving(transport: Transport) -> str | None:

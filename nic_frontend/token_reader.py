@@ -54,6 +54,11 @@ class TokenReader:
             self._reader
         )  # readable when `drain` has something
 
+    @property
+    def handle(self) -> int:
+        """Address of the native reader (struct blink_reader), valid until `close`."""
+        return int(self._reader)
+
     def open(self) -> None:
         """Starts reading under the lease just granted; every slot is free.
 

@@ -19,6 +19,10 @@ struct blink_reader;
 
 /* The link of a mapping of the region, which the caller keeps mapped until after blink_link_close. */
 BLINK_EXPORT struct blink_link* blink_link_shared_memory(void* address);
+/* The link to a ring in GPU memory: `uuid` [16] names the GPU (cuDeviceGetUuid), `handle` [64] opens the memory
+ * (cuIpcGetMemHandle), `library` is the driver's, "libcuda.so.1". NULL when it cannot be opened; `error` says why. */
+BLINK_EXPORT struct blink_link* blink_link_cuda_ipc(const char* library, const void* uuid, const void* handle,
+                                                    char* error, uint64_t error_bytes);
 BLINK_EXPORT void blink_link_close(struct blink_link* link);
 /* Offsets and sizes in bytes, multiples of 8. Nonzero when the link is down: nothing was read. */
 BLINK_EXPORT int blink_link_read(struct blink_link* link, uint64_t offset, void* to, uint64_t bytes);

@@ -24,12 +24,13 @@ TASKS = ("add", "sort_words", "reverse", "fact", "lookup_long", "count_long", "m
 START_S = 120.0
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
+@pytest.fixture(scope="module", params=["shm", "cuda_ipc"])
+def server(request: pytest.FixtureRequest) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "blink", "serve", "demo", "--device", "gpu", "--port", str(port)]
+    command += ["--transport", request.param]
     process = subprocess.Popen([*command, "--ring", f"http-{port}"], cwd=ROOT)
     url = f"http://127.0.0.1:{port}"
     deadline = time.monotonic() + START_S

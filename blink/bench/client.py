@@ -1,0 +1,170 @@
+"""Sends completions over HTTP/1.1 connections of its own and notes when each read returned.
+
+A read costs one time stamp and one append, so that a core follows some ten thousands of tokens a second; the
+bytes are understood later (stream.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import deque
+from typing import cast
+
+import numpy as np
+
+from blink.bench.prompts import Prompts
+from blink.bench.records import Outcome, Target
+from blink.bench.stream import END_OF_CHUNKS, Head, is_complete, parse_head, read_stream
+
+IDLE_S = 2.0  # an idle connection is used again only within this: servers close theirs after 5 s and more
+CONNECT_S = 30.0
+
+
+class Connection(asyncio.Protocol):
+    """One exchange after another. `reads` are the current response's (ns, bytes)."""
+
+    def __init__(self) -> None:
+        self.reads: list[tuple[int, bytes]] = []
+        self.idle_since = 0.0
+        self.closed = False
+        self._head: Head | None = None
+        self._received = 0
+        self._done: asyncio.Future[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's has its methods, not its base
+
+    def exchange(self, request: bytes) -> asyncio.Future[None]:
+        """Sends the request. The future is done when the response has ended, or the connection."""
+        self.reads, self._head, self._received = [], None, 0
+        self._done = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return self._done
+
+    def data_received(self, data: bytes) -> None:
+        self.reads.append((time.monotonic_ns(), data))
+        self._received += len(data)
+        head = self._head
+        if head is not None and head.chunked and len(data) >= len(END_OF_CHUNKS):
+            if data.endswith(END_OF_CHUNKS):
+                self._finish()
+            return
+        self._look()
+
+    def _look(self) -> None:
+        """The slow path: the first read, and reads that may hold a part of the end only."""
+        raw = b"".join(data for _, data in self.reads)
+        try:
+            self._head = self._head or parse_head(raw)
+        except ValueError:
+            self.close()
+            self._finish()
+            return
+        if self._head is not None and is_complete(self._head, self._received, raw):
+            self._finish()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._done is not None and not self._done.done():
+            self._done.set_result(None)
+
+    @property
+    def accepted(self) -> bool:
+        return self._head is not None and self._head.status == 200
+
+    @property
+    def reusable(self) -> bool:
+        return not self.closed and self._head is not None and self._head.reusable
+
+    def close(self) -> None:
+        self.closed = True
+        self._transport.abort()
+
+
+class Client:
+    """Requests to one server; as many connections as there are open requests, idle ones used again."""
+
+    def __init__(self, target: Target, prompts: Prompts) -> None:
+        self._target = target
+        self._prompts = prompts
+        self._idle: deque[Connection] = deque()
+        self._unread: list[tuple[Outcome, list[tuple[int, bytes]]]] = []
+        key = f"authorization: Bearer {target.api_key}\r\n" if target.api_key else ""
+        self._head = (
+            f"POST {target.path} HTTP/1.1\r\nhost: {target.host}:{target.port}\r\n{key}"
+            "content-type: application/json\r\naccept: text/event-stream\r\ncontent-length: "
+        )
+        fixed = {
+            "model": target.model,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "temperature": 0,
+            "ignore_eos": True,
+        }
+        self._fields = json.dumps(fixed)[:-1]
+
+    def request(self, index: int, n_input: int, n_output: int) -> bytes:
+        body = f'{self._fields},"max_tokens":{n_output},"prompt":{self._prompts.render(index, n_input)}}}'
+        return f"{self._head}{len(body)}\r\n\r\n{body}".encode()
+
+    async def send(self, index: int, n_input: int, n_output: int, due_ns: int | None) -> bool:
+        """One request from beginning to end; whether the server took it. The clock starts before the request
+        is written, and before the connection is made where none is free (L3).
+        """
+        request = self.request(index, n_input, n_output)
+        sent = time.monotonic_ns()
+        nothing = np.empty(0, dtype=np.int64)
+        outcome = Outcome(
+            index, sent if due_ns is None else due_ns, sent, n_output, nothing, 0, False, "cut off"
+        )
+        connection = None
+        try:
+            connection = await self._connect()
+            await connection.exchange(request)
+            outcome.error = None
+        except asyncio.CancelledError:
+            outcome.error = "not finished in time"
+        except (OSError, TimeoutError) as error:
+            outcome.error = f"cannot connect: {error or 'timeout'}"
+        self._unread.append((outcome, connection.reads if connection else []))
+        if connection is None:
+            return False
+        if outcome.error is None and connection.reusable:
+            connection.idle_since = time.monotonic()
+            self._idle.append(connection)
+        else:
+            connection.close()
+        return connection.accepted
+
+    async def _connect(self) -> Connection:
+        while self._idle:  # the oldest first: it spreads over the servers that share a port
+            connection = self._idle.popleft()
+            if not connection.closed and time.monotonic() - connection.idle_since < IDLE_S:
+                return connection
+            connection.close()
+        loop = asyncio.get_running_loop()
+        made = loop.create_connection(Connection, self._target.host, self._target.port)
+        return (await asyncio.wait_for(made, CONNECT_S))[1]
+
+    def outcomes(self) -> list[Outcome]:
+        """What came of the requests since the last call."""
+        unread, self._unread = self._unread, []
+        for outcome, reads in unread:
+            reading = read_stream(reads)
+            outcome.stamps = np.array(reading.stamps, dtype=np.int64)
+            outcome.has_usage = reading.tokens is not None
+            outcome.tokens = len(reading.stamps) if reading.tokens is None else reading.tokens
+            if outcome.error is None:
+                outcome.error = reading.error
+            if outcome.error is None and (outcome.tokens < outcome.expected_tokens or not reading.stamps):
+                outcome.error = "fewer tokens than max_tokens"
+        return [outcome for outcome, _ in unread]
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.popleft().close()

@@ -1,0 +1,52 @@
+"""Energy of a GPU by its own counter (NVML API reference, nvmlDeviceGetTotalEnergyConsumption)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from blink.errors import CommandError
+
+
+class EnergyMeter:
+    """Energy between `start` and `stop`. Raises CommandError where there is no such counter.
+
+    The counter's own resolution is some tens of milliseconds: windows should last tens of seconds.
+    """
+
+    def __init__(self, gpu: int) -> None:
+        import pynvml
+
+        self._nvml = pynvml
+        try:
+            pynvml.nvmlInit()
+            self._device = pynvml.nvmlDeviceGetHandleByIndex(gpu)
+            self.name = str(pynvml.nvmlDeviceGetName(self._device))
+            self._read()
+        except pynvml.NVMLError as error:
+            raise CommandError(f"--energy: GPU {gpu} has no energy counter: {error}") from error
+        self._began = (0.0, 0)
+        self._ended = (0.0, 0)
+
+    def _read(self) -> tuple[float, int]:
+        return time.monotonic(), int(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._device))
+
+    def start(self) -> None:
+        self._began = self._read()
+
+    def stop(self) -> None:
+        self._ended = self._read()
+
+    def result(self, tokens: float) -> dict[str, Any]:
+        """joules, mean watts, and joules per token of `tokens` that came in the meantime."""
+        seconds = self._ended[0] - self._began[0]
+        joules = (self._ended[1] - self._began[1]) / 1e3
+        return {
+            "gpu": self.name,
+            "joules": joules,
+            "mean_watts": joules / seconds,
+            "joules_per_token": joules / tokens if tokens else None,
+        }
+
+    def close(self) -> None:
+        self._nvml.nvmlShutdown()

@@ -1,0 +1,111 @@
+"""The load processes, seen from the command: started, ordered, asked for their reports, ended."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
+from types import TracebackType
+
+import numpy as np
+
+from blink.bench import load_process
+from blink.bench.prompts import Prompts
+from blink.bench.records import Lag, Order, Outcome, Shard, Target
+from blink.bench.trace import Trace
+from blink.errors import CommandError
+
+LEAD_NS = 300_000_000  # between an order and its start
+REPORT_S = 120.0  # to read the streams and report them
+END_S = 5.0
+NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Run:
+    """One measurement: its outcomes, and the steady part of its window in ns."""
+
+    outcomes: list[Outcome]
+    lags: list[Lag]
+    steady_ns: tuple[int, int]
+
+
+class Fleet:
+    """`n` processes with the requests of a trace dealt out among them. A context manager: it ends them."""
+
+    def __init__(self, n: int, target: Target, prompts: Prompts) -> None:
+        context = multiprocessing.get_context("spawn")  # forking would copy threads' locks
+        self._members: list[tuple[multiprocessing.process.BaseProcess, Pipe]] = []
+        for _ in range(n):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=load_process.main, args=(theirs, target, prompts), daemon=True)
+            process.start()
+            theirs.close()  # so that a death over there is an end of file here
+            self._members.append((process, ours))
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for _, pipe in self._members:
+            pipe.close()
+        for process, _ in self._members:
+            process.join(END_S)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+    def run(
+        self,
+        trace: Trace,
+        streams: int | None,
+        window_s: float,
+        drop: float,
+        drain_s: float,
+        at_steady: Callable[[], None] = lambda: None,
+        at_end: Callable[[], None] = lambda: None,
+    ) -> Run:
+        """Open loop, or closed with `streams` requests at a time. `drop` is the share of the window before it
+        is steady; `at_steady` and `at_end` are called when the steady part begins and ends.
+
+        Raises CommandError when a process died or did not report in time.
+        """
+        members = self._members[: min(len(self._members), streams or len(self._members))]
+        start, window, step = time.monotonic_ns() + LEAD_NS, int(window_s * NS), len(members)
+        for i, (_, pipe) in enumerate(members):
+            mine = None if streams is None else len(range(i, streams, step))
+            pipe.send(Order(trace, i, step, mine, start, window, int(drain_s * NS)))
+        steady = (start + int(drop * window), start + window)
+        _sleep_until(steady[0])
+        at_steady()
+        _sleep_until(steady[1])
+        at_end()
+        deadline = time.monotonic() + drain_s + REPORT_S
+        shards = [_report(pipe, deadline) for _, pipe in members]
+        outcomes = sorted((o for shard in shards for o in shard.outcomes), key=lambda o: o.sent_ns)
+        return Run(outcomes, [shard.lag for shard in shards], steady)
+
+
+def _report(pipe: Pipe, deadline: float) -> Shard:
+    if not pipe.poll(max(0.0, deadline - time.monotonic())):
+        raise CommandError("a load process did not report: the machine is overloaded, or --timeout too long")
+    try:
+        shard = pipe.recv()
+    except (EOFError, OSError):
+        raise CommandError("a load process died; was it killed for its memory?") from None
+    assert isinstance(shard, Shard)
+    return shard
+
+
+def _sleep_until(moment_ns: int) -> None:
+    time.sleep(max(0.0, (moment_ns - time.monotonic_ns()) / 1e9))
+
+
+def late_p99_ms(lags: list[Lag]) -> float:
+    """Of all processes' event loops."""
+    late = np.concatenate([lag.loop_late_ms for lag in lags])
+    return float(np.percentile(late, 99)) if len(late) else 0.0

@@ -1,0 +1,125 @@
+"""What `blink bench serve` is told, and its flags."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from blink.bench import antagonists, cpu_time, trace
+from blink.bench.cpu_time import Watched
+from blink.bench.metrics import Slo, slo
+from blink.bench.trace import CHAT_INPUT, CHAT_OUTPUT, Lengths
+from blink.flags import Flag, count, ordinal, seconds
+
+T = TypeVar("T")
+API_KEY_VARIABLE = "BLINK_BENCH_API_KEY"
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """Units are in the flags' texts below."""
+
+    rate: tuple[float, ...] | None = None
+    concurrency: tuple[int, ...] | None = None
+    duration_s: float = 60.0
+    drain_s: float = 60.0
+    drop: float = 0.1
+    warmup: int = 8
+    pause_s: float = 1.0
+    input: Lengths = CHAT_INPUT
+    output: Lengths = CHAT_OUTPUT
+    seed: int = 1
+    tokens: tuple[int, int] = (100, 1000)
+    clients: int = 1
+    model: str | None = None
+    api_key: str | None = None
+    slo: Slo | None = None
+    energy: bool = False
+    gpu: int = 0
+    watch: tuple[Watched, ...] | None = None
+    antagonists: tuple[str, ...] | None = None
+    per_core: tuple[int, ...] = (0, 1, 4)
+    cores: tuple[int, ...] | None = None
+    name: str | None = None
+    json: Path | None = None
+    plot: Path | None = None
+
+
+def many(parse: Callable[[str], T], separator: str = ",") -> Callable[[str], tuple[T, ...]]:
+    return lambda text: tuple(parse(part) for part in text.split(separator))
+
+
+def rate(text: str) -> float:
+    """Requests a second, more than 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"'{text}' is not a rate in requests/s") from None
+    if not 0 < value < 1e6:
+        raise ValueError(f"{text} is not a rate in requests/s")
+    return value
+
+
+def share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1:
+        raise ValueError(f"{text} is not a share of at least 0 and less than 1")
+    return value
+
+
+def token_range(text: str) -> tuple[int, int]:
+    """Of "LOW-HIGH", HIGH excluded."""
+    low, dash, high = text.partition("-")
+    if not (dash and low.isdigit() and high.isdigit() and int(low) + 1 < int(high)):
+        raise ValueError(f"'{text}' is not LOW-HIGH")
+    return int(low), int(high)
+
+
+def _shown(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+LOAD = (
+    Flag("--rate", "rate", "R[,R...]", "open loop: Poisson arrivals at R requests/s, one window a rate",
+         many(rate)),
+    Flag("--concurrency", "concurrency", "N[,N...]",
+         "closed loop: N requests open at a time, one window an N",
+         many(count)),
+    Flag("--input", "input", "LENGTHS",
+         "tokens of prompts: TOKENS, or MEAN:SIGMA:LOW-HIGH for a lognormal length",
+         trace.lengths),
+    Flag("--output", "output", "LENGTHS", "tokens of answers, written likewise", trace.lengths),
+    Flag("--seed", "seed", "N", "of lengths, arrivals and prompts", ordinal),
+    Flag("--duration", "duration_s", "SECONDS", "of each window", seconds),
+    Flag("--drop", "drop", "SHARE", "of each window that is not measured, at its beginning", share),
+    Flag("--drain", "drain_s", "SECONDS", "after a window, until open requests count as failed", seconds),
+    Flag("--warmup", "warmup", "N", "requests before the first window", ordinal),
+    Flag("--pause", "pause_s", "SECONDS", "between two windows", seconds),
+    Flag("--tokens", "tokens", "LOW-HIGH", "range of the prompts' token ids, HIGH excluded", token_range,
+         show=lambda value: f"{value[0]}-{value[1]}"),
+    Flag("--clients", "clients", "N", "processes that make the load", count),
+    Flag("--model", "model", "NAME", "the model's name in requests (default: the server's first)"),
+    Flag("--api-key", "api_key", "KEY",
+         f"bearer token for the server (default: ${API_KEY_VARIABLE}, or none)",
+         secret=True),
+)  # fmt: skip
+MEASUREMENT = (
+    Flag("--slo", "slo", "BOUNDS", "goodput counts requests within all of them, for example "
+         "'ttft:200 tpot:20 itl:100', milliseconds; tpot without the first token, itl the longest gap",
+         lambda text: slo(text.split())),
+    Flag("--energy", "energy", None, "measure the energy of a GPU in this machine", switch=True),
+    Flag("--gpu", "gpu", "N", "whose energy, counted from 0", ordinal),
+    Flag("--watch-pid", "watch", "NAME=PID[,PID]", "CPU time of processes and their descendants; several: "
+         "separated by spaces", many(cpu_time.watched, " ")),
+    Flag("--antagonists", "antagonists", "KIND[,KIND...]", "measure each window under CPU antagonists too: "
+         f"{', '.join(antagonists.KINDS)}", antagonists.kinds),
+    Flag("--per-core", "per_core", "N[,N...]", "antagonist threads on each core of --cores, all windows an N",
+         many(ordinal), show=_shown),
+    Flag("--cores", "cores", "CORES", "where antagonists run, for example 0-11", antagonists.cores),
+    Flag("--name", "name", "NAME", "of the server in results (default: its URL)"),
+    Flag("--json", "json", "FILE", "write everything that was measured", Path),
+    Flag("--plot", "plot", "DIR", "draw latency and throughput over load, and the lengths", Path),
+)  # fmt: skip
+FLAGS = (*LOAD, *MEASUREMENT)

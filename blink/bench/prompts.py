@@ -1,0 +1,37 @@
+"""Prompts as lists of random tokens, already in JSON: no server's tokenizer is in the measurement."""
+
+from __future__ import annotations
+
+import numpy as np
+
+POOL = 1 << 16  # tokens, longer than any prompt
+UNIQUE = 4  # leading tokens that number the prompt
+
+
+class Prompts:
+    """`render(i, n)` is the text of a JSON array of n tokens in [low, high).
+
+    Rendering is a slice of a pool, because it happens while streams are being timed. The first tokens spell
+    the number i, so that no two prompts have a common prefix that a server could have kept (L2).
+    """
+
+    def __init__(self, seed: int, low: int, high: int) -> None:
+        if not 0 <= low < high - 1:
+            raise ValueError(f"the range of tokens {low}-{high} needs at least two of them")
+        rng = np.random.default_rng([seed, 4])
+        words = [f"{token}," for token in rng.integers(low, high, POOL).tolist()]
+        self._low, self._base = low, high - low
+        self._text = "".join(words)
+        self._starts = [0, *np.cumsum([len(word) for word in words]).tolist()]
+        self._offsets = rng.integers(0, POOL, 1021).tolist()
+
+    def render(self, index: int, n: int) -> str:
+        if not 1 <= n < POOL // 2:
+            raise ValueError(f"a prompt of {n} tokens; from 1 to {POOL // 2 - 1} can be made")
+        digits = []
+        for _ in range(min(UNIQUE, n)):
+            index, digit = divmod(index, self._base)
+            digits.append(f"{self._low + digit},")
+        first = self._offsets[n % len(self._offsets)] % (POOL - n)
+        body = self._text[self._starts[first] : self._starts[first + n - len(digits)]]
+        return f"[{''.join(digits)}{body}"[:-1] + "]"

@@ -1,0 +1,68 @@
+"""What the load processes are told and what they report; times are CLOCK_MONOTONIC, common to all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blink.bench.trace import Trace
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where requests go."""
+
+    host: str
+    port: int
+    path: str  # of the completions endpoint
+    model: str
+    api_key: str | None
+
+
+@dataclass(frozen=True)
+class Order:
+    """One measurement for one load process: `trace`'s arrivals, or in a closed loop `streams` at a time."""
+
+    trace: Trace
+    first: int  # this process has the requests first, first + step, ...
+    step: int
+    streams: int | None
+    start_ns: int
+    window_ns: int  # no request starts after start + window
+    drain_ns: int  # what is open then has this long to end
+
+
+@dataclass
+class Outcome:
+    """One request."""
+
+    index: int
+    due_ns: int  # when the trace wanted it; in a closed loop, when it was sent
+    sent_ns: int
+    expected_tokens: int
+    stamps: NDArray[np.int64]  # (chunks,) ns: when the read that completed each chunk with tokens returned
+    tokens: int  # by the server's `usage`, else one a chunk
+    has_usage: bool
+    error: str | None  # None: complete
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How late a load process was itself: what it adds to what it measures (L5)."""
+
+    loop_late_ms: NDArray[np.float64]  # (ticks,) lateness of a timer of its event loop
+    cpu_share: float  # of one core
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One process's report."""
+
+    outcomes: list[Outcome]
+    lag: Lag

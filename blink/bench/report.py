@@ -1,0 +1,158 @@
+"""The results as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from blink.bench.metrics import geometric_mean
+
+LATENCIES = (("TTFT", "ttft_ms"), ("TPOT", "tpot_ms"), ("TPOT*", "tpot_with_first_ms"), ("e2e", "e2e_ms"))
+SHOWN = ("p50", "p99")
+ITL_SHOWN = ("p50", "p99", "p99.9", "max")
+NOTES = (
+    "milliseconds; TPOT without the first token, TPOT* (last - sent) / tokens; ITL over all gaps of chunks"
+)
+
+
+def table(result: dict[str, Any]) -> str:
+    """Everything a reader needs to judge the result: figures, failures, the client's own health."""
+    points = result["points"]
+    parts = [f"{result['server']}, model {result['model']}, {result['began']}", _grid(points), NOTES]
+    parts += _counting(points)
+    if any(point["antagonists_per_core"] for point in points):
+        parts.append(interference(points))
+    if any(point["rate"] is not None for point in points):
+        parts.append(result["serviceable_rule"])
+        parts += [
+            f"  {level} antagonists a core: {'none of the rates' if rate is None else f'{rate:g} req/s'}"
+            for level, rate in result["serviceable_per_s"].items()
+        ]
+    parts += [line for point in points for line in _complaints(point)]
+    return "\n".join(parts)
+
+
+def _grid(points: Sequence[dict[str, Any]]) -> str:
+    head = ["load", "antag.", "sent", "failed", "req/s", "tok/s"]
+    head += [f"{name} {percentile}" for name, _ in LATENCIES for percentile in SHOWN]
+    head += [f"ITL {percentile}" for percentile in ITL_SHOWN]
+    optional = _optional_columns(points)
+    return render([[*head, *(name for name, _ in optional)]] + [
+        [
+            label(point),
+            str(point["antagonists_per_core"]),
+            str(point["requests_sent"]),
+            str(point["requests_failed"]),
+            f"{point['completed_per_s']:.2f}",
+            f"{point['output_tokens_per_s']:.0f}",
+            *(number(point[key], percentile) for _, key in LATENCIES for percentile in SHOWN),
+            *(number(point["itl_ms"], percentile) for percentile in ITL_SHOWN),
+            *(f"{value(point):.3g}" for _, value in optional),
+        ]
+        for point in points
+    ])  # fmt: skip
+
+
+def _optional_columns(points: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
+    columns: list[tuple[str, Any]] = []
+    if all("goodput_per_s" in point for point in points):
+        columns.append(("goodput/s", lambda point: point["goodput_per_s"]))
+    if all("energy" in point for point in points):
+        columns.append(("J/token", lambda point: point["energy"]["joules_per_token"] or float("nan")))
+        columns.append(("W", lambda point: point["energy"]["mean_watts"]))
+    for name in points[0]["cpu"]:
+        columns.append(
+            (
+                f"{name} CPU s/ktok",
+                lambda point, name=name: point["cpu"][name]["seconds_per_thousand_tokens"] or float("nan"),
+            )
+        )
+    return columns
+
+
+def label(point: dict[str, Any]) -> str:
+    return f"{point['rate']:g}/s" if point["rate"] is not None else f"c={point['concurrency']}"
+
+
+def number(values: dict[str, float] | None, key: str) -> str:
+    if values is None:
+        return "-"
+    value = values[key]
+    return f"{value:.2f}" if value < 100 else f"{value:.0f}"
+
+
+def interference(points: Sequence[dict[str, Any]]) -> str:
+    """The Blink paper's table 7, and the tail of the gaps: value [under antagonists / without]. Latencies are
+    geometric means over the loads, throughput is at the highest.
+    """
+    levels = sorted({point["antagonists_per_core"] for point in points})
+    figures = {level: _figures([p for p in points if p["antagonists_per_core"] == level]) for level in levels}
+    base = figures[levels[0]]
+    names = list(base)
+    rows = [["threads/core", *names]]
+    for level in levels:
+        cells = [
+            "-"
+            if value is None
+            else f"{value:.4g} [{value / reference:.2f}]"
+            if reference
+            else f"{value:.4g}"
+            for value, reference in ((figures[level][name], base[name]) for name in names)
+        ]
+        rows.append([str(level), *cells])
+    return render(rows)
+
+
+def _figures(points: Sequence[dict[str, Any]]) -> dict[str, float | None]:
+    def mean(key: str, percentile: str) -> float | None:
+        if any(point[key] is None for point in points):
+            return None
+        return geometric_mean([point[key][percentile] for point in points])
+
+    return {
+        "P99 TTFT": mean("ttft_ms", "p99"),
+        "P99 TPOT": mean("tpot_ms", "p99"),
+        "req/s at the highest load": points[-1]["completed_per_s"],
+        "ITL P99": mean("itl_ms", "p99"),
+        "ITL P99.9": mean("itl_ms", "p99.9"),
+        "ITL max": max((point["itl_ms"]["max"] for point in points if point["itl_ms"]), default=None),
+    }
+
+
+def _counting(points: Sequence[dict[str, Any]]) -> list[str]:
+    lines = []
+    if any(point["tokens_counted_by"] == "chunks" for point in points):
+        lines.append("the server reports no usage: a chunk is counted as a token")
+    packed = [point["tokens_per_chunk"] for point in points if (point["tokens_per_chunk"] or 1) > 1.001]
+    if packed:
+        lines.append(
+            f"up to {max(packed):.2f} tokens a chunk on average: gaps are between chunks, not tokens"
+        )
+    return lines
+
+
+def _complaints(point: dict[str, Any]) -> list[str]:
+    where = f"{label(point)}, {point['antagonists_per_core']} antagonists a core"
+    lines = [f"{where}: {count} failed: {cause}" for cause, count in point["failures"].items()]
+    if point["tokens_missing"]:
+        lines.append(f"{where}: {point['tokens_missing']} tokens did not come")
+    client = point["client"]
+    if client["bottleneck"]:
+        late = client["send_late_p99_ms"] or 0.0
+        lines.append(
+            f"warning: {where}: the client was a bottleneck. At p99 its event loop ran "
+            f"{client['loop_late_p99_ms']:.1f} ms late and requests were sent {late:.1f} ms late; it used "
+            f"{client['busiest_cpu_share']:.0%} of a core. Use more --clients, or give it cores of its own"
+        )
+    return lines
+
+
+def render(rows: Sequence[Sequence[str]]) -> str:
+    """Columns, aligned right but for the first."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    )

@@ -1,0 +1,215 @@
+"""blink bench serve: load for a server with OpenAI's API, and what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import sys
+import time
+import urllib.parse
+from typing import Any
+
+from blink.bench import environment, report
+from blink.bench.antagonists import Antagonists
+from blink.bench.cpu_time import seconds as cpu_seconds
+from blink.bench.energy import EnergyMeter
+from blink.bench.fleet import Fleet, Run, late_p99_ms
+from blink.bench.metrics import SERVICEABLE_RULE, measure, send_late_p99_ms, serviceable, tokens_between
+from blink.bench.options import API_KEY_VARIABLE, LOAD, MEASUREMENT, ServeOptions
+from blink.bench.prompts import Prompts
+from blink.bench.records import Target
+from blink.bench.trace import Trace, endless, poisson
+from blink.errors import CommandError
+from blink.flags import add_flags, given
+
+DESCRIPTION = """Sends streamed completions of given lengths to a server and measures latency, throughput and
+what was lost. Works with any server of OpenAI's /v1/completions that takes token ids and ignore_eos."""
+EPILOG = """examples:
+  blink bench serve http://127.0.0.1:8000 --rate 1,2,4,8 --json open.json
+  blink bench serve http://127.0.0.1:8000 --concurrency 1,8,32,64 --input 1024 --output 256
+  blink bench serve http://127.0.0.1:8000 --rate 8 --antagonists copy,map,sort,spawn --cores 0-11"""
+CONTACT_S = 10.0
+CLOSED_LOOP_REQUESTS = 512  # of the trace that a closed loop takes again and again, with new prompts
+BUSY_SHARE = 0.8  # of a core: a load process beyond it is a bottleneck (L5)
+LATE_MS = 5.0  # p99 of a load process's event loop or of its sending, likewise
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
+    parser.epilog = EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("url", metavar="URL", help="of the server, with or without /v1")
+    add_flags(parser, "load", ServeOptions, LOAD)
+    add_flags(parser, "measurement", ServeOptions, MEASUREMENT)
+
+
+def main(namespace: argparse.Namespace) -> int:
+    values = {"api_key": os.environ.get(API_KEY_VARIABLE) or None}
+    options = ServeOptions(**(values | given(namespace, (*LOAD, *MEASUREMENT))))
+    check(options)
+    target = find(namespace.url, options)
+    result = run(target, options)
+    if options.json is not None:
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    print(report.table(result))
+    if options.plot is not None:
+        from blink.bench import plots
+
+        plots.draw([result], options.plot)
+    return 0 if all(point["requests_complete"] for point in result["points"]) else 1
+
+
+def check(options: ServeOptions) -> None:
+    """Raises CommandError for flags that do not go together, before anything is measured."""
+    if bool(options.rate) == bool(options.concurrency):
+        raise CommandError("give either --rate or --concurrency")
+    if options.antagonists and not options.cores:
+        raise CommandError("--antagonists needs --cores: those that the server runs on")
+    if options.cores and not options.antagonists:
+        raise CommandError("--cores is where --antagonists run: name some")
+    if options.json is not None and not options.json.absolute().parent.is_dir():
+        raise CommandError(f"--json: there is no directory {options.json.absolute().parent}")
+    if options.plot is not None:
+        from blink.bench import plots
+
+        plots.require()
+
+
+def find(url: str, options: ServeOptions) -> Target:
+    """The server and its model. Raises CommandError when nobody answers as a server of OpenAI's API does."""
+    parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
+    if parts.scheme != "http" or not parts.hostname:
+        raise CommandError(f"'{url}' is not an http:// URL")
+    root = parts.path.rstrip("/").removesuffix("/v1")
+    port = parts.port or 80
+    model = options.model or _first_model(parts.hostname, port, f"{root}/v1/models", options.api_key)
+    return Target(parts.hostname, port, f"{root}/v1/completions", model, options.api_key)
+
+
+def _first_model(host: str, port: int, path: str, api_key: str | None) -> str:
+    connection = http.client.HTTPConnection(host, port, timeout=CONTACT_S)
+    try:
+        connection.request("GET", path, headers={"authorization": f"Bearer {api_key}"} if api_key else {})
+        answer = connection.getresponse()
+        body = answer.read()
+        if answer.status != 200:
+            raise CommandError(
+                f"{host}:{port}{path} answers {answer.status}: {body[:200].decode(errors='replace')}"
+            )
+        return str(json.loads(body)["data"][0]["id"])
+    except (OSError, http.client.HTTPException) as error:
+        raise CommandError(f"no server at {host}:{port}: {error}") from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise CommandError(f"{host}:{port}{path} names no model: give it with --model") from error
+    finally:
+        connection.close()
+
+
+def run(target: Target, options: ServeOptions) -> dict[str, Any]:
+    """All windows. Returns what --json writes."""
+    began = time.time()
+    meter = EnergyMeter(options.gpu) if options.energy else None
+    points: list[dict[str, Any]] = []
+    traces: dict[str, Any] = {}
+    with Fleet(options.clients, target, Prompts(options.seed, *options.tokens)) as fleet:
+        if options.warmup:
+            warm_up(fleet, options)
+        for level in options.per_core if options.antagonists else (0,):
+            for rate, streams in loads(options):
+                label = f"{rate:g} req/s" if rate is not None else f"{streams} streams"
+                print(f"{label}, {level} antagonists a core", file=sys.stderr, flush=True)
+                trace = make_trace(rate, options)
+                traces[label] = trace.summary()
+                point: dict[str, Any] = {"rate": rate, "concurrency": streams, "antagonists_per_core": level}
+                with contextlib.ExitStack() as stack:
+                    work: dict[str, int] = {}
+                    if options.antagonists and options.cores and level:
+                        others = Antagonists(options.antagonists, level, options.cores)
+                        work = stack.enter_context(others).work
+                    point |= window(fleet, trace, streams, options, meter)
+                point["antagonist_work"] = work
+                points.append(point)
+                time.sleep(options.pause_s)
+    if meter is not None:
+        meter.close()
+    return {
+        "server": options.name or f"http://{target.host}:{target.port}",
+        "model": target.model,
+        "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
+        "client": environment.describe(),
+        "options": environment.plain(options),
+        "traces": traces,
+        "points": points,
+        "serviceable_rule": SERVICEABLE_RULE,
+        "serviceable_per_s": {
+            str(level): serviceable([p for p in points if p["antagonists_per_core"] == level])
+            for level in dict.fromkeys(p["antagonists_per_core"] for p in points)
+        },
+    }
+
+
+def loads(options: ServeOptions) -> list[tuple[float | None, int | None]]:
+    """(requests/s, None) or (None, streams) of each window."""
+    rates: list[tuple[float | None, int | None]] = [(rate, None) for rate in options.rate or ()]
+    return rates or [(None, streams) for streams in options.concurrency or ()]
+
+
+def make_trace(rate: float | None, options: ServeOptions) -> Trace:
+    if rate is None:
+        return endless(CLOSED_LOOP_REQUESTS, options.seed, options.input, options.output)
+    return poisson(rate, options.duration_s, options.seed, options.input, options.output)
+
+
+def warm_up(fleet: Fleet, options: ServeOptions) -> None:
+    """Raises CommandError when none of the requests succeeds: nothing would be measured either."""
+    trace = endless(options.warmup, options.seed + 1, options.input, options.output)
+    outcomes = fleet.run(trace, None, 0.01, 0.0, options.drain_s).outcomes
+    if not any(outcome.ok for outcome in outcomes):
+        raise CommandError(f"no request of the warm-up succeeded: {outcomes[0].error}")
+
+
+def window(
+    fleet: Fleet, trace: Trace, streams: int | None, options: ServeOptions, meter: EnergyMeter | None
+) -> dict[str, Any]:
+    """One window's point."""
+    cpu: list[list[float]] = []
+    watched = options.watch or ()
+
+    def at_steady() -> None:
+        cpu.append([cpu_seconds(watch) for watch in watched])
+        if meter is not None:
+            meter.start()
+
+    def at_end() -> None:
+        if meter is not None:
+            meter.stop()
+        cpu.append([cpu_seconds(watch) for watch in watched])
+
+    ran = fleet.run(trace, streams, options.duration_s, options.drop, options.drain_s, at_steady, at_end)
+    point = measure(ran.outcomes, ran.steady_ns, options.slo)
+    tokens = tokens_between(ran.outcomes, *ran.steady_ns)
+    if meter is not None:
+        point["energy"] = meter.result(tokens)
+    point["cpu"] = {
+        watch.name: {
+            "seconds": after - before,
+            "seconds_per_thousand_tokens": (after - before) / tokens * 1e3 if tokens else None,
+        }
+        for watch, before, after in zip(watched, *cpu, strict=True)
+    }
+    point["client"] = client_health(ran, streams is None)
+    return point
+
+
+def client_health(ran: Run, is_open_loop: bool) -> dict[str, Any]:
+    """What the load processes may have added, and whether they were the bottleneck (L5)."""
+    health = {
+        "loop_late_p99_ms": late_p99_ms(ran.lags),
+        "send_late_p99_ms": send_late_p99_ms(ran.outcomes) if is_open_loop else None,
+        "busiest_cpu_share": max(lag.cpu_share for lag in ran.lags),
+    }
+    late = max(health["loop_late_p99_ms"] or 0.0, health["send_late_p99_ms"] or 0.0)
+    return health | {"bottleneck": late > LATE_MS or (health["busiest_cpu_share"] or 0.0) > BUSY_SHARE}

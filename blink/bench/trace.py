@@ -1,0 +1,131 @@
+"""Workloads: how long prompts and answers are, and when they arrive. A seed decides all of it (L1)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ARRIVALS, INPUTS, OUTPUTS = 1, 2, 3  # each has its own random stream: a change of one leaves the others
+MAX_RESCALES = 100
+LENGTHS = re.compile(r"(\d+)(?::([0-9.]+):(\d+)-(\d+))?")
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Lengths in tokens: lognormal with the mean `mean` and sigma `sigma`, within [low, high]; or fixed,
+    sigma 0.
+
+    The mean 1019 of inputs and 463 of outputs is that of the Blink paper's ShareGPT v3 (section 6.1); the
+    sigmas and bounds are this project's assumption, so every result carries its histogram.
+    """
+
+    mean: int
+    sigma: float
+    low: int
+    high: int
+
+    def sample(self, n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """(n,) lengths. Bounds move the mean, so the sample is scaled until its mean is `mean` again."""
+        raw = rng.lognormal(math.log(self.mean) - self.sigma**2 / 2, self.sigma, n)
+        bounded = np.clip(raw, self.low, self.high)
+        for _ in range(MAX_RESCALES):
+            if abs(bounded.mean() - self.mean) < 0.1:
+                break
+            raw = raw * self.mean / bounded.mean()
+            bounded = np.clip(raw, self.low, self.high)
+        return np.rint(bounded).astype(np.int64)
+
+    def __str__(self) -> str:
+        return str(self.mean) if self.sigma == 0 else f"{self.mean}:{self.sigma:g}:{self.low}-{self.high}"
+
+
+CHAT_INPUT = Lengths(1019, 1.0, 16, 3072)
+CHAT_OUTPUT = Lengths(463, 0.8, 8, 1024)
+
+
+def lengths(text: str) -> Lengths:
+    """Of "1024", or of "MEAN:SIGMA:LOW-HIGH". Raises ValueError."""
+    match = LENGTHS.fullmatch(text)
+    if match is None:
+        raise ValueError(f"'{text}' is no length; write TOKENS, or MEAN:SIGMA:LOW-HIGH for a lognormal one")
+    mean = int(match[1])
+    if match[2] is None:
+        result = Lengths(mean, 0.0, mean, mean)
+    else:
+        result = Lengths(mean, float(match[2]), int(match[3]), int(match[4]))
+    if not 1 <= result.low <= mean <= result.high:
+        raise ValueError(f"'{text}': 1 <= low <= mean <= high does not hold")
+    return result
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Requests in the order of their arrival: times (n,) f64 in seconds, lengths (n,) int64 in tokens."""
+
+    arrivals_s: NDArray[np.float64]
+    inputs: NDArray[np.int64]
+    outputs: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def digest(self) -> str:
+        """Names the trace: two results with the same digest had the same requests."""
+        return hashlib.sha256(json.dumps(self.to_json()).encode()).hexdigest()[:16]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "arrivals_s": [round(time, 6) for time in self.arrivals_s.tolist()],
+            "input_tokens": self.inputs.tolist(),
+            "output_tokens": self.outputs.tolist(),
+        }
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "requests": len(self),
+            "digest": self.digest(),
+            "input_tokens": histogram(self.inputs),
+            "output_tokens": histogram(self.outputs),
+        }
+
+
+def histogram(values: NDArray[np.int64]) -> dict[str, Any]:
+    counts, edges = np.histogram(values, bins=32)
+    return {
+        "mean": float(values.mean()),
+        "min": int(values.min()),
+        "max": int(values.max()),
+        "edges": [round(edge, 2) for edge in edges.tolist()],
+        "counts": counts.tolist(),
+    }
+
+
+def poisson(rate: float, duration_s: float, seed: int, inputs: Lengths, outputs: Lengths) -> Trace:
+    """Independent arrivals at `rate` a second until `duration_s`; at least one."""
+    rng = np.random.default_rng([seed, ARRIVALS])
+    expected = rate * duration_s
+    gaps = rng.exponential(1.0, int(expected + 10 * math.sqrt(expected) + 20))
+    times = np.cumsum(gaps) / rate
+    n = max(1, int(np.searchsorted(times, duration_s)))
+    return Trace(times[:n], *_lengths(n, seed, inputs, outputs))
+
+
+def endless(n: int, seed: int, inputs: Lengths, outputs: Lengths) -> Trace:
+    """For a closed loop, which takes request i modulo n when a stream is free: no arrival times."""
+    return Trace(np.zeros(n), *_lengths(n, seed, inputs, outputs))
+
+
+def _lengths(
+    n: int, seed: int, inputs: Lengths, outputs: Lengths
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    return (
+        inputs.sample(n, np.random.default_rng([seed, INPUTS])),
+        outputs.sample(n, np.random.default_rng([seed, OUTPUTS])),
+    )

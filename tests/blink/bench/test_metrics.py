@@ -1,0 +1,130 @@
+"""Figures against gaps that were worked out by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from blink.bench.metrics import Slo, failures, measure, serviceable, slo
+from blink.bench.records import Outcome
+from blink.bench.report import interference
+
+MS = 1_000_000
+SECOND = 1000 * MS
+
+
+def outcome(
+    sent_ms: float, *stamps_ms: float, tokens: int | None = None, error: str | None = None
+) -> Outcome:
+    stamps = np.array([int(stamp * MS) for stamp in stamps_ms], dtype=np.int64)
+    n = len(stamps) if tokens is None else tokens
+    return Outcome(0, int(sent_ms * MS), int(sent_ms * MS), max(4, n), stamps, n, True, error)
+
+
+STEADY = (0, SECOND)
+
+
+def test_latencies_of_one_request() -> None:
+    point = measure([outcome(100, 150, 160, 190, 200)], STEADY, None)
+    assert point["ttft_ms"]["p50"] == 50
+    assert point["tpot_ms"]["p50"] == pytest.approx((200 - 150) / 3)
+    assert point["tpot_with_first_ms"]["p50"] == pytest.approx((200 - 100) / 4)
+    assert point["e2e_ms"]["max"] == 100
+    gaps = point["itl_ms"]  # 10, 30, 10
+    assert (gaps["p50"], gaps["max"]) == (10, 30)
+    assert gaps["mean"] == pytest.approx(50 / 3)
+    assert gaps["p95"] == pytest.approx(10 + 0.9 * 20)  # linear between the order statistics
+    assert point["output_tokens_per_s"] == 4
+
+
+def test_all_gaps_are_pooled_and_not_the_requests_means() -> None:
+    long = outcome(0, *range(10, 1000, 10))
+    point = measure([long, outcome(0, 10, 510)], STEADY, None)
+    assert point["itl_ms"]["max"] == 500
+    assert point["itl_ms"]["p95"] == 10
+    assert point["tpot_ms"]["max"] == 500
+
+
+def test_tokens_are_counted_by_usage_and_gaps_by_chunks() -> None:
+    point = measure([outcome(0, 100, 200, tokens=9)], STEADY, None)
+    assert point["tpot_ms"]["p50"] == pytest.approx(100 / 8)
+    assert point["tpot_with_first_ms"]["p50"] == pytest.approx(200 / 9)
+    assert point["itl_ms"]["p50"] == 100
+    assert point["output_tokens_per_s"] == 9
+    assert point["tokens_per_chunk"] == 4.5
+
+
+def test_the_beginning_is_dropped_and_what_ends_late_is_not() -> None:
+    early, late = outcome(0, 500, 1500), outcome(900, 950, 5000)
+    point = measure([early, late], (int(0.5 * SECOND), SECOND), None)
+    assert point["requests_sent"] == 1
+    assert point["ttft_ms"]["max"] == 50  # of `late` alone
+    assert point["offered_per_s"] == 2
+    assert point["completed_per_s"] == 0
+    assert point["output_tokens_per_s"] == 4  # early's first, late's first
+
+
+def test_goodput_counts_requests_within_every_bound() -> None:
+    outcomes = [outcome(0, 50, 60, 70), outcome(0, 150, 160, 170), outcome(0, 50, 60, 170), outcome(0, 50)]
+    bounds = slo(["ttft:100", "itl:50"])
+    assert measure(outcomes, STEADY, bounds)["goodput_per_s"] == 2
+    assert measure(outcomes, STEADY, Slo(tpot=20))["goodput_per_s"] == 3
+    assert "goodput_per_s" not in measure(outcomes, STEADY, None)
+
+
+def test_failures_count_what_did_not_come_and_are_in_no_latency() -> None:
+    bad = outcome(0, 900, error="stream ended without [DONE]")
+    point = measure([outcome(0, 10, 20, 30, 40), bad], STEADY, None)
+    assert point["requests_complete"] == 1
+    assert point["ttft_ms"]["max"] == 10
+    assert point["output_tokens_per_s"] == 4
+    assert failures([bad, bad]) == {
+        "requests_failed": 2,
+        "failures": {"stream ended without [DONE]": 2},
+        "failed_requests": [
+            {"request": 0, "tokens": 1, "expected": 4, "error": "stream ended without [DONE]"}
+        ]
+        * 2,
+        "tokens_missing": 6,
+    }
+
+
+def test_without_a_complete_request_there_are_no_latencies() -> None:
+    point = measure([outcome(0, error="HTTP 503: no")], STEADY, Slo(ttft=1))
+    assert point["ttft_ms"] is point["itl_ms"] is point["tokens_per_chunk"] is None
+    assert point["goodput_per_s"] == 0
+
+
+def test_serviceable_is_the_highest_rate_of_which_95_percent_came() -> None:
+    def point(rate: float, share: float) -> dict[str, float]:
+        return {"rate": rate, "offered_per_s": rate, "completed_per_s": rate * share}
+
+    assert serviceable([point(1, 1.0), point(8, 0.96), point(16, 0.94)]) == 8
+    assert serviceable([point(1, 0.5)]) is None
+
+
+def test_a_request_that_was_sent_late_counts_when_it_was_due() -> None:
+    late = dataclasses.replace(outcome(1100, 1200, 1300, 1400, 1500), due_ns=900 * MS)
+    point = measure([late], STEADY, None)
+    assert point["requests_sent"] == 1
+    assert point["ttft_ms"]["p50"] == 100  # of the server: the client's lateness is reported apart
+
+
+def test_the_interference_table_has_ratios_to_the_quiet_run() -> None:
+    def point(level: int, value: float, rate: float) -> dict[str, object]:
+        figures = {"p99": value, "p99.9": value, "max": value}
+        return {
+            "antagonists_per_core": level,
+            "completed_per_s": rate,
+            "ttft_ms": figures,
+            "tpot_ms": figures,
+            "itl_ms": figures,
+        }
+
+    quiet = [point(0, 1.0, 1.0), point(0, 4.0, 10.0)]  # a geometric mean of 2
+    loud = [point(8, 9.0, 1.0), point(8, 4.0, 5.0)]  # of 6
+    rows = [line.split("  ") for line in interference([*quiet, *loud]).splitlines()]
+    cells = [cell.strip() for cell in rows[2] if cell.strip()]
+    assert cells == ["8", "6 [3.00]", "6 [3.00]", "5 [0.50]", "6 [3.00]", "6 [3.00]", "9 [2.25]"]

@@ -1,0 +1,180 @@
+"""`blink bench serve` as a user runs it: against a real server, and against one that does wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import bad_server
+import pytest
+from bad_server import BadServer
+from serve_process import ROOT, ServeProcess
+
+SHORT = ("--input=16", "--output=12", "--duration=1", "--drain=1", "--drop=0", "--warmup=1", "--pause=0")
+
+
+def bench(url: str, tmp_path: Path, *flags: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    """The finished process and what --json wrote."""
+    path = tmp_path / "result.json"
+    command = [sys.executable, "-m", "blink", "bench", "serve", url, f"--json={path}", *flags]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    return done, json.loads(path.read_text()) if path.exists() else {}
+
+
+def test_a_closed_loop_against_blink_serve(tmp_path: Path) -> None:
+    server = ServeProcess().wait_ready()
+    try:
+        watch = f"--watch-pid=serve={server.process.pid}"
+        flags = (
+            "--concurrency=2",
+            "--clients=2",
+            "--slo=ttft:60000 itl:60000",
+            watch,
+            *SHORT,
+            "--duration=3",
+        )
+        done, result = bench(server.url, tmp_path, *flags, *SHORT, "--duration=3")
+        assert done.returncode == 0, done.stderr
+        (point,) = result["points"]
+        assert point["requests_failed"] == point["tokens_missing"] == 0
+        assert point["requests_complete"] == point["requests_sent"] > 2
+        assert point["tokens_counted_by"] == "usage"
+        assert point["goodput_per_s"] == pytest.approx(point["requests_complete"] / point["steady_s"])
+        assert point["output_tokens_per_s"] == pytest.approx(12 * point["completed_per_s"], rel=0.5)
+        assert 0 < point["ttft_ms"]["p50"] <= point["e2e_ms"]["p50"]
+        assert point["cpu"]["serve"]["seconds"] > 0
+        assert "TTFT p99" in done.stdout
+        assert "serve CPU" in done.stdout
+    finally:
+        server.close()
+
+
+def test_an_open_loop_keeps_its_rate_when_the_server_does_not(tmp_path: Path) -> None:
+    with BadServer(bad_server.stalled) as server:
+        done, result = bench(server.url, tmp_path, "--rate=20", *SHORT)
+    (point,) = result["points"]
+    assert done.returncode == 1  # nothing was complete
+    assert len(server.bodies) == result["traces"]["20 req/s"]["requests"] + 1
+    assert point["failures"] == {"not finished in time": point["requests_failed"]}
+    assert point["tokens_missing"] == 11 * point["requests_failed"]
+    assert result["serviceable_per_s"] == {"0": None}
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "error", "tokens"),
+    [
+        (bad_server.dropped, "stream ended by a lost connection", 1),
+        (bad_server.unfinished, "stream ended without [DONE]", 1),
+        (bad_server.short, "fewer tokens than max_tokens", 10),
+        (bad_server.busy, "HTTP 429: all slots are taken", 0),
+        (bad_server.failing, "error in the stream: the engine died", 1),
+        (bad_server.no_http, "no HTTP/1.1 response: b'SSH-2.0-OpenSSH_9.2'", 0),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_each_failure_is_told_and_the_others_are_measured(
+    behaviour: bad_server.Behaviour, error: str, tokens: int, tmp_path: Path
+) -> None:
+    with BadServer(bad_server.good, behaviour) as server:
+        done, result = bench(server.url, tmp_path, "--concurrency=1", *SHORT)
+    (point,) = result["points"]
+    assert done.returncode == 0, done.stderr
+    assert set(point["failures"]) == {error}
+    assert point["failed_requests"][0]["tokens"] == tokens
+    assert point["tokens_missing"] == (12 - tokens) * point["requests_failed"] > 0
+    assert point["requests_complete"] == point["requests_sent"] - point["requests_failed"] > 0
+    assert error in done.stdout
+    assert f"{point['tokens_missing']} tokens did not come" in done.stdout
+
+
+def test_chunks_of_several_tokens_are_counted_by_usage(tmp_path: Path) -> None:
+    with BadServer(bad_server.packed) as server:
+        done, result = bench(server.url, tmp_path, "--concurrency=1", *SHORT)
+    (point,) = result["points"]
+    assert point["requests_failed"] == 0
+    assert point["tokens_per_chunk"] == 4
+    assert point["output_tokens_per_s"] == pytest.approx(12 * point["completed_per_s"], rel=0.2)
+    assert "up to 4.00 tokens a chunk" in done.stdout
+
+
+def test_reads_that_respect_no_boundary_make_the_same_stream(tmp_path: Path) -> None:
+    with BadServer(bad_server.dribbled) as server:
+        _, result = bench(server.url, tmp_path, "--concurrency=1", *SHORT)
+    (point,) = result["points"]
+    assert point["requests_failed"] == 0
+    assert point["tokens_per_chunk"] == 1
+
+
+def test_requests_are_those_of_the_trace(tmp_path: Path) -> None:
+    seen = []
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        with BadServer(bad_server.good) as server:
+            _, result = bench(server.url, tmp_path / folder, "--rate=20", *SHORT, "--input=40:0.5:8-80")
+        bodies = sorted((body for body in server.bodies[1:]), key=lambda body: str(body["prompt"]))
+        seen.append((bodies, result["traces"]["20 req/s"]["digest"]))
+    assert seen[0] == seen[1]
+    for body in seen[0][0]:
+        assert (body["stream"], body["ignore_eos"], body["temperature"]) == (True, True, 0)
+        assert all(100 <= token < 1000 for token in body["prompt"])
+
+
+def test_antagonists_make_a_table_with_ratios(tmp_path: Path) -> None:
+    flags = ("--antagonists=sort", "--per-core=0,1", "--cores=0")
+    with BadServer(bad_server.good) as server:
+        done, result = bench(server.url, tmp_path, "--concurrency=1", *flags, *SHORT)
+    assert done.returncode == 0, done.stderr
+    quiet, loud = result["points"]
+    assert quiet["antagonist_work"] == {}
+    assert loud["antagonist_work"]["sort"] > 0
+    assert "threads/core" in done.stdout
+    assert "[1.00]" in done.stdout
+
+
+def test_plots_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs pip install 'blink-serving[bench]'")
+    with BadServer(bad_server.good) as server:
+        bench(server.url, tmp_path, "--concurrency=1,2", *SHORT)
+    command = [
+        sys.executable,
+        "-m",
+        "blink",
+        "bench",
+        "plot",
+        str(tmp_path / "result.json"),
+        f"--out={tmp_path}",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    for name in ("load.png", "lengths.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+        assert str(tmp_path / name) in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ((), "give either --rate or --concurrency"),
+        (("--rate=1", "--concurrency=1"), "give either --rate or --concurrency"),
+        (("--rate=1", "--antagonists=sort"), "--antagonists needs --cores"),
+        (("--rate=0",), "0 is not a rate in requests/s"),
+        (("--rate=1", "--input=10:1:20-30"), "low <= mean <= high does not hold"),
+        (("--rate=1", "--slo=ttft:x"), "'x' is not a time in milliseconds"),
+        (("--rate=1", "--antagonists=bees", "--cores=0"), "antagonists are copy, map, sort, spawn"),
+        (("--rate=1", "--watch-pid=a=999999999"), "there is no process 999999999"),
+        (("--rate=1",), "no server at 127.0.0.1:1: "),
+    ],
+)
+def test_errors_are_told_before_anything_is_measured(
+    flags: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    began = time.monotonic()
+    done, result = bench("http://127.0.0.1:1", tmp_path, *flags)
+    assert done.returncode in (1, 2)
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert result == {}
+    assert time.monotonic() - began < 20

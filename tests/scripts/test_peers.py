@@ -1,0 +1,66 @@
+"""The comparison's program, with blink on the CPU; vLLM and random weights need a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bench import peers
+from tokenizers import Tokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMO = ROOT / "models" / "demo"
+
+
+def run(tmp_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    core = min(os.sched_getaffinity(0))
+    command = [
+        sys.executable, str(ROOT / "scripts" / "bench" / "peers.py"), "--server=blink", f"--model={DEMO}",
+        f"--out={tmp_path}", f"--server-cores={core}", f"--client-cores={core}", "--server-flag=--device=cpu",
+        "--frontends=1", "--bench-flag=--input=16", "--bench-flag=--output=16", *flags,
+    ]  # fmt: skip
+    return subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+
+
+def test_a_part_leaves_its_result_and_how_the_server_was_run(tmp_path: Path) -> None:
+    done = run(tmp_path, "--part=closed", "--concurrency=2", "--budget=40", "--commit=abc")
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "blink-demo-closed.json").read_text())
+    (point,) = result["points"]
+    assert point["requests_complete"] > 0
+    assert point["requests_failed"] == 0
+    assert set(point["cpu"]) == {"server", "backend", "frontend"}
+    assert point["cpu"]["server"]["seconds"] > point["cpu"]["frontend"]["seconds"] > 0
+    assert result["run"]["commit"] == "abc"
+    assert result["run"]["random_weights"] is False
+    assert result["client"]["cores_allowed"] == [min(os.sched_getaffinity(0))]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--part=sideways",), "unknown part: sideways"),
+        (("--part=closed", "--budget=30"), "are not enough for 5 windows of at least 10 s"),
+        (("--part=open",), "--rates is needed: none are known for the model demo"),
+        (("--part=closed", "--server-flag=--kv-memory=1KiB"), "raise --kv-memory"),
+        (("--part=closed", "--server=vllm"), "--server vllm needs --vllm"),
+    ],
+)
+def test_what_cannot_be_measured(flags: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    done = run(tmp_path, *flags)
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_made_vocabulary_has_a_text_for_every_token(tmp_path: Path) -> None:
+    model = peers.make_model(peers.SHAPES / "qwen3-8b.json", tmp_path / "model")
+    size = json.loads((model / "config.json").read_text())["vocab_size"]
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    texts = tokenizer.decode_batch([[token] for token in range(size)])
+    assert len(set(texts)) == size
+    assert all(text.strip() for text in texts)
