@@ -80,8 +80,6 @@ class Backend:
         options = self.options
         config = ModelConfig.from_directory(options.model_dir)
         fingerprint = model_fingerprint(options.model_dir)
-        if options.rdma is not None and options.transport != "shm":
-            raise ValueError("frontends on other hosts need a ring in host memory: --transport shm")
         plane = planes.choose(options.device, options.gpu)
         owned.callback(plane.close)
         limits = plane.limits(config, wanted_limits(options, config, plane.defaults), options.kv_memory)
@@ -116,7 +114,9 @@ class Backend:
             raise BackendError("the scheduler did not start: run `blink doctor`")
         self.exchange: ExchangeProcess | None = None
         if options.rdma is not None:
-            self.exchange = ExchangeProcess(ring_path(options.ring), options.rdma)
+            self.exchange = ExchangeProcess(
+                ring_path(options.ring), options.rdma, plane.export_ring(self.ring)
+            )
             owned.callback(self.exchange.close)
 
     def fault(self) -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from gpu_backend.batch import allocate_batch
 from gpu_backend.cuda.compile import CompileError
 from gpu_backend.cuda.cublas import CublasError
-from gpu_backend.cuda.driver import CudaError, Device, api
+from gpu_backend.cuda.driver import CudaError, CudaUnavailable, Device, api
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.ring import GpuRing
 from gpu_backend.cuda.toolkit import ToolkitError
@@ -23,6 +23,8 @@ from gpu_backend.model.checkpoint import Checkpoint, CheckpointError
 from gpu_backend.model.config import ModelConfig
 from gpu_backend.planes import Defaults, EngineHandle, PlaneError, Ring, with_pages
 from gpu_backend.progress import ProgressLine
+from gpu_backend.rdma.gpu_memory import export
+from gpu_backend.rdma.target import ExportedMemory
 from gpu_backend.scheduler import GPU_PACE, Scheduler, SchedulerSetup
 from ringbuffer.region import Geometry, ModelFacts, create
 
@@ -89,6 +91,14 @@ class GpuPlane:
             return DeviceEcho(self._device, self.memory, ring_address, n_slots, step_ns)
         except (CudaError, CompileError, ToolkitError) as error:
             raise PlaneError(str(error)) from error
+
+    def export_ring(self, ring: Ring) -> ExportedMemory | None:
+        if not isinstance(ring, GpuRing):
+            return None
+        try:
+            return export(self._device, ring.address, ring.n_bytes)
+        except (CudaError, CudaUnavailable) as error:
+            raise PlaneError(f"cannot offer the ring in GPU memory to other hosts: {error}") from error
 
     def _device_ring(
         self, path: Path, geometry: Geometry, facts: ModelFacts, owned: ExitStack

@@ -19,6 +19,7 @@ from gpu_backend.host_library import LibraryError
 from gpu_backend.model.checkpoint import Checkpoint, CheckpointError
 from gpu_backend.model.config import ModelConfig
 from gpu_backend.model.weights import model_weights
+from gpu_backend.rdma.target import ExportedMemory
 from gpu_backend.scheduler import CPU_PACE, Scheduler, SchedulerSetup
 from ringbuffer.abi import Control, Phase
 from ringbuffer.region import Geometry, ModelFacts, create
@@ -72,6 +73,10 @@ class Plane(Protocol):
         self, transport: str, path: Path, geometry: Geometry, facts: ModelFacts, owned: ExitStack
     ) -> tuple[Ring, int]:
         """The ring, and where the scheduler sees it. `owned` releases it."""
+        ...
+
+    def export_ring(self, ring: Ring) -> ExportedMemory | None:
+        """The ring for an RDMA device, if it is in GPU memory; None for one in host memory."""
         ...
 
     def start_echo(self, ring_address: int, n_slots: int, step_ns: int) -> Scheduler:
@@ -179,6 +184,9 @@ class CpuPlane:
 
     def start_echo(self, ring_address: int, n_slots: int, step_ns: int) -> Scheduler:
         return HostEcho(ring_address, n_slots, step_ns)
+
+    def export_ring(self, ring: Ring) -> ExportedMemory | None:
+        return None
 
     def setup(self, geometry: Geometry, ring_address: int, limits: Limits) -> SchedulerSetup:
         return SchedulerSetup(

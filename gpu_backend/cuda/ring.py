@@ -31,7 +31,8 @@ class GpuRing:
         self._memory = memory
         self._path = path
         header = header_record(geometry, facts)
-        self.address = memory.allocate(-(-geometry.offsets()["end"] // GRANULE) * GRANULE)
+        self.n_bytes = -(-geometry.offsets()["end"] // GRANULE) * GRANULE
+        self.address = memory.allocate(self.n_bytes)
         memory.write(self.address, header.tobytes())
         handle = call("cuIpcGetMemHandle", self.address)
         opening = ctypes.string_at(handle.getPtr(), device_ring.HANDLE_BYTES)

@@ -20,13 +20,16 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
+
 from gpu_backend.rdma.exchange_server import ExchangeServer, RingFacts
 from gpu_backend.rdma.options import RdmaOptions
-from gpu_backend.rdma.target import register_host_memory
+from gpu_backend.rdma.target import ExportedMemory, register_dmabuf, register_host_memory
+from ringbuffer import abi
 from ringbuffer.lease_lock import LeaseLock
 from ringbuffer.rdma.exchange_key import ring_key
 from ringbuffer.rdma.native import VerbsMissing, device_choice
-from ringbuffer.region import Region, RingError, attach
+from ringbuffer.region import RingError, attach, checked_geometry
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 START_S = 60.0
@@ -41,9 +44,13 @@ class ExchangeFailed(RuntimeError):
 
 
 class ExchangeProcess:
-    """Owns the process, from the constructor to `close`. Raises ExchangeFailed."""
+    """Owns the process and `memory`, from the constructor to `close`. Raises ExchangeFailed.
 
-    def __init__(self, ring: Path, options: RdmaOptions) -> None:
+    `memory` is None for a ring in host memory, which the process maps by its path.
+    """
+
+    def __init__(self, ring: Path, options: RdmaOptions, memory: ExportedMemory | None = None) -> None:
+        self._passed = () if memory is None else (memory.descriptor,)
         ring_key(options.key_file)  # a missing key is told before anything is started
         self._command = [
             sys.executable, "-m", "gpu_backend.rdma.exchange_process", str(ring), options.host,
@@ -51,17 +58,19 @@ class ExchangeProcess:
             *([f"--device={options.rdma_device}"] if options.rdma_device else []),
             *([] if options.gid_index is None else [f"--gid-index={options.gid_index}"]),
             *([f"--key-file={options.key_file}"] if options.key_file else []),
+            *([f"--dmabuf={memory.descriptor}", f"--bytes={memory.n_bytes}"] if memory else []),
+            *(["--read-back-needed"] if memory and memory.read_back_needed else []),
         ]  # fmt: skip
         self._start()
 
     def _start(self) -> None:
         self._since = time.monotonic()
-        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE)
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, pass_fds=self._passed)
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], START_S)
         self.address = self._process.stdout.readline().decode().strip() if ready else ""
         if not self.address:
-            self.close()
+            self._end()
             raise ExchangeFailed("the exchange for frontends on other hosts did not start: see above")
 
     @property
@@ -73,7 +82,7 @@ class ExchangeProcess:
         status = self._process.poll()
         if status is None or time.monotonic() - self._since < RESTART_PAUSE_S:
             return None
-        self.close()
+        self._end()
         try:
             self._start()
         except ExchangeFailed as error:
@@ -81,6 +90,12 @@ class ExchangeProcess:
         return f"the exchange ended with status {status} and was started again at {self.address}"
 
     def close(self) -> None:
+        self._end()
+        for descriptor in self._passed:
+            os.close(descriptor)
+        self._passed = ()
+
+    def _end(self) -> None:
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -92,9 +107,9 @@ class ExchangeProcess:
             self._process.stdout.close()
 
 
-def instance(ring: Path, region: Region) -> str:
+def instance(ring: Path, header: np.void) -> str:
     """Names this ring among all that this or another start of a backend makes."""
-    pid = int(region.header["backend_pid"][0])
+    pid = int(header["backend_pid"])
     name = f"{BOOT_ID.read_text()} {os.stat(ring).st_ino} {pid}"
     return hashlib.sha256(name.encode()).hexdigest()[:32]
 
@@ -108,23 +123,35 @@ async def serve(server: ExchangeServer, listener: socket.socket) -> None:
 
 def run(namespace: argparse.Namespace) -> None:
     key = ring_key(namespace.key_file)
-    region = attach(namespace.ring)
+    header = read_header(namespace.ring)
     family = socket.AF_INET6 if ":" in namespace.host else socket.AF_INET
     listener = socket.create_server((namespace.host, namespace.port), family=family)
     local = "" if namespace.host in WILDCARDS else listener.getsockname()[0]
     device = device_choice(namespace.device, namespace.gid_index, local)
-    target = register_host_memory(region.address, region.n_bytes, device)
     facts = RingFacts(
-        region.geometry.n_leases,
-        region.header["fingerprint"][0].tobytes(),
-        instance(namespace.ring, region),
+        int(header["n_leases"]), header["fingerprint"].tobytes(), instance(namespace.ring, header)
     )
-    server = ExchangeServer(facts, key, target, lambda: LeaseLock(namespace.ring))
-    host, port = listener.getsockname()[:2]
-    print(f"{host}:{port}", flush=True)
-    asyncio.run(serve(server, listener))
-    target.close()
-    region.close()
+    with contextlib.ExitStack() as owned:
+        if namespace.dmabuf is None:
+            region = attach(namespace.ring)
+            owned.callback(region.close)
+            target = register_host_memory(region.address, region.n_bytes, device)
+        else:
+            memory = ExportedMemory(namespace.dmabuf, namespace.bytes, namespace.read_back_needed)
+            target = register_dmabuf(memory, device)
+        owned.callback(target.close)
+        server = ExchangeServer(facts, key, target, lambda: LeaseLock(namespace.ring))
+        host, port = listener.getsockname()[:2]
+        print(f"{host}:{port}", flush=True)
+        asyncio.run(serve(server, listener))
+
+
+def read_header(ring: Path) -> np.void:
+    """The constant part of the header that every ring's file begins with. Raises RingError."""
+    with open(ring, "rb") as file:
+        header = np.frombuffer(file.read(abi.Header.itemsize), abi.Header)[0]
+    checked_geometry(ring, header)
+    return np.void(header)
 
 
 def main() -> int:
@@ -135,6 +162,9 @@ def main() -> int:
     parser.add_argument("--device")
     parser.add_argument("--gid-index", type=int)
     parser.add_argument("--key-file", type=Path)
+    parser.add_argument("--dmabuf", type=int)
+    parser.add_argument("--bytes", type=int)
+    parser.add_argument("--read-back-needed", action="store_true")
     parser.add_argument("--parent", type=int, required=True)
     namespace = parser.parse_args()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

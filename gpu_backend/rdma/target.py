@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -32,6 +33,15 @@ def rdma_library() -> ctypes.CDLL:
         function = getattr(found, name)
         function.restype, function.argtypes = result, arguments
     return found
+
+
+@dataclass(frozen=True)
+class ExportedMemory:
+    """A ring in GPU memory (gpu_memory.py). `descriptor` is its dma-buf's. `read_back_needed`: see V3."""
+
+    descriptor: int
+    n_bytes: int
+    read_back_needed: bool
 
 
 class Pairs:
@@ -83,15 +93,13 @@ def register_host_memory(address: int, n_bytes: int, device: tuple[bytes, int, b
     return RegisteredRing(handle, n_bytes, read_back_needed=False)
 
 
-def register_dmabuf(
-    descriptor: int, n_bytes: int, device: tuple[bytes, int, bytes], read_back_needed: bool
-) -> RegisteredRing:
+def register_dmabuf(memory: ExportedMemory, device: tuple[bytes, int, bytes]) -> RegisteredRing:
     """Registers GPU memory that was exported as a dma-buf, from its first byte (ibv_reg_dmabuf_mr(3)).
 
     Has not run: it needs a GPU and an RDMA device in one machine. Raises OSError as `register_host_memory`.
     """
     error = ctypes.create_string_buffer(ERROR_BYTES)
-    handle = rdma_library().blink_rdma_open_dmabuf(*device, descriptor, 0, n_bytes, error)
+    handle = rdma_library().blink_rdma_open_dmabuf(*device, memory.descriptor, 0, memory.n_bytes, error)
     if not handle:
         raise OSError(error.value.decode())
-    return RegisteredRing(handle, n_bytes, read_back_needed)
+    return RegisteredRing(handle, memory.n_bytes, memory.read_back_needed)

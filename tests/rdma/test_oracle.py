@@ -41,6 +41,7 @@ def initiator(backend: MockBackend, start_exchange: StartExchange) -> Iterator[I
         claim = Claim(abi.ABI_VERSION, abi.RING_LAYOUT_HASH, fingerprint, None, None, found.address())
         grant = exchange.claim(claim)
         found.connect(grant)
+        exchange.keep(lambda why: None)
         assert (grant.lease, grant.bytes, grant.read_back_needed) == (0, backend.region.n_bytes, False)
         yield found
 

@@ -38,7 +38,7 @@ class Remote:
         self.facts = RingFacts(
             backend.geometry.n_leases,
             region.header["fingerprint"][0].tobytes(),
-            instance(backend.path, region),
+            instance(backend.path, region.header[0]),
         )
         self.exchange = ExchangeThread(backend.path, self.facts, self.target)
         self.ring = VerbsRing(host="127.0.0.1", port=self.exchange.port, key=KEY)
