@@ -32,7 +32,7 @@ from ringbuffer.rdma.native import VerbsMissing, device_choice
 from ringbuffer.region import RingError, attach, checked_geometry
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-START_S = 60.0
+START_S = 120.0
 STOP_S = 5.0
 RESTART_PAUSE_S = 1.0  # between two starts of one that does not stay up
 WILDCARDS = ("", "0.0.0.0", "::")

@@ -47,7 +47,7 @@ class Frontend:
             target=self.server.run, kwargs={"sockets": [self._listener]}, daemon=True
         )
         self._thread.start()
-        assert ready.wait(10)
+        assert ready.wait(60)
         self.client = httpx.Client(base_url=self.url, timeout=30)
 
     def stop(self) -> None:

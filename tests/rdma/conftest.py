@@ -55,7 +55,7 @@ def start_frontend(model_dir: Path) -> Iterator[StartFrontend]:
 
     def start(backend: MockBackend, **options: Any) -> Frontend:
         started.append(
-            Frontend(backend, model_dir, **{"attach_timeout_s": 20.0, "grant_timeout_s": 10.0} | options)
+            Frontend(backend, model_dir, **{"attach_timeout_s": 60.0, "grant_timeout_s": 30.0} | options)
         )
         return started[-1]
 

@@ -20,7 +20,7 @@ DEBIAN_PACKAGES = Path("/usr/lib/python3/dist-packages")  # PyPI has no wheel of
 GID_INDEX = 1  # 0 is the link-local address
 DEPTH, STAGING_BYTES = 64, 1 << 16
 FIRST_PACKET = 0x1234
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def pyverbs() -> SimpleNamespace:

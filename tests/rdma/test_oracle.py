@@ -55,7 +55,7 @@ def test_it_submits_and_is_answered(backend: MockBackend, initiator: Initiator) 
     at = backend.geometry.offsets()
     initiator.publish(at["leases"], pair_word(1, 1))
     granted = pair_word(1, LeaseState.GRANTED)
-    wait_until(lambda: int.from_bytes(initiator.read(at["lease_acks"], 8), "little") == granted, 20.0)
+    wait_until(lambda: int.from_bytes(initiator.read(at["lease_acks"], 8), "little") == granted, 120.0)
     prompt = np.arange(20, 31, dtype=np.uint32)
     descriptor = np.zeros((), abi.Descriptor)
     values = {
@@ -83,7 +83,7 @@ def test_it_submits_and_is_answered(backend: MockBackend, initiator: Initiator) 
             is State.DECODE_COMPLETED
         )
 
-    wait_until(completed, 20.0)
+    wait_until(completed, 120.0)
     records = np.frombuffer(initiator.read(at["outputs"], 9 * 8), "<u8")
     assert (records & 0xFFFFFFFF).tolist() == prompt[:9].tolist()
     assert backend.bad_checksums == 0

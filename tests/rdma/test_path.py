@@ -25,6 +25,7 @@ from gpu_backend.rdma.exchange_process import ExchangeProcess
 from ringbuffer import abi
 
 CABLE = "veth1"
+PATIENCE_S = 120.0  # nothing here takes a second on a machine that is not emulated
 
 
 def expected(n: int) -> str:
@@ -84,7 +85,7 @@ def test_answers_from_the_arena_of_slots_used_again(
     for _ in range(3):
         answer = frontend.client.post("/v1/completions", json={"prompt": ["x"] * 16, "max_tokens": 60})
         assert [choice["text"] for choice in answer.json()["choices"]] == [expected(60)] * 16
-        wait_until(lambda: frontend.service.tracker.slots.n_free == 16, 20.0)
+        wait_until(lambda: frontend.service.tracker.slots.n_free == 16, PATIENCE_S)
     assert frontend.service._reader.health().arena_reads > 0
 
 
@@ -98,7 +99,7 @@ def test_a_thousand_requests_and_a_passive_host_that_sleeps(
         prompts = [[10 + burst, 10 + i] for i in range(50)]
         answer = frontend.client.post("/v1/completions", json={"prompt": prompts, "max_tokens": 4})
         assert [choice["text"] for choice in answer.json()["choices"]] == [expected(4)] * 50
-        wait_until(lambda: frontend.service.tracker.slots.n_free == 64, 20.0)
+        wait_until(lambda: frontend.service.tracker.slots.n_free == 64, PATIENCE_S)
     used, took = cpu_seconds(exchange.pid) - before, time.monotonic() - began
     os.kill(exchange.pid, signal.SIGCONT)
     print(f"1000 requests in {took:.1f} s; the passive side's process used {used:.2f} s of CPU time")
@@ -121,7 +122,7 @@ def test_streams_outlive_a_cable_that_is_pulled_for_a_moment(
 ) -> None:
     """V7: the device breaks its queue pairs with the cable; the lease and its epoch survive."""
     streams = [Stream(frontend.url, 60) for _ in range(4)]
-    wait_until(lambda: all(stream.text for stream in streams), 20.0)
+    wait_until(lambda: all(stream.text for stream in streams), PATIENCE_S)
     cable("down")
     time.sleep(0.3)
     cable("up")
@@ -135,7 +136,7 @@ def test_streams_outlive_a_cable_that_is_pulled_for_a_moment(
 def test_a_cable_that_is_pulled_for_long(backend: MockBackend, frontend: Frontend, cable: Any) -> None:
     backend.step_s = 0.2
     stream = Stream(frontend.url, 90)
-    wait_until(lambda: stream.text, 20.0)
+    wait_until(lambda: stream.text, PATIENCE_S)
     cable("down")
     stream.join()
     assert stream.error
@@ -143,7 +144,7 @@ def test_a_cable_that_is_pulled_for_long(backend: MockBackend, frontend: Fronten
     assert frontend.client.post("/v1/completions", json={"prompt": "x"}).status_code == 503
     cable("up")
     backend.step_s = 0.02
-    wait_until(lambda: healthy(frontend), 60.0)
+    wait_until(lambda: healthy(frontend), PATIENCE_S)
     assert frontend.service.lease.epoch > 1
     answer = frontend.client.post("/v1/completions", json={"prompt": ["x"] * 64, "max_tokens": 2})
     assert answer.json()["usage"]["completion_tokens"] == 128
@@ -153,14 +154,14 @@ def test_an_exchange_that_dies(backend: MockBackend, exchange: ExchangeProcess, 
     """Its queue pairs die with it; the backend starts it again and the frontend comes back."""
     options = exchange._command
     stream = Stream(frontend.url, 90)
-    wait_until(lambda: stream.text, 20.0)
+    wait_until(lambda: stream.text, PATIENCE_S)
     port = exchange.address.rsplit(":", 1)[1]
     options[options.index("0")] = port  # where the frontend looks for it
     os.kill(exchange.pid, signal.SIGKILL)
-    wait_until(lambda: exchange.look(), 60.0)
+    wait_until(lambda: exchange.look(), PATIENCE_S)
     stream.join()
     assert stream.text == expected(90) or stream.error
-    wait_until(lambda: healthy(frontend), 60.0)
+    wait_until(lambda: healthy(frontend), PATIENCE_S)
     answer = frontend.client.post("/v1/completions", json={"prompt": ["x"] * 64, "max_tokens": 2})
     assert answer.json()["usage"]["completion_tokens"] == 128
 
@@ -178,9 +179,9 @@ def test_a_frontend_that_dies(
     flags = ["--port=18431", f"--rdma-device={ring.rdma_device}"]
     process = subprocess.Popen([sys.executable, "-m", *command, *flags])
     try:
-        wait_until(lambda: int(backend.region.lease_acks["word"][0]) >> 32 == 1, 120.0)
-        stream = Stream("http://127.0.0.1:18431", 500, patience_s=60.0)
-        wait_until(lambda: stream.text, 60.0)
+        wait_until(lambda: int(backend.region.lease_acks["word"][0]) >> 32 == 1, PATIENCE_S)
+        stream = Stream("http://127.0.0.1:18431", 500, patience_s=PATIENCE_S)
+        wait_until(lambda: stream.text, PATIENCE_S)
     finally:
         process.kill()
         process.wait()

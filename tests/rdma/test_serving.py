@@ -19,7 +19,7 @@ from demo_client import ask, completion, items, right
 from fabric import PASSIVE_ADDRESS, devices
 from streams import Stream
 
-START_S = 150.0
+START_S = 280.0
 ROOT = Path(__file__).resolve().parents[2]
 
 
