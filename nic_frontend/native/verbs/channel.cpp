@@ -126,7 +126,6 @@ bool Channel::add_read_back(uint64_t offset) {
 }
 
 bool Channel::add_word(uint64_t offset, uint64_t word) {
-  if (chain_.size() == kDepth / 2 && !flush()) return false;
   uint64_t* at = &words_[chain_.size()];
   *at = word;
   return add(IBV_WR_RDMA_WRITE, IBV_SEND_INLINE | IBV_SEND_FENCE, at, 8, offset);
