@@ -1,4 +1,4 @@
-"""The address that the frontends of one `blink serve` share."""
+"""Addresses: the one that the frontends of one `blink serve` share, and where a ring on another host is."""
 
 from __future__ import annotations
 
@@ -17,6 +17,26 @@ def reserve(host: str, port: int) -> socket.socket:
     """
     _bound(host, port, reuse=False).close()  # refused where another server, even one of ours, listens
     return _bound(host, port, reuse=True)
+
+
+VERBS = "verbs://"
+
+
+def host_port(text: str) -> tuple[str, int]:
+    """HOST:PORT, an IPv6 address in brackets. Raises ValueError."""
+    host, _, port = text.rpartition(":")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise ValueError(f"'{text}' is not HOST:PORT; an IPv6 address goes in brackets")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"'{text}' is not HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def verbs_address(text: str) -> tuple[str, int]:
+    """verbs://HOST:PORT. Raises ValueError."""
+    if not text.startswith(VERBS):
+        raise ValueError(f"'{text}' is not the address of a ring on another host: {VERBS}HOST:PORT")
+    return host_port(text.removeprefix(VERBS))
 
 
 def url(host: str, port: int) -> str:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from blink import child
-from blink.flags import Flag, add_flags, count, given, ordinal
+from blink.address import host_port
+from blink.errors import CommandError
+from blink.flags import Flag, add_flags, checked, count, given, ordinal
 from blink.model_directory import model_directory
 from blink.sizes import parse_bytes
 from gpu_backend.backend import DEFAULT_CONTEXT, BackendOptions, run
+from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.scheduler import SchedulerKind
+from ringbuffer.rdma.exchange_key import VARIABLE
 
 DESCRIPTION = """Loads a model, starts the scheduler, and serves requests that frontends put into the ring.
 SIGTERM and SIGINT let open requests finish; a second one ends at once."""
@@ -28,6 +33,9 @@ FLAGS = (
     Flag("--scheduler", "scheduler", "KIND",
          "gpu, or to compare with it a host thread: blocking, pipelined or async",
          choices=tuple(SchedulerKind)),
+    Flag("--transport", "transport", "TRANSPORT",
+         "how frontends on this host reach the ring: shm, pinned host memory, or cuda_ipc, GPU memory",
+         choices=("shm", "cuda_ipc")),
     Flag("--slots", "slots", "N", "requests that the ring can hold, waiting ones included", count),
     Flag("--max-context", "max_context", "TOKENS",
          f"prompt and answer together (default: the model's, at most {DEFAULT_CONTEXT})", count),
@@ -46,15 +54,38 @@ FLAGS = (
          "serve random weights of the model's shape, for measurements", switch=True),
 )  # fmt: skip
 
+RDMA_FLAGS = (
+    Flag("--rdma-device", "rdma_device", "DEVICE",
+         "RDMA device to use (default: the one that has the address of --rdma-listen, else the first)"),
+    Flag("--rdma-gid-index", "gid_index", "N", "GID of that device (default: chosen like the device)",
+         ordinal),
+    Flag("--ring-key-file", "key_file", "FILE",
+         f"file with the key that these frontends share with the backend (default: ${VARIABLE})", Path),
+)  # fmt: skip
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument("model", metavar="MODEL", help="a Hugging Face model directory, or 'demo'")
     add_flags(parser, "backend", BackendOptions, (RING, LEASES, *FLAGS))
+    parser.add_argument(
+        "--rdma-listen",
+        type=checked(host_port),
+        metavar="HOST:PORT",
+        help="let frontends on other hosts set themselves up here, and reach the ring over RDMA",
+    )
+    add_flags(parser, "frontends on other hosts", RdmaOptions, RDMA_FLAGS)
     child.add_child_flags(parser)
 
 
 def main(namespace: argparse.Namespace) -> int:
     child.end_with_parent(namespace.parent_pid)
     values = given(namespace, (RING, LEASES, *FLAGS))
-    return run(BackendOptions(model_directory(namespace.model), **values))
+    rdma = given(namespace, RDMA_FLAGS)
+    if namespace.rdma_listen:
+        host, port = namespace.rdma_listen
+        values["rdma"] = RdmaOptions(host=host, port=port, **rdma)
+    elif rdma:
+        raise CommandError("the flags for frontends on other hosts need --rdma-listen HOST:PORT")
+    options = BackendOptions(model_directory(namespace.model), **values)
+    return run(options, ready=lambda: child.report_ready(namespace.ready_fd))

@@ -17,12 +17,14 @@ from blink.model_directory import demo_directory
 from blink.sizes import format_bytes
 from gpu_backend import host_library
 from gpu_backend.cuda.probe import Finding
-from nic_frontend import library
+from gpu_backend.rdma import target
+from nic_frontend import library, verbs_library
 from ringbuffer.region import SHM_DIRECTORY
 
 MIN_PYTHON = (3, 11)
 SMALL_SHM = 256 << 20  # the ring of 1024 slots and 8192 tokens of context takes 100 MiB
 FRONTEND_PACKAGES = ("numpy", "tokenizers", "jinja2", "uvicorn", "uvloop", "httptools", "prometheus-client")
+REBUILD_RDMA = "apt-get install libibverbs-dev, then as for the other libraries"
 REBUILD = "reinstall the package; in a checkout, run scripts/setup"
 INFINIBAND = Path("/sys/class/infiniband")
 
@@ -62,14 +64,20 @@ def build_tools() -> Iterator[Finding]:
         yield Finding(name, path is not None, _version(path) if path else "not found", mend)
 
 
-def rdma() -> Finding:
+def rdma() -> Iterator[Finding]:
+    """What a frontend on another host, and its backend, need."""
     devices = sorted(entry.name for entry in INFINIBAND.iterdir()) if INFINIBAND.is_dir() else []
-    return Finding(
+    yield Finding(
         "RDMA devices",
         bool(devices),
         ", ".join(devices) or f"none under {INFINIBAND}",
         "only a frontend on another host would need one",
     )
+    for name, load, path in (
+        ("RDMA, frontend", verbs_library.verbs_library, verbs_library.PATH),
+        ("RDMA, backend", target.rdma_library, target.PATH),
+    ):
+        yield _attempt(name, REBUILD_RDMA, lambda load=load, path=path: loaded(load(), path))  # type: ignore[misc]
 
 
 def loaded(_: ctypes.CDLL, path: Path) -> str:

@@ -24,7 +24,7 @@ def main(namespace: argparse.Namespace) -> int:
     machine = report("machine", checks.machine())
     cpu = report("serving from the CPU emulation", checks.cpu_path())
     gpu = report("serving from a GPU", probe(namespace.gpu), optional=("GPUDirect RDMA",))
-    report("frontend on another host", [checks.rdma()])
+    report("frontend on another host", checks.rdma())
     report("building from source", checks.build_tools())
     for name, able in (("the CPU emulation", machine and cpu), ("a GPU", machine and cpu and gpu)):
         print(f"This machine {'can' if able else 'cannot'} serve from {name}.")

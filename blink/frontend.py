@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+from pathlib import Path
 
 from blink import child
-from blink.address import explained
-from blink.flags import Flag, add_flags, count, given, port, seconds
+from blink.address import explained, verbs_address
+from blink.errors import CommandError
+from blink.flags import Flag, add_flags, checked, count, given, ordinal, port, seconds
 from blink.model_directory import model_directory
 from blink.sizes import format_bytes, parse_bytes
-from nic_frontend.options import FrontendOptions
+from nic_frontend.options import FrontendOptions, VerbsRing
+from ringbuffer.rdma.exchange_key import VARIABLE, ring_key
 from ringbuffer.region import ring_path
 
 DESCRIPTION = """Serves HTTP for the ring of a running backend. Several frontends may share one host and port;
@@ -44,20 +47,52 @@ FLAGS = (
     Flag("--log-level", "log_level", "LEVEL", f"one of {', '.join(LOG_LEVELS)}", choices=LOG_LEVELS),
 )  # fmt: skip
 
+RDMA_FLAGS = (
+    Flag("--rdma-device", "rdma_device", "DEVICE",
+         "RDMA device to use (default: the one on the network that leads to the backend)"),
+    Flag("--rdma-gid-index", "gid_index", "N", "GID of that device (default: chosen like the device)",
+         ordinal),
+    Flag("--ring-key-file", "key_file", "FILE",
+         f"file with the key that the backend was given (default: ${VARIABLE})", Path),
+    Flag("--no-read-back", "no_read_back", None,
+         "submit without reading the payload back first; refused unless the backend's memory orders writes",
+         switch=True),
+)  # fmt: skip
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument("model", metavar="MODEL", help="the backend's model directory, or 'demo'")
-    parser.add_argument("--ring", metavar="NAME", required=True, help="the backend's ring, by name or path")
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument("--ring", metavar="NAME", help="the backend's ring on this host, by name or path")
+    place.add_argument(
+        "--connect",
+        type=checked(verbs_address),
+        metavar="verbs://HOST:PORT",
+        help="the ring of a backend on another host, which was given --rdma-listen",
+    )
     add_flags(parser, "frontend", FrontendOptions, (*OWN_FLAGS, *FLAGS))
+    add_flags(parser, "a backend on another host", VerbsRing, RDMA_FLAGS)
     child.add_child_flags(parser)
+
+
+def chosen_ring(namespace: argparse.Namespace) -> Path | VerbsRing:
+    values = given(namespace, RDMA_FLAGS)
+    if not namespace.connect:
+        if values:
+            raise CommandError("the flags for a backend on another host need --connect verbs://HOST:PORT")
+        return ring_path(namespace.ring)
+    host, number = namespace.connect
+    key, read_back = ring_key(values.pop("key_file", None)), not values.pop("no_read_back", False)
+    return VerbsRing(host=host, port=number, key=key, read_back=read_back, **values)
 
 
 def main(namespace: argparse.Namespace) -> int:
     child.end_with_parent(namespace.parent_pid)
     values = {"api_key": os.environ.get(API_KEY_VARIABLE) or None} | given(namespace, (*OWN_FLAGS, *FLAGS))
-    ring = ring_path(namespace.ring)
-    options = FrontendOptions(ring=ring, model_dir=model_directory(namespace.model), **values)
+    options = FrontendOptions(
+        ring=chosen_ring(namespace), model_dir=model_directory(namespace.model), **values
+    )
     from nic_frontend.server import (
         serve,
     )  # not at the top: `blink serve` reads the flags, and needs no uvicorn

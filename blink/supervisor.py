@@ -15,10 +15,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
 
-from ringbuffer.abi import Phase
-from ringbuffer.region import RingError, attach
+from ringbuffer.region import RingError, owner_pid
 
-POLL_S = 0.05  # of the ring's phase, until it serves
 PROGRESS_S = 10.0  # between two lines of a backend that takes its time
 KILL_S = 5.0  # for the system to reap a process after SIGKILL
 FAILED_DRAIN_S = 10.0  # of the frontends of a dead backend: they fail their requests within seconds
@@ -100,7 +98,7 @@ class Supervisor:
         status = 1
         try:
             await self._start(self._backend, self._plan.backend)
-            self._backend.watchers.append(asyncio.create_task(self._watch_ring()))
+            self._backend.watchers.append(asyncio.create_task(self._tell_progress()))
             status = await self._serve()
         finally:
             timeout.cancel()
@@ -116,6 +114,7 @@ class Supervisor:
             if event is Event.SIGNAL:
                 return 0
             if event is Event.BACKEND_READY:
+                self._backend.ready = True
                 for frontend in self._frontends:
                     await self._start(frontend, self._plan.frontend)
             elif event is Event.TIMEOUT and not self._announced:
@@ -190,36 +189,28 @@ class Supervisor:
         self._put(Event.ENDED, child)
 
     async def _watch_pipe(self, child: Child, read_end: int) -> None:
-        """A frontend writes when it accepts requests. The backend does not: its ring says it."""
+        """A child writes when it serves: the backend, when its scheduler runs."""
         reader = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(reader)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: protocol, os.fdopen(read_end)
         )
         if await reader.read():
-            self._put(Event.FRONTEND_READY, child)
+            self._put(Event.BACKEND_READY if child is self._backend else Event.FRONTEND_READY, child)
         transport.close()
 
-    async def _watch_ring(self) -> None:
-        told = time.monotonic()
-        while self._phase() is not Phase.SERVING:
-            await asyncio.sleep(POLL_S)
-            if time.monotonic() - told > PROGRESS_S:
-                told = time.monotonic()
-                say(f"the backend is still starting ({told - self._began:.0f} s)")
-        self._put(Event.BACKEND_READY)
+    async def _tell_progress(self) -> None:
+        while not self._backend.ready:
+            await asyncio.sleep(PROGRESS_S)
+            if not self._backend.ready:
+                say(f"the backend is still starting ({time.monotonic() - self._began:.0f} s)")
 
-    def _phase(self) -> Phase | None:
-        """The phase of our backend's ring; None before there is one."""
+    def _ring_is_ours(self) -> bool:
+        """Whether the ring's name is that of our backend, alive or not."""
         try:
-            region = attach(self._plan.ring)
+            return owner_pid(self._plan.ring) == self._backend.pid
         except RingError:
-            return None
-        try:
-            ours = int(region.header["backend_pid"][0]) == self._backend.pid
-            return region.phase() if ours else None
-        finally:
-            region.close()
+            return False
 
     # ---------------------------------------------------------------- the end
 
@@ -232,7 +223,7 @@ class Supervisor:
                     watcher.cancel()  # it may be waiting to start again
         frontends_ended = await self._end(self._frontends, frontend_end_s)
         backend_ended = await self._end([self._backend], self._plan.backend_end_s)
-        if self._phase() is not None:
+        if self._ring_is_ours():
             self._plan.ring.unlink(missing_ok=True)  # a backend that was killed leaves its ring
         return frontends_ended and backend_ended
 

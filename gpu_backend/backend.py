@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,10 +17,12 @@ from pathlib import Path
 from gpu_backend import planes
 from gpu_backend.engine.base import Limits
 from gpu_backend.model.config import ModelConfig, UnsupportedModel
+from gpu_backend.rdma.exchange_process import ExchangeFailed, ExchangeProcess
+from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.scheduler import Scheduler, SchedulerKind, SchedulerSetup
 from gpu_backend.scheduler_abi import Fault
-from ringbuffer.abi import MAX_SLOTS, SLOT_ALIGNMENT, Control, Phase
-from ringbuffer.region import Geometry, ModelFacts, RingError, create, model_fingerprint, ring_path
+from ringbuffer.abi import COPY_ENGINE_BYTES, MAX_SLOTS, SLOT_ALIGNMENT, Control, Phase
+from ringbuffer.region import Geometry, ModelFacts, RingError, model_fingerprint, ring_path
 
 DEFAULT_CONTEXT = 8192
 SMALLEST_PAGE = 16  # tokens: what a warp of decode attention reads at once
@@ -38,6 +41,7 @@ class BackendOptions:
 
     model_dir: Path
     ring: str = "default"
+    transport: str = "shm"  # shm, cuda_ipc
     device: str = "auto"  # auto, gpu, cpu
     gpu: int = 0
     slots: int = 1024
@@ -51,6 +55,7 @@ class BackendOptions:
     model_name: str | None = None
     random_weights: bool = False
     scheduler: str = SchedulerKind.GPU
+    rdma: RdmaOptions | None = None  # for frontends on other hosts
 
 
 class Backend:
@@ -68,7 +73,9 @@ class Backend:
                 self._load(owned)
                 self._serve(SchedulerKind(self.options.scheduler))
                 self._owned = owned.pop_all()
-        except (UnsupportedModel, RingError, planes.PlaneError, FileNotFoundError, ValueError) as error:
+        except (
+            UnsupportedModel, RingError, planes.PlaneError, ExchangeFailed, FileNotFoundError, ValueError,
+        ) as error:  # fmt: skip
             raise BackendError(str(error)) from error
 
     def _load(self, owned: ExitStack) -> None:
@@ -87,10 +94,15 @@ class Backend:
         """A ring, and a scheduler between it and the engine."""
         self.kind = kind
         options, limits, plane = self.options, self.limits, self.plane
+        if kind.host_driven and options.transport != "shm":
+            raise ValueError(
+                f"the scheduler {kind} runs on the host and reads the ring there: --transport must be shm, "
+                f"not {options.transport}"
+            )
         geometry = Geometry(
             rounded_slots(options.slots, options.leases),
             options.leases,
-            limits.max_context,
+            prompt_capacity(options.transport, limits.max_context),
             limits.max_context,
         )
         facts = ModelFacts(
@@ -104,28 +116,35 @@ class Backend:
             limits.page_size,
         )
         with ExitStack() as owned:
-            self.region = create(ring_path(options.ring), geometry, facts)
-            owned.callback(self.region.close)
-            ring_address = self.region.address if kind.host_driven else plane.map_ring(self.region, owned)
-            self.setup: SchedulerSetup = plane.setup(geometry, ring_address, limits, kind)
+            self.ring, ring_address = plane.make_ring(
+                options.transport, ring_path(options.ring), geometry, facts, owned
+            )
+            seen = self.ring.address if kind.host_driven else ring_address
+            self.setup: SchedulerSetup = plane.setup(geometry, seen, limits, kind)
             self.scheduler: Scheduler = plane.start(self.setup, kind)
             self._serving = owned.pop_all()
-        if not _wait_for(lambda: self.region.phase() != Phase.STARTING, STOP_S):
+        if not _wait_for(lambda: self.ring.phase() != Phase.STARTING, STOP_S):
             raise BackendError("the scheduler did not start: run `blink doctor`")
+        self.exchange: ExchangeProcess | None = None
+        if options.rdma is not None:
+            self.exchange = ExchangeProcess(
+                ring_path(options.ring), options.rdma, plane.export_ring(self.ring)
+            )
+            self._serving.callback(self.exchange.close)
 
     def fault(self) -> str | None:
         """Why the scheduler gave up, or None."""
-        if self.region.phase() != Phase.FAILED:
+        if self.ring.phase() != Phase.FAILED:
             return None
-        fault = Fault(int(self.region.header["fault"][0]))
-        return f"the scheduler failed: {fault.name} (detail {int(self.region.header['fault_detail'][0])})"
+        fault, detail = self.ring.fault()
+        return f"the scheduler failed: {Fault(fault).name} (detail {detail})"
 
-    def stop(self, drain_s: float = DRAIN_S) -> bool:
-        """Lets open requests finish for `drain_s` seconds, then ends the rest. False: the scheduler hangs.
+    def stop(self, drain_s: float = DRAIN_S, hurry: Callable[[], bool] = lambda: False) -> bool:
+        """Lets open requests finish for `drain_s` seconds or until `hurry`, then ends the rest.
 
-        A scheduler that hangs keeps its resources: releasing them would wait for it.
+        False: the scheduler hangs. It then keeps its resources: releasing them would wait for it.
         """
-        if not self._end(drain_s):
+        if not self._end(drain_s, hurry):
             return False
         self._owned.close()
         return True
@@ -135,17 +154,21 @@ class Backend:
 
         For comparisons, which need not load the model again. Raises BackendError.
         """
-        if not self._end(0.0):
+        if not self._end(0.0, lambda: False):
             raise BackendError("the scheduler did not stop in time")
         try:
             self._serve(kind)
-        except (RingError, planes.PlaneError) as error:
+        except (RingError, planes.PlaneError, ExchangeFailed, ValueError) as error:
             raise BackendError(str(error)) from error
 
-    def _end(self, drain_s: float) -> bool:
-        self.region.set_control(Control.DRAIN)
-        if not self.scheduler.wait(drain_s):
-            self.region.set_control(Control.STOP)
+    def _end(self, drain_s: float, hurry: Callable[[], bool]) -> bool:
+        self.ring.set_control(Control.DRAIN)
+        deadline = time.monotonic() + drain_s
+        stopped = False
+        while not (stopped or hurry() or time.monotonic() >= deadline):
+            stopped = self.scheduler.wait(POLL_S)
+        if not stopped:
+            self.ring.set_control(Control.STOP)
             if not self.scheduler.wait(STOP_S):
                 return False
         self.scheduler.close()
@@ -171,6 +194,11 @@ def rounded_slots(slots: int, leases: int) -> int:
     return rounded
 
 
+def prompt_capacity(transport: str, max_context: int) -> int:
+    """Tokens of a slot's prompt arena: the context, and in GPU memory room for the smallest good copy."""
+    return max(max_context, COPY_ENGINE_BYTES // 4) if transport == "cuda_ipc" else max_context
+
+
 def wanted_limits(options: BackendOptions, config: ModelConfig, defaults: planes.Defaults) -> Limits:
     """Limits before the KV cache is sized (`total_pages` 0). Raises ValueError for what cannot be."""
     context = options.max_context or min(config.max_context, DEFAULT_CONTEXT)
@@ -191,16 +219,17 @@ def wanted_limits(options: BackendOptions, config: ModelConfig, defaults: planes
     return Limits(batch, context, prefill, min(defaults.max_prefill_lanes, batch), options.page_size, 0)
 
 
-def run(options: BackendOptions) -> int:
-    """Serves until SIGTERM or SIGINT, drains, and returns the exit code. A second signal ends at once."""
+def run(options: BackendOptions, ready: Callable[[], None]) -> int:
+    """Serves until SIGTERM or SIGINT, drains, and returns the exit code. A second signal ends at once.
+
+    `ready` is called once the scheduler runs.
+    """
     signals: list[int] = []
     woken = threading.Event()
 
     def on_signal(number: int, _: object) -> None:
         signals.append(number)
         woken.set()
-        if len(signals) > 1:
-            backend.region.set_control(Control.STOP)
 
     backend = Backend(options)
     backend.start()
@@ -212,14 +241,19 @@ def run(options: BackendOptions) -> int:
         f"context {limits.max_context} tokens, {limits.total_pages} pages of {limits.page_size}, "
         f"ring {options.ring}"
     )
+    if backend.exchange is not None:
+        planes.say(f"frontends on other hosts set themselves up at {backend.exchange.address}")
+    ready()
     while not signals and backend.fault() is None:
         woken.wait(POLL_S)
+        if backend.exchange is not None and (told := backend.exchange.look()):
+            planes.say(told)
     fault = backend.fault()
     if fault:
         planes.say(fault)
     elif not signals:
         planes.say("the scheduler stopped")
-    stopped = backend.stop(0.0 if fault else DRAIN_S)
+    stopped = backend.stop(0.0 if fault else DRAIN_S, lambda: len(signals) > 1)
     if not stopped:
         planes.say("the scheduler did not stop in time")
     return 1 if fault or not stopped else 0

@@ -1,4 +1,4 @@
-"""The GPU's plane: everything that serves lies in its memory, but for the ring in pinned host memory."""
+"""The GPU's plane: everything that serves lies in its memory; the ring there, or in pinned host memory."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from pathlib import Path
 from gpu_backend.batch import allocate_batch, mirror, restart
 from gpu_backend.cuda.compile import CompileError
 from gpu_backend.cuda.cublas import CublasError
-from gpu_backend.cuda.driver import CudaError, Device, api
+from gpu_backend.cuda.driver import CudaError, CudaUnavailable, Device, api
 from gpu_backend.cuda.memory import DeviceMemory, PinnedMemory
+from gpu_backend.cuda.ring import GpuRing
 from gpu_backend.cuda.toolkit import ToolkitError
 from gpu_backend.device import DeviceScheduler
 from gpu_backend.driven import DrivenError, DrivenScheduler
+from gpu_backend.echo import DeviceEcho
 from gpu_backend.engine.base import Limits, Memory
 from gpu_backend.engine.graph_grid import GraphGrid
 from gpu_backend.engine.native import NativeEngine
@@ -20,10 +22,12 @@ from gpu_backend.engine.native_weights import RandomWeights
 from gpu_backend.engine.sizing import bytes_per_page, needs, pages_that_fit
 from gpu_backend.model.checkpoint import Checkpoint, CheckpointError
 from gpu_backend.model.config import ModelConfig
-from gpu_backend.planes import Defaults, EngineHandle, PlaneError, with_pages
+from gpu_backend.planes import Defaults, EngineHandle, PlaneError, Ring, with_pages
 from gpu_backend.progress import ProgressLine
+from gpu_backend.rdma.gpu_memory import export
+from gpu_backend.rdma.target import ExportedMemory
 from gpu_backend.scheduler import GPU_PACE, Scheduler, SchedulerKind, SchedulerSetup
-from ringbuffer.region import Geometry, Region
+from ringbuffer.region import Geometry, ModelFacts, create
 
 RANDOM_SEED = 1
 
@@ -68,7 +72,13 @@ class GpuPlane:
             raise PlaneError(str(error)) from error
         return self.engine
 
-    def map_ring(self, region: Region, owned: ExitStack) -> int:
+    def make_ring(
+        self, transport: str, path: Path, geometry: Geometry, facts: ModelFacts, owned: ExitStack
+    ) -> tuple[Ring, int]:
+        if transport == "cuda_ipc":
+            return self._device_ring(path, geometry, facts, owned)
+        region = create(path, geometry, facts)
+        owned.callback(region.close)
         try:
             address = self.memory.register_host(region.address, region.n_bytes)
         except CudaError as error:
@@ -76,7 +86,31 @@ class GpuPlane:
                 f"cannot pin the ring ({error}): raise the locked-memory limit, ulimit -l"
             ) from error
         owned.callback(self.memory.unregister_host, region.address)
-        return address
+        return region, address
+
+    def start_echo(self, ring_address: int, n_slots: int, step_ns: int) -> Scheduler:
+        try:
+            return DeviceEcho(self._device, self.memory, ring_address, n_slots, step_ns)
+        except (CudaError, CompileError, ToolkitError) as error:
+            raise PlaneError(str(error)) from error
+
+    def export_ring(self, ring: Ring) -> ExportedMemory | None:
+        if not isinstance(ring, GpuRing):
+            return None
+        try:
+            return export(self._device, ring.address, ring.n_bytes)
+        except (CudaError, CudaUnavailable) as error:
+            raise PlaneError(f"cannot offer the ring in GPU memory to other hosts: {error}") from error
+
+    def _device_ring(
+        self, path: Path, geometry: Geometry, facts: ModelFacts, owned: ExitStack
+    ) -> tuple[Ring, int]:
+        try:
+            ring = GpuRing(self.memory, path, geometry, facts)
+        except CudaError as error:
+            raise PlaneError(f"cannot make the ring in GPU memory: {error}") from error
+        owned.callback(ring.close)
+        return ring, ring.address
 
     def setup(
         self, geometry: Geometry, ring_address: int, limits: Limits, kind: SchedulerKind

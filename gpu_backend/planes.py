@@ -11,6 +11,7 @@ from typing import Protocol
 
 from gpu_backend.batch import allocate_batch, mirror, restart
 from gpu_backend.driven import DrivenScheduler
+from gpu_backend.echo import HostEcho
 from gpu_backend.emulated import EmulatedScheduler
 from gpu_backend.engine.base import Limits
 from gpu_backend.engine.graph_grid import GraphGrid
@@ -19,8 +20,10 @@ from gpu_backend.host_library import LibraryError
 from gpu_backend.model.checkpoint import Checkpoint, CheckpointError
 from gpu_backend.model.config import ModelConfig
 from gpu_backend.model.weights import model_weights
+from gpu_backend.rdma.target import ExportedMemory
 from gpu_backend.scheduler import CPU_PACE, Scheduler, SchedulerKind, SchedulerSetup
-from ringbuffer.region import Geometry, Region
+from ringbuffer.abi import Control, Phase
+from ringbuffer.region import Geometry, ModelFacts, create
 
 CPU_KV_BYTES = 1 << 30
 HOST_ELEMENT = 4  # the host engine computes in fp32
@@ -41,10 +44,25 @@ class EngineHandle(Protocol):
     def close(self) -> None: ...
 
 
-class Plane(Protocol):
-    """Call in order: limits, build_engine, map_ring, setup, start; `close` last.
+class Ring(Protocol):
+    """What the backend's host process does with the ring: it looks, and sets the control word."""
 
-    A host-driven scheduler is set up with the ring's address in this process. After a scheduler has ended,
+    geometry: Geometry
+    address: int  # in this process, or in GPU memory
+
+    def set_control(self, control: Control) -> None: ...
+
+    def phase(self) -> Phase: ...
+
+    def fault(self) -> tuple[int, int]: ...
+
+    def stats(self) -> dict[str, int]: ...
+
+
+class Plane(Protocol):
+    """Call in order: limits, build_engine, make_ring, setup, start; `close` last.
+
+    A host-driven scheduler sees the ring where this process does. After a scheduler has ended,
     another may be set up and started over the same engine.
     """
 
@@ -57,7 +75,19 @@ class Plane(Protocol):
         self, config: ModelConfig, directory: Path, limits: Limits, random: bool, threads: int | None
     ) -> EngineHandle: ...
 
-    def map_ring(self, region: Region, owned: ExitStack) -> int: ...
+    def make_ring(
+        self, transport: str, path: Path, geometry: Geometry, facts: ModelFacts, owned: ExitStack
+    ) -> tuple[Ring, int]:
+        """The ring, and where the scheduler sees it. `owned` releases it."""
+        ...
+
+    def export_ring(self, ring: Ring) -> ExportedMemory | None:
+        """The ring for an RDMA device, if it is in GPU memory; None for one in host memory."""
+        ...
+
+    def start_echo(self, ring_address: int, n_slots: int, step_ns: int) -> Scheduler:
+        """An echo in the scheduler's place (gpu_backend/echo.py); needs a ring and nothing else."""
+        ...
 
     def setup(
         self, geometry: Geometry, ring_address: int, limits: Limits, kind: SchedulerKind
@@ -151,8 +181,20 @@ class CpuPlane:
             raise PlaneError(str(error)) from error
         return self.engine
 
-    def map_ring(self, region: Region, owned: ExitStack) -> int:
-        return region.address
+    def make_ring(
+        self, transport: str, path: Path, geometry: Geometry, facts: ModelFacts, owned: ExitStack
+    ) -> tuple[Ring, int]:
+        if transport != "shm":
+            raise PlaneError(f"the transport {transport} needs a GPU: without one, --transport is shm")
+        region = create(path, geometry, facts)
+        owned.callback(region.close)
+        return region, region.address
+
+    def start_echo(self, ring_address: int, n_slots: int, step_ns: int) -> Scheduler:
+        return HostEcho(ring_address, n_slots, step_ns)
+
+    def export_ring(self, ring: Ring) -> ExportedMemory | None:
+        return None
 
     def setup(
         self, geometry: Geometry, ring_address: int, limits: Limits, kind: SchedulerKind

@@ -1,23 +1,25 @@
 """Watches what the token reader reports about the backend: sets why the frontend is down, fails what cannot
-go on, renews a lost lease.
+go on, renews a lost lease, makes a broken connection again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 from nic_frontend import errors
 from nic_frontend.lease import POLL_S, Lease
 from nic_frontend.library import Health
 from nic_frontend.request_tracker import RequestTracker
 from nic_frontend.token_reader import TokenReader
-from nic_frontend.transport.base import TransportError
-from ringbuffer.abi import Phase
+from nic_frontend.transport.base import Transport, TransportError
+from ringbuffer.abi import LEASE_TIMEOUT_NS, Phase
 
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 0.05
+RECONNECT_PAUSE_S = 1.0  # between attempts, once the lease cannot be saved any more
 
 
 def why_down(health: Health) -> str | None:
@@ -38,8 +40,15 @@ class BackendMonitor:
     """`run` is a task of the event loop for as long as the frontend serves."""
 
     def __init__(
-        self, reader: TokenReader, tracker: RequestTracker, lease: Lease, grant_timeout_s: float
+        self,
+        transport: Transport,
+        reader: TokenReader,
+        tracker: RequestTracker,
+        lease: Lease,
+        grant_timeout_s: float,
     ) -> None:
+        self._transport = transport
+        self._broken_since: float | None = None
         self._reader = reader
         self._tracker = tracker
         self._lease = lease
@@ -55,6 +64,10 @@ class BackendMonitor:
 
     async def _look(self) -> None:
         health = self._reader.health()
+        if health.link_down or health.resolving:
+            await self._mend(health)
+            return
+        self._broken_since = None
         reason = why_down(health)
         self._report(reason)
         alive = health.phase in (Phase.SERVING, Phase.DRAINING) and not health.heartbeat_lost
@@ -63,6 +76,27 @@ class BackendMonitor:
         if health.lease_lost and alive and health.phase == Phase.SERVING:
             await self._renew()
 
+    async def _mend(self, health: Health) -> None:
+        """One attempt to make the connection again. Streams wait for as long as the scheduler keeps the lease
+        without a beat, and resume if that sufficed (V7); then they fail.
+        """
+        reason = "the connection to the backend broke"
+        if self._broken_since is None:
+            self._broken_since = time.monotonic()
+            self._report(reason)
+        if health.link_down:
+            try:
+                await asyncio.to_thread(self._transport.reconnect)
+            except TransportError as error:
+                reason = str(error)
+        if time.monotonic() - self._broken_since < LEASE_TIMEOUT_NS / 1e9:
+            return
+        if self._tracker.n_open:
+            log.warning("%s", reason)
+        self._tracker.down = reason
+        self._tracker.fail_all(errors.unavailable(reason))
+        await asyncio.sleep(RECONNECT_PAUSE_S)
+
     def _report(self, reason: str | None) -> None:
         if reason != self._tracker.down and (reason is None or self._tracker.down is None):
             log.warning("not serving: %s", reason) if reason else log.info("serving again")
@@ -70,8 +104,8 @@ class BackendMonitor:
 
     async def _renew(self) -> None:
         """Asks for the lost lease with a new epoch; the next turn of `run` tries again if that fails."""
-        self._lease.ask(self._grant_timeout_s)
         try:
+            self._lease.ask(self._grant_timeout_s)
             while not self._lease.granted():
                 await asyncio.sleep(POLL_S)
             self._reader.open()

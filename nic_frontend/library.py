@@ -12,7 +12,9 @@ PATH = Path(__file__).with_name("libblink_frontend.so")
 EVENT_TOKENS_MAX = 256
 
 Event = np.dtype([(name, "<u4") for name in ("slot", "sequence", "n_tokens", "kind", "reason")])
-EVENT_TOKENS, EVENT_FINISHED, EVENT_FREED = range(3)
+Trip = np.dtype([(name, "<u8") for name in ("posted", "answer", "word")])
+EVENT_TOKENS, EVENT_FINISHED, EVENT_FREED, EVENT_LOST = range(4)
+LINK_DOWN = 0xFFFFFFFF  # BLINK_LINK_DOWN
 
 
 class ReaderOptions(ctypes.Structure):
@@ -40,12 +42,20 @@ class Health(ctypes.Structure):
         ("heartbeat_age_ns", ctypes.c_uint64),
         ("heartbeat_lost", ctypes.c_uint32),
         ("lease_lost", ctypes.c_uint32),
+        ("link_down", ctypes.c_uint32),
+        ("resolving", ctypes.c_uint32),
         ("cycles", ctypes.c_uint64),
         ("wakes", ctypes.c_uint64),
         ("records", ctypes.c_uint64),
         ("bad_records", ctypes.c_uint64),
         ("arena_reads", ctypes.c_uint64),
     )
+
+
+class Drained(ctypes.Structure):
+    """struct blink_drained"""
+
+    _fields_ = (("tokens", ctypes.c_uint64), ("wall_ns", ctypes.c_uint64), ("cpu_ns", ctypes.c_uint64))
 
 
 class LibraryMissing(RuntimeError):
@@ -65,8 +75,9 @@ def library() -> ctypes.CDLL:
     p, u32, u64, c_int = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int
     prototypes: dict[str, tuple[object, list[object]]] = {
         "blink_link_shared_memory": (p, [p]),
+        "blink_link_cuda_ipc": (p, [ctypes.c_char_p, p, p, ctypes.c_char_p, u64]),
         "blink_link_close": (None, [p]),
-        "blink_link_read": (None, [p, u64, p, u64]),
+        "blink_link_read": (c_int, [p, u64, p, u64]),
         "blink_link_write": (None, [p, u64, p, u64]),
         "blink_link_publish": (None, [p, u64, u64]),
         "blink_crc32c": (u32, [u32, p, u64]),
@@ -78,6 +89,8 @@ def library() -> ctypes.CDLL:
         "blink_reader_submit": (u32, [p, u32, p, p, p]),
         "blink_reader_cancel": (None, [p, u32, u32]),
         "blink_reader_drain": (u32, [p, p, u32, p, u32]),
+        "blink_link_trips": (u32, [p, u32, u32, u32, u32, u64, p]),
+        "blink_reader_drain_all": (c_int, [p, u32, u32, u32, u64, ctypes.POINTER(Drained)]),
         "blink_reader_health": (None, [p, ctypes.POINTER(Health)]),
     }
     for name, (result, arguments) in prototypes.items():

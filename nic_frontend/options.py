@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerbsRing:
+    """A ring on another host, reached over RDMA through its backend's exchange at `host`:`port`."""
+
+    host: str
+    port: int
+    key: bytes = field(repr=False)  # shared with the backend (ringbuffer/rdma/exchange_key.py)
+    rdma_device: str | None = None  # of this host; default: the one on the network that leads to the backend
+    gid_index: int | None = None  # of that device; default: chosen like the device
+    read_back: bool = True  # read a payload back before its word is written (V3)
+
+    def __str__(self) -> str:
+        return f"verbs://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,7 +28,7 @@ class FrontendOptions:
     Several processes with the same host and port share the port (SO_REUSEPORT), each with a lease of its own.
     """
 
-    ring: Path  # the region's file, ringbuffer.region.ring_path(name)
+    ring: Path | VerbsRing  # the region's file, ringbuffer.region.ring_path(name), or where to reach it
     model_dir: Path  # tokenizer.json, config.json, tokenizer_config.json, chat_template.jinja
     served_model_name: str | None = None  # default: the name in the ring's header
     host: str = "127.0.0.1"

@@ -10,7 +10,7 @@ import time
 import numpy as np
 
 from nic_frontend import errors
-from nic_frontend.library import EVENT_FINISHED, EVENT_FREED
+from nic_frontend.library import EVENT_FINISHED, EVENT_FREED, EVENT_LOST
 from nic_frontend.metrics import Metrics
 from nic_frontend.request import Arrival, Request
 from nic_frontend.slot_tracker import SlotTracker
@@ -67,7 +67,7 @@ class RequestTracker:
             for request in burst:
                 self.slots.put_back(request.slot)
                 request.ended = True
-                request.mailbox.fail(errors.unavailable("the lease was lost"))
+                request.mailbox.fail(errors.unavailable("the way to the backend was lost"))
             return
         for request, sequence in zip(burst, descriptors["sequence"].tolist(), strict=True):
             request.sequence = sequence
@@ -98,6 +98,10 @@ class RequestTracker:
             request = self._open[slot]
             if request is None or request.sequence != sequence:
                 continue  # cancelled while this was on its way
+            if kind == EVENT_LOST:  # it is not sent again: the client may (V7)
+                self._end(request)
+                request.mailbox.fail(errors.unavailable("the connection to the backend broke"))
+                continue
             if n_tokens:
                 self._metrics.on_tokens(request, n_tokens, now)
             finished = kind == EVENT_FINISHED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from pathlib import Path
@@ -14,32 +15,43 @@ from nic_frontend.backend_monitor import BackendMonitor
 from nic_frontend.lease import Lease, phase_name
 from nic_frontend.library import Health
 from nic_frontend.metrics import Exposition, Metrics
-from nic_frontend.options import FrontendOptions
+from nic_frontend.options import FrontendOptions, VerbsRing
 from nic_frontend.request_tracker import RequestTracker
 from nic_frontend.slot_tracker import SlotTracker
 from nic_frontend.token_reader import TokenReader
 from nic_frontend.tokenizer import Tokenizer
 from nic_frontend.transport.base import Transport, TransportError, read_header
+from nic_frontend.transport.cuda_ipc import CudaIpc
 from nic_frontend.transport.shm import SharedMemory
-from ringbuffer import abi
-from ringbuffer.region import model_fingerprint
+from ringbuffer import abi, device_ring
+from ringbuffer.region import RingError, model_fingerprint
 
 log = logging.getLogger(__name__)
 
 ATTACH_POLL_S = 0.05
+CONNECT_POLL_S = 1.0  # between attempts to reach a backend on another host
 RELEASE_TIMEOUT_S = 2.0
 
 
-def attach(path: Path, timeout_s: float) -> Transport:
+def open_transport(ring: Path | VerbsRing, model_dir: Path) -> Transport:
+    if isinstance(ring, Path):
+        return open_local(ring)
+    from nic_frontend.transport.verbs import Verbs  # not at the top: only this transport loads libibverbs
+
+    return Verbs(ring, model_fingerprint(model_dir))
+
+
+def attach(ring: Path | VerbsRing, model_dir: Path, timeout_s: float) -> Transport:
     """Attaches to the ring once its scheduler serves.
 
     Raises TransportError with what was missing when the time is over.
     """
     deadline = time.monotonic() + timeout_s
+    pause_s = ATTACH_POLL_S if isinstance(ring, Path) else CONNECT_POLL_S
     told = ""
     while True:
         try:
-            transport = SharedMemory(path)
+            transport = open_transport(ring, model_dir)
             missing = why_not_serving(transport)
             if missing is None:
                 return transport
@@ -51,7 +63,16 @@ def attach(path: Path, timeout_s: float) -> Transport:
         if missing != told:
             log.info("waiting: %s", missing)
             told = missing
-        time.sleep(ATTACH_POLL_S)
+        time.sleep(pause_s)
+
+
+def open_local(path: Path) -> Transport:
+    """The transport that reaches the ring whose file is at `path`. Raises TransportError."""
+    try:
+        in_gpu_memory = device_ring.read(path) is not None
+    except RingError as error:
+        raise TransportError(str(error)) from error
+    return CudaIpc(path) if in_gpu_memory else SharedMemory(path)
 
 
 def why_not_serving(transport: Transport) -> str | None:
@@ -89,7 +110,7 @@ class Service:
 
     def __init__(self, options: FrontendOptions) -> None:
         self.options = options
-        self.transport = attach(options.ring, options.attach_timeout_s)
+        self.transport = attach(options.ring, options.model_dir, options.attach_timeout_s)
         try:
             check_fingerprint(self.transport, options.model_dir)
             header = read_header(self.transport)
@@ -108,11 +129,14 @@ class Service:
         except BaseException:
             self.transport.close()
             raise
+        self._header = header
         self.metrics = Metrics(self.model, self.lease.index)
         self.exposition = Exposition(self.metrics, self._snapshot)
         slots = SlotTracker(self.lease.n_slots)
         self.tracker = RequestTracker(self._reader, slots, self.metrics, options.slot_wait_s)
-        self._monitor = BackendMonitor(self._reader, self.tracker, self.lease, options.grant_timeout_s)
+        self._monitor = BackendMonitor(
+            self.transport, self._reader, self.tracker, self.lease, options.grant_timeout_s
+        )
         self._tasks: list[asyncio.Task[None]] = []
         log.info(
             "model %s, lease %d of %s, %d slots, tokenizer %s",
@@ -120,7 +144,9 @@ class Service:
         )  # fmt: skip
 
     def _snapshot(self) -> tuple[np.void, Health, int]:
-        return read_header(self.transport), self._reader.health(), self.tracker.n_open
+        with contextlib.suppress(TransportError):  # while the link is down, the last one seen
+            self._header = read_header(self.transport)
+        return self._header, self._reader.health(), self.tracker.n_open
 
     async def start(self) -> None:
         asyncio.get_running_loop().add_reader(self._reader.descriptor, self.tracker.on_readable)

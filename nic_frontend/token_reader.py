@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nic_frontend.lease import Lease
-from nic_frontend.library import EVENT_TOKENS_MAX, Event, Health, ReaderOptions, library
+from nic_frontend.library import EVENT_TOKENS_MAX, LINK_DOWN, Event, Health, ReaderOptions, library
 from nic_frontend.options import FrontendOptions
 from nic_frontend.transport.base import Transport, TransportError
 from ringbuffer import abi
@@ -40,7 +40,7 @@ class TokenReader:
         )
         self._reader = self._native.blink_reader_create(transport.link, ctypes.byref(wanted))
         if not self._reader:
-            raise OSError("cannot create an eventfd: too many open files?")
+            raise TransportError("cannot create the token reader: too many open files, or the link is down")
         self._events = np.zeros(MAX_EVENTS, dtype=Event)
         self._tokens = np.zeros(MAX_TOKENS, dtype=np.uint32)
         self._drain_arguments = (
@@ -54,12 +54,19 @@ class TokenReader:
             self._reader
         )  # readable when `drain` has something
 
+    @property
+    def handle(self) -> int:
+        """Address of the native reader (struct blink_reader), valid until `close`."""
+        return int(self._reader)
+
     def open(self) -> None:
         """Starts reading under the lease just granted; every slot is free.
 
         Raises TransportError if they are not.
         """
         wrong = self._native.blink_reader_open(self._reader, self._lease.epoch, self._lease.beat)
+        if wrong == LINK_DOWN:
+            raise TransportError("the connection to the backend broke while the lease was taken over")
         if wrong:
             raise TransportError(
                 f"the scheduler granted lease {self._lease.index} with {wrong} slot(s) still in use: "
@@ -72,7 +79,7 @@ class TokenReader:
         """Submits a burst: `descriptors` is abi.Descriptor [n], completed in place; `prompts` holds the
         prompts back to back.
 
-        False when the lease is lost.
+        False when the lease is lost or the link is down.
         """
         n: int = self._native.blink_reader_submit(
             self._reader, len(slots), slots.ctypes.data, descriptors.ctypes.data, prompts.ctypes.data

@@ -179,6 +179,10 @@ class Region:
     def phase(self) -> abi.Phase:
         return abi.Phase(int(self.header["phase"][0]))
 
+    def fault(self) -> tuple[int, int]:
+        """What the scheduler was doing when it failed (enum blink_fault), and the detail."""
+        return int(self.header["fault"][0]), int(self.header["fault_detail"][0])
+
     def stats(self) -> dict[str, int]:
         record = self.header["stats"][0]
         return {name: int(record[name]) for name in abi.Stats.names or ()}
@@ -212,9 +216,7 @@ def create(path: Path, geometry: Geometry, facts: ModelFacts) -> Region:
 
     Raises RingError when a live backend serves under this name or the file cannot be made large enough.
     """
-    if path.exists():
-        _refuse_live_owner(path)
-        path.unlink(missing_ok=True)
+    clear_name(path)
     at = geometry.offsets()
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -230,14 +232,20 @@ def create(path: Path, geometry: Geometry, facts: ModelFacts) -> Region:
     finally:
         os.close(descriptor)
     region = Region(path, mapping, geometry, owner=True)
-    _fill_header(region, facts)
+    header = header_record(geometry, facts)
+    for name in abi.Header.names or ():
+        if name != "magic":
+            region.header[name] = header[name]
+    region.header["magic"] = header["magic"]
     return region
 
 
-def _fill_header(region: Region, facts: ModelFacts) -> None:
-    header, geometry = region.header, region.geometry
+def header_record(geometry: Geometry, facts: ModelFacts) -> NDArray[np.void]:
+    """The header [1] of a ring that this process creates, in phase STARTING."""
+    header = np.zeros(1, dtype=abi.Header)
     at = geometry.offsets()
     values: dict[str, object] = {
+        "magic": abi.MAGIC,
         "layout_hash": abi.RING_LAYOUT_HASH,
         "abi_version": abi.ABI_VERSION,
         "backend_pid": os.getpid(),
@@ -259,7 +267,7 @@ def _fill_header(region: Region, facts: ModelFacts) -> None:
         values[f"{section}_offset"] = at[section]
     for name, value in values.items():
         header[name][0] = value
-    header["magic"][0] = abi.MAGIC
+    return header
 
 
 def _padded(text: str, size: int) -> NDArray[np.uint8]:
@@ -267,19 +275,28 @@ def _padded(text: str, size: int) -> NDArray[np.uint8]:
     return np.frombuffer(raw.ljust(size, b"\0"), dtype=np.uint8)
 
 
-def _refuse_live_owner(path: Path) -> None:
-    try:
-        with open(path, "rb") as file:
-            raw = file.read(abi.Header.itemsize)
-    except OSError as error:
-        raise RingError(f"cannot read the existing ring at {path}: {error.strerror}") from error
-    if len(raw) < abi.Header.itemsize:
-        return
-    pid = int(np.frombuffer(raw, dtype=abi.Header)["backend_pid"][0])
+def clear_name(path: Path) -> None:
+    """Removes what a dead backend left at `path`. Raises RingError when a live one serves under the name."""
+    pid = owner_pid(path)
     if pid and pid != os.getpid() and Path(f"/proc/{pid}").exists():
         raise RingError(
             f"the ring {path} belongs to a running backend (process {pid}): choose another --ring name"
         )
+    path.unlink(missing_ok=True)
+
+
+def owner_pid(path: Path) -> int | None:
+    """The process that created the ring at `path`; None when there is no ring. Raises RingError."""
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(abi.Header.itemsize)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RingError(f"cannot read the existing ring at {path}: {error.strerror}") from error
+    if len(raw) < abi.Header.itemsize:
+        return None
+    return int(np.frombuffer(raw, dtype=abi.Header)["backend_pid"][0])
 
 
 def attach(path: Path) -> Region:
@@ -298,14 +315,20 @@ def attach(path: Path) -> Region:
             raise RingError(f"{path} is not a ring (only {size} bytes)")
         with mmap.mmap(descriptor, PAGE, access=mmap.ACCESS_READ) as page:
             header = np.frombuffer(bytes(page[: abi.Header.itemsize]), dtype=abi.Header)[0]
-        geometry = _checked_geometry(path, header, size)
+        geometry = checked_geometry(path, header)
+        if size < geometry.offsets()["end"]:
+            raise RingError(
+                f"{path} has {size} bytes of {geometry.offsets()['end']}: it is truncated, or its ring lies "
+                "in GPU memory, which the transport cuda_ipc reaches"
+            )
         mapping = mmap.mmap(descriptor, size)
     finally:
         os.close(descriptor)
     return Region(path, mapping, geometry, owner=False)
 
 
-def _checked_geometry(path: Path, header: np.void, size: int) -> Geometry:
+def checked_geometry(path: Path, header: np.void) -> Geometry:
+    """The geometry in a header found at `path`. Raises RingError when it is not of this version of ring.h."""
     if int(header["magic"]) != abi.MAGIC:
         raise RingError(f"{path} is not a ring, or its backend is still creating it")
     if int(header["abi_version"]) != abi.ABI_VERSION or int(header["layout_hash"]) != abi.RING_LAYOUT_HASH:
@@ -317,6 +340,9 @@ def _checked_geometry(path: Path, header: np.void, size: int) -> Geometry:
     geometry = Geometry(
         *(int(header[name]) for name in ("n_slots", "n_leases", "prompt_capacity", "output_capacity"))
     )
-    if geometry.offsets()["end"] != int(header["region_bytes"]) or size < int(header["region_bytes"]):
-        raise RingError(f"{path} is truncated: {size} bytes, its header says {int(header['region_bytes'])}")
+    if geometry.offsets()["end"] != int(header["region_bytes"]):
+        raise RingError(
+            f"the header of {path} contradicts itself: its sections take {geometry.offsets()['end']} bytes, "
+            f"it says {int(header['region_bytes'])}"
+        )
     return geometry

@@ -41,6 +41,9 @@ extern "C" {
 #define BLINK_LEASE_TIMEOUT_NS 1000000000ull        /* an unchanged lease word is reclaimed after this long */
 #define BLINK_HEARTBEAT_TIMEOUT_NS 2000000000ull    /* the backend is lost after this long without a beat */
 #define BLINK_TORN_PAYLOAD_TIMEOUT_NS 1000000000ull /* a payload whose checksum stays wrong this long is refused */
+/* In GPU memory: a shorter host-to-device copy of another process waits a time slice behind the persistent kernel. A
+ * slot whose prompts have this much room takes a short prompt as a copy of this size (nic_frontend/README.md, U2). */
+#define BLINK_COPY_ENGINE_BYTES 32768u
 
 /* Life cycle of a slot (paper section 4.2). The frontend moves EMPTY -> submitted by publishing a request word whose
  * sequence is one more than the status word's; every state below is published by the scheduler.

@@ -19,7 +19,7 @@ def build_program() -> Callable[..., Path]:
 
     def build(name: str, sources: list[str], *flags: str) -> Path:
         digest = hashlib.sha256(" ".join(flags).encode())
-        for folder in ("kernels", "ringbuffer", "tests"):
+        for folder in ("kernels", "ringbuffer", "nic_frontend", "gpu_backend", "tests"):
             for file in sorted((ROOT / folder).rglob("*")):
                 if file.suffix in {".h", ".cpp"}:
                     digest.update(file.read_bytes())

@@ -10,4 +10,5 @@ COMMANDS = {
     "plot": "draw the results of `serve`",
     "schedulers": "the scheduler on the GPU against three on the host: makespan, steps, cost to the CPU",
     "timeline": "draw the results of `schedulers`",
+    "transport": "the ways to the ring side by side: latency, tokens a second, CPU",
 }

@@ -105,6 +105,10 @@ class Device:
         """Value of a CUdevice_attribute, by member or number."""
         return int(call("cuDeviceGetAttribute", api().CUdevice_attribute(int(attribute)), self._device))
 
+    def uuid(self) -> bytes:
+        """16 bytes: the GPU's name in every process, whatever CUDA_VISIBLE_DEVICES hides."""
+        return bytes(call("cuDeviceGetUuid", self._device).bytes)
+
     def driver_version(self) -> tuple[int, int]:
         version = int(call("cuDriverGetVersion"))
         return version // 1000, version % 1000 // 10

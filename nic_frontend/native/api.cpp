@@ -1,13 +1,12 @@
 #include <sys/eventfd.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include "nic_frontend/native/crc32c.h"
 #include "nic_frontend/native/frontend.h"
 #include "nic_frontend/native/link.h"
 #include "nic_frontend/native/token_reader.h"
-
-struct blink_link {
-  std::unique_ptr<blink::Link> link;
-};
 
 struct blink_reader {
   blink::TokenReader reader;
@@ -21,8 +20,8 @@ blink_link* blink_link_shared_memory(void* address) {
 void blink_link_close(blink_link* link) {
   delete link;
 }
-void blink_link_read(blink_link* link, uint64_t offset, void* to, uint64_t bytes) {
-  link->link->read(offset, static_cast<uint64_t*>(to), bytes / 8);
+int blink_link_read(blink_link* link, uint64_t offset, void* to, uint64_t bytes) {
+  return link->link->read(offset, static_cast<uint64_t*>(to), bytes / 8) ? 0 : 1;
 }
 void blink_link_write(blink_link* link, uint64_t offset, const void* from, uint64_t bytes) {
   link->link->write(offset, from, bytes);
@@ -39,8 +38,15 @@ uint32_t blink_crc32c_table(uint32_t crc, const void* data, uint64_t bytes) {
 }
 
 blink_reader* blink_reader_create(blink_link* link, const blink_reader_options* options) {
+  uint64_t words[sizeof(blink_header) / 8];
+  if (!link->link->read(0, words, sizeof(words) / 8)) {
+    errno = ENOTCONN;
+    return nullptr;
+  }
+  blink_header header;
+  std::memcpy(&header, words, sizeof(header));
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  return wake < 0 ? nullptr : new blink_reader{{*link->link, *options, wake}};
+  return wake < 0 ? nullptr : new blink_reader{{*link->link, header, *options, wake}};
 }
 void blink_reader_destroy(blink_reader* reader) {
   delete reader;

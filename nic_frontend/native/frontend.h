@@ -19,9 +19,13 @@ struct blink_reader;
 
 /* The link of a mapping of the region, which the caller keeps mapped until after blink_link_close. */
 BLINK_EXPORT struct blink_link* blink_link_shared_memory(void* address);
+/* The link to a ring in GPU memory: `uuid` [16] names the GPU (cuDeviceGetUuid), `handle` [64] opens the memory
+ * (cuIpcGetMemHandle), `library` is the driver's, "libcuda.so.1". NULL when it cannot be opened; `error` says why. */
+BLINK_EXPORT struct blink_link* blink_link_cuda_ipc(const char* library, const void* uuid, const void* handle,
+                                                    char* error, uint64_t error_bytes);
 BLINK_EXPORT void blink_link_close(struct blink_link* link);
-/* Offsets and sizes in bytes, multiples of 8. */
-BLINK_EXPORT void blink_link_read(struct blink_link* link, uint64_t offset, void* to, uint64_t bytes);
+/* Offsets and sizes in bytes, multiples of 8. Nonzero when the link is down: nothing was read. */
+BLINK_EXPORT int blink_link_read(struct blink_link* link, uint64_t offset, void* to, uint64_t bytes);
 BLINK_EXPORT void blink_link_write(struct blink_link* link, uint64_t offset, const void* from, uint64_t bytes);
 BLINK_EXPORT void blink_link_publish(struct blink_link* link, uint64_t offset, uint64_t word);
 
@@ -42,7 +46,8 @@ struct blink_reader_options {
 enum blink_event_kind {
   BLINK_EVENT_TOKENS = 0,   /* n_tokens more of the answer */
   BLINK_EVENT_FINISHED = 1, /* n_tokens more, then the end; `reason` says why */
-  BLINK_EVENT_FREED = 2     /* the scheduler gave the slot back */
+  BLINK_EVENT_FREED = 2,    /* the scheduler gave the slot back */
+  BLINK_EVENT_LOST = 3      /* the submission never reached the ring; FREED follows */
 };
 
 struct blink_event {
@@ -60,6 +65,8 @@ struct blink_health {
   uint64_t heartbeat_age_ns; /* since the scheduler's heartbeat last changed */
   uint32_t heartbeat_lost;   /* 1: the age is above the timeout */
   uint32_t lease_lost;       /* 1: the scheduler does not acknowledge this epoch; `open` a new one */
+  uint32_t link_down;        /* 1: nothing else here is new; make the link's connection again */
+  uint32_t resolving;        /* 1: the connection has been made again, and the ring is asked what arrived (V7) */
   uint64_t cycles;
   uint64_t wakes;       /* of the event loop */
   uint64_t records;     /* accepted */
@@ -68,7 +75,7 @@ struct blink_health {
 };
 
 /* Makes the reader and its eventfd; it neither beats nor polls before `open`. NULL when the kernel refuses
- * (errno says why). */
+ * or the link is down (errno says why). */
 BLINK_EXPORT struct blink_reader* blink_reader_create(struct blink_link* link,
                                                       const struct blink_reader_options* options);
 /* Stops the thread. The lease word and the slots stay as they are. */
@@ -78,12 +85,14 @@ BLINK_EXPORT int blink_reader_eventfd(struct blink_reader* reader);
 
 /* Takes over a lease that the scheduler has granted, `beat` being the last one written. Every slot is idle
  * afterwards, whatever was open before. Returns the number of slots whose words are not as the scheduler must
- * leave them (0 is success; else nothing changed). */
+ * leave them (0 is success; else nothing changed), or BLINK_LINK_DOWN. */
+#define BLINK_LINK_DOWN UINT32_MAX
 BLINK_EXPORT uint32_t blink_reader_open(struct blink_reader* reader, uint32_t epoch, uint32_t beat);
 
 /* Submits n requests to idle slots. `prompts` holds their tokens back to back, prompt_tokens of each
- * descriptor. Fills in each descriptor's sequence, ticket and crc32c. Returns n, or 0 when the lease is lost.
- */
+ * descriptor. Fills in each descriptor's sequence, ticket and crc32c. Returns n, or 0 when the lease is lost
+ * or the link is down. Where the link breaks underway, n is returned and the reader finds out which of them
+ * arrived (V7): the others end with BLINK_EVENT_LOST. */
 BLINK_EXPORT uint32_t blink_reader_submit(struct blink_reader* reader, uint32_t n, const uint32_t* slots,
                                           struct blink_descriptor* descriptors, const uint32_t* prompts);
 

@@ -28,17 +28,21 @@ bool LeaseKeeper::tick(uint64_t now) {
   // The heartbeat is read before its age is judged, so a reader that was itself stopped raises no false
   // alarm.
   const uint64_t before = live_[1];
-  link_.read(offsetof(blink_header, phase), live_, 4);
+  if (!link_.read(offsetof(blink_header, phase), live_, 4)) return true;
   if (live_[1] != before) heartbeat_changed_ = now;
   if (lost_) return true;
+  bool granted;
+  if (!confirm(&granted)) return true;
+  if (granted) link_.publish(lease_offset_, pair_word(epoch_, ++beat_));
+  return granted;
+}
+
+bool LeaseKeeper::confirm(bool* granted) {
   uint64_t ack;
-  link_.read(ack_offset_, &ack, 1);
-  if (ack == pair_word(epoch_, BLINK_LEASE_GRANTED)) {
-    link_.publish(lease_offset_, pair_word(epoch_, ++beat_));
-    return true;
-  }
-  lost_ = true;
-  return false;
+  if (!link_.read(ack_offset_, &ack, 1)) return false;
+  *granted = ack == pair_word(epoch_, BLINK_LEASE_GRANTED);
+  if (!*granted) lost_ = true;
+  return true;
 }
 
 void LeaseKeeper::report(blink_health* health) const {

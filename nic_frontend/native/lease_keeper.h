@@ -16,8 +16,13 @@ class LeaseKeeper {
   // Takes over the lease that the scheduler granted for `epoch`, `beat` being the last one written.
   void begin(uint32_t epoch, uint32_t beat, uint64_t now);
 
-  // One beat and one look. Returns false when this look found the lease lost (F4).
+  // One beat and one look. Returns false when this look found the lease lost (F4). Neither while the link is
+  // down.
   bool tick(uint64_t now);
+
+  // After an interruption, a look alone: whether the lease is still granted, into `granted`; it is lost if not.
+  // False when the link is down again.
+  bool confirm(bool* granted);
 
   uint32_t epoch() const { return epoch_; }
   bool lost() const { return lost_; }

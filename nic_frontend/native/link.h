@@ -12,28 +12,60 @@
 
 namespace blink {
 
+// One submission's payload and the word that publishes it, all by byte offset in the ring.
+struct Submission {
+  struct Piece {
+    uint64_t offset;
+    const void* from;
+    size_t bytes;
+  };
+  Piece prompt, descriptor;
+  uint64_t word_offset, word;
+};
+
 class Link {
  public:
   virtual ~Link() = default;
 
   // Copies `words` 8-byte words from an aligned offset. Each word arrives whole, in no order among them. What
   // was published before a word that this call returned is visible to the next call: an RDMA READ's
-  // completion gives that, an acquire fence here.
-  virtual void read(uint64_t offset, uint64_t* to, size_t words) = 0;
+  // completion gives that, an acquire fence here. False when the link is down: `to` is then unspecified.
+  virtual bool read(uint64_t offset, uint64_t* to, size_t words) = 0;
 
   // to[i] = the progress entry at `table` with index entries[i]: one bulk READ of the span over RDMA. Ordered
-  // as `read`.
-  virtual void gather(uint64_t table, const uint32_t* entries, size_t n, blink_progress* to) = 0;
+  // as `read`, and false when the link is down.
+  virtual bool gather(uint64_t table, const uint32_t* entries, size_t n, blink_progress* to) = 0;
 
   // Writes payload. Visible at the latest with the next `publish`.
   virtual void write(uint64_t offset, const void* from, size_t bytes) = 0;
 
-  // Stores one aligned word after everything this thread wrote before (R2).
+  // Stores one aligned word after everything this thread wrote before (R2). On a link that is down it is lost.
   virtual void publish(uint64_t offset, uint64_t word) = 0;
+
+  // A burst: each word is stored after its payload (R2). One doorbell over RDMA. Returns which of `connections` it
+  // went over, so that it can be known later whether that one has broken.
+  virtual uint32_t submit(const Submission* burst, size_t n) {
+    for (size_t i = 0; i < n; ++i) {
+      write(burst[i].prompt.offset, burst[i].prompt.from, burst[i].prompt.bytes);
+      write(burst[i].descriptor.offset, burst[i].descriptor.from, burst[i].descriptor.bytes);
+      publish(burst[i].word_offset, burst[i].word);
+    }
+    return connections();
+  }
+
+  // A mapping is never down. A connection that broke is, until it has been made again; `connections` then counts
+  // one more, and what was written or published over the one before has arrived or never will (V4).
+  virtual bool down() const { return false; }
+  virtual uint32_t connections() const { return 1; }
 };
 
 std::unique_ptr<Link> make_shared_memory_link(void* address);
 
 }  // namespace blink
+
+// What C callers hold (frontend.h).
+struct blink_link {
+  std::unique_ptr<blink::Link> link;
+};
 
 #endif  // BLINK_FRONTEND_LINK_H

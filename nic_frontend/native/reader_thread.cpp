@@ -10,6 +10,11 @@
 #include "ringbuffer/words.h"
 
 namespace blink {
+namespace {
+
+constexpr uint32_t kUnresolved = UINT32_MAX;  // no connection has that number
+
+}  // namespace
 
 void TokenReader::run() {
   prctl(PR_SET_TIMERSLACK, 1000);  // the default of 50 us is longer than the shortest sleep
@@ -21,9 +26,12 @@ void TokenReader::run() {
     }
     now_ = monotonic_ns();
     take_messages();
-    watch();
-    poll(now_);
-    pause(monotonic_ns());
+    const bool up = connected();
+    if (up) {
+      watch();
+      poll(now_);
+    }
+    pause(monotonic_ns(), up);
   }
 }
 
@@ -35,13 +43,61 @@ void TokenReader::take_messages() {
       slot.phase = Phase::kOpen;
       slot.next = 0;
       slot.unreadable_since = 0;
+      slot.connection = message.connection;
       urgent_.push_back(message.slot);
       last_arrival_ = now_;
+      if (message.connection != resolved_) resolved_ = kUnresolved;
     } else if (slot.phase == Phase::kOpen && slot.sequence == message.sequence) {
       end(message.slot, Phase::kCancelled, BLINK_COMMAND_CANCEL);
     }
   }
   messages_.clear();
+}
+
+// Whether the link is up, and everything over it is known (V7).
+bool TokenReader::connected() {
+  const uint32_t connection = link_.connections();
+  const bool down = link_.down();
+  const bool resolved = !down && (connection == resolved_ || resolve(connection));
+  if (down != bool(health_.link_down) || (!down && !resolved) != bool(health_.resolving)) {
+    std::lock_guard<std::mutex> lock(health_mutex_);
+    health_.link_down = down;
+    health_.resolving = !down && !resolved;
+  }
+  return resolved;
+}
+
+// The connection has been made again, and the lease may have outlived the interruption. What was written over the
+// connection before has arrived or never will (V4), so the ring says what became of it. A submission that did not
+// arrive is given up, never sent again: its client gets an error and may (V7). Its sequence is used up by a CANCEL,
+// because parts of its payload may lie in the slot, valid for that sequence (R4). CANCEL and RELEASE may be
+// written any number of times.
+bool TokenReader::resolve(uint32_t connection) {
+  bool granted = false, full = false;
+  if (!lease_.lost() && !lease_.confirm(&granted)) return false;
+  if (granted) {
+    std::vector<uint64_t> requests(slots_.size());
+    if (!link_.read(header_.requests_offset + first_slot_ * 8ull, requests.data(), requests.size())) return false;
+    for (uint32_t i = 0; i < slots_.size(); ++i) {
+      Slot& slot = slots_[i];
+      if (slot.phase == Phase::kCancelled) end(i, Phase::kCancelled, BLINK_COMMAND_CANCEL);
+      if (slot.phase == Phase::kReleasing) end(i, Phase::kReleasing, BLINK_COMMAND_RELEASE);
+      if (slot.phase != Phase::kOpen || slot.connection == connection) continue;
+      if (low(requests[i]) == slot.sequence) {
+        slot.connection = connection;
+        continue;
+      }
+      if (full |= !push(i, BLINK_EVENT_LOST, 0, nullptr, 0)) break;  // the rest in the next cycle
+      end(i, Phase::kCancelled, BLINK_COMMAND_CANCEL);
+    }
+    regroup();
+    if (pushed_) wake();
+  } else {
+    urgent_.clear();
+    flowing_.clear();
+  }
+  if (!full) resolved_ = connection;
+  return !full;
 }
 
 void TokenReader::poll(uint64_t now) {
@@ -50,7 +106,7 @@ void TokenReader::poll(uint64_t now) {
   for (size_t i = 0; i < n_flowing; ++i) visiting_.push_back(flowing_[(cursor_ + i) % n_flowing]);
   if (visiting_.empty()) return;
   for (uint32_t& index : visiting_) index += first_slot_;
-  link_.gather(header_.progress_offset, visiting_.data(), visiting_.size(), entries_.data());
+  if (!link_.gather(header_.progress_offset, visiting_.data(), visiting_.size(), entries_.data())) return;
   budget_ = options_.records_per_cycle;
   pushed_ = 0;
   size_t visited = 0;
@@ -63,6 +119,11 @@ void TokenReader::poll(uint64_t now) {
   const uint64_t gap = now - last_arrival_;
   if (gap > options_.spin_ns) period_ = std::min(gap, period_ + period_ / 8 + options_.min_sleep_ns);
   last_arrival_ = now;
+  wake();
+}
+
+void TokenReader::wake() {
+  pushed_ = 0;
   if (signalled_.exchange(true)) return;  // the event loop has not come yet: it will find this batch as well
   ++counters_.wakes;
   const uint64_t one = 1;
@@ -129,7 +190,7 @@ uint32_t TokenReader::read_records(uint32_t index, const blink_progress& entry, 
   if (good == n) return n;
   uint64_t records[BLINK_EVENT_TOKENS_MAX];
   const uint64_t at = uint64_t(first_slot_ + index) * header_.output_capacity + slot.next;
-  link_.read(header_.outputs_offset + at * 8, records, n);
+  if (!link_.read(header_.outputs_offset + at * 8, records, n)) return 0;
   ++counters_.arena_reads;
   for (good = 0; good < n && record_is(records[good], slot.next + good, slot.sequence); ++good)
     tokens[good] = low(records[good]);
@@ -181,14 +242,14 @@ void TokenReader::watch() {
 // Adaptive polling: without a pause while a burst lasts; then not before the next one is due, steps being
 // regular; from then on after an eighth of the time it is overdue, so that what arrives waits little compared
 // with what it has already waited. A first token has no due time.
-void TokenReader::pause(uint64_t now) {
+void TokenReader::pause(uint64_t now, bool up) {
   const uint64_t silence = now - std::min(now, last_arrival_);
-  const bool active = !urgent_.empty() || !flowing_.empty();
+  const bool active = up && !(urgent_.empty() && flowing_.empty());
   if (active && silence < options_.spin_ns) {
     std::this_thread::yield();
     return;
   }
-  uint64_t sleep = lease_.next_tick() - std::min(now, lease_.next_tick());
+  uint64_t sleep = up ? lease_.next_tick() - std::min(now, lease_.next_tick()) : options_.max_sleep_ns;
   if (active) {
     const uint64_t due = urgent_.empty() ? period_ - period_ / 16 : 0;
     const uint64_t wanted = silence < due ? due - silence : (silence - due) / 8;

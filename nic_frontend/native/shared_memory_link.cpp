@@ -9,13 +9,14 @@ class SharedMemoryLink final : public Link {
  public:
   explicit SharedMemoryLink(void* address) : base_(static_cast<uint8_t*>(address)) {}
 
-  void read(uint64_t offset, uint64_t* to, size_t words) override {
+  bool read(uint64_t offset, uint64_t* to, size_t words) override {
     const uint64_t* from = word(offset);
     for (size_t i = 0; i < words; ++i) to[i] = __atomic_load_n(from + i, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return true;
   }
 
-  void gather(uint64_t table, const uint32_t* entries, size_t n, blink_progress* to) override {
+  bool gather(uint64_t table, const uint32_t* entries, size_t n, blink_progress* to) override {
     for (size_t i = 0; i < n; ++i) {
       const uint64_t* from = word(table + entries[i] * sizeof(blink_progress));
       to[i].status = __atomic_load_n(from, __ATOMIC_ACQUIRE);
@@ -23,6 +24,7 @@ class SharedMemoryLink final : public Link {
         to[i].records[r] = __atomic_load_n(from + 1 + r, __ATOMIC_RELAXED);
     }
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return true;
   }
 
   void write(uint64_t offset, const void* from, size_t bytes) override { std::memcpy(base_ + offset, from, bytes); }

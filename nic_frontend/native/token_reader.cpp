@@ -3,27 +3,15 @@
 #include <unistd.h>
 
 #include <cstddef>
-#include <cstring>
 
 #include "nic_frontend/native/clock.h"
 #include "nic_frontend/native/crc32c.h"
 #include "ringbuffer/words.h"
 
 namespace blink {
-namespace {
 
-blink_header read_header(Link& link) {
-  uint64_t words[sizeof(blink_header) / 8];
-  link.read(0, words, sizeof(words) / 8);
-  blink_header header;
-  std::memcpy(&header, words, sizeof(header));
-  return header;
-}
-
-}  // namespace
-
-TokenReader::TokenReader(Link& link, const blink_reader_options& options, int eventfd)
-    : link_(link), options_(options), eventfd_(eventfd), header_(read_header(link)), lease_(link, header_, options) {
+TokenReader::TokenReader(Link& link, const blink_header& header, const blink_reader_options& options, int eventfd)
+    : link_(link), options_(options), eventfd_(eventfd), header_(header), lease_(link, header, options) {
   const uint32_t n = header_.n_slots / header_.n_leases;
   first_slot_ = options_.lease * n;
   slots_.resize(n);
@@ -53,8 +41,10 @@ uint32_t TokenReader::open(uint32_t epoch, uint32_t beat) {
   std::vector<uint32_t> all(n);
   for (size_t i = 0; i < n; ++i) all[i] = first_slot_ + uint32_t(i);
   std::vector<blink_progress> entries(n);
-  link_.read(header_.requests_offset + first_slot_ * 8ull, requests.data(), n);
-  link_.gather(header_.progress_offset, all.data(), n, entries.data());
+  const uint32_t connection = link_.connections();
+  if (!link_.read(header_.requests_offset + first_slot_ * 8ull, requests.data(), n) ||
+      !link_.gather(header_.progress_offset, all.data(), n, entries.data()))
+    return BLINK_LINK_DOWN;
   uint32_t wrong = 0;
   for (size_t i = 0; i < n; ++i) {
     const Status status = unpack_status(entries[i].status);
@@ -75,6 +65,7 @@ uint32_t TokenReader::open(uint32_t epoch, uint32_t beat) {
   uint32_t tokens[BLINK_EVENT_TOKENS_MAX];
   while (queue_.pop(&event, 1, tokens, BLINK_EVENT_TOKENS_MAX)) continue;  // of the lease before
   ticket_ = 0;
+  resolved_ = connection;
   last_arrival_ = monotonic_ns();
   lease_.begin(epoch, beat, last_arrival_);
   lease_.report(&health_);
@@ -84,7 +75,8 @@ uint32_t TokenReader::open(uint32_t epoch, uint32_t beat) {
 
 uint32_t TokenReader::submit(uint32_t n, const uint32_t* slots, blink_descriptor* descriptors,
                              const uint32_t* prompts) {
-  if (lease_.lost()) return 0;
+  if (lease_.lost() || link_.down()) return 0;
+  std::vector<Submission> burst(n);
   for (uint32_t i = 0; i < n; ++i) {
     blink_descriptor& descriptor = descriptors[i];
     const uint64_t slot = first_slot_ + slots[i];
@@ -93,15 +85,18 @@ uint32_t TokenReader::submit(uint32_t n, const uint32_t* slots, blink_descriptor
     descriptor.ticket = ticket_++;
     const uint32_t crc = crc32c(0, &descriptor, offsetof(blink_descriptor, crc32c));
     descriptor.crc32c = crc32c(crc, prompts, prompt_bytes);
-    link_.write(header_.prompts_offset + slot * header_.prompt_capacity * sizeof(uint32_t), prompts, prompt_bytes);
-    link_.write(header_.descriptors_offset + slot * sizeof(blink_descriptor), &descriptor, sizeof(blink_descriptor));
-    link_.publish(header_.requests_offset + slot * 8,
-                  request_word(descriptor.sequence, BLINK_COMMAND_SUBMIT, lease_.epoch()));
+    burst[i].prompt = {header_.prompts_offset + slot * header_.prompt_capacity * sizeof(uint32_t), prompts,
+                       prompt_bytes};
+    burst[i].descriptor = {header_.descriptors_offset + slot * sizeof(blink_descriptor), &descriptor,
+                           sizeof(blink_descriptor)};
+    burst[i].word_offset = header_.requests_offset + slot * 8;
+    burst[i].word = request_word(descriptor.sequence, BLINK_COMMAND_SUBMIT, lease_.epoch());
     prompts += descriptor.prompt_tokens;
   }
+  const uint32_t connection = link_.submit(burst.data(), n);
   {
     std::lock_guard<std::mutex> lock(inbox_mutex_);
-    for (uint32_t i = 0; i < n; ++i) inbox_.push_back({true, slots[i], descriptors[i].sequence});
+    for (uint32_t i = 0; i < n; ++i) inbox_.push_back({true, slots[i], descriptors[i].sequence, connection});
   }
   inbox_ready_.notify_one();
   return n;
@@ -110,7 +105,7 @@ uint32_t TokenReader::submit(uint32_t n, const uint32_t* slots, blink_descriptor
 void TokenReader::cancel(uint32_t slot, uint32_t sequence) {
   {
     std::lock_guard<std::mutex> lock(inbox_mutex_);
-    inbox_.push_back({false, slot, sequence});
+    inbox_.push_back({false, slot, sequence, 0});
   }
   inbox_ready_.notify_one();
 }

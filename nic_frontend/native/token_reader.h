@@ -17,7 +17,8 @@ namespace blink {
 
 class TokenReader {
  public:
-  TokenReader(Link& link, const blink_reader_options& options, int eventfd);
+  // `header` is the ring's.
+  TokenReader(Link& link, const blink_header& header, const blink_reader_options& options, int eventfd);
   ~TokenReader();
 
   int eventfd() const { return eventfd_; }
@@ -36,17 +37,21 @@ class TokenReader {
   struct Slot {
     Phase phase = Phase::kIdle;
     uint32_t sequence = 0;
-    uint32_t next = 0;  // position of the next record
+    uint32_t next = 0;        // position of the next record
+    uint32_t connection = 0;  // over which it was submitted, or has been found to have arrived
     uint64_t unreadable_since = 0;
   };
   struct Message {
     bool submitted;  // else cancelled
     uint32_t slot, sequence;
+    uint32_t connection;  // over which it was submitted
   };
 
   void stop();
   void run();
   void take_messages();
+  bool connected();
+  bool resolve(uint32_t connection);
   void poll(uint64_t now);
   void visit(uint32_t index, const blink_progress& entry);
   bool collect(uint32_t index, const blink_progress& entry);
@@ -55,7 +60,8 @@ class TokenReader {
   void end(uint32_t index, Phase phase, uint32_t command);
   void regroup();
   void watch();
-  void pause(uint64_t now);
+  void wake();
+  void pause(uint64_t now, bool up);
 
   Link& link_;
   const blink_reader_options options_;
@@ -79,9 +85,10 @@ class TokenReader {
   std::vector<uint32_t> visiting_;
   std::vector<blink_progress> entries_;
   bool regroup_ = false;
-  size_t cursor_ = 0;    // where the flowing slots' turn begins, so that a full cycle starves none
-  uint32_t budget_ = 0;  // records that this cycle may still take
-  uint32_t pushed_ = 0;  // events of this cycle
+  uint32_t resolved_ = 0;  // what every slot was told over connections before this one is settled (V7)
+  size_t cursor_ = 0;      // where the flowing slots' turn begins, so that a full cycle starves none
+  uint32_t budget_ = 0;    // records that this cycle may still take
+  uint32_t pushed_ = 0;    // events of this cycle
   uint64_t now_ = 0;
   uint64_t last_arrival_ = 0, period_ = 0;
 

@@ -42,6 +42,8 @@ class Transport(Protocol):
     def read(self, offset: int, n_bytes: int) -> bytes:
         """Each aligned 8-byte word arrives whole; the next read sees whatever was published before these
         words.
+
+        Raises TransportError while the link is down.
         """
         ...
 
@@ -57,6 +59,13 @@ class Transport(Protocol):
         """A lease index nobody else holds, or None.
 
         Held until `close`, and given up by the kernel when the process dies.
+        """
+        ...
+
+    def reconnect(self) -> None:
+        """Brings the link back after it has reported itself down. Takes a bounded time, in any thread.
+
+        Raises TransportError when that fails.
         """
         ...
 

@@ -6,15 +6,12 @@ The backend registers the same memory with CUDA; a frontend needs no CUDA at all
 from __future__ import annotations
 
 import ctypes
-import errno
-import fcntl
-import os
-import struct
 from pathlib import Path
 
 from nic_frontend.library import library
 from nic_frontend.transport.base import Capabilities, TransportError
 from ringbuffer import region
+from ringbuffer.lease_lock import LeaseLock
 
 
 class SharedMemory:
@@ -31,7 +28,7 @@ class SharedMemory:
             self._region = region.attach(path)
         except region.RingError as error:
             raise TransportError(str(error)) from error
-        self._locks = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._lock = LeaseLock(path)
         self.link: int = self._native.blink_link_shared_memory(self._region.address)
 
     def read(self, offset: int, n_bytes: int) -> bytes:
@@ -46,24 +43,14 @@ class SharedMemory:
         self._native.blink_link_publish(self.link, offset, word)
 
     def claim_lease(self, n_leases: int) -> int | None:
-        return next((i for i in range(n_leases) if self._lock_byte(i)), None)
+        return self._lock.claim(n_leases)
 
-    def _lock_byte(self, index: int) -> bool:
-        # An open-file-description lock: unlike a POSIX record lock it survives another close of the same file
-        # by this process, and it keeps two frontends of one process apart. struct flock, as the kernel lays
-        # it out on 64-bit Linux.
-        flock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, index, 1, 0)
-        try:
-            fcntl.fcntl(self._locks, fcntl.F_OFD_SETLK, flock)
-        except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EACCES):
-                return False
-            raise
-        return True
+    def reconnect(self) -> None:
+        """A mapping is never down."""
 
     def close(self) -> None:
         if self.link:
             self._native.blink_link_close(self.link)
             self.link = 0
-            os.close(self._locks)
+            self._lock.close()
             self._region.close()

@@ -54,7 +54,7 @@ def model_directory(name: str, scratch: Path) -> tuple[Path, bool]:
 
 def submit(client: RingClient, backend: Backend, batch: int, context: int, steps: int) -> list[Stream]:
     rng = np.random.default_rng(1)
-    vocab = int(backend.region.header["vocab_size"][0])
+    vocab = int(client.region.header["vocab_size"][0])
     longest = backend.limits.max_context
     first = max(1, min(context - steps // 2, longest - steps - 64))
     return [
@@ -151,7 +151,7 @@ def heads(backend: Backend) -> list[Any]:
 def soak(backend: Backend, batch: int, steps: int) -> dict[str, Any]:
     """Decode steps without end: new requests take the places of finished ones."""
     client = RingClient(backend.region)
-    rng, vocab = np.random.default_rng(2), int(backend.region.header["vocab_size"][0])
+    rng, vocab = np.random.default_rng(2), int(client.region.header["vocab_size"][0])
 
     def one() -> Stream:
         length = int(rng.integers(1, 40))

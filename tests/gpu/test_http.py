@@ -18,9 +18,9 @@ from http_server import answers, serve_http
 TASKS = ("add", "sort_words", "reverse", "fact", "lookup_long", "count_long", "memory", "unicode")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with serve_http() as url:
+@pytest.fixture(scope="module", params=["shm", "cuda_ipc"])
+def server(request: pytest.FixtureRequest) -> Iterator[str]:
+    with serve_http("--transport", request.param) as url:
         yield url
 
 

@@ -62,6 +62,9 @@ API(cuDeviceGet)(int* device, int ordinal) {
 API(cuDeviceGetName)(char* name, int n, int device) {
   return (void)device, snprintf(name, n, "Fake GPU"), SUCCESS;
 }
+API(cuDeviceGetUuid)(char* uuid, int device) {
+  return memset(uuid, 7 + device, 16), SUCCESS;
+}
 API(cuDeviceTotalMem)(size_t* n, int device) {
   return (void)device, *n = 1ull << 34, SUCCESS;
 }
@@ -92,6 +95,13 @@ API(cuMemAlloc)(uint64_t* address, size_t n) {
 }
 API(cuMemFree)(uint64_t address) {
   return record("free %llu\n", (unsigned long long)address), free((void*)address), SUCCESS;
+}
+struct ipc_handle {
+  char reserved[64];
+};
+API(cuIpcGetMemHandle)(struct ipc_handle* handle, uint64_t address) {
+  memset(handle, 0, sizeof *handle);
+  return memcpy(handle, &address, 8), SUCCESS;
 }
 API(cuMemHostAlloc)(void** p, size_t n, unsigned flags) {
   return (void)flags, *p = malloc(n), SUCCESS;

@@ -33,8 +33,9 @@ class Frontend:
             "drain_timeout_s": 2.0,
             "port": 0,
             "log_level": "warning",
+            "ring": backend.path,
         } | options
-        self.options = FrontendOptions(ring=backend.path, model_dir=model_dir, **wanted)
+        self.options = FrontendOptions(model_dir=model_dir, **wanted)
         self.backend = backend
         self._listener = listen(self.options)
         self.port = self._listener.getsockname()[1]
@@ -46,7 +47,7 @@ class Frontend:
             target=self.server.run, kwargs={"sockets": [self._listener]}, daemon=True
         )
         self._thread.start()
-        assert ready.wait(10)
+        assert ready.wait(60)
         self.client = httpx.Client(base_url=self.url, timeout=30)
 
     def stop(self) -> None:

@@ -1,125 +1,18 @@
 // The token reader between an event loop and a scheduler that both run at full speed, for the thread
 // sanitizer: every token of every request arrives once, in order, and only for the request that is open.
 // Exits 1 with a message when one does not.
-#include <atomic>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <random>
-#include <thread>
-#include <vector>
 
-#include "nic_frontend/native/crc32c.h"
-#include "nic_frontend/native/frontend.h"
-#include "ringbuffer/words.h"
+#include "tests/nic_frontend/stress_ring.h"
 
 namespace {
 
-constexpr uint32_t kSlots = 64, kPrompt = 16, kOutput = 64, kRequests = 20000;
-constexpr uint64_t kLeases = 4096, kAcks = 8192, kWords = 12288, kDescriptors = 16384, kProgress = 24576,
-                   kPrompts = 28672, kOutputs = 32768, kEnd = kOutputs + kSlots * kOutput * 8;
-
-[[noreturn]] void fail(const char* what, uint32_t slot, uint32_t sequence) {
-  std::fprintf(stderr, "%s (slot %u, sequence %u)\n", what, slot, sequence);
-  std::exit(1);
-}
-
-uint32_t expected_token(uint32_t slot, uint32_t sequence, uint32_t position) {
-  return slot * 2654435761u ^ sequence * 40503u ^ position * 97u;
-}
-
-uint64_t* word(uint8_t* region, uint64_t offset) {
-  return reinterpret_cast<uint64_t*>(region + offset);
-}
-
-struct Scheduler {
-  explicit Scheduler(uint8_t* region) : region(region) {}
-
-  uint8_t* region;
-  std::atomic<bool> stop{false};
-  struct Row {
-    uint64_t seen = 0;
-    uint32_t sequence = 0, state = BLINK_STATE_EMPTY, count = 0, limit = 0;
-  } rows[kSlots];
-
-  void publish(uint32_t slot, uint32_t reason) {
-    const Row& row = rows[slot];
-    const uint64_t high = row.state | reason << 4 | row.count << 12;
-    __atomic_store_n(word(region, kProgress + slot * 64), row.sequence | high << 32, __ATOMIC_RELEASE);
-  }
-
-  void observe(uint32_t slot) {
-    Row& row = rows[slot];
-    const uint64_t request = __atomic_load_n(word(region, kWords + slot * 8), __ATOMIC_ACQUIRE);
-    if (request == row.seen) return;
-    row.seen = request;
-    const uint32_t sequence = uint32_t(request), command = request >> 32 & 0xff;
-    if (row.state == BLINK_STATE_EMPTY && sequence == row.sequence + 1) {
-      row.sequence = sequence;
-      row.state = BLINK_STATE_DECODE_PROCESSING;
-      row.count = 0;
-      if (command == BLINK_COMMAND_SUBMIT) accept(slot);
-    }
-    if (command == BLINK_COMMAND_CANCEL && row.state == BLINK_STATE_DECODE_PROCESSING) {
-      row.state = BLINK_STATE_DECODE_COMPLETED;
-      publish(slot, BLINK_REASON_CANCELLED);
-    }
-    if (command == BLINK_COMMAND_RELEASE && row.state == BLINK_STATE_DECODE_COMPLETED) {
-      row.state = BLINK_STATE_EMPTY;
-      row.count = 0;
-      publish(slot, 0);
-    }
-  }
-
-  void accept(uint32_t slot) {
-    blink_descriptor descriptor;
-    std::memcpy(&descriptor, region + kDescriptors + slot * sizeof(descriptor), sizeof(descriptor));
-    const uint32_t crc = blink::crc32c(0, &descriptor, offsetof(blink_descriptor, crc32c));
-    const void* prompt = region + kPrompts + slot * kPrompt * 4;
-    if (blink::crc32c(crc, prompt, descriptor.prompt_tokens * 4) != descriptor.crc32c)
-      fail("the payload does not match its checksum", slot, descriptor.sequence);
-    rows[slot].limit = descriptor.max_tokens;
-  }
-
-  void step(uint32_t slot) {
-    Row& row = rows[slot];
-    if (row.state != BLINK_STATE_DECODE_PROCESSING) return;
-    const uint64_t high = row.count | row.sequence << 20;
-    const uint64_t record = expected_token(slot, row.sequence, row.count) | high << 32;
-    __atomic_store_n(word(region, kOutputs + (slot * kOutput + row.count) * 8), record, __ATOMIC_RELAXED);
-    __atomic_store_n(word(region, kProgress + slot * 64 + 8 + row.count % 7 * 8), record, __ATOMIC_RELAXED);
-    if (++row.count == row.limit) row.state = BLINK_STATE_DECODE_COMPLETED;
-    publish(slot, row.count == row.limit ? BLINK_REASON_LENGTH : 0);
-  }
-
-  void run() {
-    while (!stop) {
-      for (uint32_t slot = 0; slot < kSlots; ++slot) observe(slot);
-      for (uint32_t slot = 0; slot < kSlots; ++slot) step(slot);
-      std::this_thread::yield();
-    }
-  }
-};
+constexpr uint32_t kRequests = 20000;
 
 }  // namespace
 
 int main() {
-  auto region = static_cast<uint8_t*>(std::aligned_alloc(4096, (kEnd + 4095) / 4096 * 4096));
-  std::memset(region, 0, kEnd);
-  auto header = reinterpret_cast<blink_header*>(region);
-  header->n_slots = kSlots;
-  header->n_leases = 1;
-  header->prompt_capacity = kPrompt;
-  header->output_capacity = kOutput;
-  header->leases_offset = kLeases;
-  header->lease_acks_offset = kAcks;
-  header->requests_offset = kWords;
-  header->descriptors_offset = kDescriptors;
-  header->progress_offset = kProgress;
-  header->prompts_offset = kPrompts;
-  header->outputs_offset = kOutputs;
-  *word(region, kAcks) = blink::pair_word(1, BLINK_LEASE_GRANTED);
-
+  uint8_t* region = make_region();
   const blink_reader_options options{0, 100, 20000, 1000, 100000, 1000000, 2000000000, 1000000000};
   blink_link* link = blink_link_shared_memory(region);
   blink_reader* reader = blink_reader_create(link, &options);

@@ -1,0 +1,44 @@
+"""The lock that gives a lease index one holder on the ring's host (F1): a byte of the ring's file, locked.
+
+An open-file-description lock: the kernel drops it with the process, it survives another close of the same
+file by this process, and it keeps two holders of one process apart (fcntl(2), "Open file description locks").
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+from pathlib import Path
+
+
+class LeaseLock:
+    """At most one lease index of the ring at `path`, held from a successful `claim` until `close`.
+
+    Raises OSError when the file cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def claim(self, n_leases: int) -> int | None:
+        """The first index that nobody else holds, or None."""
+        return next((i for i in range(n_leases) if self.claim_index(i)), None)
+
+    def claim_index(self, index: int) -> bool:
+        """Whether `index` was free and is now held."""
+        # struct flock, as the kernel lays it out on 64-bit Linux
+        flock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, index, 1, 0)
+        try:
+            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, flock)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return False
+            raise
+        return True
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

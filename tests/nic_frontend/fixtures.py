@@ -1,0 +1,48 @@
+"""Fixtures that other tests of frontends share: a tiny model, mock backends over real rings, real servers."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Frontend, StartBackend, StartFrontend
+from mock_backend import MockBackend
+from tiny_model import write_model
+
+__all__ = ["model_dir", "start_backend", "start_frontend"]
+
+
+@pytest.fixture(scope="session")
+def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def start_backend(model_dir: Path) -> Iterator[StartBackend]:
+    """A function that starts a mock backend on a ring of its own; all are stopped at the end."""
+    started: list[MockBackend] = []
+
+    def start(**options: Any) -> MockBackend:
+        path = Path(f"/dev/shm/blink-test-{uuid.uuid4().hex[:12]}")
+        started.append(MockBackend(path, model_dir, **options))
+        return started[-1].start()
+
+    yield start
+    for backend in started:
+        backend.stop()
+
+
+@pytest.fixture
+def start_frontend(model_dir: Path) -> Iterator[StartFrontend]:
+    started: list[Frontend] = []
+
+    def start(backend: MockBackend, **options: Any) -> Frontend:
+        started.append(Frontend(backend, model_dir, **options))
+        return started[-1]
+
+    yield start
+    for frontend in started:
+        frontend.stop()

@@ -1,0 +1,26 @@
+/* How a test steers fake_ibverbs.cpp. */
+#ifndef BLINK_TESTS_FAKE_IBVERBS_H
+#define BLINK_TESTS_FAKE_IBVERBS_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* From now on one work request in so many breaks its queue pair; 0 is never. */
+void fake_verbs_break_one_in(uint32_t work_requests);
+
+/* Since the last look. */
+struct fake_verbs_counts {
+  uint64_t broken;         /* queue pairs */
+  uint64_t overtaken;      /* READs that a WRITE without a fence has overtaken */
+  uint64_t words_together; /* most inline words in one call of ibv_post_send: one doorbell */
+};
+void fake_verbs_counts(struct fake_verbs_counts* counts);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* BLINK_TESTS_FAKE_IBVERBS_H */

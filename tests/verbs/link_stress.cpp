@@ -1,0 +1,141 @@
+// The token reader and the link over RDMA between a client and a scheduler at full speed, over a fabric that
+// reorders, delays, tears and breaks (fake_ibverbs.cpp).
+//
+//   link_stress REQUESTS BREAK_ONE_IN READ_BACK
+//
+// Every request is answered whole, or lost and then it never ran (V7). With READ_BACK no payload is ever seen
+// torn (V3); without it torn payloads are seen and never served (R4). Prints what happened.
+#include <random>
+
+#include "gpu_backend/rdma/target.h"
+#include "nic_frontend/native/verbs/verbs_link.h"
+#include "tests/nic_frontend/stress_ring.h"
+#include "tests/verbs/fake_ibverbs.h"
+
+namespace {
+
+struct Ends {
+  blink_rdma_target* target;
+  blink_rdma_pairs* pairs = nullptr;
+  blink_link* link;
+  bool read_back;
+
+  // In the order of the exchange: the old pairs are gone before the new ones are made (V4).
+  void connect() {
+    char error[BLINK_VERBS_ERROR_BYTES];
+    blink_rdma_address ours, theirs;
+    blink_verbs_break(link, "it is made again");
+    if (pairs) blink_rdma_pairs_close(pairs);
+    if (blink_verbs_prepare(link, "", -1, "127.0.0.1", &ours, error)) fail(error, 0, 0);
+    pairs = blink_rdma_accept(target, &ours, &theirs, error);
+    if (!pairs) fail(error, 0, 0);
+    if (blink_verbs_connect(link, &theirs, blink_rdma_region_address(target), blink_rdma_region_key(target), read_back,
+                            error))
+      fail(error, 0, 0);
+  }
+};
+
+struct Open {
+  bool busy = false, open = false;
+  uint32_t sequence = 0, next = 0, limit = 0, request = 0;
+};
+
+// One burst to a random part of the free slots.
+uint32_t submit(blink_reader* reader, Open* slots, uint32_t submitted, uint32_t wanted, std::mt19937& random) {
+  std::vector<uint32_t> chosen;
+  std::vector<blink_descriptor> descriptors;
+  std::vector<uint32_t> prompts;
+  for (uint32_t slot = 0; slot < kSlots && submitted + chosen.size() < wanted; ++slot) {
+    if (slots[slot].busy || random() % 2) continue;
+    blink_descriptor descriptor{};
+    descriptor.prompt_tokens = 1 + random() % kPrompt;
+    descriptor.max_tokens = 1 + random() % kOutput;
+    descriptor.seed = submitted + chosen.size();
+    for (uint32_t i = 0; i < descriptor.prompt_tokens; ++i) prompts.push_back(random());
+    chosen.push_back(slot);
+    descriptors.push_back(descriptor);
+  }
+  const uint32_t n = uint32_t(chosen.size());
+  if (!n || blink_reader_submit(reader, n, chosen.data(), descriptors.data(), prompts.data()) == 0) return submitted;
+  for (uint32_t i = 0; i < n; ++i)
+    slots[chosen[i]] = {
+        true, true, descriptors[i].sequence, 0, descriptors[i].max_tokens, uint32_t(descriptors[i].seed)};
+  return submitted + n;
+}
+
+}  // namespace
+
+int main(int, char** arguments) {
+  const uint32_t wanted = uint32_t(std::atoi(arguments[1])), break_one_in = uint32_t(std::atoi(arguments[2]));
+  const bool read_back = std::atoi(arguments[3]) != 0;
+  uint8_t* region = make_region();
+  char error[BLINK_RDMA_ERROR_BYTES];
+  Ends ends{blink_rdma_open("", -1, "", region, kEnd, error), nullptr, blink_verbs_open(), read_back};
+  if (!ends.target) fail(error, 0, 0);
+  ends.connect();
+  const blink_reader_options options{0, 100, 20000, 1000, 100000, 1000000, 60000000000, 10000000000};
+  blink_reader* reader = blink_reader_create(ends.link, &options);
+  if (!reader || blink_reader_open(reader, 1, 0) != 0) fail("the reader does not open", 0, 0);
+  Scheduler scheduler(region, !read_back);
+  scheduler.runs.resize(wanted);
+  std::thread thread([&] { scheduler.run(); });
+  fake_verbs_break_one_in(break_one_in);
+
+  Open slots[kSlots];
+  std::mt19937 random(1);
+  std::vector<blink_event> events(256);
+  std::vector<uint32_t> tokens(1024);
+  std::vector<bool> lost(wanted);
+  uint32_t submitted = 0, freed = 0, n_lost = 0, connections = 1;
+  while (freed < wanted) {
+    if (blink_verbs_down(ends.link, error)) {
+      ends.connect();
+      ++connections;
+    }
+    submitted = submit(reader, slots, submitted, wanted, random);
+    Open& victim = slots[random() % kSlots];
+    if (random() % 64 == 0 && victim.open) {
+      blink_reader_cancel(reader, uint32_t(&victim - slots), victim.sequence);
+      victim.open = false;
+    }
+    const uint32_t n =
+        blink_reader_drain(reader, events.data(), uint32_t(events.size()), tokens.data(), uint32_t(tokens.size()));
+    const uint32_t* token = tokens.data();
+    for (uint32_t i = 0; i < n; token += events[i].n_tokens, ++i) {
+      const blink_event& event = events[i];
+      Open& slot = slots[event.slot];
+      if (!slot.busy || slot.sequence != event.sequence) fail("another request's event", event.slot, event.sequence);
+      for (uint32_t t = 0; t < event.n_tokens; ++t, ++slot.next) {
+        if (token[t] != expected_token(event.slot, event.sequence, slot.next))
+          fail("a wrong token", event.slot, event.sequence);
+      }
+      if (event.kind == BLINK_EVENT_FINISHED) {
+        if (slot.open && slot.next != slot.limit) fail("tokens are missing", event.slot, event.sequence);
+        slot.open = false;
+      } else if (event.kind == BLINK_EVENT_LOST) {
+        lost[slot.request] = true;
+        ++n_lost;
+        slot.open = false;
+      } else if (event.kind == BLINK_EVENT_FREED) {
+        if (slot.open) fail("freed while open", event.slot, event.sequence);
+        slot.busy = false;
+        ++freed;
+      }
+    }
+  }
+  fake_verbs_break_one_in(0);
+  blink_reader_destroy(reader);
+  scheduler.stop = true;
+  thread.join();
+  for (uint32_t i = 0; i < wanted; ++i)
+    if (lost[i] && scheduler.runs[i]) fail("a lost request ran", 0, i);
+  struct fake_verbs_counts counts;
+  fake_verbs_counts(&counts);
+  std::printf("{\"lost\": %u, \"connections\": %u, \"torn\": %llu, \"overtaken\": %llu}\n", n_lost, connections,
+              static_cast<unsigned long long>(scheduler.torn), static_cast<unsigned long long>(counts.overtaken));
+  blink_link_close(ends.link);
+  blink_rdma_pairs_close(ends.pairs);
+  blink_rdma_close(ends.target);
+  std::free(region);
+  return 0;
+}

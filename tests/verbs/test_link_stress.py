@@ -1,0 +1,73 @@
+"""The link and the token reader over a fabric that reorders, delays, tears and breaks (link_stress.cpp)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fabric_sources import CHANNEL, LINK
+
+ROOT = Path(__file__).resolve().parents[2]
+Build = Callable[..., Path]
+
+
+def run(program: Path, *arguments: int) -> dict[str, int]:
+    done = subprocess.run(
+        [program, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "TSAN_OPTIONS": "halt_on_error=1"},
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, int] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("break_one_in", [0, 300, 20])
+def test_nothing_is_torn_run_twice_or_answered_wrongly(build_stress: Build, break_one_in: int) -> None:
+    """V3, V4, V7."""
+    found = run(build_stress("link_stress"), 5000, break_one_in, 1)
+    assert found["torn"] == 0
+    assert (found["connections"] > 10) == bool(break_one_in)
+    assert (found["lost"] > 0) == bool(break_one_in)
+
+
+@pytest.mark.parametrize("break_one_in", [0, 300])
+def test_without_the_read_back_payloads_are_torn_and_never_served(
+    build_stress: Build, break_one_in: int
+) -> None:
+    """R4 holds where V3 does not; and the fabric does reorder."""
+    assert run(build_stress("link_stress"), 5000, break_one_in, 0)["torn"] > 0
+
+
+def test_no_race(build_stress: Build) -> None:
+    # -Wno-tsan: the sanitizer does not model fences. What they order here are atomics, which never race.
+    run(build_stress("link_stress_tsan", "-fsanitize=thread", "-Wno-tsan"), 2000, 200, 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("IBV_SEND_INLINE | IBV_SEND_FENCE", "IBV_SEND_INLINE"),
+        ("if (n && region_.read_back && ", "if (false && "),
+    ],
+    ids=["fence", "read"],
+)
+def test_the_fabric_shows_what_is_missing(
+    build_stress: Build, tmp_path: Path, before: str, after: str
+) -> None:
+    """Either half of V3 alone does not do: a link without it tears payloads."""
+    source = (ROOT / CHANNEL).read_text()
+    assert source.count(before) == 1
+    mutant = tmp_path / "channel.cpp"
+    mutant.write_text(source.replace(before, after))
+    link = [str(mutant) if name == CHANNEL else name for name in LINK]
+    program = build_stress(f"mutant_{len(before)}", link=link)
+    done = subprocess.run([program, "20000", "0", "1"], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 1
+    assert "the payload does not match its checksum" in done.stderr
