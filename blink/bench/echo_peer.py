@@ -25,6 +25,7 @@ from ringbuffer.region import Geometry, ModelFacts, RingError, ring_path
 START_S = 120.0  # on a GPU the echo is compiled first
 STOP_S = 10.0
 PAGE_SIZE = 16
+ECHO_FINGERPRINT = bytes(32)  # it serves no model
 
 
 class PeerFailed(RuntimeError):
@@ -112,8 +113,9 @@ def serve(arguments: argparse.Namespace, geometry: Geometry, path: Path, owned: 
     """Until SIGTERM."""
     plane = planes.choose(arguments.device, 0)
     owned.callback(plane.close)
+    slots = geometry.n_slots
     facts = ModelFacts(
-        bytes(32), "echo", plane.name, 1 << 31, arguments.prompt, arguments.slots, arguments.slots, PAGE_SIZE
+        ECHO_FINGERPRINT, "echo", plane.name, 1 << 31, arguments.prompt, slots, slots, PAGE_SIZE
     )
     ring, address = plane.make_ring(arguments.transport, path, geometry, facts, owned)
     echo = plane.start_echo(address, geometry.n_slots, arguments.step_us * 1000)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import secrets
+import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +20,14 @@ from numpy.typing import NDArray
 from blink.bench import environment
 from blink.bench.cpu_time import Watched
 from blink.bench.cpu_time import seconds as cpu_seconds
-from blink.bench.echo_peer import EchoPeer, PeerFailed, ring_geometry
+from blink.bench.echo_peer import ECHO_FINGERPRINT, EchoPeer, PeerFailed, ring_geometry
 from blink.errors import CommandError
 from blink.flags import Flag, add_flags, count, given
+from gpu_backend.rdma.exchange_process import ExchangeFailed, ExchangeProcess
+from gpu_backend.rdma.options import RdmaOptions
 from nic_frontend.lease import Lease
 from nic_frontend.link_bench import drain, trips
-from nic_frontend.options import FrontendOptions
+from nic_frontend.options import FrontendOptions, VerbsRing
 from nic_frontend.service import text
 from nic_frontend.token_reader import TokenReader
 from nic_frontend.transport.base import Transport, TransportError, read_header
@@ -33,27 +38,14 @@ DESCRIPTION = """Measures each transport that this machine has, over the link th
 answers in the scheduler's place: a block of threads on the GPU, or without one a thread on the CPU."""
 GRANT_S = 5.0
 DRAIN_SLACK_S = 30.0
+TRANSPORTS = ("shm", "cuda_ipc", "verbs")
 WARM_UP = 0.1  # of the requests, measured before those that count
 
 
 @dataclass(frozen=True)
-class Way:
-    """A transport, and where its ring lies. `device` is the echo's unless the user chooses."""
-
-    open: Callable[[Path], Transport]
-    ring: str
-    device: str
-
-
-WAYS = {
-    "shm": Way(SharedMemory, "shm", "auto"),
-    "cuda_ipc": Way(CudaIpc, "cuda_ipc", "gpu"),
-}
-
-
-@dataclass(frozen=True)
 class TransportOptions:
-    transports: tuple[str, ...] = tuple(WAYS)
+    transports: tuple[str, ...] = TRANSPORTS
+    rdma_host: str | None = None
     device: str | None = None
     requests: int = 2000
     prompt_tokens: tuple[int, ...] = (32, 1024)
@@ -63,10 +55,52 @@ class TransportOptions:
     json: Path | None = None
 
 
+@dataclass(frozen=True)
+class Way:
+    """A transport: how to reach the ring at a path, and which of the backend's transports makes that ring.
+
+    `device` is the echo's unless the user chooses.
+    """
+
+    reach: Callable[[Path, TransportOptions], AbstractContextManager[Transport]]
+    ring: str
+    device: str
+
+
+@contextmanager
+def over_rdma(path: Path, options: TransportOptions) -> Iterator[Transport]:
+    """Both ends on this machine, with a key made for this run. Raises PeerFailed, TransportError."""
+    from nic_frontend.transport.verbs import Verbs  # not at the top: only this transport loads libibverbs
+
+    if options.rdma_host is None:
+        raise PeerFailed("needs --rdma-host ADDRESS, that of an RDMA device of this machine")
+    key = secrets.token_hex(32)
+    with tempfile.NamedTemporaryFile("w") as key_file:
+        key_file.write(key)
+        key_file.flush()
+        listen = RdmaOptions(host=options.rdma_host, port=0, key_file=Path(key_file.name))
+        try:
+            exchange = ExchangeProcess(path, listen)
+        except ExchangeFailed as error:
+            raise PeerFailed(str(error)) from error
+        with closing(exchange):
+            host, _, port = exchange.address.rpartition(":")
+            ring = VerbsRing(host=host, port=int(port), key=key.encode())
+            with closing(Verbs(ring, ECHO_FINGERPRINT)) as transport:
+                yield transport
+
+
+WAYS = {
+    "shm": Way(lambda path, _: closing(SharedMemory(path)), "shm", "auto"),
+    "cuda_ipc": Way(lambda path, _: closing(CudaIpc(path)), "cuda_ipc", "gpu"),
+    "verbs": Way(over_rdma, "shm", "auto"),
+}
+
+
 def names(text: str) -> tuple[str, ...]:
     chosen = tuple(text.split(","))
-    if unknown := [name for name in chosen if name not in WAYS]:
-        raise ValueError(f"'{unknown[0]}' is not a transport; there are {', '.join(WAYS)}")
+    if unknown := [name for name in chosen if name not in TRANSPORTS]:
+        raise ValueError(f"'{unknown[0]}' is not a transport; there are {', '.join(TRANSPORTS)}")
     return chosen
 
 
@@ -81,6 +115,8 @@ def listed(values: Iterable[object]) -> str:
 FLAGS = (
     Flag("--transports", "transports", "NAME[,NAME]",
          "what to measure; without this flag, what cannot run here is left out and told", names, show=listed),
+    Flag("--rdma-host", "rdma_host", "ADDRESS",
+         "for verbs: the address of an RDMA device of this machine, which then talks to itself"),
     Flag("--device", "device", "DEVICE", "where the echo runs: gpu or cpu (default: a GPU if there is one)",
          choices=("gpu", "cpu")),
     Flag("--requests", "requests", "N", "requests of one token, one after the other, a prompt length", count),
@@ -127,16 +163,16 @@ def measure(name: str, options: TransportOptions) -> dict[str, Any]:
     way = WAYS[name]
     geometry = ring_geometry(options.streams, max(options.prompt_tokens), options.tokens)
     ring = f"bench-{os.getpid()}-{name}"
-    with EchoPeer(ring, way.ring, options.device or way.device, geometry, options.step_us) as peer:
-        transport = way.open(peer.path)
-        try:
-            lease = Lease(transport)
-            lease.acquire(GRANT_S)
-            latency = [round_trips(transport, lease, n, options.requests) for n in options.prompt_tokens]
-            drained = drain_tokens(transport, lease, peer, options)
-            header = read_header(transport)
-        finally:
-            transport.close()
+    device = options.device or way.device
+    with (
+        EchoPeer(ring, way.ring, device, geometry, options.step_us) as peer,
+        way.reach(peer.path, options) as transport,
+    ):
+        lease = Lease(transport)
+        lease.acquire(GRANT_S)
+        latency = [round_trips(transport, lease, n, options.requests) for n in options.prompt_tokens]
+        drained = drain_tokens(transport, lease, peer, options)
+        header = read_header(transport)
     return {
         "echo": text(header["device_name"].tobytes()),
         "latency": latency,

@@ -83,6 +83,7 @@ def test_what_cannot_run_here_is_left_out_and_told() -> None:
     assert "shm" in told.splitlines()[0]
     assert "cuda_ipc" not in told.splitlines()[0]
     assert "cuda_ipc: no GPU to serve from: " in told
+    assert "verbs: needs --rdma-host ADDRESS" in told
 
 
 def test_what_was_asked_for_and_cannot_run_is_an_error() -> None:
@@ -91,7 +92,7 @@ def test_what_was_asked_for_and_cannot_run_is_an_error() -> None:
     said = bench("--transports=cuda_ipc", "--device=cpu", status=1).stderr
     assert "the transport cuda_ipc needs a GPU" in said
     said = bench("--transports=pigeon", status=2).stderr
-    assert "'pigeon' is not a transport; there are shm, cuda_ipc" in said
+    assert "'pigeon' is not a transport; there are shm, cuda_ipc, verbs" in said
 
 
 def test_names_and_spread() -> None:
