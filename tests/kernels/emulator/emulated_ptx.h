@@ -10,6 +10,14 @@ inline void store_release(uint64_t* p, uint64_t value) {
 inline uint32_t arrive(uint32_t* counter) {
   return (*counter)++;
 }
+/* What waits for another block lets it run. */
+inline uint32_t load_acquire32(const uint32_t* p) {
+  emulator::give_way();
+  return *p;
+}
+[[noreturn]] inline void trap() {
+  emulator::fail("trap");
+}
 
 /* The predecessor has ended: blocks run one after the other. */
 inline void wait_for_predecessor() {}
@@ -26,8 +34,57 @@ inline uint64_t global_ns() {
 }
 
 inline uint32_t* dynamic_shared() {
-  static uint32_t words[12 * 1024];
-  return words;
+  const uintptr_t raw = reinterpret_cast<uintptr_t>(emulator::block->dynamic.get());
+  return reinterpret_cast<uint32_t*>((raw + 127) / 128 * 128);
+}
+
+/* A barrier's word points to its state. */
+struct BulkBarrier {
+  struct Copy {
+    void* to;
+    const void* from;
+    uint32_t bytes;
+  };
+  uint32_t phase = 0, arrivals = 0;
+  int64_t bytes = 0; /* announced and not yet copied */
+  std::vector<Copy> copies;
+};
+inline std::vector<std::unique_ptr<BulkBarrier>> bulk_barriers;
+
+inline BulkBarrier& bulk_barrier(uint64_t* word) {
+  return *bulk_barriers.at(*word);
+}
+inline void barrier_init(uint64_t* word) {
+  *word = bulk_barriers.size();
+  bulk_barriers.emplace_back(new BulkBarrier);
+}
+inline void barrier_init_done() {}
+inline void barrier_expect(uint64_t* word, uint32_t bytes) {
+  BulkBarrier& barrier = bulk_barrier(word);
+  if (barrier.arrivals++ || barrier.bytes) emulator::fail("a second arrival in one phase of a barrier");
+  barrier.bytes = bytes;
+}
+/* The target is garbage from now until somebody has waited: who still reads it, or reads it too early, sees. */
+inline void copy_bulk(void* to, const void* from, uint32_t bytes, uint64_t* word) {
+  const uintptr_t addresses = reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from);
+  if (addresses % 16 || bytes % 16) emulator::fail("a bulk copy that is not 16-byte aligned");
+  memset(to, 0xff, bytes);
+  bulk_barrier(word).copies.push_back({to, from, bytes});
+}
+inline void barrier_wait(uint64_t* word, uint32_t parity) {
+  BulkBarrier& barrier = bulk_barrier(word);
+  while (barrier.phase % 2 == parity) {
+    emulator::give_way();
+    if (barrier.copies.empty()) continue;
+    const BulkBarrier::Copy copy = barrier.copies.back();
+    barrier.copies.pop_back();
+    memcpy(copy.to, copy.from, copy.bytes);
+    barrier.bytes -= copy.bytes;
+    if (barrier.bytes < 0) emulator::fail("a barrier receives more than was announced");
+    if (barrier.bytes || !barrier.arrivals) continue;
+    barrier.arrivals = 0;
+    ++barrier.phase;
+  }
 }
 
 struct Fragments {

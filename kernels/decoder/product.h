@@ -1,0 +1,121 @@
+/* Product: y = x w^T of up to 8 * Groups tokens, a block its tiles of w, over the weight stream.
+ *
+ * x comes from buffers that other blocks wrote: it is loaded after a meeting of the grid, once for a pass. What
+ * is computed for tokens past the last one is never stored.
+ */
+#ifndef BLINK_DECODER_PRODUCT_H
+#define BLINK_DECODER_PRODUCT_H
+
+#include "weight_stream.h"
+
+#ifdef __CUDACC__
+
+namespace blink {
+
+/* Tiles whose sums the warps exchange at once: 64 * Groups threads a tile. */
+template <int Groups>
+constexpr uint32_t kRoundTiles = 4 / Groups;
+
+/* What the warps of a block add up: the fragments of each. */
+template <int Groups>
+struct ProductSums {
+  float4 part[kRoundTiles<Groups>][Groups][kDecoderWarps][32];
+
+  /* Row `row` of a tile for `token`. */
+  __device__ __forceinline__ float total(uint32_t tile, uint32_t row, uint32_t token) const {
+    const uint32_t lane = row % 8 * 4 + token % 8 / 2, e = row / 8 * 2 + token % 2;
+    float sum = 0.0f;
+#pragma unroll
+    for (uint32_t warp = 0; warp < kDecoderWarps; ++warp)
+      sum += reinterpret_cast<const float*>(&part[tile][token / 8][warp][lane])[e];
+    return sum;
+  }
+};
+
+/* Rows of x, [tokens][n_in] half. */
+template <typename Half>
+struct HalfRows {
+  const Half* x;
+  uint32_t n_in, n_tokens;
+
+  /* 8 elements of `token` from k on; zero for a token that does not exist. */
+  __device__ __forceinline__ uint4 load(uint32_t token, uint32_t k) const {
+    if (token >= n_tokens) return make_uint4(0, 0, 0, 0);
+    return *reinterpret_cast<const uint4*>(x + uint64_t(token) * n_in + k);
+  }
+};
+
+/* Rows of x that are normalised as they are loaded: x[i] * scale[token] * weight[i]. */
+template <typename Half>
+struct NormedRows {
+  const float* residual; /* [tokens][n_in] */
+  const Half* weight;
+  const float* scale; /* [tokens], in shared memory */
+  uint32_t n_in, n_tokens;
+
+  __device__ __forceinline__ uint4 load(uint32_t token, uint32_t k) const {
+    if (token >= n_tokens) return make_uint4(0, 0, 0, 0);
+    float value[8], factor[8];
+    load8(residual + uint64_t(token) * n_in + k, value);
+    load8(weight + k, factor);
+    const float by = scale[token];
+    uint4 packed;
+    packed.x = pack<Half>(value[0] * by * factor[0], value[1] * by * factor[1]);
+    packed.y = pack<Half>(value[2] * by * factor[2], value[3] * by * factor[3]);
+    packed.z = pack<Half>(value[4] * by * factor[4], value[5] * by * factor[5]);
+    packed.w = pack<Half>(value[6] * by * factor[6], value[7] * by * factor[7]);
+    return packed;
+  }
+};
+
+/* By the whole block, for the next matrix of the stream. store(tile, token, row, low, high) receives rows `row`
+ * and `row` + 8 of a tile from 8 consecutive threads, row = 0..7, for every token up to 8 * Groups. */
+template <typename Half, int Groups, typename Stream, typename Rows, typename Store>
+__device__ __forceinline__ void multiply(Stream& stream, const BlockTiles<Half>& tiles, const Rows& rows,
+                                         ProductSums<Groups>& sums, const Store& store) {
+  constexpr uint32_t kPass = kPassTiles<Groups>, kRound = kRoundTiles<Groups>;
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll 1
+  for (uint32_t pass = 0; pass < tiles.count; pass += kPass) {
+    const uint32_t n = min(kPass, tiles.count - pass);
+    float acc[kPass][Groups][4] = {};
+#pragma unroll 1
+    for (uint32_t done = 0; done < tiles.share(); done += kStageK) {
+      const uint32_t n_chunks = tiles.stage_k(done) / kStreamChunk;
+      uint4 x[kStageChunks][Groups];
+#pragma unroll
+      for (uint32_t c = 0; c < kStageChunks; ++c)
+#pragma unroll
+        for (int g = 0; g < Groups; ++g) {
+          const uint32_t k = tiles.first_k() + done + c * kStreamChunk + lane % 4 * 8;
+          x[c][g] = c < n_chunks ? rows.load(lane / 4 + 8 * g, k) : make_uint4(0, 0, 0, 0);
+        }
+#pragma unroll
+      for (uint32_t t = 0; t < kPass; ++t)
+        if (t < n) stream.add(acc[t], x, n_chunks);
+    }
+#pragma unroll
+    for (uint32_t first = 0; first < kPass; first += kRound) {
+      if (first >= n) break;
+      __syncthreads(); /* the sums of the round before have been read */
+#pragma unroll
+      for (uint32_t t = 0; t < kRound; ++t)
+#pragma unroll
+        for (int g = 0; g < Groups; ++g) {
+          const float (&a)[4] = acc[first + t][g];
+          sums.part[t][g][warp][lane] = make_float4(a[0], a[1], a[2], a[3]);
+        }
+      __syncthreads();
+      const uint32_t tile = threadIdx.x / (64 * Groups), token = threadIdx.x / 8 % (8 * Groups), row = threadIdx.x % 8;
+      if (first + tile < n)
+        store(tiles.first + pass + first + tile, token, row, sums.total(tile, row, token),
+              sums.total(tile, row + 8, token));
+    }
+  }
+}
+
+}  // namespace blink
+
+#endif /* __CUDACC__ */
+
+#endif /* BLINK_DECODER_PRODUCT_H */

@@ -1,0 +1,140 @@
+/* Weight stream: a warp's own way through all weights of a step, in the order in which the step uses them.
+ *
+ * Weights depend on nothing, so they are requested as early as there is room for them: a warp copies its share
+ * of tile after tile into a ring of stages in shared memory, and asks for the next stage as soon as it has
+ * used one up. The rings of a multiprocessor hold about 5 us of its share of the memory's bandwidth, which
+ * keeps the memory busy while the blocks of the grid wait for each other between two products.
+ *
+ * A matrix w [n_out][n_in] is cut into tiles of 16 rows. A block has every row of its tiles, a warp of it one
+ * eighth of k. It takes up to kPassTiles tiles together, so that it loads x once for all of them: a pass goes
+ * through k in steps of kStageK, and at each step through its tiles.
+ */
+#ifndef BLINK_DECODER_WEIGHT_STREAM_H
+#define BLINK_DECODER_WEIGHT_STREAM_H
+
+#include "../ops/linear_stream.h"
+
+#ifdef __CUDACC__
+
+namespace blink {
+
+constexpr uint32_t kDecoderWarps = 8, kDecoderThreads = 32 * kDecoderWarps;
+constexpr uint32_t kStageK = 256, kStageChunks = kStageK / kStreamChunk;
+constexpr uint32_t kStages = 3; /* of a warp */
+constexpr uint32_t kStageRowBytes = 2 * kStageK;
+/* The second row of a pair starts 64 bytes further on: two rows are read in one access, from different banks. */
+constexpr uint32_t kStagePairBytes = 2 * kStageRowBytes + 64;
+constexpr uint32_t kStageBytes = kStreamRows / 2 * kStagePairBytes;
+constexpr uint32_t kWeightRingBytes = kDecoderWarps * kStages * kStageBytes;
+
+/* Tiles that a warp adds up at once, by groups of 8 tokens. */
+template <int Groups>
+constexpr uint32_t kPassTiles = 16 / Groups;
+
+/* The tiles of one matrix that are this block's. */
+template <typename Half>
+struct BlockTiles {
+  const Half* w;
+  uint32_t n_in;
+  uint32_t first, count;
+  uint32_t rows; /* that a tile advances by: 16; 8 for gate_up, of which a tile has 8 gate rows and their up rows */
+  uint32_t high; /* the distance of the tile's rows 8..15 from its rows 0..7 */
+
+  /* `turn` shifts who has one tile fewer, so that over many matrices all blocks have the same work. */
+  __device__ __forceinline__ BlockTiles(const Half* weight, uint32_t in, uint32_t out, bool gate_up, uint32_t turn)
+      : w(weight), n_in(in), rows(gate_up ? 8 : kStreamRows), high(gate_up ? out / 2 : 8) {
+    const uint32_t tiles = out / kStreamRows, place = (blockIdx.x + 29 * turn) % gridDim.x;
+    first = tiles * place / gridDim.x;
+    count = tiles * (place + 1) / gridDim.x - first;
+  }
+
+  __device__ __forceinline__ uint32_t share() const { return n_in / kDecoderWarps; } /* of k, a warp */
+  __device__ __forceinline__ uint32_t first_k() const { return threadIdx.x / 32 * share(); }
+  __device__ __forceinline__ uint32_t stage_k(uint32_t done) const { return min(kStageK, share() - done); }
+  /* Row `r` of 16 of the block's tile `tile`, at the warp's k + done. */
+  __device__ __forceinline__ const Half* row(uint32_t tile, uint32_t r, uint32_t done) const {
+    const uint32_t index = (first + tile) * rows + (r < 8 ? r : high + r - 8);
+    return w + uint64_t(index) * n_in + first_k() + done;
+  }
+};
+
+/* Of row r of a stage. */
+__device__ __forceinline__ uint32_t stage_offset(uint32_t r) {
+  return r / 2 * kStagePairBytes + r % 2 * (kStageRowBytes + 64);
+}
+
+/* `Sequence` names the matrices: sequence.count(), and sequence.tiles(i), the BlockTiles of the i-th. */
+template <typename Half, int Groups, typename Sequence>
+class WeightStream {
+ public:
+  /* `ring` is the warp's, kStages * kStageBytes, `full` its kStages barriers. Requests the first stages. */
+  __device__ __forceinline__ WeightStream(const Sequence& sequence, char* ring, uint64_t* full)
+      : sequence_(sequence), ring_(ring), full_(full), tiles_(sequence.tiles(0)) {
+    if (threadIdx.x % 32 == 0)
+      for (uint32_t s = 0; s < kStages; ++s) barrier_init(full_ + s);
+    barrier_init_done();
+    __syncwarp();
+    skip_empty();
+    for (uint32_t s = 0; s < kStages; ++s) request(s);
+  }
+
+  /* acc += the next stage's product with x, k = k_of_stage + 32 c + 8 (lane % 4).. of row lane / 4 + 8 g in
+   * x[c][g]. */
+  __device__ __forceinline__ void add(float (&acc)[Groups][4], const uint4 (&x)[kStageChunks][Groups],
+                                      uint32_t n_chunks) {
+    const uint32_t lane = threadIdx.x % 32;
+    const char* low = ring_ + slot_ * kStageBytes + stage_offset(lane / 4) + lane % 4 * 16;
+    const char* high = low + 4 * kStagePairBytes;
+    barrier_wait(full_ + slot_, parity_);
+#pragma unroll
+    for (uint32_t c = 0; c < kStageChunks; ++c) {
+      if (c >= n_chunks) break;
+      const WeightChunk chunk = {*reinterpret_cast<const uint4*>(low + 2 * kStreamChunk * c),
+                                 *reinterpret_cast<const uint4*>(high + 2 * kStreamChunk * c)};
+      add_chunk<Half>(acc, chunk, x[c]);
+    }
+    __syncwarp(); /* every lane has read the stage */
+    request(slot_);
+    if (++slot_ == kStages) slot_ = 0, parity_ ^= 1;
+  }
+
+ private:
+  __device__ __forceinline__ void request(uint32_t slot) {
+    if (matrix_ == sequence_.count()) return;
+    const uint32_t lane = threadIdx.x % 32, bytes = 2 * tiles_.stage_k(k_);
+    if (lane == 0) barrier_expect(full_ + slot, kStreamRows * bytes);
+    __syncwarp();
+    if (lane < kStreamRows)
+      copy_bulk(ring_ + slot * kStageBytes + stage_offset(lane), tiles_.row(pass_ + tile_, lane, k_), bytes,
+                full_ + slot);
+    if (++tile_ < min(kPassTiles<Groups>, tiles_.count - pass_)) return;
+    tile_ = 0;
+    k_ += kStageK;
+    if (k_ < tiles_.share()) return;
+    k_ = 0;
+    pass_ += kPassTiles<Groups>;
+    if (pass_ < tiles_.count) return;
+    pass_ = 0;
+    ++matrix_;
+    if (matrix_ < sequence_.count()) tiles_ = sequence_.tiles(matrix_);
+    skip_empty();
+  }
+  __device__ __forceinline__ void skip_empty() {
+    while (matrix_ < sequence_.count() && tiles_.count == 0)
+      if (++matrix_ < sequence_.count()) tiles_ = sequence_.tiles(matrix_);
+  }
+
+  const Sequence& sequence_;
+  char* ring_;
+  uint64_t* full_;
+  uint32_t slot_ = 0, parity_ = 0;
+  /* What is requested next. */
+  BlockTiles<Half> tiles_;
+  uint32_t matrix_ = 0, pass_ = 0, k_ = 0, tile_ = 0;
+};
+
+}  // namespace blink
+
+#endif /* __CUDACC__ */
+
+#endif /* BLINK_DECODER_WEIGHT_STREAM_H */
