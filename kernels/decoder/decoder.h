@@ -57,7 +57,6 @@ class Decoder {
 
   struct __align__(128) Shared {
     char ring[kDecoderWarps][kStages * kStageBytes];
-    uint64_t full[kDecoderWarps][kStages];
     float scale[kTokens], squares[kDecoderWarps][kTokens];
     union {
       ProductSums<Groups> sums;
@@ -75,7 +74,7 @@ class Decoder {
         shared_(shared),
         grid_(buffers.meetings),
         sequence_{model},
-        stream_(sequence_, shared.ring[threadIdx.x / 32], shared.full[threadIdx.x / 32]) {}
+        stream_(sequence_, shared.ring[threadIdx.x / 32]) {}
 
   __device__ __forceinline__ void run() {
     n_tokens_ = set_.head->n_lanes;
