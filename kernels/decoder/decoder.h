@@ -137,6 +137,7 @@ class Decoder {
   __device__ __forceinline__ void scale_rows() {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n = model_.hidden / kStreamRows * kTokens;
     float sum = 0.0f;
+#pragma unroll 8
     for (uint32_t e = threadIdx.x; e < n; e += kDecoderThreads) sum += buffers_.squares[e];
 #pragma unroll
     for (uint32_t offset = 16; offset >= kTokens; offset >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, offset);

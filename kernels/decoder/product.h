@@ -38,10 +38,10 @@ struct HalfRows {
   const Half* x;
   uint32_t n_in, n_tokens;
 
-  /* 8 elements of `token` from k on; zero for a token that does not exist. */
+  /* 8 elements of `token` from k on. A token that does not exist is another: a branch would make the loads wait
+   * for each other. */
   __device__ __forceinline__ uint4 load(uint32_t token, uint32_t k) const {
-    if (token >= n_tokens) return make_uint4(0, 0, 0, 0);
-    return *reinterpret_cast<const uint4*>(x + uint64_t(token) * n_in + k);
+    return *reinterpret_cast<const uint4*>(x + uint64_t(min(token, n_tokens - 1)) * n_in + k);
   }
 };
 
@@ -54,7 +54,7 @@ struct NormedRows {
   uint32_t n_in, n_tokens;
 
   __device__ __forceinline__ uint4 load(uint32_t token, uint32_t k) const {
-    if (token >= n_tokens) return make_uint4(0, 0, 0, 0);
+    token = min(token, n_tokens - 1);
     float value[8], factor[8];
     load8(residual + uint64_t(token) * n_in + k, value);
     load8(weight + k, factor);
@@ -87,8 +87,8 @@ __device__ __forceinline__ void multiply(Stream& stream, const BlockTiles<Half>&
       for (uint32_t c = 0; c < kStageChunks; ++c)
 #pragma unroll
         for (int g = 0; g < Groups; ++g) {
-          const uint32_t k = tiles.first_k() + done + c * kStreamChunk + lane % 4 * 8;
-          x[c][g] = c < n_chunks ? rows.load(lane / 4 + 8 * g, k) : make_uint4(0, 0, 0, 0);
+          const uint32_t chunk = min(done + c * kStreamChunk, tiles.share() - kStreamChunk); /* exists, if unused */
+          x[c][g] = rows.load(lane / 4 + 8 * g, tiles.first_k() + chunk + lane % 4 * 8);
         }
 #pragma unroll
       for (uint32_t t = 0; t < kPass; ++t)
