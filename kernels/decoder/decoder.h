@@ -26,26 +26,30 @@ namespace blink {
 
 constexpr int kDecoderRegisters = 232; /* a thread: leaves some of the multiprocessor's for the next step's gate */
 
+enum Output { kToQkv, kToResidual, kToProduct, kToLogits };
+
 /* The matrices of a step in order: of each layer qkv, o, gate_up and down, at last the head. */
 template <typename Half, int HeadDim>
 struct DecoderSequence {
   const struct blink_decoder_model& model;
 
   __device__ __forceinline__ uint32_t count() const { return 4 * model.n_layers + 1; }
+  __device__ __forceinline__ uint32_t qkv_rows() const { return (model.n_heads + 2 * model.n_kv_heads) * HeadDim; }
+  __device__ __forceinline__ Output output(uint32_t i) const {
+    if (i + 1 == count()) return kToLogits;
+    return i % 4 == 0 ? kToQkv : i % 4 == 2 ? kToProduct : kToResidual;
+  }
   __device__ __forceinline__ BlockTiles<Half> tiles(uint32_t i) const {
-    const uint32_t hidden = model.hidden, heads = model.n_heads * HeadDim;
+    const Output to = output(i);
     const struct blink_decoder_layer& layer = model.layers[min(i / 4, model.n_layers - 1)];
-    const void* w = i + 1 == count() ? model.head
-                    : i % 4 == 0     ? layer.qkv
-                    : i % 4 == 1     ? layer.o
-                    : i % 4 == 2     ? layer.gate_up
-                                     : layer.down;
-    const uint32_t n_in = i + 1 == count() ? hidden : i % 4 == 1 ? heads : i % 4 == 3 ? model.intermediate : hidden;
-    const uint32_t n_out = i + 1 == count() ? model.vocab_size
-                           : i % 4 == 0     ? heads + 2 * model.n_kv_heads * HeadDim
-                           : i % 4 == 2     ? 2 * model.intermediate
-                                            : hidden;
-    return {static_cast<const Half*>(w), n_in, n_out, i + 1 < count() && i % 4 == 2, i};
+    const void* adding = i % 4 == 1 ? layer.o : layer.down;
+    const void* w = to == kToLogits ? model.head : to == kToQkv ? layer.qkv : to == kToProduct ? layer.gate_up : adding;
+    const uint32_t n_in = to != kToResidual ? model.hidden : i % 4 == 1 ? model.n_heads * HeadDim : model.intermediate;
+    const uint32_t n_out = to == kToLogits    ? model.vocab_size
+                           : to == kToQkv     ? qkv_rows()
+                           : to == kToProduct ? 2 * model.intermediate
+                                              : model.hidden;
+    return {static_cast<const Half*>(w), n_in, n_out, to == kToProduct, i};
   }
 };
 
@@ -57,6 +61,7 @@ class Decoder {
 
   struct __align__(128) Shared {
     char ring[kDecoderWarps][kStages * kStageBytes];
+    uint64_t full[kDecoderWarps][kStages];
     float scale[kTokens], squares[kDecoderWarps][kTokens];
     union {
       ProductSums<Groups> sums;
@@ -74,29 +79,29 @@ class Decoder {
         shared_(shared),
         grid_(buffers.meetings),
         sequence_{model},
-        stream_(sequence_, shared.ring[threadIdx.x / 32]) {}
+        stream_(sequence_, shared.ring[threadIdx.x / 32], shared.full[threadIdx.x / 32]) {}
 
   __device__ __forceinline__ void run() {
     n_tokens_ = set_.head->n_lanes;
     embed();
     grid_.meet();
 #pragma unroll 1
-    for (uint32_t i = 0; i < model_.n_layers; ++i) {
-      const struct blink_decoder_layer& layer = model_.layers[i];
-      project(4 * i, layer.input_norm, half(buffers_.qkv), (model_.n_heads + 2 * model_.n_kv_heads) * HeadDim);
+    for (uint32_t i = 0; i < 2 * model_.n_layers; ++i) {
+      const struct blink_decoder_layer& layer = model_.layers[i / 2];
+      const bool is_mlp = i % 2;
+      multiply_next(2 * i, normed(is_mlp ? layer.post_norm : layer.input_norm));
       grid_.arrive_all();
-      attend(layer);
-      grid_.meet();
-      add(4 * i + 1, half(buffers_.attention), model_.n_heads * HeadDim);
-      grid_.meet();
-      activate(4 * i + 2, layer.post_norm);
-      grid_.meet();
-      add(4 * i + 3, half(buffers_.product), model_.intermediate);
+      if (is_mlp)
+        grid_.wait();
+      else
+        attend(layer);
+      const Half* x = half(is_mlp ? buffers_.product : buffers_.attention);
+      multiply_next(2 * i + 1, HalfRows<Half>{x, is_mlp ? model_.intermediate : model_.n_heads * HeadDim, n_tokens_});
       grid_.meet();
     }
     allow_successor();
     grid_.leave();
-    head();
+    multiply_next(4 * model_.n_layers, normed(model_.final_norm));
   }
 
  private:
@@ -107,7 +112,7 @@ class Decoder {
 
   /* residual = the tokens' embeddings, by tiles of 16 as products write them. */
   __device__ __forceinline__ void embed() {
-    const uint32_t token = threadIdx.x / 8 % kTokens, row = threadIdx.x % 8, per_round = kRoundTiles<Groups>;
+    const uint32_t token = threadIdx.x / 8 % kTokens, row = threadIdx.x % 8, per_round = kPassTiles<Groups>;
     for (uint32_t first = blockIdx.x * per_round; first < model_.hidden / kStreamRows; first += gridDim.x * per_round) {
       const uint32_t tile = first + threadIdx.x / (8 * kTokens);
       if (tile >= model_.hidden / kStreamRows) break; /* whole warps */
@@ -157,46 +162,38 @@ class Decoder {
     return {buffers_.residual, half(weight), shared_.scale, model_.hidden, n_tokens_};
   }
 
-  template <typename Rows, typename Store>
-  __device__ __forceinline__ void multiply_next(uint32_t matrix, const Rows& rows, const Store& store) {
-    multiply<Half, Groups>(stream_, sequence_.tiles(matrix), rows, shared_.sums, store);
+  /* The matrix of the sequence whose turn it is. Outputs are told apart at run time, so that there is little code
+   * to fetch. */
+  template <typename Rows>
+  __device__ __forceinline__ void multiply_next(uint32_t matrix, const Rows& rows) {
+    const BlockTiles<Half> tiles = sequence_.tiles(matrix);
+    const Output output = sequence_.output(matrix);
+    multiply<Half, Groups>(stream_, tiles, rows, shared_.sums,
+                           [&](uint32_t tile, uint32_t token, uint32_t row, float low, float high) {
+                             store(output, tile, token, row, low, high);
+                           });
   }
 
-  /* y = norm(residual) w^T */
-  __device__ __forceinline__ void project(uint32_t matrix, const void* norm, Half* y, uint32_t n_out) {
-    multiply_next(matrix, normed(norm), [&](uint32_t tile, uint32_t token, uint32_t row, float low, float high) {
-      if (token >= n_tokens_) return;
-      Half* at = y + uint64_t(token) * n_out + tile * kStreamRows + row;
-      from_float(low, at);
-      from_float(high, at + 8);
-    });
-  }
-
-  /* product = silu(gate) * up of norm(residual) */
-  __device__ __forceinline__ void activate(uint32_t matrix, const void* norm) {
-    multiply_next(matrix, normed(norm), [&](uint32_t tile, uint32_t token, uint32_t row, float gate, float up) {
-      if (token < n_tokens_)
-        from_float(silu_mul(gate, up), half(buffers_.product) + uint64_t(token) * model_.intermediate + tile * 8 + row);
-    });
-  }
-
-  /* residual += x w^T */
-  __device__ __forceinline__ void add(uint32_t matrix, const Half* x, uint32_t n_in) {
-    const HalfRows<Half> rows = {x, n_in, n_tokens_};
-    multiply_next(matrix, rows, [&](uint32_t tile, uint32_t token, uint32_t row, float low, float high) {
-      const float* at = buffers_.residual + uint64_t(token) * model_.hidden + tile * kStreamRows + row;
-      if (token < n_tokens_) low += at[0], high += at[8];
+  /* Rows `row` and `row` + 8 of a tile of a product. */
+  __device__ __forceinline__ void store(Output output, uint32_t tile, uint32_t token, uint32_t row, float low,
+                                        float high) {
+    const uint32_t at = tile * kStreamRows + row;
+    if (output == kToResidual) {
+      const float* residual = buffers_.residual + uint64_t(token) * model_.hidden + at;
+      if (token < n_tokens_) low += residual[0], high += residual[8];
       store_residual(tile, token, row, low, high);
-    });
-  }
-
-  __device__ __forceinline__ void head() {
-    multiply_next(4 * model_.n_layers, normed(model_.final_norm),
-                  [&](uint32_t tile, uint32_t token, uint32_t row, float low, float high) {
-                    if (token >= n_tokens_) return;
-                    float* at = buffers_.logits + uint64_t(token) * model_.vocab_size + tile * kStreamRows + row;
-                    at[0] = low, at[8] = high;
-                  });
+    } else if (token >= n_tokens_) {
+      return;
+    } else if (output == kToQkv) {
+      Half* qkv = half(buffers_.qkv) + uint64_t(token) * sequence_.qkv_rows() + at;
+      from_float(low, qkv);
+      from_float(high, qkv + 8);
+    } else if (output == kToProduct) {
+      from_float(silu_mul(low, high), half(buffers_.product) + uint64_t(token) * model_.intermediate + tile * 8 + row);
+    } else {
+      float* logits = buffers_.logits + uint64_t(token) * model_.vocab_size + at;
+      logits[0] = low, logits[8] = high;
+    }
   }
 
   /* Units of work are (lane, group of query heads, split). The first one's keys are requested while the
@@ -230,6 +227,7 @@ class Decoder {
       if (work.exists()) work.run(shared_.attention);
     }
     if (!waited) grid_.wait();
+    grid_.meet();
   }
 
   const struct blink_decoder_model& model_;

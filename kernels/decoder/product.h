@@ -12,14 +12,12 @@
 
 namespace blink {
 
-/* Tiles whose sums the warps exchange at once: 64 * Groups threads a tile. */
-template <int Groups>
-constexpr uint32_t kRoundTiles = 4 / Groups;
-
-/* What the warps of a block add up: the fragments of each. */
+/* What the warps of a block add up: the fragments of each. They stay in shared memory and not in registers,
+ * which would have to be named: the loop over a pass's tiles would become code for each, more than the
+ * multiprocessor's instruction cache holds. */
 template <int Groups>
 struct ProductSums {
-  float4 part[kRoundTiles<Groups>][Groups][kDecoderWarps][32];
+  float4 part[kPassTiles<Groups>][Groups][kDecoderWarps][32];
 
   /* Row `row` of a tile for `token`. */
   __device__ __forceinline__ float total(uint32_t tile, uint32_t row, uint32_t token) const {
@@ -73,12 +71,11 @@ struct NormedRows {
 template <typename Half, int Groups, typename Stream, typename Rows, typename Store>
 __device__ __forceinline__ void multiply(Stream& stream, const BlockTiles<Half>& tiles, const Rows& rows,
                                          ProductSums<Groups>& sums, const Store& store) {
-  constexpr uint32_t kPass = kPassTiles<Groups>, kRound = kRoundTiles<Groups>;
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll 1
-  for (uint32_t pass = 0; pass < tiles.count; pass += kPass) {
-    const uint32_t n = min(kPass, tiles.count - pass);
-    float acc[kPass][Groups][4] = {};
+  for (uint32_t pass = 0; pass < tiles.count; pass += kPassTiles<Groups>) {
+    const uint32_t n = min(kPassTiles<Groups>, tiles.count - pass);
+    __syncthreads(); /* the sums of the pass before have been read */
 #pragma unroll 1
     for (uint32_t done = 0; done < tiles.share(); done += kStageK) {
       const uint32_t n_chunks = tiles.stage_k(done) / kStreamChunk;
@@ -90,27 +87,25 @@ __device__ __forceinline__ void multiply(Stream& stream, const BlockTiles<Half>&
           const uint32_t chunk = min(done + c * kStreamChunk, tiles.share() - kStreamChunk); /* exists, if unused */
           x[c][g] = rows.load(lane / 4 + 8 * g, tiles.first_k() + chunk + lane % 4 * 8);
         }
+#pragma unroll 1
+      for (uint32_t t = 0; t < n; ++t) {
+        float acc[Groups][4] = {};
 #pragma unroll
-      for (uint32_t t = 0; t < kPass; ++t)
-        if (t < n) stream.add(acc[t], x, n_chunks);
+        for (int g = 0; g < Groups; ++g)
+          if (done) {
+            const float4 sum = sums.part[t][g][warp][lane];
+            acc[g][0] = sum.x, acc[g][1] = sum.y, acc[g][2] = sum.z, acc[g][3] = sum.w;
+          }
+        stream.add(acc, x, n_chunks);
+#pragma unroll
+        for (int g = 0; g < Groups; ++g)
+          sums.part[t][g][warp][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);
+      }
     }
-#pragma unroll
-    for (uint32_t first = 0; first < kPass; first += kRound) {
-      if (first >= n) break;
-      __syncthreads(); /* the sums of the round before have been read */
-#pragma unroll
-      for (uint32_t t = 0; t < kRound; ++t)
-#pragma unroll
-        for (int g = 0; g < Groups; ++g) {
-          const float (&a)[4] = acc[first + t][g];
-          sums.part[t][g][warp][lane] = make_float4(a[0], a[1], a[2], a[3]);
-        }
-      __syncthreads();
-      const uint32_t tile = threadIdx.x / (64 * Groups), token = threadIdx.x / 8 % (8 * Groups), row = threadIdx.x % 8;
-      if (first + tile < n)
-        store(tiles.first + pass + first + tile, token, row, sums.total(tile, row, token),
-              sums.total(tile, row + 8, token));
-    }
+    __syncthreads();
+    const uint32_t tile = threadIdx.x / (64 * Groups), token = threadIdx.x / 8 % (8 * Groups), row = threadIdx.x % 8;
+    if (tile < n)
+      store(tiles.first + pass + tile, token, row, sums.total(tile, row, token), sums.total(tile, row + 8, token));
   }
 }
 

@@ -27,9 +27,9 @@ constexpr uint32_t kStagePairBytes = 2 * kStageRowBytes + 64;
 constexpr uint32_t kStageBytes = kStreamRows / 2 * kStagePairBytes;
 constexpr uint32_t kWeightRingBytes = kDecoderWarps * kStages * kStageBytes;
 
-/* Tiles that a warp adds up at once, by groups of 8 tokens. */
+/* Tiles that a block adds up at once, by groups of 8 tokens. */
 template <int Groups>
-constexpr uint32_t kPassTiles = 16 / Groups;
+constexpr uint32_t kPassTiles = 4 / Groups;
 
 /* The tiles of one matrix that are this block's. */
 template <typename Half>
@@ -67,10 +67,15 @@ __device__ __forceinline__ uint32_t stage_offset(uint32_t r) {
 template <typename Half, int Groups, typename Sequence>
 class WeightStream {
  public:
-  /* `ring` is the warp's, kStages * kStageBytes. Requests the first stages. */
-  __device__ __forceinline__ WeightStream(const Sequence& sequence, char* ring)
-      : sequence_(sequence), ring_(ring), tiles_(sequence.tiles(0)) {
+  /* `ring` is the warp's, kStages * kStageBytes, `full` its kStages barriers. Requests the first stages. */
+  __device__ __forceinline__ WeightStream(const Sequence& sequence, char* ring, uint64_t* full)
+      : sequence_(sequence), ring_(ring), full_(full), tiles_(sequence.tiles(0)) {
+    if (threadIdx.x % 32 == 0)
+      for (uint32_t s = 0; s < kStages; ++s) barrier_init(full_ + s);
+    barrier_init_done();
+    __syncwarp();
     skip_empty();
+#pragma unroll 1
     for (uint32_t s = 0; s < kStages; ++s) request(s);
   }
 
@@ -81,8 +86,7 @@ class WeightStream {
     const uint32_t lane = threadIdx.x % 32;
     const char* low = ring_ + slot_ * kStageBytes + stage_offset(lane / 4) + lane % 4 * 16;
     const char* high = low + 4 * kStagePairBytes;
-    copy_wait<kStages - 1>();
-    __syncwarp(); /* every lane's part of the stage has come */
+    barrier_wait(full_ + slot_, parity_);
 #pragma unroll
     for (uint32_t c = 0; c < kStageChunks; ++c) {
       if (c >= n_chunks) break;
@@ -92,23 +96,18 @@ class WeightStream {
     }
     __syncwarp(); /* every lane has read the stage */
     request(slot_);
-    if (++slot_ == kStages) slot_ = 0;
+    if (++slot_ == kStages) slot_ = 0, parity_ ^= 1;
   }
 
  private:
   __device__ __forceinline__ void request(uint32_t slot) {
-    const bool exists = matrix_ < sequence_.count();
-    const uint32_t lane = threadIdx.x % 32;
-    const bool wanted = exists && lane * 8 < tiles_.stage_k(k_);
-    const Half* low = tiles_.row(pass_ + tile_, 0, k_) + lane * 8;
-    const Half* high = tiles_.row(pass_ + tile_, 8, k_) + lane * 8;
-    char* to = ring_ + slot * kStageBytes + lane * 16;
-#pragma unroll
-    for (uint32_t r = 0; r < 8; ++r, low += tiles_.n_in) copy_async(to + stage_offset(r), low, wanted);
-#pragma unroll
-    for (uint32_t r = 8; r < 16; ++r, high += tiles_.n_in) copy_async(to + stage_offset(r), high, wanted);
-    copy_commit(); /* also of nothing: groups are counted */
-    if (!exists) return;
+    if (matrix_ == sequence_.count()) return;
+    const uint32_t lane = threadIdx.x % 32, bytes = 2 * tiles_.stage_k(k_);
+    if (lane == 0) barrier_expect(full_ + slot, kStreamRows * bytes);
+    __syncwarp();
+    if (lane < kStreamRows)
+      copy_bulk(ring_ + slot * kStageBytes + stage_offset(lane), tiles_.row(pass_ + tile_, lane, k_), bytes,
+                full_ + slot);
     if (++tile_ < min(kPassTiles<Groups>, tiles_.count - pass_)) return;
     tile_ = 0;
     k_ += kStageK;
@@ -128,7 +127,8 @@ class WeightStream {
 
   const Sequence& sequence_;
   char* ring_;
-  uint32_t slot_ = 0;
+  uint64_t* full_;
+  uint32_t slot_ = 0, parity_ = 0;
   /* What is requested next. */
   BlockTiles<Half> tiles_;
   uint32_t matrix_ = 0, pass_ = 0, k_ = 0, tile_ = 0;

@@ -64,25 +64,39 @@ __device__ __forceinline__ void load_weight(const void* p, bool wanted, uint4& v
       : "l"(p), "r"(uint32_t(wanted)));
 }
 
-/* Asynchronous copies (PTX manual, cp.async): 16 bytes into shared memory, if `wanted`, past L1. A thread's
- * copies form groups in the order of its commits. */
+/* Bulk copies (PTX manual, cp.async.bulk and mbarrier). A barrier in shared memory completes a phase when the
+ * one arrival, barrier_expect's, and the bytes that it announced have come; phases alternate in parity. */
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
-__device__ __forceinline__ void copy_async(void* to_shared, const void* from_global, bool wanted) {
+__device__ __forceinline__ void barrier_init(uint64_t* barrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
+}
+/* By every thread that initialised barriers, before any copy uses them. */
+__device__ __forceinline__ void barrier_init_done() {
+  asm volatile("fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ __forceinline__ void barrier_expect(uint64_t* barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity) {
+  uint32_t complete;
+  do {
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(complete)
+                 : "r"(shared_address(barrier)), "r"(parity)
+                 : "memory");
+  } while (!complete);
+}
+/* Copies `bytes`, a multiple of 16, between 16-byte aligned addresses. The data are read once: evict_first. */
+__device__ __forceinline__ void copy_bulk(void* to_shared, const void* from_global, uint32_t bytes, uint64_t* barrier) {
   asm volatile(
-      "{ .reg .pred wanted; setp.ne.u32 wanted, %2, 0;\n"
-      "@wanted cp.async.cg.shared.global.L2::256B [%0], [%1], 16; }" ::"r"(shared_address(to_shared)),
-      "l"(from_global), "r"(uint32_t(wanted))
+      "{ .reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], policy; "
+      "}" ::"r"(shared_address(to_shared)),
+      "l"(from_global), "r"(bytes), "r"(shared_address(barrier))
       : "memory");
-}
-__device__ __forceinline__ void copy_commit() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-/* Waits until at most `Pending` of this thread's groups are not complete. */
-template <int Pending>
-__device__ __forceinline__ void copy_wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
 /* The block's dynamic shared memory. */

@@ -17,7 +17,6 @@
 #include <ucontext.h>
 
 #include <algorithm>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <random>
@@ -75,8 +74,6 @@ struct Thread {
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
   dim3 index;
   bool done = false;
-  std::vector<std::pair<void*, const void*>> copies; /* not yet committed */
-  std::deque<std::vector<std::pair<void*, const void*>>> groups;
 };
 
 struct Block {
@@ -163,7 +160,6 @@ inline void prepare(Block& made, dim3 index, uint32_t n_threads) {
     Thread& thread = made.threads[t];
     thread.index = {t, 0, 0};
     thread.done = false;
-    thread.groups.clear();
     ++made.warps[t / kWarp].meeting.alive;
     getcontext(&thread.context);
     thread.context.uc_stack.ss_sp = thread.stack.get();

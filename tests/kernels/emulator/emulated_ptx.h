@@ -38,24 +38,53 @@ inline uint32_t* dynamic_shared() {
   return reinterpret_cast<uint32_t*>((raw + 127) / 128 * 128);
 }
 
-/* A target is garbage from the request until somebody has waited: who still reads it, or reads it too early,
- * sees. */
-inline void copy_async(void* to, const void* from, bool wanted) {
+/* A barrier's word points to its state. */
+struct BulkBarrier {
+  struct Copy {
+    void* to;
+    const void* from;
+    uint32_t bytes;
+  };
+  uint32_t phase = 0, arrivals = 0;
+  int64_t bytes = 0; /* announced and not yet copied */
+  std::vector<Copy> copies;
+};
+inline std::vector<std::unique_ptr<BulkBarrier>> bulk_barriers;
+
+inline BulkBarrier& bulk_barrier(uint64_t* word) {
+  return *bulk_barriers.at(*word);
+}
+inline void barrier_init(uint64_t* word) {
+  *word = bulk_barriers.size();
+  bulk_barriers.emplace_back(new BulkBarrier);
+}
+inline void barrier_init_done() {}
+inline void barrier_expect(uint64_t* word, uint32_t bytes) {
+  BulkBarrier& barrier = bulk_barrier(word);
+  if (barrier.arrivals++ || barrier.bytes) emulator::fail("a second arrival in one phase of a barrier");
+  barrier.bytes = bytes;
+}
+/* The target is garbage from now until somebody has waited: who still reads it, or reads it too early, sees. */
+inline void copy_bulk(void* to, const void* from, uint32_t bytes, uint64_t* word) {
   const uintptr_t addresses = reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from);
-  if (!wanted) return;
-  if (addresses % 16) emulator::fail("an asynchronous copy that is not 16-byte aligned");
-  memset(to, 0xff, 16);
-  emulator::current->copies.push_back({to, from});
+  if (addresses % 16 || bytes % 16) emulator::fail("a bulk copy that is not 16-byte aligned");
+  memset(to, 0xff, bytes);
+  bulk_barrier(word).copies.push_back({to, from, bytes});
 }
-inline void copy_commit() {
-  emulator::current->groups.push_back(std::move(emulator::current->copies));
-  emulator::current->copies.clear();
-}
-template <int Pending>
-void copy_wait() {
-  auto& groups = emulator::current->groups;
-  for (; groups.size() > Pending; groups.pop_front())
-    for (const auto& [to, from] : groups.front()) memcpy(to, from, 16);
+inline void barrier_wait(uint64_t* word, uint32_t parity) {
+  BulkBarrier& barrier = bulk_barrier(word);
+  while (barrier.phase % 2 == parity) {
+    emulator::give_way();
+    if (barrier.copies.empty()) continue;
+    const BulkBarrier::Copy copy = barrier.copies.back();
+    barrier.copies.pop_back();
+    memcpy(copy.to, copy.from, copy.bytes);
+    barrier.bytes -= copy.bytes;
+    if (barrier.bytes < 0) emulator::fail("a barrier receives more than was announced");
+    if (barrier.bytes || !barrier.arrivals) continue;
+    barrier.arrivals = 0;
+    ++barrier.phase;
+  }
 }
 
 struct Fragments {
