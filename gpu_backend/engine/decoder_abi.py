@@ -6,21 +6,29 @@ import numpy as np
 
 
 DECODER_SHARED_BYTES = 231424
-DECODER_LAYOUT_HASH = 0x61ac8a393b33a7ef
+STAGE_CHUNKS = 8
+DECODER_LAYOUT_HASH = 0x5c778f42be848a6b
 
+
+TensorMap = np.dtype({
+    "names": ["opaque"],
+    "formats": [("<u8", (16,))],
+    "offsets": [0],
+    "itemsize": 128,
+})
 
 DecoderLayer = np.dtype({
-    "names": ["input_norm", "qkv", "q_norm", "k_norm", "o", "post_norm", "gate_up", "down", "k_cache", "v_cache"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72],
-    "itemsize": 80,
+    "names": ["input_norm", "q_norm", "k_norm", "post_norm", "k_cache", "v_cache"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
+    "offsets": [0, 8, 16, 24, 32, 40],
+    "itemsize": 48,
 })
 
 DecoderModel = np.dtype({
-    "names": ["layers", "embed", "final_norm", "head", "inv_freq", "n_layers", "hidden", "n_heads", "n_kv_heads", "intermediate", "vocab_size", "norm_eps"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<f4"],
-    "offsets": [0, 8, 16, 24, 32, 40, 44, 48, 52, 56, 60, 64],
-    "itemsize": 72,
+    "names": ["layers", "maps", "embed", "final_norm", "inv_freq", "n_layers", "hidden", "n_heads", "n_kv_heads", "intermediate", "vocab_size", "hidden_chunks", "attention_chunks", "intermediate_chunks", "norm_eps"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<f4"],
+    "offsets": [0, 8, 16, 24, 32, 40, 44, 48, 52, 56, 60, 64, 68, 72, 76],
+    "itemsize": 80,
 })
 
 DecoderBuffers = np.dtype({

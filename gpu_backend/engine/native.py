@@ -15,7 +15,7 @@ from gpu_backend.cuda.graph import Graph
 from gpu_backend.cuda.kernels import Kernels, suits_decoder
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.engine.base import Batch, Limits, Shape
-from gpu_backend.engine.decoder import decoder_layers, decoder_model
+from gpu_backend.engine.decoder import decoder_model
 from gpu_backend.engine.native_step import Activations, NativeStep
 from gpu_backend.engine.native_weights import DeviceWeights, Progress, RandomWeights, WeightLoader
 from gpu_backend.engine.sizing import activation_bytes, bytes_per_page, layer_cache_bytes
@@ -79,7 +79,10 @@ class NativeEngine:
         activations = Activations(**{name: self._memory.allocate(size) for name, size in sizes.items()})
         self._logits = activations.logits
         kv_cache = self._memory.allocate(limits.total_pages * bytes_per_page(self._config, limits.page_size))
-        decoder = self._decoder(weights, kv_cache, limits) if suits_decoder(self._config) else None
+        decoder = None
+        if suits_decoder(self._config):
+            layer_bytes = layer_cache_bytes(self._config, limits)
+            decoder = decoder_model(self._config, weights, self._memory, kv_cache, layer_bytes)
         return NativeStep(
             self._config,
             limits,
@@ -93,13 +96,6 @@ class NativeEngine:
             n_multiprocessors,
             decoder,
         )
-
-    def _decoder(self, weights: DeviceWeights, kv_cache: int, limits: Limits) -> bytes:
-        """blink_decoder_model by value, whose layers are in device memory."""
-        layers = decoder_layers(weights, kv_cache, layer_cache_bytes(self._config, limits))
-        address = self._memory.allocate(len(layers))
-        self._memory.write(address, memoryview(layers))
-        return decoder_model(self._config, weights, address)
 
     def _capture(self, owned: ExitStack, progress: Progress) -> list[list[Graph]]:
         """One executable per shape and step set."""

@@ -10,24 +10,27 @@
 
 #define BLINK_DECODER_SHARED_BYTES 231424 /* of a block: 226 KiB, which leave room for the next step's gate */
 
+#define BLINK_STAGE_CHUNKS 8 /* most chunks of k, of 32, in a stage of the weight stream */
+
+/* How a matrix [n_out][n_in] comes: as boxes of 16 rows (weight_stream.h) and so many chunks of k as a stage has. */
+struct blink_tensor_map {
+  uint64_t opaque[16]; /* a CUtensorMap, which must be 64-byte aligned */
+};
+
 struct blink_decoder_layer {
   const void* input_norm; /* [hidden] */
-  const void* qkv;        /* [(n_heads + 2 n_kv_heads) * head_dim][hidden] */
   const void* q_norm;     /* [head_dim] or null */
   const void* k_norm;     /* [head_dim] or null */
-  const void* o;          /* [hidden][n_heads * head_dim] */
   const void* post_norm;  /* [hidden] */
-  const void* gate_up;    /* [2][intermediate][hidden] */
-  const void* down;       /* [hidden][intermediate] */
   void* k_cache;          /* [page][n_kv_heads][page_size][head_dim] */
   void* v_cache;
 };
 
 struct blink_decoder_model {
   const struct blink_decoder_layer* layers; /* [n_layers] */
+  const struct blink_tensor_map* maps;      /* [4 n_layers + 1]: of each layer qkv, o, gate_up, down; the head */
   const void* embed;                        /* [vocab][hidden] */
   const void* final_norm;                   /* [hidden] */
-  const void* head;                         /* [vocab][hidden] */
   const float* inv_freq;                    /* [head_dim / 2] */
   uint32_t n_layers;
   uint32_t hidden;
@@ -35,6 +38,10 @@ struct blink_decoder_model {
   uint32_t n_kv_heads;
   uint32_t intermediate;
   uint32_t vocab_size;
+  /* Chunks of k in a stage of the matrices with so many columns: they divide the eighth of k that a warp has. */
+  uint32_t hidden_chunks;
+  uint32_t attention_chunks; /* n_heads * head_dim */
+  uint32_t intermediate_chunks;
   float norm_eps;
 };
 

@@ -39,17 +39,18 @@ struct DecoderSequence {
     if (i + 1 == count()) return kToLogits;
     return i % 4 == 0 ? kToQkv : i % 4 == 2 ? kToProduct : kToResidual;
   }
-  __device__ __forceinline__ BlockTiles<Half> tiles(uint32_t i) const {
+  __device__ __forceinline__ BlockTiles tiles(uint32_t i) const {
     const Output to = output(i);
-    const struct blink_decoder_layer& layer = model.layers[min(i / 4, model.n_layers - 1)];
-    const void* adding = i % 4 == 1 ? layer.o : layer.down;
-    const void* w = to == kToLogits ? model.head : to == kToQkv ? layer.qkv : to == kToProduct ? layer.gate_up : adding;
-    const uint32_t n_in = to != kToResidual ? model.hidden : i % 4 == 1 ? model.n_heads * HeadDim : model.intermediate;
+    const bool from_attention = i % 4 == 1, from_residual = to != kToResidual;
+    const uint32_t n_in = from_residual ? model.hidden : from_attention ? model.n_heads * HeadDim : model.intermediate;
+    const uint32_t chunks = from_residual    ? model.hidden_chunks
+                            : from_attention ? model.attention_chunks
+                                             : model.intermediate_chunks;
     const uint32_t n_out = to == kToLogits    ? model.vocab_size
                            : to == kToQkv     ? qkv_rows()
                            : to == kToProduct ? 2 * model.intermediate
                                               : model.hidden;
-    return {static_cast<const Half*>(w), n_in, n_out, to == kToProduct, i};
+    return {model.maps + i, n_in, n_out, chunks, to == kToProduct, i};
   }
 };
 
@@ -166,7 +167,7 @@ class Decoder {
    * to fetch. */
   template <typename Rows>
   __device__ __forceinline__ void multiply_next(uint32_t matrix, const Rows& rows) {
-    const BlockTiles<Half> tiles = sequence_.tiles(matrix);
+    const BlockTiles tiles = sequence_.tiles(matrix);
     const Output output = sequence_.output(matrix);
     multiply<Half, Groups>(stream_, tiles, rows, shared_.sums,
                            [&](uint32_t tile, uint32_t token, uint32_t row, float low, float high) {

@@ -69,7 +69,7 @@ struct NormedRows {
 /* By the whole block, for the next matrix of the stream. store(tile, token, row, low, high) receives rows `row`
  * and `row` + 8 of a tile from 8 consecutive threads, row = 0..7, for every token up to 8 * Groups. */
 template <typename Half, int Groups, typename Stream, typename Rows, typename Store>
-__device__ __forceinline__ void multiply(Stream& stream, const BlockTiles<Half>& tiles, const Rows& rows,
+__device__ __forceinline__ void multiply(Stream& stream, const BlockTiles& tiles, const Rows& rows,
                                          ProductSums<Groups>& sums, const Store& store) {
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll 1
@@ -77,8 +77,7 @@ __device__ __forceinline__ void multiply(Stream& stream, const BlockTiles<Half>&
     const uint32_t n = min(kPassTiles<Groups>, tiles.count - pass);
     __syncthreads(); /* the sums of the pass before have been read */
 #pragma unroll 1
-    for (uint32_t done = 0; done < tiles.share(); done += kStageK) {
-      const uint32_t n_chunks = tiles.stage_k(done) / kStreamChunk;
+    for (uint32_t done = 0; done < tiles.share(); done += tiles.stage_k()) {
       uint4 x[kStageChunks][Groups];
 #pragma unroll
       for (uint32_t c = 0; c < kStageChunks; ++c)
@@ -96,7 +95,7 @@ __device__ __forceinline__ void multiply(Stream& stream, const BlockTiles<Half>&
             const float4 sum = sums.part[t][g][warp][lane];
             acc[g][0] = sum.x, acc[g][1] = sum.y, acc[g][2] = sum.z, acc[g][3] = sum.w;
           }
-        stream.add(acc, x, n_chunks);
+        stream.add(acc, x, tiles.stage_chunks);
 #pragma unroll
         for (int g = 0; g < Groups; ++g)
           sums.part[t][g][warp][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);

@@ -6,43 +6,41 @@
  * keeps the memory busy while the blocks of the grid wait for each other between two products.
  *
  * A matrix w [n_out][n_in] is cut into tiles of 16 rows. A block has every row of its tiles, a warp of it one
- * eighth of k. It takes up to kPassTiles tiles together, so that it loads x once for all of them: a pass goes
- * through k in steps of kStageK, and at each step through its tiles.
+ * eighth of k. The block takes up to kPassTiles tiles together, so that it loads x once for all of them: a pass
+ * goes through k in stages, and at each stage through its tiles. One bulk copy brings a stage, 16 rows of up to
+ * kStageK: smaller copies, or 16 bytes a thread, were measured to stop at 2.3 TB/s.
  */
 #ifndef BLINK_DECODER_WEIGHT_STREAM_H
 #define BLINK_DECODER_WEIGHT_STREAM_H
 
 #include "../ops/linear_stream.h"
+#include "arguments.h"
 
 #ifdef __CUDACC__
 
 namespace blink {
 
 constexpr uint32_t kDecoderWarps = 8, kDecoderThreads = 32 * kDecoderWarps;
-constexpr uint32_t kStageK = 256, kStageChunks = kStageK / kStreamChunk;
+constexpr uint32_t kStageChunks = BLINK_STAGE_CHUNKS, kStageK = kStageChunks * kStreamChunk;
 constexpr uint32_t kStages = 3; /* of a warp */
-constexpr uint32_t kStageRowBytes = 2 * kStageK;
-/* The second row of a pair starts 64 bytes further on: two rows are read in one access, from different banks. */
-constexpr uint32_t kStagePairBytes = 2 * kStageRowBytes + 64;
-constexpr uint32_t kStageBytes = kStreamRows / 2 * kStagePairBytes;
-constexpr uint32_t kWeightRingBytes = kDecoderWarps * kStages * kStageBytes;
+constexpr uint32_t kStageBytes = 2 * kStreamRows * kStageK;
 
 /* Tiles that a block adds up at once, by groups of 8 tokens. */
 template <int Groups>
 constexpr uint32_t kPassTiles = 4 / Groups;
 
-/* The tiles of one matrix that are this block's. */
-template <typename Half>
+/* The tiles of one matrix that are this block's. A tile is a box of its tensor map, which sees w as [n_out / 8][8]
+ * [n_in], or gate_up, of which a tile has 8 gate rows and their up rows, as [2][n_out / 2][n_in]. */
 struct BlockTiles {
-  const Half* w;
-  uint32_t n_in;
+  const void* map;
+  uint32_t n_in, stage_chunks; /* k of a stage, in chunks: those of the map's boxes */
   uint32_t first, count;
-  uint32_t rows; /* that a tile advances by: 16; 8 for gate_up, of which a tile has 8 gate rows and their up rows */
-  uint32_t high; /* the distance of the tile's rows 8..15 from its rows 0..7 */
+  bool gate_up;
 
   /* `turn` shifts who has one tile fewer, so that over many matrices all blocks have the same work. */
-  __device__ __forceinline__ BlockTiles(const Half* weight, uint32_t in, uint32_t out, bool gate_up, uint32_t turn)
-      : w(weight), n_in(in), rows(gate_up ? 8 : kStreamRows), high(gate_up ? out / 2 : 8) {
+  __device__ __forceinline__ BlockTiles(const void* tensor_map, uint32_t in, uint32_t out, uint32_t chunks,
+                                        bool is_gate_up, uint32_t turn)
+      : map(tensor_map), n_in(in), stage_chunks(chunks), gate_up(is_gate_up) {
     const uint32_t tiles = out / kStreamRows, place = (blockIdx.x + 29 * turn) % gridDim.x;
     first = tiles * place / gridDim.x;
     count = tiles * (place + 1) / gridDim.x - first;
@@ -50,18 +48,13 @@ struct BlockTiles {
 
   __device__ __forceinline__ uint32_t share() const { return n_in / kDecoderWarps; } /* of k, a warp */
   __device__ __forceinline__ uint32_t first_k() const { return threadIdx.x / 32 * share(); }
-  __device__ __forceinline__ uint32_t stage_k(uint32_t done) const { return min(kStageK, share() - done); }
-  /* Row `r` of 16 of the block's tile `tile`, at the warp's k + done. */
-  __device__ __forceinline__ const Half* row(uint32_t tile, uint32_t r, uint32_t done) const {
-    const uint32_t index = (first + tile) * rows + (r < 8 ? r : high + r - 8);
-    return w + uint64_t(index) * n_in + first_k() + done;
+  __device__ __forceinline__ uint32_t stage_k() const { return stage_chunks * kStreamChunk; }
+  /* The stage of the block's tile `tile` at the warp's k + done. */
+  __device__ __forceinline__ void copy(char* to, uint32_t tile, uint32_t done, uint64_t* barrier) const {
+    const uint32_t index = first + tile;
+    copy_box(to, map, first_k() + done, gate_up ? 8 * index : 0, gate_up ? 0 : 2 * index, barrier);
   }
 };
-
-/* Of row r of a stage. */
-__device__ __forceinline__ uint32_t stage_offset(uint32_t r) {
-  return r / 2 * kStagePairBytes + r % 2 * (kStageRowBytes + 64);
-}
 
 /* `Sequence` names the matrices: sequence.count(), and sequence.tiles(i), the BlockTiles of the i-th. */
 template <typename Half, int Groups, typename Sequence>
@@ -83,9 +76,9 @@ class WeightStream {
    * x[c][g]. */
   __device__ __forceinline__ void add(float (&acc)[Groups][4], const uint4 (&x)[kStageChunks][Groups],
                                       uint32_t n_chunks) {
-    const uint32_t lane = threadIdx.x % 32;
-    const char* low = ring_ + slot_ * kStageBytes + stage_offset(lane / 4) + lane % 4 * 16;
-    const char* high = low + 4 * kStagePairBytes;
+    const uint32_t lane = threadIdx.x % 32, row_bytes = 2 * kStreamChunk * n_chunks;
+    const char* low = ring_ + slot_ * kStageBytes + lane / 4 * row_bytes + lane % 4 * 16;
+    const char* high = low + 8 * row_bytes;
     barrier_wait(full_ + slot_, parity_);
 #pragma unroll
     for (uint32_t c = 0; c < kStageChunks; ++c) {
@@ -102,15 +95,13 @@ class WeightStream {
  private:
   __device__ __forceinline__ void request(uint32_t slot) {
     if (matrix_ == sequence_.count()) return;
-    const uint32_t lane = threadIdx.x % 32, bytes = 2 * tiles_.stage_k(k_);
-    if (lane == 0) barrier_expect(full_ + slot, kStreamRows * bytes);
-    __syncwarp();
-    if (lane < kStreamRows)
-      copy_bulk(ring_ + slot * kStageBytes + stage_offset(lane), tiles_.row(pass_ + tile_, lane, k_), bytes,
-                full_ + slot);
+    if (threadIdx.x % 32 == 0) {
+      barrier_expect(full_ + slot, 2 * kStreamRows * tiles_.stage_k());
+      tiles_.copy(ring_ + slot * kStageBytes, pass_ + tile_, k_, full_ + slot);
+    }
     if (++tile_ < min(kPassTiles<Groups>, tiles_.count - pass_)) return;
     tile_ = 0;
-    k_ += kStageK;
+    k_ += tiles_.stage_k();
     if (k_ < tiles_.share()) return;
     k_ = 0;
     pass_ += kPassTiles<Groups>;
@@ -130,7 +121,7 @@ class WeightStream {
   uint64_t* full_;
   uint32_t slot_ = 0, parity_ = 0;
   /* What is requested next. */
-  BlockTiles<Half> tiles_;
+  BlockTiles tiles_;
   uint32_t matrix_ = 0, pass_ = 0, k_ = 0, tile_ = 0;
 };
 

@@ -64,7 +64,7 @@ __device__ __forceinline__ void load_weight(const void* p, bool wanted, uint4& v
       : "l"(p), "r"(uint32_t(wanted)));
 }
 
-/* Bulk copies (PTX manual, cp.async.bulk and mbarrier). A barrier in shared memory completes a phase when the
+/* Bulk copies (PTX manual, cp.async.bulk.tensor and mbarrier). A barrier in shared memory completes a phase when the
  * one arrival, barrier_expect's, and the bytes that it announced have come; phases alternate in parity. */
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
@@ -89,13 +89,15 @@ __device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity)
                  : "memory");
   } while (!complete);
 }
-/* Copies `bytes`, a multiple of 16, between 16-byte aligned addresses. The data are read once: evict_first. */
-__device__ __forceinline__ void copy_bulk(void* to_shared, const void* from_global, uint32_t bytes, uint64_t* barrier) {
+/* Copies the box at (x, y, z) of the tensor that `map` describes (a CUtensorMap) to a 128-byte aligned address. The
+ * data are read once: evict_first. */
+__device__ __forceinline__ void copy_box(void* to_shared, const void* map, uint32_t x, uint32_t y, uint32_t z,
+                                         uint64_t* barrier) {
   asm volatile(
       "{ .reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], policy; "
-      "}" ::"r"(shared_address(to_shared)),
-      "l"(from_global), "r"(bytes), "r"(shared_address(barrier))
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1, {%2, %3, %4}], [%5], policy; }" ::"r"(shared_address(to_shared)),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
       : "memory");
 }
 

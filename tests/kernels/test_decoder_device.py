@@ -12,6 +12,7 @@ from test_ops_device import EPS, NAN, Emulate, Halves, assert_close, floats, ran
 from twins import Floats, World, call
 
 from gpu_backend.engine import decoder_abi
+from gpu_backend.engine.decoder import stage_chunks
 
 PAGES, PAGE_SIZE, VOCAB, LAYERS = 400, 16, 80, 2
 
@@ -85,21 +86,35 @@ class Model:
         return y
 
 
+def tensor_map(matrix: Halves, is_gate_up: bool) -> NDArray[np.uint64]:
+    """A tensor map as the emulator takes it (emulated_ptx.h)."""
+    rows, columns = matrix.shape
+    record = np.zeros(16, np.uint64)
+    height = rows // 2 if is_gate_up else 8
+    record[:5] = (matrix.ctypes.data, height, columns, 8, 32 * stage_chunks(columns))
+    return record
+
+
 class Decoder:
     """The kernel's arguments over numpy arrays: what it computes is in `buffers` and the model's caches."""
 
     def __init__(self, model: Model, capacity: int, max_splits: int):
+        self.arrays: list[NDArray[Any]] = []  # kept, because records hold addresses
         self.layers = np.zeros(LAYERS, decoder_abi.DecoderLayer)
         for record, layer in zip(self.layers, model.layers, strict=True):
-            for name, weight in layer.items():
+            for name in set(layer) & set(record.dtype.names):
                 if name not in ("q_norm", "k_norm") or name in model.norms:
-                    record[name] = weight.ctypes.data
+                    record[name] = layer[name].ctypes.data
+        matrices = [layer[name] for layer in model.layers for name in ("qkv", "o", "gate_up", "down")]
+        maps = [tensor_map(w, i % 4 == 2) for i, w in enumerate([*matrices, model.head])]
+        chunks = [stage_chunks(n) for n in (model.hidden, model.heads * model.head_dim, model.intermediate)]
         self.model = self._record(
             decoder_abi.DecoderModel,
-            {"layers": self.layers, "embed": model.embed, "final_norm": model.final_norm, "head": model.head,
-             "inv_freq": model.inv_freq},
+            {"layers": self.layers, "maps": np.array(maps), "embed": model.embed,
+             "final_norm": model.final_norm, "inv_freq": model.inv_freq},
             {"n_layers": LAYERS, "hidden": model.hidden, "n_heads": model.heads, "n_kv_heads": model.kv_heads,
-             "intermediate": model.intermediate, "vocab_size": VOCAB, "norm_eps": EPS},
+             "intermediate": model.intermediate, "vocab_size": VOCAB, "norm_eps": EPS,
+             **dict(zip(("hidden_chunks", "attention_chunks", "intermediate_chunks"), chunks, strict=True))},
         )  # fmt: skip
         heads, width = model.heads, (model.heads + 2 * model.kv_heads) * model.head_dim
         self.buffers: dict[str, NDArray[Any]] = {
@@ -115,11 +130,11 @@ class Decoder:
         }
         self.arguments = self._record(decoder_abi.DecoderBuffers, self.buffers, {"max_splits": max_splits})
 
-    @staticmethod
     def _record(
-        dtype: np.dtype[Any], arrays: dict[str, NDArray[Any]], values: dict[str, float]
+        self, dtype: np.dtype[Any], arrays: dict[str, NDArray[Any]], values: dict[str, float]
     ) -> NDArray[Any]:
         record = np.zeros((), dtype)
+        self.arrays.extend(arrays.values())
         for name, array in arrays.items():
             record[name] = array.ctypes.data
         for name, value in values.items():

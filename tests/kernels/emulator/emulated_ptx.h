@@ -64,12 +64,23 @@ inline void barrier_expect(uint64_t* word, uint32_t bytes) {
   if (barrier.arrivals++ || barrier.bytes) emulator::fail("a second arrival in one phase of a barrier");
   barrier.bytes = bytes;
 }
+/* A tensor map as tests/kernels/test_decoder_device.py makes it: a tensor [][rows][columns] of halves, and boxes of 16
+ * rows in all. */
+struct TensorMap {
+  const uint16_t* data;
+  uint64_t rows, columns, box_rows, box_columns;
+};
 /* The target is garbage from now until somebody has waited: who still reads it, or reads it too early, sees. */
-inline void copy_bulk(void* to, const void* from, uint32_t bytes, uint64_t* word) {
-  const uintptr_t addresses = reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from);
-  if (addresses % 16 || bytes % 16) emulator::fail("a bulk copy that is not 16-byte aligned");
-  memset(to, 0xff, bytes);
-  bulk_barrier(word).copies.push_back({to, from, bytes});
+inline void copy_box(void* to, const void* map, uint32_t x, uint32_t y, uint32_t z, uint64_t* word) {
+  const TensorMap& tensor = *static_cast<const TensorMap*>(map);
+  if (reinterpret_cast<uintptr_t>(to) % 128) emulator::fail("a box to an address that is not 128-byte aligned");
+  const uint32_t bytes = 2 * tensor.box_columns;
+  memset(to, 0xff, 16 * bytes);
+  for (uint32_t r = 0; r < 16; ++r) {
+    const uint64_t row = (z + r / tensor.box_rows) * tensor.rows + y + r % tensor.box_rows;
+    const uint16_t* from = tensor.data + row * tensor.columns + x;
+    bulk_barrier(word).copies.push_back({static_cast<char*>(to) + r * bytes, from, bytes});
+  }
 }
 inline void barrier_wait(uint64_t* word, uint32_t parity) {
   BulkBarrier& barrier = bulk_barrier(word);
