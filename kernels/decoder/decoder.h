@@ -86,11 +86,14 @@ class Decoder {
     n_tokens_ = set_.head->n_lanes;
     embed();
     grid_.meet();
+    /* Half layers, attention's and the MLP's; the head is like the first product of one more. */
 #pragma unroll 1
-    for (uint32_t i = 0; i < 2 * model_.n_layers; ++i) {
-      const struct blink_decoder_layer& layer = model_.layers[i / 2];
-      const bool is_mlp = i % 2;
-      multiply_next(2 * i, normed(is_mlp ? layer.post_norm : layer.input_norm));
+    for (uint32_t i = 0;; ++i) {
+      const bool is_head = i == 2 * model_.n_layers, is_mlp = i % 2;
+      const struct blink_decoder_layer& layer = model_.layers[is_head ? 0 : i / 2];
+      if (is_head) allow_successor(), grid_.leave();
+      multiply_next(2 * i, normed(is_head ? model_.final_norm : is_mlp ? layer.post_norm : layer.input_norm));
+      if (is_head) return;
       grid_.arrive_all();
       if (is_mlp)
         grid_.wait();
@@ -100,9 +103,6 @@ class Decoder {
       multiply_next(2 * i + 1, HalfRows<Half>{x, is_mlp ? model_.intermediate : model_.n_heads * HeadDim, n_tokens_});
       grid_.meet();
     }
-    allow_successor();
-    grid_.leave();
-    multiply_next(4 * model_.n_layers, normed(model_.final_norm));
   }
 
  private:
@@ -246,8 +246,10 @@ class Decoder {
  * memory. hidden, heads * HeadDim and intermediate are multiples of 256, the vocabulary of 16. */
 template <typename Half, int HeadDim, int Group, int Groups>
 __global__ void __maxnreg__(kDecoderRegisters)
-    decoder_kernel(struct blink_step_set set, struct blink_tables tables, struct blink_decoder_model model,
-                   struct blink_decoder_buffers buffers) {
+    decoder_kernel(const __grid_constant__ struct blink_step_set set,
+                   const __grid_constant__ struct blink_tables tables,
+                   const __grid_constant__ struct blink_decoder_model model,
+                   const __grid_constant__ struct blink_decoder_buffers buffers) {
   using Block = Decoder<Half, HeadDim, Group, Groups>;
   static_assert(sizeof(typename Block::Shared) <= BLINK_DECODER_SHARED_BYTES, "does not fit");
   Block decoder(model, set, tables, buffers, *reinterpret_cast<typename Block::Shared*>(dynamic_shared()));

@@ -72,27 +72,49 @@ class WeightStream {
     for (uint32_t s = 0; s < kStages; ++s) request(s);
   }
 
-  /* acc += the next stage's product with x, k = k_of_stage + 32 c + 8 (lane % 4).. of row lane / 4 + 8 g in
-   * x[c][g]. */
+  /* acc += the next stage's product with x, whose x[c][g] is row lane / 4 + 8 g at the stage's k + 32 c +
+   * 8 (lane % 4). */
   __device__ __forceinline__ void add(float (&acc)[Groups][4], const uint4 (&x)[kStageChunks][Groups],
                                       uint32_t n_chunks) {
-    const uint32_t lane = threadIdx.x % 32, row_bytes = 2 * kStreamChunk * n_chunks;
-    const char* low = ring_ + slot_ * kStageBytes + lane / 4 * row_bytes + lane % 4 * 16;
-    const char* high = low + 8 * row_bytes;
     barrier_wait(full_ + slot_, parity_);
-#pragma unroll
-    for (uint32_t c = 0; c < kStageChunks; ++c) {
-      if (c >= n_chunks) break;
-      const WeightChunk chunk = {*reinterpret_cast<const uint4*>(low + 2 * kStreamChunk * c),
-                                 *reinterpret_cast<const uint4*>(high + 2 * kStreamChunk * c)};
-      add_chunk<Half>(acc, chunk, x[c]);
-    }
+    if (n_chunks == kStageChunks)
+      add_chunks<true>(acc, x, kStageChunks);
+    else
+      add_chunks<false>(acc, x, n_chunks);
     __syncwarp(); /* every lane has read the stage */
     request(slot_);
     if (++slot_ == kStages) slot_ = 0, parity_ ^= 1;
   }
 
  private:
+  /* In two halves, each with its loads together, and every other chunk in a sum of its own: neither loads nor
+   * products wait for each other. */
+  template <bool Full>
+  __device__ __forceinline__ void add_chunks(float (&acc)[Groups][4], const uint4 (&x)[kStageChunks][Groups],
+                                             uint32_t n_chunks) const {
+    const uint32_t lane = threadIdx.x % 32, row_bytes = 2 * kStreamChunk * n_chunks;
+    const char* low = ring_ + slot_ * kStageBytes + lane / 4 * row_bytes + lane % 4 * 16;
+    const char* high = low + 8 * row_bytes;
+    constexpr uint32_t kHalf = kStageChunks / 2;
+    float other[Groups][4] = {};
+#pragma unroll
+    for (uint32_t first = 0; first < kStageChunks; first += kHalf) {
+      WeightChunk chunk[kHalf] = {};
+#pragma unroll
+      for (uint32_t c = 0; c < kHalf; ++c)
+        if (Full || first + c < n_chunks) {
+          chunk[c].low = *reinterpret_cast<const uint4*>(low + 2 * kStreamChunk * (first + c));
+          chunk[c].high = *reinterpret_cast<const uint4*>(high + 2 * kStreamChunk * (first + c));
+        }
+#pragma unroll
+      for (uint32_t c = 0; c < kHalf; ++c) add_chunk<Half>(c % 2 ? other : acc, chunk[c], x[first + c]);
+    }
+#pragma unroll
+    for (int g = 0; g < Groups; ++g)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) acc[g][e] += other[g][e];
+  }
+
   __device__ __forceinline__ void request(uint32_t slot) {
     if (matrix_ == sequence_.count()) return;
     if (threadIdx.x % 32 == 0) {
@@ -116,7 +138,7 @@ class WeightStream {
       if (++matrix_ < sequence_.count()) tiles_ = sequence_.tiles(matrix_);
   }
 
-  const Sequence& sequence_;
+  Sequence sequence_;
   char* ring_;
   uint64_t* full_;
   uint32_t slot_ = 0, parity_ = 0;

@@ -31,6 +31,7 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __shared__ static
 #define __maxnreg__(...)
+#define __grid_constant__
 
 struct dim3 {
   uint32_t x = 1, y = 1, z = 1;
