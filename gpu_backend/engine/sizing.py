@@ -14,7 +14,7 @@ from gpu_backend.model.weights import model_weights
 HALF_BYTES = 2
 MIN_SPLIT = 64  # kMinSplit of kernels/ops/attention_decode.h
 MAX_SPLITS = 64  # kMaxSplits of the same
-DECODER_TOKENS = 16  # most rows of a step that the decoder kernel takes
+DECODER_TOKENS = 8  # most rows of a step that the decoder kernel takes
 BLOCKS_PER_MULTIPROCESSOR = 4  # what decode attention aims to fill the GPU with
 STREAM_UNIT = 16  # kStreamUnit of kernels/ops/experts.h: pairs of a unit of expert work
 TILE_UNIT = 64  # kTileUnit of kernels/ops/experts_tiled.h

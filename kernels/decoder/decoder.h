@@ -113,7 +113,8 @@ class Decoder {
 
   /* residual = the tokens' embeddings, by tiles of 16 as products write them. */
   __device__ __forceinline__ void embed() {
-    const uint32_t token = threadIdx.x / 8 % kTokens, row = threadIdx.x % 8, per_round = kPassTiles<Groups>;
+    const uint32_t token = threadIdx.x / 8 % kTokens, row = threadIdx.x % 8;
+    constexpr uint32_t per_round = kDecoderThreads / (8 * kTokens);
     for (uint32_t first = blockIdx.x * per_round; first < model_.hidden / kStreamRows; first += gridDim.x * per_round) {
       const uint32_t tile = first + threadIdx.x / (8 * kTokens);
       if (tile >= model_.hidden / kStreamRows) break; /* whole warps */

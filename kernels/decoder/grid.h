@@ -21,7 +21,7 @@ class Grid {
   /* What this block wrote is visible to whoever has waited. */
   __device__ __forceinline__ void arrive_all() {
     __syncthreads();
-    if (threadIdx.x == 0) arrive(counters_);
+    if (threadIdx.x == 0) announce(counters_);
     expected_ += gridDim.x;
   }
   __device__ __forceinline__ void wait() {

@@ -30,39 +30,71 @@ struct ProductSums {
   }
 };
 
-/* Rows of x, [tokens][n_in] half. */
+/* Rows of x, [tokens][n_in] half. A token that does not exist is another: a branch would make the loads wait for each
+ * other. */
 template <typename Half>
 struct HalfRows {
+  using Raw = uint4;
+  static constexpr bool kAhead = true; /* there are registers to load a stage's share while the one before is used */
   const Half* x;
   uint32_t n_in, n_tokens;
 
-  /* 8 elements of `token` from k on. A token that does not exist is another: a branch would make the loads wait
-   * for each other. */
-  __device__ __forceinline__ uint4 load(uint32_t token, uint32_t k) const {
+  /* 8 elements of `token` from k on, as they lie in memory; and as the product takes them. */
+  __device__ __forceinline__ Raw load(uint32_t token, uint32_t k) const {
     return *reinterpret_cast<const uint4*>(x + uint64_t(min(token, n_tokens - 1)) * n_in + k);
   }
+  __device__ __forceinline__ uint4 convert(const Raw& raw, uint32_t) const { return raw; }
 };
 
 /* Rows of x that are normalised as they are loaded: x[i] * scale[token] * weight[i]. */
 template <typename Half>
 struct NormedRows {
+  struct Raw {
+    float4 low, high;
+    uint4 weight;
+  };
+  static constexpr bool kAhead = false;
   const float* residual; /* [tokens][n_in] */
   const Half* weight;
   const float* scale; /* [tokens], in shared memory */
   uint32_t n_in, n_tokens;
 
-  __device__ __forceinline__ uint4 load(uint32_t token, uint32_t k) const {
-    token = min(token, n_tokens - 1);
-    float value[8], factor[8];
-    load8(residual + uint64_t(token) * n_in + k, value);
-    load8(weight + k, factor);
-    const float by = scale[token];
-    uint4 packed;
-    packed.x = pack<Half>(value[0] * by * factor[0], value[1] * by * factor[1]);
-    packed.y = pack<Half>(value[2] * by * factor[2], value[3] * by * factor[3]);
-    packed.z = pack<Half>(value[4] * by * factor[4], value[5] * by * factor[5]);
-    packed.w = pack<Half>(value[6] * by * factor[6], value[7] * by * factor[7]);
-    return packed;
+  __device__ __forceinline__ Raw load(uint32_t token, uint32_t k) const {
+    const float4* at = reinterpret_cast<const float4*>(residual + uint64_t(min(token, n_tokens - 1)) * n_in + k);
+    return {at[0], at[1], *reinterpret_cast<const uint4*>(weight + k)};
+  }
+  __device__ __forceinline__ uint4 convert(const Raw& raw, uint32_t token) const {
+    const float by = scale[min(token, n_tokens - 1)];
+    const Half* factor = reinterpret_cast<const Half*>(&raw.weight);
+    const auto pair = [&](float a, float b, int i) {
+      return pack<Half>(a * by * to_float(factor[i]), b * by * to_float(factor[i + 1]));
+    };
+    return make_uint4(pair(raw.low.x, raw.low.y, 0), pair(raw.low.z, raw.low.w, 2), pair(raw.high.x, raw.high.y, 4),
+                      pair(raw.high.z, raw.high.w, 6));
+  }
+};
+
+/* A stage's share of x: what a lane needs of it. */
+template <int Groups, typename Rows>
+struct StageRows {
+  typename Rows::Raw raw[kStageChunks][Groups];
+
+  /* From the warp's k + done on; past its end, which only a stage that does not exist reaches, the last again. */
+  __device__ __forceinline__ void load(const Rows& rows, const BlockTiles& tiles, uint32_t done) {
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (uint32_t c = 0; c < kStageChunks; ++c)
+#pragma unroll
+      for (int g = 0; g < Groups; ++g) {
+        const uint32_t k = min(done + c * kStreamChunk, tiles.share() - kStreamChunk);
+        raw[c][g] = rows.load(lane / 4 + 8 * g, tiles.first_k() + k + lane % 4 * 8);
+      }
+  }
+  __device__ __forceinline__ void convert(const Rows& rows, uint4 (&x)[kStageChunks][Groups]) const {
+#pragma unroll
+    for (uint32_t c = 0; c < kStageChunks; ++c)
+#pragma unroll
+      for (int g = 0; g < Groups; ++g) x[c][g] = rows.convert(raw[c][g], threadIdx.x % 32 / 4 + 8 * g);
   }
 };
 
@@ -75,17 +107,15 @@ __device__ __forceinline__ void multiply(Stream& stream, const BlockTiles& tiles
 #pragma unroll 1
   for (uint32_t pass = 0; pass < tiles.count; pass += kPassTiles<Groups>) {
     const uint32_t n = min(kPassTiles<Groups>, tiles.count - pass);
+    StageRows<Groups, Rows> next;
+    if (Rows::kAhead) next.load(rows, tiles, 0);
     __syncthreads(); /* the sums of the pass before have been read */
 #pragma unroll 1
     for (uint32_t done = 0; done < tiles.share(); done += tiles.stage_k()) {
       uint4 x[kStageChunks][Groups];
-#pragma unroll
-      for (uint32_t c = 0; c < kStageChunks; ++c)
-#pragma unroll
-        for (int g = 0; g < Groups; ++g) {
-          const uint32_t chunk = min(done + c * kStreamChunk, tiles.share() - kStreamChunk); /* exists, if unused */
-          x[c][g] = rows.load(lane / 4 + 8 * g, tiles.first_k() + chunk + lane % 4 * 8);
-        }
+      if (!Rows::kAhead) next.load(rows, tiles, done);
+      next.convert(rows, x);
+      if (Rows::kAhead) next.load(rows, tiles, done + tiles.stage_k());
 #pragma unroll 1
       for (uint32_t t = 0; t < n; ++t) {
         float acc[Groups][4] = {};
@@ -102,8 +132,8 @@ __device__ __forceinline__ void multiply(Stream& stream, const BlockTiles& tiles
       }
     }
     __syncthreads();
-    const uint32_t tile = threadIdx.x / (64 * Groups), token = threadIdx.x / 8 % (8 * Groups), row = threadIdx.x % 8;
-    if (tile < n)
+    const uint32_t token = threadIdx.x / 8 % (8 * Groups), row = threadIdx.x % 8;
+    for (uint32_t tile = threadIdx.x / (64 * Groups); tile < n; tile += kDecoderThreads / (64 * Groups))
       store(tiles.first + pass + tile, token, row, sums.total(tile, row, token), sums.total(tile, row + 8, token));
   }
 }

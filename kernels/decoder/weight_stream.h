@@ -27,7 +27,7 @@ constexpr uint32_t kStageBytes = 2 * kStreamRows * kStageK;
 
 /* Tiles that a block adds up at once, by groups of 8 tokens. */
 template <int Groups>
-constexpr uint32_t kPassTiles = 4 / Groups;
+constexpr uint32_t kPassTiles = 8 / Groups;
 
 /* The tiles of one matrix that are this block's. A tile is a box of its tensor map, which sees w as [n_out / 8][8]
  * [n_in], or gate_up, of which a tile has 8 gate rows and their up rows, as [2][n_out / 2][n_in]. */
@@ -88,7 +88,8 @@ class WeightStream {
 
  private:
   /* In two halves, each with its loads together, and every other chunk in a sum of its own: neither loads nor
-   * products wait for each other. */
+   * products wait for each other. The rows of a full stage start at the same bank, so odd rows load each pair of
+   * chunks the other way round. */
   template <bool Full>
   __device__ __forceinline__ void add_chunks(float (&acc)[Groups][4], const uint4 (&x)[kStageChunks][Groups],
                                              uint32_t n_chunks) const {
@@ -96,6 +97,7 @@ class WeightStream {
     const char* low = ring_ + slot_ * kStageBytes + lane / 4 * row_bytes + lane % 4 * 16;
     const char* high = low + 8 * row_bytes;
     constexpr uint32_t kHalf = kStageChunks / 2;
+    const bool swap = Full && lane / 4 % 2;
     float other[Groups][4] = {};
 #pragma unroll
     for (uint32_t first = 0; first < kStageChunks; first += kHalf) {
@@ -103,11 +105,13 @@ class WeightStream {
 #pragma unroll
       for (uint32_t c = 0; c < kHalf; ++c)
         if (Full || first + c < n_chunks) {
-          chunk[c].low = *reinterpret_cast<const uint4*>(low + 2 * kStreamChunk * (first + c));
-          chunk[c].high = *reinterpret_cast<const uint4*>(high + 2 * kStreamChunk * (first + c));
+          const uint32_t at = 2 * kStreamChunk * (first + (swap ? c ^ 1 : c));
+          chunk[c].low = *reinterpret_cast<const uint4*>(low + at);
+          chunk[c].high = *reinterpret_cast<const uint4*>(high + at);
         }
 #pragma unroll
-      for (uint32_t c = 0; c < kHalf; ++c) add_chunk<Half>(c % 2 ? other : acc, chunk[c], x[first + c]);
+      for (uint32_t c = 0; c < kHalf; ++c)
+        add_chunk<Half>(c % 2 ? other : acc, swap ? chunk[c ^ 1] : chunk[c], x[first + c]);
     }
 #pragma unroll
     for (int g = 0; g < Groups; ++g)

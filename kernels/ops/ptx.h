@@ -25,6 +25,11 @@ __device__ __forceinline__ uint32_t arrive(uint32_t* counter) {
   return before;
 }
 
+/* The same for who does not look back. */
+__device__ __forceinline__ void announce(uint32_t* counter) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+
 __device__ __forceinline__ uint32_t load_acquire32(const uint32_t* p) {
   uint32_t value;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(p) : "memory");

@@ -10,6 +10,9 @@ inline void store_release(uint64_t* p, uint64_t value) {
 inline uint32_t arrive(uint32_t* counter) {
   return (*counter)++;
 }
+inline void announce(uint32_t* counter) {
+  ++*counter;
+}
 /* What waits for another block lets it run. */
 inline uint32_t load_acquire32(const uint32_t* p) {
   emulator::give_way();
