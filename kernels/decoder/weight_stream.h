@@ -56,6 +56,13 @@ struct BlockTiles {
   }
 };
 
+/* Register by register: the address of a chosen array element would put the array into memory. */
+__device__ __forceinline__ void swap_if(bool wanted, uint4& a, uint4& b) {
+  const uint4 c = a;
+  a = make_uint4(wanted ? b.x : a.x, wanted ? b.y : a.y, wanted ? b.z : a.z, wanted ? b.w : a.w);
+  b = make_uint4(wanted ? c.x : b.x, wanted ? c.y : b.y, wanted ? c.z : b.z, wanted ? c.w : b.w);
+}
+
 /* `Sequence` names the matrices: sequence.count(), and sequence.tiles(i), the BlockTiles of the i-th. */
 template <typename Half, int Groups, typename Sequence>
 class WeightStream {
@@ -110,8 +117,12 @@ class WeightStream {
           chunk[c].high = *reinterpret_cast<const uint4*>(high + at);
         }
 #pragma unroll
-      for (uint32_t c = 0; c < kHalf; ++c)
-        add_chunk<Half>(c % 2 ? other : acc, swap ? chunk[c ^ 1] : chunk[c], x[first + c]);
+      for (uint32_t c = 0; c < kHalf; c += 2) {
+        swap_if(swap, chunk[c].low, chunk[c + 1].low);
+        swap_if(swap, chunk[c].high, chunk[c + 1].high);
+        add_chunk<Half>(acc, chunk[c], x[first + c]);
+        add_chunk<Half>(other, chunk[c + 1], x[first + c + 1]);
+      }
     }
 #pragma unroll
     for (int g = 0; g < Groups; ++g)
