@@ -140,8 +140,9 @@ class Decoder {
     if (row == 0) buffers_.squares[tile * kTokens + token] = square;
   }
 
-  /* shared_.scale from the tiles' squares. */
-  __device__ __forceinline__ void scale_rows() {
+  __device__ __forceinline__ void prepare(const HalfRows<Half>&) {}
+  /* The scale of each row, from the tiles' squares. */
+  __device__ __forceinline__ void prepare(const Normed&) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n = model_.hidden / kStreamRows * kTokens;
     float sum = 0.0f;
 #pragma unroll 8
@@ -160,7 +161,6 @@ class Decoder {
   }
 
   __device__ __forceinline__ Normed normed(const void* weight) {
-    scale_rows();
     return {buffers_.residual, half(weight), shared_.scale, model_.hidden, n_tokens_};
   }
 
@@ -170,10 +170,11 @@ class Decoder {
   __device__ __forceinline__ void multiply_next(uint32_t matrix, const Rows& rows) {
     const BlockTiles tiles = sequence_.tiles(matrix);
     const Output output = sequence_.output(matrix);
-    multiply<Half, Groups>(stream_, tiles, rows, shared_.sums,
-                           [&](uint32_t tile, uint32_t token, uint32_t row, float low, float high) {
-                             store(output, tile, token, row, low, high);
-                           });
+    multiply<Half, Groups>(
+        stream_, tiles, rows, shared_.sums, [&] { prepare(rows); },
+        [&](uint32_t tile, uint32_t token, uint32_t row, float low, float high) {
+          store(output, tile, token, row, low, high);
+        });
   }
 
   /* Rows `row` and `row` + 8 of a tile of a product. */

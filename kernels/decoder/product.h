@@ -35,7 +35,7 @@ struct ProductSums {
 template <typename Half>
 struct HalfRows {
   using Raw = uint4;
-  static constexpr bool kAhead = true; /* there are registers to load a stage's share while the one before is used */
+  static constexpr bool kAhead = true; /* registers suffice to load a stage's share while the one before is used */
   const Half* x;
   uint32_t n_in, n_tokens;
 
@@ -98,22 +98,24 @@ struct StageRows {
   }
 };
 
-/* By the whole block, for the next matrix of the stream. store(tile, token, row, low, high) receives rows `row`
+/* By the whole block, for the next matrix of the stream. prepare() makes what the rows' conversion needs, while the
+ * first loads are under way. store(tile, token, row, low, high) receives rows `row`
  * and `row` + 8 of a tile from 8 consecutive threads, row = 0..7, for every token up to 8 * Groups. */
-template <typename Half, int Groups, typename Stream, typename Rows, typename Store>
+template <typename Half, int Groups, typename Stream, typename Rows, typename Prepare, typename Store>
 __device__ __forceinline__ void multiply(Stream& stream, const BlockTiles& tiles, const Rows& rows,
-                                         ProductSums<Groups>& sums, const Store& store) {
+                                         ProductSums<Groups>& sums, const Prepare& prepare, const Store& store) {
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll 1
   for (uint32_t pass = 0; pass < tiles.count; pass += kPassTiles<Groups>) {
     const uint32_t n = min(kPassTiles<Groups>, tiles.count - pass);
     StageRows<Groups, Rows> next;
-    if (Rows::kAhead) next.load(rows, tiles, 0);
+    next.load(rows, tiles, 0);
     __syncthreads(); /* the sums of the pass before have been read */
+    if (pass == 0) prepare();
 #pragma unroll 1
     for (uint32_t done = 0; done < tiles.share(); done += tiles.stage_k()) {
       uint4 x[kStageChunks][Groups];
-      if (!Rows::kAhead) next.load(rows, tiles, done);
+      if (!Rows::kAhead && done) next.load(rows, tiles, done);
       next.convert(rows, x);
       if (Rows::kAhead) next.load(rows, tiles, done + tiles.stage_k());
 #pragma unroll 1
