@@ -2,6 +2,7 @@
  * ("blink::embed_kernel<__half>"), and the filler of random weights. Compiled by gpu_backend/cuda/compile.py;
  * by hand: nvcc -arch=sm_90 -std=c++17 -c kernels/engine.cu
  */
+#include "decoder/decoder.h"
 #include "ops/activation.h"
 #include "ops/attention.h"
 #include "ops/attention_prefill.h"

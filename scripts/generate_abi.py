@@ -36,6 +36,12 @@ TARGETS = [
         "scheduler",
     ),
     ("kernels/model.h", "kernels/model_layout.h", "gpu_backend/model/abi.py", "model"),
+    (
+        "kernels/decoder/arguments.h",
+        "kernels/decoder/arguments_layout.h",
+        "gpu_backend/engine/decoder_abi.py",
+        "decoder",
+    ),
 ]
 
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 MIN_CAPABILITY = (9, 0)
+SHARED_BYTES = 48 << 10  # of dynamic shared memory, which every kernel may have
 
 
 class CudaError(RuntimeError):
@@ -173,10 +174,7 @@ Argument = int | float | bytes  # an address or uint32, a float, a struct by val
 
 
 class Kernel:
-    """A kernel and the sizes of its parameters, by which arguments are converted and checked.
-
-    `shared_bytes` of dynamic shared memory beyond 48 KiB is not supported.
-    """
+    """A kernel and the sizes of its parameters, by which arguments are converted and checked."""
 
     def __init__(self, symbol: str, function: Any) -> None:
         self.symbol = symbol
@@ -187,6 +185,14 @@ class Kernel:
             if int(status) != 0:  # CUDA_ERROR_INVALID_VALUE: past the last one
                 break
             self._sizes.append(int(size))
+        self._shared_limit = SHARED_BYTES
+
+    def _allow_shared(self, n_bytes: int) -> None:
+        """Dynamic shared memory beyond SHARED_BYTES must be asked for."""
+        if n_bytes > self._shared_limit:
+            attribute = api().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            call("cuFuncSetAttribute", self.function, attribute, n_bytes)
+            self._shared_limit = n_bytes
 
     def launch(
         self,
@@ -204,6 +210,7 @@ class Kernel:
         """
         if len(arguments) != len(self._sizes):
             raise TypeError(f"{self.symbol} takes {len(self._sizes)} arguments, got {len(arguments)}")
+        self._allow_shared(shared_bytes)
         values = [self._convert(i, argument) for i, argument in enumerate(arguments)]
         # The driver copies the values before it returns, so they may die with this frame.
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))

@@ -8,8 +8,12 @@ from gpu_backend.model.config import ModelConfig
 
 HALF_TYPES = {"bfloat16": "__nv_bfloat16", "float16": "__half"}
 MAX_GROUP = 8
+MAX_DECODER_GROUP = 4  # the scratch of 8 would cost the decoder a stage of its weight rings
 STREAM_OUTPUTS = {"half": "kStreamHalf", "float": "kStreamFloat", "add": "kStreamAdd", "silu": "kStreamSilu"}
 STREAM_GROUPS = (1, 2)  # of 8 rows of x
+DECODER_HEAD_DIMS = (64, 128)
+DECODER_SLICE = 256  # of k: 32 for each of the decoder's warps; divides every matrix's columns
+DECODER_TILE = 16  # rows of a matrix; divides them
 
 
 def half_dtype(config: ModelConfig) -> str:
@@ -20,6 +24,17 @@ def half_dtype(config: ModelConfig) -> str:
 def decode_group(n_heads: int, n_kv_heads: int) -> int:
     """Query heads that a block of decode attention serves: those of a KV head, to a power of two up to 8."""
     return min(MAX_GROUP, 1 << (n_heads // n_kv_heads - 1).bit_length())
+
+
+def suits_decoder(config: ModelConfig) -> bool:
+    """Whether the decoder kernel (kernels/decoder) covers the model: its tiles fit every matrix exactly."""
+    columns = (config.hidden, config.n_heads * config.head_dim, config.intermediate)
+    return (
+        config.experts is None
+        and config.head_dim in DECODER_HEAD_DIMS
+        and all(n % DECODER_SLICE == 0 for n in columns)
+        and config.vocab_size % DECODER_TILE == 0
+    )
 
 
 def kernel_names(config: ModelConfig) -> dict[str, str]:
@@ -42,6 +57,10 @@ def kernel_names(config: ModelConfig) -> dict[str, str]:
         for groups in STREAM_GROUPS:
             name = f"linear_stream_kernel<{half}, blink::{constant}, {groups}>"
             templates[f"linear_{output}_{groups}"] = name
+    if suits_decoder(config):
+        for groups in STREAM_GROUPS:
+            name = f"decoder_kernel<{half}, {head_dim}, {min(group, MAX_DECODER_GROUP)}, {groups}>"
+            templates[f"decoder_{groups}"] = name
     if config.experts is not None:
         templates |= {
             "route": "route_kernel",

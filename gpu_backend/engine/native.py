@@ -12,12 +12,13 @@ from gpu_backend.abi import STEP_SETS
 from gpu_backend.cuda.cublas import WORKSPACE_BYTES, Cublas
 from gpu_backend.cuda.driver import Device, Stream, api
 from gpu_backend.cuda.graph import Graph
-from gpu_backend.cuda.kernels import Kernels
+from gpu_backend.cuda.kernels import Kernels, suits_decoder
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.engine.base import Batch, Limits, Shape
+from gpu_backend.engine.decoder import decoder_model
 from gpu_backend.engine.native_step import Activations, NativeStep
 from gpu_backend.engine.native_weights import DeviceWeights, Progress, RandomWeights, WeightLoader
-from gpu_backend.engine.sizing import activation_bytes, bytes_per_page
+from gpu_backend.engine.sizing import activation_bytes, bytes_per_page, layer_cache_bytes
 from gpu_backend.model.checkpoint import Checkpoint
 from gpu_backend.model.config import ModelConfig
 
@@ -78,6 +79,10 @@ class NativeEngine:
         activations = Activations(**{name: self._memory.allocate(size) for name, size in sizes.items()})
         self._logits = activations.logits
         kv_cache = self._memory.allocate(limits.total_pages * bytes_per_page(self._config, limits.page_size))
+        decoder = None
+        if suits_decoder(self._config):
+            layer_bytes = layer_cache_bytes(self._config, limits)
+            decoder = decoder_model(self._config, weights, self._memory, kv_cache, layer_bytes)
         return NativeStep(
             self._config,
             limits,
@@ -89,6 +94,7 @@ class NativeEngine:
             activations,
             kv_cache,
             n_multiprocessors,
+            decoder,
         )
 
     def _capture(self, owned: ExitStack, progress: Progress) -> list[list[Graph]]:

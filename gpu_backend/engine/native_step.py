@@ -5,7 +5,7 @@
     gather + norm, head, sample + publish
 
 Few rows: a GEMM is a stream of weights, which our own kernel reads faster and whose silu * mul it includes;
-many rows: cuBLAS.
+many rows: cuBLAS. A decode step of few rows of a dense model is [gate, decoder, sample + publish].
 
 A layer of experts has [router, choice, plan, experts' gate_up and silu * mul, experts' down, sum + add]
 in place of the MLP.
@@ -23,12 +23,15 @@ from gpu_backend.cuda.cublas import R_16BF, R_16F, R_32F, Cublas
 from gpu_backend.cuda.driver import Argument, Dim, Stream
 from gpu_backend.cuda.kernels import STREAM_GROUPS, Kernels, decode_group, half_dtype
 from gpu_backend.engine.base import Limits, Shape
+from gpu_backend.engine.decoder import decoder_buffers
+from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES
 from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
 from gpu_backend.engine.sizing import (
-    bytes_per_page,
+    DECODER_TOKENS,
     ceil_div,
     decode_splits,
     expert_unit,
+    layer_cache_bytes,
     streams_experts,
 )
 from gpu_backend.model.config import ModelConfig
@@ -39,6 +42,7 @@ DECODE_THREADS = 128
 PREFILL_THREADS = 128
 PREFILL_QUERIES = 64
 SAMPLE_THREADS = 1024
+DECODER_THREADS = 256
 STREAM_THREADS = 256
 STREAM_CHUNK = 32
 STREAM_BLOCKS = 2
@@ -68,6 +72,8 @@ class Activations:
     logits: int  # [L][vocab] fp32
     partial: int  # decode attention's partial results, fp32
     arrivals: int  # and its counters: [L][heads] uint32, zero between kernels
+    squares: int  # of the decoder kernel (kernels/decoder/arguments.h)
+    meetings: int
     # Of a mixture of experts; P pairs are T tokens times the experts of each.
     router_logits: int = 0  # [T][experts] fp32
     expert_choice: int = 0  # [P] uint32
@@ -93,7 +99,9 @@ class NativeStep:
         activations: Activations,
         kv_cache: int,
         n_multiprocessors: int,
+        decoder: bytes | None,
     ) -> None:
+        """`decoder`: blink_decoder_model by value, for a model that suits the kernel."""
         self._config = config
         self._limits = limits
         self._tables = tables  # blink_tables by value
@@ -104,18 +112,38 @@ class NativeStep:
         self._activations = activations
         self._kv_cache = kv_cache
         self._n_multiprocessors = n_multiprocessors
+        self._decoder = decoder
         self._half = R_16BF if half_dtype(config) == "bfloat16" else R_16F
-        # Keys, or values, of one layer; a layer's keys come right before its values.
-        page_bytes = bytes_per_page(config, limits.page_size) // (2 * config.n_layers)
-        self._layer_bytes = limits.total_pages * page_bytes
+        self._layer_bytes = layer_cache_bytes(config, limits)
 
     def enqueue(self, shape: Shape, step_set: bytes) -> None:
         """Puts the whole step on the stream. `step_set` is blink_step_set by value."""
+        config, act = self._config, self._activations
+        self._launch("gate", (1, 1, 1), (1, 1, 1), step_set, self._tables)
+        if self._decoder is not None and shape.kind == StepKind.DECODE and shape.lanes <= DECODER_TOKENS:
+            self._decode(shape, step_set, self._decoder)
+        else:
+            self._layers(shape, step_set)
+        arguments = (step_set, self._tables, act.logits)
+        seen_bytes = 4 * ceil_div(config.vocab_size, 32)  # a bit per token
+        self._launch(
+            "sample", (shape.lanes, 1, 1), (SAMPLE_THREADS, 1, 1), *arguments, shared_bytes=seen_bytes
+        )
+
+    def _decode(self, shape: Shape, step_set: bytes, decoder: bytes) -> None:
+        """Logits of a decode step by one kernel, whose blocks must all be resident: one multiprocessor is the
+        scheduler's."""
+        groups = next(n for n in STREAM_GROUPS if 8 * n >= shape.lanes)
+        splits = decode_splits(self._config, shape.lanes, self._limits.max_context, self._n_multiprocessors)
+        grid, block = (self._n_multiprocessors - 1, 1, 1), (DECODER_THREADS, 1, 1)
+        arguments = (step_set, self._tables, decoder, decoder_buffers(self._activations, splits))
+        self._launch(f"decoder_{groups}", grid, block, *arguments, shared_bytes=DECODER_SHARED_BYTES)
+
+    def _layers(self, shape: Shape, step_set: bytes) -> None:
+        """Logits of the lanes' last tokens, a kernel an operation."""
         config, weights, act = self._config, self._weights, self._activations
         hidden, eps = config.hidden, config.norm_eps
         each_token, each_lane, block = (shape.tokens, 1, 1), (shape.lanes, 1, 1), row_block(hidden)
-
-        self._launch("gate", (1, 1, 1), (1, 1, 1), step_set, self._tables)
         arguments: tuple[Argument, ...] = (step_set, self._tables, weights.embed, act.residual, hidden)
         self._launch("embed", each_token, block, *arguments)
         for index, layer in enumerate(weights.layers):
@@ -130,9 +158,6 @@ class NativeStep:
         self._launch("gather_rmsnorm", each_lane, block, *arguments)
         sizes = (shape.lanes, hidden, config.vocab_size)
         self._linear(weights.head, act.gathered, act.logits, *sizes, "float")
-        arguments = (step_set, self._tables, act.logits)
-        seen_bytes = 4 * ceil_div(config.vocab_size, 32)  # a bit per token
-        self._launch("sample", each_lane, (SAMPLE_THREADS, 1, 1), *arguments, shared_bytes=seen_bytes)
 
     def _norm(self, shape: Shape, weight: int) -> None:
         """normed = rmsnorm(residual)."""

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from gpu_backend.abi import StepKind
 from gpu_backend.cuda.kernels import decode_group
-from gpu_backend.engine.base import Shape
+from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.model.config import Experts, ModelConfig
 from gpu_backend.model.weights import model_weights
 
 HALF_BYTES = 2
 MIN_SPLIT = 64  # kMinSplit of kernels/ops/attention_decode.h
-MAX_SPLITS = 64
+MAX_SPLITS = 64  # kMaxSplits of the same
+DECODER_TOKENS = 8  # most rows of a step that the decoder kernel takes
 BLOCKS_PER_MULTIPROCESSOR = 4  # what decode attention aims to fill the GPU with
 STREAM_UNIT = 16  # kStreamUnit of kernels/ops/experts.h: pairs of a unit of expert work
 TILE_UNIT = 64  # kTileUnit of kernels/ops/experts_tiled.h
@@ -30,6 +31,11 @@ def ceil_div(a: int, b: int) -> int:
 def bytes_per_page(config: ModelConfig, page_size: int) -> int:
     """Keys and values of `page_size` tokens, all layers."""
     return 2 * HALF_BYTES * config.n_layers * config.n_kv_heads * page_size * config.head_dim
+
+
+def layer_cache_bytes(config: ModelConfig, limits: Limits) -> int:
+    """The keys of one layer, or its values, which come right after them."""
+    return limits.total_pages * bytes_per_page(config, limits.page_size) // (2 * config.n_layers)
 
 
 def decode_splits(config: ModelConfig, lanes: int, max_context: int, n_multiprocessors: int) -> int:
@@ -60,6 +66,8 @@ def activation_bytes(
         "logits": 4 * lanes * config.vocab_size,
         "partial": 4 * partials * config.n_heads * (config.head_dim + 2),
         "arrivals": 4 * max(decode) * config.n_heads,
+        "squares": 4 * DECODER_TOKENS * ceil_div(config.hidden, 16),
+        "meetings": 8,
     }
     if config.experts is not None:
         sizes |= _expert_bytes(config.experts, config.hidden, [shape.tokens for shape in shapes])

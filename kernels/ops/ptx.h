@@ -25,6 +25,21 @@ __device__ __forceinline__ uint32_t arrive(uint32_t* counter) {
   return before;
 }
 
+/* The same for who does not look back. */
+__device__ __forceinline__ void announce(uint32_t* counter) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+
+__device__ __forceinline__ uint32_t load_acquire32(const uint32_t* p) {
+  uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(p) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ void trap() {
+  asm volatile("trap;");
+}
+
 __device__ __forceinline__ uint64_t global_ns() {
   unsigned long long value;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value)::"memory");
@@ -52,6 +67,43 @@ __device__ __forceinline__ void load_weight(const void* p, bool wanted, uint4& v
       "@wanted ld.global.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4]; }"
       : "+r"(value.x), "+r"(value.y), "+r"(value.z), "+r"(value.w)
       : "l"(p), "r"(uint32_t(wanted)));
+}
+
+/* Bulk copies (PTX manual, cp.async.bulk.tensor and mbarrier). A barrier in shared memory completes a phase when the
+ * one arrival, barrier_expect's, and the bytes that it announced have come; phases alternate in parity. */
+__device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+__device__ __forceinline__ void barrier_init(uint64_t* barrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
+}
+/* By every thread that initialised barriers, before any copy uses them. */
+__device__ __forceinline__ void barrier_init_done() {
+  asm volatile("fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ __forceinline__ void barrier_expect(uint64_t* barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity) {
+  uint32_t complete;
+  do {
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(complete)
+                 : "r"(shared_address(barrier)), "r"(parity)
+                 : "memory");
+  } while (!complete);
+}
+/* Copies the box at (x, y, z) of the tensor that `map` describes (a CUtensorMap) to a 128-byte aligned address. The
+ * data are read once: evict_first. */
+__device__ __forceinline__ void copy_box(void* to_shared, const void* map, uint32_t x, uint32_t y, uint32_t z,
+                                         uint64_t* barrier) {
+  asm volatile(
+      "{ .reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1, {%2, %3, %4}], [%5], policy; }" ::"r"(shared_address(to_shared)),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
+      : "memory");
 }
 
 /* The block's dynamic shared memory. */
@@ -83,7 +135,7 @@ __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint3
  * row lane / 4, columns (c, c + 1), or with `transposed` rows (c, c + 1) of column lane / 4. */
 template <bool transposed>
 __device__ __forceinline__ void load_matrices(uint32_t (&m)[4], const void* row) {
-  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  const uint32_t address = shared_address(row);
   if (transposed) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])

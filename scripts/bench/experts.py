@@ -84,7 +84,7 @@ class Bench:
     def us_per_layer(self, op: str | None, tokens: int) -> float:
         kernels: Any = Only(self.kernels, op)
         cublas: Any = Only(self.cublas, op)
-        buffers = (self.stream, self.weights, self.buffers, 0, self.processors)
+        buffers = (self.stream, self.weights, self.buffers, 0, self.processors, None)
         step = NativeStep(self.config, self.limits, self.tables, kernels, cublas, *buffers)
         graph = Graph()
         with graph.capture(self.stream):

@@ -1,10 +1,10 @@
-/* Enough of CUDA to run kernels on the CPU, one block at a time.
+/* Enough of CUDA to run kernels on the CPU, one block at a time, or all of a grid's blocks in turns.
  *
  * A thread is a fiber that gives way at barriers and warp collectives only, and every round resumes the
  * block's threads in another order: a missing barrier shows as a wrong result. A collective that not all
  * lanes of a warp reach, or that reads a lane that is not there, ends the process with a message. Shared
- * memory is static, and uninitialised in the sense that it holds what the last block left. Built with UBSan,
- * which checks alignment and array bounds.
+ * memory is static, and uninitialised in the sense that it holds what the last block left; blocks that run
+ * in turns may use dynamic shared memory only. Built with UBSan, which checks alignment and array bounds.
  */
 #ifndef BLINK_EMULATOR_CUDA_H
 #define BLINK_EMULATOR_CUDA_H
@@ -30,6 +30,8 @@
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 #define __shared__ static
+#define __maxnreg__(...)
+#define __grid_constant__
 
 struct dim3 {
   uint32_t x = 1, y = 1, z = 1;
@@ -37,7 +39,7 @@ struct dim3 {
 
 namespace emulator {
 
-constexpr uint32_t kWarp = 32, kStackBytes = 128 * 1024, kValueBytes = 32;
+constexpr uint32_t kWarp = 32, kStackBytes = 128 * 1024, kValueBytes = 32, kDynamicBytes = 227 * 1024;
 
 [[noreturn]] inline void fail(const char* what) {
   fprintf(stderr, "emulator: %s\n", what);
@@ -76,23 +78,31 @@ struct Thread {
 };
 
 struct Block {
+  dim3 index;
   std::vector<Thread> threads;
   std::vector<Warp> warps;
   Meeting meeting;
   int count = 0, counted = 0; /* of __syncthreads_count */
-  Thread* current = nullptr;
-  ucontext_t scheduler;
-  std::function<void()> body;
+  std::unique_ptr<char[]> dynamic{new char[kDynamicBytes + 128]};
 };
 
-inline Block block;
+inline std::vector<std::unique_ptr<Block>> blocks; /* kept between launches */
+inline Block* block;                               /* whose thread runs */
+inline Thread* current;
+inline ucontext_t scheduler;
+inline std::function<void()> body;
 inline std::mt19937 shuffle_order(1);
 
 inline Warp& this_warp() {
-  return block.warps[block.current->index.x / kWarp];
+  return block->warps[current->index.x / kWarp];
 }
 inline uint32_t this_lane() {
-  return block.current->index.x % kWarp;
+  return current->index.x % kWarp;
+}
+
+/* Lets the other threads run. */
+inline void give_way() {
+  swapcontext(&current->context, &scheduler);
 }
 
 /* Waits until all of the meeting are here; the last to arrive runs `publish` first. */
@@ -104,16 +114,16 @@ void meet(Meeting& meeting, const Publish& publish) {
     meeting.arrived = 0;
     ++meeting.generation;
   }
-  while (meeting.generation == generation) swapcontext(&block.current->context, &block.scheduler);
+  while (meeting.generation == generation) give_way();
 }
 
 inline int barrier(bool predicate) {
-  block.count += predicate;
-  meet(block.meeting, [] {
-    block.counted = block.count;
-    block.count = 0;
+  block->count += predicate;
+  meet(block->meeting, [] {
+    block->counted = block->count;
+    block->count = 0;
   });
-  return block.counted;
+  return block->counted;
 }
 
 /* What every lane of the warp passed. */
@@ -136,56 +146,71 @@ inline void leave(Meeting& meeting) {
 }
 
 inline void thread_main() {
-  block.body();
-  block.current->done = true;
+  body();
+  current->done = true;
   leave(this_warp().meeting);
-  leave(block.meeting);
+  leave(block->meeting);
 }
 
-/* Runs the threads of the block that blockIdx names. */
-inline void run_block(uint32_t n_threads) {
-  block.threads.resize(std::max<size_t>(block.threads.size(), n_threads));
-  block.warps.assign((n_threads + kWarp - 1) / kWarp, Warp());
-  block.meeting = Meeting{n_threads};
-  std::vector<Thread*> alive;
+inline void prepare(Block& made, dim3 index, uint32_t n_threads) {
+  made.index = index;
+  made.threads.resize(std::max<size_t>(made.threads.size(), n_threads));
+  made.warps.assign((n_threads + kWarp - 1) / kWarp, Warp());
+  made.meeting = Meeting{n_threads};
   for (uint32_t t = 0; t < n_threads; ++t) {
-    Thread& thread = block.threads[t];
+    Thread& thread = made.threads[t];
     thread.index = {t, 0, 0};
     thread.done = false;
-    ++block.warps[t / kWarp].meeting.alive;
+    ++made.warps[t / kWarp].meeting.alive;
     getcontext(&thread.context);
     thread.context.uc_stack.ss_sp = thread.stack.get();
     thread.context.uc_stack.ss_size = kStackBytes;
-    thread.context.uc_link = &block.scheduler;
+    thread.context.uc_link = &scheduler;
     makecontext(&thread.context, thread_main, 0);
-    alive.push_back(&thread);
+  }
+}
+
+/* Runs the threads of blocks at the indices, all of them in turns. */
+inline void run_blocks(const std::vector<dim3>& indices, uint32_t n_threads) {
+  while (blocks.size() < indices.size()) blocks.emplace_back(new Block);
+  std::vector<std::pair<Block*, Thread*>> alive;
+  for (size_t b = 0; b < indices.size(); ++b) {
+    prepare(*blocks[b], indices[b], n_threads);
+    for (uint32_t t = 0; t < n_threads; ++t) alive.emplace_back(blocks[b].get(), &blocks[b]->threads[t]);
   }
   while (!alive.empty()) {
     std::shuffle(alive.begin(), alive.end(), shuffle_order);
-    for (Thread* thread : alive) {
-      block.current = thread;
-      swapcontext(&block.scheduler, &thread->context);
+    for (const auto& [of, thread] : alive) {
+      block = of;
+      current = thread;
+      swapcontext(&scheduler, &thread->context);
     }
-    alive.erase(std::remove_if(alive.begin(), alive.end(), [](Thread* t) { return t->done; }), alive.end());
+    const auto done = [](const auto& pair) { return pair.second->done; };
+    alive.erase(std::remove_if(alive.begin(), alive.end(), done), alive.end());
   }
 }
 
 }  // namespace emulator
 
-inline dim3 blockIdx, blockDim, gridDim;
-#define threadIdx (emulator::block.current->index)
+inline dim3 blockDim, gridDim;
+#define threadIdx (emulator::current->index)
+#define blockIdx (emulator::block->index)
 
-/* kernel<<<grid, n_threads>>>() */
-inline void launch(dim3 grid, uint32_t n_threads, std::function<void()> kernel) {
-  emulator::block.body = std::move(kernel);
+/* kernel<<<grid, n_threads>>>(); `together` if its blocks wait for each other. */
+inline void launch(dim3 grid, uint32_t n_threads, std::function<void()> kernel, bool together = false) {
+  emulator::body = std::move(kernel);
   gridDim = grid;
   blockDim = {n_threads};
+  std::vector<dim3> indices;
   for (uint32_t z = 0; z < grid.z; ++z)
     for (uint32_t y = 0; y < grid.y; ++y)
       for (uint32_t x = 0; x < grid.x; ++x) {
-        blockIdx = {x, y, z};
-        emulator::run_block(n_threads);
+        indices.push_back({x, y, z});
+        if (together) continue;
+        emulator::run_blocks(indices, n_threads);
+        indices.clear();
       }
+  if (together) emulator::run_blocks(indices, n_threads);
 }
 
 inline void __syncthreads() {

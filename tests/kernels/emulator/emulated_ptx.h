@@ -10,6 +10,17 @@ inline void store_release(uint64_t* p, uint64_t value) {
 inline uint32_t arrive(uint32_t* counter) {
   return (*counter)++;
 }
+inline void announce(uint32_t* counter) {
+  ++*counter;
+}
+/* What waits for another block lets it run. */
+inline uint32_t load_acquire32(const uint32_t* p) {
+  emulator::give_way();
+  return *p;
+}
+[[noreturn]] inline void trap() {
+  emulator::fail("trap");
+}
 
 /* The predecessor has ended: blocks run one after the other. */
 inline void wait_for_predecessor() {}
@@ -26,8 +37,68 @@ inline uint64_t global_ns() {
 }
 
 inline uint32_t* dynamic_shared() {
-  static uint32_t words[12 * 1024];
-  return words;
+  const uintptr_t raw = reinterpret_cast<uintptr_t>(emulator::block->dynamic.get());
+  return reinterpret_cast<uint32_t*>((raw + 127) / 128 * 128);
+}
+
+/* A barrier's word points to its state. */
+struct BulkBarrier {
+  struct Copy {
+    void* to;
+    const void* from;
+    uint32_t bytes;
+  };
+  uint32_t phase = 0, arrivals = 0;
+  int64_t bytes = 0; /* announced and not yet copied */
+  std::vector<Copy> copies;
+};
+inline std::vector<std::unique_ptr<BulkBarrier>> bulk_barriers;
+
+inline BulkBarrier& bulk_barrier(uint64_t* word) {
+  return *bulk_barriers.at(*word);
+}
+inline void barrier_init(uint64_t* word) {
+  *word = bulk_barriers.size();
+  bulk_barriers.emplace_back(new BulkBarrier);
+}
+inline void barrier_init_done() {}
+inline void barrier_expect(uint64_t* word, uint32_t bytes) {
+  BulkBarrier& barrier = bulk_barrier(word);
+  if (barrier.arrivals++ || barrier.bytes) emulator::fail("a second arrival in one phase of a barrier");
+  barrier.bytes = bytes;
+}
+/* A tensor map as tests/kernels/test_decoder_device.py makes it: a tensor [][rows][columns] of halves, and boxes of 16
+ * rows in all. */
+struct TensorMap {
+  const uint16_t* data;
+  uint64_t rows, columns, box_rows, box_columns;
+};
+/* The target is garbage from now until somebody has waited: who still reads it, or reads it too early, sees. */
+inline void copy_box(void* to, const void* map, uint32_t x, uint32_t y, uint32_t z, uint64_t* word) {
+  const TensorMap& tensor = *static_cast<const TensorMap*>(map);
+  if (reinterpret_cast<uintptr_t>(to) % 128) emulator::fail("a box to an address that is not 128-byte aligned");
+  const uint32_t bytes = 2 * tensor.box_columns;
+  memset(to, 0xff, 16 * bytes);
+  for (uint32_t r = 0; r < 16; ++r) {
+    const uint64_t row = (z + r / tensor.box_rows) * tensor.rows + y + r % tensor.box_rows;
+    const uint16_t* from = tensor.data + row * tensor.columns + x;
+    bulk_barrier(word).copies.push_back({static_cast<char*>(to) + r * bytes, from, bytes});
+  }
+}
+inline void barrier_wait(uint64_t* word, uint32_t parity) {
+  BulkBarrier& barrier = bulk_barrier(word);
+  while (barrier.phase % 2 == parity) {
+    emulator::give_way();
+    if (barrier.copies.empty()) continue;
+    const BulkBarrier::Copy copy = barrier.copies.back();
+    barrier.copies.pop_back();
+    memcpy(copy.to, copy.from, copy.bytes);
+    barrier.bytes -= copy.bytes;
+    if (barrier.bytes < 0) emulator::fail("a barrier receives more than was announced");
+    if (barrier.bytes || !barrier.arrivals) continue;
+    barrier.arrivals = 0;
+    ++barrier.phase;
+  }
 }
 
 struct Fragments {

@@ -3,6 +3,7 @@
 #define BLINK_PTX "emulated_ptx.h"
 #include "cuda.h"
 
+#include "kernels/decoder/decoder.h"
 #include "kernels/ops/activation.h"
 #include "kernels/ops/attention.h"
 #include "kernels/ops/embed.h"
@@ -98,6 +99,21 @@ void emulate_attention_decode(const blink_set* set, const struct blink_tables* t
         blink::attention_decode_kernel<Half, dim(), members()>(*set, *tables, qkv, q_norm, k_norm, eps, inv_freq,
                                                                k_cache, v_cache, partial, arrivals, out, n_heads,
                                                                n_kv_heads);
+      });
+    });
+  });
+}
+
+void emulate_decoder(const blink_set* set, const struct blink_tables* tables, const struct blink_decoder_model* model,
+                     const struct blink_decoder_buffers* buffers, uint32_t head_dim, uint32_t group, uint32_t groups,
+                     uint32_t blocks) {
+  with_constant<64, 128>(head_dim, [&](auto dim) {
+    with_constant<1, 2, 4>(group, [&](auto members) {
+      with_constant<1, 2>(groups, [&](auto n_groups) {
+        const auto kernel = [&] {
+          blink::decoder_kernel<Half, dim(), members(), n_groups()>(*set, *tables, *model, *buffers);
+        };
+        launch({blocks}, blink::kDecoderThreads, kernel, true);
       });
     });
   });

@@ -1,0 +1,84 @@
+"""The decoder kernel's arguments (kernels/decoder/arguments.h)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.cuda.tensor_map import tensor_map
+from gpu_backend.engine.decoder_abi import STAGE_CHUNKS, DecoderBuffers, DecoderLayer, DecoderModel
+from gpu_backend.engine.native_weights import DeviceWeights
+from gpu_backend.model.config import ModelConfig
+
+WARPS = 8  # kDecoderWarps of kernels/decoder/weight_stream.h
+CHUNK = 32  # kStreamChunk
+HALF_TILE = 8  # rows of a tile that lie together
+
+
+def stage_chunks(n_in: int) -> int:
+    """Chunks in a stage of a matrix with `n_in` columns: the most that divide a warp's share."""
+    share = n_in // (WARPS * CHUNK)
+    return next(n for n in range(STAGE_CHUNKS, 0, -1) if share % n == 0)
+
+
+def decoder_model(
+    config: ModelConfig, weights: DeviceWeights, memory: DeviceMemory, kv_cache: int, layer_bytes: int
+) -> bytes:
+    """blink_decoder_model by value; what it points to is allocated from `memory`.
+
+    `layer_bytes` are those of a layer's keys, or of its values, which come right after them.
+    """
+    model = np.zeros((), DecoderModel)
+    for name in ("embed", "final_norm", "inv_freq"):
+        model[name] = getattr(weights, name)
+    for name in ("n_layers", "hidden", "n_heads", "n_kv_heads", "intermediate", "vocab_size", "norm_eps"):
+        model[name] = getattr(config, name)
+    attention = config.n_heads * config.head_dim
+    model["hidden_chunks"], model["attention_chunks"] = stage_chunks(config.hidden), stage_chunks(attention)
+    model["intermediate_chunks"] = stage_chunks(config.intermediate)
+    layers = np.zeros(config.n_layers, DecoderLayer)
+    for index, (record, layer) in enumerate(zip(layers, weights.layers, strict=True)):
+        for name in ("input_norm", "q_norm", "k_norm", "post_norm"):
+            record[name] = getattr(layer, name)
+        record["k_cache"] = kv_cache + 2 * index * layer_bytes
+        record["v_cache"] = record["k_cache"] + layer_bytes
+    model["layers"] = _upload(memory, layers.tobytes())
+    model["maps"] = _upload(memory, b"".join(_maps(config, weights)))
+    return model.tobytes()
+
+
+def _upload(memory: DeviceMemory, data: bytes) -> int:
+    address = memory.allocate(len(data))
+    memory.write(address, memoryview(data))
+    return address
+
+
+def _maps(config: ModelConfig, weights: DeviceWeights) -> list[bytes]:
+    """A tensor map of every matrix in the order in which a step uses them."""
+    hidden, attention = config.hidden, config.n_heads * config.head_dim
+    qkv = (config.n_heads + 2 * config.n_kv_heads) * config.head_dim
+    maps = []
+    for layer in weights.layers:
+        maps += [
+            _map(layer.qkv, qkv, hidden),
+            _map(layer.o, hidden, attention),
+            _map(layer.gate_up, 2 * config.intermediate, hidden, gate_up=True),
+            _map(layer.down, hidden, config.intermediate),
+        ]
+    return [*maps, _map(weights.head, config.vocab_size, hidden)]
+
+
+def _map(matrix: int, rows: int, columns: int, gate_up: bool = False) -> bytes:
+    """Boxes of two times eight rows: neighbours, or of the gate's and the up projection's halves."""
+    height = rows // 2 if gate_up else HALF_TILE
+    shape, box = (rows // height, height, columns), (2, HALF_TILE, CHUNK * stage_chunks(columns))
+    return tensor_map(matrix, shape, box)
+
+
+def decoder_buffers(activations: object, max_splits: int) -> bytes:
+    """blink_decoder_buffers by value, from the attributes of the same names."""
+    buffers = np.zeros((), DecoderBuffers)
+    buffers["max_splits"] = max_splits
+    for name in set(DecoderBuffers.names or ()) - {"max_splits"}:
+        buffers[name] = getattr(activations, name)
+    return buffers.tobytes()

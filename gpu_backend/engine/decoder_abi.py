@@ -1,0 +1,39 @@
+"""Generated from kernels/decoder/arguments.h by scripts/generate_abi.py. Do not edit."""
+
+# fmt: off
+
+import numpy as np
+
+
+DECODER_SHARED_BYTES = 231424
+STAGE_CHUNKS = 8
+DECODER_LAYOUT_HASH = 0x5c778f42be848a6b
+
+
+TensorMap = np.dtype({
+    "names": ["opaque"],
+    "formats": [("<u8", (16,))],
+    "offsets": [0],
+    "itemsize": 128,
+})
+
+DecoderLayer = np.dtype({
+    "names": ["input_norm", "q_norm", "k_norm", "post_norm", "k_cache", "v_cache"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
+    "offsets": [0, 8, 16, 24, 32, 40],
+    "itemsize": 48,
+})
+
+DecoderModel = np.dtype({
+    "names": ["layers", "maps", "embed", "final_norm", "inv_freq", "n_layers", "hidden", "n_heads", "n_kv_heads", "intermediate", "vocab_size", "hidden_chunks", "attention_chunks", "intermediate_chunks", "norm_eps"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<f4"],
+    "offsets": [0, 8, 16, 24, 32, 40, 44, 48, 52, 56, 60, 64, 68, 72, 76],
+    "itemsize": 80,
+})
+
+DecoderBuffers = np.dtype({
+    "names": ["residual", "squares", "qkv", "attention", "product", "logits", "partial", "arrivals", "meetings", "max_splits"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72],
+    "itemsize": 80,
+})

@@ -1,0 +1,64 @@
+/* What the decoder kernel is told once, at capture: the model and the buffers that it works on, all in device
+ * memory. Matrices are row-major [out][in] in the engine's half type.
+ */
+#ifndef BLINK_DECODER_ARGUMENTS_H
+#define BLINK_DECODER_ARGUMENTS_H
+
+#ifndef __CUDACC_RTC__
+#include <stdint.h>
+#endif
+
+#define BLINK_DECODER_SHARED_BYTES 231424 /* of a block: 226 KiB, which leave room for the next step's gate */
+
+#define BLINK_STAGE_CHUNKS 8 /* most chunks of k, of 32, in a stage of the weight stream */
+
+/* How a matrix [n_out][n_in] comes: as boxes of 16 rows (weight_stream.h) and so many chunks of k as a stage has. */
+struct blink_tensor_map {
+  uint64_t opaque[16]; /* a CUtensorMap, which must be 64-byte aligned */
+};
+
+struct blink_decoder_layer {
+  const void* input_norm; /* [hidden] */
+  const void* q_norm;     /* [head_dim] or null */
+  const void* k_norm;     /* [head_dim] or null */
+  const void* post_norm;  /* [hidden] */
+  void* k_cache;          /* [page][n_kv_heads][page_size][head_dim] */
+  void* v_cache;
+};
+
+struct blink_decoder_model {
+  const struct blink_decoder_layer* layers; /* [n_layers] */
+  const struct blink_tensor_map* maps;      /* [4 n_layers + 1]: of each layer qkv, o, gate_up, down; the head */
+  const void* embed;                        /* [vocab][hidden] */
+  const void* final_norm;                   /* [hidden] */
+  const float* inv_freq;                    /* [head_dim / 2] */
+  uint32_t n_layers;
+  uint32_t hidden;
+  uint32_t n_heads;
+  uint32_t n_kv_heads;
+  uint32_t intermediate;
+  uint32_t vocab_size;
+  /* Chunks of k in a stage of the matrices with so many columns: they divide the eighth of k that a warp has. */
+  uint32_t hidden_chunks;
+  uint32_t attention_chunks; /* n_heads * head_dim */
+  uint32_t intermediate_chunks;
+  float norm_eps;
+};
+
+/* T is the capacity in tokens, a multiple of 8. */
+struct blink_decoder_buffers {
+  float* residual;    /* [T][hidden] */
+  float* squares;     /* [hidden / 16][T]: of each 16 elements of the residual, the sum of squares */
+  void* qkv;          /* [T][n_heads + 2 n_kv_heads][head_dim] */
+  void* attention;    /* [T][n_heads][head_dim] */
+  void* product;      /* [T][intermediate] */
+  float* logits;      /* [T][vocab] */
+  float* partial;     /* attention's parts, as in ops/attention_decode.h, with max_splits a row */
+  uint32_t* arrivals; /* and its counters */
+  uint32_t* meetings; /* [2], zero between kernels */
+  uint32_t max_splits;
+};
+
+#include "arguments_layout.h"
+
+#endif /* BLINK_DECODER_ARGUMENTS_H */

@@ -1,0 +1,169 @@
+/* Weight stream: a warp's own way through all weights of a step, in the order in which the step uses them.
+ *
+ * Weights depend on nothing, so they are requested as early as there is room for them: a warp copies its share
+ * of tile after tile into a ring of stages in shared memory, and asks for the next stage as soon as it has
+ * used one up. The rings of a multiprocessor hold about 5 us of its share of the memory's bandwidth, which
+ * keeps the memory busy while the blocks of the grid wait for each other between two products.
+ *
+ * A matrix w [n_out][n_in] is cut into tiles of 16 rows. A block has every row of its tiles, a warp of it one
+ * eighth of k. The block takes up to kPassTiles tiles together, so that it loads x once for all of them: a pass
+ * goes through k in stages, and at each stage through its tiles. One bulk copy brings a stage, 16 rows of up to
+ * kStageK: smaller copies, or 16 bytes a thread, were measured to stop at 2.3 TB/s.
+ */
+#ifndef BLINK_DECODER_WEIGHT_STREAM_H
+#define BLINK_DECODER_WEIGHT_STREAM_H
+
+#include "../ops/linear_stream.h"
+#include "arguments.h"
+
+#ifdef __CUDACC__
+
+namespace blink {
+
+constexpr uint32_t kDecoderWarps = 8, kDecoderThreads = 32 * kDecoderWarps;
+constexpr uint32_t kStageChunks = BLINK_STAGE_CHUNKS, kStageK = kStageChunks * kStreamChunk;
+constexpr uint32_t kStages = 3; /* of a warp */
+constexpr uint32_t kStageBytes = 2 * kStreamRows * kStageK;
+
+/* Tiles that a block adds up at once, by groups of 8 tokens. */
+template <int Groups>
+constexpr uint32_t kPassTiles = 8 / Groups;
+
+/* The tiles of one matrix that are this block's. A tile is a box of its tensor map, which sees w as [n_out / 8][8]
+ * [n_in], or gate_up, of which a tile has 8 gate rows and their up rows, as [2][n_out / 2][n_in]. */
+struct BlockTiles {
+  const void* map;
+  uint32_t n_in, stage_chunks; /* k of a stage, in chunks: those of the map's boxes */
+  uint32_t first, count;
+  bool gate_up;
+
+  /* `turn` shifts who has one tile fewer, so that over many matrices all blocks have the same work. */
+  __device__ __forceinline__ BlockTiles(const void* tensor_map, uint32_t in, uint32_t out, uint32_t chunks,
+                                        bool is_gate_up, uint32_t turn)
+      : map(tensor_map), n_in(in), stage_chunks(chunks), gate_up(is_gate_up) {
+    const uint32_t tiles = out / kStreamRows, place = (blockIdx.x + 29 * turn) % gridDim.x;
+    first = tiles * place / gridDim.x;
+    count = tiles * (place + 1) / gridDim.x - first;
+  }
+
+  __device__ __forceinline__ uint32_t share() const { return n_in / kDecoderWarps; } /* of k, a warp */
+  __device__ __forceinline__ uint32_t first_k() const { return threadIdx.x / 32 * share(); }
+  __device__ __forceinline__ uint32_t stage_k() const { return stage_chunks * kStreamChunk; }
+  /* The stage of the block's tile `tile` at the warp's k + done. */
+  __device__ __forceinline__ void copy(char* to, uint32_t tile, uint32_t done, uint64_t* barrier) const {
+    const uint32_t index = first + tile;
+    copy_box(to, map, first_k() + done, gate_up ? 8 * index : 0, gate_up ? 0 : 2 * index, barrier);
+  }
+};
+
+/* Register by register: the address of a chosen array element would put the array into memory. */
+__device__ __forceinline__ void swap_if(bool wanted, uint4& a, uint4& b) {
+  const uint4 c = a;
+  a = make_uint4(wanted ? b.x : a.x, wanted ? b.y : a.y, wanted ? b.z : a.z, wanted ? b.w : a.w);
+  b = make_uint4(wanted ? c.x : b.x, wanted ? c.y : b.y, wanted ? c.z : b.z, wanted ? c.w : b.w);
+}
+
+/* `Sequence` names the matrices: sequence.count(), and sequence.tiles(i), the BlockTiles of the i-th. */
+template <typename Half, int Groups, typename Sequence>
+class WeightStream {
+ public:
+  /* `ring` is the warp's, kStages * kStageBytes, `full` its kStages barriers. Requests the first stages. */
+  __device__ __forceinline__ WeightStream(const Sequence& sequence, char* ring, uint64_t* full)
+      : sequence_(sequence), ring_(ring), full_(full), tiles_(sequence.tiles(0)) {
+    if (threadIdx.x % 32 == 0)
+      for (uint32_t s = 0; s < kStages; ++s) barrier_init(full_ + s);
+    barrier_init_done();
+    __syncwarp();
+    skip_empty();
+#pragma unroll 1
+    for (uint32_t s = 0; s < kStages; ++s) request(s);
+  }
+
+  /* acc += the next stage's product with x, whose x[c][g] is row lane / 4 + 8 g at the stage's k + 32 c +
+   * 8 (lane % 4). */
+  __device__ __forceinline__ void add(float (&acc)[Groups][4], const uint4 (&x)[kStageChunks][Groups],
+                                      uint32_t n_chunks) {
+    barrier_wait(full_ + slot_, parity_);
+    if (n_chunks == kStageChunks)
+      add_chunks<true>(acc, x, kStageChunks);
+    else
+      add_chunks<false>(acc, x, n_chunks);
+    __syncwarp(); /* every lane has read the stage */
+    request(slot_);
+    if (++slot_ == kStages) slot_ = 0, parity_ ^= 1;
+  }
+
+ private:
+  /* In two halves, each with its loads together, and every other chunk in a sum of its own: neither loads nor
+   * products wait for each other. The rows of a full stage start at the same bank, so odd rows load each pair of
+   * chunks the other way round. */
+  template <bool Full>
+  __device__ __forceinline__ void add_chunks(float (&acc)[Groups][4], const uint4 (&x)[kStageChunks][Groups],
+                                             uint32_t n_chunks) const {
+    const uint32_t lane = threadIdx.x % 32, row_bytes = 2 * kStreamChunk * n_chunks;
+    const char* low = ring_ + slot_ * kStageBytes + lane / 4 * row_bytes + lane % 4 * 16;
+    const char* high = low + 8 * row_bytes;
+    constexpr uint32_t kHalf = kStageChunks / 2;
+    const bool swap = Full && lane / 4 % 2;
+    float other[Groups][4] = {};
+#pragma unroll
+    for (uint32_t first = 0; first < kStageChunks; first += kHalf) {
+      WeightChunk chunk[kHalf] = {};
+#pragma unroll
+      for (uint32_t c = 0; c < kHalf; ++c)
+        if (Full || first + c < n_chunks) {
+          const uint32_t at = 2 * kStreamChunk * (first + (swap ? c ^ 1 : c));
+          chunk[c].low = *reinterpret_cast<const uint4*>(low + at);
+          chunk[c].high = *reinterpret_cast<const uint4*>(high + at);
+        }
+#pragma unroll
+      for (uint32_t c = 0; c < kHalf; c += 2) {
+        swap_if(swap, chunk[c].low, chunk[c + 1].low);
+        swap_if(swap, chunk[c].high, chunk[c + 1].high);
+        add_chunk<Half>(acc, chunk[c], x[first + c]);
+        add_chunk<Half>(other, chunk[c + 1], x[first + c + 1]);
+      }
+    }
+#pragma unroll
+    for (int g = 0; g < Groups; ++g)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) acc[g][e] += other[g][e];
+  }
+
+  __device__ __forceinline__ void request(uint32_t slot) {
+    if (matrix_ == sequence_.count()) return;
+    if (threadIdx.x % 32 == 0) {
+      barrier_expect(full_ + slot, 2 * kStreamRows * tiles_.stage_k());
+      tiles_.copy(ring_ + slot * kStageBytes, pass_ + tile_, k_, full_ + slot);
+    }
+    if (++tile_ < min(kPassTiles<Groups>, tiles_.count - pass_)) return;
+    tile_ = 0;
+    k_ += tiles_.stage_k();
+    if (k_ < tiles_.share()) return;
+    k_ = 0;
+    pass_ += kPassTiles<Groups>;
+    if (pass_ < tiles_.count) return;
+    pass_ = 0;
+    ++matrix_;
+    if (matrix_ < sequence_.count()) tiles_ = sequence_.tiles(matrix_);
+    skip_empty();
+  }
+  __device__ __forceinline__ void skip_empty() {
+    while (matrix_ < sequence_.count() && tiles_.count == 0)
+      if (++matrix_ < sequence_.count()) tiles_ = sequence_.tiles(matrix_);
+  }
+
+  Sequence sequence_;
+  char* ring_;
+  uint64_t* full_;
+  uint32_t slot_ = 0, parity_ = 0;
+  /* What is requested next. */
+  BlockTiles tiles_;
+  uint32_t matrix_ = 0, pass_ = 0, k_ = 0, tile_ = 0;
+};
+
+}  // namespace blink
+
+#endif /* __CUDACC__ */
+
+#endif /* BLINK_DECODER_WEIGHT_STREAM_H */

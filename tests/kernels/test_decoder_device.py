@@ -1,0 +1,182 @@
+"""The decoder kernel on the emulator, whose blocks take turns and whose bulk copies arrive late and in any
+order, against a step made of the ops' CPU twins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from test_ops_device import EPS, NAN, Emulate, Halves, assert_close, floats, random
+from twins import Floats, World, call
+
+from gpu_backend.engine import decoder_abi
+from gpu_backend.engine.decoder import stage_chunks
+
+PAGES, PAGE_SIZE, VOCAB, LAYERS = 400, 16, 80, 2
+
+
+class Model:
+    """Random weights, with the caches of its layers."""
+
+    def __init__(
+        self, hidden: int, heads: int, kv_heads: int, head_dim: int, intermediate: int, normed: bool
+    ):
+        self.hidden, self.heads, self.kv_heads, self.head_dim = hidden, heads, kv_heads, head_dim
+        self.intermediate = intermediate
+        shapes: dict[str, tuple[int, ...]] = {
+            "input_norm": (hidden,),
+            "qkv": ((heads + 2 * kv_heads) * head_dim, hidden),
+            "q_norm": (head_dim,),
+            "k_norm": (head_dim,),
+            "o": (hidden, heads * head_dim),
+            "post_norm": (hidden,),
+            "gate_up": (2 * intermediate, hidden),
+            "down": (hidden, intermediate),
+            "k_cache": (PAGES, kv_heads, PAGE_SIZE, head_dim),
+            "v_cache": (PAGES, kv_heads, PAGE_SIZE, head_dim),
+        }
+        self.layers = [
+            {name: self._weight(shape, 20 * i + j) for j, (name, shape) in enumerate(shapes.items())}
+            for i in range(LAYERS)
+        ]
+        self.norms = ("q_norm", "k_norm") if normed else ()
+        self.embed, self.head = random(VOCAB, hidden, seed=1), self._weight((VOCAB, hidden), 3)
+        self.final_norm = random(hidden, seed=2)
+        self.inv_freq = (1 / 10000.0 ** (np.arange(0, head_dim, 2) / head_dim)).astype(np.float32)
+
+    @staticmethod
+    def _weight(shape: tuple[int, ...], seed: int) -> Halves:
+        return random(*shape, seed=seed, scale=shape[-1] ** -0.5 if len(shape) == 2 else 1)
+
+    def step(self, world: World) -> tuple[Floats, list[tuple[Floats, Floats]]]:
+        """Logits of a step's tokens, and the layers' caches after it."""
+        tokens, width = len(world.token_row), self.heads + 2 * self.kv_heads
+        residual, caches = np.zeros((tokens, self.hidden), np.float32), []
+        world.call("embed", floats(self.embed), residual, self.hidden, tokens)
+        for layer in self.layers:
+            w = {name: floats(weight) for name, weight in layer.items()}
+            qkv = self._linear(self._norm(residual, w["input_norm"]), w["qkv"]).reshape(tokens, width, -1)
+            norms = [w[name] if name in self.norms else None for name in ("q_norm", "k_norm")]
+            sizes = (self.heads, self.kv_heads, self.head_dim, tokens)
+            cache = (w["k_cache"], w["v_cache"])
+            world.call("rope", qkv, *norms, EPS, self.inv_freq, *cache, *sizes)
+            attention = np.zeros((tokens, self.heads * self.head_dim), np.float32)
+            world.call("attention", qkv, *cache, attention, *sizes)
+            caches.append(cache)
+            residual += self._linear(attention, w["o"])
+            gate_up = self._linear(self._norm(residual, w["post_norm"]), w["gate_up"])
+            call("silu_mul", gate_up, product := np.zeros((tokens, self.intermediate), np.float32),
+                 self.intermediate, tokens)  # fmt: skip
+            residual += self._linear(product, w["down"])
+        return self._linear(self._norm(residual, floats(self.final_norm)), floats(self.head)), caches
+
+    @staticmethod
+    def _norm(residual: Floats, weight: Floats) -> Floats:
+        out = np.empty_like(residual)
+        arguments = (residual.copy(), np.zeros_like(residual), weight, EPS, out)
+        call("residual_rmsnorm", *arguments, residual.shape[1], len(residual))
+        return out
+
+    @staticmethod
+    def _linear(x: Floats, w: Floats) -> Floats:
+        y = np.empty((len(x), len(w)), np.float32)
+        call("linear", x, w, y, *x.shape, len(w))
+        return y
+
+
+def tensor_map(matrix: Halves, is_gate_up: bool) -> NDArray[np.uint64]:
+    """A tensor map as the emulator takes it (emulated_ptx.h)."""
+    rows, columns = matrix.shape
+    record = np.zeros(16, np.uint64)
+    height = rows // 2 if is_gate_up else 8
+    record[:5] = (matrix.ctypes.data, height, columns, 8, 32 * stage_chunks(columns))
+    return record
+
+
+class Decoder:
+    """The kernel's arguments over numpy arrays: what it computes is in `buffers` and the model's caches."""
+
+    def __init__(self, model: Model, capacity: int, max_splits: int):
+        self.arrays: list[NDArray[Any]] = []  # kept, because records hold addresses
+        self.layers = np.zeros(LAYERS, decoder_abi.DecoderLayer)
+        for record, layer in zip(self.layers, model.layers, strict=True):
+            for name in set(layer) & set(record.dtype.names):
+                if name not in ("q_norm", "k_norm") or name in model.norms:
+                    record[name] = layer[name].ctypes.data
+        matrices = [layer[name] for layer in model.layers for name in ("qkv", "o", "gate_up", "down")]
+        maps = [tensor_map(w, i % 4 == 2) for i, w in enumerate([*matrices, model.head])]
+        chunks = [stage_chunks(n) for n in (model.hidden, model.heads * model.head_dim, model.intermediate)]
+        self.model = self._record(
+            decoder_abi.DecoderModel,
+            {"layers": self.layers, "maps": np.array(maps), "embed": model.embed,
+             "final_norm": model.final_norm, "inv_freq": model.inv_freq},
+            {"n_layers": LAYERS, "hidden": model.hidden, "n_heads": model.heads, "n_kv_heads": model.kv_heads,
+             "intermediate": model.intermediate, "vocab_size": VOCAB, "norm_eps": EPS,
+             **dict(zip(("hidden_chunks", "attention_chunks", "intermediate_chunks"), chunks, strict=True))},
+        )  # fmt: skip
+        heads, width = model.heads, (model.heads + 2 * model.kv_heads) * model.head_dim
+        self.buffers: dict[str, NDArray[Any]] = {
+            "residual": np.full((capacity, model.hidden), np.nan, np.float32),
+            "squares": np.full((model.hidden // 16, capacity), np.nan, np.float32),
+            "qkv": np.full((capacity, width), NAN, np.uint16),
+            "attention": np.full((capacity, heads * model.head_dim), NAN, np.uint16),
+            "product": np.full((capacity, model.intermediate), NAN, np.uint16),
+            "logits": np.full((capacity, VOCAB), np.nan, np.float32),
+            "partial": np.full((capacity, heads, max_splits, model.head_dim + 2), np.nan, np.float32),
+            "arrivals": np.zeros(capacity * heads, np.uint32),
+            "meetings": np.zeros(2, np.uint32),
+        }
+        self.arguments = self._record(decoder_abi.DecoderBuffers, self.buffers, {"max_splits": max_splits})
+
+    def _record(
+        self, dtype: np.dtype[Any], arrays: dict[str, NDArray[Any]], values: dict[str, float]
+    ) -> NDArray[Any]:
+        record = np.zeros((), dtype)
+        self.arrays.extend(arrays.values())
+        for name, array in arrays.items():
+            record[name] = array.ctypes.data
+        for name, value in values.items():
+            record[name] = value
+        return record
+
+
+@pytest.mark.parametrize(
+    ("positions", "groups", "blocks", "sizes"),
+    [
+        ([130], 1, 3, (256, 8, 2, 64, 512)),
+        ([0, 17, 400], 1, 5, (512, 4, 2, 128, 256)),
+        ([5, 300, 64, 63, 0, 80, 16, 128], 1, 4, (256, 8, 2, 64, 2560)),
+        ([31, 3, 200, 9, 65, 1, 2, 90, 15, 33, 12], 2, 3, (2304, 2, 2, 128, 768)),
+    ],
+    ids=["one", "few", "eight", "two groups"],
+)
+@pytest.mark.parametrize("normed", [False, True])
+def test_decoder(
+    emulate: Emulate, positions: list[int], groups: int, blocks: int, sizes: tuple[int, ...], normed: bool
+) -> None:
+    """Blocks with more, fewer and no tiles of a matrix, several passes, stages that are not full, splits, and
+    lanes that are not in use. A second run from the same state gives the same bits, since nothing is added up
+    in the order of arrival, and every counter is as it was."""
+    world = World([(row, p, p + 1) for row, p in enumerate(positions)], vocab_size=VOCAB, max_batch=11,
+                  max_context=512, total_pages=PAGES)  # fmt: skip
+
+    model = Model(*sizes, normed)
+    expected, caches = model.step(world)
+    group = min(4, model.heads // model.kv_heads)
+    runs = []
+    for _ in range(2):
+        decoder = Decoder(model, 8 * groups, max_splits=5)
+        arguments = (world.step_set, world.tables, decoder.model, decoder.arguments)
+        emulate("decoder", *arguments, model.head_dim, group, groups, blocks)
+        logits = decoder.buffers["logits"]
+        assert_close(logits[: len(positions)], expected, 3e-2)
+        assert np.isnan(logits[len(positions) :]).all()
+        assert not decoder.buffers["meetings"].any()
+        assert not decoder.buffers["arrivals"].any()
+        runs.append(logits[: len(positions)].copy())
+    np.testing.assert_array_equal(*runs)
+    for layer, cache in zip(model.layers, caches, strict=True):
+        for name, reference in zip(("k_cache", "v_cache"), cache, strict=True):
+            assert_close(floats(layer[name]), reference, 3e-2)
