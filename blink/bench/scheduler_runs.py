@@ -16,6 +16,7 @@ from gpu_backend.driven import DrivenScheduler
 from gpu_backend.scheduler import SchedulerKind
 from ringbuffer.abi import RequestFlags
 from ringbuffer.client import RingClient, Stream
+from ringbuffer.region import Region
 
 TIMEOUT_S = 300.0
 SETTLE_S = 0.05  # until the zombies of the last step are through and the counters are published
@@ -69,7 +70,7 @@ class Runs:
 
     def __init__(self, backend: Backend, client: RingClient) -> None:
         self._backend, self._client = backend, client
-        self._vocab = int(backend.region.header["vocab_size"][0])
+        self._vocab = backend.config.vocab_size
         self._last_step = 0
 
     def run(self, workload: Workload, stop_ids: list[int] | None = None) -> Round:
@@ -77,7 +78,7 @@ class Runs:
 
         Else each ends by its length. Answers are drawn at temperature 1: greedy ones repeat themselves.
         """
-        stats, cpu_ns = self._backend.region.stats(), self._cpu_ns()
+        stats, cpu_ns = self._backend.ring.stats(), self._cpu_ns()
         streams = self._prepare(workload, stop_ids)
         begin = time.perf_counter()
         for stream in streams:
@@ -91,7 +92,7 @@ class Runs:
         steps = self._backend.setup.trace()
         steps = steps[steps["id"] > self._last_step]
         self._last_step = int(steps["id"][-1])
-        zombies = self._backend.region.stats()["zombie_rows"] - stats["zombie_rows"]
+        zombies = self._backend.ring.stats()["zombie_rows"] - stats["zombie_rows"]
         return Round(seconds, [s.tokens for s in streams], steps, zombies, self._cpu_ns() - cpu_ns)
 
     def _prepare(self, workload: Workload, stop_ids: list[int] | None) -> list[Stream]:
@@ -116,7 +117,8 @@ def runs_under(backend: Backend, kind: SchedulerKind) -> Iterator[Runs]:
     """The backend's engine with a scheduler of this kind."""
     if backend.kind is not kind:
         backend.change_scheduler(kind)
-    client = RingClient(backend.region)
+    assert isinstance(backend.ring, Region)  # the client maps it
+    client = RingClient(backend.ring)
     try:
         yield Runs(backend, client)
     finally:
