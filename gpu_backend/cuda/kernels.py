@@ -58,9 +58,7 @@ def kernel_names(config: ModelConfig) -> dict[str, str]:
             name = f"linear_stream_kernel<{half}, blink::{constant}, {groups}>"
             templates[f"linear_{output}_{groups}"] = name
     if suits_decoder(config):
-        for groups in STREAM_GROUPS:
-            name = f"decoder_kernel<{half}, {head_dim}, {min(group, MAX_DECODER_GROUP)}, {groups}>"
-            templates[f"decoder_{groups}"] = name
+        templates["decoder"] = f"decoder_kernel<{half}, {head_dim}, {min(group, MAX_DECODER_GROUP)}>"
     if config.experts is not None:
         templates |= {
             "route": "route_kernel",

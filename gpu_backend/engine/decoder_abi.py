@@ -6,8 +6,9 @@ import numpy as np
 
 
 DECODER_SHARED_BYTES = 231424
+DECODER_TOKENS = 8
 STAGE_CHUNKS = 8
-DECODER_LAYOUT_HASH = 0x5c778f42be848a6b
+DECODER_LAYOUT_HASH = 0xac7aea29e3b2726b
 
 
 TensorMap = np.dtype({

@@ -24,10 +24,9 @@ from gpu_backend.cuda.driver import Argument, Dim, Stream
 from gpu_backend.cuda.kernels import STREAM_GROUPS, Kernels, decode_group, half_dtype
 from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.decoder import decoder_buffers
-from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES
+from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS
 from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
 from gpu_backend.engine.sizing import (
-    DECODER_TOKENS,
     ceil_div,
     decode_splits,
     expert_unit,
@@ -133,11 +132,10 @@ class NativeStep:
     def _decode(self, shape: Shape, step_set: bytes, decoder: bytes) -> None:
         """Logits of a decode step by one kernel, whose blocks must all be resident: one multiprocessor is the
         scheduler's."""
-        groups = next(n for n in STREAM_GROUPS if 8 * n >= shape.lanes)
         splits = decode_splits(self._config, shape.lanes, self._limits.max_context, self._n_multiprocessors)
         grid, block = (self._n_multiprocessors - 1, 1, 1), (DECODER_THREADS, 1, 1)
         arguments = (step_set, self._tables, decoder, decoder_buffers(self._activations, splits))
-        self._launch(f"decoder_{groups}", grid, block, *arguments, shared_bytes=DECODER_SHARED_BYTES)
+        self._launch("decoder", grid, block, *arguments, shared_bytes=DECODER_SHARED_BYTES)
 
     def _layers(self, shape: Shape, step_set: bytes) -> None:
         """Logits of the lanes' last tokens, a kernel an operation."""

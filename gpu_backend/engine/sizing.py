@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from gpu_backend.abi import StepKind
 from gpu_backend.cuda.kernels import decode_group
 from gpu_backend.engine.base import Limits, Shape
+from gpu_backend.engine.decoder_abi import DECODER_TOKENS
 from gpu_backend.model.config import Experts, ModelConfig
 from gpu_backend.model.weights import model_weights
 
 HALF_BYTES = 2
 MIN_SPLIT = 64  # kMinSplit of kernels/ops/attention_decode.h
 MAX_SPLITS = 64  # kMaxSplits of the same
-DECODER_TOKENS = 8  # most rows of a step that the decoder kernel takes
 BLOCKS_PER_MULTIPROCESSOR = 4  # what decode attention aims to fill the GPU with
 STREAM_UNIT = 16  # kStreamUnit of kernels/ops/experts.h: pairs of a unit of expert work
 TILE_UNIT = 64  # kTileUnit of kernels/ops/experts_tiled.h

@@ -10,7 +10,8 @@
 
 #define BLINK_DECODER_SHARED_BYTES 231424 /* of a block: 226 KiB, which leave room for the next step's gate */
 
-#define BLINK_STAGE_CHUNKS 8 /* most chunks of k, of 32, in a stage of the weight stream */
+#define BLINK_DECODER_TOKENS 8 /* of a step at most: the columns of a tensor core's operand */
+#define BLINK_STAGE_CHUNKS 8   /* most chunks of k, of 32, in a stage of the weight stream */
 
 /* How a matrix [n_out][n_in] comes: as boxes of 16 rows (weight_stream.h) and so many chunks of k as a stage has. */
 struct blink_tensor_map {
@@ -45,7 +46,7 @@ struct blink_decoder_model {
   float norm_eps;
 };
 
-/* T is the capacity in tokens, a multiple of 8. */
+/* T is BLINK_DECODER_TOKENS; buffers that other kernels use too may have more. */
 struct blink_decoder_buffers {
   float* residual;    /* [T][hidden] */
   float* squares;     /* [hidden / 16][T]: of each 16 elements of the residual, the sum of squares */

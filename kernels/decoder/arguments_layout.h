@@ -1,6 +1,6 @@
 /* Generated from arguments.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_DECODER_LAYOUT_HASH 0x5c778f42be848a6bull
+#define BLINK_DECODER_LAYOUT_HASH 0xac7aea29e3b2726bull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert

@@ -9,7 +9,7 @@
  * Maths and CPU twins are those of the ops that it is made of: embed.h, norm.h, linear.h, rope.h, attention.h,
  * activation.h.
  *
- * Up to 8 * Groups tokens, of which token i is lane i of the step; arguments.h has the buffers.
+ * Up to BLINK_DECODER_TOKENS tokens, of which token i is lane i of the step; arguments.h has the buffers.
  */
 #ifndef BLINK_DECODER_DECODER_H
 #define BLINK_DECODER_DECODER_H
@@ -29,7 +29,7 @@ constexpr int kDecoderRegisters = 232; /* a thread: leaves some of the multiproc
 enum Output { kToQkv, kToResidual, kToProduct, kToLogits };
 
 /* The matrices of a step in order: of each layer qkv, o, gate_up and down, at last the head. */
-template <typename Half, int HeadDim>
+template <int HeadDim>
 struct DecoderSequence {
   const struct blink_decoder_model& model;
 
@@ -54,18 +54,18 @@ struct DecoderSequence {
   }
 };
 
-template <typename Half, int HeadDim, int Group, int Groups>
+template <typename Half, int HeadDim, int Group>
 class Decoder {
  public:
   using Attention = DecodeAttention<Half, HeadDim, Group, kDecoderWarps>;
-  static constexpr uint32_t kTokens = 8 * Groups;
+  static constexpr uint32_t kTokens = BLINK_DECODER_TOKENS;
 
   struct __align__(128) Shared {
     char ring[kDecoderWarps][kStages * kStageBytes];
     uint64_t full[kDecoderWarps][kStages];
     float scale[kTokens], squares[kDecoderWarps][kTokens];
     union {
-      ProductSums<Groups> sums;
+      ProductSums sums;
       typename Attention::Scratch attention;
     };
   };
@@ -140,9 +140,8 @@ class Decoder {
     if (row == 0) buffers_.squares[tile * kTokens + token] = square;
   }
 
-  __device__ __forceinline__ void prepare(const HalfRows<Half>&) {}
-  /* The scale of each row, from the tiles' squares. */
-  __device__ __forceinline__ void prepare(const Normed&) {
+  /* shared_.scale from the tiles' squares. */
+  __device__ __forceinline__ void scale_rows() {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n = model_.hidden / kStreamRows * kTokens;
     float sum = 0.0f;
 #pragma unroll 8
@@ -161,6 +160,7 @@ class Decoder {
   }
 
   __device__ __forceinline__ Normed normed(const void* weight) {
+    scale_rows();
     return {buffers_.residual, half(weight), shared_.scale, model_.hidden, n_tokens_};
   }
 
@@ -170,11 +170,10 @@ class Decoder {
   __device__ __forceinline__ void multiply_next(uint32_t matrix, const Rows& rows) {
     const BlockTiles tiles = sequence_.tiles(matrix);
     const Output output = sequence_.output(matrix);
-    multiply<Half, Groups>(
-        stream_, tiles, rows, shared_.sums, [&] { prepare(rows); },
-        [&](uint32_t tile, uint32_t token, uint32_t row, float low, float high) {
-          store(output, tile, token, row, low, high);
-        });
+    multiply<Half>(stream_, tiles, rows, shared_.sums,
+                   [&](uint32_t tile, uint32_t token, uint32_t row, float low, float high) {
+                     store(output, tile, token, row, low, high);
+                   });
   }
 
   /* Rows `row` and `row` + 8 of a tile of a product. */
@@ -239,20 +238,20 @@ class Decoder {
   const struct blink_decoder_buffers& buffers_;
   Shared& shared_;
   Grid grid_;
-  DecoderSequence<Half, HeadDim> sequence_;
-  WeightStream<Half, Groups, DecoderSequence<Half, HeadDim>> stream_;
+  DecoderSequence<HeadDim> sequence_;
+  WeightStream<Half, DecoderSequence<HeadDim>> stream_;
   uint32_t n_tokens_ = 0;
 };
 
 /* grid (any that is resident at once), block (kDecoderThreads), sizeof(Decoder::Shared) of dynamic shared
  * memory. hidden, heads * HeadDim and intermediate are multiples of 256, the vocabulary of 16. */
-template <typename Half, int HeadDim, int Group, int Groups>
+template <typename Half, int HeadDim, int Group>
 __global__ void __maxnreg__(kDecoderRegisters)
     decoder_kernel(const __grid_constant__ struct blink_step_set set,
                    const __grid_constant__ struct blink_tables tables,
                    const __grid_constant__ struct blink_decoder_model model,
                    const __grid_constant__ struct blink_decoder_buffers buffers) {
-  using Block = Decoder<Half, HeadDim, Group, Groups>;
+  using Block = Decoder<Half, HeadDim, Group>;
   static_assert(sizeof(typename Block::Shared) <= BLINK_DECODER_SHARED_BYTES, "does not fit");
   Block decoder(model, set, tables, buffers, *reinterpret_cast<typename Block::Shared*>(dynamic_shared()));
   wait_for_predecessor();

@@ -25,9 +25,7 @@ constexpr uint32_t kStageChunks = BLINK_STAGE_CHUNKS, kStageK = kStageChunks * k
 constexpr uint32_t kStages = 3; /* of a warp */
 constexpr uint32_t kStageBytes = 2 * kStreamRows * kStageK;
 
-/* Tiles that a block adds up at once, by groups of 8 tokens. */
-template <int Groups>
-constexpr uint32_t kPassTiles = 8 / Groups;
+constexpr uint32_t kPassTiles = 8; /* that a block adds up at once */
 
 /* The tiles of one matrix that are this block's. A tile is a box of its tensor map, which sees w as [n_out / 8][8]
  * [n_in], or gate_up, of which a tile has 8 gate rows and their up rows, as [2][n_out / 2][n_in]. */
@@ -64,7 +62,7 @@ __device__ __forceinline__ void swap_if(bool wanted, uint4& a, uint4& b) {
 }
 
 /* `Sequence` names the matrices: sequence.count(), and sequence.tiles(i), the BlockTiles of the i-th. */
-template <typename Half, int Groups, typename Sequence>
+template <typename Half, typename Sequence>
 class WeightStream {
  public:
   /* `ring` is the warp's, kStages * kStageBytes, `full` its kStages barriers. Requests the first stages. */
@@ -79,10 +77,8 @@ class WeightStream {
     for (uint32_t s = 0; s < kStages; ++s) request(s);
   }
 
-  /* acc += the next stage's product with x, whose x[c][g] is row lane / 4 + 8 g at the stage's k + 32 c +
-   * 8 (lane % 4). */
-  __device__ __forceinline__ void add(float (&acc)[Groups][4], const uint4 (&x)[kStageChunks][Groups],
-                                      uint32_t n_chunks) {
+  /* acc += the next stage's product with x, whose x[c] is token lane / 4 at the stage's k + 32 c + 8 (lane % 4). */
+  __device__ __forceinline__ void add(float (&acc)[4], const uint4 (&x)[kStageChunks], uint32_t n_chunks) {
     barrier_wait(full_ + slot_, parity_);
     if (n_chunks == kStageChunks)
       add_chunks<true>(acc, x, kStageChunks);
@@ -98,14 +94,13 @@ class WeightStream {
    * products wait for each other. The rows of a full stage start at the same bank, so odd rows load each pair of
    * chunks the other way round. */
   template <bool Full>
-  __device__ __forceinline__ void add_chunks(float (&acc)[Groups][4], const uint4 (&x)[kStageChunks][Groups],
-                                             uint32_t n_chunks) const {
+  __device__ __forceinline__ void add_chunks(float (&acc)[4], const uint4 (&x)[kStageChunks], uint32_t n_chunks) const {
     const uint32_t lane = threadIdx.x % 32, row_bytes = 2 * kStreamChunk * n_chunks;
     const char* low = ring_ + slot_ * kStageBytes + lane / 4 * row_bytes + lane % 4 * 16;
     const char* high = low + 8 * row_bytes;
     constexpr uint32_t kHalf = kStageChunks / 2;
     const bool swap = Full && lane / 4 % 2;
-    float other[Groups][4] = {};
+    float other[4] = {};
 #pragma unroll
     for (uint32_t first = 0; first < kStageChunks; first += kHalf) {
       WeightChunk chunk[kHalf] = {};
@@ -125,9 +120,7 @@ class WeightStream {
       }
     }
 #pragma unroll
-    for (int g = 0; g < Groups; ++g)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) acc[g][e] += other[g][e];
+    for (int e = 0; e < 4; ++e) acc[e] += other[e];
   }
 
   __device__ __forceinline__ void request(uint32_t slot) {
@@ -136,12 +129,12 @@ class WeightStream {
       barrier_expect(full_ + slot, 2 * kStreamRows * tiles_.stage_k());
       tiles_.copy(ring_ + slot * kStageBytes, pass_ + tile_, k_, full_ + slot);
     }
-    if (++tile_ < min(kPassTiles<Groups>, tiles_.count - pass_)) return;
+    if (++tile_ < min(kPassTiles, tiles_.count - pass_)) return;
     tile_ = 0;
     k_ += tiles_.stage_k();
     if (k_ < tiles_.share()) return;
     k_ = 0;
-    pass_ += kPassTiles<Groups>;
+    pass_ += kPassTiles;
     if (pass_ < tiles_.count) return;
     pass_ = 0;
     ++matrix_;

@@ -103,16 +103,18 @@ __device__ __forceinline__ void store_stream(const StreamSums<Groups>& sums, uin
   if (Output == kStreamSilu) from_float(silu_mul(sum, sums.total(buffer, o + 8, column)), static_cast<Half*>(y) + at);
 }
 
-/* acc += w x^T for one chunk. */
-template <typename Half, int Groups>
-__device__ __forceinline__ void add_chunk(float (&acc)[Groups][4], const WeightChunk& w, const uint4 (&x)[Groups]) {
+/* acc += w x^T for one chunk, of 8 rows of x, or of more. */
+template <typename Half>
+__device__ __forceinline__ void add_chunk(float (&acc)[4], const WeightChunk& w, const uint4& x) {
   const uint32_t first[4] = {w.low.x, w.high.x, w.low.y, w.high.y};
   const uint32_t second[4] = {w.low.z, w.high.z, w.low.w, w.high.w};
+  mma(acc, first, x.x, x.y, Half());
+  mma(acc, second, x.z, x.w, Half());
+}
+template <typename Half, int Groups>
+__device__ __forceinline__ void add_chunk(float (&acc)[Groups][4], const WeightChunk& w, const uint4 (&x)[Groups]) {
 #pragma unroll
-  for (int g = 0; g < Groups; ++g) {
-    mma(acc[g], first, x[g].x, x[g].y, Half());
-    mma(acc[g], second, x[g].z, x[g].w, Half());
-  }
+  for (int g = 0; g < Groups; ++g) add_chunk<Half>(acc[g], w, x[g]);
 }
 
 /* A round of chunks: adds them to acc and puts those of `next` in their place. `row` is the

@@ -105,16 +105,11 @@ void emulate_attention_decode(const blink_set* set, const struct blink_tables* t
 }
 
 void emulate_decoder(const blink_set* set, const struct blink_tables* tables, const struct blink_decoder_model* model,
-                     const struct blink_decoder_buffers* buffers, uint32_t head_dim, uint32_t group, uint32_t groups,
-                     uint32_t blocks) {
+                     const struct blink_decoder_buffers* buffers, uint32_t head_dim, uint32_t group, uint32_t blocks) {
   with_constant<64, 128>(head_dim, [&](auto dim) {
     with_constant<1, 2, 4>(group, [&](auto members) {
-      with_constant<1, 2>(groups, [&](auto n_groups) {
-        const auto kernel = [&] {
-          blink::decoder_kernel<Half, dim(), members(), n_groups()>(*set, *tables, *model, *buffers);
-        };
-        launch({blocks}, blink::kDecoderThreads, kernel, true);
-      });
+      const auto kernel = [&] { blink::decoder_kernel<Half, dim(), members()>(*set, *tables, *model, *buffers); };
+      launch({blocks}, blink::kDecoderThreads, kernel, true);
     });
   });
 }
