@@ -78,17 +78,17 @@ class Snapshot:
             state = again  # a step ended between the copies of its parts
         self.gaps = state["gap_histogram"]
         self.done_ns, self.committed = int(state["last_done_ns"]), int(state["stats"]["steps"])
-        self.stats, self.times = backend.region.stats(), backend.setup.shape_times()
+        self.stats, self.times = backend.ring.stats(), backend.setup.shape_times()
 
 
 def wait_for_steps(backend: Backend, steps: int) -> None:
-    while backend.region.stats()["decode_steps"] < steps:
+    while backend.ring.stats()["decode_steps"] < steps:
         assert backend.fault() is None, backend.fault()
         time.sleep(0.0005)
 
 
 def measure(backend: Backend, batch: int, context: int, steps: int) -> dict[str, Any]:
-    client = RingClient(backend.region)
+    client = RingClient(backend.ring)
     streams = submit(client, backend, batch, context, steps)
     while not all(stream.tokens for stream in streams):
         for stream in streams:
@@ -101,7 +101,7 @@ def measure(backend: Backend, batch: int, context: int, steps: int) -> dict[str,
     wait_for_steps(backend, first.stats["decode_steps"] + steps)
     last = Snapshot(backend)
     assert last.stats["running"] == batch, "rows ended before the measurement did: lower --steps"
-    backend.region.set_control(Control.STOP)
+    backend.ring.set_control(Control.STOP)
     assert backend.scheduler.wait(10)
     gaps = last.gaps - first.gaps
     shape = int(np.argmax(last.times["steps"] - tail.times["steps"]))
@@ -150,7 +150,7 @@ def heads(backend: Backend) -> list[Any]:
 
 def soak(backend: Backend, batch: int, steps: int) -> dict[str, Any]:
     """Decode steps without end: new requests take the places of finished ones."""
-    client = RingClient(backend.region)
+    client = RingClient(backend.ring)
     rng, vocab = np.random.default_rng(2), int(client.region.header["vocab_size"][0])
 
     def one() -> Stream:
@@ -159,7 +159,7 @@ def soak(backend: Backend, batch: int, steps: int) -> dict[str, Any]:
         return client.submit(rng.integers(0, vocab, length), longest, flags=RequestFlags.IGNORE_EOS)
 
     start, streams, tokens = time.monotonic(), [one() for _ in range(batch)], 0
-    while backend.region.stats()["decode_steps"] < steps:
+    while backend.ring.stats()["decode_steps"] < steps:
         for i, stream in enumerate(streams):
             tokens += client.poll(stream)
             if stream.done:
@@ -169,7 +169,7 @@ def soak(backend: Backend, batch: int, steps: int) -> dict[str, Any]:
     for stream in streams:
         client.cancel(stream)
     client.wait(streams, 10)
-    stats = backend.region.stats()
+    stats = backend.ring.stats()
     fault = backend.fault()
     client.close()
     names = ("decode_steps", "prefill_steps", "launches", "refused_launches", "relaunches", "tokens")

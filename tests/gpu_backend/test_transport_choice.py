@@ -9,7 +9,6 @@ import pytest
 
 from blink.model_directory import demo_directory
 from gpu_backend.backend import Backend, BackendError, BackendOptions, prompt_capacity
-from gpu_backend.rdma.options import RdmaOptions
 from ringbuffer.abi import COPY_ENGINE_BYTES
 
 
@@ -26,11 +25,6 @@ def test_gpu_memory_needs_a_gpu() -> None:
     assert refusal(transport="cuda_ipc", slots=16) == (
         "the transport cuda_ipc needs a GPU: without one, --transport is shm"
     )
-
-
-def test_other_hosts_need_a_ring_in_host_memory() -> None:
-    said = refusal(transport="cuda_ipc", rdma=RdmaOptions(host="127.0.0.1", port=0))
-    assert said == "frontends on other hosts need a ring in host memory: --transport shm"
 
 
 @pytest.mark.parametrize(("context", "tokens"), [(16, 8192), (8192, 8192), (131072, 131072)])
