@@ -22,6 +22,7 @@ struct kernel {
   char symbol[256];
   int n_params;
   uint16_t offset[MAX_PARAMS], size[MAX_PARAMS];
+  unsigned shared_limit;
 };
 struct graph {
   int nodes;
@@ -170,6 +171,7 @@ API(cuModuleGetFunction)(void** function, void* module, const char* symbol) {
     if (strncmp(name, ".nv.info.", 9) || strcmp(name + 9, symbol)) continue;
     struct kernel* kernel = calloc(1, sizeof *kernel);
     snprintf(kernel->symbol, sizeof kernel->symbol, "%s", symbol);
+    kernel->shared_limit = 48 << 10;
     read_params(kernel, (const uint8_t*)module + sections[i].sh_offset, sections[i].sh_size);
     return *function = kernel, SUCCESS;
   }
@@ -179,6 +181,26 @@ API(cuFuncGetParamInfo)(void* function, size_t index, size_t* offset, size_t* si
   const struct kernel* kernel = function;
   if (index >= (size_t)kernel->n_params) return INVALID_VALUE;
   return *offset = kernel->offset[index], *size = kernel->size[index], SUCCESS;
+}
+/* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, up to an H200's 227 KiB. */
+API(cuFuncSetAttribute)(void* function, int attribute, int value) {
+  if (attribute != 8 || value > 227 << 10) return INVALID_VALUE;
+  return ((struct kernel*)function)->shared_limit = value, SUCCESS;
+}
+/* Of 2-byte elements, with the limits of the driver's documentation. The map is not opaque here. */
+API(cuTensorMapEncodeTiled)(uint64_t* map, int type, unsigned rank, uint64_t address, const uint64_t* dims,
+                            const uint64_t* strides, const uint32_t* box, const uint32_t* steps, int interleave,
+                            int swizzle, int promotion, int fill) {
+  (void)promotion;
+  if (type != 1 || rank != 3 || address % 16 || strides[0] % 16 || strides[1] % 16 || interleave || swizzle || fill)
+    return INVALID_VALUE;
+  for (int i = 0; i < 3; ++i)
+    if (box[i] > 256 || box[i] > dims[i] || steps[i] != 1) return INVALID_VALUE;
+  if (box[0] * 2 % 16 || strides[0] != 2 * dims[0] || strides[1] != strides[0] * dims[1]) return INVALID_VALUE;
+  record("map %llu %llu %llu %llu %u %u %u\n", (unsigned long long)address, (unsigned long long)dims[0],
+         (unsigned long long)dims[1], (unsigned long long)dims[2], box[0], box[1], box[2]);
+  memset(map, 0, 128);
+  return map[0] = address, SUCCESS;
 }
 struct attribute {
   int id;
@@ -195,7 +217,7 @@ struct launch {
 API(cuLaunchKernelEx)(const struct launch* at, void* function, void** params, void** extra) {
   const struct kernel* kernel = function;
   if (!at->stream || extra || !at->gx || !at->gy || !at->gz || at->gy > 65535 || at->gz > 65535 ||
-      at->bx * at->by * at->bz - 1 > 1023 || at->n_attributes > 1)
+      at->bx * at->by * at->bz - 1 > 1023 || at->n_attributes > 1 || at->shared > kernel->shared_limit)
     return INVALID_VALUE;
   if (at->n_attributes && (at->attributes->id != 6 || at->attributes->value[0] != 1)) return INVALID_VALUE;
   record("launch %s %u %u %u %u %u", kernel->symbol, at->gx, at->gy, at->gz, at->bx * at->by * at->bz, at->shared);

@@ -1,4 +1,4 @@
-"""Which models the decoder kernel takes, and how it cuts their matrices."""
+"""Which models the decoder kernel takes, how it cuts their matrices, and what the host tells it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+
+from test_native import CONFIG, SCRIPT, Log, captures, fake, op, run
+
 from gpu_backend.cuda.kernels import kernel_names, suits_decoder
 from gpu_backend.engine.decoder import CHUNK, WARPS, stage_chunks
-from gpu_backend.engine.decoder_abi import STAGE_CHUNKS
+from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS, STAGE_CHUNKS
 from gpu_backend.model.config import ModelConfig
 
 SHAPES = Path(__file__).parents[2] / "scripts" / "bench" / "shapes"
+HIDDEN, INTERMEDIATE, VOCAB = 512, 768, 1008
+SUITED = {**CONFIG, "hidden_size": HIDDEN, "num_attention_heads": 8, "intermediate_size": INTERMEDIATE,
+          "vocab_size": VOCAB}  # fmt: skip
 DENSE = ("llama-3-8b", "llama-3.2-1b", "qwen3-8b", "qwen3-32b", "phi-4")
 
 
@@ -44,3 +51,35 @@ def test_it_leaves_experts_and_odd_sizes_to_the_other_kernels(tmp_path: Path) ->
     ]
     assert not any(suits_decoder(other) for other in others)
     assert not any("decoder" in kernel_names(other) for other in others)
+
+
+__all__ = ["fake"]  # a fixture
+
+
+@pytest.fixture(scope="module")
+def log(fake: Path, tmp_path_factory: pytest.TempPathFactory) -> Log:
+    script = SCRIPT.replace("(2, 1001)", f"(2, {VOCAB})")
+    return run(fake, tmp_path_factory.mktemp("decoder"), script, SUITED)[1]
+
+
+def test_a_decode_step_of_few_rows_is_three_kernels(log: Log) -> None:
+    """E9: one block a multiprocessor but the scheduler's, with room beside it for a gate."""
+    fused = [capture for capture in captures(log) if "decoder" in map(op, capture)]
+    lanes = [int(capture[-1][2]) for capture in fused]
+    assert lanes == [n for n in (1, 2, 4, 8) for _ in range(3)]
+    assert max(lanes) == DECODER_TOKENS
+    for capture in fused:
+        assert [op(call) for call in capture] == ["gate", "decoder", "sample"]
+        assert [call[-1] == "overlap" for call in capture] == [False, True, True]
+        blocks, threads, shared = (int(capture[1][i]) for i in (2, 5, 6))
+        assert (blocks, threads, shared) == (131, 32 * WARPS, DECODER_SHARED_BYTES)
+
+
+def test_every_matrix_is_boxes_of_16_rows_in_the_order_of_use(log: Log) -> None:
+    maps = [[int(word) for word in call[1:]] for call in log if call[0] == "map"]
+    attention, qkv = 8 * 64, (8 + 2 * 2) * 64
+    gate_up = [HIDDEN, INTERMEDIATE, 2]
+    layer = [[HIDDEN, 8, qkv // 8], [attention, 8, HIDDEN // 8], gate_up, [INTERMEDIATE, 8, HIDDEN // 8]]
+    assert [at[1:4] for at in maps] == 3 * layer + [[HIDDEN, 8, VOCAB // 8]]
+    assert [at[4:] for at in maps] == [[32 * stage_chunks(at[1]), 8, 2] for at in maps]
+    assert len({at[0] for at in maps}) == len(maps)
