@@ -106,9 +106,9 @@ __device__ __forceinline__ void copy_box(void* to_shared, const void* map, uint3
       : "memory");
 }
 
-/* The block's dynamic shared memory. */
+/* The block's dynamic shared memory, aligned as bulk copies need it. */
 __device__ __forceinline__ uint32_t* dynamic_shared() {
-  extern __shared__ uint32_t words[];
+  extern __shared__ __align__(128) uint32_t words[];
   return words;
 }
 
