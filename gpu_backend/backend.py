@@ -115,22 +115,21 @@ class Backend:
             limits.total_pages,
             limits.page_size,
         )
+        self.exchange: ExchangeProcess | None = None
         with ExitStack() as owned:
             self.ring, ring_address = plane.make_ring(
                 options.transport, ring_path(options.ring), geometry, facts, owned
             )
+            if options.rdma is not None:  # before the scheduler, which nothing would stop if this fails
+                path, exported = ring_path(options.ring), plane.export_ring(self.ring)
+                self.exchange = ExchangeProcess(path, options.rdma, exported)
+                owned.callback(self.exchange.close)
             seen = self.ring.address if kind.host_driven else ring_address
             self.setup: SchedulerSetup = plane.setup(geometry, seen, limits, kind)
             self.scheduler: Scheduler = plane.start(self.setup, kind)
             self._serving = owned.pop_all()
         if not _wait_for(lambda: self.ring.phase() != Phase.STARTING, STOP_S):
             raise BackendError("the scheduler did not start: run `blink doctor`")
-        self.exchange: ExchangeProcess | None = None
-        if options.rdma is not None:
-            self.exchange = ExchangeProcess(
-                ring_path(options.ring), options.rdma, plane.export_ring(self.ring)
-            )
-            self._serving.callback(self.exchange.close)
 
     def fault(self) -> str | None:
         """Why the scheduler gave up, or None."""

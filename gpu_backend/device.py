@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 
 from gpu_backend.cuda.compile import compile_module, source_root
-from gpu_backend.cuda.driver import Device, Module, Stream, api
+from gpu_backend.cuda.driver import Device, Module, Stream
 from gpu_backend.cuda.graph import Graph
 from gpu_backend.scheduler import SchedulerSetup
 from gpu_backend.scheduler_abi import SCHEDULER_THREADS
-
-POLL_S = 0.002
 
 
 class DeviceScheduler:
@@ -40,16 +37,9 @@ class DeviceScheduler:
         graph.launch(self._stream)
 
     def wait(self, timeout_s: float) -> bool:
-        """Polls the stream and never blocks in the driver, whose locks a hung GPU would keep."""
+        """True once it has stopped."""
         self._device.make_current()
-        deadline = time.monotonic() + timeout_s
-        while True:
-            (status,) = api().cuStreamQuery(self._stream.handle)
-            if status != api().CUresult.CUDA_ERROR_NOT_READY:
-                return True
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(POLL_S)
+        return self._stream.wait(timeout_s)
 
     def close(self) -> None:
         self._device.make_current()

@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack
 
 from gpu_backend.cuda.compile import compile_module, source_root
-from gpu_backend.cuda.driver import Device, Module, Stream, api
+from gpu_backend.cuda.driver import Device, Module, Stream
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.host_library import host_library
 from gpu_backend.scheduler_abi import SCHEDULER_THREADS
@@ -38,16 +38,9 @@ class DeviceEcho:
             self._owned = owned.pop_all()
 
     def wait(self, timeout_s: float) -> bool:
-        """True once it has stopped. Polls, as DeviceScheduler.wait does and for the same reason."""
+        """True once it has stopped."""
         self._device.make_current()
-        deadline = time.monotonic() + timeout_s
-        while True:
-            (status,) = api().cuStreamQuery(self._stream.handle)
-            if status != api().CUresult.CUDA_ERROR_NOT_READY:
-                return True
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(POLL_S)
+        return self._stream.wait(timeout_s)
 
     def close(self) -> None:
         self._device.make_current()

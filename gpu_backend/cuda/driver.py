@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from functools import lru_cache
 from typing import Any
 
 MIN_CAPABILITY = (9, 0)
+POLL_S = 0.002
 SHARED_BYTES = 48 << 10  # of dynamic shared memory, which every kernel may have
 
 
@@ -137,6 +139,20 @@ class Stream:
 
     def synchronize(self) -> None:
         call("cuStreamSynchronize", self.handle)
+
+    def wait(self, timeout_s: float) -> bool:
+        """True once what was enqueued has ended, well or not.
+
+        Polls and never blocks in the driver, whose locks a hung GPU would keep.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            (status,) = api().cuStreamQuery(self.handle)
+            if status != api().CUresult.CUDA_ERROR_NOT_READY:
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(POLL_S)
 
     def close(self) -> None:
         if self.handle is not None:
