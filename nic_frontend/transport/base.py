@@ -8,11 +8,13 @@ changes.
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from nic_frontend.library import library
 from ringbuffer import abi
 
 
@@ -70,6 +72,31 @@ class Transport(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class NativeLink:
+    """The data path of a Transport: what every one does alike, over its native link."""
+
+    link: int
+
+    def __init__(self) -> None:
+        self._native = library()
+
+    def read(self, offset: int, n_bytes: int) -> bytes:
+        """Raises TransportError when the link is down."""
+        buffer = ctypes.create_string_buffer(n_bytes)
+        if self._native.blink_link_read(self.link, offset, buffer, n_bytes):
+            raise TransportError(self._why_down())
+        return buffer.raw
+
+    def write(self, offset: int, payload: bytes) -> None:
+        self._native.blink_link_write(self.link, offset, payload, len(payload))
+
+    def publish(self, offset: int, word: int) -> None:
+        self._native.blink_link_publish(self.link, offset, word)
+
+    def _why_down(self) -> str:
+        return "the link to the ring is down"
 
 
 def read_header(transport: Transport) -> np.void:

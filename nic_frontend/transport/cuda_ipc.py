@@ -8,8 +8,7 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-from nic_frontend.library import library
-from nic_frontend.transport.base import Capabilities, TransportError
+from nic_frontend.transport.base import Capabilities, NativeLink, TransportError
 from ringbuffer import device_ring
 from ringbuffer.lease_lock import LeaseLock
 from ringbuffer.region import RingError
@@ -19,7 +18,7 @@ ERROR_BYTES = 512
 DOWN = "the GPU that holds the ring failed or hangs: restart this frontend once it is back"
 
 
-class CudaIpc:
+class CudaIpc(NativeLink):
     """A Transport to the ring whose file is at `path` (ringbuffer/device_ring.py).
 
     Raises TransportError when there is none, or this process cannot open the GPU's memory.
@@ -28,7 +27,7 @@ class CudaIpc:
     capabilities = Capabilities("cuda_ipc", writes_ordered=True)
 
     def __init__(self, path: Path) -> None:
-        self._native = library()
+        super().__init__()
         try:
             ring = device_ring.read(path)
         except RingError as error:
@@ -45,17 +44,8 @@ class CudaIpc:
             raise TransportError(f"the transport cuda_ipc: {why.value.decode(errors='replace')}")
         self._lock = LeaseLock(path)
 
-    def read(self, offset: int, n_bytes: int) -> bytes:
-        buffer = ctypes.create_string_buffer(n_bytes)
-        if self._native.blink_link_read(self.link, offset, buffer, n_bytes):
-            raise TransportError(DOWN)
-        return buffer.raw
-
-    def write(self, offset: int, payload: bytes) -> None:
-        self._native.blink_link_write(self.link, offset, payload, len(payload))
-
-    def publish(self, offset: int, word: int) -> None:
-        self._native.blink_link_publish(self.link, offset, word)
+    def _why_down(self) -> str:
+        return DOWN
 
     def claim_lease(self, n_leases: int) -> int | None:
         return self._lock.claim(n_leases)

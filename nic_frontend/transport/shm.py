@@ -5,16 +5,14 @@ The backend registers the same memory with CUDA; a frontend needs no CUDA at all
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
 
-from nic_frontend.library import library
-from nic_frontend.transport.base import Capabilities, TransportError
+from nic_frontend.transport.base import Capabilities, NativeLink, TransportError
 from ringbuffer import region
 from ringbuffer.lease_lock import LeaseLock
 
 
-class SharedMemory:
+class SharedMemory(NativeLink):
     """A Transport over a region file, usually in /dev/shm.
 
     Raises TransportError when there is no usable ring at `path`.
@@ -23,24 +21,13 @@ class SharedMemory:
     capabilities = Capabilities("shm", writes_ordered=True)
 
     def __init__(self, path: Path) -> None:
-        self._native = library()
+        super().__init__()
         try:
             self._region = region.attach(path)
         except region.RingError as error:
             raise TransportError(str(error)) from error
         self._lock = LeaseLock(path)
         self.link: int = self._native.blink_link_shared_memory(self._region.address)
-
-    def read(self, offset: int, n_bytes: int) -> bytes:
-        buffer = ctypes.create_string_buffer(n_bytes)
-        self._native.blink_link_read(self.link, offset, buffer, n_bytes)
-        return buffer.raw
-
-    def write(self, offset: int, payload: bytes) -> None:
-        self._native.blink_link_write(self.link, offset, payload, len(payload))
-
-    def publish(self, offset: int, word: int) -> None:
-        self._native.blink_link_publish(self.link, offset, word)
 
     def claim_lease(self, n_leases: int) -> int | None:
         return self._lock.claim(n_leases)

@@ -8,9 +8,8 @@ from __future__ import annotations
 import ctypes
 import threading
 
-from nic_frontend.library import library
 from nic_frontend.options import VerbsRing
-from nic_frontend.transport.base import Capabilities, TransportError
+from nic_frontend.transport.base import Capabilities, NativeLink, TransportError
 from nic_frontend.transport.exchange_client import Exchange
 from nic_frontend.verbs_library import verbs_library
 from ringbuffer import abi
@@ -26,7 +25,7 @@ from ringbuffer.rdma.native import (
 from ringbuffer.rdma.session import ExchangeError
 
 
-class Verbs:
+class Verbs(NativeLink):
     """A Transport over RDMA. `fingerprint` is that of the model which this frontend serves.
 
     Raises TransportError when the backend cannot be reached or refuses.
@@ -35,7 +34,7 @@ class Verbs:
     def __init__(self, ring: VerbsRing, fingerprint: bytes) -> None:
         self._ring = ring
         self._fingerprint = fingerprint
-        self._native = library()
+        super().__init__()
         try:
             self._verbs = verbs_library()
         except VerbsMissing as error:
@@ -114,22 +113,10 @@ class Verbs:
             raise TransportError(error.value.decode())
         return from_native(ours)
 
-    def read(self, offset: int, n_bytes: int) -> bytes:
-        buffer = ctypes.create_string_buffer(n_bytes)
-        if self._native.blink_link_read(self.link, offset, buffer, n_bytes):
-            raise TransportError(f"the connection to {self._ring} is down: {self._why_down()}")
-        return buffer.raw
-
     def _why_down(self) -> str:
         error = ctypes.create_string_buffer(ERROR_BYTES)
         self._verbs.blink_verbs_down(self.link, error)
-        return error.value.decode(errors="replace")
-
-    def write(self, offset: int, payload: bytes) -> None:
-        self._native.blink_link_write(self.link, offset, payload, len(payload))
-
-    def publish(self, offset: int, word: int) -> None:
-        self._native.blink_link_publish(self.link, offset, word)
+        return f"the connection to {self._ring} is down: {error.value.decode(errors='replace')}"
 
     def claim_lease(self, n_leases: int) -> int | None:
         """The lease that came with the connection."""
