@@ -1,6 +1,6 @@
 /* The CUDA engine's module: the ops' kernels, which the host names when it compiles
  * ("blink::embed_kernel<__half>"), and the filler of random weights. Compiled by gpu_backend/cuda/compile.py;
- * by hand: nvcc -arch=sm_90 -std=c++17 -c kernels/engine.cu
+ * by hand: nvcc -arch=sm_90a -std=c++17 -c kernels/engine.cu
  */
 #include "decoder/decoder.h"
 #include "ops/activation.h"

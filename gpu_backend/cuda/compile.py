@@ -44,7 +44,7 @@ def cache_directory() -> Path:
 def compile_module(
     source: Path, arch: str, defines: Mapping[str, str | int] | None = None, rdc: bool = False
 ) -> bytes:
-    """The cubin of `source`, whose kernels are extern "C", for `arch` ("sm_90").
+    """The cubin of `source`, whose kernels are extern "C", for `arch` ("sm_90a").
 
     `rdc` compiles relocatable code and links it with the device runtime. Taken from the cache if nothing
     that it depends on has changed. Raises CompileError, ToolkitError.

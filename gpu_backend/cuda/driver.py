@@ -12,7 +12,7 @@ import time
 from functools import lru_cache
 from typing import Any
 
-MIN_CAPABILITY = (9, 0)
+CAPABILITY = (9, 0)  # the kernels use wgmma, which GPUs before Hopper and after it do not have
 POLL_S = 0.002
 SHARED_BYTES = 48 << 10  # of dynamic shared memory, which every kernel may have
 
@@ -68,7 +68,7 @@ def call(name: str, *arguments: Any) -> Any:
 class Device:
     """One GPU and its primary context, current in the creating thread.
 
-    Raises CudaUnavailable if the GPU does not exist or its compute capability is below 9.0.
+    Raises CudaUnavailable if the GPU does not exist or its compute capability is not 9.0.
     """
 
     def __init__(self, ordinal: int = 0) -> None:
@@ -83,11 +83,11 @@ class Device:
             self.attribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
             self.attribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
         )
-        if self.capability < MIN_CAPABILITY:
+        if self.capability != CAPABILITY:
             major, minor = self.capability
             raise CudaUnavailable(
                 f"{self.name} has compute capability {major}.{minor}; "
-                "device-side graph launch needs 9.0 (Hopper) or later"
+                "blink's kernels are made for 9.0 (Hopper: H100, H200, GH200)"
             )
         self.total_bytes: int = call("cuDeviceTotalMem", self._device)
         self._context = call("cuDevicePrimaryCtxRetain", self._device)
@@ -101,8 +101,8 @@ class Device:
 
     @property
     def arch(self) -> str:
-        """What NVRTC compiles for: "sm_90"."""
-        return f"sm_{self.capability[0]}{self.capability[1]}"
+        """What NVRTC compiles for: "sm_90a", with the instructions that only this generation has."""
+        return f"sm_{self.capability[0]}{self.capability[1]}a"
 
     def attribute(self, attribute: Any) -> int:
         """Value of a CUdevice_attribute, by member or number."""

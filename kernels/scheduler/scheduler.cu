@@ -1,7 +1,7 @@
 /* The persistent scheduler kernel: a one-node graph, launched once by the host, that from then on relaunches itself.
  *
  * Compiled with NVRTC (-rdc) and linked with libcudadevrt by gpu_backend/cuda/compile.py; by hand:
- *   nvcc -arch=sm_90 -rdc=true -dc kernels/scheduler/scheduler.cu
+ *   nvcc -arch=sm_90a -rdc=true -dc kernels/scheduler/scheduler.cu
  */
 #include "device.cuh"
 #include "scheduler.h"

@@ -72,7 +72,7 @@ def test_it_has_every_source_that_a_gpu_needs(
     monkeypatch.setattr(compile_cuda, "source_root", lambda: root)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for name in ("probe.cu", "scheduler/scheduler.cu"):
-        assert compile_cuda.compile_module(root / "kernels" / name, "sm_90", rdc=True)
+        assert compile_cuda.compile_module(root / "kernels" / name, "sm_90a", rdc=True)
     config = ModelConfig.from_directory(demo_directory())
     names = list(kernel_names(config).values())
-    assert compile_cuda.compile_templates(root / "kernels" / "engine.cu", "sm_90", names)
+    assert compile_cuda.compile_templates(root / "kernels" / "engine.cu", "sm_90a", names)

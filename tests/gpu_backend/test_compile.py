@@ -43,7 +43,7 @@ def launcher(tmp_path: Path) -> Path:
 
 
 def test_device_side_graph_launch_links_with_the_device_runtime(launcher: Path) -> None:
-    cubin = compile_module(launcher, "sm_90", rdc=True)
+    cubin = compile_module(launcher, "sm_90a", rdc=True)
     assert cubin.startswith(ELF)
     assert b"launcher" in cubin
     assert b"cudaGraphLaunch" in cubin
@@ -52,29 +52,29 @@ def test_device_side_graph_launch_links_with_the_device_runtime(launcher: Path) 
 def test_the_second_compilation_comes_from_the_cache(
     launcher: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = compile_module(launcher, "sm_90", rdc=True)
+    first = compile_module(launcher, "sm_90a", rdc=True)
     assert len(list(cache.iterdir())) == 1
     monkeypatch.setattr(compile_cuda, "_compile", lambda *_: pytest.fail("compiled again"))
-    assert compile_module(launcher, "sm_90", rdc=True) == first
+    assert compile_module(launcher, "sm_90a", rdc=True) == first
 
 
 def test_the_cache_key_covers_source_options_and_included_headers(
     launcher: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compile_module(launcher, "sm_90", rdc=True)
-    compile_module(launcher, "sm_90", {"UNUSED": 1}, rdc=True)
+    compile_module(launcher, "sm_90a", rdc=True)
+    compile_module(launcher, "sm_90a", {"UNUSED": 1}, rdc=True)
     launcher.write_text(LAUNCHER + "// changed\n")
-    compile_module(launcher, "sm_90", rdc=True)
+    compile_module(launcher, "sm_90a", rdc=True)
     assert len(list(cache.iterdir())) == 3
     root = tmp_path / "sources"
     for path in ("kernels/step.h", "kernels/step_layout.h", "ringbuffer/ring.h", "ringbuffer/ring_layout.h"):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes((source_root() / path).read_bytes())
     monkeypatch.setattr(compile_cuda, "source_root", lambda: root)
-    compile_module(launcher, "sm_90", rdc=True)
+    compile_module(launcher, "sm_90a", rdc=True)
     with (root / "ringbuffer/ring.h").open("a") as header:
         header.write("/* changed */\n")
-    compile_module(launcher, "sm_90", rdc=True)
+    compile_module(launcher, "sm_90a", rdc=True)
     assert len(list(cache.iterdir())) == 5
 
 
@@ -83,26 +83,26 @@ def test_a_read_only_cache_is_no_error(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # no directory can be made below a file
-    assert compile_module(launcher, "sm_90", rdc=True).startswith(ELF)
+    assert compile_module(launcher, "sm_90a", rdc=True).startswith(ELF)
 
 
 def test_a_compile_error_shows_the_log(launcher: Path) -> None:
     launcher.write_text('extern "C" __global__ void f() { undefined_name(); }')
     with pytest.raises(CompileError, match=r'(?s)launcher\.cu.*"undefined_name" is undefined'):
-        compile_module(launcher, "sm_90")
+        compile_module(launcher, "sm_90a")
 
 
 def test_a_link_error_shows_the_log(launcher: Path) -> None:
     launcher.write_text('extern "C" __device__ void missing(); extern "C" __global__ void f() { missing(); }')
     with pytest.raises(CompileError, match=r"(?s)nvJitLink.*missing"):
-        compile_module(launcher, "sm_90", rdc=True)
+        compile_module(launcher, "sm_90a", rdc=True)
 
 
 def test_templates_are_instantiated_by_name(launcher: Path) -> None:
     launcher.write_text("template <int N> __global__ void fill(int* out) { *out = N; }")
-    cubin, symbols = compile_templates(launcher, "sm_90", ["fill<3>", "fill<4>"])
+    cubin, symbols = compile_templates(launcher, "sm_90a", ["fill<3>", "fill<4>"])
     assert all(symbols[name].encode() in cubin for name in ("fill<3>", "fill<4>"))
-    assert compile_templates(launcher, "sm_90", ["fill<3>", "fill<4>"]) == (cubin, symbols)
+    assert compile_templates(launcher, "sm_90a", ["fill<3>", "fill<4>"]) == (cubin, symbols)
 
 
 def test_a_missing_library_names_its_wheel() -> None:
@@ -115,7 +115,9 @@ def test_a_missing_library_names_its_wheel() -> None:
 def test_the_engine_compiles_for_every_type_and_head_size(dtype: str, n_heads: int, head_dim: int) -> None:
     config = replace(CONFIG, dtype=dtype, n_heads=n_heads, head_dim=head_dim)
     names = kernel_names(config)
-    cubin, symbols = compile_templates(source_root() / "kernels" / "engine.cu", "sm_90", list(names.values()))
+    cubin, symbols = compile_templates(
+        source_root() / "kernels" / "engine.cu", "sm_90a", list(names.values())
+    )
     assert set(symbols) == set(names.values())
     assert all(symbol.encode() in cubin for symbol in symbols.values())
 
@@ -126,14 +128,14 @@ def test_experts_compile_for_every_type() -> None:
         names = kernel_names(replace(CONFIG, dtype=dtype, experts=experts))
         assert sum("expert" in name for name in names.values()) == 6
         source = source_root() / "kernels" / "engine.cu"
-        cubin, symbols = compile_templates(source, "sm_90", list(names.values()))
+        cubin, symbols = compile_templates(source, "sm_90a", list(names.values()))
         assert all(symbols[name].encode() in cubin for name in names.values())
 
 
 def test_the_scheduler_links_with_the_device_runtime() -> None:
     source = source_root() / "kernels" / "scheduler" / "scheduler.cu"
-    assert b"blink_scheduler" in compile_module(source, "sm_90", rdc=True)
+    assert b"blink_scheduler" in compile_module(source, "sm_90a", rdc=True)
 
 
 def test_the_probe_links_with_the_device_runtime() -> None:
-    assert b"blink_probe_parent" in compile_module(source_root() / "kernels" / "probe.cu", "sm_90", rdc=True)
+    assert b"blink_probe_parent" in compile_module(source_root() / "kernels" / "probe.cu", "sm_90a", rdc=True)

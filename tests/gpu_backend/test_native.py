@@ -270,7 +270,8 @@ device.close()
     assert log[-1][0] == "release"
 
 
-def test_an_older_gpu_is_refused_with_one_sentence(fake: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("major", ["8", "10"])
+def test_another_generation_is_refused_with_one_sentence(major: str, fake: Path, tmp_path: Path) -> None:
     script = """
 from gpu_backend.cuda.driver import CudaUnavailable, Device
 try:
@@ -278,10 +279,9 @@ try:
 except CudaUnavailable as error:
     print(error)
 """
-    out, _ = run(fake, tmp_path, script, FAKE_CUDA_MAJOR="8")
-    assert (
-        out == "Fake GPU has compute capability 8.0; device-side graph launch needs 9.0 (Hopper) or later\n"
-    )
+    out, _ = run(fake, tmp_path, script, FAKE_CUDA_MAJOR=major)
+    kernels = "blink's kernels are made for 9.0 (Hopper: H100, H200, GH200)"
+    assert out == f"Fake GPU has compute capability {major}.0; {kernels}\n"
 
 
 def test_the_probe_notices_a_gpu_that_accepts_work_and_does_none(fake: Path, tmp_path: Path) -> None:
