@@ -28,6 +28,7 @@ class ServeOptions:
     drop: float = 0.1
     warmup: int = 8
     pause_s: float = 1.0
+    every_s: float | None = None
     input: Lengths = CHAT_INPUT
     output: Lengths = CHAT_OUTPUT
     seed: int = 1
@@ -97,6 +98,8 @@ LOAD = (
     Flag("--drain", "drain_s", "SECONDS", "after a window, until open requests count as failed", seconds),
     Flag("--warmup", "warmup", "N", "requests before the first window", ordinal),
     Flag("--pause", "pause_s", "SECONDS", "between two windows", seconds),
+    Flag("--every", "every_s", "SECONDS", "windows begin at multiples of this on the clock, so that several "
+         "runs on one machine are disturbed together (default: one after the other)", seconds),
     Flag("--tokens", "tokens", "LOW-HIGH", "range of the prompts' token ids, HIGH excluded", token_range,
          show=lambda value: f"{value[0]}-{value[1]}"),
     Flag("--clients", "clients", "N", "processes that make the load", count),

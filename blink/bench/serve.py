@@ -123,7 +123,10 @@ def run(target: Target, options: ServeOptions) -> dict[str, Any]:
                 print(f"{label}, {level} antagonists a core", file=sys.stderr, flush=True)
                 trace = make_trace(rate, options)
                 traces[label] = trace.summary()
+                if options.every_s is not None:
+                    time.sleep(-time.time() % options.every_s)
                 point: dict[str, Any] = {"rate": rate, "concurrency": streams, "antagonists_per_core": level}
+                point["began"] = time.time()
                 with contextlib.ExitStack() as stack:
                     work: dict[str, int] = {}
                     if options.antagonists and options.cores and level:

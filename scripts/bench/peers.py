@@ -7,9 +7,9 @@
 A model is a directory, or a name of scripts/bench/shapes with random weights of that shape. Parts: `closed`
 (1024 tokens in, 256 out, by concurrency), `open` (Poisson, the paper's lengths, by rate), `interference`
 (two of those rates, by antagonists on the server's cores). The server starts once, on its own cores.
---budget is for everything; it decides how long a window is, the same for every server, however fast it
-started. Each part leaves one OUT/SERVER-MODEL-PART.json: what `blink bench serve --json` writes, and under
-"run" how the server was run.
+Each part leaves one OUT/NAME-MODEL-PART.json: what `blink bench serve --json` writes, and under "run" how the
+server was run. Servers on several GPUs of one machine may be disturbed together: with the same --begin, their
+windows under antagonists are in step.
 
 No tokenizer is in the measurement: prompts are token ids. vLLM runs without detokenizing, its text is empty
 (--skip-tokenizer-init); blink has to detokenize, for random weights with a made vocabulary whose every token
@@ -20,29 +20,23 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import http.client
 import importlib.metadata
 import json
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from string import ascii_lowercase
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+
+from bench.servers import Blink, Server, Vllm, make_model  # noqa: E402
 
 from blink.bench.antagonists import KINDS, cores  # noqa: E402
-from blink.bench.cpu_time import tree  # noqa: E402
-from blink.child import end_with_parent  # noqa: E402
 from blink.flags import checked  # noqa: E402
 
 SHAPES = ROOT / "scripts" / "bench" / "shapes"
@@ -59,161 +53,8 @@ CALM_RATES = {"llama-3.2-1b": "8,24", "llama-3-8b": "4,8", "qwen3-8b": "4,8", "p
               "qwen3-32b": "0.5,1", "qwen3-30b-a3b": "1,3"}  # fmt: skip
 PER_CORE = "0,1,4,8"
 DRAIN_S = {"closed": 10.0, "open": 15.0, "interference": 15.0}
-START_S = 85.0  # of the budget, whatever the start takes: else windows would differ between servers
 OVERHEAD_S = 8.0  # of a window, besides its duration and drain: lead, reading, pause
-SHORTEST_S, LONGEST_S = 10.0, 60.0
-END_S = 40.0  # to stop the server
-
-
-def make_model(shape: Path, directory: Path) -> Path:
-    """A model directory without weights. Token i is the word of i's digits to base 26: no two are alike, none
-    is part of a character, and none is empty.
-    """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
-    directory.mkdir(parents=True)
-    shutil.copy(shape, directory / "config.json")
-    size = int(json.loads(shape.read_text())["vocab_size"])
-    space = "Ġ"  # a space in byte-level vocabularies
-    tokenizer = Tokenizer(models.BPE(vocab={space + word(i): i for i in range(size)}, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.save(str(directory / "tokenizer.json"))
-    return directory
-
-
-def word(number: int) -> str:
-    letters = ""
-    for _ in range(4):  # 26 ** 4 is more than any vocabulary
-        number, digit = divmod(number, 26)
-        letters += ascii_lowercase[digit]
-    return letters
-
-
-class Server:
-    """A server process on its cores, in a context: started, ready, stopped."""
-
-    name: str
-
-    def __init__(self, arguments: argparse.Namespace, model: Path, random_weights: bool) -> None:
-        self.environment: dict[str, str] = {}
-        self.random_weights = random_weights
-        self.cores = arguments.server_cores
-        self.limit_s = arguments.start_timeout
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
-        self.command = [*self.base(arguments, model), *(arguments.server_flag or [])]
-
-    def base(self, arguments: argparse.Namespace, model: Path) -> list[str]:
-        raise NotImplementedError
-
-    def watched(self) -> list[str]:
-        """For --watch-pid."""
-        return [f"server={self.process.pid}"]
-
-    @contextlib.contextmanager
-    def running(self, log: Path) -> Iterator[None]:
-        me, chosen = os.getpid(), set(self.cores)
-
-        def prepare() -> None:
-            end_with_parent(me)  # a server that stayed would hold the GPU's memory
-            os.sched_setaffinity(0, chosen)
-
-        began = time.monotonic()
-        with log.open("w") as output:
-            self.process = subprocess.Popen(
-                self.command,
-                cwd=ROOT,
-                env={**os.environ, **self.environment},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                preexec_fn=prepare,
-            )
-        try:
-            self.wait_ready(began + self.limit_s, log)
-            self.start_s = time.monotonic() - began
-            yield
-        finally:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(END_S)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-
-    def wait_ready(self, deadline: float, log: Path) -> None:
-        while True:
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
-                raise SystemExit(f"{self.name} did not start:\n{tail}")
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
-            try:
-                connection.request("GET", "/v1/models")
-                if connection.getresponse().status == 200:
-                    return
-            except (OSError, http.client.HTTPException):
-                pass
-            finally:
-                connection.close()
-            time.sleep(0.25)
-
-
-class Blink(Server):
-    name = "blink"
-
-    def base(self, arguments: argparse.Namespace, model: Path) -> list[str]:
-        return [
-            sys.executable, "-m", "blink", "serve", str(model), f"--port={self.port}",
-            f"--frontends={arguments.frontends}", "--served-model-name=m",
-            *(["--random-weights"] if self.random_weights else []),
-        ]  # fmt: skip
-
-    def watched(self) -> list[str]:
-        planes: dict[str, list[str]] = {}
-        for pid in tree(self.process.pid) - {self.process.pid}:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            for plane in ("backend", "frontend"):
-                if plane.encode() in words:
-                    planes.setdefault(plane, []).append(str(pid))
-        return [*super().watched(), *(f"{plane}={','.join(pids)}" for plane, pids in planes.items())]
-
-
-class Vllm(Server):
-    name = "vllm"
-
-    def base(self, arguments: argparse.Namespace, model: Path) -> list[str]:
-        if arguments.vllm is None:
-            raise SystemExit("--server vllm needs --vllm: an archive of an installed vLLM, or its directory")
-        site = unpacked(arguments.vllm)
-        self.environment = {
-            "PYTHONPATH": str(site),
-            "VLLM_CACHE_ROOT": str(site.parent / "cache"),
-            "VLLM_USE_FLASHINFER_SAMPLER": "0",
-            "VLLM_NO_USAGE_STATS": "1",
-            "VLLM_DO_NOT_TRACK": "1",
-            "HF_HUB_OFFLINE": "1",
-        }
-        return [
-            sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model),
-            "--served-model-name", "m", "--port", str(self.port),
-            "--load-format", "dummy" if self.random_weights else "auto",
-            "--skip-tokenizer-init", "--dtype", "bfloat16", "--max-model-len", "8192",
-            "--max-num-seqs", "128", "--no-enable-prefix-caching", "--gpu-memory-utilization", "0.85",
-        ]  # fmt: skip
-
-
-def unpacked(path: Path) -> Path:
-    """The directory with the packages; an archive is unpacked once, beside the build."""
-    if path.is_dir():
-        return path
-    target = ROOT / "build" / "peers" / path.name.split(".")[0]
-    if not target.exists():
-        partial = target.with_name(f"{target.name}.{os.getpid()}")
-        with tarfile.open(path) as archive:
-            archive.extractall(partial, filter="data")
-        partial.rename(target)
-    return target / "site"
+SPARE_S = 120.0  # for the warm-up and whatever else takes longer than it should
 
 
 def part_flags(part: str, model: str, arguments: argparse.Namespace) -> tuple[list[str], int]:
@@ -232,27 +73,28 @@ def part_flags(part: str, model: str, arguments: argparse.Namespace) -> tuple[li
     return [f"--rate={rates}", *antagonists, chosen_cores], len(rates.split(",")) * len(levels.split(","))
 
 
-def measure(server: Server, part: str, model: str, budget_s: float, arguments: argparse.Namespace) -> None:
-    """One part, within the budget. Leaves its JSON."""
+def measure(server: Server, part: str, model: str, arguments: argparse.Namespace) -> None:
+    """One part. Leaves its JSON."""
     flags, windows = part_flags(part, model, arguments)
-    longest = budget_s / windows - DRAIN_S[part] - OVERHEAD_S
-    duration = min(LONGEST_S, longest)
-    if duration < SHORTEST_S:
-        raise SystemExit(
-            f"{part}: {budget_s:.0f} s are not enough for {windows} windows of at least {SHORTEST_S:g} s: "
-            "raise --budget, or name fewer --concurrency, --rates or --per-core"
-        )
-    out = arguments.out / f"{server.name}-{model}-{part}.json"
+    longest = arguments.window + DRAIN_S[part] + OVERHEAD_S
+    if part == "interference" and arguments.begin is not None:
+        flags.append(f"--every={longest:g}")
+        time.sleep(max(0.0, arguments.begin - time.time()))
+    name = arguments.name or server.name
+    out = arguments.out / f"{name}-{model}-{part}.json"
     command = [
         sys.executable, "-m", "blink", "bench", "serve", f"http://127.0.0.1:{server.port}",
-        f"--name={server.name}", "--model=m", f"--json={out}", f"--duration={duration:.1f}",
+        f"--name={name}", "--model=m", f"--json={out}", f"--duration={arguments.window:g}",
         f"--drain={DRAIN_S[part]:g}", f"--clients={arguments.clients}", f"--seed={arguments.seed}",
         f"--watch-pid={' '.join(server.watched())}", *flags, *(arguments.bench_flag or []),
     ]  # fmt: skip
     out.unlink(missing_ok=True)  # an older one would pass for this run's
     chosen = set(arguments.client_cores)
     done = subprocess.run(
-        command, cwd=ROOT, timeout=budget_s + 120, preexec_fn=lambda: os.sched_setaffinity(0, chosen)
+        command,
+        cwd=ROOT,
+        timeout=windows * longest + SPARE_S,
+        preexec_fn=lambda: os.sched_setaffinity(0, chosen),
     )
     if not out.exists():
         raise SystemExit(f"{part}: `blink bench serve` failed with status {done.returncode}")
@@ -263,6 +105,7 @@ def measure(server: Server, part: str, model: str, budget_s: float, arguments: a
         "random_weights": server.random_weights,
         "server_command": server.command,
         "server_cores": list(arguments.server_cores),
+        "frontend_cores": list(arguments.frontend_cores or ()),
         "server_start_s": server.start_s,
         "gpu": gpu(),
         "versions": versions(),
@@ -293,12 +136,15 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--model", required=True, help="a directory, or a name of scripts/bench/shapes")
     parser.add_argument("--part", default="closed", help="closed, open, interference; several with commas")
     parser.add_argument("--out", type=Path, default=Path("scripts/bench/results/latest"))
-    parser.add_argument(
-        "--budget", type=float, default=540.0, metavar="SECONDS", help="for everything, the start too"
-    )
+    parser.add_argument("--window", type=float, default=30.0, metavar="SECONDS", help="length of each window")
+    parser.add_argument("--begin", type=float, metavar="TIME", help="of the part interference, Unix time")
+    parser.add_argument("--name", help="of the server in results (default: blink or vllm)")
     parser.add_argument("--start-timeout", type=float, default=240.0, metavar="SECONDS")
     parser.add_argument("--vllm", type=Path, metavar="PATH", help="archive with site/, or a directory")
     parser.add_argument("--server-cores", type=checked(cores), default="0-11")
+    parser.add_argument(
+        "--frontend-cores", type=checked(cores), help="of blink's frontends, instead of the server's"
+    )
     parser.add_argument("--client-cores", type=checked(cores), default="12-15")
     parser.add_argument("--clients", type=int, default=2)
     parser.add_argument("--frontends", type=int, default=2, help="of blink")
@@ -323,17 +169,16 @@ def main() -> None:
     if not shape.exists() and not directory.is_dir():
         raise SystemExit(f"{arguments.model} is no directory, and no shape of {', '.join(sorted(RATES))}")
     name = directory.name
-    share = (arguments.budget - START_S) / len(parts)
     arguments.out.mkdir(parents=True, exist_ok=True)
     arguments.out = arguments.out.absolute()
     with tempfile.TemporaryDirectory(prefix="blink-peers-") as scratch:
         if shape.exists():
             directory = make_model(shape, Path(scratch, name))
         server = {"blink": Blink, "vllm": Vllm}[arguments.server](arguments, directory, shape.exists())
-        with server.running(arguments.out / f"{server.name}-{name}.log"):
+        with server.running(arguments.out / f"{arguments.name or server.name}-{name}.log"):
             print(f"{server.name} is ready after {server.start_s:.0f} s", flush=True)
             for part in parts:
-                measure(server, part, name, share, arguments)
+                measure(server, part, name, arguments)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
-from bench import peers
+from bench import peers, servers
 from tokenizers import Tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +28,7 @@ def run(tmp_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_part_leaves_its_result_and_how_the_server_was_run(tmp_path: Path) -> None:
-    done = run(tmp_path, "--part=closed", "--concurrency=2", "--budget=115", "--commit=abc")
+    done = run(tmp_path, "--part=closed", "--concurrency=2", "--window=10", "--commit=abc")
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "blink-demo-closed.json").read_text())
     (point,) = result["points"]
@@ -40,11 +41,27 @@ def test_a_part_leaves_its_result_and_how_the_server_was_run(tmp_path: Path) -> 
     assert result["client"]["cores_allowed"] == [min(os.sched_getaffinity(0))]
 
 
+def test_runs_of_one_machine_are_disturbed_in_step(tmp_path: Path) -> None:
+    begin = time.time() + 25
+    flags = ("--part=interference", "--rates=1", "--per-core=0,1", "--window=2", f"--begin={begin}")
+    apart = (
+        min(os.sched_getaffinity(0)) if len(os.sched_getaffinity(0)) == 1 else max(os.sched_getaffinity(0))
+    )
+    done = run(tmp_path, *flags, f"--frontend-cores={apart}", "--name=apart")
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "apart-demo-interference.json").read_text())
+    every = result["options"]["every_s"]
+    assert [point["began"] % every < 1 for point in result["points"]] == [True, True]
+    assert result["points"][0]["began"] >= begin
+    assert result["points"][1]["began"] - result["points"][0]["began"] >= every - 1
+    assert [sum(point["antagonist_work"].values()) > 0 for point in result["points"]] == [False, True]
+    assert result["run"]["frontend_cores"] == [apart]
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         (("--part=sideways",), "unknown part: sideways"),
-        (("--part=closed", "--budget=200"), "are not enough for 5 windows of at least 10 s"),
         (("--part=open",), "--rates is needed: none are known for the model demo"),
         (("--part=closed", "--server-flag=--kv-memory=1KiB"), "raise --kv-memory"),
         (("--part=closed", "--server=vllm"), "--server vllm needs --vllm"),
@@ -58,7 +75,7 @@ def test_what_cannot_be_measured(flags: tuple[str, ...], message: str, tmp_path:
 
 
 def test_a_made_vocabulary_has_a_text_for_every_token(tmp_path: Path) -> None:
-    model = peers.make_model(peers.SHAPES / "qwen3-8b.json", tmp_path / "model")
+    model = servers.make_model(peers.SHAPES / "qwen3-8b.json", tmp_path / "model")
     size = json.loads((model / "config.json").read_text())["vocab_size"]
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     texts = tokenizer.decode_batch([[token] for token in range(size)])

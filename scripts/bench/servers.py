@@ -1,0 +1,193 @@
+"""Servers under comparison: started on cores of their own, ready, stopped; and models without weights."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from string import ascii_lowercase
+
+from blink.bench.cpu_time import tree
+from blink.child import end_with_parent
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+END_S = 40.0  # to stop a server
+
+
+def make_model(shape: Path, directory: Path) -> Path:
+    """A model directory without weights. Token i is the word of i's digits to base 26: no two are alike, none
+    is part of a character, and none is empty.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    directory.mkdir(parents=True)
+    shutil.copy(shape, directory / "config.json")
+    size = int(json.loads(shape.read_text())["vocab_size"])
+    space = "Ġ"  # a space in byte-level vocabularies
+    tokenizer = Tokenizer(models.BPE(vocab={space + word(i): i for i in range(size)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(directory / "tokenizer.json"))
+    return directory
+
+
+def word(number: int) -> str:
+    letters = ""
+    for _ in range(4):  # 26 ** 4 is more than any vocabulary
+        number, digit = divmod(number, 26)
+        letters += ascii_lowercase[digit]
+    return letters
+
+
+class Server:
+    """A server process on its cores, in a context: started, ready, stopped."""
+
+    name: str
+
+    def __init__(self, arguments: argparse.Namespace, model: Path, random_weights: bool) -> None:
+        self.environment: dict[str, str] = {}
+        self.random_weights = random_weights
+        self.cores = arguments.server_cores
+        self.limit_s = arguments.start_timeout
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        self.command = [*self.base(arguments, model), *(arguments.server_flag or [])]
+
+    def base(self, arguments: argparse.Namespace, model: Path) -> list[str]:
+        raise NotImplementedError
+
+    def watched(self) -> list[str]:
+        """For --watch-pid."""
+        return [f"server={self.process.pid}"]
+
+    def place(self) -> None:
+        """Gives parts of the server, once it is ready, other cores than the whole."""
+
+    @contextlib.contextmanager
+    def running(self, log: Path) -> Iterator[None]:
+        me, chosen = os.getpid(), set(self.cores)
+
+        def prepare() -> None:
+            end_with_parent(me)  # a server that stayed would hold the GPU's memory
+            os.sched_setaffinity(0, chosen)
+
+        began = time.monotonic()
+        with log.open("w") as output:
+            self.process = subprocess.Popen(
+                self.command,
+                cwd=ROOT,
+                env={**os.environ, **self.environment},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                preexec_fn=prepare,
+            )
+        try:
+            self.wait_ready(began + self.limit_s, log)
+            self.start_s = time.monotonic() - began
+            self.place()
+            yield
+        finally:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    def wait_ready(self, deadline: float, log: Path) -> None:
+        while True:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
+                raise SystemExit(f"{self.name} did not start:\n{tail}")
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
+            try:
+                connection.request("GET", "/v1/models")
+                if connection.getresponse().status == 200:
+                    return
+            except (OSError, http.client.HTTPException):
+                pass
+            finally:
+                connection.close()
+            time.sleep(0.25)
+
+
+class Blink(Server):
+    name = "blink"
+
+    def base(self, arguments: argparse.Namespace, model: Path) -> list[str]:
+        self.frontend_cores = arguments.frontend_cores
+        return [
+            sys.executable, "-m", "blink", "serve", str(model), f"--port={self.port}",
+            f"--frontends={arguments.frontends}", "--served-model-name=m",
+            *(["--random-weights"] if self.random_weights else []),
+        ]  # fmt: skip
+
+    def planes(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for pid in tree(self.process.pid) - {self.process.pid}:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            for plane in ("backend", "frontend"):
+                if plane.encode() in words:
+                    found.setdefault(plane, []).append(pid)
+        return found
+
+    def watched(self) -> list[str]:
+        return [
+            *super().watched(),
+            *(f"{plane}={','.join(map(str, pids))}" for plane, pids in self.planes().items()),
+        ]
+
+    def place(self) -> None:
+        """The frontends on cores of their own, as if on a DPU."""
+        for pid in self.planes()["frontend"] if self.frontend_cores else ():
+            for thread in Path(f"/proc/{pid}/task").iterdir():
+                os.sched_setaffinity(int(thread.name), self.frontend_cores)
+
+
+class Vllm(Server):
+    name = "vllm"
+
+    def base(self, arguments: argparse.Namespace, model: Path) -> list[str]:
+        if arguments.vllm is None:
+            raise SystemExit("--server vllm needs --vllm: an archive of an installed vLLM, or its directory")
+        site = unpacked(arguments.vllm)
+        self.environment = {
+            "PYTHONPATH": str(site),
+            "VLLM_CACHE_ROOT": str(site.parent / "cache"),
+            "VLLM_USE_FLASHINFER_SAMPLER": "0",
+            "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_DO_NOT_TRACK": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
+        return [
+            sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model),
+            "--served-model-name", "m", "--port", str(self.port),
+            "--load-format", "dummy" if self.random_weights else "auto",
+            "--skip-tokenizer-init", "--dtype", "bfloat16", "--max-model-len", "8192",
+            "--max-num-seqs", "128", "--no-enable-prefix-caching", "--gpu-memory-utilization", "0.85",
+        ]  # fmt: skip
+
+
+def unpacked(path: Path) -> Path:
+    """The directory with the packages; an archive is unpacked once, beside the build."""
+    if path.is_dir():
+        return path
+    target = ROOT / "build" / "peers" / path.name.split(".")[0]
+    if not target.exists():
+        partial = target.with_name(f"{target.name}.{os.getpid()}")
+        with tarfile.open(path) as archive:
+            archive.extractall(partial, filter="data")
+        partial.rename(target)
+    return target / "site"
