@@ -6,10 +6,10 @@
 
 A model is a directory, or a name of scripts/bench/shapes with random weights of that shape. Parts: `closed`
 (1024 tokens in, 256 out, by concurrency), `open` (Poisson, the paper's lengths, by rate), `interference`
-(two of those rates, by antagonists on the server's cores). The server starts once, on its own cores.
-Each part leaves one OUT/NAME-MODEL-PART.json: what `blink bench serve --json` writes, and under "run" how the
-server was run. Servers on several GPUs of one machine may be disturbed together: with the same --begin, their
-windows under antagonists are in step.
+(a rate that every server can take, by antagonists on the server's cores). The server starts once, on its own
+cores. Each part leaves one OUT/NAME-MODEL-PART.json: what `blink bench serve --json` writes, and under "run"
+how the server was run. Servers on several GPUs of one machine may be disturbed together: with the same
+--begin, their windows under antagonists are in step.
 
 No tokenizer is in the measurement: prompts are token ids. vLLM runs without detokenizing, its text is empty
 (--skip-tokenizer-init); blink has to detokenize, for random weights with a made vocabulary whose every token
@@ -42,18 +42,18 @@ from blink.flags import checked  # noqa: E402
 SHAPES = ROOT / "scripts" / "bench" / "shapes"
 CONCURRENCY = "1,8,32,64,128"
 RATES = {  # requests/s, up to beyond what the fastest server takes of each shape
-    "llama-3.2-1b": "2,4,8,16,24,32,40,48",
-    "llama-3-8b": "1,2,4,6,8,10,12,14,16",
-    "qwen3-8b": "1,2,4,6,8,10,12,14,16",
-    "phi-4": "1,2,3,4,5,6,7,8,10",
-    "qwen3-32b": "0.5,1,1.5,2,2.5,3,4",
-    "qwen3-30b-a3b": "1,2,3,4,5,6,8",
+    "llama-3.2-1b": "8,16,24,32,40",
+    "llama-3-8b": "2,5,8,11,14",
+    "qwen3-8b": "2,5,8,11,14",
+    "phi-4": "1,3,5,7,9",
+    "qwen3-32b": "0.5,1,2,3,4",
+    "qwen3-30b-a3b": "1,2,4,6,8",
 }
-CALM_RATES = {"llama-3.2-1b": "8,24", "llama-3-8b": "4,8", "qwen3-8b": "4,8", "phi-4": "2,4",
-              "qwen3-32b": "0.5,1", "qwen3-30b-a3b": "1,3"}  # fmt: skip
+CALM_RATES = {"llama-3.2-1b": "12", "llama-3-8b": "5", "qwen3-8b": "5", "phi-4": "3", "qwen3-32b": "1",
+              "qwen3-30b-a3b": "2"}  # fmt: skip
 PER_CORE = "0,1,4,8"
-DRAIN_S = {"closed": 10.0, "open": 15.0, "interference": 15.0}
-OVERHEAD_S = 8.0  # of a window, besides its duration and drain: lead, reading, pause
+DRAIN_S = {"closed": 8.0, "open": 8.0, "interference": 10.0}
+OVERHEAD_S = 4.0  # of a window, besides its duration and drain: lead, reading, pause
 SPARE_S = 120.0  # for the warm-up and whatever else takes longer than it should
 
 
