@@ -1,285 +1,296 @@
 #!/usr/bin/env python3
-"""Time of the CUDA engine's GEMMs, alone and as a model's layers, against the bytes that they must read.
+"""Where the time of a step goes: each of its operations against the least that memory and tensor cores allow.
 
-    python scripts/bench/engine.py --model llama-3-8b --rows 1 8 32
-    python scripts/bench/engine.py --model llama-3-8b --step --context 16 1000  whole decode steps
+    scripts/bench/engine.py --model llama-3-8b --rows 1 8 32 64 --context 1000 --prefill 1024 8192
+    scripts/bench/engine.py --model llama-3-8b --rows 1 32 --json out.json --plot plots
 
-A chain of GEMMs over different weights, more of them than L2 holds, is captured and replayed: programmatic
-launches (E7) for our kernels, plain for cuBLAS. `layers` is a step without attention and sampling. --step
-replays the engine's own executables, without a scheduler. The ceiling is what one kernel reads that does
-nothing else.
+Random weights of the model's shape. A step is the engine's own executable, replayed without a scheduler; an
+operation is all its launches of that step, captured as a chain and replayed: as in the step, each reads
+weights or keys that are not in L2 and may start before the one before it has ended (E7). A floor is the
+larger of bytes / read ceiling and operations / matrix rate, both measured in the same run: what one kernel
+reads that does nothing else, and cuBLAS with 8192 x 8192 x 8192.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
+import json
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-from gpu_backend.abi import StepHead  # noqa: E402
+from bench.step_costs import HALF, Costs, Operation, Step  # noqa: E402
+from bench.step_report import draw, table  # noqa: E402
+
+from gpu_backend.abi import StepHead, StepKind  # noqa: E402
 from gpu_backend.batch import allocate_batch  # noqa: E402
-from gpu_backend.cuda import kernels as kernel_table  # noqa: E402
-from gpu_backend.cuda.compile import compile_templates, source_root  # noqa: E402
-from gpu_backend.cuda.cublas import R_16BF, R_32F, WORKSPACE_BYTES, Cublas  # noqa: E402
-from gpu_backend.cuda.driver import Device, Kernel, Module, Stream, api  # noqa: E402
+from gpu_backend.cuda.compile import compile_templates  # noqa: E402
+from gpu_backend.cuda.cublas import R_16BF, WORKSPACE_BYTES, Cublas  # noqa: E402
+from gpu_backend.cuda.driver import Device, Module, Stream, api  # noqa: E402
 from gpu_backend.cuda.graph import Graph  # noqa: E402
 from gpu_backend.cuda.memory import DeviceMemory  # noqa: E402
-from gpu_backend.engine import native_step  # noqa: E402
-from gpu_backend.engine.base import Batch, Limits  # noqa: E402
+from gpu_backend.engine.base import Limits, Shape  # noqa: E402
 from gpu_backend.engine.graph_grid import GraphGrid  # noqa: E402
 from gpu_backend.engine.native import NativeEngine  # noqa: E402
-from gpu_backend.engine.native_step import row_block  # noqa: E402
 from gpu_backend.engine.native_weights import RandomWeights  # noqa: E402
 from gpu_backend.engine.sizing import ceil_div  # noqa: E402
 from gpu_backend.model.config import ModelConfig  # noqa: E402
 from ringbuffer.abi import Descriptor  # noqa: E402
 
-CHAIN_BYTES = 1 << 30  # of weights in one chain: far more than L2
-MAX_ROWS = 64
-RANDOM_GRID = ((1024, 1, 1), (256, 1, 1))
+READ_BYTES = 8 << 30
+SQUARE = 8192
+PAGE = 16
+
+
+class Recorder:
+    """Stands for a step's kernels and for cuBLAS. Keeps their calls by operation instead of making them."""
+
+    def __init__(self, kernels: Any, cublas: Any, matrices: dict[int, str]) -> None:
+        self._kernels = kernels
+        self._cublas = cublas
+        self._matrices = matrices
+        self.calls: dict[str, list[Callable[[], None]]] = {}
+
+    def __getitem__(self, op: str) -> Any:
+        recorder, kernel = self, self._kernels[op]
+
+        class Launch:
+            def launch(self, grid: Any, block: Any, stream: Any, *arguments: Any, **flags: Any) -> None:
+                call = lambda: kernel.launch(grid, block, stream, *arguments, **flags)  # noqa: E731
+                recorder._keep(op, arguments, call)
+
+        return Launch()
+
+    def linear(self, *arguments: Any) -> None:
+        self._keep("cublas", arguments, lambda: self._cublas.linear(*arguments))
+
+    def _keep(self, op: str, arguments: tuple[Any, ...], call: Callable[[], None]) -> None:
+        named = [self._matrices[a] for a in arguments if isinstance(a, int) and a in self._matrices]
+        name = f"{named[0]} ({op})" if named else op
+        self.calls.setdefault(name, []).append(call)
 
 
 class Bench:
-    """The model's matrices with random weights, and kernels to multiply with."""
+    """An engine with random weights, and what the GPU can do at most."""
 
-    def __init__(self, device: Device, config: ModelConfig, n_layers: int) -> None:
-        self.device = device
+    def __init__(self, config: ModelConfig, limits: Limits) -> None:
         self.config = config
+        self.limits = limits
+        self.device = Device()
         self.stream = Stream()
-        self.memory = DeviceMemory(device)
-        self.cublas = Cublas(self.stream, self.memory.allocate(WORKSPACE_BYTES))
-        self.n_multiprocessors = device.attribute(
-            api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+        self.memory = DeviceMemory(self.device)
+        self.read_tb_s = self._read_ceiling()
+        self.tflops = self._matrix_rate()
+        self.grid = GraphGrid(limits)
+        self.batch = allocate_batch(self.memory, limits, self.grid.shapes, config.vocab_size, ())
+        tables: Any = self.batch.tables
+        pages = np.random.default_rng(0).permutation(limits.max_batch * limits.pages_per_row).astype("<u4")
+        self.memory.write(int(tables["block_table"]), pages.tobytes())
+        params = np.zeros(limits.max_batch, Descriptor)
+        params["repetition_penalty"] = params["top_p"] = 1
+        self.memory.write(int(tables["params"]), params.tobytes())
+        began = time.monotonic()
+        self.engine = NativeEngine(
+            self.device, config, RandomWeights(1), limits, self.grid.shapes, self.batch
         )
-        self.load()
-        heads, kv_heads, head_dim = config.n_heads, config.n_kv_heads, config.head_dim
-        hidden, inter = config.hidden, config.intermediate
-        # name: n_in, n_out, what becomes of the product
-        self.matrices = {
-            "qkv": (hidden, (heads + 2 * kv_heads) * head_dim, "half"),
-            "o": (heads * head_dim, hidden, "add"),
-            "gate_up": (hidden, inter, "silu"),
-            "down": (inter, hidden, "add"),
-            "head": (hidden, config.vocab_size, "float"),
+        self.start_s = time.monotonic() - began
+        self.costs = Costs(config)
+
+    def fill(self, kind: StepKind, tokens: int, context: int) -> int:
+        """Makes step set 0 a step of id 1, whose gate is open. Returns the index of its shape."""
+        step_set: Any = self.batch.step_sets[0]  # type: ignore[index]
+        decode = kind == StepKind.DECODE
+        lanes = tokens if decode else 1
+        head = np.zeros((), StepHead)
+        head["id"], head["n_tokens"], head["n_lanes"] = 1, tokens, lanes
+        index = self.grid.decode_shape(tokens) if decode else self.grid.prefill_shape(tokens)
+        head["shape"] = index
+        each = np.arange(tokens, dtype="<u4")
+        zero = np.zeros(tokens, "<u4")
+        values = {
+            "token_row": each if decode else zero,
+            "token_position": np.full(tokens, context, "<u4") if decode else each,
+            "lane_row": each[:lanes],
+            "lane_first": each[:lanes],
+            "lane_last": each if decode else each[-1:],
+            "lane_emit": np.ones(lanes, "<u4"),
         }
-        self.weights = {
-            name: [self.fill(self.bytes(name)) for _ in range(2 if name == "head" else n_layers)]
-            for name in self.matrices
-        }
-        self.norm = self.fill(2 * hidden)
-        self.residual = self.memory.allocate(4 * MAX_ROWS * hidden)
-        widest = max(2 * inter, 2 * config.vocab_size, 4 * hidden)
-        self.inputs = self.fill(2 * MAX_ROWS * max(inter, heads * head_dim, hidden))
-        self.outputs = self.memory.allocate(2 * MAX_ROWS * widest)
+        self.memory.write(int(step_set["head"]), head.tobytes())
+        for name, array in values.items():
+            self.memory.write(int(step_set[name]), array.tobytes())
+        return index
 
-    def load(self) -> None:
-        names = kernel_table.kernel_names(self.config)
-        wanted = {
-            op: name
-            for op, name in names.items()
-            if "linear" in op or op in ("random", "rmsnorm", "silu_mul")
-        }
-        source = source_root() / "kernels" / "engine.cu"
-        cubin, symbols = compile_templates(source, self.device.arch, list(wanted.values()))
-        module = Module(cubin)
-        self.kernels: dict[str, Kernel] = {op: module.kernel(symbols[name]) for op, name in wanted.items()}
+    def measure(self, kind: StepKind, tokens: int, context: int) -> Step:
+        index = self.fill(kind, tokens, context)
+        shape = self.grid.shapes[index]
+        self.engine.run(index, 0)
+        us = self._time_us(lambda: self.engine.enqueue(index, 0), self.engine.synchronize)
+        operations = []
+        for name, calls in self.record(shape).items():
+            n_bytes, flops = (len(calls) * cost for cost in self.costs.of(name, shape, context))
+            if name == "decoder":
+                n_bytes, flops = self.costs.step(shape, context)
+            floor = self.floor_us(n_bytes, flops)
+            operations.append(Operation(name, len(calls), n_bytes, flops, floor, self._chain_us(calls)))
+        return Step(
+            kind.name.lower(),
+            tokens,
+            context,
+            self.floor_us(*self.costs.step(shape, context)),
+            us,
+            operations,
+        )
 
-    def bytes(self, name: str) -> int:
-        n_in, n_out, output = self.matrices[name]
-        return 2 * n_in * n_out * (2 if output == "silu" else 1)
-
-    def fill(self, n_bytes: int) -> int:
-        address = self.memory.allocate(n_bytes)
-        self.kernels["random"].launch(*RANDOM_GRID, self.stream, address, n_bytes // 2, address, 0.0, 0.02)
-        self.stream.synchronize()
-        return address
-
-    def multiply(self, name: str, weight: int, rows: int, method: str) -> None:
-        n_in, n_out, output = self.matrices[name]
-        out = self.residual if output == "add" else self.outputs
-        if method == "stream":
-            groups = next(n for n in kernel_table.STREAM_GROUPS if 8 * n >= rows)
-            tiles = ceil_div(n_out, 8 if output == "silu" else 16)
-            grid = (min(tiles, native_step.STREAM_BLOCKS * (self.n_multiprocessors - 1)), 1, 1)
-            block = (native_step.STREAM_THREADS, 1, 1)
-            arguments = (weight, self.inputs, out, rows, n_in, n_out)
-            self.kernels[f"linear_{output}_{groups}"].launch(
-                grid, block, self.stream, *arguments, overlap=True
+    def record(self, shape: Shape) -> dict[str, list[Callable[[], None]]]:
+        """The step's launches by operation, but for the gate, which orders steps."""
+        step = copy.copy(self.engine._step)
+        weights = step._weights
+        matrices = {weights.head: "head"}
+        for layer in weights.layers:
+            matrices |= {layer.qkv: "qkv", layer.o: "o"}
+            matrices |= (
+                {layer.router: "router"} if layer.router else {layer.gate_up: "gate_up", layer.down: "down"}
             )
-            return
-        total = n_out * (2 if output == "silu" else 1)
-        types = (R_16BF, R_16BF if output in ("half", "silu") or method == "cublas half" else R_32F)
-        add = output == "add" and types[1] == R_32F
-        self.cublas.linear(weight, self.inputs, out, rows, n_in, total, *types, add)
-        if output == "silu":
-            block = row_block(n_out, 256)
-            grid = (rows, ceil_div(n_out, 8 * block[0]), 1)
-            self.kernels["silu_mul"].launch(
-                grid, block, self.stream, self.outputs, self.inputs, n_out, overlap=True
-            )
+        recorder = Recorder(step._kernels, step._cublas, matrices)
+        step._kernels = step._cublas = recorder  # type: ignore[assignment]
+        step.enqueue(shape, self.engine._sets[0])
+        return {name: calls for name, calls in recorder.calls.items() if name != "gate"}
 
-    def normalise(self, rows: int) -> None:
-        hidden = self.config.hidden
-        arguments = (self.residual, self.norm, 1e-5, self.inputs, hidden)
-        self.kernels["rmsnorm"].launch((rows, 1, 1), row_block(hidden), self.stream, *arguments, overlap=True)
+    def floor_us(self, n_bytes: float, flops: float) -> float:
+        return max(n_bytes / self.read_tb_s, flops / self.tflops) / 1e6
 
-    def chain(self, name: str, rows: int, method: str) -> tuple[Callable[[], None], int]:
-        n = max(1, min(len(self.weights[name]), CHAIN_BYTES // self.bytes(name)))
-        return lambda: [self.multiply(name, w, rows, method) for w in self.weights[name][:n]], n  # type: ignore
+    def _chain_us(self, calls: list[Callable[[], None]]) -> float:
+        graph = Graph()
+        stream = self.engine._stream  # the calls' own
+        with graph.capture(stream):
+            for call in calls:
+                call()
+        graph.instantiate(stream)
+        us = self._time_us(lambda: graph.launch(stream), stream.synchronize)
+        graph.close()
+        return us
 
-    def layers(self, rows: int, method: str) -> Callable[[], None]:
-        def enqueue() -> None:
-            for layer in range(len(self.weights["qkv"])):
-                for name in ("norm", "qkv", "o", "norm", "gate_up", "down"):
-                    if name == "norm":
-                        self.normalise(rows)
-                    else:
-                        self.multiply(name, self.weights[name][layer], rows, method)
-            self.multiply("head", self.weights["head"][0], rows, method)
-
-        return enqueue
-
-    def time_us(self, enqueue: Callable[[], None], seconds: float = 0.02) -> float:
+    def _time_us(self, enqueue: Callable[[], None], wait: Callable[[], None], seconds: float = 0.03) -> float:
         """Mean of back-to-back replays, the better of two series."""
+        best, replays = float("inf"), 3
+        for _ in range(3):  # the first warms up
+            start = time.monotonic()
+            for _ in range(replays):
+                enqueue()
+            wait()
+            mean = (time.monotonic() - start) / replays
+            best = min(best, mean) if replays > 3 else best
+            replays = max(4, int(seconds / mean))
+        return best * 1e6
+
+    def _graph_us(self, enqueue: Callable[[], None]) -> float:
         graph = Graph()
         with graph.capture(self.stream):
             enqueue()
         graph.instantiate(self.stream)
-        best = float("inf")
-        replays = 3
-        for _ in range(3):  # the first warms up
-            start = time.monotonic()
-            for _ in range(replays):
-                graph.launch(self.stream)
-            self.stream.synchronize()
-            mean = (time.monotonic() - start) / replays
-            best = min(best, mean) if replays > 3 else best
-            replays = max(4, int(seconds / mean))
+        us = self._time_us(lambda: graph.launch(self.stream), self.stream.synchronize)
         graph.close()
-        return best * 1e6
+        return us
 
-    def ceiling(self) -> float:
+    def _random(self, memory: DeviceMemory, n_bytes: int) -> int:
+        source = ROOT / "kernels" / "engine.cu"
+        name = "blink::random_kernel<__nv_bfloat16>"
+        cubin, symbols = compile_templates(source, self.device.arch, [name])
+        address = memory.allocate(n_bytes)
+        arguments = (address, n_bytes // HALF, 1, 0.0, 0.02)
+        Module(cubin).kernel(symbols[name]).launch((1024, 1, 1), (256, 1, 1), self.stream, *arguments)
+        self.stream.synchronize()
+        return address
+
+    def _read_ceiling(self) -> float:
         """TB/s"""
-        source = Path(__file__).with_name("read.cu")
-        cubin, symbols = compile_templates(source, self.device.arch, ["read_kernel"])
+        cubin, symbols = compile_templates(
+            Path(__file__).with_name("read.cu"), self.device.arch, ["read_kernel"]
+        )
         kernel = Module(cubin).kernel(symbols["read_kernel"])
-        size = min(8 << 30, self.device.free_bytes() // 2) & ~0xFFFFFF
-        buffer = self.memory.allocate(size)
-        self.kernels["random"].launch(*RANDOM_GRID, self.stream, buffer, size // 2, 1, 0.0, 0.02)
-        grid, block = (2 * self.n_multiprocessors, 1, 1), (512, 1, 1)
-        us = self.time_us(lambda: kernel.launch(grid, block, self.stream, buffer, size // 16, self.outputs))
-        return size / us / 1e6
+        memory = DeviceMemory(self.device)
+        buffer, out = self._random(memory, READ_BYTES), memory.allocate(64)
+        attribute = api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+        grid = (2 * self.device.attribute(attribute), 1, 1)
+        us = self._graph_us(
+            lambda: kernel.launch(grid, (512, 1, 1), self.stream, buffer, READ_BYTES // 16, out)
+        )
+        memory.close()
+        return READ_BYTES / us / 1e6
+
+    def _matrix_rate(self) -> float:
+        """TFLOP/s"""
+        memory = DeviceMemory(self.device)
+        cublas = Cublas(self.stream, memory.allocate(WORKSPACE_BYTES))
+        a, b = (self._random(memory, HALF * SQUARE * SQUARE) for _ in range(2))
+        c = memory.allocate(HALF * SQUARE * SQUARE)
+        us = self._graph_us(lambda: cublas.linear(a, b, c, SQUARE, SQUARE, SQUARE, R_16BF, R_16BF))
+        cublas.close()
+        memory.close()
+        return 2 * SQUARE**3 / us / 1e6
+
+    def close(self) -> None:
+        self.engine.close()
+        self.memory.close()
+        self.device.close()
 
 
-def row(bench: Bench, label: str, rows: list[int], method: str, name: str, ceiling: float) -> str:
-    cells = []
-    for n in rows:
-        if method == "stream" and n > native_step.STREAM_ROWS:
-            cells.append(f"{'-':>15}")
-            continue
-        if name == "layers":
-            size = sum(bench.bytes(m) * (1 if m == "head" else len(bench.weights[m])) for m in bench.matrices)
-            us = bench.time_us(bench.layers(n, method))
-        else:
-            enqueue, count = bench.chain(name, n, method)
-            us, size = bench.time_us(enqueue) / count, bench.bytes(name)
-        cells.append(f"{us:8.2f} {size / us / 1e6 / ceiling:5.1%} ")
-    return f"{label:16} {name:8}" + "".join(cells)
-
-
-def make_batch(memory: DeviceMemory, limits: Limits, grid: GraphGrid, config: ModelConfig) -> Batch:
-    """Every row has its pages, greedy sampling, and a history of zeros."""
-    batch = allocate_batch(memory, limits, grid.shapes, config.vocab_size, ())
-    tables: Any = batch.tables
-    n_pages = limits.max_batch * limits.pages_per_row
-    pages = np.random.default_rng(0).permutation(n_pages).astype("<u4")
-    memory.write(int(tables["block_table"]), pages.tobytes())
-    params = np.zeros(limits.max_batch, Descriptor)
-    params["repetition_penalty"] = params["top_p"] = 1
-    memory.write(int(tables["params"]), params.tobytes())
-    return batch
-
-
-def fill_step(memory: DeviceMemory, step_set: Any, rows: int, context: int) -> None:
-    """A step of id 1, whose gate is open, of `rows` rows at position `context`."""
-    head = np.zeros((), StepHead)
-    head["id"], head["n_tokens"], head["n_lanes"] = 1, rows, rows
-    memory.write(int(step_set["head"]), head.tobytes())
-    each = np.arange(rows, dtype="<u4")
-    for name in ("token_row", "lane_row", "lane_first", "lane_last"):
-        memory.write(int(step_set[name]), each.tobytes())
-    memory.write(int(step_set["token_position"]), np.full(rows, context, "<u4").tobytes())
-    memory.write(int(step_set["lane_emit"]), np.ones(rows, "<u4").tobytes())
-
-
-def steps(device: Device, config: ModelConfig, rows: list[int], contexts: list[int]) -> None:
-    """Prints the time of decode steps, and the share of the ceiling that their weights and KV make."""
-    context = max(contexts) + 16
-    pages = max(rows) * ceil_div(context, 16)
-    limits = Limits(max(rows), context, 16, 1, 16, pages)
-    memory, grid = DeviceMemory(device), GraphGrid(limits)
-    batch = make_batch(memory, limits, grid, config)
-    engine = NativeEngine(device, config, RandomWeights(), limits, grid.shapes, batch)
-    step_set = batch.step_sets[0]  # type: ignore[index]
-    for context in contexts:
-        cells = []
-        for n in rows:
-            fill_step(memory, step_set, n, context)
-            shape = grid.decode_shape(n)
-            best = float("inf")
-            for replays in (3, 30, 30):
-                start = time.monotonic()
-                for _ in range(replays):
-                    engine.enqueue(shape, 0)
-                engine.synchronize()
-                best = min(best, (time.monotonic() - start) / replays)
-            cells.append(f"{best * 1e6:8.1f} ")
-        print(f"step at context {context:8} " + "".join(f"{cell:>15}" for cell in cells), flush=True)
-    engine.close()
-    memory.close()
-
-
-def main() -> int:
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", default="llama-3-8b", help="a name of scripts/bench/shapes")
-    parser.add_argument("--rows", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64])
-    parser.add_argument("--layers", type=int, default=0, help="fewer than the model has")
-    parser.add_argument("--step", action="store_true")
-    parser.add_argument("--context", type=int, nargs="+", default=[16, 1000])
-    parser.add_argument("--stream-rows", type=int, nargs="+", default=[native_step.STREAM_ROWS])
-    options = parser.parse_args()
+    parser.add_argument("--rows", type=int, nargs="*", default=[1, 8, 16, 32, 64])
+    parser.add_argument("--context", type=int, nargs="+", default=[1000])
+    parser.add_argument("--prefill", type=int, nargs="*", default=[1024], metavar="TOKENS")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path, metavar="PNG")
+    parser.add_argument("--commit", default="unknown")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parse()
     with tempfile.TemporaryDirectory() as scratch:
         shape = ROOT / "scripts" / "bench" / "shapes" / f"{options.model}.json"
         shutil.copy(shape, Path(scratch) / "config.json")
         config = ModelConfig.from_directory(Path(scratch))
-    device = Device()
-    if options.step:
-        print(f"{options.model}: microseconds" + "".join(f"{n:>12} row" for n in options.rows))
-        for native_step.STREAM_ROWS in options.stream_rows:
-            print(f"streaming up to {native_step.STREAM_ROWS} rows")
-            steps(device, config, options.rows, options.context)
-        return 0
-    bench = Bench(device, config, options.layers or config.n_layers)
-    ceiling = bench.ceiling()
-    print(f"{options.model}: read ceiling {ceiling:.2f} TB/s; microseconds and share of the ceiling")
-    print(f"{'':25}" + "".join(f"{n:>12} row" for n in options.rows))
-    names = [*bench.matrices, "layers"]
-    for name in names:
-        for method in ("stream", "cublas", "cublas half"):
-            if method != "cublas half" or bench.matrices.get(name, ("", "", "add"))[2] == "add":
-                print(row(bench, method, options.rows, method, name, ceiling), flush=True)
+    longest = max([*options.prefill, 1])
+    context = max([*(c + PAGE for c in options.context), longest])
+    rows = max([*options.rows, 1])
+    pages = rows * ceil_div(context, PAGE)
+    bench = Bench(config, Limits(rows, context, longest, min(8, longest), PAGE, pages))
+    print(
+        f"{options.model}: reads {bench.read_tb_s:.2f} TB/s, multiplies {bench.tflops:.0f} TFLOP/s; ", end=""
+    )
+    print(f"{len(bench.grid.shapes)} shapes ready after {bench.start_s:.1f} s")
+    wanted = [(StepKind.DECODE, n, c) for c in options.context for n in options.rows]
+    wanted += [(StepKind.PREFILL, n, 0) for n in options.prefill]
+    steps = []
+    for kind, tokens, at in wanted:
+        steps.append(bench.measure(kind, tokens, at))
+        print(table(steps[-1]), flush=True)
+    if options.json is not None:
+        result = {
+            "model": options.model, "commit": options.commit, "gpu": bench.device.name,
+            "date": time.strftime("%Y-%m-%d"), "read_tb_s": bench.read_tb_s, "tflops": bench.tflops,
+            "steps": [asdict(step) for step in steps],
+        }  # fmt: skip
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    if options.plot is not None:
+        draw(steps, f"{options.model} on {bench.device.name}", options.plot)
+    bench.close()
     return 0
 
 

@@ -1,0 +1,83 @@
+"""What a step must read and compute, and what it took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpu_backend.abi import StepKind
+from gpu_backend.engine.base import Shape
+from gpu_backend.model.config import ModelConfig
+
+HALF = 2  # bytes
+
+
+@dataclass(frozen=True)
+class Operation:
+    """All launches of one operation in a step."""
+
+    name: str
+    launches: int
+    bytes: float
+    flops: float
+    floor_us: float
+    us: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """`tokens` are the rows of a decode step at `context` tokens each, or those of one prompt."""
+
+    kind: str
+    tokens: int
+    context: int
+    floor_us: float
+    us: float
+    operations: list[Operation]
+
+
+class Costs:
+    """By the names of matrices and operations. Bytes are those of weights, keys and values; of experts, those
+    that as many random choices are expected to name."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self._config = config
+        heads, kv_heads, head_dim = config.n_heads, config.n_kv_heads, config.head_dim
+        hidden, inter, experts = config.hidden, config.intermediate, config.experts
+        self.matrices = {
+            "qkv": hidden * (heads + 2 * kv_heads) * head_dim,
+            "o": heads * head_dim * hidden,
+            "head": hidden * config.vocab_size,
+        }
+        if experts is None:
+            self.matrices |= {"gate_up": 2 * hidden * inter, "down": hidden * inter}
+        else:
+            self.matrices["router"] = hidden * experts.count
+
+    def of(self, name: str, shape: Shape, context: int) -> tuple[float, float]:
+        """Bytes and floating-point operations of one launch."""
+        config, tokens = self._config, shape.tokens
+        matrix, experts = name.split(" ")[0], config.experts
+        if matrix in self.matrices:
+            rows = shape.lanes if matrix == "head" else tokens
+            return HALF * self.matrices[matrix], 2 * rows * self.matrices[matrix]
+        if experts is not None and name.startswith("expert_") and ("gate_up" in name or "down" in name):
+            size = config.hidden * experts.intermediate * (2 if "gate_up" in name else 1)
+            chosen = experts.count * (1 - (1 - experts.per_token / experts.count) ** tokens)
+            return HALF * size * chosen, 2 * size * tokens * experts.per_token
+        if name.startswith("attention"):
+            token_bytes = 2 * HALF * config.n_kv_heads * config.head_dim
+            if shape.kind == StepKind.DECODE:
+                return tokens * (context + 1) * token_bytes, 0
+            return tokens * token_bytes, 4 * tokens * (tokens + 1) / 2 * config.n_heads * config.head_dim
+        return 0, 0
+
+    def step(self, shape: Shape, context: int) -> tuple[float, float]:
+        """Of a whole step, whatever kernels it is made of."""
+        layers = self._config.n_layers
+        each = [*(m for m in self.matrices if m != "head"), "attention"]
+        each += ["expert_gate_up", "expert_down"] if self._config.experts is not None else []
+        costs = [
+            *([self.of(name, shape, context) for name in each] * layers),
+            self.of("head", shape, context),
+        ]
+        return sum(b for b, _ in costs), sum(f for _, f in costs)
