@@ -76,7 +76,8 @@ class Recorder:
         self._keep("cublas", arguments, lambda: self._cublas.linear(*arguments))
 
     def _keep(self, op: str, arguments: tuple[Any, ...], call: Callable[[], None]) -> None:
-        named = [self._matrices[a] for a in arguments if isinstance(a, int) and a in self._matrices]
+        known = self._matrices if op != "embed" else {}  # whose table may be the head
+        named = [known[a] for a in arguments if isinstance(a, int) and a in known]
         name = f"{named[0]} ({op})" if named else op
         self.calls.setdefault(name, []).append(call)
 
