@@ -4,8 +4,8 @@
     scripts/bench/engine.py --model llama-3-8b --rows 1 8 32 64 --context 1000 --prefill 1024 8192
     scripts/bench/engine.py --model llama-3-8b --rows 1 32 --json out.json --plot plots
 
-Random weights of the model's shape. A step is the engine's own executable, replayed without a scheduler; an
-operation is all its launches of that step, captured as a chain and replayed: as in the step, each reads
+Random weights of the model's shape. A step is the engine's own executable, replayed by the host beside a block
+that takes a multiprocessor as the scheduler does; an operation is all its launches of that step, captured as a chain and replayed: as in the step, each reads
 weights or keys that are not in L2 and may start before the one before it has ended (E7). A floor is the
 larger of bytes / read ceiling and operations / matrix rate, both measured in the same run: what one kernel
 reads that does nothing else, and cuBLAS with 8192 x 8192 x 8192.
@@ -14,13 +14,14 @@ reads that does nothing else, and cuBLAS with 8192 x 8192 x 8192.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import json
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from gpu_backend.abi import StepHead, StepKind  # noqa: E402
 from gpu_backend.batch import allocate_batch  # noqa: E402
 from gpu_backend.cuda.compile import compile_templates  # noqa: E402
 from gpu_backend.cuda.cublas import R_16BF, WORKSPACE_BYTES, Cublas  # noqa: E402
-from gpu_backend.cuda.driver import Device, Module, Stream, api  # noqa: E402
+from gpu_backend.cuda.driver import Device, Kernel, Module, Stream, api  # noqa: E402
 from gpu_backend.cuda.graph import Graph  # noqa: E402
 from gpu_backend.cuda.memory import DeviceMemory  # noqa: E402
 from gpu_backend.engine.base import Limits, Shape  # noqa: E402
@@ -107,6 +108,9 @@ class Bench:
         )
         self.start_s = time.monotonic() - began
         self.costs = Costs(config)
+        self._occupant = self._kernel(Path(__file__).with_name("occupy.cu"), "occupy_kernel")
+        self._occupant_stream = Stream()
+        self._occupant_end = self.memory.allocate(4)
 
     def fill(self, kind: StepKind, tokens: int, context: int) -> int:
         """Makes step set 0 a step of id 1, whose gate is open. Returns the index of its shape."""
@@ -136,7 +140,8 @@ class Bench:
         index = self.fill(kind, tokens, context)
         shape = self.grid.shapes[index]
         self.engine.run(index, 0)
-        us = self._time_us(lambda: self.engine.enqueue(index, 0), self.engine.synchronize)
+        with self._occupied():
+            us = self._time_us(lambda: self.engine.enqueue(index, 0), self.engine.synchronize)
         operations = []
         for name, calls in self.record(shape).items():
             n_bytes, flops = (len(calls) * cost for cost in self.costs.of(name, shape, context))
@@ -178,9 +183,21 @@ class Bench:
             for call in calls:
                 call()
         graph.instantiate(stream)
-        us = self._time_us(lambda: graph.launch(stream), stream.synchronize)
+        with self._occupied():
+            us = self._time_us(lambda: graph.launch(stream), stream.synchronize)
         graph.close()
         return us
+
+    @contextlib.contextmanager
+    def _occupied(self) -> Iterator[None]:
+        """With a multiprocessor less."""
+        self.memory.write(self._occupant_end, bytes(4))
+        self._occupant.launch((1, 1, 1), (1, 1, 1), self._occupant_stream, self._occupant_end)
+        try:
+            yield
+        finally:
+            self.memory.write(self._occupant_end, b"\1\0\0\0")
+            self._occupant_stream.synchronize()
 
     def _time_us(self, enqueue: Callable[[], None], wait: Callable[[], None], seconds: float = 0.03) -> float:
         """Mean of back-to-back replays, the better of two series."""
@@ -204,22 +221,21 @@ class Bench:
         graph.close()
         return us
 
-    def _random(self, memory: DeviceMemory, n_bytes: int) -> int:
-        source = ROOT / "kernels" / "engine.cu"
-        name = "blink::random_kernel<__nv_bfloat16>"
+    def _kernel(self, source: Path, name: str) -> Kernel:
         cubin, symbols = compile_templates(source, self.device.arch, [name])
+        return Module(cubin).kernel(symbols[name])
+
+    def _random(self, memory: DeviceMemory, n_bytes: int) -> int:
+        kernel = self._kernel(ROOT / "kernels" / "engine.cu", "blink::random_kernel<__nv_bfloat16>")
         address = memory.allocate(n_bytes)
         arguments = (address, n_bytes // HALF, 1, 0.0, 0.02)
-        Module(cubin).kernel(symbols[name]).launch((1024, 1, 1), (256, 1, 1), self.stream, *arguments)
+        kernel.launch((1024, 1, 1), (256, 1, 1), self.stream, *arguments)
         self.stream.synchronize()
         return address
 
     def _read_ceiling(self) -> float:
         """TB/s"""
-        cubin, symbols = compile_templates(
-            Path(__file__).with_name("read.cu"), self.device.arch, ["read_kernel"]
-        )
-        kernel = Module(cubin).kernel(symbols["read_kernel"])
+        kernel = self._kernel(Path(__file__).with_name("read.cu"), "read_kernel")
         memory = DeviceMemory(self.device)
         buffer, out = self._random(memory, READ_BYTES), memory.allocate(64)
         attribute = api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
@@ -243,6 +259,7 @@ class Bench:
 
     def close(self) -> None:
         self.engine.close()
+        self._occupant_stream.close()
         self.memory.close()
         self.device.close()
 
