@@ -4,11 +4,11 @@
     scripts/bench/engine.py --model llama-3-8b --rows 1 8 32 64 --context 1000 --prefill 1024 8192
     scripts/bench/engine.py --model llama-3-8b --rows 1 32 --json out.json --plot plots
 
-Random weights of the model's shape. A step is the engine's own executable, replayed by the host beside a block
-that takes a multiprocessor as the scheduler does; an operation is all its launches of that step, captured as a chain and replayed: as in the step, each reads
-weights or keys that are not in L2 and may start before the one before it has ended (E7). A floor is the
-larger of bytes / read ceiling and operations / matrix rate, both measured in the same run: what one kernel
-reads that does nothing else, and cuBLAS with 8192 x 8192 x 8192.
+Random weights of the model's shape. A step is the engine's own executable, replayed by the host beside a
+block that takes a multiprocessor as the scheduler does; an operation is all its launches of that step,
+captured as a chain and replayed: as in the step, each reads weights or keys that are not in L2 and may start
+before the one before it has ended (E7). A floor is the larger of bytes / read ceiling and operations / matrix
+rate, both measured in the same run (ceilings.py).
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-from bench.step_costs import HALF, Costs, Operation, Step  # noqa: E402
+from bench.ceilings import kernel_of, matrix_tflops, read_tb_s, time_us  # noqa: E402
+from bench.step_costs import Costs, Operation, Step  # noqa: E402
 from bench.step_report import draw, table  # noqa: E402
 
 from gpu_backend.abi import StepHead, StepKind  # noqa: E402
 from gpu_backend.batch import allocate_batch  # noqa: E402
-from gpu_backend.cuda.compile import compile_templates  # noqa: E402
-from gpu_backend.cuda.cublas import R_16BF, WORKSPACE_BYTES, Cublas  # noqa: E402
-from gpu_backend.cuda.driver import Device, Kernel, Module, Stream, api  # noqa: E402
+from gpu_backend.cuda.driver import Device, Stream  # noqa: E402
 from gpu_backend.cuda.graph import Graph  # noqa: E402
 from gpu_backend.cuda.memory import DeviceMemory  # noqa: E402
 from gpu_backend.engine.base import Limits, Shape  # noqa: E402
@@ -49,9 +48,8 @@ from gpu_backend.engine.sizing import ceil_div  # noqa: E402
 from gpu_backend.model.config import ModelConfig  # noqa: E402
 from ringbuffer.abi import Descriptor  # noqa: E402
 
-READ_BYTES = 8 << 30
-SQUARE = 8192
 PAGE = 16
+OCCUPY = Path(__file__).with_name("occupy.cu")
 
 
 class Recorder:
@@ -92,8 +90,8 @@ class Bench:
         self.device = Device()
         self.stream = Stream()
         self.memory = DeviceMemory(self.device)
-        self.read_tb_s = self._read_ceiling()
-        self.tflops = self._matrix_rate()
+        self.read_tb_s = read_tb_s(self.device, self.stream)
+        self.tflops = matrix_tflops(self.device, self.stream)
         self.grid = GraphGrid(limits)
         self.batch = allocate_batch(self.memory, limits, self.grid.shapes, config.vocab_size, ())
         tables: Any = self.batch.tables
@@ -108,7 +106,7 @@ class Bench:
         )
         self.start_s = time.monotonic() - began
         self.costs = Costs(config)
-        self._occupant = self._kernel(Path(__file__).with_name("occupy.cu"), "occupy_kernel")
+        self._occupant = kernel_of(self.device, OCCUPY, "occupy_kernel")
         self._occupant_stream = Stream()
         self._occupant_end = self.memory.allocate(4)
 
@@ -141,7 +139,7 @@ class Bench:
         shape = self.grid.shapes[index]
         self.engine.run(index, 0)
         with self._occupied():
-            us = self._time_us(lambda: self.engine.enqueue(index, 0), self.engine.synchronize)
+            us = time_us(lambda: self.engine.enqueue(index, 0), self.engine.synchronize)
         operations = []
         for name, calls in self.record(shape).items():
             n_bytes, flops = (len(calls) * cost for cost in self.costs.of(name, shape, context))
@@ -184,7 +182,7 @@ class Bench:
                 call()
         graph.instantiate(stream)
         with self._occupied():
-            us = self._time_us(lambda: graph.launch(stream), stream.synchronize)
+            us = time_us(lambda: graph.launch(stream), stream.synchronize)
         graph.close()
         return us
 
@@ -198,64 +196,6 @@ class Bench:
         finally:
             self.memory.write(self._occupant_end, b"\1\0\0\0")
             self._occupant_stream.synchronize()
-
-    def _time_us(self, enqueue: Callable[[], None], wait: Callable[[], None], seconds: float = 0.03) -> float:
-        """Mean of back-to-back replays, the better of two series."""
-        best, replays = float("inf"), 3
-        for _ in range(3):  # the first warms up
-            start = time.monotonic()
-            for _ in range(replays):
-                enqueue()
-            wait()
-            mean = (time.monotonic() - start) / replays
-            best = min(best, mean) if replays > 3 else best
-            replays = max(4, int(seconds / mean))
-        return best * 1e6
-
-    def _graph_us(self, enqueue: Callable[[], None]) -> float:
-        graph = Graph()
-        with graph.capture(self.stream):
-            enqueue()
-        graph.instantiate(self.stream)
-        us = self._time_us(lambda: graph.launch(self.stream), self.stream.synchronize)
-        graph.close()
-        return us
-
-    def _kernel(self, source: Path, name: str) -> Kernel:
-        cubin, symbols = compile_templates(source, self.device.arch, [name])
-        return Module(cubin).kernel(symbols[name])
-
-    def _random(self, memory: DeviceMemory, n_bytes: int) -> int:
-        kernel = self._kernel(ROOT / "kernels" / "engine.cu", "blink::random_kernel<__nv_bfloat16>")
-        address = memory.allocate(n_bytes)
-        arguments = (address, n_bytes // HALF, 1, 0.0, 0.02)
-        kernel.launch((1024, 1, 1), (256, 1, 1), self.stream, *arguments)
-        self.stream.synchronize()
-        return address
-
-    def _read_ceiling(self) -> float:
-        """TB/s"""
-        kernel = self._kernel(Path(__file__).with_name("read.cu"), "read_kernel")
-        memory = DeviceMemory(self.device)
-        buffer, out = self._random(memory, READ_BYTES), memory.allocate(64)
-        attribute = api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-        grid = (2 * self.device.attribute(attribute), 1, 1)
-        us = self._graph_us(
-            lambda: kernel.launch(grid, (512, 1, 1), self.stream, buffer, READ_BYTES // 16, out)
-        )
-        memory.close()
-        return READ_BYTES / us / 1e6
-
-    def _matrix_rate(self) -> float:
-        """TFLOP/s"""
-        memory = DeviceMemory(self.device)
-        cublas = Cublas(self.stream, memory.allocate(WORKSPACE_BYTES))
-        a, b = (self._random(memory, HALF * SQUARE * SQUARE) for _ in range(2))
-        c = memory.allocate(HALF * SQUARE * SQUARE)
-        us = self._graph_us(lambda: cublas.linear(a, b, c, SQUARE, SQUARE, SQUARE, R_16BF, R_16BF))
-        cublas.close()
-        memory.close()
-        return 2 * SQUARE**3 / us / 1e6
 
     def close(self) -> None:
         self.engine.close()

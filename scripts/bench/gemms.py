@@ -14,18 +14,18 @@ import argparse
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+
+from bench.ceilings import graph_us, read_tb_s  # noqa: E402
 
 from gpu_backend.cuda import kernels as kernel_table  # noqa: E402
 from gpu_backend.cuda.compile import compile_templates, source_root  # noqa: E402
 from gpu_backend.cuda.cublas import R_16BF, R_32F, WORKSPACE_BYTES, Cublas  # noqa: E402
 from gpu_backend.cuda.driver import Device, Kernel, Module, Stream, api  # noqa: E402
-from gpu_backend.cuda.graph import Graph  # noqa: E402
 from gpu_backend.cuda.memory import DeviceMemory  # noqa: E402
 from gpu_backend.engine import native_step  # noqa: E402
 from gpu_backend.engine.native_step import row_block  # noqa: E402
@@ -137,37 +137,6 @@ class Bench:
 
         return enqueue
 
-    def time_us(self, enqueue: Callable[[], None], seconds: float = 0.02) -> float:
-        """Mean of back-to-back replays, the better of two series."""
-        graph = Graph()
-        with graph.capture(self.stream):
-            enqueue()
-        graph.instantiate(self.stream)
-        best = float("inf")
-        replays = 3
-        for _ in range(3):  # the first warms up
-            start = time.monotonic()
-            for _ in range(replays):
-                graph.launch(self.stream)
-            self.stream.synchronize()
-            mean = (time.monotonic() - start) / replays
-            best = min(best, mean) if replays > 3 else best
-            replays = max(4, int(seconds / mean))
-        graph.close()
-        return best * 1e6
-
-    def ceiling(self) -> float:
-        """TB/s"""
-        source = Path(__file__).with_name("read.cu")
-        cubin, symbols = compile_templates(source, self.device.arch, ["read_kernel"])
-        kernel = Module(cubin).kernel(symbols["read_kernel"])
-        size = min(8 << 30, self.device.free_bytes() // 2) & ~0xFFFFFF
-        buffer = self.memory.allocate(size)
-        self.kernels["random"].launch(*RANDOM_GRID, self.stream, buffer, size // 2, 1, 0.0, 0.02)
-        grid, block = (2 * self.n_multiprocessors, 1, 1), (512, 1, 1)
-        us = self.time_us(lambda: kernel.launch(grid, block, self.stream, buffer, size // 16, self.outputs))
-        return size / us / 1e6
-
 
 def row(bench: Bench, label: str, rows: list[int], method: str, name: str, ceiling: float) -> str:
     cells = []
@@ -177,10 +146,10 @@ def row(bench: Bench, label: str, rows: list[int], method: str, name: str, ceili
             continue
         if name == "layers":
             size = sum(bench.bytes(m) * (1 if m == "head" else len(bench.weights[m])) for m in bench.matrices)
-            us = bench.time_us(bench.layers(n, method))
+            us = graph_us(bench.stream, bench.layers(n, method))
         else:
             enqueue, count = bench.chain(name, n, method)
-            us, size = bench.time_us(enqueue) / count, bench.bytes(name)
+            us, size = graph_us(bench.stream, enqueue) / count, bench.bytes(name)
         cells.append(f"{us:8.2f} {size / us / 1e6 / ceiling:5.1%} ")
     return f"{label:16} {name:8}" + "".join(cells)
 
@@ -199,7 +168,7 @@ def main() -> int:
         config = ModelConfig.from_directory(Path(scratch))
     device = Device()
     bench = Bench(device, config, options.layers or config.n_layers)
-    ceiling = bench.ceiling()
+    ceiling = read_tb_s(device, bench.stream)
     print(f"{options.model}: read ceiling {ceiling:.2f} TB/s; microseconds and share of the ceiling")
     print(f"{'':25}" + "".join(f"{n:>12} row" for n in options.rows))
     names = [*bench.matrices, "layers"]
