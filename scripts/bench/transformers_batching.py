@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Makespans of bursts with transformers' continuous batching, to compare with `blink bench schedulers`.
+
+    scripts/bench/transformers_batching.py --model llama-3.2-1b --makespan 1x1024-256,32x1024-256
+
+Random weights of a shape of scripts/bench/shapes, in this process, greedy, every answer of full length. CUDA
+graphs are on; synchronous and asynchronous batching one after the other. The first run of each warms up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+from transformers.generation.configuration_utils import ContinuousBatchingConfig
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT))
+
+from blink.bench.scheduler_runs import Workload, parse_workload  # noqa: E402
+from blink.bench.schedulers import listed  # noqa: E402
+from blink.flags import checked  # noqa: E402
+
+SHAPES = ROOT / "scripts" / "bench" / "shapes"
+LIMIT_S = 60.0  # of one burst
+MEMORY_SHARE = 0.4  # of the free memory, for keys and values: graphs need the rest
+MAKESPANS = "1x1024-256,8x1024-256,32x1024-256"
+
+
+def load(shape: str) -> Any:
+    config = AutoConfig.for_model(**json.loads((SHAPES / f"{shape}.json").read_text()))
+    with torch.device("cuda"):
+        return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
+
+
+def makespan_s(manager: Any, work: Workload, seed: int) -> float:
+    random = torch.Generator().manual_seed(seed)
+    prompts = torch.randint(100, 1000, (work.requests, work.prompt), generator=random).tolist()
+    began = time.monotonic()
+    manager.add_requests(inputs=prompts, max_new_tokens=work.output)
+    lengths = []
+    while len(lengths) < work.requests:
+        result = manager.get_result(timeout=1)
+        if result is not None and result.is_finished():
+            lengths.append(len(result.generated_tokens))
+        elif not manager.is_running() or time.monotonic() - began > LIMIT_S:
+            raise SystemExit(
+                f"{work}: {len(lengths)} answers after {LIMIT_S:g} s, or before its thread ended"
+            )
+    took = time.monotonic() - began
+    if set(lengths) != {work.output}:
+        raise SystemExit(f"{work}: answers of {set(lengths)} tokens")
+    return took
+
+
+def measure(model: Any, works: list[Workload], is_async: bool, rounds: int) -> Iterator[dict[str, Any]]:
+    generation = GenerationConfig(
+        max_new_tokens=max(w.output for w in works), do_sample=False, eos_token_id=-1
+    )
+    batching = ContinuousBatchingConfig(
+        use_cuda_graph=True, use_async_batching=is_async, max_memory_percent=MEMORY_SHARE
+    )
+    with model.continuous_batching_context_manager(
+        generation_config=generation, continuous_batching_config=batching, timeout=LIMIT_S
+    ) as manager:
+        for work in works:
+            first, *times = (makespan_s(manager, work, seed) for seed in range(1 + rounds))
+            yield {"async": is_async, "workload": str(work), "seconds": min(times), "first_s": first}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default="llama-3.2-1b", help="a name of scripts/bench/shapes")
+    parser.add_argument("--makespan", type=checked(listed(parse_workload)), default=MAKESPANS)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    model = load(options.model)
+    results = []
+    for is_async in (False, True):
+        for result in measure(model, options.makespan, is_async, options.rounds):
+            results.append(result)
+            print(json.dumps(result), flush=True)
+    if options.json is not None:
+        versions = {"transformers": transformers.__version__, "torch": torch.__version__}
+        found = {
+            "model": options.model,
+            "gpu": torch.cuda.get_device_name(),
+            **versions,
+            "makespans": results,
+        }
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
