@@ -15,6 +15,16 @@ PANELS = (
     ("output tokens/s", lambda point: point["output_tokens_per_s"], "linear"),
     ("energy, J/token", lambda point: point["energy"]["joules_per_token"], "linear"),
 )
+TAIL = (
+    "ITL p99.9, ms",
+    lambda point: point["itl_ms"]["p99.9"],
+    "log",
+)  # instead of tokens/s, among antagonists
+ACROSS = {
+    "rate": "offered requests/s",
+    "concurrency": "open requests",
+    "antagonists_per_core": "antagonist threads on each of the server's cores",
+}
 LINES = ("-", "--", ":", "-.")
 
 
@@ -36,29 +46,47 @@ def draw(results: Sequence[dict[str, Any]], directory: Path) -> list[Path]:
 
 
 def _load(results: Sequence[dict[str, Any]], path: Path) -> None:
+    """Over the load, or where it is one and its antagonists are several, over them."""
     from matplotlib import pyplot
     from matplotlib.ticker import FuncFormatter
 
     plain = FuncFormatter(lambda value, _: f"{value:g}")  # a logarithmic axis would write powers of ten
-    is_open = results[0]["points"][0]["rate"] is not None
+    load = "rate" if results[0]["points"][0]["rate"] is not None else "concurrency"
+    is_disturbed = len({point[load] for point in results[0]["points"]}) == 1 and len(results[0]["points"]) > 1
+    across = "antagonists_per_core" if is_disturbed else load
+    panels = [TAIL if is_disturbed and panel[0] == "output tokens/s" else panel for panel in PANELS]
     figure, axes = pyplot.subplots(2, 3, figsize=(13, 7), layout="constrained")
-    for axis, (title, value, scale) in zip(axes.flat, PANELS, strict=True):
+    for axis, (title, value, scale) in zip(axes.flat, panels, strict=True):
         for i, result in enumerate(results):
-            for j, level in enumerate(dict.fromkeys(p["antagonists_per_core"] for p in result["points"])):
-                points = [p for p in result["points"] if p["antagonists_per_core"] == level]
-                x, y = _series(points, "rate" if is_open else "concurrency", value)
-                name = result["server"] + (f", {level} antagonists a core" if level else "")
-                if not x:
-                    continue
-                axis.plot(x, y, LINES[j % len(LINES)], color=f"C{i}", marker="o", markersize=3, label=name)
+            for j, (name, points) in enumerate(_lines(result, is_disturbed)):
+                x, y = _series(points, across, value)
+                if x:
+                    axis.plot(
+                        x, y, LINES[j % len(LINES)], color=f"C{i}", marker="o", markersize=3, label=name
+                    )
         axis.set_visible(axis.has_data())
-        axis.set(title=title, yscale=scale, xlabel="offered requests/s" if is_open else "open requests")
+        axis.set(title=title, yscale=scale, xlabel=ACROSS[across])
         axis.yaxis.set_major_formatter(plain)
         axis.yaxis.set_minor_formatter(plain)
         axis.grid(alpha=0.3)
     axes.flat[0].legend(fontsize=7)
     figure.savefig(path, dpi=130)
     pyplot.close(figure)
+
+
+def _lines(result: dict[str, Any], is_disturbed: bool) -> list[tuple[str, list[dict[str, Any]]]]:
+    """A line a server, or a line a server and level of antagonists."""
+    server, points = result["server"], result["points"]
+    if is_disturbed:
+        return [(server, points)]
+    levels = dict.fromkeys(point["antagonists_per_core"] for point in points)
+    return [
+        (
+            server + (f", {level} antagonists a core" if level else ""),
+            [point for point in points if point["antagonists_per_core"] == level],
+        )
+        for level in levels
+    ]
 
 
 def _series(points: Sequence[dict[str, Any]], load: str, value: Any) -> tuple[list[float], list[float]]:

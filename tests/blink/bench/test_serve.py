@@ -16,6 +16,7 @@ import pytest
 from bad_server import BadServer
 from serve_process import ROOT, ServeProcess, alive, wait_until
 
+from blink.bench import plots
 from blink.bench.cpu_time import tree
 from blink.bench.options import FLAGS, ServeOptions
 from blink.flags import add_flags
@@ -194,6 +195,22 @@ def test_plots_are_drawn(tmp_path: Path) -> None:
     for name in ("load.png", "lengths.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
         assert str(tmp_path / name) in done.stdout
+
+
+def test_one_load_among_antagonists_is_drawn_over_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot", reason="needs pip install 'blink-serving[bench]'")
+    with BadServer(bad_server.good) as server:
+        flags = ("--antagonists=sort", "--per-core=0,1", "--cores=0")
+        _, result = bench(server.url, tmp_path, "--concurrency=1", *flags, *SHORT)
+    kept = []
+    monkeypatch.setattr(pyplot, "close", kept.append)
+    plots.draw([result | {"server": "a"}, result | {"server": "b"}], tmp_path)
+    panel = next(axis for axis in kept[0].axes if axis.get_title() == "ITL p99.9, ms")
+    assert panel.get_xlabel() == "antagonist threads on each of the server's cores"
+    assert [line.get_label() for line in panel.lines] == ["a", "b"]
+    assert [list(line.get_xdata()) for line in panel.lines] == [[0, 1], [0, 1]]
 
 
 @pytest.mark.parametrize(
