@@ -9,7 +9,7 @@ import numpy as np
 STEP_SETS = 3
 MAX_EOS = 8
 NO_ROW = 0xffffffff
-STEP_LAYOUT_HASH = 0x6d2f15b5aa9db02d
+STEP_LAYOUT_HASH = 0xc9f634a1ad250550
 
 
 class StepKind(IntEnum):
@@ -39,7 +39,7 @@ StepSet = np.dtype({
 })
 
 Tables = np.dtype({
-    "names": ["history", "block_table", "params", "completed", "max_batch", "max_context", "pages_per_row", "page_size", "vocab_size", "n_eos", "eos"],
+    "names": ["history", "block_table", "params", "completed", "n_rows", "max_context", "pages_per_row", "page_size", "vocab_size", "n_eos", "eos"],
     "formats": ["<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,))],
     "offsets": [0, 8, 16, 24, 32, 36, 40, 44, 48, 52, 56],
     "itemsize": 88,

@@ -22,11 +22,11 @@ def allocate_batch(
     The arrays of a step set are one block in the order that blink_step_set says.
     """
     tables = np.zeros((), abi.Tables)
-    tables["history"] = memory.allocate(4 * limits.max_batch * limits.max_context)
-    tables["block_table"] = memory.allocate(4 * limits.max_batch * limits.pages_per_row)
-    tables["params"] = memory.allocate(Descriptor.itemsize * limits.max_batch)
+    tables["history"] = memory.allocate(4 * limits.n_rows * limits.max_context)
+    tables["block_table"] = memory.allocate(4 * limits.n_rows * limits.pages_per_row)
+    tables["params"] = memory.allocate(Descriptor.itemsize * limits.n_rows)
     tables["completed"] = memory.allocate(8)
-    for name in ("max_batch", "max_context", "pages_per_row", "page_size"):
+    for name in ("n_rows", "max_context", "pages_per_row", "page_size"):
         tables[name] = getattr(limits, name)
     tables["vocab_size"] = vocab_size
     tables["n_eos"] = len(eos_ids)

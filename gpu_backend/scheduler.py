@@ -93,14 +93,14 @@ class SchedulerSetup:
         config["executables"] = 0 if executables is None else self._store(executables)
         config["seen"] = memory.allocate(8 * geometry.n_slots)
         config["requests"] = memory.allocate(layout.Request.itemsize * geometry.n_slots)
-        config["rows"] = memory.allocate(layout.Row.itemsize * limits.max_batch)
+        config["rows"] = memory.allocate(layout.Row.itemsize * limits.n_rows)
         # The stack hands out its top first: page 0 leaves first.
         config["free_pages"] = self._store(np.arange(limits.total_pages - 1, -1, -1, dtype=np.uint32))
         config["shape_times"] = memory.allocate(layout.ShapeTime.itemsize * self._n_shapes)
         config["trace"] = memory.allocate(layout.StepTrace.itemsize * layout.TRACE_STEPS)
         config["state"] = self._store(state)
         config["n_shapes"] = self._n_shapes
-        for name in ("total_pages", "max_prefill_tokens", "max_prefill_lanes"):
+        for name in ("max_batch", "total_pages", "max_prefill_tokens", "max_prefill_lanes"):
             config[name] = getattr(limits, name)
         for name in ("arm_margin_ns", "scan_interval_ns", "step_timeout_ns"):
             config[name] = getattr(pace, name)

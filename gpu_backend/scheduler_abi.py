@@ -17,13 +17,14 @@ PREFILL_GRANULE = 16
 STATS_INTERVAL_NS = 500000
 LAUNCH_RETRY_NS = 5000000
 TRACE_STEPS = 4096
-SCHEDULER_LAYOUT_HASH = 0xa4e952cf09f1474c
+SCHEDULER_LAYOUT_HASH = 0xb8a24ccda098dd6b
 
 
 class RowUse(IntEnum):
     FREE = 0
     ACTIVE = 1
     ZOMBIE = 2
+    STAGED = 3
 
 
 class Fault(IntEnum):
@@ -71,15 +72,15 @@ StepTrace = np.dtype({
 })
 
 SchedulerState = np.dtype({
-    "names": ["launched", "committed", "claims", "last_done_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_waiting", "n_active", "n_zombies", "planned", "reserved", "stats", "leases", "gap_histogram"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", Stats, (LeaseRecord, (32,)), ("<u8", (512,))],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 52, 56, 60, 64, 68, 72, 76, 80, 240, 1264],
-    "itemsize": 5360,
+    "names": ["launched", "committed", "claims", "last_done_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_waiting", "n_active", "n_zombies", "n_staged", "planned", "plan_ns", "stats", "leases", "gap_histogram"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u8", (2,)), Stats, (LeaseRecord, (32,)), ("<u8", (512,))],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 52, 56, 60, 64, 68, 72, 76, 80, 96, 256, 1280],
+    "itemsize": 5376,
 })
 
 SchedulerConfig = np.dtype({
-    "names": ["header", "leases", "lease_acks", "request_words", "descriptors", "progress", "prompts", "outputs", "n_slots", "n_leases", "prompt_capacity", "output_capacity", "tables", "sets", "shapes", "executables", "decode_lookup", "prefill_lookup", "seen", "requests", "rows", "free_pages", "shape_times", "trace", "state", "n_shapes", "total_pages", "max_prefill_tokens", "max_prefill_lanes", "arm_margin_ns", "scan_interval_ns", "step_timeout_ns"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", Tables, (StepSet, (3,)), "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8"],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80, 168, 360, 368, 376, 384, 392, 400, 408, 416, 424, 432, 440, 448, 452, 456, 460, 464, 472, 480],
-    "itemsize": 488,
+    "names": ["header", "leases", "lease_acks", "request_words", "descriptors", "progress", "prompts", "outputs", "n_slots", "n_leases", "prompt_capacity", "output_capacity", "tables", "sets", "shapes", "executables", "decode_lookup", "prefill_lookup", "seen", "requests", "rows", "free_pages", "shape_times", "trace", "state", "n_shapes", "total_pages", "max_prefill_tokens", "max_prefill_lanes", "max_batch", "reserved", "arm_margin_ns", "scan_interval_ns", "step_timeout_ns"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", Tables, (StepSet, (3,)), "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80, 168, 360, 368, 376, 384, 392, 400, 408, 416, 424, 432, 440, 448, 452, 456, 460, 464, 468, 472, 480, 488],
+    "itemsize": 496,
 })

@@ -63,11 +63,11 @@ struct blink_step_set {
 
 /* State per row (a row is a sequence's place in the batch) that all steps share. */
 struct blink_tables {
-  uint32_t* history;               /* [max_batch][max_context] token ids: prompt (S), then sampled tokens (E) */
-  uint32_t* block_table;           /* [max_batch][pages_per_row] page ids (S) */
-  struct blink_descriptor* params; /* [max_batch] the request as submitted (S): sampling, stop ids, prompt length */
+  uint32_t* history;               /* [n_rows][max_context] token ids: prompt (S), then sampled tokens (E) */
+  uint32_t* block_table;           /* [n_rows][pages_per_row] page ids (S) */
+  struct blink_descriptor* params; /* [n_rows] the request as submitted (S): sampling, stop ids, prompt length */
   uint64_t* completed;             /* id of the last completed step (E), released after out_token (E1) */
-  uint32_t max_batch;
+  uint32_t n_rows;                 /* more than run together: the others hold requests that are about to */
   uint32_t max_context;
   uint32_t pages_per_row; /* ceil(max_context / page_size) */
   uint32_t page_size;     /* tokens, a power of two */

@@ -1,6 +1,6 @@
 /* Generated from step.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_STEP_LAYOUT_HASH 0x6d2f15b5aa9db02dull
+#define BLINK_STEP_LAYOUT_HASH 0xc9f634a1ad250550ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -39,7 +39,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_tables, history) == 0, "blink_table
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, block_table) == 8, "blink_tables.block_table");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, params) == 16, "blink_tables.params");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, completed) == 24, "blink_tables.completed");
-BLINK_ASSERT(__builtin_offsetof(struct blink_tables, max_batch) == 32, "blink_tables.max_batch");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, n_rows) == 32, "blink_tables.n_rows");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, max_context) == 36, "blink_tables.max_context");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, pages_per_row) == 40, "blink_tables.pages_per_row");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, page_size) == 44, "blink_tables.page_size");
@@ -78,7 +78,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_tables, eos) == 56, "blink_tables.e
   X(blink_tables, block_table) \
   X(blink_tables, params) \
   X(blink_tables, completed) \
-  X(blink_tables, max_batch) \
+  X(blink_tables, n_rows) \
   X(blink_tables, max_context) \
   X(blink_tables, pages_per_row) \
   X(blink_tables, page_size) \

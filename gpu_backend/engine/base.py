@@ -20,6 +20,11 @@ class Limits:
     total_pages: int
 
     @property
+    def n_rows(self) -> int:
+        """Rows in memory: those that run together, and a prefill step's worth of requests that are next."""
+        return self.max_batch + self.max_prefill_lanes
+
+    @property
     def pages_per_row(self) -> int:
         return -(-self.max_context // self.page_size)
 

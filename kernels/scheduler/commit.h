@@ -109,6 +109,10 @@ BLINK_FN void Scheduler<P>::finish(uint32_t slot, uint32_t reason) {
   blink_request& r = c.requests[slot];
   if (waiting(r)) {
     p.add(&s.n_waiting, ~0u);
+    if (r.row != BLINK_NO_ROW) {
+      c.rows[r.row].use = BLINK_ROW_FREE;
+      p.add(&s.n_staged, ~0u);
+    }
   } else {
     detach(r.row);
   }
@@ -142,7 +146,7 @@ template <class P>
 BLINK_FN void Scheduler<P>::reap() {
   for (;;) {
     uint32_t dead = BLINK_NO_ROW;
-    for (uint32_t i = tid; i < t.max_batch; i += threads) {
+    for (uint32_t i = tid; i < t.n_rows; i += threads) {
       if (c.rows[i].use == BLINK_ROW_ZOMBIE && c.rows[i].last_step <= committed) dead = Min()(dead, i);
     }
     dead = p.reduce(dead, Min());

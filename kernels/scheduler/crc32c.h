@@ -1,8 +1,10 @@
 /* CRC-32C (Castagnoli, reflected; RFC 3720 appendix B.4) over a message of 32-bit words that many threads share.
  *
- * The checksum is linear over GF(2): word i of n adds w_i * x^(32 (n - i)) mod P. Thread t takes words t, t + T, t +
- * 2T, ... (coalesced), folds them with Horner's rule in steps of x^(32 T), and moves its sum to the end of the message;
- * the threads' sums are then combined with exclusive or, in any order. Polynomials are bit-reflected: bit 31 is x^0.
+ * The checksum is linear over GF(2): the word that has j words behind it adds itself * x^(32 (j + 1)) mod P. Thread t
+ * of T takes the words with j = t, t + T, t + 2T, ... (coalesced), folds them from the front with Horner's rule in
+ * steps of x^(32 T), and moves its sum to the end of the message: by a factor that does not depend on the message's
+ * length. The threads' sums are then combined with exclusive or, in any order. Polynomials are bit-reflected: bit 31 is
+ * x^0.
  */
 #ifndef BLINK_SCHEDULER_CRC32C_H
 #define BLINK_SCHEDULER_CRC32C_H
@@ -13,7 +15,7 @@ namespace blink {
 
 constexpr uint32_t kCastagnoli = 0x82f63b78u;
 
-BLINK_FN inline uint32_t crc_multiply(uint32_t a, uint32_t b) {
+BLINK_FN constexpr uint32_t crc_multiply(uint32_t a, uint32_t b) {
   uint32_t product = 0;
   for (int bit = 31; bit >= 0; --bit) {
     product ^= (a >> bit & 1) ? b : 0;
@@ -22,16 +24,24 @@ BLINK_FN inline uint32_t crc_multiply(uint32_t a, uint32_t b) {
   return product;
 }
 
-// x^(32 n) mod P
-BLINK_FN inline uint32_t crc_shift(uint32_t n) {
-  uint32_t square = 0x80000000u >> 31;                        // x^31
-  square = (square >> 1) ^ ((square & 1) ? kCastagnoli : 0);  // x^32
-  uint32_t result = 0x80000000u;
-  for (; n; n >>= 1) {
-    if (n & 1) result = crc_multiply(result, square);
-    square = crc_multiply(square, square);
+constexpr uint32_t kCrcPowers = 13;  // for shifts below 2^13 words: more than a block has threads
+
+struct CrcPowers {
+  uint32_t of[kCrcPowers] = {};  // x^(32 * 2^k) mod P
+  BLINK_FN constexpr CrcPowers() {
+    of[0] = kCastagnoli;  // x^32
+    for (uint32_t k = 1; k < kCrcPowers; ++k) of[k] = crc_multiply(of[k - 1], of[k - 1]);
   }
-  return result;
+};
+
+// x^(32 n) mod P, for n < 2^kCrcPowers
+BLINK_FN inline uint32_t crc_shift(uint32_t n) {
+  constexpr CrcPowers powers;
+  uint32_t result = 0;
+  for (uint32_t k = 0; n >> k; ++k) {
+    if (n >> k & 1) result = result ? crc_multiply(result, powers.of[k]) : powers.of[k];
+  }
+  return n ? result : 0x80000000u;
 }
 
 #ifndef __CUDACC__
@@ -53,24 +63,31 @@ class CrcTables {
 inline const CrcTables kCrcTables;
 #endif
 
-// One thread's share of a message of `length` words: call `add` for each of its words in order, then `share`.
-struct CrcShare {
-  uint32_t length, stride, step, sum = 0, next;
+// One thread's share of a message of `length` words: call `add` for its words `n_words() - 1` to 0, then `share`.
+class CrcShare {
+ public:
   BLINK_FN CrcShare(uint32_t length, unsigned thread, unsigned threads)
-      : length(length), stride(threads), step(crc_shift(threads)), next(thread) {}
-  BLINK_FN void add(uint32_t word) {
-    if (next == 0) word ^= ~0u;
-    sum = fold(sum) ^ word;
-    next += stride;
-  }
-  BLINK_FN uint32_t fold(uint32_t sum) const {
-#ifndef __CUDACC__
-    if (stride == 1) return kCrcTables.fold(sum);
-#endif
-    return crc_multiply(sum, step);
+      : length_(length), thread_(thread), threads_(threads), step_(crc_shift(threads)) {}
+  BLINK_FN uint32_t n_words() const { return length_ > thread_ ? (length_ - 1 - thread_) / threads_ + 1 : 0; }
+  // Where in the message the thread's word `i` is.
+  BLINK_FN uint32_t index(uint32_t i) const { return length_ - 1 - thread_ - i * threads_; }
+  BLINK_FN void add(uint32_t i, uint32_t word) {
+    if (index(i) == 0) word ^= ~0u;
+    sum_ = fold(sum_) ^ word;
   }
   // The thread's summand of ~crc.
-  BLINK_FN uint32_t share() const { return sum ? crc_multiply(sum, crc_shift(length + stride - next)) : 0; }
+  BLINK_FN uint32_t share() const { return sum_ ? crc_multiply(sum_, crc_shift(thread_ + 1)) : 0; }
+
+ private:
+  BLINK_FN uint32_t fold(uint32_t sum) const {
+#ifndef __CUDACC__
+    if (threads_ == 1) return kCrcTables.fold(sum);
+#endif
+    return crc_multiply(sum, step_);
+  }
+
+  const uint32_t length_, thread_, threads_, step_;
+  uint32_t sum_ = 0;
 };
 
 }  // namespace blink

@@ -12,10 +12,11 @@ BLINK_FN inline uint32_t arrival_slot(uint64_t arrival) {
   return arrival & (BLINK_MAX_SLOTS - 1);
 }
 
+// True if the ring had better be looked at again before the next step is planned.
 template <class P>
-BLINK_FN void Scheduler<P>::observe() {
+BLINK_FN bool Scheduler<P>::observe() {
   const bool busy = in_flight() != 0;
-  if (busy && now - last_scan < c.scan_interval_ns) return;
+  if (busy && now - last_scan < c.scan_interval_ns) return false;
   last_scan = now;
   if (!busy && tid == 0) ++s.stats.idle_polls;
   observe_control();
@@ -26,6 +27,7 @@ BLINK_FN void Scheduler<P>::observe() {
     last_stats = now;
     publish_stats();
   }
+  return stage_ahead();
 }
 
 template <class P>

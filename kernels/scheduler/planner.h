@@ -21,16 +21,18 @@ template <class P>
 BLINK_FN bool Scheduler<P>::plan(uint64_t id) {
   if (s.n_active == 0 && s.n_waiting == 0) return false;
   uint32_t counts = 0;  // rows that prefill in the low half, rows that decode in the high half
-  for (uint32_t i = tid; i < t.max_batch; i += threads) {
+  for (uint32_t i = tid; i < t.n_rows; i += threads) {
     counts += prefilling(c.rows[i]) ? 1 : decoding(c.rows[i]) ? 1u << 16 : 0;
   }
   counts = p.reduce(counts, Sum());
   const bool prefill_due = (counts & 0xffff) || s.n_waiting, decode_due = counts >> 16;
   // Decode and prefill alternate, so that neither starves the other: an arrival waits for at most one decode step.
   const bool decode_first = decode_due && last_kind == BLINK_STEP_PREFILL;
-  if (prefill_due && !decode_first && plan_prefill(id)) return true;
+  // A row whose last token is on its way needs no further step: its successor need not wait for it.
+  const uint32_t room = c.max_batch - (counts & 0xffff) - (counts >> 16);
+  if (prefill_due && !decode_first && plan_prefill(id, room)) return true;
   if (decode_due && plan_decode(id)) return true;
-  return prefill_due && decode_first && plan_prefill(id);
+  return prefill_due && decode_first && plan_prefill(id, room);
 }
 
 template <class P>
@@ -38,12 +40,12 @@ BLINK_FN bool Scheduler<P>::plan_decode(uint64_t id) {
   make_room();
   const blink_step_set& set = set_of(id);
   uint32_t lanes = 0, taken = 0, need = 0;
-  for (uint32_t i = tid; i < t.max_batch; i += threads) need += decoding(c.rows[i]) && needs_page(c.rows[i]);
+  for (uint32_t i = tid; i < t.n_rows; i += threads) need += decoding(c.rows[i]) && needs_page(c.rows[i]);
   const uint32_t free = s.n_free_pages;
   const bool starving = p.reduce(need, Sum()) > free;  // pages come back when the preempted rows' last step is done
-  for (uint32_t base = 0; base < t.max_batch; base += threads) {
+  for (uint32_t base = 0; base < t.n_rows; base += threads) {
     const uint32_t i = base + tid;
-    bool in = i < t.max_batch && decoding(c.rows[i]);
+    bool in = i < t.n_rows && decoding(c.rows[i]);
     const bool page = in && needs_page(c.rows[i]);
     if (page && starving) in = false;
     uint32_t n_in, n_pages;
@@ -71,20 +73,22 @@ BLINK_FN bool Scheduler<P>::plan_decode(uint64_t id) {
   return true;
 }
 
-// Packs chunks of prompts, oldest first, until the largest prefill graph is full; admits waiting requests to fill it.
+// Packs chunks of prompts, oldest first, until the largest prefill graph is full; admits waiting requests to fill it,
+// at most `room`.
 template <class P>
-BLINK_FN bool Scheduler<P>::plan_prefill(uint64_t id) {
+BLINK_FN bool Scheduler<P>::plan_prefill(uint64_t id, uint32_t room) {
   const blink_step_set& set = set_of(id);
   uint32_t used = 0, lanes = 0;
   while (lanes < c.max_prefill_lanes && used < c.max_prefill_tokens) {
     uint64_t oldest = kNone;
-    for (uint32_t i = tid; i < t.max_batch; i += threads) {
+    for (uint32_t i = tid; i < t.n_rows; i += threads) {
       const blink_row& row = c.rows[i];
       if (prefilling(row) && row.last_step != id) oldest = Min()(oldest, c.requests[row.slot].arrival);
     }
     oldest = p.reduce(oldest, Min());
     if (oldest == kNone) {
-      if (!admit_next()) break;
+      if (room == 0 || !admit_next()) break;
+      --room;
       continue;
     }
     const uint32_t r = c.requests[arrival_slot(oldest)].row;
@@ -136,7 +140,7 @@ template <class P>
 BLINK_FN void Scheduler<P>::make_room() {
   for (;;) {
     uint64_t sums = 0, youngest = 0;  // pages needed in the low half, pages of zombies in the high half
-    for (uint32_t i = tid; i < t.max_batch; i += threads) {
+    for (uint32_t i = tid; i < t.n_rows; i += threads) {
       const blink_row& row = c.rows[i];
       if (row.use == BLINK_ROW_ZOMBIE) sums += uint64_t(row.n_pages) << 32;
       if (row.use != BLINK_ROW_ACTIVE) continue;

@@ -3,7 +3,8 @@
  * Written once over a platform (platform.h); every thread of the block runs every line, and a value that decides the
  * control flow is the same in all of them. Read `run` first. The parts:
  *   intake.h     leases, new requests, cancels, releases: what the ring says
- *   admission.h  a waiting request becomes a row: payload check, pages, prompt copied to the device
+ *   staging.h    a waiting request is read from the ring and checked, ahead of time
+ *   admission.h  a staged request gets pages and joins the batch
  *   planner.h    what the next step runs: rows, positions, pages; preemption when they run out
  *   commit.h     what a finished step produced: tokens published, rows retired, pages returned
  * README.md numbers the invariants (S1..).
@@ -40,9 +41,9 @@ class Scheduler {
       if (window == p.launch_window() && completed == launched) return relaunch();
       take_completions(completed);
       // With the window used up and the next step planned, nothing may delay the relaunch: a scan crosses PCIe.
-      if (!planned || window < p.launch_window()) observe();
+      const bool settled = (planned && window == p.launch_window()) || !observe();
       if (finished()) return stop();
-      if (!planned && plan_is_due()) planned = plan(launched + 1);
+      if (!planned && settled && plan_is_due()) planned = plan(launched + 1);
       if (planned && window < p.launch_window()) {
         launch_planned();
       } else {
@@ -80,7 +81,9 @@ class Scheduler {
     if (in_flight() == 0) return true;
     if (c.arm_margin_ns == 0) return false;
     const uint64_t expected = c.shape_times[set_of(launched).head->shape].expected_ns;
-    const uint64_t margin = c.arm_margin_ns + expected / 64;  // steps of one shape vary by a percent or so
+    const uint32_t next = s.n_waiting && last_kind == BLINK_STEP_DECODE ? BLINK_STEP_PREFILL : BLINK_STEP_DECODE;
+    // Steps of one shape vary by a percent or so.
+    const uint64_t margin = c.arm_margin_ns + expected / 64 + s.plan_ns[next];
     return now + margin >= running_since + expected;
   }
 
@@ -93,6 +96,9 @@ class Scheduler {
       blink_step_trace& trace = c.trace[id % BLINK_TRACE_STEPS];
       trace.turn_ns = now;
       trace.launched_ns = p.now();
+      uint64_t& usual = s.plan_ns[head.kind];  // the longest, slowly forgotten
+      const uint64_t took = trace.launched_ns - now;
+      usual = took > usual ? took : usual - (usual - took) / 16;
     }
     error = static_cast<int>(broadcast(static_cast<uint32_t>(error)));
     if (error) return fail(BLINK_FAULT_LAUNCH, error);
@@ -182,7 +188,7 @@ class Scheduler {
   }
 
   // ------------------------------------------------------------ intake.h
-  BLINK_FN void observe();
+  BLINK_FN bool observe();
   BLINK_FN void observe_control();
   BLINK_FN void observe_leases();
   BLINK_FN void observe_requests();
@@ -190,19 +196,26 @@ class Scheduler {
   BLINK_FN void reset_slots(uint32_t lease);
   BLINK_FN void publish_stats();
 
+  // ------------------------------------------------------------ staging.h
+  BLINK_FN bool stage_ahead();
+  BLINK_FN bool stage(uint32_t most);
+  BLINK_FN uint64_t next_unstaged(uint64_t arrival);
+  BLINK_FN uint32_t next_free_row(uint32_t first);
+  BLINK_FN uint64_t read_payload(uint32_t slot, uint32_t row, unsigned member, unsigned size);
+  BLINK_FN uint32_t settle(uint32_t slot, uint32_t row, uint64_t found, unsigned member, unsigned size);
+  BLINK_FN uint32_t judge(const blink_request& r, const blink_descriptor& d, uint64_t found) const;
+  BLINK_FN uint32_t check_parameters(const blink_descriptor& d) const;
+  BLINK_FN void copy_outputs(uint32_t slot, uint32_t row, unsigned member, unsigned size);
+
   // ------------------------------------------------------------ admission.h
   BLINK_FN bool admit_next();
   BLINK_FN uint64_t oldest_waiting();
-  BLINK_FN uint32_t copy_descriptor(uint32_t slot, uint32_t row);
-  BLINK_FN uint32_t check_parameters(const blink_descriptor& d) const;
-  BLINK_FN uint32_t copy_prompt(uint32_t slot, uint32_t row);
-  BLINK_FN void copy_outputs(uint32_t slot, uint32_t row);
-  BLINK_FN void refuse_or_wait(uint32_t slot, uint32_t reason);
+  BLINK_FN bool admit(uint32_t slot);
 
   // ------------------------------------------------------------ planner.h
   BLINK_FN bool plan(uint64_t id);
   BLINK_FN bool plan_decode(uint64_t id);
-  BLINK_FN bool plan_prefill(uint64_t id);
+  BLINK_FN bool plan_prefill(uint64_t id, uint32_t room);
   BLINK_FN void close_plan(uint64_t id, uint32_t kind, uint32_t shape, uint32_t n_tokens, uint32_t n_lanes);
   BLINK_FN bool prefilling(const blink_row& row) const {
     return row.use == BLINK_ROW_ACTIVE && row.fed < row.prefill_end;
@@ -229,6 +242,10 @@ class Scheduler {
   BLINK_FN uint64_t* outputs(uint32_t slot) const { return c.outputs + uint64_t(slot) * c.output_capacity; }
   BLINK_FN uint32_t* history(uint32_t row) const { return t.history + uint64_t(row) * t.max_context; }
   BLINK_FN uint32_t* pages(uint32_t row) const { return t.block_table + uint64_t(row) * t.pages_per_row; }
+  // Tokens of a sequence: what a row and the KV cache hold.
+  BLINK_FN uint64_t longest_context() const {
+    return Min()(uint64_t(t.max_context), uint64_t(c.total_pages) * t.page_size);
+  }
   BLINK_FN static bool open(const blink_request& r) {
     return r.state != BLINK_STATE_EMPTY && r.state != BLINK_STATE_DECODE_COMPLETED;
   }
@@ -240,6 +257,7 @@ class Scheduler {
 }  // namespace blink
 
 #include "intake.h"
+#include "staging.h"
 #include "admission.h"
 #include "planner.h"
 #include "commit.h"

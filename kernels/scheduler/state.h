@@ -20,7 +20,12 @@ extern "C" {
 #define BLINK_LAUNCH_RETRY_NS 5000000ull
 #define BLINK_TRACE_STEPS 4096 /* the last steps, of which the trace is kept */
 
-enum blink_row_use { BLINK_ROW_FREE = 0, BLINK_ROW_ACTIVE = 1, BLINK_ROW_ZOMBIE = 2 };
+enum blink_row_use {
+  BLINK_ROW_FREE = 0,
+  BLINK_ROW_ACTIVE = 1,
+  BLINK_ROW_ZOMBIE = 2,
+  BLINK_ROW_STAGED = 3 /* a waiting request, checked and on the device: no pages yet, and in no step (S13) */
+};
 
 /* Published in blink_header.fault. */
 enum blink_fault {
@@ -39,7 +44,7 @@ struct blink_request {
   uint64_t torn_last_ns;  /* ... and last: once a round is enough */
   uint32_t sequence;
   uint32_t state; /* enum blink_state, as published */
-  uint32_t row;   /* BLINK_NO_ROW while it waits */
+  uint32_t row;   /* BLINK_NO_ROW while it waits and is not staged */
   uint32_t prompt_tokens;
   uint32_t max_outputs; /* max_tokens, cut to what the context and the KV cache hold */
   uint32_t generated;   /* output records published */
@@ -97,11 +102,12 @@ struct blink_scheduler_state {
   uint32_t phase;     /* enum blink_phase */
   uint32_t last_kind; /* of the last planned step: prefill and decode alternate when both are due */
   uint32_t n_free_pages;
-  uint32_t n_waiting; /* requests PREFILL_PENDING or DECODE_PAUSED */
-  uint32_t n_active;  /* rows ACTIVE */
-  uint32_t n_zombies; /* rows ZOMBIE */
-  uint32_t planned;   /* step launched + 1 is planned and waits for the next execution to launch it */
-  uint32_t reserved;
+  uint32_t n_waiting;  /* requests PREFILL_PENDING or DECODE_PAUSED */
+  uint32_t n_active;   /* rows ACTIVE */
+  uint32_t n_zombies;  /* rows ZOMBIE */
+  uint32_t n_staged;   /* rows STAGED */
+  uint32_t planned;    /* step launched + 1 is planned and waits for the next execution to launch it */
+  uint64_t plan_ns[2]; /* by kind of step: what a turn of the loop that plans and launches one takes */
   struct blink_stats stats;
   struct blink_lease_record leases[32];
   uint64_t gap_histogram[512]; /* completion of a step to the first instruction of the next, while there was work */
@@ -130,7 +136,7 @@ struct blink_scheduler_config {
   uint32_t* prefill_lookup;       /* [max_prefill_tokens / BLINK_PREFILL_GRANULE + 1] ... for n tokens, rounded up */
   uint64_t* seen;                 /* [n_slots] the last request word acted upon */
   struct blink_request* requests; /* [n_slots] */
-  struct blink_row* rows;         /* [max_batch] */
+  struct blink_row* rows;         /* [tables.n_rows] */
   uint32_t* free_pages;           /* [total_pages] a stack, n_free_pages high */
   struct blink_shape_time* shape_times; /* [n_shapes] */
   struct blink_step_trace* trace;       /* [BLINK_TRACE_STEPS] */
@@ -139,7 +145,10 @@ struct blink_scheduler_config {
   uint32_t total_pages;
   uint32_t max_prefill_tokens;
   uint32_t max_prefill_lanes;
-  /* Launch the next step this long, and 1/64 of a step, before the running one's expected end; 0: after it ended. */
+  uint32_t max_batch; /* rows that run together; the rest of tables.n_rows are for staging */
+  uint32_t reserved;
+  /* Launch the next step this long, 1/64 of a step and the time of planning before the running one's expected end; 0:
+   * after it ended. */
   uint64_t arm_margin_ns;
   uint64_t scan_interval_ns; /* between scans of the ring while a step runs */
   uint64_t step_timeout_ns;  /* a step that takes longer is a fault */

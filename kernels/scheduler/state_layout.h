@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0xa4e952cf09f1474cull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0xb8a24ccda098dd6bull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -46,7 +46,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, launched_ns) == 40, "bl
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, seen_ns) == 48, "blink_step_trace.seen_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, kind) == 56, "blink_step_trace.kind");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, n_lanes) == 60, "blink_step_trace.n_lanes");
-BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5360, "blink_scheduler_state");
+BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5376, "blink_scheduler_state");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, launched) == 0, "blink_scheduler_state.launched");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, committed) == 8, "blink_scheduler_state.committed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, claims) == 16, "blink_scheduler_state.claims");
@@ -59,12 +59,13 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_free_pages) == 5
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_waiting) == 60, "blink_scheduler_state.n_waiting");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_active) == 64, "blink_scheduler_state.n_active");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_zombies) == 68, "blink_scheduler_state.n_zombies");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, planned) == 72, "blink_scheduler_state.planned");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, reserved) == 76, "blink_scheduler_state.reserved");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 80, "blink_scheduler_state.stats");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 240, "blink_scheduler_state.leases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1264, "blink_scheduler_state.gap_histogram");
-BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 488, "blink_scheduler_config");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_staged) == 72, "blink_scheduler_state.n_staged");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, planned) == 76, "blink_scheduler_state.planned");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, plan_ns) == 80, "blink_scheduler_state.plan_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 96, "blink_scheduler_state.stats");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 256, "blink_scheduler_state.leases");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1280, "blink_scheduler_state.gap_histogram");
+BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 496, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, lease_acks) == 16, "blink_scheduler_config.lease_acks");
@@ -94,9 +95,11 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_shapes) == 448,
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, total_pages) == 452, "blink_scheduler_config.total_pages");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_tokens) == 456, "blink_scheduler_config.max_prefill_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_lanes) == 460, "blink_scheduler_config.max_prefill_lanes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 464, "blink_scheduler_config.arm_margin_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 472, "blink_scheduler_config.scan_interval_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 480, "blink_scheduler_config.step_timeout_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_batch) == 464, "blink_scheduler_config.max_batch");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, reserved) == 468, "blink_scheduler_config.reserved");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 472, "blink_scheduler_config.arm_margin_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 480, "blink_scheduler_config.scan_interval_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 488, "blink_scheduler_config.step_timeout_ns");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */
@@ -147,8 +150,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_state, n_waiting) \
   X(blink_scheduler_state, n_active) \
   X(blink_scheduler_state, n_zombies) \
+  X(blink_scheduler_state, n_staged) \
   X(blink_scheduler_state, planned) \
-  X(blink_scheduler_state, reserved) \
+  X(blink_scheduler_state, plan_ns) \
   X(blink_scheduler_state, stats) \
   X(blink_scheduler_state, leases) \
   X(blink_scheduler_state, gap_histogram) \
@@ -181,6 +185,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, total_pages) \
   X(blink_scheduler_config, max_prefill_tokens) \
   X(blink_scheduler_config, max_prefill_lanes) \
+  X(blink_scheduler_config, max_batch) \
+  X(blink_scheduler_config, reserved) \
   X(blink_scheduler_config, arm_margin_ns) \
   X(blink_scheduler_config, scan_interval_ns) \
   X(blink_scheduler_config, step_timeout_ns)

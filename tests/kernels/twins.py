@@ -60,7 +60,7 @@ class World:
         self.tables = self._record(abi.Tables)
         self.step_set = self._record(abi.StepSet)
         for name, value in (
-            ("max_batch", max_batch),
+            ("n_rows", max_batch),
             ("max_context", max_context),
             ("pages_per_row", pages_per_row),
             ("page_size", page_size),

@@ -46,7 +46,7 @@ class Pipeline {
         host_(host),
         tables_(tables),
         sets_(sets, sets + BLINK_STEP_SETS),
-        pages_sent_(host.tables.max_batch) {
+        pages_sent_(host.tables.n_rows) {
     runtime_.open(design.n_streams, design.step_sets * kEvents);
   }
 
@@ -128,7 +128,7 @@ class Pipeline {
   const blink_scheduler_config& host_;
   const blink_tables tables_;
   const std::vector<blink_step_set> sets_;
-  std::vector<uint32_t> pages_sent_; /* [max_batch] block-table entries that the GPU has */
+  std::vector<uint32_t> pages_sent_; /* [n_rows] block-table entries that the GPU has */
   uint64_t submitted_ = 0, completed_ = 0;
 };
 

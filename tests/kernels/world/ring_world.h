@@ -27,16 +27,16 @@ class RingWorld {
     c.n_leases = z.n_leases;
     c.prompt_capacity = c.output_capacity = z.max_context;
     blink_tables& t = c.tables;
-    t.max_batch = z.max_batch;
+    t.n_rows = z.max_batch + z.max_prefill_lanes;
     t.max_context = z.max_context;
     t.page_size = z.page_size;
     t.pages_per_row = (z.max_context + z.page_size - 1) / z.page_size;
     t.vocab_size = kVocab;
     t.n_eos = 1;
     t.eos[0] = kEos;
-    t.history = array<uint32_t>(uint64_t(z.max_batch) * z.max_context);
-    t.block_table = array<uint32_t>(uint64_t(z.max_batch) * t.pages_per_row);
-    t.params = array<blink_descriptor>(z.max_batch);
+    t.history = array<uint32_t>(uint64_t(t.n_rows) * z.max_context);
+    t.block_table = array<uint32_t>(uint64_t(t.n_rows) * t.pages_per_row);
+    t.params = array<blink_descriptor>(t.n_rows);
     t.completed = array<uint64_t>(1);
     const uint32_t tokens = z.max_prefill_tokens > z.max_batch ? z.max_prefill_tokens : z.max_batch;
     const uint32_t lanes = z.max_prefill_lanes > z.max_batch ? z.max_prefill_lanes : z.max_batch;
@@ -57,7 +57,7 @@ class RingWorld {
     for (uint32_t i = 0; i < z.max_prefill_tokens / BLINK_PREFILL_GRANULE + 2; ++i) c.prefill_lookup[i] = 1;
     c.seen = array<uint64_t>(z.n_slots);
     c.requests = array<blink_request>(z.n_slots);
-    c.rows = array<blink_row>(z.max_batch);
+    c.rows = array<blink_row>(t.n_rows);
     c.free_pages = array<uint32_t>(z.total_pages);
     for (uint32_t i = 0; i < z.total_pages; ++i) c.free_pages[i] = i;
     c.shape_times = array<blink_shape_time>(2);
@@ -66,6 +66,7 @@ class RingWorld {
     c.state->n_free_pages = c.total_pages = z.total_pages;
     c.max_prefill_tokens = z.max_prefill_tokens;
     c.max_prefill_lanes = z.max_prefill_lanes;
+    c.max_batch = z.max_batch;
     c.arm_margin_ns = z.arm_margin_ns;
     c.scan_interval_ns = 5000;
     c.step_timeout_ns = 10'000'000'000ull;

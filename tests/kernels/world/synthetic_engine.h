@@ -58,7 +58,7 @@ class SyntheticEngine {
 
   uint64_t& cell(uint32_t row, uint32_t position) {
     static uint64_t nowhere;
-    if (row >= t.max_batch || position >= t.max_context) return fail("row or position out of range"), nowhere;
+    if (row >= t.n_rows || position >= t.max_context) return fail("row or position out of range"), nowhere;
     const uint64_t page = t.block_table[uint64_t(row) * t.pages_per_row + position / t.page_size];
     if (page * t.page_size >= kv.size()) return fail("page out of range"), nowhere;
     return kv[page * t.page_size + position % t.page_size];

@@ -146,8 +146,8 @@ class World {
     const blink_scheduler_state& s = *c.state;
     std::vector<int> owners(c.total_pages);
     for (uint32_t i = 0; i < s.n_free_pages; ++i) ++owners[c.free_pages[i]];
-    uint32_t active = 0, zombies = 0, waiting = 0;
-    for (uint32_t i = 0; i < c.tables.max_batch; ++i) {
+    uint32_t active = 0, zombies = 0, waiting = 0, staged = 0;
+    for (uint32_t i = 0; i < c.tables.n_rows; ++i) {
       const blink_row& row = c.rows[i];
       if (row.use == BLINK_ROW_FREE) continue;
       for (uint32_t p = 0; p < row.n_pages; ++p)
@@ -156,9 +156,15 @@ class World {
         ++zombies;
         continue;
       }
-      ++active;
       const blink_request& r = c.requests[row.slot];
       if (r.row != i) fail("S3: a row's request does not point back");
+      if (row.use == BLINK_ROW_STAGED) {
+        ++staged;
+        if (row.n_pages) fail("S13: a staged row has pages");
+        if (!waits(r)) fail("S13: a staged row's request does not wait");
+        continue;
+      }
+      ++active;
       if (r.state != BLINK_STATE_PREFILL_PROCESSING && r.state != BLINK_STATE_DECODE_PROCESSING)
         fail("S3: a row's request is not running");
     }
@@ -166,11 +172,15 @@ class World {
       if (n != 1) return fail(n ? "S1: a page is owned twice" : "S1: a page is lost");
     }
     for (uint32_t i = 0; i < c.n_slots; ++i) {
-      const blink_request& r = c.requests[i];
-      waiting += r.state == BLINK_STATE_PREFILL_PENDING || r.state == BLINK_STATE_DECODE_PAUSED;
+      waiting += waits(c.requests[i]);
     }
-    if (active != s.n_active || zombies != s.n_zombies || waiting != s.n_waiting) fail("S3: a counter is wrong");
+    if (active != s.n_active || zombies != s.n_zombies || waiting != s.n_waiting || staged != s.n_staged)
+      fail("S3: a counter is wrong");
     check_order();
+  }
+
+  static bool waits(const blink_request& r) {
+    return r.state == BLINK_STATE_PREFILL_PENDING || r.state == BLINK_STATE_DECODE_PAUSED;
   }
 
   void check_order() {

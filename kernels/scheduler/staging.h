@@ -1,0 +1,182 @@
+/* Staging: requests that wait are read from the ring and checked before they are needed, so that planning a prefill
+ * step is bookkeeping.
+ *
+ * A staged request holds a row: descriptor and prompt are in the row's parameters and history, copied and checksummed
+ * on the way (R4). It still waits, in its place in the line, without pages and in no step (S13). A payload that does
+ * not match was overtaken by its request word; it is read again later, never served.
+ *
+ * With the ring in host memory a read takes a microsecond or two, so everything is read side by side: all descriptors
+ * at once, then the prompts, a team of threads each.
+ */
+#ifndef BLINK_SCHEDULER_STAGING_H
+#define BLINK_SCHEDULER_STAGING_H
+
+namespace blink {
+
+constexpr uint32_t kDescriptorWords = sizeof(blink_descriptor) / 4;  // the last one is the checksum
+constexpr uint32_t kTorn = 0x80000000u;
+constexpr uint32_t kStageSlots = 8;     // read side by side
+constexpr uint32_t kLongPrompt = 1024;  // tokens: a longer one has all threads for itself
+
+// Payload parts that many threads read: their checksums' summands below, whether a token is bad above.
+struct Findings {
+  BLINK_FN uint64_t operator()(uint64_t a, uint64_t b) const { return ((a ^ b) & 0xffffffffu) | ((a | b) >> 32 << 32); }
+};
+
+// Stages while there is nothing more urgent. True if the next step had better be planned when the ring was looked at
+// again: requests of a burst arrive microseconds apart, and a step that began with the first alone would make the
+// others wait for all of it.
+template <class P>
+BLINK_FN bool Scheduler<P>::stage_ahead() {
+  const uint32_t room = t.n_rows - c.max_batch;
+  if (s.n_waiting == s.n_staged || s.n_staged >= room || phase == BLINK_PHASE_FAILED) return false;
+  if (in_flight() ? plan_is_due() : s.n_active != 0) return false;
+  return stage(room - s.n_staged);
+}
+
+// Stages the oldest requests that wait, at most `most`. False: none could be staged or refused.
+template <class P>
+BLINK_FN bool Scheduler<P>::stage(uint32_t most) {
+  uint32_t slots[kStageSlots], rows[kStageSlots], n = 0;
+  uint64_t arrival = 0;
+  for (uint32_t row = 0; n < Min()(most, kStageSlots); ++n, ++row) {
+    if ((arrival = next_unstaged(arrival)) == kNone || (row = next_free_row(row)) == BLINK_NO_ROW) break;
+    slots[n] = arrival_slot(arrival);
+    rows[n] = row;
+  }
+  if (n == 0) return false;
+  for (uint32_t i = tid; i < n * kDescriptorWords; i += threads) {
+    const uint32_t k = i / kDescriptorWords, word = i % kDescriptorWords;
+    reinterpret_cast<uint32_t*>(t.params + rows[k])[word] =
+        p.load(reinterpret_cast<const uint32_t*>(&c.descriptors[slots[k]]) + word);
+  }
+  p.sync();
+  uint32_t longest = 0, settled = 0;
+  for (uint32_t k = 0; k < n; ++k) longest = Max()(longest, t.params[rows[k]].prompt_tokens);
+  uint32_t teams = 1;
+  while (longest <= kLongPrompt && teams < n && threads % (2 * teams) == 0) teams *= 2;
+  const uint32_t size = threads / teams, team = tid / size, member = tid % size;
+  for (uint32_t first = 0; first < n; first += teams) {
+    const uint32_t k = first + team;
+    const uint64_t part = k < n ? read_payload(slots[k], rows[k], member, size) : 0;
+    uint64_t found = 0;
+    for (uint32_t i = 0; i < teams; ++i) {
+      const uint64_t sum = p.reduce(i == team ? part : 0, Findings());
+      if (i == team) found = sum;
+    }
+    if (k < n) settled |= settle(slots[k], rows[k], found, member, size);
+  }
+  return p.reduce(settled, Or());
+}
+
+// The arrival of the oldest request younger than `arrival` that waits and is not staged.
+template <class P>
+BLINK_FN uint64_t Scheduler<P>::next_unstaged(uint64_t arrival) {
+  uint64_t next = kNone;
+  for (uint32_t slot = tid; slot < c.n_slots; slot += threads) {
+    const blink_request& r = c.requests[slot];
+    if (waiting(r) && r.row == BLINK_NO_ROW && r.torn_last_ns != now && r.arrival > arrival) {
+      next = Min()(next, r.arrival);
+    }
+  }
+  return p.reduce(next, Min());
+}
+
+template <class P>
+BLINK_FN uint32_t Scheduler<P>::next_free_row(uint32_t first) {
+  uint32_t row = BLINK_NO_ROW;
+  for (uint32_t i = tid; i < t.n_rows; i += threads) {
+    if (i >= first && c.rows[i].use == BLINK_ROW_FREE) row = Min()(row, i);
+  }
+  return p.reduce(row, Min());
+}
+
+// One thread's part of a payload whose descriptor is in the row's parameters: the prompt goes into the row's history.
+// Nothing in the descriptor may be believed before the checksum has matched.
+template <class P>
+BLINK_FN uint64_t Scheduler<P>::read_payload(uint32_t slot, uint32_t row, unsigned member, unsigned size) {
+  const blink_descriptor& d = t.params[row];
+  if (d.prompt_tokens > c.prompt_capacity) return 0;
+  const uint32_t* words = reinterpret_cast<const uint32_t*>(&d);
+  const uint32_t* from = prompt(slot);
+  uint32_t* to = history(row);
+  const uint32_t head = kDescriptorWords - 1;
+  CrcShare crc(head + d.prompt_tokens, member, size);
+  uint32_t largest = 0;
+  constexpr uint32_t kAhead = 8;  // loads in flight: each crosses PCIe when the ring is in host memory
+  for (uint32_t left = crc.n_words(); left;) {
+    uint32_t word[kAhead];
+    const uint32_t n = Min()(left, kAhead);
+    for (uint32_t i = 0; i < kAhead; ++i) {
+      const uint32_t at = i < n ? crc.index(left - 1 - i) : 0;
+      word[i] = at < head ? words[at] : p.load(from + (at - head));
+    }
+    for (uint32_t i = 0; i < kAhead; ++i) {
+      if (i >= n) break;
+      const uint32_t at = crc.index(left - 1 - i);
+      crc.add(left - 1 - i, word[i]);
+      if (at < head) continue;
+      if (at - head < t.max_context) to[at - head] = word[i];
+      largest = Max()(largest, word[i]);
+    }
+    left -= n;
+  }
+  return crc.share() | uint64_t(largest >= t.vocab_size) << 32;
+}
+
+// What becomes of a payload that a team has read. Nonzero unless it must be read again.
+template <class P>
+BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t row, uint64_t found, unsigned member, unsigned size) {
+  blink_request& r = c.requests[slot];
+  const uint32_t problem = judge(r, t.params[row], found);
+  if (!problem) copy_outputs(slot, row, member, size);
+  if (member != 0) return 0;
+  if (!problem) {
+    c.rows[row] = {0, BLINK_ROW_STAGED, slot, 0, t.params[row].prompt_tokens + r.generated, 0, 0};
+    r.row = row;
+    p.add(&s.n_staged, 1u);
+    return 1;
+  }
+  if (problem != kTorn) {
+    finish(slot, problem);
+    return 1;
+  }
+  p.add(&s.stats.torn_payloads, uint64_t(1));
+  r.torn_last_ns = now;
+  if (r.torn_since_ns == 0) r.torn_since_ns = now;
+  if (now - r.torn_since_ns <= BLINK_TORN_PAYLOAD_TIMEOUT_NS) return 0;
+  finish(slot, BLINK_REASON_BAD_CHECKSUM);
+  return 1;
+}
+
+// Returns 0, kTorn, or the reason to refuse the request.
+template <class P>
+BLINK_FN uint32_t Scheduler<P>::judge(const blink_request& r, const blink_descriptor& d, uint64_t found) const {
+  if (d.sequence != r.sequence || d.prompt_tokens > c.prompt_capacity || ~low(found) != d.crc32c) return kTorn;
+  return high(found) ? uint32_t(BLINK_REASON_BAD_TOKEN) : check_parameters(d);
+}
+
+// Written so that a NaN fails.
+template <class P>
+BLINK_FN uint32_t Scheduler<P>::check_parameters(const blink_descriptor& d) const {
+  if (d.prompt_tokens == 0) return BLINK_REASON_EMPTY_PROMPT;
+  if (d.prompt_tokens >= longest_context()) return BLINK_REASON_PROMPT_TOO_LONG;
+  constexpr float kLarge = 1e30f;
+  const bool good = d.max_tokens >= 1 && d.temperature >= 0 && d.temperature < kLarge && d.top_p > 0 && d.top_p <= 1 &&
+                    d.min_p >= 0 && d.min_p <= 1 && d.repetition_penalty > 0 && d.repetition_penalty < kLarge &&
+                    d.presence_penalty > -kLarge && d.presence_penalty < kLarge && d.frequency_penalty > -kLarge &&
+                    d.frequency_penalty < kLarge && d.n_stop_ids <= BLINK_MAX_STOP_IDS;
+  return good ? 0 : BLINK_REASON_BAD_PARAMETER;
+}
+
+// A request that was paused goes on where it was: its published tokens are part of what is prefilled again.
+template <class P>
+BLINK_FN void Scheduler<P>::copy_outputs(uint32_t slot, uint32_t row, unsigned member, unsigned size) {
+  uint32_t* to = history(row) + t.params[row].prompt_tokens;
+  const uint32_t n = c.requests[slot].generated;
+  for (uint32_t i = member; i < n; i += size) to[i] = low(p.load(outputs(slot) + i));
+}
+
+}  // namespace blink
+
+#endif

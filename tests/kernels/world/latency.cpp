@@ -1,0 +1,140 @@
+/* Admission latency in virtual time: rows decode, requests arrive at random moments, and each says how many decode
+ * steps ran, in whole or in part, between its publication and the start of its first prefill step.
+ */
+#include <algorithm>
+#include <deque>
+
+#include "kernels/scheduler/host.h"
+#include "kernels/scheduler/scheduler.h"
+#include "ring_world.h"
+#include "ringbuffer/words.h"
+
+namespace world {
+
+constexpr uint64_t kDecodeNs = 1'000'000, kPrefillNs = 3'000'000;
+constexpr uint64_t kReadNs = 500;  // of a word across PCIe
+constexpr uint32_t kSlots = 128, kBatch = 64, kContext = 4096, kEpoch = 1;
+
+class Latency {
+ public:
+  Latency(uint64_t seed, uint32_t rows, uint32_t arrivals)
+      : ring({kSlots, 1, kBatch, kContext, 16, kBatch * kContext / 16, 512, 8, 30'000}),
+        c(ring.c),
+        engine(c.tables, c.sets, ring.sizes.total_pages),
+        state_(seed),
+        rows_(rows),
+        arrivals_(arrivals) {
+    __atomic_store_n(&c.leases[0].word, blink::pair_word(kEpoch, 1), __ATOMIC_RELEASE);
+  }
+
+  uint64_t clock = 1'000'000;
+
+  int launch(uint32_t set_index) {
+    const blink_step_set& set = c.sets[set_index];
+    const bool decode = set.head->kind == BLINK_STEP_DECODE;
+    const uint64_t start = runs_.empty() ? clock : std::max(clock, runs_.back().done);
+    const uint64_t length = decode ? kDecodeNs : kPrefillNs;
+    runs_.push_back({start, start + length + draw() % (length / 50), set_index, decode, false});
+    for (uint32_t lane = 0; lane < set.head->n_lanes && !decode; ++lane) {
+      if (set.token_position[set.lane_first[lane]] == 0) begun(c.rows[set.lane_row[lane]].slot, start);
+    }
+    return 0;
+  }
+
+  void turn(uint64_t ns) {
+    clock += ns;
+    for (Run& run : runs_) {
+      if (run.completed || run.done > clock) continue;
+      engine.run(run.set, run.start, run.done);
+      run.completed = true;
+    }
+    beat();
+    if (c.lease_acks[0].word != blink::pair_word(kEpoch, BLINK_LEASE_GRANTED)) return;
+    if (submitted_ < rows_) {
+      submit(16, kContext);  // decodes to the end of the test
+    } else if (c.state->n_active >= rows_ && submitted_ < rows_ + arrivals_ && clock >= next_) {
+      submit(1 + draw() % 200, 1 + draw() % 4);
+      next_ = clock + draw() % (8 * kDecodeNs);
+    } else if (waited.size() == arrivals_ || clock > 60'000'000'000ull) {
+      __atomic_store_n(&c.header->control, BLINK_CONTROL_STOP, __ATOMIC_RELEASE);
+    }
+  }
+
+  RingWorld ring;
+  blink_scheduler_config& c;
+  SyntheticEngine engine;
+  std::vector<uint32_t> waited;  // of each arrival
+
+ private:
+  struct Run {
+    uint64_t start, done;
+    uint32_t set;
+    bool decode, completed;
+  };
+
+  uint64_t draw() { return state_ = mix(state_); }
+
+  void beat() { __atomic_store_n(&c.leases[0].word, blink::pair_word(kEpoch, clock / 1'000'000), __ATOMIC_RELEASE); }
+
+  // A slot is used once.
+  void submit(uint32_t prompt_tokens, uint32_t max_tokens) {
+    const uint32_t slot = submitted_++;
+    uint32_t* prompt = c.prompts + uint64_t(slot) * c.prompt_capacity;
+    for (uint32_t i = 0; i < prompt_tokens; ++i) prompt[i] = draw() % kVocab;
+    blink_descriptor& d = c.descriptors[slot];
+    d.sequence = 1;
+    d.prompt_tokens = prompt_tokens;
+    d.max_tokens = max_tokens;
+    d.seed = slot;
+    d.top_p = d.repetition_penalty = 1;
+    d.flags = BLINK_FLAG_IGNORE_EOS;
+    d.ticket = slot;
+    d.crc32c = reference_crc(d, prompt);
+    published_[slot] = clock;
+    __atomic_store_n(&c.request_words[slot], blink::request_word(1, BLINK_COMMAND_SUBMIT, kEpoch), __ATOMIC_RELEASE);
+  }
+
+  void begun(uint32_t slot, uint64_t start) {
+    if (slot < rows_) return;
+    const uint64_t published = published_[slot];
+    waited.push_back(std::count_if(runs_.begin(), runs_.end(), [&](const Run& run) {
+      return run.decode && run.done > published && run.start < start;
+    }));
+  }
+
+  uint64_t state_;
+  const uint32_t rows_, arrivals_;
+  uint32_t submitted_ = 0;
+  uint64_t next_ = 0, published_[kSlots] = {};
+  std::deque<Run> runs_;
+};
+
+class LatencyPlatform : public blink::HostMemoryModel {
+ public:
+  LatencyPlatform(blink::Team& team, Latency& world) : HostMemoryModel(team, 0), world_(world) {}
+  uint64_t now() { return world_.clock += 20; }
+  uint64_t acquire(const uint64_t* p) {
+    world_.turn(kReadNs);
+    return HostMemoryModel::acquire(p);
+  }
+  int launch(uint64_t, uint32_t, uint32_t set) { return world_.launch(set); }
+  int relaunch() { return 0; }
+  void pause(bool idle) { world_.turn(idle ? 200 : 50); }
+
+ private:
+  Latency& world_;
+};
+
+}  // namespace world
+
+// `arrivals` requests meet `rows` that decode; waited [arrivals]: decode steps each waited for. The number measured.
+extern "C" uint32_t blink_latency_run(uint64_t seed, uint32_t rows, uint32_t arrivals, uint32_t* waited) {
+  world::Latency w(seed, rows, arrivals);
+  blink::Team team(1);
+  world::LatencyPlatform platform(team, w);
+  while (blink::Scheduler<world::LatencyPlatform>(platform, w.c).run() == blink::Exit::kRelaunch) {
+  }
+  if (!w.engine.error.empty()) return 0;
+  std::copy(w.waited.begin(), w.waited.end(), waited);
+  return w.waited.size();
+}
