@@ -38,10 +38,11 @@ class Cublas:
     """A cuBLAS handle bound to one stream and to a caller's workspace.
 
     The workspace keeps captured GEMMs free of allocation nodes (C3); all GEMMs share it, so they must not run
-    concurrently (C4).
+    concurrently (C4). Grids are planned for `multiprocessors`, or for all there are (0): where one is taken,
+    a grid that needs all takes twice as long, as its last blocks run when the others have ended.
     """
 
-    def __init__(self, stream: Stream, workspace: int) -> None:
+    def __init__(self, stream: Stream, workspace: int, multiprocessors: int = 0) -> None:
         self._library = _load()
         self._handle = ctypes.c_void_p()
         self._call("cublasCreate_v2", ctypes.byref(self._handle))
@@ -53,6 +54,7 @@ class Cublas:
             ctypes.c_void_p(workspace),
             ctypes.c_size_t(WORKSPACE_BYTES),
         )
+        self._call("cublasSetSmCountTarget", self._handle, multiprocessors)
         self._one = ctypes.c_float(1)
         self._zero = ctypes.c_float(0)
 

@@ -58,11 +58,15 @@ class NativeEngine:
             owned.callback(self._memory.close)
             kernels = Kernels(device.arch, config)
             owned.callback(kernels.close)
-            cublas = Cublas(self._stream, self._memory.allocate(WORKSPACE_BYTES))
+            attribute = api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+            n_multiprocessors = device.attribute(attribute)
+            # One is the scheduler's.
+            workspace = self._memory.allocate(WORKSPACE_BYTES)
+            cublas = Cublas(self._stream, workspace, n_multiprocessors - 1)
             owned.callback(cublas.close)
             loader = WeightLoader(self._memory, self._stream, kernels, config, source, progress)
             self._step = self._make_step(
-                limits, np.asarray(batch.tables).tobytes(), kernels, cublas, loader.load()
+                limits, np.asarray(batch.tables).tobytes(), kernels, cublas, loader.load(), n_multiprocessors
             )
             self._graphs = self._capture(owned, progress)
             self._owned = owned.pop_all()
@@ -71,10 +75,14 @@ class NativeEngine:
         )
 
     def _make_step(
-        self, limits: Limits, tables: bytes, kernels: Kernels, cublas: Cublas, weights: DeviceWeights
+        self,
+        limits: Limits,
+        tables: bytes,
+        kernels: Kernels,
+        cublas: Cublas,
+        weights: DeviceWeights,
+        n_multiprocessors: int,
     ) -> NativeStep:
-        attribute = api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-        n_multiprocessors = self._device.attribute(attribute)
         sizes = activation_bytes(self._config, self._shapes, limits.max_context, n_multiprocessors)
         activations = Activations(**{name: self._memory.allocate(size) for name, size in sizes.items()})
         self._logits = activations.logits

@@ -1,0 +1,49 @@
+"""The CUDA engine finds a value again that followed a key up to 32,000 tokens ago."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from engine_driver import EngineDriver
+from needle_model import answers, make_needle_model, needle_prompt
+
+from gpu_backend.cuda.driver import Device
+from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.engine.base import Limits
+from gpu_backend.engine.native import NativeEngine
+from gpu_backend.model.checkpoint import Checkpoint
+from gpu_backend.model.config import ModelConfig
+
+LENGTH = 32_000
+DEPTHS = (0.0, 0.01, 0.25, 0.5, 0.75, 0.99, 1.0)
+PAGE = 16
+CONTEXT = 32_768
+LIMITS = Limits(
+    max_batch=len(DEPTHS),
+    max_context=CONTEXT,
+    max_prefill_tokens=2048,
+    max_prefill_lanes=4,
+    page_size=PAGE,
+    total_pages=len(DEPTHS) * CONTEXT // PAGE,
+)
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim", "head"), [(4, 2, 64, 0), (8, 2, 64, 5), (4, 2, 128, 3), (8, 1, 128, 7)]
+)
+def test_a_needle_is_found_at_any_depth(
+    tmp_path: Path, heads: int, kv_heads: int, head_dim: int, head: int
+) -> None:
+    make_needle_model(tmp_path, heads, kv_heads, head_dim, head, CONTEXT)
+    config = ModelConfig.from_directory(tmp_path)
+    device = Device()
+    memory = DeviceMemory(device)
+    driver = EngineDriver(memory, LIMITS, config.vocab_size)
+    engine = NativeEngine(device, config, Checkpoint(tmp_path), LIMITS, driver.grid.shapes, driver.batch)
+    driver.run = engine.run
+    asked = [needle_prompt(LENGTH, depth, seed) for seed, depth in enumerate(DEPTHS)]
+    assert answers(driver, [prompt for prompt, _ in asked]) == [value for _, value in asked]
+    engine.close()
+    memory.close()
+    device.close()

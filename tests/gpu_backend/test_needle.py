@@ -1,0 +1,34 @@
+"""A value that followed a key 2,000 tokens ago is found again, by the host engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from engine_driver import EngineDriver
+from needle_model import answers, make_needle_model, needle_prompt
+
+from gpu_backend.engine.base import Limits
+from gpu_backend.engine.host import HostEngine, HostMemory
+from gpu_backend.model.checkpoint import Checkpoint
+from gpu_backend.model.config import ModelConfig
+
+LENGTH = 2000
+DEPTHS = (0.0, 0.3, 0.7, 1.0)
+LIMITS = Limits(
+    max_batch=4, max_context=2048, max_prefill_tokens=256, max_prefill_lanes=4, page_size=16, total_pages=512
+)
+
+
+@pytest.mark.parametrize(("head_dim", "head"), [(64, 0), (128, 3)])
+def test_a_needle_is_found_at_any_depth(tmp_path: Path, head_dim: int, head: int) -> None:
+    make_needle_model(tmp_path, 4, 2, head_dim, head, LIMITS.max_context)
+    config = ModelConfig.from_directory(tmp_path)
+    memory = HostMemory()
+    driver = EngineDriver(memory, LIMITS, config.vocab_size)
+    engine = HostEngine(config, Checkpoint(tmp_path), LIMITS, driver.grid.shapes, driver.batch, 2)
+    driver.run = engine.run
+    asked = [needle_prompt(LENGTH, depth, seed) for seed, depth in enumerate(DEPTHS)]
+    assert answers(driver, [prompt for prompt, _ in asked]) == [value for _, value in asked]
+    engine.close()
+    memory.close()
