@@ -19,6 +19,7 @@ from gpu_backend.cuda import toolkit
 
 SOURCE_SUFFIXES = {".h", ".cuh", ".cu"}
 LOG_LINES = 40
+CACHE_ENTRIES = 64  # cubins that are kept, 1 to 2 MB each
 # NVRTC has no __builtin_offsetof, which the layout assertions of ring.h and step.h use.
 OFFSETOF = "-D__builtin_offsetof(type,member)=__INTADDR__(&(((type*)0)->member))"
 
@@ -73,6 +74,8 @@ def _cached(
     path = cache_directory() / f"{source.stem}-{_digest(source, [*options, *names])}.cubin"
     if path.is_file():
         symbols, _, code = path.read_bytes().partition(b"\n")
+        with contextlib.suppress(OSError):
+            path.touch()  # _store drops what was used longest ago
         return code, json.loads(symbols)
     code, lowered = _compile(source, options, names)
     if rdc:
@@ -102,6 +105,9 @@ def _store(path: Path, entry: bytes) -> None:
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(entry)
         Path(file.name).replace(path)
+        kept = sorted(path.parent.glob("*.cubin"), key=lambda entry: entry.stat().st_mtime)
+        for old in kept[:-CACHE_ENTRIES]:
+            old.unlink()
 
 
 def _nvrtc() -> Any:

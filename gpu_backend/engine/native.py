@@ -60,7 +60,7 @@ class NativeEngine:
             owned.callback(kernels.close)
             attribute = api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
             n_multiprocessors = device.attribute(attribute)
-            # One is the scheduler's.
+            # One is the scheduler's (C8).
             workspace = self._memory.allocate(WORKSPACE_BYTES)
             cublas = Cublas(self._stream, workspace, n_multiprocessors - 1)
             owned.callback(cublas.close)

@@ -36,7 +36,7 @@ def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
 
 
 def clock_offset(region: Region) -> int:
-    """The GPU's clock minus this process's, in ns, too small by a microsecond or two: a word's way to the host.
+    """The GPU's clock minus this process's, in ns, too small by a word's way to the host: a microsecond.
 
     From the scheduler's heartbeat, which is its clock at that turn.
     """

@@ -294,6 +294,9 @@ CUBLAS(cublasSetStream_v2)(void* handle, void* stream) {
 CUBLAS(cublasSetWorkspace_v2)(void* handle, void* workspace, size_t n) {
   return !handle || !workspace || n != 32 << 20;
 }
+CUBLAS(cublasSetSmCountTarget)(void* handle, int target) {
+  return record("multiprocessors %d\n", target), !handle;
+}
 CUBLAS(cublasGemmEx)(void* handle, int op_a, int op_b, int m, int n, int k, const float* alpha, const void* a,
                      int a_type, int lda, const void* b, int b_type, int ldb, const float* beta, void* c, int c_type,
                      int ldc, int compute, int algorithm) {

@@ -78,6 +78,20 @@ def test_the_cache_key_covers_source_options_and_included_headers(
     assert len(list(cache.iterdir())) == 5
 
 
+def test_the_cache_keeps_what_was_used_last(
+    launcher: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compile_cuda, "CACHE_ENTRIES", 2)
+    compile_module(launcher, "sm_90a", {"N": 1}, rdc=True)
+    compile_module(launcher, "sm_90a", {"N": 2}, rdc=True)
+    first, second = sorted(cache.iterdir(), key=lambda entry: entry.stat().st_mtime)
+    compile_module(launcher, "sm_90a", {"N": 1}, rdc=True)
+    compile_module(launcher, "sm_90a", {"N": 3}, rdc=True)
+    assert len(list(cache.iterdir())) == 2
+    assert first.exists()
+    assert not second.exists()
+
+
 def test_a_read_only_cache_is_no_error(
     launcher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

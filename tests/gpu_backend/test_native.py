@@ -236,6 +236,10 @@ def test_gemms_stay_inside_their_allocations(model: str, request: pytest.Fixture
         assert room(out) >= (4 if out_type == 0 else 2) * rows * n_out
 
 
+def test_gemms_are_planned_for_the_multiprocessors_that_the_scheduler_leaves(log: Log) -> None:
+    assert [call for call in log if call[0] == "multiprocessors"] == [["multiprocessors", "131"]]
+
+
 def test_everything_is_released_in_order(log: Log) -> None:
     """C7"""
     kinds = [" ".join(call[:2]) if call[0] in ("destroy", "begin") else call[0] for call in log]
