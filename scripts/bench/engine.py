@@ -97,7 +97,11 @@ class Bench:
         tables: Any = self.batch.tables
         pages = np.random.default_rng(0).permutation(limits.max_batch * limits.pages_per_row).astype("<u4")
         self.memory.write(int(tables["block_table"]), pages.tobytes())
-        params = np.zeros(limits.max_batch, Descriptor)
+        tokens = np.random.default_rng(1).integers(0, config.vocab_size, (limits.n_rows, limits.max_context))
+        self.memory.write(
+            int(tables["history"]), tokens.astype("<u4").tobytes()
+        )  # alike, they would cost less
+        params = np.zeros(limits.n_rows, Descriptor)
         params["repetition_penalty"] = params["top_p"] = 1
         self.memory.write(int(tables["params"]), params.tobytes())
         began = time.monotonic()
