@@ -25,15 +25,22 @@ BLINK_HD float scaled(float logit, float max, float temperature) {
   return logit == max ? 0.0f : (logit - max) / temperature;
 }
 
+constexpr float kRankUnit = 134217728.0f; /* 2^27: ranks that a distance of 1 has */
+constexpr uint64_t kRanks = 1ull << 32;
+constexpr uint32_t kLastRank = 0xffffffffu; /* of all that is farther than any rank */
+
 /* Distance from the likeliest token, in units of 2^-27 up to 32: tokens beyond have no weight. */
 BLINK_HD uint32_t rank_of(float x) {
-  const float distance = -x * 134217728.0f;
-  return distance < 4294967040.0f ? uint32_t(distance) : 0xffffffffu;
+  const float distance = -x * kRankUnit;
+  return distance < 4294967040.0f ? uint32_t(distance) : kLastRank;
 }
+
+constexpr float kFarthest = 28.0f; /* distance from which on tokens have no weight */
+constexpr uint64_t kWeightedRanks = uint64_t(kFarthest) * (1ull << 27);
 
 /* floor(exp(x) * kUnit), within 2^-22 relative. */
 BLINK_HD uint64_t weight_of(float x) {
-  if (!(x > -28.0f)) return 0;
+  if (!(x > -kFarthest)) return 0;
   const float n = rintf(x * 1.44269504f);
   float r = fmaf(n, -0.693359375f, x); /* ln 2 in two parts: x - n ln 2 is exact to the last bits */
   r = fmaf(n, 2.12194440e-4f, r);
@@ -69,21 +76,47 @@ BLINK_HD uint64_t order_key(float logit, uint32_t id) {
   return uint64_t(ordered) << 32 | (0xffffffffu - id);
 }
 
+/* The logit of a key, after number(). */
+BLINK_HD float logit_of(uint64_t key) {
+  const uint32_t ordered = uint32_t(key >> 32);
+  union {
+    uint32_t bits;
+    float value;
+  } u = {ordered & 0x80000000u ? ordered & 0x7fffffffu : ~ordered};
+  return u.value;
+}
+
 /* What may be drawn: the weight of a token, 0 if min-p, top-k or top-p excludes it. */
 struct Filter {
   float max, temperature;
   uint64_t min_weight; /* min-p */
   uint32_t max_rank;   /* top-k, top-p */
 
-  BLINK_HD bool admits(float x) const { return weight_of(x) >= min_weight && rank_of(x) <= max_rank; }
+  BLINK_HD bool admits(float x) const {
+    return (min_weight == 0 || weight_of(x) >= min_weight) && rank_of(x) <= max_rank;
+  }
+  /* No token with a rank below `end` has a smaller logit, and none with one from `first` on a larger logit: what is
+   * beyond needs no further look. */
+  BLINK_HD float least_logit(uint64_t end) const { return max - reach(end) - slack(reach(end)); }
+  BLINK_HD float most_logit(uint64_t first) const { return max - reach(first) + slack(reach(first)); }
+  /* Tokens have no weight from this rank on. */
+  BLINK_HD uint64_t weighted_ranks() const {
+    const uint64_t kept_ranks = max_rank + 1ull, weighted = kWeightedRanks;
+    return kept_ranks < weighted ? kept_ranks : weighted;
+  }
   BLINK_HD uint64_t weight(float logit) const {
     const float x = scaled(number(logit), max, temperature);
     return admits(x) ? weight_of(x) : 0;
   }
+
+ private:
+  BLINK_HD float reach(uint64_t ranks) const { return float(ranks) * (1.0f / kRankUnit) * temperature; }
+  /* More than the rounding of a reach, of a logit's distance and of its quotient. */
+  BLINK_HD float slack(float reach) const { return (fabsf(max) + reach) * 0x1p-20f + 1e-37f; }
 };
 
 BLINK_HD Filter make_filter(const struct blink_descriptor& params, float max) {
-  return {max, params.temperature, uint64_t(ceil(double(params.min_p) * double(kUnit))), 0xffffffffu};
+  return {max, params.temperature, uint64_t(ceil(double(params.min_p) * double(kUnit))), kLastRank};
 }
 
 /* How much top-k or top-p keeps of `total`: tokens for top-k, weight for top-p. At least 1. */

@@ -163,7 +163,7 @@ def captures(log: Log) -> list[Log]:
 
 def test_every_shape_is_captured_once_per_step_set(log: Log) -> None:
     lanes = [
-        (int(capture[-1][2]), int(capture[1][2])) for capture in captures(log)
+        (int(capture[-1][3]), int(capture[1][2])) for capture in captures(log)
     ]  # of sample, tokens of embed
     decode = [(n, n) for n in (1, 2, 4, 8, 16, 20)]
     prefill = [(4, n) for n in (16, 32, 64, 100)]
@@ -174,7 +174,7 @@ def test_a_step_is_the_documented_sequence(log: Log) -> None:
     for capture in captures(log):
         prefill = "attention_prefill" in map(op, capture)
         attention = ["rope", "attention_prefill"] if prefill else ["attention_decode"]
-        tokens, lanes = int(capture[1][2]), int(capture[-1][2])
+        tokens, lanes = int(capture[1][2]), int(capture[-1][3])
         gemm = "linear_stream" if tokens <= 16 else "gemm"
         gate_up = ["linear_stream"] if tokens <= 16 else ["gemm", "silu_mul"]
         layer = ["rmsnorm", gemm, *attention, gemm, "rmsnorm", *gate_up, "gemm"]
@@ -182,6 +182,14 @@ def test_a_step_is_the_documented_sequence(log: Log) -> None:
         assert [op(call) for call in capture] == [
             *("gate", "embed", *(3 * layer), "gather_rmsnorm", head, "sample")
         ]
+
+
+def test_a_lane_is_sampled_by_a_cluster_that_finds_room(log: Log) -> None:
+    """All blocks at once beside the scheduler's, since a second wave would double the time."""
+    for capture in captures(log):
+        blocks, lanes = int(capture[-1][2]), int(capture[-1][3])
+        assert capture[-1][-3:] == ["cluster", str(blocks), "overlap"]
+        assert blocks * lanes <= 131 < 2 * blocks * lanes or blocks == 8
 
 
 def test_every_kernel_but_the_gate_overlaps_its_predecessor(log: Log) -> None:
