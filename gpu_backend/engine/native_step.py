@@ -41,8 +41,8 @@ DECODE_THREADS = 128
 PREFILL_THREADS = 128
 PREFILL_QUERIES = 64
 SAMPLE_THREADS = 1024
-SAMPLE_BLOCKS = 8
-SAMPLE_SHARED_BYTES = 36 << 10
+SAMPLE_BLOCKS = (8, 4, 2)  # of a lane, in a cluster; up to kSampleBlocks
+SAMPLE_SHARED_BYTES = 38 << 10
 DECODER_THREADS = 256
 STREAM_THREADS = 256
 STREAM_CHUNK = 32
@@ -60,9 +60,13 @@ def row_block(elements: int, most: int = 1024) -> Dim:
 
 
 def sample_blocks(lanes: int, n_multiprocessors: int) -> int:
-    """Blocks that share a lane: as many as find room at once, one multiprocessor being the scheduler's."""
-    room = max(1, (n_multiprocessors - 1) // lanes)
-    return min(SAMPLE_BLOCKS, 1 << (room.bit_length() - 1))
+    """Blocks that share a lane: the most of whose clusters all run at once.
+
+    A cluster lies in one group of up to 18 multiprocessors, and the scheduler has one multiprocessor. Pairs fill
+    the groups; of larger clusters some groups hold one less than their size would let.
+    """
+    room = n_multiprocessors - 1
+    return next((n for n in SAMPLE_BLOCKS if lanes * n <= (room if n == 2 else room * 3 // 4)), 1)
 
 
 def launch_sample(

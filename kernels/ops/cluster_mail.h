@@ -33,6 +33,14 @@ class ClusterMail {
     blink::send(to, rank, word, &barriers_[turn_ % 2]);
   }
 
+  /* As many words from `from`, in shared memory, to every block; by the whole block, after whose writes it is. Both are
+   * 16-byte aligned, and `from` must stay until all blocks have sent in the next exchange. */
+  __device__ __forceinline__ void send_all(uint64_t* to, const uint64_t* from, uint32_t words, uint32_t blocks) const {
+    bulk_writes_done();
+    __syncthreads();
+    if (threadIdx.x < blocks) send_bulk(to, threadIdx.x, from, words * sizeof(uint64_t), &barriers_[turn_ % 2]);
+  }
+
   /* Ends the exchange, by the whole block: waits until its `words` have come, from whatever block. */
   __device__ __forceinline__ void receive(uint32_t words) {
     if (threadIdx.x == 0) barrier_expect(&barriers_[turn_ % 2], words * sizeof(uint64_t));

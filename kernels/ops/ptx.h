@@ -135,6 +135,21 @@ __device__ __forceinline__ void send(uint64_t* to, uint32_t rank, uint64_t value
       : "memory");
 }
 
+/* The same for many bytes, a multiple of 16, by a bulk copy. Whoever has written them calls bulk_writes_done before a
+ * barrier that comes before the copy. */
+__device__ __forceinline__ void bulk_writes_done() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ __forceinline__ void send_bulk(uint64_t* to, uint32_t rank, const uint64_t* from, uint32_t bytes,
+                                          uint64_t* barrier) {
+  asm volatile(
+      "{ .reg .b32 to, barrier; mapa.shared::cluster.u32 to, %0, %2; mapa.shared::cluster.u32 barrier, %1, %2;\n"
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [to], [%3], %4, [barrier]; }" ::"r"(
+          shared_address(to)),
+      "r"(shared_address(barrier)), "r"(rank), "r"(shared_address(from)), "r"(bytes)
+      : "memory");
+}
+
 /* The block's dynamic shared memory, aligned as bulk copies need it. */
 __device__ __forceinline__ uint32_t* dynamic_shared() {
   extern __shared__ __align__(128) uint32_t words[];

@@ -81,7 +81,7 @@ inline void sample_lane(const struct blink_step_set& set, const struct blink_tab
 
 #else
 
-constexpr uint32_t kSampleSharedBytes = 36 * 1024;
+constexpr uint32_t kSampleSharedBytes = 38 * 1024;
 
 /* Shared memory of one block. */
 struct SampleScratch {

@@ -41,9 +41,9 @@ constexpr uint32_t kBins = 256;
 /* Shared memory of a selection. A histogram's masses have 64 bits, of which the halves are added separately: shared
  * memory has no native 64-bit addition. */
 struct SelectScratch {
-  uint64_t histogram[kBins]; /* of this block */
+  alignas(16) uint64_t histogram[2][kBins]; /* of this block: one is sent while the next is filled */
   union {
-    uint64_t received[2][kSampleBlocks][kBins];
+    alignas(16) uint64_t received[2][kSampleBlocks][kBins];
     uint32_t seen[kSampleVocab / 32]; /* a bit for each of the block's tokens, before the first exchange */
   };
   uint64_t per_warp[kBins / 32];
@@ -58,15 +58,16 @@ __device__ __forceinline__ void add_mass(uint64_t* bin, uint64_t mass) {
   if (high) atomicAdd(halves + 1, high);
 }
 
-/* The selections of a lane, by its cluster. The histogram is zero before and after each. */
+/* The selections of a lane, by its cluster. */
 class Selection {
  public:
   __device__ __forceinline__ Selection(const struct blink_descriptor& params, const SampleSlice& slice,
                                        const float* logits, ClusterMail& mail, SelectScratch& scratch)
       : params_(params), slice_(slice), logits_(logits), mail_(mail), scratch_(scratch) {}
 
+  /* Before the first. */
   static __device__ __forceinline__ void clear(SelectScratch& scratch) {
-    if (threadIdx.x < kBins) scratch.histogram[threadIdx.x] = 0;
+    if (threadIdx.x < kBins) scratch.histogram[0][threadIdx.x] = 0;
   }
 
   /* As the twin's. */
@@ -75,10 +76,9 @@ class Selection {
     uint64_t target = 0;
 #pragma unroll 1
     for (int shift = 24; shift >= 0; shift -= 8) {
-      count(filter, by_weight, shift, prefix);
-      __syncthreads();
-      for (uint32_t e = threadIdx.x; e < slice_.blocks * kBins; e += kSampleThreads)
-        mail_.send(&scratch_.received[turn_][slice_.rank][e % kBins], e / kBins, scratch_.histogram[e % kBins]);
+      uint64_t* histogram = scratch_.histogram[turn_];
+      count(filter, by_weight, shift, prefix, histogram);
+      mail_.send_all(scratch_.received[turn_][slice_.rank], histogram, kBins, slice_.blocks);
       mail_.receive(slice_.blocks * kBins);
       target = choose(by_weight, shift == 24, target);
       prefix = prefix << 8 | scratch_.digit;
@@ -89,7 +89,8 @@ class Selection {
 
  private:
   /* Masses of this block's tokens whose rank starts with `prefix`, by its next digit. */
-  __device__ __forceinline__ void count(const Filter& filter, bool by_weight, int shift, uint32_t prefix) const {
+  __device__ __forceinline__ void count(const Filter& filter, bool by_weight, int shift, uint32_t prefix,
+                                        uint64_t* histogram) const {
     const bool is_first = shift == 24;
     const uint64_t first = is_first ? 0 : uint64_t(prefix) << (shift + 8);
     const uint64_t end = is_first ? kRanks : (prefix + 1ull) << (shift + 8);
@@ -106,18 +107,18 @@ class Selection {
         last += counts_low && logit < low;
         return;
       }
-      const float x = scaled(number(logit), filter.max, filter.temperature);
+      const float x = filter.scale(logit);
       const uint32_t rank = rank_of(x);
       if (!filter.admits(x) || (!is_first && rank >> (shift + 8) != prefix)) return;
       const uint64_t mass = by_weight ? weight_of(x) : 1;
       if (!by_weight && rank == kLastRank) {
         ++last;
       } else if (mass != 0) {
-        add_mass(&scratch_.histogram[rank >> shift & (kBins - 1)], mass);
+        add_mass(&histogram[rank >> shift & (kBins - 1)], mass);
       }
     });
     const uint64_t sum = warp_total(last);
-    if (sum != 0 && threadIdx.x % 32 == 0) add_mass(&scratch_.histogram[kBins - 1], sum);
+    if (sum != 0 && threadIdx.x % 32 == 0) add_mass(&histogram[kBins - 1], sum);
   }
 
   /* The digit at which the cluster's masses reach the target, and the target that is left. A thread a bin. */
@@ -129,7 +130,8 @@ class Selection {
     const uint64_t through = warp_scan(mass);
     if (bin < kBins && bin % 32 == 31) scratch_.per_warp[warp] = through;
     __syncthreads();
-    clear(scratch_);
+    /* The other histogram has been sent: all have received it, since all have sent the one after it. */
+    if (bin < kBins) scratch_.histogram[turn_ ^ 1][bin] = 0;
     uint64_t total = 0, before = through - mass;
 #pragma unroll
     for (uint32_t w = 0; w < kBins / 32; ++w) {

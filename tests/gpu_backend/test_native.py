@@ -18,6 +18,8 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
+from gpu_backend.engine.native_step import sample_blocks
+
 CONFIG = {
     "architectures": ["Qwen3ForCausalLM"],
     "num_hidden_layers": 3,
@@ -184,12 +186,17 @@ def test_a_step_is_the_documented_sequence(log: Log) -> None:
         ]
 
 
-def test_a_lane_is_sampled_by_a_cluster_that_finds_room(log: Log) -> None:
-    """All blocks at once beside the scheduler's, since a second wave would double the time."""
+def test_a_lane_is_sampled_by_a_cluster_of_blocks(log: Log) -> None:
     for capture in captures(log):
         blocks, lanes = int(capture[-1][2]), int(capture[-1][3])
-        assert capture[-1][-3:] == ["cluster", str(blocks), "overlap"]
-        assert blocks * lanes <= 131 < 2 * blocks * lanes or blocks == 8
+        assert blocks == sample_blocks(lanes, 132)
+        assert (capture[-1][-1], "cluster") == ("overlap", capture[-1][-3] if blocks > 1 else "cluster")
+
+
+@pytest.mark.parametrize(("lanes", "blocks"), [(1, 8), (12, 8), (13, 4), (24, 4), (32, 2), (65, 2), (66, 1), (512, 1)])
+def test_all_blocks_that_sample_run_at_once(lanes: int, blocks: int) -> None:
+    """Beside the scheduler's, as far as there is room: a second wave would double the time."""
+    assert sample_blocks(lanes, 132) == blocks
 
 
 def test_every_kernel_but_the_gate_overlaps_its_predecessor(log: Log) -> None:

@@ -119,13 +119,18 @@ inline void cluster_arrive() {
 inline void cluster_wait() {
   while (emulator::cluster.generation == emulator::current->cluster_generation) emulator::give_way();
 }
-inline void send(uint64_t* to, uint32_t rank, uint64_t value, uint64_t* word) {
+/* What block `rank` has where this one has `here`. */
+inline uint64_t* peer_shared(uint64_t* here, uint32_t rank) {
   if (emulator::cluster.generation == 0) emulator::fail("a block sends before all of its cluster have started");
-  const auto there = [&](uint64_t* here) {
-    const ptrdiff_t at = here - reinterpret_cast<uint64_t*>(dynamic_shared());
-    return reinterpret_cast<uint64_t*>(dynamic_shared(*emulator::blocks.at(rank))) + at;
-  };
-  bulk_barrier(there(word)).copies.push_back({there(to), nullptr, sizeof value, value});
+  const ptrdiff_t at = here - reinterpret_cast<uint64_t*>(dynamic_shared());
+  return reinterpret_cast<uint64_t*>(dynamic_shared(*emulator::blocks.at(rank))) + at;
+}
+inline void send(uint64_t* to, uint32_t rank, uint64_t value, uint64_t* word) {
+  bulk_barrier(peer_shared(word, rank)).copies.push_back({peer_shared(to, rank), nullptr, sizeof value, value});
+}
+inline void bulk_writes_done() {}
+inline void send_bulk(uint64_t* to, uint32_t rank, const uint64_t* from, uint32_t bytes, uint64_t* word) {
+  bulk_barrier(peer_shared(word, rank)).copies.push_back({peer_shared(to, rank), from, bytes});
 }
 
 struct Fragments {
