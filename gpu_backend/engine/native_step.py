@@ -62,8 +62,8 @@ def row_block(elements: int, most: int = 1024) -> Dim:
 def sample_blocks(lanes: int, n_multiprocessors: int) -> int:
     """Blocks that share a lane: the most of whose clusters all run at once.
 
-    A cluster lies in one group of up to 18 multiprocessors, and the scheduler has one multiprocessor. Pairs fill
-    the groups; of larger clusters some groups hold one less than their size would let.
+    A cluster lies in one group of up to 18 multiprocessors, and the scheduler has one multiprocessor. Pairs
+    fill the groups; larger clusters leave some of each unused.
     """
     room = n_multiprocessors - 1
     return next((n for n in SAMPLE_BLOCKS if lanes * n <= (room if n == 2 else room * 3 // 4)), 1)

@@ -193,7 +193,9 @@ def test_a_lane_is_sampled_by_a_cluster_of_blocks(log: Log) -> None:
         assert (capture[-1][-1], "cluster") == ("overlap", capture[-1][-3] if blocks > 1 else "cluster")
 
 
-@pytest.mark.parametrize(("lanes", "blocks"), [(1, 8), (12, 8), (13, 4), (24, 4), (32, 2), (65, 2), (66, 1), (512, 1)])
+@pytest.mark.parametrize(
+    ("lanes", "blocks"), [(1, 8), (12, 8), (13, 4), (24, 4), (32, 2), (65, 2), (66, 1), (512, 1)]
+)
 def test_all_blocks_that_sample_run_at_once(lanes: int, blocks: int) -> None:
     """Beside the scheduler's, as far as there is room: a second wave would double the time."""
     assert sample_blocks(lanes, 132) == blocks
