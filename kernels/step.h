@@ -44,7 +44,7 @@ struct blink_step_head {
   uint64_t sample_ns;  /* %globaltimer when its logits were there and sampling began */
   uint64_t done_ns;    /* %globaltimer just before `completed` was published */
   uint64_t fault;      /* not 0: the gate gave up waiting for step id - 1 */
-  uint32_t lanes_done; /* arrivals of the sampler's blocks; the last one resets it and publishes */
+  uint32_t lanes_done; /* lanes that the sampler has finished; the last one resets it and publishes */
   uint8_t pad1[92];
 };
 

@@ -169,6 +169,16 @@ def programmatic_serialization() -> Any:
     return attribute
 
 
+def cluster_dimension(blocks: int) -> Any:
+    """The launch attribute that makes clusters of `blocks` neighbours along x, which run at once."""
+    driver = api()
+    attribute = driver.CUlaunchAttribute()
+    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    dim = attribute.value.clusterDim
+    dim.x, dim.y, dim.z = blocks, 1, 1
+    return attribute
+
+
 class Module:
     """A loaded cubin."""
 
@@ -218,11 +228,12 @@ class Kernel:
         *arguments: Argument,
         shared_bytes: int = 0,
         overlap: bool = False,
+        cluster: int = 0,
     ) -> None:
         """Launches the kernel, or captures it if the stream is capturing. Raises TypeError, CudaError.
 
         `overlap`: it may start while the kernel before it on the stream still runs (programmatic dependent
-        launch), and waits for it itself.
+        launch), and waits for it itself. `cluster`: blocks along x that form a cluster, 0 for none.
         """
         if len(arguments) != len(self._sizes):
             raise TypeError(f"{self.symbol} takes {len(self._sizes)} arguments, got {len(arguments)}")
@@ -235,8 +246,9 @@ class Kernel:
         config.gridDimX, config.gridDimY, config.gridDimZ = grid
         config.blockDimX, config.blockDimY, config.blockDimZ = block
         config.sharedMemBytes, config.hStream = shared_bytes, stream.handle
-        if overlap:
-            config.attrs, config.numAttrs = [programmatic_serialization()], 1
+        attributes = [programmatic_serialization()] if overlap else []
+        attributes += [cluster_dimension(cluster)] if cluster else []
+        config.attrs, config.numAttrs = attributes, len(attributes)
         call("cuLaunchKernelEx", config, self.function, address, 0)
 
     def _convert(self, index: int, argument: Argument) -> Any:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from gpu_backend.abi import StepKind
 from gpu_backend.cuda.cublas import R_16BF, R_16F, R_32F, Cublas
-from gpu_backend.cuda.driver import Argument, Dim, Stream
+from gpu_backend.cuda.driver import Argument, Dim, Kernel, Stream
 from gpu_backend.cuda.kernels import STREAM_GROUPS, Kernels, decode_group, half_dtype
 from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.decoder import decoder_buffers
@@ -41,6 +41,8 @@ DECODE_THREADS = 128
 PREFILL_THREADS = 128
 PREFILL_QUERIES = 64
 SAMPLE_THREADS = 1024
+SAMPLE_BLOCKS = (8, 4, 2)  # of a lane, in a cluster; up to kSampleBlocks
+SAMPLE_SHARED_BYTES = 38 << 10
 DECODER_THREADS = 256
 STREAM_THREADS = 256
 STREAM_CHUNK = 32
@@ -55,6 +57,27 @@ VECTOR = 8  # elements of a 16-byte access
 def row_block(elements: int, most: int = 1024) -> Dim:
     """Whole warps, enough for one 16-byte access a thread."""
     return (min(most, 32 * ceil_div(elements, 32 * VECTOR)), 1, 1)
+
+
+def sample_blocks(lanes: int, n_multiprocessors: int) -> int:
+    """Blocks that share a lane: the most of whose clusters all run at once.
+
+    A cluster lies in one group of up to 18 multiprocessors, and the scheduler has one multiprocessor. Pairs
+    fill the groups; larger clusters leave some of each unused.
+    """
+    room = n_multiprocessors - 1
+    return next((n for n in SAMPLE_BLOCKS if lanes * n <= (room if n == 2 else room * 3 // 4)), 1)
+
+
+def launch_sample(
+    kernel: Kernel, stream: Stream, n_multiprocessors: int, lanes: int, *arguments: Argument
+) -> None:
+    """The last kernel of a step: samples and publishes. `arguments` are sample_kernel's."""
+    blocks = sample_blocks(lanes, n_multiprocessors)
+    grid, block = (blocks, lanes, 1), (SAMPLE_THREADS, 1, 1)
+    kernel.launch(
+        grid, block, stream, *arguments, shared_bytes=SAMPLE_SHARED_BYTES, overlap=True, cluster=blocks
+    )
 
 
 @dataclass(frozen=True)
@@ -117,17 +140,16 @@ class NativeStep:
 
     def enqueue(self, shape: Shape, step_set: bytes) -> None:
         """Puts the whole step on the stream. `step_set` is blink_step_set by value."""
-        config, act = self._config, self._activations
+        act = self._activations
         self._launch("gate", (1, 1, 1), (1, 1, 1), step_set, self._tables)
         if self._decoder is not None and shape.kind == StepKind.DECODE and shape.lanes <= DECODER_TOKENS:
             self._decode(shape, step_set, self._decoder)
         else:
             self._layers(shape, step_set)
-        arguments = (step_set, self._tables, act.logits)
-        seen_bytes = 4 * ceil_div(config.vocab_size, 32)  # a bit per token
-        self._launch(
-            "sample", (shape.lanes, 1, 1), (SAMPLE_THREADS, 1, 1), *arguments, shared_bytes=seen_bytes
-        )
+        launch_sample(
+            self._kernels["sample"], self._stream, self._n_multiprocessors, shape.lanes,
+            step_set, self._tables, act.logits,
+        )  # fmt: skip
 
     def _decode(self, shape: Shape, step_set: bytes, decoder: bytes) -> None:
         """Logits of a decode step by one kernel, whose blocks must all be resident: one multiprocessor is the

@@ -123,6 +123,25 @@ __device__ __forceinline__ uint64_t warp_scan(uint64_t x) {
   return x;
 }
 
+__device__ __forceinline__ uint64_t warp_most(uint64_t x) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset >>= 1) {
+    const uint64_t other = __shfl_xor_sync(0xffffffffu, x, offset);
+    x = other > x ? other : x;
+  }
+  return x;
+}
+
+/* The lane at which the warp's values, summed in order, exceed `rest`, which becomes what is left before that lane; 32
+ * if they do not, and what is left after all of them. */
+__device__ __forceinline__ uint32_t warp_find(uint64_t x, uint64_t& rest) {
+  const uint64_t through = warp_scan(x);
+  const uint32_t above = __ballot_sync(0xffffffffu, rest < through);
+  const uint32_t lane = above ? __ffs(above) - 1 : 32;
+  rest -= __shfl_sync(0xffffffffu, above ? through - x : through, int(min(lane, 31u)));
+  return lane;
+}
+
 /* Sum over a block of whole warps, the same in every thread. `scratch` holds 32 floats of shared memory. */
 __device__ __forceinline__ float block_sum(float x, float* scratch) {
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;

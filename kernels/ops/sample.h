@@ -81,159 +81,187 @@ inline void sample_lane(const struct blink_step_set& set, const struct blink_tab
 
 #else
 
-/* Bytes of dynamic shared memory of sample_kernel: one bit per token of the vocabulary. */
-BLINK_HD constexpr uint32_t sample_shared_bytes(uint32_t vocab) {
-  return (vocab + 31) / 32 * 4;
-}
+constexpr uint32_t kSampleSharedBytes = 38 * 1024;
 
 /* Shared memory of one block. */
 struct SampleScratch {
+  ClusterMail::Barriers barriers;
   SelectScratch select;
   uint64_t per_warp[kSampleWarps];
-  uint32_t token;
+  uint64_t best[kSampleBlocks], weight[kSampleBlocks]; /* of each block of the cluster */
 };
 
-/* Calls body(token) once for every distinct token of tokens[begin..end). `seen` holds a bit per token of the
- * vocabulary. */
-template <typename Body>
-__device__ __forceinline__ void for_each_distinct(const uint32_t* tokens, uint32_t begin, uint32_t end, uint32_t vocab,
-                                                  uint32_t* seen, Body body) {
-  for (uint32_t w = threadIdx.x; w < (vocab + 31) / 32; w += kSampleThreads) seen[w] = 0;
-  __syncthreads();
-  for (uint32_t j = begin + threadIdx.x; j < end; j += kSampleThreads) {
-    const uint32_t t = tokens[j], bit = 1u << t % 32;
-    if (!(atomicOr(seen + t / 32, bit) & bit)) body(t);
-  }
-  __syncthreads();
-}
+/* One lane's sampling, by its cluster. */
+class LaneSampler {
+ public:
+  __device__ __forceinline__ LaneSampler(const Sequence& sequence, const struct blink_tables& tables, float* logits,
+                                         const SampleSlice& slice, ClusterMail& mail, SampleScratch& scratch)
+      : sequence_(sequence), tables_(tables), logits_(logits), slice_(slice), mail_(mail), scratch_(scratch) {}
 
-__device__ __forceinline__ void penalise(const Sequence& sequence, const struct blink_tables& tables, float* logits,
-                                         uint32_t* seen) {
-  const struct blink_descriptor& params = sequence.params;
-  const uint32_t vocab = tables.vocab_size;
-  if (params.repetition_penalty != 1.0f)
-    for_each_distinct(sequence.tokens, 0, sequence.length, vocab, seen,
-                      [&](uint32_t t) { logits[t] = repeated(logits[t], params.repetition_penalty); });
-  if (params.presence_penalty != 0.0f)
-    for_each_distinct(sequence.tokens, params.prompt_tokens, sequence.length, vocab, seen,
-                      [&](uint32_t t) { logits[t] -= params.presence_penalty; });
-  if (params.frequency_penalty != 0.0f) /* equal terms: the order in which threads subtract them does not matter */
-    for (uint32_t j = params.prompt_tokens + threadIdx.x; j < sequence.length; j += kSampleThreads)
-      atomicAdd(logits + sequence.tokens[j], -params.frequency_penalty);
-  __syncthreads();
-  if (!sequence.may_end()) {
-    if (threadIdx.x < tables.n_eos && !sequence.ignores_eos()) logits[tables.eos[threadIdx.x]] = -INFINITY;
-    if (threadIdx.x < params.n_stop_ids) logits[params.stop_ids[threadIdx.x]] = -INFINITY;
-    __syncthreads();
-  }
-}
-
-/* The largest order_key of the lane, in every thread. */
-__device__ __forceinline__ uint64_t best_key(const float* logits, uint32_t vocab, SampleScratch& scratch) {
-  uint64_t best = 0;
-#pragma unroll 8
-  for (uint32_t t = threadIdx.x; t < vocab; t += kSampleThreads) {
-    const uint64_t key = order_key(number(logits[t]), t);
-    best = key > best ? key : best;
-  }
-#pragma unroll
-  for (int round = 0; round < 2; ++round) {
-#pragma unroll
-    for (int offset = 16; offset > 0; offset >>= 1) {
-      const uint64_t other = __shfl_xor_sync(0xffffffffu, best, offset);
-      best = other > best ? other : best;
+  /* As the twin's. Calls take(token) in one thread of the cluster. */
+  template <typename Take>
+  __device__ __forceinline__ void run(const Take& take) const {
+    const struct blink_descriptor& params = sequence_.params;
+    penalise();
+    const uint64_t best = best_key();
+    if (params.temperature == 0.0f) {
+      if (slice_.rank == 0 && threadIdx.x == 0) take(0xffffffffu - uint32_t(best));
+      return;
     }
-    if (round == 1) break;
-    if (threadIdx.x % 32 == 0) scratch.per_warp[threadIdx.x / 32] = best;
-    __syncthreads();
-    best = scratch.per_warp[threadIdx.x % 32];
+    Filter filter = make_filter(params, logit_of(best));
+    Selection selection(params, slice_, logits_, mail_, scratch_.select);
+#pragma unroll 1
+    for (int stage = 0; stage < 2; ++stage) {
+      const bool by_weight = stage;
+      const bool wanted = by_weight ? params.top_p < 1.0f : params.top_k != 0 && params.top_k < slice_.vocab;
+      if (wanted) filter.max_rank = selection.rank(filter, by_weight);
+    }
+    draw(filter, take);
   }
-  return best;
-}
 
-/* Inverse of the cumulative weight in order of ids: twice, every warp sums a 32nd of the range and the range
- * shrinks to the 32nd that holds the draw; then one warp walks what is left. Returns the token in every
- * thread. */
-__device__ __forceinline__ uint32_t draw(const Filter& filter, uint64_t bits, const float* logits, uint32_t vocab,
-                                         SampleScratch& scratch) {
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  uint32_t begin = 0, end = vocab;
-  uint64_t rest = 0;
-  for (int round = 0; round < 2; ++round) {
-    const uint32_t piece = (end - begin + kSampleWarps - 1) / kSampleWarps;
-    const uint32_t mine = min(end, begin + warp * piece), mine_end = min(end, mine + piece);
+ private:
+  /* Calls body(token) once for every distinct token of the block's among the sequence's from `begin` on. */
+  template <typename Body>
+  __device__ __forceinline__ void for_each_distinct(uint32_t begin, const Body& body) const {
+    const uint32_t first = slice_.block_begin();
+    uint32_t* seen = scratch_.select.seen;
+#pragma unroll 1
+    for (uint32_t w = threadIdx.x; w < slice_.piece; w += kSampleThreads) seen[w] = 0;
+    __syncthreads();
+#pragma unroll 1
+    for (uint32_t j = begin + threadIdx.x; j < sequence_.length; j += kSampleThreads) {
+      const uint32_t t = sequence_.tokens[j], bit = 1u << t % 32;
+      if (slice_.owns(t) && !(atomicOr(seen + (t - first) / 32, bit) & bit)) body(t);
+    }
+    __syncthreads();
+  }
+
+  __device__ __forceinline__ void penalise() const {
+    const struct blink_descriptor& params = sequence_.params;
+    if (params.repetition_penalty != 1.0f)
+      for_each_distinct(0, [&](uint32_t t) { logits_[t] = repeated(logits_[t], params.repetition_penalty); });
+    if (params.presence_penalty != 0.0f)
+      for_each_distinct(params.prompt_tokens, [&](uint32_t t) { logits_[t] -= params.presence_penalty; });
+    if (params.frequency_penalty != 0.0f) /* equal terms: the order in which threads subtract them does not matter */
+      for (uint32_t j = params.prompt_tokens + threadIdx.x; j < sequence_.length; j += kSampleThreads)
+        if (slice_.owns(sequence_.tokens[j])) atomicAdd(logits_ + sequence_.tokens[j], -params.frequency_penalty);
+    __syncthreads();
+    if (!sequence_.may_end()) {
+      const uint32_t tid = threadIdx.x;
+      if (tid < tables_.n_eos && !sequence_.ignores_eos()) mask(tables_.eos[tid]);
+      if (tid < params.n_stop_ids) mask(params.stop_ids[tid]);
+      __syncthreads();
+    }
+  }
+  __device__ __forceinline__ void mask(uint32_t token) const {
+    if (slice_.owns(token)) logits_[token] = -INFINITY;
+  }
+
+  /* The largest order_key of the lane, in every thread. */
+  __device__ __forceinline__ uint64_t best_key() const {
+    const uint32_t lane = threadIdx.x % 32;
+    uint32_t id = slice_.begin(slice_.warp()) + lane;
+    float most = -INFINITY;
+    const bool exists = id < slice_.begin(slice_.warp() + 1);
+    slice_.for_each<16>(logits_, [&](uint32_t t, float logit) { /* ascending ids: among equals the first stays */
+                                                                if (logit > most) most = logit, id = t;
+    });
+    uint64_t best = warp_most(exists ? order_key(number(most), id) : 0);
+    if (lane == 0) scratch_.per_warp[threadIdx.x / 32] = best;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+      best = warp_most(scratch_.per_warp[lane]);
+      if (lane < slice_.blocks) mail_.send(&scratch_.best[slice_.rank], lane, best);
+    }
+    mail_.receive(slice_.blocks);
+    best = 0;
+    for (uint32_t block = 0; block < slice_.blocks; ++block) best = max(best, scratch_.best[block]);
+    return best;
+  }
+
+  /* Inverse of the cumulative weight in order of ids: every warp sums its piece, and the block that holds the draw
+   * walks through the piece that does. */
+  template <typename Take>
+  __device__ __forceinline__ void draw(const Filter& filter, const Take& take) const {
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const float low = filter.least_logit(filter.weighted_ranks());
     uint64_t sum = 0;
-#pragma unroll 4
-    for (uint32_t t = mine + lane; t < mine_end; t += 32) sum += filter.weight(logits[t]);
+    slice_.for_each<4>(logits_, [&](uint32_t, float logit) {
+      if (!(logit < low)) sum += filter.weight(logit);
+    });
     sum = warp_total(sum);
-    if (lane == 0) scratch.per_warp[warp] = sum;
+    if (lane == 0) scratch_.per_warp[warp] = sum;
     __syncthreads();
-    if (round == 0) {
-      uint64_t total = 0;
-      for (uint32_t w = 0; w < kSampleWarps; ++w) total += scratch.per_warp[w];
-      rest = scale_to(bits, total);
+    if (warp == 0) {
+      sum = warp_total(scratch_.per_warp[lane]);
+      if (lane < slice_.blocks) mail_.send(&scratch_.weight[slice_.rank], lane, sum);
     }
-    uint32_t w = 0;
-    while (rest >= scratch.per_warp[w]) rest -= scratch.per_warp[w++];
-    begin += w * piece;
-    end = min(end, begin + piece);
-    __syncthreads();
-  }
-  if (warp == 0) {
-    for (uint32_t base = begin; base < end; base += 32) {
-      const uint64_t through = warp_scan(base + lane < end ? filter.weight(logits[base + lane]) : 0);
-      const uint32_t above = __ballot_sync(0xffffffffu, rest < through);
-      if (above) {
-        if (lane == 0) scratch.token = base + __ffs(above) - 1;
-        break;
-      }
-      rest -= __shfl_sync(0xffffffffu, through, 31);
+    mail_.receive(slice_.blocks);
+    uint64_t total = 0;
+    for (uint32_t block = 0; block < slice_.blocks; ++block) total += scratch_.weight[block];
+    uint64_t rest = scale_to(random_bits(sequence_.params.seed, sequence_.answered()), total);
+    uint32_t holder = 0;
+    while (rest >= scratch_.weight[holder]) rest -= scratch_.weight[holder++];
+    if (holder != slice_.rank) return;
+    const uint32_t piece = holder * kSampleWarps + warp_find(scratch_.per_warp[lane], rest);
+    for (uint32_t first = slice_.begin(piece), end = slice_.begin(piece + 1); first < end; first += kSampleThreads) {
+      const uint32_t t = first + threadIdx.x;
+      const uint64_t weight = t < end ? filter.weight(logits_[t]) : 0;
+      sum = warp_total(weight);
+      __syncthreads(); /* the sums of the warps have been read */
+      if (lane == 0) scratch_.per_warp[warp] = sum;
+      __syncthreads();
+      const uint32_t found = warp_find(scratch_.per_warp[lane], rest);
+      if (found == 32) continue;
+      if (warp != found) return;
+      const uint32_t at = warp_find(weight, rest);
+      if (lane == 0) take(first + 32 * warp + at);
+      return;
     }
   }
-  __syncthreads();
-  return scratch.token;
-}
 
-/* As the twin's, by one block. */
-__device__ __forceinline__ uint32_t sample(const Sequence& sequence, const struct blink_tables& tables, float* logits,
-                                           uint32_t* seen, SampleScratch& scratch) {
-  const struct blink_descriptor& params = sequence.params;
-  const uint32_t vocab = tables.vocab_size;
-  penalise(sequence, tables, logits, seen);
-  const uint32_t best = 0xffffffffu - uint32_t(best_key(logits, vocab, scratch));
-  if (params.temperature == 0.0f) return best;
+  const Sequence& sequence_;
+  const struct blink_tables& tables_;
+  float* logits_;
+  const SampleSlice& slice_;
+  ClusterMail& mail_;
+  SampleScratch& scratch_;
+};
 
-  Filter filter = make_filter(params, number(logits[best]));
-  __syncthreads();
-  if (params.top_k != 0 && params.top_k < vocab)
-    filter.max_rank = select_rank(params, filter, false, logits, vocab, scratch.select);
-  if (params.top_p < 1.0f) filter.max_rank = select_rank(params, filter, true, logits, vocab, scratch.select);
-  return draw(filter, random_bits(params.seed, sequence.answered()), logits, vocab, scratch);
-}
-
-/* grid (the shape's lanes), block (kSampleThreads), sample_shared_bytes(vocab) of dynamic shared memory. The
- * last block to finish publishes the step: every token is visible to whoever acquires `completed` (E1). */
+/* grid (blocks of a lane, lanes), in clusters of a lane's, block (kSampleThreads), kSampleSharedBytes of dynamic shared
+ * memory. The last lane to finish publishes the step: every token is visible to whoever acquires `completed` (E1). */
 __global__ void __launch_bounds__(kSampleThreads, 1)
-    sample_kernel(struct blink_step_set set, struct blink_tables tables, float* logits) {
+    sample_kernel(const __grid_constant__ struct blink_step_set set, const __grid_constant__ struct blink_tables tables,
+                  float* logits) {
+  static_assert(sizeof(SampleScratch) <= kSampleSharedBytes, "does not fit");
+  SampleScratch& scratch = *reinterpret_cast<SampleScratch*>(dynamic_shared());
+  ClusterMail mail(scratch.barriers);
+  Selection::clear(scratch.select);
   wait_for_predecessor();
-  uint32_t* seen = dynamic_shared();
-  __shared__ SampleScratch scratch;
-  const uint32_t lane = blockIdx.x;
+  const uint32_t lane = blockIdx.y;
+  const SampleSlice slice(tables.vocab_size);
+  const bool is_first = slice.rank == 0 && threadIdx.x == 0;
   struct blink_step_head* head = set.head;
-  if (lane == 0 && threadIdx.x == 0) head->sample_ns = global_ns();
-  if (lane < head->n_lanes && set.lane_emit[lane]) {
-    const Sequence sequence = sequence_of(set, tables, lane);
-    const uint32_t token = sample(sequence, tables, logits + uint64_t(lane) * tables.vocab_size, seen, scratch);
-    if (threadIdx.x == 0) {
-      set.out_token[lane] = token;
-      if (sequence.length < tables.max_context) sequence.tokens[sequence.length] = token;
-    }
-  }
-  if (threadIdx.x == 0 && arrive(&head->lanes_done) == gridDim.x - 1) {
+  if (is_first && lane == 0) head->sample_ns = global_ns();
+  const auto finish = [&] {
+    if (arrive(&head->lanes_done) != gridDim.y - 1) return;
     head->lanes_done = 0;
     head->done_ns = global_ns();
     store_release(tables.completed, head->id);
+  };
+  const bool emits = lane < head->n_lanes && set.lane_emit[lane];
+  cluster_wait(); /* the other blocks have started and can be sent to */
+  if (!emits) {
+    if (is_first) finish();
+    return;
   }
+  const Sequence sequence = sequence_of(set, tables, lane);
+  const LaneSampler sampler(sequence, tables, logits + uint64_t(lane) * tables.vocab_size, slice, mail, scratch);
+  sampler.run([&](uint32_t token) {
+    set.out_token[lane] = token;
+    if (sequence.length < tables.max_context) sequence.tokens[sequence.length] = token;
+    finish();
+  });
 }
 
 #endif /* __CUDACC__ */

@@ -5,7 +5,7 @@
 #ifndef BLINK_OPS_SAMPLE_SELECT_H
 #define BLINK_OPS_SAMPLE_SELECT_H
 
-#include "sample_weight.h"
+#include "sample_slice.h"
 
 namespace blink {
 
@@ -36,61 +36,123 @@ inline uint32_t select_rank(const struct blink_descriptor& params, const Filter&
 
 #else
 
-constexpr uint32_t kSampleThreads = 1024;
-constexpr uint32_t kSampleWarps = kSampleThreads / 32;
+constexpr uint32_t kBins = 256;
 
-/* Shared memory of a selection. Masses have 64 bits, in halves: shared memory has no native 64-bit addition.
- */
+/* Shared memory of a selection. A histogram's masses have 64 bits, of which the halves are added separately: shared
+ * memory has no native 64-bit addition. */
 struct SelectScratch {
-  uint32_t low[256], high[256];
+  alignas(16) uint64_t histogram[2][kBins]; /* of this block: one is sent while the next is filled */
+  union {
+    alignas(16) uint64_t received[2][kSampleBlocks][kBins];
+    uint32_t seen[kSampleVocab / 32]; /* a bit for each of the block's tokens, before the first exchange */
+  };
+  uint64_t per_warp[kBins / 32];
   uint64_t target;
   uint32_t digit;
 };
 
-/* As the twin's. One warp scans the histogram, 8 bins a lane. */
-__device__ __forceinline__ uint32_t select_rank(const struct blink_descriptor& params, const Filter& filter,
-                                                bool by_weight, const float* logits, uint32_t vocab,
-                                                SelectScratch& scratch) {
-  const uint32_t tid = threadIdx.x;
-  uint32_t prefix = 0;
-  for (int shift = 24; shift >= 0; shift -= 8) {
-    if (tid < 256) scratch.low[tid] = scratch.high[tid] = 0;
-    __syncthreads();
-    for (uint32_t t = tid; t < vocab; t += kSampleThreads) {
-      const float x = scaled(number(logits[t]), filter.max, filter.temperature);
-      const uint32_t rank = rank_of(x);
-      if (!filter.admits(x) || (shift < 24 && rank >> (shift + 8) != prefix)) continue;
-      const uint64_t mass = by_weight ? weight_of(x) : 1;
-      const uint32_t low = uint32_t(mass), bin = rank >> shift & 255;
-      const uint32_t before = atomicAdd(&scratch.low[bin], low), high = uint32_t(mass >> 32) + (before + low < before);
-      if (high) atomicAdd(&scratch.high[bin], high);
-    }
-    __syncthreads();
-    if (tid < 32) {
-      uint64_t bins[8], sum = 0;
-#pragma unroll
-      for (int b = 0; b < 8; ++b) {
-        bins[b] = uint64_t(scratch.high[tid * 8 + b]) << 32 | scratch.low[tid * 8 + b];
-        sum += bins[b];
-      }
-      const uint64_t through = warp_scan(sum), total = __shfl_sync(0xffffffffu, through, 31);
-      uint64_t target = shift == 24 ? kept(params, by_weight, total) : scratch.target;
-      __syncwarp();
-      if (through - sum < target && target <= through) { /* exactly one lane */
-        target -= through - sum;
-        bool found = false;
-#pragma unroll
-        for (int b = 0; b < 8; ++b) {
-          if (!found && target <= bins[b]) scratch.target = target, scratch.digit = tid * 8 + b, found = true;
-          target -= bins[b];
-        }
-      }
-    }
-    __syncthreads();
-    prefix = prefix << 8 | scratch.digit;
-  }
-  return prefix;
+__device__ __forceinline__ void add_mass(uint64_t* bin, uint64_t mass) {
+  uint32_t* halves = reinterpret_cast<uint32_t*>(bin); /* little-endian */
+  const uint32_t low = uint32_t(mass), before = atomicAdd(halves, low);
+  const uint32_t high = uint32_t(mass >> 32) + (before + low < before);
+  if (high) atomicAdd(halves + 1, high);
 }
+
+/* The selections of a lane, by its cluster. */
+class Selection {
+ public:
+  __device__ __forceinline__ Selection(const struct blink_descriptor& params, const SampleSlice& slice,
+                                       const float* logits, ClusterMail& mail, SelectScratch& scratch)
+      : params_(params), slice_(slice), logits_(logits), mail_(mail), scratch_(scratch) {}
+
+  /* Before the first. */
+  static __device__ __forceinline__ void clear(SelectScratch& scratch) {
+    if (threadIdx.x < kBins) scratch.histogram[0][threadIdx.x] = 0;
+  }
+
+  /* As the twin's. */
+  __device__ __forceinline__ uint32_t rank(const Filter& filter, bool by_weight) {
+    uint32_t prefix = 0;
+    uint64_t target = 0;
+#pragma unroll 1
+    for (int shift = 24; shift >= 0; shift -= 8) {
+      uint64_t* histogram = scratch_.histogram[turn_];
+      count(filter, by_weight, shift, prefix, histogram);
+      mail_.send_all(scratch_.received[turn_][slice_.rank], histogram, kBins, slice_.blocks);
+      mail_.receive(slice_.blocks * kBins);
+      target = choose(by_weight, shift == 24, target);
+      prefix = prefix << 8 | scratch_.digit;
+      turn_ ^= 1;
+    }
+    return prefix;
+  }
+
+ private:
+  /* Masses of this block's tokens whose rank starts with `prefix`, by its next digit. */
+  __device__ __forceinline__ void count(const Filter& filter, bool by_weight, int shift, uint32_t prefix,
+                                        uint64_t* histogram) const {
+    const bool is_first = shift == 24;
+    const uint64_t first = is_first ? 0 : uint64_t(prefix) << (shift + 8);
+    const uint64_t end = is_first ? kRanks : (prefix + 1ull) << (shift + 8);
+    /* The last rank has no end: on the first pass it is what is beyond all others, later nothing is too low. */
+    const bool takes_last = !by_weight && !is_first && end == kRanks;
+    const float low = takes_last  ? -INFINITY
+                      : by_weight ? filter.least_logit(min(end, filter.weighted_ranks()))
+                                  : filter.least_logit(end);
+    const float high = filter.most_logit(first);
+    const bool counts_low = is_first && !by_weight && filter.min_weight == 0;
+    uint32_t last = 0; /* tokens of the last rank: many in a peaked distribution */
+    slice_.for_each<4>(logits_, [&](uint32_t, float logit) {
+      if (logit < low || logit > high) {
+        last += counts_low && logit < low;
+        return;
+      }
+      const float x = filter.scale(logit);
+      const uint32_t rank = rank_of(x);
+      if (!filter.admits(x) || (!is_first && rank >> (shift + 8) != prefix)) return;
+      const uint64_t mass = by_weight ? weight_of(x) : 1;
+      if (!by_weight && rank == kLastRank) {
+        ++last;
+      } else if (mass != 0) {
+        add_mass(&histogram[rank >> shift & (kBins - 1)], mass);
+      }
+    });
+    const uint64_t sum = warp_total(last);
+    if (sum != 0 && threadIdx.x % 32 == 0) add_mass(&histogram[kBins - 1], sum);
+  }
+
+  /* The digit at which the cluster's masses reach the target, and the target that is left. A thread a bin. */
+  __device__ __forceinline__ uint64_t choose(bool by_weight, bool is_first, uint64_t target) const {
+    const uint32_t bin = threadIdx.x, warp = bin / 32;
+    uint64_t mass = 0;
+    if (bin < kBins)
+      for (uint32_t block = 0; block < slice_.blocks; ++block) mass += scratch_.received[turn_][block][bin];
+    const uint64_t through = warp_scan(mass);
+    if (bin < kBins && bin % 32 == 31) scratch_.per_warp[warp] = through;
+    __syncthreads();
+    /* The other histogram has been sent: all have received it, since all have sent the one after it. */
+    if (bin < kBins) scratch_.histogram[turn_ ^ 1][bin] = 0;
+    uint64_t total = 0, before = through - mass;
+#pragma unroll
+    for (uint32_t w = 0; w < kBins / 32; ++w) {
+      const uint64_t of_warp = scratch_.per_warp[w];
+      before += w < warp ? of_warp : 0;
+      total += of_warp;
+    }
+    if (is_first) target = kept(params_, by_weight, total);
+    if (bin < kBins && before < target && target <= before + mass) /* exactly one */
+      scratch_.target = target - before, scratch_.digit = bin;
+    __syncthreads();
+    return scratch_.target;
+  }
+
+  const struct blink_descriptor& params_;
+  const SampleSlice& slice_;
+  const float* logits_;
+  ClusterMail& mail_;
+  SelectScratch& scratch_;
+  uint32_t turn_ = 0;
+};
 
 #endif /* __CUDACC__ */
 

@@ -25,16 +25,57 @@ BLINK_HD float scaled(float logit, float max, float temperature) {
   return logit == max ? 0.0f : (logit - max) / temperature;
 }
 
-/* Distance from the likeliest token, in units of 2^-27 up to 32: tokens beyond have no weight. */
-BLINK_HD uint32_t rank_of(float x) {
-  const float distance = -x * 134217728.0f;
-  return distance < 4294967040.0f ? uint32_t(distance) : 0xffffffffu;
+/* The same quotient to the last bit, for a fraction of a division's instructions, with `inverse` = 1 / temperature:
+ * Markstein, "Computation of elementary functions on the IBM RISC System/6000 processor" (1990), theorem 6. The first
+ * step brings the quotient within a unit of its last place, the second rounds it; remainders are exact within the
+ * ranges. */
+BLINK_HD bool divides_fast(float temperature) {
+  return temperature > 0x1p-30f && temperature < 0x1p30f;
+}
+BLINK_HD float scaled_fast(float logit, float max, float temperature, float inverse) {
+  const float distance = logit - max;
+  if (!(distance < -0x1p-60f && distance > -0x1p60f)) return scaled(logit, max, temperature);
+  float x = distance * inverse;
+  x = fmaf(fmaf(-x, temperature, distance), inverse, x);
+  return fmaf(fmaf(-x, temperature, distance), inverse, x);
 }
 
-/* floor(exp(x) * kUnit), within 2^-22 relative. */
+constexpr float kRankUnit = 134217728.0f; /* 2^27: ranks that a distance of 1 has */
+constexpr uint64_t kRanks = 1ull << 32;
+constexpr uint32_t kLastRank = 0xffffffffu; /* of all that is farther than any rank */
+
+/* Distance from the likeliest token, in units of 2^-27 up to 32: tokens beyond have no weight. */
+BLINK_HD uint32_t rank_of(float x) {
+  const float distance = -x * kRankUnit;
+  return distance < 4294967040.0f ? uint32_t(distance) : kLastRank;
+}
+
+constexpr float kFarthest = 28.0f; /* distance from which on tokens have no weight */
+constexpr uint64_t kWeightedRanks = uint64_t(kFarthest) * (1ull << 27);
+
+BLINK_HD uint32_t bits_of(float x) {
+  union {
+    float value;
+    uint32_t bits;
+  } u = {x};
+  return u.bits;
+}
+
+/* Not to be contracted with what follows. */
+BLINK_HD float product(float a, float b) {
+#ifdef __CUDA_ARCH__
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+/* floor(exp(x) * kUnit), within 2^-22 relative. Conversions between floats and integers are slow on a GPU; the bits of
+ * floats whose exponents are known make them superfluous. */
 BLINK_HD uint64_t weight_of(float x) {
-  if (!(x > -28.0f)) return 0;
-  const float n = rintf(x * 1.44269504f);
+  if (!(x > -kFarthest)) return 0;
+  constexpr float kRound = 12582912.0f; /* 1.5 * 2^23: what is added to it is rounded to an integer */
+  const float rounded = product(x, 1.44269504f) + kRound, n = rounded - kRound;
   float r = fmaf(n, -0.693359375f, x); /* ln 2 in two parts: x - n ln 2 is exact to the last bits */
   r = fmaf(n, 2.12194440e-4f, r);
   float p = fmaf(1.38888889e-3f, r, 8.33333333e-3f); /* exp(r) for |r| <= ln(2) / 2 */
@@ -43,7 +84,10 @@ BLINK_HD uint64_t weight_of(float x) {
   p = fmaf(p, r, 0.5f);
   p = fmaf(p, r, 1.0f);
   p = fmaf(p, r, 1.0f);
-  return uint64_t(p * 1099511627776.0f) >> uint32_t(-n);
+  const uint32_t mantissa = (bits_of(p) & 0x7fffff) | 0x800000; /* p = mantissa * 2^(exponent - 150) */
+  const int exponent = int(bits_of(p) >> 23), power = int(bits_of(rounded) - bits_of(kRound));
+  const int shift = exponent - 150 + 40 + power;
+  return shift >= 0 ? uint64_t(mantissa) << shift : mantissa >> -shift;
 }
 
 BLINK_HD uint64_t random_bits(uint64_t seed, uint64_t position) {
@@ -69,21 +113,52 @@ BLINK_HD uint64_t order_key(float logit, uint32_t id) {
   return uint64_t(ordered) << 32 | (0xffffffffu - id);
 }
 
+/* The logit of a key, after number(). */
+BLINK_HD float logit_of(uint64_t key) {
+  const uint32_t ordered = uint32_t(key >> 32);
+  union {
+    uint32_t bits;
+    float value;
+  } u = {ordered & 0x80000000u ? ordered & 0x7fffffffu : ~ordered};
+  return u.value;
+}
+
 /* What may be drawn: the weight of a token, 0 if min-p, top-k or top-p excludes it. */
 struct Filter {
-  float max, temperature;
-  uint64_t min_weight; /* min-p */
-  uint32_t max_rank;   /* top-k, top-p */
+  float max, temperature, inverse; /* inverse: 1 / temperature, or 0 where scaled_fast does not apply */
+  uint64_t min_weight;             /* min-p */
+  uint32_t max_rank;               /* top-k, top-p */
 
-  BLINK_HD bool admits(float x) const { return weight_of(x) >= min_weight && rank_of(x) <= max_rank; }
+  BLINK_HD bool admits(float x) const {
+    return (min_weight == 0 || weight_of(x) >= min_weight) && rank_of(x) <= max_rank;
+  }
+  /* No token with a rank below `end` has a smaller logit, and none with one from `first` on a larger logit: what is
+   * beyond needs no further look. */
+  BLINK_HD float least_logit(uint64_t end) const { return max - reach(end) - slack(reach(end)); }
+  BLINK_HD float most_logit(uint64_t first) const { return max - reach(first) + slack(reach(first)); }
+  /* Tokens have no weight from this rank on. */
+  BLINK_HD uint64_t weighted_ranks() const {
+    const uint64_t kept_ranks = max_rank + 1ull, weighted = kWeightedRanks;
+    return kept_ranks < weighted ? kept_ranks : weighted;
+  }
+  BLINK_HD float scale(float logit) const {
+    return inverse == 0.0f ? scaled(number(logit), max, temperature)
+                           : scaled_fast(number(logit), max, temperature, inverse);
+  }
   BLINK_HD uint64_t weight(float logit) const {
-    const float x = scaled(number(logit), max, temperature);
+    const float x = scale(logit);
     return admits(x) ? weight_of(x) : 0;
   }
+
+ private:
+  BLINK_HD float reach(uint64_t ranks) const { return float(ranks) * (1.0f / kRankUnit) * temperature; }
+  /* More than the rounding of a reach, of a logit's distance and of its quotient. */
+  BLINK_HD float slack(float reach) const { return (fabsf(max) + reach) * 0x1p-20f + 1e-37f; }
 };
 
 BLINK_HD Filter make_filter(const struct blink_descriptor& params, float max) {
-  return {max, params.temperature, uint64_t(ceil(double(params.min_p) * double(kUnit))), 0xffffffffu};
+  const float temperature = params.temperature, inverse = divides_fast(temperature) ? 1.0f / temperature : 0.0f;
+  return {max, temperature, inverse, uint64_t(ceil(double(params.min_p) * double(kUnit))), kLastRank};
 }
 
 /* How much top-k or top-p keeps of `total`: tokens for top-k, weight for top-p. At least 1. */

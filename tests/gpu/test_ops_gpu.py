@@ -12,11 +12,12 @@ from model_config import model_config
 
 from gpu_backend.abi import STEP_SETS
 from gpu_backend.cuda.compile import source_root
-from gpu_backend.cuda.driver import Device, Stream
+from gpu_backend.cuda.driver import Device, Stream, api
 from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.engine.base import Limits
 from gpu_backend.engine.host import HostMemory
+from gpu_backend.engine.native_step import launch_sample
 
 LANES = 24
 EOS = (2, 7)
@@ -47,6 +48,10 @@ def kernels(device: Device) -> Iterator[Kernels]:
     kernels = Kernels(device.arch, config)
     yield kernels
     kernels.close()
+
+
+def n_multiprocessors(device: Device) -> int:
+    return device.attribute(api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
 
 
 def random_rows(
@@ -100,8 +105,7 @@ def compare(
     def run_gpu(shape: int, index: int) -> None:
         lanes = gpu.driver.grid.shapes[shape].lanes
         arguments = (gpu.sets[index], gpu.driver.tables.tobytes(), gpu.logits)
-        shared = 4 * -(-vocab // 32)
-        kernels["sample"].launch((lanes, 1, 1), (1024, 1, 1), stream, *arguments, shared_bytes=shared)
+        launch_sample(kernels["sample"], stream, n_multiprocessors(device), lanes, *arguments)
         stream.synchronize()
 
     for rows in (list(range(LANES)), [5], [20, 3, 11]):
@@ -157,9 +161,7 @@ def test_greedy_ties_go_to_the_lowest_id(device: Device, kernels: Kernels) -> No
     def run(shape: int, index: int) -> None:
         arguments = (rig.sets[index], rig.driver.tables.tobytes(), rig.logits)
         lanes = rig.driver.grid.shapes[shape].lanes
-        kernels["sample"].launch(
-            (lanes, 1, 1), (1024, 1, 1), stream, *arguments, shared_bytes=4 * -(-vocab // 32)
-        )
+        launch_sample(kernels["sample"], stream, n_multiprocessors(device), lanes, *arguments)
         stream.synchronize()
 
     assert rig.draw(logits, list(range(LANES)), run) == [100 + 7 * lane for lane in range(LANES)]

@@ -213,20 +213,33 @@ struct launch {
   struct attribute* attributes;
   unsigned n_attributes;
 };
-/* "overlap" in the log: the launch has the attribute programmatic stream serialization. */
+/* In the log, "cluster N" after the parameters, and "overlap": the launch has the attributes cluster dimension, of (N,
+ * 1, 1), and programmatic stream serialization. */
 API(cuLaunchKernelEx)(const struct launch* at, void* function, void** params, void** extra) {
   const struct kernel* kernel = function;
   if (!at->stream || extra || !at->gx || !at->gy || !at->gz || at->gy > 65535 || at->gz > 65535 ||
-      at->bx * at->by * at->bz - 1 > 1023 || at->n_attributes > 1 || at->shared > kernel->shared_limit)
+      at->bx * at->by * at->bz - 1 > 1023 || at->n_attributes > 2 || at->shared > kernel->shared_limit)
     return INVALID_VALUE;
-  if (at->n_attributes && (at->attributes->id != 6 || at->attributes->value[0] != 1)) return INVALID_VALUE;
+  int overlap = 0;
+  uint32_t cluster = 0, yz[2] = {1, 1};
+  for (unsigned i = 0; i < at->n_attributes; ++i) {
+    const struct attribute* attribute = at->attributes + i;
+    overlap |= attribute->id == 6 && attribute->value[0] == 1;
+    if (attribute->id != 4) continue;
+    memcpy(&cluster, attribute->value, 4);
+    memcpy(yz, attribute->value + 4, 8);
+  }
+  const unsigned known = (overlap != 0) + (cluster != 0);
+  if (at->n_attributes != known || yz[0] != 1 || yz[1] != 1) return INVALID_VALUE;
+  if (cluster && (cluster > 8 || at->gx % cluster)) return INVALID_VALUE;
   record("launch %s %u %u %u %u %u", kernel->symbol, at->gx, at->gy, at->gz, at->bx * at->by * at->bz, at->shared);
   for (int i = 0; i < kernel->n_params; ++i) {
     const uint8_t* bytes = params[i];
     record(" ");
     for (int b = 0; b < kernel->size[i]; ++b) record("%02x", bytes[b]);
   }
-  record(at->n_attributes ? " overlap\n" : "\n");
+  if (cluster) record(" cluster %u", cluster);
+  record(overlap ? " overlap\n" : "\n");
   if (capturing) ++capturing->nodes;
   return SUCCESS;
 }

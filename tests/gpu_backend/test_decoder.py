@@ -65,7 +65,7 @@ def log(fake: Path, tmp_path_factory: pytest.TempPathFactory) -> Log:
 def test_a_decode_step_of_few_rows_is_three_kernels(log: Log) -> None:
     """E9: one block a multiprocessor but the scheduler's, with room beside it for a gate."""
     fused = [capture for capture in captures(log) if "decoder" in map(op, capture)]
-    lanes = [int(capture[-1][2]) for capture in fused]
+    lanes = [int(capture[-1][3]) for capture in fused]
     assert lanes == [n for n in (1, 2, 4, 8) for _ in range(3)]
     assert max(lanes) == DECODER_TOKENS
     for capture in fused:

@@ -18,6 +18,8 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
+from gpu_backend.engine.native_step import sample_blocks
+
 CONFIG = {
     "architectures": ["Qwen3ForCausalLM"],
     "num_hidden_layers": 3,
@@ -163,7 +165,7 @@ def captures(log: Log) -> list[Log]:
 
 def test_every_shape_is_captured_once_per_step_set(log: Log) -> None:
     lanes = [
-        (int(capture[-1][2]), int(capture[1][2])) for capture in captures(log)
+        (int(capture[-1][3]), int(capture[1][2])) for capture in captures(log)
     ]  # of sample, tokens of embed
     decode = [(n, n) for n in (1, 2, 4, 8, 16, 20)]
     prefill = [(4, n) for n in (16, 32, 64, 100)]
@@ -174,7 +176,7 @@ def test_a_step_is_the_documented_sequence(log: Log) -> None:
     for capture in captures(log):
         prefill = "attention_prefill" in map(op, capture)
         attention = ["rope", "attention_prefill"] if prefill else ["attention_decode"]
-        tokens, lanes = int(capture[1][2]), int(capture[-1][2])
+        tokens, lanes = int(capture[1][2]), int(capture[-1][3])
         gemm = "linear_stream" if tokens <= 16 else "gemm"
         gate_up = ["linear_stream"] if tokens <= 16 else ["gemm", "silu_mul"]
         layer = ["rmsnorm", gemm, *attention, gemm, "rmsnorm", *gate_up, "gemm"]
@@ -182,6 +184,21 @@ def test_a_step_is_the_documented_sequence(log: Log) -> None:
         assert [op(call) for call in capture] == [
             *("gate", "embed", *(3 * layer), "gather_rmsnorm", head, "sample")
         ]
+
+
+def test_a_lane_is_sampled_by_a_cluster_of_blocks(log: Log) -> None:
+    for capture in captures(log):
+        blocks, lanes = int(capture[-1][2]), int(capture[-1][3])
+        assert blocks == sample_blocks(lanes, 132)
+        assert (capture[-1][-1], "cluster") == ("overlap", capture[-1][-3] if blocks > 1 else "cluster")
+
+
+@pytest.mark.parametrize(
+    ("lanes", "blocks"), [(1, 8), (12, 8), (13, 4), (24, 4), (32, 2), (65, 2), (66, 1), (512, 1)]
+)
+def test_all_blocks_that_sample_run_at_once(lanes: int, blocks: int) -> None:
+    """Beside the scheduler's, as far as there is room: a second wave would double the time."""
+    assert sample_blocks(lanes, 132) == blocks
 
 
 def test_every_kernel_but_the_gate_overlaps_its_predecessor(log: Log) -> None:

@@ -226,9 +226,9 @@ def test_prefill_attention(
     step.check()
 
 
-@pytest.mark.parametrize("vocab", [33, 512, 3001])
+@pytest.mark.parametrize(("vocab", "blocks"), [(33, 2), (512, 1), (3001, 4)])
 @pytest.mark.parametrize("seed", range(8))
-def test_sampler_draws_what_its_twin_draws(emulate: Emulate, vocab: int, seed: int) -> None:
+def test_sampler_draws_what_its_twin_draws(emulate: Emulate, vocab: int, blocks: int, seed: int) -> None:
     """Token for token and logit for logit, with parameters drawn at random (E1, E4, E6)."""
     rng = np.random.default_rng(seed)
     world = World(
@@ -258,7 +258,7 @@ def test_sampler_draws_what_its_twin_draws(emulate: Emulate, vocab: int, seed: i
     world.call("sample", expected)
     twin = (world.out_token.copy(), world.history.copy())
     world.out_token[:], world.history[:] = 0, history
-    emulate("sample", world.step_set, world.tables, logits, 9)
+    emulate("sample", world.step_set, world.tables, logits, 9, blocks)
     np.testing.assert_array_equal(world.out_token, twin[0])
     np.testing.assert_array_equal(world.history, twin[1])
     np.testing.assert_array_equal(logits, expected)

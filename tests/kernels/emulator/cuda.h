@@ -1,4 +1,4 @@
-/* Enough of CUDA to run kernels on the CPU, one block at a time, or all of a grid's blocks in turns.
+/* Enough of CUDA to run kernels on the CPU, one block at a time, or a cluster's or all of a grid's blocks in turns.
  *
  * A thread is a fiber that gives way at barriers and warp collectives only, and every round resumes the
  * block's threads in another order: a missing barrier shows as a wrong result. A collective that not all
@@ -75,6 +75,7 @@ struct Thread {
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
   dim3 index;
   bool done = false;
+  uint64_t cluster_generation = 0; /* of the cluster's meeting at which it arrived */
 };
 
 struct Block {
@@ -88,6 +89,7 @@ struct Block {
 
 inline std::vector<std::unique_ptr<Block>> blocks; /* kept between launches */
 inline Block* block;                               /* whose thread runs */
+inline Meeting cluster;                            /* of all blocks that run in turns */
 inline Thread* current;
 inline ucontext_t scheduler;
 inline std::function<void()> body;
@@ -150,6 +152,7 @@ inline void thread_main() {
   current->done = true;
   leave(this_warp().meeting);
   leave(block->meeting);
+  leave(cluster);
 }
 
 inline void prepare(Block& made, dim3 index, uint32_t n_threads) {
@@ -173,6 +176,7 @@ inline void prepare(Block& made, dim3 index, uint32_t n_threads) {
 /* Runs the threads of blocks at the indices, all of them in turns. */
 inline void run_blocks(const std::vector<dim3>& indices, uint32_t n_threads) {
   while (blocks.size() < indices.size()) blocks.emplace_back(new Block);
+  cluster = Meeting{uint32_t(indices.size()) * n_threads};
   std::vector<std::pair<Block*, Thread*>> alive;
   for (size_t b = 0; b < indices.size(); ++b) {
     prepare(*blocks[b], indices[b], n_threads);
@@ -196,8 +200,10 @@ inline dim3 blockDim, gridDim;
 #define threadIdx (emulator::current->index)
 #define blockIdx (emulator::block->index)
 
-/* kernel<<<grid, n_threads>>>(); `together` if its blocks wait for each other. */
-inline void launch(dim3 grid, uint32_t n_threads, std::function<void()> kernel, bool together = false) {
+/* kernel<<<grid, n_threads>>>(), with all blocks in turns if they wait for each other, or those of a row of the grid if
+ * they are a cluster. */
+enum Company { kAlone, kClusters, kGrid };
+inline void launch(dim3 grid, uint32_t n_threads, std::function<void()> kernel, Company company = kAlone) {
   emulator::body = std::move(kernel);
   gridDim = grid;
   blockDim = {n_threads};
@@ -206,11 +212,11 @@ inline void launch(dim3 grid, uint32_t n_threads, std::function<void()> kernel, 
     for (uint32_t y = 0; y < grid.y; ++y)
       for (uint32_t x = 0; x < grid.x; ++x) {
         indices.push_back({x, y, z});
-        if (together) continue;
+        if (company == kGrid || (company == kClusters && x + 1 < grid.x)) continue;
         emulator::run_blocks(indices, n_threads);
         indices.clear();
       }
-  if (together) emulator::run_blocks(indices, n_threads);
+  if (company == kGrid) emulator::run_blocks(indices, n_threads);
 }
 
 inline void __syncthreads() {

@@ -36,8 +36,8 @@ inline uint64_t global_ns() {
   return now += 1000000000;
 }
 
-inline uint32_t* dynamic_shared() {
-  const uintptr_t raw = reinterpret_cast<uintptr_t>(emulator::block->dynamic.get());
+inline uint32_t* dynamic_shared(const emulator::Block& block = *emulator::block) {
+  const uintptr_t raw = reinterpret_cast<uintptr_t>(block.dynamic.get());
   return reinterpret_cast<uint32_t*>((raw + 127) / 128 * 128);
 }
 
@@ -45,8 +45,9 @@ inline uint32_t* dynamic_shared() {
 struct BulkBarrier {
   struct Copy {
     void* to;
-    const void* from;
+    const void* from; /* or null, and then `word` */
     uint32_t bytes;
+    uint64_t word = 0;
   };
   uint32_t phase = 0, arrivals = 0;
   int64_t bytes = 0; /* announced and not yet copied */
@@ -89,16 +90,47 @@ inline void barrier_wait(uint64_t* word, uint32_t parity) {
   BulkBarrier& barrier = bulk_barrier(word);
   while (barrier.phase % 2 == parity) {
     emulator::give_way();
-    if (barrier.copies.empty()) continue;
+    if (barrier.copies.empty() || !barrier.arrivals) continue;
     const BulkBarrier::Copy copy = barrier.copies.back();
     barrier.copies.pop_back();
-    memcpy(copy.to, copy.from, copy.bytes);
+    memcpy(copy.to, copy.from ? copy.from : &copy.word, copy.bytes);
     barrier.bytes -= copy.bytes;
     if (barrier.bytes < 0) emulator::fail("a barrier receives more than was announced");
-    if (barrier.bytes || !barrier.arrivals) continue;
+    if (barrier.bytes) continue;
     barrier.arrivals = 0;
     ++barrier.phase;
   }
+}
+
+/* The blocks of a row of the grid are a cluster. */
+inline uint32_t cluster_rank() {
+  return blockIdx.x;
+}
+inline uint32_t cluster_size() {
+  return gridDim.x;
+}
+inline void cluster_arrive() {
+  emulator::Meeting& cluster = emulator::cluster;
+  emulator::current->cluster_generation = cluster.generation;
+  if (++cluster.arrived != cluster.alive) return;
+  cluster.arrived = 0;
+  ++cluster.generation;
+}
+inline void cluster_wait() {
+  while (emulator::cluster.generation == emulator::current->cluster_generation) emulator::give_way();
+}
+/* What block `rank` has where this one has `here`. */
+inline uint64_t* peer_shared(uint64_t* here, uint32_t rank) {
+  if (emulator::cluster.generation == 0) emulator::fail("a block sends before all of its cluster have started");
+  const ptrdiff_t at = here - reinterpret_cast<uint64_t*>(dynamic_shared());
+  return reinterpret_cast<uint64_t*>(dynamic_shared(*emulator::blocks.at(rank))) + at;
+}
+inline void send(uint64_t* to, uint32_t rank, uint64_t value, uint64_t* word) {
+  bulk_barrier(peer_shared(word, rank)).copies.push_back({peer_shared(to, rank), nullptr, sizeof value, value});
+}
+inline void bulk_writes_done() {}
+inline void send_bulk(uint64_t* to, uint32_t rank, const uint64_t* from, uint32_t bytes, uint64_t* word) {
+  bulk_barrier(peer_shared(word, rank)).copies.push_back({peer_shared(to, rank), from, bytes});
 }
 
 struct Fragments {

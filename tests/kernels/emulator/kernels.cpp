@@ -109,7 +109,7 @@ void emulate_decoder(const blink_set* set, const struct blink_tables* tables, co
   with_constant<64, 128>(head_dim, [&](auto dim) {
     with_constant<1, 2, 4>(group, [&](auto members) {
       const auto kernel = [&] { blink::decoder_kernel<Half, dim(), members()>(*set, *tables, *model, *buffers); };
-      launch({blocks}, blink::kDecoderThreads, kernel, true);
+      launch({blocks}, blink::kDecoderThreads, kernel, kGrid);
     });
   });
 }
@@ -168,7 +168,8 @@ void emulate_expert_sum(const Half* rows, const uint32_t* choice, const float* w
   launch({tokens}, 64, [&] { blink::expert_sum_kernel(rows, choice, weight, residual, hidden, per_token); });
 }
 
-void emulate_sample(const blink_set* set, const struct blink_tables* tables, float* logits, uint32_t lanes) {
-  launch({lanes}, blink::kSampleThreads, [&] { blink::sample_kernel(*set, *tables, logits); });
+void emulate_sample(const blink_set* set, const struct blink_tables* tables, float* logits, uint32_t lanes,
+                    uint32_t blocks) {
+  launch({blocks, lanes}, blink::kSampleThreads, [&] { blink::sample_kernel(*set, *tables, logits); }, kClusters);
 }
 }
