@@ -19,7 +19,7 @@ struct alignas(16) PrefillUnit {
 
 #ifdef __CUDACC__
 
-constexpr uint32_t kPrefillPlanThreads = 256;
+constexpr uint32_t kPrefillPlanThreads = 512;
 
 /* A lane's tokens, and the units that they are cut into: all are full but the last. */
 struct PrefillLane {
@@ -39,15 +39,14 @@ struct PrefillLane {
   }
 };
 
-/* grid (1), block (kPrefillPlanThreads). */
+/* grid (1), block (kPrefillPlanThreads): a warp a lane. */
 __global__ void prefill_plan_kernel(struct blink_step_set set, PrefillUnit* plan, uint32_t unit_tokens) {
   allow_successor();
   wait_for_predecessor();
   const uint32_t n_lanes = set.head->n_lanes;
-  uint32_t total = 0;
-  for (uint32_t l = 0; l < n_lanes; ++l) {
+  for (uint32_t l = threadIdx.x / 32; l < n_lanes; l += kPrefillPlanThreads / 32) {
     const PrefillLane lane(set, l, unit_tokens);
-    for (uint32_t u = threadIdx.x; u < lane.units; u += kPrefillPlanThreads) {
+    for (uint32_t u = threadIdx.x % 32; u < lane.units; u += 32) {
       const uint32_t done = u * unit_tokens, count = min(unit_tokens, lane.tokens - done);
       const uint32_t keys = lane.past + done + count;
       uint32_t rank = 0;
@@ -55,9 +54,11 @@ __global__ void prefill_plan_kernel(struct blink_step_set set, PrefillUnit* plan
         rank += PrefillLane(set, other, unit_tokens).before(keys, other < l, unit_tokens);
       plan[1 + rank] = {set.lane_row[l], lane.first + done, count, keys};
     }
-    total += lane.units;
   }
-  if (threadIdx.x == 0) plan[0] = {0, 0, total, 0};
+  if (threadIdx.x != 0) return;
+  uint32_t total = 0;
+  for (uint32_t l = 0; l < n_lanes; ++l) total += PrefillLane(set, l, unit_tokens).units;
+  plan[0] = {0, 0, total, 0};
 }
 
 #endif /* __CUDACC__ */

@@ -110,7 +110,8 @@ __global__ void rope_kernel(struct blink_step_set set, struct blink_tables table
   __syncthreads();
   for (uint32_t e = threadIdx.x; e - threadIdx.x % 32 < n_all * kLanes; e += blockDim.x) { /* whole warps */
     const uint32_t head = e / kLanes, piece = e % kLanes;
-    const bool mine = head < n_all && piece < kPieces, is_query = head < n_heads, is_value = head >= n_heads + n_kv_heads;
+    const bool mine = head < n_all && piece < kPieces, is_query = head < n_heads,
+               is_value = head >= n_heads + n_kv_heads;
     Half* const x = qkv + (uint64_t(i) * n_all + head) * HeadDim + 8 * piece;
     float a[8] = {}, b[8] = {};
     if (mine) load8(x, a), load8(x + HeadDim / 2, b);
@@ -134,7 +135,8 @@ __global__ void rope_kernel(struct blink_step_set set, struct blink_tables table
 #pragma unroll
       for (int k = 0; k < 8; ++k) turn(a[k], b[k], angles[8 * piece + k].x, angles[8 * piece + k].y);
     const uint64_t kv_head = (head - n_heads) % n_kv_heads;
-    Half* const out = is_query ? x : (is_value ? v_cache : k_cache) + cell + kv_head * tables.page_size * HeadDim + 8 * piece;
+    Half* const out =
+        is_query ? x : (is_value ? v_cache : k_cache) + cell + kv_head * tables.page_size * HeadDim + 8 * piece;
     store8(out, a);
     store8(out + HeadDim / 2, b);
   }

@@ -102,22 +102,22 @@ __device__ __forceinline__ void settle(float (&x)[N]) {
 
 /* d = a b, or d += a b if `accumulate`: a 64 x 16 and b 16 x N, both with k along their rows. With r = lane / 4 and
  * c = 2 (lane % 4), d[4 g + 2 h + e] of a lane of warp w is row 16 w + r + 8 h, column 8 g + c + e. */
-#define BLINK_PRODUCT_SHARED(Half, type, n, regs)                                                                   \
-  __device__ __forceinline__ void product(float(&d)[regs], uint64_t a, uint64_t b, bool accumulate, Half) {         \
-    asm volatile("{ .reg .pred p; setp.ne.b32 p, %" BLINK_AT##regs##_2                                              \
-                 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " " BLINK_LIST##regs         \
-                 ", %" BLINK_AT##regs##_0 ", %" BLINK_AT##regs##_1 ", p, 1, 1, 0, 0; }"                             \
-                 : BLINK_ACC##regs                                                                                  \
-                 : "l"(a), "l"(b), "r"(uint32_t(accumulate)));                                                      \
+#define BLINK_PRODUCT_SHARED(Half, type, n, regs)                                                                    \
+  __device__ __forceinline__ void product(float (&d)[regs], uint64_t a, uint64_t b, bool accumulate, Half) {         \
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %" BLINK_AT##regs##_2 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n  \
+                                                                       "k16.f32." type "." type " " BLINK_LIST##regs \
+                 ", %" BLINK_AT##regs##_0 ", %" BLINK_AT##regs##_1 ", p, 1, 1, 0, 0; }"                              \
+                 : BLINK_ACC##regs                                                                                   \
+                 : "l"(a), "l"(b), "r"(uint32_t(accumulate)));                                                       \
   }
 /* d += a b: a in registers as `mma` has it, of the warp's 16 rows; b 16 x N with n along its rows. */
-#define BLINK_PRODUCT_REGISTERS(Half, type, n, regs)                                                                \
-  __device__ __forceinline__ void product(float(&d)[regs], const uint32_t(&a)[4], uint64_t b, Half) {               \
-    asm volatile("{ .reg .pred p; setp.eq.u32 p, 1, 1;\nwgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." \
-                 type " " BLINK_LIST##regs ", {%" BLINK_AT##regs##_0 ", %" BLINK_AT##regs##_1 ", %"                 \
-                 BLINK_AT##regs##_2 ", %" BLINK_AT##regs##_3 "}, %" BLINK_AT##regs##_4 ", p, 1, 1, 1; }"            \
-                 : BLINK_ACC##regs                                                                                  \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                             \
+#define BLINK_PRODUCT_REGISTERS(Half, type, n, regs)                                                                   \
+  __device__ __forceinline__ void product(float (&d)[regs], const uint32_t (&a)[4], uint64_t b, Half) {                \
+    asm volatile("{ .reg .pred p; setp.eq.u32 p, 1, 1;\nwgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type \
+                 " " BLINK_LIST##regs ", {%" BLINK_AT##regs##_0 ", %" BLINK_AT##regs##_1 ", %" BLINK_AT##regs##_2      \
+                 ", %" BLINK_AT##regs##_3 "}, %" BLINK_AT##regs##_4 ", p, 1, 1, 1; }"                                  \
+                 : BLINK_ACC##regs                                                                                     \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                                \
   }
 #define BLINK_AT32_0 "32"
 #define BLINK_AT32_1 "33"

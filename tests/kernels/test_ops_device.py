@@ -227,8 +227,33 @@ def test_prefill_attention(
     step.check()
 
 
+@pytest.mark.parametrize("unit_tokens", [16, 32, 128])
+@pytest.mark.parametrize("most", [1, 40, 200])
+def test_prefill_plan(emulate: Emulate, unit_tokens: int, most: int) -> None:
+    """E12: every token once, units of one row with its keys, those with the most keys first."""
+    rng = np.random.default_rng(most)
+    starts, lengths = rng.integers(0, 200, 8), rng.integers(1, most + 1, 8)
+    chunks = [(row, int(at), int(at + n)) for row, (at, n) in enumerate(zip(starts, lengths, strict=True))]
+    world = World(chunks, padding=5, **LONG)
+    plan = np.full((10 + lengths.sum() // unit_tokens, 4), 77, np.uint32)
+    emulate("prefill_plan", world.step_set, plan, unit_tokens)
+    n_units = plan[0, 2]
+    assert n_units == sum(-(-n // unit_tokens) for n in lengths)
+    assert (plan[1 + n_units :] == 77).all()
+    units = plan[1 : 1 + n_units].astype(int)
+    tokens = sorted(t for _, first, count, _ in units for t in range(first, first + count))
+    assert tokens == list(range(lengths.sum()))
+    assert (units[:, 2] <= unit_tokens).all()
+    for row, first, count, keys in units:
+        assert (world.token_row[first : first + count] == row).all()
+        assert world.token_position[first + count - 1] == keys - 1
+    assert (units[:-1, 3] >= units[1:, 3]).all()
+
+
 @pytest.mark.parametrize("blocks", [1, 3])
-@pytest.mark.parametrize(("heads", "kv_heads", "head_dim", "pack"), [(4, 1, 128, 4), (6, 2, 64, 1), (4, 2, 128, 2)])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim", "pack"), [(4, 1, 128, 4), (6, 2, 64, 1), (4, 2, 128, 2)]
+)
 @pytest.mark.parametrize(
     ("chunks", "sizes"),
     [

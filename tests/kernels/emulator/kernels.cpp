@@ -6,7 +6,6 @@
 #include "kernels/decoder/decoder.h"
 #include "kernels/ops/activation.h"
 #include "kernels/ops/attention.h"
-#include "kernels/ops/attention_flash.h"
 #include "kernels/ops/embed.h"
 #include "kernels/ops/expert_plan.h"
 #include "kernels/ops/expert_sum.h"
@@ -136,16 +135,18 @@ void emulate_attention_flash(const struct blink_tables* tables, const Half* qkv,
   using namespace blink;
   const uint32_t heads = n_heads + 2 * n_kv_heads, columns = head_dim / 64;
   const auto bits = [](const Half* p) { return reinterpret_cast<const uint16_t*>(p); };
-  const TensorMap4 queries = {bits(qkv), {64, heads, tokens, columns}, {64, pack, 64 / pack, columns},
-                              {head_dim, heads * head_dim, 64}};
-  const TensorMap4 keys = {bits(cache), {64, 8, columns, 2 * cells * n_kv_heads / 8}, {64, 8, columns, 2},
-                           {head_dim, 64, 8 * head_dim}};
+  const TensorMap4 queries = {
+      bits(qkv), {64, heads, tokens, columns}, {64, pack, 64 / pack, columns}, {head_dim, heads * head_dim, 64}};
+  const TensorMap4 keys = {
+      bits(cache), {64, 8, columns, 2 * cells * n_kv_heads / 8}, {64, 8, columns, 2}, {head_dim, 64, 8 * head_dim}};
   FlashMap maps[2];
   memcpy(maps, &queries, sizeof(queries));
   memcpy(maps + 1, &keys, sizeof(keys));
-  const FlashArguments arguments = {*tables, plan, out, 0, cells * n_kv_heads / 8, n_heads, n_kv_heads, pack};
   with_constant<64, 128>(head_dim, [&](auto dim) {
-    launch({blocks}, kFlashThreads, [&] { attention_flash_kernel<Half, dim(), true>(maps[0], maps[1], arguments); });
+    launch({blocks}, kFlashThreads, [&] {
+      attention_flash_kernel<Half, dim()>(maps[0], maps[1], *tables, plan, out, 0, cells * n_kv_heads / 8, n_heads,
+                                          n_kv_heads, pack);
+    });
   });
 }
 
