@@ -5,7 +5,6 @@
 #include "decoder/decoder.h"
 #include "ops/activation.h"
 #include "ops/attention.h"
-#include "ops/attention_prefill.h"
 #include "ops/embed.h"
 #include "ops/expert_plan.h"
 #include "ops/expert_sum.h"

@@ -11,6 +11,7 @@ MAX_GROUP = 8
 MAX_DECODER_GROUP = 4  # the scratch of 8 would cost the decoder a stage of its weight rings
 STREAM_OUTPUTS = {"half": "kStreamHalf", "float": "kStreamFloat", "add": "kStreamAdd", "silu": "kStreamSilu"}
 STREAM_GROUPS = (1, 2)  # of 8 rows of x
+FLASH_HEAD_DIMS = (64, 128)
 DECODER_HEAD_DIMS = (64, 128)
 DECODER_SLICE = 256  # of k: 32 for each of the decoder's warps; divides every matrix's columns
 DECODER_TILE = 16  # rows of a matrix; divides them
@@ -24,6 +25,11 @@ def half_dtype(config: ModelConfig) -> str:
 def decode_group(n_heads: int, n_kv_heads: int) -> int:
     """Query heads that a block of decode attention serves: those of a KV head, to a power of two up to 8."""
     return min(MAX_GROUP, 1 << (n_heads // n_kv_heads - 1).bit_length())
+
+
+def suits_flash(config: ModelConfig) -> bool:
+    """Whether prefill attends with wgmma (kernels/ops/attention_flash.h)."""
+    return config.head_dim in FLASH_HEAD_DIMS
 
 
 def suits_decoder(config: ModelConfig) -> bool:
@@ -47,7 +53,6 @@ def kernel_names(config: ModelConfig) -> dict[str, str]:
         "rmsnorm": f"rmsnorm_kernel<{half}>",
         "rope": f"rope_kernel<{half}, {head_dim}>",
         "attention_decode": f"attention_decode_kernel<{half}, {head_dim}, {group}>",
-        "attention_prefill": f"attention_prefill_kernel<{half}, {head_dim}>",
         "silu_mul": f"silu_mul_kernel<{half}>",
         "gather_rmsnorm": f"gather_rmsnorm_kernel<{half}>",
         "sample": "sample_kernel",
@@ -57,6 +62,11 @@ def kernel_names(config: ModelConfig) -> dict[str, str]:
         for groups in STREAM_GROUPS:
             name = f"linear_stream_kernel<{half}, blink::{constant}, {groups}>"
             templates[f"linear_{output}_{groups}"] = name
+    if suits_flash(config):
+        templates["prefill_plan"] = "prefill_plan_kernel"
+        templates["attention_flash"] = f"attention_flash_kernel<{half}, {head_dim}>"
+    else:
+        templates["attention_prefill"] = f"attention_prefill_kernel<{half}, {head_dim}>"
     if suits_decoder(config):
         templates["decoder"] = f"decoder_kernel<{half}, {head_dim}, {min(group, MAX_DECODER_GROUP)}>"
     if config.experts is not None:

@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 
 from gpu_backend.cuda.driver import api, call
 
-Shape = tuple[int, int, int]
+HALF_BYTES = 2
 
 
-def tensor_map(address: int, shape: Shape, box: Shape) -> bytes:
-    """A CUtensorMap of a dense tensor of halves, whose copies bring boxes. The slowest dimension comes first.
+def tensor_map(
+    address: int,
+    shape: Sequence[int],
+    box: Sequence[int],
+    strides: Sequence[int] | None = None,
+    swizzle: bool = False,
+) -> bytes:
+    """A CUtensorMap of a tensor of halves, whose copies bring boxes. The slowest dimension comes first.
 
-    Where the map lies in device memory it must be 64-byte aligned. Raises CudaError.
+    `strides`: elements between neighbours in all dimensions but the last, which is contiguous; without them
+    the tensor is dense. `swizzle`: boxes whose rows have 128 bytes are laid out as wgmma reads them. Where
+    the map lies in device memory it must be 64-byte aligned. Raises CudaError.
     """
     driver = api()
-    dims = [driver.cuuint64_t(n) for n in reversed(shape)]
-    strides = [driver.cuuint64_t(2 * n) for n in (shape[2], shape[1] * shape[2])]
-    boxes, steps = [driver.cuuint32_t(n) for n in reversed(box)], [driver.cuuint32_t(1)] * 3
+    if strides is None:
+        strides = [math.prod(shape[i + 1 :]) for i in range(len(shape) - 1)]
+    swizzles = driver.CUtensorMapSwizzle
     encoded = call(
         "cuTensorMapEncodeTiled",
         driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT16,  # bits are moved, not numbers
-        3,
+        len(shape),
         address,
-        dims,
-        strides,
-        boxes,
-        steps,
+        [driver.cuuint64_t(n) for n in reversed(shape)],
+        [driver.cuuint64_t(HALF_BYTES * n) for n in reversed(strides)],
+        [driver.cuuint32_t(n) for n in reversed(box)],
+        [driver.cuuint32_t(1)] * len(shape),
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_NONE,
+        swizzles.CU_TENSOR_MAP_SWIZZLE_128B if swizzle else swizzles.CU_TENSOR_MAP_SWIZZLE_NONE,
         driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,  # 256: the decoder takes 6 % longer
         driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )

@@ -11,6 +11,9 @@ from gpu_backend.abi import StepKind
 from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.scheduler_abi import PREFILL_GRANULE
 
+FINEST_STEP = 64  # tokens between prefill shapes, from 128 tokens on
+STEPS_PER_OCTAVE = 8  # prefill shapes to a doubling, where that is coarser
+
 
 def decode_sizes(max_batch: int) -> list[int]:
     """1, 2, 4, 8, 16, 24, 32, 48, 64, ... and always `max_batch` itself."""
@@ -19,12 +22,17 @@ def decode_sizes(max_batch: int) -> list[int]:
 
 
 def prefill_sizes(max_tokens: int) -> list[int]:
-    """16, 32, 64, ... and always `max_tokens` itself."""
+    """16, 32, 64, 128, 192, ... 512, then eight sizes to a doubling, and always `max_tokens` itself.
+
+    GEMMs run at a shape's capacity, so this is what a step computes for nothing: beyond 512 tokens at most an
+    eighth of what it has to. Steps of fewer tokens wait for the weights more than for the products.
+    """
     sizes = []
     size = PREFILL_GRANULE
     while size < max_tokens:
         sizes.append(size)
-        size *= 2
+        octave = 1 << (size.bit_length() - 1)
+        size += min(size, max(FINEST_STEP, octave // STEPS_PER_OCTAVE))
     return [*sizes, max_tokens]
 
 

@@ -21,10 +21,12 @@ from dataclasses import dataclass
 from gpu_backend.abi import StepKind
 from gpu_backend.cuda.cublas import R_16BF, R_16F, R_32F, Cublas
 from gpu_backend.cuda.driver import Argument, Dim, Kernel, Stream
-from gpu_backend.cuda.kernels import STREAM_GROUPS, Kernels, decode_group, half_dtype
+from gpu_backend.cuda.kernels import STREAM_GROUPS, Kernels, decode_group, half_dtype, suits_flash
 from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.decoder import decoder_buffers
 from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS
+from gpu_backend.engine.flash import FLASH_THREADS, FlashAttention, flash_attention, flash_shared_bytes
+from gpu_backend.engine.flash import PLAN_THREADS as PREFILL_PLAN_THREADS
 from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
 from gpu_backend.engine.sizing import (
     ceil_div,
@@ -36,7 +38,8 @@ from gpu_backend.engine.sizing import (
 from gpu_backend.model.config import ModelConfig
 
 # Launch constants of the headers in kernels/ops, by the names they have there.
-ROPE_WARPS = 4
+ROPE_ELEMENTS = 16  # of a head, a thread
+MAX_BLOCK = 1024
 DECODE_THREADS = 128
 PREFILL_THREADS = 128
 PREFILL_QUERIES = 64
@@ -54,7 +57,7 @@ EXPERT_THREADS = 256
 VECTOR = 8  # elements of a 16-byte access
 
 
-def row_block(elements: int, most: int = 1024) -> Dim:
+def row_block(elements: int, most: int = MAX_BLOCK) -> Dim:
     """Whole warps, enough for one 16-byte access a thread."""
     return (min(most, 32 * ceil_div(elements, 32 * VECTOR)), 1, 1)
 
@@ -80,6 +83,12 @@ def launch_sample(
     )
 
 
+def rope_block(heads: int, head_dim: int) -> Dim:
+    """Whole warps, enough for all heads of a token."""
+    lanes = 1 << (head_dim // ROPE_ELEMENTS - 1).bit_length()
+    return (min(MAX_BLOCK, 32 * ceil_div(max(heads * lanes, head_dim // 2), 32)), 1, 1)
+
+
 @dataclass(frozen=True)
 class Activations:
     """Addresses of the buffers that all steps share (C4), sized for the largest shape. T tokens, L lanes."""
@@ -96,6 +105,7 @@ class Activations:
     arrivals: int  # and its counters: [L][heads] uint32, zero between kernels
     squares: int  # of the decoder kernel (kernels/decoder/arguments.h)
     meetings: int
+    prefill_plan: int = 0  # [1 + units] PrefillUnit
     # Of a mixture of experts; P pairs are T tokens times the experts of each.
     router_logits: int = 0  # [T][experts] fp32
     expert_choice: int = 0  # [P] uint32
@@ -137,6 +147,9 @@ class NativeStep:
         self._decoder = decoder
         self._half = R_16BF if half_dtype(config) == "bfloat16" else R_16F
         self._layer_bytes = layer_cache_bytes(config, limits)
+        self._flash = None
+        if suits_flash(config):
+            self._flash = flash_attention(config, limits, activations.qkv, kv_cache)
 
     def enqueue(self, shape: Shape, step_set: bytes) -> None:
         """Puts the whole step on the stream. `step_set` is blink_step_set by value."""
@@ -166,6 +179,9 @@ class NativeStep:
         each_token, each_lane, block = (shape.tokens, 1, 1), (shape.lanes, 1, 1), row_block(hidden)
         arguments: tuple[Argument, ...] = (step_set, self._tables, weights.embed, act.residual, hidden)
         self._launch("embed", each_token, block, *arguments)
+        if self._flash is not None and shape.kind == StepKind.PREFILL:
+            plan = (step_set, act.prefill_plan, self._flash.unit_tokens)
+            self._launch("prefill_plan", (1, 1, 1), (PREFILL_PLAN_THREADS, 1, 1), *plan)
         for index, layer in enumerate(weights.layers):
             self._norm(shape, layer.input_norm)
             self._attention(shape, step_set, index)
@@ -199,14 +215,26 @@ class NativeStep:
         if shape.kind == StepKind.DECODE:
             self._attention_decode(shape.lanes, *step, *rope)
         else:
-            grid, block = (tokens, ceil_div(qkv_heads, ROPE_WARPS), 1), (32 * ROPE_WARPS, 1, 1)
-            self._launch("rope", grid, block, *step, *rope, heads, kv_heads)
-            grid, block = (ceil_div(tokens, PREFILL_QUERIES), heads, 1), (PREFILL_THREADS, 1, 1)
-            arguments = (keys, values, act.attention, heads, kv_heads, tokens)
-            self._launch("attention_prefill", grid, block, *step, *arguments)
+            self._launch(
+                "rope", (tokens, 1, 1), rope_block(qkv_heads, config.head_dim), *step, *rope, heads, kv_heads
+            )
+            if self._flash is not None:
+                self._attention_flash(self._flash, index)
+            else:
+                grid, block = (ceil_div(tokens, PREFILL_QUERIES), heads, 1), (PREFILL_THREADS, 1, 1)
+                arguments = (keys, values, act.attention, heads, kv_heads, tokens)
+                self._launch("attention_prefill", grid, block, *step, *arguments)
         self._linear(
             layer.o, act.attention, act.residual, tokens, heads * config.head_dim, config.hidden, "add"
         )
+
+    def _attention_flash(self, flash: FlashAttention, index: int) -> None:
+        """Attention of a prefill step's units: as many blocks as are resident at once share them."""
+        config, act, keys = self._config, self._activations, 2 * index * flash.layer_atoms
+        inputs = (flash.queries, flash.cache, self._tables, act.prefill_plan, act.attention)
+        counts = (keys, keys + flash.layer_atoms, config.n_heads, config.n_kv_heads, flash.pack)
+        grid, shared = (self._n_multiprocessors - 1, 1, 1), flash_shared_bytes(config.head_dim)
+        self._launch("attention_flash", grid, (FLASH_THREADS, 1, 1), *inputs, *counts, shared_bytes=shared)
 
     def _attention_decode(self, lanes: int, *inputs: Argument) -> None:
         """Attention with its RoPE and KV write."""

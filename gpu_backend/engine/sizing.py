@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpu_backend.abi import StepKind
-from gpu_backend.cuda.kernels import decode_group
+from gpu_backend.cuda.kernels import decode_group, suits_flash
 from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.decoder_abi import DECODER_TOKENS
 from gpu_backend.model.config import Experts, ModelConfig
@@ -19,7 +19,9 @@ BLOCKS_PER_MULTIPROCESSOR = 4  # what decode attention aims to fill the GPU with
 STREAM_UNIT = 16  # kStreamUnit of kernels/ops/experts.h: pairs of a unit of expert work
 TILE_UNIT = 64  # kTileUnit of kernels/ops/experts_tiled.h
 STREAM_PAIRS = 8  # pairs an expert, on average, up to which reading the weights is all the work
-UNIT_BYTES = 16  # ExpertUnit of kernels/ops/expert_plan.h
+UNIT_BYTES = 16  # ExpertUnit of kernels/ops/expert_plan.h, PrefillUnit of kernels/ops/prefill_plan.h
+FLASH_ROWS = 128  # kFlashRows of kernels/ops/attention_flash.h
+MAX_PACK = 8  # heads of a token in one tile of it
 SMALLEST_CONTEXT = 512  # tokens of KV cache without which a model is not worth loading
 RESERVE_BYTES = 1 << 30  # graphs (0.5 MB each), modules, the GEMM library and its workspace
 
@@ -46,6 +48,12 @@ def decode_splits(config: ModelConfig, lanes: int, max_context: int, n_multiproc
     return max(1, min(wanted, MAX_SPLITS, ceil_div(max_context, MIN_SPLIT)))
 
 
+def flash_pack(config: ModelConfig) -> int:
+    """Query heads of a token, all of one KV head, that are rows of one tile: a power of two."""
+    ratio = config.n_heads // config.n_kv_heads
+    return min(MAX_PACK, ratio & -ratio)
+
+
 def activation_bytes(
     config: ModelConfig, shapes: Sequence[Shape], max_context: int, n_multiprocessors: int
 ) -> dict[str, int]:
@@ -69,6 +77,8 @@ def activation_bytes(
         "squares": 4 * DECODER_TOKENS * ceil_div(config.hidden, 16),
         "meetings": 8,
     }
+    if suits_flash(config):
+        sizes["prefill_plan"] = UNIT_BYTES * (1 + tokens * flash_pack(config) // FLASH_ROWS + lanes)
     if config.experts is not None:
         sizes |= _expert_bytes(config.experts, config.hidden, [shape.tokens for shape in shapes])
     return sizes

@@ -12,6 +12,7 @@
 #define BLINK_OPS_ATTENTION_H
 
 #include "attention_decode.h"
+#include "attention_flash.h"
 #include "attention_prefill.h"
 
 namespace blink {

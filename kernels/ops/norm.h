@@ -30,33 +30,29 @@ inline void residual_rmsnorm(float* residual, const float* delta, const float* w
 
 #else
 
-/* One block normalises one row; sum is the block's sum of squares. hidden is a multiple of 8. */
-template <typename Half>
-__device__ __forceinline__ void normalise(const float* x, float sum, const Half* weight, float eps, Half* out,
-                                          uint32_t hidden) {
-  const float scale = 1.0f / sqrtf(sum / float(hidden) + eps);
-  for (uint32_t j = threadIdx.x * 8; j < hidden; j += blockDim.x * 8) {
-    float value[8], factor[8];
-    load8(x + j, value);
-    load8(weight + j, factor);
-#pragma unroll
-    for (int k = 0; k < 8; ++k) value[k] = value[k] * scale * factor[k];
-    store8(out + j, value);
-  }
-}
-
-/* The same of one row whose sum of squares is not known yet. */
+/* One block normalises one row; hidden is a multiple of 8. The first 8 elements of a thread stay in registers: all of
+ * them, if hidden is at most 8 times the block. */
 template <typename Half>
 __device__ __forceinline__ void rmsnorm_row(const float* x, const Half* weight, float eps, Half* out, uint32_t hidden) {
   __shared__ float scratch[32];
-  float sum = 0.0f;
-  for (uint32_t j = threadIdx.x * 8; j < hidden; j += blockDim.x * 8) {
-    float value[8];
-    load8(x + j, value);
+  const uint32_t first = threadIdx.x * 8, step = blockDim.x * 8;
+  float value[8] = {}, factor[8] = {}, sum = 0.0f;
+  if (first < hidden) load8(x + first, value), load8(weight + first, factor);
 #pragma unroll
-    for (int k = 0; k < 8; ++k) sum += value[k] * value[k];
+  for (int k = 0; k < 8; ++k) sum += value[k] * value[k];
+  for (uint32_t j = first + step; j < hidden; j += step) {
+    float more[8];
+    load8(x + j, more);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) sum += more[k] * more[k];
   }
-  normalise(x, block_sum(sum, scratch), weight, eps, out, hidden);
+  const float scale = 1.0f / sqrtf(block_sum(sum, scratch) / float(hidden) + eps);
+  for (uint32_t j = first; j < hidden; j += step) {
+    if (j != first) load8(x + j, value), load8(weight + j, factor);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) value[k] *= scale * factor[k];
+    store8(out + j, value);
+  }
 }
 
 /* grid (tokens), block (any multiple of 32). */

@@ -195,4 +195,6 @@ __device__ __forceinline__ void load_matrices(uint32_t (&m)[4], const void* row)
 
 }  // namespace blink
 
+#include "warpgroup.h"
+
 #endif /* BLINK_OPS_PTX_H */

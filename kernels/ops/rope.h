@@ -16,12 +16,17 @@
 
 namespace blink {
 
+/* (a, b) turned by the angle with cosine c and sine s. */
+BLINK_HD void turn(float& a, float& b, float c, float s) {
+  const float x = a;
+  a = x * c - b * s;
+  b = b * c + x * s;
+}
+
 /* The pair (a, b) = (x[d], x[d + head_dim / 2]) at `position`, turned by position * inv_freq[d]. */
 BLINK_HD void rotate(float& a, float& b, uint32_t position, float inv_freq) {
   const float angle = float(position) * inv_freq;
-  const float c = cosf(angle), s = sinf(angle), x = a;
-  a = x * c - b * s;
-  b = b * c + x * s;
+  turn(a, b, cosf(angle), sinf(angle));
 }
 
 #ifndef __CUDACC__
@@ -56,8 +61,6 @@ inline void rope(const struct blink_step_set& set, const struct blink_tables& ta
 
 #else
 
-constexpr uint32_t kRopeWarps = 4;
-
 /* One head by one warp, a lane the pairs lane and lane + 32: out = x, normed if there is a norm, and turned
  * if `turn`. */
 template <typename Half, int HeadDim>
@@ -84,27 +87,59 @@ __device__ __forceinline__ void rope_head(const Half* x, const Half* norm, float
   }
 }
 
-/* grid (tokens, ceil((n_heads + 2 n_kv_heads) / kRopeWarps)), block (32 * kRopeWarps): one warp a head. */
+/* grid (tokens), block (a multiple of 32, at least HeadDim / 2): a token, a thread 8 pairs of a head at a time. The
+ * angles are the same for all heads, and the costliest part. */
 template <typename Half, int HeadDim>
 __global__ void rope_kernel(struct blink_step_set set, struct blink_tables tables, Half* qkv, const Half* q_norm,
                             const Half* k_norm, float eps, const float* inv_freq, Half* k_cache, Half* v_cache,
                             uint32_t n_heads, uint32_t n_kv_heads) {
+  constexpr uint32_t kPieces = HeadDim / 16, kLanes = kPieces > 4 ? 8 : kPieces > 2 ? 4 : kPieces;
+  __shared__ __align__(16) float2 angles[HeadDim / 2];
+  const uint32_t i = blockIdx.x, n_all = n_heads + 2 * n_kv_heads;
+  const float frequency = threadIdx.x < HeadDim / 2 ? inv_freq[threadIdx.x] : 0.0f;
   allow_successor();
   wait_for_predecessor();
-  const uint32_t i = blockIdx.x, head = blockIdx.y * kRopeWarps + threadIdx.x / 32;
-  if (head >= n_heads + 2 * n_kv_heads || set.token_row[i] == BLINK_NO_ROW)
-    return; /* whole warps: shuffles stay safe */
-  const bool is_query = head < n_heads, is_value = head >= n_heads + n_kv_heads;
+  const uint32_t row = set.token_row[i];
+  if (row == BLINK_NO_ROW) return;
   const uint32_t position = set.token_position[i];
-  Half* x = qkv + (uint64_t(i) * (n_heads + 2 * n_kv_heads) + head) * HeadDim;
-  Half* out = x;
-  if (!is_query) {
-    const uint32_t kv_head = (head - n_heads) % n_kv_heads;
-    out =
-        (is_value ? v_cache : k_cache) + cache_offset(tables, set.token_row[i], position, kv_head, n_kv_heads, HeadDim);
+  if (threadIdx.x < HeadDim / 2) {
+    const float angle = float(position) * frequency;
+    angles[threadIdx.x] = make_float2(cosf(angle), sinf(angle));
   }
-  const Half* norm = is_query ? q_norm : is_value ? nullptr : k_norm;
-  rope_head<Half, HeadDim>(x, norm, eps, !is_value, position, inv_freq, out);
+  const uint64_t cell = cache_offset(tables, row, position, 0, n_kv_heads, HeadDim);
+  __syncthreads();
+  for (uint32_t e = threadIdx.x; e - threadIdx.x % 32 < n_all * kLanes; e += blockDim.x) { /* whole warps */
+    const uint32_t head = e / kLanes, piece = e % kLanes;
+    const bool mine = head < n_all && piece < kPieces, is_query = head < n_heads,
+               is_value = head >= n_heads + n_kv_heads;
+    Half* const x = qkv + (uint64_t(i) * n_all + head) * HeadDim + 8 * piece;
+    float a[8] = {}, b[8] = {};
+    if (mine) load8(x, a), load8(x + HeadDim / 2, b);
+    if (q_norm) { /* both or none */
+      float sum = 0.0f;
+#pragma unroll
+      for (int k = 0; k < 8; ++k) sum += a[k] * a[k] + b[k] * b[k];
+#pragma unroll
+      for (uint32_t offset = kLanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+      if (mine && !is_value) {
+        const Half* const norm = (is_query ? q_norm : k_norm) + 8 * piece;
+        const float scale = 1.0f / sqrtf(sum / float(HeadDim) + eps);
+        float low[8], high[8];
+        load8(norm, low), load8(norm + HeadDim / 2, high);
+#pragma unroll
+        for (int k = 0; k < 8; ++k) a[k] *= scale * low[k], b[k] *= scale * high[k];
+      }
+    }
+    if (!mine) continue;
+    if (!is_value)
+#pragma unroll
+      for (int k = 0; k < 8; ++k) turn(a[k], b[k], angles[8 * piece + k].x, angles[8 * piece + k].y);
+    const uint64_t kv_head = (head - n_heads) % n_kv_heads;
+    Half* const out =
+        is_query ? x : (is_value ? v_cache : k_cache) + cell + kv_head * tables.page_size * HeadDim + 8 * piece;
+    store8(out, a);
+    store8(out + HeadDim / 2, b);
+  }
 }
 
 #endif /* __CUDACC__ */

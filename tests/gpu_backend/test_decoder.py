@@ -81,5 +81,5 @@ def test_every_matrix_is_boxes_of_16_rows_in_the_order_of_use(log: Log) -> None:
     gate_up = [HIDDEN, INTERMEDIATE, 2]
     layer = [[HIDDEN, 8, qkv // 8], [attention, 8, HIDDEN // 8], gate_up, [INTERMEDIATE, 8, HIDDEN // 8]]
     assert [at[1:4] for at in maps] == 3 * layer + [[HIDDEN, 8, VOCAB // 8]]
-    assert [at[4:] for at in maps] == [[32 * stage_chunks(at[1]), 8, 2] for at in maps]
+    assert [at[4:7] for at in maps] == [[32 * stage_chunks(at[1]), 8, 2] for at in maps]
     assert len({at[0] for at in maps}) == len(maps)

@@ -20,7 +20,20 @@ def limits(max_batch: int = 64, max_prefill_tokens: int = 2048, max_prefill_lane
 
 def test_sizes_are_the_documented_ones() -> None:
     assert decode_sizes(64) == [1, 2, 4, 8, 16, 24, 32, 48, 64]
-    assert prefill_sizes(2048) == [16, 32, 64, 128, 256, 512, 1024, 2048]
+    upto_512 = [16, 32, 64, 128, 192, 256, 320, 384, 448, 512]
+    assert prefill_sizes(1024) == [*upto_512, 576, 640, 704, 768, 832, 896, 960, 1024]
+    assert prefill_sizes(2048)[-8:] == list(range(1152, 2049, 128))
+    assert prefill_sizes(300) == [*upto_512[:6], 300]
+
+
+@pytest.mark.parametrize("max_tokens", [2048, 5000, 8192, 65536])
+def test_little_is_computed_for_nothing(max_tokens: int) -> None:
+    grid = GraphGrid(limits(max_prefill_tokens=max_tokens))
+    for tokens in range(513, max_tokens + 1):
+        assert grid.shapes[grid.prefill_shape(tokens)].tokens <= 1.125 * tokens
+    for tokens in range(129, 513):
+        assert grid.shapes[grid.prefill_shape(tokens)].tokens < tokens + 64
+    assert len(prefill_sizes(max_tokens)) <= 10 + 8 * (max_tokens // 512).bit_length()
 
 
 @pytest.mark.parametrize("max_batch", [1, 2, 3, 7, 8, 16, 20, 24, 31, 32, 33, 40, 64, 100, 256])

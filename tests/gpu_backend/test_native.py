@@ -174,15 +174,23 @@ def test_every_shape_is_captured_once_per_step_set(log: Log) -> None:
 
 def test_a_step_is_the_documented_sequence(log: Log) -> None:
     for capture in captures(log):
-        prefill = "attention_prefill" in map(op, capture)
-        attention = ["rope", "attention_prefill"] if prefill else ["attention_decode"]
+        prefill = "prefill_plan" in map(op, capture)
+        attention = ["rope", "attention_flash"] if prefill else ["attention_decode"]
         tokens, lanes = int(capture[1][2]), int(capture[-1][3])
         gemm = "linear_stream" if tokens <= 16 else "gemm"
         gate_up = ["linear_stream"] if tokens <= 16 else ["gemm", "silu_mul"]
         layer = ["rmsnorm", gemm, *attention, gemm, "rmsnorm", *gate_up, "gemm"]
         head = "linear_stream" if lanes <= 16 else "gemm"
         assert [op(call) for call in capture] == [
-            *("gate", "embed", *(3 * layer), "gather_rmsnorm", head, "sample")
+            *(
+                "gate",
+                "embed",
+                *["prefill_plan"][: int(prefill)],
+                *(3 * layer),
+                "gather_rmsnorm",
+                head,
+                "sample",
+            )
         ]
 
 
@@ -227,12 +235,33 @@ def test_the_three_sets_of_a_shape_differ_only_in_the_step_set(log: Log) -> None
     graphs = captures(log)
     for first in range(0, len(graphs), 3):
         for calls in zip(*graphs[first : first + 3], strict=True):
-            if op(calls[0]) in ("gemm", "linear_stream", "rmsnorm", "silu_mul"):
+            if op(calls[0]) in ("gemm", "linear_stream", "rmsnorm", "silu_mul", "attention_flash"):
                 assert calls[0] == calls[1] == calls[2]
             else:
                 set_bytes = {call[7] for call in calls}
                 assert len(set_bytes) == 3
                 assert len({tuple(call[:7] + call[8:]) for call in calls}) == 1
+
+
+def test_flash_attention_sees_the_queries_and_the_whole_cache(log: Log) -> None:
+    """Tiles of 64 rows; 3 heads share a key, so that a token cannot have several of them in a tile."""
+    queries, cache = [[int(word) for word in call[1:]] for call in log if call[0] == "swizzled-map"]
+    allocations = {int(call[1]): int(call[2]) for call in log if call[0] == "alloc"}
+    assert queries[1:9] == [64, 10, 100, 1, 64, 1, 64, 1]
+    assert queries[9] == allocations[queries[0]] == 2 * 100 * 10 * 64
+    assert cache[1:9] == [64, 8, 1, 2 * 3 * 64 * 2 * 16 // 8, 64, 8, 1, 2]
+    assert cache[9] == allocations[cache[0]]
+    flash = [call for capture in captures(log) for call in capture if op(call) == "attention_flash"]
+    starts = [[int.from_bytes(bytes.fromhex(word), "little") for word in call[-6:-4]] for call in flash]
+    layer = 64 * 2 * 16 // 8
+    assert starts[:3] == [[0, layer], [2 * layer, 3 * layer], [4 * layer, 5 * layer]]
+
+
+def test_another_head_size_takes_the_kernel_for_all(fake: Path, tmp_path: Path) -> None:
+    _, log = run(fake, tmp_path, SCRIPT, {**CONFIG, "head_dim": 48})
+    ops = {op(call) for capture in captures(log) for call in capture}
+    assert "attention_prefill" in ops
+    assert not ops & {"attention_flash", "prefill_plan"}
 
 
 @pytest.mark.parametrize("model", ["log", "expert_log"])

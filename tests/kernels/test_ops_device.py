@@ -152,7 +152,8 @@ class Attention:
         self.n_tokens = len(self.world.token_row)
         page_size, n_pages = int(self.world.tables["page_size"]), sizes["total_pages"]
         self.qkv = random(self.n_tokens, heads + 2 * kv_heads, head_dim)
-        self.caches = [random(n_pages, kv_heads, page_size, head_dim, seed=s, scale=2) for s in (1, 2)]
+        self.cache = random(2, n_pages, kv_heads, page_size, head_dim, seed=1, scale=2)
+        self.caches = list(self.cache)
         used = np.zeros((n_pages, page_size), bool)
         for row, _, end in chunks:
             positions = np.arange(end)
@@ -223,6 +224,61 @@ def test_prefill_attention(
 ) -> None:
     step = Attention(chunks, 4, 2, head_dim, **LONG, **sizes)
     emulate("attention_prefill", *step.arguments, step.out, *step.shape, step.n_tokens)
+    step.check()
+
+
+@pytest.mark.parametrize("unit_tokens", [16, 32, 128])
+@pytest.mark.parametrize("most", [1, 40, 200])
+def test_prefill_plan(emulate: Emulate, unit_tokens: int, most: int) -> None:
+    """E13: every token once, units of one row with its keys, those with the most keys first."""
+    rng = np.random.default_rng(most)
+    starts, lengths = rng.integers(0, 200, 8), rng.integers(1, most + 1, 8)
+    chunks = [(row, int(at), int(at + n)) for row, (at, n) in enumerate(zip(starts, lengths, strict=True))]
+    world = World(chunks, padding=5, **LONG)
+    plan = np.full((10 + lengths.sum() // unit_tokens, 4), 77, np.uint32)
+    emulate("prefill_plan", world.step_set, plan, unit_tokens)
+    n_units = plan[0, 2]
+    assert n_units == sum(-(-n // unit_tokens) for n in lengths)
+    assert (plan[1 + n_units :] == 77).all()
+    units = plan[1 : 1 + n_units].astype(int)
+    tokens = sorted(t for _, first, count, _ in units for t in range(first, first + count))
+    assert tokens == list(range(lengths.sum()))
+    assert (units[:, 2] <= unit_tokens).all()
+    for row, first, count, keys in units:
+        assert (world.token_row[first : first + count] == row).all()
+        assert world.token_position[first + count - 1] == keys - 1
+    assert (units[:-1, 3] >= units[1:, 3]).all()
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim", "pack"), [(4, 1, 128, 4), (6, 2, 64, 1), (4, 2, 128, 2)]
+)
+@pytest.mark.parametrize(
+    ("chunks", "sizes"),
+    [
+        ([(3, 0, 20), (0, 17, 18), (6, 30, 140), (2, 0, 64), (5, 100, 117)], {"padding": 9}),
+        ([(3, 0, 300)], {}),
+        ([(1, 300, 313), (2, 255, 257)], {"padding": 3, "page_size": 32}),
+    ],
+    ids=["mixed", "one", "chunks"],
+)
+def test_flash_attention(
+    emulate: Emulate,
+    chunks: list[tuple[int, int, int]],
+    sizes: dict[str, int],
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    pack: int,
+    blocks: int,
+) -> None:
+    step = Attention(chunks, heads, kv_heads, head_dim, **LONG, **sizes)
+    plan = np.zeros((1 + step.n_tokens + len(chunks), 4), np.uint32)
+    emulate("prefill_plan", step.world.step_set, plan, 128 // pack)
+    n_cells = 256 * int(step.world.tables["page_size"])
+    inputs = (step.world.tables, step.qkv, step.cache, step.out, plan)
+    emulate("attention_flash", *inputs, *step.shape, step.n_tokens, n_cells, pack, blocks)
     step.check()
 
 

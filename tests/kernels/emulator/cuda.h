@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <vector>
@@ -78,11 +79,18 @@ struct Thread {
   uint64_t cluster_generation = 0; /* of the cluster's meeting at which it arrived */
 };
 
+/* Among some of a block's threads. */
+struct NamedBarrier {
+  uint32_t arrived = 0;
+  uint64_t generation = 0;
+};
+
 struct Block {
   dim3 index;
   std::vector<Thread> threads;
   std::vector<Warp> warps;
   Meeting meeting;
+  std::map<uint32_t, NamedBarrier> named_barriers;
   int count = 0, counted = 0; /* of __syncthreads_count */
   std::unique_ptr<char[]> dynamic{new char[kDynamicBytes + 128]};
 };
@@ -160,6 +168,7 @@ inline void prepare(Block& made, dim3 index, uint32_t n_threads) {
   made.threads.resize(std::max<size_t>(made.threads.size(), n_threads));
   made.warps.assign((n_threads + kWarp - 1) / kWarp, Warp());
   made.meeting = Meeting{n_threads};
+  made.named_barriers.clear();
   for (uint32_t t = 0; t < n_threads; ++t) {
     Thread& thread = made.threads[t];
     thread.index = {t, 0, 0};

@@ -49,24 +49,42 @@ struct BulkBarrier {
     uint32_t bytes;
     uint64_t word = 0;
   };
-  uint32_t phase = 0, arrivals = 0;
+  uint32_t phase = 0, arrivals = 0, expected = 1;
   int64_t bytes = 0; /* announced and not yet copied */
   std::vector<Copy> copies;
+
+  void arrive() {
+    if (++arrivals > expected) emulator::fail("too many arrivals in one phase of a barrier");
+    complete();
+  }
+  void complete() {
+    if (bytes || arrivals != expected) return;
+    arrivals = 0;
+    ++phase;
+  }
 };
 inline std::vector<std::unique_ptr<BulkBarrier>> bulk_barriers;
 
 inline BulkBarrier& bulk_barrier(uint64_t* word) {
   return *bulk_barriers.at(*word);
 }
-inline void barrier_init(uint64_t* word) {
+inline void barrier_init_count(uint64_t* word, uint32_t count) {
   *word = bulk_barriers.size();
   bulk_barriers.emplace_back(new BulkBarrier);
+  bulk_barriers.back()->expected = count;
+}
+inline void barrier_init(uint64_t* word) {
+  barrier_init_count(word, 1);
+}
+inline void barrier_arrive(uint64_t* word) {
+  bulk_barrier(word).arrive();
 }
 inline void barrier_init_done() {}
 inline void barrier_expect(uint64_t* word, uint32_t bytes) {
   BulkBarrier& barrier = bulk_barrier(word);
-  if (barrier.arrivals++ || barrier.bytes) emulator::fail("a second arrival in one phase of a barrier");
+  if (barrier.arrivals || barrier.bytes) emulator::fail("a second arrival in one phase of a barrier");
   barrier.bytes = bytes;
+  barrier.arrive();
 }
 /* A tensor map as tests/kernels/test_decoder_device.py makes it: a tensor [][rows][columns] of halves, and boxes of 16
  * rows in all. */
@@ -96,9 +114,7 @@ inline void barrier_wait(uint64_t* word, uint32_t parity) {
     memcpy(copy.to, copy.from ? copy.from : &copy.word, copy.bytes);
     barrier.bytes -= copy.bytes;
     if (barrier.bytes < 0) emulator::fail("a barrier receives more than was announced");
-    if (barrier.bytes) continue;
-    barrier.arrivals = 0;
-    ++barrier.phase;
+    barrier.complete();
   }
 }
 
@@ -168,3 +184,5 @@ void load_matrices(uint32_t (&m)[4], const void* row) {
 }
 
 }  // namespace blink
+
+#include "emulated_warpgroup.h"

@@ -1,0 +1,68 @@
+/* Prefill plan: a step's lanes cut into units of work for attention, at most `unit_tokens` consecutive tokens of one
+ * lane. Made once a step, read by attention in every layer.
+ *
+ *   plan  [1 + max units]: plan[0].count is the number of units; then the units, those with the most keys first
+ *
+ * There are at most tokens / unit_tokens + lanes units.
+ */
+#ifndef BLINK_OPS_PREFILL_PLAN_H
+#define BLINK_OPS_PREFILL_PLAN_H
+
+#include "common.h"
+
+namespace blink {
+
+/* Tokens first.. first + count - 1 of the step, of one row; the last one attends to `keys` keys. */
+struct alignas(16) PrefillUnit {
+  uint32_t row, first, count, keys;
+};
+
+#ifdef __CUDACC__
+
+constexpr uint32_t kPrefillPlanThreads = 512;
+
+/* A lane's tokens, and the units that they are cut into: all are full but the last. */
+struct PrefillLane {
+  uint32_t first, tokens, past; /* past: keys that an earlier step has put into the cache */
+  uint32_t units;
+
+  __device__ __forceinline__ PrefillLane(const struct blink_step_set& set, uint32_t lane, uint32_t unit_tokens)
+      : first(set.lane_first[lane]),
+        tokens(set.lane_last[lane] + 1 - first),
+        past(set.token_position[first]),
+        units((tokens + unit_tokens - 1) / unit_tokens) {}
+
+  /* Units with more than `keys` keys, or as many if `ties`. */
+  __device__ __forceinline__ uint32_t before(uint32_t keys, bool ties, uint32_t unit_tokens) const {
+    const uint32_t below = keys > past ? min((keys - past - ties) / unit_tokens, units - 1) : 0;
+    return units - 1 - below + (past + tokens >= keys + !ties);
+  }
+};
+
+/* grid (1), block (kPrefillPlanThreads): a warp a lane. */
+__global__ void prefill_plan_kernel(struct blink_step_set set, PrefillUnit* plan, uint32_t unit_tokens) {
+  allow_successor();
+  wait_for_predecessor();
+  const uint32_t n_lanes = set.head->n_lanes;
+  for (uint32_t l = threadIdx.x / 32; l < n_lanes; l += kPrefillPlanThreads / 32) {
+    const PrefillLane lane(set, l, unit_tokens);
+    for (uint32_t u = threadIdx.x % 32; u < lane.units; u += 32) {
+      const uint32_t done = u * unit_tokens, count = min(unit_tokens, lane.tokens - done);
+      const uint32_t keys = lane.past + done + count;
+      uint32_t rank = 0;
+      for (uint32_t other = 0; other < n_lanes; ++other)
+        rank += PrefillLane(set, other, unit_tokens).before(keys, other < l, unit_tokens);
+      plan[1 + rank] = {set.lane_row[l], lane.first + done, count, keys};
+    }
+  }
+  if (threadIdx.x != 0) return;
+  uint32_t total = 0;
+  for (uint32_t l = 0; l < n_lanes; ++l) total += PrefillLane(set, l, unit_tokens).units;
+  plan[0] = {0, 0, total, 0};
+}
+
+#endif /* __CUDACC__ */
+
+}  // namespace blink
+
+#endif /* BLINK_OPS_PREFILL_PLAN_H */

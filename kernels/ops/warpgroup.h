@@ -1,0 +1,145 @@
+/* Hopper's instructions for warpgroups of 4 warps: asynchronous matrix products out of shared memory (PTX manual,
+ * wgmma), registers that move between warpgroups (setmaxnreg), barriers of some of a block's warps.
+ *
+ * Operands in shared memory lie in atoms of 8 rows of 128 bytes, 1024-byte aligned, with the 128-byte swizzle: what
+ * copy_box brings with a tensor map of that swizzle.
+ */
+#ifndef BLINK_OPS_WARPGROUP_H
+#define BLINK_OPS_WARPGROUP_H
+
+namespace blink {
+
+template <uint32_t N>
+__device__ __forceinline__ void keep_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+template <uint32_t N>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+/* A barrier of `threads` of the block, whole warps; those that have something to say and nothing to wait for
+ * arrive. */
+__device__ __forceinline__ void group_sync(uint32_t id, uint32_t threads) {
+  asm volatile("barrier.sync.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void group_arrive(uint32_t id, uint32_t threads) {
+  asm volatile("barrier.arrive.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/* What this thread has written to shared memory is seen by the tensor cores and bulk copies that follow a barrier. */
+__device__ __forceinline__ void publish_to_async() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+__device__ __forceinline__ void barrier_init_count(uint64_t* barrier, uint32_t count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
+/* The box at (0, a, b, c), which every block may read again. */
+__device__ __forceinline__ void copy_box4(void* to_shared, const void* map, uint32_t a, uint32_t b, uint32_t c,
+                                          uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "
+      "[%6];" ::"r"(shared_address(to_shared)),
+      "l"(map), "r"(0u), "r"(a), "r"(b), "r"(c), "r"(shared_address(barrier))
+      : "memory");
+}
+
+__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/* An operand: where it starts, and two strides of its atoms. `group_bytes`: between neighbours along the rows of 128
+ * bytes (the n or m of an operand with k along its rows; k of one with n along its rows); `column_bytes`: between
+ * neighbours in the direction of the rows, of an operand with n along them. */
+__device__ __forceinline__ uint64_t matrix_descriptor(const void* p, uint32_t group_bytes, uint32_t column_bytes) {
+  constexpr uint64_t kSwizzle128 = 1ull << 62;
+  return kSwizzle128 | uint64_t(group_bytes >> 4) << 32 | uint64_t(column_bytes >> 4) << 16 |
+         (shared_address(p) & 0x3ffff) >> 4;
+}
+/* The same operand from `bytes` further on; a column of 64 elements or less on, or whole atoms. */
+__device__ __forceinline__ uint64_t advance(uint64_t descriptor, uint32_t bytes) {
+  return descriptor + (bytes >> 4);
+}
+
+/* Products run behind the program's back from begin to wait. Registers that take part are handed over to
+ * them at `begin`, and are back after a `wait` and `settle`. */
+__device__ __forceinline__ void products_begin() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void products_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/* Until at most N of the committed groups still run. */
+template <int N>
+__device__ __forceinline__ void products_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+/* The compiler takes results for ready when the product is issued: no use of them moves above this. */
+template <int N>
+__device__ __forceinline__ void settle(float (&x)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(x[i])::"memory");
+}
+
+// clang-format off
+#define BLINK_ACC8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
+                      "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define BLINK_ACC32 BLINK_ACC8(0), BLINK_ACC8(8), BLINK_ACC8(16), BLINK_ACC8(24)
+#define BLINK_ACC64 BLINK_ACC32, BLINK_ACC8(32), BLINK_ACC8(40), BLINK_ACC8(48), BLINK_ACC8(56)
+#define BLINK_LIST32 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23," \
+                     "%24,%25,%26,%27,%28,%29,%30,%31}"
+#define BLINK_LIST64 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23," \
+                     "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45," \
+                     "%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}"
+// clang-format on
+
+/* d = a b, or d += a b if `accumulate`: a 64 x 16 and b 16 x N, both with k along their rows. With r = lane / 4 and
+ * c = 2 (lane % 4), d[4 g + 2 h + e] of a lane of warp w is row 16 w + r + 8 h, column 8 g + c + e. */
+#define BLINK_PRODUCT_SHARED(Half, type, n, regs)                                                                    \
+  __device__ __forceinline__ void product(float (&d)[regs], uint64_t a, uint64_t b, bool accumulate, Half) {         \
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %" BLINK_AT##regs##_2 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n  \
+                                                                       "k16.f32." type "." type " " BLINK_LIST##regs \
+                 ", %" BLINK_AT##regs##_0 ", %" BLINK_AT##regs##_1 ", p, 1, 1, 0, 0; }"                              \
+                 : BLINK_ACC##regs                                                                                   \
+                 : "l"(a), "l"(b), "r"(uint32_t(accumulate)));                                                       \
+  }
+/* d += a b: a in registers as `mma` has it, of the warp's 16 rows; b 16 x N with n along its rows. */
+#define BLINK_PRODUCT_REGISTERS(Half, type, n, regs)                                                                   \
+  __device__ __forceinline__ void product(float (&d)[regs], const uint32_t (&a)[4], uint64_t b, Half) {                \
+    asm volatile("{ .reg .pred p; setp.eq.u32 p, 1, 1;\nwgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type \
+                 " " BLINK_LIST##regs ", {%" BLINK_AT##regs##_0 ", %" BLINK_AT##regs##_1 ", %" BLINK_AT##regs##_2      \
+                 ", %" BLINK_AT##regs##_3 "}, %" BLINK_AT##regs##_4 ", p, 1, 1, 1; }"                                  \
+                 : BLINK_ACC##regs                                                                                     \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                                \
+  }
+#define BLINK_AT32_0 "32"
+#define BLINK_AT32_1 "33"
+#define BLINK_AT32_2 "34"
+#define BLINK_AT32_3 "35"
+#define BLINK_AT32_4 "36"
+#define BLINK_AT64_0 "64"
+#define BLINK_AT64_1 "65"
+#define BLINK_AT64_2 "66"
+#define BLINK_AT64_3 "67"
+#define BLINK_AT64_4 "68"
+
+BLINK_PRODUCT_SHARED(__nv_bfloat16, "bf16", 128, 64)
+BLINK_PRODUCT_SHARED(__half, "f16", 128, 64)
+BLINK_PRODUCT_REGISTERS(__nv_bfloat16, "bf16", 128, 64)
+BLINK_PRODUCT_REGISTERS(__half, "f16", 128, 64)
+BLINK_PRODUCT_REGISTERS(__nv_bfloat16, "bf16", 64, 32)
+BLINK_PRODUCT_REGISTERS(__half, "f16", 64, 32)
+
+#undef BLINK_PRODUCT_SHARED
+#undef BLINK_PRODUCT_REGISTERS
+
+}  // namespace blink
+
+#endif /* BLINK_OPS_WARPGROUP_H */
