@@ -150,9 +150,9 @@ __device__ __forceinline__ void send_bulk(uint64_t* to, uint32_t rank, const uin
       : "memory");
 }
 
-/* The block's dynamic shared memory, aligned as bulk copies need it. */
+/* The block's dynamic shared memory, aligned as bulk copies that swizzle need it. */
 __device__ __forceinline__ uint32_t* dynamic_shared() {
-  extern __shared__ __align__(128) uint32_t words[];
+  extern __shared__ __align__(1024) uint32_t words[];
   return words;
 }
 
