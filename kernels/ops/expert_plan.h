@@ -14,10 +14,9 @@
 
 namespace blink {
 
-/* Pairs first.. first + count - 1 of the sorted list, all of one expert; `done` starts at zero, and counts the tiles of
- * the unit's first product (experts.h). */
+/* Pairs first.. first + count - 1 of the sorted list, all of one expert. */
 struct alignas(16) ExpertUnit {
-  uint32_t expert, first, count, done;
+  uint32_t expert, first, count, reserved;
 };
 
 #ifndef __CUDACC__
@@ -49,7 +48,7 @@ struct PlanTables {
 };
 
 __device__ __forceinline__ void clear(PlanTables& table, uint32_t n_experts) {
-  for (uint32_t e = threadIdx.x; e < n_experts; e += blockDim.x) {
+  for (uint32_t e = threadIdx.x; e < n_experts; e += kPlanThreads) {
     table.count[e] = table.earlier[e] = 0;
 #pragma unroll
     for (uint32_t word = 0; word < kPlanWords; ++word) table.mask[e][word] = 0;
@@ -60,18 +59,18 @@ __device__ __forceinline__ void clear(PlanTables& table, uint32_t n_experts) {
  * the first is counted. */
 __device__ __forceinline__ void count_choices(PlanTables& table, const uint32_t* choice, uint32_t n, uint32_t begin) {
   constexpr uint32_t kAhead = 16;
-  for (uint32_t base = 0; base < n; base += kAhead * blockDim.x) {
+  for (uint32_t base = 0; base < n; base += kAhead * kPlanThreads) {
     uint32_t expert[kAhead];
 #pragma unroll
     for (uint32_t i = 0; i < kAhead; ++i) {
-      const uint32_t p = base + i * blockDim.x + threadIdx.x;
+      const uint32_t p = base + i * kPlanThreads + threadIdx.x;
       expert[i] = p < n ? choice[p] : kNoExpert;
     }
 #pragma unroll
     for (uint32_t i = 0; i < kAhead; ++i) {
       if (expert[i] == kNoExpert) continue;
       atomicAdd(&table.count[expert[i]], 1u);
-      if (base + i * blockDim.x + threadIdx.x < begin) atomicAdd(&table.earlier[expert[i]], 1u);
+      if (base + i * kPlanThreads + threadIdx.x < begin) atomicAdd(&table.earlier[expert[i]], 1u);
     }
   }
 }
@@ -99,7 +98,7 @@ __device__ __forceinline__ void cut_units(PlanTables& table, ExpertUnit* plan, u
 /* table.place, half a warp an expert. */
 __device__ __forceinline__ void find_places(PlanTables& table, uint32_t n_experts) {
   const uint32_t lane = threadIdx.x % 32, word = lane % kPlanWords;
-  for (uint32_t first = threadIdx.x / 32 * 2; first < n_experts; first += blockDim.x / 32 * 2) {
+  for (uint32_t first = threadIdx.x / 32 * 2; first < n_experts; first += kPlanThreads / 32 * 2) {
     const uint32_t e = first + lane / kPlanWords;
     const uint32_t n = e < n_experts ? __popc(table.mask[e][word]) : 0;
     uint64_t upto = warp_scan(n);
@@ -109,40 +108,32 @@ __device__ __forceinline__ void find_places(PlanTables& table, uint32_t n_expert
   }
 }
 
-/* The pairs of tokens kPlanTokens * part.. in order: a bit per token and expert gives each its place. The block has
- * cleared the table and met since. */
-__device__ __forceinline__ void plan_part(PlanTables& table, const uint32_t* choice, ExpertUnit* plan, uint32_t* pairs,
-                                          uint32_t tokens, uint32_t n_experts, uint32_t per_token, uint32_t unit_tokens,
-                                          uint32_t part) {
-  const uint32_t first = part * kPlanTokens, n = min(tokens - first, kPlanTokens);
+/* grid (ceil(tokens / kPlanTokens)), block (kPlanThreads). Every block counts all choices and puts a part of the pairs in
+ * order: a bit per token and expert gives each its place. The first writes the units. */
+__global__ void __launch_bounds__(kPlanThreads)
+    expert_plan_kernel(const uint32_t* choice, ExpertUnit* plan, uint32_t* pairs, uint32_t tokens, uint32_t n_experts,
+                       uint32_t per_token, uint32_t unit_tokens) {
+  __shared__ PlanTables table;
+  const uint32_t first = blockIdx.x * kPlanTokens, n = min(tokens - first, kPlanTokens);
   const uint32_t begin = first * per_token, end = begin + n * per_token;
-  for (uint32_t p = begin + threadIdx.x; p < end; p += blockDim.x) {
+  allow_successor();
+  clear(table, n_experts);
+  wait_for_predecessor();
+  __syncthreads();
+  for (uint32_t p = begin + threadIdx.x; p < end; p += kPlanThreads) {
     const uint32_t t = p / per_token - first, e = choice[p];
     if (e != kNoExpert) atomicOr(&table.mask[e][t / 32], 1u << t % 32);
   }
   count_choices(table, choice, tokens * per_token, begin);
   __syncthreads();
-  if (threadIdx.x < 32) cut_units(table, plan, n_experts, unit_tokens, part == 0);
+  if (threadIdx.x < 32) cut_units(table, plan, n_experts, unit_tokens, blockIdx.x == 0);
   __syncthreads();
   find_places(table, n_experts);
   __syncthreads();
-  for (uint32_t p = begin + threadIdx.x; p < end; p += blockDim.x) {
+  for (uint32_t p = begin + threadIdx.x; p < end; p += kPlanThreads) {
     const uint32_t t = p / per_token - first, e = choice[p];
     if (e != kNoExpert) pairs[table.place[e][t / 32] + __popc(table.mask[e][t / 32] & ((1u << t % 32) - 1))] = p;
   }
-}
-
-/* grid (ceil(tokens / kPlanTokens)), block (kPlanThreads): every block counts all choices and puts a part of the pairs
- * in order; the first writes the units. */
-__global__ void __launch_bounds__(kPlanThreads)
-    expert_plan_kernel(const uint32_t* choice, ExpertUnit* plan, uint32_t* pairs, uint32_t tokens, uint32_t n_experts,
-                       uint32_t per_token, uint32_t unit_tokens) {
-  __shared__ PlanTables table;
-  allow_successor();
-  clear(table, n_experts);
-  wait_for_predecessor();
-  __syncthreads();
-  plan_part(table, choice, plan, pairs, tokens, n_experts, per_token, unit_tokens, blockIdx.x);
 }
 
 #endif /* __CUDACC__ */

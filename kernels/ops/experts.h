@@ -1,6 +1,7 @@
 /* Experts: the MLPs of a mixture of experts, down(silu(gate(x)) * up(x)) for every (token, expert) pair, in
  * two products over the units of an expert plan.
  *
+ *   choice   [tokens][per_token] (route.h); the plan orders its pairs
  *   kGateUp  x [tokens][n_in] half, the token of each pair; w [experts][2][n_out][n_in] half: gate, then up;
  *            out [pairs, sorted][n_out] half: silu(x gate^T) * (x up^T)
  *   kDown    x [pairs, sorted][n_in], what kGateUp put out; w [experts][n_out][n_in];
@@ -13,8 +14,8 @@
 #define BLINK_OPS_EXPERTS_H
 
 #include "activation.h"
-#include "expert_plan.h"
 #include "linear.h"
+#include "stream_plan.h"
 
 namespace blink {
 
@@ -33,15 +34,10 @@ inline void expert_mlp(const float* x, const float* gate_up, const float* down, 
 
 #else
 
-/* One kernel does both products. Its items are the tiles of kGateUp of all units, and then those of kDown; a block takes
- * items blockIdx.x, blockIdx.x + gridDim.x, ... A unit's kDown starts when all tiles of its kGateUp are there, which it
- * counts in the plan: for all but the last units of kGateUp they are long before. An expert's tiles are neighbours, and
- * so in memory are its weights. */
+/* A block's units are those of plan, times the tiles of an output: item i is tile i % n_tiles of unit
+ * i / n_tiles. An expert's tiles are neighbours, and so in memory are its weights. */
 
-constexpr uint32_t kStreamUnit = 16;   /* pairs of a unit: two of the tensor cores' 8 columns */
-constexpr uint32_t kStreamUnits = 384; /* at most, in a step */
-constexpr uint32_t kExpertWarps = 8, kExpertThreads = 32 * kExpertWarps;
-constexpr uint32_t kExpertBlocks = 2; /* of a multiprocessor */
+constexpr uint32_t kExpertBlocks = 2; /* of a multiprocessor: they fill its registers */
 constexpr uint32_t kExpertChunk = 32; /* k that a warp loads at once: 8 a lane */
 constexpr uint32_t kExpertDepth = 8;  /* chunks in flight in every warp */
 
@@ -71,15 +67,19 @@ struct ExpertSource {
   }
 };
 
-/* A warp's view of one of the products. */
+/* A warp's view of the whole product. */
 template <typename Half, ExpertProduct Product>
 struct ExpertStream {
   using Layout = StreamLayout<Product>;
+  const ExpertUnit* units;
   const Half* w;
-  uint32_t n_in, n_out, n_tiles, first_k, n_chunks, rounds;
+  uint32_t n_in, n_out, n_tiles, n_items, first_k, n_chunks, rounds;
 
-  __device__ __forceinline__ ExpertStream(const Half* weight, uint32_t in, uint32_t out)
-      : w(weight), n_in(in), n_out(out), n_tiles((out + Layout::kOutputs - 1) / Layout::kOutputs) {
+  __device__ __forceinline__ ExpertStream(const ExpertUnit* all_units, uint32_t n_units, const Half* weight,
+                                          uint32_t in, uint32_t out)
+      : units(all_units), w(weight), n_in(in), n_out(out) {
+    n_tiles = (out + Layout::kOutputs - 1) / Layout::kOutputs;
+    n_items = n_units * n_tiles;
     const uint32_t all = (in + kExpertChunk - 1) / kExpertChunk;
     const uint32_t share = (all + Layout::kSplits - 1) / Layout::kSplits;
     const uint32_t first = min(all, threadIdx.x / 32 % Layout::kSplits * share);
@@ -88,43 +88,18 @@ struct ExpertStream {
     rounds = (share + kExpertDepth - 1) / kExpertDepth;
   }
 
-  /* Chunks round * kExpertDepth.. of the warp's share of a tile; rows past the end repeat the last one. */
-  __device__ __forceinline__ ExpertSource<Half> source(uint32_t expert, uint32_t tile, uint32_t round) const {
+  /* Chunks round * kExpertDepth.. of the warp's share of an item; rows past the end repeat the last one. */
+  __device__ __forceinline__ ExpertSource<Half> source(uint32_t item, uint32_t round) const {
     const uint32_t done = round * kExpertDepth, r = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
-    if (done >= n_chunks) return {w, w, 0, 0};
+    if (item >= n_items || done >= n_chunks) return {w, w, 0, 0};
     const uint32_t k = first_k + done * kExpertChunk + q * 8;
     const uint32_t group = threadIdx.x / 32 / Layout::kSplits;
-    const uint32_t o = tile * Layout::kOutputs + 16 * group + r;
+    const uint32_t o = item % n_tiles * Layout::kOutputs + 16 * group + r;
     const uint32_t low = min(n_out - 1, o);
     const uint32_t high = Product == kGateUp ? n_out + low : min(n_out - 1, o + 8);
     const uint64_t rows = Product == kGateUp ? 2 * n_out : n_out;
-    const Half* first = w + expert * rows * n_in + k;
-    return {first + uint64_t(low) * n_in, first + uint64_t(high) * n_in, n_chunks - done, n_in > k ? n_in - k : 0};
-  }
-};
-
-/* Both products, and what is whose turn. */
-template <typename Half>
-struct ExpertWork {
-  ExpertStream<Half, kGateUp> gate_up;
-  ExpertStream<Half, kDown> down;
-  const ExpertUnit* units;
-  uint32_t n_gate_up, n_items;
-
-  __device__ __forceinline__ bool is_down(uint32_t item) const { return item >= n_gate_up; }
-  __device__ __forceinline__ uint32_t unit(uint32_t item) const {
-    return is_down(item) ? (item - n_gate_up) / down.n_tiles : item / gate_up.n_tiles;
-  }
-  __device__ __forceinline__ uint32_t tile(uint32_t item) const {
-    return is_down(item) ? (item - n_gate_up) % down.n_tiles : item % gate_up.n_tiles;
-  }
-  __device__ __forceinline__ uint32_t rounds(uint32_t item) const {
-    return is_down(item) ? down.rounds : gate_up.rounds;
-  }
-  __device__ __forceinline__ ExpertSource<Half> source(uint32_t item, uint32_t round) const {
-    if (item >= n_items) return {gate_up.w, gate_up.w, 0, 0};
-    const uint32_t expert = units[unit(item)].expert;
-    return is_down(item) ? down.source(expert, tile(item), round) : gate_up.source(expert, tile(item), round);
+    const Half* expert = w + units[item / n_tiles].expert * rows * n_in + k;
+    return {expert + uint64_t(low) * n_in, expert + uint64_t(high) * n_in, n_chunks - done, n_in > k ? n_in - k : 0};
   }
 };
 
@@ -178,13 +153,6 @@ struct ExpertSums {
   }
 };
 
-/* A block's shared memory. */
-struct ExpertScratch {
-  ExpertSums sums;
-  ExpertUnit units[kStreamUnits];
-};
-constexpr uint32_t kExpertSharedBytes = sizeof(ExpertScratch);
-
 /* Writes the tile: the sums over k, for kGateUp through silu * mul. */
 template <typename Half, ExpertProduct Product>
 __device__ __forceinline__ void store_tile(const ExpertSums& sums, uint32_t buffer, const ExpertUnit& unit,
@@ -201,58 +169,44 @@ __device__ __forceinline__ void store_tile(const ExpertSums& sums, uint32_t buff
   }
 }
 
-/* A warp waits until kGateUp of unit `wanted` is there; `ready` units from the first on are known to be. */
-__device__ __forceinline__ void await_unit(const ExpertUnit* plan, uint32_t n_units, uint32_t n_tiles, uint32_t wanted,
-                                           uint32_t& ready) {
-  while (ready <= wanted) {
-    const uint32_t u = ready + threadIdx.x % 32;
-    const bool done = u < n_units && load_acquire32(&plan[1 + u].done) >= n_tiles;
-    const uint32_t missing = ~__ballot_sync(0xffffffffu, done);
-    ready += missing ? __ffs(missing) - 1 : 32;
-    __syncwarp();
-  }
-}
-
-/* grid (any, all of it resident), block (kExpertThreads), kExpertSharedBytes of shared memory; units of kStreamUnit pairs, at most kStreamUnits; hidden and
- * intermediate multiples of 8. Every weight of a unit is read once, 16 bytes a lane straight into registers; the loads of
- * the next tile are in flight while the warps add up this one, across the products. Launch kExpertBlocks blocks a
- * multiprocessor at most: they fill its registers. */
-template <typename Half>
+/* grid (any), block (kExpertThreads); at most kStreamTokens tokens and kStreamPairs pairs; n_in a multiple of 8. Every
+ * weight of a unit is read once, 16 bytes a lane straight into registers; the loads of the next tile are in flight while
+ * the warps add up this one. Launch kExpertBlocks blocks a multiprocessor at most.
+ *
+ * kGateUp lets kDown start when all of its blocks have waited for the router: kDown may then read the choice, plan and
+ * request weights before its own wait, while the last blocks of kGateUp are at work. */
+template <typename Half, ExpertProduct Product>
 __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
-    expert_stream_kernel(ExpertUnit* plan, const uint32_t* pairs, const Half* gate_up, const Half* down, const Half* x,
-                         Half* product, Half* out, uint32_t hidden, uint32_t intermediate, uint32_t per_token) {
-  auto& [sums, units] = *reinterpret_cast<ExpertScratch*>(dynamic_shared());
+    expert_stream_kernel(const uint32_t* choice, const Half* w, const Half* x, Half* out, uint32_t tokens, uint32_t n_in,
+                         uint32_t n_out, uint32_t per_token) {
+  __shared__ ExpertSums sums;
+  __shared__ StreamPlan plan;
+  plan.clear();
+  if (Product == kGateUp) wait_for_predecessor();
   allow_successor();
-  wait_for_predecessor();
-  const uint32_t n_units = plan[0].count, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  for (uint32_t u = threadIdx.x; u < n_units; u += kExpertThreads) units[u] = plan[1 + u];
-  __syncthreads();
-  ExpertWork<Half> work = {{gate_up, hidden, intermediate}, {down, intermediate, hidden}, units, 0, 0};
-  work.n_gate_up = n_units * work.gate_up.n_tiles;
-  work.n_items = work.n_gate_up + n_units * work.down.n_tiles;
+  plan.make(choice, tokens, per_token);
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, *pairs = plan.pairs;
+  const ExpertStream<Half, Product> stream(plan.units, plan.n_units, w, n_in, n_out);
   ExpertChunk chunk[kExpertDepth] = {};
-  ExpertSource<Half> source = work.source(blockIdx.x, 0);
+  ExpertSource<Half> source = stream.source(blockIdx.x, 0);
 #pragma unroll
   for (uint32_t slot = 0; slot < kExpertDepth; ++slot) source.load(slot, chunk[slot]);
+  if (Product == kDown) wait_for_predecessor();
 
-  uint32_t buffer = 0, ready = 0;
-  for (uint32_t item = blockIdx.x; item < work.n_items; item += gridDim.x, buffer ^= 1) {
-    const bool is_down = work.is_down(item);
-    const uint32_t u = work.unit(item), tile = work.tile(item), rounds = work.rounds(item);
-    const ExpertUnit unit = units[u];
-    if (is_down) await_unit(plan, n_units, work.gate_up.n_tiles, u, ready);
+  uint32_t buffer = 0;
+  for (uint32_t item = blockIdx.x; item < stream.n_items; item += gridDim.x, buffer ^= 1) {
+    const ExpertUnit unit = plan.units[item / stream.n_tiles];
     const Half* row[2]; /* of x; what is computed for pairs past the end is not stored */
 #pragma unroll
     for (uint32_t g = 0; g < 2; ++g) {
       const uint32_t sorted = unit.first + min(unit.count - 1, lane / 4 + 8 * g);
-      row[g] = is_down ? product + uint64_t(sorted) * intermediate + work.down.first_k
-                       : x + uint64_t(pairs[sorted] / per_token) * hidden + work.gate_up.first_k;
-      row[g] += lane % 4 * 8;
+      const uint32_t from = Product == kGateUp ? pairs[sorted] / per_token : sorted;
+      row[g] = x + uint64_t(from) * n_in + stream.first_k + lane % 4 * 8;
     }
     float acc[2][4] = {};
-    for (uint32_t round = 0; round < rounds; ++round) {
-      const bool last = round + 1 == rounds;
-      const ExpertSource<Half> next = work.source(last ? item + gridDim.x : item, last ? 0 : round + 1);
+    for (uint32_t round = 0; round < stream.rounds; ++round) {
+      const bool last = round + 1 == stream.rounds;
+      const ExpertSource<Half> next = stream.source(last ? item + gridDim.x : item, last ? 0 : round + 1);
       if (unit.count > 8)
         expert_round<Half, 2>(acc, chunk, row, source, next);
       else
@@ -265,13 +219,7 @@ __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
     for (int g = 0; g < 2; ++g)
       sums.part[buffer][warp][g][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);
     __syncthreads(); /* also: all have read the other buffer's sums */
-    if (is_down) {
-      store_tile<Half, kDown>(sums, buffer, unit, pairs, out, tile, hidden);
-    } else {
-      store_tile<Half, kGateUp>(sums, buffer, unit, pairs, product, tile, intermediate);
-      __syncthreads();
-      if (threadIdx.x == 0) announce(&plan[1 + u].done);
-    }
+    store_tile<Half, Product>(sums, buffer, unit, pairs, out, item % stream.n_tiles, n_out);
   }
 }
 

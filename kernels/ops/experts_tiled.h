@@ -31,7 +31,8 @@ struct ExpertRing {
   unsigned char turned[2 * kWarpgroup / 32][512]; /* a warp's results on their way out */
   uint64_t full[kTileStages], empty[kTileStages];
 };
-constexpr uint32_t kTileSharedBytes = sizeof(ExpertRing);
+constexpr uint32_t kTileSharedBytes = 217152;
+static_assert(sizeof(ExpertRing) == kTileSharedBytes, "the engine launches with so much");
 
 /* Where in the ring a warpgroup is. */
 struct RingPlace {
@@ -109,7 +110,7 @@ struct ExpertLoader {
         barrier_wait(ring.empty + place.slot, place.parity ^ 1);
         if (threadIdx.x == 0) {
           barrier_expect(full, sizeof(stage.w));
-          copy_box(stage.w, map, k, tile, Product == kGateUp ? 2 * unit.expert : unit.expert, full);
+          copy_tile(stage.w, map, k, tile, Product == kGateUp ? 2 * unit.expert : unit.expert, full);
         }
         copy_x(stage, k, unit.count, from);
         barrier_arrive_copied(full);
@@ -164,15 +165,15 @@ struct ExpertMultiplier {
 
   /* Writes the item's outputs, of the pairs that exist, 16 bytes a lane. The warp's results are turned in `turned`:
    * 32 x 8, of 16 outputs and 16 pairs or 2 times 16 outputs and 8 pairs. */
-  __device__ __forceinline__ void store(unsigned char* turned, const Sums& sums, const ExpertUnit& unit,
-                                        uint32_t tile) const {
+  __device__ __forceinline__ void store(unsigned char* turned, const Sums& sums, const uint32_t (&rows)[kTileUnit / 32],
+                                        uint32_t count, uint32_t tile) const {
     constexpr uint32_t kPairs = Product == kGateUp ? 16 : 8;
     const uint32_t lane = threadIdx.x % 32, part = lane / 16;
     const uint32_t o = tile * TileItems<Product>::kOutputs + first_row() + threadIdx.x / 32 % 4 * 16 +
                        (Product == kGateUp ? 0 : 64 * part) + lane % 2 * 8;
 #pragma unroll
     for (uint32_t first = 0; first < kTileUnit; first += kPairs) {
-      if (first >= unit.count) break;
+      if (first >= count) break;
       uint32_t m[4];
 #pragma unroll
       for (uint32_t i = 0; i < 4; ++i) {
@@ -181,12 +182,12 @@ struct ExpertMultiplier {
                                   : pack<Half>(sums[i / 2][at], sums[i / 2][at + 1]);
       }
       const uint32_t pair = first + (Product == kGateUp ? 8 * part : 0) + lane / 2 % 8;
-      const uint32_t row = Product == kGateUp || pair >= unit.count ? unit.first + pair : pairs[unit.first + pair];
+      const uint32_t row = __shfl_sync(0xffffffffu, rows[first / 32], pair % 32);
       __syncwarp(); /* the results before have been read */
       store_transposed(turned + part * 256 + lane % 8 * 32 + lane / 8 % 2 * 16, m);
       __syncwarp();
       const uint4 value = *reinterpret_cast<const uint4*>(turned + lane * 16);
-      if (pair < unit.count && o < n_out) *reinterpret_cast<uint4*>(out + uint64_t(row) * n_out + o) = value;
+      if (pair < count && o < n_out) *reinterpret_cast<uint4*>(out + uint64_t(row) * n_out + o) = value;
     }
   }
 
@@ -196,14 +197,23 @@ struct ExpertMultiplier {
     for (uint32_t at = blockIdx.x; at < items.n_items; at += gridDim.x) {
       const ExpertUnit next = items.unit(at + gridDim.x);
       const uint32_t tile = at % items.n_tiles;
+      uint32_t rows[kTileUnit / 32]; /* of the output, spread over the warp */
+#pragma unroll
+      for (uint32_t j = 0; j < kTileUnit / 32; ++j) {
+        const uint32_t pair = 32 * j + threadIdx.x % 32;
+        rows[j] = unit.first + pair;
+        if (Product == kDown) rows[j] = pair < unit.count ? pairs[unit.first + pair] : 0;
+      }
       Sums sums;
       if (unit.count <= 64)
         multiply<64>(ring, place, sums);
+      else if (unit.count <= 96)
+        multiply<96>(ring, place, sums);
       else if (unit.count <= 128)
         multiply<128>(ring, place, sums);
       else
         multiply<kTileUnit>(ring, place, sums);
-      store(ring.turned[threadIdx.x / 32 - 4], sums, unit, tile);
+      store(ring.turned[threadIdx.x / 32 - 4], sums, rows, unit.count, tile);
       unit = next;
     }
   }

@@ -1,16 +1,15 @@
 /* Router: what lies between attention and the experts for few tokens, in one kernel: the norm, the router's product
- * with the normed tokens, the choice of experts, and the plan. It computes what rmsnorm, a GEMM, route and expert_plan
- * compute one after the other; their CPU twins are its own.
+ * with the normed tokens, and the choice of experts. It computes what rmsnorm, a GEMM and route compute one after the
+ * other; their CPU twins are its own.
  *
  *   residual [tokens][hidden] fp32; norm [hidden]; w [n_experts][hidden], the router
- *   normed   [tokens][hidden]: for the experts; logits [tokens][n_experts] fp32; choice, weight (route.h); plan, pairs
- *            (expert_plan.h)
- *   arrivals [1 + ceil(tokens / kRouterTokens)], zero between kernels
+ *   normed   [tokens][hidden]: for the experts; logits [tokens][n_experts] fp32; choice, weight (route.h)
+ *   arrivals [ceil(tokens / kRouterTokens)], zero between kernels
  */
 #ifndef BLINK_OPS_ROUTER_H
 #define BLINK_OPS_ROUTER_H
 
-#include "expert_plan.h"
+#include "route.h"
 
 #ifdef __CUDACC__
 
@@ -73,7 +72,6 @@ struct RouterScratch {
   float squares[kRouterWarps][kRouterTokens];
   float4 part[kRouterWarps][32];
   uint32_t last;
-  PlanTables table;
 };
 
 /* The block's tile of logits, and from the blocks of the first experts the normed tokens. */
@@ -150,27 +148,22 @@ __device__ __forceinline__ bool last_to_arrive(RouterScratch& scratch, uint32_t*
   return scratch.last;
 }
 
-/* grid (ceil(n_experts / kRouterExperts), ceil(tokens / kRouterTokens)), block (kRouterThreads); at most kPlanTokens
- * tokens; hidden a multiple of kRouterChunk. The last block of some tokens chooses for them, and the last of these
- * plans. */
+/* grid (ceil(n_experts / kRouterExperts), ceil(tokens / kRouterTokens)), block (kRouterThreads); hidden a multiple of
+ * kRouterChunk. The last block of some tokens chooses for them, a warp a token. */
 template <typename Half>
 __global__ void __launch_bounds__(kRouterThreads, 1)
     router_kernel(struct blink_step_set set, const float* residual, const Half* norm, float eps, const Half* w,
-                  Half* normed, float* logits, uint32_t* choice, float* weight, ExpertUnit* plan, uint32_t* pairs,
-                  uint32_t* arrivals, uint32_t tokens, uint32_t hidden, uint32_t n_experts, uint32_t per_token,
-                  uint32_t renormalise, uint32_t unit_tokens) {
+                  Half* normed, float* logits, uint32_t* choice, float* weight, uint32_t* arrivals, uint32_t tokens,
+                  uint32_t hidden, uint32_t n_experts, uint32_t per_token, uint32_t renormalise) {
   __shared__ RouterScratch scratch;
   allow_successor();
   RouterWeights weights = {};
   weights.load(RouterShare<Half>(hidden), w, norm, n_experts, 0);
-  clear(scratch.table, n_experts);
   wait_for_predecessor();
   route_tile(scratch, weights, w, norm, residual, eps, normed, logits, tokens, hidden, n_experts);
-  if (!last_to_arrive(scratch, arrivals + 1 + blockIdx.y, gridDim.x)) return;
+  if (!last_to_arrive(scratch, arrivals + blockIdx.y, gridDim.x)) return;
   const uint32_t t = blockIdx.y * kRouterTokens + threadIdx.x / 32;
   if (t < tokens) choose_experts(set, logits, choice, weight, n_experts, per_token, renormalise, t);
-  if (!last_to_arrive(scratch, arrivals, gridDim.y)) return;
-  plan_part(scratch.table, choice, plan, pairs, tokens, n_experts, per_token, unit_tokens, 0);
 }
 
 }  // namespace blink

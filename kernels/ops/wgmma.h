@@ -52,10 +52,8 @@ __device__ __forceinline__ void wgmma_settle(float (&d)[N]) {
 #define BLINK_REGISTERS_32                                                                       \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29," \
   "%30,%31"
-#define BLINK_REGISTERS_64                                                                                           \
-  BLINK_REGISTERS_32                                                                                                 \
-  ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59" \
-  ",%60,%61,%62,%63"
+#define BLINK_REGISTERS_48 BLINK_REGISTERS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define BLINK_REGISTERS_64 BLINK_REGISTERS_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 #define BLINK_REGISTERS_80 \
   BLINK_REGISTERS_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
 #define BLINK_F8(d, i) \
@@ -71,6 +69,9 @@ __device__ __forceinline__ void wgmma_settle(float (&d)[N]) {
 #define BLINK_WGMMA_SHAPES(Half, type)                                                                                \
   __device__ __forceinline__ void wgmma(float(&d)[32], uint64_t w, uint64_t x, bool add, Half) {                      \
     BLINK_WGMMA("64", type, BLINK_REGISTERS_32, "%32", "%33", "%34", BLINK_F32(d, 0));                                \
+  }                                                                                                                   \
+  __device__ __forceinline__ void wgmma(float(&d)[48], uint64_t w, uint64_t x, bool add, Half) {                      \
+    BLINK_WGMMA("96", type, BLINK_REGISTERS_48, "%48", "%49", "%50", BLINK_F32(d, 0), BLINK_F8(d, 32), BLINK_F8(d, 40)); \
   }                                                                                                                   \
   __device__ __forceinline__ void wgmma(float(&d)[64], uint64_t w, uint64_t x, bool add, Half) {                      \
     BLINK_WGMMA("128", type, BLINK_REGISTERS_64, "%64", "%65", "%66", BLINK_F32(d, 0), BLINK_F32(d, 32));             \
@@ -91,6 +92,7 @@ BLINK_WGMMA_SHAPES(__half, "f16")
 #undef BLINK_F8
 #undef BLINK_REGISTERS_80
 #undef BLINK_REGISTERS_64
+#undef BLINK_REGISTERS_48
 #undef BLINK_REGISTERS_32
 
 /* Registers of every thread of the warpgroup from here on. */
@@ -120,6 +122,16 @@ __device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
 struct alignas(64) TensorMap {
   uint64_t opaque[16];
 };
+
+/* copy_box (ptx.h) of what others will read, too: it stays in L2 as long as other data. */
+__device__ __forceinline__ void copy_tile(void* to_shared, const void* map, uint32_t x, uint32_t y, uint32_t z,
+                                          uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
+          shared_address(to_shared)),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
+      : "memory");
+}
 
 /* 16 bytes, the last of them zero from `n` on. */
 __device__ __forceinline__ void copy_async(uint32_t to_shared, const void* from, uint32_t n) {

@@ -192,10 +192,12 @@ API(cuTensorMapEncodeTiled)(uint64_t* map, int type, unsigned rank, uint64_t add
                             const uint64_t* strides, const uint32_t* box, const uint32_t* steps, int interleave,
                             int swizzle, int promotion, int fill) {
   (void)promotion;
-  if (type != 1 || rank != 3 || address % 16 || strides[0] % 16 || strides[1] % 16 || interleave || swizzle || fill)
+  if (type != 1 || rank != 3 || address % 16 || strides[0] % 16 || strides[1] % 16 || interleave || fill)
     return INVALID_VALUE;
   for (int i = 0; i < 3; ++i)
-    if (box[i] > 256 || box[i] > dims[i] || steps[i] != 1) return INVALID_VALUE;
+    if (box[i] > 256 || steps[i] != 1) return INVALID_VALUE;
+  const int swizzle_128b = 3; /* boxes at most as wide as the swizzle */
+  if (swizzle && (swizzle != swizzle_128b || box[0] * 2 > 128)) return INVALID_VALUE;
   if (box[0] * 2 % 16 || strides[0] != 2 * dims[0] || strides[1] != strides[0] * dims[1]) return INVALID_VALUE;
   record("map %llu %llu %llu %llu %u %u %u\n", (unsigned long long)address, (unsigned long long)dims[0],
          (unsigned long long)dims[1], (unsigned long long)dims[2], box[0], box[1], box[2]);
