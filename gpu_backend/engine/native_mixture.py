@@ -122,9 +122,10 @@ class NativeMixture:
         launch("expert_plan", grid, (PLAN_THREADS, 1, 1), act.expert_choice, *plan, *counts, TILE_UNIT)
 
         grid, block = (self._n_multiprocessors, 1, 1), (TILE_THREADS, 1, 1)
-        boxes = (2, TILE_WEIGHTS // 2, TILE_K), (1, TILE_WEIGHTS, TILE_K)
-        gate_up = tensor_map(layer.gate_up, (2 * experts.count, inter, hidden), boxes[0], swizzle=True)
-        down = tensor_map(layer.down, (experts.count, hidden, inter), boxes[1], swizzle=True)
+        shape = (2 * experts.count, inter, hidden)
+        gate_up = tensor_map(layer.gate_up, shape, (2, TILE_WEIGHTS // 2, TILE_K), swizzle=True)
+        shape = (experts.count, hidden, inter)
+        down = tensor_map(layer.down, shape, (1, TILE_WEIGHTS, TILE_K), swizzle=True)
         first = (gate_up, act.normed, act.expert_product, hidden, inter, experts.per_token)
         launch("expert_tiled_gate_up", grid, block, *plan, *first, shared_bytes=TILE_SHARED_BYTES)
         second = (down, act.expert_product, act.expert_rows, inter, hidden, experts.per_token)

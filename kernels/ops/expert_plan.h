@@ -108,8 +108,8 @@ __device__ __forceinline__ void find_places(PlanTables& table, uint32_t n_expert
   }
 }
 
-/* grid (ceil(tokens / kPlanTokens)), block (kPlanThreads). Every block counts all choices and puts a part of the pairs in
- * order: a bit per token and expert gives each its place. The first writes the units. */
+/* grid (ceil(tokens / kPlanTokens)), block (kPlanThreads). Every block counts all choices and puts a part of the pairs
+ * in order: a bit per token and expert gives each its place. The first writes the units. */
 __global__ void __launch_bounds__(kPlanThreads)
     expert_plan_kernel(const uint32_t* choice, ExpertUnit* plan, uint32_t* pairs, uint32_t tokens, uint32_t n_experts,
                        uint32_t per_token, uint32_t unit_tokens) {

@@ -61,10 +61,12 @@ __global__ void expert_sum_kernel(const Half* rows, const uint32_t* choice, cons
   add_experts(rows + first * hidden, weight + first, residual + t * hidden, hidden, n);
 }
 
-/* The same, and then the norm of what comes next: out = rmsnorm(residual). grid (tokens), block (any multiple of 32). */
+/* The same, and then the norm of what comes next: out = rmsnorm(residual). grid (tokens), block (any multiple of 32).
+ */
 template <typename Half>
-__global__ void expert_sum_rmsnorm_kernel(const Half* rows, const uint32_t* choice, const float* weight, float* residual,
-                                          const Half* norm, float eps, Half* out, uint32_t hidden, uint32_t per_token) {
+__global__ void expert_sum_rmsnorm_kernel(const Half* rows, const uint32_t* choice, const float* weight,
+                                          float* residual, const Half* norm, float eps, Half* out, uint32_t hidden,
+                                          uint32_t per_token) {
   __shared__ float scratch[32];
   allow_successor();
   wait_for_predecessor();

@@ -170,15 +170,15 @@ __device__ __forceinline__ void store_tile(const ExpertSums& sums, uint32_t buff
 }
 
 /* grid (any), block (kExpertThreads); at most kStreamTokens tokens and kStreamPairs pairs; n_in a multiple of 8. Every
- * weight of a unit is read once, 16 bytes a lane straight into registers; the loads of the next tile are in flight while
- * the warps add up this one. Launch kExpertBlocks blocks a multiprocessor at most.
+ * weight of a unit is read once, 16 bytes a lane straight into registers; the loads of the next tile are in flight
+ * while the warps add up this one. Launch kExpertBlocks blocks a multiprocessor at most.
  *
  * kGateUp lets kDown start when all of its blocks have waited for the router: kDown may then read the choice, plan and
  * request weights before its own wait, while the last blocks of kGateUp are at work. */
 template <typename Half, ExpertProduct Product>
 __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
-    expert_stream_kernel(const uint32_t* choice, const Half* w, const Half* x, Half* out, uint32_t tokens, uint32_t n_in,
-                         uint32_t n_out, uint32_t per_token) {
+    expert_stream_kernel(const uint32_t* choice, const Half* w, const Half* x, Half* out, uint32_t tokens,
+                         uint32_t n_in, uint32_t n_out, uint32_t per_token) {
   __shared__ ExpertSums sums;
   __shared__ StreamPlan plan;
   plan.clear();

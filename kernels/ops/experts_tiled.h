@@ -80,7 +80,8 @@ struct ExpertLoader {
     }
   }
 
-  __device__ __forceinline__ void copy_x(ExpertStage& stage, uint32_t k, uint32_t count, const uint32_t (&from)[2]) const {
+  __device__ __forceinline__ void copy_x(ExpertStage& stage, uint32_t k, uint32_t count,
+                                         const uint32_t (&from)[2]) const {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t column = k + lane % 8 * 8, bytes = column < n_in ? 16 : 0;
     const Half* source = x + (bytes ? column : 0);
@@ -89,8 +90,7 @@ struct ExpertLoader {
 #pragma unroll
     for (uint32_t i = 0; i < kRounds; ++i) {
       const uint32_t row = __shfl_sync(0xffffffffu, from[i / 8], i % 8 * 4 + lane / 8);
-      if (16 * i + first < count)
-        copy_async(to + 16 * i * kSwizzleBytes, source + uint64_t(row) * n_in, bytes);
+      if (16 * i + first < count) copy_async(to + 16 * i * kSwizzleBytes, source + uint64_t(row) * n_in, bytes);
     }
   }
 
@@ -136,8 +136,8 @@ struct ExpertMultiplier {
   /* Sums of an item over k, of the first N pairs. */
   template <int N>
   __device__ __forceinline__ void multiply(ExpertRing& ring, RingPlace& place, Sums& sums) const {
-    auto& first = reinterpret_cast<float(&)[N / 2]>(sums[0]);
-    auto& second = reinterpret_cast<float(&)[N / 2]>(sums[1]);
+    auto& first = reinterpret_cast<float (&)[N / 2]>(sums[0]);
+    auto& second = reinterpret_cast<float (&)[N / 2]>(sums[1]);
     uint64_t* used = nullptr; /* the stage before, which is read until the products after it have begun */
     for (uint32_t k = 0; k < n_in; k += kTileK, place.advance()) {
       const ExpertStage& stage = ring.stages[place.slot];
@@ -178,8 +178,9 @@ struct ExpertMultiplier {
 #pragma unroll
       for (uint32_t i = 0; i < 4; ++i) {
         const uint32_t at = Product == kGateUp ? first / 2 + 4 * (i / 2) + 2 * (i % 2) : first / 2 + 2 * (i % 2);
-        m[i] = Product == kGateUp ? pack<Half>(silu_mul(sums[0][at], sums[1][at]), silu_mul(sums[0][at + 1], sums[1][at + 1]))
-                                  : pack<Half>(sums[i / 2][at], sums[i / 2][at + 1]);
+        m[i] = Product == kGateUp
+                   ? pack<Half>(silu_mul(sums[0][at], sums[1][at]), silu_mul(sums[0][at + 1], sums[1][at + 1]))
+                   : pack<Half>(sums[i / 2][at], sums[i / 2][at + 1]);
       }
       const uint32_t pair = first + (Product == kGateUp ? 8 * part : 0) + lane / 2 % 8;
       const uint32_t row = __shfl_sync(0xffffffffu, rows[first / 32], pair % 32);
@@ -224,8 +225,8 @@ struct ExpertMultiplier {
  * of kTileWeights rows (of gate_up two times half as many) and kTileK columns; what is past the end comes as zero. */
 template <typename Half, ExpertProduct Product>
 __global__ void __launch_bounds__(kTileThreads, 1)
-    expert_tiled_kernel(const ExpertUnit* plan, const uint32_t* pairs, const __grid_constant__ TensorMap map, const Half* x,
-                        Half* out, uint32_t n_in, uint32_t n_out, uint32_t per_token) {
+    expert_tiled_kernel(const ExpertUnit* plan, const uint32_t* pairs, const __grid_constant__ TensorMap map,
+                        const Half* x, Half* out, uint32_t n_in, uint32_t n_out, uint32_t per_token) {
   ExpertRing& ring = *reinterpret_cast<ExpertRing*>(dynamic_shared());
   allow_successor();
   if (threadIdx.x == 0) {

@@ -20,8 +20,8 @@ constexpr uint32_t kRouterWarps = 8, kRouterThreads = 32 * kRouterWarps;
 constexpr uint32_t kRouterChunk = 32; /* k that a warp multiplies at once: 8 a lane */
 constexpr uint32_t kRouterDepth = 8;  /* chunks of a warp that are in registers */
 
-/* A warp's share of k, in rounds of kRouterDepth chunks: lane (r, q) holds k = 8q.. of each chunk, of rows r and r + 8 of
- * w and of token r. */
+/* A warp's share of k, in rounds of kRouterDepth chunks: lane (r, q) holds k = 8q.. of each chunk, of rows r and r + 8
+ * of w and of token r. */
 template <typename Half>
 struct RouterShare {
   uint32_t hidden, n_chunks, first_k;
@@ -76,9 +76,9 @@ struct RouterScratch {
 
 /* The block's tile of logits, and from the blocks of the first experts the normed tokens. */
 template <typename Half>
-__device__ __forceinline__ void route_tile(RouterScratch& scratch, RouterWeights& weights, const Half* w, const Half* norm,
-                                           const float* residual, float eps, Half* normed, float* logits, uint32_t tokens,
-                                           uint32_t hidden, uint32_t n_experts) {
+__device__ __forceinline__ void route_tile(RouterScratch& scratch, RouterWeights& weights, const Half* w,
+                                           const Half* norm, const float* residual, float eps, Half* normed,
+                                           float* logits, uint32_t tokens, uint32_t hidden, uint32_t n_experts) {
   const RouterShare<Half> share(hidden);
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, token = blockIdx.y * kRouterTokens + lane / 4;
   const float* row = token < tokens ? residual + uint64_t(token) * hidden : nullptr;

@@ -49,40 +49,42 @@ __device__ __forceinline__ void wgmma_settle(float (&d)[N]) {
   for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-#define BLINK_REGISTERS_32                                                                       \
+#define BLINK_REGISTERS_32                                                                                         \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29," \
   "%30,%31"
 #define BLINK_REGISTERS_48 BLINK_REGISTERS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define BLINK_REGISTERS_64 BLINK_REGISTERS_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define BLINK_REGISTERS_80 \
-  BLINK_REGISTERS_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
-#define BLINK_F8(d, i) \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define BLINK_REGISTERS_80 BLINK_REGISTERS_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
+#define BLINK_F8(d, i)                                                                                        \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
+      "+f"(d[i + 7])
 #define BLINK_F32(d, i) BLINK_F8(d, i), BLINK_F8(d, i + 8), BLINK_F8(d, i + 16), BLINK_F8(d, i + 24)
 /* d is a function parameter; `p` %, a %, b % are the operands after its registers. */
-#define BLINK_WGMMA(n, type, registers, p, a, b, ...)                                                   \
-  asm volatile("{ .reg .pred add; setp.ne.u32 add, " p ", 0;\n"                                         \
+#define BLINK_WGMMA(n, type, registers, p, a, b, ...)                                                       \
+  asm volatile("{ .reg .pred add; setp.ne.u32 add, " p                                                      \
+               ", 0;\n"                                                                                     \
                "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" registers "}, " a ", " b \
-               ", add, 1, 1, 0, 0; }"                                                                   \
-               : __VA_ARGS__                                                                              \
+               ", add, 1, 1, 0, 0; }"                                                                       \
+               : __VA_ARGS__                                                                                \
                : "r"(uint32_t(add)), "l"(w), "l"(x))
-#define BLINK_WGMMA_SHAPES(Half, type)                                                                                \
-  __device__ __forceinline__ void wgmma(float(&d)[32], uint64_t w, uint64_t x, bool add, Half) {                      \
-    BLINK_WGMMA("64", type, BLINK_REGISTERS_32, "%32", "%33", "%34", BLINK_F32(d, 0));                                \
-  }                                                                                                                   \
-  __device__ __forceinline__ void wgmma(float(&d)[48], uint64_t w, uint64_t x, bool add, Half) {                      \
-    BLINK_WGMMA("96", type, BLINK_REGISTERS_48, "%48", "%49", "%50", BLINK_F32(d, 0), BLINK_F8(d, 32), BLINK_F8(d, 40)); \
-  }                                                                                                                   \
-  __device__ __forceinline__ void wgmma(float(&d)[64], uint64_t w, uint64_t x, bool add, Half) {                      \
-    BLINK_WGMMA("128", type, BLINK_REGISTERS_64, "%64", "%65", "%66", BLINK_F32(d, 0), BLINK_F32(d, 32));             \
-  }                                                                                                                   \
-  __device__ __forceinline__ void wgmma(float(&d)[80], uint64_t w, uint64_t x, bool add, Half) {                      \
-    BLINK_WGMMA("160", type, BLINK_REGISTERS_80, "%80", "%81", "%82", BLINK_F32(d, 0), BLINK_F32(d, 32), BLINK_F8(d, 64), \
-                BLINK_F8(d, 72));                                                                                     \
+#define BLINK_WGMMA_SHAPES(Half, type)                                                                    \
+  __device__ __forceinline__ void wgmma(float (&d)[32], uint64_t w, uint64_t x, bool add, Half) {         \
+    BLINK_WGMMA("64", type, BLINK_REGISTERS_32, "%32", "%33", "%34", BLINK_F32(d, 0));                    \
+  }                                                                                                       \
+  __device__ __forceinline__ void wgmma(float (&d)[48], uint64_t w, uint64_t x, bool add, Half) {         \
+    BLINK_WGMMA("96", type, BLINK_REGISTERS_48, "%48", "%49", "%50", BLINK_F32(d, 0), BLINK_F8(d, 32),    \
+                BLINK_F8(d, 40));                                                                         \
+  }                                                                                                       \
+  __device__ __forceinline__ void wgmma(float (&d)[64], uint64_t w, uint64_t x, bool add, Half) {         \
+    BLINK_WGMMA("128", type, BLINK_REGISTERS_64, "%64", "%65", "%66", BLINK_F32(d, 0), BLINK_F32(d, 32)); \
+  }                                                                                                       \
+  __device__ __forceinline__ void wgmma(float (&d)[80], uint64_t w, uint64_t x, bool add, Half) {         \
+    BLINK_WGMMA("160", type, BLINK_REGISTERS_80, "%80", "%81", "%82", BLINK_F32(d, 0), BLINK_F32(d, 32),  \
+                BLINK_F8(d, 64), BLINK_F8(d, 72));                                                        \
   }
 
-/* d (+)= w x^T for 16 of k; d [2 * N / 4]: with r = lane / 4 and c = 2 (lane % 4), d[4 n + e] is row 16 (warp % 4) + r +
- * 8 (e / 2) of w and row 8 n + c + e % 2 of x. Asynchronous: see wgmma_wait. */
+/* d (+)= w x^T for 16 of k; d [2 * N / 4]: with r = lane / 4 and c = 2 (lane % 4), d[4 n + e] is row 16 (warp % 4) + r
+ * + 8 (e / 2) of w and row 8 n + c + e % 2 of x. Asynchronous: see wgmma_wait. */
 BLINK_WGMMA_SHAPES(__nv_bfloat16, "bf16")
 BLINK_WGMMA_SHAPES(__half, "f16")
 
@@ -127,8 +129,8 @@ struct alignas(64) TensorMap {
 __device__ __forceinline__ void copy_tile(void* to_shared, const void* map, uint32_t x, uint32_t y, uint32_t z,
                                           uint64_t* barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
-          shared_address(to_shared)),
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::
+          "r"(shared_address(to_shared)),
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
       : "memory");
 }

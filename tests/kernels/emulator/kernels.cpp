@@ -133,16 +133,16 @@ void emulate_route(const blink_set* set, const float* logits, uint32_t* choice, 
          [&] { blink::route_kernel(*set, logits, choice, weight, tokens, n_experts, per_token, renormalise); });
 }
 
-void emulate_router(const blink_set* set, const float* residual, const Half* norm, float eps, const Half* w, Half* normed,
-                    float* logits, uint32_t* choice, float* weight, uint32_t tokens, uint32_t hidden, uint32_t n_experts,
-                    uint32_t per_token, uint32_t renormalise) {
+void emulate_router(const blink_set* set, const float* residual, const Half* norm, float eps, const Half* w,
+                    Half* normed, float* logits, uint32_t* choice, float* weight, uint32_t tokens, uint32_t hidden,
+                    uint32_t n_experts, uint32_t per_token, uint32_t renormalise) {
   const uint32_t tiles = (n_experts + blink::kRouterExperts - 1) / blink::kRouterExperts;
   const uint32_t groups = (tokens + blink::kRouterTokens - 1) / blink::kRouterTokens;
   std::vector<uint32_t> arrivals(groups);
   for (int twice = 0; twice < 2; ++twice) /* the counters are zero again */
     launch({tiles, groups}, blink::kRouterThreads, [&] {
-      blink::router_kernel(*set, residual, norm, eps, w, normed, logits, choice, weight, arrivals.data(), tokens, hidden,
-                           n_experts, per_token, renormalise);
+      blink::router_kernel(*set, residual, norm, eps, w, normed, logits, choice, weight, arrivals.data(), tokens,
+                           hidden, n_experts, per_token, renormalise);
     });
 }
 
@@ -161,16 +161,16 @@ void emulate_experts_stream(const uint32_t* choice, const Half* gate_up, const H
                                                       per_token);
   });
   launch({blocks}, blink::kExpertThreads, [&] {
-    blink::expert_stream_kernel<Half, blink::kDown>(choice, down, product, rows, tokens, intermediate, hidden, per_token);
+    blink::expert_stream_kernel<Half, blink::kDown>(choice, down, product, rows, tokens, intermediate, hidden,
+                                                    per_token);
   });
 }
 
 void emulate_expert_sum_rmsnorm(const Half* rows, const uint32_t* choice, const float* weight, float* residual,
                                 const Half* norm, float eps, Half* out, uint32_t hidden, uint32_t per_token,
                                 uint32_t tokens) {
-  launch({tokens}, 64, [&] {
-    blink::expert_sum_rmsnorm_kernel(rows, choice, weight, residual, norm, eps, out, hidden, per_token);
-  });
+  launch({tokens}, 64,
+         [&] { blink::expert_sum_rmsnorm_kernel(rows, choice, weight, residual, norm, eps, out, hidden, per_token); });
 }
 
 void emulate_expert_sum(const Half* rows, const uint32_t* choice, const float* weight, float* residual, uint32_t hidden,
