@@ -16,6 +16,7 @@
 #include "ops/norm.h"
 #include "ops/rope.h"
 #include "ops/route.h"
+#include "ops/router.h"
 #include "ops/sample.h"
 
 namespace blink {

@@ -71,9 +71,11 @@ def kernel_names(config: ModelConfig) -> dict[str, str]:
         templates["decoder"] = f"decoder_kernel<{half}, {head_dim}, {min(group, MAX_DECODER_GROUP)}>"
     if config.experts is not None:
         templates |= {
+            "router": f"router_kernel<{half}>",
             "route": "route_kernel",
             "expert_plan": "expert_plan_kernel",
             "expert_sum": f"expert_sum_kernel<{half}>",
+            "expert_sum_rmsnorm": f"expert_sum_rmsnorm_kernel<{half}>",
         }
         for way in ("stream", "tiled"):
             for name, product in (("gate_up", "kGateUp"), ("down", "kDown")):

@@ -7,8 +7,7 @@
 Few rows: a GEMM is a stream of weights, which our own kernel reads faster and whose silu * mul it includes;
 many rows: cuBLAS. A decode step of few rows of a dense model is [gate, decoder, sample + publish].
 
-A layer of experts has [router, choice, plan, experts' gate_up and silu * mul, experts' down, sum + add]
-in place of the MLP.
+A layer of experts has a mixture (native_mixture.py) in place of the MLP and the norms around it.
 
 A capture fixes capacities and addresses only (C6). GEMMs run at the shape's capacity: rows of padding tokens
 hold zeros or finite values of earlier steps, and nothing reads them.
@@ -27,13 +26,12 @@ from gpu_backend.engine.decoder import decoder_buffers
 from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS
 from gpu_backend.engine.flash import FLASH_THREADS, FlashAttention, flash_attention, flash_shared_bytes
 from gpu_backend.engine.flash import PLAN_THREADS as PREFILL_PLAN_THREADS
+from gpu_backend.engine.native_mixture import NativeMixture
 from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
 from gpu_backend.engine.sizing import (
     ceil_div,
     decode_splits,
-    expert_unit,
     layer_cache_bytes,
-    streams_experts,
 )
 from gpu_backend.model.config import ModelConfig
 
@@ -51,9 +49,6 @@ STREAM_THREADS = 256
 STREAM_CHUNK = 32
 STREAM_BLOCKS = 2
 STREAM_ROWS = 16  # of x, up to which streaming beats cuBLAS
-ROUTE_WARPS = 4
-PLAN_THREADS = 1024
-EXPERT_THREADS = 256
 VECTOR = 8  # elements of a 16-byte access
 
 
@@ -114,6 +109,7 @@ class Activations:
     expert_pairs: int = 0  # [P] uint32
     expert_product: int = 0  # [P][expert intermediate], by expert
     expert_rows: int = 0  # [P][hidden]
+    router_arrivals: int = 0  # [STREAM_TOKENS / ROUTER_TOKENS] uint32, zero between kernels
 
 
 class NativeStep:
@@ -145,6 +141,7 @@ class NativeStep:
         self._kv_cache = kv_cache
         self._n_multiprocessors = n_multiprocessors
         self._decoder = decoder
+        self._mixture = NativeMixture(config, activations, n_multiprocessors)
         self._half = R_16BF if half_dtype(config) == "bfloat16" else R_16F
         self._layer_bytes = layer_cache_bytes(config, limits)
         self._flash = None
@@ -182,14 +179,17 @@ class NativeStep:
         if self._flash is not None and shape.kind == StepKind.PREFILL:
             plan = (step_set, act.prefill_plan, self._flash.unit_tokens)
             self._launch("prefill_plan", (1, 1, 1), (PREFILL_PLAN_THREADS, 1, 1), *plan)
+        self._norm(shape, weights.layers[0].input_norm)
         for index, layer in enumerate(weights.layers):
-            self._norm(shape, layer.input_norm)
+            following = weights.layers[index + 1].input_norm if index + 1 < len(weights.layers) else 0
             self._attention(shape, step_set, index)
-            self._norm(shape, layer.post_norm)
             if layer.router:
-                self._mixture(shape, step_set, layer)
-            else:
-                self._mlp(shape, layer)
+                self._mixture.enqueue(self._launch, self._linear, shape, step_set, layer, following)
+                continue
+            self._norm(shape, layer.post_norm)
+            self._mlp(shape, layer)
+            if following:
+                self._norm(shape, following)
         arguments = (step_set, act.residual, weights.final_norm, eps, act.gathered, hidden)
         self._launch("gather_rmsnorm", each_lane, block, *arguments)
         sizes = (shape.lanes, hidden, config.vocab_size)
@@ -257,30 +257,6 @@ class NativeStep:
             self._linear(layer.gate_up, act.normed, act.gate_up, tokens, hidden, 2 * intermediate)
             self._launch("silu_mul", grid, block, act.gate_up, act.product, intermediate)
         self._linear(layer.down, act.product, act.residual, tokens, intermediate, hidden, "add")
-
-    def _mixture(self, shape: Shape, step_set: bytes, layer: DeviceLayer) -> None:
-        """residual += the weighted sum of the experts that the router chooses for each token."""
-        config, act, tokens, experts = self._config, self._activations, shape.tokens, self._config.experts
-        assert experts is not None
-        hidden, per_token = config.hidden, experts.per_token
-        self._linear(layer.router, act.normed, act.router_logits, tokens, hidden, experts.count, "float")
-        grid, counts = (ceil_div(tokens, ROUTE_WARPS), 1, 1), (tokens, experts.count, per_token)
-        chosen = (act.expert_choice, act.expert_weight)
-        route = (step_set, act.router_logits, *chosen, *counts, int(experts.renormalise))
-        self._launch("route", grid, (32 * ROUTE_WARPS, 1, 1), *route)
-        plan = (act.expert_plan, act.expert_pairs)
-        cut = (act.expert_choice, *plan, *counts, expert_unit(experts, tokens))
-        self._launch("expert_plan", (1, 1, 1), (PLAN_THREADS, 1, 1), *cut)
-        # Two blocks a multiprocessor, but for the scheduler's, which has room for one: a block that had to
-        # wait for another's end would double the time.
-        way = "stream" if streams_experts(experts, tokens) else "tiled"
-        grid, block = (2 * (self._n_multiprocessors - 1), 1, 1), (EXPERT_THREADS, 1, 1)
-        gate_up = (layer.gate_up, act.normed, act.expert_product, hidden, experts.intermediate, per_token)
-        self._launch(f"expert_{way}_gate_up", grid, block, *plan, *gate_up)
-        down = (layer.down, act.expert_product, act.expert_rows, experts.intermediate, hidden, per_token)
-        self._launch(f"expert_{way}_down", grid, block, *plan, *down)
-        total = (act.expert_rows, *chosen, act.residual, hidden, per_token)
-        self._launch("expert_sum", (tokens, 1, 1), row_block(hidden, 256), *total)
 
     def _streams(self, rows: int, n_in: int) -> bool:
         """Whether the streaming kernel multiplies, or else cuBLAS."""

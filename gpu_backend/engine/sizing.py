@@ -16,12 +16,13 @@ HALF_BYTES = 2
 MIN_SPLIT = 64  # kMinSplit of kernels/ops/attention_decode.h
 MAX_SPLITS = 64  # kMaxSplits of the same
 BLOCKS_PER_MULTIPROCESSOR = 4  # what decode attention aims to fill the GPU with
-STREAM_UNIT = 16  # kStreamUnit of kernels/ops/experts.h: pairs of a unit of expert work
-TILE_UNIT = 64  # kTileUnit of kernels/ops/experts_tiled.h
+TILE_UNIT = 160  # kTileUnit of kernels/ops/experts_tiled.h: pairs of a unit of expert work
 STREAM_PAIRS = 8  # pairs an expert, on average, up to which reading the weights is all the work
 UNIT_BYTES = 16  # ExpertUnit of kernels/ops/expert_plan.h, PrefillUnit of kernels/ops/prefill_plan.h
 FLASH_ROWS = 128  # kFlashRows of kernels/ops/attention_flash.h
 MAX_PACK = 8  # heads of a token in one tile of it
+STREAM_TOKENS = 128  # kStreamTokens of kernels/ops/stream_plan.h, whose kStreamPairs are STREAM_PAIRS * 256
+ROUTER_TOKENS = 8  # kRouterTokens of kernels/ops/router.h: of a block
 SMALLEST_CONTEXT = 512  # tokens of KV cache without which a model is not worth loading
 RESERVE_BYTES = 1 << 30  # graphs (0.5 MB each), modules, the GEMM library and its workspace
 
@@ -80,32 +81,26 @@ def activation_bytes(
     if suits_flash(config):
         sizes["prefill_plan"] = UNIT_BYTES * (1 + tokens * flash_pack(config) // FLASH_ROWS + lanes)
     if config.experts is not None:
-        sizes |= _expert_bytes(config.experts, config.hidden, [shape.tokens for shape in shapes])
+        sizes |= _expert_bytes(config.experts, config.hidden, tokens)
     return sizes
 
 
 def streams_experts(experts: Experts, tokens: int) -> bool:
     """Whether a step of `tokens` takes the kernels for few pairs an expert (kernels/ops/experts.h)."""
-    return tokens * experts.per_token <= STREAM_PAIRS * experts.count
+    return tokens <= STREAM_TOKENS and tokens * experts.per_token <= STREAM_PAIRS * experts.count
 
 
-def expert_unit(experts: Experts, tokens: int) -> int:
-    """Pairs of a unit of expert work."""
-    return STREAM_UNIT if streams_experts(experts, tokens) else TILE_UNIT
-
-
-def _expert_bytes(experts: Experts, hidden: int, tokens: Sequence[int]) -> dict[str, int]:
-    most = max(tokens)
+def _expert_bytes(experts: Experts, hidden: int, most: int) -> dict[str, int]:
     pairs = most * experts.per_token
-    units = [n * experts.per_token // expert_unit(experts, n) for n in tokens]
     return {
         "router_logits": 4 * most * experts.count,
         "expert_choice": 4 * pairs,
         "expert_weight": 4 * pairs,
-        "expert_plan": UNIT_BYTES * (1 + max(units) + min(experts.count, pairs)),
+        "expert_plan": UNIT_BYTES * (1 + pairs // TILE_UNIT + min(experts.count, pairs)),
         "expert_pairs": 4 * pairs,
         "expert_product": HALF_BYTES * pairs * experts.intermediate,
         "expert_rows": HALF_BYTES * pairs * hidden,
+        "router_arrivals": 4 * ceil_div(STREAM_TOKENS, ROUTER_TOKENS),
     }
 
 

@@ -37,64 +37,102 @@ inline void plan_experts(const uint32_t* choice, ExpertUnit* plan, uint32_t* pai
 #else
 
 constexpr uint32_t kPlanThreads = 1024;
-constexpr uint32_t kPlanWords = 16; /* of 32 tokens: 512 tokens are sorted at a time */
+constexpr uint32_t kPlanWords = 16, kPlanTokens = 32 * kPlanWords; /* that a block puts in order */
 
-/* Writes the units, and to next[expert] the place of the expert's first pair. One warp. */
-__device__ __forceinline__ void cut_units(const uint32_t* count, uint32_t* next, ExpertUnit* plan, uint32_t n_experts,
-                                          uint32_t unit_tokens) {
+/* A block's tables. One more word a row: neighbouring experts' words lie in different banks. */
+struct PlanTables {
+  uint32_t count[kMaxExperts], earlier[kMaxExperts]; /* pairs of an expert, and those of earlier blocks */
+  uint32_t next[kMaxExperts];                        /* where the expert's first pair goes */
+  uint32_t mask[kMaxExperts][kPlanWords + 1];        /* a bit per token that chose the expert */
+  uint32_t place[kMaxExperts][kPlanWords + 1];       /* where the first pair of 32 tokens goes */
+};
+
+__device__ __forceinline__ void clear(PlanTables& table, uint32_t n_experts) {
+  for (uint32_t e = threadIdx.x; e < n_experts; e += kPlanThreads) {
+    table.count[e] = table.earlier[e] = 0;
+#pragma unroll
+    for (uint32_t word = 0; word < kPlanWords; ++word) table.mask[e][word] = 0;
+  }
+}
+
+/* Counts choices 0..n - 1 into table.count, and those before `begin` into table.earlier. 16 a thread are loaded before
+ * the first is counted. */
+__device__ __forceinline__ void count_choices(PlanTables& table, const uint32_t* choice, uint32_t n, uint32_t begin) {
+  constexpr uint32_t kAhead = 16;
+  for (uint32_t base = 0; base < n; base += kAhead * kPlanThreads) {
+    uint32_t expert[kAhead];
+#pragma unroll
+    for (uint32_t i = 0; i < kAhead; ++i) {
+      const uint32_t p = base + i * kPlanThreads + threadIdx.x;
+      expert[i] = p < n ? choice[p] : kNoExpert;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kAhead; ++i) {
+      if (expert[i] == kNoExpert) continue;
+      atomicAdd(&table.count[expert[i]], 1u);
+      if (base + i * kPlanThreads + threadIdx.x < begin) atomicAdd(&table.earlier[expert[i]], 1u);
+    }
+  }
+}
+
+/* Where each expert's pairs go, and, if `write`, the units. One warp. */
+__device__ __forceinline__ void cut_units(PlanTables& table, ExpertUnit* plan, uint32_t n_experts, uint32_t unit_tokens,
+                                          bool write) {
   const uint32_t lane = threadIdx.x % 32;
   uint64_t before = 0; /* pairs, and units in the upper half, of the experts so far */
   for (uint32_t base = 0; base < n_experts; base += 32) {
-    const uint32_t e = base + lane, n = e < n_experts ? count[e] : 0;
+    const uint32_t e = base + lane, n = e < n_experts ? table.count[e] : 0;
     const uint32_t units = (n + unit_tokens - 1) / unit_tokens;
     const uint64_t mine = uint64_t(units) << 32 | n, upto = before + warp_scan(mine);
     const uint32_t first = uint32_t(upto - mine), unit = uint32_t((upto - mine) >> 32);
-    if (e < n_experts) next[e] = first;
-    for (uint32_t u = 0; u < units; ++u) {
+    if (e < n_experts) table.next[e] = first;
+    for (uint32_t u = 0; write && u < units; ++u) {
       const uint32_t at = u * unit_tokens;
       plan[1 + unit + u] = {e, first + at, min(unit_tokens, n - at), 0};
     }
     before = __shfl_sync(0xffffffffu, upto, 31);
   }
-  if (lane == 0) plan[0] = {0, 0, uint32_t(before >> 32), 0};
+  if (write && lane == 0) plan[0] = {0, 0, uint32_t(before >> 32), 0};
 }
 
-/* grid (1), block (kPlanThreads). A bit per token and expert gives each pair its place: the number of lower
- * tokens of its expert. */
+/* table.place, half a warp an expert. */
+__device__ __forceinline__ void find_places(PlanTables& table, uint32_t n_experts) {
+  const uint32_t lane = threadIdx.x % 32, word = lane % kPlanWords;
+  for (uint32_t first = threadIdx.x / 32 * 2; first < n_experts; first += kPlanThreads / 32 * 2) {
+    const uint32_t e = first + lane / kPlanWords;
+    const uint32_t n = e < n_experts ? __popc(table.mask[e][word]) : 0;
+    uint64_t upto = warp_scan(n);
+    const uint64_t other = __shfl_sync(0xffffffffu, upto, kPlanWords - 1); /* all of the first expert's */
+    if (lane >= kPlanWords) upto -= other;
+    if (e < n_experts) table.place[e][word] = table.next[e] + table.earlier[e] + uint32_t(upto) - n;
+  }
+}
+
+/* grid (ceil(tokens / kPlanTokens)), block (kPlanThreads). Every block counts all choices and puts a part of the pairs
+ * in order: a bit per token and expert gives each its place. The first writes the units. */
 __global__ void __launch_bounds__(kPlanThreads)
     expert_plan_kernel(const uint32_t* choice, ExpertUnit* plan, uint32_t* pairs, uint32_t tokens, uint32_t n_experts,
                        uint32_t per_token, uint32_t unit_tokens) {
-  __shared__ uint32_t count[kMaxExperts], next[kMaxExperts], mask[kMaxExperts][kPlanWords];
+  __shared__ PlanTables table;
+  const uint32_t first = blockIdx.x * kPlanTokens, n = min(tokens - first, kPlanTokens);
+  const uint32_t begin = first * per_token, end = begin + n * per_token;
   allow_successor();
+  clear(table, n_experts);
   wait_for_predecessor();
-  for (uint32_t e = threadIdx.x; e < n_experts; e += kPlanThreads) count[e] = 0;
   __syncthreads();
-  for (uint32_t p = threadIdx.x; p < tokens * per_token; p += kPlanThreads)
-    if (choice[p] != kNoExpert) atomicAdd(&count[choice[p]], 1u);
+  for (uint32_t p = begin + threadIdx.x; p < end; p += kPlanThreads) {
+    const uint32_t t = p / per_token - first, e = choice[p];
+    if (e != kNoExpert) atomicOr(&table.mask[e][t / 32], 1u << t % 32);
+  }
+  count_choices(table, choice, tokens * per_token, begin);
   __syncthreads();
-  if (threadIdx.x < 32) cut_units(count, next, plan, n_experts, unit_tokens);
-
-  for (uint32_t first = 0; first < tokens; first += 32 * kPlanWords) {
-    const uint32_t n = min(tokens - first, 32 * kPlanWords), words = (n + 31) / 32;
-    const uint32_t begin = first * per_token, end = begin + n * per_token;
-    for (uint32_t at = threadIdx.x; at < n_experts * words; at += kPlanThreads) mask[at / words][at % words] = 0;
-    __syncthreads(); /* next is there, too */
-    for (uint32_t p = begin + threadIdx.x; p < end; p += kPlanThreads) {
-      const uint32_t t = p / per_token - first;
-      if (choice[p] != kNoExpert) atomicOr(&mask[choice[p]][t / 32], 1u << t % 32);
-    }
-    __syncthreads();
-    for (uint32_t p = begin + threadIdx.x; p < end; p += kPlanThreads) {
-      const uint32_t t = p / per_token - first, e = choice[p];
-      if (e == kNoExpert) continue;
-      uint32_t place = next[e] + __popc(mask[e][t / 32] & ((1u << t % 32) - 1));
-      for (uint32_t word = 0; word < t / 32; ++word) place += __popc(mask[e][word]);
-      pairs[place] = p;
-    }
-    __syncthreads();
-    for (uint32_t e = threadIdx.x; e < n_experts; e += kPlanThreads)
-      for (uint32_t word = 0; word < words; ++word) next[e] += __popc(mask[e][word]);
-    __syncthreads();
+  if (threadIdx.x < 32) cut_units(table, plan, n_experts, unit_tokens, blockIdx.x == 0);
+  __syncthreads();
+  find_places(table, n_experts);
+  __syncthreads();
+  for (uint32_t p = begin + threadIdx.x; p < end; p += kPlanThreads) {
+    const uint32_t t = p / per_token - first, e = choice[p];
+    if (e != kNoExpert) pairs[table.place[e][t / 32] + __popc(table.mask[e][t / 32] & ((1u << t % 32) - 1))] = p;
   }
 }
 

@@ -8,6 +8,7 @@
 #ifndef BLINK_OPS_EXPERT_SUM_H
 #define BLINK_OPS_EXPERT_SUM_H
 
+#include "norm.h"
 #include "route.h"
 
 namespace blink {
@@ -25,28 +26,55 @@ inline void expert_sum(const float* rows, const uint32_t* choice, const float* w
 
 #else
 
-/* grid (tokens), block (any); hidden is a multiple of 8. */
+/* Adds a token's experts to its residual from j = 8 threadIdx.x on and returns the thread's sum of squares of what that
+ * makes; n is 0 for padding. hidden is a multiple of 8. */
+template <typename Half>
+__device__ __forceinline__ float add_experts(const Half* rows, const float* weight, float* residual, uint32_t hidden,
+                                             uint32_t n) {
+  float squares = 0.0f;
+  for (uint32_t j = threadIdx.x * 8; j < hidden; j += blockDim.x * 8) {
+    float sum[8];
+    load8(residual + j, sum);
+#pragma unroll 8
+    for (uint32_t k = 0; k < n; ++k) {
+      const float share = weight[k];
+      float row[8];
+      load8(rows + uint64_t(k) * hidden + j, row);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) sum[e] += share * row[e];
+    }
+#pragma unroll
+    for (int e = 0; e < 8; ++e) squares += sum[e] * sum[e];
+    store8(residual + j, sum);
+  }
+  return squares;
+}
+
+/* grid (tokens), block (any multiple of 32). */
 template <typename Half>
 __global__ void expert_sum_kernel(const Half* rows, const uint32_t* choice, const float* weight, float* residual,
                                   uint32_t hidden, uint32_t per_token) {
   allow_successor();
   wait_for_predecessor();
-  const uint64_t first = uint64_t(blockIdx.x) * per_token;
+  const uint64_t t = blockIdx.x, first = t * per_token;
   const uint32_t n = choice[first] == kNoExpert ? 0 : per_token;
-  for (uint32_t j = threadIdx.x * 8; j < hidden; j += blockDim.x * 8) {
-    float* target = residual + uint64_t(blockIdx.x) * hidden + j;
-    float sum[8];
-    load8(target, sum);
-#pragma unroll 4
-    for (uint32_t k = 0; k < n; ++k) {
-      const float share = weight[first + k];
-      float row[8];
-      load8(rows + (first + k) * hidden + j, row);
-#pragma unroll
-      for (int e = 0; e < 8; ++e) sum[e] += share * row[e];
-    }
-    store8(target, sum);
-  }
+  add_experts(rows + first * hidden, weight + first, residual + t * hidden, hidden, n);
+}
+
+/* The same, and then the norm of what comes next: out = rmsnorm(residual). grid (tokens), block (any multiple of 32).
+ */
+template <typename Half>
+__global__ void expert_sum_rmsnorm_kernel(const Half* rows, const uint32_t* choice, const float* weight,
+                                          float* residual, const Half* norm, float eps, Half* out, uint32_t hidden,
+                                          uint32_t per_token) {
+  __shared__ float scratch[32];
+  allow_successor();
+  wait_for_predecessor();
+  const uint64_t t = blockIdx.x, first = t * per_token;
+  const uint32_t n = choice[first] == kNoExpert ? 0 : per_token;
+  float* row = residual + t * hidden;
+  const float squares = add_experts(rows + first * hidden, weight + first, row, hidden, n);
+  normalise(row, block_sum(squares, scratch), norm, eps, out + t * hidden, hidden);
 }
 
 #endif /* __CUDACC__ */

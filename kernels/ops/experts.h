@@ -1,6 +1,7 @@
 /* Experts: the MLPs of a mixture of experts, down(silu(gate(x)) * up(x)) for every (token, expert) pair, in
  * two products over the units of an expert plan.
  *
+ *   choice   [tokens][per_token] (route.h); the plan orders its pairs
  *   kGateUp  x [tokens][n_in] half, the token of each pair; w [experts][2][n_out][n_in] half: gate, then up;
  *            out [pairs, sorted][n_out] half: silu(x gate^T) * (x up^T)
  *   kDown    x [pairs, sorted][n_in], what kGateUp put out; w [experts][n_out][n_in];
@@ -13,8 +14,8 @@
 #define BLINK_OPS_EXPERTS_H
 
 #include "activation.h"
-#include "expert_plan.h"
 #include "linear.h"
+#include "stream_plan.h"
 
 namespace blink {
 
@@ -36,9 +37,7 @@ inline void expert_mlp(const float* x, const float* gate_up, const float* down, 
 /* A block's units are those of plan, times the tiles of an output: item i is tile i % n_tiles of unit
  * i / n_tiles. An expert's tiles are neighbours, and so in memory are its weights. */
 
-constexpr uint32_t kStreamUnit = 16;   /* pairs of a unit: two of the tensor cores' 8 columns */
-constexpr uint32_t kStreamUnits = 384; /* at most, in a step */
-constexpr uint32_t kExpertWarps = 8, kExpertThreads = 32 * kExpertWarps;
+constexpr uint32_t kExpertBlocks = 2; /* of a multiprocessor: they fill its registers */
 constexpr uint32_t kExpertChunk = 32; /* k that a warp loads at once: 8 a lane */
 constexpr uint32_t kExpertDepth = 8;  /* chunks in flight in every warp */
 
@@ -170,30 +169,33 @@ __device__ __forceinline__ void store_tile(const ExpertSums& sums, uint32_t buff
   }
 }
 
-/* grid (any), block (kExpertThreads); units of kStreamUnit pairs, at most kStreamUnits; n_in a multiple of 8.
- * Every weight of a unit is read once, 16 bytes a lane straight into registers; the loads of the next tile are
- * in flight while the warps add up this one. Launch two blocks a multiprocessor at most: each holds half of its
- * registers. */
+/* grid (any), block (kExpertThreads); at most kStreamTokens tokens and kStreamPairs pairs; n_in a multiple of 8. Every
+ * weight of a unit is read once, 16 bytes a lane straight into registers; the loads of the next tile are in flight
+ * while the warps add up this one. Launch kExpertBlocks blocks a multiprocessor at most.
+ *
+ * kGateUp lets kDown start when all of its blocks have waited for the router: kDown may then read the choice, plan and
+ * request weights before its own wait, while the last blocks of kGateUp are at work. */
 template <typename Half, ExpertProduct Product>
-__global__ void __launch_bounds__(kExpertThreads, 2)
-    expert_stream_kernel(const ExpertUnit* plan, const uint32_t* pairs, const Half* w, const Half* x, Half* out,
+__global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
+    expert_stream_kernel(const uint32_t* choice, const Half* w, const Half* x, Half* out, uint32_t tokens,
                          uint32_t n_in, uint32_t n_out, uint32_t per_token) {
   __shared__ ExpertSums sums;
-  __shared__ ExpertUnit units[kStreamUnits];
+  __shared__ StreamPlan plan;
+  plan.clear();
+  if (Product == kGateUp) wait_for_predecessor();
   allow_successor();
-  wait_for_predecessor();
-  const uint32_t n_units = plan[0].count, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  for (uint32_t u = threadIdx.x; u < n_units; u += kExpertThreads) units[u] = plan[1 + u];
-  __syncthreads();
-  const ExpertStream<Half, Product> stream(units, n_units, w, n_in, n_out);
+  plan.make(choice, tokens, per_token);
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, *pairs = plan.pairs;
+  const ExpertStream<Half, Product> stream(plan.units, plan.n_units, w, n_in, n_out);
   ExpertChunk chunk[kExpertDepth] = {};
   ExpertSource<Half> source = stream.source(blockIdx.x, 0);
 #pragma unroll
   for (uint32_t slot = 0; slot < kExpertDepth; ++slot) source.load(slot, chunk[slot]);
+  if (Product == kDown) wait_for_predecessor();
 
   uint32_t buffer = 0;
   for (uint32_t item = blockIdx.x; item < stream.n_items; item += gridDim.x, buffer ^= 1) {
-    const ExpertUnit unit = units[item / stream.n_tiles];
+    const ExpertUnit unit = plan.units[item / stream.n_tiles];
     const Half* row[2]; /* of x; what is computed for pairs past the end is not stored */
 #pragma unroll
     for (uint32_t g = 0; g < 2; ++g) {

@@ -1,158 +1,251 @@
-/* Experts with many pairs each: the products of experts.h as tiles of 64 pairs x 128 rows of w, through
- * shared memory into tensor cores. Arguments and CPU twin are those of experts.h.
+/* Experts with many pairs each: the products of experts.h as tiles of up to 160 pairs x 256 rows of w, multiplied by
+ * warpgroups. Arguments are those of experts.h, but for the weights: a tensor map of w.
+ *
+ * A block's first warpgroup keeps a ring of stages in shared memory full, across items: a stage is 64 of k, of the
+ * tile's weights by one bulk copy and of the unit's rows of x, which lie anywhere, by copies of 16 bytes. The other two
+ * take 128 rows of w each, against all pairs; the weights are the tensor cores' 64-row operand, so that the number of
+ * pairs, the other one, may be what the unit has.
  */
 #ifndef BLINK_OPS_EXPERTS_TILED_H
 #define BLINK_OPS_EXPERTS_TILED_H
 
 #include "experts.h"
+#include "wgmma.h"
 
 #ifdef __CUDACC__
 
 namespace blink {
 
-constexpr uint32_t kTileUnit = 64;     /* pairs of a unit */
-constexpr uint32_t kTileWeights = 128; /* rows of w: outputs, or half as many gate rows and their up rows */
-constexpr uint32_t kTileK = 32;
-constexpr uint32_t kTileStride = kTileK + 8; /* the 8 rows of a matrix lie in different banks */
+constexpr uint32_t kTileUnit = 160;    /* pairs of a unit */
+constexpr uint32_t kTileWeights = 256; /* rows of w: outputs, or half as many gate rows and then their up rows */
+constexpr uint32_t kTileK = 64;        /* of a stage: a swizzled row */
+constexpr uint32_t kTileStages = 4;
+constexpr uint32_t kTileThreads = 3 * kWarpgroup;
+constexpr uint32_t kTileLoaderRegisters = 56, kTileProductRegisters = 224; /* of a thread: 168 on average */
 
-/* A step along k of both operands. */
-template <typename Half>
-struct ExpertTile {
-  Half x[kTileUnit][kTileStride];
-  Half w[kTileWeights][kTileStride];
+struct ExpertStage {
+  unsigned char w[kTileWeights * kSwizzleBytes], x[kTileUnit * kSwizzleBytes];
 };
+struct ExpertRing {
+  ExpertStage stages[kTileStages];
+  unsigned char turned[2 * kWarpgroup / 32][512]; /* a warp's results on their way out */
+  uint64_t full[kTileStages], empty[kTileStages];
+};
+constexpr uint32_t kTileSharedBytes = 217152;
+static_assert(sizeof(ExpertRing) == kTileSharedBytes, "the engine launches with so much");
 
-/* A thread's part of a step along k on its way to shared memory: one row of x, two of w, 8 k of each. Rows that
- * do not exist are null and count as zero, as does what is past n_in. */
-template <typename Half>
-struct ExpertFetch {
-  const Half* row[3]; /* at the thread's first k */
-  uint4 value[3];
+/* Where in the ring a warpgroup is. */
+struct RingPlace {
+  uint32_t slot = 0, parity = 0;
 
-  __device__ __forceinline__ void load(uint32_t k, uint32_t n_in) {
-#pragma unroll
-    for (int i = 0; i < 3; ++i) {
-      value[i] = make_uint4(0, 0, 0, 0);
-      if (row[i] && k + threadIdx.x % 4 * 8 < n_in) value[i] = *reinterpret_cast<const uint4*>(row[i] + k);
-    }
-  }
-  __device__ __forceinline__ void store(ExpertTile<Half>& tile) const {
-    const uint32_t r = threadIdx.x / 4, c = threadIdx.x % 4 * 8;
-    *reinterpret_cast<uint4*>(&tile.x[r][c]) = value[0];
-    *reinterpret_cast<uint4*>(&tile.w[r][c]) = value[1];
-    *reinterpret_cast<uint4*>(&tile.w[r + 64][c]) = value[2];
+  __device__ __forceinline__ void advance() {
+    if (++slot == kTileStages) slot = 0, parity ^= 1;
   }
 };
 
-/* Row s of the 128 of a tile: which row of the expert's w, or none. A warp's 32 rows are 16 gate rows and then
- * their up rows, so that one lane ends up with both of an output. */
+/* What there is to do: item i is tile i % n_tiles of unit i / n_tiles. */
 template <ExpertProduct Product>
-__device__ __forceinline__ bool weight_row(uint32_t tile, uint32_t s, uint32_t n_out, uint32_t& row) {
-  if (Product == kDown) {
-    row = tile * kTileWeights + s;
-    return row < n_out;
+struct TileItems {
+  const ExpertUnit* units;
+  uint32_t n_tiles, n_items;
+
+  static constexpr uint32_t kOutputs = Product == kGateUp ? kTileWeights / 2 : kTileWeights;
+
+  __device__ __forceinline__ TileItems(const ExpertUnit* plan, uint32_t n_out)
+      : units(plan + 1), n_tiles((n_out + kOutputs - 1) / kOutputs), n_items(plan[0].count * n_tiles) {}
+  /* The unit of an item, which need not exist. */
+  __device__ __forceinline__ ExpertUnit unit(uint32_t item) const {
+    return item < n_items ? units[item / n_tiles] : ExpertUnit{0, 0, 0, 0};
   }
-  const uint32_t o = tile * (kTileWeights / 2) + s / 32 * 16 + s % 16;
-  row = s % 32 / 16 * n_out + o;
-  return o < n_out;
-}
+};
 
-/* A warp's 32 pairs x 32 rows of w. */
-template <typename Half>
-struct ExpertAccumulator {
-  float acc[2][4][4] = {};
+/* The loading warpgroup. Warp w has rows 16 i + 4 w + lane / 8 of x, i = 0, 1, ..; of each row a lane copies chunk
+ * lane % 8. */
+template <typename Half, ExpertProduct Product>
+struct ExpertLoader {
+  static constexpr uint32_t kRounds = kTileUnit / 16;
+  const void* map;
+  const uint32_t* pairs;
+  const Half* x;
+  uint32_t n_in, per_token;
 
-  __device__ __forceinline__ void add(const ExpertTile<Half>& tile, uint32_t pair, uint32_t weight) {
+  /* The rows of x of a unit, spread over the warp: from[j] is that of pair 128 j + 16 (lane / 4) + 4 w + lane % 4. */
+  __device__ __forceinline__ void find_rows(const ExpertUnit& unit, uint32_t (&from)[2]) const {
     const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
-    for (uint32_t k = 0; k < kTileK; k += 16) {
-      uint32_t a[2][4], b[2][4];
+    for (uint32_t j = 0; j < 2; ++j) {
+      const uint32_t pair = 128 * j + 16 * (lane / 4) + 4 * (threadIdx.x / 32) + lane % 4;
+      from[j] = 0;
+      if (pair < unit.count) from[j] = Product == kGateUp ? pairs[unit.first + pair] / per_token : unit.first + pair;
+    }
+  }
+
+  __device__ __forceinline__ void copy_x(ExpertStage& stage, uint32_t k, uint32_t count,
+                                         const uint32_t (&from)[2]) const {
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const uint32_t column = k + lane % 8 * 8, bytes = column < n_in ? 16 : 0;
+    const Half* source = x + (bytes ? column : 0);
+    const uint32_t first = 4 * warp + lane / 8;
+    const uint32_t to = shared_address(stage.x) + swizzled(first, lane % 8); /* 16 rows on: the same swizzle */
 #pragma unroll
-      for (uint32_t m = 0; m < 2; ++m)
-        load_matrices<false>(a[m], &tile.x[pair + 16 * m + lane % 16][k + lane / 16 * 8]);
-#pragma unroll
-      for (uint32_t n = 0; n < 2; ++n)
-        load_matrices<false>(b[n], &tile.w[weight + 16 * n + lane / 16 * 8 + lane % 8][k + lane / 8 % 2 * 8]);
-#pragma unroll
-      for (uint32_t m = 0; m < 2; ++m)
-#pragma unroll
-        for (uint32_t n = 0; n < 4; ++n) mma(acc[m][n], a[m], b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1], Half());
+    for (uint32_t i = 0; i < kRounds; ++i) {
+      const uint32_t row = __shfl_sync(0xffffffffu, from[i / 8], i % 8 * 4 + lane / 8);
+      if (16 * i + first < count) copy_async(to + 16 * i * kSwizzleBytes, source + uint64_t(row) * n_in, bytes);
+    }
+  }
+
+  /* Plan entries are fetched two items ahead and rows one, so that nothing waits for them. */
+  __device__ __forceinline__ void run(ExpertRing& ring, const TileItems<Product>& items) const {
+    RingPlace place;
+    ExpertUnit unit = items.unit(blockIdx.x), next = items.unit(blockIdx.x + gridDim.x);
+    uint32_t from[2], next_from[2];
+    find_rows(unit, from);
+    for (uint32_t item = blockIdx.x; item < items.n_items; item += gridDim.x) {
+      const ExpertUnit after = items.unit(item + 2 * gridDim.x);
+      find_rows(next, next_from);
+      const uint32_t tile = item % items.n_tiles * TileItems<Product>::kOutputs;
+      for (uint32_t k = 0; k < n_in; k += kTileK, place.advance()) {
+        uint64_t* full = ring.full + place.slot;
+        ExpertStage& stage = ring.stages[place.slot];
+        barrier_wait(ring.empty + place.slot, place.parity ^ 1);
+        if (threadIdx.x == 0) {
+          barrier_expect(full, sizeof(stage.w));
+          copy_tile(stage.w, map, k, tile, Product == kGateUp ? 2 * unit.expert : unit.expert, full);
+        }
+        copy_x(stage, k, unit.count, from);
+        barrier_arrive_copied(full);
+      }
+      unit = next, next = after;
+      from[0] = next_from[0], from[1] = next_from[1];
     }
   }
 };
 
-/* Two neighbouring outputs; `out` is 4-byte aligned. */
-template <typename Half>
-__device__ __forceinline__ void store_pair(float a, float b, Half* out) {
-  uint32_t packed;
-  from_float(a, reinterpret_cast<Half*>(&packed));
-  from_float(b, reinterpret_cast<Half*>(&packed) + 1);
-  *reinterpret_cast<uint32_t*>(out) = packed;
-}
-
-/* The warp's outputs of a tile, for the pairs that exist. */
+/* A multiplying warpgroup, `group` 0 or 1. */
 template <typename Half, ExpertProduct Product>
-__device__ __forceinline__ void store_outputs(const ExpertAccumulator<Half>& sums, const ExpertUnit& unit,
-                                              const uint32_t* pairs, Half* out, uint32_t tile, uint32_t n_out) {
-  const uint32_t warp = threadIdx.x / 32, r = threadIdx.x % 32 / 4, c = threadIdx.x % 4 * 2;
+struct ExpertMultiplier {
+  using Sums = float[2][kTileUnit / 2];
+  uint32_t group, n_in, n_out;
+  const uint32_t* pairs;
+  Half* out;
+
+  /* The two times 64 rows of w: gate and up of the same outputs, or neighbours. */
+  __device__ __forceinline__ uint32_t first_row() const { return Product == kGateUp ? 64 * group : 128 * group; }
+  static constexpr uint32_t kSecondRow = Product == kGateUp ? kTileWeights / 2 : 64;
+
+  /* Sums of an item over k, of the first N pairs. */
+  template <int N>
+  __device__ __forceinline__ void multiply(ExpertRing& ring, RingPlace& place, Sums& sums) const {
+    auto& first = reinterpret_cast<float (&)[N / 2]>(sums[0]);
+    auto& second = reinterpret_cast<float (&)[N / 2]>(sums[1]);
+    uint64_t* used = nullptr; /* the stage before, which is read until the products after it have begun */
+    for (uint32_t k = 0; k < n_in; k += kTileK, place.advance()) {
+      const ExpertStage& stage = ring.stages[place.slot];
+      barrier_wait(ring.full + place.slot, place.parity);
+      fence_shared(); /* x came by generic copies */
+      const uint32_t w = shared_address(stage.w) + first_row() * kSwizzleBytes, x = shared_address(stage.x);
+      wgmma_begin();
 #pragma unroll
-  for (uint32_t i = 0; i < 4; ++i) { /* rows r, r + 8 of the warp's two times 16 pairs */
-    const uint32_t pair = warp / 4 * 32 + i / 2 * 16 + i % 2 * 8 + r, e = i % 2 * 2;
-    if (pair >= unit.count) continue;
-    const uint32_t row = Product == kGateUp ? unit.first + pair : pairs[unit.first + pair];
-    Half* target = out + uint64_t(row) * n_out;
-    const auto& acc = sums.acc[i / 2];
-#pragma unroll
-    for (uint32_t n = 0; n < (Product == kGateUp ? 2 : 4); ++n) {
-      if (Product == kGateUp) {
-        const uint32_t o = tile * (kTileWeights / 2) + warp % 4 * 16 + n * 8 + c;
-        if (o < n_out)
-          store_pair(silu_mul(acc[n][e], acc[n + 2][e]), silu_mul(acc[n][e + 1], acc[n + 2][e + 1]), target + o);
-      } else {
-        const uint32_t o = tile * kTileWeights + warp % 4 * 32 + n * 8 + c;
-        if (o < n_out) store_pair(acc[n][e], acc[n][e + 1], target + o);
+      for (uint32_t part = 0; part < kTileK / kWgmmaK; ++part) {
+        const uint32_t at = 2 * kWgmmaK * part;
+        const bool add = k + part != 0;
+        wgmma(first, wgmma_operand(w + at), wgmma_operand(x + at), add, Half());
+        wgmma(second, wgmma_operand(w + kSecondRow * kSwizzleBytes + at), wgmma_operand(x + at), add, Half());
       }
+      wgmma_commit();
+      wgmma_wait<1>();
+      if (used && threadIdx.x % 32 == 0) barrier_arrive(used);
+      used = ring.empty + place.slot;
+    }
+    wgmma_wait<0>();
+    if (threadIdx.x % 32 == 0) barrier_arrive(used);
+    wgmma_settle(first);
+    wgmma_settle(second);
+  }
+
+  /* Writes the item's outputs, of the pairs that exist, 16 bytes a lane. The warp's results are turned in `turned`:
+   * 32 x 8, of 16 outputs and 16 pairs or 2 times 16 outputs and 8 pairs. */
+  __device__ __forceinline__ void store(unsigned char* turned, const Sums& sums, const uint32_t (&rows)[kTileUnit / 32],
+                                        uint32_t count, uint32_t tile) const {
+    constexpr uint32_t kPairs = Product == kGateUp ? 16 : 8;
+    const uint32_t lane = threadIdx.x % 32, part = lane / 16;
+    const uint32_t o = tile * TileItems<Product>::kOutputs + first_row() + threadIdx.x / 32 % 4 * 16 +
+                       (Product == kGateUp ? 0 : 64 * part) + lane % 2 * 8;
+#pragma unroll
+    for (uint32_t first = 0; first < kTileUnit; first += kPairs) {
+      if (first >= count) break;
+      uint32_t m[4];
+#pragma unroll
+      for (uint32_t i = 0; i < 4; ++i) {
+        const uint32_t at = Product == kGateUp ? first / 2 + 4 * (i / 2) + 2 * (i % 2) : first / 2 + 2 * (i % 2);
+        m[i] = Product == kGateUp
+                   ? pack<Half>(silu_mul(sums[0][at], sums[1][at]), silu_mul(sums[0][at + 1], sums[1][at + 1]))
+                   : pack<Half>(sums[i / 2][at], sums[i / 2][at + 1]);
+      }
+      const uint32_t pair = first + (Product == kGateUp ? 8 * part : 0) + lane / 2 % 8;
+      const uint32_t row = __shfl_sync(0xffffffffu, rows[first / 32], pair % 32);
+      __syncwarp(); /* the results before have been read */
+      store_transposed(turned + part * 256 + lane % 8 * 32 + lane / 8 % 2 * 16, m);
+      __syncwarp();
+      const uint4 value = *reinterpret_cast<const uint4*>(turned + lane * 16);
+      if (pair < count && o < n_out) *reinterpret_cast<uint4*>(out + uint64_t(row) * n_out + o) = value;
     }
   }
-}
 
-/* grid (any), block (kExpertThreads); units of kTileUnit pairs; n_in and n_out multiples of 8. */
-template <typename Half, ExpertProduct Product>
-__global__ void __launch_bounds__(kExpertThreads, 2)
-    expert_tiled_kernel(const ExpertUnit* plan, const uint32_t* pairs, const Half* w, const Half* x, Half* out,
-                        uint32_t n_in, uint32_t n_out, uint32_t per_token) {
-  __shared__ __align__(16) ExpertTile<Half> tiles[2];
-  allow_successor();
-  wait_for_predecessor();
-  constexpr uint32_t kOutputs = Product == kGateUp ? kTileWeights / 2 : kTileWeights;
-  const uint32_t n_tiles = (n_out + kOutputs - 1) / kOutputs, n_items = plan[0].count * n_tiles;
-  const uint32_t steps = (n_in + kTileK - 1) / kTileK, warp = threadIdx.x / 32;
-  const uint32_t r = threadIdx.x / 4, c = threadIdx.x % 4 * 8;
-  for (uint32_t item = blockIdx.x; item < n_items; item += gridDim.x) {
-    const ExpertUnit unit = plan[1 + item / n_tiles];
-    const uint32_t tile = item % n_tiles;
-    const Half* expert = w + unit.expert * uint64_t(Product == kGateUp ? 2 * n_out : n_out) * n_in;
-    ExpertFetch<Half> fetch = {};
-    if (r < unit.count) {
-      const uint32_t sorted = unit.first + r, from = Product == kGateUp ? pairs[sorted] / per_token : sorted;
-      fetch.row[0] = x + uint64_t(from) * n_in + c;
-    }
+  __device__ __forceinline__ void run(ExpertRing& ring, const TileItems<Product>& items) const {
+    RingPlace place;
+    ExpertUnit unit = items.unit(blockIdx.x);
+    for (uint32_t at = blockIdx.x; at < items.n_items; at += gridDim.x) {
+      const ExpertUnit next = items.unit(at + gridDim.x);
+      const uint32_t tile = at % items.n_tiles;
+      uint32_t rows[kTileUnit / 32]; /* of the output, spread over the warp */
 #pragma unroll
-    for (uint32_t i = 0; i < 2; ++i) {
-      uint32_t row;
-      if (weight_row<Product>(tile, r + 64 * i, n_out, row)) fetch.row[1 + i] = expert + uint64_t(row) * n_in + c;
+      for (uint32_t j = 0; j < kTileUnit / 32; ++j) {
+        const uint32_t pair = 32 * j + threadIdx.x % 32;
+        rows[j] = unit.first + pair;
+        if (Product == kDown) rows[j] = pair < unit.count ? pairs[unit.first + pair] : 0;
+      }
+      Sums sums;
+      if (unit.count <= 64)
+        multiply<64>(ring, place, sums);
+      else if (unit.count <= 96)
+        multiply<96>(ring, place, sums);
+      else if (unit.count <= 128)
+        multiply<128>(ring, place, sums);
+      else
+        multiply<kTileUnit>(ring, place, sums);
+      store(ring.turned[threadIdx.x / 32 - 4], sums, rows, unit.count, tile);
+      unit = next;
     }
-    ExpertAccumulator<Half> sums;
-    fetch.load(0, n_in);
-    fetch.store(tiles[0]);
-    __syncthreads();
-    for (uint32_t step = 0; step < steps; ++step) {
-      if (step + 1 < steps) fetch.load((step + 1) * kTileK, n_in);
-      sums.add(tiles[step % 2], warp / 4 * 32, warp % 4 * 32);
-      if (step + 1 < steps) fetch.store(tiles[(step + 1) % 2]);
-      __syncthreads();
+  }
+};
+
+/* grid (any), block (kTileThreads), kTileSharedBytes of shared memory; units of kTileUnit pairs; n_in and n_out
+ * multiples of 8. The map sees w as [experts][n_out][n_in], or gate_up as [2 experts][n_out][n_in], in swizzled boxes
+ * of kTileWeights rows (of gate_up two times half as many) and kTileK columns; what is past the end comes as zero. */
+template <typename Half, ExpertProduct Product>
+__global__ void __launch_bounds__(kTileThreads, 1)
+    expert_tiled_kernel(const ExpertUnit* plan, const uint32_t* pairs, const __grid_constant__ TensorMap map,
+                        const Half* x, Half* out, uint32_t n_in, uint32_t n_out, uint32_t per_token) {
+  ExpertRing& ring = *reinterpret_cast<ExpertRing*>(dynamic_shared());
+  allow_successor();
+  if (threadIdx.x == 0) {
+    for (uint32_t s = 0; s < kTileStages; ++s) {
+      barrier_init(ring.full + s, kWarpgroup + 1);
+      barrier_init(ring.empty + s, 2 * kWarpgroup / 32);
     }
-    store_outputs<Half, Product>(sums, unit, pairs, out, tile, n_out);
+    barrier_init_done();
+  }
+  __syncthreads();
+  wait_for_predecessor();
+  const TileItems<Product> items(plan, n_out);
+  if (threadIdx.x < kWarpgroup) {
+    give_registers<kTileLoaderRegisters>();
+    ExpertLoader<Half, Product>{&map, pairs, x, n_in, per_token}.run(ring, items);
+  } else {
+    take_registers<kTileProductRegisters>();
+    const uint32_t group = threadIdx.x / kWarpgroup - 1;
+    ExpertMultiplier<Half, Product>{group, n_in, n_out, pairs, out}.run(ring, items);
   }
 }
 

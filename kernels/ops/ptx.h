@@ -36,6 +36,13 @@ __device__ __forceinline__ uint32_t load_acquire32(const uint32_t* p) {
   return value;
 }
 
+/* What others have written to L2, in no order with other accesses. */
+__device__ __forceinline__ uint32_t load_relaxed32(const uint32_t* p) {
+  uint32_t value;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(p));
+  return value;
+}
+
 __device__ __forceinline__ void trap() {
   asm volatile("trap;");
 }
@@ -150,9 +157,9 @@ __device__ __forceinline__ void send_bulk(uint64_t* to, uint32_t rank, const uin
       : "memory");
 }
 
-/* The block's dynamic shared memory, aligned as bulk copies need it. */
+/* The block's dynamic shared memory, aligned as bulk copies that swizzle need it. */
 __device__ __forceinline__ uint32_t* dynamic_shared() {
-  extern __shared__ __align__(128) uint32_t words[];
+  extern __shared__ __align__(1024) uint32_t words[];
   return words;
 }
 

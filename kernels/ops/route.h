@@ -65,57 +65,64 @@ inline void route(const struct blink_step_set& set, const float* logits, uint32_
 constexpr uint32_t kRouteWarps = 4;
 constexpr uint32_t kRoutePerLane = kMaxExperts / 32;
 
-/* The best of the warp's candidates, in every lane. */
-__device__ __forceinline__ Candidate warp_best(Candidate best) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset >>= 1) {
-    const Candidate other = {__shfl_xor_sync(0xffffffffu, best.logit, offset),
-                             __shfl_xor_sync(0xffffffffu, best.expert, offset)};
-    if (goes_before(other, best)) best = other;
-  }
-  return best;
+/* A logit as an integer of the same order, zero being nobody's, and back. -0 counts as 0. */
+__device__ __forceinline__ uint32_t logit_key(float logit) {
+  const uint32_t bits = __float_as_uint(without_nan(logit) + 0.0f);
+  return bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
+}
+__device__ __forceinline__ float key_logit(uint32_t key) {
+  return __uint_as_float(key ^ (key >> 31 ? 0x80000000u : 0xffffffffu));
 }
 
-/* grid (ceil(tokens / kRouteWarps)), block (32 * kRouteWarps): a warp a token; a lane holds the experts lane,
- * lane + 32, ... and, of those chosen, the lane-th. */
-__global__ void route_kernel(struct blink_step_set set, const float* logits, uint32_t* choice, float* weight,
-                             uint32_t tokens, uint32_t n_experts, uint32_t per_token, uint32_t renormalise) {
-  allow_successor();
-  wait_for_predecessor();
-  const uint32_t lane = threadIdx.x % 32, i = blockIdx.x * kRouteWarps + threadIdx.x / 32;
-  if (i >= tokens) return; /* whole warps: shuffles stay safe */
+/* A warp chooses for token i: a lane holds the experts lane, lane + 32, ... and, of those chosen, the lane-th. */
+__device__ __forceinline__ void choose_experts(const struct blink_step_set& set, const float* logits, uint32_t* choice,
+                                               float* weight, uint32_t n_experts, uint32_t per_token, bool renormalise,
+                                               uint32_t i) {
+  const uint32_t lane = threadIdx.x % 32;
   const uint64_t at = uint64_t(i) * per_token + lane;
-  if (set.token_row[i] == BLINK_NO_ROW) {
-    if (lane < per_token) choice[at] = kNoExpert, weight[at] = 0.0f;
-    return;
-  }
+  const bool padding = set.token_row[i] == BLINK_NO_ROW;
+  uint32_t key[kRoutePerLane], mine = 0, expert = kNoExpert, highest = 0;
   float x[kRoutePerLane];
 #pragma unroll
   for (uint32_t j = 0; j < kRoutePerLane; ++j) {
     const uint32_t e = lane + 32 * j;
-    x[j] = e < n_experts ? without_nan(logits[uint64_t(i) * n_experts + e]) : 0.0f;
+    x[j] = e < n_experts ? without_nan(logits[uint64_t(i) * n_experts + e]) : -INFINITY;
+    key[j] = e < n_experts ? logit_key(x[j]) : 0;
   }
-  uint32_t taken = 0;
-  float highest = 0.0f;
-  Candidate mine = {-INFINITY, kNoExpert};
+  if (padding) {
+    if (lane < per_token) choice[at] = kNoExpert, weight[at] = 0.0f;
+    return;
+  }
   for (uint32_t k = 0; k < per_token; ++k) {
-    Candidate best = {0.0f, kNoExpert};
+    uint32_t best = 0, first = kNoExpert;
 #pragma unroll
-    for (uint32_t j = 0; j < kRoutePerLane; ++j) {
-      const Candidate next = {x[j], lane + 32 * j};
-      if (next.expert < n_experts && !(taken >> j & 1) && goes_before(next, best)) best = next;
-    }
-    best = warp_best(best);
-    if (k == 0) highest = best.logit;
-    if (lane == k) mine = best;
-    if (lane == best.expert % 32) taken |= 1u << best.expert / 32;
+    for (uint32_t j = 0; j < kRoutePerLane; ++j) best = max(best, key[j]);
+    best = __reduce_max_sync(0xffffffffu, best);
+#pragma unroll
+    for (uint32_t j = kRoutePerLane; j-- > 0;)
+      if (key[j] == best) first = lane + 32 * j;
+    first = __reduce_min_sync(0xffffffffu, first);
+#pragma unroll
+    for (uint32_t j = 0; j < kRoutePerLane; ++j)
+      if (lane + 32 * j == first) key[j] = 0;
+    if (k == 0) highest = best;
+    if (lane == k) mine = best, expert = first;
   }
-  float share = lane < per_token ? expf(mine.logit - highest) : 0.0f, all = 0.0f;
+  float share = lane < per_token ? expf(key_logit(mine) - key_logit(highest)) : 0.0f, all = 0.0f;
 #pragma unroll
   for (uint32_t j = 0; j < kRoutePerLane; ++j)
-    if (lane + 32 * j < n_experts) all += expf(x[j] - highest);
+    if (lane + 32 * j < n_experts) all += expf(x[j] - key_logit(highest));
   share /= warp_sum(renormalise ? share : all);
-  if (lane < per_token) choice[at] = mine.expert, weight[at] = share;
+  if (lane < per_token) choice[at] = expert, weight[at] = share;
+}
+
+/* grid (ceil(tokens / kRouteWarps)), block (32 * kRouteWarps): a warp a token. */
+__global__ void route_kernel(struct blink_step_set set, const float* logits, uint32_t* choice, float* weight,
+                             uint32_t tokens, uint32_t n_experts, uint32_t per_token, uint32_t renormalise) {
+  allow_successor();
+  wait_for_predecessor();
+  const uint32_t i = blockIdx.x * kRouteWarps + threadIdx.x / 32;
+  if (i < tokens) choose_experts(set, logits, choice, weight, n_experts, per_token, renormalise, i);
 }
 
 #endif /* __CUDACC__ */

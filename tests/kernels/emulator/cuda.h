@@ -258,6 +258,30 @@ inline uint32_t __ballot_sync(uint32_t, bool predicate) {
     if (lanes.present >> lane & 1 && lanes.get<bool>(lane)) votes |= 1u << lane;
   return votes;
 }
+/* Over the lanes that take part. */
+template <typename Pick>
+uint32_t reduce_lanes(uint32_t x, const Pick& pick) {
+  const emulator::Lanes& lanes = emulator::exchange(x);
+  for (uint32_t lane = 0; lane < emulator::kWarp; ++lane)
+    if (lanes.present >> lane & 1) x = pick(x, lanes.get<uint32_t>(lane));
+  return x;
+}
+inline uint32_t __reduce_max_sync(uint32_t, uint32_t x) {
+  return reduce_lanes(x, [](uint32_t a, uint32_t b) { return std::max(a, b); });
+}
+inline uint32_t __reduce_min_sync(uint32_t, uint32_t x) {
+  return reduce_lanes(x, [](uint32_t a, uint32_t b) { return std::min(a, b); });
+}
+inline uint32_t __float_as_uint(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
+inline float __uint_as_float(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof(x));
+  return x;
+}
 /* The four bytes of (y, x) that the digits of `selector` name. */
 inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {
   const uint64_t bytes = uint64_t(y) << 32 | x;

@@ -18,6 +18,9 @@ inline uint32_t load_acquire32(const uint32_t* p) {
   emulator::give_way();
   return *p;
 }
+inline uint32_t load_relaxed32(const uint32_t* p) {
+  return *p;
+}
 [[noreturn]] inline void trap() {
   emulator::fail("trap");
 }

@@ -10,13 +10,13 @@
 #include "kernels/ops/expert_plan.h"
 #include "kernels/ops/expert_sum.h"
 #include "kernels/ops/experts.h"
-#include "kernels/ops/experts_tiled.h"
 #include "kernels/ops/gate.h"
 #include "kernels/ops/gather.h"
 #include "kernels/ops/linear_stream.h"
 #include "kernels/ops/norm.h"
 #include "kernels/ops/rope.h"
 #include "kernels/ops/route.h"
+#include "kernels/ops/router.h"
 #include "kernels/ops/sample.h"
 
 using Half = __nv_bfloat16;
@@ -157,34 +157,44 @@ void emulate_route(const blink_set* set, const float* logits, uint32_t* choice, 
          [&] { blink::route_kernel(*set, logits, choice, weight, tokens, n_experts, per_token, renormalise); });
 }
 
+void emulate_router(const blink_set* set, const float* residual, const Half* norm, float eps, const Half* w,
+                    Half* normed, float* logits, uint32_t* choice, float* weight, uint32_t tokens, uint32_t hidden,
+                    uint32_t n_experts, uint32_t per_token, uint32_t renormalise) {
+  const uint32_t tiles = (n_experts + blink::kRouterExperts - 1) / blink::kRouterExperts;
+  const uint32_t groups = (tokens + blink::kRouterTokens - 1) / blink::kRouterTokens;
+  std::vector<uint32_t> arrivals(groups);
+  for (int twice = 0; twice < 2; ++twice) /* the counters are zero again */
+    launch({tiles, groups}, blink::kRouterThreads, [&] {
+      blink::router_kernel(*set, residual, norm, eps, w, normed, logits, choice, weight, arrivals.data(), tokens,
+                           hidden, n_experts, per_token, renormalise);
+    });
+}
+
 void emulate_expert_plan(const uint32_t* choice, blink::ExpertUnit* plan, uint32_t* pairs, uint32_t tokens,
                          uint32_t n_experts, uint32_t per_token, uint32_t unit_tokens) {
-  launch({1}, blink::kPlanThreads,
+  launch({(tokens + blink::kPlanTokens - 1) / blink::kPlanTokens}, blink::kPlanThreads,
          [&] { blink::expert_plan_kernel(choice, plan, pairs, tokens, n_experts, per_token, unit_tokens); });
 }
 
 /* Both products; `product` lies between them. */
-void emulate_experts_stream(const blink::ExpertUnit* plan, const uint32_t* pairs, const Half* gate_up, const Half* down,
-                            const Half* x, Half* product, Half* rows, uint32_t hidden, uint32_t intermediate,
-                            uint32_t per_token, uint32_t blocks) {
+void emulate_experts_stream(const uint32_t* choice, const Half* gate_up, const Half* down, const Half* x, Half* product,
+                            Half* rows, uint32_t tokens, uint32_t hidden, uint32_t intermediate, uint32_t per_token,
+                            uint32_t blocks) {
   launch({blocks}, blink::kExpertThreads, [&] {
-    blink::expert_stream_kernel<Half, blink::kGateUp>(plan, pairs, gate_up, x, product, hidden, intermediate,
+    blink::expert_stream_kernel<Half, blink::kGateUp>(choice, gate_up, x, product, tokens, hidden, intermediate,
                                                       per_token);
   });
   launch({blocks}, blink::kExpertThreads, [&] {
-    blink::expert_stream_kernel<Half, blink::kDown>(plan, pairs, down, product, rows, intermediate, hidden, per_token);
+    blink::expert_stream_kernel<Half, blink::kDown>(choice, down, product, rows, tokens, intermediate, hidden,
+                                                    per_token);
   });
 }
 
-void emulate_experts_tiled(const blink::ExpertUnit* plan, const uint32_t* pairs, const Half* gate_up, const Half* down,
-                           const Half* x, Half* product, Half* rows, uint32_t hidden, uint32_t intermediate,
-                           uint32_t per_token, uint32_t blocks) {
-  launch({blocks}, blink::kExpertThreads, [&] {
-    blink::expert_tiled_kernel<Half, blink::kGateUp>(plan, pairs, gate_up, x, product, hidden, intermediate, per_token);
-  });
-  launch({blocks}, blink::kExpertThreads, [&] {
-    blink::expert_tiled_kernel<Half, blink::kDown>(plan, pairs, down, product, rows, intermediate, hidden, per_token);
-  });
+void emulate_expert_sum_rmsnorm(const Half* rows, const uint32_t* choice, const float* weight, float* residual,
+                                const Half* norm, float eps, Half* out, uint32_t hidden, uint32_t per_token,
+                                uint32_t tokens) {
+  launch({tokens}, 64,
+         [&] { blink::expert_sum_rmsnorm_kernel(rows, choice, weight, residual, norm, eps, out, hidden, per_token); });
 }
 
 void emulate_expert_sum(const Half* rows, const uint32_t* choice, const float* weight, float* residual, uint32_t hidden,

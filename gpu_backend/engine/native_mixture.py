@@ -1,0 +1,132 @@
+"""A mixture of experts as a sequence of launches.
+
+    few tokens:   router (norm, logits and choice), experts' gate_up and silu * mul, experts' down, sum + norm
+    many tokens:  norm, router GEMM, choice, plan, experts' gate_up and silu * mul, experts' down, sum + norm
+
+The sum's norm is the next layer's; the last layer has the sum alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gpu_backend.cuda.tensor_map import tensor_map
+from gpu_backend.engine.base import Shape
+from gpu_backend.engine.native_weights import DeviceLayer
+from gpu_backend.engine.sizing import ROUTER_TOKENS, TILE_UNIT, ceil_div, streams_experts
+from gpu_backend.model.config import ModelConfig
+
+if TYPE_CHECKING:
+    from gpu_backend.engine.native_step import Activations
+
+# Launch constants of the headers in kernels/ops, by the names they have there.
+ROUTER_EXPERTS = 16
+ROUTER_THREADS = 256
+ROUTER_CHUNK = 32
+ROUTE_WARPS = 4
+PLAN_THREADS = 1024
+PLAN_TOKENS = 512
+EXPERT_THREADS = 256
+EXPERT_BLOCKS = 2
+TILE_THREADS = 384
+TILE_SHARED_BYTES = 217152
+TILE_WEIGHTS = 256
+TILE_K = 64
+NORM_THREADS = 256
+
+Launch = Callable[..., None]  # op, grid, block, arguments; shared_bytes
+Linear = Callable[..., None]  # NativeStep's
+
+
+class NativeMixture:
+    """Enqueues the mixtures of one model's layers. Owns nothing but its addresses."""
+
+    def __init__(self, config: ModelConfig, activations: Activations, n_multiprocessors: int) -> None:
+        self._config = config
+        self._activations = activations
+        # One is the scheduler's: a block that had to wait for another's end would double the time.
+        self._n_multiprocessors = n_multiprocessors - 1
+
+    def enqueue(
+        self,
+        launch: Launch,
+        linear: Linear,
+        shape: Shape,
+        step_set: bytes,
+        layer: DeviceLayer,
+        next_norm: int,
+    ) -> None:
+        """residual += the weighted sum of the experts that the router chooses for each token's norm.
+
+        `next_norm`: weight of the norm that comes next, which is put into normed; 0 for none.
+        """
+        config, act, experts, tokens = self._config, self._activations, self._config.experts, shape.tokens
+        assert experts is not None
+        hidden, per_token, eps = config.hidden, experts.per_token, config.norm_eps
+        few = streams_experts(experts, tokens)
+        if few and hidden % ROUTER_CHUNK == 0:
+            self._route(launch, shape, step_set, layer)
+        else:
+            self._route_many(launch, linear, shape, step_set, layer)
+        if few:
+            self._stream(launch, tokens, layer)
+        else:
+            self._tile(launch, tokens, layer)
+        grid, block = (tokens, 1, 1), (NORM_THREADS, 1, 1)
+        total = (act.expert_rows, act.expert_choice, act.expert_weight, act.residual)
+        if next_norm:
+            norm = (next_norm, eps, act.normed)
+            launch("expert_sum_rmsnorm", grid, block, *total, *norm, hidden, per_token)
+        else:
+            launch("expert_sum", grid, block, *total, hidden, per_token)
+
+    def _route(self, launch: Launch, shape: Shape, step_set: bytes, layer: DeviceLayer) -> None:
+        config, act, experts, tokens = self._config, self._activations, self._config.experts, shape.tokens
+        assert experts is not None
+        grid = (ceil_div(experts.count, ROUTER_EXPERTS), ceil_div(tokens, ROUTER_TOKENS), 1)
+        norm = (act.residual, layer.post_norm, config.norm_eps)
+        outputs = (act.normed, act.router_logits, act.expert_choice, act.expert_weight)
+        counts = (tokens, config.hidden, experts.count, experts.per_token, int(experts.renormalise))
+        arguments = (step_set, *norm, layer.router, *outputs, act.router_arrivals, *counts)
+        launch("router", grid, (ROUTER_THREADS, 1, 1), *arguments)
+
+    def _route_many(
+        self, launch: Launch, linear: Linear, shape: Shape, step_set: bytes, layer: DeviceLayer
+    ) -> None:
+        config, act, experts, tokens = self._config, self._activations, self._config.experts, shape.tokens
+        assert experts is not None
+        norm = (act.residual, layer.post_norm, config.norm_eps, act.normed, config.hidden)
+        launch("rmsnorm", (tokens, 1, 1), (NORM_THREADS, 1, 1), *norm)
+        linear(layer.router, act.normed, act.router_logits, tokens, config.hidden, experts.count, "float")
+        grid, counts = (ceil_div(tokens, ROUTE_WARPS), 1, 1), (tokens, experts.count, experts.per_token)
+        chosen = (act.expert_choice, act.expert_weight)
+        route = (step_set, act.router_logits, *chosen, *counts, int(experts.renormalise))
+        launch("route", grid, (32 * ROUTE_WARPS, 1, 1), *route)
+
+    def _stream(self, launch: Launch, tokens: int, layer: DeviceLayer) -> None:
+        act, hidden, experts = self._activations, self._config.hidden, self._config.experts
+        assert experts is not None
+        grid, block = (EXPERT_BLOCKS * self._n_multiprocessors, 1, 1), (EXPERT_THREADS, 1, 1)
+        inter, per_token = experts.intermediate, experts.per_token
+        gate_up = (layer.gate_up, act.normed, act.expert_product, tokens, hidden, inter, per_token)
+        launch("expert_stream_gate_up", grid, block, act.expert_choice, *gate_up)
+        down = (layer.down, act.expert_product, act.expert_rows, tokens, inter, hidden, per_token)
+        launch("expert_stream_down", grid, block, act.expert_choice, *down)
+
+    def _tile(self, launch: Launch, tokens: int, layer: DeviceLayer) -> None:
+        config, act, experts = self._config, self._activations, self._config.experts
+        assert experts is not None
+        plan, hidden, inter = (act.expert_plan, act.expert_pairs), config.hidden, experts.intermediate
+        grid, counts = (ceil_div(tokens, PLAN_TOKENS), 1, 1), (tokens, experts.count, experts.per_token)
+        launch("expert_plan", grid, (PLAN_THREADS, 1, 1), act.expert_choice, *plan, *counts, TILE_UNIT)
+
+        grid, block = (self._n_multiprocessors, 1, 1), (TILE_THREADS, 1, 1)
+        shape = (2 * experts.count, inter, hidden)
+        gate_up = tensor_map(layer.gate_up, shape, (2, TILE_WEIGHTS // 2, TILE_K), swizzle=True)
+        shape = (experts.count, hidden, inter)
+        down = tensor_map(layer.down, shape, (1, TILE_WEIGHTS, TILE_K), swizzle=True)
+        first = (gate_up, act.normed, act.expert_product, hidden, inter, experts.per_token)
+        launch("expert_tiled_gate_up", grid, block, *plan, *first, shared_bytes=TILE_SHARED_BYTES)
+        second = (down, act.expert_product, act.expert_rows, inter, hidden, experts.per_token)
+        launch("expert_tiled_down", grid, block, *plan, *second, shared_bytes=TILE_SHARED_BYTES)

@@ -1,0 +1,160 @@
+"""The experts' tiled kernels, which no emulator runs, against their definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from model_config import model_config
+from numpy.typing import NDArray
+
+from gpu_backend.cuda.driver import Device, Stream, api
+from gpu_backend.cuda.kernels import Kernels
+from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.engine.native_mixture import NativeMixture
+from gpu_backend.engine.native_step import Activations
+from gpu_backend.engine.native_weights import DeviceLayer, half_bits
+from gpu_backend.engine.sizing import TILE_UNIT
+from gpu_backend.model.config import Experts
+
+NO_EXPERT = 0xFFFFFFFF
+NAN = 0x7FFF  # in both half types
+Choices = NDArray[np.uint32]
+Floats = NDArray[np.float32]
+
+
+def uniform(tokens: int, n_experts: int, per_token: int) -> Choices:
+    rng = np.random.default_rng(tokens)
+    return np.array([rng.permutation(n_experts)[:per_token] for _ in range(tokens)], np.uint32)
+
+
+def skewed(tokens: int, n_experts: int, per_token: int) -> Choices:
+    """Every token chooses the same experts, the last among them."""
+    return np.tile(np.arange(n_experts - per_token, n_experts, dtype=np.uint32), (tokens, 1))
+
+
+def padded(tokens: int, n_experts: int, per_token: int) -> Choices:
+    """Every third token is padding."""
+    choice = uniform(tokens, n_experts, per_token)
+    choice[1::3] = NO_EXPERT
+    return choice
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[Device]:
+    device = Device()
+    yield device
+    device.close()
+
+
+class Mixture:
+    """The tiled kernels of a layer of experts, over random weights and tokens."""
+
+    def __init__(
+        self, device: Device, dtype: str, n_experts: int, per_token: int, hidden: int, intermediate: int
+    ) -> None:
+        experts = Experts(n_experts, per_token, intermediate, True, frozenset())
+        self.config = model_config(dtype=dtype, hidden=hidden, experts=experts)
+        self.device, self.dtype = device, dtype
+        self.stream, self.memory = Stream(), DeviceMemory(device)
+        self.kernels = Kernels(device.arch, self.config)
+        rng, shape = np.random.default_rng(hidden), (n_experts, 2, intermediate, hidden)
+        self.gate_up = self._rounded(rng.standard_normal(shape, np.float32) * hidden**-0.5)
+        down = rng.standard_normal((n_experts, hidden, intermediate), np.float32) * intermediate**-0.5
+        self.down = self._rounded(down)
+        self.weights = [self._upload(half_bits(w, "float32", dtype)) for w in (self.gate_up, self.down)]
+
+    def close(self) -> None:
+        self.kernels.close()
+        self.memory.close()
+        self.stream.close()
+
+    def _upload(self, values: NDArray[np.uint16] | Choices) -> int:
+        address = self.memory.allocate(values.nbytes)
+        self.memory.write(address, np.ascontiguousarray(values).data.cast("B"))
+        return address
+
+    def _floats(self, bits: NDArray[np.uint16]) -> Floats:
+        if self.dtype == "float16":
+            return bits.view(np.float16).astype(np.float32)
+        return (bits.astype(np.uint32) << 16).view(np.float32)
+
+    def _rounded(self, values: Floats) -> Floats:
+        return self._floats(half_bits(values, "float32", self.dtype))
+
+    def tokens(self, n: int) -> Floats:
+        return self._rounded(np.random.default_rng(n).standard_normal((n, self.config.hidden), np.float32))
+
+    def run(self, x: Floats, choice: Choices, processors: int | None = None) -> NDArray[np.uint16]:
+        """Bits of the rows [tokens][per_token][hidden]; NAN where no pair is."""
+        experts, hidden = self.config.experts, self.config.hidden
+        assert experts is not None
+        attribute = api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+        rows = np.full((*choice.shape, hidden), NAN, np.uint16)
+        product = np.full((choice.size, experts.intermediate), NAN, np.uint16)
+        units = 1 + choice.size // TILE_UNIT + min(experts.count, choice.size)
+        buffers = dict.fromkeys(Activations.__dataclass_fields__, 0) | {
+            "normed": self._upload(half_bits(x, "float32", self.dtype)),
+            "expert_choice": self._upload(choice),
+            "expert_plan": self.memory.allocate(16 * units),
+            "expert_pairs": self.memory.allocate(4 * choice.size),
+            "expert_product": self._upload(product),
+            "expert_rows": self._upload(rows),
+        }
+        blocks = processors or self.device.attribute(attribute)
+        mixture = NativeMixture(self.config, Activations(**buffers), blocks)
+        layer = DeviceLayer(0, 0, 0, 0, *self.weights)
+
+        def launch(op: str, *arguments: object, **flags: int) -> None:
+            grid, block, *rest = arguments
+            self.kernels[op].launch(grid, block, self.stream, *rest, overlap=True, **flags)  # type: ignore[arg-type]
+
+        mixture._tile(launch, len(choice), layer)
+        self.stream.synchronize()
+        raw = self.memory.read(buffers["expert_rows"], rows.nbytes)
+        return np.frombuffer(raw, np.uint16).reshape(rows.shape)
+
+    def expected(self, x: Floats, choice: Choices) -> Floats:
+        rows = np.full((*choice.shape, self.config.hidden), np.nan, np.float32)
+        for expert in range(len(self.down)):
+            token, place = np.nonzero(choice == expert)
+            gate, up = x[token] @ self.gate_up[expert, 0].T, x[token] @ self.gate_up[expert, 1].T
+            rows[token, place] = self._rounded(gate / (1 + np.exp(-gate)) * up) @ self.down[expert].T
+        return rows
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("n_experts", "per_token", "hidden", "intermediate"),
+    [(5, 2, 200, 136), (16, 3, 528, 24), (9, 8, 2048, 768)],
+)
+def test_tiled_experts(
+    device: Device, dtype: str, n_experts: int, per_token: int, hidden: int, intermediate: int
+) -> None:
+    """Sizes that fill no tile, units of every width; pairs that do not exist are not written."""
+    mixture = Mixture(device, dtype, n_experts, per_token, hidden, intermediate)
+    routings: list[Callable[[int, int, int], Choices]] = [uniform, skewed, padded]
+    for routing in routings:
+        for tokens in (1, 70, 400):
+            x, choice = mixture.tokens(tokens), routing(tokens, n_experts, per_token)
+            got, expected = mixture._floats(mixture.run(x, choice)), mixture.expected(x, choice)
+            np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+            known = ~np.isnan(expected)
+            error = np.linalg.norm((got - expected)[known]) / np.linalg.norm(expected[known])
+            assert error < (4e-3 if dtype == "bfloat16" else 5e-4)
+    mixture.close()
+
+
+def test_a_row_depends_on_its_pair_alone(device: Device) -> None:
+    """E8: the same bits whatever else the step holds, and whichever block takes the unit."""
+    mixture = Mixture(device, "bfloat16", 6, 2, 320, 200)
+    x, choice = mixture.tokens(500), skewed(500, 6, 2)
+    choice[200:] = uniform(300, 6, 2)
+    rows = mixture.run(x, choice)
+    np.testing.assert_array_equal(mixture.run(x, choice, processors=8), rows)
+    part = choice.copy()
+    part[[*range(40), *range(90, 300)]] = NO_EXPERT
+    kept = part[:, 0] != NO_EXPERT
+    np.testing.assert_array_equal(mixture.run(x, part)[kept], rows[kept])
+    mixture.close()
