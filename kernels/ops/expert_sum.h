@@ -74,7 +74,15 @@ __global__ void expert_sum_rmsnorm_kernel(const Half* rows, const uint32_t* choi
   const uint32_t n = choice[first] == kNoExpert ? 0 : per_token;
   float* row = residual + t * hidden;
   const float squares = add_experts(rows + first * hidden, weight + first, row, hidden, n);
-  normalise(row, block_sum(squares, scratch), norm, eps, out + t * hidden, hidden);
+  const float scale = 1.0f / sqrtf(block_sum(squares, scratch) / float(hidden) + eps);
+  for (uint32_t j = threadIdx.x * 8; j < hidden; j += blockDim.x * 8) { /* what add_experts wrote in this thread */
+    float value[8], factor[8];
+    load8(row + j, value);
+    load8(norm + j, factor);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) value[k] *= scale * factor[k];
+    store8(out + t * hidden + j, value);
+  }
 }
 
 #endif /* __CUDACC__ */

@@ -99,10 +99,6 @@ BLINK_WGMMA_SHAPES(__half, "f16")
 
 /* Registers of every thread of the warpgroup from here on. */
 template <uint32_t N>
-__device__ __forceinline__ void take_registers() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
-}
-template <uint32_t N>
 __device__ __forceinline__ void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
@@ -115,9 +111,6 @@ __device__ __forceinline__ void fence_shared() {
 /* A barrier with `count` arrivals a phase. */
 __device__ __forceinline__ void barrier_init(uint64_t* barrier, uint32_t count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
-}
-__device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 
 /* A CUtensorMap, by value. */
