@@ -17,14 +17,15 @@ constexpr uint32_t kSlots = 128, kBatch = 64, kContext = 4096, kEpoch = 1;
 
 class Latency {
  public:
-  Latency(uint64_t seed, uint32_t rows, uint32_t arrivals, bool torn)
+  Latency(uint64_t seed, uint32_t rows, uint32_t arrivals, uint64_t spacing_ns, bool torn)
       : ring({kSlots, 1, kBatch, kContext, 16, kBatch * kContext / 16, 512, 8, 30'000}),
         c(ring.c),
         engine(c.tables, c.sets, ring.sizes.total_pages),
         state_(seed),
         rows_(rows),
         first_arrival_(rows + torn),
-        arrivals_(arrivals) {
+        arrivals_(arrivals),
+        spacing_(spacing_ns) {
     __atomic_store_n(&c.leases[0].word, blink::pair_word(kEpoch, 1), __ATOMIC_RELEASE);
   }
 
@@ -54,8 +55,8 @@ class Latency {
     if (submitted_ < first_arrival_) {
       submit(16, kContext, submitted_ >= rows_);  // decodes to the end of the test; or never matches its checksum
     } else if (c.state->n_active >= rows_ && submitted_ < first_arrival_ + arrivals_ && clock >= next_) {
-      submit(1 + draw() % 200, 1 + draw() % 4, false);
-      next_ = clock + draw() % (8 * kDecodeNs);
+      submit(1 + draw() % 50, 1 + draw() % 4, false);
+      next_ = clock + draw() % (2 * spacing_);
     } else if (waited.size() == arrivals_ || clock > 60'000'000'000ull) {
       __atomic_store_n(&c.header->control, BLINK_CONTROL_STOP, __ATOMIC_RELEASE);
     }
@@ -105,6 +106,7 @@ class Latency {
 
   uint64_t state_;
   const uint32_t rows_, first_arrival_, arrivals_;
+  const uint64_t spacing_;
   uint32_t submitted_ = 0;
   uint64_t next_ = 0, published_[kSlots] = {};
   std::deque<Run> runs_;
@@ -128,10 +130,11 @@ class LatencyPlatform : public blink::HostMemoryModel {
 
 }  // namespace world
 
-// `arrivals` requests meet `rows` that decode and, if `torn`, one older than they whose payload never matches its
-// checksum. waited [arrivals]: decode steps each waited for. Returns how many were measured.
-extern "C" uint32_t blink_latency_run(uint64_t seed, uint32_t rows, uint32_t arrivals, bool torn, uint32_t* waited) {
-  world::Latency w(seed, rows, arrivals, torn);
+// `arrivals` requests, `spacing_ns` apart on average, meet `rows` that decode and, if `torn`, one older than they whose
+// payload never matches its checksum. waited [arrivals]: decode steps each waited for. Returns how many were measured.
+extern "C" uint32_t blink_latency_run(uint64_t seed, uint32_t rows, uint32_t arrivals, uint64_t spacing_ns, bool torn,
+                                      uint32_t* waited) {
+  world::Latency w(seed, rows, arrivals, spacing_ns, torn);
   blink::Team team(1);
   world::LatencyPlatform platform(team, w);
   while (blink::Scheduler<world::LatencyPlatform>(platform, w.c).run() == blink::Exit::kRelaunch) {
