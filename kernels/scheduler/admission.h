@@ -15,7 +15,7 @@ BLINK_FN bool Scheduler<P>::admit_next() {
     const uint32_t slot = arrival_slot(arrival);
     blink_request& r = c.requests[slot];
     if (r.row != BLINK_NO_ROW) return admit(slot);
-    if (!stage(1)) return false;  // no row is free yet
+    if (!stage(1) && r.torn_last_ns != now) return false;  // no row is free yet
   }
   return false;
 }

@@ -9,33 +9,42 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-ARRIVALS = 64
+Waited = Callable[..., np.ndarray]
+DECODE_NS = 1_000_000  # of the world
 
 
 @pytest.fixture(scope="module")
-def waited(build_program: Callable[..., Path]) -> Callable[[int, int], np.ndarray]:
-    """waited(seed, rows): for each of ARRIVALS, the decode steps between publication and first prefill."""
+def waited(build_program: Callable[..., Path]) -> Waited:
+    """waited(seed, rows, arrivals, spacing_ns, torn): decode steps from each's publication to its prefill.
+
+    With `torn`, a request older than they waits for a payload that never comes.
+    """
     library = ctypes.CDLL(
         str(build_program("latency.so", ["tests/kernels/world/latency.cpp"], "-O2", "-shared", "-fPIC"))
     )
     run = library.blink_latency_run
-    run.argtypes = [ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint32)]
-    run.restype = ctypes.c_uint32
+    run.restype, count, wide = ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64
+    run.argtypes = [wide, count, count, wide, ctypes.c_bool, ctypes.POINTER(count)]
 
-    def steps(seed: int, rows: int) -> np.ndarray:
-        out = (ctypes.c_uint32 * ARRIVALS)()
-        assert run(seed, rows, ARRIVALS, out) == ARRIVALS
+    def steps(seed: int, rows: int, arrivals: int, spacing_ns: int, torn: bool = False) -> np.ndarray:
+        out = (count * arrivals)()
+        assert run(seed, rows, arrivals, spacing_ns, torn, out) == arrivals
         return np.array(out)
 
     return steps
 
 
+@pytest.mark.parametrize("torn", [False, True])
 @pytest.mark.parametrize("rows", [8, 16, 32])
-def test_an_arrival_is_prefilled_within_two_decode_steps(
-    waited: Callable[[int, int], np.ndarray], rows: int
-) -> None:
+def test_an_arrival_is_prefilled_within_two_decode_steps(waited: Waited, rows: int, torn: bool) -> None:
     """The step that runs when it is published, and at most one that was armed, or that follows a prefill."""
-    steps = np.concatenate([waited(seed, rows) for seed in range(5)])
+    steps = np.concatenate([waited(seed, rows, 64, 4 * DECODE_NS, torn) for seed in range(5)])
     assert steps.max() <= 2
     assert np.median(steps) <= 1
     assert steps.max() > 0  # they did meet running steps
+
+
+def test_a_burst_shares_its_first_step(waited: Waited) -> None:
+    """Nothing runs, requests arrive a microsecond apart: none waits for a step of those before it (S14)."""
+    for seed in range(5):
+        assert waited(seed, 0, 8, 1_000).tolist() == [0] * 8

@@ -17,13 +17,15 @@ constexpr uint32_t kSlots = 128, kBatch = 64, kContext = 4096, kEpoch = 1;
 
 class Latency {
  public:
-  Latency(uint64_t seed, uint32_t rows, uint32_t arrivals)
+  Latency(uint64_t seed, uint32_t rows, uint32_t arrivals, uint64_t spacing_ns, bool torn)
       : ring({kSlots, 1, kBatch, kContext, 16, kBatch * kContext / 16, 512, 8, 30'000}),
         c(ring.c),
         engine(c.tables, c.sets, ring.sizes.total_pages),
         state_(seed),
         rows_(rows),
-        arrivals_(arrivals) {
+        first_arrival_(rows + torn),
+        arrivals_(arrivals),
+        spacing_(spacing_ns) {
     __atomic_store_n(&c.leases[0].word, blink::pair_word(kEpoch, 1), __ATOMIC_RELEASE);
   }
 
@@ -50,11 +52,11 @@ class Latency {
     }
     beat();
     if (c.lease_acks[0].word != blink::pair_word(kEpoch, BLINK_LEASE_GRANTED)) return;
-    if (submitted_ < rows_) {
-      submit(16, kContext);  // decodes to the end of the test
-    } else if (c.state->n_active >= rows_ && submitted_ < rows_ + arrivals_ && clock >= next_) {
-      submit(1 + draw() % 200, 1 + draw() % 4);
-      next_ = clock + draw() % (8 * kDecodeNs);
+    if (submitted_ < first_arrival_) {
+      submit(16, kContext, submitted_ >= rows_);  // decodes to the end of the test; or never matches its checksum
+    } else if (c.state->n_active >= rows_ && submitted_ < first_arrival_ + arrivals_ && clock >= next_) {
+      submit(1 + draw() % 50, 1 + draw() % 4, false);
+      next_ = clock + draw() % (2 * spacing_);
     } else if (waited.size() == arrivals_ || clock > 60'000'000'000ull) {
       __atomic_store_n(&c.header->control, BLINK_CONTROL_STOP, __ATOMIC_RELEASE);
     }
@@ -77,7 +79,7 @@ class Latency {
   void beat() { __atomic_store_n(&c.leases[0].word, blink::pair_word(kEpoch, clock / 1'000'000), __ATOMIC_RELEASE); }
 
   // A slot is used once.
-  void submit(uint32_t prompt_tokens, uint32_t max_tokens) {
+  void submit(uint32_t prompt_tokens, uint32_t max_tokens, bool torn) {
     const uint32_t slot = submitted_++;
     uint32_t* prompt = c.prompts + uint64_t(slot) * c.prompt_capacity;
     for (uint32_t i = 0; i < prompt_tokens; ++i) prompt[i] = draw() % kVocab;
@@ -89,13 +91,13 @@ class Latency {
     d.top_p = d.repetition_penalty = 1;
     d.flags = BLINK_FLAG_IGNORE_EOS;
     d.ticket = slot;
-    d.crc32c = reference_crc(d, prompt);
+    d.crc32c = reference_crc(d, prompt) ^ torn;
     published_[slot] = clock;
     __atomic_store_n(&c.request_words[slot], blink::request_word(1, BLINK_COMMAND_SUBMIT, kEpoch), __ATOMIC_RELEASE);
   }
 
   void begun(uint32_t slot, uint64_t start) {
-    if (slot < rows_) return;
+    if (slot < first_arrival_) return;
     const uint64_t published = published_[slot];
     waited.push_back(std::count_if(runs_.begin(), runs_.end(), [&](const Run& run) {
       return run.decode && run.done > published && run.start < start;
@@ -103,7 +105,8 @@ class Latency {
   }
 
   uint64_t state_;
-  const uint32_t rows_, arrivals_;
+  const uint32_t rows_, first_arrival_, arrivals_;
+  const uint64_t spacing_;
   uint32_t submitted_ = 0;
   uint64_t next_ = 0, published_[kSlots] = {};
   std::deque<Run> runs_;
@@ -127,9 +130,11 @@ class LatencyPlatform : public blink::HostMemoryModel {
 
 }  // namespace world
 
-// `arrivals` requests meet `rows` that decode; waited [arrivals]: decode steps each waited for. The number measured.
-extern "C" uint32_t blink_latency_run(uint64_t seed, uint32_t rows, uint32_t arrivals, uint32_t* waited) {
-  world::Latency w(seed, rows, arrivals);
+// `arrivals` requests, `spacing_ns` apart on average, meet `rows` that decode and, if `torn`, one older than they whose
+// payload never matches its checksum. waited [arrivals]: decode steps each waited for. Returns how many were measured.
+extern "C" uint32_t blink_latency_run(uint64_t seed, uint32_t rows, uint32_t arrivals, uint64_t spacing_ns, bool torn,
+                                      uint32_t* waited) {
+  world::Latency w(seed, rows, arrivals, spacing_ns, torn);
   blink::Team team(1);
   world::LatencyPlatform platform(team, w);
   while (blink::Scheduler<world::LatencyPlatform>(platform, w.c).run() == blink::Exit::kRelaunch) {
