@@ -10,7 +10,6 @@
 #define BLINK_OPS_EXPERTS_TILED_H
 
 #include "experts.h"
-#include "wgmma.h"
 
 #ifdef __CUDACC__
 
@@ -142,25 +141,27 @@ struct ExpertMultiplier {
     for (uint32_t k = 0; k < n_in; k += kTileK, place.advance()) {
       const ExpertStage& stage = ring.stages[place.slot];
       barrier_wait(ring.full + place.slot, place.parity);
-      fence_shared(); /* x came by generic copies */
-      const uint32_t w = shared_address(stage.w) + first_row() * kSwizzleBytes, x = shared_address(stage.x);
-      wgmma_begin();
+      publish_to_async(); /* x, which came by generic copies */
+      const uint64_t x = matrix_descriptor(stage.x, kGroupBytes, 0);
+      const uint64_t w_low = matrix_descriptor(stage.w + first_row() * kSwizzleBytes, kGroupBytes, 0);
+      const uint64_t w_high = advance(w_low, kSecondRow * kSwizzleBytes);
+      products_begin();
 #pragma unroll
-      for (uint32_t part = 0; part < kTileK / kWgmmaK; ++part) {
-        const uint32_t at = 2 * kWgmmaK * part;
+      for (uint32_t part = 0; part < kTileK / kProductK; ++part) {
+        const uint32_t at = 2 * kProductK * part;
         const bool add = k + part != 0;
-        wgmma(first, wgmma_operand(w + at), wgmma_operand(x + at), add, Half());
-        wgmma(second, wgmma_operand(w + kSecondRow * kSwizzleBytes + at), wgmma_operand(x + at), add, Half());
+        product(first, advance(w_low, at), advance(x, at), add, Half());
+        product(second, advance(w_high, at), advance(x, at), add, Half());
       }
-      wgmma_commit();
-      wgmma_wait<1>();
+      products_commit();
+      products_wait<1>();
       if (used && threadIdx.x % 32 == 0) barrier_arrive(used);
       used = ring.empty + place.slot;
     }
-    wgmma_wait<0>();
+    products_wait<0>();
     if (threadIdx.x % 32 == 0) barrier_arrive(used);
-    wgmma_settle(first);
-    wgmma_settle(second);
+    settle(first);
+    settle(second);
   }
 
   /* Writes the item's outputs, of the pairs that exist, 16 bytes a lane. The warp's results are turned in `turned`:
@@ -231,8 +232,8 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   allow_successor();
   if (threadIdx.x == 0) {
     for (uint32_t s = 0; s < kTileStages; ++s) {
-      barrier_init(ring.full + s, kWarpgroup + 1);
-      barrier_init(ring.empty + s, 2 * kWarpgroup / 32);
+      barrier_init_count(ring.full + s, kWarpgroup + 1);
+      barrier_init_count(ring.empty + s, 2 * kWarpgroup / 32);
     }
     barrier_init_done();
   }
@@ -240,7 +241,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   wait_for_predecessor();
   const TileItems<Product> items(plan, n_out);
   if (threadIdx.x < kWarpgroup) {
-    give_registers<kTileLoaderRegisters>();
+    keep_registers<kTileLoaderRegisters>();
     ExpertLoader<Half, Product>{&map, pairs, x, n_in, per_token}.run(ring, items);
   } else {
     take_registers<kTileProductRegisters>();

@@ -9,6 +9,21 @@
 
 namespace blink {
 
+constexpr uint32_t kWarpgroup = 128;    /* threads */
+constexpr uint32_t kSwizzleBytes = 128; /* a row of an operand, and what the swizzle works on */
+constexpr uint32_t kGroupBytes = 8 * kSwizzleBytes;
+constexpr uint32_t kProductK = 16; /* of one product */
+
+/* A CUtensorMap, by value. */
+struct alignas(64) TensorMap {
+  uint64_t opaque[16];
+};
+
+/* Where 16 bytes of an operand with k along its rows lie. */
+__device__ __forceinline__ uint32_t swizzled(uint32_t row, uint32_t chunk) {
+  return row * kSwizzleBytes + (chunk ^ row % 8) * 16;
+}
+
 template <uint32_t N>
 __device__ __forceinline__ void keep_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
@@ -47,6 +62,33 @@ __device__ __forceinline__ void copy_box4(void* to_shared, const void* map, uint
       "[%6];" ::"r"(shared_address(to_shared)),
       "l"(map), "r"(0u), "r"(a), "r"(b), "r"(c), "r"(shared_address(barrier))
       : "memory");
+}
+
+/* copy_box (ptx.h) of what other blocks read, too. */
+__device__ __forceinline__ void copy_tile(void* to_shared, const void* map, uint32_t x, uint32_t y, uint32_t z,
+                                          uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::
+          "r"(shared_address(to_shared)),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
+      : "memory");
+}
+
+/* 16 bytes, those from `n` on as zero. */
+__device__ __forceinline__ void copy_async(uint32_t to_shared, const void* from, uint32_t n) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to_shared), "l"(from), "r"(n) : "memory");
+}
+/* Arrives when this thread's copy_asyncs so far have come. */
+__device__ __forceinline__ void barrier_arrive_copied(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
+/* Stores four 8 x 8 matrices transposed: lane l passes the address of column l % 8 of matrix l / 8, and holds of each
+ * matrix row l / 4, columns 2 (l % 4) and the next. */
+__device__ __forceinline__ void store_transposed(const void* column, const uint32_t (&m)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(shared_address(column)),
+               "r"(m[0]), "r"(m[1]), "r"(m[2]), "r"(m[3])
+               : "memory");
 }
 
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -92,12 +134,18 @@ __device__ __forceinline__ void settle(float (&x)[N]) {
 #define BLINK_ACC8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
                       "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define BLINK_ACC32 BLINK_ACC8(0), BLINK_ACC8(8), BLINK_ACC8(16), BLINK_ACC8(24)
-#define BLINK_ACC64 BLINK_ACC32, BLINK_ACC8(32), BLINK_ACC8(40), BLINK_ACC8(48), BLINK_ACC8(56)
-#define BLINK_LIST32 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23," \
-                     "%24,%25,%26,%27,%28,%29,%30,%31}"
-#define BLINK_LIST64 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23," \
-                     "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45," \
-                     "%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}"
+#define BLINK_ACC48 BLINK_ACC32, BLINK_ACC8(32), BLINK_ACC8(40)
+#define BLINK_ACC64 BLINK_ACC48, BLINK_ACC8(48), BLINK_ACC8(56)
+#define BLINK_ACC80 BLINK_ACC64, BLINK_ACC8(64), BLINK_ACC8(72)
+#define BLINK_NAMES32 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23," \
+                      "%24,%25,%26,%27,%28,%29,%30,%31"
+#define BLINK_NAMES48 BLINK_NAMES32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define BLINK_NAMES64 BLINK_NAMES48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define BLINK_NAMES80 BLINK_NAMES64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
+#define BLINK_LIST32 "{" BLINK_NAMES32 "}"
+#define BLINK_LIST48 "{" BLINK_NAMES48 "}"
+#define BLINK_LIST64 "{" BLINK_NAMES64 "}"
+#define BLINK_LIST80 "{" BLINK_NAMES80 "}"
 // clang-format on
 
 /* d = a b, or d += a b if `accumulate`: a 64 x 16 and b 16 x N, both with k along their rows. With r = lane / 4 and
@@ -124,14 +172,26 @@ __device__ __forceinline__ void settle(float (&x)[N]) {
 #define BLINK_AT32_2 "34"
 #define BLINK_AT32_3 "35"
 #define BLINK_AT32_4 "36"
+#define BLINK_AT48_0 "48"
+#define BLINK_AT48_1 "49"
+#define BLINK_AT48_2 "50"
+#define BLINK_AT80_0 "80"
+#define BLINK_AT80_1 "81"
+#define BLINK_AT80_2 "82"
 #define BLINK_AT64_0 "64"
 #define BLINK_AT64_1 "65"
 #define BLINK_AT64_2 "66"
 #define BLINK_AT64_3 "67"
 #define BLINK_AT64_4 "68"
 
+BLINK_PRODUCT_SHARED(__nv_bfloat16, "bf16", 64, 32)
+BLINK_PRODUCT_SHARED(__half, "f16", 64, 32)
+BLINK_PRODUCT_SHARED(__nv_bfloat16, "bf16", 96, 48)
+BLINK_PRODUCT_SHARED(__half, "f16", 96, 48)
 BLINK_PRODUCT_SHARED(__nv_bfloat16, "bf16", 128, 64)
 BLINK_PRODUCT_SHARED(__half, "f16", 128, 64)
+BLINK_PRODUCT_SHARED(__nv_bfloat16, "bf16", 160, 80)
+BLINK_PRODUCT_SHARED(__half, "f16", 160, 80)
 BLINK_PRODUCT_REGISTERS(__nv_bfloat16, "bf16", 128, 64)
 BLINK_PRODUCT_REGISTERS(__half, "f16", 128, 64)
 BLINK_PRODUCT_REGISTERS(__nv_bfloat16, "bf16", 64, 32)

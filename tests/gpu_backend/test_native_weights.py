@@ -15,10 +15,12 @@ from gpu_backend.engine.graph_grid import GraphGrid
 from gpu_backend.engine.native_weights import half_bits
 from gpu_backend.engine.sizing import (
     RESERVE_BYTES,
+    STREAM_PAIRS,
+    STREAM_TOKENS,
+    TILE_UNIT,
     activation_bytes,
     bytes_per_page,
     decode_splits,
-    expert_unit,
     pages_that_fit,
     streams_experts,
     weight_bytes,
@@ -109,21 +111,21 @@ def test_a_plan_has_room_for_every_routing() -> None:
     experts = Experts(count=5, per_token=2, intermediate=8, renormalise=True, dense_layers=frozenset())
     rng = np.random.default_rng(0)
     for tokens in (1, 3, 16, 20, 21, 64, 500):
-        config, unit = replace(QWEN3_30B_A3B, experts=experts), expert_unit(experts, tokens)
+        config = replace(QWEN3_30B_A3B, experts=experts)
         shapes = (Shape(StepKind.DECODE, tokens, tokens),)
         room = activation_bytes(config, shapes, 64, 132)["expert_plan"] // 16 - 1
         for _ in range(50):
             counts = rng.multinomial(2 * tokens, rng.dirichlet(0.3 * np.ones(5)))
-            assert sum(-(-counts // unit)) <= room
+            assert sum(-(-counts // TILE_UNIT)) <= room
 
 
-def test_streamed_units_fit_the_kernel() -> None:
-    """kStreamUnits of kernels/ops/experts.h, at the largest supported number of experts."""
-    for per_token in (1, 8, 32):
+def test_streamed_pairs_fit_the_kernel() -> None:
+    """kStreamTokens and kStreamPairs of kernels/ops/stream_plan.h, with as many experts as are supported."""
+    for per_token, most in ((1, 128), (8, 128), (20, 102), (32, 64)):
         experts = Experts(256, per_token, 8, True, frozenset())
-        tokens = max(n for n in range(1, 3000) if streams_experts(experts, n))
-        pairs = tokens * per_token
-        assert pairs // expert_unit(experts, tokens) + min(pairs, 256) <= 384
+        assert [n for n in range(1, 3000) if streams_experts(experts, n)] == list(range(1, most + 1))
+        assert most <= STREAM_TOKENS
+        assert most * per_token <= STREAM_PAIRS * 256 == 2048
 
 
 def test_decode_splits_fill_the_gpu_and_no_more() -> None:
