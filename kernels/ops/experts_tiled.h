@@ -142,8 +142,8 @@ struct ExpertMultiplier {
       const ExpertStage& stage = ring.stages[place.slot];
       barrier_wait(ring.full + place.slot, place.parity);
       publish_to_async(); /* x, which came by generic copies */
-      const uint64_t x = matrix_descriptor(stage.x, kGroupBytes, 0);
-      const uint64_t w_low = matrix_descriptor(stage.w + first_row() * kSwizzleBytes, kGroupBytes, 0);
+      const uint64_t x = matrix_descriptor(stage.x, kGroupBytes, kNoColumns);
+      const uint64_t w_low = matrix_descriptor(stage.w + first_row() * kSwizzleBytes, kGroupBytes, kNoColumns);
       const uint64_t w_high = advance(w_low, kSecondRow * kSwizzleBytes);
       products_begin();
 #pragma unroll

@@ -12,7 +12,8 @@ namespace blink {
 constexpr uint32_t kWarpgroup = 128;    /* threads */
 constexpr uint32_t kSwizzleBytes = 128; /* a row of an operand, and what the swizzle works on */
 constexpr uint32_t kGroupBytes = 8 * kSwizzleBytes;
-constexpr uint32_t kProductK = 16; /* of one product */
+constexpr uint32_t kNoColumns = 16; /* column_bytes of an operand with k along its rows, which has no use for them */
+constexpr uint32_t kProductK = 16;  /* of one product */
 
 /* A CUtensorMap, by value. */
 struct alignas(64) TensorMap {
