@@ -15,10 +15,12 @@ from gpu_backend.engine.graph_grid import GraphGrid
 from gpu_backend.engine.native_weights import half_bits
 from gpu_backend.engine.sizing import (
     RESERVE_BYTES,
+    STREAM_TOKENS,
+    TILE_UNIT,
     activation_bytes,
+    attention_cut,
     bytes_per_page,
     decode_splits,
-    expert_unit,
     pages_that_fit,
     streams_experts,
     weight_bytes,
@@ -109,24 +111,37 @@ def test_a_plan_has_room_for_every_routing() -> None:
     experts = Experts(count=5, per_token=2, intermediate=8, renormalise=True, dense_layers=frozenset())
     rng = np.random.default_rng(0)
     for tokens in (1, 3, 16, 20, 21, 64, 500):
-        config, unit = replace(QWEN3_30B_A3B, experts=experts), expert_unit(experts, tokens)
+        config = replace(QWEN3_30B_A3B, experts=experts)
         shapes = (Shape(StepKind.DECODE, tokens, tokens),)
         room = activation_bytes(config, shapes, 64, 132)["expert_plan"] // 16 - 1
         for _ in range(50):
             counts = rng.multinomial(2 * tokens, rng.dirichlet(0.3 * np.ones(5)))
-            assert sum(-(-counts // unit)) <= room
+            assert sum(-(-counts // TILE_UNIT)) <= room
 
 
-def test_streamed_units_fit_the_kernel() -> None:
-    """kStreamUnits of kernels/ops/experts.h, at the largest supported number of experts."""
+def test_streamed_steps_fit_the_kernel() -> None:
+    """kStreamTokens and kStreamPairs of kernels/ops/stream_plan.h, at the most experts supported."""
     for per_token in (1, 8, 32):
         experts = Experts(256, per_token, 8, True, frozenset())
         tokens = max(n for n in range(1, 3000) if streams_experts(experts, n))
-        pairs = tokens * per_token
-        assert pairs // expert_unit(experts, tokens) + min(pairs, 256) <= 384
+        assert tokens <= STREAM_TOKENS == 128
+        assert tokens * per_token <= 2048
 
 
 def test_decode_splits_fill_the_gpu_and_no_more() -> None:
     splits = [decode_splits(LLAMA3_8B, lanes, 8192, 132) for lanes in (1, 8, 64, 256)]
     assert splits == [64, 9, 2, 1]
     assert decode_splits(LLAMA3_8B, 1, 100, 132) == 2  # a context of 100 has only two splits worth a block
+
+
+def test_attention_cuts_rows_for_every_block_and_within_its_buffer() -> None:
+    """E16: as many pieces as there are blocks for them, of few rows; of many, whole rows up to a length."""
+    cuts = {lanes: attention_cut(QWEN3_30B_A3B, lanes, 132) for lanes in (1, 8, 32, 64, 256)}
+    assert [cut.usual for cut in cuts.values()] == [32, 4, 1, 1, 1]
+    assert cuts[1].longest > QWEN3_30B_A3B.max_context > cuts[8].longest == 1024
+    for lanes, cut in cuts.items():
+        assert cut.most <= 64  # kMostPieces
+        sizes = activation_bytes(QWEN3_30B_A3B, [Shape(StepKind.DECODE, lanes, lanes)], 8192, 132)
+        assert sizes["partial"] >= 4 * lanes * cut.most * 32 * (128 + 4)
+        assert sizes["attention_plan"] >= 32 * (1 + max(lanes * cut.most, 131))
+    assert cuts[256].most == 9  # of long rows among many: 64 * 131 units in all
