@@ -10,6 +10,9 @@ import numpy as np
 from gpu_backend.cuda.driver import api, call
 
 HALF_BYTES = 2
+TENSOR_MAP_BYTES = 128
+TILE_KEYS = 16  # kTileKeys of kernels/ops/decode_tile.h
+SPANS = (64, 32, 16)  # kSpanDims of kernels/ops/attention_tile.h: elements of a row that lie together
 
 
 def tensor_map(
@@ -22,13 +25,13 @@ def tensor_map(
     """A CUtensorMap of a tensor of halves, whose copies bring boxes. The slowest dimension comes first.
 
     `strides`: elements between neighbours in all dimensions but the last, which is contiguous; without them
-    the tensor is dense. `swizzle`: boxes whose rows have 128 bytes are laid out as wgmma reads them. Where
-    the map lies in device memory it must be 64-byte aligned. Raises CudaError.
+    the tensor is dense. `swizzle`: boxes, whose rows have 128, 64 or 32 bytes, are laid out as wgmma reads
+    them. Where the map lies in device memory it must be 64-byte aligned. Raises CudaError.
     """
     driver = api()
     if strides is None:
         strides = [math.prod(shape[i + 1 :]) for i in range(len(shape) - 1)]
-    swizzles = driver.CUtensorMapSwizzle
+    swizzling = f"{HALF_BYTES * box[-1]}B" if swizzle else "NONE"
     encoded = call(
         "cuTensorMapEncodeTiled",
         driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT16,  # bits are moved, not numbers
@@ -39,8 +42,19 @@ def tensor_map(
         [driver.cuuint32_t(n) for n in reversed(box)],
         [driver.cuuint32_t(1)] * len(shape),
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        swizzles.CU_TENSOR_MAP_SWIZZLE_128B if swizzle else swizzles.CU_TENSOR_MAP_SWIZZLE_NONE,
+        getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{swizzling}"),
         driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,  # 256: the decoder takes 6 % longer
         driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )
     return np.array([int(word) for word in encoded.opaque], np.uint64).tobytes()
+
+
+def cache_map(address: int, layer_bytes: int, head_dim: int) -> bytes:
+    """A CUtensorMap of a layer's keys at `address` and values `layer_bytes` behind: [...][head_dim] halves.
+
+    Copies bring TILE_KEYS neighbours of both, as kernels/ops/attention_tile.h wants them. Raises CudaError.
+    """
+    span = next(span for span in SPANS if head_dim % span == 0)
+    spans, elements = head_dim // span, layer_bytes // HALF_BYTES
+    shape, box = (2, spans, elements // head_dim, span), (2, spans, TILE_KEYS, span)
+    return tensor_map(address, shape, box, (elements, span, head_dim), swizzle=True)

@@ -14,6 +14,7 @@ from gpu_backend.cuda.driver import Device, Stream, api
 from gpu_backend.cuda.graph import Graph
 from gpu_backend.cuda.kernels import Kernels, suits_decoder
 from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.cuda.tensor_map import TENSOR_MAP_BYTES, cache_map
 from gpu_backend.engine.base import Batch, Limits, Shape
 from gpu_backend.engine.decoder import decoder_model
 from gpu_backend.engine.native_step import Activations, NativeStep
@@ -87,9 +88,15 @@ class NativeEngine:
         activations = Activations(**{name: self._memory.allocate(size) for name, size in sizes.items()})
         self._logits = activations.logits
         kv_cache = self._memory.allocate(limits.total_pages * bytes_per_page(self._config, limits.page_size))
+        layer_bytes = layer_cache_bytes(self._config, limits)
+        maps = [
+            cache_map(kv_cache + 2 * i * layer_bytes, layer_bytes, self._config.head_dim)
+            for i in range(self._config.n_layers)
+        ]
+        cache_maps = self._memory.allocate(TENSOR_MAP_BYTES * len(maps))
+        self._memory.write(cache_maps, b"".join(maps))
         decoder = None
         if suits_decoder(self._config):
-            layer_bytes = layer_cache_bytes(self._config, limits)
             decoder = decoder_model(self._config, weights, self._memory, kv_cache, layer_bytes)
         return NativeStep(
             self._config,
@@ -101,6 +108,7 @@ class NativeEngine:
             weights,
             activations,
             kv_cache,
+            cache_maps,
             n_multiprocessors,
             decoder,
         )

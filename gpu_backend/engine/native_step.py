@@ -1,6 +1,6 @@
 """One step of the CUDA engine as a sequence of launches on a stream, which captures them into a graph.
 
-    gate, embed,
+    gate, in a decode step attention's plan, embed,
     L x [norm, qkv, attention, o + add, norm, gate_up, silu * mul, down + add],
     gather + norm, head, sample + publish
 
@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from gpu_backend.abi import StepKind
 from gpu_backend.cuda.cublas import R_16BF, R_16F, R_32F, Cublas
 from gpu_backend.cuda.driver import Argument, Dim, Kernel, Stream
-from gpu_backend.cuda.kernels import STREAM_GROUPS, Kernels, decode_group, half_dtype, suits_flash
+from gpu_backend.cuda.kernels import STREAM_GROUPS, Kernels, half_dtype, suits_flash
+from gpu_backend.cuda.tensor_map import TENSOR_MAP_BYTES
 from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.decoder import decoder_buffers
 from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS
@@ -28,17 +29,15 @@ from gpu_backend.engine.flash import FLASH_THREADS, FlashAttention, flash_attent
 from gpu_backend.engine.flash import PLAN_THREADS as PREFILL_PLAN_THREADS
 from gpu_backend.engine.native_mixture import NativeMixture
 from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
-from gpu_backend.engine.sizing import (
-    ceil_div,
-    decode_splits,
-    layer_cache_bytes,
-)
+from gpu_backend.engine.sizing import attention_cut, ceil_div, decode_splits, layer_cache_bytes
 from gpu_backend.model.config import ModelConfig
 
 # Launch constants of the headers in kernels/ops, by the names they have there.
 ROPE_ELEMENTS = 16  # of a head, a thread
 MAX_BLOCK = 1024
-DECODE_THREADS = 128
+CUT_THREADS = 1024
+ATTENTION_THREADS = 480
+ATTENTION_SHARED_BYTES = 128 << 10
 PREFILL_THREADS = 128
 PREFILL_QUERIES = 64
 SAMPLE_THREADS = 1024
@@ -96,7 +95,9 @@ class Activations:
     product: int  # [T][intermediate]
     gathered: int  # [L][hidden]
     logits: int  # [L][vocab] fp32
-    partial: int  # decode attention's partial results, fp32
+    attention_plan: int  # of a decode step's attention (kernels/ops/attention_plan.h)
+    turns: int  # [L][head_dim / 2][2] fp32, of its RoPE
+    partial: int  # its partial results, fp32
     arrivals: int  # and its counters: [L][heads] uint32, zero between kernels
     squares: int  # of the decoder kernel (kernels/decoder/arguments.h)
     meetings: int
@@ -126,10 +127,12 @@ class NativeStep:
         weights: DeviceWeights,
         activations: Activations,
         kv_cache: int,
+        cache_maps: int,
         n_multiprocessors: int,
         decoder: bytes | None,
     ) -> None:
-        """`decoder`: blink_decoder_model by value, for a model that suits the kernel."""
+        """`cache_maps`: of each layer's cache, for decode attention. `decoder`: blink_decoder_model by value,
+        for a model that suits the kernel."""
         self._config = config
         self._limits = limits
         self._tables = tables  # blink_tables by value
@@ -139,6 +142,7 @@ class NativeStep:
         self._weights = weights
         self._activations = activations
         self._kv_cache = kv_cache
+        self._cache_maps = cache_maps
         self._n_multiprocessors = n_multiprocessors
         self._decoder = decoder
         self._mixture = NativeMixture(config, activations, n_multiprocessors)
@@ -174,6 +178,8 @@ class NativeStep:
         config, weights, act = self._config, self._weights, self._activations
         hidden, eps = config.hidden, config.norm_eps
         each_token, each_lane, block = (shape.tokens, 1, 1), (shape.lanes, 1, 1), row_block(hidden)
+        if shape.kind == StepKind.DECODE:
+            self._plan_attention(shape.lanes, step_set)
         arguments: tuple[Argument, ...] = (step_set, self._tables, weights.embed, act.residual, hidden)
         self._launch("embed", each_token, block, *arguments)
         if self._flash is not None and shape.kind == StepKind.PREFILL:
@@ -210,14 +216,14 @@ class NativeStep:
         values = keys + self._layer_bytes
 
         self._linear(layer.qkv, act.normed, act.qkv, tokens, config.hidden, qkv_heads * config.head_dim)
-        step = (step_set, self._tables, act.qkv)
-        rope = (layer.q_norm, layer.k_norm, config.norm_eps, self._weights.inv_freq, keys, values)
+        rope = (layer.q_norm, layer.k_norm, config.norm_eps)
         if shape.kind == StepKind.DECODE:
-            self._attention_decode(shape.lanes, *step, *rope)
+            self._attention_decode(shape.lanes, index, act.qkv, *rope, keys, values)
         else:
-            self._launch(
-                "rope", (tokens, 1, 1), rope_block(qkv_heads, config.head_dim), *step, *rope, heads, kv_heads
-            )
+            step = (step_set, self._tables, act.qkv)
+            grid, block = (tokens, 1, 1), rope_block(qkv_heads, config.head_dim)
+            caches = (self._weights.inv_freq, keys, values)
+            self._launch("rope", grid, block, *step, *rope, *caches, heads, kv_heads)
             if self._flash is not None:
                 self._attention_flash(self._flash, index)
             else:
@@ -236,14 +242,23 @@ class NativeStep:
         grid, shared = (self._n_multiprocessors - 1, 1, 1), flash_shared_bytes(config.head_dim)
         self._launch("attention_flash", grid, (FLASH_THREADS, 1, 1), *inputs, *counts, shared_bytes=shared)
 
-    def _attention_decode(self, lanes: int, *inputs: Argument) -> None:
+    def _plan_attention(self, lanes: int, step_set: bytes) -> None:
+        """What the attention of all layers of a decode step goes by."""
+        act, cut = self._activations, attention_cut(self._config, lanes, self._n_multiprocessors)
+        outputs = (act.attention_plan, self._weights.inv_freq, act.turns, self._config.head_dim)
+        blocks = 1 + ceil_div(lanes * (self._config.head_dim // 2), CUT_THREADS)
+        grid, block = (blocks, 1, 1), (CUT_THREADS, 1, 1)
+        self._launch("attention_plan", grid, block, step_set, cut.words, *outputs, shared_bytes=8 * lanes)
+
+    def _attention_decode(self, lanes: int, index: int, *inputs: Argument) -> None:
         """Attention with its RoPE and KV write."""
         config, act = self._config, self._activations
-        heads, kv_heads = config.n_heads, config.n_kv_heads
-        splits = decode_splits(config, lanes, self._limits.max_context, self._n_multiprocessors)
-        groups = kv_heads * ceil_div(heads // kv_heads, decode_group(heads, kv_heads))
-        arguments = (*inputs, act.partial, act.arrivals, act.attention, heads, kv_heads)
-        self._launch("attention_decode", (lanes, groups, splits), (DECODE_THREADS, 1, 1), *arguments)
+        grid, block = (self._n_multiprocessors - 1, 1, 1), (ATTENTION_THREADS, 1, 1)  # one is the scheduler's
+        plan = (act.attention_plan, act.turns, self._cache_maps + TENSOR_MAP_BYTES * index)
+        most = attention_cut(config, lanes, self._n_multiprocessors).most
+        outputs = (act.partial, act.arrivals, act.attention, config.n_heads, config.n_kv_heads, most)
+        arguments = (self._tables, *plan, *inputs, *outputs)
+        self._launch("attention_stream", grid, block, *arguments, shared_bytes=ATTENTION_SHARED_BYTES)
 
     def _mlp(self, shape: Shape, layer: DeviceLayer) -> None:
         """residual += down(silu(gate(normed)) * up(normed))."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,12 @@ from gpu_backend.model.weights import model_weights
 HALF_BYTES = 2
 MIN_SPLIT = 64  # kMinSplit of kernels/ops/attention_decode.h
 MAX_SPLITS = 64  # kMaxSplits of the same
-BLOCKS_PER_MULTIPROCESSOR = 4  # what decode attention aims to fill the GPU with
+BLOCKS_PER_MULTIPROCESSOR = 4  # what attention in the decoder kernel aims to fill the GPU with
+UNIT_HEADS = 8  # kUnitHeads of kernels/ops/attention_unit.h: query heads of a unit of decode attention
+MOST_PIECES = 64  # kMostPieces of the same
+LEAST_KEYS = 128  # of a piece of a row
+LONGEST_KEYS = 1024  # of a piece where there are other rows, which would have to wait
+PIECE_RECORD = 32  # AttentionPiece of kernels/ops/attention_plan.h
 TILE_UNIT = 160  # kTileUnit of kernels/ops/experts_tiled.h: pairs of a unit of expert work
 STREAM_PAIRS = 8  # pairs an expert, on average, up to which reading the weights is all the work
 UNIT_BYTES = 16  # ExpertUnit of kernels/ops/expert_plan.h, PrefillUnit of kernels/ops/prefill_plan.h
@@ -49,6 +55,31 @@ def decode_splits(config: ModelConfig, lanes: int, max_context: int, n_multiproc
     return max(1, min(wanted, MAX_SPLITS, ceil_div(max_context, MIN_SPLIT)))
 
 
+@dataclass(frozen=True)
+class AttentionCut:
+    """How decode attention cuts rows into pieces (AttentionCut of kernels/ops/attention_plan.h)."""
+
+    usual: int
+    least: int
+    longest: int
+    most: int
+
+    @property
+    def words(self) -> bytes:
+        """The structure by value."""
+        return struct.pack("<4I", self.usual, self.least, self.longest, self.most)
+
+
+def attention_cut(config: ModelConfig, lanes: int, n_multiprocessors: int) -> AttentionCut:
+    """For a shape of `lanes`: pieces enough to give every block one, short enough that blocks end together,
+    and few enough that combining them takes no time."""
+    blocks = n_multiprocessors - 1  # one is the scheduler's
+    units = lanes * config.n_kv_heads * ceil_div(config.n_heads // config.n_kv_heads, UNIT_HEADS)
+    longest = LONGEST_KEYS if lanes > 1 else 1 << 31
+    most = min(MOST_PIECES, max(4, ceil_div(MOST_PIECES * blocks, units)))
+    return AttentionCut(max(1, blocks // units), LEAST_KEYS, longest, most)
+
+
 def flash_pack(config: ModelConfig) -> int:
     """Query heads of a token, all of one KV head, that are rows of one tile: a power of two."""
     ratio = config.n_heads // config.n_kv_heads
@@ -62,7 +93,8 @@ def activation_bytes(
     tokens = max(shape.tokens for shape in shapes)
     lanes = max(shape.lanes for shape in shapes)
     decode = [shape.lanes for shape in shapes if shape.kind == StepKind.DECODE]
-    partials = max(n * decode_splits(config, n, max_context, n_multiprocessors) for n in decode)
+    pieces = max(n * attention_cut(config, n, n_multiprocessors).most for n in decode)
+    splits = max(n * decode_splits(config, n, max_context, n_multiprocessors) for n in decode)
     dense_tokens = tokens if config.any_dense else 0
     sizes = {
         "residual": 4 * tokens * config.hidden,
@@ -73,7 +105,9 @@ def activation_bytes(
         "product": HALF_BYTES * dense_tokens * config.intermediate,
         "gathered": HALF_BYTES * lanes * config.hidden,
         "logits": 4 * lanes * config.vocab_size,
-        "partial": 4 * partials * config.n_heads * (config.head_dim + 2),
+        "attention_plan": PIECE_RECORD * (1 + max(pieces, n_multiprocessors)),
+        "turns": 8 * max(decode) * (config.head_dim // 2),
+        "partial": 4 * max(pieces, splits) * config.n_heads * (config.head_dim + 4),
         "arrivals": 4 * max(decode) * config.n_heads,
         "squares": 4 * DECODER_TOKENS * ceil_div(config.hidden, 16),
         "meetings": 8,

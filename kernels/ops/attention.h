@@ -1,6 +1,6 @@
 /* Attention over pages: token i attends to positions 0..token_position[i] of its row, read through the block
  * table, in decode and prefill alike, so that chunks of a prompt and shared prefixes need no second path.
- * This step's keys and values are in the cache; attention_decode.h puts them there itself.
+ * This step's keys and values are in the cache; attention_stream.h puts them there itself.
  *
  *   qkv       [tokens][n_heads + 2 n_kv_heads][head_dim] half (fp32 on the host): the rotated queries
  *   k_cache   one layer's keys, [page][n_kv_heads][page_size][head_dim]; v_cache likewise
@@ -11,9 +11,9 @@
 #ifndef BLINK_OPS_ATTENTION_H
 #define BLINK_OPS_ATTENTION_H
 
-#include "attention_decode.h"
 #include "attention_flash.h"
 #include "attention_prefill.h"
+#include "attention_stream.h"
 
 namespace blink {
 

@@ -1,4 +1,4 @@
-/* Attention of a decode step, with the RoPE of rope.h: one token a row. Maths and CPU twins are those of
+/* Attention in the decoder kernel, with the RoPE of rope.h: one token a row. Maths and CPU twins are those of
  * rope.h and attention.h; the new key and value are written to the cache here.
  *
  * A row's keys are split over blocks (flash-decoding), a split's tiles of 16 keys (decode_tile.h) over the
@@ -14,7 +14,6 @@
 
 namespace blink {
 
-constexpr uint32_t kDecodeWarps = 4, kDecodeThreads = 32 * kDecodeWarps;
 constexpr uint32_t kMinSplit = 64;  /* a split shorter than this is not worth a block */
 constexpr uint32_t kMaxSplits = 64; /* two for each lane of the warp that combines them */
 
@@ -235,25 +234,6 @@ class DecodeAttention {
   uint32_t split_, key_, end_;
   Tile tile_;
 };
-
-/* grid (lanes, groups of query heads, max_splits), block (kDecodeThreads). Group = n_heads / n_kv_heads reads
- * each key once. */
-template <typename Half, int HeadDim, int Group>
-__global__ void __launch_bounds__(kDecodeThreads)
-    attention_decode_kernel(struct blink_step_set set, struct blink_tables tables, const Half* qkv, const Half* q_norm,
-                            const Half* k_norm, float eps, const float* inv_freq, Half* k_cache, Half* v_cache,
-                            float* partial, uint32_t* arrivals, Half* out, uint32_t n_heads, uint32_t n_kv_heads) {
-  using Attention = DecodeAttention<Half, HeadDim, Group, kDecodeWarps>;
-  __shared__ typename Attention::Scratch scratch;
-  allow_successor();
-  wait_for_predecessor();
-  if (blockIdx.x >= set.head->n_lanes) return;
-  const DecodeLayer<Half> layer = {set,     tables,  qkv,      q_norm, k_norm,  eps,        inv_freq, k_cache,
-                                   v_cache, partial, arrivals, out,    n_heads, n_kv_heads, gridDim.z};
-  const DecodePlace place(layer, blockIdx.x, blockIdx.y, Group);
-  Attention attention(layer, place, blockIdx.z, gridDim.z);
-  if (attention.exists()) attention.run(scratch);
-}
 
 }  // namespace blink
 

@@ -43,6 +43,19 @@ __device__ __forceinline__ uint32_t load_relaxed32(const uint32_t* p) {
   return value;
 }
 
+__device__ __forceinline__ uint4 load_relaxed(const uint4* p) {
+  uint4 value;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(p));
+  return value;
+}
+
+/* What this thread wrote is visible to every kernel that starts after this one. */
+__device__ __forceinline__ void publish() {
+  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+}
+
 __device__ __forceinline__ void trap() {
   asm volatile("trap;");
 }
@@ -101,6 +114,14 @@ __device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity)
                  : "memory");
   } while (!complete);
 }
+/* The same pointer, which the compiler does not compute anew at every use. Not for loads and stores: it no longer knows
+ * that it points to shared memory. */
+template <typename T>
+__device__ __forceinline__ T* opaque(T* p) {
+  asm volatile("" : "+l"(p));
+  return p;
+}
+
 /* Copies the box at (x, y, z) of the tensor that `map` describes (a CUtensorMap) to a 128-byte aligned address. The
  * data are read once: evict_first. */
 __device__ __forceinline__ void copy_box(void* to_shared, const void* map, uint32_t x, uint32_t y, uint32_t z,
@@ -111,6 +132,19 @@ __device__ __forceinline__ void copy_box(void* to_shared, const void* map, uint3
       "[%1, {%2, %3, %4}], [%5], policy; }" ::"r"(shared_address(to_shared)),
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
       : "memory");
+}
+
+/* The same for the box at (0, row, 0, 0) of a tensor of four dimensions. */
+__device__ __forceinline__ void copy_rows(void* to_shared, const void* map, uint32_t row, uint64_t* barrier) {
+  asm volatile(
+      "{ .reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1, {%2, %3, %2, %2}], [%4], policy; }" ::"r"(shared_address(to_shared)),
+      "l"(map), "r"(0), "r"(row), "r"(shared_address(barrier))
+      : "memory");
+}
+__device__ __forceinline__ void prefetch_map(const void* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
 /* Thread block clusters (PTX manual, barrier.cluster, mapa and st.async), along x. */

@@ -83,6 +83,8 @@ memory.close()
 device.close()
 """
 Log = list[list[str]]
+# Ops that are not told the step set.
+INDEPENDENT = ("gemm", "linear_stream", "rmsnorm", "silu_mul", "attention_flash", "attention_stream")
 
 
 @pytest.fixture(scope="module")
@@ -163,10 +165,12 @@ def captures(log: Log) -> list[Log]:
     return out
 
 
+def tokens_of(capture: Log) -> int:
+    return next(int(call[2]) for call in capture if op(call) == "embed")
+
+
 def test_every_shape_is_captured_once_per_step_set(log: Log) -> None:
-    lanes = [
-        (int(capture[-1][3]), int(capture[1][2])) for capture in captures(log)
-    ]  # of sample, tokens of embed
+    lanes = [(int(capture[-1][3]), tokens_of(capture)) for capture in captures(log)]  # lanes are sample's
     decode = [(n, n) for n in (1, 2, 4, 8, 16, 20)]
     prefill = [(4, n) for n in (16, 32, 64, 100)]
     assert lanes == [shape for shape in decode + prefill for _ in range(3)]
@@ -175,8 +179,8 @@ def test_every_shape_is_captured_once_per_step_set(log: Log) -> None:
 def test_a_step_is_the_documented_sequence(log: Log) -> None:
     for capture in captures(log):
         prefill = "prefill_plan" in map(op, capture)
-        attention = ["rope", "attention_flash"] if prefill else ["attention_decode"]
-        tokens, lanes = int(capture[1][2]), int(capture[-1][3])
+        attention = ["rope", "attention_flash"] if prefill else ["attention_stream"]
+        tokens, lanes = tokens_of(capture), int(capture[-1][3])
         gemm = "linear_stream" if tokens <= 16 else "gemm"
         gate_up = ["linear_stream"] if tokens <= 16 else ["gemm", "silu_mul"]
         layer = ["rmsnorm", gemm, *attention, gemm, "rmsnorm", *gate_up, "gemm"]
@@ -184,6 +188,7 @@ def test_a_step_is_the_documented_sequence(log: Log) -> None:
         assert [op(call) for call in capture] == [
             *(
                 "gate",
+                *["attention_plan"][: int(not prefill)],
                 "embed",
                 *["prefill_plan"][: int(prefill)],
                 *(3 * layer),
@@ -220,7 +225,7 @@ def test_a_layer_of_experts_is_the_documented_sequence(expert_log: Log) -> None:
     """For few tokens an expert the streaming kernels, for many the tiled ones, and units of their size."""
     for capture in captures(expert_log):
         calls = [call for call in capture if "map" not in call[0]]
-        ops, tokens = [op(call) for call in calls], int(calls[1][2])
+        ops, tokens = [op(call) for call in calls], tokens_of(calls)
         if tokens * 3 <= 8 * 8:
             mixture = ["router", "expert_stream", "expert_stream"]
         else:
@@ -241,7 +246,14 @@ def test_the_three_sets_of_a_shape_differ_only_in_the_step_set(log: Log) -> None
     graphs = captures(log)
     for first in range(0, len(graphs), 3):
         for calls in zip(*graphs[first : first + 3], strict=True):
-            if op(calls[0]) in ("gemm", "linear_stream", "rmsnorm", "silu_mul", "attention_flash"):
+            if op(calls[0]) in (
+                "gemm",
+                "linear_stream",
+                "rmsnorm",
+                "silu_mul",
+                "attention_flash",
+                "attention_stream",
+            ):
                 assert calls[0] == calls[1] == calls[2]
             else:
                 set_bytes = {call[7] for call in calls}
@@ -251,7 +263,7 @@ def test_the_three_sets_of_a_shape_differ_only_in_the_step_set(log: Log) -> None
 
 def test_flash_attention_sees_the_queries_and_the_whole_cache(log: Log) -> None:
     """Tiles of 64 rows; 3 heads share a key, so that a token cannot have several of them in a tile."""
-    queries, cache = [[int(word) for word in call[1:]] for call in log if call[0] == "swizzled-map"]
+    *_, queries, cache = [[int(word) for word in call[1:]] for call in log if call[0] == "swizzled-map"]
     allocations = {int(call[1]): int(call[2]) for call in log if call[0] == "alloc"}
     assert queries[1:9] == [64, 10, 100, 1, 64, 1, 64, 1]
     assert queries[9] == allocations[queries[0]] == 2 * 100 * 10 * 64

@@ -19,6 +19,7 @@ from gpu_backend.engine.sizing import (
     STREAM_TOKENS,
     TILE_UNIT,
     activation_bytes,
+    attention_cut,
     bytes_per_page,
     decode_splits,
     pages_that_fit,
@@ -132,3 +133,16 @@ def test_decode_splits_fill_the_gpu_and_no_more() -> None:
     splits = [decode_splits(LLAMA3_8B, lanes, 8192, 132) for lanes in (1, 8, 64, 256)]
     assert splits == [64, 9, 2, 1]
     assert decode_splits(LLAMA3_8B, 1, 100, 132) == 2  # a context of 100 has only two splits worth a block
+
+
+def test_attention_cuts_rows_for_every_block_and_within_its_buffer() -> None:
+    """E16: as many pieces as there are blocks for them, of few rows; of many, whole rows up to a length."""
+    cuts = {lanes: attention_cut(QWEN3_30B_A3B, lanes, 132) for lanes in (1, 8, 32, 64, 256)}
+    assert [cut.usual for cut in cuts.values()] == [32, 4, 1, 1, 1]
+    assert cuts[1].longest > QWEN3_30B_A3B.max_context > cuts[8].longest == 1024
+    for lanes, cut in cuts.items():
+        assert cut.most <= 64  # kMostPieces
+        sizes = activation_bytes(QWEN3_30B_A3B, [Shape(StepKind.DECODE, lanes, lanes)], 8192, 132)
+        assert sizes["partial"] >= 4 * lanes * cut.most * 32 * (128 + 4)
+        assert sizes["attention_plan"] >= 32 * (1 + max(lanes * cut.most, 131))
+    assert cuts[256].most == 9  # of long rows among many: 64 * 131 units in all

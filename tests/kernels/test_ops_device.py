@@ -171,43 +171,6 @@ class Attention:
         assert_close(floats(self.out), expected, 2 * TOLERANCE)
 
 
-@pytest.mark.parametrize("normed", [False, True])
-@pytest.mark.parametrize("splits", [1, 3, 16])
-@pytest.mark.parametrize(
-    ("heads", "kv_heads", "head_dim", "group"),
-    [(6, 2, 16, 4), (4, 4, 48, 1), (8, 1, 64, 8), (8, 1, 128, 4), (14, 2, 64, 8), (4, 2, 128, 2)],
-)
-def test_decode_attention(
-    emulate: Emulate, heads: int, kv_heads: int, head_dim: int, group: int, splits: int, normed: bool
-) -> None:
-    """With its RoPE: the new key and value go into the cache, whose cells beyond a row's keys hold NaN."""
-    rows = [(3, 0, 1), (0, 130, 131), (6, 400, 401), (1, 64, 65), (2, 127, 128), (4, 80, 81)]
-    step = Attention(rows, heads, kv_heads, head_dim, padding=2, **LONG)
-    lanes, n_tokens = len(rows) + 2, step.n_tokens
-    norms = [random(head_dim, seed=s) if normed else None for s in (5, 6)]
-    inv_freq = (1 / 10000.0 ** (np.arange(0, head_dim, 2) / head_dim)).astype(np.float32)
-    for row, position, _ in rows:  # not yet written
-        page, cell = step.world.block_table[row, position // 16], position % 16
-        for cache in step.caches:
-            cache[page, :, cell] = NAN
-    qkv, *expected = [floats(array) for array in (step.qkv, *step.caches)]
-    float_norms = [None if norm is None else floats(norm) for norm in norms]
-    step.world.call("rope", qkv, *float_norms, EPS, inv_freq, *expected, *step.shape, n_tokens)
-    out = np.full((n_tokens, heads, head_dim), 7, np.float32)
-    step.world.call("attention", qkv, *expected, out, *step.shape, n_tokens)
-
-    partial = np.full(lanes * heads * splits * (head_dim + 2), np.nan, np.float32)
-    arrivals = np.zeros(lanes * heads, np.uint32)
-    work = (partial, arrivals, step.out)
-    inputs = (step.world.step_set, step.world.tables, step.qkv, *norms, EPS, inv_freq, *step.caches)
-    emulate("attention_decode", *inputs, *work, *step.shape, lanes, splits, group)
-    assert not arrivals.any()
-    assert_close(floats(step.out), out, 2 * TOLERANCE)
-    for got, cache in zip(step.caches, expected, strict=True):
-        np.testing.assert_array_equal(np.isnan(floats(got)), np.isnan(cache))  # E3: nothing else is written
-        assert_close(floats(got)[~np.isnan(cache)], cache[~np.isnan(cache)])
-
-
 @pytest.mark.parametrize("head_dim", [16, 48, 64, 128])
 @pytest.mark.parametrize(
     ("chunks", "sizes"),

@@ -312,6 +312,9 @@ inline uint32_t atomicOr(uint32_t* p, uint32_t x) {
 struct alignas(16) uint4 {
   uint32_t x, y, z, w;
 };
+struct alignas(8) uint2 {
+  uint32_t x, y;
+};
 struct alignas(8) float2 {
   float x, y;
 };

@@ -21,6 +21,10 @@ inline uint32_t load_acquire32(const uint32_t* p) {
 inline uint32_t load_relaxed32(const uint32_t* p) {
   return *p;
 }
+inline uint4 load_relaxed(const uint4* p) {
+  return *p;
+}
+inline void publish() {}
 [[noreturn]] inline void trap() {
   emulator::fail("trap");
 }
@@ -39,6 +43,10 @@ inline uint64_t global_ns() {
   return now += 1000000000;
 }
 
+template <typename T>
+T* opaque(T* p) {
+  return p;
+}
 inline uint32_t* dynamic_shared(const emulator::Block& block = *emulator::block) {
   const uintptr_t raw = reinterpret_cast<uintptr_t>(block.dynamic.get());
   return reinterpret_cast<uint32_t*>((raw + 127) / 128 * 128);
@@ -105,6 +113,26 @@ inline void copy_box(void* to, const void* map, uint32_t x, uint32_t y, uint32_t
     const uint64_t row = (z + r / tensor.box_rows) * tensor.rows + y + r % tensor.box_rows;
     const uint16_t* from = tensor.data + row * tensor.columns + x;
     bulk_barrier(word).copies.push_back({static_cast<char*>(to) + r * bytes, from, bytes});
+  }
+}
+/* A layer's keys and values as tests/kernels/test_attention_device.py describes them: [2][rows][columns] of halves, of
+ * which copies bring 16 rows as [2][columns / span][16][span], swizzled by the bits of the address. */
+struct CacheMap {
+  const uint16_t* data;
+  uint64_t rows, columns, span;
+};
+inline void prefetch_map(const void*) {}
+inline void copy_rows(void* to, const void* map, uint32_t row, uint64_t* word) {
+  const CacheMap& cache = *static_cast<const CacheMap*>(map);
+  const uint64_t line = 2 * cache.span, per_line = line / 16;
+  if (reinterpret_cast<uintptr_t>(to) % (8 * line))
+    emulator::fail("a swizzled box to an address that repeats otherwise");
+  memset(to, 0xff, 2 * 16 * 2 * cache.columns);
+  for (uint64_t i = 0; i < 2 * 16 * cache.columns / 8; ++i) { /* 16-byte units, as they lie in shared memory */
+    const uint64_t at = i * 16 / 128 % per_line ^ i % per_line, r = i / per_line % 16, span = i / per_line / 16;
+    const uint64_t spans = cache.columns / cache.span, first = span / spans * cache.rows + row + r;
+    const uint16_t* from = cache.data + first * cache.columns + span % spans * cache.span + at * 8;
+    bulk_barrier(word).copies.push_back({static_cast<char*>(to) + i * 16, from, 16});
   }
 }
 inline void barrier_wait(uint64_t* word, uint32_t parity) {

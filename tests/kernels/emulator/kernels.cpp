@@ -86,19 +86,20 @@ void emulate_rope(const blink_set* set, const struct blink_tables* tables, Half*
   });
 }
 
-void emulate_attention_decode(const blink_set* set, const struct blink_tables* tables, const Half* qkv,
-                              const Half* q_norm, const Half* k_norm, float eps, const float* inv_freq, Half* k_cache,
-                              Half* v_cache, float* partial, uint32_t* arrivals, Half* out, uint32_t n_heads,
-                              uint32_t n_kv_heads, uint32_t head_dim, uint32_t lanes, uint32_t n_splits,
-                              uint32_t group) {
-  const uint32_t groups = (n_heads / n_kv_heads + group - 1) / group;
+/* The plan, and attention of one layer. */
+void emulate_attention_stream(const blink_set* set, const struct blink_tables* tables, uint32_t usual, uint32_t least,
+                              uint32_t longest, uint32_t most, blink::AttentionPiece* plan, const float* inv_freq,
+                              float2* turns, const void* map, const Half* qkv, const Half* q_norm, const Half* k_norm,
+                              float eps, Half* k_cache, Half* v_cache, float* partial, uint32_t* arrivals, Half* out,
+                              uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t lanes,
+                              uint32_t blocks) {
+  const blink::AttentionCut cut = {usual, least, longest, most};
+  launch({1 + (lanes * head_dim / 2 + blink::kCutThreads - 1) / blink::kCutThreads}, blink::kCutThreads,
+         [&] { blink::attention_plan_kernel(*set, cut, plan, inv_freq, turns, head_dim); });
   with_head_dim(head_dim, [&](auto dim) {
-    with_constant<1, 2, 4, 8>(group, [&](auto members) {
-      launch({lanes, n_kv_heads * groups, n_splits}, blink::kDecodeThreads, [&] {
-        blink::attention_decode_kernel<Half, dim(), members()>(*set, *tables, qkv, q_norm, k_norm, eps, inv_freq,
-                                                               k_cache, v_cache, partial, arrivals, out, n_heads,
-                                                               n_kv_heads);
-      });
+    launch({blocks}, blink::kAttentionThreads, [&] {
+      blink::attention_stream_kernel<Half, dim()>(*tables, plan, turns, map, qkv, q_norm, k_norm, eps, k_cache, v_cache,
+                                                  partial, arrivals, out, n_heads, n_kv_heads, most);
     });
   });
 }

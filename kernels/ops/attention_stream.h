@@ -1,0 +1,147 @@
+/* Attention of a decode step as a stream of keys and values, with the RoPE of rope.h: one token a row. Maths and CPU
+ * twins are those of rope.h and attention.h; the new key and value are written to the cache here.
+ *
+ * Blocks that stay take units of work, a piece of a row (attention_plan.h) and up to 8 query heads of a key head, in
+ * turn. In a block one warp copies tiles of 16 keys and values into a ring, from before the queries are there on,
+ * kTileWarps warps attend to them (attention_tile.h), and one warp a head prepares queries and puts together results
+ * (attention_head.h). All meet at barriers in shared memory, so that the copies never stop between two units.
+ */
+#ifndef BLINK_OPS_ATTENTION_STREAM_H
+#define BLINK_OPS_ATTENTION_STREAM_H
+
+#include "attention_head.h"
+
+#ifdef __CUDACC__
+
+namespace blink {
+
+/* The warp that copies: all tiles of the block's units, in order. */
+template <typename Half, int HeadDim>
+class TileCopier {
+ public:
+  using Shared = AttentionShared<Half, HeadDim>;
+
+  __device__ __forceinline__ TileCopier(const AttentionLayer<Half>& layer, Shared& shared)
+      : layer_(layer), page_bits_(uint32_t(__ffs(layer.tables.page_size)) - 1) {
+    full_ = opaque(shared.full);
+    empty_ = opaque(shared.empty);
+    ring_ = opaque(shared.ring[0]);
+  }
+
+  /* Pages are looked up a batch ahead. */
+  __device__ __forceinline__ void run(const AttentionUnits& units) {
+    const uint32_t lane = threadIdx.x % 32;
+    AttentionUnit unit = units.first(), ahead = units.next(unit);
+    uint32_t base = 0, before = 0, row = unit.exists() ? row_of(unit, lane) : 0; /* tiles of the unit; of all */
+    while (unit.exists()) {
+      const uint32_t here = row, n = min(32u, unit.tiles() - base);
+      base += 32;
+      if (base >= unit.tiles()) unit = ahead, ahead = units.next(unit), base = 0;
+      if (unit.exists()) row = row_of(unit, base + lane);
+      copy(here, before, n);
+      before += n;
+    }
+  }
+
+ private:
+  static constexpr uint32_t kAbreast = 4; /* lanes that issue copies side by side */
+  static_assert(Shared::kStages % kAbreast == 0, "a lane waits for no copy of another");
+
+  /* Where the unit's i-th tile begins in the layer's cache, in keys. */
+  __device__ __forceinline__ uint32_t row_of(const AttentionUnit& unit, uint32_t i) const {
+    if (i >= unit.tiles()) return 0;
+    const struct blink_tables& tables = layer_.tables;
+    const uint32_t key = unit.piece.first + i * kTileKeys;
+    const uint32_t* pages = tables.block_table + uint64_t(unit.piece.row) * tables.pages_per_row;
+    const uint32_t page = load_relaxed32(pages + (key >> page_bits_));
+    return ((page * layer_.n_kv_heads + unit.kv_head) << page_bits_) + key % (1u << page_bits_);
+  }
+
+  /* n <= 32 tiles, of which lane i has the i-th; `before` came before them. */
+  __device__ __forceinline__ void copy(uint32_t row, uint32_t before, uint32_t n) const {
+    const uint32_t lane = threadIdx.x % 32;
+    for (uint32_t i = 0; i < n; i += kAbreast) {
+      const uint32_t from = __shfl_sync(0xffffffffu, row, int((i + lane) % 32));
+      if (lane >= kAbreast || i + lane >= n) continue;
+      const uint32_t stage = (before + i + lane) % Shared::kStages, use = (before + i + lane) / Shared::kStages;
+      barrier_wait(empty_ + stage, (use + 1) % 2);
+      barrier_expect(full_ + stage, kTileBytes<HeadDim>);
+      copy_rows(ring_ + stage * kTileBytes<HeadDim>, layer_.map, from, full_ + stage);
+    }
+    __syncwarp();
+  }
+
+  const AttentionLayer<Half>& layer_;
+  uint64_t *full_, *empty_;
+  char* ring_;
+  uint32_t page_bits_;
+};
+
+/* A warp that attends. They take turns from unit to unit: what decides the result is a warp's rank in the unit, whose
+ * tiles are those i with i % kTileWarps == rank. */
+template <typename Half, int HeadDim>
+__device__ __forceinline__ void attend(AttentionShared<Half, HeadDim>& shared, uint32_t warp) {
+  constexpr uint32_t n_stages = AttentionShared<Half, HeadDim>::kStages;
+  const bool speaks = threadIdx.x % 32 == 0;
+  uint32_t before = 0; /* tiles */
+  for (uint32_t k = 0;; ++k) {
+    barrier_wait(shared.prepared + k % 2, k / 2 % 2);
+    const uint32_t keys = shared.keys[k % 2], n_queries = shared.n_queries[k % 2];
+    if (n_queries == 0) return;
+    auto& heads = shared.heads[k % 2];
+    const uint32_t n = (keys + kTileKeys - 1) / kTileKeys;
+    const uint32_t rank = (warp + kTileWarps - before % kTileWarps) % kTileWarps;
+    TileSoftmax<Half, HeadDim> softmax(heads[0], HeadDim + 8);
+    for (uint32_t i = rank; i < n; i += kTileWarps) {
+      const uint32_t stage = (before + i) % n_stages, n_valid = keys - i * kTileKeys;
+      barrier_wait(shared.full + stage, (before + i) / n_stages % 2);
+      const CopiedTile<Half, HeadDim> tile(shared.ring[stage]);
+      if (n_valid < kTileKeys) tile.clear_values(n_valid), bulk_writes_done();
+      softmax.add(tile, n_valid);
+      __syncwarp();
+      if (speaks) barrier_arrive(shared.empty + stage);
+    }
+    if (shared.is_last[k % 2] && rank == n % kTileWarps)
+      softmax.add(NewTile<Half>{heads[kUnitHeads], heads[kUnitHeads + 1]}, 1);
+    before += n;
+    barrier_wait(&shared.taken, (k + 1) % 2);
+    softmax.store(shared.out[rank][0], shared.max[rank], shared.sum[rank], n_queries);
+    __syncwarp();
+    if (speaks) barrier_arrive(&shared.results);
+  }
+}
+
+/* grid (any), block (kAttentionThreads), kAttentionSharedBytes of dynamic shared memory. The plan has room for a piece
+ * for every block. */
+template <typename Half, int HeadDim>
+__global__ void __launch_bounds__(kAttentionThreads, 1)
+    attention_stream_kernel(const __grid_constant__ struct blink_tables tables, const AttentionPiece* plan,
+                            const float2* turns, const void* map, const Half* qkv, const Half* q_norm,
+                            const Half* k_norm, float eps, Half* k_cache, Half* v_cache, float* partial,
+                            uint32_t* arrivals, Half* out, uint32_t n_heads, uint32_t n_kv_heads, uint32_t max_pieces) {
+  using Shared = AttentionShared<Half, HeadDim>;
+  static_assert(sizeof(Shared) + kRingAlign <= kAttentionSharedBytes, "does not fit");
+  const uint64_t raw = reinterpret_cast<uint64_t>(dynamic_shared());
+  Shared& shared = *reinterpret_cast<Shared*>((raw + kRingAlign - 1) / kRingAlign * kRingAlign);
+  allow_successor();
+  const uint32_t warp = threadIdx.x / 32;
+  if (warp == 1) shared.init();
+  if (threadIdx.x == 0) prefetch_map(map);
+  const AttentionLayer<Half> layer = {tables,  plan,    turns,   map,      qkv, q_norm,  k_norm,     eps,
+                                      k_cache, v_cache, partial, arrivals, out, n_heads, n_kv_heads, max_pieces};
+  const AttentionUnits units(plan, n_heads, n_kv_heads);
+  __syncthreads();
+  if (warp == 0) {
+    TileCopier<Half, HeadDim>(layer, shared).run(units);
+  } else if (warp <= kTileWarps) {
+    attend(shared, warp - 1);
+  } else {
+    AttentionHead<Half, HeadDim>(layer, shared, warp - 1 - kTileWarps).run(units);
+  }
+}
+
+}  // namespace blink
+
+#endif /* __CUDACC__ */
+
+#endif /* BLINK_OPS_ATTENTION_STREAM_H */

@@ -1,0 +1,102 @@
+"""Decode attention, plan and stream, on the emulator, whose bulk copies arrive late and in any order, against
+its CPU twins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_ops_device import (
+    EPS,
+    LONG,
+    NAN,
+    TOLERANCE,
+    Attention,
+    Emulate,
+    Halves,
+    assert_close,
+    floats,
+    random,
+)
+
+PIECE_WORDS = 8
+ROWS = [(3, 0, 1), (0, 130, 131), (6, 400, 401), (1, 64, 65), (2, 127, 128), (4, 80, 81), (5, 15, 16)]
+
+
+class StreamStep:
+    """A decode step over a layer's cache as the engine lays it out: keys, and values right after them."""
+
+    def __init__(
+        self, rows: list[tuple[int, int, int]], heads: int, kv_heads: int, head_dim: int, **sizes: int
+    ):
+        self.step = step = Attention(rows, heads, kv_heads, head_dim, **{**LONG, **sizes})
+        for row, position, _ in rows:  # not yet written
+            page, cell = divmod(position, int(step.world.tables["page_size"]))
+            for cache in step.caches:
+                cache[step.world.block_table[row, page], :, cell] = NAN
+        self.before = [floats(cache) for cache in step.caches]
+        self.cache = np.stack(step.caches)
+        self.inv_freq = (1 / 10000.0 ** (np.arange(0, head_dim, 2) / head_dim)).astype(np.float32)
+        self.lanes, self.plan = len(rows) + 2, np.zeros((1, PIECE_WORDS), np.uint32)
+
+    def run(
+        self,
+        emulate: Emulate,
+        cut: tuple[int, int, int, int],
+        blocks: int,
+        norms: list[Halves | None],
+    ) -> Halves:
+        """`cut`: usual, least, longest, most of AttentionCut."""
+        step, (heads, _, head_dim), most = self.step, self.step.shape, cut[3]
+        span = next(n for n in (64, 32, 16) if head_dim % n == 0)
+        where = np.array([self.cache.ctypes.data, step.caches[0].size // head_dim, head_dim, span], np.uint64)
+        self.plan = np.full((1 + max(self.lanes * most, blocks), PIECE_WORDS), 0xFFFFFFFF, np.uint32)
+        turns = np.full((self.lanes, head_dim), np.nan, np.float32)
+        partial = np.full(self.lanes * heads * most * (head_dim + 4), np.nan, np.float32)
+        arrivals = np.zeros(self.lanes * heads, np.uint32)
+        out = np.full_like(step.out, 0x40E0)  # 7
+        rope = (step.qkv, *norms, EPS, self.cache[0], self.cache[1])
+        inputs = (step.world.step_set, step.world.tables, *cut, self.plan, self.inv_freq, turns, where)
+        outputs = (partial, arrivals, out)
+        emulate("attention_stream", *inputs, *rope, *outputs, *step.shape, self.lanes, blocks)
+        assert not arrivals.any()
+        return out
+
+    def check(self, out: Halves, norms: list[Halves | None]) -> None:
+        step = self.step
+        qkv, expected = floats(step.qkv), [cache.copy() for cache in self.before]
+        float_norms = [None if norm is None else floats(norm) for norm in norms]
+        step.world.call("rope", qkv, *float_norms, EPS, self.inv_freq, *expected, *step.shape, step.n_tokens)
+        reference = np.full(out.shape, 7, np.float32)
+        step.world.call("attention", qkv, *expected, reference, *step.shape, step.n_tokens)
+        assert_close(floats(out), reference, 2 * TOLERANCE)
+        for got, cache in zip(self.cache, expected, strict=True):
+            np.testing.assert_array_equal(
+                np.isnan(floats(got)), np.isnan(cache)
+            )  # E3: nothing else is written
+            assert_close(floats(got)[~np.isnan(cache)], cache[~np.isnan(cache)])
+
+
+@pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize(
+    ("cut", "blocks"),
+    [((1, 64, 512, 4), 3), ((4, 64, 128, 64), 5), ((64, 16, 512, 64), 1), ((2, 32, 64, 3), 200)],
+    ids=["whole", "split", "finest", "capped"],
+)
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim"),
+    [(6, 2, 16), (4, 4, 48), (8, 1, 64), (32, 4, 128), (24, 2, 64), (4, 2, 128)],
+)
+def test_decode_attention(
+    emulate: Emulate,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    cut: tuple[int, int, int, int],
+    blocks: int,
+    normed: bool,
+) -> None:
+    """With its RoPE: the new key and value go into the cache, whose cells beyond a row's keys hold NaN. More
+    and fewer blocks than units; the ring's stages are used again and again."""
+    step = StreamStep(ROWS, heads, kv_heads, head_dim, padding=2)
+    norms = [random(head_dim, seed=s) if normed else None for s in (5, 6)]
+    step.check(step.run(emulate, cut, blocks, norms), norms)
