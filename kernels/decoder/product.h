@@ -124,7 +124,7 @@ __device__ __forceinline__ void multiply(Stream& stream, const BlockTiles& tiles
     constexpr uint32_t kTileThreads = 8 * BLINK_DECODER_TOKENS;
     const uint32_t token = threadIdx.x % kTileThreads / 8, row = threadIdx.x % 8;
     for (uint32_t tile = threadIdx.x / kTileThreads; tile < n; tile += kDecoderThreads / kTileThreads)
-      store(tiles.first + pass + tile, token, row, sums.total(tile, row, token), sums.total(tile, row + 8, token));
+      store(tiles.index(pass + tile), token, row, sums.total(tile, row, token), sums.total(tile, row + 8, token));
   }
 }
 
