@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gpu_backend.abi import StepKind
 from gpu_backend.cuda.kernels import decode_group, suits_flash
+from gpu_backend.cuda.wide import wide_sum_bytes
 from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.decoder_abi import DECODER_TOKENS
 from gpu_backend.model.config import Experts, ModelConfig
@@ -75,6 +76,7 @@ def activation_bytes(
         "logits": 4 * lanes * config.vocab_size,
         "partial": 4 * partials * config.n_heads * (config.head_dim + 2),
         "arrivals": 4 * max(decode) * config.n_heads,
+        "sums": wide_sum_bytes(config, n_multiprocessors),
         "squares": 4 * DECODER_TOKENS * ceil_div(config.hidden, 16),
         "meetings": 8,
     }

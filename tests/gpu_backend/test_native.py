@@ -172,26 +172,41 @@ def test_every_shape_is_captured_once_per_step_set(log: Log) -> None:
     assert lanes == [shape for shape in decode + prefill for _ in range(3)]
 
 
+def gemm(rows: int, n_in: int = 256) -> str:
+    """What multiplies."""
+    if rows <= 8 and n_in % 32 == 0:
+        return "linear_stream"
+    return "linear_wide" if rows <= 32 else "gemm"
+
+
 def test_a_step_is_the_documented_sequence(log: Log) -> None:
+    """Between two wide products there is no norm."""
     for capture in captures(log):
         prefill = "prefill_plan" in map(op, capture)
         attention = ["rope", "attention_flash"] if prefill else ["attention_decode"]
         tokens, lanes = int(capture[1][2]), int(capture[-1][3])
-        gemm = "linear_stream" if tokens <= 16 else "gemm"
-        gate_up = ["linear_stream"] if tokens <= 16 else ["gemm", "silu_mul"]
-        layer = ["rmsnorm", gemm, *attention, gemm, "rmsnorm", *gate_up, "gemm"]
-        head = "linear_stream" if lanes <= 16 else "gemm"
-        assert [op(call) for call in capture] == [
-            *(
-                "gate",
-                "embed",
-                *["prefill_plan"][: int(prefill)],
-                *(3 * layer),
-                "gather_rmsnorm",
-                head,
-                "sample",
-            )
+        norm = [] if gemm(tokens) == "linear_wide" else ["rmsnorm"]
+        gate_up = ["gemm", "silu_mul"] if tokens > 32 else [gemm(tokens)]
+        layer = [gemm(tokens), *attention, gemm(tokens), *norm, *gate_up, gemm(tokens, 1000)]
+        assert [op(call) for call in capture if call[0] != "map"] == [
+            *("gate", "embed", *["prefill_plan"][: int(prefill)], "rmsnorm"),
+            *(*layer, *norm, *layer, *norm, *layer),
+            *("gather_rmsnorm", gemm(lanes), "sample"),
         ]
+
+
+def test_a_wide_product_takes_the_norm_that_another_left(log: Log) -> None:
+    """Where the sums of squares were left, and as many; the last layer leaves none."""
+    for capture in captures(log):
+        calls = [call for call in capture if op(call) == "linear_wide"]
+        if gemm(int(capture[1][2])) != "linear_wide":
+            continue
+        norms = [bytes.fromhex(call[11]) for call in calls[:12]]  # of the layers' products
+        takes = [int.from_bytes(norm[0:8], "little") for norm in norms]
+        leaves = [int.from_bytes(norm[32:40], "little") for norm in norms]
+        assert [bool(at) for at in takes] == [False, False, *([True, False] * 5)]
+        assert [bool(at) for at in leaves] == [*([False, True] * 5), False, False]
+        assert len({at for at in (*takes, *leaves) if at}) == 1
 
 
 def test_a_lane_is_sampled_by_a_cluster_of_blocks(log: Log) -> None:
@@ -224,12 +239,12 @@ def test_a_layer_of_experts_is_the_documented_sequence(expert_log: Log) -> None:
         if tokens * 3 <= 8 * 8:
             mixture = ["router", "expert_stream", "expert_stream"]
         else:
-            router = "linear_stream" if tokens <= 16 else "gemm"
+            router = gemm(tokens)
             mixture = ["rmsnorm", router, "route", "expert_plan", "expert_tiled", "expert_tiled"]
         starts = [i for i in range(len(ops)) if ops[i : i + len(mixture)] == mixture]
         assert [ops[i + len(mixture)] for i in starts] == ["expert_sum_rmsnorm", "expert_sum"]
         assert ops[starts[1] + len(mixture) + 1] == "gather_rmsnorm"
-        assert ops.count("silu_mul") == int(tokens > 16)
+        assert ops.count("silu_mul") == int(tokens > 32)
         if "expert_plan" in ops:
             plan = calls[ops.index("expert_plan")]
             words = [int.from_bytes(bytes.fromhex(word), "little") for word in plan[-5:-1]]
@@ -241,7 +256,14 @@ def test_the_three_sets_of_a_shape_differ_only_in_the_step_set(log: Log) -> None
     graphs = captures(log)
     for first in range(0, len(graphs), 3):
         for calls in zip(*graphs[first : first + 3], strict=True):
-            if op(calls[0]) in ("gemm", "linear_stream", "rmsnorm", "silu_mul", "attention_flash"):
+            if op(calls[0]) in (
+                "gemm",
+                "linear_stream",
+                "linear_wide",
+                "rmsnorm",
+                "silu_mul",
+                "attention_flash",
+            ):
                 assert calls[0] == calls[1] == calls[2]
             else:
                 set_bytes = {call[7] for call in calls}

@@ -189,3 +189,4 @@ void load_matrices(uint32_t (&m)[4], const void* row) {
 }  // namespace blink
 
 #include "emulated_warpgroup.h"
+#include "emulated_wide.h"
