@@ -16,7 +16,7 @@ constexpr uint32_t kWideRowBytes = 2 * kWidePanel;
 constexpr uint32_t kWideAtom = 8 * kWideRowBytes; /* rows that a swizzle covers */
 constexpr uint32_t kWideMaxSlots = 32;
 constexpr uint32_t kWideMaxSplits = 8;
-constexpr uint32_t kWideMaxColumns = 64;
+constexpr uint32_t kWideMaxColumns = 32;
 /* Where the rings start, behind barriers, scales and squares: panels are aligned to 1024 bytes. */
 constexpr uint32_t kWideRingStart = 6144;
 

@@ -41,7 +41,7 @@ inline uint64_t global_ns() {
 
 inline uint32_t* dynamic_shared(const emulator::Block& block = *emulator::block) {
   const uintptr_t raw = reinterpret_cast<uintptr_t>(block.dynamic.get());
-  return reinterpret_cast<uint32_t*>((raw + 127) / 128 * 128);
+  return reinterpret_cast<uint32_t*>((raw + 1023) / 1024 * 1024);
 }
 
 /* A barrier's word points to its state. */

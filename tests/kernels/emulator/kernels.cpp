@@ -77,7 +77,7 @@ void emulate_linear_wide(const blink::BoxMap* w, const blink::BoxMap* x, void* y
                          uint32_t clusters) {
   using namespace blink;
   with_constant<kStreamHalf, kStreamFloat, kStreamAdd, kStreamSilu>(output, [&](auto kind) {
-    with_constant<16, 32, 64>(columns, [&](auto n_columns) {
+    with_constant<16, 32>(columns, [&](auto n_columns) {
       with_constant<1, 2, 3, 4>(tiles, [&](auto n_tiles) {
         const auto kernel = [&] { linear_wide_kernel<Half, kind(), n_columns(), n_tiles()>(*w, *x, y, *cut, *norm); };
         launch({cut->splits, clusters}, kWideThreads, kernel, kClusters);
