@@ -28,8 +28,7 @@ from gpu_backend.cuda.wide_launch import wide_launch
 from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.decoder import decoder_buffers
 from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS
-from gpu_backend.engine.flash import FLASH_THREADS, FlashAttention, flash_attention, flash_shared_bytes
-from gpu_backend.engine.flash import PLAN_THREADS as PREFILL_PLAN_THREADS
+from gpu_backend.engine.flash import FlashAttention
 from gpu_backend.engine.native_mixture import NativeMixture
 from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
 from gpu_backend.engine.sizing import attention_cut, ceil_div, decode_splits, layer_cache_bytes
@@ -154,7 +153,7 @@ class NativeStep:
         self._layer_bytes = layer_cache_bytes(config, limits)
         self._flash = None
         if suits_flash(config):
-            self._flash = flash_attention(config, limits, activations.qkv, kv_cache)
+            self._flash = FlashAttention(config, limits, activations, kv_cache, n_multiprocessors)
 
     def enqueue(self, shape: Shape, step_set: bytes) -> None:
         """Puts the whole step on the stream. `step_set` is blink_step_set by value."""
@@ -187,8 +186,7 @@ class NativeStep:
         arguments: tuple[Argument, ...] = (step_set, self._tables, weights.embed, act.residual, hidden)
         self._launch("embed", each_token, block, *arguments)
         if self._flash is not None and shape.kind == StepKind.PREFILL:
-            plan = (step_set, act.prefill_plan, self._flash.unit_tokens)
-            self._launch("prefill_plan", (1, 1, 1), (PREFILL_PLAN_THREADS, 1, 1), *plan)
+            self._flash.plan(self._launch, step_set)
         self._norm(shape, weights.layers[0].input_norm, 0)
         n_sums = 0  # that the product before has left of its norm
         for index, layer in enumerate(weights.layers):
@@ -236,24 +234,14 @@ class NativeStep:
             caches = (self._weights.inv_freq, keys, values)
             self._launch("rope", grid, block, *step, *rope, *caches, heads, kv_heads)
             if self._flash is not None:
-                self._attention_flash(self._flash, index)
+                self._flash.attend(self._launch, self._tables, index)
             else:
                 grid, block = (ceil_div(tokens, PREFILL_QUERIES), heads, 1), (PREFILL_THREADS, 1, 1)
                 arguments = (keys, values, act.attention, heads, kv_heads, tokens)
                 self._launch("attention_prefill", grid, block, *step, *arguments)
-        sizes, norm_after = (
-            (tokens, heads * config.head_dim, config.hidden),
-            0 if layer.router else layer.post_norm,
-        )
+        sizes = (tokens, heads * config.head_dim, config.hidden)
+        norm_after = 0 if layer.router else layer.post_norm
         return self._linear(layer.o, act.attention, act.residual, *sizes, "add", norm_after=norm_after)
-
-    def _attention_flash(self, flash: FlashAttention, index: int) -> None:
-        """Attention of a prefill step's units: as many blocks as are resident at once share them."""
-        config, act, keys = self._config, self._activations, 2 * index * flash.layer_atoms
-        inputs = (flash.queries, flash.cache, self._tables, act.prefill_plan, act.attention)
-        counts = (keys, keys + flash.layer_atoms, config.n_heads, config.n_kv_heads, flash.pack)
-        grid, shared = (self._n_multiprocessors - 1, 1, 1), flash_shared_bytes(config.head_dim)
-        self._launch("attention_flash", grid, (FLASH_THREADS, 1, 1), *inputs, *counts, shared_bytes=shared)
 
     def _plan_attention(self, lanes: int, step_set: bytes) -> None:
         """What the attention of all layers of a decode step goes by."""
