@@ -2,15 +2,15 @@
  *
  *   x  [m][n_in] half, m at most Columns
  *   w  [n_out][n_in] half, or [2][n_out][n_in] for kStreamSilu: gate rows, then up rows
- *   y  [m][n_out], what becomes of the product: StreamOutput of linear_stream.h
+ *   y  [m][n_out], what becomes of the product: StreamOutput of linear_stream.h (E18)
  *
  * The weights are the 64-row operand of the warpgroup's instructions, the rows of x the other. A tile is up to 256
  * rows of w, for kStreamSilu 8 gate rows and their 8 up rows in turn; a block goes through k in stages of panels of 64
  * columns, of the tile and of x, which one warp copies into a ring in shared memory. Where tiles are fewer than
  * multiprocessors, a cluster of blocks splits k and adds up in the order of its blocks.
  *
- * Two blocks fit a multiprocessor: the second is the next kernel's, whose ring fills with weights before its
- * predecessor has ended.
+ * A stage is copied as soon as there is room, across tiles and, before the predecessor has ended, across kernels: where
+ * two blocks fit a multiprocessor, the second is the next kernel's, whose ring fills meanwhile.
  */
 #ifndef BLINK_OPS_LINEAR_WIDE_H
 #define BLINK_OPS_LINEAR_WIDE_H

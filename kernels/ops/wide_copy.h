@@ -6,10 +6,7 @@
 
 namespace blink {
 
-/* A CUtensorMap by value: a kernel takes it as a __grid_constant__. */
-struct alignas(64) BoxMap {
-  uint64_t words[16];
-};
+using BoxMap = TensorMap; /* of four dimensions; a kernel takes it as a __grid_constant__ */
 
 /* How long L2 keeps what a copy reads: weights are read once a step, activations by every block. */
 __device__ __forceinline__ uint64_t evict_first() {

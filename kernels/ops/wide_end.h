@@ -10,7 +10,7 @@
 
 namespace blink {
 
-/* RMSNorm across products, without a kernel between them. The product that completes a residual also leaves its
+/* RMSNorm across products (E19), without a kernel between them. The product that completes a residual also leaves its
  * elements times the norm's weight, and the sum of their squares by 64 rows of its tiles; the product that reads these
  * as its x scales its outputs by the norm's factor of the row. */
 struct WideNorm {
