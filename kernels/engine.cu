@@ -13,6 +13,7 @@
 #include "ops/gate.h"
 #include "ops/gather.h"
 #include "ops/linear_stream.h"
+#include "ops/linear_wide.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
 #include "ops/route.h"

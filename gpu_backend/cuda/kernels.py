@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from gpu_backend.cuda.compile import compile_templates, source_root
 from gpu_backend.cuda.driver import Kernel, Module
+from gpu_backend.cuda.wide import wide_instances
 from gpu_backend.model.config import ModelConfig
 
 HALF_TYPES = {"bfloat16": "__nv_bfloat16", "float16": "__half"}
 MAX_GROUP = 8
 MAX_DECODER_GROUP = 4  # the scratch of 8 would cost the decoder a stage of its weight rings
 STREAM_OUTPUTS = {"half": "kStreamHalf", "float": "kStreamFloat", "add": "kStreamAdd", "silu": "kStreamSilu"}
-STREAM_GROUPS = (1, 2)  # of 8 rows of x
+STREAM_GROUPS = (1,)  # of 8 rows of x
+MULTIPROCESSORS = 132  # of an H100 or H200 as SXM module
 FLASH_HEAD_DIMS = (64, 128)
 DECODER_HEAD_DIMS = (64, 128)
 DECODER_SLICE = 256  # of k: 32 for each of the decoder's warps; divides every matrix's columns
@@ -43,7 +45,7 @@ def suits_decoder(config: ModelConfig) -> bool:
     )
 
 
-def kernel_names(config: ModelConfig) -> dict[str, str]:
+def kernel_names(config: ModelConfig, n_multiprocessors: int = MULTIPROCESSORS) -> dict[str, str]:
     """C++ name of each op's kernel."""
     half, head_dim = HALF_TYPES[half_dtype(config)], config.head_dim
     group = decode_group(config.n_heads, config.n_kv_heads)
@@ -63,6 +65,8 @@ def kernel_names(config: ModelConfig) -> dict[str, str]:
         for groups in STREAM_GROUPS:
             name = f"linear_stream_kernel<{half}, blink::{constant}, {groups}>"
             templates[f"linear_{output}_{groups}"] = name
+    for op, (output, columns, tiles) in wide_instances(config, n_multiprocessors).items():
+        templates[op] = f"linear_wide_kernel<{half}, blink::{STREAM_OUTPUTS[output]}, {columns}, {tiles}>"
     if suits_flash(config):
         templates["prefill_plan"] = "prefill_plan_kernel"
         templates["attention_flash"] = f"attention_flash_kernel<{half}, {head_dim}>"
@@ -87,8 +91,8 @@ def kernel_names(config: ModelConfig) -> dict[str, str]:
 class Kernels:
     """The loaded module: kernels["embed"].launch(...)."""
 
-    def __init__(self, arch: str, config: ModelConfig) -> None:
-        names = kernel_names(config)
+    def __init__(self, arch: str, config: ModelConfig, n_multiprocessors: int = MULTIPROCESSORS) -> None:
+        names = kernel_names(config, n_multiprocessors)
         source = source_root() / "kernels" / "engine.cu"
         cubin, symbols = compile_templates(source, arch, list(names.values()))
         self._module = Module(cubin)

@@ -1,13 +1,17 @@
-"""The arguments of flash attention (kernels/ops/attention_flash.h)."""
+"""Attention of prefill steps by the kernels of kernels/ops/attention_flash.h."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gpu_backend.cuda.tensor_map import tensor_map
 from gpu_backend.engine.base import Limits
+from gpu_backend.engine.native_mixture import Launch
 from gpu_backend.engine.sizing import FLASH_ROWS, ceil_div, flash_pack
 from gpu_backend.model.config import ModelConfig
+
+if TYPE_CHECKING:
+    from gpu_backend.engine.native_step import Activations
 
 FLASH_THREADS = 384  # kFlashThreads
 FLASH_KEYS = 128  # kFlashKeys
@@ -19,40 +23,58 @@ ROW = 64  # elements of a row in shared memory
 CELLS = 8  # rows of an atom: tokens of one head in the cache
 
 
-@dataclass(frozen=True)
 class FlashAttention:
-    """Tensor maps of the queries and of the whole cache; `pack` heads of a token are rows of one tile."""
+    """Enqueues the attention of prefill steps."""
 
-    queries: bytes
-    cache: bytes
-    pack: int
-    layer_atoms: int  # of a layer's keys, or of its values, which come right after them
+    def __init__(
+        self,
+        config: ModelConfig,
+        limits: Limits,
+        activations: Activations,
+        kv_cache: int,
+        n_multiprocessors: int,
+    ) -> None:
+        """`activations.qkv` has limits.max_prefill_tokens tokens. Raises CudaError."""
+        heads, head_dim = config.n_heads + 2 * config.n_kv_heads, config.head_dim
+        columns = head_dim // ROW
+        self._pack = flash_pack(config)  # heads of a token that are rows of one tile
+        self._heads = (config.n_heads, config.n_kv_heads)
+        self._activations = activations
+        self._layer_atoms = limits.total_pages * config.n_kv_heads * limits.page_size // CELLS
+        self._grid = (
+            n_multiprocessors - 1,
+            1,
+            1,
+        )  # all blocks at once; one multiprocessor is the scheduler's
+        self._shared_bytes = flash_shared_bytes(head_dim)
+        self._queries = tensor_map(
+            activations.qkv,
+            (columns, limits.max_prefill_tokens, heads, ROW),
+            (columns, GROUP_ROWS // self._pack, self._pack, ROW),
+            (ROW, heads * head_dim, head_dim),
+            swizzle=True,
+        )
+        self._cache = tensor_map(
+            kv_cache,
+            (2 * config.n_layers * self._layer_atoms, columns, CELLS, ROW),
+            (2, columns, CELLS, ROW),
+            (CELLS * head_dim, ROW, head_dim),
+            swizzle=True,
+        )
 
-    @property
-    def unit_tokens(self) -> int:
-        return FLASH_ROWS // self.pack
+    def plan(self, launch: Launch, step_set: bytes) -> None:
+        """Once a step."""
+        unit_tokens = FLASH_ROWS // self._pack
+        arguments = (step_set, self._activations.prefill_plan, unit_tokens)
+        launch("prefill_plan", (1, 1, 1), (PLAN_THREADS, 1, 1), *arguments)
 
-
-def flash_attention(config: ModelConfig, limits: Limits, qkv: int, kv_cache: int) -> FlashAttention:
-    """For the buffers at `qkv`, of limits.max_prefill_tokens tokens, and `kv_cache`. Raises CudaError."""
-    heads, head_dim = config.n_heads + 2 * config.n_kv_heads, config.head_dim
-    pack, columns = flash_pack(config), head_dim // ROW
-    queries = tensor_map(
-        qkv,
-        (columns, limits.max_prefill_tokens, heads, ROW),
-        (columns, GROUP_ROWS // pack, pack, ROW),
-        (ROW, heads * head_dim, head_dim),
-        swizzle=True,
-    )
-    layer_atoms = limits.total_pages * config.n_kv_heads * limits.page_size // CELLS
-    cache = tensor_map(
-        kv_cache,
-        (2 * config.n_layers * layer_atoms, columns, CELLS, ROW),
-        (2, columns, CELLS, ROW),
-        (CELLS * head_dim, ROW, head_dim),
-        swizzle=True,
-    )
-    return FlashAttention(queries, cache, pack, layer_atoms)
+    def attend(self, launch: Launch, tables: bytes, layer: int) -> None:
+        """Of the planned units, in layer `layer`."""
+        keys, act = 2 * layer * self._layer_atoms, self._activations
+        inputs = (self._queries, self._cache, tables, act.prefill_plan, act.attention)
+        counts = (keys, keys + self._layer_atoms, *self._heads, self._pack)
+        block, shared_bytes = (FLASH_THREADS, 1, 1), self._shared_bytes
+        launch("attention_flash", self._grid, block, *inputs, *counts, shared_bytes=shared_bytes)
 
 
 def flash_shared_bytes(head_dim: int) -> int:

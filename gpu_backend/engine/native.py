@@ -57,10 +57,10 @@ class NativeEngine:
             owned.callback(self._stream.close)
             self._memory = DeviceMemory(device)
             owned.callback(self._memory.close)
-            kernels = Kernels(device.arch, config)
-            owned.callback(kernels.close)
             attribute = api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
             n_multiprocessors = device.attribute(attribute)
+            kernels = Kernels(device.arch, config, n_multiprocessors)
+            owned.callback(kernels.close)
             # One is the scheduler's (C8).
             workspace = self._memory.allocate(WORKSPACE_BYTES)
             cublas = Cublas(self._stream, workspace, n_multiprocessors - 1)

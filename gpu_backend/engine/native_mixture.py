@@ -36,7 +36,7 @@ TILE_K = 64
 NORM_THREADS = 256
 
 Launch = Callable[..., None]  # op, grid, block, arguments; shared_bytes
-Linear = Callable[..., None]  # NativeStep's
+Linear = Callable[..., int]  # NativeStep's
 
 
 class NativeMixture:

@@ -4,8 +4,9 @@
     L x [norm, qkv, attention, o + add, norm, gate_up, silu * mul, down + add],
     gather + norm, head, sample + publish
 
-Few rows: a GEMM is a stream of weights, which our own kernel reads faster and whose silu * mul it includes;
-many rows: cuBLAS. A decode step of few rows of a dense model is [gate, decoder, sample + publish].
+Few rows: a GEMM is a stream of weights, which our own kernels read faster and whose silu * mul they include;
+many rows: cuBLAS. Between two wide products the norm is part of both. A decode step of few rows of a dense
+model is [gate, decoder, sample + publish].
 
 A layer of experts has a mixture (native_mixture.py) in place of the MLP and the norms around it.
 
@@ -22,11 +23,12 @@ from gpu_backend.cuda.cublas import R_16BF, R_16F, R_32F, Cublas
 from gpu_backend.cuda.driver import Argument, Dim, Kernel, Stream
 from gpu_backend.cuda.kernels import STREAM_GROUPS, Kernels, half_dtype, suits_flash
 from gpu_backend.cuda.tensor_map import TENSOR_MAP_BYTES
+from gpu_backend.cuda.wide import WIDE_ROWS, WideNorm, wide_cut
+from gpu_backend.cuda.wide_launch import wide_launch
 from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.decoder import decoder_buffers
 from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS
-from gpu_backend.engine.flash import FLASH_THREADS, FlashAttention, flash_attention, flash_shared_bytes
-from gpu_backend.engine.flash import PLAN_THREADS as PREFILL_PLAN_THREADS
+from gpu_backend.engine.flash import FlashAttention
 from gpu_backend.engine.native_mixture import NativeMixture
 from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
 from gpu_backend.engine.sizing import attention_cut, ceil_div, decode_splits, layer_cache_bytes
@@ -47,7 +49,7 @@ DECODER_THREADS = 256
 STREAM_THREADS = 256
 STREAM_CHUNK = 32
 STREAM_BLOCKS = 2
-STREAM_ROWS = 16  # of x, up to which streaming beats cuBLAS
+STREAM_ROWS = 8  # of x, up to which streaming beats the wide product
 VECTOR = 8  # elements of a 16-byte access
 
 
@@ -99,6 +101,7 @@ class Activations:
     turns: int  # [L][head_dim / 2][2] fp32, of its RoPE
     partial: int  # its partial results, fp32
     arrivals: int  # and its counters: [L][heads] uint32, zero between kernels
+    sums: int  # of squares, that a product leaves for the norm after it (kernels/ops/wide_end.h)
     squares: int  # of the decoder kernel (kernels/decoder/arguments.h)
     meetings: int
     prefill_plan: int = 0  # [1 + units] PrefillUnit
@@ -150,7 +153,7 @@ class NativeStep:
         self._layer_bytes = layer_cache_bytes(config, limits)
         self._flash = None
         if suits_flash(config):
-            self._flash = flash_attention(config, limits, activations.qkv, kv_cache)
+            self._flash = FlashAttention(config, limits, activations, kv_cache, n_multiprocessors)
 
     def enqueue(self, shape: Shape, step_set: bytes) -> None:
         """Puts the whole step on the stream. `step_set` is blink_step_set by value."""
@@ -183,39 +186,45 @@ class NativeStep:
         arguments: tuple[Argument, ...] = (step_set, self._tables, weights.embed, act.residual, hidden)
         self._launch("embed", each_token, block, *arguments)
         if self._flash is not None and shape.kind == StepKind.PREFILL:
-            plan = (step_set, act.prefill_plan, self._flash.unit_tokens)
-            self._launch("prefill_plan", (1, 1, 1), (PREFILL_PLAN_THREADS, 1, 1), *plan)
-        self._norm(shape, weights.layers[0].input_norm)
+            self._flash.plan(self._launch, step_set)
+        self._norm(shape, weights.layers[0].input_norm, 0)
+        n_sums = 0  # that the product before has left of its norm
         for index, layer in enumerate(weights.layers):
             following = weights.layers[index + 1].input_norm if index + 1 < len(weights.layers) else 0
-            self._attention(shape, step_set, index)
+            n_sums = self._attention(shape, step_set, index, n_sums)
             if layer.router:
                 self._mixture.enqueue(self._launch, self._linear, shape, step_set, layer, following)
+                n_sums = 0
                 continue
-            self._norm(shape, layer.post_norm)
-            self._mlp(shape, layer)
-            if following:
-                self._norm(shape, following)
+            self._norm(shape, layer.post_norm, n_sums)
+            n_sums = self._mlp(shape, layer, n_sums, following)
+            self._norm(shape, following, n_sums)
         arguments = (step_set, act.residual, weights.final_norm, eps, act.gathered, hidden)
         self._launch("gather_rmsnorm", each_lane, block, *arguments)
         sizes = (shape.lanes, hidden, config.vocab_size)
         self._linear(weights.head, act.gathered, act.logits, *sizes, "float")
 
-    def _norm(self, shape: Shape, weight: int) -> None:
-        """normed = rmsnorm(residual)."""
+    def _norm(self, shape: Shape, weight: int, n_sums: int) -> None:
+        """normed = rmsnorm(residual), unless there is none or the product before has left its part of it."""
+        if not weight or n_sums:
+            return
         hidden, eps, act = self._config.hidden, self._config.norm_eps, self._activations
         arguments = (act.residual, weight, eps, act.normed, hidden)
         self._launch("rmsnorm", (shape.tokens, 1, 1), row_block(hidden), *arguments)
 
-    def _attention(self, shape: Shape, step_set: bytes, index: int) -> None:
-        """residual += o(attention(rope(qkv(normed)))), and this step's keys and values into the cache."""
+    def _attention(self, shape: Shape, step_set: bytes, index: int, n_sums: int) -> int:
+        """residual += o(attention(rope(qkv(normed)))), and this step's keys and values into the cache.
+
+        Returns what o leaves.
+        """
         config, act, layer = self._config, self._activations, self._weights.layers[index]
         heads, kv_heads, tokens = config.n_heads, config.n_kv_heads, shape.tokens
         qkv_heads = heads + 2 * kv_heads
         keys = self._kv_cache + 2 * index * self._layer_bytes
         values = keys + self._layer_bytes
 
-        self._linear(layer.qkv, act.normed, act.qkv, tokens, config.hidden, qkv_heads * config.head_dim)
+        n_out = qkv_heads * config.head_dim
+        self._linear(layer.qkv, act.normed, act.qkv, tokens, config.hidden, n_out, n_sums=n_sums)
         rope = (layer.q_norm, layer.k_norm, config.norm_eps)
         if shape.kind == StepKind.DECODE:
             self._attention_decode(shape.lanes, index, act.qkv, *rope, keys, values)
@@ -225,22 +234,14 @@ class NativeStep:
             caches = (self._weights.inv_freq, keys, values)
             self._launch("rope", grid, block, *step, *rope, *caches, heads, kv_heads)
             if self._flash is not None:
-                self._attention_flash(self._flash, index)
+                self._flash.attend(self._launch, self._tables, index)
             else:
                 grid, block = (ceil_div(tokens, PREFILL_QUERIES), heads, 1), (PREFILL_THREADS, 1, 1)
                 arguments = (keys, values, act.attention, heads, kv_heads, tokens)
                 self._launch("attention_prefill", grid, block, *step, *arguments)
-        self._linear(
-            layer.o, act.attention, act.residual, tokens, heads * config.head_dim, config.hidden, "add"
-        )
-
-    def _attention_flash(self, flash: FlashAttention, index: int) -> None:
-        """Attention of a prefill step's units: as many blocks as are resident at once share them."""
-        config, act, keys = self._config, self._activations, 2 * index * flash.layer_atoms
-        inputs = (flash.queries, flash.cache, self._tables, act.prefill_plan, act.attention)
-        counts = (keys, keys + flash.layer_atoms, config.n_heads, config.n_kv_heads, flash.pack)
-        grid, shared = (self._n_multiprocessors - 1, 1, 1), flash_shared_bytes(config.head_dim)
-        self._launch("attention_flash", grid, (FLASH_THREADS, 1, 1), *inputs, *counts, shared_bytes=shared)
+        sizes = (tokens, heads * config.head_dim, config.hidden)
+        norm_after = 0 if layer.router else layer.post_norm
+        return self._linear(layer.o, act.attention, act.residual, *sizes, "add", norm_after=norm_after)
 
     def _plan_attention(self, lanes: int, step_set: bytes) -> None:
         """What the attention of all layers of a decode step goes by."""
@@ -260,27 +261,47 @@ class NativeStep:
         arguments = (self._tables, *plan, *inputs, *outputs)
         self._launch("attention_stream", grid, block, *arguments, shared_bytes=ATTENTION_SHARED_BYTES)
 
-    def _mlp(self, shape: Shape, layer: DeviceLayer) -> None:
-        """residual += down(silu(gate(normed)) * up(normed))."""
+    def _mlp(self, shape: Shape, layer: DeviceLayer, n_sums: int, norm_after: int) -> int:
+        """residual += down(silu(gate(normed)) * up(normed)). Returns what down leaves."""
         act, tokens = self._activations, shape.tokens
         hidden, intermediate = self._config.hidden, self._config.intermediate
-        if self._streams(tokens, hidden):
-            self._linear(layer.gate_up, act.normed, act.product, tokens, hidden, intermediate, "silu")
+        if tokens <= WIDE_ROWS:
+            sizes = (tokens, hidden, intermediate)
+            self._linear(layer.gate_up, act.normed, act.product, *sizes, "silu", n_sums)
         else:
             block = row_block(intermediate, 256)
             grid = (tokens, ceil_div(intermediate, VECTOR * block[0]), 1)
             self._linear(layer.gate_up, act.normed, act.gate_up, tokens, hidden, 2 * intermediate)
             self._launch("silu_mul", grid, block, act.gate_up, act.product, intermediate)
-        self._linear(layer.down, act.product, act.residual, tokens, intermediate, hidden, "add")
+        sizes = (tokens, intermediate, hidden)
+        return self._linear(layer.down, act.product, act.residual, *sizes, "add", norm_after=norm_after)
 
     def _streams(self, rows: int, n_in: int) -> bool:
-        """Whether the streaming kernel multiplies, or else cuBLAS."""
+        """Whether the streaming kernel multiplies, or else the wide one or cuBLAS."""
         return rows <= STREAM_ROWS and n_in % STREAM_CHUNK == 0
 
+    def _is_wide(self, rows: int, n_in: int) -> bool:
+        return rows <= WIDE_ROWS and not self._streams(rows, n_in)
+
     def _linear(
-        self, weight: int, x: int, out: int, rows: int, n_in: int, n_out: int, output: str = "half"
-    ) -> None:
-        """`output`: what becomes of the product (kernels/ops/linear_stream.h)."""
+        self,
+        weight: int,
+        x: int,
+        out: int,
+        rows: int,
+        n_in: int,
+        n_out: int,
+        output: str = "half",
+        n_sums: int = 0,
+        norm_after: int = 0,
+    ) -> int:
+        """`output`: what becomes of the product (kernels/ops/linear_stream.h).
+
+        `n_sums`: x was left by a product with as many sums, and needs its norm's factor. Returns how many it
+        leaves itself for the norm with the weight `norm_after`, if any.
+        """
+        if self._is_wide(rows, n_in):
+            return self._wide(weight, x, out, rows, n_in, n_out, output, n_sums, norm_after)
         if self._streams(rows, n_in):
             groups = next(n for n in STREAM_GROUPS if 8 * n >= rows)
             tiles = ceil_div(n_out, 8 if output == "silu" else 16)
@@ -291,10 +312,37 @@ class NativeStep:
         else:
             out_type = self._half if output == "half" else R_32F
             self._cublas.linear(weight, x, out, rows, n_in, n_out, self._half, out_type, output == "add")
+        return 0
 
-    def _launch(self, op: str, grid: Dim, block: Dim, *arguments: Argument, shared_bytes: int = 0) -> None:
+    def _wide(
+        self,
+        weight: int,
+        x: int,
+        out: int,
+        rows: int,
+        n_in: int,
+        n_out: int,
+        output: str,
+        n_sums: int,
+        norm_after: int,
+    ) -> int:
+        act = self._activations
+        cut = wide_cut(rows, n_in, n_out, output, self._n_multiprocessors)
+        norm = WideNorm(act.sums if n_sums else 0, n_sums, self._config.norm_eps)
+        # Not of float16, which might overflow: no factor has bounded what is left.
+        if norm_after and self._half == R_16BF and self._is_wide(rows, self._config.hidden):
+            norm = WideNorm(weight=norm_after, scaled=act.normed, sums_out=act.sums)
+        op, grid, block, arguments, flags = wide_launch(
+            cut, output, weight, x, out, norm, self._n_multiprocessors - 1
+        )
+        self._launch(op, grid, block, *arguments, **flags)
+        return cut.n_sums if norm.weight else 0
+
+    def _launch(
+        self, op: str, grid: Dim, block: Dim, *arguments: Argument, shared_bytes: int = 0, cluster: int = 0
+    ) -> None:
         """The gate lets nothing of its step start before it opens (E2); all other kernels overlap (E7)."""
         overlap = op != "gate"
         self._kernels[op].launch(
-            grid, block, self._stream, *arguments, shared_bytes=shared_bytes, overlap=overlap
+            grid, block, self._stream, *arguments, shared_bytes=shared_bytes, overlap=overlap, cluster=cluster
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gpu_backend.abi import StepKind
 from gpu_backend.cuda.kernels import decode_group, suits_flash
+from gpu_backend.cuda.wide import wide_sum_bytes
 from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.decoder_abi import DECODER_TOKENS
 from gpu_backend.model.config import Experts, ModelConfig
@@ -109,6 +110,7 @@ def activation_bytes(
         "turns": 8 * max(decode) * (config.head_dim // 2),
         "partial": 4 * max(pieces, splits) * config.n_heads * (config.head_dim + 4),
         "arrivals": 4 * max(decode) * config.n_heads,
+        "sums": wide_sum_bytes(config, n_multiprocessors),
         "squares": 4 * DECODER_TOKENS * ceil_div(config.hidden, 16),
         "meetings": 8,
     }

@@ -237,5 +237,6 @@ __device__ __forceinline__ void load_matrices(uint32_t (&m)[4], const void* row)
 }  // namespace blink
 
 #include "warpgroup.h"
+#include "wide_copy.h"
 
 #endif /* BLINK_OPS_PTX_H */

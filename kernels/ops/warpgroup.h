@@ -132,12 +132,16 @@ __device__ __forceinline__ void settle(float (&x)[N]) {
 }
 
 // clang-format off
-#define BLINK_ACC8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
+#define BLINK_ACC(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
                       "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
-#define BLINK_ACC32 BLINK_ACC8(0), BLINK_ACC8(8), BLINK_ACC8(16), BLINK_ACC8(24)
-#define BLINK_ACC48 BLINK_ACC32, BLINK_ACC8(32), BLINK_ACC8(40)
-#define BLINK_ACC64 BLINK_ACC48, BLINK_ACC8(48), BLINK_ACC8(56)
-#define BLINK_ACC80 BLINK_ACC64, BLINK_ACC8(64), BLINK_ACC8(72)
+#define BLINK_ACC8 BLINK_ACC(0)
+#define BLINK_ACC16 BLINK_ACC(0), BLINK_ACC(8)
+#define BLINK_ACC32 BLINK_ACC(0), BLINK_ACC(8), BLINK_ACC(16), BLINK_ACC(24)
+#define BLINK_ACC48 BLINK_ACC32, BLINK_ACC(32), BLINK_ACC(40)
+#define BLINK_ACC64 BLINK_ACC48, BLINK_ACC(48), BLINK_ACC(56)
+#define BLINK_ACC80 BLINK_ACC64, BLINK_ACC(64), BLINK_ACC(72)
+#define BLINK_LIST8 "{%0,%1,%2,%3,%4,%5,%6,%7}"
+#define BLINK_LIST16 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}"
 #define BLINK_NAMES32 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23," \
                       "%24,%25,%26,%27,%28,%29,%30,%31"
 #define BLINK_NAMES48 BLINK_NAMES32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
@@ -168,6 +172,12 @@ __device__ __forceinline__ void settle(float (&x)[N]) {
                  : BLINK_ACC##regs                                                                                     \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                                \
   }
+#define BLINK_AT8_0 "8"
+#define BLINK_AT8_1 "9"
+#define BLINK_AT8_2 "10"
+#define BLINK_AT16_0 "16"
+#define BLINK_AT16_1 "17"
+#define BLINK_AT16_2 "18"
 #define BLINK_AT32_0 "32"
 #define BLINK_AT32_1 "33"
 #define BLINK_AT32_2 "34"
@@ -185,6 +195,10 @@ __device__ __forceinline__ void settle(float (&x)[N]) {
 #define BLINK_AT64_3 "67"
 #define BLINK_AT64_4 "68"
 
+BLINK_PRODUCT_SHARED(__nv_bfloat16, "bf16", 16, 8)
+BLINK_PRODUCT_SHARED(__half, "f16", 16, 8)
+BLINK_PRODUCT_SHARED(__nv_bfloat16, "bf16", 32, 16)
+BLINK_PRODUCT_SHARED(__half, "f16", 32, 16)
 BLINK_PRODUCT_SHARED(__nv_bfloat16, "bf16", 64, 32)
 BLINK_PRODUCT_SHARED(__half, "f16", 64, 32)
 BLINK_PRODUCT_SHARED(__nv_bfloat16, "bf16", 96, 48)

@@ -43,6 +43,7 @@ from gpu_backend.cuda.memory import DeviceMemory  # noqa: E402
 from gpu_backend.engine.base import Limits, Shape  # noqa: E402
 from gpu_backend.engine.graph_grid import GraphGrid  # noqa: E402
 from gpu_backend.engine.native import NativeEngine  # noqa: E402
+from gpu_backend.engine.native_step import NativeStep  # noqa: E402
 from gpu_backend.engine.native_weights import RandomWeights  # noqa: E402
 from gpu_backend.engine.sizing import ceil_div  # noqa: E402
 from gpu_backend.model.config import ModelConfig  # noqa: E402
@@ -59,6 +60,9 @@ class Recorder:
         self._kernels = kernels
         self._cublas = cublas
         self._matrices = matrices
+        self.matrix: int | None = (
+            None  # what a wide product multiplies with: its launch has it in a tensor map
+        )
         self.calls: dict[str, list[Callable[[], None]]] = {}
 
     def __getitem__(self, op: str) -> Any:
@@ -76,7 +80,7 @@ class Recorder:
 
     def _keep(self, op: str, arguments: tuple[Any, ...], call: Callable[[], None]) -> None:
         known = self._matrices if op != "embed" else {}  # whose table may be the head
-        named = [known[a] for a in arguments if isinstance(a, int) and a in known]
+        named = [known[a] for a in (*arguments, self.matrix) if isinstance(a, int) and a in known]
         name = f"{named[0]} ({op})" if named else op
         self.calls.setdefault(name, []).append(call)
 
@@ -172,6 +176,15 @@ class Bench:
             )
         recorder = Recorder(step._kernels, step._cublas, matrices)
         step._kernels = step._cublas = recorder  # type: ignore[assignment]
+
+        def wide(weight: int, *rest: Any) -> int:
+            recorder.matrix = weight
+            try:
+                return NativeStep._wide(step, weight, *rest)
+            finally:
+                recorder.matrix = None
+
+        step._wide = wide  # type: ignore[method-assign]
         step.enqueue(shape, self.engine._sets[0])
         return {name: calls for name, calls in recorder.calls.items() if name != "gate"}
 

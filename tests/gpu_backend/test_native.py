@@ -160,7 +160,7 @@ def captures(log: Log) -> list[Log]:
             inside = True
         elif call[0] == "end":
             inside = False
-        elif inside:
+        elif inside and "map" not in call[0]:
             out[-1].append(call)
     return out
 
@@ -176,27 +176,42 @@ def test_every_shape_is_captured_once_per_step_set(log: Log) -> None:
     assert lanes == [shape for shape in decode + prefill for _ in range(3)]
 
 
+def gemm(rows: int, n_in: int = 256) -> str:
+    """What multiplies."""
+    if rows <= 8 and n_in % 32 == 0:
+        return "linear_stream"
+    return "linear_wide" if rows <= 32 else "gemm"
+
+
 def test_a_step_is_the_documented_sequence(log: Log) -> None:
+    """Between two wide products there is no norm."""
     for capture in captures(log):
         prefill = "prefill_plan" in map(op, capture)
         attention = ["rope", "attention_flash"] if prefill else ["attention_stream"]
         tokens, lanes = tokens_of(capture), int(capture[-1][3])
-        gemm = "linear_stream" if tokens <= 16 else "gemm"
-        gate_up = ["linear_stream"] if tokens <= 16 else ["gemm", "silu_mul"]
-        layer = ["rmsnorm", gemm, *attention, gemm, "rmsnorm", *gate_up, "gemm"]
-        head = "linear_stream" if lanes <= 16 else "gemm"
+        norm = [] if gemm(tokens) == "linear_wide" else ["rmsnorm"]
+        gate_up = ["gemm", "silu_mul"] if tokens > 32 else [gemm(tokens)]
+        layer = [gemm(tokens), *attention, gemm(tokens), *norm, *gate_up, gemm(tokens, 1000)]
+        before, after = (["attention_plan"], []) if not prefill else ([], ["prefill_plan"])
         assert [op(call) for call in capture] == [
-            *(
-                "gate",
-                *["attention_plan"][: int(not prefill)],
-                "embed",
-                *["prefill_plan"][: int(prefill)],
-                *(3 * layer),
-                "gather_rmsnorm",
-                head,
-                "sample",
-            )
+            *("gate", *before, "embed", *after, "rmsnorm"),
+            *(*layer, *norm, *layer, *norm, *layer),
+            *("gather_rmsnorm", gemm(lanes), "sample"),
         ]
+
+
+def test_a_wide_product_takes_the_norm_that_another_left(log: Log) -> None:
+    """Where the sums of squares were left, and as many; the last layer leaves none."""
+    for capture in captures(log):
+        calls = [call for call in capture if op(call) == "linear_wide"]
+        if gemm(int(capture[1][2])) != "linear_wide":
+            continue
+        norms = [bytes.fromhex(call[11]) for call in calls[:12]]  # of the layers' products
+        takes = [int.from_bytes(norm[0:8], "little") for norm in norms]
+        leaves = [int.from_bytes(norm[32:40], "little") for norm in norms]
+        assert [bool(at) for at in takes] == [False, False, *([True, False] * 5)]
+        assert [bool(at) for at in leaves] == [*([False, True] * 5), False, False]
+        assert len({at for at in (*takes, *leaves) if at}) == 1
 
 
 def test_a_lane_is_sampled_by_a_cluster_of_blocks(log: Log) -> None:
@@ -229,12 +244,12 @@ def test_a_layer_of_experts_is_the_documented_sequence(expert_log: Log) -> None:
         if tokens * 3 <= 8 * 8:
             mixture = ["router", "expert_stream", "expert_stream"]
         else:
-            router = "linear_stream" if tokens <= 16 else "gemm"
+            router = gemm(tokens)
             mixture = ["rmsnorm", router, "route", "expert_plan", "expert_tiled", "expert_tiled"]
         starts = [i for i in range(len(ops)) if ops[i : i + len(mixture)] == mixture]
         assert [ops[i + len(mixture)] for i in starts] == ["expert_sum_rmsnorm", "expert_sum"]
         assert ops[starts[1] + len(mixture) + 1] == "gather_rmsnorm"
-        assert ops.count("silu_mul") == int(tokens > 16)
+        assert ops.count("silu_mul") == int(tokens > 32)
         if "expert_plan" in ops:
             plan = calls[ops.index("expert_plan")]
             words = [int.from_bytes(bytes.fromhex(word), "little") for word in plan[-5:-1]]
@@ -253,6 +268,7 @@ def test_the_three_sets_of_a_shape_differ_only_in_the_step_set(log: Log) -> None
                 "silu_mul",
                 "attention_flash",
                 "attention_stream",
+                "linear_wide",
             ):
                 assert calls[0] == calls[1] == calls[2]
             else:
@@ -263,7 +279,9 @@ def test_the_three_sets_of_a_shape_differ_only_in_the_step_set(log: Log) -> None
 
 def test_flash_attention_sees_the_queries_and_the_whole_cache(log: Log) -> None:
     """Tiles of 64 rows; 3 heads share a key, so that a token cannot have several of them in a tile."""
-    *_, queries, cache = [[int(word) for word in call[1:]] for call in log if call[0] == "swizzled-map"]
+    maps = [[int(word) for word in call[1:]] for call in log if call[0] == "swizzled-map"]
+    first = next(i for i, words in enumerate(maps) if words[2] == 10)  # heads of keys, values and queries
+    queries, cache = maps[first : first + 2]
     allocations = {int(call[1]): int(call[2]) for call in log if call[0] == "alloc"}
     assert queries[1:9] == [64, 10, 100, 1, 64, 1, 64, 1]
     assert queries[9] == allocations[queries[0]] == 2 * 100 * 10 * 64

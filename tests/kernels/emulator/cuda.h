@@ -92,7 +92,7 @@ struct Block {
   Meeting meeting;
   std::map<uint32_t, NamedBarrier> named_barriers;
   int count = 0, counted = 0; /* of __syncthreads_count */
-  std::unique_ptr<char[]> dynamic{new char[kDynamicBytes + 128]};
+  std::unique_ptr<char[]> dynamic{new char[kDynamicBytes + 1024]};
 };
 
 inline std::vector<std::unique_ptr<Block>> blocks; /* kept between launches */

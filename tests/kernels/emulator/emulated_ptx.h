@@ -49,7 +49,7 @@ T* opaque(T* p) {
 }
 inline uint32_t* dynamic_shared(const emulator::Block& block = *emulator::block) {
   const uintptr_t raw = reinterpret_cast<uintptr_t>(block.dynamic.get());
-  return reinterpret_cast<uint32_t*>((raw + 127) / 128 * 128);
+  return reinterpret_cast<uint32_t*>((raw + 1023) / 1024 * 1024);
 }
 
 /* A barrier's word points to its state. */
@@ -217,3 +217,4 @@ void load_matrices(uint32_t (&m)[4], const void* row) {
 }  // namespace blink
 
 #include "emulated_warpgroup.h"
+#include "emulated_wide.h"

@@ -13,6 +13,7 @@
 #include "kernels/ops/gate.h"
 #include "kernels/ops/gather.h"
 #include "kernels/ops/linear_stream.h"
+#include "kernels/ops/linear_wide.h"
 #include "kernels/ops/norm.h"
 #include "kernels/ops/rope.h"
 #include "kernels/ops/route.h"
@@ -67,6 +68,20 @@ void emulate_linear_stream(const Half* w, const Half* x, void* y, uint32_t m, ui
     with_constant<1, 2>(groups, [&](auto n_groups) {
       launch({blocks}, kStreamThreads,
              [&] { linear_stream_kernel<Half, kind(), n_groups()>(w, x, y, m, n_in, n_out); });
+    });
+  });
+}
+
+void emulate_linear_wide(const blink::BoxMap* w, const blink::BoxMap* x, void* y, const blink::WideCut* cut,
+                         const blink::WideNorm* norm, uint32_t output, uint32_t columns, uint32_t tiles,
+                         uint32_t clusters) {
+  using namespace blink;
+  with_constant<kStreamHalf, kStreamFloat, kStreamAdd, kStreamSilu>(output, [&](auto kind) {
+    with_constant<16, 32>(columns, [&](auto n_columns) {
+      with_constant<1, 2, 3, 4>(tiles, [&](auto n_tiles) {
+        const auto kernel = [&] { linear_wide_kernel<Half, kind(), n_columns(), n_tiles()>(*w, *x, y, *cut, *norm); };
+        launch({cut->splits, clusters}, kWideThreads, kernel, kClusters);
+      });
     });
   });
 }

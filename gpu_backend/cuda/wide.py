@@ -1,0 +1,211 @@
+"""How a product of some dozens of rows is cut up for the kernel of kernels/ops/linear_wide.h."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, replace
+
+import numpy as np
+
+from gpu_backend.model.config import ModelConfig
+
+# Constants of kernels/ops/wide_ring.h.
+WIDE_THREADS = 192
+WIDE_PANEL = 64  # columns
+WIDE_ROW_BYTES = 2 * WIDE_PANEL
+WIDE_MAX_SLOTS = 32
+WIDE_RING_START = 6144  # bytes in front of the rings
+
+WIDE_COLUMNS = (16, 32)  # rows of x of the kernel's instances that are used
+WIDE_ROWS = WIDE_COLUMNS[-1]  # up to which the kernel beats cuBLAS
+TILE_ROWS = 256  # the most that a tile has
+FEWEST_ROWS = 40  # that a block should have
+MAX_SPLITS = 8  # blocks of a cluster
+STAGE_BYTES = 24 << 10  # of weights that a stage should have
+GROUP = 64  # rows of w that an instruction multiplies
+
+
+@dataclass(frozen=True)
+class Room:
+    """Shared memory of a block, and stages of x in it."""
+
+    shared_bytes: int
+    x_slots: int
+
+
+# A large matrix wants all its copies in flight, small ones that two blocks fit a multiprocessor, of which the
+# second is the next kernel's; and larger clusters do not all find room unless it is shared.
+LARGE_BYTES = 32 << 20
+LARGE = Room(150 << 10, 3)
+SMALL = Room(113 << 10, 2)
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+@dataclass(frozen=True)
+class WideCut:
+    """The kernel's WideCut, field by field, and what follows from it."""
+
+    m: int
+    n_in: int
+    n_out: int
+    tile_rows: int
+    n_tiles: int
+    panels: int
+    w_slots: int
+    x_slots: int
+    splits: int
+
+    def pack(self) -> bytes:
+        """The struct by value."""
+        return np.array(astuple(self), "<u4").tobytes()
+
+    @property
+    def columns(self) -> int:
+        """Of the instance: the fewest that hold m."""
+        return next(n for n in WIDE_COLUMNS if n >= self.m)
+
+    @property
+    def tiles(self) -> int:
+        """Of the instance: groups of rows that a tile needs."""
+        return ceil_div(self.tile_rows, GROUP)
+
+    @property
+    def n_sums(self) -> int:
+        """Sums of squares that a product leaves for each row."""
+        return self.n_tiles * self.tiles
+
+    def clusters(self, n_multiprocessors: int) -> int:
+        """A cluster of `splits` blocks has one tile, a block alone may have several."""
+        return self.n_tiles if self.splits > 1 else min(self.n_tiles, n_multiprocessors)
+
+    @property
+    def shared_bytes(self) -> int:
+        stage = self.panels * WIDE_ROW_BYTES  # a row's bytes
+        w, x = self.w_slots * stage * self.tile_rows, self.x_slots * stage * self.columns
+        beyond = WIDE_ROW_BYTES * (GROUP * self.tiles - self.tile_rows)  # an instruction reads whole groups
+        fragments = (
+            4 * GROUP * self.tiles * self.columns if self.splits > 1 else 0
+        )  # which lie where the rings were
+        return WIDE_RING_START + max(w + max(x, beyond), fragments)
+
+
+def wide_cut(rows: int, n_in: int, n_out: int, output: str, n_multiprocessors: int) -> WideCut:
+    """For a product on all multiprocessors but the scheduler's. `output`: of kernels.STREAM_OUTPUTS.
+
+    All blocks get as many rows of w, in one tile unless those are too many. Too few, and what each reads of x
+    would be more than its weights: then a cluster splits k.
+    """
+    silu = output == "silu"
+    w_rows, grain = (2 * n_out, 16) if silu else (n_out, 8)
+    k_panels, splits = ceil_div(n_in, WIDE_PANEL), 1
+    while (
+        splits < MAX_SPLITS and splits < k_panels and w_rows * splits < FEWEST_ROWS * (n_multiprocessors - 1)
+    ):
+        splits *= 2
+    clusters = (n_multiprocessors - 1) // splits
+    turns = ceil_div(w_rows, clusters * TILE_ROWS)  # a block's tiles
+    tile_rows = grain * ceil_div(w_rows, clusters * turns * grain)
+    n_tiles = ceil_div(w_rows, tile_rows)
+    panels = min(max(1, round(STAGE_BYTES / (tile_rows * WIDE_ROW_BYTES))), ceil_div(k_panels, splits))
+    stages = ceil_div(ceil_div(k_panels, panels), splits) * turns  # of a block
+    room = LARGE if splits <= 2 and 2 * w_rows * n_in >= LARGE_BYTES else SMALL
+    cut = WideCut(rows, n_in, n_out, tile_rows, n_tiles, panels, 1, min(room.x_slots, stages), splits)
+    while cut.w_slots < min(stages, WIDE_MAX_SLOTS):
+        more = replace(cut, w_slots=cut.w_slots + 1)
+        if more.shared_bytes > room.shared_bytes:
+            break
+        cut = more
+    return cut
+
+
+WIDE_NORM = np.dtype(
+    [
+        ("sums_in", "<u8"),
+        ("n_sums", "<u4"),
+        ("eps", "<f4"),
+        ("weight", "<u8"),
+        ("scaled", "<u8"),
+        ("sums_out", "<u8"),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class WideNorm:
+    """The kernel's WideNorm, field by field: addresses, of which 0 is null."""
+
+    sums_in: int = 0
+    n_sums: int = 0
+    eps: float = 0.0
+    weight: int = 0
+    scaled: int = 0
+    sums_out: int = 0
+
+    def pack(self) -> bytes:
+        """The struct by value."""
+        return np.array(astuple(self), WIDE_NORM).tobytes()
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """A tensor of four dimensions, and the boxes that copies bring, as tensor_map takes them."""
+
+    shape: tuple[int, int, int, int]
+    strides: tuple[int, int, int]
+    box: tuple[int, int, int, int]
+
+
+def matrix_boxes(n_in: int, rows: int, box_rows: int) -> Boxes:
+    """Panels of `box_rows` rows of a matrix [rows][n_in]."""
+    size = rows * n_in
+    return Boxes((1, 1, rows, n_in), (size, size, n_in), (1, 1, box_rows, WIDE_PANEL))
+
+
+def gate_up_boxes(n_in: int, n_out: int, box_rows: int) -> Boxes:
+    """Panels of 8 gate rows and their 8 up rows in turn, of a matrix [2][n_out][n_in]."""
+    strides = (8 * n_in, n_out * n_in, n_in)
+    return Boxes((n_out // 8, 2, 8, n_in), strides, (box_rows // 16, 2, 8, WIDE_PANEL))
+
+
+def products(config: ModelConfig) -> dict[str, tuple[int, int, str]]:
+    """n_in, n_out and output of a model's matrices."""
+    attention = config.n_heads * config.head_dim
+    qkv = attention + 2 * config.n_kv_heads * config.head_dim
+    sizes = {
+        "qkv": (config.hidden, qkv, "half"),
+        "o": (attention, config.hidden, "add"),
+        "head": (config.hidden, config.vocab_size, "float"),
+    }
+    if config.any_dense:
+        sizes["gate_up"] = (config.hidden, config.intermediate, "silu")
+        sizes["down"] = (config.intermediate, config.hidden, "add")
+    if config.experts is not None:
+        sizes["router"] = (config.hidden, config.experts.count, "float")
+    return sizes
+
+
+def wide_op(output: str, cut: WideCut) -> str:
+    """The kernel's name in gpu_backend/cuda/kernels.py."""
+    return f"wide_{output}_{cut.columns}_{cut.tiles}"
+
+
+def wide_instances(config: ModelConfig, n_multiprocessors: int) -> dict[str, tuple[str, int, int]]:
+    """Of the kernel, those that a model needs: output, columns and tiles by name."""
+    instances = {}
+    for n_in, n_out, output in products(config).values():
+        for rows in WIDE_COLUMNS:
+            cut = wide_cut(rows, n_in, n_out, output, n_multiprocessors)
+            instances[wide_op(output, cut)] = (output, cut.columns, cut.tiles)
+    return instances
+
+
+def wide_sum_bytes(config: ModelConfig, n_multiprocessors: int) -> int:
+    """Of the sums of squares that any of a model's products leaves."""
+    cuts = [
+        wide_cut(WIDE_ROWS, n_in, n_out, output, n_multiprocessors)
+        for n_in, n_out, output in products(config).values()
+        if output == "add"
+    ]
+    return max(4 * cut.n_sums * cut.columns for cut in cuts)

@@ -1,0 +1,156 @@
+"""Prefill attention by warpgroups against its definition: long rows, chunks, both half types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from model_config import model_config
+from numpy.typing import NDArray
+
+from gpu_backend import abi
+from gpu_backend.cuda.compile import compile_templates, source_root
+from gpu_backend.cuda.driver import Device, Module, Stream, api
+from gpu_backend.cuda.kernels import kernel_names
+from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.engine.base import Limits
+from gpu_backend.engine.flash import FlashAttention
+from gpu_backend.engine.native_step import Activations
+from gpu_backend.engine.native_weights import half_bits
+
+NAN = 0x7FFF  # in both half types
+UNTOUCHED = 0x4000
+TOKENS, PAGE, LAYERS = 700, 16, 2
+CHUNKS = ((2, 0, 300), (0, 1500, 250), (3, 127, 1), (1, 64, 129))  # row, first position, tokens
+Floats = NDArray[np.float32]
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[Device]:
+    device = Device()
+    yield device
+    device.close()
+
+
+class Step:
+    """A prefill step of CHUNKS and some padding, in the second of two layers; cells in no use hold NaN."""
+
+    def __init__(self, device: Device, dtype: str, heads: int, kv_heads: int, head_dim: int) -> None:
+        self.device, self.dtype, self.shape = device, dtype, (heads, kv_heads, head_dim)
+        self.config = model_config(
+            dtype=dtype, n_layers=LAYERS, n_heads=heads, n_kv_heads=kv_heads, head_dim=head_dim
+        )
+        self.limits = Limits(4, 2048, TOKENS, 4, PAGE, 4 * 2048 // PAGE)
+        rng, pages = np.random.default_rng(head_dim), self.limits.total_pages
+        self.block_table = rng.permutation(pages).astype(np.uint32).reshape(4, -1)
+        qkv = rng.standard_normal((TOKENS, heads + 2 * kv_heads, head_dim), np.float32)
+        cache = rng.standard_normal((LAYERS, 2, pages, kv_heads, PAGE, head_dim), np.float32)
+        self.qkv, self.cache = (half_bits(values, "float32", dtype) for values in (qkv, cache))
+        used = np.zeros((pages, PAGE), bool)
+        for row, first, n in CHUNKS:
+            positions = np.arange(first + n)
+            used[self.block_table[row, positions // PAGE], positions % PAGE] = True
+        self.cache.transpose(2, 4, 0, 1, 3, 5)[~used] = NAN
+
+    def floats(self, bits: NDArray[np.uint16]) -> Floats:
+        if self.dtype == "float16":
+            return bits.view(np.float16).astype(np.float32)
+        return (bits.astype(np.uint32) << 16).view(np.float32)
+
+    def run(self, chunks: tuple[tuple[int, int, int], ...], processors: int) -> NDArray[np.uint16]:
+        """Bits of [tokens][heads][head_dim], of the queries that the chunks have in CHUNKS' order."""
+        memory, stream = DeviceMemory(self.device), Stream()
+        names = {op: kernel_names(self.config)[op] for op in ("prefill_plan", "attention_flash")}
+        source = source_root() / "kernels" / "engine.cu"
+        cubin, symbols = compile_templates(source, self.device.arch, list(names.values()))
+        module = Module(cubin)
+
+        def upload(values: NDArray[np.generic]) -> int:
+            address = memory.allocate(values.nbytes)
+            memory.write(address, np.ascontiguousarray(values).data.cast("B"))
+            return address
+
+        ends = np.cumsum([n for _, _, n in chunks])
+        starts = ends - [n for _, _, n in chunks]
+        positions = np.zeros(TOKENS, np.uint32)
+        for (_, first, n), start in zip(chunks, starts, strict=True):
+            positions[start : start + n] = np.arange(first, first + n)
+        head = np.zeros((), abi.StepHead)
+        head["n_tokens"], head["n_lanes"] = ends[-1], len(chunks)
+        step_set, tables = np.zeros((), abi.StepSet), np.zeros((), abi.Tables)
+        step_set["head"] = upload(np.atleast_1d(head).view(np.uint8))
+        step_set["token_position"] = upload(positions)
+        step_set["lane_row"] = upload(np.array([row for row, _, _ in chunks], np.uint32))
+        step_set["lane_first"] = upload(starts.astype(np.uint32))
+        step_set["lane_last"] = upload((ends - 1).astype(np.uint32))
+        tables["block_table"], tables["page_size"] = upload(self.block_table), PAGE
+        tables["pages_per_row"] = self.limits.pages_per_row
+        out = np.full((TOKENS, self.shape[0], self.shape[2]), UNTOUCHED, np.uint16)
+        buffers = dict.fromkeys(Activations.__dataclass_fields__, 0) | {
+            "qkv": upload(self.queries(chunks)),
+            "attention": upload(out),
+            "prefill_plan": memory.allocate(16 * (1 + TOKENS + len(chunks))),
+        }
+        cache = upload(self.cache)
+        flash = FlashAttention(self.config, self.limits, Activations(**buffers), cache, processors)
+
+        def launch(op: str, *arguments: object, **flags: int) -> None:
+            grid, block, *rest = arguments
+            kernel = module.kernel(symbols[names[op]])
+            kernel.launch(grid, block, stream, *rest, overlap=True, **flags)  # type: ignore[arg-type]
+
+        flash.plan(launch, step_set.tobytes())
+        flash.attend(launch, tables.tobytes(), LAYERS - 1)
+        stream.synchronize()
+        raw = memory.read(buffers["attention"], out.nbytes)
+        for owned in (module, memory, stream):
+            owned.close()
+        return np.frombuffer(raw, np.uint16).reshape(out.shape)
+
+    def queries(self, chunks: tuple[tuple[int, int, int], ...]) -> NDArray[np.uint16]:
+        """Each chunk's queries come first in the order of `chunks`, then what is left."""
+        places = np.concatenate([self.places(chunk) for chunk in chunks])
+        return self.qkv[np.concatenate([places, np.setdiff1d(np.arange(TOKENS), places)])]
+
+    @staticmethod
+    def places(chunk: tuple[int, int, int]) -> NDArray[np.int64]:
+        """Where a chunk's queries are in self.qkv."""
+        before = [n for _, _, n in CHUNKS[: CHUNKS.index(chunk)]]
+        return np.arange(sum(before), sum(before) + chunk[2])
+
+    def expected(self, chunk: tuple[int, int, int]) -> Floats:
+        heads, kv_heads, head_dim = self.shape
+        row, first, n = chunk
+        positions = np.arange(first + n)
+        pages, cells = self.block_table[row, positions // PAGE], positions % PAGE
+        keys, values = (self.floats(self.cache[LAYERS - 1, side])[pages, :, cells] for side in range(2))
+        queries = self.floats(self.qkv)[self.places(chunk), :heads]
+        hidden = positions[None, :] > first + np.arange(n)[:, None]
+        out = np.empty((n, heads, head_dim), np.float32)
+        for head in range(heads):
+            kv_head = head // (heads // kv_heads)
+            scores = queries[:, head] @ keys[:, kv_head].T / np.sqrt(head_dim)
+            scores[hidden] = -np.inf
+            weights = np.exp(scores - scores.max(1, keepdims=True))
+            out[:, head] = weights / weights.sum(1, keepdims=True) @ values[:, kv_head]
+        return out
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim"), [(8, 2, 128), (6, 2, 128), (16, 1, 64), (4, 4, 64)]
+)
+def test_prefill_attention(device: Device, dtype: str, heads: int, kv_heads: int, head_dim: int) -> None:
+    """E13: and the same bits alone, and with other blocks at work; padding is not written (E3)."""
+    step = Step(device, dtype, heads, kv_heads, head_dim)
+    attribute = api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+    out = step.run(CHUNKS, device.attribute(attribute))
+    n_tokens = sum(n for _, _, n in CHUNKS)
+    assert (out[n_tokens:] == UNTOUCHED).all()
+    for chunk in CHUNKS:
+        got, expected = step.floats(out)[step.places(chunk)], step.expected(chunk)
+        error = np.linalg.norm(got - expected) / np.linalg.norm(expected)
+        assert error < (6e-3 if dtype == "bfloat16" else 8e-4)
+    alone = step.run(CHUNKS[1:2], 6)
+    np.testing.assert_array_equal(alone[: CHUNKS[1][2]], out[step.places(CHUNKS[1])])

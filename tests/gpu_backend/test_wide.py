@@ -1,0 +1,76 @@
+"""How wide products are cut up: all of the matrix, within what a multiprocessor has."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gpu_backend.cuda.kernels import kernel_names
+from gpu_backend.cuda.wide import (
+    GROUP,
+    SMALL,
+    TILE_ROWS,
+    WIDE_COLUMNS,
+    WIDE_MAX_SLOTS,
+    WIDE_ROWS,
+    WideCut,
+    products,
+    wide_cut,
+    wide_op,
+    wide_sum_bytes,
+)
+from gpu_backend.model.config import ModelConfig
+
+SHAPES = Path(__file__).resolve().parents[2] / "scripts" / "bench" / "shapes"
+MOST_SHARED_BYTES = 227 << 10  # of a block
+SHARED_BYTES = 228 << 10  # of a multiprocessor, of which every block costs 1 KiB more
+
+
+def model(name: str, scratch: Path) -> ModelConfig:
+    shutil.copy(SHAPES / f"{name}.json", scratch / "config.json")
+    return ModelConfig.from_directory(scratch)
+
+
+def check(cut: WideCut, w_rows: int, n_multiprocessors: int) -> None:
+    assert (cut.n_tiles - 1) * cut.tile_rows < w_rows <= cut.n_tiles * cut.tile_rows
+    assert cut.tile_rows % 8 == 0
+    assert cut.tile_rows <= min(TILE_ROWS, GROUP * cut.tiles)
+    assert 1 <= cut.x_slots <= cut.w_slots + 2 <= WIDE_MAX_SLOTS + 2
+    assert cut.shared_bytes <= MOST_SHARED_BYTES
+    clusters = cut.clusters(n_multiprocessors - 1)
+    assert clusters * cut.splits <= n_multiprocessors - 1  # one is the scheduler's
+    assert cut.splits == 1 or clusters == cut.n_tiles  # a cluster has one tile
+    if cut.splits > 2:
+        assert 2 * (cut.shared_bytes + 1024) <= SHARED_BYTES
+
+
+@pytest.mark.parametrize("n_multiprocessors", [78, 114, 132])
+@pytest.mark.parametrize("name", sorted(path.stem for path in SHAPES.glob("*.json")))
+def test_every_matrix_is_cut_within_the_limits(name: str, n_multiprocessors: int, tmp_path: Path) -> None:
+    config = model(name, tmp_path)
+    known = kernel_names(config, n_multiprocessors)
+    for n_in, n_out, output in products(config).values():
+        for rows in (9, *WIDE_COLUMNS):
+            cut = wide_cut(rows, n_in, n_out, output, n_multiprocessors)
+            check(cut, 2 * n_out if output == "silu" else n_out, n_multiprocessors)
+            assert output != "silu" or cut.tile_rows % 16 == 0
+            assert wide_op(output, cut) in known
+            if output == "add":
+                room = wide_sum_bytes(config, n_multiprocessors)
+                assert 4 * cut.n_sums * cut.columns <= room
+
+
+@pytest.mark.parametrize(("n_in", "n_out"), [(8, 8), (200, 1001), (64, 16), (72, 40)])
+def test_small_matrices_have_no_more_blocks_than_stages(n_in: int, n_out: int) -> None:
+    cut = wide_cut(WIDE_ROWS, n_in, n_out, "float", 132)
+    check(cut, n_out, 132)
+    assert cut.splits <= max(1, 2 * -(-n_in // 64))
+    assert cut.shared_bytes <= SMALL.shared_bytes
+
+
+def test_few_rows_a_block_are_a_cluster() -> None:
+    """Llama-3.2-1B's o has 16 rows a multiprocessor, Llama-3-8B's gate_up 219."""
+    assert wide_cut(32, 2048, 2048, "add", 132).splits == 4
+    assert wide_cut(32, 4096, 14336, "silu", 132).splits == 1

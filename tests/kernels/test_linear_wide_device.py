@@ -1,0 +1,113 @@
+"""The wide product on the emulator: bulk copies arrive late and in any order, blocks take turns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from test_ops_device import EPS, NAN, OUTPUTS, TOLERANCE, Emulate, Halves, assert_close, floats, random
+from twins import call
+
+from gpu_backend.cuda.wide import Boxes, WideCut, WideNorm, gate_up_boxes, matrix_boxes
+
+
+def box_map(matrix: Halves, boxes: Boxes) -> NDArray[np.uint64]:
+    """A tensor map as the emulator takes it (emulated_ptx.h)."""
+    record = np.zeros(16, np.uint64)
+    record[:12] = (matrix.ctypes.data, *boxes.shape, *boxes.strides, *boxes.box)
+    return record
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize(
+    ("m", "n_in", "n_out", "tile_rows", "panels", "stages", "splits", "blocks"),
+    [
+        (9, 64, 16, 16, 1, 3, 1, 1),
+        (16, 200, 64, 32, 2, 3, 1, 3),  # a panel that ends inside, a tile a block and more
+        (17, 512, 80, 80, 1, 4, 1, 2),
+        (32, 1024, 96, 48, 2, 3, 2, 4),
+        (25, 640, 160, 160, 1, 3, 4, 8),  # unequal shares of k
+        (31, 192, 72, 208, 1, 2, 1, 1),  # a tile larger than the matrix
+        (20, 128, 40, 16, 1, 5, 8, 40),  # shares of k that are empty
+    ],
+)
+def test_linear_wide(
+    emulate: Emulate, m: int, n_in: int, n_out: int, tile_rows: int, panels: int, stages: int,
+    splits: int, blocks: int, output: str
+) -> None:  # fmt: skip
+    """What lies behind the last row of x and of y is neither read nor written."""
+    silu = output == "silu"
+    rows = 2 * n_out if silu else n_out
+    x, w = random(m + 1, n_in), random(rows, n_in, seed=1, scale=0.1)
+    x[m] = NAN
+    product = np.empty((m, rows), np.float32)
+    call("linear", floats(x[:m]), floats(w), product, m, n_in, rows)
+    start = np.random.default_rng(2).standard_normal((m + 1, n_out)).astype(np.float32)
+    expected = start.copy()
+    if output == "add":
+        expected[:m] += product
+    elif silu:
+        call("silu_mul", product, active := np.empty((m, n_out), np.float32), n_out, m)
+        expected[:m] = active
+    else:
+        expected[:m] = product
+    is_half = output in ("half", "silu")
+    y = (start.view(np.uint32) >> 16).astype(np.uint16) if is_half else start.copy()
+    behind = y[m].copy()
+    cut = WideCut(m, n_in, n_out, tile_rows, -(-rows // tile_rows), panels, stages, 1 + stages // 2, splits)
+    w_map = box_map(w, gate_up_boxes(n_in, n_out, tile_rows) if silu else matrix_boxes(n_in, rows, tile_rows))
+    x_map = box_map(x, matrix_boxes(n_in, m, cut.columns))
+    grid = cut.clusters(blocks)
+    structs = [np.frombuffer(struct.pack(), np.uint8) for struct in (cut, WideNorm())]
+    emulate("linear_wide", w_map, x_map, y, *structs, OUTPUTS.index(output), cut.columns, cut.tiles, grid)
+    assert_close((floats(y) if is_half else y)[:m], expected[:m])
+    np.testing.assert_array_equal(y[m], behind)
+
+
+@pytest.mark.parametrize(
+    ("m", "inner", "hidden", "n_out", "tile_rows", "splits"),
+    [(9, 64, 48, 40, 16, 1), (32, 512, 160, 64, 40, 4), (30, 320, 96, 24, 96, 8), (31, 192, 208, 72, 208, 1)],
+)
+@pytest.mark.parametrize("output", ["half", "silu"])
+def test_norm_between_products(
+    emulate: Emulate, m: int, inner: int, hidden: int, n_out: int, tile_rows: int, splits: int, output: str
+) -> None:
+    """residual += x o^T, then norm(residual) w^T: the first prepares what the second needs of the norm."""
+    x, o = random(m, inner), random(hidden, inner, seed=1, scale=0.1)
+    weight, rows = random(hidden, seed=2), 2 * n_out if output == "silu" else n_out
+    w = random(rows, hidden, seed=3, scale=0.1)
+    residual = np.random.default_rng(4).standard_normal((m, hidden)).astype(np.float32)
+    delta, normed = np.empty((m, hidden), np.float32), np.empty((m, hidden), np.float32)
+    call("linear", floats(x), floats(o), delta, m, inner, hidden)
+    total = residual.copy()
+    call("residual_rmsnorm", total, delta, floats(weight), EPS, normed, hidden, m)
+    expected = np.empty((m, rows), np.float32)
+    call("linear", normed, floats(w), expected, m, hidden, rows)
+    if output == "silu":
+        product, expected = expected, np.empty((m, n_out), np.float32)
+        call("silu_mul", product, expected, n_out, m)
+
+    first = WideCut(m, inner, hidden, tile_rows, -(-hidden // tile_rows), 1, 3, 2, splits)
+    scaled, sums = (
+        np.full((m, hidden), NAN, np.uint16),
+        np.full((first.n_sums, first.columns), np.nan, np.float32),
+    )
+    maps = (
+        box_map(o, matrix_boxes(inner, hidden, tile_rows)),
+        box_map(x, matrix_boxes(inner, m, first.columns)),
+    )
+    leaves = WideNorm(weight=weight.ctypes.data, scaled=scaled.ctypes.data, sums_out=sums.ctypes.data)
+    structs = [np.frombuffer(struct.pack(), np.uint8) for struct in (first, leaves)]
+    shape = (first.columns, first.tiles, first.n_tiles)
+    emulate("linear_wide", *maps, residual, *structs, OUTPUTS.index("add"), *shape)
+    assert_close(residual, total)
+
+    second = WideCut(m, hidden, n_out, 32, -(-rows // 32), 1, 3, 2, 1)
+    boxes = gate_up_boxes(hidden, n_out, 32) if output == "silu" else matrix_boxes(hidden, rows, 32)
+    maps = box_map(w, boxes), box_map(scaled, matrix_boxes(hidden, m, second.columns))
+    takes = WideNorm(sums_in=sums.ctypes.data, n_sums=first.n_sums, eps=EPS)
+    structs = [np.frombuffer(struct.pack(), np.uint8) for struct in (second, takes)]
+    y = np.full((m, n_out), NAN, np.uint16)
+    shape = (second.columns, second.tiles, second.n_tiles)
+    emulate("linear_wide", *maps, y, *structs, OUTPUTS.index(output), *shape)
+    assert_close(floats(y), expected, 2 * TOLERANCE)
