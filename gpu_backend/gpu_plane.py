@@ -8,7 +8,7 @@ from pathlib import Path
 from gpu_backend.batch import allocate_batch, mirror, restart
 from gpu_backend.cuda.compile import CompileError
 from gpu_backend.cuda.cublas import CublasError
-from gpu_backend.cuda.driver import CudaError, CudaUnavailable, Device, api
+from gpu_backend.cuda.driver import CudaError, CudaUnavailable, Device
 from gpu_backend.cuda.memory import DeviceMemory, PinnedMemory
 from gpu_backend.cuda.ring import GpuRing
 from gpu_backend.cuda.toolkit import ToolkitError
@@ -45,8 +45,7 @@ class GpuPlane:
 
     def limits(self, config: ModelConfig, wanted: Limits, kv_memory: int | None) -> Limits:
         shapes, free_bytes = GraphGrid(wanted).shapes, self._device.free_bytes()
-        attribute = api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-        processors = self._device.attribute(attribute)
+        processors = self._device.n_multiprocessors
         if kv_memory:
             page_bytes = bytes_per_page(config, wanted.page_size)
             limits = with_pages(wanted, kv_memory // page_bytes)

@@ -90,6 +90,7 @@ class Device:
                 "blink's kernels are made for 9.0 (Hopper: H100, H200, GH200)"
             )
         self.total_bytes: int = call("cuDeviceTotalMem", self._device)
+        self.n_multiprocessors = self.attribute(attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
         self._context = call("cuDevicePrimaryCtxRetain", self._device)
         self._open = True
         self.make_current()

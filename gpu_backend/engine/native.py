@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gpu_backend.abi import STEP_SETS
 from gpu_backend.cuda.cublas import WORKSPACE_BYTES, Cublas
-from gpu_backend.cuda.driver import Device, Stream, api
+from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.graph import Graph
 from gpu_backend.cuda.kernels import Kernels, suits_decoder
 from gpu_backend.cuda.memory import DeviceMemory
@@ -57,18 +57,15 @@ class NativeEngine:
             owned.callback(self._stream.close)
             self._memory = DeviceMemory(device)
             owned.callback(self._memory.close)
-            attribute = api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-            n_multiprocessors = device.attribute(attribute)
-            kernels = Kernels(device.arch, config, n_multiprocessors)
+            kernels = Kernels(device.arch, config, device.n_multiprocessors)
             owned.callback(kernels.close)
             # One is the scheduler's (C8).
             workspace = self._memory.allocate(WORKSPACE_BYTES)
-            cublas = Cublas(self._stream, workspace, n_multiprocessors - 1)
+            cublas = Cublas(self._stream, workspace, device.n_multiprocessors - 1)
             owned.callback(cublas.close)
             loader = WeightLoader(self._memory, self._stream, kernels, config, source, progress)
-            self._step = self._make_step(
-                limits, np.asarray(batch.tables).tobytes(), kernels, cublas, loader.load(), n_multiprocessors
-            )
+            tables = np.asarray(batch.tables).tobytes()
+            self._step = self._make_step(limits, tables, kernels, cublas, loader.load())
             self._graphs = self._capture(owned, progress)
             self._owned = owned.pop_all()
         self.executables: NDArray[np.uint64] = np.array(
@@ -82,8 +79,8 @@ class NativeEngine:
         kernels: Kernels,
         cublas: Cublas,
         weights: DeviceWeights,
-        n_multiprocessors: int,
     ) -> NativeStep:
+        n_multiprocessors = self._device.n_multiprocessors
         sizes = activation_bytes(self._config, self._shapes, limits.max_context, n_multiprocessors)
         activations = Activations(**{name: self._memory.allocate(size) for name, size in sizes.items()})
         self._logits = activations.logits

@@ -23,7 +23,7 @@ from gpu_backend.cuda.cublas import R_16BF, R_16F, R_32F, Cublas
 from gpu_backend.cuda.driver import Argument, Dim, Kernel, Stream
 from gpu_backend.cuda.kernels import STREAM_GROUPS, Kernels, half_dtype, suits_flash
 from gpu_backend.cuda.tensor_map import TENSOR_MAP_BYTES
-from gpu_backend.cuda.wide import WIDE_ROWS, WideNorm, wide_cut
+from gpu_backend.cuda.wide import WIDE_ROWS, WideNorm, suits_wide, wide_cut
 from gpu_backend.cuda.wide_launch import wide_launch
 from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.decoder import decoder_buffers
@@ -265,7 +265,7 @@ class NativeStep:
         """residual += down(silu(gate(normed)) * up(normed)). Returns what down leaves."""
         act, tokens = self._activations, shape.tokens
         hidden, intermediate = self._config.hidden, self._config.intermediate
-        if tokens <= WIDE_ROWS:
+        if self._streams(tokens, hidden) or self._is_wide(tokens, hidden):
             sizes = (tokens, hidden, intermediate)
             self._linear(layer.gate_up, act.normed, act.product, *sizes, "silu", n_sums)
         else:
@@ -281,7 +281,7 @@ class NativeStep:
         return rows <= STREAM_ROWS and n_in % STREAM_CHUNK == 0
 
     def _is_wide(self, rows: int, n_in: int) -> bool:
-        return rows <= WIDE_ROWS and not self._streams(rows, n_in)
+        return suits_wide(self._config) and rows <= WIDE_ROWS and not self._streams(rows, n_in)
 
     def _linear(
         self,

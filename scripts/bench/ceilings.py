@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gpu_backend.cuda.compile import compile_templates, source_root
 from gpu_backend.cuda.cublas import R_16BF, WORKSPACE_BYTES, Cublas
-from gpu_backend.cuda.driver import Device, Kernel, Module, Stream, api
+from gpu_backend.cuda.driver import Device, Kernel, Module, Stream
 from gpu_backend.cuda.graph import Graph
 from gpu_backend.cuda.memory import DeviceMemory
 
@@ -62,7 +62,7 @@ def read_tb_s(device: Device, stream: Stream) -> float:
     kernel = kernel_of(device, READ, "read_kernel")
     memory = DeviceMemory(device)
     data, out = random_memory(device, stream, memory, READ_BYTES), memory.allocate(4)
-    blocks = 2 * device.attribute(api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+    blocks = 2 * device.n_multiprocessors
     arguments = (data, READ_BYTES // 16, out)
     us = graph_us(stream, lambda: kernel.launch((blocks, 1, 1), (512, 1, 1), stream, *arguments))
     memory.close()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpu_backend import abi
 from gpu_backend.cuda.compile import compile_templates, source_root
-from gpu_backend.cuda.driver import Device, Module, Stream, api
+from gpu_backend.cuda.driver import Device, Module, Stream
 from gpu_backend.cuda.kernels import kernel_names
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.tensor_map import cache_map
@@ -51,8 +51,7 @@ class Rig:
         cubin, symbols = compile_templates(source_root() / "kernels" / "engine.cu", device.arch, names)
         self.module = Module(cubin)
         self.plan_kernel, self.attention = (self.module.kernel(symbols[name]) for name in names)
-        attribute = api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-        self.n_multiprocessors = device.attribute(attribute)
+        self.n_multiprocessors = device.n_multiprocessors
         rng = np.random.default_rng(seed)
         lanes, heads, kv_heads, dim = len(positions), config.n_heads, config.n_kv_heads, config.head_dim
         pages_per_row = max(positions) // PAGE + 1

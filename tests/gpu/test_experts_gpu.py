@@ -9,7 +9,7 @@ import pytest
 from model_config import model_config
 from numpy.typing import NDArray
 
-from gpu_backend.cuda.driver import Device, Stream, api
+from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.engine.native_mixture import NativeMixture
@@ -90,7 +90,6 @@ class Mixture:
         """Bits of the rows [tokens][per_token][hidden]; NAN where no pair is."""
         experts, hidden = self.config.experts, self.config.hidden
         assert experts is not None
-        attribute = api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
         rows = np.full((*choice.shape, hidden), NAN, np.uint16)
         product = np.full((choice.size, experts.intermediate), NAN, np.uint16)
         units = 1 + choice.size // TILE_UNIT + min(experts.count, choice.size)
@@ -102,7 +101,7 @@ class Mixture:
             "expert_product": self._upload(product),
             "expert_rows": self._upload(rows),
         }
-        blocks = processors or self.device.attribute(attribute)
+        blocks = processors or self.device.n_multiprocessors
         mixture = NativeMixture(self.config, Activations(**buffers), blocks)
         layer = DeviceLayer(0, 0, 0, 0, *self.weights)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gpu_backend import abi
 from gpu_backend.cuda.compile import compile_templates, source_root
-from gpu_backend.cuda.driver import Device, Module, Stream, api
+from gpu_backend.cuda.driver import Device, Module, Stream
 from gpu_backend.cuda.kernels import kernel_names
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.engine.base import Limits
@@ -144,8 +144,7 @@ class Step:
 def test_prefill_attention(device: Device, dtype: str, heads: int, kv_heads: int, head_dim: int) -> None:
     """E13: and the same bits alone, and with other blocks at work; padding is not written (E3)."""
     step = Step(device, dtype, heads, kv_heads, head_dim)
-    attribute = api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-    out = step.run(CHUNKS, device.attribute(attribute))
+    out = step.run(CHUNKS, device.n_multiprocessors)
     n_tokens = sum(n for _, _, n in CHUNKS)
     assert (out[n_tokens:] == UNTOUCHED).all()
     for chunk in CHUNKS:

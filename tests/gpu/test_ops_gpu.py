@@ -12,7 +12,7 @@ from model_config import model_config
 
 from gpu_backend.abi import STEP_SETS
 from gpu_backend.cuda.compile import source_root
-from gpu_backend.cuda.driver import Device, Stream, api
+from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.engine.base import Limits
@@ -48,10 +48,6 @@ def kernels(device: Device) -> Iterator[Kernels]:
     kernels = Kernels(device.arch, config)
     yield kernels
     kernels.close()
-
-
-def n_multiprocessors(device: Device) -> int:
-    return device.attribute(api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
 
 
 def random_rows(
@@ -105,7 +101,7 @@ def compare(
     def run_gpu(shape: int, index: int) -> None:
         lanes = gpu.driver.grid.shapes[shape].lanes
         arguments = (gpu.sets[index], gpu.driver.tables.tobytes(), gpu.logits)
-        launch_sample(kernels["sample"], stream, n_multiprocessors(device), lanes, *arguments)
+        launch_sample(kernels["sample"], stream, device.n_multiprocessors, lanes, *arguments)
         stream.synchronize()
 
     for rows in (list(range(LANES)), [5], [20, 3, 11]):
@@ -161,7 +157,7 @@ def test_greedy_ties_go_to_the_lowest_id(device: Device, kernels: Kernels) -> No
     def run(shape: int, index: int) -> None:
         arguments = (rig.sets[index], rig.driver.tables.tobytes(), rig.logits)
         lanes = rig.driver.grid.shapes[shape].lanes
-        launch_sample(kernels["sample"], stream, n_multiprocessors(device), lanes, *arguments)
+        launch_sample(kernels["sample"], stream, device.n_multiprocessors, lanes, *arguments)
         stream.synchronize()
 
     assert rig.draw(logits, list(range(LANES)), run) == [100 + 7 * lane for lane in range(LANES)]

@@ -244,12 +244,13 @@ def test_a_layer_of_experts_is_the_documented_sequence(expert_log: Log) -> None:
         if tokens * 3 <= 8 * 8:
             mixture = ["router", "expert_stream", "expert_stream"]
         else:
-            router = gemm(tokens)
+            router = "linear_stream" if tokens <= 8 else "gemm"
             mixture = ["rmsnorm", router, "route", "expert_plan", "expert_tiled", "expert_tiled"]
         starts = [i for i in range(len(ops)) if ops[i : i + len(mixture)] == mixture]
         assert [ops[i + len(mixture)] for i in starts] == ["expert_sum_rmsnorm", "expert_sum"]
         assert ops[starts[1] + len(mixture) + 1] == "gather_rmsnorm"
-        assert ops.count("silu_mul") == int(tokens > 32)
+        assert ops.count("silu_mul") == int(tokens > 8)
+        assert "linear_wide" not in ops
         if "expert_plan" in ops:
             plan = calls[ops.index("expert_plan")]
             words = [int.from_bytes(bytes.fromhex(word), "little") for word in plan[-5:-1]]
