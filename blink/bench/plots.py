@@ -48,7 +48,7 @@ def draw(results: Sequence[dict[str, Any]], directory: Path) -> list[Path]:
 def _load(results: Sequence[dict[str, Any]], path: Path) -> None:
     """Over the load, or where it is one and its antagonists are several, over them."""
     from matplotlib import pyplot
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     plain = FuncFormatter(lambda value, _: f"{value:g}")  # a logarithmic axis would write powers of ten
     load = "rate" if results[0]["points"][0]["rate"] is not None else "concurrency"
@@ -66,11 +66,13 @@ def _load(results: Sequence[dict[str, Any]], path: Path) -> None:
                     )
         axis.set_visible(axis.has_data())
         axis.set(title=title, yscale=scale, xlabel=ACROSS[across])
+        if scale == "log":
+            axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.yaxis.set_minor_formatter(NullFormatter())
         axis.yaxis.set_major_formatter(plain)
-        axis.yaxis.set_minor_formatter(plain)
         axis.grid(alpha=0.3)
     axes.flat[0].legend(fontsize=7)
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=80)
     pyplot.close(figure)
 
 

@@ -64,7 +64,7 @@ class Costs:
             size = config.hidden * experts.intermediate * (2 if "gate_up" in name else 1)
             chosen = experts.count * (1 - (1 - experts.per_token / experts.count) ** tokens)
             return HALF * size * chosen, 2 * size * tokens * experts.per_token
-        if name.startswith("attention"):
+        if name.startswith("attention") and not name.endswith("_plan"):
             token_bytes = 2 * HALF * config.n_kv_heads * config.head_dim
             if shape.kind == StepKind.DECODE:
                 return tokens * (context + 1) * token_bytes, 0

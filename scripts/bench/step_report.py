@@ -50,4 +50,4 @@ def draw(steps: list[Step], title: str, path: Path) -> None:
     figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=6, fontsize="small")
     figure.suptitle(title)
     figure.tight_layout(rect=(0, 0.12, 1, 1))
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=80)
