@@ -64,10 +64,14 @@ def _optional_columns(points: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]
         columns.append(
             (
                 f"{name} CPU s/ktok",
-                lambda point, name=name: point["cpu"][name]["seconds_per_thousand_tokens"] or float("nan"),
+                lambda point, name=name: _or_nan(point["cpu"][name]["seconds_per_thousand_tokens"]),
             )
         )
     return columns
+
+
+def _or_nan(value: float | None) -> float:
+    return float("nan") if value is None else value
 
 
 def label(point: dict[str, Any]) -> str:

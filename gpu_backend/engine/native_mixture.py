@@ -9,16 +9,13 @@ The sum's norm is the next layer's; the last layer has the sum alone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from gpu_backend.cuda.tensor_map import tensor_map
+from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.base import Shape
 from gpu_backend.engine.native_weights import DeviceLayer
 from gpu_backend.engine.sizing import ROUTER_TOKENS, TILE_UNIT, ceil_div, streams_experts
 from gpu_backend.model.config import ModelConfig
-
-if TYPE_CHECKING:
-    from gpu_backend.engine.native_step import Activations
 
 # Launch constants of the headers in kernels/ops, by the names they have there.
 ROUTER_EXPERTS = 16

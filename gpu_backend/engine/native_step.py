@@ -16,21 +16,21 @@ hold zeros or finite values of earlier steps, and nothing reads them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gpu_backend.abi import StepKind
 from gpu_backend.cuda.cublas import R_16BF, R_16F, R_32F, Cublas
-from gpu_backend.cuda.driver import Argument, Dim, Kernel, Stream
+from gpu_backend.cuda.driver import Argument, Dim, Stream
 from gpu_backend.cuda.kernels import STREAM_GROUPS, Kernels, half_dtype, suits_flash
 from gpu_backend.cuda.tensor_map import TENSOR_MAP_BYTES
 from gpu_backend.cuda.wide import WIDE_ROWS, WideNorm, suits_wide, wide_cut
 from gpu_backend.cuda.wide_launch import wide_launch
+from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.decoder import decoder_buffers
 from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS
 from gpu_backend.engine.flash import FlashAttention
 from gpu_backend.engine.native_mixture import NativeMixture
 from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
+from gpu_backend.engine.sampling import launch_sample
 from gpu_backend.engine.sizing import attention_cut, ceil_div, decode_splits, layer_cache_bytes
 from gpu_backend.model.config import ModelConfig
 
@@ -42,9 +42,6 @@ ATTENTION_THREADS = 480
 ATTENTION_SHARED_BYTES = 128 << 10
 PREFILL_THREADS = 128
 PREFILL_QUERIES = 64
-SAMPLE_THREADS = 1024
-SAMPLE_BLOCKS = (8, 4, 2)  # of a lane, in a cluster; up to kSampleBlocks
-SAMPLE_SHARED_BYTES = 38 << 10
 DECODER_THREADS = 256
 STREAM_THREADS = 256
 STREAM_CHUNK = 32
@@ -58,62 +55,10 @@ def row_block(elements: int, most: int = MAX_BLOCK) -> Dim:
     return (min(most, 32 * ceil_div(elements, 32 * VECTOR)), 1, 1)
 
 
-def sample_blocks(lanes: int, n_multiprocessors: int) -> int:
-    """Blocks that share a lane: the most of whose clusters all run at once.
-
-    A cluster lies in one group of up to 18 multiprocessors, and the scheduler has one multiprocessor. Pairs
-    fill the groups; larger clusters leave some of each unused.
-    """
-    room = n_multiprocessors - 1
-    return next((n for n in SAMPLE_BLOCKS if lanes * n <= (room if n == 2 else room * 3 // 4)), 1)
-
-
-def launch_sample(
-    kernel: Kernel, stream: Stream, n_multiprocessors: int, lanes: int, *arguments: Argument
-) -> None:
-    """The last kernel of a step: samples and publishes. `arguments` are sample_kernel's."""
-    blocks = sample_blocks(lanes, n_multiprocessors)
-    grid, block = (blocks, lanes, 1), (SAMPLE_THREADS, 1, 1)
-    kernel.launch(
-        grid, block, stream, *arguments, shared_bytes=SAMPLE_SHARED_BYTES, overlap=True, cluster=blocks
-    )
-
-
 def rope_block(heads: int, head_dim: int) -> Dim:
     """Whole warps, enough for all heads of a token."""
     lanes = 1 << (head_dim // ROPE_ELEMENTS - 1).bit_length()
     return (min(MAX_BLOCK, 32 * ceil_div(max(heads * lanes, head_dim // 2), 32)), 1, 1)
-
-
-@dataclass(frozen=True)
-class Activations:
-    """Addresses of the buffers that all steps share (C4), sized for the largest shape. T tokens, L lanes."""
-
-    residual: int  # [T][hidden] fp32
-    normed: int  # [T][hidden]
-    qkv: int  # [T][heads + 2 kv_heads][head_dim]
-    attention: int  # [T][heads][head_dim]
-    gate_up: int  # [T][2][intermediate]
-    product: int  # [T][intermediate]
-    gathered: int  # [L][hidden]
-    logits: int  # [L][vocab] fp32
-    attention_plan: int  # of a decode step's attention (kernels/ops/attention_plan.h)
-    turns: int  # [L][head_dim / 2][2] fp32, of its RoPE
-    partial: int  # its partial results, fp32
-    arrivals: int  # and its counters: [L][heads] uint32, zero between kernels
-    sums: int  # of squares, that a product leaves for the norm after it (kernels/ops/wide_end.h)
-    squares: int  # of the decoder kernel (kernels/decoder/arguments.h)
-    meetings: int
-    prefill_plan: int = 0  # [1 + units] PrefillUnit
-    # Of a mixture of experts; P pairs are T tokens times the experts of each.
-    router_logits: int = 0  # [T][experts] fp32
-    expert_choice: int = 0  # [P] uint32
-    expert_weight: int = 0  # [P] fp32
-    expert_plan: int = 0  # [1 + units] ExpertUnit
-    expert_pairs: int = 0  # [P] uint32
-    expert_product: int = 0  # [P][expert intermediate], by expert
-    expert_rows: int = 0  # [P][hidden]
-    router_arrivals: int = 0  # [STREAM_TOKENS / ROUTER_TOKENS] uint32, zero between kernels
 
 
 class NativeStep:

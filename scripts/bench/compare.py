@@ -44,6 +44,7 @@ def several(values: dict[str, float] | None, *keys: str) -> str:
 
 def row(result: dict[str, Any], point: dict[str, Any]) -> list[str]:
     energy, cpu = point.get("energy"), point["cpu"].get("server")
+    cpu_s = cpu["seconds_per_thousand_tokens"] if cpu else None
     return [
         f"{point['rate']:g}/s" if point["rate"] is not None else str(point["concurrency"]),
         str(point["antagonists_per_core"]),
@@ -55,7 +56,7 @@ def row(result: dict[str, Any], point: dict[str, Any]) -> list[str]:
         several(point["itl_ms"], "p50", "p99", "p99.9", "max"),
         str(point["requests_failed"]),
         f"{energy['joules_per_token']:.3f}" if energy and energy["joules_per_token"] else "-",
-        f"{cpu['seconds_per_thousand_tokens']:.3f}" if cpu and cpu["seconds_per_thousand_tokens"] else "-",
+        "-" if cpu_s is None else f"{cpu_s:.3f}",
     ]
 
 

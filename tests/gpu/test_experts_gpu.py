@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.native_mixture import NativeMixture
-from gpu_backend.engine.native_step import Activations
 from gpu_backend.engine.native_weights import DeviceLayer, half_bits
 from gpu_backend.engine.sizing import TILE_UNIT
 from gpu_backend.model.config import Experts

@@ -17,7 +17,7 @@ from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.engine.base import Limits
 from gpu_backend.engine.host import HostMemory
-from gpu_backend.engine.native_step import launch_sample
+from gpu_backend.engine.sampling import launch_sample
 
 LANES = 24
 EOS = (2, 7)

@@ -18,7 +18,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
-from gpu_backend.engine.native_step import sample_blocks
+from gpu_backend.engine.sampling import sample_blocks
 
 CONFIG = {
     "architectures": ["Qwen3ForCausalLM"],
