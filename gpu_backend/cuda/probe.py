@@ -32,7 +32,7 @@ def probe(ordinal: int = 0) -> list[Finding]:
     try:
         device = Device(ordinal)
     except CudaUnavailable as error:
-        return [Finding("GPU", False, str(error), "use a Hopper or later GPU with driver 580 or later")]
+        return [Finding("GPU", False, str(error), "use a Hopper GPU with driver 580 or later")]
     major, minor = device.driver_version()
     gib = device.total_bytes / (1 << 30)
     findings = [
