@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from model_config import model_config
 from numpy.typing import NDArray
+from routings import NO_EXPERT, Choices, padded, skewed, uniform
 
 from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.kernels import Kernels
@@ -18,27 +19,8 @@ from gpu_backend.engine.native_weights import DeviceLayer, half_bits
 from gpu_backend.engine.sizing import TILE_UNIT
 from gpu_backend.model.config import Experts
 
-NO_EXPERT = 0xFFFFFFFF
 NAN = 0x7FFF  # in both half types
-Choices = NDArray[np.uint32]
 Floats = NDArray[np.float32]
-
-
-def uniform(tokens: int, n_experts: int, per_token: int) -> Choices:
-    rng = np.random.default_rng(tokens)
-    return np.array([rng.permutation(n_experts)[:per_token] for _ in range(tokens)], np.uint32)
-
-
-def skewed(tokens: int, n_experts: int, per_token: int) -> Choices:
-    """Every token chooses the same experts, the last among them."""
-    return np.tile(np.arange(n_experts - per_token, n_experts, dtype=np.uint32), (tokens, 1))
-
-
-def padded(tokens: int, n_experts: int, per_token: int) -> Choices:
-    """Every third token is padding."""
-    choice = uniform(tokens, n_experts, per_token)
-    choice[1::3] = NO_EXPERT
-    return choice
 
 
 @pytest.fixture(scope="module")

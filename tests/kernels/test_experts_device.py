@@ -7,33 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from routings import NO_EXPERT, Choices, absent, padded, skewed, uniform
 from test_ops_device import NAN, Emulate, assert_close, floats, random
 from twins import World, call
-
-NO_EXPERT = 0xFFFFFFFF
-Choices = NDArray[np.uint32]
-
-
-def uniform(tokens: int, n_experts: int, per_token: int) -> Choices:
-    rng = np.random.default_rng(tokens)
-    return np.array([rng.permutation(n_experts)[:per_token] for _ in range(tokens)], np.uint32)
-
-
-def skewed(tokens: int, n_experts: int, per_token: int) -> Choices:
-    """Every token chooses the same experts, the last among them."""
-    return np.tile(np.arange(n_experts - per_token, n_experts, dtype=np.uint32), (tokens, 1))
-
-
-def padded(tokens: int, n_experts: int, per_token: int) -> Choices:
-    """Every third token is padding."""
-    choice = uniform(tokens, n_experts, per_token)
-    choice[1::3] = NO_EXPERT
-    return choice
-
-
-def absent(tokens: int, n_experts: int, per_token: int) -> Choices:
-    return np.full((tokens, per_token), NO_EXPERT, np.uint32)
-
 
 ROUTINGS = [uniform, skewed, padded, absent]
 
