@@ -151,29 +151,8 @@ class TileSoftmax {
 
   /* Scores to weights, in place. */
   __device__ __forceinline__ void weigh(float (&s)[2][4], uint32_t n_valid) {
-    const float scale = kLog2E / sqrtf(float(HeadDim));
-    float next = max_;
-#pragma unroll
-    for (int h = 0; h < 2; ++h)
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        s[h][e] = 8 * h + 2 * q() + e < n_valid ? s[h][e] * scale : -INFINITY;
-        next = fmaxf(next, s[h][e]);
-      }
-    next = fmaxf(next, __shfl_xor_sync(0xffffffffu, next, 1));
-    next = fmaxf(next, __shfl_xor_sync(0xffffffffu, next, 2));
-    const float shrink = exp2f(max_ - next);
-    max_ = next;
-    sum_ *= shrink;
-#pragma unroll
-    for (int h = 0; h < 2; ++h)
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        s[h][e] = exp2f(s[h][e] - next);
-        sum_ += s[h][e];
-      }
-    const float even = __shfl_sync(0xffffffffu, shrink, 8 * q());
-    const float odd = __shfl_sync(0xffffffffu, shrink, 8 * q() + 4);
+    float even, odd;
+    weigh_scores<HeadDim>(s, n_valid, q(), max_, sum_, even, odd);
 #pragma unroll
     for (int c = 0; c < kChunks; ++c)
       output_[c][0] *= even, output_[c][1] *= odd, output_[c][2] *= even, output_[c][3] *= odd;

@@ -82,6 +82,36 @@ __device__ __forceinline__ uint32_t word(const uint4& x, int i) {
 /* A warp's running softmax over its tiles, for 8 query heads. Lane (r, q): maximum (log2 units) and its share
  * of the sum of head r; output[4c + t], unnormalised, at dimensions 64c + 8r + 2t (elements 0, 1) and + 1 (2,
  * 3) of heads 2q (0, 2) and 2q + 1 (1, 3). */
+/* Scores of head r to weights, in place; n_valid >= 1 keys count. A lane has keys 8h + 2q + e. The running maximum and
+ * sum go on; `even` and `odd` are what earlier outputs of heads 2q and 2q + 1 shrink by. */
+template <int HeadDim>
+__device__ __forceinline__ void weigh_scores(float (&s)[2][4], uint32_t n_valid, uint32_t q, float& max, float& sum,
+                                             float& even, float& odd) {
+  const float scale = kLog2E / sqrtf(float(HeadDim));
+  float next = max;
+#pragma unroll
+  for (int h = 0; h < 2; ++h)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      s[h][e] = 8 * h + 2 * q + e < n_valid ? s[h][e] * scale : -INFINITY;
+      next = fmaxf(next, s[h][e]);
+    }
+  next = fmaxf(next, __shfl_xor_sync(0xffffffffu, next, 1));
+  next = fmaxf(next, __shfl_xor_sync(0xffffffffu, next, 2));
+  const float shrink = exp2f(max - next);
+  max = next;
+  sum *= shrink;
+#pragma unroll
+  for (int h = 0; h < 2; ++h)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      s[h][e] = exp2f(s[h][e] - next);
+      sum += s[h][e];
+    }
+  even = __shfl_sync(0xffffffffu, shrink, 8 * q);
+  odd = __shfl_sync(0xffffffffu, shrink, 8 * q + 4);
+}
+
 template <typename Half, int HeadDim>
 struct DecodeState {
   using Tile = DecodeTile<Half, HeadDim>;
@@ -117,29 +147,8 @@ struct DecodeState {
 
   /* Scores of n_valid >= 1 keys to weights, in place. */
   __device__ __forceinline__ void weigh(float (&s)[2][4], uint32_t n_valid) {
-    const float scale = kLog2E / sqrtf(float(HeadDim));
-    float next = max;
-#pragma unroll
-    for (int h = 0; h < 2; ++h)
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        s[h][e] = 8 * h + 2 * Tile::q() + e < n_valid ? s[h][e] * scale : -INFINITY;
-        next = fmaxf(next, s[h][e]);
-      }
-    next = fmaxf(next, __shfl_xor_sync(0xffffffffu, next, 1));
-    next = fmaxf(next, __shfl_xor_sync(0xffffffffu, next, 2));
-    const float shrink = exp2f(max - next);
-    max = next;
-    sum *= shrink;
-#pragma unroll
-    for (int h = 0; h < 2; ++h)
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        s[h][e] = exp2f(s[h][e] - next);
-        sum += s[h][e];
-      }
-    const float even = __shfl_sync(0xffffffffu, shrink, 8 * Tile::q());
-    const float odd = __shfl_sync(0xffffffffu, shrink, 8 * Tile::q() + 4);
+    float even, odd;
+    weigh_scores<HeadDim>(s, n_valid, Tile::q(), max, sum, even, odd);
 #pragma unroll
     for (int t = 0; t < 4 * Tile::kValueChunks; ++t)
       output[t][0] *= even, output[t][1] *= odd, output[t][2] *= even, output[t][3] *= odd;
