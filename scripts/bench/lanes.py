@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Several servers at a time in one machine, each on a GPU and 16 cores of its own: a lane.
 
-    scripts/bench/lanes.py closed --vllm vllm.tar.xz  vLLM, then blink, under closed loops, a model a lane
-    scripts/bench/lanes.py load --vllm vllm.tar.xz    both under open loops, then among CPU antagonists
-    scripts/bench/lanes.py hosts                      each scheduler of blink among CPU antagonists
+    scripts/bench/lanes.py --vllm vllm.tar.xz --parts closed vllm:llama-3-8b+gpu-apart:llama-3-8b
+    scripts/bench/lanes.py --vllm vllm.tar.xz --parts closed,interference {vllm,gpu-apart}:llama-3.2-1b
+    scripts/bench/lanes.py --parts interference gpu:llama-3.2-1b async:llama-3.2-1b
 
-Of a lane's cores, 10 are the server's, which antagonists disturb, 2 are for frontends apart, as if on a DPU,
-and 4 make the load. Lanes share caches and memory, so all are disturbed in step. A lane is a sequence of
-calls of peers.py; their results lie in --out.
+A lane is SERVER:MODEL, or several with + that take turns on its GPU. Servers are vllm; blink under one of its
+schedulers, gpu, blocking, pipelined or async; and gpu-apart, blink whose frontends have cores of their own,
+as if on a DPU. Of a lane's cores 10 are the server's, which antagonists disturb, 2 those of frontends apart,
+and 4 make the load. Lanes share caches and memory, so all are disturbed in step. Every turn is a call of
+peers.py, whose results lie in --out.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -26,96 +29,117 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 from bench.peers import DRAIN_S, OVERHEAD_S, RATES  # noqa: E402
 from bench.servers import unpacked  # noqa: E402
 
+from blink.flags import checked  # noqa: E402
+
 CORES, SERVER_CORES, FRONTEND_CORES = 16, 10, 2  # of a lane
-CLOSED_MODELS = ("llama-3.2-1b", "llama-3-8b", "qwen3-30b-a3b")
-LOAD_MODELS = ("llama-3.2-1b", "llama-3-8b")
-HOSTS_MODEL = "llama-3.2-1b"  # of the shortest step: where a host's share is largest
-APART = "--frontend-cores"
-START_S = {"vllm": 100.0, "blink": 40.0}  # until a server is ready and warm
-LIMIT_S = 900.0  # of one call
-Call = list[str]
+SCHEDULERS = ("gpu", "blocking", "pipelined", "async")
+SERVERS = ("vllm", "gpu-apart", *SCHEDULERS)
+START_S = {"vllm": 95.0}  # until a server is ready and warm
+BLINK_START_S = 25.0
+LIMIT_S = 900.0  # of one turn
 
 
-def server_flags(server: str, model: str, options: argparse.Namespace) -> Call:
-    peer = [f"--vllm={options.vllm}"] if server == "vllm" else []
-    return [f"--server={server}", f"--model={model}", *peer]
+@dataclass(frozen=True)
+class Turn:
+    """A server with its load."""
+
+    server: str
+    model: str
+
+    def flags(self, vllm: Path | None) -> list[str]:
+        """Of peers.py."""
+        flags = [f"--name={self.server}", f"--model={self.model}"]
+        if self.server == "vllm":
+            return ["--server=vllm", f"--vllm={vllm}", *flags]
+        scheduler = self.server.removesuffix("-apart")
+        return ["--server=blink", f"--server-flag=--scheduler={scheduler}", *flags]
 
 
-def closed(options: argparse.Namespace) -> list[list[Call]]:
-    part = ["--part=closed", f"--concurrency={options.concurrency}"]
-    return [
-        [[*server_flags(server, model, options), *part] for server in ("vllm", "blink")]
-        for model in options.models or CLOSED_MODELS
-    ]
+def turns(text: str) -> list[Turn]:
+    """Of a lane, "vllm:llama-3-8b+gpu:llama-3-8b". Raises ValueError."""
+    found = []
+    for part in text.split("+"):
+        server, _, model = part.partition(":")
+        if server not in SERVERS or not model:
+            raise ValueError(f"'{part}' is not SERVER:MODEL, with a server of {', '.join(SERVERS)}")
+        found.append(Turn(server, model))
+    return found
 
 
-def load(options: argparse.Namespace) -> list[list[Call]]:
-    """Open loops; when all lanes must have ended theirs, the antagonists."""
-    models = options.models or LOAD_MODELS
-    rates = max(len(RATES[model].split(",")) for model in models)
-    begin = time.time() + START_S["vllm"] + rates * (options.window + DRAIN_S["open"] + OVERHEAD_S)
-    part = ["--part=open,interference", f"--begin={begin:.0f}"]
-    return [
-        [[*server_flags(server, model, options), *part]] for server in ("vllm", "blink") for model in models
-    ]
+def cores(lane: int, turn: Turn) -> list[str]:
+    """Where a turn's parts run, as flags of peers.py."""
+    first = CORES * lane
+    apart = first + SERVER_CORES
+    clients = apart + FRONTEND_CORES
+    flags = [f"--server-cores={first}-{apart - 1}", f"--client-cores={clients}-{first + CORES - 1}"]
+    return [*flags, f"--frontend-cores={apart}-{clients - 1}"] if turn.server == "gpu-apart" else flags
 
 
-def hosts(options: argparse.Namespace) -> list[list[Call]]:
-    part = ["--part=interference", f"--begin={time.time() + START_S['blink']:.0f}"]
-    lanes = [[[*server_flags("blink", HOSTS_MODEL, options), *part, "--name=gpu-apart", APART]]]
-    for kind in ("blocking", "pipelined", "async"):
-        flags = [f"--name={kind}", f"--server-flag=--scheduler={kind}"]
-        lanes.append([[*server_flags("blink", HOSTS_MODEL, options), *part, *flags]])
-    return lanes
+def begin_of_antagonists(now: float, lanes: list[list[Turn]], options: argparse.Namespace) -> float:
+    """When all lanes must have come to them, Unix time."""
+    starts = (START_S.get(lane[0].server, BLINK_START_S) for lane in lanes)
+    seconds = max(starts)
+    for part in options.parts[: options.parts.index("interference")]:
+        windows = [options.concurrency if part == "closed" else RATES[turn.model] for (turn,) in lanes]
+        seconds += max(len(n.split(",")) for n in windows) * (options.window + DRAIN_S[part] + OVERHEAD_S)
+    return now + seconds
 
 
-def run_lane(index: int, calls: list[Call], options: argparse.Namespace, failed: list[str]) -> None:
-    first = CORES * index
-    apart, clients = first + SERVER_CORES, first + SERVER_CORES + FRONTEND_CORES
-    common = [
-        f"--out={options.out}", f"--window={options.window:g}", f"--commit={options.commit}",
-        f"--server-cores={first}-{apart - 1}", f"--client-cores={clients}-{first + CORES - 1}",
-        "--bench-flag=--energy", f"--bench-flag=--gpu={index}",
-    ]  # fmt: skip
-    for call in calls:
-        flags = [f"{APART}={apart}-{clients - 1}" if flag == APART else flag for flag in call]
-        command = [sys.executable, str(ROOT / "scripts/bench/peers.py"), *common, *flags]
-        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": str(index)}
+def run_lane(
+    index: int, lane: list[Turn], common: list[str], options: argparse.Namespace, failed: list[str]
+) -> None:
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": str(index)}
+    for turn in lane:
+        flags = [*turn.flags(options.vllm), *cores(index, turn), f"--bench-flag=--gpu={index}", *common]
+        command = [sys.executable, str(ROOT / "scripts/bench/peers.py"), *flags]
         with (options.out / f"lane-{index}.log").open("a") as log:
             done = subprocess.run(
                 command, env=environment, stdout=log, stderr=log, timeout=LIMIT_S, check=False
             )
         if done.returncode:
-            failed.append(f"lane {index}, {' '.join(flags)}: status {done.returncode}")
+            failed.append(f"{turn.server}:{turn.model}: status {done.returncode}, see {log.name}")
 
 
-def main() -> int:
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=("closed", "load", "hosts"))
+    parser.add_argument("lanes", nargs="+", type=checked(turns), metavar="LANE")
+    parser.add_argument("--parts", type=lambda text: text.split(","), default=["closed"], help="of peers.py")
     parser.add_argument("--vllm", type=Path, metavar="PATH", help="archive with site/, or a directory")
-    parser.add_argument(
-        "--models", type=lambda text: tuple(text.split(",")), help="a lane each, of closed and load"
-    )
-    parser.add_argument("--concurrency", default="1,8,32,64,128", help="of closed")
+    parser.add_argument("--concurrency", default="1,8,32,64", help="of the part closed")
+    parser.add_argument("--per-core", default="0,1,4,8", help="of the part interference")
     parser.add_argument("--window", type=float, default=15.0, metavar="SECONDS")
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--out", type=Path, default=Path("scripts/bench/results/latest"))
-    options = parser.parse_args()
-    if options.part != "hosts":
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parse()
+    lanes: list[list[Turn]] = options.lanes
+    is_disturbed = "interference" in options.parts
+    if is_disturbed and any(len(lane) > 1 for lane in lanes):
+        raise SystemExit("interference: lanes are disturbed in step, so each has one server")
+    if any(turn.server == "vllm" for lane in lanes for turn in lane):
         if options.vllm is None:
             raise SystemExit(
-                f"{options.part} needs --vllm: an archive of an installed vLLM, or its directory"
+                "a lane with vllm needs --vllm: an archive of an installed vLLM, or its directory"
             )
         options.vllm = unpacked(options.vllm)  # once, not a lane each
     options.out.mkdir(parents=True, exist_ok=True)
     options.out = options.out.absolute()
-    lanes = {"closed": closed, "load": load, "hosts": hosts}[options.part](options)
+    common = [
+        f"--part={','.join(options.parts)}", f"--concurrency={options.concurrency}",
+        f"--per-core={options.per_core}", f"--window={options.window:g}", f"--out={options.out}",
+        f"--commit={options.commit}", "--bench-flag=--energy",
+    ]  # fmt: skip
+    if is_disturbed:
+        common.append(f"--begin={begin_of_antagonists(time.time(), lanes, options):.0f}")
     failed: list[str] = []
     threads = [
-        threading.Thread(target=run_lane, args=(index, calls, options, failed))
-        for index, calls in enumerate(lanes)
+        threading.Thread(target=run_lane, args=(index, lane, common, options, failed))
+        for index, lane in enumerate(lanes)
     ]
     for thread in threads:
         thread.start()

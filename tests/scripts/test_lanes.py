@@ -1,0 +1,63 @@
+"""What runs where, when several servers share a machine."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bench import lanes
+from bench.lanes import Turn
+
+PROGRAM = Path(lanes.__file__)
+
+
+def test_a_lane_is_a_server_or_several_in_turn() -> None:
+    assert lanes.turns("vllm:a+gpu-apart:b") == [Turn("vllm", "a"), Turn("gpu-apart", "b")]
+    for text in ("vllm", "vllm:", "tgi:a", "gpu:a+"):
+        with pytest.raises(ValueError, match="is not SERVER:MODEL"):
+            lanes.turns(text)
+
+
+def test_lanes_share_no_core() -> None:
+    taken: set[int] = set()
+    for lane in range(4):
+        for flag in lanes.cores(lane, Turn("gpu-apart", "m")):
+            first, last = flag.split("=")[1].split("-")
+            mine = set(range(int(first), int(last) + 1))
+            assert not taken & mine
+            taken |= mine
+    assert taken == set(range(64))
+    assert not any("frontend" in flag for flag in lanes.cores(0, Turn("gpu", "m")))
+
+
+def test_a_scheduler_is_a_flag_of_blink() -> None:
+    assert "--server-flag=--scheduler=async" in Turn("async", "m").flags(None)
+    assert "--server-flag=--scheduler=gpu" in Turn("gpu-apart", "m").flags(None)
+    assert Turn("vllm", "m").flags(Path("site"))[:2] == ["--server=vllm", "--vllm=site"]
+
+
+def test_antagonists_begin_when_the_slowest_lane_is_there() -> None:
+    options = argparse.Namespace(parts=["closed", "interference"], concurrency="1,8", window=10.0)
+    blink, vllm = [Turn("gpu", "m")], [Turn("vllm", "m")]
+    alone, both = (lanes.begin_of_antagonists(1000, each, options) for each in ([blink], [blink, vllm]))
+    windows = 2 * (10 + lanes.DRAIN_S["closed"] + lanes.OVERHEAD_S)
+    assert alone == 1000 + lanes.BLINK_START_S + windows
+    assert both == 1000 + lanes.START_S["vllm"] + windows
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("vllm:llama-3-8b",), "a lane with vllm needs --vllm"),
+        (("--parts=interference", "gpu:a+async:a"), "each has one server"),
+        (("gpu",), "'gpu' is not SERVER:MODEL"),
+    ],
+)
+def test_what_cannot_be_run(arguments: tuple[str, ...], message: str) -> None:
+    done = subprocess.run([sys.executable, PROGRAM, *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
