@@ -1,0 +1,77 @@
+"""What the host launches with is what the kernels are compiled with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+
+from gpu_backend.cuda import kernels, tensor_map, wide
+from gpu_backend.cuda.compile import compile_templates, source_root
+from gpu_backend.engine import decoder, flash, native_mixture, native_step, sampling, sizing
+
+CONSTANTS = {
+    "kCutThreads": native_step.CUT_THREADS,
+    "kAttentionThreads": native_step.ATTENTION_THREADS,
+    "kAttentionSharedBytes": native_step.ATTENTION_SHARED_BYTES,
+    "kPrefillThreads": native_step.PREFILL_THREADS,
+    "kPrefillQueries": native_step.PREFILL_QUERIES,
+    "kDecoderThreads": native_step.DECODER_THREADS,
+    "kStreamThreads": native_step.STREAM_THREADS,
+    "kStreamChunk": native_step.STREAM_CHUNK,
+    "kStreamBlocks": native_step.STREAM_BLOCKS,
+    "kRouterExperts": native_mixture.ROUTER_EXPERTS,
+    "kRouterThreads": native_mixture.ROUTER_THREADS,
+    "kRouterChunk": native_mixture.ROUTER_CHUNK,
+    "kRouterTokens": sizing.ROUTER_TOKENS,
+    "kRouteWarps": native_mixture.ROUTE_WARPS,
+    "kPlanThreads": native_mixture.PLAN_THREADS,
+    "kPlanTokens": native_mixture.PLAN_TOKENS,
+    "kExpertThreads": native_mixture.EXPERT_THREADS,
+    "kExpertBlocks": native_mixture.EXPERT_BLOCKS,
+    "kTileThreads": native_mixture.TILE_THREADS,
+    "kTileSharedBytes": native_mixture.TILE_SHARED_BYTES,
+    "kTileWeights": native_mixture.TILE_WEIGHTS,
+    "kTileK": native_mixture.TILE_K,
+    "kTileUnit": sizing.TILE_UNIT,
+    "kStreamTokens": sizing.STREAM_TOKENS,
+    "kStreamPairs / kMaxExperts": sizing.STREAM_PAIRS,
+    "sizeof(ExpertUnit)": sizing.UNIT_BYTES,
+    "sizeof(PrefillUnit)": sizing.UNIT_BYTES,
+    "sizeof(AttentionPiece)": sizing.PIECE_RECORD,
+    "kUnitHeads": sizing.UNIT_HEADS,
+    "kMostPieces": sizing.MOST_PIECES,
+    "kMinSplit": sizing.MIN_SPLIT,
+    "kMaxSplits": sizing.MAX_SPLITS,
+    "kFlashRows": sizing.FLASH_ROWS,
+    "kFlashThreads": flash.FLASH_THREADS,
+    "kFlashKeys": flash.FLASH_KEYS,
+    "kFlashStages": flash.FLASH_STAGES,
+    "kFlashAtom": flash.FLASH_ATOM,
+    "kPrefillPlanThreads": flash.PLAN_THREADS,
+    "kSampleThreads": sampling.SAMPLE_THREADS,
+    "kSampleBlocks": sampling.SAMPLE_BLOCKS[0],
+    "kSampleSharedBytes": sampling.SAMPLE_SHARED_BYTES,
+    "kTileKeys": tensor_map.TILE_KEYS,
+    "kWideThreads": wide.WIDE_THREADS,
+    "kWidePanel": wide.WIDE_PANEL,
+    "kWideRowBytes": wide.WIDE_ROW_BYTES,
+    "kWideMaxSlots": wide.WIDE_MAX_SLOTS,
+    "kWideRingStart": wide.WIDE_RING_START,
+    "kWideMaxSplits": wide.MAX_SPLITS,
+    "kWideMaxColumns": wide.WIDE_ROWS,
+    "kDecoderWarps": decoder.WARPS,
+    "kDecoderWarps * kStreamChunk": kernels.DECODER_SLICE,
+    "kStreamRows": kernels.DECODER_TILE,
+}
+
+
+def test_the_host_and_the_kernels_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    checks = "\n".join(f'static_assert({name} == {value}, "{name}");' for name, value in CONSTANTS.items())
+    source = tmp_path / "constants.cu"
+    engine = source_root() / "kernels" / "engine.cu"
+    source.write_text(f'#include "{engine}"\nnamespace blink {{\n{checks}\n}}\n')
+    compile_templates(source, "sm_90a", ["blink::gate_kernel"])
