@@ -78,7 +78,11 @@ def given(namespace: argparse.Namespace, flags: Iterable[Flag]) -> dict[str, Any
 def arguments(values: dict[str, Any], flags: Iterable[Flag]) -> list[str]:
     """The command line that `given` reads `values` from, but for secret ones."""
     chosen = [flag for flag in flags if flag.field in values and not flag.secret]
-    return [flag.name if flag.switch else f"{flag.name}={values[flag.field]}" for flag in chosen]
+    return [flag.name if flag.switch else f"{flag.name}={_written(values[flag.field])}" for flag in chosen]
+
+
+def _written(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def count(text: str) -> int:
@@ -117,3 +121,16 @@ def seconds(text: str) -> float:
     if not 0 <= value < 1e9:
         raise ValueError(f"{text} is not a time in seconds")
     return value
+
+
+def cores(text: str) -> tuple[int, ...]:
+    """Of "0-11" or "0,2,4-7". Raises ValueError."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise ValueError(f"'{text}' are no cores; write for example 0-11 or 0,2,4-7")
+        found += range(int(first), int(last or first) + 1)
+    if not found or len(set(found)) < len(found):
+        raise ValueError(f"'{text}' names no core, or one twice")
+    return tuple(found)

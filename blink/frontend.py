@@ -10,7 +10,7 @@ from pathlib import Path
 from blink import child
 from blink.address import explained, verbs_address
 from blink.errors import CommandError
-from blink.flags import Flag, add_flags, checked, count, given, ordinal, port, seconds
+from blink.flags import Flag, add_flags, checked, cores, count, given, ordinal, port, seconds
 from blink.model_directory import model_directory
 from blink.sizes import format_bytes, parse_bytes
 from nic_frontend.options import FrontendOptions, VerbsRing
@@ -44,6 +44,8 @@ FLAGS = (
     Flag("--max-choices", "max_choices", "N", "prompts times n of one request", count),
     Flag("--max-buffered-tokens", "max_buffered_tokens", "TOKENS",
          "cancel a stream whose client is this far behind", count),
+    Flag("--frontend-cores", "cores", "CORES",
+         "cores that frontends keep to, for example 10-11, away from what else runs (default: any)", cores),
     Flag("--log-level", "log_level", "LEVEL", f"one of {', '.join(LOG_LEVELS)}", choices=LOG_LEVELS),
 )  # fmt: skip
 
@@ -87,12 +89,25 @@ def chosen_ring(namespace: argparse.Namespace) -> Path | VerbsRing:
     return VerbsRing(host=host, port=number, key=key, read_back=read_back, **values)
 
 
+def keep_to(chosen: tuple[int, ...]) -> None:
+    """This process on these cores: the threads that libraries started when they were imported, and by
+    inheritance all that come. Raises CommandError."""
+    try:
+        for thread in os.listdir("/proc/self/task"):
+            os.sched_setaffinity(int(thread), chosen)
+    except OSError as error:
+        named = ", ".join(map(str, chosen))
+        raise CommandError(f"--frontend-cores: this process may use none of the cores {named}") from error
+
+
 def main(namespace: argparse.Namespace) -> int:
     child.end_with_parent(namespace.parent_pid)
     values = {"api_key": os.environ.get(API_KEY_VARIABLE) or None} | given(namespace, (*OWN_FLAGS, *FLAGS))
     options = FrontendOptions(
         ring=chosen_ring(namespace), model_dir=model_directory(namespace.model), **values
     )
+    if options.cores:
+        keep_to(options.cores)
     from nic_frontend.server import (
         serve,
     )  # not at the top: `blink serve` reads the flags, and needs no uvicorn

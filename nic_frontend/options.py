@@ -33,6 +33,7 @@ class FrontendOptions:
     served_model_name: str | None = None  # default: the name in the ring's header
     host: str = "127.0.0.1"
     port: int = 8000  # 0: the system picks one
+    cores: tuple[int, ...] | None = None  # that this process keeps to; default: those it was started on
     api_key: str | None = None  # everything but /health and /metrics then wants `Authorization: Bearer`
 
     attach_timeout_s: float = 30.0  # for the ring to appear and the scheduler to serve

@@ -57,19 +57,6 @@ class Antagonists:
             self.work[name] = int(count)
 
 
-def cores(text: str) -> tuple[int, ...]:
-    """Of "0-11" or "0,2,4-7". Raises ValueError."""
-    found: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise ValueError(f"'{text}' are no cores; write for example 0-11 or 0,2,4-7")
-        found += range(int(first), int(last or first) + 1)
-    if not found or len(set(found)) < len(found):
-        raise ValueError(f"'{text}' names no core, or one twice")
-    return tuple(found)
-
-
 def kinds(text: str) -> tuple[str, ...]:
     """Of "copy,sort". Raises ValueError."""
     names = tuple(text.split(","))

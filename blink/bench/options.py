@@ -11,7 +11,7 @@ from blink.bench import antagonists, cpu_time, trace
 from blink.bench.cpu_time import Watched
 from blink.bench.metrics import Slo, slo
 from blink.bench.trace import CHAT_INPUT, CHAT_OUTPUT, Lengths
-from blink.flags import Flag, count, ordinal, seconds
+from blink.flags import Flag, cores, count, ordinal, seconds
 
 T = TypeVar("T")
 API_KEY_VARIABLE = "BLINK_BENCH_API_KEY"
@@ -120,7 +120,7 @@ MEASUREMENT = (
          f"{', '.join(antagonists.KINDS)}", antagonists.kinds),
     Flag("--per-core", "per_core", "N[,N...]", "antagonist threads on each core of --cores, all windows an N",
          many(ordinal), show=_shown),
-    Flag("--cores", "cores", "CORES", "where antagonists run, for example 0-11", antagonists.cores),
+    Flag("--cores", "cores", "CORES", "where antagonists run, for example 0-11", cores),
     Flag("--name", "name", "NAME", "of the server in results (default: its URL)"),
     Flag("--json", "json", "FILE", "write everything that was measured", Path),
     Flag("--plot", "plot", "DIR", "draw latency and throughput over load, and the lengths", Path),

@@ -36,8 +36,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from bench.servers import Blink, Server, Vllm, make_model  # noqa: E402
 
-from blink.bench.antagonists import KINDS, cores  # noqa: E402
-from blink.flags import checked  # noqa: E402
+from blink.bench.antagonists import KINDS  # noqa: E402
+from blink.flags import checked, cores  # noqa: E402
 
 SHAPES = ROOT / "scripts" / "bench" / "shapes"
 CONCURRENCY = "1,8,32,64,128"

@@ -72,9 +72,6 @@ class Server:
         """For --watch-pid."""
         return [f"server={self.process.pid}"]
 
-    def place(self) -> None:
-        """Gives parts of the server, once it is ready, other cores than the whole."""
-
     @contextlib.contextmanager
     def running(self, log: Path) -> Iterator[None]:
         me, chosen = os.getpid(), set(self.cores)
@@ -96,7 +93,6 @@ class Server:
         try:
             self.wait_ready(began + self.limit_s, log)
             self.start_s = time.monotonic() - began
-            self.place()
             yield
         finally:
             self.process.send_signal(signal.SIGTERM)
@@ -127,11 +123,12 @@ class Blink(Server):
     name = "blink"
 
     def base(self, arguments: argparse.Namespace, model: Path) -> list[str]:
-        self.frontend_cores = arguments.frontend_cores
+        apart = arguments.frontend_cores
         return [
             sys.executable, "-m", "blink", "serve", str(model), f"--port={self.port}",
             f"--frontends={arguments.frontends}", "--served-model-name=m",
             *(["--random-weights"] if self.random_weights else []),
+            *([f"--frontend-cores={','.join(map(str, apart))}"] if apart else []),
         ]  # fmt: skip
 
     def planes(self) -> dict[str, list[int]]:
@@ -148,12 +145,6 @@ class Blink(Server):
             *super().watched(),
             *(f"{plane}={','.join(map(str, pids))}" for plane, pids in self.planes().items()),
         ]
-
-    def place(self) -> None:
-        """The frontends on cores of their own, as if on a DPU."""
-        for pid in self.planes()["frontend"] if self.frontend_cores else ():
-            for thread in Path(f"/proc/{pid}/task").iterdir():
-                os.sched_setaffinity(int(thread.name), self.frontend_cores)
 
 
 class Vllm(Server):

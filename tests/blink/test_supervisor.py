@@ -50,6 +50,23 @@ def test_a_signal_ends_everything_in_order(start: Start, number: int) -> None:
     assert nothing_is_left(server, pids)
 
 
+def test_frontends_keep_to_their_cores(start: Start) -> None:
+    core = max(os.sched_getaffinity(0))
+    server = start("--frontends=2", f"--frontend-cores={core}").wait_ready()
+    complete(server.client, QUESTION)
+    for pid in server.frontends():
+        threads = [int(thread.name) for thread in Path(f"/proc/{pid}/task").iterdir()]
+        assert len(threads) > 1
+        assert all(os.sched_getaffinity(thread) == {core} for thread in threads)
+    assert all(os.sched_getaffinity(pid) == os.sched_getaffinity(0) for pid in server.backends())
+
+
+def test_cores_that_do_not_exist_are_refused(start: Start) -> None:
+    server = start("--frontend-cores=4000")
+    assert server.process.wait(60) != 0
+    assert "--frontend-cores: this process may use none of the cores 4000" in server.output
+
+
 def test_an_open_stream_finishes_before_the_end(start: Start) -> None:
     server = start().wait_ready()
     with server.client.stream("POST", "/v1/completions", json=STREAM) as response:

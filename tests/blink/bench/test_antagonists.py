@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from serve_process import ROOT, alive, wait_until
 
-from blink.bench.antagonists import KINDS, Antagonists, cores
+from blink.bench.antagonists import KINDS, Antagonists
 from blink.bench.cpu_time import tree
 from blink.errors import CommandError
+from blink.flags import cores
 
 CORE = min(os.sched_getaffinity(0))
 
