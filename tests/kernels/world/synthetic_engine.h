@@ -41,7 +41,7 @@ class SyntheticEngine {
     if (head.id != __atomic_load_n(t.completed, __ATOMIC_ACQUIRE) + 1) fail("steps ran out of order");
     for (uint32_t i = 0; i < head.n_tokens; ++i) {
       const uint32_t row = set.token_row[i], position = set.token_position[i];
-      cell(row, position) = tag(row, position);
+      if (exists(row, position)) cell(row, position) = tag(row, position);
     }
     for (uint32_t lane = 0; lane < head.n_lanes; ++lane) sample(set, lane);
     head.start_ns = start_ns;
@@ -52,13 +52,18 @@ class SyntheticEngine {
   std::string error;
 
  private:
+  bool exists(uint32_t row, uint32_t position) {
+    if (row < t.n_rows && position < t.max_context) return true;
+    return fail("row or position out of range"), false;
+  }
+
+  // Of a row and a position that exist, like `cell`.
   uint64_t tag(uint32_t row, uint32_t position) {
     return mix(t.params[row].seed ^ mix(position) ^ mix(t.history[uint64_t(row) * t.max_context + position] + 77));
   }
 
   uint64_t& cell(uint32_t row, uint32_t position) {
     static uint64_t nowhere;
-    if (row >= t.n_rows || position >= t.max_context) return fail("row or position out of range"), nowhere;
     const uint64_t page = t.block_table[uint64_t(row) * t.pages_per_row + position / t.page_size];
     if (page * t.page_size >= kv.size()) return fail("page out of range"), nowhere;
     return kv[page * t.page_size + position % t.page_size];
@@ -66,6 +71,7 @@ class SyntheticEngine {
 
   void sample(const blink_step_set& set, uint32_t lane) {
     const uint32_t row = set.lane_row[lane], position = set.token_position[set.lane_last[lane]];
+    if (!exists(row, position)) return;
     if (set.token_row[set.lane_last[lane]] != row || set.token_row[set.lane_first[lane]] != row)
       fail("lane and tokens disagree");
     for (uint32_t q = 0; q <= position; ++q) {
