@@ -3,7 +3,7 @@
 // Exits 1 with a message when one does not.
 #include <random>
 
-#include "tests/nic_frontend/stress_ring.h"
+#include "tests/nic_frontend/stress_client.h"
 
 namespace {
 
@@ -20,53 +20,26 @@ int main() {
   Scheduler scheduler(region);
   std::thread thread([&] { scheduler.run(); });
 
-  struct Open {
-    bool open = false, cancelled = false, busy = false;
-    uint32_t sequence = 0, next = 0, limit = 0;
-  } slots[kSlots];
+  Client client(reader);
   std::mt19937 random(1);
-  std::vector<blink_event> events(256);
-  std::vector<uint32_t> tokens(1024);
-  uint32_t submitted = 0, freed = 0;
-  while (freed < kRequests) {
+  uint32_t submitted = 0;
+  while (client.freed < kRequests) {
     for (uint32_t slot = 0; slot < kSlots && submitted < kRequests; ++slot) {
-      if (slots[slot].busy) continue;
+      if (client.slots[slot].busy) continue;
       blink_descriptor descriptor{};
       descriptor.prompt_tokens = 1 + random() % kPrompt;
       descriptor.max_tokens = 1 + random() % kOutput;
       uint32_t prompt[kPrompt];
       for (uint32_t& token : prompt) token = random();
       blink_reader_submit(reader, 1, &slot, &descriptor, prompt);
-      slots[slot] = {true, false, true, descriptor.sequence, 0, descriptor.max_tokens};
+      client.slots[slot] = {true, true, descriptor.sequence, 0, descriptor.max_tokens, submitted};
       ++submitted;
     }
     const uint32_t victim = random() % kSlots;
-    if (random() % 8 == 0 && slots[victim].open) {
-      blink_reader_cancel(reader, victim, slots[victim].sequence);
-      slots[victim].open = false;
-      slots[victim].cancelled = true;
-    }
-    const uint32_t n =
-        blink_reader_drain(reader, events.data(), uint32_t(events.size()), tokens.data(), uint32_t(tokens.size()));
-    const uint32_t* token = tokens.data();
-    for (uint32_t i = 0; i < n; token += events[i].n_tokens, ++i) {
-      const blink_event& event = events[i];
-      Open& slot = slots[event.slot];
-      if (!slot.busy || slot.sequence != event.sequence) fail("another request's event", event.slot, event.sequence);
-      for (uint32_t t = 0; t < event.n_tokens; ++t, ++slot.next) {
-        if (token[t] != expected_token(event.slot, event.sequence, slot.next))
-          fail("a wrong token", event.slot, event.sequence);
-      }
-      if (event.kind == BLINK_EVENT_FINISHED) {
-        if (slot.next != slot.limit) fail("tokens are missing", event.slot, event.sequence);
-        slot.open = false;
-      } else if (event.kind == BLINK_EVENT_FREED) {
-        if (slot.open) fail("freed while open", event.slot, event.sequence);
-        slot.busy = false;
-        ++freed;
-      }
-    }
+    if (random() % 8 == 0) client.cancel(victim);
+    client.drain();
   }
+  if (!client.lost.empty()) fail("lost", 0, client.lost.front());
   blink_reader_destroy(reader);
   scheduler.stop = true;
   thread.join();

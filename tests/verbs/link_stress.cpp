@@ -9,7 +9,7 @@
 
 #include "gpu_backend/rdma/target.h"
 #include "nic_frontend/native/verbs/verbs_link.h"
-#include "tests/nic_frontend/stress_ring.h"
+#include "tests/nic_frontend/stress_client.h"
 #include "tests/verbs/fake_ibverbs.h"
 
 namespace {
@@ -35,18 +35,13 @@ struct Ends {
   }
 };
 
-struct Open {
-  bool busy = false, open = false;
-  uint32_t sequence = 0, next = 0, limit = 0, request = 0;
-};
-
 // One burst to a random part of the free slots.
-uint32_t submit(blink_reader* reader, Open* slots, uint32_t submitted, uint32_t wanted, std::mt19937& random) {
+uint32_t submit(Client& client, uint32_t submitted, uint32_t wanted, std::mt19937& random) {
   std::vector<uint32_t> chosen;
   std::vector<blink_descriptor> descriptors;
   std::vector<uint32_t> prompts;
   for (uint32_t slot = 0; slot < kSlots && submitted + chosen.size() < wanted; ++slot) {
-    if (slots[slot].busy || random() % 2) continue;
+    if (client.slots[slot].busy || random() % 2) continue;
     blink_descriptor descriptor{};
     descriptor.prompt_tokens = 1 + random() % kPrompt;
     descriptor.max_tokens = 1 + random() % kOutput;
@@ -56,9 +51,10 @@ uint32_t submit(blink_reader* reader, Open* slots, uint32_t submitted, uint32_t 
     descriptors.push_back(descriptor);
   }
   const uint32_t n = uint32_t(chosen.size());
-  if (!n || blink_reader_submit(reader, n, chosen.data(), descriptors.data(), prompts.data()) == 0) return submitted;
+  if (!n || blink_reader_submit(client.reader, n, chosen.data(), descriptors.data(), prompts.data()) == 0)
+    return submitted;
   for (uint32_t i = 0; i < n; ++i)
-    slots[chosen[i]] = {
+    client.slots[chosen[i]] = {
         true, true, descriptors[i].sequence, 0, descriptors[i].max_tokens, uint32_t(descriptors[i].seed)};
   return submitted + n;
 }
@@ -81,58 +77,30 @@ int main(int, char** arguments) {
   std::thread thread([&] { scheduler.run(); });
   fake_verbs_break_one_in(break_one_in);
 
-  Open slots[kSlots];
+  Client client(reader);
   std::mt19937 random(1);
-  std::vector<blink_event> events(256);
-  std::vector<uint32_t> tokens(1024);
-  std::vector<bool> lost(wanted);
-  uint32_t submitted = 0, freed = 0, n_lost = 0, connections = 1;
-  while (freed < wanted) {
+  uint32_t submitted = 0, connections = 1;
+  while (client.freed < wanted) {
     if (blink_verbs_down(ends.link, error)) {
       ends.connect();
       ++connections;
     }
-    submitted = submit(reader, slots, submitted, wanted, random);
-    Open& victim = slots[random() % kSlots];
-    if (random() % 64 == 0 && victim.open) {
-      blink_reader_cancel(reader, uint32_t(&victim - slots), victim.sequence);
-      victim.open = false;
-    }
-    const uint32_t n =
-        blink_reader_drain(reader, events.data(), uint32_t(events.size()), tokens.data(), uint32_t(tokens.size()));
-    const uint32_t* token = tokens.data();
-    for (uint32_t i = 0; i < n; token += events[i].n_tokens, ++i) {
-      const blink_event& event = events[i];
-      Open& slot = slots[event.slot];
-      if (!slot.busy || slot.sequence != event.sequence) fail("another request's event", event.slot, event.sequence);
-      for (uint32_t t = 0; t < event.n_tokens; ++t, ++slot.next) {
-        if (token[t] != expected_token(event.slot, event.sequence, slot.next))
-          fail("a wrong token", event.slot, event.sequence);
-      }
-      if (event.kind == BLINK_EVENT_FINISHED) {
-        if (slot.open && slot.next != slot.limit) fail("tokens are missing", event.slot, event.sequence);
-        slot.open = false;
-      } else if (event.kind == BLINK_EVENT_LOST) {
-        lost[slot.request] = true;
-        ++n_lost;
-        slot.open = false;
-      } else if (event.kind == BLINK_EVENT_FREED) {
-        if (slot.open) fail("freed while open", event.slot, event.sequence);
-        slot.busy = false;
-        ++freed;
-      }
-    }
+    submitted = submit(client, submitted, wanted, random);
+    const uint32_t victim = random() % kSlots;
+    if (random() % 64 == 0) client.cancel(victim);
+    client.drain();
   }
   fake_verbs_break_one_in(0);
   blink_reader_destroy(reader);
   scheduler.stop = true;
   thread.join();
-  for (uint32_t i = 0; i < wanted; ++i)
-    if (lost[i] && scheduler.runs[i]) fail("a lost request ran", 0, i);
+  for (const uint32_t request : client.lost)
+    if (scheduler.runs[request]) fail("a lost request ran", 0, request);
   struct fake_verbs_counts counts;
   fake_verbs_counts(&counts);
-  std::printf("{\"lost\": %u, \"connections\": %u, \"torn\": %llu, \"overtaken\": %llu}\n", n_lost, connections,
-              static_cast<unsigned long long>(scheduler.torn), static_cast<unsigned long long>(counts.overtaken));
+  std::printf("{\"lost\": %u, \"connections\": %u, \"torn\": %llu, \"overtaken\": %llu}\n",
+              uint32_t(client.lost.size()), connections, static_cast<unsigned long long>(scheduler.torn),
+              static_cast<unsigned long long>(counts.overtaken));
   blink_link_close(ends.link);
   blink_rdma_pairs_close(ends.pairs);
   blink_rdma_close(ends.target);
