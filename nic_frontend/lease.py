@@ -16,7 +16,7 @@ import numpy as np
 
 from nic_frontend.transport.base import Transport, TransportError, read_header, read_word
 from ringbuffer import abi
-from ringbuffer.region import pair_word
+from ringbuffer.words import pair_word
 
 POLL_S = 0.002
 

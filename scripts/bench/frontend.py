@@ -32,13 +32,8 @@ from nic_frontend.options import FrontendOptions  # noqa: E402
 from nic_frontend.server import serve  # noqa: E402
 from ringbuffer import abi  # noqa: E402
 from ringbuffer.abi import Command, LeaseState, Phase, State  # noqa: E402
-from ringbuffer.region import (  # noqa: E402
-    Geometry,
-    ModelFacts,
-    create,
-    model_fingerprint,
-    pair_word,
-)
+from ringbuffer.region import Geometry, ModelFacts, create, model_fingerprint  # noqa: E402
+from ringbuffer.words import pair_word  # noqa: E402
 
 TOKEN = 100
 

@@ -108,7 +108,8 @@ def test_the_echo_refuses_a_payload_that_is_not_of_its_word(tmp_path: Path) -> N
     from nic_frontend.lease import Lease
     from nic_frontend.transport.shm import SharedMemory
     from ringbuffer.abi import Command, Control, State
-    from ringbuffer.region import Geometry, ModelFacts, Status, create, request_word
+    from ringbuffer.region import Geometry, ModelFacts, create
+    from ringbuffer.words import Status, request_word
 
     host_library()
     region = create(

@@ -18,16 +18,8 @@ import numpy as np
 from nic_frontend.library import crc32c
 from ringbuffer import abi
 from ringbuffer.abi import Command, LeaseState, Phase, Reason, State
-from ringbuffer.region import (
-    Geometry,
-    ModelFacts,
-    Region,
-    Status,
-    create,
-    model_fingerprint,
-    output_record,
-    pair_word,
-)
+from ringbuffer.region import Geometry, ModelFacts, Region, create, model_fingerprint
+from ringbuffer.words import Status, output_record, pair_word
 
 Script = Callable[
     [list[int]], Iterator[int]

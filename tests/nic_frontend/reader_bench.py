@@ -13,7 +13,8 @@ from nic_frontend.token_reader import TokenReader
 from nic_frontend.transport.shm import SharedMemory
 from ringbuffer import abi
 from ringbuffer.abi import Command, LeaseState, Phase, Reason, State
-from ringbuffer.region import Geometry, ModelFacts, Region, Status, create, output_record, pair_word
+from ringbuffer.region import Geometry, ModelFacts, Region, create
+from ringbuffer.words import Status, output_record, pair_word
 
 N_SLOTS = 32
 CAPACITY = 4096  # records of all slots are twice what the queue holds

@@ -17,7 +17,7 @@ from nic_frontend.library import EVENT_FINISHED, EVENT_FREED, EVENT_TOKENS, crc3
 from nic_frontend.transport.base import TransportError
 from ringbuffer import abi
 from ringbuffer.abi import Command, LeaseState, Reason, State
-from ringbuffer.region import output_record, pair_word
+from ringbuffer.words import output_record, pair_word
 
 MakeBench = Callable[..., Bench]
 

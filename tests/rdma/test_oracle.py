@@ -17,7 +17,7 @@ from nic_frontend.transport.exchange_client import Exchange
 from ringbuffer import abi
 from ringbuffer.abi import Command, LeaseState, State
 from ringbuffer.rdma.messages import Claim
-from ringbuffer.region import Status, pair_word, request_word
+from ringbuffer.words import Status, pair_word, request_word
 
 WC_REMOTE_ACCESS = 10  # IBV_WC_REM_ACCESS_ERR
 WC_REMOTE_INVALID = 9  # IBV_WC_REM_INV_REQ_ERR

@@ -18,14 +18,12 @@ from ringbuffer.region import (
     ModelFacts,
     Region,
     RingError,
-    Status,
     attach,
     create,
     model_fingerprint,
-    output_record,
-    request_word,
     ring_path,
 )
+from ringbuffer.words import Status, output_record, request_word
 
 FACTS = ModelFacts(bytes(range(32)), "a model", "cpu", 1000, 512, 8, 64, 16)
 GEOMETRY = Geometry(64, 2, 512, 512)
