@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpu_backend.cuda.compile import compile_templates, source_root
 from gpu_backend.cuda.driver import Kernel, Module
+from gpu_backend.cuda.held import held_products
 from gpu_backend.cuda.wide import wide_instances
 from gpu_backend.model.config import ModelConfig
 
@@ -12,6 +13,12 @@ MAX_GROUP = 8
 MAX_DECODER_GROUP = 4  # the scratch of 8 would cost the decoder a stage of its weight rings
 STREAM_OUTPUTS = {"half": "kStreamHalf", "float": "kStreamFloat", "add": "kStreamAdd", "silu": "kStreamSilu"}
 STREAM_GROUPS = (1,)  # of 8 rows of x
+EXPERT_STREAMS = (
+    ("gate_up", "kGateUp", "kMade"),
+    ("gate_up_few", "kGateUp", "kOfFew"),
+    ("gate_up_one", "kGateUp", "kOfOne"),
+    ("down", "kDown", "kMade"),
+)
 MULTIPROCESSORS = 132  # of an H100 or H200 as SXM module
 FLASH_HEAD_DIMS = (64, 128)
 DECODER_HEAD_DIMS = (64, 128)
@@ -79,12 +86,18 @@ def kernel_names(config: ModelConfig, n_multiprocessors: int = MULTIPROCESSORS) 
             "router": f"router_kernel<{half}>",
             "route": "route_kernel",
             "expert_plan": "expert_plan_kernel",
+            "expert_one": f"expert_one_kernel<{half}>",
             "expert_sum": f"expert_sum_kernel<{half}>",
             "expert_sum_rmsnorm": f"expert_sum_rmsnorm_kernel<{half}>",
         }
-        for way in ("stream", "tiled"):
-            for name, product in (("gate_up", "kGateUp"), ("down", "kDown")):
-                templates[f"expert_{way}_{name}"] = f"expert_{way}_kernel<{half}, blink::{product}>"
+        for name, product in (("gate_up", "kGateUp"), ("down", "kDown")):
+            templates[f"expert_tiled_{name}"] = f"expert_tiled_kernel<{half}, blink::{product}>"
+        for name, product, choice in EXPERT_STREAMS:
+            kernel = f"expert_stream_kernel<{half}, blink::{product}, blink::{choice}>"
+            templates[f"expert_stream_{name}"] = kernel
+    for op, held in held_products(config).items():
+        output, normed = ("kStreamHalf", "true") if op == "held_qkv" else ("kStreamAdd", "false")
+        templates[op] = f"linear_held_kernel<{half}, blink::{output}, {held.chunks}, {normed}>"
     return {op: f"blink::{template}" for op, template in templates.items()}
 
 

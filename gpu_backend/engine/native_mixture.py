@@ -1,13 +1,16 @@
 """A mixture of experts as a sequence of launches.
 
-    few tokens:   router (norm, logits and choice), experts' gate_up and silu * mul, experts' down, sum + norm
+    one token:    router (norm and logits), experts' gate_up (choice, silu * mul), experts' down and sum
+    few tokens:   router (norm and logits), experts' gate_up (choice, silu * mul), experts' down, sum + norm
     many tokens:  norm, router GEMM, choice, plan, experts' gate_up and silu * mul, experts' down, sum + norm
 
-The sum's norm is the next layer's; the last layer has the sum alone.
+Of more than 8 tokens the router chooses. The sum's norm is the next layer's, unless that has it in a product;
+the last layer has the sum alone.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 from gpu_backend.cuda.tensor_map import tensor_map
@@ -26,6 +29,10 @@ PLAN_THREADS = 1024
 PLAN_TOKENS = 512
 EXPERT_THREADS = 256
 EXPERT_BLOCKS = 2
+FEW_TOKENS = 8
+ONE_EXPERTS = 8  # of a token at most, whose down product and sum are one kernel
+ONE_SLICE = 64  # of k: a chunk for each of its halves
+ONE_OUTPUTS = 8
 TILE_THREADS = 384
 TILE_SHARED_BYTES = 217152
 TILE_WEIGHTS = 256
@@ -56,7 +63,7 @@ class NativeMixture:
     ) -> None:
         """residual += the weighted sum of the experts that the router chooses for each token's norm.
 
-        `next_norm`: weight of the norm that comes next, which is put into normed; 0 for none.
+        `next_norm`: weight of the norm that comes next, which is put into normed; 0 for none here.
         """
         config, act, experts, tokens = self._config, self._activations, self._config.experts, shape.tokens
         assert experts is not None
@@ -66,11 +73,16 @@ class NativeMixture:
             self._route(launch, shape, step_set, layer)
         else:
             self._route_many(launch, linear, shape, step_set, layer)
+        grid, block = (tokens, 1, 1), (NORM_THREADS, 1, 1)
+        if few and tokens == 1 and self._sums_one():
+            self._stream(launch, tokens, step_set, layer, one=True)
+            if next_norm:
+                launch("rmsnorm", grid, block, act.residual, next_norm, eps, act.normed, hidden)
+            return
         if few:
-            self._stream(launch, tokens, layer)
+            self._stream(launch, tokens, step_set, layer)
         else:
             self._tile(launch, tokens, layer)
-        grid, block = (tokens, 1, 1), (NORM_THREADS, 1, 1)
         total = (act.expert_rows, act.expert_choice, act.expert_weight, act.residual)
         if next_norm:
             norm = (next_norm, eps, act.normed)
@@ -101,15 +113,32 @@ class NativeMixture:
         route = (step_set, act.router_logits, *chosen, *counts, int(experts.renormalise))
         launch("route", grid, (32 * ROUTE_WARPS, 1, 1), *route)
 
-    def _stream(self, launch: Launch, tokens: int, layer: DeviceLayer) -> None:
+    def _sums_one(self) -> bool:
+        """Whether the kernel that sums one token's experts suits."""
+        experts = self._config.experts
+        assert experts is not None
+        fits = experts.intermediate % ONE_SLICE == 0 and self._config.hidden % ONE_OUTPUTS == 0
+        return fits and experts.per_token <= ONE_EXPERTS
+
+    def _stream(
+        self, launch: Launch, tokens: int, step_set: bytes, layer: DeviceLayer, one: bool = False
+    ) -> None:
         act, hidden, experts = self._activations, self._config.hidden, self._config.experts
         assert experts is not None
         grid, block = (EXPERT_BLOCKS * self._n_multiprocessors, 1, 1), (EXPERT_THREADS, 1, 1)
         inter, per_token = experts.intermediate, experts.per_token
+        chosen = (act.expert_choice, act.expert_weight)
+        routing = step_set + struct.pack("<3Q", act.router_logits, *chosen)
+        routing += struct.pack("<2I", experts.count, int(experts.renormalise))
         gate_up = (layer.gate_up, act.normed, act.expert_product, tokens, hidden, inter, per_token)
-        launch("expert_stream_gate_up", grid, block, act.expert_choice, *gate_up)
+        chooser = "_one" if one else "_few" if tokens <= FEW_TOKENS else ""
+        launch(f"expert_stream_gate_up{chooser}", grid, block, routing, *gate_up)
+        if one:
+            sizes = (inter, hidden, per_token)
+            launch("expert_one", grid, block, *chosen, layer.down, act.expert_product, act.residual, *sizes)
+            return
         down = (layer.down, act.expert_product, act.expert_rows, tokens, inter, hidden, per_token)
-        launch("expert_stream_down", grid, block, act.expert_choice, *down)
+        launch("expert_stream_down", grid, block, routing, *down)
 
     def _tile(self, launch: Launch, tokens: int, layer: DeviceLayer) -> None:
         config, act, experts = self._config, self._activations, self._config.experts

@@ -28,6 +28,7 @@ from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.decoder import decoder_buffers
 from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS
 from gpu_backend.engine.flash import FlashAttention
+from gpu_backend.engine.native_held import NativeHeld
 from gpu_backend.engine.native_mixture import NativeMixture
 from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
 from gpu_backend.engine.sampling import launch_sample
@@ -94,6 +95,7 @@ class NativeStep:
         self._n_multiprocessors = n_multiprocessors
         self._decoder = decoder
         self._mixture = NativeMixture(config, activations, n_multiprocessors)
+        self._held = NativeHeld(config, activations, n_multiprocessors)
         self._half = R_16BF if half_dtype(config) == "bfloat16" else R_16F
         self._layer_bytes = layer_cache_bytes(config, limits)
         self._flash = None
@@ -132,10 +134,10 @@ class NativeStep:
         self._launch("embed", each_token, block, *arguments)
         if self._flash is not None and shape.kind == StepKind.PREFILL:
             self._flash.plan(self._launch, step_set)
-        self._norm(shape, weights.layers[0].input_norm, 0)
+        self._norm(shape, self._held.input_norm(weights.layers[:1], shape.tokens), 0)
         n_sums = 0  # that the product before has left of its norm
         for index, layer in enumerate(weights.layers):
-            following = weights.layers[index + 1].input_norm if index + 1 < len(weights.layers) else 0
+            following = self._held.input_norm(weights.layers[index + 1 : index + 2], shape.tokens)
             n_sums = self._attention(shape, step_set, index, n_sums)
             if layer.router:
                 self._mixture.enqueue(self._launch, self._linear, shape, step_set, layer, following)
@@ -169,7 +171,8 @@ class NativeStep:
         values = keys + self._layer_bytes
 
         n_out = qkv_heads * config.head_dim
-        self._linear(layer.qkv, act.normed, act.qkv, tokens, config.hidden, n_out, n_sums=n_sums)
+        if not self._held.qkv(self._launch, layer, tokens):
+            self._linear(layer.qkv, act.normed, act.qkv, tokens, config.hidden, n_out, n_sums=n_sums)
         rope = (layer.q_norm, layer.k_norm, config.norm_eps)
         if shape.kind == StepKind.DECODE:
             self._attention_decode(shape.lanes, index, act.qkv, *rope, keys, values)
@@ -184,6 +187,8 @@ class NativeStep:
                 grid, block = (ceil_div(tokens, PREFILL_QUERIES), heads, 1), (PREFILL_THREADS, 1, 1)
                 arguments = (keys, values, act.attention, heads, kv_heads, tokens)
                 self._launch("attention_prefill", grid, block, *step, *arguments)
+        if self._held.o(self._launch, layer, tokens):
+            return 0
         sizes = (tokens, heads * config.head_dim, config.hidden)
         norm_after = 0 if layer.router else layer.post_norm
         return self._linear(layer.o, act.attention, act.residual, *sizes, "add", norm_after=norm_after)

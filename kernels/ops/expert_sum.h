@@ -26,22 +26,35 @@ inline void expert_sum(const float* rows, const uint32_t* choice, const float* w
 
 #else
 
-/* Adds a token's experts to its residual from j = 8 threadIdx.x on and returns the thread's sum of squares of what that
- * makes; n is 0 for padding. hidden is a multiple of 8. */
+constexpr uint32_t kSumAhead = 8; /* experts whose outputs are loaded together */
+
+/* Adds a token's experts to its residual from j = 8 threadIdx.x on, and returns the thread's sum of squares of what
+ * that makes; nothing is added for padding. No load waits for another: this is a step's only work meanwhile. hidden is
+ * a multiple of 8. */
 template <typename Half>
-__device__ __forceinline__ float add_experts(const Half* rows, const float* weight, float* residual, uint32_t hidden,
-                                             uint32_t n) {
+__device__ __forceinline__ float add_experts(const Half* rows, const uint32_t* choice, const float* weight,
+                                             float* residual, uint32_t hidden, uint32_t per_token) {
   float squares = 0.0f;
   for (uint32_t j = threadIdx.x * 8; j < hidden; j += blockDim.x * 8) {
+    const bool padding = choice[0] == kNoExpert;
     float sum[8];
     load8(residual + j, sum);
-#pragma unroll 8
-    for (uint32_t k = 0; k < n; ++k) {
-      const float share = weight[k];
-      float row[8];
-      load8(rows + uint64_t(k) * hidden + j, row);
+    for (uint32_t first = 0; first < per_token; first += kSumAhead) {
+      uint4 row[kSumAhead];
+      float share[kSumAhead];
 #pragma unroll
-      for (int e = 0; e < 8; ++e) sum[e] += share * row[e];
+      for (uint32_t k = 0; k < kSumAhead; ++k) {
+        if (first + k >= per_token) break;
+        share[k] = weight[first + k];
+        row[k] = *reinterpret_cast<const uint4*>(rows + uint64_t(first + k) * hidden + j);
+      }
+#pragma unroll
+      for (uint32_t k = 0; k < kSumAhead; ++k) {
+        if (first + k >= per_token || padding) break;
+        const Half* value = reinterpret_cast<const Half*>(&row[k]);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) sum[e] += share[k] * to_float(value[e]);
+      }
     }
 #pragma unroll
     for (int e = 0; e < 8; ++e) squares += sum[e] * sum[e];
@@ -57,30 +70,33 @@ __global__ void expert_sum_kernel(const Half* rows, const uint32_t* choice, cons
   allow_successor();
   wait_for_predecessor();
   const uint64_t t = blockIdx.x, first = t * per_token;
-  const uint32_t n = choice[first] == kNoExpert ? 0 : per_token;
-  add_experts(rows + first * hidden, weight + first, residual + t * hidden, hidden, n);
+  add_experts(rows + first * hidden, choice + first, weight + first, residual + t * hidden, hidden, per_token);
 }
 
 /* The same, and then the norm of what comes next: out = rmsnorm(residual). grid (tokens), block (any multiple of 32).
- */
+ * The norm's weights at the thread's first elements, all of them if hidden is at most 8 times the block, have come
+ * before the rows are there. */
 template <typename Half>
 __global__ void expert_sum_rmsnorm_kernel(const Half* rows, const uint32_t* choice, const float* weight,
                                           float* residual, const Half* norm, float eps, Half* out, uint32_t hidden,
                                           uint32_t per_token) {
   __shared__ float scratch[32];
+  const uint32_t begin = threadIdx.x * 8, step = blockDim.x * 8;
   allow_successor();
+  uint4 early = {};
+  load_weight(norm + begin, begin < hidden, early);
   wait_for_predecessor();
   const uint64_t t = blockIdx.x, first = t * per_token;
-  const uint32_t n = choice[first] == kNoExpert ? 0 : per_token;
   float* row = residual + t * hidden;
-  const float squares = add_experts(rows + first * hidden, weight + first, row, hidden, n);
+  const float squares = add_experts(rows + first * hidden, choice + first, weight + first, row, hidden, per_token);
   const float scale = 1.0f / sqrtf(block_sum(squares, scratch) / float(hidden) + eps);
-  for (uint32_t j = threadIdx.x * 8; j < hidden; j += blockDim.x * 8) { /* what add_experts wrote in this thread */
-    float value[8], factor[8];
+  for (uint32_t j = begin; j < hidden; j += step) { /* what add_experts wrote in this thread */
+    if (j != begin) early = *reinterpret_cast<const uint4*>(norm + j);
+    const Half* factor = reinterpret_cast<const Half*>(&early);
+    float value[8];
     load8(row + j, value);
-    load8(norm + j, factor);
 #pragma unroll
-    for (int k = 0; k < 8; ++k) value[k] *= scale * factor[k];
+    for (int k = 0; k < 8; ++k) value[k] *= scale * to_float(factor[k]);
     store8(out + t * hidden + j, value);
   }
 }

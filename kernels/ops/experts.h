@@ -37,6 +37,9 @@ inline void expert_mlp(const float* x, const float* gate_up, const float* down, 
 /* A block's units are those of plan, times the tiles of an output: item i is tile i % n_tiles of unit
  * i / n_tiles. An expert's tiles are neighbours, and so in memory are its weights. */
 
+/* Where a kernel has the choice from: it is made, or the kernel makes it, of one token or of up to kFewTokens. */
+enum ExpertChoice { kMade, kOfOne, kOfFew };
+
 constexpr uint32_t kExpertBlocks = 2; /* of a multiprocessor: they fill its registers */
 constexpr uint32_t kExpertChunk = 32; /* k that a warp loads at once: 8 a lane */
 constexpr uint32_t kExpertDepth = 8;  /* chunks in flight in every warp */
@@ -175,16 +178,18 @@ __device__ __forceinline__ void store_tile(const ExpertSums& sums, uint32_t buff
  *
  * kGateUp lets kDown start when all of its blocks have waited for the router: kDown may then read the choice, plan and
  * request weights before its own wait, while the last blocks of kGateUp are at work. */
-template <typename Half, ExpertProduct Product>
+template <typename Half, ExpertProduct Product, ExpertChoice Choice>
 __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
-    expert_stream_kernel(const uint32_t* choice, const Half* w, const Half* x, Half* out, uint32_t tokens,
-                         uint32_t n_in, uint32_t n_out, uint32_t per_token) {
+    expert_stream_kernel(const __grid_constant__ Routing routing, const Half* w, const Half* x, Half* out,
+                         uint32_t tokens, uint32_t n_in, uint32_t n_out, uint32_t per_token) {
   __shared__ ExpertSums sums;
   __shared__ StreamPlan plan;
   plan.clear();
   if (Product == kGateUp) wait_for_predecessor();
+  if (Choice == kOfOne) plan.choose_one(routing, per_token);
+  if (Choice == kOfFew) plan.choose(routing, tokens, per_token);
   allow_successor();
-  plan.make(choice, tokens, per_token);
+  if (Choice != kOfOne) plan.make(Choice == kMade ? routing.choice : nullptr, tokens, per_token);
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, *pairs = plan.pairs;
   const ExpertStream<Half, Product> stream(plan.units, plan.n_units, w, n_in, n_out);
   ExpertChunk chunk[kExpertDepth] = {};
@@ -207,7 +212,7 @@ __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
     for (uint32_t round = 0; round < stream.rounds; ++round) {
       const bool last = round + 1 == stream.rounds;
       const ExpertSource<Half> next = stream.source(last ? item + gridDim.x : item, last ? 0 : round + 1);
-      if (unit.count > 8)
+      if (Choice != kOfOne && unit.count > 8)
         expert_round<Half, 2>(acc, chunk, row, source, next);
       else
         expert_round<Half, 1>(acc, chunk, row, source, next);

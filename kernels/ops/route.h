@@ -17,6 +17,7 @@ namespace blink {
 
 constexpr uint32_t kNoExpert = 0xffffffffu;
 constexpr uint32_t kMaxExperts = 256;
+constexpr uint32_t kFewTokens = 8; /* up to which the experts' kernel chooses (stream_plan.h), not the router's */
 
 /* An expert and its logit. */
 struct Candidate {

@@ -1,6 +1,6 @@
 /* Router: what lies between attention and the experts for few tokens, in one kernel: the norm, the router's product
- * with the normed tokens, and the choice of experts. It computes what rmsnorm, a GEMM and route compute one after the
- * other; their CPU twins are its own.
+ * with the normed tokens, and the choice of experts, which for up to kFewTokens is left to the experts' kernel. It
+ * computes what rmsnorm, a GEMM and route compute one after the other; their CPU twins are its own.
  *
  *   residual [tokens][hidden] fp32; norm [hidden]; w [n_experts][hidden], the router
  *   normed   [tokens][hidden]: for the experts; logits [tokens][n_experts] fp32; choice, weight (route.h)
@@ -149,7 +149,7 @@ __device__ __forceinline__ bool last_to_arrive(RouterScratch& scratch, uint32_t*
 }
 
 /* grid (ceil(n_experts / kRouterExperts), ceil(tokens / kRouterTokens)), block (kRouterThreads); hidden a multiple of
- * kRouterChunk. The last block of some tokens chooses for them, a warp a token. */
+ * kRouterChunk. The last block of some tokens chooses for them, a warp a token, if there are more than kFewTokens. */
 template <typename Half>
 __global__ void __launch_bounds__(kRouterThreads, 1)
     router_kernel(struct blink_step_set set, const float* residual, const Half* norm, float eps, const Half* w,
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(kRouterThreads, 1)
   weights.load(RouterShare<Half>(hidden), w, norm, n_experts, 0);
   wait_for_predecessor();
   route_tile(scratch, weights, w, norm, residual, eps, normed, logits, tokens, hidden, n_experts);
-  if (!last_to_arrive(scratch, arrivals + blockIdx.y, gridDim.x)) return;
+  if (tokens <= kFewTokens || !last_to_arrive(scratch, arrivals + blockIdx.y, gridDim.x)) return;
   const uint32_t t = blockIdx.y * kRouterTokens + threadIdx.x / 32;
   if (t < tokens) choose_experts(set, logits, choice, weight, n_experts, per_token, renormalise, t);
 }

@@ -95,6 +95,10 @@ MODELS: dict[str, tuple[Make, str]] = {
     "phi3": (lambda: phi3(), "bfloat16"),
     "phi3-tied-fp16": (lambda: phi3(tie_word_embeddings=True), "float16"),
     "qwen3-moe": (lambda: qwen3_moe(), "bfloat16"),
+    "qwen3-moe-held": (
+        lambda: qwen3_moe(hidden_size=512, num_attention_heads=4, moe_intermediate_size=192),
+        "bfloat16",
+    ),
     "qwen3-moe-mixed-fp16": (
         lambda: qwen3_moe(
             norm_topk_prob=False, mlp_only_layers=[1], num_experts=16, tie_word_embeddings=True

@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
-from gpu_backend.cuda import kernels, tensor_map, wide
+from gpu_backend.cuda import held, kernels, tensor_map, wide
 from gpu_backend.cuda.compile import compile_templates, source_root
-from gpu_backend.engine import decoder, flash, native_mixture, native_step, sampling, sizing
+from gpu_backend.engine import decoder, flash, native_held, native_mixture, native_step, sampling, sizing
 
 CONSTANTS = {
     "kCutThreads": native_step.CUT_THREADS,
@@ -31,6 +31,14 @@ CONSTANTS = {
     "kPlanTokens": native_mixture.PLAN_TOKENS,
     "kExpertThreads": native_mixture.EXPERT_THREADS,
     "kExpertBlocks": native_mixture.EXPERT_BLOCKS,
+    "kFewTokens": native_mixture.FEW_TOKENS,
+    "kOneExperts": native_mixture.ONE_EXPERTS,
+    "2 * kStreamChunk": native_mixture.ONE_SLICE,
+    "kOneOutputs": native_mixture.ONE_OUTPUTS,
+    "kHeldOutputs": held.HELD_OUTPUTS,
+    "kHeldPad": held.HELD_PAD,
+    "2 * kStreamWarps * kStreamChunk": held.HELD_SLICE,
+    "kStreamThreads + 0": native_held.HELD_THREADS,
     "kTileThreads": native_mixture.TILE_THREADS,
     "kTileSharedBytes": native_mixture.TILE_SHARED_BYTES,
     "kTileWeights": native_mixture.TILE_WEIGHTS,

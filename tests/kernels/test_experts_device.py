@@ -11,6 +11,7 @@ from routings import NO_EXPERT, Choices, absent, padded, skewed, uniform
 from test_ops_device import NAN, Emulate, assert_close, floats, random
 from twins import World, call
 
+FEW = 8  # kFewTokens of kernels/ops/route.h
 ROUTINGS = [uniform, skewed, padded, absent]
 
 
@@ -86,12 +87,24 @@ class Mixture:
         self.gate_up = random(n_experts, 2, intermediate, hidden, seed=2, scale=hidden**-0.5)
         self.down = random(n_experts, hidden, intermediate, seed=3, scale=intermediate**-0.5)
 
-    def run(self, emulate: Emulate, blocks: int = 3) -> NDArray[np.uint16]:
-        """The rows [tokens][per_token][hidden]; NaN where no pair is."""
+    def run(self, emulate: Emulate, blocks: int = 3, residual: Any = None) -> NDArray[np.uint16]:
+        """The rows [tokens][per_token][hidden]; NaN where no pair is. For FEW tokens the kernel chooses.
+
+        With `residual`, to which one token's experts are added, there are no rows.
+        """
         product = np.full((self.choice.size, self.intermediate), NAN, np.uint16)
         rows = np.full((self.tokens, self.per_token, self.hidden), NAN, np.uint16)
-        inputs, sizes = (self.gate_up, self.down, self.x), (self.hidden, self.intermediate, self.per_token)
-        emulate("experts_stream", self.choice, *inputs, product, rows, self.tokens, *sizes, blocks)
+        logits = np.full((self.tokens, self.n_experts), np.nan, np.float32)  # as low as can be
+        padding = self.choice[:, 0] == NO_EXPERT
+        for t in np.nonzero(~padding)[0]:
+            logits[t, self.choice[t]] = 1 + np.arange(self.per_token)[::-1]
+        choice = self.choice.copy() if self.tokens > FEW else np.full_like(self.choice, 7)
+        self.weight = np.zeros(choice.shape, np.float32)
+        token_row = np.where(padding, NO_EXPERT, 0).astype(np.uint32)
+        inputs = (self.gate_up, self.down, self.x, product, rows, residual)
+        sizes = (self.tokens, self.n_experts, self.hidden, self.intermediate, self.per_token, blocks)
+        emulate("experts_stream", token_row, logits, choice, self.weight, *inputs, *sizes)
+        np.testing.assert_array_equal(choice, self.choice)
         return rows
 
     def expected(self) -> NDArray[np.float32]:
@@ -105,7 +118,13 @@ class Mixture:
 @pytest.mark.parametrize("routing", ROUTINGS)
 @pytest.mark.parametrize(
     ("tokens", "n_experts", "per_token", "hidden", "intermediate"),
-    [(1, 8, 4, 96, 40), (40, 5, 2, 64, 72), (128, 4, 2, 200, 136), (9, 16, 3, 528, 24)],
+    [
+        (2, 8, 4, 96, 40),
+        (40, 5, 2, 64, 72),
+        (128, 4, 2, 200, 136),
+        (9, 16, 3, 528, 24),
+        (7, 9, 3, 2056, 1032),
+    ],
 )
 def test_experts(
     emulate: Emulate,
@@ -155,3 +174,23 @@ def test_expert_sum(emulate: Emulate, hidden: int) -> None:
     np.testing.assert_array_equal(summed, out)
     scale = 1 / np.sqrt((out**2).mean(axis=1, keepdims=True) + np.float32(1e-5))
     assert_close(floats(normed), out * scale * floats(norm))
+
+
+@pytest.mark.parametrize("routing", [uniform, absent])
+@pytest.mark.parametrize(
+    ("per_token", "hidden", "intermediate", "blocks"), [(4, 96, 64, 5), (8, 64, 768, 8), (1, 48, 1088, 4)]
+)
+def test_experts_of_one_token(
+    emulate: Emulate, routing: Any, per_token: int, hidden: int, intermediate: int, blocks: int
+) -> None:
+    """Down and the sum in one kernel; what padding's residual is stays."""
+    mixture = Mixture(routing(1, 12, per_token), 12, hidden, intermediate)
+    before = np.random.default_rng(4).standard_normal(hidden).astype(np.float32)
+    residual = before.copy()
+    assert (mixture.run(emulate, blocks, residual) == NAN).all()
+    if routing is absent:
+        np.testing.assert_array_equal(residual, before)
+        return
+    shares = np.exp(np.arange(per_token)[::-1]) / np.exp(np.arange(per_token)).sum()
+    np.testing.assert_allclose(mixture.weight[0], shares, rtol=1e-5)
+    assert_close(residual, before + shares @ mixture.expected()[0])

@@ -7,11 +7,13 @@
 #include "kernels/ops/activation.h"
 #include "kernels/ops/attention.h"
 #include "kernels/ops/embed.h"
+#include "kernels/ops/expert_one.h"
 #include "kernels/ops/expert_plan.h"
 #include "kernels/ops/expert_sum.h"
 #include "kernels/ops/experts.h"
 #include "kernels/ops/gate.h"
 #include "kernels/ops/gather.h"
+#include "kernels/ops/linear_held.h"
 #include "kernels/ops/linear_stream.h"
 #include "kernels/ops/linear_wide.h"
 #include "kernels/ops/norm.h"
@@ -68,6 +70,19 @@ void emulate_linear_stream(const Half* w, const Half* x, void* y, uint32_t m, ui
     with_constant<1, 2>(groups, [&](auto n_groups) {
       launch({blocks}, kStreamThreads,
              [&] { linear_stream_kernel<Half, kind(), n_groups()>(w, x, y, m, n_in, n_out); });
+    });
+  });
+}
+
+void emulate_linear_held(const Half* w, const void* x, const Half* norm, float eps, void* y, uint32_t m, uint32_t n_in,
+                         uint32_t n_out, uint32_t blocks) {
+  using namespace blink;
+  with_constant<1, 2, 4, 8>(n_in / (2 * kStreamWarps * kStreamChunk), [&](auto chunks) {
+    launch({blocks}, kStreamThreads, [&] {
+      if (norm)
+        linear_held_kernel<Half, kStreamHalf, chunks(), true>(w, x, norm, eps, y, m, n_out);
+      else
+        linear_held_kernel<Half, kStreamAdd, chunks(), false>(w, x, norm, eps, y, m, n_out);
     });
   });
 }
@@ -192,17 +207,30 @@ void emulate_expert_plan(const uint32_t* choice, blink::ExpertUnit* plan, uint32
          [&] { blink::expert_plan_kernel(choice, plan, pairs, tokens, n_experts, per_token, unit_tokens); });
 }
 
-/* Both products; `product` lies between them. */
-void emulate_experts_stream(const uint32_t* choice, const Half* gate_up, const Half* down, const Half* x, Half* product,
-                            Half* rows, uint32_t tokens, uint32_t hidden, uint32_t intermediate, uint32_t per_token,
-                            uint32_t blocks) {
-  launch({blocks}, blink::kExpertThreads, [&] {
-    blink::expert_stream_kernel<Half, blink::kGateUp>(choice, gate_up, x, product, tokens, hidden, intermediate,
-                                                      per_token);
+/* Both products; `product` lies between them. With `residual`, kDown and the sum of one token. */
+void emulate_experts_stream(uint32_t* token_row, const float* logits, uint32_t* choice, float* weight,
+                            const Half* gate_up, const Half* down, const Half* x, Half* product, Half* rows,
+                            float* residual, uint32_t tokens, uint32_t n_experts, uint32_t hidden,
+                            uint32_t intermediate, uint32_t per_token, uint32_t blocks) {
+  using namespace blink;
+  blink_set set = {};
+  set.token_row = token_row;
+  const Routing routing = {set, logits, choice, weight, n_experts, 1};
+  launch({blocks}, kExpertThreads, [&] {
+    if (residual)
+      expert_stream_kernel<Half, kGateUp, kOfOne>(routing, gate_up, x, product, tokens, hidden, intermediate,
+                                                  per_token);
+    else if (tokens <= kFewTokens)
+      expert_stream_kernel<Half, kGateUp, kOfFew>(routing, gate_up, x, product, tokens, hidden, intermediate,
+                                                  per_token);
+    else
+      expert_stream_kernel<Half, kGateUp, kMade>(routing, gate_up, x, product, tokens, hidden, intermediate, per_token);
   });
-  launch({blocks}, blink::kExpertThreads, [&] {
-    blink::expert_stream_kernel<Half, blink::kDown>(choice, down, product, rows, tokens, intermediate, hidden,
-                                                    per_token);
+  launch({blocks}, kExpertThreads, [&] {
+    if (residual)
+      expert_one_kernel<Half>(choice, weight, down, product, residual, intermediate, hidden, per_token);
+    else
+      expert_stream_kernel<Half, kDown, kMade>(routing, down, product, rows, tokens, intermediate, hidden, per_token);
   });
 }
 

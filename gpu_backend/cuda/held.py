@@ -1,0 +1,57 @@
+"""Which products of few rows hold x in shared memory (kernels/ops/linear_held.h)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpu_backend.model.config import ModelConfig
+
+HELD_TOKENS = 1  # rows of x, up to which the kernel is faster than linear_stream.h's
+
+# Constants of kernels/ops/linear_held.h.
+HELD_OUTPUTS = 8  # of a tile
+HELD_PAD = 32  # elements between rows of x
+HELD_SLICE = 512  # k: a chunk for each half of each of the block's warps
+
+CHUNKS = (1, 2, 4, 8)  # that divide those in flight
+HALF_BYTES = 2
+STREAM_BLOCKS = 2  # kStreamBlocks of kernels/ops/linear_stream.h: of a multiprocessor
+
+
+@dataclass(frozen=True)
+class HeldProduct:
+    """x [m][n_in] times w [n_out][n_in]."""
+
+    n_in: int
+    n_out: int
+
+    @property
+    def suits(self) -> bool:
+        """Whether there is an instance for these sizes."""
+        fits = self.n_in % HELD_SLICE == 0 and self.n_out % HELD_OUTPUTS == 0
+        return fits and self.n_in // HELD_SLICE in CHUNKS
+
+    @property
+    def chunks(self) -> int:
+        """The kernel's template argument."""
+        return self.n_in // HELD_SLICE
+
+    def blocks(self, n_multiprocessors: int) -> int:
+        """On all multiprocessors but the scheduler's."""
+        return min(self.n_out // HELD_OUTPUTS, STREAM_BLOCKS * (n_multiprocessors - 1))
+
+    def shared_bytes(self, rows: int) -> int:
+        return HALF_BYTES * rows * (self.n_in + HELD_PAD)
+
+
+def held_products(config: ModelConfig) -> dict[str, HeldProduct]:
+    """The products that the kernel is used for, by op, each with an instance of its own.
+
+    They are attention's in a model with experts: a dense model's steps of few rows are one kernel.
+    """
+    if config.experts is None:
+        return {}
+    heads = config.n_heads * config.head_dim
+    qkv = HeldProduct(config.hidden, heads + 2 * config.n_kv_heads * config.head_dim)
+    products = {"held_qkv": qkv, "held_o": HeldProduct(heads, config.hidden)}
+    return {op: product for op, product in products.items() if product.suits}
