@@ -86,7 +86,7 @@ def kernel_names(config: ModelConfig, n_multiprocessors: int = MULTIPROCESSORS) 
             "router": f"router_kernel<{half}>",
             "route": "route_kernel",
             "expert_plan": "expert_plan_kernel",
-            "expert_one": f"expert_one_kernel<{half}>",
+            "expert_down_one": f"expert_one_kernel<{half}>",
             "expert_sum": f"expert_sum_kernel<{half}>",
             "expert_sum_rmsnorm": f"expert_sum_rmsnorm_kernel<{half}>",
         }

@@ -135,7 +135,7 @@ class NativeMixture:
         launch(f"expert_stream_gate_up{chooser}", grid, block, routing, *gate_up)
         if one:
             sizes = (inter, hidden, per_token)
-            launch("expert_one", grid, block, *chosen, layer.down, act.expert_product, act.residual, *sizes)
+            launch("expert_down_one", grid, block, *chosen, layer.down, act.expert_product, act.residual, *sizes)
             return
         down = (layer.down, act.expert_product, act.expert_rows, tokens, inter, hidden, per_token)
         launch("expert_stream_down", grid, block, routing, *down)
