@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from gpu_backend.model.config import ModelConfig
 
-HELD_TOKENS = 1  # rows of x, up to which the kernel is faster than linear_stream.h's
-
 # Constants of kernels/ops/linear_held.h.
+HELD_TOKENS = 2  # rows of x
 HELD_OUTPUTS = 8  # of a tile
 HELD_PAD = 32  # elements between rows of x
 HELD_SLICE = 512  # k: a chunk for each half of each of the block's warps

@@ -134,11 +134,11 @@ class NativeMixture:
         chooser = "_one" if one else "_few" if tokens <= FEW_TOKENS else ""
         launch(f"expert_stream_gate_up{chooser}", grid, block, routing, *gate_up)
         if one:
-            sizes = (inter, hidden, per_token)
-            launch("expert_down_one", grid, block, *chosen, layer.down, act.expert_product, act.residual, *sizes)
+            down = (layer.down, act.expert_product, act.residual)
+            launch("expert_down_one", grid, block, *chosen, *down, inter, hidden, per_token)
             return
-        down = (layer.down, act.expert_product, act.expert_rows, tokens, inter, hidden, per_token)
-        launch("expert_stream_down", grid, block, routing, *down)
+        down = (layer.down, act.expert_product, act.expert_rows)
+        launch("expert_stream_down", grid, block, routing, *down, tokens, inter, hidden, per_token)
 
     def _tile(self, launch: Launch, tokens: int, layer: DeviceLayer) -> None:
         config, act, experts = self._config, self._activations, self._config.experts

@@ -176,8 +176,8 @@ __device__ __forceinline__ void store_tile(const ExpertSums& sums, uint32_t buff
  * weight of a unit is read once, 16 bytes a lane straight into registers; the loads of the next tile are in flight
  * while the warps add up this one. Launch kExpertBlocks blocks a multiprocessor at most.
  *
- * kGateUp lets kDown start when all of its blocks have waited for the router: kDown may then read the choice, plan and
- * request weights before its own wait, while the last blocks of kGateUp are at work. */
+ * kGateUp lets kDown start when all of its blocks have waited for the router, and the choice is there: kDown may then
+ * read it, plan and request weights before its own wait, while the last blocks of kGateUp are at work. */
 template <typename Half, ExpertProduct Product, ExpertChoice Choice>
 __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
     expert_stream_kernel(const __grid_constant__ Routing routing, const Half* w, const Half* x, Half* out,

@@ -17,7 +17,7 @@
 
 namespace blink {
 
-constexpr uint32_t kHeldTokens = 8;  /* rows of x at most */
+constexpr uint32_t kHeldTokens = 2;  /* rows of x at most: of more, linear_stream.h is faster */
 constexpr uint32_t kHeldOutputs = 8; /* of a tile */
 constexpr uint32_t kHeldDepth = 8;   /* chunks in flight in every warp */
 constexpr uint32_t kHeldPad = 32;    /* elements between rows of x: two neighbours' chunks fill the banks */

@@ -35,6 +35,7 @@ CONSTANTS = {
     "kOneExperts": native_mixture.ONE_EXPERTS,
     "2 * kStreamChunk": native_mixture.ONE_SLICE,
     "kOneOutputs": native_mixture.ONE_OUTPUTS,
+    "kHeldTokens": held.HELD_TOKENS,
     "kHeldOutputs": held.HELD_OUTPUTS,
     "kHeldPad": held.HELD_PAD,
     "2 * kStreamWarps * kStreamChunk": held.HELD_SLICE,
