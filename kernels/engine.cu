@@ -15,6 +15,7 @@
 #include "ops/gather.h"
 #include "ops/linear_held.h"
 #include "ops/linear_stream.h"
+#include "ops/linear_tiled.h"
 #include "ops/linear_wide.h"
 #include "ops/norm.h"
 #include "ops/rope.h"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpu_backend.cuda.compile import compile_templates, source_root
 from gpu_backend.cuda.driver import Kernel, Module
 from gpu_backend.cuda.held import held_products
+from gpu_backend.cuda.tiled import TILED_OUTPUTS
 from gpu_backend.cuda.wide import wide_instances
 from gpu_backend.model.config import ModelConfig
 
@@ -74,6 +75,8 @@ def kernel_names(config: ModelConfig, n_multiprocessors: int = MULTIPROCESSORS) 
             templates[f"linear_{output}_{groups}"] = name
     for op, (output, columns, tiles) in wide_instances(config, n_multiprocessors).items():
         templates[op] = f"linear_wide_kernel<{half}, blink::{STREAM_OUTPUTS[output]}, {columns}, {tiles}>"
+    for output in TILED_OUTPUTS:
+        templates[f"tiled_{output}"] = f"linear_tiled_kernel<{half}, blink::{STREAM_OUTPUTS[output]}>"
     if suits_flash(config):
         templates["prefill_plan"] = "prefill_plan_kernel"
         templates["attention_flash"] = f"attention_flash_kernel<{half}, {head_dim}>"

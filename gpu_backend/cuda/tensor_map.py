@@ -10,6 +10,7 @@ import numpy as np
 from gpu_backend.cuda.driver import api, call
 
 HALF_BYTES = 2
+FP32_BYTES = 4
 TENSOR_MAP_BYTES = 128
 TILE_KEYS = 16  # kTileKeys of kernels/ops/decode_tile.h
 SPANS = (64, 32, 16)  # kSpanDims of kernels/ops/attention_tile.h: elements of a row that lie together
@@ -21,24 +22,32 @@ def tensor_map(
     box: Sequence[int],
     strides: Sequence[int] | None = None,
     swizzle: bool = False,
+    fp32: bool = False,
 ) -> bytes:
-    """A CUtensorMap of a tensor of halves, whose copies bring boxes. The slowest dimension comes first.
+    """A CUtensorMap of a tensor of halves, or fp32, whose copies move boxes. The slowest dimension is first.
 
     `strides`: elements between neighbours in all dimensions but the last, which is contiguous; without them
     the tensor is dense. `swizzle`: boxes, whose rows have 128, 64 or 32 bytes, are laid out as wgmma reads
     them. Where the map lies in device memory it must be 64-byte aligned. Raises CudaError.
     """
     driver = api()
+    types = driver.CUtensorMapDataType
+    # Bits are moved, not numbers; of fp32 they may be added.
+    element, element_bytes = (
+        (types.CU_TENSOR_MAP_DATA_TYPE_FLOAT32, FP32_BYTES)
+        if fp32
+        else (types.CU_TENSOR_MAP_DATA_TYPE_UINT16, HALF_BYTES)
+    )
     if strides is None:
         strides = [math.prod(shape[i + 1 :]) for i in range(len(shape) - 1)]
-    swizzling = f"{HALF_BYTES * box[-1]}B" if swizzle else "NONE"
+    swizzling = f"{element_bytes * box[-1]}B" if swizzle else "NONE"
     encoded = call(
         "cuTensorMapEncodeTiled",
-        driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT16,  # bits are moved, not numbers
+        element,
         len(shape),
         address,
         [driver.cuuint64_t(n) for n in reversed(shape)],
-        [driver.cuuint64_t(HALF_BYTES * n) for n in reversed(strides)],
+        [driver.cuuint64_t(element_bytes * n) for n in reversed(strides)],
         [driver.cuuint32_t(n) for n in reversed(box)],
         [driver.cuuint32_t(1)] * len(shape),
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,

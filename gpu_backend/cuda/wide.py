@@ -6,6 +6,7 @@ from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
+from gpu_backend.arithmetic import ceil_div
 from gpu_backend.model.config import ModelConfig
 
 # Constants of kernels/ops/wide_ring.h.
@@ -37,10 +38,6 @@ class Room:
 LARGE_BYTES = 32 << 20
 LARGE = Room(150 << 10, 3)
 SMALL = Room(113 << 10, 2)
-
-
-def ceil_div(a: int, b: int) -> int:
-    return -(-a // b)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ class Activations:
     normed: int  # [T][hidden]
     qkv: int  # [T][heads + 2 kv_heads][head_dim]
     attention: int  # [T][heads][head_dim]
-    gate_up: int  # [T][2][intermediate]
+    gate_up: int  # [T][2][intermediate], of shapes whose silu * mul is a kernel of its own
     product: int  # [T][intermediate]
     gathered: int  # [L][hidden]
     logits: int  # [L][vocab] fp32

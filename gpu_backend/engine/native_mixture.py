@@ -13,11 +13,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
+from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.tensor_map import tensor_map
 from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.base import Shape
 from gpu_backend.engine.native_weights import DeviceLayer
-from gpu_backend.engine.sizing import ROUTER_TOKENS, TILE_UNIT, ceil_div, streams_experts
+from gpu_backend.engine.sizing import ROUTER_TOKENS, TILE_UNIT, streams_experts
 from gpu_backend.model.config import ModelConfig
 
 # Launch constants of the headers in kernels/ops, by the names they have there.

@@ -4,9 +4,9 @@
     L x [norm, qkv, attention, o + add, norm, gate_up, silu * mul, down + add],
     gather + norm, head, sample + publish
 
-Few rows: a GEMM is a stream of weights, which our own kernels read faster and whose silu * mul they include;
-many rows: cuBLAS. Between two wide products the norm is part of both. A decode step of few rows of a dense
-model is [gate, decoder, sample + publish].
+Few rows: a GEMM is a stream of weights, which our own kernels read faster; many: tiles, ours or cuBLAS's.
+Ours include silu * mul. Between two wide products the norm is part of both. A decode step of few rows of a
+dense model is [gate, decoder, sample + publish].
 
 A layer of experts has a mixture (native_mixture.py) in place of the MLP and the norms around it.
 
@@ -17,10 +17,13 @@ hold zeros or finite values of earlier steps, and nothing reads them.
 from __future__ import annotations
 
 from gpu_backend.abi import StepKind
+from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.cublas import R_16BF, R_16F, R_32F, Cublas
 from gpu_backend.cuda.driver import Argument, Dim, Stream
 from gpu_backend.cuda.kernels import STREAM_GROUPS, Kernels, half_dtype, suits_flash
 from gpu_backend.cuda.tensor_map import TENSOR_MAP_BYTES
+from gpu_backend.cuda.tiled import suits_tiled
+from gpu_backend.cuda.tiled_launch import tiled_launch
 from gpu_backend.cuda.wide import WIDE_ROWS, WideNorm, suits_wide, wide_cut
 from gpu_backend.cuda.wide_launch import wide_launch
 from gpu_backend.engine.activations import Activations
@@ -32,7 +35,7 @@ from gpu_backend.engine.native_held import NativeHeld
 from gpu_backend.engine.native_mixture import NativeMixture
 from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
 from gpu_backend.engine.sampling import launch_sample
-from gpu_backend.engine.sizing import attention_cut, ceil_div, decode_splits, layer_cache_bytes
+from gpu_backend.engine.sizing import attention_cut, decode_splits, layer_cache_bytes
 from gpu_backend.model.config import ModelConfig
 
 # Launch constants of the headers in kernels/ops, by the names they have there.
@@ -215,8 +218,9 @@ class NativeStep:
         """residual += down(silu(gate(normed)) * up(normed)). Returns what down leaves."""
         act, tokens = self._activations, shape.tokens
         hidden, intermediate = self._config.hidden, self._config.intermediate
-        if self._streams(tokens, hidden) or self._is_wide(tokens, hidden):
-            sizes = (tokens, hidden, intermediate)
+        sizes = (tokens, hidden, intermediate)
+        ours = self._streams(tokens, hidden) or self._is_wide(tokens, hidden)
+        if ours or suits_tiled(*sizes, "silu", self._n_multiprocessors):
             self._linear(layer.gate_up, act.normed, act.product, *sizes, "silu", n_sums)
         else:
             block = row_block(intermediate, 256)
@@ -250,18 +254,21 @@ class NativeStep:
         `n_sums`: x was left by a product with as many sums, and needs its norm's factor. Returns how many it
         leaves itself for the norm with the weight `norm_after`, if any.
         """
+        sizes, blocks = (rows, n_in, n_out), self._n_multiprocessors - 1  # one is the scheduler's
         if self._is_wide(rows, n_in):
-            return self._wide(weight, x, out, rows, n_in, n_out, output, n_sums, norm_after)
+            return self._wide(weight, x, out, *sizes, output, n_sums, norm_after)
         if self._streams(rows, n_in):
             groups = next(n for n in STREAM_GROUPS if 8 * n >= rows)
             tiles = ceil_div(n_out, 8 if output == "silu" else 16)
-            most = STREAM_BLOCKS * (self._n_multiprocessors - 1)  # one is the scheduler's
-            grid = (min(tiles, most), 1, 1)
-            arguments = (weight, x, out, rows, n_in, n_out)
-            self._launch(f"linear_{output}_{groups}", grid, (STREAM_THREADS, 1, 1), *arguments)
+            grid, block = (min(tiles, STREAM_BLOCKS * blocks), 1, 1), (STREAM_THREADS, 1, 1)
+            self._launch(f"linear_{output}_{groups}", grid, block, weight, x, out, *sizes)
+        elif suits_tiled(*sizes, output, self._n_multiprocessors):
+            launch = tiled_launch(weight, x, out, *sizes, output, self._n_multiprocessors)
+            op, grid, block, arguments, flags = launch
+            self._launch(op, grid, block, *arguments, **flags)
         else:
             out_type = self._half if output == "half" else R_32F
-            self._cublas.linear(weight, x, out, rows, n_in, n_out, self._half, out_type, output == "add")
+            self._cublas.linear(weight, x, out, *sizes, self._half, out_type, output == "add")
         return 0
 
     def _wide(

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpu_backend.abi import StepKind
+from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.kernels import decode_group, suits_flash
+from gpu_backend.cuda.tiled import TILED_SILU_ROWS
 from gpu_backend.cuda.wide import wide_sum_bytes
 from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.decoder_abi import DECODER_TOKENS
@@ -32,10 +34,6 @@ STREAM_TOKENS = 128  # kStreamTokens of kernels/ops/stream_plan.h, whose kStream
 ROUTER_TOKENS = 8  # kRouterTokens of kernels/ops/router.h: of a block
 SMALLEST_CONTEXT = 512  # tokens of KV cache without which a model is not worth loading
 RESERVE_BYTES = 1 << 30  # graphs (0.5 MB each), modules, the GEMM library and its workspace
-
-
-def ceil_div(a: int, b: int) -> int:
-    return -(-a // b)
 
 
 def bytes_per_page(config: ModelConfig, page_size: int) -> int:
@@ -97,12 +95,13 @@ def activation_bytes(
     pieces = max(n * attention_cut(config, n, n_multiprocessors).most for n in decode)
     splits = max(n * decode_splits(config, n, max_context, n_multiprocessors) for n in decode)
     dense_tokens = tokens if config.any_dense else 0
+    separate = max((shape.tokens for shape in shapes if shape.tokens < TILED_SILU_ROWS), default=0)
     sizes = {
         "residual": 4 * tokens * config.hidden,
         "normed": HALF_BYTES * tokens * config.hidden,
         "qkv": HALF_BYTES * tokens * (config.n_heads + 2 * config.n_kv_heads) * config.head_dim,
         "attention": HALF_BYTES * tokens * config.n_heads * config.head_dim,
-        "gate_up": HALF_BYTES * dense_tokens * 2 * config.intermediate,
+        "gate_up": HALF_BYTES * min(dense_tokens, separate) * 2 * config.intermediate,
         "product": HALF_BYTES * dense_tokens * config.intermediate,
         "gathered": HALF_BYTES * lanes * config.hidden,
         "logits": 4 * lanes * config.vocab_size,

@@ -238,5 +238,6 @@ __device__ __forceinline__ void load_matrices(uint32_t (&m)[4], const void* row)
 
 #include "warpgroup.h"
 #include "wide_copy.h"
+#include "tiled_copy.h"
 
 #endif /* BLINK_OPS_PTX_H */

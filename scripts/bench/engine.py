@@ -36,6 +36,7 @@ from bench.step_costs import Costs, Operation, Step  # noqa: E402
 from bench.step_report import draw, table  # noqa: E402
 
 from gpu_backend.abi import StepHead, StepKind  # noqa: E402
+from gpu_backend.arithmetic import ceil_div  # noqa: E402
 from gpu_backend.batch import allocate_batch  # noqa: E402
 from gpu_backend.cuda.driver import Device, Stream  # noqa: E402
 from gpu_backend.cuda.graph import Graph  # noqa: E402
@@ -45,7 +46,6 @@ from gpu_backend.engine.graph_grid import GraphGrid  # noqa: E402
 from gpu_backend.engine.native import NativeEngine  # noqa: E402
 from gpu_backend.engine.native_step import NativeStep  # noqa: E402
 from gpu_backend.engine.native_weights import RandomWeights  # noqa: E402
-from gpu_backend.engine.sizing import ceil_div  # noqa: E402
 from gpu_backend.model.config import ModelConfig  # noqa: E402
 from ringbuffer.abi import Descriptor  # noqa: E402
 
@@ -60,9 +60,7 @@ class Recorder:
         self._kernels = kernels
         self._cublas = cublas
         self._matrices = matrices
-        self.matrix: int | None = (
-            None  # what a wide product multiplies with: its launch has it in a tensor map
-        )
+        self.matrix: int | None = None  # what a product multiplies with: its launch has it in a tensor map
         self.calls: dict[str, list[Callable[[], None]]] = {}
 
     def __getitem__(self, op: str) -> Any:
@@ -177,14 +175,14 @@ class Bench:
         recorder = Recorder(step._kernels, step._cublas, matrices)
         step._kernels = step._cublas = recorder  # type: ignore[assignment]
 
-        def wide(weight: int, *rest: Any) -> int:
+        def linear(weight: int, *rest: Any, **more: Any) -> int:
             recorder.matrix = weight
             try:
-                return NativeStep._wide(step, weight, *rest)
+                return NativeStep._linear(step, weight, *rest, **more)
             finally:
                 recorder.matrix = None
 
-        step._wide = wide  # type: ignore[method-assign]
+        step._linear = linear  # type: ignore[method-assign]
         step.enqueue(shape, self.engine._sets[0])
         return {name: calls for name, calls in recorder.calls.items() if name != "gate"}
 

@@ -187,22 +187,24 @@ API(cuFuncSetAttribute)(void* function, int attribute, int value) {
   if (attribute != 8 || value > 227 << 10) return INVALID_VALUE;
   return ((struct kernel*)function)->shared_limit = value, SUCCESS;
 }
-/* Of 2-byte elements, with the limits of the driver's documentation; a swizzled box has rows of as many bytes as
- * the swizzling spans. The map is not opaque here. The log has dimensions, boxes, and the bytes from the first
+/* Of 2-byte elements or fp32, with the limits of the driver's documentation; a swizzled box has rows of as many bytes
+ * as the swizzling spans. The map is not opaque here. The log has dimensions, boxes, and the bytes from the first
  * element's to the last one's. */
 API(cuTensorMapEncodeTiled)(uint64_t* map, int type, unsigned rank, uint64_t address, const uint64_t* dims,
                             const uint64_t* strides, const uint32_t* box, const uint32_t* steps, int interleave,
                             int swizzle, int promotion, int fill) {
   (void)promotion;
-  if (type != 1 || rank < 3 || rank > 5 || address % 16 || interleave || swizzle < 0 || swizzle > 3 || fill)
+  const unsigned size = type == 7 ? 4 : 2; /* CU_TENSOR_MAP_DATA_TYPE_FLOAT32, or UINT16 */
+  if ((type != 1 && type != 7) || rank < 2 || rank > 5 || address % 16 || interleave || swizzle < 0 || swizzle > 3 ||
+      fill)
     return INVALID_VALUE;
-  uint64_t bytes = 2 * dims[0];
+  uint64_t bytes = size * dims[0];
   for (unsigned i = 0; i < rank; ++i) {
     if (!dims[i] || !box[i] || box[i] > 256 || steps[i] != 1) return INVALID_VALUE;
     if (i && (strides[i - 1] % 16 || !strides[i - 1])) return INVALID_VALUE;
     if (i) bytes += (dims[i] - 1) * strides[i - 1];
   }
-  if (box[0] * 2 % 16 || (swizzle && box[0] * 2 != 16u << swizzle)) return INVALID_VALUE;
+  if (box[0] * size % 16 || (swizzle && box[0] * size != 16u << swizzle)) return INVALID_VALUE;
   record("%s %llu", swizzle ? "swizzled-map" : "map", (unsigned long long)address);
   for (unsigned i = 0; i < rank; ++i) record(" %llu", (unsigned long long)dims[i]);
   for (unsigned i = 0; i < rank; ++i) record(" %u", box[i]);

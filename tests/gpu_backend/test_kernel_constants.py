@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
-from gpu_backend.cuda import held, kernels, tensor_map, wide
+from gpu_backend.cuda import held, kernels, tensor_map, tiled, wide
 from gpu_backend.cuda.compile import compile_templates, source_root
 from gpu_backend.engine import decoder, flash, native_held, native_mixture, native_step, sampling, sizing
 
@@ -71,6 +71,13 @@ CONSTANTS = {
     "kWideRingStart": wide.WIDE_RING_START,
     "kWideMaxSplits": wide.MAX_SPLITS,
     "kWideMaxColumns": wide.WIDE_ROWS,
+    "kTiledThreads": tiled.TILED_THREADS,
+    "kTiledRows": tiled.TILED_ROWS,
+    "kTiledColumns": tiled.TILED_COLUMNS,
+    "kTiledBox": tiled.TILED_BOX,
+    "kTiledSharedBytes": tiled.TILED_SHARED_BYTES,
+    "kTiledPanel": wide.WIDE_PANEL,
+    "sizeof(TiledCut)": len(tiled.tiled_cut(1024, 64, 64, "add", 132).pack()),
     "kDecoderWarps": decoder.WARPS,
     "kDecoderWarps * kStreamChunk": kernels.DECODER_SLICE,
     "kStreamRows": kernels.DECODER_TILE,

@@ -18,6 +18,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
+from gpu_backend.cuda.tiled import TILED_SILU_ROWS
 from gpu_backend.engine.sampling import sample_blocks
 
 CONFIG = {
@@ -262,6 +263,22 @@ def test_a_layer_of_experts_is_the_documented_sequence(expert_log: Log) -> None:
             plan = calls[ops.index("expert_plan")]
             words = [int.from_bytes(bytes.fromhex(word), "little") for word in plan[-5:-1]]
             assert words == [tokens, 8, 3, 160]
+
+
+def test_many_tokens_are_multiplied_in_tiles(fake: Path, tmp_path: Path) -> None:
+    """With silu * mul, or with the addition where that fills the GPU, by pairs of blocks."""
+    script = SCRIPT.replace("max_prefill_tokens=100", "max_prefill_tokens=1152")
+    _, log = run(fake, tmp_path, script, {**CONFIG, "hidden_size": 2048})
+    for capture in captures(log):
+        ops, tokens = [op(call) for call in capture], tokens_of(capture)
+        if tokens <= 32:
+            continue
+        assert ops.count("silu_mul") == (3 if tokens < TILED_SILU_ROWS else 0)
+        assert ops.count("linear_tiled") == (0 if tokens < TILED_SILU_ROWS else 9 if tokens > 1024 else 3)
+        for call in capture:
+            if op(call) == "linear_tiled":
+                assert call[-3:] == ["cluster", "2", "overlap"]
+                assert int(call[2]) <= 130
 
 
 def test_the_three_sets_of_a_shape_differ_only_in_the_step_set(log: Log) -> None:

@@ -1,0 +1,57 @@
+"""How products of many rows are cut up: all of them, and few multiprocessors idle."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpu_backend.cuda.tiled import (
+    FEWEST_COLUMNS,
+    MOST_BAND,
+    PAIR,
+    TILED_BOX,
+    TILED_COLUMNS,
+    TILED_ROWS,
+    TILED_SILU_ROWS,
+    suits_tiled,
+    tiled_cut,
+)
+from gpu_backend.engine.graph_grid import prefill_sizes
+
+ROWS = [*range(512, 1024, 64), *range(1024, 2048, 128), *range(2048, 4096, 256), 4096, 8192]
+LLAMA_8B = {"o": (4096, 4096, "add"), "gate_up": (4096, 14336, "silu"), "down": (14336, 4096, "add")}
+
+
+@pytest.mark.parametrize("n_multiprocessors", [78, 114, 132])
+@pytest.mark.parametrize(("n_in", "n_out", "output"), [*LLAMA_8B.values(), (200, 408, "add"), (8, 8, "silu")])
+def test_the_tiles_are_the_product(n_in: int, n_out: int, output: str, n_multiprocessors: int) -> None:
+    for rows in (1, 127, 513, *ROWS):
+        cut = tiled_cut(rows, n_in, n_out, output, n_multiprocessors)
+        assert (cut.m, cut.n_in) == (rows, n_in)
+        assert FEWEST_COLUMNS <= cut.columns <= TILED_COLUMNS
+        assert cut.columns % TILED_BOX == 0
+        assert (cut.x_tiles - 1) * cut.columns < rows <= cut.x_tiles * cut.columns
+        w_rows = 2 * n_out if output == "silu" else n_out
+        assert (cut.w_tiles - 1) * PAIR * TILED_ROWS < w_rows <= cut.w_tiles * PAIR * TILED_ROWS
+        assert 1 <= cut.band <= min(MOST_BAND, cut.x_tiles)
+
+
+@pytest.mark.parametrize("name", sorted(LLAMA_8B))
+@pytest.mark.parametrize("rows", [1024, 1088, 1152, 1280, 1536, 2048, 4096, 8192])
+def test_no_number_of_tokens_leaves_many_multiprocessors_idle(name: str, rows: int) -> None:
+    cut = tiled_cut(rows, *LLAMA_8B[name], 132)
+    assert cut.pairs(132) <= 65
+    assert 0.92 < cut.fill(132) <= 1
+
+
+def test_where_cublas_leaves_multiprocessors_idle_the_residual_is_added_to_in_tiles() -> None:
+    down = LLAMA_8B["down"]
+    assert [rows for rows in prefill_sizes(8192) if suits_tiled(rows, *down, 132)] == [
+        *(1152, 1280, 1408, 1664, 1792, 1920, 2304)
+    ]
+    assert not suits_tiled(1280, 25600, 5120, "add", 132)  # Qwen3-32B's, of which 9 % would stay idle
+
+
+def test_silu_mul_is_part_of_the_product_from_some_number_of_rows_on() -> None:
+    sizes = prefill_sizes(8192)
+    taken = [rows for rows in sizes if suits_tiled(rows, *LLAMA_8B["gate_up"], 132)]
+    assert taken == [rows for rows in sizes if rows >= TILED_SILU_ROWS]
