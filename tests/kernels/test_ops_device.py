@@ -87,6 +87,61 @@ def test_silu_mul(emulate: Emulate, intermediate: int) -> None:
 
 
 @pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(6, 2, 16), (4, 4, 48), (8, 1, 64), (6, 2, 128)])
+def test_rope(emulate: Emulate, heads: int, kv_heads: int, head_dim: int, normed: bool) -> None:
+    world = World(CHUNKS, padding=2)
+    qkv = random(33, heads + 2 * kv_heads, head_dim)
+    norms = [random(head_dim, seed=s) if normed else None for s in (1, 2)]
+    inv_freq = (1 / 10000.0 ** (np.arange(0, head_dim, 2) / head_dim)).astype(np.float32)
+    caches = [np.full((64, kv_heads, 16, head_dim), NAN, np.uint16) for _ in range(2)]
+    expected = [floats(array) for array in (qkv, *caches)]
+    sizes = (heads, kv_heads, head_dim, 33)
+    float_norms = [None if norm is None else floats(norm) for norm in norms]
+    world.call("rope", expected[0], *float_norms, EPS, inv_freq, *expected[1:], *sizes)
+    emulate("rope", world.step_set, world.tables, qkv, *norms, EPS, inv_freq, *caches, *sizes)
+    assert_close(floats(qkv)[:, :heads], expected[0][:, :heads])
+    for got, cache in zip(caches, expected[1:], strict=True):
+        np.testing.assert_array_equal(np.isnan(floats(got)), np.isnan(cache))  # E3: nothing else is written
+        written = ~np.isnan(cache)
+        assert_close(floats(got)[written], cache[written])
+
+
+OUTPUTS = ("half", "float", "add", "silu")  # of StreamOutput
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize(
+    ("m", "n_in", "n_out", "groups", "blocks"),
+    [(1, 32, 16, 1, 1), (1, 4096, 40, 1, 2), (3, 96, 41, 1, 3), (8, 704, 64, 1, 2), (5, 2304, 24, 2, 2),
+     (16, 1024, 48, 2, 1), (9, 544, 19, 2, 1), (12, 320, 40, 2, 2)],
+)  # fmt: skip
+def test_linear_stream(
+    emulate: Emulate, m: int, n_in: int, n_out: int, groups: int, blocks: int, output: str
+) -> None:
+    """Shares of k that are uneven, tiles that are not full, blocks with several tiles, padding rows of x."""
+    rows = 2 * n_out if output == "silu" else n_out
+    x, w = random(m + 1, n_in), random(rows, n_in, seed=1, scale=0.1)
+    x[m] = NAN  # not read
+    product = np.empty((m, rows), np.float32)
+    call("linear", floats(x[:m]), floats(w), product, m, n_in, rows)
+    start = np.random.default_rng(2).standard_normal((m + 1, n_out)).astype(np.float32)
+    expected = start.copy()
+    if output == "add":
+        expected[:m] += product
+    elif output == "silu":
+        call("silu_mul", product, active := np.empty((m, n_out), np.float32), n_out, m)
+        expected[:m] = active
+    else:
+        expected[:m] = product
+    is_half = output in ("half", "silu")
+    y = (start.view(np.uint32) >> 16).astype(np.uint16) if is_half else start.copy()
+    behind = y[m].copy()
+    emulate("linear_stream", w, x, y, m, n_in, n_out, OUTPUTS.index(output), groups, blocks)
+    assert_close((floats(y) if is_half else y)[:m], expected[:m])
+    np.testing.assert_array_equal(y[m], behind)
+
+
+@pytest.mark.parametrize("normed", [False, True])
 @pytest.mark.parametrize(
     ("m", "n_in", "n_out", "blocks"), [(1, 512, 40, 3), (2, 2048, 88, 4), (1, 4096, 24, 2), (2, 1024, 8, 1)]
 )
