@@ -25,7 +25,7 @@ namespace blink {
 /* The sum of the cluster's fragments: the ring is free for them, since a cluster has one tile. */
 template <uint32_t Fragments, typename End>
 __device__ __forceinline__ void add_cluster(const WidePart& part, uint32_t splits, const float4* fragments,
-                                            const End& end, float4 old) {
+                                            const End& end) {
 #pragma unroll 1
   for (uint32_t f = part.rank; f < Fragments; f += splits) {
     float4 v[kWideMaxSplits], sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -35,9 +35,7 @@ __device__ __forceinline__ void add_cluster(const WidePart& part, uint32_t split
 #pragma unroll
     for (uint32_t s = 0; s < kWideMaxSplits; ++s)
       if (s < splits) sum.x += v[s].x, sum.y += v[s].y, sum.z += v[s].z, sum.w += v[s].w;
-    const float4 residual = old;
-    old = end.old(part.tile, f + splits);
-    end.take(part.tile, f, sum, residual);
+    end.take(part.tile, f, sum);
   }
   end.template store_squares<Fragments>(part.tile, part.rank, splits);
 }
@@ -87,6 +85,7 @@ __global__ void __launch_bounds__(kWideThreads, 2)
   const WideRing x(data + cut.w_slots * w.stage_bytes, barriers + 2 * kWideMaxSlots, cut.x_slots, Columns, cut.panels);
   const WidePart part(cut);
   const WideEnd<Half, Output, Columns> end{cut, norm, y, scale, squares};
+  allow_successor();
   if (threadIdx.x == 0) {
     w.init();
     x.init();
@@ -113,7 +112,7 @@ __global__ void __launch_bounds__(kWideThreads, 2)
         const float* v = acc[f / (Columns / 8)] + f % (Columns / 8) * 4;
         const float4 fragment = make_float4(v[0], v[1], v[2], v[3]);
         if (cut.splits == 1)
-          end.take(tile, f, fragment, end.old(tile, f));
+          end.take(tile, f, fragment);
         else
           reinterpret_cast<float4*>(data)[f * kWideMembers + threadIdx.x] = fragment;
       }
@@ -121,10 +120,9 @@ __global__ void __launch_bounds__(kWideThreads, 2)
     }
   }
   if (cut.splits == 1) return;
-  const float4 old = threadIdx.x < kWideMembers ? end.old(part.tile, part.rank) : float4();
   __syncwarp();
   cluster_meet();
-  if (threadIdx.x < kWideMembers) add_cluster<kFragments>(part, cut.splits, reinterpret_cast<float4*>(data), end, old);
+  if (threadIdx.x < kWideMembers) add_cluster<kFragments>(part, cut.splits, reinterpret_cast<float4*>(data), end);
   cluster_arrive(); /* no block ends while another reads its shared memory */
   cluster_wait();
 }

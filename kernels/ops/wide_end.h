@@ -50,21 +50,10 @@ struct WideEnd {
     group_sync(1, kWideMembers);
   }
 
-  /* What a residual that a norm follows has of a fragment, if there is such a fragment. Whoever asks before the sums
-   * are there waits for both at once. */
-  __device__ __forceinline__ float4 old(uint32_t tile, uint32_t f) const {
-    float value[4] = {};
-    if (Output == kStreamAdd && norm.weight)
-#pragma unroll
-      for (uint32_t e = 0; e < 4; ++e)
-        if (exists(tile, row(f) + e / 2 * 8, column(f) + e % 2))
-          value[e] = static_cast<const float*>(y)[place(tile, row(f) + e / 2 * 8, column(f) + e % 2)];
-    return make_float4(value[0], value[1], value[2], value[3]);
-  }
-
   /* v: row r at columns c and c + 1, row r + 8 at the same. */
-  __device__ __forceinline__ void take(uint32_t tile, uint32_t f, float4 v, const float4& old) const {
-    const uint32_t r = row(f), c = column(f);
+  __device__ __forceinline__ void take(uint32_t tile, uint32_t f, float4 v) const {
+    const uint32_t r = f / kGroups * 64 + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+    const uint32_t c = f % kGroups * 8 + threadIdx.x % 4 * 2;
     if (Output != kStreamAdd && norm.sums_in) {
       const float first = scale[c], second = scale[c + 1];
       v = make_float4(v.x * first, v.y * second, v.z * first, v.w * second);
@@ -77,7 +66,7 @@ struct WideEnd {
       store_pair(exists(tile, r, 0), o, c, v.x, v.y);
       store_pair(exists(tile, r + 8, 0), o + 8, c, v.z, v.w);
     } else if (Output == kStreamAdd && norm.weight) {
-      add_and_scale(tile, f, r, c, make_float4(v.x + old.x, v.y + old.y, v.z + old.z, v.w + old.w));
+      add_and_scale(tile, f, r, c, v);
     } else {
       const float value[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
@@ -106,10 +95,6 @@ struct WideEnd {
   }
 
  private:
-  __device__ __forceinline__ static uint32_t row(uint32_t f) {
-    return f / kGroups * 64 + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
-  }
-  __device__ __forceinline__ static uint32_t column(uint32_t f) { return f % kGroups * 8 + threadIdx.x % 4 * 2; }
   __device__ __forceinline__ bool exists(uint32_t tile, uint32_t r, uint32_t c) const {
     return r < cut.tile_rows && tile * cut.tile_rows + r < cut.n_out && c < cut.m;
   }
@@ -130,7 +115,9 @@ struct WideEnd {
     float value[4] = {v.x, v.y, v.z, v.w}, factor[2] = {};
 #pragma unroll
     for (uint32_t e = 0; e < 4; ++e)
-      if (!exists(tile, r + e / 2 * 8, c + e % 2)) value[e] = 0.0f;
+      value[e] = exists(tile, r + e / 2 * 8, c + e % 2)
+                     ? value[e] + static_cast<const float*>(y)[place(tile, r + e / 2 * 8, c + e % 2)]
+                     : 0.0f;
 #pragma unroll
     for (uint32_t e = 0; e < 2; ++e)
       if (exists(tile, r + e * 8, 0))

@@ -74,12 +74,10 @@ struct WideTurn {
 };
 
 /* Fills a ring with all that the block needs, by one thread: of w (`tile_rows` rows for each tile) it waits for nothing
- * but room, of x (0) its caller has waited for the predecessor. The next kernel may start when the last of w has been
- * asked for: its own weights then come while this one ends, and not before, in the place of what this one waits for. */
+ * but room, of x (0) its caller has waited for the predecessor. */
 __device__ __forceinline__ void copy_stages(const WideRing& ring, const BoxMap& map, const WidePart& part,
                                             uint32_t panels, uint32_t tile_rows, bool gate_up, uint64_t policy) {
   WideTurn turn;
-  const uint32_t all = part.n_tiles * part.n_stages;
   uint32_t filled = 0;
 #pragma unroll 1
   for (uint32_t t = 0; t < part.n_tiles; ++t) {
@@ -93,7 +91,6 @@ __device__ __forceinline__ void copy_stages(const WideRing& ring, const BoxMap& 
       for (uint32_t p = 0; p < panels; ++p)
         copy_box(ring.panel(turn.slot, p), map, ((part.first_stage + stage) * panels + p) * kWidePanel, first, 0, group,
                  ring.full + turn.slot, policy);
-      if (tile_rows && filled == all) allow_successor();
     }
   }
 }
