@@ -23,6 +23,7 @@ EXPERT_STREAMS = (
 MULTIPROCESSORS = 132  # of an H100 or H200 as SXM module
 FLASH_HEAD_DIMS = (64, 128)
 DECODER_HEAD_DIMS = (64, 128)
+DECODER_HIDDEN_TILES = 8  # of hidden a block has at most: one for each warp
 DECODER_SLICE = 256  # of k: 32 for each of the decoder's warps; divides every matrix's columns
 DECODER_TILE = 16  # rows of a matrix; divides them
 
@@ -37,26 +38,39 @@ def decode_group(n_heads: int, n_kv_heads: int) -> int:
     return min(MAX_GROUP, 1 << (n_heads // n_kv_heads - 1).bit_length())
 
 
+def decoder_group(config: ModelConfig) -> int:
+    """The same of the decoder kernel's attention."""
+    return min(MAX_DECODER_GROUP, decode_group(config.n_heads, config.n_kv_heads))
+
+
 def suits_flash(config: ModelConfig) -> bool:
     """Whether prefill attends with wgmma (kernels/ops/attention_flash.h)."""
     return config.head_dim in FLASH_HEAD_DIMS
 
 
-def suits_decoder(config: ModelConfig) -> bool:
-    """Whether the decoder kernel (kernels/decoder) covers the model: its tiles fit every matrix exactly."""
+def decoder_blocks(config: ModelConfig, n_multiprocessors: int) -> int:
+    """Of the decoder kernel: one a multiprocessor but the scheduler's, each with a tile of every matrix (E10)."""
+    qkv = (config.n_heads + 2 * config.n_kv_heads) * config.head_dim
+    least = min(config.hidden, qkv, 2 * config.intermediate, config.vocab_size)
+    return min(n_multiprocessors - 1, least // DECODER_TILE)
+
+
+def suits_decoder(config: ModelConfig, n_multiprocessors: int = MULTIPROCESSORS) -> bool:
+    """Whether the decoder kernel (kernels/decoder) covers the model: its tiles fit every matrix exactly, and
+    a block's warps hold its part of the residual."""
     columns = (config.hidden, config.n_heads * config.head_dim, config.intermediate)
     return (
         config.experts is None
         and config.head_dim in DECODER_HEAD_DIMS
         and all(n % DECODER_SLICE == 0 for n in columns)
         and config.vocab_size % DECODER_TILE == 0
+        and config.hidden <= DECODER_TILE * DECODER_HIDDEN_TILES * decoder_blocks(config, n_multiprocessors)
     )
 
 
 def kernel_names(config: ModelConfig, n_multiprocessors: int = MULTIPROCESSORS) -> dict[str, str]:
     """C++ name of each op's kernel."""
     half, head_dim = HALF_TYPES[half_dtype(config)], config.head_dim
-    group = decode_group(config.n_heads, config.n_kv_heads)
     templates = {
         "gate": "gate_kernel",
         "embed": f"embed_kernel<{half}>",
@@ -82,8 +96,8 @@ def kernel_names(config: ModelConfig, n_multiprocessors: int = MULTIPROCESSORS) 
         templates["attention_flash"] = f"attention_flash_kernel<{half}, {head_dim}>"
     else:
         templates["attention_prefill"] = f"attention_prefill_kernel<{half}, {head_dim}>"
-    if suits_decoder(config):
-        templates["decoder"] = f"decoder_kernel<{half}, {head_dim}, {min(group, MAX_DECODER_GROUP)}>"
+    if suits_decoder(config, n_multiprocessors):
+        templates["decoder"] = f"decoder_kernel<{half}, {head_dim}, {decoder_group(config)}>"
     if config.experts is not None:
         templates |= {
             "router": f"router_kernel<{half}>",

@@ -22,8 +22,8 @@ class Activations:
     partial: int  # its partial results, fp32
     arrivals: int  # and its counters: [L][heads] uint32, zero between kernels
     sums: int  # of squares, that a product leaves for the norm after it (kernels/ops/wide_end.h)
-    squares: int  # of the decoder kernel (kernels/decoder/arguments.h)
-    meetings: int
+    exchange: int = 0  # of the decoder kernel (kernels/decoder/arguments.h), zero between kernels
+    leavers: int = 0  # its uint32, zero between kernels
     prefill_plan: int = 0  # [1 + units] PrefillUnit
     # Of a mixture of experts; P pairs are T tokens times the experts of each.
     router_logits: int = 0  # [T][experts] fp32

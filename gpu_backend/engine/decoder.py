@@ -6,7 +6,9 @@ import numpy as np
 
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.tensor_map import tensor_map
+from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.decoder_abi import STAGE_CHUNKS, DecoderBuffers, DecoderLayer, DecoderModel
+from gpu_backend.engine.exchange import exchange_parts
 from gpu_backend.engine.native_weights import DeviceWeights
 from gpu_backend.model.config import ModelConfig
 
@@ -75,10 +77,17 @@ def _map(matrix: int, rows: int, columns: int, gate_up: bool = False) -> bytes:
     return tensor_map(matrix, shape, box)
 
 
-def decoder_buffers(activations: object, max_splits: int) -> bytes:
-    """blink_decoder_buffers by value, from the attributes of the same names."""
+def decoder_buffers(config: ModelConfig, activations: Activations, max_splits: int, blocks: int) -> bytes:
+    """blink_decoder_buffers by value, for so many blocks."""
     buffers = np.zeros((), DecoderBuffers)
     buffers["max_splits"] = max_splits
-    for name in set(DecoderBuffers.names or ()) - {"max_splits"}:
+    for name in ("logits", "leavers"):
         buffers[name] = getattr(activations, name)
+    parts = exchange_parts(config, blocks)
+    buffers["norm_bytes"], buffers["layer_bytes"] = parts["second norm"], sum(parts.values())
+    address = activations.exchange
+    for name, size in parts.items():
+        if name != "second norm":
+            buffers[name] = address
+        address += size
     return buffers.tobytes()

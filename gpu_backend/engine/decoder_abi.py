@@ -8,7 +8,7 @@ import numpy as np
 DECODER_SHARED_BYTES = 231424
 DECODER_TOKENS = 8
 STAGE_CHUNKS = 8
-DECODER_LAYOUT_HASH = 0xac7aea29e3b2726b
+DECODER_LAYOUT_HASH = 0x915ea7eb253d85b4
 
 
 TensorMap = np.dtype({
@@ -33,8 +33,8 @@ DecoderModel = np.dtype({
 })
 
 DecoderBuffers = np.dtype({
-    "names": ["residual", "squares", "qkv", "attention", "product", "logits", "partial", "arrivals", "meetings", "max_splits"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4"],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72],
-    "itemsize": 80,
+    "names": ["squares", "normed", "qkv", "attention", "product", "parts", "norm_bytes", "layer_bytes", "logits", "leavers", "max_splits"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80],
+    "itemsize": 88,
 })

@@ -94,7 +94,7 @@ class NativeEngine:
         cache_maps = self._memory.allocate(TENSOR_MAP_BYTES * len(maps))
         self._memory.write(cache_maps, b"".join(maps))
         decoder = None
-        if suits_decoder(self._config):
+        if suits_decoder(self._config, n_multiprocessors):
             decoder = decoder_model(self._config, weights, self._memory, kv_cache, layer_bytes)
         return NativeStep(
             self._config,

@@ -20,7 +20,7 @@ from gpu_backend.abi import StepKind
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.cublas import R_16BF, R_16F, R_32F, Cublas
 from gpu_backend.cuda.driver import Argument, Dim, Stream
-from gpu_backend.cuda.kernels import STREAM_GROUPS, Kernels, half_dtype, suits_flash
+from gpu_backend.cuda.kernels import STREAM_GROUPS, Kernels, decoder_blocks, half_dtype, suits_flash
 from gpu_backend.cuda.tensor_map import TENSOR_MAP_BYTES
 from gpu_backend.cuda.tiled import suits_tiled
 from gpu_backend.cuda.tiled_launch import tiled_launch
@@ -46,7 +46,7 @@ ATTENTION_THREADS = 480
 ATTENTION_SHARED_BYTES = 128 << 10
 PREFILL_THREADS = 128
 PREFILL_QUERIES = 64
-DECODER_THREADS = 256
+DECODER_BLOCK = 288
 STREAM_THREADS = 256
 STREAM_CHUNK = 32
 STREAM_BLOCKS = 2
@@ -119,11 +119,12 @@ class NativeStep:
         )  # fmt: skip
 
     def _decode(self, shape: Shape, step_set: bytes, decoder: bytes) -> None:
-        """Logits of a decode step by one kernel, whose blocks must all be resident: one multiprocessor is the
-        scheduler's."""
+        """Logits of a decode step by one kernel, whose blocks are all resident at once."""
         splits = decode_splits(self._config, shape.lanes, self._limits.max_context, self._n_multiprocessors)
-        grid, block = (self._n_multiprocessors - 1, 1, 1), (DECODER_THREADS, 1, 1)
-        arguments = (step_set, self._tables, decoder, decoder_buffers(self._activations, splits))
+        blocks = decoder_blocks(self._config, self._n_multiprocessors)
+        grid, block = (blocks, 1, 1), (DECODER_BLOCK, 1, 1)
+        buffers = decoder_buffers(self._config, self._activations, splits, blocks)
+        arguments = (step_set, self._tables, decoder, buffers)
         self._launch("decoder", grid, block, *arguments, shared_bytes=DECODER_SHARED_BYTES)
 
     def _layers(self, shape: Shape, step_set: bytes) -> None:

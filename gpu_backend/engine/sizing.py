@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from gpu_backend.abi import StepKind
 from gpu_backend.arithmetic import ceil_div
-from gpu_backend.cuda.kernels import decode_group, suits_flash
+from gpu_backend.cuda.kernels import decode_group, decoder_blocks, suits_decoder, suits_flash
 from gpu_backend.cuda.tiled import TILED_SILU_ROWS
 from gpu_backend.cuda.wide import wide_sum_bytes
 from gpu_backend.engine.base import Limits, Shape
-from gpu_backend.engine.decoder_abi import DECODER_TOKENS
+from gpu_backend.engine.exchange import exchange_bytes
 from gpu_backend.model.config import Experts, ModelConfig
 from gpu_backend.model.weights import model_weights
 
@@ -110,9 +110,10 @@ def activation_bytes(
         "partial": 4 * max(pieces, splits) * config.n_heads * (config.head_dim + 4),
         "arrivals": 4 * max(decode) * config.n_heads,
         "sums": wide_sum_bytes(config, n_multiprocessors),
-        "squares": 4 * DECODER_TOKENS * ceil_div(config.hidden, 16),
-        "meetings": 8,
     }
+    if suits_decoder(config, n_multiprocessors):
+        blocks = decoder_blocks(config, n_multiprocessors)
+        sizes |= {"exchange": exchange_bytes(config, blocks), "leavers": 4}
     if suits_flash(config):
         sizes["prefill_plan"] = UNIT_BYTES * (1 + tokens * flash_pack(config) // FLASH_ROWS + lanes)
     if config.experts is not None:

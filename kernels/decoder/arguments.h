@@ -46,17 +46,23 @@ struct blink_decoder_model {
   float norm_eps;
 };
 
-/* T is BLINK_DECODER_TOKENS; buffers that other kernels use too may have more. */
+/* T is BLINK_DECODER_TOKENS; buffers that other kernels use too may have more.
+ *
+ * What blocks tell each other lies in the exchange, [n_layers + 1] of layer_bytes, of which the last is the head's: all
+ * zero between kernels (ops/exchange.h). The pointers into it are of the first layer. A layer has two norms,
+ * whose squares and normed are norm_bytes apart; the first norm's lie at the layer's beginning.
+ */
 struct blink_decoder_buffers {
-  float* residual;    /* [T][hidden] */
-  float* squares;     /* [hidden / 16][T]: of each 16 elements of the residual, the sum of squares */
-  void* qkv;          /* [T][n_heads + 2 n_kv_heads][head_dim] */
-  void* attention;    /* [T][n_heads][head_dim] */
-  void* product;      /* [T][intermediate] */
-  float* logits;      /* [T][vocab] */
-  float* partial;     /* attention's parts, as in ops/attention_decode.h, with max_splits a row */
-  uint32_t* arrivals; /* and its counters */
-  uint32_t* meetings; /* [2], zero between kernels */
+  float* squares;  /* [hidden / 16][T]: of each 16 elements of the residual, the sum of squares */
+  void* normed;    /* [T][hidden]: what the next product reads, but for a factor that is the row's (decoder.h) */
+  void* qkv;       /* [T][n_heads + 2 n_kv_heads][head_dim] */
+  void* attention; /* [T][n_heads][head_dim] */
+  void* product;   /* [T][intermediate] */
+  float* parts;    /* of attention, as in ops/attention_decode.h: of one unit for each block */
+  uint64_t norm_bytes;
+  uint64_t layer_bytes;
+  float* logits;     /* [T][vocab] */
+  uint32_t* leavers; /* blocks that have ended, zero between kernels */
   uint32_t max_splits;
 };
 

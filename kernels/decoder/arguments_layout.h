@@ -1,6 +1,6 @@
 /* Generated from arguments.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_DECODER_LAYOUT_HASH 0xac7aea29e3b2726bull
+#define BLINK_DECODER_LAYOUT_HASH 0x915ea7eb253d85b4ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -32,17 +32,18 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, hidden_chunks) == 64
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, attention_chunks) == 68, "blink_decoder_model.attention_chunks");
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, intermediate_chunks) == 72, "blink_decoder_model.intermediate_chunks");
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, norm_eps) == 76, "blink_decoder_model.norm_eps");
-BLINK_ASSERT(sizeof(struct blink_decoder_buffers) == 80, "blink_decoder_buffers");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, residual) == 0, "blink_decoder_buffers.residual");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, squares) == 8, "blink_decoder_buffers.squares");
+BLINK_ASSERT(sizeof(struct blink_decoder_buffers) == 88, "blink_decoder_buffers");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, squares) == 0, "blink_decoder_buffers.squares");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, normed) == 8, "blink_decoder_buffers.normed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, qkv) == 16, "blink_decoder_buffers.qkv");
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, attention) == 24, "blink_decoder_buffers.attention");
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, product) == 32, "blink_decoder_buffers.product");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, logits) == 40, "blink_decoder_buffers.logits");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, partial) == 48, "blink_decoder_buffers.partial");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, arrivals) == 56, "blink_decoder_buffers.arrivals");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, meetings) == 64, "blink_decoder_buffers.meetings");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, max_splits) == 72, "blink_decoder_buffers.max_splits");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, parts) == 40, "blink_decoder_buffers.parts");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, norm_bytes) == 48, "blink_decoder_buffers.norm_bytes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, layer_bytes) == 56, "blink_decoder_buffers.layer_bytes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, logits) == 64, "blink_decoder_buffers.logits");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, leavers) == 72, "blink_decoder_buffers.leavers");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, max_splits) == 80, "blink_decoder_buffers.max_splits");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */
@@ -69,14 +70,15 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, max_splits) == 72,
   X(blink_decoder_model, attention_chunks) \
   X(blink_decoder_model, intermediate_chunks) \
   X(blink_decoder_model, norm_eps) \
-  X(blink_decoder_buffers, residual) \
   X(blink_decoder_buffers, squares) \
+  X(blink_decoder_buffers, normed) \
   X(blink_decoder_buffers, qkv) \
   X(blink_decoder_buffers, attention) \
   X(blink_decoder_buffers, product) \
+  X(blink_decoder_buffers, parts) \
+  X(blink_decoder_buffers, norm_bytes) \
+  X(blink_decoder_buffers, layer_bytes) \
   X(blink_decoder_buffers, logits) \
-  X(blink_decoder_buffers, partial) \
-  X(blink_decoder_buffers, arrivals) \
-  X(blink_decoder_buffers, meetings) \
+  X(blink_decoder_buffers, leavers) \
   X(blink_decoder_buffers, max_splits)
 // clang-format on

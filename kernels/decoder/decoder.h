@@ -3,8 +3,13 @@
  *     embed, L x [qkv, attention, o + add, gate_up and silu * mul, down + add], head
  *
  * Few rows make a step a stream of weights. As one kernel per product the stream stops at every edge; here each
- * warp streams on (weight_stream.h) while the blocks meet (grid.h) between two products. The norms are part of
- * the products that read them: whoever writes a tile of the residual also writes its tokens' sums of squares.
+ * warp streams on (weight_stream.h) while the blocks wait for each other's outputs (../ops/exchange.h).
+ *
+ * A block has the same tiles of the residual throughout, in registers. A norm costs nothing of its own: a product is
+ * linear in its row's scale, so the scale can wait. Whoever writes a tile of the residual tells its sums of squares,
+ * and the tile times the norm's weight as halves; whoever reads that adds up the squares while the weights stream, and
+ * multiplies what comes out. So that no half overflows, it is written with the scale of the norm before, which all
+ * blocks know and take out again.
  *
  * Maths and CPU twins are those of the ops that it is made of: embed.h, norm.h, linear.h, rope.h, attention.h,
  * activation.h.
@@ -14,56 +19,29 @@
 #ifndef BLINK_DECODER_DECODER_H
 #define BLINK_DECODER_DECODER_H
 
-#include "../ops/attention_decode.h"
 #include "../ops/embed.h"
-#include "arguments.h"
-#include "grid.h"
+#include "attention_share.h"
+#include "exchange_places.h"
 #include "product.h"
+#include "row_scales.h"
+#include "sequence.h"
 
 #ifdef __CUDACC__
 
 namespace blink {
 
-constexpr int kDecoderRegisters = 232; /* a thread: leaves some of the multiprocessor's for the next step's gate */
-
-enum Output { kToQkv, kToResidual, kToProduct, kToLogits };
-
-/* The matrices of a step in order: of each layer qkv, o, gate_up and down, at last the head. */
-template <int HeadDim>
-struct DecoderSequence {
-  const struct blink_decoder_model& model;
-
-  __device__ __forceinline__ uint32_t count() const { return 4 * model.n_layers + 1; }
-  __device__ __forceinline__ uint32_t qkv_rows() const { return (model.n_heads + 2 * model.n_kv_heads) * HeadDim; }
-  __device__ __forceinline__ Output output(uint32_t i) const {
-    if (i + 1 == count()) return kToLogits;
-    return i % 4 == 0 ? kToQkv : i % 4 == 2 ? kToProduct : kToResidual;
-  }
-  __device__ __forceinline__ BlockTiles tiles(uint32_t i) const {
-    const Output to = output(i);
-    const bool from_attention = i % 4 == 1, from_residual = to != kToResidual;
-    const uint32_t n_in = from_residual ? model.hidden : from_attention ? model.n_heads * HeadDim : model.intermediate;
-    const uint32_t chunks = from_residual    ? model.hidden_chunks
-                            : from_attention ? model.attention_chunks
-                                             : model.intermediate_chunks;
-    const uint32_t n_out = to == kToLogits    ? model.vocab_size
-                           : to == kToQkv     ? qkv_rows()
-                           : to == kToProduct ? 2 * model.intermediate
-                                              : model.hidden;
-    return {model.maps + i, n_in, n_out, chunks, to == kToProduct, i};
-  }
-};
+constexpr int kDecoderRegisters = 160; /* a thread: leaves some of the multiprocessor's for the next step's gate */
 
 template <typename Half, int HeadDim, int Group>
 class Decoder {
  public:
   using Attention = DecodeAttention<Half, HeadDim, Group, kDecoderWarps>;
-  static constexpr uint32_t kTokens = BLINK_DECODER_TOKENS;
+  using Scales = RowScales<Half>;
 
   struct __align__(128) Shared {
-    char ring[kDecoderWarps][kStages * kStageBytes];
-    uint64_t full[kDecoderWarps][kStages];
-    float scale[kTokens], squares[kDecoderWarps][kTokens];
+    WeightRings rings;
+    typename Scales::Squares squares;
+    uint32_t is_last;
     union {
       ProductSums sums;
       typename Attention::Scratch attention;
@@ -77,174 +55,223 @@ class Decoder {
         set_(set),
         tables_(tables),
         buffers_(buffers),
+        places_(buffers),
         shared_(shared),
-        grid_(buffers.meetings),
+        scales_(places_, shared.squares, model.hidden, model.norm_eps),
         sequence_{model},
-        stream_(sequence_, shared.ring[threadIdx.x / 32], shared.full[threadIdx.x / 32]) {}
+        stream_(shared.rings) {}
 
   __device__ __forceinline__ void run() {
     n_tokens_ = set_.head->n_lanes;
+    scales_.start(n_tokens_);
     embed();
-    grid_.meet();
-    /* Half layers, attention's and the MLP's; the head is like the first product of one more. */
 #pragma unroll 1
     for (uint32_t i = 0;; ++i) {
-      const bool is_head = i == 2 * model_.n_layers, is_mlp = i % 2;
-      const struct blink_decoder_layer& layer = model_.layers[is_head ? 0 : i / 2];
-      if (is_head) allow_successor(), grid_.leave();
-      multiply_next(2 * i, normed(is_head ? model_.final_norm : is_mlp ? layer.post_norm : layer.input_norm));
-      if (is_head) return;
-      grid_.arrive_all();
-      if (is_mlp)
-        grid_.wait();
-      else
-        attend(layer);
-      const Half* x = half(is_mlp ? buffers_.product : buffers_.attention);
-      multiply_next(2 * i + 1, HalfRows<Half>{x, is_mlp ? model_.intermediate : model_.n_heads * HeadDim, n_tokens_});
-      grid_.meet();
+      const bool is_head = i + 1 == sequence_.count();
+      if (is_head) allow_successor();
+      multiply_next(i);
+      if (is_head) break;
+      if (i % 4 == 0) attend(model_, set_, tables_, buffers_, shared_.attention, i / 4, n_tokens_);
+      if (i % 4 == 1 && i > 4) places_.clear(i / 4 - 1); /* every block has read it (E10) */
     }
+    leave();
   }
 
  private:
-  using Normed = NormedRows<Half>;
-
   static __device__ __forceinline__ Half* half(void* p) { return static_cast<Half*>(p); }
   static __device__ __forceinline__ const Half* half(const void* p) { return static_cast<const Half*>(p); }
 
-  /* residual = the tokens' embeddings, by tiles of 16 as products write them. */
+  /* The last block to end clears what the head has read. */
+  __device__ __forceinline__ void leave() {
+    places_.clear(model_.n_layers - 1);
+    sync_workers();
+    if (threadIdx.x == 0) shared_.is_last = arrive(buffers_.leavers) == gridDim.x - 1;
+    sync_workers();
+    if (!shared_.is_last) return;
+    places_.clear_head(model_.n_layers);
+    if (threadIdx.x == 0) *buffers_.leavers = 0;
+  }
+
+  /* What the i-th matrix multiplies, and what normalises the residual that it writes. */
+  __device__ __forceinline__ HalfRows<Half> input(uint32_t i) const {
+    if (sequence_.output(i) != kToResidual) return {places_.normed(i / 2), model_.hidden, n_tokens_};
+    if (i % 4 == 1) return {places_.attention(i / 4), model_.n_heads * HeadDim, n_tokens_};
+    return {places_.product(i / 4), model_.intermediate, n_tokens_};
+  }
+  __device__ __forceinline__ const void* next_norm(uint32_t i) const {
+    const uint32_t layer = i / 4;
+    if (i % 4 == 1) return model_.layers[layer].post_norm;
+    return layer + 1 < model_.n_layers ? model_.layers[layer + 1].input_norm : model_.final_norm;
+  }
+
+  static __device__ __forceinline__ uint32_t tile_row() { return threadIdx.x % 32 / 4; }
+  static __device__ __forceinline__ uint32_t tile_token() { return threadIdx.x % 4 * 2; }
+
+  /* The residual is each block's own, of its tiles of hidden, one for each warp. */
   __device__ __forceinline__ void embed() {
-    const uint32_t token = threadIdx.x / 8 % kTokens, row = threadIdx.x % 8;
-    constexpr uint32_t per_round = kDecoderThreads / (8 * kTokens);
-    for (uint32_t first = blockIdx.x * per_round; first < model_.hidden / kStreamRows; first += gridDim.x * per_round) {
-      const uint32_t tile = first + threadIdx.x / (8 * kTokens);
-      if (tile >= model_.hidden / kStreamRows) break; /* whole warps */
-      const uint32_t at = tile * kStreamRows + row;
-      float low = 0.0f, high = 0.0f;
-      if (token < n_tokens_ && set_.token_row[token] != BLINK_NO_ROW) {
-        const Half* source =
-            static_cast<const Half*>(model_.embed) + uint64_t(token_id(set_, tables_, token)) * model_.hidden + at;
-        low = to_float(source[0]), high = to_float(source[8]);
-      }
-      store_residual(tile, token, row, low, high);
+    const BlockTiles tiles = sequence_.tiles(1);
+    const uint32_t warp = threadIdx.x / 32;
+    if (warp >= tiles.count) return;
+    const uint32_t at = tiles.index(warp) * kStreamRows + tile_row();
+#pragma unroll
+    for (uint32_t t = 0; t < 2; ++t) {
+      const uint32_t token = tile_token() + t;
+      if (token >= n_tokens_ || set_.token_row[token] == BLINK_NO_ROW) continue;
+      const Half* source = half(model_.embed) + uint64_t(token_id(set_, tables_, token)) * model_.hidden + at;
+      low_[t] = to_float(source[0]), high_[t] = to_float(source[8]);
+    }
+    const Half* norm = half(model_.layers[0].input_norm) + at;
+    const float by[2] = {1.0f, 1.0f};
+    put_residual(0, tiles.index(warp), by, to_float(norm[0]), to_float(norm[8]));
+  }
+
+  /* Tells the tile's sums of squares, and what the next product reads: the rows times the token's `by` and the weight
+   * `low` or `high`. */
+  __device__ __forceinline__ void put_residual(uint32_t norm, uint32_t tile, const float (&by)[2], float low,
+                                               float high) {
+#pragma unroll
+    for (uint32_t t = 0; t < 2; ++t) {
+      const uint32_t token = tile_token() + t;
+      put_rows(places_.normed(norm), model_.hidden, tile * kStreamRows, token, low_[t] * by[t] * low,
+               high_[t] * by[t] * high);
+      float square = low_[t] * low_[t] + high_[t] * high_[t];
+#pragma unroll
+      for (int offset = 16; offset >= 4; offset >>= 1) square += __shfl_xor_sync(0xffffffffu, square, offset);
+      if (token < n_tokens_ && tile_row() == 0)
+        put_float(places_.squares(norm) + tile * BLINK_DECODER_TOKENS + token, square);
     }
   }
 
-  /* residual, at rows `row` and `row` + 8 of a tile, and the tile's sum of squares. */
-  __device__ __forceinline__ void store_residual(uint32_t tile, uint32_t token, uint32_t row, float low, float high) {
-    float square = low * low + high * high;
-#pragma unroll
-    for (int offset = 4; offset > 0; offset >>= 1) square += __shfl_xor_sync(0xffffffffu, square, offset);
+  /* Rows tile_row() and + 8 of a tile for a token, in pairs: words are what the exchange knows. */
+  __device__ __forceinline__ void put_rows(Half* to, uint32_t width, uint32_t first, uint32_t token, float low,
+                                           float high) {
+    const bool odd = tile_row() % 2;
+    const float other = __shfl_xor_sync(0xffffffffu, odd ? low : high, 4);
     if (token >= n_tokens_) return;
-    float* at = buffers_.residual + uint64_t(token) * model_.hidden + tile * kStreamRows + row;
-    at[0] = low, at[8] = high;
-    if (row == 0) buffers_.squares[tile * kTokens + token] = square;
+    Half* row = to + uint64_t(token) * width + first + tile_row() / 2 * 2;
+    if (odd)
+      put_pair(row + 8, other, high);
+    else
+      put_pair(row, low, other);
   }
 
-  /* shared_.scale from the tiles' squares. */
-  __device__ __forceinline__ void scale_rows() {
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n = model_.hidden / kStreamRows * kTokens;
-    float sum = 0.0f;
-#pragma unroll 8
-    for (uint32_t e = threadIdx.x; e < n; e += kDecoderThreads) sum += buffers_.squares[e];
-#pragma unroll
-    for (uint32_t offset = 16; offset >= kTokens; offset >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-    if (lane < kTokens) shared_.squares[warp][lane] = sum;
-    __syncthreads();
-    if (threadIdx.x < kTokens) {
-      float total = 0.0f;
-#pragma unroll
-      for (uint32_t w = 0; w < kDecoderWarps; ++w) total += shared_.squares[w][threadIdx.x];
-      shared_.scale[threadIdx.x] = 1.0f / sqrtf(total / float(model_.hidden) + model_.norm_eps);
+  /* What becomes of the i-th product. Outputs are told apart at run time, so that there is little code to fetch. */
+  struct End {
+    Decoder& decoder;
+    const BlockTiles& tiles;
+    const uint32_t i;
+    const Output output;
+    typename Scales::Words words = {}; /* of the norm that the product reads */
+    unsigned short weight[2] = {};     /* of the norm of the residual that it writes */
+    float by[2] = {};                  /* what a token's row is multiplied by */
+
+    __device__ __forceinline__ End(Decoder& all, const BlockTiles& of_block, uint32_t index, Output to)
+        : decoder(all), tiles(of_block), i(index), output(to) {}
+
+    __device__ __forceinline__ void request() {
+      const uint32_t warp = threadIdx.x / 32;
+      if (output != kToResidual) {
+        decoder.scales_.request(i / 2, words);
+      } else if (warp < tiles.count) {
+        const uint32_t at = tiles.index(warp) * kStreamRows + tile_row();
+        const unsigned short* norm = static_cast<const unsigned short*>(decoder.next_norm(i)) + at;
+        weight[0] = norm[0], weight[1] = norm[8];
+      }
     }
-    __syncthreads();
+    __device__ __forceinline__ void receive() {
+      if (output != kToResidual) decoder.scales_.receive(i / 2, words);
+    }
+    __device__ __forceinline__ void prepare() {
+#pragma unroll
+      for (uint32_t t = 0; t < 2; ++t) {
+        by[t] = decoder.scales_.scale(i / 2, tile_token() + t);
+        if (output != kToResidual && i > 0) by[t] *= decoder.scales_.unscale(i / 2 - 1, tile_token() + t);
+      }
+    }
+    __device__ __forceinline__ void put(uint32_t tile, const float4& sum) {
+      const uint32_t index = tiles.index(tile);
+      if (output != kToResidual) {
+        decoder.put(output, i / 4, index, tile_token(), sum.x * by[0], sum.z * by[0]);
+        decoder.put(output, i / 4, index, tile_token() + 1, sum.y * by[1], sum.w * by[1]);
+        return;
+      }
+      decoder.low_[0] += sum.x, decoder.high_[0] += sum.z, decoder.low_[1] += sum.y, decoder.high_[1] += sum.w;
+      const Half* half = reinterpret_cast<const Half*>(weight);
+      decoder.put_residual(i / 2 + 1, index, by, to_float(half[0]), to_float(half[1]));
+    }
+  };
+
+  /* The matrix of the sequence whose turn it is. */
+  __device__ __forceinline__ void multiply_next(uint32_t i) {
+    const BlockTiles tiles = sequence_.tiles(i);
+    End end(*this, tiles, i, sequence_.output(i));
+    multiply<Half>(stream_, tiles, input(i), shared_.sums, end);
   }
 
-  __device__ __forceinline__ Normed normed(const void* weight) {
-    scale_rows();
-    return {buffers_.residual, half(weight), shared_.scale, model_.hidden, n_tokens_};
-  }
-
-  /* The matrix of the sequence whose turn it is. Outputs are told apart at run time, so that there is little code
-   * to fetch. */
-  template <typename Rows>
-  __device__ __forceinline__ void multiply_next(uint32_t matrix, const Rows& rows) {
-    const BlockTiles tiles = sequence_.tiles(matrix);
-    const Output output = sequence_.output(matrix);
-    multiply<Half>(stream_, tiles, rows, shared_.sums,
-                   [&](uint32_t tile, uint32_t token, uint32_t row, float low, float high) {
-                     store(output, tile, token, row, low, high);
-                   });
-  }
-
-  /* Rows `row` and `row` + 8 of a tile of a product. */
-  __device__ __forceinline__ void store(Output output, uint32_t tile, uint32_t token, uint32_t row, float low,
-                                        float high) {
-    const uint32_t at = tile * kStreamRows + row;
-    if (output == kToResidual) {
-      const float* residual = buffers_.residual + uint64_t(token) * model_.hidden + at;
-      if (token < n_tokens_) low += residual[0], high += residual[8];
-      store_residual(tile, token, row, low, high);
-    } else if (token >= n_tokens_) {
-      return;
-    } else if (output == kToQkv) {
-      Half* qkv = half(buffers_.qkv) + uint64_t(token) * sequence_.qkv_rows() + at;
-      from_float(low, qkv);
-      from_float(high, qkv + 8);
+  /* Rows tile_row() and + 8 of a tile of a product that is not the residual's, for a token. */
+  __device__ __forceinline__ void put(Output output, uint32_t layer, uint32_t tile, uint32_t token, float low,
+                                      float high) {
+    if (output == kToQkv) {
+      put_rows(places_.qkv(layer), sequence_.qkv_rows(), tile * kStreamRows, token, low, high);
     } else if (output == kToProduct) {
-      from_float(silu_mul(low, high), half(buffers_.product) + uint64_t(token) * model_.intermediate + tile * 8 + row);
-    } else {
-      float* logits = buffers_.logits + uint64_t(token) * model_.vocab_size + at;
+      const float value = silu_mul(low, high), next = __shfl_xor_sync(0xffffffffu, value, 4);
+      if (token >= n_tokens_ || tile_row() % 2) return;
+      Half* row = places_.product(layer) + uint64_t(token) * model_.intermediate;
+      put_pair(row + tile * 8 + tile_row(), value, next);
+    } else if (token < n_tokens_) {
+      float* logits = buffers_.logits + uint64_t(token) * model_.vocab_size + tile * kStreamRows + tile_row();
       logits[0] = low, logits[8] = high;
     }
   }
 
-  /* Units of work are (lane, group of query heads, split). The first one's keys are requested while the
-   * products are still being written. */
-  __device__ __forceinline__ void attend(const struct blink_decoder_layer& layer) {
-    const uint32_t ratio = model_.n_heads / model_.n_kv_heads,
-                   groups = model_.n_kv_heads * ((ratio + Group - 1) / Group);
-    const uint32_t splits = min(buffers_.max_splits, max(1u, gridDim.x / max(1u, n_tokens_ * groups)));
-    const uint32_t n_units = n_tokens_ * groups * splits;
-    const DecodeLayer<Half> attention = {set_,
-                                         tables_,
-                                         half(buffers_.qkv),
+  /* The first unit's keys are requested while the product is still being written. A function of its own, so that what
+   * the block keeps meanwhile takes no registers from it. */
+  static __device__ __noinline__ void attend(const struct blink_decoder_model& model, const struct blink_step_set& set,
+                                             const struct blink_tables& tables,
+                                             const struct blink_decoder_buffers& buffers,
+                                             typename Attention::Scratch& scratch, uint32_t index, uint32_t n_tokens) {
+    const DecoderUnits<Group> units(model, buffers, n_tokens);
+    if (blockIdx.x >= units.count()) return;
+    const struct blink_decoder_layer& layer = model.layers[index];
+    const ExchangePlaces<Half> places(buffers);
+    const DecodeLayer<Half> attention = {set,
+                                         tables,
+                                         places.qkv(index),
                                          half(layer.q_norm),
                                          half(layer.k_norm),
-                                         model_.norm_eps,
-                                         model_.inv_freq,
+                                         model.norm_eps,
+                                         model.inv_freq,
                                          half(layer.k_cache),
                                          half(layer.v_cache),
-                                         buffers_.partial,
-                                         buffers_.arrivals,
-                                         half(buffers_.attention),
-                                         model_.n_heads,
-                                         model_.n_kv_heads,
-                                         buffers_.max_splits};
-    bool waited = false;
-    for (uint32_t unit = blockIdx.x; unit < n_units; unit += gridDim.x) {
-      const DecodePlace place(attention, unit / splits / groups, unit / splits % groups, Group);
-      Attention work(attention, place, unit % splits, splits);
-      if (!waited) grid_.wait();
-      waited = true;
-      if (work.exists()) work.run(shared_.attention);
+                                         places.parts(index),
+                                         places.attention(index),
+                                         model.n_heads,
+                                         model.n_kv_heads};
+    for (uint32_t unit = blockIdx.x; unit < units.count(); unit += gridDim.x) {
+      const DecodePlace place(attention, units.lane(unit), units.group(unit), Group);
+      Attention work(attention, place, units.split(unit), units.splits);
+      if (!work.exists()) continue;
+      sync_workers(); /* the scratch has been read: the product's sums, or the unit's before */
+      work.run(scratch);
     }
-    if (!waited) grid_.wait();
-    grid_.meet();
   }
 
   const struct blink_decoder_model& model_;
   const struct blink_step_set& set_;
   const struct blink_tables& tables_;
   const struct blink_decoder_buffers& buffers_;
+  ExchangePlaces<Half> places_;
   Shared& shared_;
-  Grid grid_;
+  Scales scales_;
   DecoderSequence<HeadDim> sequence_;
-  WeightStream<Half, DecoderSequence<HeadDim>> stream_;
+  WeightStream<Half> stream_;
   uint32_t n_tokens_ = 0;
+  float low_[2] = {}, high_[2] = {}; /* residual: rows tile_row() and + 8 of a tile for two tokens */
 };
 
-/* grid (any that is resident at once), block (kDecoderThreads), sizeof(Decoder::Shared) of dynamic shared
- * memory. hidden, heads * HeadDim and intermediate are multiples of 256, the vocabulary of 16. */
+/* grid (resident at once, and no more than the smallest matrix has tiles: E9, E10), block (kDecoderBlock),
+ * sizeof(Decoder::Shared) of dynamic shared memory. hidden, heads * HeadDim and intermediate are multiples of 256, the
+ * vocabulary of 16; a block has at most kPassTiles tiles of hidden. */
 template <typename Half, int HeadDim, int Group>
 __global__ void __maxnreg__(kDecoderRegisters)
     decoder_kernel(const __grid_constant__ struct blink_step_set set,
@@ -253,9 +280,16 @@ __global__ void __maxnreg__(kDecoderRegisters)
                    const __grid_constant__ struct blink_decoder_buffers buffers) {
   using Block = Decoder<Half, HeadDim, Group>;
   static_assert(sizeof(typename Block::Shared) <= BLINK_DECODER_SHARED_BYTES, "does not fit");
-  Block decoder(model, set, tables, buffers, *reinterpret_cast<typename Block::Shared*>(dynamic_shared()));
-  wait_for_predecessor();
-  decoder.run();
+  auto& shared = *reinterpret_cast<typename Block::Shared*>(dynamic_shared());
+  shared.rings.init();
+  if (threadIdx.x < kDecoderThreads) {
+    Block decoder(model, set, tables, buffers, shared);
+    wait_for_predecessor();
+    decoder.run();
+  } else if (threadIdx.x < kDecoderThreads + kDecoderWarps) {
+    KeyRequests<HeadDim, Group> keys(model, set, tables, buffers);
+    WeightRequests<DecoderSequence<HeadDim>>({model}, shared.rings, threadIdx.x - kDecoderThreads).run(keys);
+  }
 }
 
 }  // namespace blink

@@ -1,9 +1,11 @@
 /* Weight stream: a warp's own way through all weights of a step, in the order in which the step uses them.
  *
- * Weights depend on nothing, so they are requested as early as there is room for them: a warp copies its share
- * of tile after tile into a ring of stages in shared memory, and asks for the next stage as soon as it has
- * used one up. The rings of a multiprocessor hold about 5 us of its share of the memory's bandwidth, which
- * keeps the memory busy while the blocks of the grid wait for each other between two products.
+ * Weights depend on nothing, so they are requested as early as there is room for them: a warp of its own copies the
+ * share of each other warp, of tile after tile, into a ring of stages in shared memory. The rings of a multiprocessor
+ * hold about 5 us of its share of the memory's bandwidth, which keeps the memory busy while the blocks wait for each
+ * other between two products. But no more is requested at once than keeps the memory busy, 64 KB: with all 192 KB on
+ * their way every other access waits behind them (measured on an H200: a load that hits L2 takes 3,000 cycles instead
+ * of 850, and an atomic 14,000 instead of 5,000, at the same bandwidth).
  *
  * A matrix w [n_out][n_in] is cut into tiles of 16 rows. A block has every row of its tiles, a warp of it one
  * eighth of k. The block takes up to kPassTiles tiles together, so that it loads x once for all of them: a pass
@@ -21,6 +23,7 @@
 namespace blink {
 
 constexpr uint32_t kDecoderWarps = 8, kDecoderThreads = 32 * kDecoderWarps;
+constexpr uint32_t kDecoderBlock = kDecoderThreads + 32; /* and a warp that requests weights */
 constexpr uint32_t kStageChunks = BLINK_STAGE_CHUNKS, kStageK = kStageChunks * kStreamChunk;
 constexpr uint32_t kStages = 3; /* of a warp */
 constexpr uint32_t kStageBytes = 2 * kStreamRows * kStageK;
@@ -48,12 +51,12 @@ struct BlockTiles {
   __device__ __forceinline__ uint32_t index(uint32_t tile) const { return first + tile * gridDim.x; }
 
   __device__ __forceinline__ uint32_t share() const { return n_in / kDecoderWarps; } /* of k, a warp */
-  __device__ __forceinline__ uint32_t first_k() const { return threadIdx.x / 32 * share(); }
+  __device__ __forceinline__ uint32_t first_k(uint32_t warp) const { return warp * share(); }
   __device__ __forceinline__ uint32_t stage_k() const { return stage_chunks * kStreamChunk; }
   /* The stage of the block's tile `tile` at the warp's k + done. */
-  __device__ __forceinline__ void copy(char* to, uint32_t tile, uint32_t done, uint64_t* barrier) const {
+  __device__ __forceinline__ void copy(char* to, uint32_t warp, uint32_t tile, uint32_t done, uint64_t* barrier) const {
     const uint32_t at = index(tile);
-    copy_box(to, map, first_k() + done, gate_up ? 8 * at : 0, gate_up ? 0 : 2 * at, barrier);
+    copy_box(to, map, first_k(warp) + done, gate_up ? 8 * at : 0, gate_up ? 0 : 2 * at, barrier);
   }
 };
 
@@ -64,32 +67,106 @@ __device__ __forceinline__ void swap_if(bool wanted, uint4& a, uint4& b) {
   b = make_uint4(wanted ? c.x : b.x, wanted ? c.y : b.y, wanted ? c.z : b.z, wanted ? c.w : b.w);
 }
 
-/* `Sequence` names the matrices: sequence.count(), and sequence.tiles(i), the BlockTiles of the i-th. */
-template <typename Half, typename Sequence>
+/* __syncthreads of the warps that multiply. */
+__device__ __forceinline__ void sync_workers() {
+  group_sync(1, kDecoderThreads);
+}
+
+/* A block's rings, and what says of each stage that it has come or has been used up. */
+struct __align__(128) WeightRings {
+  char stage[kDecoderWarps][kStages][kStageBytes];
+  uint64_t full[kDecoderWarps][kStages], empty[kDecoderWarps][kStages];
+
+  /* By the block, before anything else. */
+  __device__ __forceinline__ void init() {
+    if (threadIdx.x < kDecoderWarps * kStages) {
+      barrier_init(&full[threadIdx.x / kStages][threadIdx.x % kStages]);
+      barrier_init(&empty[threadIdx.x / kStages][threadIdx.x % kStages]);
+    }
+    barrier_init_done();
+    __syncthreads();
+  }
+};
+
+/* A stage of a ring, and the parity of its barriers' phase. */
+struct StagePlace {
+  uint32_t slot = 0, parity = 0;
+
+  __device__ __forceinline__ void advance() {
+    if (++slot == kStages) slot = 0, parity ^= 1;
+  }
+};
+
+/* Fills the ring of one warp, by one thread, with one stage at a time on its way. `Sequence` names the matrices:
+ * sequence.count(), and sequence.tiles(i), the BlockTiles of the i-th. It asks instead of waiting, since the threads
+ * for the other warps are in the same warp. */
+template <typename Sequence>
+class WeightRequests {
+ public:
+  __device__ __forceinline__ WeightRequests(const Sequence& sequence, WeightRings& rings, uint32_t warp)
+      : sequence_(sequence), rings_(rings), warp_(warp), tiles_(sequence.tiles(0)) {}
+
+  /* Calls beside(i, n) with the n-th request of the i-th matrix. */
+  template <typename Beside>
+  __device__ __forceinline__ void run(Beside& beside) {
+    StagePlace last = {kStages - 1, 1}, to; /* before the first phase of a barrier, that of parity 1 is complete */
+    uint32_t n = 0;
+    while (matrix_ < sequence_.count()) {
+      if (!barrier_test(&rings_.full[warp_][last.slot], last.parity) ||
+          !barrier_test(&rings_.empty[warp_][to.slot], to.parity ^ 1))
+        continue;
+      const uint32_t matrix = matrix_;
+      request(to.slot);
+      last = to;
+      to.advance();
+      beside(matrix, n);
+      n = matrix_ == matrix ? n + 1 : 0;
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void request(uint32_t slot) {
+    uint64_t* full = &rings_.full[warp_][slot];
+    barrier_expect(full, 2 * kStreamRows * tiles_.stage_k());
+    tiles_.copy(rings_.stage[warp_][slot], warp_, pass_ + tile_, k_, full);
+    if (++tile_ < min(kPassTiles, tiles_.count - pass_)) return;
+    tile_ = 0;
+    k_ += tiles_.stage_k();
+    if (k_ < tiles_.share()) return;
+    k_ = 0;
+    pass_ += kPassTiles;
+    if (pass_ < tiles_.count) return;
+    pass_ = 0;
+    ++matrix_;
+    if (matrix_ < sequence_.count()) tiles_ = sequence_.tiles(matrix_);
+  }
+
+  const Sequence sequence_;
+  WeightRings& rings_;
+  const uint32_t warp_;
+  /* What is requested next. */
+  BlockTiles tiles_;
+  uint32_t matrix_ = 0, pass_ = 0, k_ = 0, tile_ = 0;
+};
+
+/* What a warp takes out of its ring. */
+template <typename Half>
 class WeightStream {
  public:
-  /* `ring` is the warp's, kStages * kStageBytes, `full` its kStages barriers. Requests the first stages. */
-  __device__ __forceinline__ WeightStream(const Sequence& sequence, char* ring, uint64_t* full)
-      : sequence_(sequence), ring_(ring), full_(full), tiles_(sequence.tiles(0)) {
-    if (threadIdx.x % 32 == 0)
-      for (uint32_t s = 0; s < kStages; ++s) barrier_init(full_ + s);
-    barrier_init_done();
-    __syncwarp();
-    skip_empty();
-#pragma unroll 1
-    for (uint32_t s = 0; s < kStages; ++s) request(s);
-  }
+  __device__ __forceinline__ explicit WeightStream(WeightRings& rings) : rings_(rings) {}
 
   /* acc += the next stage's product with x, whose x[c] is token lane / 4 at the stage's k + 32 c + 8 (lane % 4). */
   __device__ __forceinline__ void add(float (&acc)[4], const uint4 (&x)[kStageChunks], uint32_t n_chunks) {
-    barrier_wait(full_ + slot_, parity_);
+    const uint32_t warp = threadIdx.x / 32;
+    barrier_wait(&rings_.full[warp][place_.slot], place_.parity);
+    const char* stage = rings_.stage[warp][place_.slot];
     if (n_chunks == kStageChunks)
-      add_chunks<true>(acc, x, kStageChunks);
+      add_chunks<true>(stage, acc, x, kStageChunks);
     else
-      add_chunks<false>(acc, x, n_chunks);
+      add_chunks<false>(stage, acc, x, n_chunks);
     __syncwarp(); /* every lane has read the stage */
-    request(slot_);
-    if (++slot_ == kStages) slot_ = 0, parity_ ^= 1;
+    if (threadIdx.x % 32 == 0) barrier_arrive(&rings_.empty[warp][place_.slot]);
+    place_.advance();
   }
 
  private:
@@ -97,9 +174,10 @@ class WeightStream {
    * products wait for each other. The rows of a full stage start at the same bank, so odd rows load each pair of
    * chunks the other way round. */
   template <bool Full>
-  __device__ __forceinline__ void add_chunks(float (&acc)[4], const uint4 (&x)[kStageChunks], uint32_t n_chunks) const {
+  __device__ __forceinline__ void add_chunks(const char* stage, float (&acc)[4], const uint4 (&x)[kStageChunks],
+                                             uint32_t n_chunks) const {
     const uint32_t lane = threadIdx.x % 32, row_bytes = 2 * kStreamChunk * n_chunks;
-    const char* low = ring_ + slot_ * kStageBytes + lane / 4 * row_bytes + lane % 4 * 16;
+    const char* low = stage + lane / 4 * row_bytes + lane % 4 * 16;
     const char* high = low + 8 * row_bytes;
     constexpr uint32_t kHalf = kStageChunks / 2;
     const bool swap = Full && lane / 4 % 2;
@@ -126,36 +204,8 @@ class WeightStream {
     for (int e = 0; e < 4; ++e) acc[e] += other[e];
   }
 
-  __device__ __forceinline__ void request(uint32_t slot) {
-    if (matrix_ == sequence_.count()) return;
-    if (threadIdx.x % 32 == 0) {
-      barrier_expect(full_ + slot, 2 * kStreamRows * tiles_.stage_k());
-      tiles_.copy(ring_ + slot * kStageBytes, pass_ + tile_, k_, full_ + slot);
-    }
-    if (++tile_ < min(kPassTiles, tiles_.count - pass_)) return;
-    tile_ = 0;
-    k_ += tiles_.stage_k();
-    if (k_ < tiles_.share()) return;
-    k_ = 0;
-    pass_ += kPassTiles;
-    if (pass_ < tiles_.count) return;
-    pass_ = 0;
-    ++matrix_;
-    if (matrix_ < sequence_.count()) tiles_ = sequence_.tiles(matrix_);
-    skip_empty();
-  }
-  __device__ __forceinline__ void skip_empty() {
-    while (matrix_ < sequence_.count() && tiles_.count == 0)
-      if (++matrix_ < sequence_.count()) tiles_ = sequence_.tiles(matrix_);
-  }
-
-  Sequence sequence_;
-  char* ring_;
-  uint64_t* full_;
-  uint32_t slot_ = 0, parity_ = 0;
-  /* What is requested next. */
-  BlockTiles tiles_;
-  uint32_t matrix_ = 0, pass_ = 0, k_ = 0, tile_ = 0;
+  WeightRings& rings_;
+  StagePlace place_;
 };
 
 }  // namespace blink

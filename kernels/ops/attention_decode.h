@@ -2,12 +2,13 @@
  * rope.h and attention.h; the new key and value are written to the cache here.
  *
  * A row's keys are split over blocks (flash-decoding), a split's tiles of 16 keys (decode_tile.h) over the
- * block's warps. The last block of a row and key head to finish combines the splits.
+ * block's warps. The block with a row and key head's first split combines them.
  */
 #ifndef BLINK_OPS_ATTENTION_DECODE_H
 #define BLINK_OPS_ATTENTION_DECODE_H
 
 #include "decode_tile.h"
+#include "exchange.h"
 #include "rope.h"
 
 #ifdef __CUDACC__
@@ -30,9 +31,13 @@ struct Splits {
 
 /* One layer's attention.
  *
- *   partial   [lanes][n_heads][max_splits][HeadDim + 2] fp32: unnormalised output, maximum (log2 units), sum
- *   arrivals  [lanes][groups a lane], zero before and after
+ *   parts  [lanes][groups a lane][splits][Group][kPartWords] fp32: unnormalised output, maximum (log2 units), sum
+ *
+ * qkv and parts other blocks write meanwhile, and out is read by others (exchange.h).
  */
+template <int HeadDim>
+constexpr uint32_t kPartWords = HeadDim + 4; /* a multiple of 16 bytes */
+
 template <typename Half>
 struct DecodeLayer {
   struct blink_step_set set;
@@ -41,15 +46,14 @@ struct DecodeLayer {
   float eps;
   const float* inv_freq;
   Half *k_cache, *v_cache;
-  float* partial;
-  uint32_t* arrivals;
+  float* parts;
   Half* out;
-  uint32_t n_heads, n_kv_heads, max_splits;
+  uint32_t n_heads, n_kv_heads;
 };
 
 /* What a block works on at a time: up to Group query heads, from `head` on, of one key head and one lane. */
 struct DecodePlace {
-  uint32_t lane, token, row, position, kv_head, member, head, n_queries, arrival;
+  uint32_t lane, token, row, position, kv_head, member, head, n_queries, index;
 
   /* `group` counts the groups of a lane, of which each key head has ceil(ratio / Group). */
   template <typename Half>
@@ -64,7 +68,7 @@ struct DecodePlace {
     member = group % groups * most;
     head = kv_head * ratio + member;
     n_queries = min(most, ratio - member);
-    arrival = lane * layer.n_kv_heads * groups + group;
+    index = lane * layer.n_kv_heads * groups + group;
   }
 };
 
@@ -77,13 +81,12 @@ class DecodeAttention {
   /* Requests the first keys and values, which earlier steps have written. */
   __device__ __forceinline__ DecodeAttention(const DecodeLayer<Half>& layer, const DecodePlace& place, uint32_t split,
                                              uint32_t most_splits)
-      : layer_(layer), place_(place), splits_(place.position, most_splits), split_(split) {
+      : layer_(layer), place_(place), splits_(place.position, most_splits), most_splits_(most_splits), split_(split) {
     key_ = split * splits_.keys + threadIdx.x / 32 * kTileKeys;
     end_ = min(place.position, (split + 1) * splits_.keys);
     if (key_ >= end_) return;
-    const uint64_t offset = at(key_);
-    tile_.load_keys(layer.k_cache + offset, end_ - key_);
-    tile_.load_values(layer.v_cache + offset, end_ - key_);
+    offset_ = at(key_);
+    load_early(end_ - key_);
   }
 
   /* The keys before the new one may take fewer splits. */
@@ -93,47 +96,44 @@ class DecodeAttention {
   __device__ __forceinline__ void run(Scratch& scratch) {
     const bool takes_new = split_ + 1 == splits_.used;
     rope(takes_new, scratch);
-    __syncthreads();
+    group_sync(1, kThreads);
     if (takes_new && place_.member == 0) write_new(scratch);
     State state;
-    state.clear(scratch);
+    state.clear();
     while (key_ < end_) {
       const uint32_t next = key_ + Warps * kTileKeys, n_next = next < end_ ? end_ - next : 0;
-      const uint64_t offset = n_next ? at(next) : 0;
+      tile_.template load_values<Tile::kEarlyChunks, Tile::kValueChunks>(layer_.v_cache + offset_, end_ - key_);
       float s[2][4] = {};
-      state.score(tile_, s);
-      tile_.load_keys(layer_.k_cache + offset, n_next);
+      state.score(tile_, scratch, s);
       state.weigh(s, end_ - key_);
       state.add_values(tile_, s);
-      tile_.load_values(layer_.v_cache + offset, n_next);
+      offset_ = n_next ? at(next) : 0;
+      load_early(n_next);
       key_ = next;
     }
     if (takes_new && threadIdx.x / 32 == 0) {
       float s[2][4] = {};
       tile_.take_new(scratch);
-      state.score(tile_, s);
+      state.score(tile_, scratch, s);
       state.weigh(s, 1);
       state.add_values(tile_, s);
     }
     state.store(scratch);
-    __syncthreads();
+    group_sync(1, kThreads);
     combine_warps(scratch);
-    if (splits_.used == 1) return;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      uint32_t* arrived = layer_.arrivals + place_.arrival;
-      scratch.is_last = arrive(arrived) == splits_.used - 1;
-      if (scratch.is_last) *arrived = 0;
-    }
-    __syncthreads();
-    if (scratch.is_last) combine_splits();
+    if (splits_.used > 1 && split_ == 0) combine_splits();
   }
 
  private:
   using Tile = DecodeTile<Half, HeadDim>;
   using State = DecodeState<Half, HeadDim>;
-  static constexpr uint32_t kThreads = 32 * Warps, kPart = HeadDim + 2;
+  static constexpr uint32_t kThreads = 32 * Warps, kPart = kPartWords<HeadDim>;
 
+  /* Of the tile at offset_, of n_valid keys, what there are registers for ahead of its turn. */
+  __device__ __forceinline__ void load_early(uint32_t n_valid) {
+    tile_.load_keys(layer_.k_cache + offset_, n_valid);
+    tile_.template load_values<0, Tile::kEarlyChunks>(layer_.v_cache + offset_, n_valid);
+  }
   __device__ __forceinline__ uint64_t at(uint32_t key) const {
     return cache_offset(layer_.tables, place_.row, key, place_.kv_head, layer_.n_kv_heads, HeadDim);
   }
@@ -166,45 +166,53 @@ class DecodeAttention {
   __device__ __forceinline__ Half* output(uint32_t query) const {
     return layer_.out + (uint64_t(place_.token) * layer_.n_heads + place_.head + query) * HeadDim;
   }
-  __device__ __forceinline__ float* part(uint32_t query) const { /* of split 0 */
-    return layer_.partial + (uint64_t(place_.lane) * layer_.n_heads + place_.head + query) * layer_.max_splits * kPart;
+  __device__ __forceinline__ float* part(uint32_t split, uint32_t query) const {
+    return layer_.parts + ((place_.index * most_splits_ + split) * Group + query) * kPart;
   }
 
   /* The block's result: the output if it has all of the row's keys, or else one split's part. */
   __device__ __forceinline__ void combine_warps(const Scratch& scratch) const {
-    for (uint32_t e = threadIdx.x; e < place_.n_queries * HeadDim; e += kThreads) {
-      const uint32_t g = e / HeadDim, d = e % HeadDim;
-      float max = -INFINITY, sum = 0.0f, value = 0.0f;
+    for (uint32_t e = threadIdx.x; e < place_.n_queries * HeadDim / 2; e += kThreads) {
+      const uint32_t g = e / (HeadDim / 2), d = e % (HeadDim / 2) * 2;
+      float max = -INFINITY, sum = 0.0f, value[2] = {};
 #pragma unroll
       for (uint32_t w = 0; w < Warps; ++w) max = fmaxf(max, scratch.max[w][g]);
 #pragma unroll
       for (uint32_t w = 0; w < Warps; ++w) {
         const float weight = exp2f(scratch.max[w][g] - max);
-        value += weight * scratch.out[w][g][d];
+        const float2 part = *reinterpret_cast<const float2*>(&scratch.out[w][g][d]);
+        value[0] += weight * part.x, value[1] += weight * part.y;
         sum += weight * scratch.sum[w][g];
       }
       if (splits_.used == 1) {
-        from_float(value / sum, output(g) + d);
+        put_pair(output(g) + d, value[0] / sum, value[1] / sum);
         continue;
       }
-      float* target = part(g) + split_ * kPart;
-      target[d] = value;
-      if (d == 0) target[HeadDim] = max, target[HeadDim + 1] = sum;
+      float* target = part(split_, g);
+      put_float(target + d, value[0]);
+      put_float(target + d + 1, value[1]);
+      if (d == 0) put_float(target + HeadDim, max), put_float(target + HeadDim + 1, sum);
     }
   }
 
-  /* The output from all splits' parts, a warp a head. Loads do not wait for each other: this is the end of the
-   * longest path through the op. */
+  static constexpr uint32_t kAhead = 4; /* parts that are loaded at once */
+  /* Of a lane's e-th word. */
+  static __device__ __forceinline__ uint32_t dimension(uint32_t e) { return e / 2 * 64 + threadIdx.x % 32 * 2 + e % 2; }
+  static __device__ __forceinline__ const uint32_t* words(const float* p) {
+    return reinterpret_cast<const uint32_t*>(p);
+  }
+
+  /* The output from all splits' parts, a warp a head. Loads do not wait for each other: this is the end of the longest
+   * path through the op. */
   __device__ __forceinline__ void combine_splits() const {
     const uint32_t t = threadIdx.x % 32, used = splits_.used;
     for (uint32_t g = threadIdx.x / 32; g < place_.n_queries; g += Warps) {
-      const float* source = part(g);
       float max[2], weight[2], sum = 0.0f;
 #pragma unroll
       for (uint32_t h = 0; h < 2; ++h) {
         const uint32_t s = t + 32 * h;
-        max[h] = s < used ? source[s * kPart + HeadDim] : -INFINITY;
-        weight[h] = s < used ? source[s * kPart + HeadDim + 1] : 0.0f;
+        max[h] = s < used ? __uint_as_float(await_word(words(part(s, g) + HeadDim))) : -INFINITY;
+        weight[h] = s < used ? __uint_as_float(await_word(words(part(s, g) + HeadDim + 1))) : 0.0f;
       }
       const float most = warp_max(fmaxf(max[0], max[1]));
 #pragma unroll
@@ -214,24 +222,39 @@ class DecodeAttention {
         weight[h] = scale;
       }
       sum = warp_sum(sum);
-      float value[(HeadDim + 31) / 32] = {};
-#pragma unroll 8
-      for (uint32_t s = 0; s < used; ++s) {
-        const float scale = __shfl_sync(0xffffffffu, s < 32 ? weight[0] : weight[1], int(s % 32));
+      float value[HeadDim / 64][2] = {};
+#pragma unroll 1
+      for (uint32_t first = 0; first < used; first += kAhead) {
+        uint32_t word[kAhead][HeadDim / 64][2];
 #pragma unroll
-        for (uint32_t i = 0; i < (HeadDim + 31) / 32; ++i)
-          if (t + 32 * i < HeadDim) value[i] += scale * source[s * kPart + t + 32 * i];
+        for (uint32_t j = 0; j < kAhead; ++j)
+#pragma unroll
+          for (uint32_t e = 0; e < HeadDim / 32; ++e)
+            word[j][e / 2][e % 2] = load_relaxed32(words(part(min(first + j, used - 1), g) + dimension(e)));
+#pragma unroll
+        for (uint32_t j = 0; j < kAhead; ++j) {
+          const uint32_t s = first + j;
+          if (s >= used) break;
+          const float scale = __shfl_sync(0xffffffffu, s < 32 ? weight[0] : weight[1], int(s % 32));
+#pragma unroll
+          for (uint32_t e = 0; e < HeadDim / 32; ++e) {
+            uint32_t& of = word[j][e / 2][e % 2];
+            if (of == 0) of = await_word(words(part(s, g) + dimension(e)));
+            value[e / 2][e % 2] += scale * __uint_as_float(of);
+          }
+        }
       }
 #pragma unroll
-      for (uint32_t i = 0; i < (HeadDim + 31) / 32; ++i)
-        if (t + 32 * i < HeadDim) from_float(value[i] / sum, output(g) + t + 32 * i);
+      for (uint32_t i = 0; i < HeadDim / 64; ++i)
+        put_pair(output(g) + 64 * i + 2 * t, value[i][0] / sum, value[i][1] / sum);
     }
   }
 
   const DecodeLayer<Half>& layer_;
   const DecodePlace& place_;
   Splits splits_;
-  uint32_t split_, key_, end_;
+  uint32_t most_splits_, split_, key_, end_;
+  uint64_t offset_ = 0; /* of the tile at key_ in the layer's cache */
   Tile tile_;
 };
 

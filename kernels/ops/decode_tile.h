@@ -23,7 +23,6 @@ struct __align__(16) DecodeScratch {
   Half k[HeadDim], v[HeadDim]; /* the new token's */
   float out[Warps][Group][HeadDim];
   float max[Warps][8], sum[Warps][8];
-  uint32_t is_last;
 };
 
 /* 16 keys and values in a warp's registers. A lane (r, q) has dimensions 32c + 8q.. of keys r and r + 8, and
@@ -31,6 +30,7 @@ struct __align__(16) DecodeScratch {
 template <typename Half, int HeadDim>
 struct DecodeTile {
   static constexpr int kKeyChunks = (HeadDim + 31) / 32, kValueChunks = (HeadDim + 63) / 64;
+  static constexpr int kEarlyChunks = (kValueChunks + 1) / 2; /* of the values, requested a tile ahead */
   uint4 k[2][kKeyChunks], v[4][kValueChunks];
 
   static __device__ __forceinline__ uint32_t r() { return threadIdx.x % 32 / 4; }
@@ -47,11 +47,13 @@ struct DecodeTile {
         load_weight(source + key * HeadDim + d, key < n_valid && d < HeadDim, k[h][c]);
       }
   }
+  /* Chunks From .. To - 1 of the values. */
+  template <int From, int To>
   __device__ __forceinline__ void load_values(const Half* source, uint32_t n_valid) {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
 #pragma unroll
-      for (int c = 0; c < kValueChunks; ++c) {
+      for (int c = From; c < To; ++c) {
         const uint32_t key = 2 * q() + i % 2 + i / 2 * 8, d = 64 * c + 8 * r();
         v[i][c] = make_uint4(0, 0, 0, 0);
         load_weight(source + key * HeadDim + d, key < n_valid && d < HeadDim, v[i][c]);
@@ -115,28 +117,26 @@ __device__ __forceinline__ void weigh_scores(float (&s)[2][4], uint32_t n_valid,
 template <typename Half, int HeadDim>
 struct DecodeState {
   using Tile = DecodeTile<Half, HeadDim>;
-  uint4 query[Tile::kKeyChunks]; /* dimensions 32c + 8q.. of head r */
   float output[4 * Tile::kValueChunks][4], max, sum;
 
-  template <typename Scratch>
-  __device__ __forceinline__ void clear(const Scratch& scratch) {
+  __device__ __forceinline__ void clear() {
     max = -INFINITY;
     sum = 0.0f;
-#pragma unroll
-    for (int c = 0; c < Tile::kKeyChunks; ++c) {
-      const uint32_t d = 32 * c + 8 * Tile::q();
-      query[c] = make_uint4(0, 0, 0, 0);
-      if (d < HeadDim) query[c] = *reinterpret_cast<const uint4*>(&scratch.q[Tile::r()][d]);
-    }
 #pragma unroll
     for (int t = 0; t < 4 * Tile::kValueChunks; ++t) output[t][0] = output[t][1] = output[t][2] = output[t][3] = 0.0f;
   }
 
-  /* Scores of keys 8h + 2q, 8h + 2q + 1 for head r, in elements 0 and 1 of s[h]. */
-  __device__ __forceinline__ void score(const Tile& tile, float (&s)[2][4]) const {
+  /* Scores of keys 8h + 2q, 8h + 2q + 1 for head r, in elements 0 and 1 of s[h]. The queries are loaded for every tile:
+   * there are no registers to keep them. */
+  template <typename Scratch>
+  __device__ __forceinline__ void score(const Tile& tile, const Scratch& scratch, float (&s)[2][4]) const {
+    __syncwarp();
 #pragma unroll
     for (int c = 0; c < Tile::kKeyChunks; ++c) {
-      const uint32_t first[4] = {query[c].x, 0, query[c].y, 0}, second[4] = {query[c].z, 0, query[c].w, 0};
+      const uint32_t d = 32 * c + 8 * Tile::q();
+      uint4 query = make_uint4(0, 0, 0, 0);
+      if (d < HeadDim) query = *reinterpret_cast<const uint4*>(&scratch.q[Tile::r()][d]);
+      const uint32_t first[4] = {query.x, 0, query.y, 0}, second[4] = {query.z, 0, query.w, 0};
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         mma(s[h], first, tile.k[h][c].x, tile.k[h][c].y, Half());

@@ -43,6 +43,9 @@ __device__ __forceinline__ uint32_t load_relaxed32(const uint32_t* p) {
   return value;
 }
 
+__device__ __forceinline__ void store_relaxed32(uint32_t* p, uint32_t value) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
+}
 __device__ __forceinline__ uint4 load_relaxed(const uint4* p) {
   uint4 value;
   asm volatile("ld.relaxed.gpu.global.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -114,6 +117,15 @@ __device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity)
                  : "memory");
   } while (!complete);
 }
+/* Whether it is complete, now. */
+__device__ __forceinline__ bool barrier_test(uint64_t* barrier, uint32_t parity) {
+  uint32_t complete;
+  asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+               : "=r"(complete)
+               : "r"(shared_address(barrier)), "r"(parity)
+               : "memory");
+  return complete;
+}
 /* The same pointer, which the compiler does not compute anew at every use. Not for loads and stores: it no longer knows
  * that it points to shared memory. */
 template <typename T>
@@ -142,6 +154,10 @@ __device__ __forceinline__ void copy_rows(void* to_shared, const void* map, uint
       "[%1, {%2, %3, %2, %2}], [%4], policy; }" ::"r"(shared_address(to_shared)),
       "l"(map), "r"(0), "r"(row), "r"(shared_address(barrier))
       : "memory");
+}
+/* Brings a multiple of 16 bytes, from a multiple of 16 on, to L2. */
+__device__ __forceinline__ void prefetch_bulk(const void* p, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
 }
 __device__ __forceinline__ void prefetch_map(const void* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");

@@ -12,9 +12,10 @@ pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'b
 
 from test_native import CONFIG, SCRIPT, Log, captures, fake, op, run
 
-from gpu_backend.cuda.kernels import kernel_names, suits_decoder
+from gpu_backend.cuda.kernels import decoder_blocks, kernel_names, suits_decoder
 from gpu_backend.engine.decoder import CHUNK, WARPS, stage_chunks
 from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS, STAGE_CHUNKS
+from gpu_backend.engine.exchange import exchange_bytes, exchange_parts
 from gpu_backend.model.config import ModelConfig
 
 SHAPES = Path(__file__).parents[2] / "scripts" / "bench" / "shapes"
@@ -53,6 +54,28 @@ def test_it_leaves_experts_and_odd_sizes_to_the_other_kernels(tmp_path: Path) ->
     assert not any("decoder" in kernel_names(other) for other in others)
 
 
+@pytest.mark.parametrize(("name", "blocks"), [("llama-3-8b", 131), ("llama-3.2-1b", 128), ("qwen3-32b", 131)])
+def test_every_block_is_resident_and_has_a_tile_of_every_matrix(
+    name: str, blocks: int, tmp_path: Path
+) -> None:
+    """E9: one block a multiprocessor but the scheduler's; E10."""
+    assert decoder_blocks(config(name, tmp_path), 132) == blocks
+
+
+def test_it_leaves_models_whose_residual_no_block_holds_to_the_other_kernels(tmp_path: Path) -> None:
+    llama = config("llama-3-8b", tmp_path)
+    assert suits_decoder(replace(llama, hidden=16384), 132)
+    assert not suits_decoder(replace(llama, hidden=16384), 114)
+
+
+def test_what_blocks_tell_each_other_has_room_in_every_layer(tmp_path: Path) -> None:
+    model = config("llama-3-8b", tmp_path)
+    parts = exchange_parts(model, 131)
+    assert all(size % 16 == 0 for size in parts.values())
+    assert parts["second norm"] == parts["squares"] + parts["normed"] == 8 * 4096 * 2 + 256 * 8 * 4
+    assert exchange_bytes(model, 131) == 33 * sum(parts.values())
+
+
 __all__ = ["fake"]  # a fixture
 
 
@@ -63,7 +86,7 @@ def log(fake: Path, tmp_path_factory: pytest.TempPathFactory) -> Log:
 
 
 def test_a_decode_step_of_few_rows_is_three_kernels(log: Log) -> None:
-    """E9: one block a multiprocessor but the scheduler's, with room beside it for a gate."""
+    """With no more blocks than the smallest matrix has tiles (E10)."""
     fused = [capture for capture in captures(log) if "decoder" in map(op, capture)]
     lanes = [int(capture[-1][3]) for capture in fused]
     assert lanes == [n for n in (1, 2, 4, 8) for _ in range(3)]
@@ -72,7 +95,7 @@ def test_a_decode_step_of_few_rows_is_three_kernels(log: Log) -> None:
         assert [op(call) for call in capture] == ["gate", "decoder", "sample"]
         assert [call[-1] == "overlap" for call in capture] == [False, True, True]
         blocks, threads, shared = (int(capture[1][i]) for i in (2, 5, 6))
-        assert (blocks, threads, shared) == (131, 32 * WARPS, DECODER_SHARED_BYTES)
+        assert (blocks, threads, shared) == (HIDDEN // 16, 32 * WARPS + 32, DECODER_SHARED_BYTES)
 
 
 def test_every_matrix_is_boxes_of_16_rows_in_the_order_of_use(log: Log) -> None:

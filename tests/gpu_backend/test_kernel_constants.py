@@ -18,7 +18,7 @@ CONSTANTS = {
     "kAttentionSharedBytes": native_step.ATTENTION_SHARED_BYTES,
     "kPrefillThreads": native_step.PREFILL_THREADS,
     "kPrefillQueries": native_step.PREFILL_QUERIES,
-    "kDecoderThreads": native_step.DECODER_THREADS,
+    "kDecoderBlock": native_step.DECODER_BLOCK,
     "kStreamThreads": native_step.STREAM_THREADS,
     "kStreamChunk": native_step.STREAM_CHUNK,
     "kStreamBlocks": native_step.STREAM_BLOCKS,
@@ -81,6 +81,7 @@ CONSTANTS = {
     "kDecoderWarps": decoder.WARPS,
     "kDecoderWarps * kStreamChunk": kernels.DECODER_SLICE,
     "kStreamRows": kernels.DECODER_TILE,
+    "kPassTiles": kernels.DECODER_HIDDEN_TILES,
 }
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from test_ops_device import EPS, NAN, Emulate, Halves, assert_close, floats, random
+from test_ops_device import EPS, Emulate, Halves, assert_close, floats, random
 from twins import Floats, World, call
 
 from gpu_backend.engine import decoder_abi
 from gpu_backend.engine.decoder import stage_chunks
 
-PAGES, PAGE_SIZE, VOCAB, LAYERS = 400, 16, 80, 2
+PAGES, PAGE_SIZE, VOCAB, LAYERS = 400, 16, 192, 3
 
 
 class Model:
@@ -98,7 +98,7 @@ def tensor_map(matrix: Halves, is_gate_up: bool) -> NDArray[np.uint64]:
 class Decoder:
     """The kernel's arguments over numpy arrays: what it computes is in `buffers` and the model's caches."""
 
-    def __init__(self, model: Model, max_splits: int):
+    def __init__(self, model: Model, max_splits: int, blocks: int):
         self.arrays: list[NDArray[Any]] = []  # kept, because records hold addresses
         self.layers = np.zeros(LAYERS, decoder_abi.DecoderLayer)
         for record, layer in zip(self.layers, model.layers, strict=True):
@@ -116,20 +116,30 @@ class Decoder:
              "intermediate": model.intermediate, "vocab_size": VOCAB, "norm_eps": EPS,
              **dict(zip(("hidden_chunks", "attention_chunks", "intermediate_chunks"), chunks, strict=True))},
         )  # fmt: skip
-        capacity = decoder_abi.DECODER_TOKENS
-        heads, width = model.heads, (model.heads + 2 * model.kv_heads) * model.head_dim
+        capacity, heads = decoder_abi.DECODER_TOKENS, model.heads
+        width = (heads + 2 * model.kv_heads) * model.head_dim
         self.buffers: dict[str, NDArray[Any]] = {
-            "residual": np.full((capacity, model.hidden), np.nan, np.float32),
-            "squares": np.full((model.hidden // 16, capacity), np.nan, np.float32),
-            "qkv": np.full((capacity, width), NAN, np.uint16),
-            "attention": np.full((capacity, heads * model.head_dim), NAN, np.uint16),
-            "product": np.full((capacity, model.intermediate), NAN, np.uint16),
             "logits": np.full((capacity, VOCAB), np.nan, np.float32),
-            "partial": np.full((capacity, heads, max_splits, model.head_dim + 2), np.nan, np.float32),
-            "arrivals": np.zeros(capacity * heads, np.uint32),
-            "meetings": np.zeros(2, np.uint32),
+            "leavers": np.zeros(1, np.uint32),
         }
-        self.arguments = self._record(decoder_abi.DecoderBuffers, self.buffers, {"max_splits": max_splits})
+        parts = {"squares": 4 * capacity * model.hidden // 16, "normed": 2 * capacity * model.hidden}
+        norm_bytes = sum(parts.values())
+        parts |= {
+            "second": norm_bytes,
+            "qkv": 2 * capacity * width,
+            "attention": 2 * capacity * heads * model.head_dim,
+            "product": 2 * capacity * model.intermediate,
+            "parts": 16 * blocks * (model.head_dim + 4),
+        }
+        layer_bytes = sum(parts.values())
+        self.exchange = np.zeros((LAYERS + 1) * layer_bytes, np.uint8)
+        sizes = {"max_splits": max_splits, "norm_bytes": norm_bytes, "layer_bytes": layer_bytes}
+        self.arguments = self._record(decoder_abi.DecoderBuffers, self.buffers, sizes)
+        address = self.exchange.ctypes.data
+        for name, size in parts.items():
+            if name != "second":
+                self.arguments[name] = address
+            address += size
 
     def _record(
         self, dtype: np.dtype[Any], arrays: dict[str, NDArray[Any]], values: dict[str, float]
@@ -146,10 +156,10 @@ class Decoder:
 @pytest.mark.parametrize(
     ("positions", "blocks", "sizes"),
     [
-        ([130], 3, (256, 8, 2, 64, 512)),
-        ([0, 17, 400], 5, (512, 4, 2, 128, 256)),
-        ([5, 300, 64, 63, 0, 80, 16, 128], 4, (256, 8, 2, 64, 2560)),
-        ([31, 3, 200, 9, 65], 3, (2304, 2, 2, 128, 768)),
+        ([130], 4, (256, 8, 2, 64, 512)),
+        ([0, 17, 400], 8, (512, 4, 2, 128, 256)),
+        ([5, 300, 64, 63, 0, 80, 16, 128], 5, (256, 8, 2, 64, 2560)),
+        ([31, 3, 200, 9, 65], 12, (768, 2, 2, 128, 2304)),
     ],
     ids=["one", "few", "eight", "odd stages"],
 )
@@ -168,14 +178,14 @@ def test_decoder(
     group = min(4, model.heads // model.kv_heads)
     runs = []
     for _ in range(2):
-        decoder = Decoder(model, max_splits=5)
+        decoder = Decoder(model, 5, blocks)
         arguments = (world.step_set, world.tables, decoder.model, decoder.arguments)
         emulate("decoder", *arguments, model.head_dim, group, blocks)
         logits = decoder.buffers["logits"]
         assert_close(logits[: len(positions)], expected, 3e-2)
         assert np.isnan(logits[len(positions) :]).all()
-        assert not decoder.buffers["meetings"].any()
-        assert not decoder.buffers["arrivals"].any()
+        assert not decoder.buffers["leavers"].any()
+        assert not decoder.exchange.any()
         runs.append(logits[: len(positions)].copy())
     np.testing.assert_array_equal(*runs)
     for layer, cache in zip(model.layers, caches, strict=True):

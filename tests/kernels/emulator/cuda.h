@@ -28,6 +28,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 #define __shared__ static
@@ -271,6 +272,9 @@ inline uint32_t __reduce_max_sync(uint32_t, uint32_t x) {
 }
 inline uint32_t __reduce_min_sync(uint32_t, uint32_t x) {
   return reduce_lanes(x, [](uint32_t a, uint32_t b) { return std::min(a, b); });
+}
+inline float rsqrtf(float x) {
+  return 1.0f / sqrtf(x);
 }
 inline uint32_t __float_as_uint(float x) {
   uint32_t bits;

@@ -19,7 +19,11 @@ inline uint32_t load_acquire32(const uint32_t* p) {
   return *p;
 }
 inline uint32_t load_relaxed32(const uint32_t* p) {
+  emulator::give_way();
   return *p;
+}
+inline void store_relaxed32(uint32_t* p, uint32_t value) {
+  *p = value;
 }
 inline uint4 load_relaxed(const uint4* p) {
   return *p;
@@ -121,6 +125,7 @@ struct CacheMap {
   const uint16_t* data;
   uint64_t rows, columns, span;
 };
+inline void prefetch_bulk(const void*, uint32_t) {}
 inline void prefetch_map(const void*) {}
 inline void copy_rows(void* to, const void* map, uint32_t row, uint64_t* word) {
   const CacheMap& cache = *static_cast<const CacheMap*>(map);
@@ -135,18 +140,22 @@ inline void copy_rows(void* to, const void* map, uint32_t row, uint64_t* word) {
     bulk_barrier(word).copies.push_back({static_cast<char*>(to) + i * 16, from, 16});
   }
 }
-inline void barrier_wait(uint64_t* word, uint32_t parity) {
+/* Lets the other threads run, and a copy arrive. */
+inline bool barrier_test(uint64_t* word, uint32_t parity) {
   BulkBarrier& barrier = bulk_barrier(word);
-  while (barrier.phase % 2 == parity) {
-    emulator::give_way();
-    if (barrier.copies.empty() || !barrier.arrivals) continue;
-    const BulkBarrier::Copy copy = barrier.copies.back();
-    barrier.copies.pop_back();
-    memcpy(copy.to, copy.from ? copy.from : &copy.word, copy.bytes);
-    barrier.bytes -= copy.bytes;
-    if (barrier.bytes < 0) emulator::fail("a barrier receives more than was announced");
-    barrier.complete();
-  }
+  if (barrier.phase % 2 != parity) return true;
+  emulator::give_way();
+  if (barrier.copies.empty() || !barrier.arrivals) return barrier.phase % 2 != parity;
+  const BulkBarrier::Copy copy = barrier.copies.back();
+  barrier.copies.pop_back();
+  memcpy(copy.to, copy.from ? copy.from : &copy.word, copy.bytes);
+  barrier.bytes -= copy.bytes;
+  if (barrier.bytes < 0) emulator::fail("a barrier receives more than was announced");
+  barrier.complete();
+  return barrier.phase % 2 != parity;
+}
+inline void barrier_wait(uint64_t* word, uint32_t parity) {
+  while (!barrier_test(word, parity)) continue;
 }
 
 /* The blocks of a row of the grid are a cluster. */

@@ -139,7 +139,7 @@ void emulate_decoder(const blink_set* set, const struct blink_tables* tables, co
   with_constant<64, 128>(head_dim, [&](auto dim) {
     with_constant<1, 2, 4>(group, [&](auto members) {
       const auto kernel = [&] { blink::decoder_kernel<Half, dim(), members()>(*set, *tables, *model, *buffers); };
-      launch({blocks}, blink::kDecoderThreads, kernel, kGrid);
+      launch({blocks}, blink::kDecoderBlock, kernel, kGrid);
     });
   });
 }

@@ -1,0 +1,25 @@
+"""What the blocks of the decoder kernel tell each other (kernels/decoder/arguments.h)."""
+
+from __future__ import annotations
+
+from gpu_backend.cuda.kernels import DECODER_TILE, decoder_group
+from gpu_backend.engine.decoder_abi import DECODER_TOKENS
+from gpu_backend.model.config import ModelConfig
+
+
+def exchange_parts(config: ModelConfig, blocks: int) -> dict[str, int]:
+    """Bytes of what a layer's exchange holds, in order: two norms' squares and normed, then the rest."""
+    tokens, halves = DECODER_TOKENS, 2 * DECODER_TOKENS
+    norm = {"squares": 4 * tokens * (config.hidden // DECODER_TILE), "normed": halves * config.hidden}
+    return norm | {
+        "second norm": sum(norm.values()),
+        "qkv": halves * (config.n_heads + 2 * config.n_kv_heads) * config.head_dim,
+        "attention": halves * config.n_heads * config.head_dim,
+        "product": halves * config.intermediate,
+        "parts": 4 * blocks * decoder_group(config) * (config.head_dim + 4),
+    }
+
+
+def exchange_bytes(config: ModelConfig, blocks: int) -> int:
+    """Of all layers and the head, for so many blocks."""
+    return (config.n_layers + 1) * sum(exchange_parts(config, blocks).values())
