@@ -49,7 +49,7 @@ def suits_flash(config: ModelConfig) -> bool:
 
 
 def decoder_blocks(config: ModelConfig, n_multiprocessors: int) -> int:
-    """Of the decoder kernel: one a multiprocessor but the scheduler's, each with a tile of every matrix (E10)."""
+    """The decoder kernel's: one a multiprocessor but the scheduler's, each with a tile of every matrix."""
     qkv = (config.n_heads + 2 * config.n_kv_heads) * config.head_dim
     least = min(config.hidden, qkv, 2 * config.intermediate, config.vocab_size)
     return min(n_multiprocessors - 1, least // DECODER_TILE)
