@@ -195,24 +195,27 @@ class DecodeAttention {
     }
   }
 
-  static constexpr uint32_t kAhead = 4; /* parts that are loaded at once */
-  /* Of a lane's e-th word. */
-  static __device__ __forceinline__ uint32_t dimension(uint32_t e) { return e / 2 * 64 + threadIdx.x % 32 * 2 + e % 2; }
   static __device__ __forceinline__ const uint32_t* words(const float* p) {
     return reinterpret_cast<const uint32_t*>(p);
   }
 
-  /* The output from all splits' parts, a warp a head. Loads do not wait for each other: this is the end of the longest
-   * path through the op. */
+  /* The output from all splits' parts, 64 dimensions of a head a warp, two a lane. Loads do not wait for each other:
+   * this is the end of the longest path through the op. */
   __device__ __forceinline__ void combine_splits() const {
     const uint32_t t = threadIdx.x % 32, used = splits_.used;
-    for (uint32_t g = threadIdx.x / 32; g < place_.n_queries; g += Warps) {
+    for (uint32_t u = threadIdx.x / 32; u < place_.n_queries * (HeadDim / 64); u += Warps) {
+      const uint32_t g = u / (HeadDim / 64), d = u % (HeadDim / 64) * 64 + 2 * t;
+      Ahead ahead;
+      request(ahead, 0, g, d);
       float max[2], weight[2], sum = 0.0f;
 #pragma unroll
       for (uint32_t h = 0; h < 2; ++h) {
         const uint32_t s = t + 32 * h;
-        max[h] = s < used ? __uint_as_float(await_word(words(part(s, g) + HeadDim))) : -INFINITY;
-        weight[h] = s < used ? __uint_as_float(await_word(words(part(s, g) + HeadDim + 1))) : 0.0f;
+        max[h] = -INFINITY, weight[h] = 0.0f;
+        if (s >= used) continue;
+        const uint32_t* from = words(part(s, g) + HeadDim);
+        const uint2 raw = await_words(from, from + 1);
+        max[h] = __uint_as_float(raw.x), weight[h] = __uint_as_float(raw.y);
       }
       const float most = warp_max(fmaxf(max[0], max[1]));
 #pragma unroll
@@ -222,31 +225,49 @@ class DecodeAttention {
         weight[h] = scale;
       }
       sum = warp_sum(sum);
-      float value[HeadDim / 64][2] = {};
+      float value[2] = {};
 #pragma unroll 1
       for (uint32_t first = 0; first < used; first += kAhead) {
-        uint32_t word[kAhead][HeadDim / 64][2];
-#pragma unroll
-        for (uint32_t j = 0; j < kAhead; ++j)
-#pragma unroll
-          for (uint32_t e = 0; e < HeadDim / 32; ++e)
-            word[j][e / 2][e % 2] = load_relaxed32(words(part(min(first + j, used - 1), g) + dimension(e)));
+        if (first > 0) request(ahead, first, g, d);
+        receive(ahead, first, g, d);
 #pragma unroll
         for (uint32_t j = 0; j < kAhead; ++j) {
           const uint32_t s = first + j;
-          if (s >= used) break;
           const float scale = __shfl_sync(0xffffffffu, s < 32 ? weight[0] : weight[1], int(s % 32));
-#pragma unroll
-          for (uint32_t e = 0; e < HeadDim / 32; ++e) {
-            uint32_t& of = word[j][e / 2][e % 2];
-            if (of == 0) of = await_word(words(part(s, g) + dimension(e)));
-            value[e / 2][e % 2] += scale * __uint_as_float(of);
-          }
+          if (s >= used) break;
+          value[0] += scale * __uint_as_float(ahead.word[j][0]);
+          value[1] += scale * __uint_as_float(ahead.word[j][1]);
         }
       }
+      put_pair(output(g) + d, value[0] / sum, value[1] / sum);
+    }
+  }
+
+  /* Two dimensions of the parts of some splits, `first` and those behind it, up to the last. */
+  static constexpr uint32_t kAhead = 8;
+  struct Ahead {
+    uint32_t word[kAhead][2];
+  };
+  __device__ __forceinline__ void request(Ahead& ahead, uint32_t first, uint32_t query, uint32_t d) const {
+    const uint32_t* from = words(part(first, query) + d);
 #pragma unroll
-      for (uint32_t i = 0; i < HeadDim / 64; ++i)
-        put_pair(output(g) + 64 * i + 2 * t, value[i][0] / sum, value[i][1] / sum);
+    for (uint32_t j = 0; j < kAhead; ++j)
+#pragma unroll
+      for (uint32_t e = 0; e < 2; ++e)
+        ahead.word[j][e] = first + j < splits_.used ? load_relaxed32(from + j * Group * kPart + e) : 1;
+  }
+  __device__ __forceinline__ void receive(Ahead& ahead, uint32_t first, uint32_t query, uint32_t d) const {
+    const uint32_t* from = words(part(first, query) + d);
+    for (Patience patience;; patience.spend()) {
+      bool missing = false;
+#pragma unroll
+      for (uint32_t j = 0; j < kAhead; ++j) missing |= min(ahead.word[j][0], ahead.word[j][1]) == 0;
+      if (!missing) return;
+#pragma unroll
+      for (uint32_t j = 0; j < kAhead; ++j)
+#pragma unroll
+        for (uint32_t e = 0; e < 2; ++e)
+          if (ahead.word[j][e] == 0) ahead.word[j][e] = load_relaxed32(from + j * Group * kPart + e);
     }
   }
 

@@ -37,6 +37,16 @@ __device__ __forceinline__ uint32_t await_word(const uint32_t* p) {
   for (Patience patience; value == 0; patience.spend()) value = load_relaxed32(p);
   return value;
 }
+/* Two, whose loads do not wait for each other. */
+__device__ __forceinline__ uint2 await_words(const uint32_t* p, const uint32_t* q) {
+  uint2 value;
+  value.x = load_relaxed32(p), value.y = load_relaxed32(q);
+  for (Patience patience; value.x == 0 || value.y == 0; patience.spend()) {
+    if (value.x == 0) value.x = load_relaxed32(p);
+    if (value.y == 0) value.y = load_relaxed32(q);
+  }
+  return value;
+}
 
 /* Whether one of the words has not been written. */
 __device__ __forceinline__ bool is_missing(const uint4& v) {

@@ -76,9 +76,9 @@ __device__ __forceinline__ void rope_head(const Half* x, const Half* norm, float
     cosine[k] = cosf(angle), sine[k] = sinf(angle);
   }
   if (used) {
-    const uint32_t low = await_word(reinterpret_cast<const uint32_t*>(x + d)),
-                   high = await_word(reinterpret_cast<const uint32_t*>(x + d + kHalfDim));
-    const Half *first = reinterpret_cast<const Half*>(&low), *second = reinterpret_cast<const Half*>(&high);
+    const uint2 raw =
+        await_words(reinterpret_cast<const uint32_t*>(x + d), reinterpret_cast<const uint32_t*>(x + d + kHalfDim));
+    const Half *first = reinterpret_cast<const Half*>(&raw.x), *second = reinterpret_cast<const Half*>(&raw.y);
     a[0] = to_float(first[0]), a[1] = to_float(first[1]), b[0] = to_float(second[0]), b[1] = to_float(second[1]);
   }
   if (norm) {
