@@ -7,6 +7,7 @@ from typing import Any
 
 from gpu_backend.cuda import toolkit
 from gpu_backend.cuda.driver import Stream
+from gpu_backend.cuda.product import Product
 
 WORKSPACE_BYTES = 32 << 20  # what cuBLAS recommends for Hopper
 
@@ -58,33 +59,19 @@ class Cublas:
         self._one = ctypes.c_float(1)
         self._zero = ctypes.c_float(0)
 
-    def linear(
-        self,
-        weight: int,
-        x: int,
-        out: int,
-        rows: int,
-        n_in: int,
-        n_out: int,
-        half: int,
-        out_type: int,
-        add: bool = False,
-    ) -> None:
-        """out[rows][n_out] = x[rows][n_in] @ weight[n_out][n_in]^T, row-major, accumulated in fp32.
-
-        `half` (R_16BF or R_16F) is the type of `weight` and `x`; `out_type` that or R_32F. `add` adds the
-        product to `out`.
-        """
+    def linear(self, product: Product, half: int) -> None:
+        """`half`, R_16BF or R_16F, is the type of weight and x, and of out if the output is "half"."""
+        weight, x, out = (ctypes.c_void_p(address) for address in (product.weight, product.x, product.out))
         # Row-major arrays are the transposes of column-major ones: out^T[n_out][rows] = weight * x^T.
         self._call(
             "cublasGemmEx",
             self._handle,
-            *(OP_T, OP_N, n_out, rows, n_in),
+            *(OP_T, OP_N, product.n_out, product.rows, product.n_in),
             ctypes.byref(self._one),
-            *(ctypes.c_void_p(weight), half, n_in),
-            *(ctypes.c_void_p(x), half, n_in),
-            ctypes.byref(self._one if add else self._zero),
-            *(ctypes.c_void_p(out), out_type, n_out),
+            *(weight, half, product.n_in),
+            *(x, half, product.n_in),
+            ctypes.byref(self._one if product.output == "add" else self._zero),
+            *(out, half if product.output == "half" else R_32F, product.n_out),
             COMPUTE_32F,
             GEMM_DEFAULT,
         )

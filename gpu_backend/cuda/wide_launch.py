@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpu_backend.cuda.driver import Argument, Dim
+from gpu_backend.cuda.product import Product
 from gpu_backend.cuda.tensor_map import tensor_map
 from gpu_backend.cuda.wide import (
     WIDE_THREADS,
@@ -16,19 +17,17 @@ from gpu_backend.cuda.wide import (
 Launch = tuple[str, Dim, Dim, tuple[Argument, ...], dict[str, int]]
 
 
-def wide_launch(
-    cut: WideCut, output: str, weight: int, x: int, out: int, norm: WideNorm, most_blocks: int
-) -> Launch:
+def wide_launch(cut: WideCut, product: Product, norm: WideNorm, most_blocks: int) -> Launch:
     """The kernel's name in kernels.py, grid, block, arguments and flags of Kernel.launch.
 
-    weight [n_out][n_in], or of "silu" [2][n_out][n_in], x [m][n_in], out [m][n_out]. Raises CudaError.
+    `cut` is the product's. Raises CudaError.
     """
-    w = (gate_up_boxes if output == "silu" else matrix_boxes)(cut.n_in, cut.n_out, cut.tile_rows)
+    w = (gate_up_boxes if product.output == "silu" else matrix_boxes)(cut.n_in, cut.n_out, cut.tile_rows)
     maps = [
         tensor_map(address, boxes.shape, boxes.box, boxes.strides, swizzle=True)
-        for address, boxes in ((weight, w), (x, matrix_boxes(cut.n_in, cut.m, cut.columns)))
+        for address, boxes in ((product.weight, w), (product.x, matrix_boxes(cut.n_in, cut.m, cut.columns)))
     ]
-    arguments: tuple[Argument, ...] = (*maps, out, cut.pack(), norm.pack())
+    arguments: tuple[Argument, ...] = (*maps, product.out, cut.pack(), norm.pack())
     grid, block = (cut.splits, cut.clusters(most_blocks), 1), (WIDE_THREADS, 1, 1)
     flags = {"shared_bytes": cut.shared_bytes, "cluster": cut.splits if cut.splits > 1 else 0}
-    return wide_op(output, cut), grid, block, arguments, flags
+    return wide_op(product.output, cut), grid, block, arguments, flags

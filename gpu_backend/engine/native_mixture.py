@@ -14,6 +14,7 @@ import struct
 from collections.abc import Callable
 
 from gpu_backend.arithmetic import ceil_div
+from gpu_backend.cuda.product import Product
 from gpu_backend.cuda.tensor_map import tensor_map
 from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.base import Shape
@@ -41,7 +42,7 @@ TILE_K = 64
 NORM_THREADS = 256
 
 Launch = Callable[..., None]  # op, grid, block, arguments; shared_bytes
-Linear = Callable[..., int]  # NativeStep's
+Linear = Callable[[Product], int]
 
 
 class NativeMixture:
@@ -108,7 +109,8 @@ class NativeMixture:
         assert experts is not None
         norm = (act.residual, layer.post_norm, config.norm_eps, act.normed, config.hidden)
         launch("rmsnorm", (tokens, 1, 1), (NORM_THREADS, 1, 1), *norm)
-        linear(layer.router, act.normed, act.router_logits, tokens, config.hidden, experts.count, "float")
+        sizes = (tokens, config.hidden, experts.count)
+        linear(Product(layer.router, act.normed, act.router_logits, *sizes, "float"))
         grid, counts = (ceil_div(tokens, ROUTE_WARPS), 1, 1), (tokens, experts.count, experts.per_token)
         chosen = (act.expert_choice, act.expert_weight)
         route = (step_set, act.router_logits, *chosen, *counts, int(experts.renormalise))

@@ -4,9 +4,8 @@
     L x [norm, qkv, attention, o + add, norm, gate_up, silu * mul, down + add],
     gather + norm, head, sample + publish
 
-Few rows: a GEMM is a stream of weights, which our own kernels read faster; many: tiles, ours or cuBLAS's.
-Ours include silu * mul. Between two wide products the norm is part of both. A decode step of few rows of a
-dense model is [gate, decoder, sample + publish].
+Products of our own kernels (native_linear.py) include silu * mul. Between two wide products the norm is
+part of both. A decode step of few rows of a dense model is [gate, decoder, sample + publish].
 
 A layer of experts has a mixture (native_mixture.py) in place of the MLP and the norms around it.
 
@@ -18,20 +17,18 @@ from __future__ import annotations
 
 from gpu_backend.abi import StepKind
 from gpu_backend.arithmetic import ceil_div
-from gpu_backend.cuda.cublas import R_16BF, R_16F, R_32F, Cublas
+from gpu_backend.cuda.cublas import Cublas
 from gpu_backend.cuda.driver import Argument, Dim, Stream
-from gpu_backend.cuda.kernels import STREAM_GROUPS, Kernels, decoder_blocks, half_dtype, suits_flash
+from gpu_backend.cuda.kernels import Kernels, decoder_blocks, suits_flash
+from gpu_backend.cuda.product import Product
 from gpu_backend.cuda.tensor_map import TENSOR_MAP_BYTES
-from gpu_backend.cuda.tiled import suits_tiled
-from gpu_backend.cuda.tiled_launch import tiled_launch
-from gpu_backend.cuda.wide import WIDE_ROWS, WideNorm, suits_wide, wide_cut
-from gpu_backend.cuda.wide_launch import wide_launch
 from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.decoder import decoder_buffers
 from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS
 from gpu_backend.engine.flash import FlashAttention
 from gpu_backend.engine.native_held import NativeHeld
+from gpu_backend.engine.native_linear import NativeLinear
 from gpu_backend.engine.native_mixture import NativeMixture
 from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
 from gpu_backend.engine.sampling import launch_sample
@@ -47,10 +44,6 @@ ATTENTION_SHARED_BYTES = 128 << 10
 PREFILL_THREADS = 128
 PREFILL_QUERIES = 64
 DECODER_BLOCK = 288
-STREAM_THREADS = 256
-STREAM_CHUNK = 32
-STREAM_BLOCKS = 2
-STREAM_ROWS = 8  # of x, up to which streaming beats the wide product
 VECTOR = 8  # elements of a 16-byte access
 
 
@@ -89,7 +82,7 @@ class NativeStep:
         self._limits = limits
         self._tables = tables  # blink_tables by value
         self._kernels = kernels
-        self._cublas = cublas
+        self._linear = NativeLinear(config, cublas, activations, n_multiprocessors)
         self._stream = stream
         self._weights = weights
         self._activations = activations
@@ -99,7 +92,6 @@ class NativeStep:
         self._decoder = decoder
         self._mixture = NativeMixture(config, activations, n_multiprocessors)
         self._held = NativeHeld(config, activations, n_multiprocessors)
-        self._half = R_16BF if half_dtype(config) == "bfloat16" else R_16F
         self._layer_bytes = layer_cache_bytes(config, limits)
         self._flash = None
         if suits_flash(config):
@@ -144,7 +136,7 @@ class NativeStep:
             following = self._held.input_norm(weights.layers[index + 1 : index + 2], shape.tokens)
             n_sums = self._attention(shape, step_set, index, n_sums)
             if layer.router:
-                self._mixture.enqueue(self._launch, self._linear, shape, step_set, layer, following)
+                self._mixture.enqueue(self._launch, self._multiply, shape, step_set, layer, following)
                 n_sums = 0
                 continue
             self._norm(shape, layer.post_norm, n_sums)
@@ -153,7 +145,7 @@ class NativeStep:
         arguments = (step_set, act.residual, weights.final_norm, eps, act.gathered, hidden)
         self._launch("gather_rmsnorm", each_lane, block, *arguments)
         sizes = (shape.lanes, hidden, config.vocab_size)
-        self._linear(weights.head, act.gathered, act.logits, *sizes, "float")
+        self._multiply(Product(weights.head, act.gathered, act.logits, *sizes, "float"))
 
     def _norm(self, shape: Shape, weight: int, n_sums: int) -> None:
         """normed = rmsnorm(residual), unless there is none or the product before has left its part of it."""
@@ -176,7 +168,7 @@ class NativeStep:
 
         n_out = qkv_heads * config.head_dim
         if not self._held.qkv(self._launch, layer, tokens):
-            self._linear(layer.qkv, act.normed, act.qkv, tokens, config.hidden, n_out, n_sums=n_sums)
+            self._multiply(Product(layer.qkv, act.normed, act.qkv, tokens, config.hidden, n_out), n_sums)
         rope = (layer.q_norm, layer.k_norm, config.norm_eps)
         if shape.kind == StepKind.DECODE:
             self._attention_decode(shape.lanes, index, act.qkv, *rope, keys, values)
@@ -195,7 +187,7 @@ class NativeStep:
             return 0
         sizes = (tokens, heads * config.head_dim, config.hidden)
         norm_after = 0 if layer.router else layer.post_norm
-        return self._linear(layer.o, act.attention, act.residual, *sizes, "add", norm_after=norm_after)
+        return self._multiply(Product(layer.o, act.attention, act.residual, *sizes, "add"), 0, norm_after)
 
     def _plan_attention(self, lanes: int, step_set: bytes) -> None:
         """What the attention of all layers of a decode step goes by."""
@@ -220,81 +212,18 @@ class NativeStep:
         act, tokens = self._activations, shape.tokens
         hidden, intermediate = self._config.hidden, self._config.intermediate
         sizes = (tokens, hidden, intermediate)
-        ours = self._streams(tokens, hidden) or self._is_wide(tokens, hidden)
-        if ours or suits_tiled(*sizes, "silu", self._n_multiprocessors):
-            self._linear(layer.gate_up, act.normed, act.product, *sizes, "silu", n_sums)
+        if self._linear.has_silu(*sizes):
+            self._multiply(Product(layer.gate_up, act.normed, act.product, *sizes, "silu"), n_sums)
         else:
             block = row_block(intermediate, 256)
             grid = (tokens, ceil_div(intermediate, VECTOR * block[0]), 1)
-            self._linear(layer.gate_up, act.normed, act.gate_up, tokens, hidden, 2 * intermediate)
+            self._multiply(Product(layer.gate_up, act.normed, act.gate_up, tokens, hidden, 2 * intermediate))
             self._launch("silu_mul", grid, block, act.gate_up, act.product, intermediate)
         sizes = (tokens, intermediate, hidden)
-        return self._linear(layer.down, act.product, act.residual, *sizes, "add", norm_after=norm_after)
+        return self._multiply(Product(layer.down, act.product, act.residual, *sizes, "add"), 0, norm_after)
 
-    def _streams(self, rows: int, n_in: int) -> bool:
-        """Whether the streaming kernel multiplies, or else the wide one or cuBLAS."""
-        return rows <= STREAM_ROWS and n_in % STREAM_CHUNK == 0
-
-    def _is_wide(self, rows: int, n_in: int) -> bool:
-        return suits_wide(self._config) and rows <= WIDE_ROWS and not self._streams(rows, n_in)
-
-    def _linear(
-        self,
-        weight: int,
-        x: int,
-        out: int,
-        rows: int,
-        n_in: int,
-        n_out: int,
-        output: str = "half",
-        n_sums: int = 0,
-        norm_after: int = 0,
-    ) -> int:
-        """`output`: what becomes of the product (kernels/ops/linear_stream.h).
-
-        `n_sums`: x was left by a product with as many sums, and needs its norm's factor. Returns how many it
-        leaves itself for the norm with the weight `norm_after`, if any.
-        """
-        sizes, blocks = (rows, n_in, n_out), self._n_multiprocessors - 1  # one is the scheduler's
-        if self._is_wide(rows, n_in):
-            return self._wide(weight, x, out, *sizes, output, n_sums, norm_after)
-        if self._streams(rows, n_in):
-            groups = next(n for n in STREAM_GROUPS if 8 * n >= rows)
-            tiles = ceil_div(n_out, 8 if output == "silu" else 16)
-            grid, block = (min(tiles, STREAM_BLOCKS * blocks), 1, 1), (STREAM_THREADS, 1, 1)
-            self._launch(f"linear_{output}_{groups}", grid, block, weight, x, out, *sizes)
-        elif suits_tiled(*sizes, output, self._n_multiprocessors):
-            launch = tiled_launch(weight, x, out, *sizes, output, self._n_multiprocessors)
-            op, grid, block, arguments, flags = launch
-            self._launch(op, grid, block, *arguments, **flags)
-        else:
-            out_type = self._half if output == "half" else R_32F
-            self._cublas.linear(weight, x, out, *sizes, self._half, out_type, output == "add")
-        return 0
-
-    def _wide(
-        self,
-        weight: int,
-        x: int,
-        out: int,
-        rows: int,
-        n_in: int,
-        n_out: int,
-        output: str,
-        n_sums: int,
-        norm_after: int,
-    ) -> int:
-        act = self._activations
-        cut = wide_cut(rows, n_in, n_out, output, self._n_multiprocessors)
-        norm = WideNorm(act.sums if n_sums else 0, n_sums, self._config.norm_eps)
-        # Not of float16, which might overflow: no factor has bounded what is left.
-        if norm_after and self._half == R_16BF and self._is_wide(rows, self._config.hidden):
-            norm = WideNorm(weight=norm_after, scaled=act.normed, sums_out=act.sums)
-        op, grid, block, arguments, flags = wide_launch(
-            cut, output, weight, x, out, norm, self._n_multiprocessors - 1
-        )
-        self._launch(op, grid, block, *arguments, **flags)
-        return cut.n_sums if norm.weight else 0
+    def _multiply(self, product: Product, n_sums: int = 0, norm_after: int = 0) -> int:
+        return self._linear.enqueue(self._launch, product, n_sums, norm_after)
 
     def _launch(
         self, op: str, grid: Dim, block: Dim, *arguments: Argument, shared_bytes: int = 0, cluster: int = 0

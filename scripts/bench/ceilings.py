@@ -12,6 +12,7 @@ from gpu_backend.cuda.cublas import R_16BF, WORKSPACE_BYTES, Cublas
 from gpu_backend.cuda.driver import Device, Kernel, Module, Stream
 from gpu_backend.cuda.graph import Graph
 from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.cuda.product import Product
 
 READ = Path(__file__).with_name("read.cu")
 READ_BYTES = 8 << 30
@@ -75,7 +76,7 @@ def matrix_tflops(device: Device, stream: Stream) -> float:
     size = HALF * SQUARE * SQUARE
     a, b = (random_memory(device, stream, memory, size) for _ in range(2))
     c = memory.allocate(size)
-    us = graph_us(stream, lambda: cublas.linear(a, b, c, SQUARE, SQUARE, SQUARE, R_16BF, R_16BF))
+    us = graph_us(stream, lambda: cublas.linear(Product(a, b, c, SQUARE, SQUARE, SQUARE), R_16BF))
     cublas.close()
     memory.close()
     return 2 * SQUARE**3 / us / 1e6

@@ -41,6 +41,7 @@ from gpu_backend.batch import allocate_batch  # noqa: E402
 from gpu_backend.cuda.driver import Device, Stream  # noqa: E402
 from gpu_backend.cuda.graph import Graph  # noqa: E402
 from gpu_backend.cuda.memory import DeviceMemory  # noqa: E402
+from gpu_backend.cuda.product import Product  # noqa: E402
 from gpu_backend.engine.base import Limits, Shape  # noqa: E402
 from gpu_backend.engine.graph_grid import GraphGrid  # noqa: E402
 from gpu_backend.engine.native import NativeEngine  # noqa: E402
@@ -172,17 +173,18 @@ class Bench:
             matrices |= (
                 {layer.router: "router"} if layer.router else {layer.gate_up: "gate_up", layer.down: "down"}
             )
-        recorder = Recorder(step._kernels, step._cublas, matrices)
-        step._kernels = step._cublas = recorder  # type: ignore[assignment]
+        step._linear = copy.copy(step._linear)
+        recorder = Recorder(step._kernels, step._linear._cublas, matrices)
+        step._kernels = step._linear._cublas = recorder  # type: ignore[assignment]
 
-        def linear(weight: int, *rest: Any, **more: Any) -> int:
-            recorder.matrix = weight
+        def multiply(product: Product, *norms: int) -> int:
+            recorder.matrix = product.weight
             try:
-                return NativeStep._linear(step, weight, *rest, **more)
+                return NativeStep._multiply(step, product, *norms)
             finally:
                 recorder.matrix = None
 
-        step._linear = linear  # type: ignore[method-assign]
+        step._multiply = multiply  # type: ignore[method-assign]
         step.enqueue(shape, self.engine._sets[0])
         return {name: calls for name, calls in recorder.calls.items() if name != "gate"}
 

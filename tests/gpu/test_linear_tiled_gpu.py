@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.cuda.product import Product
 from gpu_backend.cuda.tiled_launch import tiled_launch
 from gpu_backend.engine.native_weights import half_bits
 
@@ -74,9 +75,8 @@ def test_a_product(rig: Rig, rows: int, n_in: int, n_out: int, output: str) -> N
     start = rig.rounded(rng, rows + 1, n_out)
     out = rig.upload(start) if output == "add" else rig.halves(start)
     behind = rig.read(out, (rows + 1, n_out), output == "add")[rows]
-    op, grid, block, arguments, flags = tiled_launch(
-        rig.halves(w), rig.halves(x), out, rows, n_in, n_out, output, rig.n_multiprocessors
-    )
+    product = Product(rig.halves(w), rig.halves(x), out, rows, n_in, n_out, output)
+    op, grid, block, arguments, flags = tiled_launch(product, rig.n_multiprocessors)
     rig.kernels[op].launch(grid, block, rig.stream, *arguments, overlap=True, **flags)
     rig.stream.synchronize()
     expected = x @ w.T

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.cuda.product import Product
 from gpu_backend.cuda.wide import WideNorm, products, wide_cut
 from gpu_backend.cuda.wide_launch import wide_launch
 from gpu_backend.model.config import ModelConfig
@@ -61,9 +62,8 @@ class Rig:
         """Returns the sums that it leaves."""
         n_in, n_out, output = products(CONFIG)[name]
         cut = wide_cut(rows, n_in, n_out, output, self.n_multiprocessors)
-        op, grid, block, arguments, flags = wide_launch(
-            cut, output, weight, x, out, norm, self.n_multiprocessors - 1
-        )
+        product = Product(weight, x, out, rows, n_in, n_out, output)
+        op, grid, block, arguments, flags = wide_launch(cut, product, norm, self.n_multiprocessors - 1)
         self.kernels[op].launch(grid, block, self.stream, *arguments, overlap=True, **flags)
         self.stream.synchronize()
         return cut.n_sums
