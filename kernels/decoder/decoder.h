@@ -19,6 +19,7 @@
 #ifndef BLINK_DECODER_DECODER_H
 #define BLINK_DECODER_DECODER_H
 
+#include "../ops/attention_decode.h"
 #include "../ops/embed.h"
 #include "attention_share.h"
 #include "exchange_places.h"
@@ -30,7 +31,9 @@
 
 namespace blink {
 
-constexpr int kDecoderRegisters = 160; /* a thread: leaves some of the multiprocessor's for the next step's gate */
+/* A thread's. A quarter of the multiprocessor has 512 for each lane of its warps: three warps of a block leave 32 of
+ * them for the next step's gate. */
+constexpr int kDecoderRegisters = 160;
 
 template <typename Half, int HeadDim, int Group>
 class Decoder {
@@ -287,8 +290,7 @@ __global__ void __maxnreg__(kDecoderRegisters)
     wait_for_predecessor();
     decoder.run();
   } else if (threadIdx.x < kDecoderThreads + kDecoderWarps) {
-    KeyRequests<HeadDim, Group> keys(model, set, tables, buffers);
-    WeightRequests<DecoderSequence<HeadDim>>({model}, shared.rings, threadIdx.x - kDecoderThreads).run(keys);
+    WeightRequests<DecoderSequence<HeadDim>>({model}, shared.rings, threadIdx.x - kDecoderThreads).run();
   }
 }
 

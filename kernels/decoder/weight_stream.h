@@ -106,21 +106,15 @@ class WeightRequests {
   __device__ __forceinline__ WeightRequests(const Sequence& sequence, WeightRings& rings, uint32_t warp)
       : sequence_(sequence), rings_(rings), warp_(warp), tiles_(sequence.tiles(0)) {}
 
-  /* Calls beside(i, n) with the n-th request of the i-th matrix. */
-  template <typename Beside>
-  __device__ __forceinline__ void run(Beside& beside) {
+  __device__ __forceinline__ void run() {
     StagePlace last = {kStages - 1, 1}, to; /* before the first phase of a barrier, that of parity 1 is complete */
-    uint32_t n = 0;
     while (matrix_ < sequence_.count()) {
       if (!barrier_test(&rings_.full[warp_][last.slot], last.parity) ||
           !barrier_test(&rings_.empty[warp_][to.slot], to.parity ^ 1))
         continue;
-      const uint32_t matrix = matrix_;
       request(to.slot);
       last = to;
       to.advance();
-      beside(matrix, n);
-      n = matrix_ == matrix ? n + 1 : 0;
     }
   }
 

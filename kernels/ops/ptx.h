@@ -155,10 +155,6 @@ __device__ __forceinline__ void copy_rows(void* to_shared, const void* map, uint
       "l"(map), "r"(0), "r"(row), "r"(shared_address(barrier))
       : "memory");
 }
-/* Brings a multiple of 16 bytes, from a multiple of 16 on, to L2. */
-__device__ __forceinline__ void prefetch_bulk(const void* p, uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
-}
 __device__ __forceinline__ void prefetch_map(const void* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }

@@ -14,7 +14,7 @@ from twins import Floats, World, call
 from gpu_backend.engine import decoder_abi
 from gpu_backend.engine.decoder import stage_chunks
 
-PAGES, PAGE_SIZE, VOCAB, LAYERS = 400, 16, 192, 3
+PAGES, PAGE_SIZE, VOCAB, LAYERS = 720, 16, 192, 3
 
 
 class Model:
@@ -157,11 +157,12 @@ class Decoder:
     ("positions", "blocks", "sizes"),
     [
         ([130], 4, (256, 8, 2, 64, 512)),
+        ([700], 12, (256, 4, 1, 64, 512)),
         ([0, 17, 400], 8, (512, 4, 2, 128, 256)),
         ([5, 300, 64, 63, 0, 80, 16, 128], 5, (256, 8, 2, 64, 2560)),
         ([31, 3, 200, 9, 65], 12, (768, 2, 2, 128, 2304)),
     ],
-    ids=["one", "few", "eight", "odd stages"],
+    ids=["one", "many splits", "few", "eight", "odd stages"],
 )
 @pytest.mark.parametrize("normed", [False, True])
 def test_decoder(
@@ -171,14 +172,14 @@ def test_decoder(
     lanes that are not in use. A second run from the same state gives the same bits, since nothing is added up
     in the order of arrival, and every counter is as it was."""
     world = World([(row, p, p + 1) for row, p in enumerate(positions)], vocab_size=VOCAB, max_batch=11,
-                  max_context=512, total_pages=PAGES)  # fmt: skip
+                  max_context=1024, total_pages=PAGES)  # fmt: skip
 
     model = Model(*sizes, normed)
     expected, caches = model.step(world)
     group = min(4, model.heads // model.kv_heads)
     runs = []
     for _ in range(2):
-        decoder = Decoder(model, 5, blocks)
+        decoder = Decoder(model, 16, blocks)
         arguments = (world.step_set, world.tables, decoder.model, decoder.arguments)
         emulate("decoder", *arguments, model.head_dim, group, blocks)
         logits = decoder.buffers["logits"]

@@ -126,7 +126,6 @@ struct CacheMap {
   const uint16_t* data;
   uint64_t rows, columns, span;
 };
-inline void prefetch_bulk(const void*, uint32_t) {}
 inline void prefetch_map(const void*) {}
 inline void copy_rows(void* to, const void* map, uint32_t row, uint64_t* word) {
   const CacheMap& cache = *static_cast<const CacheMap*>(map);
