@@ -50,7 +50,7 @@ class GpuPlane:
             page_bytes = bytes_per_page(config, wanted.page_size)
             limits = with_pages(wanted, kv_memory // page_bytes)
             kv_bytes = limits.total_pages * page_bytes
-            needs(config, shapes, limits.max_context, processors, kv_bytes).check(free_bytes, free_bytes)
+            needs(config, shapes, processors, kv_bytes).check(free_bytes, free_bytes)
             return limits
         context = wanted.max_context
         return with_pages(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpu_backend.cuda.stream import STREAM_BLOCKS
 from gpu_backend.model.config import ModelConfig
 
 # Constants of kernels/ops/linear_held.h.
@@ -14,7 +15,6 @@ HELD_SLICE = 512  # k: a chunk for each half of each of the block's warps
 
 CHUNKS = (1, 2, 4, 8)  # that divide those in flight
 HALF_BYTES = 2
-STREAM_BLOCKS = 2  # kStreamBlocks of kernels/ops/linear_stream.h: of a multiprocessor
 
 
 @dataclass(frozen=True)

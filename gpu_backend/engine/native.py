@@ -82,7 +82,7 @@ class NativeEngine:
         weights: DeviceWeights,
     ) -> NativeStep:
         n_multiprocessors = self._device.n_multiprocessors
-        sizes = activation_bytes(self._config, self._shapes, limits.max_context, n_multiprocessors)
+        sizes = activation_bytes(self._config, self._shapes, n_multiprocessors)
         activations = Activations(**{name: self._memory.allocate(size) for name, size in sizes.items()})
         self._logits = activations.logits
         kv_cache = self._memory.allocate(limits.total_pages * bytes_per_page(self._config, limits.page_size))

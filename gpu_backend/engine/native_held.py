@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gpu_backend.cuda.held import HELD_TOKENS, held_products
+from gpu_backend.cuda.stream import STREAM_THREADS
 from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.native_weights import DeviceLayer
 from gpu_backend.model.config import ModelConfig
-
-HELD_THREADS = 256  # kStreamThreads of kernels/ops/linear_stream.h
 
 Launch = Callable[..., None]  # op, grid, block, arguments; shared_bytes
 
@@ -45,7 +44,7 @@ class NativeHeld:
         if not self._suits(op, tokens):
             return False
         product = self._products[op]
-        grid, block = (product.blocks(self._n_multiprocessors), 1, 1), (HELD_THREADS, 1, 1)
+        grid, block = (product.blocks(self._n_multiprocessors), 1, 1), (STREAM_THREADS, 1, 1)
         shared_bytes = product.shared_bytes(tokens)
         launch(op, grid, block, *operands, tokens, product.n_out, shared_bytes=shared_bytes)
         return True

@@ -11,6 +11,7 @@ from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.cublas import R_16BF, R_16F, Cublas
 from gpu_backend.cuda.kernels import STREAM_GROUPS, half_dtype
 from gpu_backend.cuda.product import Product
+from gpu_backend.cuda.stream import STREAM_BLOCKS, STREAM_CHUNK, STREAM_THREADS
 from gpu_backend.cuda.tiled import suits_tiled
 from gpu_backend.cuda.tiled_launch import tiled_launch
 from gpu_backend.cuda.wide import WIDE_ROWS, WideNorm, suits_wide, wide_cut
@@ -18,10 +19,6 @@ from gpu_backend.cuda.wide_launch import wide_launch
 from gpu_backend.engine.activations import Activations
 from gpu_backend.model.config import ModelConfig
 
-# Launch constants of kernels/ops/linear_stream.h.
-STREAM_THREADS = 256
-STREAM_CHUNK = 32
-STREAM_BLOCKS = 2
 STREAM_ROWS = 8  # of x, up to which streaming beats the wide product
 
 Launch = Callable[..., None]  # op, grid, block, arguments; shared_bytes and cluster

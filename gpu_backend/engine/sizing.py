@@ -85,15 +85,12 @@ def flash_pack(config: ModelConfig) -> int:
     return min(MAX_PACK, ratio & -ratio)
 
 
-def activation_bytes(
-    config: ModelConfig, shapes: Sequence[Shape], max_context: int, n_multiprocessors: int
-) -> dict[str, int]:
+def activation_bytes(config: ModelConfig, shapes: Sequence[Shape], n_multiprocessors: int) -> dict[str, int]:
     """Bytes of each buffer of native_step.Activations, for the largest shape."""
     tokens = max(shape.tokens for shape in shapes)
     lanes = max(shape.lanes for shape in shapes)
     decode = [shape.lanes for shape in shapes if shape.kind == StepKind.DECODE]
     pieces = max(n * attention_cut(config, n, n_multiprocessors).most for n in decode)
-    splits = max(n * decode_splits(config, n, max_context, n_multiprocessors) for n in decode)
     dense_tokens = tokens if config.any_dense else 0
     separate = max((shape.tokens for shape in shapes if shape.tokens < TILED_SILU_ROWS), default=0)
     sizes = {
@@ -107,7 +104,7 @@ def activation_bytes(
         "logits": 4 * lanes * config.vocab_size,
         "attention_plan": PIECE_RECORD * (1 + max(pieces, n_multiprocessors)),
         "turns": 8 * max(decode) * (config.head_dim // 2),
-        "partial": 4 * max(pieces, splits) * config.n_heads * (config.head_dim + 4),
+        "partial": 4 * pieces * config.n_heads * (config.head_dim + 4),
         "arrivals": 4 * max(decode) * config.n_heads,
         "sums": wide_sum_bytes(config, n_multiprocessors),
     }
@@ -168,11 +165,9 @@ class Needs:
             )
 
 
-def needs(
-    config: ModelConfig, shapes: Sequence[Shape], max_context: int, n_multiprocessors: int, kv_bytes: int
-) -> Needs:
+def needs(config: ModelConfig, shapes: Sequence[Shape], n_multiprocessors: int, kv_bytes: int) -> Needs:
     """What `config` takes with `kv_bytes` of KV cache."""
-    sizes = activation_bytes(config, shapes, max_context, n_multiprocessors)
+    sizes = activation_bytes(config, shapes, n_multiprocessors)
     return Needs(weight_bytes(config), kv_bytes, sum(sizes.values()))
 
 
@@ -192,6 +187,6 @@ def pages_that_fit(
     page = bytes_per_page(config, page_size)
     smallest = page * ceil_div(min(max_context, SMALLEST_CONTEXT), page_size)
     room = int(fraction * free_bytes)
-    least = needs(config, shapes, max_context, n_multiprocessors, smallest)
+    least = needs(config, shapes, n_multiprocessors, smallest)
     least.check(room, free_bytes)
     return (room - least.total + smallest) // page

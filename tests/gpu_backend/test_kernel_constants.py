@@ -8,9 +8,16 @@ import pytest
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
-from gpu_backend.cuda import held, kernels, tensor_map, tiled, wide
+from gpu_backend.cuda import held, kernels, stream, tensor_map, tiled, wide
 from gpu_backend.cuda.compile import compile_templates, source_root
-from gpu_backend.engine import decoder, flash, native_held, native_mixture, native_step, sampling, sizing
+from gpu_backend.engine import (
+    decoder,
+    flash,
+    native_mixture,
+    native_step,
+    sampling,
+    sizing,
+)
 
 CONSTANTS = {
     "kCutThreads": native_step.CUT_THREADS,
@@ -19,9 +26,9 @@ CONSTANTS = {
     "kPrefillThreads": native_step.PREFILL_THREADS,
     "kPrefillQueries": native_step.PREFILL_QUERIES,
     "kDecoderBlock": native_step.DECODER_BLOCK,
-    "kStreamThreads": native_step.STREAM_THREADS,
-    "kStreamChunk": native_step.STREAM_CHUNK,
-    "kStreamBlocks": native_step.STREAM_BLOCKS,
+    "kStreamThreads": stream.STREAM_THREADS,
+    "kStreamChunk": stream.STREAM_CHUNK,
+    "kStreamBlocks": stream.STREAM_BLOCKS,
     "kRouterExperts": native_mixture.ROUTER_EXPERTS,
     "kRouterThreads": native_mixture.ROUTER_THREADS,
     "kRouterChunk": native_mixture.ROUTER_CHUNK,
@@ -39,7 +46,6 @@ CONSTANTS = {
     "kHeldOutputs": held.HELD_OUTPUTS,
     "kHeldPad": held.HELD_PAD,
     "2 * kStreamWarps * kStreamChunk": held.HELD_SLICE,
-    "kStreamThreads + 0": native_held.HELD_THREADS,
     "kTileThreads": native_mixture.TILE_THREADS,
     "kTileSharedBytes": native_mixture.TILE_SHARED_BYTES,
     "kTileWeights": native_mixture.TILE_WEIGHTS,

@@ -84,7 +84,7 @@ def test_pages_fill_what_is_left() -> None:
     free = 40 << 30
     pages = pages_that_fit(LLAMA3_8B, 16, shapes, LIMITS.max_context, free, 132)
     fixed = weight_bytes(LLAMA3_8B) + RESERVE_BYTES
-    fixed += sum(activation_bytes(LLAMA3_8B, shapes, LIMITS.max_context, 132).values())
+    fixed += sum(activation_bytes(LLAMA3_8B, shapes, 132).values())
     page = bytes_per_page(LLAMA3_8B, 16)
     assert fixed + pages * page <= 0.9 * free < fixed + (pages + 1) * page
 
@@ -102,7 +102,7 @@ def test_a_mixture_of_experts_takes_what_it_is_known_to_take() -> None:
     """Qwen3-30B-A3B, and no more room for the MLP that none of its layers has."""
     assert weight_bytes(QWEN3_30B_A3B) == 2 * 30_532_122_624
     assert bytes_per_page(QWEN3_30B_A3B, 16) == 16 * 98_304
-    sizes = activation_bytes(QWEN3_30B_A3B, GraphGrid(LIMITS).shapes, 8192, 132)
+    sizes = activation_bytes(QWEN3_30B_A3B, GraphGrid(LIMITS).shapes, 132)
     assert (sizes["gate_up"], sizes["product"]) == (0, 0)
     assert sizes["expert_rows"] == 2 * 2048 * 8 * 2048
 
@@ -114,7 +114,7 @@ def test_a_plan_has_room_for_every_routing() -> None:
     for tokens in (1, 3, 16, 20, 21, 64, 500):
         config = replace(QWEN3_30B_A3B, experts=experts)
         shapes = (Shape(StepKind.DECODE, tokens, tokens),)
-        room = activation_bytes(config, shapes, 64, 132)["expert_plan"] // 16 - 1
+        room = activation_bytes(config, shapes, 132)["expert_plan"] // 16 - 1
         for _ in range(50):
             counts = rng.multinomial(2 * tokens, rng.dirichlet(0.3 * np.ones(5)))
             assert sum(-(-counts // TILE_UNIT)) <= room
@@ -142,7 +142,7 @@ def test_attention_cuts_rows_for_every_block_and_within_its_buffer() -> None:
     assert cuts[1].longest > QWEN3_30B_A3B.max_context > cuts[8].longest == 1024
     for lanes, cut in cuts.items():
         assert cut.most <= 64  # kMostPieces
-        sizes = activation_bytes(QWEN3_30B_A3B, [Shape(StepKind.DECODE, lanes, lanes)], 8192, 132)
+        sizes = activation_bytes(QWEN3_30B_A3B, [Shape(StepKind.DECODE, lanes, lanes)], 132)
         assert sizes["partial"] >= 4 * lanes * cut.most * 32 * (128 + 4)
         assert sizes["attention_plan"] >= 32 * (1 + max(lanes * cut.most, 131))
     assert cuts[256].most == 9  # of long rows among many: 64 * 131 units in all
