@@ -96,7 +96,9 @@ MODELS: dict[str, tuple[Make, str]] = {
     "phi3-tied-fp16": (lambda: phi3(tie_word_embeddings=True), "float16"),
     "qwen3-moe": (lambda: qwen3_moe(), "bfloat16"),
     "qwen3-moe-held": (
-        lambda: qwen3_moe(hidden_size=512, num_attention_heads=4, moe_intermediate_size=192),
+        lambda: qwen3_moe(
+            hidden_size=512, num_attention_heads=4, moe_intermediate_size=192, initializer_range=0.056
+        ),
         "bfloat16",
     ),
     "qwen3-moe-mixed-fp16": (
