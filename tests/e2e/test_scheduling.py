@@ -73,7 +73,8 @@ def test_full_slots_are_429_and_come_back(serve: Serve) -> None:
 
 def test_clients_that_leave_free_their_pages(server: ServeProcess) -> None:
     before = server.stats()
-    streams = [server.client.stream("POST", "/v1/completions", json=LONG) for _ in range(8)]
+    endless = {**LONG, "max_tokens": 2000, "ignore_eos": True}  # none ends while this process has to wait
+    streams = [server.client.stream("POST", "/v1/completions", json=endless) for _ in range(8)]
     for stream in streams:
         response: httpx.Response = stream.__enter__()
         next(response.iter_lines())
