@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpu_backend.cuda.product import HALF_BYTES
 from gpu_backend.cuda.stream import STREAM_BLOCKS
 from gpu_backend.model.config import ModelConfig
 
@@ -14,7 +15,6 @@ HELD_PAD = 32  # elements between rows of x
 HELD_SLICE = 512  # k: a chunk for each half of each of the block's warps
 
 CHUNKS = (1, 2, 4, 8)  # that divide those in flight
-HALF_BYTES = 2
 
 
 @dataclass(frozen=True)

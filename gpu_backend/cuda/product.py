@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+HALF_BYTES = 2  # of bf16 and fp16
+
 
 @dataclass(frozen=True)
 class Product:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpu_backend.cuda.driver import api, call
+from gpu_backend.cuda.product import HALF_BYTES
 
-HALF_BYTES = 2
 FP32_BYTES = 4
 TENSOR_MAP_BYTES = 128
 TILE_KEYS = 16  # kTileKeys of kernels/ops/decode_tile.h

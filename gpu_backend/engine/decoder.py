@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.cuda.stream import STREAM_CHUNK
 from gpu_backend.cuda.tensor_map import tensor_map
 from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.decoder_abi import STAGE_CHUNKS, DecoderBuffers, DecoderLayer, DecoderModel
@@ -13,13 +14,12 @@ from gpu_backend.engine.native_weights import DeviceWeights
 from gpu_backend.model.config import ModelConfig
 
 WARPS = 8  # kDecoderWarps of kernels/decoder/weight_stream.h
-CHUNK = 32  # kStreamChunk
 HALF_TILE = 8  # rows of a tile that lie together
 
 
 def stage_chunks(n_in: int) -> int:
     """Chunks in a stage of a matrix with `n_in` columns: the most that divide a warp's share."""
-    share = n_in // (WARPS * CHUNK)
+    share = n_in // (WARPS * STREAM_CHUNK)
     return next(n for n in range(STAGE_CHUNKS, 0, -1) if share % n == 0)
 
 
@@ -73,7 +73,7 @@ def _maps(config: ModelConfig, weights: DeviceWeights) -> list[bytes]:
 def _map(matrix: int, rows: int, columns: int, gate_up: bool = False) -> bytes:
     """Boxes of two times eight rows: neighbours, or of the gate's and the up projection's halves."""
     height = rows // 2 if gate_up else HALF_TILE
-    shape, box = (rows // height, height, columns), (2, HALF_TILE, CHUNK * stage_chunks(columns))
+    shape, box = (rows // height, height, columns), (2, HALF_TILE, STREAM_CHUNK * stage_chunks(columns))
     return tensor_map(matrix, shape, box)
 
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from gpu_backend.cuda.driver import Stream
 from gpu_backend.cuda.kernels import Kernels, half_dtype
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.engine.sizing import HALF_BYTES, weight_bytes
+from gpu_backend.cuda.product import HALF_BYTES
+from gpu_backend.engine.sizing import weight_bytes
 from gpu_backend.model.checkpoint import Checkpoint
 from gpu_backend.model.config import ModelConfig
 from gpu_backend.model.weights import LayerWeights, Weight, model_weights

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from gpu_backend.abi import StepKind
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.kernels import decode_group, decoder_blocks, suits_decoder, suits_flash
+from gpu_backend.cuda.product import HALF_BYTES
 from gpu_backend.cuda.tiled import TILED_SILU_ROWS
 from gpu_backend.cuda.wide import wide_sum_bytes
 from gpu_backend.engine.base import Limits, Shape
@@ -16,7 +17,6 @@ from gpu_backend.engine.exchange import exchange_bytes
 from gpu_backend.model.config import Experts, ModelConfig
 from gpu_backend.model.weights import model_weights
 
-HALF_BYTES = 2
 MIN_SPLIT = 64  # kMinSplit of kernels/ops/attention_decode.h
 MAX_SPLITS = 64  # kMaxSplits of the same
 BLOCKS_PER_MULTIPROCESSOR = 4  # what attention in the decoder kernel aims to fill the GPU with

@@ -16,6 +16,7 @@
 #define BLINK_DECODER_WEIGHT_STREAM_H
 
 #include "../ops/linear_stream.h"
+#include "../ops/ring_turn.h"
 #include "arguments.h"
 
 #ifdef __CUDACC__
@@ -88,15 +89,6 @@ struct __align__(128) WeightRings {
   }
 };
 
-/* A stage of a ring, and the parity of its barriers' phase. */
-struct StagePlace {
-  uint32_t slot = 0, parity = 0;
-
-  __device__ __forceinline__ void advance() {
-    if (++slot == kStages) slot = 0, parity ^= 1;
-  }
-};
-
 /* Fills the ring of one warp, by one thread, with one stage at a time on its way. `Sequence` names the matrices:
  * sequence.count(), and sequence.tiles(i), the BlockTiles of the i-th. It asks instead of waiting, since the threads
  * for the other warps are in the same warp. */
@@ -107,14 +99,14 @@ class WeightRequests {
       : sequence_(sequence), rings_(rings), warp_(warp), tiles_(sequence.tiles(0)) {}
 
   __device__ __forceinline__ void run() {
-    StagePlace last = {kStages - 1, 1}, to; /* before the first phase of a barrier, that of parity 1 is complete */
+    RingTurn last = {kStages - 1, 1}, to; /* before the first phase of a barrier, that of parity 1 is complete */
     while (matrix_ < sequence_.count()) {
       if (!barrier_test(&rings_.full[warp_][last.slot], last.parity) ||
           !barrier_test(&rings_.empty[warp_][to.slot], to.parity ^ 1))
         continue;
       request(to.slot);
       last = to;
-      to.advance();
+      to.next(kStages);
     }
   }
 
@@ -160,7 +152,7 @@ class WeightStream {
       add_chunks<false>(stage, acc, x, n_chunks);
     __syncwarp(); /* every lane has read the stage */
     if (threadIdx.x % 32 == 0) barrier_arrive(&rings_.empty[warp][place_.slot]);
-    place_.advance();
+    place_.next(kStages);
   }
 
  private:
@@ -199,7 +191,7 @@ class WeightStream {
   }
 
   WeightRings& rings_;
-  StagePlace place_;
+  RingTurn place_;
 };
 
 }  // namespace blink

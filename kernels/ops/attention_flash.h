@@ -115,12 +115,12 @@ class FlashMultiply {
   __device__ __forceinline__ void take_scores() {
     settle(rows_.s);
     release(shared_.k_empty + k_stage_.slot);
-    k_stage_.next();
+    k_stage_.next(kFlashStages);
   }
   __device__ __forceinline__ void take_output() {
     settle(rows_.out);
     release(shared_.v_empty + v_stage_.slot);
-    v_stage_.next();
+    v_stage_.next(kFlashStages);
   }
 
   /* The values of keys from `n` on are zero: their weight is 0, and 0 times a stale value may be NaN. Each warpgroup
@@ -153,7 +153,7 @@ class FlashMultiply {
   const uint32_t row_ = group_ * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4; /* and row_ + 8, of the tile */
   const int32_t my_key_ = int32_t(threadIdx.x % 4 * 2);
   const uint64_t q_, k_, v_;
-  FlashStage k_stage_, v_stage_;
+  RingTurn k_stage_, v_stage_;
   uint32_t q_parity_ = 0;
   uint32_t full_tiles_; /* that every row of the warpgroup sees whole */
   int32_t last_[2];     /* keys that the thread's rows see */

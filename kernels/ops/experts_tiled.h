@@ -10,6 +10,7 @@
 #define BLINK_OPS_EXPERTS_TILED_H
 
 #include "experts.h"
+#include "ring_turn.h"
 
 #ifdef __CUDACC__
 
@@ -32,15 +33,6 @@ struct ExpertRing {
 };
 constexpr uint32_t kTileSharedBytes = 217152;
 static_assert(sizeof(ExpertRing) == kTileSharedBytes, "the engine launches with so much");
-
-/* Where in the ring a warpgroup is. */
-struct RingPlace {
-  uint32_t slot = 0, parity = 0;
-
-  __device__ __forceinline__ void advance() {
-    if (++slot == kTileStages) slot = 0, parity ^= 1;
-  }
-};
 
 /* What there is to do: item i is tile i % n_tiles of unit i / n_tiles. */
 template <ExpertProduct Product>
@@ -95,7 +87,7 @@ struct ExpertLoader {
 
   /* Plan entries are fetched two items ahead and rows one, so that nothing waits for them. */
   __device__ __forceinline__ void run(ExpertRing& ring, const TileItems<Product>& items) const {
-    RingPlace place;
+    RingTurn place;
     ExpertUnit unit = items.unit(blockIdx.x), next = items.unit(blockIdx.x + gridDim.x);
     uint32_t from[2], next_from[2];
     find_rows(unit, from);
@@ -103,7 +95,7 @@ struct ExpertLoader {
       const ExpertUnit after = items.unit(item + 2 * gridDim.x);
       find_rows(next, next_from);
       const uint32_t tile = item % items.n_tiles * TileItems<Product>::kOutputs;
-      for (uint32_t k = 0; k < n_in; k += kTileK, place.advance()) {
+      for (uint32_t k = 0; k < n_in; k += kTileK, place.next(kTileStages)) {
         uint64_t* full = ring.full + place.slot;
         ExpertStage& stage = ring.stages[place.slot];
         barrier_wait(ring.empty + place.slot, place.parity ^ 1);
@@ -134,11 +126,11 @@ struct ExpertMultiplier {
 
   /* Sums of an item over k, of the first N pairs. */
   template <int N>
-  __device__ __forceinline__ void multiply(ExpertRing& ring, RingPlace& place, Sums& sums) const {
+  __device__ __forceinline__ void multiply(ExpertRing& ring, RingTurn& place, Sums& sums) const {
     auto& first = reinterpret_cast<float (&)[N / 2]>(sums[0]);
     auto& second = reinterpret_cast<float (&)[N / 2]>(sums[1]);
     uint64_t* used = nullptr; /* the stage before, which is read until the products after it have begun */
-    for (uint32_t k = 0; k < n_in; k += kTileK, place.advance()) {
+    for (uint32_t k = 0; k < n_in; k += kTileK, place.next(kTileStages)) {
       const ExpertStage& stage = ring.stages[place.slot];
       barrier_wait(ring.full + place.slot, place.parity);
       publish_to_async(); /* x, which came by generic copies */
@@ -194,7 +186,7 @@ struct ExpertMultiplier {
   }
 
   __device__ __forceinline__ void run(ExpertRing& ring, const TileItems<Product>& items) const {
-    RingPlace place;
+    RingTurn place;
     ExpertUnit unit = items.unit(blockIdx.x);
     for (uint32_t at = blockIdx.x; at < items.n_items; at += gridDim.x) {
       const ExpertUnit next = items.unit(at + gridDim.x);

@@ -4,6 +4,7 @@
 
 #include "flash_rows.h"
 #include "prefill_plan.h"
+#include "ring_turn.h"
 
 #ifdef __CUDACC__
 
@@ -39,14 +40,6 @@ struct FlashShared {
       barrier_init_count(v_empty + s, 4 * kFlashGroups);
     }
     barrier_init_done();
-  }
-};
-
-/* A place in a ring of stages. */
-struct FlashStage {
-  uint32_t slot = 0, parity = 0;
-  __device__ __forceinline__ void next() {
-    if (++slot == kFlashStages) slot = 0, parity ^= 1;
   }
 };
 
@@ -125,7 +118,7 @@ class FlashCopy {
       copy_box4(shared_.q[lane_], &queries_, head, first + lane_ * 64 / a_.pack, 0, &shared_.q_full);
   }
 
-  __device__ __forceinline__ void copy(char* ring, uint64_t* full, uint64_t* empty, FlashStage& stage, uint32_t atom,
+  __device__ __forceinline__ void copy(char* ring, uint64_t* full, uint64_t* empty, RingTurn& stage, uint32_t atom,
                                        uint32_t first) {
     barrier_wait(empty + stage.slot, stage.parity ^ 1);
     const uint32_t n = min(kBoxes, boxes_ - first);
@@ -133,7 +126,7 @@ class FlashCopy {
     __syncwarp();
     char* const to = ring + stage.slot * FlashShared<HeadDim>::kTileBytes + lane_ * kBoxBytes;
     if (lane_ < n) copy_box4(to, &cache_, 0, 0, atom, full + stage.slot);
-    stage.next();
+    stage.next(kFlashStages);
   }
 
   FlashShared<HeadDim>& shared_;
@@ -141,7 +134,7 @@ class FlashCopy {
   const FlashMap& cache_;
   const FlashArguments<Half>& a_;
   const uint32_t lane_ = threadIdx.x % 32;
-  FlashStage k_stage_, v_stage_;
+  RingTurn k_stage_, v_stage_;
   uint32_t q_parity_ = 0, kv_head_ = 0, boxes_ = 0; /* boxes_: of the unit's keys */
   const uint32_t* pages_ = nullptr;
 };

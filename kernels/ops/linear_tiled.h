@@ -14,6 +14,7 @@
 #ifndef BLINK_OPS_LINEAR_TILED_H
 #define BLINK_OPS_LINEAR_TILED_H
 
+#include "ring_turn.h"
 #include "tiled_end.h"
 
 #ifdef __CUDACC__
@@ -45,17 +46,15 @@ constexpr uint32_t kTiledSharedBytes = 229472;
 static_assert(sizeof(TiledShared) == kTiledSharedBytes, "the engine launches with so much");
 
 /* A stage of the ring: w's rows, then x's. */
-struct TiledPlace {
-  uint32_t n_slots, slot = 0, parity = 0;
+struct TiledPlace : RingTurn {
+  uint32_t n_slots;
 
   __device__ __forceinline__ explicit TiledPlace(const TiledCut& cut)
       : n_slots(min(kTiledMaxSlots, kTiledRingBytes / stage_bytes(cut))) {}
   __device__ __forceinline__ static uint32_t stage_bytes(const TiledCut& cut) {
     return kTiledWBytes + cut.columns * kSwizzleBytes;
   }
-  __device__ __forceinline__ void advance() {
-    if (++slot == n_slots) slot = 0, parity ^= 1;
-  }
+  __device__ __forceinline__ void advance() { next(n_slots); }
 };
 
 /* Where a tile begins: neighbours in order share their rows of w, or, a band of x later, those of x. */

@@ -44,8 +44,8 @@ __device__ __forceinline__ void add_cluster(const WidePart& part, uint32_t split
  * used: what is in flight counts, not what the tensor cores could do meanwhile. */
 template <typename Half, int Columns, int Tiles>
 __device__ __forceinline__ void multiply_tile(float (&acc)[Tiles][Columns / 2], uint32_t n_stages, uint32_t panels,
-                                              const WideRing& w, const WideRing& x, WideTurn& w_turn,
-                                              WideTurn& x_turn) {
+                                              const WideRing& w, const WideRing& x, RingTurn& w_turn,
+                                              RingTurn& x_turn) {
 #pragma unroll 1
   for (uint32_t stage = 0; stage < n_stages; ++stage) {
     barrier_wait(w.full + w_turn.slot, w_turn.parity);
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kWideThreads, 2)
   if (threadIdx.x == kWideMembers + 32) copy_stages(x, x_map, part, cut.panels, 0, false, evict_last());
   if (threadIdx.x < kWideMembers) {
     if (norm.sums_in) end.load_scales();
-    WideTurn w_turn, x_turn;
+    RingTurn w_turn, x_turn;
     for (uint32_t t = 0; t < part.n_tiles; ++t) {
       const uint32_t tile = part.tile + t * part.step;
       float acc[Tiles][Columns / 2];

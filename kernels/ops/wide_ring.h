@@ -4,6 +4,7 @@
 #define BLINK_OPS_WIDE_RING_H
 
 #include "common.h"
+#include "ring_turn.h"
 
 #ifdef __CUDACC__
 
@@ -64,20 +65,11 @@ struct WideRing {
   }
 };
 
-/* Where a ring's next stage comes or goes. */
-struct WideTurn {
-  uint32_t slot = 0, parity = 0;
-
-  __device__ __forceinline__ void next(uint32_t n_slots) {
-    if (++slot == n_slots) slot = 0, parity ^= 1;
-  }
-};
-
 /* Fills a ring with all that the block needs, by one thread: of w (`tile_rows` rows for each tile) it waits for nothing
  * but room, of x (0) its caller has waited for the predecessor. */
 __device__ __forceinline__ void copy_stages(const WideRing& ring, const BoxMap& map, const WidePart& part,
                                             uint32_t panels, uint32_t tile_rows, bool gate_up, uint64_t policy) {
-  WideTurn turn;
+  RingTurn turn;
   uint32_t filled = 0;
 #pragma unroll 1
   for (uint32_t t = 0; t < part.n_tiles; ++t) {

@@ -13,7 +13,8 @@ pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'b
 from test_native import CONFIG, SCRIPT, Log, captures, fake, op, run
 
 from gpu_backend.cuda.kernels import decoder_blocks, kernel_names, suits_decoder
-from gpu_backend.engine.decoder import CHUNK, WARPS, stage_chunks
+from gpu_backend.cuda.stream import STREAM_CHUNK
+from gpu_backend.engine.decoder import WARPS, stage_chunks
 from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS, STAGE_CHUNKS
 from gpu_backend.engine.exchange import exchange_bytes, exchange_parts
 from gpu_backend.model.config import ModelConfig
@@ -38,7 +39,7 @@ def test_it_takes_every_dense_model_in_whole_stages(name: str, tmp_path: Path) -
     for columns in (model.hidden, model.n_heads * model.head_dim, model.intermediate):
         stage = stage_chunks(columns)
         assert 4 <= stage <= STAGE_CHUNKS  # a shorter one would not keep the memory busy
-        assert columns % (WARPS * CHUNK * stage) == 0
+        assert columns % (WARPS * STREAM_CHUNK * stage) == 0
 
 
 def test_it_leaves_experts_and_odd_sizes_to_the_other_kernels(tmp_path: Path) -> None:
