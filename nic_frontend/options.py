@@ -40,7 +40,7 @@ class FrontendOptions:
     grant_timeout_s: float = 3.0  # for the scheduler to acknowledge the lease
     body_timeout_s: float = 30.0  # for a request's body to arrive
     drain_timeout_s: float = 30.0  # for open requests to finish after SIGTERM
-    slot_wait_s: float = 0.1  # for a slot that is just being released, before 429
+    slot_wait_s: float = 1.0  # for a slot that is just being released, before 429
 
     max_body_bytes: int = 8 << 20
     max_choices: int = 128  # prompts times n of one request

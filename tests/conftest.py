@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -37,10 +38,11 @@ def build_program() -> Callable[..., Path]:
                 *flags,
                 *sources,
                 "-o",
-                str(target),
+                str(unfinished := BUILD / f"{target.name}.{os.getpid()}"),
             ]
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
             assert done.returncode == 0, done.stderr
+            unfinished.rename(target)  # another run of the tests may build it too, and runs only a whole one
         return target
 
     return build

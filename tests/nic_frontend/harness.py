@@ -16,7 +16,7 @@ from nic_frontend.server import Server, listen
 from nic_frontend.service import Service
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
     """Fails when the condition does not come true in time."""
     deadline = time.monotonic() + timeout_s
     while not condition():
