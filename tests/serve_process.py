@@ -136,6 +136,9 @@ class ServeProcess:
         self._output.unlink()
 
 
+Serve = Callable[..., ServeProcess]  # with flags: a server that is ready
+
+
 def complete(client: httpx.Client, prompt: str, **fields: object) -> str:
     """The text of a greedy completion."""
     body = {"prompt": prompt, "temperature": 0, "max_tokens": 64, **fields}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from serve_process import ServeProcess
-
-Serve = Callable[..., ServeProcess]
+from serve_process import Serve, ServeProcess
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Serve
 from demo_client import ask, chat, completion, items, right
-from serve_process import ServeProcess
+from serve_process import Serve, ServeProcess
 
 TASKS = ("add", "count", "sort_words", "table", "unicode", "memory")
 SHARE = 0.95

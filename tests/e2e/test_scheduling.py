@@ -6,9 +6,8 @@ import asyncio
 from typing import Any
 
 import httpx
-from conftest import Serve
 from demo_client import Reply, ask, chat, completion, fetch, items, new_client, right, together
-from serve_process import ServeProcess, complete, wait_until
+from serve_process import Serve, ServeProcess, complete, wait_until
 
 LONG = {"prompt": "Count from 1 to 150.", "max_tokens": 900, "temperature": 0, "stream": True}
 
