@@ -112,6 +112,14 @@ def port(text: str) -> int:
     return value
 
 
+def realtime(text: str) -> int:
+    """A priority of SCHED_RR, sched(7)."""
+    value = _integer(text, 1)
+    if value > 99:
+        raise ValueError(f"{value} is no real-time priority; they are 1 to 99")
+    return value
+
+
 def seconds(text: str) -> float:
     """A time of at least 0."""
     try:

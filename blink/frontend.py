@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from blink import child
 from blink.address import explained, verbs_address
 from blink.errors import CommandError
-from blink.flags import Flag, add_flags, checked, cores, count, given, ordinal, port, seconds
+from blink.flags import Flag, add_flags, checked, cores, count, given, ordinal, port, realtime, seconds
 from blink.model_directory import model_directory
 from blink.sizes import format_bytes, parse_bytes
 from nic_frontend.options import FrontendOptions, VerbsRing
@@ -46,6 +47,9 @@ FLAGS = (
          "cancel a stream whose client is this far behind", count),
     Flag("--frontend-cores", "cores", "CORES",
          "cores that frontends keep to, for example 10-11, away from what else runs (default: any)", cores),
+    Flag("--frontend-realtime", "realtime", "PRIORITY",
+         "run frontends before all ordinary work of their cores: 1 to 99, under SCHED_RR (default: no)",
+         realtime),
     Flag("--log-level", "log_level", "LEVEL", f"one of {', '.join(LOG_LEVELS)}", choices=LOG_LEVELS),
 )  # fmt: skip
 
@@ -89,15 +93,35 @@ def chosen_ring(namespace: argparse.Namespace) -> Path | VerbsRing:
     return VerbsRing(host=host, port=number, key=key, read_back=read_back, **values)
 
 
-def keep_to(chosen: tuple[int, ...]) -> None:
-    """This process on these cores: the threads that libraries started when they were imported, and by
-    inheritance all that come. Raises CommandError."""
+def each_thread(change: Callable[[int], None], refused: str) -> None:
+    """`change` to every thread that libraries started when they were imported; all that come inherit it.
+
+    Raises CommandError with `refused`.
+    """
     try:
         for thread in os.listdir("/proc/self/task"):
-            os.sched_setaffinity(int(thread), chosen)
+            change(int(thread))
     except OSError as error:
-        named = ", ".join(map(str, chosen))
-        raise CommandError(f"--frontend-cores: this process may use none of the cores {named}") from error
+        raise CommandError(refused) from error
+
+
+def keep_to(chosen: tuple[int, ...]) -> None:
+    """This process on these cores. Raises CommandError."""
+    named = ", ".join(map(str, chosen))
+    each_thread(
+        lambda thread: os.sched_setaffinity(thread, chosen),
+        f"--frontend-cores: this process may use none of the cores {named}",
+    )
+
+
+def run_in_realtime(priority: int) -> None:
+    """This process before all ordinary ones (sched(7)). It sleeps between tokens. Raises CommandError."""
+    parameter = os.sched_param(priority)
+    each_thread(
+        lambda thread: os.sched_setscheduler(thread, os.SCHED_RR, parameter),
+        f"--frontend-realtime: this process may not take priority {priority}; it needs CAP_SYS_NICE,"
+        " or a limit of real-time priority (ulimit -r) that is as high",
+    )
 
 
 def main(namespace: argparse.Namespace) -> int:
@@ -108,6 +132,8 @@ def main(namespace: argparse.Namespace) -> int:
     )
     if options.cores:
         keep_to(options.cores)
+    if options.realtime:
+        run_in_realtime(options.realtime)
     from nic_frontend.server import (
         serve,
     )  # not at the top: `blink serve` reads the flags, and needs no uvicorn

@@ -34,6 +34,7 @@ class FrontendOptions:
     host: str = "127.0.0.1"
     port: int = 8000  # 0: the system picks one
     cores: tuple[int, ...] | None = None  # that this process keeps to; default: those it was started on
+    realtime: int | None = None  # priority under SCHED_RR; default: scheduled as ordinary work
     api_key: str | None = None  # everything but /health and /metrics then wants `Authorization: Bearer`
 
     attach_timeout_s: float = 30.0  # for the ring to appear and the scheduler to serve

@@ -5,11 +5,12 @@
     scripts/bench/lanes.py --vllm vllm.tar.xz --parts closed,interference {vllm,gpu-apart}:llama-3.2-1b
     scripts/bench/lanes.py --parts interference gpu:llama-3.2-1b async:llama-3.2-1b
 
-A lane is SERVER:MODEL, or several with + that take turns on its GPU. Servers are vllm; blink under one of its
-schedulers, gpu, blocking, pipelined or async; and gpu-apart, blink whose frontends have cores of their own,
-as if on a DPU. Of a lane's cores 10 are the server's, which antagonists disturb, 2 those of frontends apart,
-and 4 make the load. Lanes share caches and memory, so all are disturbed in step. Every turn is a call of
-peers.py, whose results lie in --out.
+A lane is SERVER:MODEL, or several with + that take turns on its GPU. Servers are vllm; blink under one of
+its schedulers, gpu, blocking, pipelined or async; gpu-realtime, whose frontends share the disturbed cores
+and run before all else there; and gpu-apart, whose frontends have cores of their own, as if on a DPU. Of a
+lane's cores 10 are the server's, which antagonists disturb, 2 those of frontends apart, and 4 make the
+load. Lanes share caches and memory, so all are disturbed in step. Every turn is a call of peers.py, whose
+results lie in --out.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from blink.flags import checked  # noqa: E402
 
 CORES, SERVER_CORES, FRONTEND_CORES = 16, 10, 2  # of a lane
 SCHEDULERS = ("gpu", "blocking", "pipelined", "async")
-SERVERS = ("vllm", "gpu-apart", *SCHEDULERS)
+SERVERS = ("vllm", "gpu-apart", "gpu-realtime", *SCHEDULERS)
 START_S = {"vllm": 95.0}  # until a server is ready and warm
 BLINK_START_S = 25.0
 LIMIT_S = 900.0  # of one turn
@@ -51,7 +52,9 @@ class Turn:
         flags = [f"--name={self.server}", f"--model={self.model}"]
         if self.server == "vllm":
             return ["--server=vllm", f"--vllm={vllm}", *flags]
-        scheduler = self.server.removesuffix("-apart")
+        scheduler, _, where = self.server.partition("-")
+        if where == "realtime":
+            flags.append("--server-flag=--frontend-realtime=1")
         return ["--server=blink", f"--server-flag=--scheduler={scheduler}", *flags]
 
 
@@ -80,7 +83,10 @@ def begin_of_antagonists(now: float, lanes: list[list[Turn]], options: argparse.
     starts = (START_S.get(lane[0].server, BLINK_START_S) for lane in lanes)
     seconds = max(starts)
     for part in options.parts[: options.parts.index("interference")]:
-        windows = [options.concurrency if part == "closed" else RATES[turn.model] for (turn,) in lanes]
+        windows = [
+            options.concurrency if part == "closed" else options.rates or RATES[turn.model]
+            for (turn,) in lanes
+        ]
         seconds += max(len(n.split(",")) for n in windows) * (options.window + DRAIN_S[part] + OVERHEAD_S)
     return now + seconds
 
@@ -108,6 +114,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--parts", type=lambda text: text.split(","), default=["closed"], help="of peers.py")
     parser.add_argument("--vllm", type=Path, metavar="PATH", help="archive with site/, or a directory")
     parser.add_argument("--concurrency", default="1,8,32,64", help="of the part closed")
+    parser.add_argument(
+        "--rates", help="of the parts open and interference (default: peers.py's of the model)"
+    )
     parser.add_argument("--per-core", default="0,1,4,8", help="of the part interference")
     parser.add_argument("--window", type=float, default=15.0, metavar="SECONDS")
     parser.add_argument("--commit", default="unknown")
@@ -134,6 +143,8 @@ def main() -> int:
         f"--per-core={options.per_core}", f"--window={options.window:g}", f"--out={options.out}",
         f"--commit={options.commit}", "--bench-flag=--energy",
     ]  # fmt: skip
+    if options.rates:
+        common.append(f"--rates={options.rates}")
     if is_disturbed:
         common.append(f"--begin={begin_of_antagonists(time.time(), lanes, options):.0f}")
     failed: list[str] = []

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
+import resource
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -15,6 +18,8 @@ import httpx
 import pytest
 from serve_process import ROOT, ServeProcess, alive, complete, wait_until
 
+from blink.errors import CommandError
+from blink.frontend import run_in_realtime
 from blink.supervisor import Plan, Supervisor
 from ringbuffer.region import ring_path
 
@@ -59,6 +64,40 @@ def test_frontends_keep_to_their_cores(start: Start) -> None:
         assert len(threads) > 1
         assert all(os.sched_getaffinity(thread) == {core} for thread in threads)
     assert all(os.sched_getaffinity(pid) == os.sched_getaffinity(0) for pid in server.backends())
+
+
+def may_run_in_realtime() -> bool:
+    check = "import os; os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(3))"
+    return subprocess.run([sys.executable, "-c", check], capture_output=True, check=False).returncode == 0
+
+
+def test_frontends_run_before_ordinary_work_or_say_why_not(start: Start) -> None:
+    server = start("--frontends=2", "--frontend-realtime=3")
+    if not may_run_in_realtime():
+        assert server.process.wait(60) != 0
+        assert "--frontend-realtime: this process may not take priority 3" in server.output
+        return
+    complete(server.wait_ready().client, QUESTION)
+    for pid in server.frontends():
+        threads = [int(thread.name) for thread in Path(f"/proc/{pid}/task").iterdir()]
+        assert len(threads) > 1
+        assert {os.sched_getscheduler(thread) for thread in threads} == {os.SCHED_RR}
+        assert {os.sched_getparam(thread).sched_priority for thread in threads} == {3}
+    assert {os.sched_getscheduler(pid) for pid in server.backends()} == {os.SCHED_OTHER}
+
+
+def test_a_priority_that_is_not_granted_is_refused() -> None:
+    def without_the_right() -> None:
+        if os.geteuid() == 0:
+            os.setuid(65534)
+        resource.setrlimit(resource.RLIMIT_RTPRIO, (0, 0))
+        with pytest.raises(CommandError, match=r"--frontend-realtime: .* it needs CAP_SYS_NICE"):
+            run_in_realtime(3)
+
+    process = multiprocessing.get_context("fork").Process(target=without_the_right)
+    process.start()
+    process.join(30)
+    assert process.exitcode == 0
 
 
 def test_cores_that_do_not_exist_are_refused(start: Start) -> None:

@@ -36,11 +36,14 @@ def test_lanes_share_no_core() -> None:
 def test_a_scheduler_is_a_flag_of_blink() -> None:
     assert "--server-flag=--scheduler=async" in Turn("async", "m").flags(None)
     assert "--server-flag=--scheduler=gpu" in Turn("gpu-apart", "m").flags(None)
+    assert not any("realtime" in flag for flag in Turn("gpu", "m").flags(None))
+    realtime = {"--server-flag=--scheduler=gpu", "--server-flag=--frontend-realtime=1"}
+    assert realtime < set(Turn("gpu-realtime", "m").flags(None))
     assert Turn("vllm", "m").flags(Path("site"))[:2] == ["--server=vllm", "--vllm=site"]
 
 
 def test_antagonists_begin_when_the_slowest_lane_is_there() -> None:
-    options = argparse.Namespace(parts=["closed", "interference"], concurrency="1,8", window=10.0)
+    options = argparse.Namespace(parts=["closed", "interference"], concurrency="1,8", window=10.0, rates=None)
     blink, vllm = [Turn("gpu", "m")], [Turn("vllm", "m")]
     alone, both = (lanes.begin_of_antagonists(1000, each, options) for each in ([blink], [blink, vllm]))
     windows = 2 * (10 + lanes.DRAIN_S["closed"] + lanes.OVERHEAD_S)
