@@ -15,6 +15,7 @@ from typing import Any
 CAPABILITY = (9, 0)  # the kernels use wgmma, which GPUs before Hopper and after it do not have
 POLL_S = 0.002
 SHARED_BYTES = 48 << 10  # of dynamic shared memory, which every kernel may have
+ALL_SHARED = 100  # CU_SHAREDMEM_CARVEOUT_MAX_SHARED, in percent of a multiprocessor's L1 and shared memory
 
 
 class CudaError(RuntimeError):
@@ -220,6 +221,12 @@ class Kernel:
             attribute = api().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             call("cuFuncSetAttribute", self.function, attribute, n_bytes)
             self._shared_limit = n_bytes
+
+    def leave_shared_memory(self) -> None:
+        """A multiprocessor that runs the kernel divides its memory as kernels with much shared memory need it,
+        which can then join it."""
+        attribute = api().CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+        call("cuFuncSetAttribute", self.function, attribute, ALL_SHARED)
 
     def launch(
         self,

@@ -56,11 +56,12 @@ def decoder_blocks(config: ModelConfig, n_multiprocessors: int) -> int:
 
 
 def suits_decoder(config: ModelConfig, n_multiprocessors: int = MULTIPROCESSORS) -> bool:
-    """Whether the decoder kernel (kernels/decoder) covers the model: its tiles fit every matrix exactly, and
-    a block's warps hold its part of the residual."""
+    """Whether the decoder kernel (kernels/decoder) covers the model: its tiles fit every matrix exactly, a
+    block's warps hold its part of the residual, and what it writes before its norm is known fits a half."""
     columns = (config.hidden, config.n_heads * config.head_dim, config.intermediate)
     return (
         config.experts is None
+        and half_dtype(config) == "bfloat16"
         and config.head_dim in DECODER_HEAD_DIMS
         and all(n % DECODER_SLICE == 0 for n in columns)
         and config.vocab_size % DECODER_TILE == 0
@@ -127,6 +128,7 @@ class Kernels:
         cubin, symbols = compile_templates(source, arch, list(names.values()))
         self._module = Module(cubin)
         self._kernels = {op: self._module.kernel(symbols[name]) for op, name in names.items()}
+        self._kernels["gate"].leave_shared_memory()
 
     def __getitem__(self, op: str) -> Kernel:
         return self._kernels[op]

@@ -8,8 +8,8 @@
  * A block has the same tiles of the residual throughout, in registers. A norm costs nothing of its own: a product is
  * linear in its row's scale, so the scale can wait. Whoever writes a tile of the residual tells its sums of squares,
  * and the tile times the norm's weight as halves; whoever reads that adds up the squares while the weights stream, and
- * multiplies what comes out. So that no half overflows, it is written with the scale of the norm before, which all
- * blocks know and take out again.
+ * multiplies what comes out. It is written with the scale of the norm before, which all blocks know and take out again:
+ * so it is small unless the residual grows at once, and for that half is bfloat16 here. In float16 it might overflow.
  *
  * Maths and CPU twins are those of the ops that it is made of: embed.h, norm.h, linear.h, rope.h, attention.h,
  * activation.h.
@@ -31,8 +31,8 @@
 
 namespace blink {
 
-/* A thread's. A quarter of the multiprocessor has 512 for each lane of its warps: three warps of a block leave 32 of
- * them for the next step's gate. */
+/* A thread's. A quarter of the multiprocessor has 512 for each lane of its warps: three warps of a block leave
+ * kGateRegisters of them for the next step's gate. */
 constexpr int kDecoderRegisters = 160;
 
 template <typename Half, int HeadDim, int Group>

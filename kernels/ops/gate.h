@@ -13,8 +13,11 @@ namespace blink {
 
 constexpr uint64_t kGateTimeoutNs = 10000000000ull; /* far beyond any step; a wait this long is a lost step */
 
+/* A thread's: as many as a block of the decoder leaves on its multiprocessor (E9). */
+constexpr int kGateRegisters = 32;
+
 /* grid (1), block (1). Writes head->start_ns and, when the wait ran out, head->fault. */
-__global__ void gate_kernel(struct blink_step_set set, struct blink_tables tables) {
+__global__ void __maxnreg__(kGateRegisters) gate_kernel(struct blink_step_set set, struct blink_tables tables) {
   const uint64_t before = set.head->id - 1;
   const uint64_t begin = global_ns();
   uint64_t now = begin, fault = 0;

@@ -14,13 +14,9 @@ constexpr uint32_t kTiledColumns = 256;     /* rows of x of a tile, at most */
 constexpr uint32_t kTiledTurnBytes = 16384; /* of a warpgroup's results on their way out */
 constexpr uint32_t kTiledBox = 16;          /* rows of y that a copy takes */
 
-/* Two silu_mul to about 1e-6 of their size, with one division: special functions are what an epilogue waits for. Of
- * gates below -41 the result, less than 1e-16 of `up`, is one of -41. */
-template <typename Half>
-__device__ __forceinline__ uint32_t silu_mul_pair(float gate0, float up0, float gate1, float up1) {
-  const float a = 1.0f + exp2_fast(fminf(-kLog2E * gate0, 60.0f)), b = 1.0f + exp2_fast(fminf(-kLog2E * gate1, 60.0f));
-  const float both = __fdividef(1.0f, a * b);
-  return pack<Half>(gate0 * up0 * (both * b), gate1 * up1 * (both * a));
+/* silu_mul to about 1e-6 of its size. Of gates below -41 the result, less than 1e-16 of `up`, is one of -41. */
+__device__ __forceinline__ float silu_mul_fast(float gate, float up) {
+  return __fdividef(gate * up, 1.0f + exp2_fast(fminf(-kLog2E * gate, 60.0f)));
 }
 
 /* The sums of a warpgroup: 64 rows of w, of which a warp has 16, times up to kTiledColumns rows of x, as `product` of
@@ -72,7 +68,7 @@ struct TiledEnd {
 #pragma unroll
         for (uint32_t i = 0; i < 4; ++i) {
           const float* at = sums + t / 2 + 4 * i;
-          m[i] = silu_mul_pair<Half>(at[0], at[2], at[1], at[3]);
+          m[i] = pack<Half>(silu_mul_fast(at[0], at[2]), silu_mul_fast(at[1], at[3]));
         }
         const uint32_t row = t + lane;
         store_transposed(turned + row * 64 + (warp ^ row / 2 % 4) * 16, m);

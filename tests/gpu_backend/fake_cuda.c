@@ -182,8 +182,12 @@ API(cuFuncGetParamInfo)(void* function, size_t index, size_t* offset, size_t* si
   if (index >= (size_t)kernel->n_params) return INVALID_VALUE;
   return *offset = kernel->offset[index], *size = kernel->size[index], SUCCESS;
 }
-/* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, up to an H200's 227 KiB. */
+/* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, up to an H200's 227 KiB; and PREFERRED_SHARED_MEMORY_CARVEOUT. */
 API(cuFuncSetAttribute)(void* function, int attribute, int value) {
+  if (attribute == 9 && value >= -1 && value <= 100) {
+    record("carveout %s %d\n", ((struct kernel*)function)->symbol, value);
+    return SUCCESS;
+  }
   if (attribute != 8 || value > 227 << 10) return INVALID_VALUE;
   return ((struct kernel*)function)->shared_limit = value, SUCCESS;
 }

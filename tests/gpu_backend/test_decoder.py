@@ -50,6 +50,7 @@ def test_it_leaves_experts_and_odd_sizes_to_the_other_kernels(tmp_path: Path) ->
         replace(llama, intermediate=llama.intermediate + 64),
         replace(llama, vocab_size=llama.vocab_size + 8),
         replace(llama, head_dim=96, n_heads=32),
+        replace(llama, dtype="float16"),  # its residual times a norm's weight might overflow
     ]
     assert not any(suits_decoder(other) for other in others)
     assert not any("decoder" in kernel_names(other) for other in others)
@@ -75,6 +76,12 @@ def test_what_blocks_tell_each_other_has_room_in_every_layer(tmp_path: Path) -> 
     assert all(size % 16 == 0 for size in parts.values())
     assert parts["second norm"] == parts["squares"] + parts["normed"] == 8 * 4096 * 2 + 256 * 8 * 4
     assert exchange_bytes(model, 131) == 33 * sum(parts.values())
+
+
+def test_a_gate_leaves_its_multiprocessor_to_the_decoder(log: Log) -> None:
+    """E9: whichever of them comes first."""
+    carved = [call[1:] for call in log if call[0] == "carveout"]
+    assert [("gate_kernel" in symbol, percent) for symbol, percent in carved] == [(True, "100")]
 
 
 __all__ = ["fake"]  # a fixture
