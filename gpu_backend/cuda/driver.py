@@ -223,8 +223,8 @@ class Kernel:
             self._shared_limit = n_bytes
 
     def leave_shared_memory(self) -> None:
-        """A multiprocessor that runs the kernel divides its memory as kernels with much shared memory need it,
-        which can then join it."""
+        """A multiprocessor that runs the kernel divides its memory so that one with much shared memory can
+        join it."""
         attribute = api().CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
         call("cuFuncSetAttribute", self.function, attribute, ALL_SHARED)
 

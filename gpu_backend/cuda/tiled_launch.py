@@ -11,7 +11,7 @@ from gpu_backend.cuda.tiled import (
     TILED_ROWS,
     TILED_SHARED_BYTES,
     TILED_THREADS,
-    tiled_cut,
+    TiledCut,
 )
 from gpu_backend.cuda.wide import gate_up_boxes, matrix_boxes
 
@@ -19,13 +19,12 @@ Launch = tuple[str, Dim, Dim, tuple[Argument, ...], dict[str, int]]
 BOX_OUTPUTS = 32  # of a box of y: 64 bytes of halves, 128 of fp32
 
 
-def tiled_launch(product: Product, n_multiprocessors: int) -> Launch:
+def tiled_launch(product: Product, cut: TiledCut, n_multiprocessors: int) -> Launch:
     """The kernel's name in kernels.py, grid, block, arguments and flags of Kernel.launch.
 
     Raises CudaError.
     """
     rows, n_in, n_out, output = product.rows, product.n_in, product.n_out, product.output
-    cut = tiled_cut(rows, n_in, n_out, output, n_multiprocessors)
     w = (gate_up_boxes if output == "silu" else matrix_boxes)(n_in, n_out, TILED_ROWS)
     maps = [
         tensor_map(address, boxes.shape, boxes.box, boxes.strides, swizzle=True)

@@ -12,7 +12,7 @@ from gpu_backend.cuda.cublas import R_16BF, R_16F, Cublas
 from gpu_backend.cuda.kernels import STREAM_GROUPS, half_dtype
 from gpu_backend.cuda.product import Product
 from gpu_backend.cuda.stream import STREAM_BLOCKS, STREAM_CHUNK, STREAM_THREADS
-from gpu_backend.cuda.tiled import suits_tiled
+from gpu_backend.cuda.tiled import suits_tiled, tiled_cut
 from gpu_backend.cuda.tiled_launch import tiled_launch
 from gpu_backend.cuda.wide import WIDE_ROWS, WideNorm, suits_wide, wide_cut
 from gpu_backend.cuda.wide_launch import wide_launch
@@ -57,7 +57,8 @@ class NativeLinear:
             arguments = (product.weight, product.x, product.out, rows, n_in, n_out)
             launch(f"linear_{output}_{groups}", grid, block, *arguments)
         elif suits_tiled(rows, n_in, n_out, output, self._n_multiprocessors):
-            op, grid, block, values, flags = tiled_launch(product, self._n_multiprocessors)
+            tiles_cut = tiled_cut(rows, n_in, n_out, output, self._n_multiprocessors)
+            op, grid, block, values, flags = tiled_launch(product, tiles_cut, self._n_multiprocessors)
             launch(op, grid, block, *values, **flags)
         else:
             self._cublas.linear(product, self._half)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.product import Product
+from gpu_backend.cuda.tiled import FEWEST_COLUMNS, TILED_BOX, TILED_COLUMNS, TiledCut, tiled_cut
 from gpu_backend.cuda.tiled_launch import tiled_launch
 from gpu_backend.engine.native_weights import half_bits
 
@@ -63,29 +64,64 @@ def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     device.close()
 
 
+def multiply(
+    rig: Rig, x: Floats, w: Floats, start: Floats, output: str, cut: TiledCut | None = None
+) -> Floats:
+    """[rows + 1][n_out]: what `start` has become by a product of `rows` rows."""
+    rows, (n_out, n_in) = len(x), (start.shape[1], x.shape[1])
+    out = rig.upload(start) if output == "add" else rig.halves(start)
+    product = Product(rig.halves(w), rig.halves(x), out, rows, n_in, n_out, output)
+    cut = cut or tiled_cut(rows, n_in, n_out, output, rig.n_multiprocessors)
+    op, grid, block, arguments, flags = tiled_launch(product, cut, rig.n_multiprocessors)
+    rig.kernels[op].launch(grid, block, rig.stream, *arguments, overlap=True, **flags)
+    rig.stream.synchronize()
+    return rig.read(out, start.shape, output == "add")
+
+
+def inputs(rig: Rig, rows: int, n_in: int, n_out: int, output: str) -> tuple[Floats, Floats, Floats]:
+    """x, w and y, which has one row more."""
+    rng = np.random.default_rng(rows)
+    w = rig.rounded(rng, n_out * (2 if output == "silu" else 1), n_in, scale=n_in**-0.5)
+    return rig.rounded(rng, rows, n_in), w, rig.rounded(rng, rows + 1, n_out)
+
+
+def check(rig: Rig, x: Floats, w: Floats, start: Floats, output: str, got: Floats) -> None:
+    """And what lies behind the product stays as it was."""
+    expected, n_out = x @ w.T, start.shape[1]
+    if output == "silu":
+        gate, up = expected[:, :n_out], expected[:, n_out:]
+        expected = gate / (1 + np.exp(-gate)) * up
+    else:
+        expected = expected + start[:-1]
+    tolerance = 1e-5 if output == "add" else TOLERANCE[rig.dtype]
+    assert np.linalg.norm(got[:-1] - expected) <= tolerance * np.linalg.norm(expected)
+    assert (got[-1] == start[-1]).all()
+
+
 @pytest.mark.parametrize("output", ["add", "silu"])
 @pytest.mark.parametrize(
     ("rows", "n_in", "n_out"), [(1, 64, 8), (100, 200, 712), (513, 1000, 408), (1088, 512, 3000)]
 )
 def test_a_product(rig: Rig, rows: int, n_in: int, n_out: int, output: str) -> None:
-    """And what lies behind it stays as it was."""
-    rng = np.random.default_rng(rows)
-    x = rig.rounded(rng, rows, n_in)
-    w = rig.rounded(rng, n_out * (2 if output == "silu" else 1), n_in, scale=n_in**-0.5)
-    start = rig.rounded(rng, rows + 1, n_out)
-    out = rig.upload(start) if output == "add" else rig.halves(start)
-    behind = rig.read(out, (rows + 1, n_out), output == "add")[rows]
-    product = Product(rig.halves(w), rig.halves(x), out, rows, n_in, n_out, output)
-    op, grid, block, arguments, flags = tiled_launch(product, rig.n_multiprocessors)
-    rig.kernels[op].launch(grid, block, rig.stream, *arguments, overlap=True, **flags)
-    rig.stream.synchronize()
-    expected = x @ w.T
-    if output == "silu":
-        gate, up = expected[:, :n_out], expected[:, n_out:]
-        expected = gate / (1 + np.exp(-gate)) * up
-    if output == "add":
-        expected = expected + start[:rows]
-    got = rig.read(out, (rows + 1, n_out), output == "add")
-    tolerance = 1e-5 if output == "add" else TOLERANCE[rig.dtype]
-    assert np.linalg.norm(got[:rows] - expected) <= tolerance * np.linalg.norm(expected)
-    assert (got[rows] == behind).all()
+    x, w, start = inputs(rig, rows, n_in, n_out, output)
+    check(rig, x, w, start, output, multiply(rig, x, w, start, output))
+
+
+@pytest.mark.parametrize("output", ["add", "silu"])
+@pytest.mark.parametrize("columns", range(FEWEST_COLUMNS, TILED_COLUMNS + 1, TILED_BOX))
+def test_tiles_of_every_size_in_two_bands(rig: Rig, columns: int, output: str) -> None:
+    """More tiles than are multiplied at once, in bands of two along x, the last of them not full."""
+    rows, n_in, n_out = 3 * columns - 40, 320, 6000
+    x, w, start = inputs(rig, rows, n_in, n_out, output)
+    cut = tiled_cut(rows, n_in, n_out, output, rig.n_multiprocessors)
+    cut = replace(cut, columns=columns, x_tiles=3, band=2)
+    check(rig, x, w, start, output, multiply(rig, x, w, start, output, cut))
+
+
+@pytest.mark.parametrize("output", ["add", "silu"])
+def test_a_row_is_its_own(rig: Rig, output: str) -> None:
+    """E20, to the last bit: whatever the rows beside it hold, which may be padding."""
+    x, w, start = inputs(rig, 600, 512, 1024, output)
+    before = multiply(rig, x, w, start, output)
+    x[1::2] = rig.rounded(np.random.default_rng(1), 300, 512, scale=30)
+    assert (multiply(rig, x, w, start, output)[:600:2] == before[:600:2]).all()
