@@ -165,18 +165,8 @@ class App:
         await call.run(receive, send, Answer(job.chat, service.model))
 
     def _requests(self, job: Job, arrived: float) -> list[Request]:
-        """One request per choice.
-
-        Raises ApiError 400 when there are more than this server could ever hold at once.
-        """
+        """One request per choice."""
         service, n = self._service, job.parameters.n
-        n_choices, most = len(job.prompts) * n, min(service.options.max_choices, service.lease.n_slots)
-        if n_choices > most:
-            raise errors.bad_request(
-                f"'{job.param}' and 'n' ask for {n_choices} choices; one request may have at most {most}",
-                "n" if n > 1 else job.param,
-                "invalid_value",
-            )
         mailbox = Mailbox(service.options.max_buffered_tokens)
 
         def request(index: int) -> Request:
@@ -184,4 +174,4 @@ class App:
             sampling = job.parameters.sampling(len(prompt), index % n, service.limits, job.param)
             return Request(index, prompt, sampling, mailbox, arrived)
 
-        return [request(index) for index in range(n_choices)]
+        return [request(index) for index in range(len(job.prompts) * n)]

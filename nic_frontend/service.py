@@ -115,14 +115,11 @@ class Service:
             check_fingerprint(self.transport, options.model_dir)
             header = read_header(self.transport)
             self.model = options.served_model_name or text(header["model_name"].tobytes())
-            self.limits = Limits(
-                *(
-                    int(header[name])
-                    for name in ("max_context", "prompt_capacity", "output_capacity", "vocab_size")
-                )
-            )
-            self.tokenizer = Tokenizer(options.model_dir, self.limits.vocab_size)
+            self.tokenizer = Tokenizer(options.model_dir, int(header["vocab_size"]))
             self.lease = Lease(self.transport)
+            names = ("max_context", "prompt_capacity", "output_capacity", "vocab_size")
+            choices = min(options.max_choices, self.lease.n_slots)
+            self.limits = Limits(**{name: int(header[name]) for name in names}, max_choices=choices)
             self.lease.acquire(options.grant_timeout_s)
             self._reader = TokenReader(self.transport, self.lease, options)
             self._reader.open()

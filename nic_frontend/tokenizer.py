@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import tokenizers
@@ -21,10 +22,10 @@ from nic_frontend.errors import bad_request
 
 log = logging.getLogger(__name__)
 
-LONG_TEXT = (
-    32768  # characters; longer texts are tokenized in a thread, so that they do not delay other streams
-)
+# Characters to tokenize, or tokens to decode; more are a thread's work, so as not to delay other streams.
+LONG_TEXT = 32768
 
+T = TypeVar("T")
 Encoder = Callable[[str, bool], list[int]]  # text, add_special_tokens
 
 HARD_STRINGS = (
@@ -67,7 +68,13 @@ def random_strings(count: int) -> list[str]:
 
 
 def _reference_encoder(reference: tokenizers.Tokenizer) -> Encoder:
-    return lambda text, special: list(reference.encode(text, add_special_tokens=special).ids)
+    def encode(text: str, special: bool) -> list[int]:
+        if len(text) <= LONG_TEXT:
+            return list(reference.encode(text, add_special_tokens=special).ids)
+        (found,) = reference.encode_batch_fast([text], add_special_tokens=special)  # releases Python's lock
+        return list(found.ids)
+
+    return encode
 
 
 def _fast_encoder(path: Path, reference: Encoder, added: list[str]) -> Encoder:
@@ -124,23 +131,33 @@ class Tokenizer:
             log.warning("tokenizing with tokenizers, which is slower than fastokens: %s", error)
             return reference, "tokenizers"
 
-    async def encode(self, text: str, *, special: bool, param: str) -> NDArray[np.uint32]:
-        """The tokens of `text`, with the model's begin and end tokens if `special`.
+    async def encode(self, texts: list[str], *, special: bool, param: str) -> list[NDArray[np.uint32]]:
+        """The tokens of each text, with the model's begin and end tokens if `special`.
 
         Raises ApiError 400 naming `param`.
         """
+
+        def encode() -> list[NDArray[np.uint32]]:
+            return [np.array(self._encode(text, special), dtype=np.uint32) for text in texts]
+
         try:
-            if len(text) > LONG_TEXT:
-                loop = asyncio.get_running_loop()
-                ids = await loop.run_in_executor(self._thread, self._encode, text, special)
-            else:
-                ids = self._encode(text, special)
+            return await self._beside_streams(encode, sum(map(len, texts)))
         except UnicodeEncodeError as error:
             raise bad_request(f"'{param}' has a lone surrogate, which no Unicode text has", param) from error
-        return np.array(ids, dtype=np.uint32)
 
-    def decode(self, tokens: list[int]) -> str:
-        return str(self._reference.decode(tokens, skip_special_tokens=False))
+    async def decode(self, prompts: list[list[int]]) -> list[str]:
+        """The text of each, special tokens included."""
+
+        def decode() -> list[str]:  # as a batch, which releases Python's lock
+            return list(self._reference.decode_batch(prompts, skip_special_tokens=False))
+
+        return await self._beside_streams(decode, sum(map(len, prompts)))
+
+    async def _beside_streams(self, work: Callable[[], T], length: int) -> T:
+        """What `work` returns; in a thread where `length` is more than LONG_TEXT."""
+        if length <= LONG_TEXT:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def detokenizer(self, *, skip_special_tokens: bool, prompt: NDArray[np.uint32]) -> Detokenizer:
         return self._factory(skip_special_tokens, prompt[-16:].tolist())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -43,25 +44,39 @@ async def parse_completion(body: dict[str, Any], tokenizer: Tokenizer, limits: L
     parameters = parse(fields, limits, max_tokens_fields=("max_tokens",), default=16)
     special = fields.flag("add_special_tokens", True)
     echo = fields.flag("echo", False)
-    prompts, echoes = [], []
-    for prompt in _prompts(body.get("prompt")):
-        if isinstance(prompt, str):
-            prompts.append(await tokenizer.encode(prompt, special=special, param="prompt"))
-        else:
-            check_tokens("prompt", prompt, limits.vocab_size)
-            prompts.append(np.array(prompt, dtype=np.uint32))
-        echoes.append((prompt if isinstance(prompt, str) else tokenizer.decode(prompt)) if echo else "")
+    given = _prompts(body.get("prompt"), parameters.n, limits)
+    texts = [prompt for prompt in given if isinstance(prompt, str)]
+    encoded = iter(await tokenizer.encode(texts, special=special, param="prompt"))
+    prompts = [next(encoded) if isinstance(prompt, str) else await _array(prompt, limits) for prompt in given]
+    for prompt in prompts:
+        parameters.answer_tokens(len(prompt), limits, "prompt")
+    echoes = await _echoes(given, tokenizer) if echo else [""] * len(given)
     return Job(False, parameters, prompts, echoes, "prompt")
 
 
-def _prompts(prompt: Any) -> list[str | list[int]]:
+async def _array(tokens: list[int], limits: Limits) -> NDArray[np.uint32]:
+    check_tokens("prompt", tokens, limits.vocab_size)
+    await asyncio.sleep(0)  # other streams' turn, between two prompts of a megabyte each
+    return np.array(tokens, dtype=np.uint32)
+
+
+async def _echoes(given: list[str | list[int]], tokenizer: Tokenizer) -> list[str]:
+    decoded = iter(await tokenizer.decode([prompt for prompt in given if not isinstance(prompt, str)]))
+    return [prompt if isinstance(prompt, str) else next(decoded) for prompt in given]
+
+
+def _prompts(prompt: Any, n: int, limits: Limits) -> list[str | list[int]]:
+    """The prompts. Their number and lengths are checked before anything is done with each (F10)."""
     if prompt is None:
         raise bad_request("'prompt' is missing", "prompt", "missing_required_parameter")
-    listed = prompt if isinstance(prompt, list) else [prompt]
-    if prompt and is_token_list(prompt):
-        listed = [prompt]
+    several = isinstance(prompt, list) and type(next(iter(prompt), None)) is not int
+    listed = prompt if several else [prompt]
+    limits.check_choices(len(listed), n, "prompt")
     if not listed or "" in listed:
         raise bad_request("'prompt' is empty", "prompt", "invalid_value")
+    for tokens in listed:
+        if isinstance(tokens, list):
+            limits.max_answer(len(tokens), "prompt")
     if not all(isinstance(item, str) or is_token_list(item) for item in listed):
         raise wrong_type(
             "prompt", "a string, an array of strings, or one or more arrays of token ids", prompt
@@ -79,15 +94,18 @@ async def parse_chat(body: dict[str, Any], tokenizer: Tokenizer, limits: Limits)
         raise bad_request(
             "this model has no chat template; use /v1/completions", "messages", "unsupported_parameter"
         )
+    limits.check_choices(1, parameters.n, "messages")
     options = body.get("chat_template_kwargs") or {}
     if not isinstance(options, dict):
         raise wrong_type("chat_template_kwargs", "an object", options)
     text = tokenizer.template.render(
-        _messages(body.get("messages")), fields.flag("add_generation_prompt", True), **_reserved(options)
+        _messages(body.get("messages"), limits),
+        fields.flag("add_generation_prompt", True),
+        **_reserved(options),
     )
     special = fields.flag("add_special_tokens", False)
-    prompt = await tokenizer.encode(text, special=special, param="messages")
-    return Job(True, parameters, [prompt], [""], "messages")
+    prompts = await tokenizer.encode([text], special=special, param="messages")
+    return Job(True, parameters, prompts, [""], "messages")
 
 
 def _reserved(options: dict[str, Any]) -> dict[str, Any]:
@@ -99,13 +117,14 @@ def _reserved(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _messages(messages: Any) -> list[dict[str, Any]]:
+def _messages(messages: Any, limits: Limits) -> list[dict[str, Any]]:
     if messages is None:
         raise bad_request("'messages' is missing", "messages", "missing_required_parameter")
     if not isinstance(messages, list):
         raise wrong_type("messages", "an array of messages", messages)
     if not messages:
         raise bad_request("'messages' is an empty array", "messages", "invalid_value")
+    limits.max_answer(len(messages), "messages")  # a message has at least one token
     return [_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
 
 

@@ -19,12 +19,23 @@ SEED_MASK = 2**64 - 1
 
 @dataclass(frozen=True)
 class Limits:
-    """What this server can do, from the ring's header. Tokens."""
+    """What this server can do, from the ring's header and the lease. Tokens, but for `max_choices`."""
 
     max_context: int
     prompt_capacity: int
     output_capacity: int
     vocab_size: int
+    max_choices: int  # prompts times n of one request
+
+    def check_choices(self, prompts: int, n: int, param: str) -> None:
+        """Raises ApiError 400 when this server could never hold that many choices at once."""
+        if prompts * n > self.max_choices:
+            raise bad_request(
+                f"'{param}' and 'n' ask for {prompts * n} choices; one request may have at most "
+                f"{self.max_choices}",
+                "n" if n > 1 else param,
+                "invalid_value",
+            )
 
     def max_answer(self, prompt_tokens: int, param: str) -> int:
         """Tokens left for the answer. Raises ApiError 400 when the prompt is empty or leaves no room."""
@@ -64,8 +75,8 @@ class Parameters:
     ignore_eos: bool
     stop_ids: tuple[int, ...]
 
-    def sampling(self, prompt_tokens: int, choice: int, limits: Limits, param: str) -> Sampling:
-        """The sampling of one choice after a prompt of this length.
+    def answer_tokens(self, prompt_tokens: int, limits: Limits, param: str) -> int:
+        """The most that an answer to a prompt of this length may have.
 
         Raises ApiError 400 when it does not fit the context.
         """
@@ -83,8 +94,12 @@ class Parameters:
                 "min_tokens",
                 "invalid_value",
             )
+        return max_tokens
+
+    def sampling(self, prompt_tokens: int, choice: int, limits: Limits, param: str) -> Sampling:
+        """The sampling of one choice. Raises what `answer_tokens` does."""
         return Sampling(
-            max_tokens=max_tokens,
+            max_tokens=self.answer_tokens(prompt_tokens, limits, param),
             seed=(self.seed + choice) & SEED_MASK,
             min_tokens=self.min_tokens,
             temperature=self.temperature,

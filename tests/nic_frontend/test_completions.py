@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -247,3 +248,23 @@ def test_long_prompts_are_tokenized_off_the_loop(
     assert len(prompt) > 32768
     post(frontend, "/v1/completions", prompt=prompt, max_tokens=1)
     assert backend.accepted[-1].prompt == tokens.encode(prompt).ids
+
+
+def test_many_prompts_are_tokenized_and_decoded_off_the_loop(
+    start_backend: StartBackend, start_frontend: StartFrontend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F10. Each of them is short."""
+    frontend = start_frontend(start_backend(max_context=4096, prompt_capacity=4096, output_capacity=64))
+    threads: list[str] = []
+
+    def recorded(text: str, special: bool) -> list[int]:
+        threads.append(threading.current_thread().name)
+        return [5] * len(text)
+
+    monkeypatch.setattr(frontend.service.tokenizer, "_encode", recorded)
+    prompt = "x" * 3000
+    answer = post(frontend, "/v1/completions", prompt=[prompt] * 12, max_tokens=1, echo=True)
+    assert {name.split("_")[0] for name in threads} == {"tokenizer"}
+    assert all(choice["text"] == prompt + "!" for choice in answer["choices"])
+    answer = post(frontend, "/v1/completions", prompt=[[5] * 3000] * 12, max_tokens=1, echo=True)
+    assert all(len(choice["text"]) == 3001 for choice in answer["choices"])

@@ -23,7 +23,8 @@ from nic_frontend.tokenizer import Tokenizer
 
 
 def encode(tokenizer: Tokenizer, text: str, special: bool = False) -> list[int]:
-    return asyncio.run(tokenizer.encode(text, special=special, param="prompt")).tolist()
+    (tokens,) = asyncio.run(tokenizer.encode([text], special=special, param="prompt"))
+    return tokens.tolist()
 
 
 @pytest.fixture(scope="module")

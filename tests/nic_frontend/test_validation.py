@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mock_backend import MockBackend
 
+from nic_frontend.tokenizer import Tokenizer
+
 COMPLETION: dict[str, Any] = {"prompt": "hello", "max_tokens": 2}
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
 
@@ -147,6 +149,31 @@ def test_more_choices_than_slots(frontend: Frontend) -> None:
     assert error["param"] == "n"
     error = error_of(frontend.client.post("/v1/completions", json={"prompt": ["x"] * 65}), 400)
     assert error["param"] == "prompt"
+
+
+@pytest.mark.parametrize(
+    ("changes", "param", "code"),
+    [
+        ({"prompt": ["x"] * 65}, "prompt", "invalid_value"),
+        ({"prompt": [[600]] * 65, "echo": True}, "prompt", "invalid_value"),
+        ({"prompt": ["x", "y"], "n": 33}, "n", "invalid_value"),
+        ({"prompt": [600] * 512, "echo": True}, "prompt", "context_length_exceeded"),
+        ({"prompt": [[600], [600] * 512]}, "prompt", "context_length_exceeded"),
+        ({"prompt": [[5]], "max_tokens": 512, "echo": True}, "max_tokens", "context_length_exceeded"),
+        ({"messages": [{"role": "user", "content": "x"}], "n": 65}, "n", "invalid_value"),
+        ({"messages": [{"role": "user", "content": ""}] * 512}, "messages", "context_length_exceeded"),
+    ],
+)
+def test_what_is_too_much_is_refused_before_it_is_looked_at(
+    frontend: Frontend, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], param: str, code: str
+) -> None:
+    """F10. Token 600 does not exist, and whoever tokenizes or decodes gets 500."""
+    monkeypatch.delattr(Tokenizer, "decode")
+    if "max_tokens" not in changes:
+        monkeypatch.delattr(Tokenizer, "encode")
+    path = "/v1/chat/completions" if "messages" in changes else "/v1/completions"
+    error = error_of(frontend.client.post(path, json=changes), 400)
+    assert (error["param"], error["code"]) == (param, code)
 
 
 def test_unknown_model(frontend: Frontend) -> None:
