@@ -51,7 +51,8 @@ async def read_json_body(scope: Scope, receive: Receive, limit: int, timeout_s: 
                 if not message.get("more_body", False):
                     return b"".join(parts)
     except TimeoutError as error:
-        raise ApiError(408, f"the body did not arrive within {timeout_s:g} s") from error
+        headers = {"connection": "close"}
+        raise ApiError(408, f"the body did not arrive within {timeout_s:g} s", headers=headers) from error
 
 
 def too_large(limit: int) -> ApiError:

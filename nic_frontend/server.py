@@ -1,4 +1,4 @@
-"""A frontend process: the socket, uvicorn on uvloop with httptools, and an orderly end.
+"""A frontend process: the socket, uvicorn on uvloop, and an orderly end.
 
 SIGTERM and SIGINT stop accepting. Open requests may finish within `drain_timeout_s`, then get an error event;
 the lease is given back last.
@@ -19,6 +19,7 @@ import uvicorn
 
 from nic_frontend import errors
 from nic_frontend.app import App
+from nic_frontend.connection import Connection
 from nic_frontend.options import FrontendOptions
 from nic_frontend.service import Service
 
@@ -57,7 +58,7 @@ class Server(uvicorn.Server):
         config = uvicorn.Config(
             App(service),
             loop="uvloop",
-            http="httptools",
+            http=Connection,
             ws="none",
             lifespan="on",
             log_config=None,

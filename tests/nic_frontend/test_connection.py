@@ -1,0 +1,172 @@
+"""What a connection carries beside bodies and answers: heads of every kind, offers to upgrade, pipelines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from harness import Frontend, StartBackend, StartFrontend, wait_until
+
+from nic_frontend import connection
+
+
+@pytest.fixture
+def client(frontend: Frontend) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", frontend.port), timeout=20) as opened:
+        yield opened
+
+
+def post(fields: str = "", **body: Any) -> bytes:
+    content = json.dumps({"prompt": "x", "max_tokens": 2, **body}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\n{fields}content-length: {len(content)}\r\n\r\n"
+    return head.encode() + content
+
+
+def answer(client: socket.socket) -> tuple[int, dict[str, Any]]:
+    """Status and object of one answer, which leaves the connection at the next."""
+    reader = client.makefile("rb", buffering=0)
+    status = int(reader.readline().split()[1])
+    length = 0
+    while (line := reader.readline()) != b"\r\n":
+        if line.startswith(b"content-length:"):
+            length = int(line.partition(b":")[2])
+    content = b""
+    while len(content) < length:
+        content += reader.read(length - len(content)) or b""
+    return status, json.loads(content)
+
+
+def is_closed(client: socket.socket) -> bool:
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+OFFERS = [
+    "upgrade: h2c\r\nconnection: Upgrade, HTTP2-Settings\r\nhttp2-settings: AAMAAABk\r\n",
+    "connection: upgrade\r\nupgrade: websocket\r\n",
+]
+
+
+@pytest.mark.parametrize("fields", OFFERS, ids=["h2c", "websocket"])
+def test_offers_to_upgrade_are_not_taken(client: socket.socket, fields: str, caplog: Any) -> None:
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            client.sendall(post(fields))
+            status, body = answer(client)
+            assert (status, body["usage"]["completion_tokens"]) == (200, 2)
+    assert not caplog.records
+
+
+def test_an_offer_in_pieces(client: socket.socket) -> None:
+    request = post(OFFERS[0])
+    for at in range(0, len(request), 16):
+        client.sendall(request[at : at + 16])
+        time.sleep(0.001)
+    assert answer(client)[0] == 200
+
+
+def test_no_proxy(client: socket.socket) -> None:
+    client.sendall(b"CONNECT example.org:443 HTTP/1.1\r\nhost: example.org\r\n\r\n")
+    status, body = answer(client)
+    assert (status, body["error"]["type"]) == (400, "invalid_request_error")
+    assert is_closed(client)
+
+
+def test_what_is_not_http(client: socket.socket) -> None:
+    client.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+    status, body = answer(client)
+    assert (status, body["error"]["type"]) == (400, "invalid_request_error")
+    assert is_closed(client)
+
+
+@pytest.mark.parametrize("line", [b"x: " + b"a" * 1000 + b"\r\n", b"a" * 1000], ids=["lines", "one line"])
+def test_heads_have_a_largest_size(frontend: Frontend, client: socket.socket, line: bytes) -> None:
+    """F9."""
+    client.sendall(post("x: " + "a" * 60_000 + "\r\n"))
+    assert answer(client)[0] == 200
+    client.sendall(b"GET /health HTTP/1.1\r\nx: \r\nx: ")
+    with pytest.raises((BrokenPipeError, ConnectionResetError)):  # the server does not read on
+        client.sendall(line * 20_000)
+    wait_until(lambda: len(frontend.server.server_state.connections) == 0)
+
+
+def test_a_head_that_is_too_large_is_told(client: socket.socket) -> None:
+    client.sendall(b"GET /" + b"a" * (connection.MAX_HEAD - 5))
+    status, body = answer(client)
+    assert status == 431
+    assert "65536 bytes" in body["error"]["message"]
+    assert is_closed(client)
+
+
+HALF = b"GET /health HTTP/1.1\r\nhost: x\r\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "more"),
+    [
+        (b"", b""),
+        (b"", b"\r\n"),
+        (b"", b"GET /hea"),
+        (b"", HALF),
+        (HALF + b"\r\n", b"\r\n"),
+        (HALF + b"\r\n", HALF),
+    ],
+)
+def test_heads_have_a_longest_time(
+    frontend: Frontend, monkeypatch: pytest.MonkeyPatch, first: bytes, more: bytes
+) -> None:
+    """F9."""
+    if not first:
+        monkeypatch.setattr(connection, "HEAD_TIMEOUT_S", 0.3)
+    with socket.create_connection(("127.0.0.1", frontend.port), timeout=20) as client:
+        if first:
+            client.sendall(first)
+            assert answer(client)[0] == 200
+            monkeypatch.setattr(connection, "HEAD_TIMEOUT_S", 0.3)
+        client.sendall(more)
+        assert is_closed(client)
+
+
+def test_an_answer_may_take_longer_than_a_head(
+    start_backend: StartBackend, start_frontend: StartFrontend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "HEAD_TIMEOUT_S", 1.0)
+    frontend = start_frontend(start_backend(step_s=0.05))
+    answered = frontend.client.post("/v1/completions", json={"prompt": "x", "max_tokens": 30}).json()
+    assert answered["usage"]["completion_tokens"] == 30
+
+
+def test_a_body_that_does_not_come(start_backend: StartBackend, start_frontend: StartFrontend) -> None:
+    frontend = start_frontend(start_backend(), body_timeout_s=0.2)
+    with socket.create_connection(("127.0.0.1", frontend.port), timeout=20) as client:
+        client.sendall(post()[:-1])
+        assert answer(client)[0] == 408
+        assert is_closed(client)
+
+
+def test_pipelined_requests_are_answered_in_order(client: socket.socket) -> None:
+    client.sendall(b"".join(post(OFFERS[0] if n == 3 else "", max_tokens=n) for n in range(1, 6)))
+    assert [answer(client)[1]["usage"]["completion_tokens"] for _ in range(5)] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_leaving_is_noticed_while_a_pipelined_request_waits(
+    start_backend: StartBackend, start_frontend: StartFrontend, stream: bool
+) -> None:
+    """F8."""
+    backend = start_backend(step_s=0.05)
+    frontend = start_frontend(backend)
+    with socket.create_connection(("127.0.0.1", frontend.port), timeout=20) as client:
+        client.sendall(post(max_tokens=400, stream=stream) + post(max_tokens=400))
+        wait_until(lambda: len(backend.accepted) == 1)
+    wait_until(lambda: frontend.service.metrics.disconnects == 1)
+    wait_until(lambda: frontend.service.tracker.slots.n_free == 64)
+    assert len(backend.accepted) == 1
+    assert backend.accepted[0].count < 400
