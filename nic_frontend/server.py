@@ -20,6 +20,7 @@ import uvicorn
 from nic_frontend import errors
 from nic_frontend.app import App
 from nic_frontend.connection import Connection
+from nic_frontend.open_files import allow_most
 from nic_frontend.options import FrontendOptions
 from nic_frontend.service import Service
 
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 75
+SPARE_FILES = 100  # beside a connection for each slot: idle connections, the ring, the reader
 GRACE_S = 2  # for handlers to send their last event
 
 
@@ -111,10 +113,16 @@ def serve(options: FrontendOptions, ready: Callable[[str, int], None] | None = N
     Raises TransportError when the ring cannot be used, FileNotFoundError or ValueError when the model's files
     cannot be, and OSError when the address is taken.
     """
+    most_files = allow_most()
     listener = listen(options)
     try:
         service = Service(options)
         try:
+            if most_files < (wanted := service.lease.n_slots + SPARE_FILES):
+                log.warning(
+                    "may open %d files, too few for %d slots: raise the limit (ulimit -Hn) to %d",
+                    most_files, service.lease.n_slots, wanted,
+                )  # fmt: skip
             host, port = listener.getsockname()[:2]
 
             def announce() -> None:

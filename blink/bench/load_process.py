@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import resource
 import signal
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import uvloop
 from blink.bench.client import Client
 from blink.bench.prompts import Prompts
 from blink.bench.records import Lag, Order, Shard, Target
+from nic_frontend.open_files import allow_most
 
 TICK_S = 0.005
 REFUSED_S = 0.05  # until a stream of a closed loop tries again after a refusal
@@ -25,8 +25,7 @@ REFUSED_S = 0.05  # until a stream of a closed loop tries again after a refusal
 def main(pipe: Pipe, target: Target, prompts: Prompts) -> None:
     """Ends when the other end of the pipe is closed, which the parent's death does too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    allow_most()
     while True:
         try:
             order: Order = pipe.recv()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -24,10 +25,17 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Process:
-    def __init__(self, backend: MockBackend, model_dir: Path, port: int, drain_s: float = 10.0) -> None:
+    """`limit` is a command of a shell that the process starts with."""
+
+    def __init__(
+        self, backend: MockBackend, model_dir: Path, port: int, drain_s: float = 10.0, limit: str = ":"
+    ) -> None:
         command = [sys.executable, "-m", "blink", "frontend", str(model_dir), "--ring", str(backend.path)]
         flags = ["--port", str(port), "--drain-timeout", str(drain_s), "--attach-timeout", "0.5"]
-        self.process = subprocess.Popen([*command, *flags], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        shell = ["sh", "-c", f'{limit} && exec "$@"', "sh"]
+        self.process = subprocess.Popen(
+            [*shell, *command, *flags], cwd=ROOT, stderr=subprocess.PIPE, text=True
+        )
         self.url = f"http://127.0.0.1:{port}"
 
     def wait_ready(self) -> None:
@@ -146,6 +154,28 @@ def test_a_frontend_without_a_free_lease_says_so(
     processes.append(second := Process(backend, model_dir, port))
     assert "all 1 lease(s) of the ring are held" in second.end()
     assert second.process.returncode == 1
+
+
+def test_more_connections_than_the_soft_limit_of_files(
+    backend: MockBackend, model_dir: Path, port: int, processes: list[Process]
+) -> None:
+    processes.append(frontend := Process(backend, model_dir, port, limit="ulimit -Sn 60"))
+    frontend.wait_ready()
+    with contextlib.ExitStack() as stack:
+        for _ in range(80):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        assert httpx.get(f"{frontend.url}/health").status_code == 200
+    frontend.process.terminate()
+    assert "ulimit" not in frontend.end()
+
+
+def test_too_few_files_are_told(
+    backend: MockBackend, model_dir: Path, port: int, processes: list[Process]
+) -> None:
+    processes.append(frontend := Process(backend, model_dir, port, limit="ulimit -n 163"))
+    frontend.wait_ready()
+    frontend.process.terminate()
+    assert "may open 163 files, too few for 64 slots: raise the limit (ulimit -Hn) to 164" in frontend.end()
 
 
 def test_suspended_for_longer_than_the_lease(
