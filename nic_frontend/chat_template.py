@@ -61,19 +61,25 @@ class ChatTemplate:
         }
         environment.globals.update(helpers)
         self._template = environment.from_string(source)
+        self._knows_developer = "developer" in source
         self._special_tokens = special_tokens
 
-    def render(self, messages: list[dict[str, Any]], add_generation_prompt: bool, **options: Any) -> str:
+    def render(
+        self, messages: list[dict[str, Any]], add_generation_prompt: bool, options: dict[str, Any]
+    ) -> str:
         """The prompt.
 
         `options` are chat_template_kwargs. Raises ApiError 400 with what the template complains about.
         """
+        if not self._knows_developer:  # the newer name of "system", which most templates drop or refuse
+            messages = [
+                {**message, "role": "system"} if message["role"] == "developer" else message
+                for message in messages
+            ]
+        variables = {**self._special_tokens, "tools": None, "documents": None, **options}
+        variables |= {"messages": messages, "add_generation_prompt": add_generation_prompt}
         try:
-            return self._template.render(
-                **{**self._special_tokens, "tools": None, "documents": None, **options},
-                messages=messages,
-                add_generation_prompt=add_generation_prompt,
-            )
+            return self._template.render(variables)
         except Exception as error:  # a template is a program: whatever it raises is about these messages
             raise bad_request(
                 f"the model's chat template refuses these messages: {error}", "messages"

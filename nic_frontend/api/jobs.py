@@ -101,7 +101,7 @@ async def parse_chat(body: dict[str, Any], tokenizer: Tokenizer, limits: Limits)
     text = tokenizer.template.render(
         _messages(body.get("messages"), limits),
         fields.flag("add_generation_prompt", True),
-        **_reserved(options),
+        _reserved(options),
     )
     special = fields.flag("add_special_tokens", False)
     prompts = await tokenizer.encode([text], special=special, param="messages")
@@ -139,7 +139,10 @@ def _message(message: Any, where: str) -> dict[str, Any]:
             f"{where}.role",
             "invalid_value",
         )
-    return {**message, "content": _content(message.get("content"), f"{where}.content")}
+    content = message.get("content")
+    if content is None and role == "assistant":
+        content = ""  # as clients send it back where the model called a tool
+    return {**message, "content": _content(content, f"{where}.content")}
 
 
 def _content(content: Any, where: str) -> str:

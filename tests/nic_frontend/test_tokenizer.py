@@ -108,9 +108,7 @@ def test_lone_surrogates_are_refused(model_dir: Path) -> None:
 
 def render(source: str, messages: list[dict[str, Any]], **options: Any) -> str:
     template = ChatTemplate(source, {"bos_token": "<s>", "eos_token": "</s>"})
-    return template.render(
-        messages, add_generation_prompt=options.pop("add_generation_prompt", True), **options
-    )
+    return template.render(messages, options.pop("add_generation_prompt", True), options)
 
 
 def test_template_helpers() -> None:
@@ -128,6 +126,17 @@ def test_template_helpers() -> None:
     assert render("  {% if true %}\nx\n  {% endif %}\n", user) == "x\n"  # trim_blocks and lstrip_blocks
 
 
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [("", "system"), ("{% if messages[0].role == 'developer' %}{% endif %}", "developer")],
+)
+def test_developers_are_the_system_unless_the_template_knows_them(condition: str, expected: str) -> None:
+    source = condition + "{{ messages[0].role }}: {{ messages[0].content }}"
+    messages = [{"role": "developer", "content": "hi"}]
+    assert render(source, messages) == f"{expected}: hi"
+    assert messages[0]["role"] == "developer"
+
+
 def test_templates_are_sandboxed() -> None:
     for source in (
         "{{ messages.__class__.__mro__ }}",
@@ -141,7 +150,7 @@ def test_templates_are_sandboxed() -> None:
 def test_where_the_template_comes_from(tmp_path: Path) -> None:
     def rendered() -> str | None:
         template = chat_template.load(tmp_path)
-        return template and template.render([], add_generation_prompt=False)
+        return template and template.render([], False, {})
 
     assert rendered() is None
     config: dict[str, Any] = {
