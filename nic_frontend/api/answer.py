@@ -6,13 +6,15 @@ import json
 import secrets
 import time
 from dataclasses import dataclass
-from json.encoder import encode_basestring as quoted  # a string as JSON, without escaping what is not ASCII
+from json.encoder import encode_basestring
 from typing import Any
 
 from nic_frontend.errors import ApiError
 from nic_frontend.generation import Ending
 
 DONE = "data: [DONE]\n\n"
+# Ends of lines to many readers of lines (httpx, str.splitlines), and none in server-sent events.
+LINE_ENDS = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"}
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,12 @@ class Events:
     @staticmethod
     def error(error: ApiError) -> str:
         return f"data: {compact(error.body)}\n\n"
+
+
+def quoted(text: str) -> str:
+    """A string as JSON. What is not ASCII stays as it is, but for ends of lines."""
+    written = encode_basestring(text)
+    return written if written.isascii() else written.translate(LINE_ENDS)
 
 
 def compact(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,17 @@ def test_completion_stream_says_the_same(speaker: Frontend) -> None:
     assert all(chunk["usage"] is None for chunk in chunks[:-1])
     whole = post(speaker, "/v1/completions", prompt="hello", max_tokens=100)
     assert chunks[-1]["usage"] == whole["usage"]
+
+
+def test_no_text_ends_a_line(
+    start_backend: StartBackend, start_frontend: StartFrontend, tokens: Tokenizer
+) -> None:
+    text = "a\x85b\u2028c\u2029d\u2030\n\r\x0b\x0c\x1c\x1d\x1ee"
+    frontend = start_frontend(start_backend(script=say(tokens.encode(text).ids)))
+    response = frontend.client.post("/v1/completions", json={"prompt": "x", "max_tokens": 99, "stream": True})
+    assert "\u2030" in response.text  # no other character is escaped
+    lines = [line for line in response.text.splitlines() if line]
+    assert text_of([json.loads(line.removeprefix("data: ")) for line in lines[:-1]]) == text
 
 
 def test_usage_is_not_sent_unless_asked_for(speaker: Frontend) -> None:
