@@ -63,7 +63,8 @@ class Metrics:
     """
 
     def __init__(self, model: str, lease: int) -> None:
-        self.labels = {"model_name": model, "lease": str(lease)}
+        self.model = {"model_name": model}  # the labels of what all frontends of a ring see alike
+        self.labels = {**self.model, "lease": str(lease)}
         self.prompt_tokens = 0
         self.generation_tokens = 0
         self.slow_clients = 0
@@ -102,6 +103,12 @@ class Metrics:
         self.responses[status] = self.responses.get(status, 0) + 1
 
 
+def family_of_one(kind: type[Metric], name: str, text: str, labels: dict[str, str], value: float) -> Metric:
+    family = kind(f"blink:{name}", text, labels=list(labels))  # type: ignore[call-arg]
+    family.add_metric(list(labels.values()), value)  # type: ignore[attr-defined]
+    return family
+
+
 class Exposition:
     """Renders the metrics in Prometheus' text format."""
 
@@ -121,9 +128,7 @@ class Exposition:
         yield from self._scheduler(header)
 
     def _one(self, kind: type[Metric], name: str, text: str, value: float) -> Metric:
-        family = kind(f"blink:{name}", text, labels=list(self._metrics.labels))  # type: ignore[call-arg]
-        family.add_metric(list(self._metrics.labels.values()), value)  # type: ignore[attr-defined]
-        return family
+        return family_of_one(kind, name, text, self._metrics.labels, value)
 
     def _histogram(self, name: str, text: str, histogram: Histogram) -> Metric:
         family = HistogramMetricFamily(f"blink:{name}", text, labels=list(self._metrics.labels))
@@ -179,14 +184,15 @@ class Exposition:
         stats = header["stats"]
         total, free = int(header["total_pages"]), int(stats["free_pages"])
         used = (total - free) / total if total else 0.0
-        yield self._one(GaugeMetricFamily, "num_requests_running", "Rows in the batch", int(stats["running"]))
-        yield self._one(
-            GaugeMetricFamily, "num_requests_waiting", "Requests not admitted yet", int(stats["waiting"])
-        )
-        yield self._one(GaugeMetricFamily, "kv_cache_usage_perc", "Share of KV pages in use, 0 to 1", used)
-        yield self._one(
-            CounterMetricFamily, "num_preemptions", "Requests paused for pages", int(stats["preempted"])
-        )
+        counter, gauge = CounterMetricFamily, GaugeMetricFamily
+        found: list[tuple[type[Metric], str, str, float]] = [
+            (gauge, "num_requests_running", "Rows in the batch", int(stats["running"])),
+            (gauge, "num_requests_waiting", "Requests not admitted yet", int(stats["waiting"])),
+            (gauge, "kv_cache_usage_perc", "Share of KV pages in use, 0 to 1", used),
+            (counter, "num_preemptions", "Requests paused for pages", int(stats["preempted"])),
+        ]
         for name in stats.dtype.names or ():
-            kind = GaugeMetricFamily if name in GAUGES else CounterMetricFamily
-            yield self._one(kind, f"scheduler_{name}", "See blink_stats in ring.h", int(stats[name]))
+            of_name = gauge if name in GAUGES else counter
+            found.append((of_name, f"scheduler_{name}", "See blink_stats in ring.h", int(stats[name])))
+        for kind, name, text, value in found:
+            yield family_of_one(kind, name, text, self._metrics.model, value)

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
-from harness import Frontend, StartBackend, wait_until
+from harness import Frontend, StartBackend, StartFrontend, wait_until
 from mock_backend import MockBackend
 from prometheus_client.parser import text_string_to_metric_families
 from sse import parse
@@ -200,6 +200,29 @@ def scrape(frontend: Frontend) -> dict[str, Any]:
         for family in text_string_to_metric_families(response.text)
         for sample in family.samples
     }
+
+
+def test_the_schedulers_metrics_are_the_same_from_every_frontend(
+    start_backend: StartBackend, start_frontend: StartFrontend
+) -> None:
+    backend = start_backend(n_leases=2)
+    backend.region.header["stats"][0]["running"] = 3
+    frontends = [start_frontend(backend), start_frontend(backend)]
+    scrapes = [frontend.client.get("/metrics").text for frontend in frontends]
+
+    def series(text: str) -> set[str]:
+        return {line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+
+    of_all = series(scrapes[0]) & series(scrapes[1])
+    assert 'blink:num_requests_running{model_name="tiny"}' in of_all
+    assert {name.partition("{")[0] for name in of_all} >= {
+        "blink:kv_cache_usage_perc",
+        "blink:scheduler_running",
+    }
+    for lease, text in enumerate(scrapes):
+        own = series(text) - of_all
+        assert f'blink:num_requests_open{{lease="{lease}",model_name="tiny"}}' in own
+        assert all(f'lease="{lease}"' in name for name in own)
 
 
 def test_metrics(frontend: Frontend, backend: MockBackend) -> None:
