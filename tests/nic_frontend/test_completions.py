@@ -113,44 +113,6 @@ def test_chat_stream_begins_with_the_role(speaker: Frontend) -> None:
     assert finish_reasons(chunks) == {0: "stop"}
 
 
-def test_chat_prompt_is_the_rendered_template(
-    frontend: Frontend, backend: MockBackend, tokens: Tokenizer
-) -> None:
-    messages = [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
-    ]
-    post(frontend, "/v1/chat/completions", messages=messages, max_tokens=1)
-    expected = (
-        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\na\nb<|im_end|>\n<|im_start|>assistant\n"
-    )
-    assert backend.accepted[-1].prompt == tokens.encode(expected, add_special_tokens=False).ids
-    post(frontend, "/v1/chat/completions", messages=messages, max_tokens=1, add_generation_prompt=False)
-    shorter = expected.removesuffix("<|im_start|>assistant\n")
-    assert backend.accepted[-1].prompt == tokens.encode(shorter, add_special_tokens=False).ids
-
-
-def test_messages_as_clients_write_them(frontend: Frontend, backend: MockBackend, tokens: Tokenizer) -> None:
-    messages: list[dict[str, Any]] = [
-        {"role": "developer", "content": "Be brief."},
-        {"role": "user", "content": "a"},
-        {"role": "assistant", "content": None},
-        {"role": "assistant"},
-        {"role": "user", "content": "b"},
-    ]
-    post(frontend, "/v1/chat/completions", messages=messages, max_tokens=1)
-    said = [("system", "Be brief."), ("user", "a"), ("assistant", ""), ("assistant", ""), ("user", "b")]
-    expected = "".join(f"<|im_start|>{role}\n{content}<|im_end|>\n" for role, content in said)
-    expected += "<|im_start|>assistant\n"
-    assert backend.accepted[-1].prompt == tokens.encode(expected, add_special_tokens=False).ids
-
-
-def test_options_of_the_template_may_have_any_name(frontend: Frontend) -> None:
-    options = {"self": 1, "options": 2, "source": 3, "args": 4, "enable_thinking": False}
-    body = {"messages": [{"role": "user", "content": "hi"}], "chat_template_kwargs": options}
-    post(frontend, "/v1/chat/completions", **body, max_tokens=1)
-
-
 def test_prompts_of_every_shape(frontend: Frontend, backend: MockBackend, tokens: Tokenizer) -> None:
     ids = tokens.encode("hello world").ids
     for prompt, expected in [
