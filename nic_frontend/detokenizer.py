@@ -1,23 +1,25 @@
 """Tokens to text, one at a time, with the semantics of `tokenizers`: Tokenizer.decode of the whole sequence
 gives the same text.
 
-Byte-level vocabularies need no window over earlier tokens: each token is a string of bytes, and the text is
-the lossy UTF-8 decoding of their concatenation. Added tokens are raw text, special tokens are skipped on
-request, and each maximal invalid subpart becomes one U+FFFD (Unicode 16, section 3.9, "U+FFFD substitution of
-maximal subparts"). Other decoders go through tokenizers' DecodeStream.
+Vocabularies of bytes, byte-level (GPT-2) or with bytes to fall back to (SentencePiece), need no window over
+earlier tokens: each token is a string of bytes, and the text is the lossy UTF-8 decoding of their
+concatenation. Added tokens are raw text, special tokens are skipped on request, and each maximal invalid
+subpart becomes one U+FFFD (Unicode 16, section 3.9, "U+FFFD substitution of maximal subparts"). For bytes to
+fall back to, tokenizers writes one for every byte of a run that is invalid anywhere, which no stream can.
 """
 
 from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from tokenizers import Tokenizer
-from tokenizers.decoders import DecodeStream
 
 CONTEXT_TOKENS = 6  # of the prompt, for decoders whose text depends on what stands before
+HELD_TOKENS = 4  # as many as a character has bytes: what is incomplete then remains so
 
 
 class Detokenizer(Protocol):
@@ -30,45 +32,59 @@ class Detokenizer(Protocol):
         ...
 
 
-class ByteLevel:
-    """`table[token]` is the token's bytes."""
+class Bytewise:
+    """`table[token]` is the token's bytes. `strip`: a space at the beginning is not shown."""
 
-    def __init__(self, table: list[bytes]) -> None:
+    def __init__(self, table: list[bytes], strip: bool = False) -> None:
         self._table = table
+        self._strip = strip
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
     def feed(self, token: int) -> str:
-        return self._decode(self._table[token])
+        text = self._decode(self._table[token])
+        if self._strip and text:
+            self._strip = False
+            return text.removeprefix(" ")
+        return text
 
     def flush(self) -> str:
         return self._decode(b"", True)
 
 
 class Windowed:
-    """Any decoder, through tokenizers' DecodeStream; `prompt` are the tokens before the answer."""
+    """Any other decoder: what the text of the last tokens has more than it had without the new one.
 
-    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool, prompt: list[int]) -> None:
+    `prompt` are the tokens before the answer, `silent` those that show nothing.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, skip: bool, prompt: list[int], silent: set[int]) -> None:
         self._tokenizer = tokenizer
-        self._skip = skip_special_tokens
-        self._context = prompt[-CONTEXT_TOKENS:]
-        self._ids = list(self._context)
-        self._emitted = len(tokenizer.decode(self._context, skip_special_tokens=skip_special_tokens))
-        self._stream = DecodeStream(self._context, skip_special_tokens=skip_special_tokens)
+        self._skip = skip
+        self._silent = silent
+        self._begin([token for token in prompt if token not in silent][-CONTEXT_TOKENS:])
+
+    def _begin(self, window: list[int]) -> None:
+        self._window = window
+        self._n_shown = len(window)
+        self._shown = len(self._text())
+
+    def _text(self) -> str:
+        return str(self._tokenizer.decode(self._window, skip_special_tokens=self._skip))
 
     def feed(self, token: int) -> str:
-        self._ids.append(token)
-        try:
-            text = self._stream.step(self._tokenizer, token) or ""
-        except (
-            Exception
-        ):  # DecodeStream refuses text that does not extend what it has emitted; `flush` catches up
-            self._stream = DecodeStream([], skip_special_tokens=self._skip)
-            text = ""
-        self._emitted += len(text)
-        return text
+        if token in self._silent:
+            return ""
+        self._window.append(token)
+        text = self._text()
+        held = len(self._window) - self._n_shown
+        if len(text) <= self._shown or (text.endswith("\ufffd") and held < HELD_TOKENS):
+            return ""
+        piece = text[self._shown :]
+        self._begin(self._window[-held:])
+        return piece
 
     def flush(self) -> str:
-        return str(self._tokenizer.decode(self._ids, skip_special_tokens=self._skip))[self._emitted :]
+        return self._text()[self._shown :]
 
 
 def byte_level_alphabet() -> dict[str, int]:
@@ -80,24 +96,39 @@ def byte_level_alphabet() -> dict[str, int]:
     return {chr(byte): byte for byte in kept} | {chr(0x100 + i): byte for i, byte in enumerate(moved)}
 
 
-def byte_tables(tokenizer: Tokenizer, vocab_size: int) -> tuple[list[bytes], list[bytes]]:
+def byte_level_bytes() -> Callable[[str], bytes]:
+    """The bytes of a token of a byte-level vocabulary."""
+    alphabet = byte_level_alphabet()
+
+    def token_bytes(text: str) -> bytes:
+        try:
+            return bytes(alphabet[character] for character in text)
+        except KeyError:  # an added token
+            return text.encode()
+
+    return token_bytes
+
+
+def fallback_bytes(text: str) -> bytes:
+    """The bytes of a token of a vocabulary with <0xNN> for bytes and U+2581 for the space."""
+    if re.fullmatch("<0x[0-9A-Fa-f]{2}>", text):
+        return bytes.fromhex(text[3:5])
+    return text.replace("\u2581", " ").encode()
+
+
+def special_ids(tokenizer: Tokenizer) -> set[int]:
+    return {token_id for token_id, added in tokenizer.get_added_tokens_decoder().items() if added.special}
+
+
+def byte_tables(
+    tokenizer: Tokenizer, vocab_size: int, token_bytes: Callable[[str], bytes]
+) -> tuple[list[bytes], list[bytes]]:
     """The bytes of each of `vocab_size` tokens: with special tokens, and with those empty.
 
     Ids without a token are empty.
     """
-    alphabet = byte_level_alphabet()
-    special = {token_id for token_id, added in tokenizer.get_added_tokens_decoder().items() if added.special}
-
-    def token_bytes(token_id: int) -> bytes:
-        text = tokenizer.id_to_token(token_id)
-        if text is None:
-            return b""
-        try:
-            return bytes(alphabet[character] for character in text)
-        except KeyError:
-            return text.encode()
-
-    full = [token_bytes(token_id) for token_id in range(vocab_size)]
+    special = special_ids(tokenizer)
+    full = [token_bytes(tokenizer.id_to_token(token_id) or "") for token_id in range(vocab_size)]
     return full, [b"" if token_id in special else raw for token_id, raw in enumerate(full)]
 
 
@@ -110,11 +141,37 @@ def is_byte_level(decoder: dict[str, Any] | None) -> bool:
     return bool(decoder["type"] == "ByteLevel")
 
 
+FALLBACK: list[dict[str, Any]] = [
+    {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+    {"type": "ByteFallback"},
+    {"type": "Fuse"},
+]
+STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+
+
+def is_byte_fallback(decoder: dict[str, Any] | None) -> bool:
+    """Whether the `decoder` of a tokenizer.json is that of Llama 2 and Mistral, which strips, or of Gemma."""
+    return (decoder or {}).get("decoders") in (FALLBACK, [*FALLBACK, STRIP])
+
+
 DetokenizerFactory = Callable[[bool, list[int]], Detokenizer]  # skip_special_tokens, the prompt's tokens
 
 
 def detokenizer_factory(tokenizer: Tokenizer, vocab_size: int) -> DetokenizerFactory:
-    if not is_byte_level(json.loads(tokenizer.to_str())["decoder"]):
-        return lambda skip, prompt: Windowed(tokenizer, skip, prompt)
-    full, without_special = byte_tables(tokenizer, vocab_size)
-    return lambda skip, prompt: ByteLevel(without_special if skip else full)
+    decoder = json.loads(tokenizer.to_str())["decoder"]
+    if is_byte_level(decoder):
+        full, without_special = byte_tables(tokenizer, vocab_size, byte_level_bytes())
+        return lambda skip, prompt: Bytewise(without_special if skip else full)
+    if is_byte_fallback(decoder):
+        full, without_special = byte_tables(tokenizer, vocab_size, fallback_bytes)
+        strips = STRIP in decoder["decoders"]
+
+        def bytewise(skip: bool, prompt: list[int]) -> Bytewise:
+            table = without_special if skip else full
+            return Bytewise(table, strips and not any(table[token] for token in prompt))
+
+        return bytewise
+    special = special_ids(tokenizer)
+    unknown = {token_id for token_id in range(vocab_size) if tokenizer.id_to_token(token_id) is None}
+    silent = (unknown, unknown | special)
+    return lambda skip, prompt: Windowed(tokenizer, skip, prompt, silent[skip])

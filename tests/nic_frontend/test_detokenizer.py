@@ -16,7 +16,7 @@ from tiny_model import TOOL_CALL, VOCAB_SIZE, build_tokenizer
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from nic_frontend.detokenizer import (
-    ByteLevel,
+    Bytewise,
     Windowed,
     byte_level_alphabet,
     detokenizer_factory,
@@ -64,7 +64,7 @@ LLAMA_FACTORY = detokenizer_factory(LLAMA, LLAMA.get_vocab_size())
 
 
 def decoded(
-    factory: Callable[..., ByteLevel | Windowed], tokens: list[int], skip: bool
+    factory: Callable[..., Bytewise | Windowed], tokens: list[int], skip: bool
 ) -> tuple[str, list[str]]:
     stream = factory(skip, [])
     pieces = [stream.feed(token) for token in tokens]
@@ -118,19 +118,80 @@ def test_added_tokens_are_raw_text() -> None:
     assert decoded(TINY_FACTORY, tokens, True)[0] == TINY.decode(tokens) == f"\ufffd{TOOL_CALL}\ufffd"
 
 
-@given(st.lists(st.integers(0, LLAMA.get_vocab_size() - 1), max_size=30), st.booleans())
-def test_other_decoders(tokens: list[int], skip: bool) -> None:
-    assert isinstance(LLAMA_FACTORY(skip, []), Windowed)
-    text, _ = decoded(LLAMA_FACTORY, tokens, skip)
-    whole = LLAMA.decode(tokens, skip_special_tokens=skip)
-    if "\ufffd" not in whole:  # DecodeStream holds back every U+FFFD, so it may group them another way
-        assert text == whole
+LLAMA_BYTE = LLAMA.token_to_id("<0x00>")
+LLAMA_WORDS = [i for i in range(LLAMA.get_vocab_size()) if not LLAMA.id_to_token(i).startswith("<")]
 
 
-def test_other_decoders_continue_the_prompt() -> None:
+def llama_text(tokens: list[int]) -> bytes:
+    """What the tokens spell, special ones skipped."""
+    words = [LLAMA.id_to_token(token) for token in tokens]
+    spelled = [
+        bytes([token - LLAMA_BYTE]) if word.startswith("<0x") else word.replace("\u2581", " ").encode()
+        for token, word in zip(tokens, words, strict=True)
+        if word not in ("<s>", "</s>")
+    ]
+    return b"".join(spelled)
+
+
+@given(st.lists(st.integers(0, LLAMA.get_vocab_size() - 1), max_size=30))
+def test_any_tokens_with_byte_fallback(tokens: list[int]) -> None:
+    text, _ = decoded(LLAMA_FACTORY, tokens, True)
+    assert text == llama_text(tokens).decode(errors="replace").removeprefix(" ")
+
+
+@given(
+    st.lists(st.sampled_from(LLAMA_WORDS) | st.characters(codec="utf-8"), max_size=20),
+    st.characters(min_codepoint=0x80, codec="utf-8"),
+    st.integers(0, 3),
+)
+def test_any_text_with_byte_fallback(parts: list[int | str], last: str, n_bytes: int) -> None:
+    """Words and characters of bytes, then perhaps the first bytes of another."""
+    whole = [[part] if isinstance(part, int) else llama_bytes(part) for part in parts]
+    tokens = [token for part in whole for token in part]
+    text, pieces = decoded(LLAMA_FACTORY, tokens, True)
+    assert text == LLAMA.decode(tokens)
+    assert text == "".join(pieces)  # complete characters are not held back until the end
+    cut = llama_bytes(last)[:n_bytes]
+    if 0 < len(cut) < len(last.encode()):
+        assert decoded(LLAMA_FACTORY, tokens + cut, True)[0] == text + "\ufffd"
+
+
+def llama_bytes(text: str) -> list[int]:
+    return [LLAMA_BYTE + byte for byte in text.encode()]
+
+
+def test_byte_fallback_continues_the_prompt() -> None:
+    begin = LLAMA.token_to_id("<s>")
     hello, world = LLAMA.token_to_id("\u2581hello"), LLAMA.token_to_id("\u2581world")
-    stream = LLAMA_FACTORY(True, [hello])
-    assert stream.feed(world) + stream.flush() == " world"
+    for prompt, expected in (([begin, hello], " world"), ([begin], "world")):
+        stream = LLAMA_FACTORY(True, prompt)
+        assert stream.feed(world) + stream.flush() == expected
+
+
+def with_decoder(decoder: object, words: list[str]) -> Tokenizer:
+    vocab = {word: i for i, word in enumerate(["<unk>", "<s>", *words])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[], unk_token="<unk>"))
+    tokenizer.decoder = decoder
+    tokenizer.add_special_tokens([AddedToken("<s>", special=True)])
+    return tokenizer
+
+
+OTHERS = [
+    with_decoder(decoders.WordPiece(), ["do", "##ing", "n't", ".", ",", "it", "'", "s", "##s", "é"]),
+    with_decoder(decoders.Metaspace(), ["\u2581", "\u2581hello", "a", "b", "\u2581\u2581", "é", "\ufffd"]),
+    with_decoder(decoders.BPEDecoder(), ["hello</w>", "a", "b</w>", ".</w>"]),
+]
+
+
+@pytest.mark.parametrize("tokenizer", OTHERS, ids=["WordPiece", "Metaspace", "BPEDecoder"])
+@given(tokens=st.lists(st.integers(0, 15), max_size=30), n_prompt=st.integers(0, 3), skip=st.booleans())
+def test_other_decoders(tokenizer: Tokenizer, tokens: list[int], n_prompt: int, skip: bool) -> None:
+    prompt = tokens[:n_prompt]
+    stream = detokenizer_factory(tokenizer, 16)(skip, prompt)
+    assert isinstance(stream, Windowed)
+    text = "".join(stream.feed(token) for token in tokens[n_prompt:]) + stream.flush()
+    before = tokenizer.decode(prompt, skip_special_tokens=skip)
+    assert before + text == tokenizer.decode(tokens, skip_special_tokens=skip)
 
 
 def test_which_decoders_are_byte_level() -> None:
