@@ -131,6 +131,14 @@ def seconds(text: str) -> float:
     return value
 
 
+def api_key(text: str) -> str:
+    if not text.strip():
+        raise ValueError(
+            "the key is empty: everybody would have it; leave the flag out to serve without a key"
+        )
+    return text
+
+
 def cores(text: str) -> tuple[int, ...]:
     """Of "0-11" or "0,2,4-7". Raises ValueError."""
     found: list[int] = []

@@ -11,7 +11,19 @@ from pathlib import Path
 from blink import child
 from blink.address import explained, verbs_address
 from blink.errors import CommandError
-from blink.flags import Flag, add_flags, checked, cores, count, given, ordinal, port, realtime, seconds
+from blink.flags import (
+    Flag,
+    add_flags,
+    api_key,
+    checked,
+    cores,
+    count,
+    given,
+    ordinal,
+    port,
+    realtime,
+    seconds,
+)
 from blink.model_directory import model_directory
 from blink.sizes import format_bytes, parse_bytes
 from nic_frontend.options import FrontendOptions, VerbsRing
@@ -35,7 +47,7 @@ FLAGS = (
     Flag("--port", "port", "PORT", "port to listen on; 0 picks a free one", port),
     Flag("--api-key", "api_key", "KEY",
          f"clients must send it as a bearer token (default: ${API_KEY_VARIABLE}, or no key)",
-         secret=True),
+         api_key, secret=True),
     Flag("--drain-timeout", "drain_timeout_s", "SECONDS", "let open requests finish after SIGTERM", seconds),
     Flag("--body-timeout", "body_timeout_s", "SECONDS", "wait for a request's body", seconds),
     Flag("--send-timeout", "send_timeout_s", "SECONDS", "drop a client that acknowledges nothing", seconds),

@@ -19,7 +19,7 @@ def parse_bytes(text: str) -> int:
         if match is None:
             raise ValueError(text)
         size = int(float(match[1]) * UNITS[match[2]])
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, OverflowError):
         raise ValueError(f"'{text}' is not a size; write for example 512MiB or 8GiB") from None
     if size < 1:
         raise ValueError(f"'{text}' is less than a byte")

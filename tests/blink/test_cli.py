@@ -64,6 +64,15 @@ def test_an_api_key_is_not_on_the_frontends_command_line() -> None:
     assert plan.environment[frontend.API_KEY_VARIABLE] == "secret"
 
 
+def test_an_empty_variable_is_no_api_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The unit's environment file has it empty."""
+    monkeypatch.setenv(frontend.API_KEY_VARIABLE, "")
+    served: list[FrontendOptions] = []
+    monkeypatch.setattr("nic_frontend.server.serve", lambda options, ready: served.append(options))
+    assert cli.main(["frontend", "demo", "--ring=none"]) == 0
+    assert served[0].api_key is None
+
+
 def test_each_plane_gets_its_own_flags() -> None:
     words = ["serve", "m", "--frontends=3", "--host=::1", "--max-body=1MiB", "--kv-memory=2GiB", "--slots=64"]
     plan = serve.plan(cli.build_parser("serve").parse_args(words), "m", 1234)
@@ -89,7 +98,7 @@ def test_sizes(text: str, size: int) -> None:
     assert parse_bytes(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "8 gigs", "-1", "0", "1.2.3", "inf"])
+@pytest.mark.parametrize("text", ["", "GiB", "8 gigs", "-1", "0", "1.2.3", "inf", "1e400"])
 def test_what_is_not_a_size(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a size|less than a byte"):
         parse_bytes(text)
@@ -149,6 +158,8 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
         (("serve", "demo", "--frontends=33"), 2, "33 frontends are too many; at most 32"),
         (("serve", "demo", "--port=70000"), 2, "70000 is not a port"),
         (("serve", "demo", "--slots=0"), 2, "0 is less than 1"),
+        (("serve", "demo", "--max-body=1e400"), 2, "'1e400' is not a size; write for example 512MiB or 8GiB"),
+        (("serve", "demo", "--api-key="), 2, "the key is empty"),
         (("serve", "demo", "--host=192.0.2.1"), 1, "192.0.2.1 is not an address of this machine"),
         (("serve", "demo", "--host=no.such.host.invalid"), 1, "is not an address of this machine"),
         (("frontend", "demo", "--ring=none", "--attach-timeout=0"), 1, "start `blink backend` first"),
