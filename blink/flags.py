@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -137,6 +138,17 @@ def api_key(text: str) -> str:
             "the key is empty: everybody would have it; leave the flag out to serve without a key"
         )
     return text
+
+
+def origins(text: str) -> tuple[str, ...]:
+    """Of "https://example.com,http://localhost:3000", or "*". Raises ValueError."""
+    found = tuple(text.lower().split(","))
+    for one in found:
+        if one != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s]+", one):
+            raise ValueError(
+                f"'{one}' is no origin; write for example https://example.com, with no path, or *"
+            )
+    return found
 
 
 def cores(text: str) -> tuple[int, ...]:

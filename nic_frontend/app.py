@@ -17,6 +17,7 @@ from nic_frontend.api.call import Call
 from nic_frontend.api.fields import Fields, parse_object
 from nic_frontend.api.jobs import Job, Parser, parse_chat, parse_completion
 from nic_frontend.asgi import Receive, Scope, Send, header, read_json_body, respond, respond_json
+from nic_frontend.cors import Cors
 from nic_frontend.errors import ApiError
 from nic_frontend.request import ClientGone, Mailbox, Request
 from nic_frontend.service import Service
@@ -33,6 +34,7 @@ class App:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._created = int(time.time())
+        self._cors = Cors(service.options.allowed_origins or ())
         key = service.options.api_key
         self._key = hashlib.sha256(key.encode()).digest() if key else None
         self._routes: dict[str, tuple[str, Handler]] = {
@@ -61,6 +63,7 @@ class App:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         metrics = self._service.metrics
+        for_pages = self._cors.headers(scope)
         started = False
 
         async def counted(message: Any) -> None:
@@ -68,10 +71,14 @@ class App:
             if message["type"] == "http.response.start":
                 started = True
                 metrics.on_response(message["status"])
+                message = {**message, "headers": [*message["headers"], *for_pages]}
             await send(message)
 
         try:
-            await self._route(scope)(scope, receive, counted)
+            if (allowed := self._cors.preflight(scope)) is not None:  # browsers send no key with it
+                await respond(counted, 200, b"", allowed)
+            else:
+                await self._route(scope)(scope, receive, counted)
         except ClientGone:
             metrics.disconnects += 1
         except ApiError as error:

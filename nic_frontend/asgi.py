@@ -13,6 +13,7 @@ from nic_frontend.request import ClientGone
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Header = tuple[bytes, bytes]
 
 JSON = (b"content-type", b"application/json")
 STREAM = [
@@ -59,9 +60,7 @@ def too_large(limit: int) -> ApiError:
     return ApiError(413, f"the body is larger than {limit} bytes", code="request_too_large")
 
 
-async def respond(
-    send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]] | None = None
-) -> None:
+async def respond(send: Send, status: int, body: bytes, headers: list[Header] | None = None) -> None:
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [*(headers or [JSON]), length]})
     await send({"type": "http.response.body", "body": body})

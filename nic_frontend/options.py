@@ -36,6 +36,7 @@ class FrontendOptions:
     cores: tuple[int, ...] | None = None  # that this process keeps to; default: those it was started on
     realtime: int | None = None  # priority under SCHED_RR; default: scheduled as ordinary work
     api_key: str | None = None  # everything but /health and /metrics then wants `Authorization: Bearer`
+    allowed_origins: tuple[str, ...] | None = None  # whose pages a browser lets read answers; "*": all
 
     attach_timeout_s: float = 30.0  # for the ring to appear and the scheduler to serve
     grant_timeout_s: float = 3.0  # for the scheduler to acknowledge the lease

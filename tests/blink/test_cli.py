@@ -74,12 +74,22 @@ def test_an_empty_variable_is_no_api_key(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_each_plane_gets_its_own_flags() -> None:
-    words = ["serve", "m", "--frontends=3", "--host=::1", "--max-body=1MiB", "--kv-memory=2GiB", "--slots=64"]
+    words = [
+        "serve",
+        "m",
+        "--frontends=3",
+        "--host=::1",
+        "--allowed-origins=https://A.b,*",
+        "--max-body=1MiB",
+        "--kv-memory=2GiB",
+        "--slots=64",
+    ]
     plan = serve.plan(cli.build_parser("serve").parse_args(words), "m", 1234)
     assert plan.url == "http://[::1]:1234/v1"
     assert plan.n_frontends == 3
     assert {"--leases=3", f"--kv-memory={2 << 30}", "--slots=64", "--ring=serve-1234"} < set(plan.backend)
     assert {"--host=::1", "--port=1234", f"--max-body={1 << 20}", "--ring=serve-1234"} < set(plan.frontend)
+    assert "--allowed-origins=https://a.b,*" in plan.frontend
     assert not set(plan.frontend) & {"--slots=64", "--leases=3"}
 
 
@@ -160,6 +170,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
         (("serve", "demo", "--slots=0"), 2, "0 is less than 1"),
         (("serve", "demo", "--max-body=1e400"), 2, "'1e400' is not a size; write for example 512MiB or 8GiB"),
         (("serve", "demo", "--api-key="), 2, "the key is empty"),
+        (("serve", "demo", "--allowed-origins=https://a.example/"), 2, "'https://a.example/' is no origin"),
         (("serve", "demo", "--host=192.0.2.1"), 1, "192.0.2.1 is not an address of this machine"),
         (("serve", "demo", "--host=no.such.host.invalid"), 1, "is not an address of this machine"),
         (("frontend", "demo", "--ring=none", "--attach-timeout=0"), 1, "start `blink backend` first"),
