@@ -130,6 +130,7 @@ BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, uint64_t claim) {
   const bool fresh = r.state == BLINK_STATE_EMPTY && low(word) == r.sequence + 1;
   if (!fresh && low(word) != r.sequence) return false;
   const uint32_t command = request_command(word);
+  if (command < BLINK_COMMAND_SUBMIT || command > BLINK_COMMAND_RELEASE) return false;
   if (fresh) {
     r.sequence = low(word);
     r.state = BLINK_STATE_PREFILL_PENDING;

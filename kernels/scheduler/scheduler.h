@@ -172,6 +172,9 @@ class Scheduler {
     phase = s.phase == BLINK_PHASE_STARTING ? uint32_t(BLINK_PHASE_SERVING) : s.phase;
     last_kind = s.last_kind;
     planned = s.planned;
+    for (uint32_t slot = tid; s.phase == BLINK_PHASE_STARTING && slot < c.n_slots; slot += threads) {
+      c.requests[slot].row = BLINK_NO_ROW;
+    }
     p.sync();
   }
 

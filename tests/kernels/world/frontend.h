@@ -52,6 +52,7 @@ class Frontend {
     if (!quiet && chance(1) && chance(10)) die(now);
     if (!quiet && chance(1) && chance(10)) leave();
     if (!quiet && chance(1)) write_late();
+    if (!quiet && chance(1)) write_nonsense();
   }
 
   const std::map<uint32_t, Sent>& open() const { return open_; }
@@ -100,6 +101,13 @@ class Frontend {
     if (open_.count(slot) || releasing_.count(slot) || epoch_ < 2) return;
     const uint64_t stale = BLINK_COMMAND_SUBMIT | ((epoch_ - 1) & BLINK_EPOCH_MASK) << 8;
     publish(&c_.request_words[slot], (blink::low(status(slot)) + 1) | stale << 32);
+  }
+
+  // A word of the right epoch and sequence, whose command there is not.
+  void write_nonsense() {
+    const uint32_t slot = lease_ * share() + random_() % share();
+    if (open_.count(slot) || releasing_.count(slot)) return;
+    request(slot, blink::low(status(slot)) + 1, chance(50) ? BLINK_COMMAND_NONE : 4 + random_() % 252);
   }
 
   void submit(uint64_t now) {

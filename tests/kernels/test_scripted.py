@@ -1,0 +1,28 @@
+"""The scheduler beside frontends that break the protocol and machines that break down, in scripted worlds."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Play = Callable[[str], None]
+
+
+@pytest.fixture(scope="module")
+def play(build_program: Callable[..., Path]) -> Play:
+    """play(script): runs a script of world/scripted.cpp."""
+    program = build_program("scripted", ["tests/kernels/world/scripted.cpp"], "-O1")
+
+    def run(script: str) -> None:
+        done = subprocess.run([program, script], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return run
+
+
+def test_a_command_that_there_is_not_changes_nothing(play: Play) -> None:
+    """R3."""
+    play("unknown_command")
