@@ -17,7 +17,7 @@ PREFILL_GRANULE = 16
 STATS_INTERVAL_NS = 500000
 LAUNCH_RETRY_NS = 5000000
 TRACE_STEPS = 4096
-SCHEDULER_LAYOUT_HASH = 0xb8a24ccda098dd6b
+SCHEDULER_LAYOUT_HASH = 0x902a2983757831be
 
 
 class RowUse(IntEnum):
@@ -37,10 +37,10 @@ class Fault(IntEnum):
 
 
 Request = np.dtype({
-    "names": ["arrival", "torn_since_ns", "torn_last_ns", "sequence", "state", "row", "prompt_tokens", "max_outputs", "generated"],
-    "formats": ["<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
-    "offsets": [0, 8, 16, 24, 28, 32, 36, 40, 44],
-    "itemsize": 48,
+    "names": ["arrival", "torn_since_ns", "torn_last_ns", "sequence", "state", "row", "prompt_tokens", "max_outputs", "generated", "crc32c", "reserved"],
+    "formats": ["<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
+    "offsets": [0, 8, 16, 24, 28, 32, 36, 40, 44, 48, 52],
+    "itemsize": 56,
 })
 
 Row = np.dtype({

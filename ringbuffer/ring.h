@@ -76,7 +76,7 @@ enum blink_reason {
   BLINK_REASON_LENGTH = 3,    /* max_tokens or the context limit */
   BLINK_REASON_CANCELLED = 4, /* CANCEL, or the lease was lost */
   BLINK_REASON_ERROR_FIRST = 16,
-  BLINK_REASON_BAD_CHECKSUM = 16, /* descriptor or prompt never matched its CRC-32C */
+  BLINK_REASON_BAD_CHECKSUM = 16, /* the payload never matched its CRC-32C, or changed while the request was paused */
   BLINK_REASON_EMPTY_PROMPT = 17,
   BLINK_REASON_PROMPT_TOO_LONG = 18, /* prompt leaves no room for one token in the context, or in the KV cache */
   BLINK_REASON_BAD_TOKEN = 19,       /* a prompt token outside the vocabulary */

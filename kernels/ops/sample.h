@@ -43,7 +43,8 @@ inline void penalise(const Sequence& sequence, const struct blink_tables& tables
       logits[sequence.tokens[j]] -= params.frequency_penalty;
   if (sequence.may_end()) return;
   for (uint32_t j = 0; j < tables.n_eos && !sequence.ignores_eos(); ++j) logits[tables.eos[j]] = -INFINITY;
-  for (uint32_t j = 0; j < params.n_stop_ids; ++j) logits[params.stop_ids[j]] = -INFINITY;
+  for (uint32_t j = 0; j < params.n_stop_ids; ++j)
+    if (params.stop_ids[j] < tables.vocab_size) logits[params.stop_ids[j]] = -INFINITY;
 }
 
 /* The token of one lane, from its logits. */

@@ -53,6 +53,7 @@ BLINK_FN bool Scheduler<P>::admit(uint32_t slot) {
     c.rows[i] = {0, BLINK_ROW_ACTIVE, slot, 0, length, n_pages, 0};
     const uint32_t left = Min()(uint32_t(longest_context()) - d.prompt_tokens, c.output_capacity);
     r.prompt_tokens = d.prompt_tokens;
+    r.crc32c = d.crc32c;
     r.max_outputs = Min()(d.max_tokens, left);
     r.state = BLINK_STATE_PREFILL_PROCESSING;
     publish(slot);

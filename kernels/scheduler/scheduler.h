@@ -204,11 +204,12 @@ class Scheduler {
   BLINK_FN bool stage(uint32_t most);
   BLINK_FN uint64_t next_unstaged(uint64_t arrival);
   BLINK_FN uint32_t next_free_row(uint32_t first);
+  BLINK_FN bool replaced(const blink_request& r, const blink_descriptor& d) const;
   BLINK_FN uint64_t read_payload(uint32_t slot, uint32_t row, unsigned member, unsigned size);
-  BLINK_FN uint32_t settle(uint32_t slot, uint32_t row, uint64_t found, unsigned member, unsigned size);
+  BLINK_FN uint32_t read_answer(uint32_t slot, uint32_t row, unsigned member, unsigned size);
+  BLINK_FN uint32_t settle(uint32_t slot, uint32_t row, uint64_t found, unsigned member);
   BLINK_FN uint32_t judge(const blink_request& r, const blink_descriptor& d, uint64_t found) const;
   BLINK_FN uint32_t check_parameters(const blink_descriptor& d) const;
-  BLINK_FN void copy_outputs(uint32_t slot, uint32_t row, unsigned member, unsigned size);
 
   // ------------------------------------------------------------ admission.h
   BLINK_FN bool admit_next();

@@ -18,7 +18,10 @@ constexpr uint32_t kTorn = 0x80000000u;
 constexpr uint32_t kStageSlots = 8;     // read side by side
 constexpr uint32_t kLongPrompt = 1024;  // tokens: a longer one has all threads for itself
 
-// Payload parts that many threads read: their checksums' summands below, whether a token is bad above.
+// What is wrong with a payload part, above its checksum's summand.
+constexpr uint32_t kBadPrompt = 1, kBadAnswer = 2;
+
+// Payload parts that many threads read: their checksums' summands below, what is wrong with any above.
 struct Findings {
   BLINK_FN uint64_t operator()(uint64_t a, uint64_t b) const { return ((a ^ b) & 0xffffffffu) | ((a | b) >> 32 << 32); }
 };
@@ -64,7 +67,7 @@ BLINK_FN bool Scheduler<P>::stage(uint32_t most) {
       const uint64_t sum = p.reduce(i == team ? part : 0, Findings());
       if (i == team) found = sum;
     }
-    if (k < n) settled |= settle(slots[k], rows[k], found, member, size);
+    if (k < n) settled |= settle(slots[k], rows[k], found, member);
   }
   return p.reduce(settled, Or());
 }
@@ -91,12 +94,21 @@ BLINK_FN uint32_t Scheduler<P>::next_free_row(uint32_t first) {
   return p.reduce(row, Min());
 }
 
-// One thread's part of a payload whose descriptor is in the row's parameters: the prompt goes into the row's history.
-// Nothing in the descriptor may be believed before the checksum has matched.
+// Whether another payload lies in the slot than the one that a paused request was admitted with. How far its row, its
+// pages and its answer reach was decided by that one, so it resumes from no other, be its checksum right or wrong
+// (S13).
+template <class P>
+BLINK_FN bool Scheduler<P>::replaced(const blink_request& r, const blink_descriptor& d) const {
+  return r.state == BLINK_STATE_DECODE_PAUSED && (d.crc32c != r.crc32c || d.prompt_tokens != r.prompt_tokens);
+}
+
+// One thread's part of a payload whose descriptor is in the row's parameters: the prompt goes into the row's history,
+// and behind it what a paused request has answered. Nothing in the descriptor may be believed before the checksum has
+// matched.
 template <class P>
 BLINK_FN uint64_t Scheduler<P>::read_payload(uint32_t slot, uint32_t row, unsigned member, unsigned size) {
   const blink_descriptor& d = t.params[row];
-  if (d.prompt_tokens > c.prompt_capacity) return 0;
+  if (d.prompt_tokens > c.prompt_capacity || replaced(c.requests[slot], d)) return 0;
   const uint32_t* words = reinterpret_cast<const uint32_t*>(&d);
   const uint32_t* from = prompt(slot);
   uint32_t* to = history(row);
@@ -121,16 +133,31 @@ BLINK_FN uint64_t Scheduler<P>::read_payload(uint32_t slot, uint32_t row, unsign
     }
     left -= n;
   }
-  return crc.share() | uint64_t(largest >= t.vocab_size) << 32;
+  const uint32_t wrong = (largest >= t.vocab_size ? kBadPrompt : 0) | read_answer(slot, row, member, size);
+  return crc.share() | uint64_t(wrong) << 32;
+}
+
+// One thread's part of the tokens that a paused request has published: it goes on where it was, so they are prefilled
+// again. They index what the engine reads, and the ring may have been written by anybody.
+template <class P>
+BLINK_FN uint32_t Scheduler<P>::read_answer(uint32_t slot, uint32_t row, unsigned member, unsigned size) {
+  const blink_request& r = c.requests[slot];
+  uint32_t* to = history(row) + r.prompt_tokens;
+  bool good = true;
+  for (uint32_t i = member; i < r.generated; i += size) {
+    const uint64_t record = p.load(outputs(slot) + i);
+    good = good && low(record) < t.vocab_size && record_is(record, i, r.sequence);
+    to[i] = low(record);
+  }
+  return good ? 0 : kBadAnswer;
 }
 
 // What becomes of a payload that a team has read. Nonzero unless it must be read again.
 template <class P>
-BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t row, uint64_t found, unsigned member, unsigned size) {
+BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t row, uint64_t found, unsigned member) {
   blink_request& r = c.requests[slot];
-  const uint32_t problem = judge(r, t.params[row], found);
-  if (!problem) copy_outputs(slot, row, member, size);
   if (member != 0) return 0;
+  const uint32_t problem = judge(r, t.params[row], found);
   if (!problem) {
     c.rows[row] = {0, BLINK_ROW_STAGED, slot, 0, t.params[row].prompt_tokens + r.generated, 0, 0};
     r.row = row;
@@ -152,8 +179,10 @@ BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t row, uint64_t fou
 // Returns 0, kTorn, or the reason to refuse the request.
 template <class P>
 BLINK_FN uint32_t Scheduler<P>::judge(const blink_request& r, const blink_descriptor& d, uint64_t found) const {
+  if (replaced(r, d)) return BLINK_REASON_BAD_CHECKSUM;
   if (d.sequence != r.sequence || d.prompt_tokens > c.prompt_capacity || ~low(found) != d.crc32c) return kTorn;
-  return high(found) ? uint32_t(BLINK_REASON_BAD_TOKEN) : check_parameters(d);
+  if (high(found) & kBadPrompt) return BLINK_REASON_BAD_TOKEN;
+  return high(found) & kBadAnswer ? uint32_t(BLINK_REASON_BAD_CHECKSUM) : check_parameters(d);
 }
 
 // Written so that a NaN fails.
@@ -167,14 +196,6 @@ BLINK_FN uint32_t Scheduler<P>::check_parameters(const blink_descriptor& d) cons
                     d.presence_penalty > -kLarge && d.presence_penalty < kLarge && d.frequency_penalty > -kLarge &&
                     d.frequency_penalty < kLarge && d.n_stop_ids <= BLINK_MAX_STOP_IDS;
   return good ? 0 : BLINK_REASON_BAD_PARAMETER;
-}
-
-// A request that was paused goes on where it was: its published tokens are part of what is prefilled again.
-template <class P>
-BLINK_FN void Scheduler<P>::copy_outputs(uint32_t slot, uint32_t row, unsigned member, unsigned size) {
-  uint32_t* to = history(row) + t.params[row].prompt_tokens;
-  const uint32_t n = c.requests[slot].generated;
-  for (uint32_t i = member; i < n; i += size) to[i] = low(p.load(outputs(slot) + i));
 }
 
 }  // namespace blink

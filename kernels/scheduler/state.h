@@ -48,6 +48,8 @@ struct blink_request {
   uint32_t prompt_tokens;
   uint32_t max_outputs; /* max_tokens, cut to what the context and the KV cache hold */
   uint32_t generated;   /* output records published */
+  uint32_t crc32c;      /* of the payload that was admitted: a paused request resumes from no other */
+  uint32_t reserved;
 };
 
 /* A sequence's place in the batch. `fed` counts the tokens of all steps planned so far, so it runs ahead of what has

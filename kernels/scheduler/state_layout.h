@@ -1,13 +1,13 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0xb8a24ccda098dd6bull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x902a2983757831beull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
 #else
 #define BLINK_ASSERT _Static_assert
 #endif
-BLINK_ASSERT(sizeof(struct blink_request) == 48, "blink_request");
+BLINK_ASSERT(sizeof(struct blink_request) == 56, "blink_request");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, arrival) == 0, "blink_request.arrival");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, torn_since_ns) == 8, "blink_request.torn_since_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, torn_last_ns) == 16, "blink_request.torn_last_ns");
@@ -17,6 +17,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_request, row) == 32, "blink_request
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, prompt_tokens) == 36, "blink_request.prompt_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, max_outputs) == 40, "blink_request.max_outputs");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, generated) == 44, "blink_request.generated");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, crc32c) == 48, "blink_request.crc32c");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, reserved) == 52, "blink_request.reserved");
 BLINK_ASSERT(sizeof(struct blink_row) == 32, "blink_row");
 BLINK_ASSERT(__builtin_offsetof(struct blink_row, last_step) == 0, "blink_row.last_step");
 BLINK_ASSERT(__builtin_offsetof(struct blink_row, use) == 8, "blink_row.use");
@@ -113,6 +115,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_request, prompt_tokens) \
   X(blink_request, max_outputs) \
   X(blink_request, generated) \
+  X(blink_request, crc32c) \
+  X(blink_request, reserved) \
   X(blink_row, last_step) \
   X(blink_row, use) \
   X(blink_row, slot) \

@@ -291,7 +291,7 @@ def test_sampler_draws_what_its_twin_draws(emulate: Emulate, vocab: int, blocks:
     for name, values in choices.items():
         world.params[name] = rng.choice(values, 8)
     world.params["prompt_tokens"], world.params["seed"] = 10, rng.integers(0, 2**63, 8)
-    world.params["n_stop_ids"], world.params["stop_ids"][:, :2] = 2, [5, 9]
+    world.params["n_stop_ids"], world.params["stop_ids"][:, :4] = 4, [5, 9, vocab, 2**32 - 1]
     world.lane_emit[4], world.head["id"] = 0, 77
     logits = (rng.choice([0.1, 3, 30]) * rng.standard_normal((6, vocab))).astype(np.float32)
     logits[1] = np.round(logits[1])  # ties

@@ -175,8 +175,8 @@ def test_min_tokens_masks_end_and_stop_ids(answered: int, flags: int, expected: 
     logits = np.zeros((1, VOCAB), np.float32)
     logits[0, [10, 20, 30]] = [5, 4, 3]
     world = make_world(answered=answered, eos=(10,), min_tokens=2, flags=flags)
-    world.params["n_stop_ids"] = 1
-    world.params["stop_ids"][0, 0] = 20
+    world.params["n_stop_ids"] = 3
+    world.params["stop_ids"][0, :3] = 20, VOCAB, 2**32 - 1  # a stop id may be no token at all
     assert world.sample(logits) == [expected]
 
 

@@ -26,3 +26,9 @@ def play(build_program: Callable[..., Path]) -> Play:
 def test_a_command_that_there_is_not_changes_nothing(play: Play) -> None:
     """R3."""
     play("unknown_command")
+
+
+@pytest.mark.parametrize("script", ["longer_prompt", "other_prompt", "foreign_token", "foreign_record"])
+def test_a_paused_request_resumes_from_nothing_but_what_was_admitted(play: Play, script: str) -> None:
+    """S13, R7."""
+    play(script)

@@ -79,6 +79,7 @@ class ScriptedWorld {
   }
   blink::Status status(uint32_t slot) const { return blink::unpack_status(c.progress[slot].status); }
   bool completed(uint32_t slot) const { return status(slot).state == BLINK_STATE_DECODE_COMPLETED; }
+  uint64_t* outputs(uint32_t slot) { return c.outputs + uint64_t(slot) * c.output_capacity; }
   void control(uint64_t word) { publish(&c.header->control, word); }
   void expect(bool holds, const std::string& what) {
     if (!holds && failure.empty()) failure = what;
