@@ -33,7 +33,7 @@ BLINK_FN bool Scheduler<P>::observe() {
 template <class P>
 BLINK_FN void Scheduler<P>::observe_control() {
   const uint64_t control = broadcast(tid == 0 ? p.acquire(&header.control) : 0);
-  if (control == BLINK_CONTROL_RUN || stopping) return;
+  if (control == BLINK_CONTROL_RUN || stopping || phase == BLINK_PHASE_FAILED) return;
   phase = BLINK_PHASE_DRAINING;
   if (control == BLINK_CONTROL_STOP) {
     stopping = true;

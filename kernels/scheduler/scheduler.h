@@ -153,8 +153,10 @@ class Scheduler {
     return Exit::kRelaunch;
   }
 
-  // The engine cannot go on: every open request is told so, nothing more is launched, and the phase says why (S10).
+  // The engine cannot go on: every open request is told so, nothing more is launched, and the phase says why (S10). It
+  // is the last phase, whatever the control word says, and the first fault is the one that is told.
   BLINK_FN void fail(blink_fault fault, uint64_t detail) {
+    if (phase == BLINK_PHASE_FAILED) return;
     phase = BLINK_PHASE_FAILED;
     if (tid == 0) {
       s.fault = fault;

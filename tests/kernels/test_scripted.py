@@ -8,16 +8,19 @@ from pathlib import Path
 
 import pytest
 
-Play = Callable[[str], None]
+from ringbuffer.abi import Control
+
+Play = Callable[..., None]
 
 
 @pytest.fixture(scope="module")
 def play(build_program: Callable[..., Path]) -> Play:
-    """play(script): runs a script of world/scripted.cpp."""
+    """play(script, *argument): runs a script of world/scripted.cpp."""
     program = build_program("scripted", ["tests/kernels/world/scripted.cpp"], "-O1")
 
-    def run(script: str) -> None:
-        done = subprocess.run([program, script], capture_output=True, text=True, timeout=60)
+    def run(script: str, *argument: int) -> None:
+        command = [program, script, *map(str, argument)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
 
     return run
@@ -32,3 +35,10 @@ def test_a_command_that_there_is_not_changes_nothing(play: Play) -> None:
 def test_a_paused_request_resumes_from_nothing_but_what_was_admitted(play: Play, script: str) -> None:
     """S13, R7."""
     play(script)
+
+
+@pytest.mark.parametrize("control", [Control.RUN, Control.DRAIN])
+@pytest.mark.parametrize("fault", ["launch", "step", "gate", "relaunch", "token"])
+def test_a_fault_ends_the_scheduler_and_every_request(play: Play, fault: str, control: Control) -> None:
+    """S10: FAILED is final, also while the backend drains."""
+    play(f"{fault}_fault", control)

@@ -1,6 +1,6 @@
 /* Scripts that break what others rely on, one a name:
  *
- *   scripted NAME      exits 1 and prints what went wrong
+ *   scripted NAME [ARGUMENT]      exits 1 and prints what went wrong
  */
 #include "scripted.h"
 
@@ -10,7 +10,8 @@ namespace {
 
 constexpr Sizes kSmall{32, 2, 4, 64, 4, 64, 64, 4, 0};
 constexpr Sizes kTight{32, 2, 4, 64, 4, 18, 64, 4, 0};  // pages for one long sequence
-constexpr uint32_t kOther = 16;                         // the first slot of the second lease
+constexpr Sizes kLong{32, 1, 4, 256, 4, 256, 64, 4, 0};
+constexpr uint32_t kOther = 16;  // the first slot of the second lease
 
 // A word with a command that there is not changes nothing, for nobody (R3).
 void unknown_command(ScriptedWorld& w) {
@@ -60,23 +61,64 @@ void foreign_record(ScriptedWorld& w) {
   resume(w, [&] { *w.outputs(kOther) = blink::output_record(5, 1, 1); });
 }
 
+// Breaks the engine in the middle of an answer, with the script's argument as control word: the scheduler ends, says
+// what broke, and says so to every client (S10).
+void fault(ScriptedWorld& w, blink_fault expected, const std::function<void()>& break_down) {
+  w.attach();
+  w.submit(0, {5, 6, 7}, 200);
+  w.until([&] { return w.status(0).count == 5; });
+  for (uint32_t slot = 1; slot < 8; ++slot) w.submit(slot, {9}, 200);  // more than run together
+  w.until([&] { return w.status(7).state == BLINK_STATE_PREFILL_PENDING && w.status(3).count > 0; });
+  w.control(w.argument);
+  break_down();
+  w.expect(w.until([&] { return w.ended; }, w.c.step_timeout_ns + 1'000'000'000), "S10: the scheduler goes on");
+  w.expect(w.c.header->phase == BLINK_PHASE_FAILED, "S10: it ended in phase " + std::to_string(w.c.header->phase));
+  w.expect(w.c.header->fault == expected, "S10: the fault is " + std::to_string(w.c.header->fault));
+  for (uint32_t slot = 0; slot < 8; ++slot)
+    w.expect(w.completed(slot) && w.status(slot).reason == BLINK_REASON_ENGINE_FAULT, "S10: a client was not told");
+}
+
+void launch_fault(ScriptedWorld& w) {
+  fault(w, BLINK_FAULT_LAUNCH, [&] { w.refusal = 719; });
+}
+void step_fault(ScriptedWorld& w) {
+  fault(w, BLINK_FAULT_STEP, [&] { w.hangs = true; });
+}
+void gate_fault(ScriptedWorld& w) {
+  fault(w, BLINK_FAULT_GATE, [&] { w.gate_fails = true; });
+}
+void relaunch_fault(ScriptedWorld& w) {
+  fault(w, BLINK_FAULT_RELAUNCH, [&] { w.relaunch_refusal = 1; });
+}
+void token_fault(ScriptedWorld& w) {
+  fault(w, BLINK_FAULT_TOKEN, [&] { w.c.tables.vocab_size = 1; });
+}
+
 struct Named {
   const char* name;
   void (*script)(ScriptedWorld&);
   Sizes sizes;
 };
 constexpr Named kScripts[] = {
-    {"unknown_command", unknown_command, kSmall}, {"longer_prompt", longer_prompt, kTight},
-    {"other_prompt", other_prompt, kTight},       {"foreign_token", foreign_token, kTight},
+    {"unknown_command", unknown_command, kSmall},
+    {"longer_prompt", longer_prompt, kTight},
+    {"other_prompt", other_prompt, kTight},
+    {"foreign_token", foreign_token, kTight},
     {"foreign_record", foreign_record, kTight},
+    {"launch_fault", launch_fault, kLong},
+    {"step_fault", step_fault, kLong},
+    {"gate_fault", gate_fault, kLong},
+    {"relaunch_fault", relaunch_fault, kLong},
+    {"token_fault", token_fault, kLong},
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
   for (const Named& named : kScripts) {
-    if (argc != 2 || std::string(argv[1]) != named.name) continue;
+    if (argc < 2 || std::string(argv[1]) != named.name) continue;
     ScriptedWorld w(named.sizes);
+    if (argc > 2) w.argument = std::atoi(argv[2]);
     const std::string failure = w.play(named.script);
     if (!failure.empty()) std::printf("%s\n", failure.c_str());
     return failure.empty() ? 0 : 1;

@@ -39,6 +39,7 @@ class ScriptedWorld {
   bool hangs = false;  // steps do not complete any more
   bool gate_fails = false;
   int refusal = 0, relaunch_refusal = 0;  // what the runtime answers
+  uint64_t argument = 0;                  // the script's
 
   // ---- the script's side
   // Waits until the condition holds. False: it did not within `limit_ns`, or the scheduler has ended before.
