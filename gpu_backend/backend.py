@@ -66,6 +66,8 @@ class Backend:
 
     def __init__(self, options: BackendOptions) -> None:
         self.options = options
+        self._ended = False  # the scheduler, and what it served from is released
+        self._fault: str | None = None
 
     def start(self) -> None:
         try:
@@ -128,25 +130,44 @@ class Backend:
             self.setup: SchedulerSetup = plane.setup(geometry, seen, limits, kind)
             self.scheduler: Scheduler = plane.start(self.setup, kind)
             self._serving = owned.pop_all()
+        self._ended, self._fault = False, None
         if not _wait_for(lambda: self.ring.phase() != Phase.STARTING, STOP_S):
             raise BackendError("the scheduler did not start: run `blink doctor`")
 
+    def serving(self) -> bool:
+        """False once the scheduler has given up or ended, whoever ended it."""
+        return self.fault() is None and not self.scheduler.wait(0)
+
     def fault(self) -> str | None:
-        """Why the scheduler gave up, or None."""
-        if self.ring.phase() != Phase.FAILED:
-            return None
-        fault, detail = self.ring.fault()
-        return f"the scheduler failed: {Fault(fault).name} (detail {detail})"
+        """Why the scheduler gave up or died, or None; after `stop`, why it had until then."""
+        if self._fault is None and not self._ended:
+            self._fault = self._look_for_fault()
+        return self._fault
+
+    def _look_for_fault(self) -> str | None:
+        dead = self.scheduler.wait(0)  # asked first: one that ends by itself has written the phase before
+        try:
+            phase = self.ring.phase()
+            if phase == Phase.FAILED:
+                fault, detail = self.ring.fault()
+                return f"the scheduler failed: {Fault(fault).name} (detail {detail})"
+        except RuntimeError as error:  # the ring is in the memory of a GPU that is lost
+            return f"the ring cannot be read any more: {error}"
+        if dead and phase != Phase.STOPPED:
+            return "the scheduler died without saying why: the GPU may be lost, see dmesg and `blink doctor`"
+        return None
 
     def stop(self, drain_s: float = DRAIN_S, hurry: Callable[[], bool] = lambda: False) -> bool:
         """Lets open requests finish for `drain_s` seconds or until `hurry`, then ends the rest.
 
         False: the scheduler hangs. It then keeps its resources: releasing them would wait for it.
         """
-        if not self._end(drain_s, hurry):
-            return False
-        self._owned.close()
-        return True
+        try:
+            ended = self._end(drain_s, hurry)
+        finally:
+            if self._ended:
+                self._owned.close()
+        return ended
 
     def change_scheduler(self, kind: SchedulerKind) -> None:
         """Ends the scheduler that runs, and starts one over the same engine, with a new ring of that name.
@@ -161,17 +182,22 @@ class Backend:
             raise BackendError(str(error)) from error
 
     def _end(self, drain_s: float, hurry: Callable[[], bool]) -> bool:
-        self.ring.set_control(Control.DRAIN)
+        stopped = self.scheduler.wait(0)
+        if not stopped:
+            self.ring.set_control(Control.DRAIN)
         deadline = time.monotonic() + drain_s
-        stopped = False
         while not (stopped or hurry() or time.monotonic() >= deadline):
             stopped = self.scheduler.wait(POLL_S)
         if not stopped:
             self.ring.set_control(Control.STOP)
             if not self.scheduler.wait(STOP_S):
                 return False
-        self.scheduler.close()
-        self._serving.close()
+        self.fault()
+        self._ended = True
+        try:
+            self.scheduler.close()
+        finally:
+            self._serving.close()
         return True
 
 
@@ -243,16 +269,25 @@ def run(options: BackendOptions, ready: Callable[[], None]) -> int:
     if backend.exchange is not None:
         planes.say(f"frontends on other hosts set themselves up at {backend.exchange.address}")
     ready()
-    while not signals and backend.fault() is None:
+    while not signals and backend.serving():
         woken.wait(POLL_S)
         if backend.exchange is not None and (told := backend.exchange.look()):
             planes.say(told)
-    fault = backend.fault()
-    if fault:
-        planes.say(fault)
-    elif not signals:
-        planes.say("the scheduler stopped")
-    stopped = backend.stop(0.0 if fault else DRAIN_S, lambda: len(signals) > 1)
+    if not signals:
+        planes.say(backend.fault() or "the scheduler stopped")
+    return 1 if not _stop(backend, lambda: len(signals) > 1) or backend.fault() else 0
+
+
+def _stop(backend: Backend, hurry: Callable[[], bool]) -> bool:
+    """Stops, and says what goes wrong meanwhile. True when the scheduler has ended and all was released."""
+    known = backend.fault()
+    try:
+        stopped = backend.stop(0.0 if known else DRAIN_S, hurry)
+    except RuntimeError as error:  # a lost GPU takes nothing back
+        planes.say(f"not everything could be released: {error}")
+        return False
     if not stopped:
         planes.say("the scheduler did not stop in time")
-    return 1 if fault or not stopped else 0
+    if (fault := backend.fault()) and not known:
+        planes.say(fault)
+    return stopped

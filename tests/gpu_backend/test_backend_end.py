@@ -1,0 +1,113 @@
+"""How a backend's process ends when its scheduler does: what it says, and its exit status."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gpu_backend import backend
+from gpu_backend.engine.base import Limits
+from gpu_backend.scheduler_abi import Fault
+from ringbuffer.abi import Control, Phase
+from ringbuffer.region import Geometry
+
+
+class Broken:
+    """A ring, and the scheduler that serves it until `die`; its last phase is what it then is in."""
+
+    def __init__(self) -> None:
+        self.address, self.geometry = 0, Geometry(16, 1, 8, 8)
+        self.now, self.last, self.over = Phase.SERVING, Phase.STOPPED, threading.Event()
+        self.controls: list[Control] = []
+        self.error: RuntimeError | None = None
+
+    def phase(self) -> Phase:
+        return self.now
+
+    def fault(self) -> tuple[int, int]:
+        return Fault.STEP, 7
+
+    def stats(self) -> dict[str, int]:
+        return {}
+
+    def set_control(self, control: Control) -> None:
+        self.controls.append(control)
+        self.die()
+
+    def die(self) -> None:
+        self.now = self.last
+        self.over.set()
+
+    def wait(self, timeout_s: float) -> bool:
+        return self.over.wait(timeout_s)
+
+    def close(self) -> None:
+        if self.error:
+            raise self.error
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broken]:
+    broken = Broken()
+    released: list[str] = []
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+
+    def start(self: backend.Backend) -> None:
+        self.plane, self.limits, self.exchange = (
+            SimpleNamespace(name="fake"),
+            Limits(1, 2, 16, 1, 16, 1),
+            None,
+        )
+        self.ring = self.scheduler = broken
+        self._serving, self._owned = ExitStack(), ExitStack()
+        self._serving.callback(released.append, "ring")
+        self._owned.callback(released.append, "engine")
+
+    monkeypatch.setattr(backend.Backend, "start", start)
+    yield broken
+    assert released == ["ring", "engine"]
+    for number, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
+        signal.signal(number, handler)
+
+
+def run(then: Callable[[], None]) -> int:
+    return backend.run(backend.BackendOptions(Path("/model")), lambda: threading.Timer(0.1, then).start())
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_asked_to_end(broken: Broken) -> None:
+    assert run(terminate) == 0
+    assert broken.controls == [Control.DRAIN]
+
+
+def test_a_scheduler_that_dies_without_a_word_is_noticed(
+    broken: Broken, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its CUDA context is gone: nobody is left who would write FAILED, and nothing can be released."""
+    broken.last = Phase.SERVING
+    broken.error = RuntimeError("cuStreamDestroy: CUDA_ERROR_CONTEXT_IS_DESTROYED")
+    assert run(broken.die) == 1
+    said = capsys.readouterr().err
+    assert "the scheduler died without saying why" in said
+    assert "CONTEXT_IS_DESTROYED" in said
+    assert broken.controls == []
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_fault_is_told_whenever_it_comes(
+    broken: Broken, capsys: pytest.CaptureFixture[str], asked: bool
+) -> None:
+    """Also while the backend drains."""
+    broken.last = Phase.FAILED
+    assert run(terminate if asked else broken.die) == 1
+    assert capsys.readouterr().err.count("the scheduler failed: STEP (detail 7)") == 1
