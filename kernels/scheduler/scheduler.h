@@ -40,8 +40,10 @@ class Scheduler {
       const uint64_t completed = broadcast(tid == 0 ? p.acquire(t.completed) : 0);
       if (window == p.launch_window() && completed == launched) return relaunch();
       take_completions(completed);
-      // With the window used up and the next step planned, nothing may delay the relaunch: a scan crosses PCIe.
-      const bool settled = (planned && window == p.launch_window()) || !observe();
+      // With the window used up and the next step planned, a relaunch is next, which a scan delays: it crosses PCIe.
+      // But the step before may be a long one, and clients wait for the heartbeat and for their cancels (S10).
+      const bool relaunching = planned && window == p.launch_window() && now - last_scan < BLINK_STATS_INTERVAL_NS;
+      const bool settled = relaunching || !observe();
       if (finished()) return stop();
       if (!planned && settled && plan_is_due()) planned = plan(launched + 1);
       if (planned && window < p.launch_window()) {

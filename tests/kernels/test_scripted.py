@@ -42,3 +42,8 @@ def test_a_paused_request_resumes_from_nothing_but_what_was_admitted(play: Play,
 def test_a_fault_ends_the_scheduler_and_every_request(play: Play, fault: str, control: Control) -> None:
     """S10: FAILED is final, also while the backend drains."""
     play(f"{fault}_fault", control)
+
+
+def test_the_ring_is_looked_at_while_the_last_step_of_an_execution_runs(play: Play) -> None:
+    """S10."""
+    play("long_last_step")

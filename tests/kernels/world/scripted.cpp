@@ -11,6 +11,7 @@ namespace {
 constexpr Sizes kSmall{32, 2, 4, 64, 4, 64, 64, 4, 0};
 constexpr Sizes kTight{32, 2, 4, 64, 4, 18, 64, 4, 0};  // pages for one long sequence
 constexpr Sizes kLong{32, 1, 4, 256, 4, 256, 64, 4, 0};
+constexpr Sizes kArmed{32, 1, 4, 256, 4, 256, 64, 4, 200'000};
 constexpr uint32_t kOther = 16;  // the first slot of the second lease
 
 // A word with a command that there is not changes nothing, for nobody (R3).
@@ -94,6 +95,24 @@ void token_fault(ScriptedWorld& w) {
   fault(w, BLINK_FAULT_TOKEN, [&] { w.c.tables.vocab_size = 1; });
 }
 
+// The last step of an execution takes long, and the next one is planned: the ring is still looked at.
+void long_last_step(ScriptedWorld& w) {
+  w.step_ns = 1'000'000;
+  w.attach();
+  w.submit(0, {5, 6, 7}, 200);
+  w.expect(w.until([&] { return w.c.state->stats.launches == BLINK_LAUNCH_WINDOW - 1; }),
+           "no step is the last but one");
+  w.step_ns = 5'000'000'000;
+  w.until([&] { return w.c.state->stats.launches == BLINK_LAUNCH_WINDOW; });
+  w.pass(1'000'000'000);
+  const uint64_t beat = w.c.header->heartbeat;
+  w.request(0, 1, BLINK_COMMAND_CANCEL);
+  w.pass(10'000'000);
+  w.expect(w.c.state->stats.steps < BLINK_LAUNCH_WINDOW, "the step was not long");
+  w.expect(w.c.header->heartbeat != beat, "S10: the scheduler seems dead");
+  w.expect(w.completed(0), "a cancel is not seen");
+}
+
 struct Named {
   const char* name;
   void (*script)(ScriptedWorld&);
@@ -110,6 +129,7 @@ constexpr Named kScripts[] = {
     {"gate_fault", gate_fault, kLong},
     {"relaunch_fault", relaunch_fault, kLong},
     {"token_fault", token_fault, kLong},
+    {"long_last_step", long_last_step, kArmed},
 };
 
 }  // namespace
