@@ -56,6 +56,10 @@ class Frontend {
   }
 
   const std::map<uint32_t, Sent>& open() const { return open_; }
+  // Whether it has been silent for longer than a lease lasts, and is served all the same. A scan may take a while.
+  bool overstays(uint64_t now) const {
+    return dead_until_ && now - dead_since_ > BLINK_LEASE_TIMEOUT_NS + BLINK_LEASE_TIMEOUT_NS / 5 && granted();
+  }
   bool idle() const { return open_.empty() && releasing_.empty() && dead_until_ == 0; }
 
  private:
@@ -80,11 +84,14 @@ class Frontend {
     last_beat_ = now;
     publish(&c_.leases[lease_].word, blink::pair_word(epoch_, ++beats_));
   }
-  bool granted() {
+  bool granted() const {
     const uint64_t ack = __atomic_load_n(&c_.lease_acks[lease_].word, __ATOMIC_ACQUIRE);
     return ack == blink::pair_word(epoch_, BLINK_LEASE_GRANTED);
   }
-  void die(uint64_t now) { dead_until_ = now + BLINK_LEASE_TIMEOUT_NS * (chance(50) ? 3 : 1) / 2; }
+  void die(uint64_t now) {
+    dead_since_ = now;
+    dead_until_ = now + BLINK_LEASE_TIMEOUT_NS * (chance(50) ? 3 : 1) / 2;
+  }
   void leave() {
     publish(&c_.leases[lease_].word, 0);
     epoch_ = 0;
@@ -241,7 +248,7 @@ class Frontend {
   const uint32_t lease_;
   Random& random_;
   uint32_t epoch_ = 0, epochs_ = 0, beats_ = 0, tickets_ = 0;
-  uint64_t last_beat_ = 0, dead_until_ = 0;
+  uint64_t last_beat_ = 0, dead_since_ = 0, dead_until_ = 0;
   Open open_;
   std::map<uint32_t, uint32_t> releasing_;
   std::map<uint32_t, blink_descriptor> late_;

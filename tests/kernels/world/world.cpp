@@ -8,6 +8,7 @@
 #include <deque>
 #include <set>
 
+#include "fairness.h"
 #include "frontend.h"
 #include "kernels/scheduler/host.h"
 #include "kernels/scheduler/scheduler.h"
@@ -21,7 +22,12 @@ struct Coverage {
 class World {
  public:
   World(uint64_t seed, const Sizes& sizes, uint64_t turns)
-      : ring(sizes), c(ring.c), engine(c.tables, c.sets, sizes.total_pages), random(seed), turns_left(turns) {
+      : ring(sizes),
+        c(ring.c),
+        engine(c.tables, c.sets, sizes.total_pages),
+        random(seed),
+        fairness(c),
+        turns_left(turns) {
     for (uint32_t i = 0; i < sizes.n_leases; ++i) frontends.emplace_back(ring, i, random);
   }
 
@@ -35,6 +41,7 @@ class World {
     for (const Run& run : runs) {
       if (run.shape == shape && run.set == set) return 1;
     }
+    fairness.launched(c.sets[set], window);
     ++window;
     coverage.armed += !runs.empty() && !runs.back().completed;
     const uint64_t start = runs.empty() ? clock : std::max(clock, runs.back().done);
@@ -91,6 +98,7 @@ class World {
 
   std::string verdict() const {
     if (!error.empty()) return error;
+    if (!fairness.error.empty()) return fairness.error;
     if (!engine.error.empty()) return engine.error;
     for (const Frontend& f : frontends) {
       if (!f.error.empty()) return f.error;
@@ -177,6 +185,10 @@ class World {
     if (active != s.n_active || zombies != s.n_zombies || waiting != s.n_waiting || staged != s.n_staged)
       fail("S3: a counter is wrong");
     check_order();
+    fairness.look();
+    for (const Frontend& f : frontends) {
+      if (f.overstays(clock)) fail("R6: a lease outlives its frontend");
+    }
   }
 
   static bool waits(const blink_request& r) {
@@ -188,8 +200,7 @@ class World {
     std::set<uint64_t> now_admitted;
     for (uint32_t i = 0; i < c.n_slots; ++i) {
       const blink_request& r = c.requests[i];
-      if (r.state == BLINK_STATE_PREFILL_PENDING && r.torn_last_ns == 0)
-        oldest_waiting = std::min(oldest_waiting, r.arrival);
+      if (waits(r) && r.torn_last_ns == 0) oldest_waiting = std::min(oldest_waiting, r.arrival);
       if (r.state == BLINK_STATE_PREFILL_PROCESSING || r.state == BLINK_STATE_DECODE_PROCESSING) {
         now_admitted.insert(r.arrival);
         if (!admitted.count(r.arrival)) youngest_admitted = std::max(youngest_admitted, r.arrival);
@@ -212,6 +223,7 @@ class World {
     }
   }
 
+  Fairness fairness;
   std::deque<Run> runs;
   std::deque<Frontend> frontends;
   std::set<uint64_t> admitted;

@@ -1,0 +1,74 @@
+/* What no request may suffer from the others: checked over time, at every turn and at every launch. */
+#pragma once
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/scheduler/state.h"
+
+namespace world {
+
+class Fairness {
+ public:
+  explicit Fairness(const blink_scheduler_config& config) : c(config), passed_over_(config.tables.n_rows) {}
+
+  std::string error;
+
+  // S2: a request keeps its age, paused or not. S7: whoever is paused was the youngest.
+  void look() {
+    std::set<uint64_t> running;
+    for (uint32_t slot = 0; slot < c.n_slots; ++slot) {
+      const blink_request& r = c.requests[slot];
+      if (r.state == BLINK_STATE_PREFILL_PROCESSING || r.state == BLINK_STATE_DECODE_PROCESSING)
+        running.insert(r.arrival);
+    }
+    for (uint32_t slot = 0; slot < c.n_slots; ++slot) {
+      const blink_request& r = c.requests[slot];
+      if (r.state == BLINK_STATE_EMPTY || r.state == BLINK_STATE_DECODE_COMPLETED) continue;
+      const auto [known, fresh] = ages_.try_emplace({slot, r.sequence}, r.arrival);
+      if (known->second != r.arrival) fail("S2: a request lost its age");
+      if (r.state != BLINK_STATE_DECODE_PAUSED || !ran_.count(r.arrival)) continue;
+      if (!running.empty() && *running.rbegin() > r.arrival) fail("S7: a younger one runs on than was paused");
+    }
+    ran_ = std::move(running);
+  }
+
+  // A step was launched, as the `nth` of this execution. A row that decodes has a lane in it or had one in the step
+  // before, unless it needs a page and there are too few: prefill does not starve decode (S15).
+  void launched(const blink_step_set& set, uint32_t nth) {
+    std::vector<bool> in(c.tables.n_rows);
+    for (uint32_t lane = 0; lane < set.head->n_lanes; ++lane) in[set.lane_row[lane]] = true;
+    uint32_t need = 0;
+    for (uint32_t i = 0; i < c.tables.n_rows; ++i) need += decodes(i) && needs_page(i) && !in[i];
+    // What was planned by the execution before may have been planned with fewer pages.
+    const bool starving = nth == 0 || need > c.state->n_free_pages;
+    for (uint32_t i = 0; i < c.tables.n_rows; ++i) {
+      const bool waits = decodes(i) && !in[i] && !(starving && needs_page(i));
+      passed_over_[i] = waits ? passed_over_[i] + 1 : 0;
+      if (passed_over_[i] > 1) fail("S15: a row that decodes was passed over twice");
+    }
+  }
+
+ private:
+  // Its next token is still to be planned.
+  bool decodes(uint32_t i) const {
+    const blink_row& row = c.rows[i];
+    if (row.use != BLINK_ROW_ACTIVE || row.fed < row.prefill_end) return false;
+    const blink_request& r = c.requests[row.slot];
+    return row.fed - r.prompt_tokens + 1 < r.max_outputs;
+  }
+  bool needs_page(uint32_t i) const { return c.rows[i].fed / c.tables.page_size >= c.rows[i].n_pages; }
+
+  void fail(const char* what) {
+    if (error.empty()) error = what;
+  }
+
+  const blink_scheduler_config& c;
+  std::map<std::pair<uint32_t, uint32_t>, uint64_t> ages_;  // by slot and sequence
+  std::set<uint64_t> ran_;                                  // arrivals, at the last look
+  std::vector<uint32_t> passed_over_;                       // by row, steps in a row
+};
+
+}  // namespace world
