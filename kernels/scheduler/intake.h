@@ -27,7 +27,9 @@ BLINK_FN bool Scheduler<P>::observe() {
     last_stats = now;
     publish_stats();
   }
-  return stage_ahead();
+  const bool more = stage_ahead();
+  if (busy || !more) settled_at = now;
+  return more && now - settled_at < BLINK_GATHER_NS;  // or requests that are refused could go on for ever (S14)
 }
 
 template <class P>

@@ -65,6 +65,7 @@ class Scheduler {
   // The same in every thread; saved in `s` across a relaunch.
   uint64_t now = 0, launched = 0, committed = 0;
   uint64_t running_since = 0, last_scan = 0, last_stats = 0;
+  uint64_t settled_at = 0;  // when a scan last brought nothing to stage, or a step ran
   uint32_t phase = 0, last_kind = 0;
   uint32_t window = 0;   // launches made by this execution (S8)
   bool planned = false;  // step launched + 1 is in its set, to be launched by this execution or the next
@@ -170,7 +171,7 @@ class Scheduler {
   }
 
   BLINK_FN void restore() {
-    running_since = now = broadcast(tid == 0 ? p.now() : 0);
+    running_since = settled_at = now = broadcast(tid == 0 ? p.now() : 0);
     launched = s.launched;
     committed = s.committed;
     phase = s.phase == BLINK_PHASE_STARTING ? uint32_t(BLINK_PHASE_SERVING) : s.phase;

@@ -18,7 +18,9 @@ extern "C" {
 #define BLINK_PREFILL_GRANULE 16 /* prefill_lookup has one entry for every this many tokens */
 #define BLINK_STATS_INTERVAL_NS 500000ull
 #define BLINK_LAUNCH_RETRY_NS 5000000ull
-#define BLINK_TRACE_STEPS 4096 /* the last steps, of which the trace is kept */
+#define BLINK_GATHER_NS 2000000ull  /* a step waits this long at most for a burst to be complete (S14) */
+#define BLINK_STALL_NS 500000000ull /* a turn of the loop that comes this late: the scheduler itself stood still */
+#define BLINK_TRACE_STEPS 4096      /* the last steps, of which the trace is kept */
 
 enum blink_row_use {
   BLINK_ROW_FREE = 0,

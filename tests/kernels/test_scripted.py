@@ -47,3 +47,8 @@ def test_a_fault_ends_the_scheduler_and_every_request(play: Play, fault: str, co
 def test_the_ring_is_looked_at_while_the_last_step_of_an_execution_runs(play: Play) -> None:
     """S10."""
     play("long_last_step")
+
+
+def test_requests_that_are_refused_keep_nobody_waiting(play: Play) -> None:
+    """S14."""
+    play("refused_without_end")

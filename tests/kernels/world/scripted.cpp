@@ -113,6 +113,44 @@ void long_last_step(ScriptedWorld& w) {
   w.expect(w.completed(0), "a cancel is not seen");
 }
 
+// A lease submits what is refused as fast as it can: each scan brings something to stage, and nothing to run (S14).
+void refused_without_end(ScriptedWorld& w) {
+  w.attach();
+  std::vector<uint32_t> sequences(kOther);
+  w.meanwhile = [&] {
+    for (uint32_t i = 0; i < kOther; ++i) {
+      const uint32_t slot = kOther + i;
+      if (w.completed(slot)) w.request(slot, sequences[i], BLINK_COMMAND_RELEASE);
+      if (w.status(slot).state != BLINK_STATE_EMPTY || w.status(slot).sequence != sequences[i]) continue;
+      blink_descriptor d = w.descriptor(++sequences[i], 5);
+      d.top_p = 0;
+      w.write(slot, d, {5});
+      w.request(slot, sequences[i], BLINK_COMMAND_SUBMIT);
+    }
+  };
+  w.pass(10'000'000);
+  w.expect(w.c.state->stats.failed > 100, "too few were refused");
+  w.submit(0, {8, 9}, 5);
+  w.expect(w.until([&] { return w.status(0).count > 0; }, 2 * BLINK_GATHER_NS), "S14: a step waits for ever");
+}
+
+// Nobody runs for a while: the machine was suspended, or the process stopped. Nobody is to blame, and nothing is lost.
+void everybody_stood_still(ScriptedWorld& w) {
+  w.attach();
+  w.step_ns = 1'000'000;
+  w.submit(0, {5, 6, 7}, 200);
+  w.until([&] { return w.status(0).count == 5; });
+  w.submit(1, {5, 6, 7}, 10, true);
+  w.until([&] { return w.c.state->stats.torn_payloads > 0; });
+  w.clock += w.c.step_timeout_ns + 2 * BLINK_LEASE_TIMEOUT_NS;
+  w.pass(1'000'000);
+  w.write(1, w.descriptor(1, 10), {5, 6, 7});  // it was about to be
+  w.expect(w.until([&] { return w.ended || (w.completed(0) && w.completed(1)); }), "a request waits for ever");
+  for (uint32_t slot : {0u, 1u})
+    w.expect(w.status(slot).reason == BLINK_REASON_LENGTH, "S10: a client was blamed, or the engine");
+  w.expect(w.c.state->stats.leases_reclaimed == 0, "R6: a frontend was blamed");
+}
+
 struct Named {
   const char* name;
   void (*script)(ScriptedWorld&);
@@ -130,6 +168,8 @@ constexpr Named kScripts[] = {
     {"relaunch_fault", relaunch_fault, kLong},
     {"token_fault", token_fault, kLong},
     {"long_last_step", long_last_step, kArmed},
+    {"refused_without_end", refused_without_end, kSmall},
+    {"everybody_stood_still", everybody_stood_still, kLong},
 };
 
 }  // namespace

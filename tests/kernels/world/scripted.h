@@ -86,7 +86,8 @@ class ScriptedWorld {
     if (!holds && failure.empty()) failure = what;
   }
   std::string failure;
-  bool ended = false;  // the scheduler's run is over
+  std::function<void()> meanwhile = [] {};  // called in every pause
+  bool ended = false;                       // the scheduler's run is over
 
   // Plays the script. "" or what went wrong.
   std::string play(void (*script)(ScriptedWorld&));
@@ -106,6 +107,7 @@ class ScriptedWorld {
       runs.pop_front();
     }
     beat();
+    meanwhile();
     if (clock >= limit_ || condition_()) hand_over(true);
   }
 
