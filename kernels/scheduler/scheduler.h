@@ -36,7 +36,9 @@ class Scheduler {
     restore();
     if (planned) launch_planned();
     for (;;) {
+      const uint64_t before = now;
       now = broadcast(tid == 0 ? p.now() : 0);
+      if (now - before > BLINK_STALL_NS) start_clocks_anew();
       const uint64_t completed = broadcast(tid == 0 ? p.acquire(t.completed) : 0);
       if (window == p.launch_window() && completed == launched) return relaunch();
       take_completions(completed);
@@ -126,6 +128,18 @@ class Scheduler {
       if (p.now() > deadline) return error;
       p.pause(false);
     }
+  }
+
+  // This loop stood still: its process was stopped, or its machine suspended. What others are given time for begins
+  // anew, because they may have stood still with it, and because what they did meanwhile is only seen now (S10).
+  BLINK_FN void start_clocks_anew() {
+    running_since = now;
+    for (uint32_t i = tid; i < c.n_leases; i += threads) s.leases[i].changed_ns = now;
+    for (uint32_t slot = tid; slot < c.n_slots; slot += threads) {
+      blink_request& r = c.requests[slot];
+      if (r.torn_since_ns) r.torn_since_ns = r.torn_last_ns = now;
+    }
+    p.sync();
   }
 
   BLINK_FN bool finished() const {

@@ -52,3 +52,8 @@ def test_the_ring_is_looked_at_while_the_last_step_of_an_execution_runs(play: Pl
 def test_requests_that_are_refused_keep_nobody_waiting(play: Play) -> None:
     """S14."""
     play("refused_without_end")
+
+
+def test_a_scheduler_that_stood_still_blames_nobody(play: Play) -> None:
+    """S10, R6."""
+    play("everybody_stood_still")
