@@ -15,19 +15,19 @@ BLINK_FN bool Scheduler<P>::admit_next() {
     const uint32_t slot = arrival_slot(arrival);
     blink_request& r = c.requests[slot];
     if (r.row != BLINK_NO_ROW) return admit(slot);
-    if (!stage(1) && r.torn_last_ns != now) return false;  // no row is free yet
+    if (!stage(1) && !torn(r)) return false;  // no row is free yet
   }
   return false;
 }
 
-// The arrival of the oldest request that waits, those aside whose payload was found torn this round.
+// The arrival of the oldest request that waits, those aside whose payload was found torn just now.
 template <class P>
 BLINK_FN uint64_t Scheduler<P>::oldest_waiting() {
   uint64_t oldest = kNone;
   if (s.n_waiting) {
     for (uint32_t slot = tid; slot < c.n_slots; slot += threads) {
       const blink_request& r = c.requests[slot];
-      if (waiting(r) && r.torn_last_ns != now) oldest = Min()(oldest, r.arrival);
+      if (waiting(r) && !torn(r)) oldest = Min()(oldest, r.arrival);
     }
   }
   return p.reduce(oldest, Min());

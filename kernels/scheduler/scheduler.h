@@ -272,6 +272,11 @@ class Scheduler {
   BLINK_FN static bool open(const blink_request& r) {
     return r.state != BLINK_STATE_EMPTY && r.state != BLINK_STATE_DECODE_COMPLETED;
   }
+  // It waits for its payload to be whole, and is passed by meanwhile: reading it over and over crosses PCIe (R4).
+  BLINK_FN bool torn(const blink_request& r) const {
+    if (r.row != BLINK_NO_ROW || r.torn_since_ns == 0) return false;
+    return now - r.torn_last_ns < BLINK_TORN_RETRY_NS + (r.torn_last_ns - r.torn_since_ns) / 2;
+  }
   BLINK_FN static bool waiting(const blink_request& r) {
     return r.state == BLINK_STATE_PREFILL_PENDING || r.state == BLINK_STATE_DECODE_PAUSED;
   }

@@ -78,7 +78,7 @@ BLINK_FN uint64_t Scheduler<P>::next_unstaged(uint64_t arrival) {
   uint64_t next = kNone;
   for (uint32_t slot = tid; slot < c.n_slots; slot += threads) {
     const blink_request& r = c.requests[slot];
-    if (waiting(r) && r.row == BLINK_NO_ROW && r.torn_last_ns != now && r.arrival > arrival) {
+    if (waiting(r) && r.row == BLINK_NO_ROW && !torn(r) && r.arrival > arrival) {
       next = Min()(next, r.arrival);
     }
   }

@@ -18,9 +18,10 @@ extern "C" {
 #define BLINK_PREFILL_GRANULE 16 /* prefill_lookup has one entry for every this many tokens */
 #define BLINK_STATS_INTERVAL_NS 500000ull
 #define BLINK_LAUNCH_RETRY_NS 5000000ull
-#define BLINK_GATHER_NS 2000000ull  /* a step waits this long at most for a burst to be complete (S14) */
-#define BLINK_STALL_NS 500000000ull /* a turn of the loop that comes this late: the scheduler itself stood still */
-#define BLINK_TRACE_STEPS 4096      /* the last steps, of which the trace is kept */
+#define BLINK_GATHER_NS 2000000ull   /* a step waits this long at most for a burst to be complete (S14) */
+#define BLINK_TORN_RETRY_NS 20000ull /* a torn payload is read again after this and half the time it has been so */
+#define BLINK_STALL_NS 500000000ull  /* a turn of the loop that comes this late: the scheduler itself stood still */
+#define BLINK_TRACE_STEPS 4096       /* the last steps, of which the trace is kept */
 
 enum blink_row_use {
   BLINK_ROW_FREE = 0,
@@ -43,7 +44,7 @@ enum blink_fault {
 struct blink_request {
   uint64_t arrival;       /* claim:39 | order within the claim:13 | slot:12. Smaller is older; kept when paused */
   uint64_t torn_since_ns; /* when the payload was first found torn; 0: never */
-  uint64_t torn_last_ns;  /* ... and last: once a round is enough */
+  uint64_t torn_last_ns;  /* ... and last */
   uint32_t sequence;
   uint32_t state; /* enum blink_state, as published */
   uint32_t row;   /* BLINK_NO_ROW while it waits and is not staged */

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x26feac4bc8732fd4ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x84411419453cfaefull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert

@@ -57,3 +57,8 @@ def test_requests_that_are_refused_keep_nobody_waiting(play: Play) -> None:
 def test_a_scheduler_that_stood_still_blames_nobody(play: Play) -> None:
     """S10, R6."""
     play("everybody_stood_still")
+
+
+def test_payloads_that_are_never_whole_are_read_seldom(play: Play) -> None:
+    """R4."""
+    play("torn_without_end")

@@ -11,6 +11,7 @@ namespace {
 constexpr Sizes kSmall{32, 2, 4, 64, 4, 64, 64, 4, 0};
 constexpr Sizes kTight{32, 2, 4, 64, 4, 18, 64, 4, 0};  // pages for one long sequence
 constexpr Sizes kLong{32, 1, 4, 256, 4, 256, 64, 4, 0};
+constexpr Sizes kShared{32, 2, 4, 256, 4, 256, 64, 4, 0};
 constexpr Sizes kArmed{32, 1, 4, 256, 4, 256, 64, 4, 200'000};
 constexpr uint32_t kOther = 16;  // the first slot of the second lease
 
@@ -151,6 +152,29 @@ void everybody_stood_still(ScriptedWorld& w) {
   w.expect(w.c.state->stats.leases_reclaimed == 0, "R6: a frontend was blamed");
 }
 
+// A lease of payloads that are never whole does not make the scheduler read them at every step, and each is refused in
+// time (R4).
+void torn_without_end(ScriptedWorld& w) {
+  w.step_ns = 1'000'000;
+  w.attach();
+  w.submit(0, {8, 9}, 200);
+  w.until([&] { return w.status(0).count == 10; });
+  const uint64_t loads = w.loads, before = w.clock;
+  const std::vector<uint32_t> prompt(250, 7);
+  for (uint32_t i = 0; i < kOther; ++i) w.submit(kOther + i, prompt, 5, true);
+  w.until([&] { return w.status(0).count == 190; });
+  const uint64_t payloads = (w.loads - loads) / (prompt.size() + sizeof(blink_descriptor) / 4);
+  w.expect(w.clock - before < BLINK_TORN_PAYLOAD_TIMEOUT_NS && w.clock - before > 150'000'000,
+           "the steps took as long");
+  w.expect(payloads < 40 * kOther, "R4: " + std::to_string(payloads) + " payloads were read in 180 steps");
+  w.submit(1, {8, 9}, 5);
+  w.expect(w.until([&] { return w.completed(1); }, 20'000'000), "S2: it waited for what is torn");
+  w.expect(
+      w.until([&] { return w.completed(kOther) && w.completed(2 * kOther - 1); }, 2 * BLINK_TORN_PAYLOAD_TIMEOUT_NS),
+      "R4: a torn payload waits for ever");
+  w.expect(w.status(kOther).reason == BLINK_REASON_BAD_CHECKSUM, "R4: it was served");
+}
+
 struct Named {
   const char* name;
   void (*script)(ScriptedWorld&);
@@ -169,6 +193,7 @@ constexpr Named kScripts[] = {
     {"token_fault", token_fault, kLong},
     {"long_last_step", long_last_step, kArmed},
     {"refused_without_end", refused_without_end, kSmall},
+    {"torn_without_end", torn_without_end, kShared},
     {"everybody_stood_still", everybody_stood_still, kLong},
 };
 
