@@ -111,11 +111,11 @@ void TokenReader::cancel(uint32_t slot, uint32_t sequence) {
 }
 
 uint32_t TokenReader::drain(blink_event* events, uint32_t max_events, uint32_t* tokens, uint32_t max_tokens) {
+  // Read whether it is signalled or not: the reader's thread marks it first and writes then, and what it writes after
+  // the mark was taken back here would stay, and wake the event loop for ever.
   uint64_t count;
-  if (signalled_.load(std::memory_order_acquire)) {
-    [[maybe_unused]] const ssize_t n = ::read(eventfd_, &count, sizeof(count));
-    signalled_.exchange(false);  // before looking: what is pushed after the look signals again
-  }
+  [[maybe_unused]] const ssize_t n = ::read(eventfd_, &count, sizeof(count));
+  signalled_.exchange(false);  // before looking: what is pushed after the look signals again
   return queue_.pop(events, max_events, tokens, max_tokens);
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,15 @@ def test_no_race_and_no_wrong_token(tmp_path: Path) -> None:
     subprocess.run(["g++", *flags, *map(str, sources), "-o", str(program), "-lpthread"], check=True)
     environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1"}
     run = subprocess.run([program], capture_output=True, text=True, timeout=120, env=environment)
+    assert run.returncode == 0, run.stderr
+
+
+def test_an_event_loop_that_was_faster_than_its_wakeup_sleeps_again(
+    build_program: Callable[..., Path],
+) -> None:
+    native = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "nic_frontend/native").glob("*.cpp"))
+    program = build_program("reader-wakeup", ["tests/nic_frontend/reader_wakeup.cpp", *native], "-O1")
+    run = subprocess.run([program], capture_output=True, text=True, timeout=60)
     assert run.returncode == 0, run.stderr
 
 
