@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
 
-from ringbuffer.region import RingError, owner_pid
+from ringbuffer.name import RingError, owner_pid
 
 PROGRESS_S = 10.0  # between two lines of a backend that takes its time
 KILL_S = 5.0  # for the system to reap a process after SIGKILL

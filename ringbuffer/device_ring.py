@@ -6,7 +6,6 @@ the lease locks lock (F1). The memory itself is reached with CUDA alone.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringbuffer import abi
-from ringbuffer.region import PAGE, Geometry, RingError, checked_geometry, clear_name
+from ringbuffer.name import RingError, RingName
+from ringbuffer.region import PAGE, Geometry, checked_geometry
 
 MARK = 0x4350495F4B4E4C42  # "BLNK_IPC" in memory order
 HANDLE_BYTES = 64  # CUipcMemHandle
@@ -32,21 +32,24 @@ class DeviceRing:
     handle: bytes
 
 
-def write(path: Path, header: NDArray[np.void], uuid: bytes, handle: bytes) -> None:
-    """Creates the file at `path`, whole or not at all. Mode 0600: who can open the memory can submit.
+def write(path: Path, header: NDArray[np.void], uuid: bytes, handle: bytes) -> RingName:
+    """Creates the file at `path`, whole or not at all; it exists until the name is closed.
 
     Raises RingError when a live backend serves under this name.
     """
-    clear_name(path)
     opening = np.zeros(1, Opening)
     opening["mark"] = MARK
     opening["uuid"] = np.frombuffer(uuid, np.uint8)
     opening["handle"] = np.frombuffer(handle, np.uint8)
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(header.tobytes().ljust(PAGE, b"\0") + opening.tobytes())
-    draft.replace(path)
+    name = RingName(path)
+    try:
+        with open(name.descriptor, "wb", closefd=False) as file:
+            file.write(header.tobytes().ljust(PAGE, b"\0") + opening.tobytes())
+        name.publish()
+    except (OSError, RingError):
+        name.close()
+        raise
+    return name
 
 
 def read(path: Path) -> DeviceRing | None:

@@ -15,13 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringbuffer import abi
+from ringbuffer.name import RingError as RingError
+from ringbuffer.name import RingName
 
 PAGE = 4096
 SHM_DIRECTORY = Path("/dev/shm")
-
-
-class RingError(RuntimeError):
-    """The region cannot be created or attached; the message says why and what to do."""
 
 
 # ---------------------------------------------------------------- geometry
@@ -112,11 +110,11 @@ class Region:
     library.
     """
 
-    def __init__(self, path: Path, mapping: mmap.mmap, geometry: Geometry, owner: bool) -> None:
+    def __init__(self, path: Path, mapping: mmap.mmap, geometry: Geometry, name: RingName | None) -> None:
         self.path = path
         self.geometry = geometry
         self.mapping = mapping
-        self._owner = owner
+        self._name = name
         at, g = geometry.offsets(), geometry
         whole = np.frombuffer(mapping, dtype=np.uint8)
         self.address: int = whole.ctypes.data
@@ -163,9 +161,8 @@ class Region:
             self.__dict__.pop(name, None)
         with contextlib.suppress(BufferError):  # a view lives on in the caller; the mapping goes with it
             self.mapping.close()
-        if self._owner:
-            self.path.unlink(missing_ok=True)
-            self._owner = False
+        if self._name is not None:
+            self._name.close()
 
 
 def ring_path(name: str) -> Path:
@@ -174,31 +171,25 @@ def ring_path(name: str) -> Path:
 
 
 def create(path: Path, geometry: Geometry, facts: ModelFacts) -> Region:
-    """Creates the region, zero-filled, and publishes its header. Mode 0600: who can write can submit.
+    """Creates the region, zero-filled but for its header; its name appears when it is whole.
 
     Raises RingError when a live backend serves under this name or the file cannot be made large enough.
     """
-    clear_name(path)
-    at = geometry.offsets()
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    name, n_bytes = RingName(path), geometry.offsets()["end"]
     try:
-        try:
-            os.posix_fallocate(descriptor, 0, at["end"])
-        except OSError as error:
-            path.unlink(missing_ok=True)
-            raise RingError(
-                f"cannot reserve {at['end'] / 2**20:.0f} MiB for the ring at {path} ({error.strerror}): "
-                "lower --slots or --max-context, or enlarge /dev/shm"
-            ) from error
-        mapping = mmap.mmap(descriptor, at["end"])
-    finally:
-        os.close(descriptor)
-    region = Region(path, mapping, geometry, owner=True)
-    header = header_record(geometry, facts)
-    for name in abi.Header.names or ():
-        if name != "magic":
-            region.header[name] = header[name]
-    region.header["magic"] = header["magic"]
+        os.posix_fallocate(name.descriptor, 0, n_bytes)
+        region = Region(path, mmap.mmap(name.descriptor, n_bytes), geometry, name)
+        region.header[:] = header_record(geometry, facts)
+        name.publish()
+    except OSError as error:
+        name.close()
+        raise RingError(
+            f"cannot reserve {n_bytes / 2**20:.0f} MiB for the ring at {path} ({error.strerror}): "
+            "lower --slots or --max-context, or enlarge /dev/shm"
+        ) from error
+    except RingError:
+        name.close()
+        raise
     return region
 
 
@@ -237,30 +228,6 @@ def _padded(text: str, size: int) -> NDArray[np.uint8]:
     return np.frombuffer(raw.ljust(size, b"\0"), dtype=np.uint8)
 
 
-def clear_name(path: Path) -> None:
-    """Removes what a dead backend left at `path`. Raises RingError when a live one serves under the name."""
-    pid = owner_pid(path)
-    if pid and pid != os.getpid() and Path(f"/proc/{pid}").exists():
-        raise RingError(
-            f"the ring {path} belongs to a running backend (process {pid}): choose another --ring name"
-        )
-    path.unlink(missing_ok=True)
-
-
-def owner_pid(path: Path) -> int | None:
-    """The process that created the ring at `path`; None when there is no ring. Raises RingError."""
-    try:
-        with open(path, "rb") as file:
-            raw = file.read(abi.Header.itemsize)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise RingError(f"cannot read the existing ring at {path}: {error.strerror}") from error
-    if len(raw) < abi.Header.itemsize:
-        return None
-    return int(np.frombuffer(raw, dtype=abi.Header)["backend_pid"][0])
-
-
 def attach(path: Path) -> Region:
     """Maps an existing ring. Raises RingError when there is none, or it was built from another ring.h."""
     try:
@@ -286,7 +253,7 @@ def attach(path: Path) -> Region:
         mapping = mmap.mmap(descriptor, size)
     finally:
         os.close(descriptor)
-    return Region(path, mapping, geometry, owner=False)
+    return Region(path, mapping, geometry, name=None)
 
 
 def checked_geometry(path: Path, header: np.void) -> Geometry:

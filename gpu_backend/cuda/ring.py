@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from gpu_backend.cuda.driver import call
 from gpu_backend.cuda.memory import DeviceMemory
 from ringbuffer import abi, device_ring
-from ringbuffer.region import Geometry, ModelFacts, clear_name, header_record
+from ringbuffer.name import clear_name
+from ringbuffer.region import Geometry, ModelFacts, header_record
 
 # A smaller allocation may share its block with others, all of which the handle would open
 # (cudaIpcGetMemHandle, "sub-allocated").
@@ -26,17 +27,16 @@ class GpuRing:
     """A ring in `memory`, which owns the bytes; `close` removes the name. Raises RingError, CudaError."""
 
     def __init__(self, memory: DeviceMemory, path: Path, geometry: Geometry, facts: ModelFacts) -> None:
-        clear_name(path)
+        clear_name(path)  # before anything is allocated
         self.geometry = geometry
         self._memory = memory
-        self._path = path
         header = header_record(geometry, facts)
         self.n_bytes = -(-geometry.offsets()["end"] // GRANULE) * GRANULE
         self.address = memory.allocate(self.n_bytes)
         memory.write(self.address, header.tobytes())
         handle = call("cuIpcGetMemHandle", self.address)
         opening = ctypes.string_at(handle.getPtr(), device_ring.HANDLE_BYTES)
-        device_ring.write(path, header, memory.device.uuid(), opening)
+        self._name = device_ring.write(path, header, memory.device.uuid(), opening)
 
     def set_control(self, control: abi.Control) -> None:
         self._memory.write(self.address + _at("control"), int(control).to_bytes(8, "little"))
@@ -58,7 +58,7 @@ class GpuRing:
         return np.void(found[0])
 
     def close(self) -> None:
-        self._path.unlink(missing_ok=True)
+        self._name.close()
 
 
 def _at(field: str) -> int:

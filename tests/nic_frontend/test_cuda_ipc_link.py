@@ -22,6 +22,7 @@ from nic_frontend.transport import cuda_ipc
 from nic_frontend.transport.base import TransportError
 from nic_frontend.transport.cuda_ipc import CudaIpc
 from ringbuffer import abi, device_ring
+from ringbuffer.name import RingName
 from ringbuffer.region import Geometry, ModelFacts, Region, create
 
 COPY = abi.COPY_ENGINE_BYTES
@@ -59,11 +60,11 @@ def log(driver: ctypes.CDLL) -> list[tuple[str, int, int]]:
     return [(kind, int(offset), int(n)) for kind, offset, n in lines]
 
 
-def expose(region: Region) -> Path:
+def expose(region: Region) -> RingName:
     """The file of a ring in GPU memory, whose memory is this region."""
     path = region.path.with_name(f"{region.path.name}-gpu")
-    device_ring.write(path, region.header.copy(), SECOND_GPU, str(region.path).encode().ljust(64, b"\0"))
-    return path
+    handle = str(region.path).encode().ljust(64, b"\0")
+    return device_ring.write(path, region.header.copy(), SECOND_GPU, handle)
 
 
 Ring = tuple[Region, CudaIpc]
@@ -72,19 +73,21 @@ MakeRing = Callable[..., Ring]
 
 @pytest.fixture
 def make_ring(driver: ctypes.CDLL) -> Iterator[MakeRing]:
-    made: list[Ring] = []
+    made: list[tuple[Ring, RingName]] = []
 
     def make(n_slots: int = 16, prompt_capacity: int = COPY // 4 + 2, n_leases: int = 1) -> Ring:
         path = Path(f"/dev/shm/blink-test-{uuid.uuid4().hex[:12]}")
         region = create(path, Geometry(n_slots, n_leases, prompt_capacity, 16), FACTS)
-        made.append((region, CudaIpc(expose(region))))
+        name = expose(region)
+        ring = region, CudaIpc(name.path)
+        made.append((ring, name))
         driver.fake_clear()
-        return made[-1]
+        return ring
 
     yield make
-    for region, transport in made:
+    for (region, transport), name in made:
         transport.close()
-        expose(region).unlink()
+        name.close()
         region.close()
 
 
@@ -289,11 +292,9 @@ def test_closing_releases_the_memory(make_ring: MakeRing, driver: ctypes.CDLL) -
 def test_leases_have_one_holder(make_ring: MakeRing) -> None:
     """F1."""
     region, first = make_ring(n_slots=32, n_leases=2)
-    second, third = CudaIpc(expose(region)), CudaIpc(expose(region))
-    assert (first.claim_lease(2), third.claim_lease(2)) == (0, 0)  # `expose` wrote the file anew
-    assert second.claim_lease(2) == 0
+    second = CudaIpc(region.path.with_name(f"{region.path.name}-gpu"))
+    assert (first.claim_lease(2), second.claim_lease(2)) == (0, 1)
     second.close()
-    third.close()
 
 
 def test_what_cannot_be_opened_says_why(ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,24 +310,28 @@ def test_what_cannot_be_opened_says_why(ring: Ring, tmp_path: Path, monkeypatch:
         (b"\1" * 16, handle, "the GPU has no 64-bit stream memory operations"),
         (SECOND_GPU, b"/gone".ljust(64, b"\0"), "has its backend ended"),
     ):
-        device_ring.write(path, header, gpu, memory)
+        name = device_ring.write(path, header, gpu, memory)
         with pytest.raises(TransportError, match=message):
             CudaIpc(path)
-    device_ring.write(path, header, SECOND_GPU, handle)
+        name.close()
+    name = device_ring.write(path, header, SECOND_GPU, handle)
     monkeypatch.setattr(cuda_ipc, "DRIVER", "libcuda-of-nobody.so.1")
     with pytest.raises(TransportError, match=r"no NVIDIA driver: libcuda-of-nobody"):
         CudaIpc(path)
+    name.close()
     header["layout_hash"] += np.uint64(1)
-    device_ring.write(path, header, SECOND_GPU, handle)
+    name = device_ring.write(path, header, SECOND_GPU, handle)
     with pytest.raises(TransportError, match="run the same version of blink on both sides"):
         CudaIpc(path)
+    name.close()
 
 
 def test_a_frontend_serves_over_it_and_says_503_when_the_gpu_is_gone(
     driver: ctypes.CDLL, start_backend: StartBackend, start_frontend: StartFrontend
 ) -> None:
     backend = start_backend(prompt_capacity=COPY // 4)
-    in_host_memory, backend.path = backend.path, expose(backend.region)
+    name = expose(backend.region)
+    in_host_memory, backend.path = backend.path, name.path
     frontend = start_frontend(backend)
     body = {"prompt": "one two three", "max_tokens": 40, "temperature": 0}
     over_gpu = frontend.client.post("/v1/completions", json=body).json()["choices"]
@@ -340,4 +345,4 @@ def test_a_frontend_serves_over_it_and_says_503_when_the_gpu_is_gone(
     wait_until(lambda: frontend.client.get("/health").status_code == 503)
     refused = frontend.client.post("/v1/completions", json=body)
     assert refused.status_code == 503
-    expose(backend.region).unlink()
+    name.close()

@@ -92,15 +92,45 @@ def test_a_truncated_ring_is_refused(region: Region) -> None:
 
 
 def test_a_running_backends_ring_is_not_taken_over(region: Region) -> None:
-    region.header["backend_pid"][0] = os.getppid()
-    with pytest.raises(RingError, match="belongs to a running backend"):
+    """R9."""
+    message = rf"belongs to a running backend \(process {os.getpid()}\)"
+    with pytest.raises(RingError, match=message):
         create(region.path, GEOMETRY, FACTS)
+    attach(region.path).close()
 
 
-def test_a_dead_backends_ring_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "ring").write_bytes(bytes(8192))
-    create(tmp_path / "ring", GEOMETRY, FACTS).close()
-    assert not (tmp_path / "ring").exists()
+def test_a_dead_backends_ring_is_replaced(region: Region, tmp_path: Path) -> None:
+    """Whatever process has its number now: this one, for instance."""
+    (tmp_path / "dead").write_bytes(region.header.tobytes())
+    create(tmp_path / "dead", GEOMETRY, FACTS).close()
+    assert not (tmp_path / "dead").exists()
+
+
+def test_of_two_backends_that_start_at_once_one_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R9. And the other's end leaves its name alone."""
+    reserve, rings = os.posix_fallocate, []
+
+    def reserve_slowly(*arguments: int) -> None:
+        monkeypatch.setattr(os, "posix_fallocate", reserve)
+        rings.append(create(tmp_path / "ring", GEOMETRY, FACTS))
+        reserve(*arguments)
+
+    monkeypatch.setattr(os, "posix_fallocate", reserve_slowly)
+    with pytest.raises(RingError, match="belongs to a running backend"):
+        create(tmp_path / "ring", GEOMETRY, FACTS)
+    attach(tmp_path / "ring").close()
+    rings[0].close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_ring_ends_without_anybody_elses_name(region: Region) -> None:
+    region.path.unlink()
+    other = create(region.path, GEOMETRY, FACTS)
+    region.close()
+    attach(region.path).close()
+    other.close()
 
 
 def test_a_ring_that_does_not_fit_is_refused() -> None:
