@@ -1,6 +1,6 @@
 """The name that a ring has in the file system: one backend holds it at a time (R9).
 
-The file behind it is made without a name and gets its own when it is whole. Its backend holds the file's
+The file behind it is drafted under another and gets the name when it is whole. Its backend holds the file's
 lock (flock(2)) from before that until it ends, and the kernel drops it with the process: a name whose lock
 can be had is a dead backend's, and whoever has the lock may remove it.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -30,32 +31,35 @@ class RingName:
         self.path = path
         clear_name(path)
         try:
-            self.descriptor = os.open(path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            self.descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         except OSError as error:
             raise RingError(f"cannot make a ring in {path.parent}: {error.strerror}") from error
+        self._draft = Path(draft)
         fcntl.flock(self.descriptor, fcntl.LOCK_EX)
 
     def publish(self) -> None:
         """Gives the file its name. Raises RingError when another backend was faster."""
-        folder = os.open(self.path.parent, os.O_PATH | os.O_CLOEXEC)
         try:
-            while True:
-                try:
-                    os.link(f"/proc/self/fd/{self.descriptor}", self.path.name, dst_dir_fd=folder)
-                    return
-                except FileExistsError:
-                    clear_name(self.path)
+            while not self._linked():
+                clear_name(self.path)
+            self._draft.unlink()
         except OSError as error:
             raise RingError(f"cannot name the ring {self.path}: {error.strerror}") from error
-        finally:
-            os.close(folder)
+
+    def _linked(self) -> bool:
+        try:
+            self.path.hardlink_to(self._draft)
+        except FileExistsError:
+            return False
+        return True
 
     def close(self) -> None:
         """Removes the name, if the file has it, and lets go of it."""
         if self.descriptor < 0:
             return
-        if _is_named(self.descriptor, self.path):
-            self.path.unlink()
+        for name in (self._draft, self.path):
+            if _is_named(self.descriptor, name):
+                name.unlink()
         os.close(self.descriptor)
         self.descriptor = -1
 
