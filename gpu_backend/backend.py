@@ -29,6 +29,7 @@ SMALLEST_PAGE = 16  # tokens: what a warp of decode attention reads at once
 DRAIN_S = 30.0
 STOP_S = 15.0
 POLL_S = 0.2
+BEAT_S = 0.1  # a scheduler writes its heartbeat many times meanwhile
 
 
 class BackendError(RuntimeError):
@@ -136,7 +137,7 @@ class Backend:
 
     def serving(self) -> bool:
         """False once the scheduler has given up or ended, whoever ended it."""
-        return self.fault() is None and not self.scheduler.wait(0)
+        return self.fault() is None and self.ring.phase() != Phase.STOPPED
 
     def fault(self) -> str | None:
         """Why the scheduler gave up or died, or None; after `stop`, why it had until then."""
@@ -151,11 +152,18 @@ class Backend:
             if phase == Phase.FAILED:
                 fault, detail = self.ring.fault()
                 return f"the scheduler failed: {Fault(fault).name} (detail {detail})"
+            # A stream that is asked between two executions of the kernel might have nothing to do.
+            dead = dead and phase != Phase.STOPPED and not self._beats()
         except RuntimeError as error:  # the ring is in the memory of a GPU that is lost
             return f"the ring cannot be read any more: {error}"
-        if dead and phase != Phase.STOPPED:
+        if dead:
             return "the scheduler died without saying why: the GPU may be lost, see dmesg and `blink doctor`"
         return None
+
+    def _beats(self) -> bool:
+        before = self.ring.heartbeat()
+        time.sleep(BEAT_S)
+        return self.ring.heartbeat() != before
 
     def stop(self, drain_s: float = DRAIN_S, hurry: Callable[[], bool] = lambda: False) -> bool:
         """Lets open requests finish for `drain_s` seconds or until `hurry`, then ends the rest.
@@ -182,7 +190,7 @@ class Backend:
             raise BackendError(str(error)) from error
 
     def _end(self, drain_s: float, hurry: Callable[[], bool]) -> bool:
-        stopped = self.scheduler.wait(0)
+        stopped = self.fault() is not None and self.scheduler.wait(STOP_S)
         if not stopped:
             self.ring.set_control(Control.DRAIN)
         deadline = time.monotonic() + drain_s

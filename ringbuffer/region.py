@@ -139,6 +139,9 @@ class Region:
     def phase(self) -> abi.Phase:
         return abi.Phase(int(self.header["phase"][0]))
 
+    def heartbeat(self) -> int:
+        return int(self.header["heartbeat"][0])
+
     def fault(self) -> tuple[int, int]:
         """What the scheduler was doing when it failed (enum blink_fault), and the detail."""
         return int(self.header["fault"][0]), int(self.header["fault_detail"][0])

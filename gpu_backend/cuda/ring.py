@@ -44,6 +44,9 @@ class GpuRing:
     def phase(self) -> abi.Phase:
         return abi.Phase(int(self._look()["phase"]))
 
+    def heartbeat(self) -> int:
+        return int(self._look()["heartbeat"])
+
     def fault(self) -> tuple[int, int]:
         header = self._look()
         return int(header["fault"]), int(header["fault_detail"])

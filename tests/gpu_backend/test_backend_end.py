@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,9 +28,14 @@ class Broken:
         self.now, self.last, self.over = Phase.SERVING, Phase.STOPPED, threading.Event()
         self.controls: list[Control] = []
         self.error: RuntimeError | None = None
+        self.beats, self.beating = 0, False
 
     def phase(self) -> Phase:
         return self.now
+
+    def heartbeat(self) -> int:
+        self.beats += self.beating
+        return self.beats
 
     def fault(self) -> tuple[int, int]:
         return Fault.STEP, 7
@@ -101,6 +107,19 @@ def test_a_scheduler_that_dies_without_a_word_is_noticed(
     assert "the scheduler died without saying why" in said
     assert "CONTEXT_IS_DESTROYED" in said
     assert broken.controls == []
+
+
+def test_a_scheduler_that_beats_has_not_died(broken: Broken) -> None:
+    """Whatever the stream says that it runs on."""
+    broken.beating, broken.last = True, Phase.SERVING
+
+    def pause() -> None:
+        broken.die()
+        time.sleep(0.5)
+        terminate()
+
+    assert run(pause) == 0
+    assert broken.controls == [Control.DRAIN]
 
 
 @pytest.mark.parametrize("asked", [False, True])
