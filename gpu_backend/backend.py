@@ -22,7 +22,8 @@ from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.scheduler import Scheduler, SchedulerKind, SchedulerSetup
 from gpu_backend.scheduler_abi import Fault
 from ringbuffer.abi import COPY_ENGINE_BYTES, MAX_SLOTS, SLOT_ALIGNMENT, Control, Phase
-from ringbuffer.region import Geometry, ModelFacts, RingError, model_fingerprint, ring_path
+from ringbuffer.name import RingError
+from ringbuffer.region import Geometry, ModelFacts, model_fingerprint, ring_path
 
 DEFAULT_CONTEXT = 8192
 SMALLEST_PAGE = 16  # tokens: what a warp of decode attention reads at once

@@ -24,7 +24,8 @@ from nic_frontend.transport.base import Transport, TransportError, read_header
 from nic_frontend.transport.cuda_ipc import CudaIpc
 from nic_frontend.transport.shm import SharedMemory
 from ringbuffer import abi, device_ring
-from ringbuffer.region import RingError, model_fingerprint
+from ringbuffer.name import RingError
+from ringbuffer.region import model_fingerprint
 
 log = logging.getLogger(__name__)
 

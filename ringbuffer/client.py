@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from ringbuffer import abi
-from ringbuffer.region import Region, RingError
+from ringbuffer.name import RingError
+from ringbuffer.region import Region
 from ringbuffer.words import Status, output_record, pair_word, request_word
 
 GRANT_S = 5.0

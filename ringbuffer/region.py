@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringbuffer import abi
-from ringbuffer.name import RingError as RingError
-from ringbuffer.name import RingName
+from ringbuffer.name import RingError, RingName
 
 PAGE = 4096
 SHM_DIRECTORY = Path("/dev/shm")

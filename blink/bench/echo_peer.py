@@ -20,7 +20,8 @@ from types import TracebackType
 from blink import child
 from gpu_backend import planes
 from ringbuffer.abi import COPY_ENGINE_BYTES, SLOT_ALIGNMENT, Control
-from ringbuffer.region import Geometry, ModelFacts, RingError, ring_path
+from ringbuffer.name import RingError
+from ringbuffer.region import Geometry, ModelFacts, ring_path
 
 START_S = 120.0  # on a GPU the echo is compiled first
 STOP_S = 10.0

@@ -27,9 +27,10 @@ from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.rdma.target import ExportedMemory, register_dmabuf, register_host_memory
 from ringbuffer import abi
 from ringbuffer.lease_lock import LeaseLock
+from ringbuffer.name import RingError
 from ringbuffer.rdma.exchange_key import ring_key
 from ringbuffer.rdma.native import VerbsMissing, device_choice
-from ringbuffer.region import RingError, attach, checked_geometry
+from ringbuffer.region import attach, checked_geometry
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 START_S = 120.0

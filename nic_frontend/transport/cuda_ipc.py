@@ -11,7 +11,7 @@ from pathlib import Path
 from nic_frontend.transport.base import Capabilities, NativeLink, TransportError
 from ringbuffer import device_ring
 from ringbuffer.lease_lock import LeaseLock
-from ringbuffer.region import RingError
+from ringbuffer.name import RingError
 
 DRIVER = "libcuda.so.1"
 ERROR_BYTES = 512

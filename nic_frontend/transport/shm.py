@@ -10,6 +10,7 @@ from pathlib import Path
 from nic_frontend.transport.base import Capabilities, NativeLink, TransportError
 from ringbuffer import region
 from ringbuffer.lease_lock import LeaseLock
+from ringbuffer.name import RingError
 
 
 class SharedMemory(NativeLink):
@@ -24,7 +25,7 @@ class SharedMemory(NativeLink):
         super().__init__()
         try:
             self._region = region.attach(path)
-        except region.RingError as error:
+        except RingError as error:
             raise TransportError(str(error)) from error
         self._lock = LeaseLock(path)
         self.link: int = self._native.blink_link_shared_memory(self._region.address)

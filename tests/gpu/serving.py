@@ -17,7 +17,8 @@ from tokenizers import Tokenizer
 
 from ringbuffer.abi import Phase
 from ringbuffer.client import RingClient, Stream
-from ringbuffer.region import Region, RingError, attach, ring_path
+from ringbuffer.name import RingError
+from ringbuffer.region import Region, attach, ring_path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DEMO = ROOT / "models" / "demo"

@@ -16,8 +16,8 @@ from gpu_backend.cuda.driver import Device
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.ring import GpuRing
 from ringbuffer import abi, device_ring
-from ringbuffer.name import owner_pid
-from ringbuffer.region import Geometry, ModelFacts, RingError, attach
+from ringbuffer.name import RingError, owner_pid
+from ringbuffer.region import Geometry, ModelFacts, attach
 
 device = Device()
 memory = DeviceMemory(device)

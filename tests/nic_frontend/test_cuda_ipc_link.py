@@ -292,9 +292,16 @@ def test_closing_releases_the_memory(make_ring: MakeRing, driver: ctypes.CDLL) -
 def test_leases_have_one_holder(make_ring: MakeRing) -> None:
     """F1."""
     region, first = make_ring(n_slots=32, n_leases=2)
-    second = CudaIpc(region.path.with_name(f"{region.path.name}-gpu"))
+    path = region.path.with_name(f"{region.path.name}-gpu")
+    second = CudaIpc(path)
     assert (first.claim_lease(2), second.claim_lease(2)) == (0, 1)
+    path.unlink()
+    name = expose(region)  # writes the file anew: the locks of another are not its own
+    third = CudaIpc(path)
+    assert third.claim_lease(2) == 0
     second.close()
+    third.close()
+    name.close()
 
 
 def test_what_cannot_be_opened_says_why(ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

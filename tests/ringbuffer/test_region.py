@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from ringbuffer import abi
 from ringbuffer.client import crc32c
+from ringbuffer.name import RingError
 from ringbuffer.region import (
     Geometry,
     ModelFacts,
     Region,
-    RingError,
     attach,
     create,
     model_fingerprint,
