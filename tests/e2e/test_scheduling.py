@@ -74,9 +74,11 @@ def test_clients_that_leave_free_their_pages(server: ServeProcess) -> None:
     before = server.stats()
     endless = {**LONG, "max_tokens": 2000, "ignore_eos": True}  # none ends while this process has to wait
     streams = [server.client.stream("POST", "/v1/completions", json=endless) for _ in range(8)]
+    lines = []  # kept: a client leaves when its iterator is dropped
     for stream in streams:
         response: httpx.Response = stream.__enter__()
-        next(response.iter_lines())
+        lines.append(response.iter_lines())
+        next(lines[-1])
     assert server.stats()["free_pages"] < before["free_pages"]
     for stream in streams:
         stream.__exit__(None, None, None)
