@@ -241,7 +241,7 @@ class AttentionHead {
   uint32_t head_;
   bool normed_;
   HeadPairs<Half, HeadDim> norm_, pairs_;
-  float4 turn_;
+  float4 turn_ = {}; /* lanes without dimensions turn zeros; a NaN here would be theirs, and reach the next norm */
   Pending pending_ = {};
 };
 

@@ -2,9 +2,9 @@
  *
  * A thread is a fiber that gives way at barriers and warp collectives only, and every round resumes the
  * block's threads in another order: a missing barrier shows as a wrong result. A collective that not all
- * lanes of a warp reach, or that reads a lane that is not there, ends the process with a message. Shared
- * memory is static, and uninitialised in the sense that it holds what the last block left; blocks that run
- * in turns may use dynamic shared memory only. Built with UBSan, which checks alignment and array bounds.
+ * lanes of a warp reach, or that reads a lane that is not there, ends the process with a message. Stacks
+ * and dynamic shared memory are full of NaNs at first; static shared memory holds what the last block left, and blocks
+ * that run in turns may not use it. Built with UBSan, which checks alignment and array bounds.
  */
 #ifndef BLINK_EMULATOR_CUDA_H
 #define BLINK_EMULATOR_CUDA_H
@@ -42,6 +42,7 @@ struct dim3 {
 namespace emulator {
 
 constexpr uint32_t kWarp = 32, kStackBytes = 128 * 1024, kValueBytes = 32, kDynamicBytes = 227 * 1024;
+constexpr uint32_t kFilledBytes = 4 * 1024; /* of a stack, with NaNs, where variables without a value lie */
 
 [[noreturn]] inline void fail(const char* what) {
   fprintf(stderr, "emulator: %s\n", what);
@@ -166,6 +167,7 @@ inline void thread_main() {
 
 inline void prepare(Block& made, dim3 index, uint32_t n_threads) {
   made.index = index;
+  memset(made.dynamic.get(), 0xff, kDynamicBytes);
   made.threads.resize(std::max<size_t>(made.threads.size(), n_threads));
   made.warps.assign((n_threads + kWarp - 1) / kWarp, Warp());
   made.meeting = Meeting{n_threads};
@@ -174,6 +176,7 @@ inline void prepare(Block& made, dim3 index, uint32_t n_threads) {
     Thread& thread = made.threads[t];
     thread.index = {t, 0, 0};
     thread.done = false;
+    memset(thread.stack.get() + kStackBytes - kFilledBytes, 0xff, kFilledBytes);
     ++made.warps[t / kWarp].meeting.alive;
     getcontext(&thread.context);
     thread.context.uc_stack.ss_sp = thread.stack.get();
