@@ -156,11 +156,24 @@ static void read_params(struct kernel* kernel, const uint8_t* info, size_t n) {
   }
 }
 
+/* Bytes of an image, as far as its headers and sections go. */
+static size_t image_size(const Elf64_Ehdr* elf) {
+  const Elf64_Shdr* sections = (const Elf64_Shdr*)((const char*)elf + elf->e_shoff);
+  size_t end = elf->e_shoff + (size_t)elf->e_shnum * sizeof *sections;
+  for (int i = 0; i < elf->e_shnum; ++i) {
+    const size_t size = sections[i].sh_type == SHT_NOBITS ? 0 : sections[i].sh_size;
+    if (sections[i].sh_offset + size > end) end = sections[i].sh_offset + size;
+  }
+  return end;
+}
+/* A copy, as the driver's: the caller may drop its image. */
 API(cuModuleLoadData)(void** module, const void* image) {
-  return *module = (void*)image, memcmp(image, ELFMAG, SELFMAG) ? INVALID_VALUE : SUCCESS;
+  if (memcmp(image, ELFMAG, SELFMAG)) return INVALID_VALUE;
+  const size_t n = image_size(image);
+  return *module = memcpy(malloc(n), image, n), SUCCESS;
 }
 API(cuModuleUnload)(void* module) {
-  return (void)module, record("unload\n"), SUCCESS;
+  return record("unload\n"), free(module), SUCCESS;
 }
 API(cuModuleGetFunction)(void** function, void* module, const char* symbol) {
   const Elf64_Ehdr* elf = module;
