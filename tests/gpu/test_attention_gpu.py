@@ -185,9 +185,10 @@ MIXED = (0, 1, 15, 16, 17, 63, 64, 200, 255, 256, 257, 1000, 1023, 5000)
         (MIXED, {"head_dim": 64, "n_heads": 16, "n_kv_heads": 4, "dtype": "float16"}),
         (MIXED, {"head_dim": 64, "n_heads": 24, "n_kv_heads": 2, "dtype": "float16"}),
         ((999,) * 70, {"head_dim": 128, "n_heads": 8, "n_kv_heads": 2}),
+        ((999,) * 70, {"head_dim": 64, "n_heads": 8, "n_kv_heads": 4, "qk_norm": True}),
         ((32767,), {"head_dim": 128, "n_heads": 8, "n_kv_heads": 2}),
     ],
-    ids=["normed", "float16", "two groups", "many", "long"],
+    ids=["normed", "float16", "two groups", "many", "many normed", "long"],
 )
 def test_decode_attention_is_softmax(
     device: Device, positions: tuple[int, ...], changes: dict[str, Any]
