@@ -2,9 +2,9 @@
  *
  * A thread is a fiber that gives way at barriers and warp collectives only, and every round resumes the
  * block's threads in another order: a missing barrier shows as a wrong result. A collective that not all
- * lanes of a warp reach, or that reads a lane that is not there, ends the process with a message. Stacks
- * and dynamic shared memory are full of NaNs at first; static shared memory holds what the last block left, and blocks
- * that run in turns may not use it. Built with UBSan, which checks alignment and array bounds.
+ * lanes of a warp reach, or that reads a lane that is not there, ends the process with a message. Dynamic
+ * shared memory and the upper ends of stacks are full of NaNs at first; static shared memory holds what the last block
+ * left, and blocks that run in turns may not use it. Built with UBSan, which checks alignment and array bounds.
  */
 #ifndef BLINK_EMULATOR_CUDA_H
 #define BLINK_EMULATOR_CUDA_H
@@ -41,8 +41,9 @@ struct dim3 {
 
 namespace emulator {
 
-constexpr uint32_t kWarp = 32, kStackBytes = 128 * 1024, kValueBytes = 32, kDynamicBytes = 227 * 1024;
-constexpr uint32_t kFilledBytes = 4 * 1024; /* of a stack, with NaNs, where variables without a value lie */
+constexpr uint32_t kWarp = 32, kStackBytes = 128 * 1024, kValueBytes = 32;
+constexpr uint32_t kDynamicBytes = 228 * 1024; /* 227 KiB, and what aligns them */
+constexpr uint32_t kFilledBytes = 4 * 1024;    /* of a stack, with NaNs, where variables without a value lie */
 
 [[noreturn]] inline void fail(const char* what) {
   fprintf(stderr, "emulator: %s\n", what);
@@ -94,7 +95,7 @@ struct Block {
   Meeting meeting;
   std::map<uint32_t, NamedBarrier> named_barriers;
   int count = 0, counted = 0; /* of __syncthreads_count */
-  std::unique_ptr<char[]> dynamic{new char[kDynamicBytes + 1024]};
+  std::unique_ptr<char[]> dynamic{new char[kDynamicBytes]};
 };
 
 inline std::vector<std::unique_ptr<Block>> blocks; /* kept between launches */
