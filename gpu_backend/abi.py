@@ -9,12 +9,13 @@ import numpy as np
 STEP_SETS = 3
 MAX_EOS = 8
 NO_ROW = 0xffffffff
-STEP_LAYOUT_HASH = 0xc9f634a1ad250550
+STEP_LAYOUT_HASH = 0x300f3081f0200404
 
 
 class StepKind(IntEnum):
     DECODE = 0
     PREFILL = 1
+    MIXED = 2
 
 
 Shape = np.dtype({
@@ -25,9 +26,9 @@ Shape = np.dtype({
 })
 
 StepHead = np.dtype({
-    "names": ["id", "kind", "shape", "n_tokens", "n_lanes", "pad0", "start_ns", "sample_ns", "done_ns", "fault", "lanes_done", "pad1"],
-    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", ("u1", (104,)), "<u8", "<u8", "<u8", "<u8", "<u4", ("u1", (92,))],
-    "offsets": [0, 8, 12, 16, 20, 24, 128, 136, 144, 152, 160, 164],
+    "names": ["id", "kind", "shape", "n_tokens", "n_lanes", "n_decode", "pad0", "start_ns", "sample_ns", "done_ns", "fault", "lanes_done", "pad1"],
+    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", ("u1", (100,)), "<u8", "<u8", "<u8", "<u8", "<u4", ("u1", (92,))],
+    "offsets": [0, 8, 12, 16, 20, 24, 28, 128, 136, 144, 152, 160, 164],
     "itemsize": 256,
 })
 

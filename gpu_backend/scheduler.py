@@ -90,6 +90,7 @@ class SchedulerSetup:
         config["shapes"] = self._store(shapes)
         config["decode_lookup"] = self._store(grid.decode_lookup)
         config["prefill_lookup"] = self._store(grid.prefill_lookup)
+        config["mixed_lookup"] = self._store(grid.mixed_lookup)
         config["executables"] = 0 if executables is None else self._store(executables)
         config["seen"] = memory.allocate(8 * geometry.n_slots)
         config["requests"] = memory.allocate(layout.Request.itemsize * geometry.n_slots)
@@ -100,7 +101,9 @@ class SchedulerSetup:
         config["trace"] = memory.allocate(layout.StepTrace.itemsize * layout.TRACE_STEPS)
         config["state"] = self._store(state)
         config["n_shapes"] = self._n_shapes
-        for name in ("max_batch", "total_pages", "max_prefill_tokens", "max_prefill_lanes"):
+        for name in (
+            "max_batch", "total_pages", "max_prefill_tokens", "max_prefill_lanes", "max_mixed_tokens",
+        ):  # fmt: skip
             config[name] = getattr(limits, name)
         for name in ("arm_margin_ns", "scan_interval_ns", "step_timeout_ns"):
             config[name] = getattr(pace, name)

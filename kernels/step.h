@@ -20,10 +20,11 @@ extern "C" {
 #define BLINK_MAX_EOS 8
 #define BLINK_NO_ROW 0xffffffffu /* in token_row: padding, every kernel skips it */
 
-enum blink_step_kind { BLINK_STEP_DECODE = 0, BLINK_STEP_PREFILL = 1 };
+enum blink_step_kind { BLINK_STEP_DECODE = 0, BLINK_STEP_PREFILL = 1, BLINK_STEP_MIXED = 2 };
 
 /* One captured graph. A decode step of n rows uses n tokens and n lanes (token i belongs to lane i). A prefill step
- * packs the prompts' chunks one after the other; each chunk is a lane. */
+ * packs the prompts' chunks one after the other; each chunk is a lane. A mixed step has both, the rows that decode
+ * first. */
 struct blink_shape {
   uint32_t kind;   /* enum blink_step_kind */
   uint32_t tokens; /* capacity */
@@ -38,7 +39,8 @@ struct blink_step_head {
   uint32_t shape;
   uint32_t n_tokens; /* in use, <= shape.tokens; token_row of the rest is BLINK_NO_ROW */
   uint32_t n_lanes;  /* in use, <= shape.lanes */
-  uint8_t pad0[104];
+  uint32_t n_decode; /* the first tokens and lanes, of rows that decode: all of a decode step, none of a prefill step */
+  uint8_t pad0[100];
   /* E */
   uint64_t start_ns;   /* %globaltimer when the step's gate opened */
   uint64_t sample_ns;  /* %globaltimer when its logits were there and sampling began */

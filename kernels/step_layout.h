@@ -1,6 +1,6 @@
 /* Generated from step.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_STEP_LAYOUT_HASH 0xc9f634a1ad250550ull
+#define BLINK_STEP_LAYOUT_HASH 0x300f3081f0200404ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -18,7 +18,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, kind) == 8, "blink_step_
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, shape) == 12, "blink_step_head.shape");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, n_tokens) == 16, "blink_step_head.n_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, n_lanes) == 20, "blink_step_head.n_lanes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, pad0) == 24, "blink_step_head.pad0");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, n_decode) == 24, "blink_step_head.n_decode");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, pad0) == 28, "blink_step_head.pad0");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, start_ns) == 128, "blink_step_head.start_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, sample_ns) == 136, "blink_step_head.sample_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, done_ns) == 144, "blink_step_head.done_ns");
@@ -59,6 +60,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_tables, eos) == 56, "blink_tables.e
   X(blink_step_head, shape) \
   X(blink_step_head, n_tokens) \
   X(blink_step_head, n_lanes) \
+  X(blink_step_head, n_decode) \
   X(blink_step_head, pad0) \
   X(blink_step_head, start_ns) \
   X(blink_step_head, sample_ns) \

@@ -110,9 +110,9 @@ enum blink_request_flags { BLINK_FLAG_IGNORE_EOS = 1 };
 
 /* Statistics, published by the scheduler (S) for /metrics and benchmarks. Counters are monotonic, gauges say so. */
 struct blink_stats {
-  uint64_t steps; /* steps completed, decode and prefill */
-  uint64_t decode_steps;
-  uint64_t prefill_steps;
+  uint64_t steps;            /* steps completed */
+  uint64_t decode_steps;     /* ... with rows that decode */
+  uint64_t prefill_steps;    /* ... with prompts; a step may have both */
   uint64_t launches;         /* device-side graph launches accepted */
   uint64_t refused_launches; /* launches refused by the runtime and retried */
   uint64_t relaunches;       /* tail relaunches of the scheduler */

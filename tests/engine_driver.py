@@ -6,6 +6,7 @@
     driver.start(row, prompt)                   # writes history and parameters
     tokens = driver.prefill([(row, 0, len(prompt))])
     tokens = driver.decode([row])
+    tokens = driver.mixed([row], [(other, 0, 100)])
 
 Pages are handed out in shuffled order, so that an engine that ignores the block table fails.
 """
@@ -72,17 +73,26 @@ class EngineDriver:
 
     def decode(self, rows: Sequence[int], shape: int | None = None) -> list[int | None]:
         """Feeds the last token of each row; its next tokens."""
-        chunks = [(row, len(self.tokens[row]) - 1, len(self.tokens[row])) for row in rows]
-        return self._step(self.grid.decode_shape(len(rows)) if shape is None else shape, chunks)
+        chunks = self._next(rows)
+        return self._step(self.grid.decode_shape(len(rows)) if shape is None else shape, chunks, len(rows))
 
-    def _step(self, shape: int, chunks: list[Chunk]) -> list[int | None]:
+    def mixed(self, rows: Sequence[int], chunks: Sequence[Chunk]) -> list[int | None]:
+        """Both in one step: what `decode` of rows and `prefill` of chunks return, one after the other."""
+        all_chunks = [*self._next(rows), *chunks]
+        n_tokens = sum(end - first for _, first, end in all_chunks)
+        return self._step(self.grid.mixed_shape(n_tokens), all_chunks, len(rows))
+
+    def _next(self, rows: Sequence[int]) -> list[Chunk]:
+        return [(row, len(self.tokens[row]) - 1, len(self.tokens[row])) for row in rows]
+
+    def _step(self, shape: int, chunks: list[Chunk], n_decode: int = 0) -> list[int | None]:
         assert self.run is not None, "set driver.run first"
         self.step_id += 1
         index = self.step_id % abi.STEP_SETS
         emits = [end == len(self.tokens[row]) for row, _, end in chunks]
         for row, _, end in chunks:
             self._grow(row, end)
-        self._fill(index, shape, chunks, emits)
+        self._fill(index, shape, chunks, emits, n_decode)
         self.run(shape, index)
         self._check(index)
         lanes = np.frombuffer(self.memory.read(int(self.sets[index]["out_token"]), 4 * len(chunks)), "<u4")
@@ -100,7 +110,7 @@ class EngineDriver:
         at = int(self.tables["block_table"]) + 4 * row * self.limits.pages_per_row
         self._write_u32(at, self.pages[row])
 
-    def _fill(self, index: int, shape: int, chunks: list[Chunk], emits: list[bool]) -> None:
+    def _fill(self, index: int, shape: int, chunks: list[Chunk], emits: list[bool], n_decode: int) -> None:
         capacity = self.grid.shapes[shape]
         step_set = self.sets[index]
         rows = [row for row, first, end in chunks for _ in range(first, end)]
@@ -126,6 +136,7 @@ class EngineDriver:
         head["shape"] = shape
         head["n_tokens"] = len(rows)
         head["n_lanes"] = len(chunks)
+        head["n_decode"] = n_decode
         self.memory.write(int(step_set["head"]), head.tobytes())
 
     def _check(self, index: int) -> None:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpu_backend.abi import StepKind
+from gpu_backend.scheduler_abi import MIXED_SHARE
+
+MIXED_TOKENS = 1024  # of a mixed step, unless rows that decode leave less than a prompt's share of them
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,17 @@ class Limits:
     def n_rows(self) -> int:
         """Rows in memory: those that run together, and a prefill step's worth of requests that are next."""
         return self.max_batch + self.max_prefill_lanes
+
+    @property
+    def max_mixed_tokens(self) -> int:
+        """Of a step of rows that decode and prompts: there is room for both."""
+        most = self.max_batch + self.max_prefill_tokens
+        return min(most, max(MIXED_TOKENS, self.max_batch + MIXED_SHARE))
+
+    @property
+    def max_step_tokens(self) -> int:
+        """Of any step."""
+        return max(self.max_prefill_tokens, self.max_mixed_tokens)
 
     @property
     def pages_per_row(self) -> int:

@@ -1,4 +1,4 @@
-"""Attention of prefill steps by the kernels of kernels/ops/attention_flash.h."""
+"""Attention of prompts by the kernels of kernels/ops/attention_flash.h."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CELLS = 8  # rows of an atom: tokens of one head in the cache
 
 
 class FlashAttention:
-    """Enqueues the attention of prefill steps."""
+    """Enqueues the attention of prompts."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class FlashAttention:
         kv_cache: int,
         n_multiprocessors: int,
     ) -> None:
-        """`activations.qkv` has limits.max_prefill_tokens tokens. Raises CudaError."""
+        """`activations.qkv` has limits.max_step_tokens tokens. Raises CudaError."""
         heads, head_dim = config.n_heads + 2 * config.n_kv_heads, config.head_dim
         columns = head_dim // ROW
         self._pack = flash_pack(config)  # heads of a token that are rows of one tile
@@ -46,7 +46,7 @@ class FlashAttention:
         self._shared_bytes = flash_shared_bytes(head_dim)
         self._queries = tensor_map(
             activations.qkv,
-            (columns, limits.max_prefill_tokens, heads, ROW),
+            (columns, limits.max_step_tokens, heads, ROW),
             (columns, GROUP_ROWS // self._pack, self._pack, ROW),
             (ROW, heads * head_dim, head_dim),
             swizzle=True,

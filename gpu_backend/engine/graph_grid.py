@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu_backend.abi import StepKind
+from gpu_backend.arithmetic import ceil_div
 from gpu_backend.engine.base import Limits, Shape
-from gpu_backend.scheduler_abi import PREFILL_GRANULE
+from gpu_backend.scheduler_abi import TOKEN_GRANULE
 
 FINEST_STEP = 64  # tokens between prefill shapes, from 128 tokens on
 STEPS_PER_OCTAVE = 8  # prefill shapes to a doubling, where that is coarser
@@ -28,7 +29,7 @@ def prefill_sizes(max_tokens: int) -> list[int]:
     eighth of what it has to. Steps of fewer tokens wait for the weights more than for the products.
     """
     sizes = []
-    size = PREFILL_GRANULE
+    size = TOKEN_GRANULE
     while size < max_tokens:
         sizes.append(size)
         octave = 1 << (size.bit_length() - 1)
@@ -36,15 +37,22 @@ def prefill_sizes(max_tokens: int) -> list[int]:
     return [*sizes, max_tokens]
 
 
+def mixed_sizes(max_tokens: int) -> list[int]:
+    """64, 128, 192, 256, then whole tiles of 128, and always `max_tokens` itself."""
+    sizes = [n for n in (64, 128, 192) if n < max_tokens]
+    return [*sizes, *range(256, max_tokens, 128), max_tokens]
+
+
 class GraphGrid:
     """Every shape that is captured, and for each count the index of the tightest one.
 
-    `shapes`          decode shapes in ascending order, then prefill shapes in ascending order
+    `shapes`          decode shapes, then prefill shapes, then mixed shapes, each in ascending order
     `decode_lookup`   uint32 [max_batch + 1]: rows -> index into `shapes`
     `prefill_lookup`  uint32 [ceil(max_prefill_tokens / 16) + 1]: ceil(tokens / 16) -> index into `shapes`
+    `mixed_lookup`    uint32 [ceil(max_mixed_tokens / 16) + 1] likewise
 
     A prefill shape of t tokens has min(max_prefill_lanes, t) lanes: a chunk has at least one token, so the
-    lanes of any step that fits its tokens and the limits fit too.
+    lanes of any step that fits its tokens and the limits fit too. A mixed shape has max_batch more, or t.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -55,17 +63,15 @@ class GraphGrid:
             )
         decode = decode_sizes(limits.max_batch)
         prefill = prefill_sizes(limits.max_prefill_tokens)
+        mixed = mixed_sizes(limits.max_mixed_tokens)
         self.shapes: tuple[Shape, ...] = (
             *(Shape(StepKind.DECODE, n, n) for n in decode),
             *(Shape(StepKind.PREFILL, n, min(limits.max_prefill_lanes, n)) for n in prefill),
+            *(Shape(StepKind.MIXED, n, min(limits.n_rows, n)) for n in mixed),
         )
         self.decode_lookup = _tightest(range(limits.max_batch + 1), decode, 0)
-        entries = -(-limits.max_prefill_tokens // PREFILL_GRANULE) + 1
-        self.prefill_lookup = _tightest(
-            [min(i * PREFILL_GRANULE, limits.max_prefill_tokens) for i in range(entries)],
-            prefill,
-            len(decode),
-        )
+        self.prefill_lookup = _tightest(_granules(prefill[-1]), prefill, len(decode))
+        self.mixed_lookup = _tightest(_granules(mixed[-1]), mixed, len(decode) + len(prefill))
 
     def decode_shape(self, n_rows: int) -> int:
         """Index of the shape that runs `n_rows` rows."""
@@ -73,7 +79,16 @@ class GraphGrid:
 
     def prefill_shape(self, n_tokens: int) -> int:
         """Index of the shape that runs `n_tokens` packed prompt tokens."""
-        return int(self.prefill_lookup[-(-n_tokens // PREFILL_GRANULE)])
+        return int(self.prefill_lookup[ceil_div(n_tokens, TOKEN_GRANULE)])
+
+    def mixed_shape(self, n_tokens: int) -> int:
+        """Index of the shape that runs rows that decode and prompts' tokens, `n_tokens` in all."""
+        return int(self.mixed_lookup[ceil_div(n_tokens, TOKEN_GRANULE)])
+
+
+def _granules(most: int) -> list[int]:
+    """The counts that the entries of a lookup stand for."""
+    return [min(i * TOKEN_GRANULE, most) for i in range(ceil_div(most, TOKEN_GRANULE) + 1)]
 
 
 def _tightest(counts: Sequence[int], sizes: list[int], first: int) -> NDArray[np.uint32]:

@@ -1,6 +1,6 @@
 """One step of the CUDA engine as a sequence of launches on a stream, which captures them into a graph.
 
-    gate, in a decode step attention's plan, embed,
+    gate, where rows decode their attention's plan, embed,
     L x [norm, qkv, attention, o + add, norm, gate_up, silu * mul, down + add],
     gather + norm, head, sample + publish
 
@@ -32,7 +32,7 @@ from gpu_backend.engine.native_linear import NativeLinear
 from gpu_backend.engine.native_mixture import NativeMixture
 from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
 from gpu_backend.engine.sampling import launch_sample
-from gpu_backend.engine.sizing import attention_cut, decode_splits, layer_cache_bytes
+from gpu_backend.engine.sizing import attention_cut, decode_splits, decoding_lanes, layer_cache_bytes
 from gpu_backend.model.config import ModelConfig
 
 # Launch constants of the headers in kernels/ops, by the names they have there.
@@ -124,11 +124,11 @@ class NativeStep:
         config, weights, act = self._config, self._weights, self._activations
         hidden, eps = config.hidden, config.norm_eps
         each_token, each_lane, block = (shape.tokens, 1, 1), (shape.lanes, 1, 1), row_block(hidden)
-        if shape.kind == StepKind.DECODE:
-            self._plan_attention(shape.lanes, step_set)
+        if shape.kind != StepKind.PREFILL:
+            self._plan_attention(shape, step_set)
         arguments: tuple[Argument, ...] = (step_set, self._tables, weights.embed, act.residual, hidden)
         self._launch("embed", each_token, block, *arguments)
-        if self._flash is not None and shape.kind == StepKind.PREFILL:
+        if self._flash is not None and shape.kind != StepKind.DECODE:
             self._flash.plan(self._launch, step_set)
         self._norm(shape, self._held.input_norm(weights.layers[:1], shape.tokens), 0)
         n_sums = 0  # that the product before has left of its norm
@@ -170,9 +170,9 @@ class NativeStep:
         if not self._held.qkv(self._launch, layer, tokens):
             self._multiply(Product(layer.qkv, act.normed, act.qkv, tokens, config.hidden, n_out), n_sums)
         rope = (layer.q_norm, layer.k_norm, config.norm_eps)
-        if shape.kind == StepKind.DECODE:
-            self._attention_decode(shape.lanes, index, act.qkv, *rope, keys, values)
-        else:
+        if shape.kind != StepKind.PREFILL:
+            self._attention_decode(shape, index, act.qkv, *rope, keys, values)
+        if shape.kind != StepKind.DECODE:
             step = (step_set, self._tables, act.qkv)
             grid, block = (tokens, 1, 1), rope_block(qkv_heads, config.head_dim)
             caches = (self._weights.inv_freq, keys, values)
@@ -189,17 +189,19 @@ class NativeStep:
         norm_after = 0 if layer.router else layer.post_norm
         return self._multiply(Product(layer.o, act.attention, act.residual, *sizes, "add"), 0, norm_after)
 
-    def _plan_attention(self, lanes: int, step_set: bytes) -> None:
-        """What the attention of all layers of a decode step goes by."""
-        act, cut = self._activations, attention_cut(self._config, lanes, self._n_multiprocessors)
+    def _plan_attention(self, shape: Shape, step_set: bytes) -> None:
+        """What the attention of the rows that decode goes by, in all layers."""
+        lanes = decoding_lanes(shape, self._limits.max_batch)
+        act, cut = self._activations, attention_cut(self._config, lanes, self._n_multiprocessors, shape.kind)
         outputs = (act.attention_plan, self._weights.inv_freq, act.turns, self._config.head_dim)
         blocks = 1 + ceil_div(lanes * (self._config.head_dim // 2), CUT_THREADS)
         grid, block = (blocks, 1, 1), (CUT_THREADS, 1, 1)
         self._launch("attention_plan", grid, block, step_set, cut.words, *outputs, shared_bytes=8 * lanes)
 
-    def _attention_decode(self, lanes: int, index: int, *inputs: Argument) -> None:
-        """Attention with its RoPE and KV write."""
+    def _attention_decode(self, shape: Shape, index: int, *inputs: Argument) -> None:
+        """Attention of the rows that decode, with its RoPE and KV write."""
         config, act = self._config, self._activations
+        lanes = decoding_lanes(shape, self._limits.max_batch)
         grid, block = (self._n_multiprocessors - 1, 1, 1), (ATTENTION_THREADS, 1, 1)  # one is the scheduler's
         plan = (act.attention_plan, act.turns, self._cache_maps + TENSOR_MAP_BYTES * index)
         most = attention_cut(config, lanes, self._n_multiprocessors).most

@@ -24,6 +24,7 @@ UNIT_HEADS = 8  # kUnitHeads of kernels/ops/attention_unit.h: query heads of a u
 MOST_PIECES = 64  # kMostPieces of the same
 LEAST_KEYS = 128  # of a piece of a row
 LONGEST_KEYS = 1024  # of a piece where there are other rows, which would have to wait
+MIXED_PIECES = 2  # of a row in a mixed step, at least
 PIECE_RECORD = 32  # AttentionPiece of kernels/ops/attention_plan.h
 TILE_UNIT = 160  # kTileUnit of kernels/ops/experts_tiled.h: pairs of a unit of expert work
 STREAM_PAIRS = 8  # pairs an expert, on average, up to which reading the weights is all the work
@@ -69,14 +70,24 @@ class AttentionCut:
         return struct.pack("<4I", self.usual, self.least, self.longest, self.most)
 
 
-def attention_cut(config: ModelConfig, lanes: int, n_multiprocessors: int) -> AttentionCut:
+def decoding_lanes(shape: Shape, max_batch: int) -> int:
+    """Rows that decode in a step of `shape`, at most."""
+    if shape.kind == StepKind.PREFILL:
+        return 0
+    return shape.lanes if shape.kind == StepKind.DECODE else min(shape.lanes, max_batch)
+
+
+def attention_cut(
+    config: ModelConfig, lanes: int, n_multiprocessors: int, kind: StepKind = StepKind.DECODE
+) -> AttentionCut:
     """For a shape of `lanes`: pieces enough to give every block one, short enough that blocks end together,
-    and few enough that combining them takes no time."""
+    and few enough that combining them takes no time. In a mixed shape fewer than `lanes` may decode."""
     blocks = n_multiprocessors - 1  # one is the scheduler's
     units = lanes * config.n_kv_heads * ceil_div(config.n_heads // config.n_kv_heads, UNIT_HEADS)
     longest = LONGEST_KEYS if lanes > 1 else 1 << 31
     most = min(MOST_PIECES, max(4, ceil_div(MOST_PIECES * blocks, units)))
-    return AttentionCut(max(1, blocks // units), LEAST_KEYS, longest, most)
+    usual = max(MIXED_PIECES if kind == StepKind.MIXED else 1, blocks // units)
+    return AttentionCut(usual, LEAST_KEYS, longest, most)
 
 
 def flash_pack(config: ModelConfig) -> int:
@@ -89,7 +100,8 @@ def activation_bytes(config: ModelConfig, shapes: Sequence[Shape], n_multiproces
     """Bytes of each buffer of native_step.Activations, for the largest shape."""
     tokens = max(shape.tokens for shape in shapes)
     lanes = max(shape.lanes for shape in shapes)
-    decode = [shape.lanes for shape in shapes if shape.kind == StepKind.DECODE]
+    max_batch = max(shape.lanes for shape in shapes if shape.kind == StepKind.DECODE)
+    decode = {n for shape in shapes if (n := decoding_lanes(shape, max_batch))}
     pieces = max(n * attention_cut(config, n, n_multiprocessors).most for n in decode)
     dense_tokens = tokens if config.any_dense else 0
     separate = max((shape.tokens for shape in shapes if shape.tokens < TILED_SILU_ROWS), default=0)

@@ -1,4 +1,4 @@
-/* Attention plan: how the rows of a decode step are cut into pieces of work, once a step for all its layers.
+/* Attention plan: how the rows that decode are cut into pieces of work, once a step for all its layers.
  *
  * A piece is a run of a row's cached keys, which one block (attention_stream.h) reads for each of the key heads. Where
  * a row is cut depends on its own length and the shape, never on the other rows; pieces are listed longest first, so
@@ -45,7 +45,7 @@ struct AttentionCut {
 /* The pieces, by one block with shared memory for two words a lane. */
 __device__ __forceinline__ void cut_rows(const struct blink_step_set& set, const AttentionCut& cut,
                                          AttentionPiece* plan) {
-  const uint32_t n_lanes = set.head->n_lanes, member = threadIdx.x % kLaneThreads;
+  const uint32_t n_lanes = set.head->n_decode, member = threadIdx.x % kLaneThreads;
   uint32_t *pieces = dynamic_shared(), *keys = pieces + n_lanes;
   for (uint32_t i = threadIdx.x; i < n_lanes; i += kCutThreads) {
     const uint32_t position = set.token_position[set.lane_last[i]];
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kCutThreads)
     cut_rows(set, cut, plan);
   } else {
     const uint32_t e = (blockIdx.x - 1) * kCutThreads + threadIdx.x, lane = e / (head_dim / 2);
-    if (lane < set.head->n_lanes) {
+    if (lane < set.head->n_decode) {
       const float angle = float(set.token_position[set.lane_last[lane]]) * inv_freq[e % (head_dim / 2)];
       turns[e] = make_float2(cosf(angle), sinf(angle));
     }

@@ -147,7 +147,7 @@ struct QueryTile {
 
 /* grid (ceil(tokens / kPrefillQueries), n_heads), block (kPrefillThreads). `tokens` is the shape's capacity.
  * A block takes the prompts that meet its 64 tokens one after the other; a step has each row at most once, in
- * consecutive tokens (E5). */
+ * consecutive tokens (E5). Rows that decode are left to attention_stream.h. */
 template <typename Half, int HeadDim>
 __global__ void __launch_bounds__(kPrefillThreads)
     attention_prefill_kernel(struct blink_step_set set, struct blink_tables tables, const Half* qkv,
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(kPrefillThreads)
   const uint32_t my_row = mine < end ? set.token_row[mine] : BLINK_NO_ROW;
   const uint32_t stride = (n_heads + 2 * n_kv_heads) * HeadDim;
 
-  for (uint32_t first = begin; first < end && set.token_row[first] != BLINK_NO_ROW;) {
+  for (uint32_t first = max(begin, set.head->n_decode); first < end && set.token_row[first] != BLINK_NO_ROW;) {
     const uint32_t row = set.token_row[first], n = __syncthreads_count(my_row == row);
     const uint32_t length = set.token_position[first + n - 1] + 1;
     const uint32_t offset = first + 16 * warp, n_mine = n > 16 * warp ? min(16u, n - 16 * warp) : 0;

@@ -1,5 +1,5 @@
-/* Prefill plan: a step's lanes cut into units of work for attention, at most `unit_tokens` consecutive tokens of one
- * lane. Made once a step, read by attention in every layer.
+/* Prefill plan: the prompts of a step, its lanes from n_decode on, cut into units of work for attention, at most
+ * `unit_tokens` consecutive tokens of one lane. Made once a step, read by attention in every layer.
  *
  *   plan  [1 + max units]: plan[0].count is the number of units; then the units, those with the most keys first
  *
@@ -43,21 +43,21 @@ struct PrefillLane {
 __global__ void prefill_plan_kernel(struct blink_step_set set, PrefillUnit* plan, uint32_t unit_tokens) {
   allow_successor();
   wait_for_predecessor();
-  const uint32_t n_lanes = set.head->n_lanes;
-  for (uint32_t l = threadIdx.x / 32; l < n_lanes; l += kPrefillPlanThreads / 32) {
+  const uint32_t begin = set.head->n_decode, n_lanes = set.head->n_lanes;
+  for (uint32_t l = begin + threadIdx.x / 32; l < n_lanes; l += kPrefillPlanThreads / 32) {
     const PrefillLane lane(set, l, unit_tokens);
     for (uint32_t u = threadIdx.x % 32; u < lane.units; u += 32) {
       const uint32_t done = u * unit_tokens, count = min(unit_tokens, lane.tokens - done);
       const uint32_t keys = lane.past + done + count;
       uint32_t rank = 0;
-      for (uint32_t other = 0; other < n_lanes; ++other)
+      for (uint32_t other = begin; other < n_lanes; ++other)
         rank += PrefillLane(set, other, unit_tokens).before(keys, other < l, unit_tokens);
       plan[1 + rank] = {set.lane_row[l], lane.first + done, count, keys};
     }
   }
   if (threadIdx.x != 0) return;
   uint32_t total = 0;
-  for (uint32_t l = 0; l < n_lanes; ++l) total += PrefillLane(set, l, unit_tokens).units;
+  for (uint32_t l = begin; l < n_lanes; ++l) total += PrefillLane(set, l, unit_tokens).units;
   plan[0] = {0, 0, total, 0};
 }
 

@@ -97,7 +97,8 @@ __device__ __forceinline__ void rope_head(const Half* x, const Half* norm, float
 }
 
 /* grid (tokens), block (a multiple of 32, at least HeadDim / 2): a token, a thread 8 pairs of a head at a time. The
- * angles are the same for all heads, and the costliest part. */
+ * angles are the same for all heads, and the costliest part. Tokens of rows that decode are left to
+ * attention_stream.h. */
 template <typename Half, int HeadDim>
 __global__ void rope_kernel(struct blink_step_set set, struct blink_tables tables, Half* qkv, const Half* q_norm,
                             const Half* k_norm, float eps, const float* inv_freq, Half* k_cache, Half* v_cache,
@@ -109,7 +110,7 @@ __global__ void rope_kernel(struct blink_step_set set, struct blink_tables table
   allow_successor();
   wait_for_predecessor();
   const uint32_t row = set.token_row[i];
-  if (row == BLINK_NO_ROW) return;
+  if (row == BLINK_NO_ROW || i < set.head->n_decode) return;
   const uint32_t position = set.token_position[i];
   if (threadIdx.x < HeadDim / 2) {
     const float angle = float(position) * frequency;

@@ -34,7 +34,8 @@ BLINK_FN void Scheduler<P>::commit(uint64_t id) {
   if (p.reduce(bad, Or())) return fail(BLINK_FAULT_TOKEN, id);
   if (tid == 0) {
     ++s.stats.steps;
-    ++(head.kind == BLINK_STEP_DECODE ? s.stats.decode_steps : s.stats.prefill_steps);
+    s.stats.decode_steps += head.n_decode > 0;
+    s.stats.prefill_steps += head.n_lanes > head.n_decode;
     record_times(head);
   }
   p.sync();

@@ -16,7 +16,8 @@ BLINK_FN bool Scheduler<P>::decoding(const blink_row& row) const {
   return row.fed - r.prompt_tokens + 1 < r.max_outputs;  // feeding position q yields output q + 1 - prompt
 }
 
-// Decides what step `id` runs and writes its step set. False: there is nothing to run.
+// Decides what step `id` runs and writes its step set: every row that decodes, and prompts. False: there is nothing to
+// run.
 template <class P>
 BLINK_FN bool Scheduler<P>::plan(uint64_t id) {
   if (s.n_active == 0 && s.n_waiting == 0) return false;
@@ -25,18 +26,25 @@ BLINK_FN bool Scheduler<P>::plan(uint64_t id) {
     counts += prefilling(c.rows[i]) ? 1 : decoding(c.rows[i]) ? 1u << 16 : 0;
   }
   counts = p.reduce(counts, Sum());
-  const bool prefill_due = (counts & 0xffff) || s.n_waiting, decode_due = counts >> 16;
-  // Decode and prefill alternate, so that neither starves the other: an arrival waits for at most one decode step.
-  const bool decode_first = decode_due && last_kind == BLINK_STEP_PREFILL;
+  const uint32_t n_prefilling = counts & 0xffff, n_decoding = counts >> 16;
   // A row whose last token is on its way needs no further step: its successor need not wait for it.
-  const uint32_t room = c.max_batch - (counts & 0xffff) - (counts >> 16);
-  if (prefill_due && !decode_first && plan_prefill(id, room)) return true;
-  if (decode_due && plan_decode(id)) return true;
-  return prefill_due && decode_first && plan_prefill(id, room);
+  const uint32_t room = c.max_batch - n_prefilling - n_decoding;
+  const uint32_t n_prompts = n_prefilling + Min()(room, s.n_waiting);
+  const uint32_t n_decode = n_decoding ? plan_decode(id) : 0;
+  StepLoad load = {n_decode, n_decode};
+  if (n_prompts) {
+    const uint32_t limit = n_decode ? mixed_limit(n_decode, n_prompts) : c.max_prefill_tokens;
+    load = plan_prompts(id, n_decode, limit, room);
+  }
+  if (load.lanes == 0) return false;
+  close_plan(id, n_decode, load);
+  return true;
 }
 
+// Every row that decodes gets its next token's place, and a page where it needs one; without enough pages, those that
+// need one wait. Returns how many do not.
 template <class P>
-BLINK_FN bool Scheduler<P>::plan_decode(uint64_t id) {
+BLINK_FN uint32_t Scheduler<P>::plan_decode(uint64_t id) {
   make_room();
   const blink_step_set& set = set_of(id);
   uint32_t lanes = 0, taken = 0, need = 0;
@@ -65,21 +73,27 @@ BLINK_FN bool Scheduler<P>::plan_decode(uint64_t id) {
   }
   p.sync();
   if (tid == 0) s.n_free_pages = free - taken;
-  if (lanes == 0) {
-    p.sync();
-    return false;
-  }
-  close_plan(id, BLINK_STEP_DECODE, c.decode_lookup[lanes], lanes, lanes);
-  return true;
+  p.sync();
+  return lanes;
 }
 
-// Packs chunks of prompts, oldest first, until the largest prefill graph is full; admits waiting requests to fill it,
-// at most `room`.
+// Tokens of a step of `n_decode` rows and prompts, of which `n_prompts` are due (S15). A token adds least to a step that
+// still waits for its weights; where prompts queue up, their throughput counts. A shape is filled to the last token,
+// because products run at its capacity.
 template <class P>
-BLINK_FN bool Scheduler<P>::plan_prefill(uint64_t id, uint32_t room) {
+BLINK_FN uint32_t Scheduler<P>::mixed_limit(uint32_t n_decode, uint32_t n_prompts) const {
+  const uint32_t share = Min()(c.max_prefill_tokens, BLINK_MIXED_SHARE * n_prompts);
+  const uint32_t shape = c.mixed_lookup[granules(Min()(n_decode + share, c.max_mixed_tokens))];
+  return Min()(c.shapes[shape].tokens, n_decode + c.max_prefill_tokens);
+}
+
+// Packs chunks of prompts behind the rows that decode, oldest first, until the step has `limit` tokens; admits waiting
+// requests to fill it, at most `room`.
+template <class P>
+BLINK_FN StepLoad Scheduler<P>::plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room) {
   const blink_step_set& set = set_of(id);
-  uint32_t used = 0, lanes = 0;
-  while (lanes < c.max_prefill_lanes && used < c.max_prefill_tokens) {
+  uint32_t used = n_decode, lanes = n_decode;
+  while (lanes < n_decode + c.max_prefill_lanes && used < limit) {
     uint64_t oldest = kNone;
     for (uint32_t i = tid; i < t.n_rows; i += threads) {
       const blink_row& row = c.rows[i];
@@ -93,7 +107,7 @@ BLINK_FN bool Scheduler<P>::plan_prefill(uint64_t id, uint32_t room) {
     }
     const uint32_t r = c.requests[arrival_slot(oldest)].row;
     blink_row& row = c.rows[r];
-    const uint32_t first = row.fed, take = Min()(row.prefill_end - first, c.max_prefill_tokens - used);
+    const uint32_t first = row.fed, take = Min()(row.prefill_end - first, limit - used);
     for (uint32_t i = tid; i < take; i += threads) {
       set.token_row[used + i] = r;
       set.token_position[used + i] = first + i;
@@ -112,24 +126,28 @@ BLINK_FN bool Scheduler<P>::plan_prefill(uint64_t id, uint32_t room) {
     used += take;
     ++lanes;
   }
-  if (lanes == 0) return false;
-  close_plan(id, BLINK_STEP_PREFILL, c.prefill_lookup[(used + BLINK_PREFILL_GRANULE - 1) / BLINK_PREFILL_GRANULE], used,
-             lanes);
-  return true;
+  return {used, lanes};
 }
 
+// Picks the tightest shape, whose tokens beyond the load are padding.
 template <class P>
-BLINK_FN void Scheduler<P>::close_plan(uint64_t id, uint32_t kind, uint32_t shape, uint32_t n_tokens,
-                                       uint32_t n_lanes) {
+BLINK_FN void Scheduler<P>::close_plan(uint64_t id, uint32_t n_decode, StepLoad load) {
   const blink_step_set& set = set_of(id);
-  for (uint32_t i = n_tokens + tid; i < c.shapes[shape].tokens; i += threads) set.token_row[i] = BLINK_NO_ROW;
+  const uint32_t kind = n_decode == 0            ? BLINK_STEP_PREFILL
+                        : load.lanes == n_decode ? BLINK_STEP_DECODE
+                                                 : BLINK_STEP_MIXED;
+  const uint32_t shape = kind == BLINK_STEP_DECODE    ? c.decode_lookup[n_decode]
+                         : kind == BLINK_STEP_PREFILL ? c.prefill_lookup[granules(load.tokens)]
+                                                      : c.mixed_lookup[granules(load.tokens)];
+  for (uint32_t i = load.tokens + tid; i < c.shapes[shape].tokens; i += threads) set.token_row[i] = BLINK_NO_ROW;
   if (tid == 0) {
     blink_step_head& head = *set.head;
     head.id = id;
     head.kind = kind;
     head.shape = shape;
-    head.n_tokens = n_tokens;
-    head.n_lanes = n_lanes;
+    head.n_tokens = load.tokens;
+    head.n_lanes = load.lanes;
+    head.n_decode = n_decode;
     head.fault = 0;
   }
   p.sync();

@@ -19,6 +19,11 @@ namespace blink {
 
 enum class Exit { kRelaunch, kStopped };
 
+// What a step that is being planned has so far.
+struct StepLoad {
+  uint32_t tokens, lanes;
+};
+
 template <class P>
 class Scheduler {
  public:
@@ -86,7 +91,8 @@ class Scheduler {
     if (in_flight() == 0) return true;
     if (c.arm_margin_ns == 0) return false;
     const uint64_t expected = c.shape_times[set_of(launched).head->shape].expected_ns;
-    const uint32_t next = s.n_waiting && last_kind == BLINK_STEP_DECODE ? BLINK_STEP_PREFILL : BLINK_STEP_DECODE;
+    const bool prompts = s.n_waiting || last_kind != BLINK_STEP_DECODE;
+    const uint32_t next = prompts ? BLINK_STEP_MIXED : BLINK_STEP_DECODE;
     // Steps of one shape vary by a percent or so.
     const uint64_t margin = c.arm_margin_ns + expected / 64 + s.plan_ns[next];
     return now + margin >= running_since + expected;
@@ -237,13 +243,16 @@ class Scheduler {
 
   // ------------------------------------------------------------ planner.h
   BLINK_FN bool plan(uint64_t id);
-  BLINK_FN bool plan_decode(uint64_t id);
-  BLINK_FN bool plan_prefill(uint64_t id, uint32_t room);
-  BLINK_FN void close_plan(uint64_t id, uint32_t kind, uint32_t shape, uint32_t n_tokens, uint32_t n_lanes);
+  BLINK_FN uint32_t plan_decode(uint64_t id);
+  BLINK_FN StepLoad plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room);
+  BLINK_FN uint32_t mixed_limit(uint32_t n_decode, uint32_t n_prompts) const;
+  BLINK_FN void close_plan(uint64_t id, uint32_t n_decode, StepLoad load);
   BLINK_FN bool prefilling(const blink_row& row) const {
     return row.use == BLINK_ROW_ACTIVE && row.fed < row.prefill_end;
   }
   BLINK_FN bool decoding(const blink_row& row) const;
+  // Of `n` tokens, the index into a lookup of prefill or mixed shapes.
+  BLINK_FN static uint32_t granules(uint32_t n) { return (n + BLINK_TOKEN_GRANULE - 1) / BLINK_TOKEN_GRANULE; }
   BLINK_FN bool needs_page(const blink_row& row) const { return row.fed / t.page_size >= row.n_pages; }
   BLINK_FN void make_room();
   BLINK_FN void preempt(uint32_t row);

@@ -2,13 +2,14 @@
 """Where the time of a step goes: each of its operations against the least that memory and tensor cores allow.
 
     scripts/bench/engine.py --model llama-3-8b --rows 1 8 32 64 --context 1000 --prefill 1024 8192
-    scripts/bench/engine.py --model llama-3-8b --rows 1 32 --json out.json --plot plots
+    scripts/bench/engine.py --model llama-3-8b --rows 1 32 --mixed 8x256 64x512 --json out.json --plot plots
 
-Random weights of the model's shape. A step is the engine's own executable, replayed by the host beside a
-block that takes a multiprocessor as the scheduler does; an operation is all its launches of that step,
-captured as a chain and replayed: as in the step, each reads weights or keys that are not in L2 and may start
-before the one before it has ended (E7). A floor is the larger of bytes / read ceiling and operations / matrix
-rate, both measured in the same run (ceilings.py).
+Random weights of the model's shape. A mixed step is ROWSxTOKENS, of which all tokens but the rows' are a
+prompt's. A step is the engine's own executable, replayed by the host beside a block that takes a
+multiprocessor as the scheduler does; an operation is all its launches of that step, captured as a chain and
+replayed: as in the step, each reads weights or keys that are not in L2 and may start before the one before it
+has ended (E7). A floor is the larger of bytes / read ceiling and operations / matrix rate, both measured in the
+same run (ceilings.py).
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from bench.ceilings import kernel_of, matrix_tflops, read_tb_s, time_us  # noqa: E402
-from bench.step_costs import Costs, Operation, Step  # noqa: E402
+from bench.step_costs import Costs, Load, Operation, Step  # noqa: E402
 from bench.step_report import draw, table  # noqa: E402
 
-from gpu_backend.abi import StepHead, StepKind  # noqa: E402
+from gpu_backend.abi import NO_ROW, StepHead, StepKind  # noqa: E402
 from gpu_backend.arithmetic import ceil_div  # noqa: E402
 from gpu_backend.batch import allocate_batch  # noqa: E402
 from gpu_backend.cuda.driver import Device, Stream  # noqa: E402
@@ -117,48 +118,50 @@ class Bench:
         self._occupant_stream = Stream()
         self._occupant_end = self.memory.allocate(4)
 
-    def fill(self, kind: StepKind, tokens: int, context: int) -> int:
+    def fill(self, load: Load) -> int:
         """Makes step set 0 a step of id 1, whose gate is open. Returns the index of its shape."""
         step_set: Any = self.batch.step_sets[0]  # type: ignore[index]
-        decode = kind == StepKind.DECODE
-        lanes = tokens if decode else 1
         head = np.zeros((), StepHead)
-        head["id"], head["n_tokens"], head["n_lanes"] = 1, tokens, lanes
-        index = self.grid.decode_shape(tokens) if decode else self.grid.prefill_shape(tokens)
-        head["shape"] = index
-        each = np.arange(tokens, dtype="<u4")
-        zero = np.zeros(tokens, "<u4")
+        head["id"], head["n_tokens"], head["n_lanes"] = 1, load.tokens, load.lanes
+        head["n_decode"] = load.rows
+        pick = {StepKind.DECODE: self.grid.decode_shape, StepKind.PREFILL: self.grid.prefill_shape}
+        head["shape"] = index = pick.get(load.kind, self.grid.mixed_shape)(load.tokens)
+        lanes = np.arange(load.lanes, dtype="<u4")
+        own = np.full(load.prompt, load.rows, "<u4")  # the prompt's row
         values = {
-            "token_row": each if decode else zero,
-            "token_position": np.full(tokens, context, "<u4") if decode else each,
-            "lane_row": each[:lanes],
-            "lane_first": each[:lanes],
-            "lane_last": each if decode else each[-1:],
-            "lane_emit": np.ones(lanes, "<u4"),
+            "token_row": np.concatenate([lanes[: load.rows], own]),
+            "token_position": np.concatenate([[load.context] * load.rows, np.arange(load.prompt)]),
+            "lane_row": lanes,
+            "lane_first": lanes,
+            "lane_last": np.append(lanes[: load.rows], [load.tokens - 1] * (load.prompt > 0)),
+            "lane_emit": np.ones(load.lanes),
         }
+        padding = self.grid.shapes[index].tokens - load.tokens
+        values["token_row"] = np.append(values["token_row"], [NO_ROW] * padding)
         self.memory.write(int(step_set["head"]), head.tobytes())
         for name, array in values.items():
-            self.memory.write(int(step_set[name]), array.tobytes())
+            self.memory.write(int(step_set[name]), array.astype("<u4").tobytes())
         return index
 
-    def measure(self, kind: StepKind, tokens: int, context: int) -> Step:
-        index = self.fill(kind, tokens, context)
+    def measure(self, load: Load) -> Step:
+        index = self.fill(load)
         shape = self.grid.shapes[index]
         self.engine.run(index, 0)
         with self._occupied():
             us = time_us(lambda: self.engine.enqueue(index, 0), self.engine.synchronize)
         operations = []
         for name, calls in self.record(shape).items():
-            n_bytes, flops = (len(calls) * cost for cost in self.costs.of(name, shape, context))
+            n_bytes, flops = (len(calls) * cost for cost in self.costs.of(name, load))
             if name == "decoder":
-                n_bytes, flops = self.costs.step(shape, context)
+                n_bytes, flops = self.costs.step(load)
             floor = self.floor_us(n_bytes, flops)
             operations.append(Operation(name, len(calls), n_bytes, flops, floor, self._chain_us(calls)))
         return Step(
-            kind.name.lower(),
-            tokens,
-            context,
-            self.floor_us(*self.costs.step(shape, context)),
+            load.kind.name.lower(),
+            load.tokens,
+            load.rows,
+            load.context,
+            self.floor_us(*self.costs.step(load)),
             us,
             operations,
         )
@@ -229,6 +232,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, nargs="*", default=[1, 8, 16, 32, 64])
     parser.add_argument("--context", type=int, nargs="+", default=[1000])
     parser.add_argument("--prefill", type=int, nargs="*", default=[1024], metavar="TOKENS")
+    parser.add_argument("--mixed", nargs="*", default=[], metavar="ROWSxTOKENS")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path, metavar="PNG")
     parser.add_argument("--commit", default="unknown")
@@ -241,20 +245,22 @@ def main() -> int:
         shape = ROOT / "scripts" / "bench" / "shapes" / f"{options.model}.json"
         shutil.copy(shape, Path(scratch) / "config.json")
         config = ModelConfig.from_directory(Path(scratch))
-    longest = max([*options.prefill, 1])
+    mixed = [tuple(map(int, text.split("x"))) for text in options.mixed]
+    longest = max([*options.prefill, *(n for _, n in mixed), 1])
     context = max([*(c + PAGE for c in options.context), longest])
-    rows = max([*options.rows, 1])
+    rows = max([*options.rows, *(n + 1 for n, _ in mixed), 1])
     pages = rows * ceil_div(context, PAGE)
     bench = Bench(config, Limits(rows, context, longest, min(8, longest), PAGE, pages))
     print(
         f"{options.model}: reads {bench.read_tb_s:.2f} TB/s, multiplies {bench.tflops:.0f} TFLOP/s; ", end=""
     )
     print(f"{len(bench.grid.shapes)} shapes ready after {bench.start_s:.1f} s")
-    wanted = [(StepKind.DECODE, n, c) for c in options.context for n in options.rows]
-    wanted += [(StepKind.PREFILL, n, 0) for n in options.prefill]
+    wanted = [Load(n, 0, c) for c in options.context for n in options.rows]
+    wanted += [Load(0, n, 0) for n in options.prefill]
+    wanted += [Load(n, tokens - n, c) for c in options.context for n, tokens in mixed]
     steps = []
-    for kind, tokens, at in wanted:
-        steps.append(bench.measure(kind, tokens, at))
+    for load in wanted:
+        steps.append(bench.measure(load))
         print(table(steps[-1]), flush=True)
     if options.json is not None:
         result = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpu_backend.abi import StepKind
-from gpu_backend.engine.base import Shape
 from gpu_backend.model.config import ModelConfig
 
 HALF = 2  # bytes
@@ -24,11 +23,35 @@ class Operation:
 
 
 @dataclass(frozen=True)
+class Load:
+    """Rows that decode at `context` tokens each, and the first `prompt` tokens of one prompt."""
+
+    rows: int
+    prompt: int
+    context: int
+
+    @property
+    def kind(self) -> StepKind:
+        if not self.prompt:
+            return StepKind.DECODE
+        return StepKind.MIXED if self.rows else StepKind.PREFILL
+
+    @property
+    def tokens(self) -> int:
+        return self.rows + self.prompt
+
+    @property
+    def lanes(self) -> int:
+        return self.rows + (self.prompt > 0)
+
+
+@dataclass(frozen=True)
 class Step:
-    """`tokens` are the rows of a decode step at `context` tokens each, or those of one prompt."""
+    """`tokens` in all, of which `rows` decode."""
 
     kind: str
     tokens: int
+    rows: int
     context: int
     floor_us: float
     us: float
@@ -53,12 +76,12 @@ class Costs:
         else:
             self.matrices["router"] = hidden * experts.count
 
-    def of(self, name: str, shape: Shape, context: int) -> tuple[float, float]:
+    def of(self, name: str, load: Load) -> tuple[float, float]:
         """Bytes and floating-point operations of one launch."""
-        config, tokens = self._config, shape.tokens
+        config, tokens = self._config, load.tokens
         matrix, experts = name.split(" ")[0], config.experts
         if matrix in self.matrices:
-            rows = shape.lanes if matrix == "head" else tokens
+            rows = load.lanes if matrix == "head" else tokens
             return HALF * self.matrices[matrix], 2 * rows * self.matrices[matrix]
         if experts is not None and name.startswith("expert_") and ("gate_up" in name or "down" in name):
             size = config.hidden * experts.intermediate * (2 if "gate_up" in name else 1)
@@ -66,18 +89,16 @@ class Costs:
             return HALF * size * chosen, 2 * size * tokens * experts.per_token
         if name.startswith("attention") and not name.endswith("_plan"):
             token_bytes = 2 * HALF * config.n_kv_heads * config.head_dim
-            if shape.kind == StepKind.DECODE:
-                return tokens * (context + 1) * token_bytes, 0
-            return tokens * token_bytes, 4 * tokens * (tokens + 1) / 2 * config.n_heads * config.head_dim
+            if name == "attention_stream":
+                return load.rows * (load.context + 1) * token_bytes, 0
+            pairs = load.prompt * (load.prompt + 1) / 2
+            return load.prompt * token_bytes, 4 * pairs * config.n_heads * config.head_dim
         return 0, 0
 
-    def step(self, shape: Shape, context: int) -> tuple[float, float]:
+    def step(self, load: Load) -> tuple[float, float]:
         """Of a whole step, whatever kernels it is made of."""
         layers = self._config.n_layers
-        each = [*(m for m in self.matrices if m != "head"), "attention"]
+        each = [*(m for m in self.matrices if m != "head"), "attention_stream", "attention_flash"]
         each += ["expert_gate_up", "expert_down"] if self._config.experts is not None else []
-        costs = [
-            *([self.of(name, shape, context) for name in each] * layers),
-            self.of("head", shape, context),
-        ]
+        costs = [*([self.of(name, load) for name in each] * layers), self.of("head", load)]
         return sum(b for b, _ in costs), sum(f for _, f in costs)

@@ -8,9 +8,9 @@ from bench.step_costs import Step
 
 
 def table(step: Step) -> str:
-    what = (
-        f"{step.tokens} rows at context {step.context}" if step.kind == "decode" else f"{step.tokens} tokens"
-    )
+    what = f"{step.rows} rows at context {step.context}" if step.rows else f"{step.tokens} tokens"
+    if step.kind == "mixed":
+        what += f" and {step.tokens - step.rows} tokens"
     lines = [
         f"{step.kind} of {what}: {step.us:.1f} us, floor {step.floor_us:.1f} us, "
         f"{step.floor_us / step.us:.1%}"

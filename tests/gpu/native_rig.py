@@ -49,6 +49,9 @@ class NativeRig:
     def decode(self, rows: Sequence[int]) -> None:
         self._record(rows, self.driver.decode(rows))
 
+    def mixed(self, rows: Sequence[int], chunks: Sequence[Chunk]) -> None:
+        self._record([*rows, *(row for row, _, _ in chunks)], self.driver.mixed(rows, chunks))
+
     def _record(self, rows: Sequence[int], tokens: Sequence[int | None]) -> None:
         logits = self.engine.logits(len(rows))
         for row, lane, token in zip(rows, logits, tokens, strict=True):

@@ -93,7 +93,7 @@ class Rig:
         cut, cache = attention_cut(config, total, self.n_multiprocessors), self.cache()
         keys, step_set, tables = self.put(cache), np.zeros((), abi.StepSet), np.zeros((), abi.Tables)
         head = np.zeros(1, abi.StepHead)
-        head["n_lanes"] = len(lanes)
+        head["n_lanes"] = head["n_decode"] = len(lanes)
         step_set["head"], step_set["lane_last"] = self.put(head), self.put(np.array(lanes, np.uint32))
         step_set["token_row"] = self.put(np.arange(total, dtype=np.uint32))
         step_set["token_position"] = self.put(self.positions)

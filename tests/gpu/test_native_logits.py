@@ -201,6 +201,25 @@ def test_a_long_row_decodes_over_many_pages(rig: NativeRig, reference: Reference
     reference.check(rig)
 
 
+def test_prompts_and_rows_that_decode_share_steps(rig: NativeRig, reference: Reference) -> None:
+    """Few rows and many, chunks that begin, go on and end prompts, at every size of a mixed step."""
+    rows = [17, 4, 0, 23, 8, 11, 1, 2, 3, 5, 6, 7, 9, 10, 12, 13]
+    for row in rows:
+        rig.driver.start(row, prompt(3 + row * 11))
+        rig.prefill([(row, 0, 3 + row * 11)])
+    rig.driver.start(20, prompt(300))
+    rig.driver.start(21, prompt(180))
+    rig.driver.start(22, prompt(256))
+    rig.mixed(rows, [(20, 0, 40)])
+    rig.mixed(rows[:3], [(20, 40, 130)])
+    rig.decode(rows[:3])
+    rig.mixed(rows[:1], [(20, 130, 300), (21, 0, 1)])
+    rig.mixed([*rows, 20], [(21, 1, 180), (22, 0, 83)])
+    rig.mixed([21, 20], [(22, 83, 256)])
+    rig.decode([22, 20, *rows, 21])
+    reference.check(rig)
+
+
 def test_results_do_not_depend_on_stale_rows(rig: NativeRig) -> None:
     """The same row gives the same logits whatever ran before in the padding of its shape."""
     seen = []

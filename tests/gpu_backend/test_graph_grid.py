@@ -4,7 +4,8 @@ import pytest
 
 from gpu_backend.abi import StepKind
 from gpu_backend.engine.base import Limits
-from gpu_backend.engine.graph_grid import GraphGrid, decode_sizes, prefill_sizes
+from gpu_backend.engine.graph_grid import GraphGrid, decode_sizes, mixed_sizes, prefill_sizes
+from gpu_backend.scheduler_abi import MIXED_SHARE
 
 
 def limits(max_batch: int = 64, max_prefill_tokens: int = 2048, max_prefill_lanes: int = 16) -> Limits:
@@ -24,6 +25,9 @@ def test_sizes_are_the_documented_ones() -> None:
     assert prefill_sizes(1024) == [*upto_512, 576, 640, 704, 768, 832, 896, 960, 1024]
     assert prefill_sizes(2048)[-8:] == list(range(1152, 2049, 128))
     assert prefill_sizes(300) == [*upto_512[:6], 300]
+    assert mixed_sizes(1024) == [64, 128, 192, 256, 384, 512, 640, 768, 896, 1024]
+    assert mixed_sizes(200) == [64, 128, 192, 200]
+    assert mixed_sizes(18) == [18]
 
 
 @pytest.mark.parametrize("max_tokens", [2048, 5000, 8192, 65536])
@@ -64,6 +68,24 @@ def test_prefill_lookup_is_the_tightest_fit(max_tokens: int, max_lanes: int) -> 
         entry = min(-(-tokens // 16) * 16, max_tokens)
         assert shape.tokens == min(s for s in sizes if s >= entry)
         assert shape.lanes >= min(tokens, max_lanes)
+
+
+@pytest.mark.parametrize("max_batch", [1, 2, 31, 128, 1024, 3000])
+@pytest.mark.parametrize("max_tokens", [1, 16, 64, 512, 8192])
+def test_a_mixed_step_has_room_for_a_full_batch_and_a_prompt(max_batch: int, max_tokens: int) -> None:
+    """S15: whatever decodes, a prompt gets its share of a step, or all that it may have."""
+    sizes = limits(max_batch=max_batch, max_prefill_tokens=max_tokens)
+    grid = GraphGrid(sizes)
+    tokens = [s.tokens for s in grid.shapes if s.kind == StepKind.MIXED]
+    assert tokens == sorted(set(tokens))
+    assert tokens[-1] == sizes.max_mixed_tokens >= max_batch + min(MIXED_SHARE, max_tokens)
+    for n in range(1, sizes.max_mixed_tokens + 1):
+        shape = grid.shapes[grid.mixed_shape(n)]
+        assert shape.kind == StepKind.MIXED
+        entry = min(-(-n // 16) * 16, tokens[-1])
+        assert shape.tokens == min(t for t in tokens if t >= entry)
+        assert shape.lanes >= min(n, max_batch + sizes.max_prefill_lanes)
+    assert sizes.max_step_tokens == max(s.tokens for s in grid.shapes)
 
 
 def test_lookups_are_monotone_and_the_order_is_stable() -> None:

@@ -83,6 +83,11 @@ class Rig:
         self.check(list(zip(rows, before, strict=True)))
         assert tokens == [int(lane.argmax()) for lane in self.engine.logits(len(rows))]
 
+    def mixed(self, rows: Sequence[int], chunks: Sequence[Chunk]) -> None:
+        before = [(row, len(self.driver.tokens[row])) for row in rows]
+        self.driver.mixed(rows, chunks)
+        self.check([*before, *((row, end) for row, _, end in chunks)])
+
     def prompt(self, n: int, seed: int) -> list[int]:
         return list(np.random.default_rng(seed).integers(3, self.vocab_size, n))
 
@@ -134,6 +139,15 @@ def test_packed_rows_and_batched_decode(rig: Rig) -> None:
     for rows in ([3], [2, 3], [5, 7, 2], [7, 3, 5, 2]):
         rig.decode(rows)
         assert [rig.driver.history(row) for row in rows] == [rig.driver.tokens[row] for row in rows]
+
+
+def test_prompts_and_rows_that_decode_share_a_step(rig: Rig) -> None:
+    for row, n in {3: 40, 2: 17, 5: 90}.items():
+        rig.driver.start(row, rig.prompt(n, seed=30 + row))
+    rig.prefill([(3, 0, 40), (2, 0, 17)])
+    rig.mixed([2, 3], [(5, 0, 50)])
+    rig.mixed([3], [(5, 50, 90)])
+    rig.decode([5, 2, 3])
 
 
 def test_result_does_not_depend_on_threads(llama: tuple[Path, Any]) -> None:

@@ -3,6 +3,8 @@ its CPU twins."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from test_ops_device import (
@@ -23,17 +25,26 @@ ROWS = [(3, 0, 1), (0, 130, 131), (6, 400, 401), (1, 64, 65), (2, 127, 128), (4,
 
 
 class StreamStep:
-    """A decode step over a layer's cache as the engine lays it out: keys, and values right after them."""
+    """A step of rows that decode, and perhaps prompts behind them, over a layer's cache as the engine lays it
+    out: keys, and values right after them."""
 
     def __init__(
-        self, rows: list[tuple[int, int, int]], heads: int, kv_heads: int, head_dim: int, **sizes: int
+        self,
+        rows: list[tuple[int, int, int]],
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        prompts: Sequence[tuple[int, int, int]] = (),
+        **sizes: int,
     ):
-        self.step = step = Attention(rows, heads, kv_heads, head_dim, **{**LONG, **sizes})
-        for row, position, _ in rows:  # not yet written
-            page, cell = divmod(position, int(step.world.tables["page_size"]))
+        chunks = [*rows, *prompts]
+        sizes = {**LONG, **sizes, "n_decode": len(rows)}
+        self.step = step = Attention(chunks, heads, kv_heads, head_dim, **sizes)
+        for row, first, end in chunks:  # not yet written
+            pages, cells = np.divmod(np.arange(first, end), int(step.world.tables["page_size"]))
             for cache in step.caches:
-                cache[step.world.block_table[row, page], :, cell] = NAN
-        self.before = [floats(cache) for cache in step.caches]
+                cache[step.world.block_table[row, pages], :, cells] = NAN
+        self.qkv, self.before = floats(step.qkv), [floats(cache) for cache in step.caches]
         self.cache = np.stack(step.caches)
         self.inv_freq = (1 / 10000.0 ** (np.arange(0, head_dim, 2) / head_dim)).astype(np.float32)
         self.lanes, self.plan = len(rows) + 2, np.zeros((1, PIECE_WORDS), np.uint32)
@@ -61,9 +72,25 @@ class StreamStep:
         assert not arrivals.any()
         return out
 
+    def run_prompts(self, emulate: Emulate, out: Halves, norms: list[Halves | None], flash: bool) -> None:
+        """RoPE and attention of the prompts."""
+        step, world, n_tokens = self.step, self.step.world, self.step.n_tokens
+        inputs = (world.step_set, world.tables, step.qkv)
+        emulate(
+            "rope", *inputs, *norms, EPS, self.inv_freq, self.cache[0], self.cache[1], *step.shape, n_tokens
+        )
+        if not flash:
+            emulate("attention_prefill", *inputs, self.cache[0], self.cache[1], out, *step.shape, n_tokens)
+            return
+        plan = np.zeros((1 + n_tokens, 4), np.uint32)
+        emulate("prefill_plan", world.step_set, plan, 128)
+        cells = step.caches[0].size // step.shape[1] // step.shape[2]
+        inputs = (world.tables, step.qkv, self.cache, out, plan)
+        emulate("attention_flash", *inputs, *step.shape, n_tokens, cells, 1, 3)
+
     def check(self, out: Halves, norms: list[Halves | None]) -> None:
         step = self.step
-        qkv, expected = floats(step.qkv), [cache.copy() for cache in self.before]
+        qkv, expected = self.qkv.copy(), [cache.copy() for cache in self.before]
         float_norms = [None if norm is None else floats(norm) for norm in norms]
         step.world.call("rope", qkv, *float_norms, EPS, self.inv_freq, *expected, *step.shape, step.n_tokens)
         reference = np.full(out.shape, 7, np.float32)
@@ -74,6 +101,24 @@ class StreamStep:
                 np.isnan(floats(got)), np.isnan(cache)
             )  # E3: nothing else is written
             assert_close(floats(got)[~np.isnan(cache)], cache[~np.isnan(cache)])
+
+
+@pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim", "flash"),
+    [(6, 2, 16, False), (8, 1, 64, True), (4, 2, 128, True), (4, 2, 128, False)],
+)
+def test_attention_of_a_mixed_step(
+    emulate: Emulate, heads: int, kv_heads: int, head_dim: int, flash: bool, normed: bool
+) -> None:
+    """Rows that decode and prompts: each kernel attends to its own tokens, and writes no other's keys."""
+    prompts = [(7, 0, 70), (4, 81, 120), (0, 131, 132)]
+    rows = [(3, 0, 1), (6, 400, 401), (1, 64, 65), (2, 127, 128)]
+    step = StreamStep(rows, heads, kv_heads, head_dim, prompts, padding=2)
+    norms = [random(head_dim, seed=s) if normed else None for s in (5, 6)]
+    out = step.run(emulate, (2, 64, 512, 4), 5, norms)
+    step.run_prompts(emulate, out, norms, flash)
+    step.check(out, norms)
 
 
 @pytest.mark.parametrize("normed", [False, True])

@@ -41,6 +41,7 @@ COUNTERS = (
     "reclaimed",
     "cancelled",
     "armed",
+    "mixed",
 )
 
 

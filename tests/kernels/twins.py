@@ -34,6 +34,7 @@ class World:
         padding: int = 0,
         eos: Sequence[int] = (),
         seed: int = 0,
+        n_decode: int = 0,
     ) -> None:
         rng = np.random.default_rng(seed)
         pages_per_row = -(-max_context // page_size)
@@ -47,6 +48,7 @@ class World:
         self.completed = np.zeros(1, np.uint64)
         self.head = np.zeros(1, abi.StepHead)
         self.head["n_tokens"], self.head["n_lanes"] = n_tokens, len(chunks)
+        self.head["n_decode"] = n_decode
         rows = [row for row, first, end in chunks for _ in range(first, end)]
         self.token_row = np.array(rows + [abi.NO_ROW] * padding, np.uint32)
         positions = [p for _, first, end in chunks for p in range(first, end)]

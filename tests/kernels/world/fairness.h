@@ -12,7 +12,7 @@ namespace world {
 
 class Fairness {
  public:
-  explicit Fairness(const blink_scheduler_config& config) : c(config), passed_over_(config.tables.n_rows) {}
+  explicit Fairness(const blink_scheduler_config& config) : c(config) {}
 
   std::string error;
 
@@ -35,8 +35,8 @@ class Fairness {
     ran_ = std::move(running);
   }
 
-  // A step was launched, as the `nth` of this execution. A row that decodes has a lane in it or had one in the step
-  // before, unless it needs a page and there are too few: prefill does not starve decode (S15).
+  // A step was launched, as the `nth` of this execution. A row that decodes has a lane in it, unless it needs a page and
+  // there are too few; the oldest prompt that is under way has one too: neither starves the other (S15).
   void launched(const blink_step_set& set, uint32_t nth) {
     std::vector<bool> in(c.tables.n_rows);
     for (uint32_t lane = 0; lane < set.head->n_lanes; ++lane) in[set.lane_row[lane]] = true;
@@ -44,11 +44,16 @@ class Fairness {
     for (uint32_t i = 0; i < c.tables.n_rows; ++i) need += decodes(i) && needs_page(i) && !in[i];
     // What was planned by the execution before may have been planned with fewer pages.
     const bool starving = nth == 0 || need > c.state->n_free_pages;
+    uint64_t oldest = ~0ull;  // of the prompts that are under way
+    bool oldest_in = true;
     for (uint32_t i = 0; i < c.tables.n_rows; ++i) {
-      const bool waits = decodes(i) && !in[i] && !(starving && needs_page(i));
-      passed_over_[i] = waits ? passed_over_[i] + 1 : 0;
-      if (passed_over_[i] > 1) fail("S15: a row that decodes was passed over twice");
+      if (decodes(i) && !in[i] && !(starving && needs_page(i))) fail("S15: a row that decodes was passed over");
+      const blink_row& row = c.rows[i];
+      if (row.use != BLINK_ROW_ACTIVE || row.fed >= row.prefill_end) continue;
+      const uint64_t arrival = c.requests[row.slot].arrival;
+      if (arrival < oldest) oldest = arrival, oldest_in = in[i];
     }
+    if (!oldest_in) fail("S15: the oldest prompt was passed over");
   }
 
  private:
@@ -68,7 +73,6 @@ class Fairness {
   const blink_scheduler_config& c;
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> ages_;  // by slot and sequence
   std::set<uint64_t> ran_;                                  // arrivals, at the last look
-  std::vector<uint32_t> passed_over_;                       // by row, steps in a row
 };
 
 }  // namespace world

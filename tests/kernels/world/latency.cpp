@@ -33,7 +33,7 @@ class Latency {
 
   int launch(uint32_t set_index) {
     const blink_step_set& set = c.sets[set_index];
-    const bool decode = set.head->kind == BLINK_STEP_DECODE;
+    const bool decode = set.head->n_decode == set.head->n_lanes;
     const uint64_t start = runs_.empty() ? clock : std::max(clock, runs_.back().done);
     const uint64_t length = decode ? kDecodeNs : kPrefillNs;
     runs_.push_back({start, start + length + draw() % (length / 50), set_index, decode, false});

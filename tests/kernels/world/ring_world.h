@@ -38,8 +38,7 @@ class RingWorld {
     t.block_table = array<uint32_t>(uint64_t(t.n_rows) * t.pages_per_row);
     t.params = array<blink_descriptor>(t.n_rows);
     t.completed = array<uint64_t>(1);
-    const uint32_t tokens = z.max_prefill_tokens > z.max_batch ? z.max_prefill_tokens : z.max_batch;
-    const uint32_t lanes = z.max_prefill_lanes > z.max_batch ? z.max_prefill_lanes : z.max_batch;
+    const uint32_t tokens = z.max_batch + z.max_prefill_tokens, lanes = t.n_rows;
     for (blink_step_set& set : c.sets) {
       uint32_t* at = array<uint32_t>(2 * words(tokens) + 5 * words(lanes) + words(sizeof(blink_step_head) / 4));
       auto take = [&at](uint64_t n) { return std::exchange(at, at + words(n)); };
@@ -48,24 +47,33 @@ class RingWorld {
       set.head = reinterpret_cast<blink_step_head*>(take(sizeof(blink_step_head) / 4));
       set.out_token = take(lanes);
     }
-    c.n_shapes = 2;  // one decode shape, one prefill shape
-    c.shapes = array<blink_shape>(2);
+    c.n_shapes = 4;  // one decode shape, one prefill shape, two mixed shapes
+    c.shapes = array<blink_shape>(c.n_shapes);
+    const uint32_t small = (tokens + 1) / 2;
     c.shapes[0] = {BLINK_STEP_DECODE, z.max_batch, z.max_batch, 0};
     c.shapes[1] = {BLINK_STEP_PREFILL, z.max_prefill_tokens, z.max_prefill_lanes, 0};
+    c.shapes[2] = {BLINK_STEP_MIXED, small, lanes < small ? lanes : small, 0};
+    c.shapes[3] = {BLINK_STEP_MIXED, tokens, lanes, 0};
     c.decode_lookup = array<uint32_t>(z.max_batch + 1);
-    c.prefill_lookup = array<uint32_t>(z.max_prefill_tokens / BLINK_PREFILL_GRANULE + 2);
-    for (uint32_t i = 0; i < z.max_prefill_tokens / BLINK_PREFILL_GRANULE + 2; ++i) c.prefill_lookup[i] = 1;
+    const uint32_t entries = tokens / BLINK_TOKEN_GRANULE + 2;
+    c.prefill_lookup = array<uint32_t>(entries);
+    c.mixed_lookup = array<uint32_t>(entries);
+    for (uint32_t i = 0; i < entries; ++i) {
+      c.prefill_lookup[i] = 1;
+      c.mixed_lookup[i] = i * BLINK_TOKEN_GRANULE <= small ? 2 : 3;
+    }
     c.seen = array<uint64_t>(z.n_slots);
     c.requests = array<blink_request>(z.n_slots);
     c.rows = array<blink_row>(t.n_rows);
     c.free_pages = array<uint32_t>(z.total_pages);
     for (uint32_t i = 0; i < z.total_pages; ++i) c.free_pages[i] = i;
-    c.shape_times = array<blink_shape_time>(2);
+    c.shape_times = array<blink_shape_time>(c.n_shapes);
     c.trace = array<blink_step_trace>(BLINK_TRACE_STEPS);
     c.state = array<blink_scheduler_state>(1);
     c.state->n_free_pages = c.total_pages = z.total_pages;
     c.max_prefill_tokens = z.max_prefill_tokens;
     c.max_prefill_lanes = z.max_prefill_lanes;
+    c.max_mixed_tokens = tokens;
     c.max_batch = z.max_batch;
     c.arm_margin_ns = z.arm_margin_ns;
     c.scan_interval_ns = 5000;

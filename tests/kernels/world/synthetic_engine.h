@@ -43,6 +43,10 @@ class SyntheticEngine {
       const uint32_t row = set.token_row[i], position = set.token_position[i];
       if (exists(row, position)) cell(row, position) = tag(row, position);
     }
+    for (uint32_t lane = 0; lane < head.n_decode; ++lane) {
+      if (set.lane_first[lane] != lane || set.lane_last[lane] != lane || !set.lane_emit[lane])
+        fail("the rows that decode do not come first");
+    }
     for (uint32_t lane = 0; lane < head.n_lanes; ++lane) sample(set, lane);
     head.start_ns = start_ns;
     head.done_ns = done_ns;

@@ -16,7 +16,7 @@
 namespace world {
 
 struct Coverage {
-  uint64_t steps, tokens, finished, preempted, zombies, torn, relaunches, refused, reclaimed, cancelled, armed;
+  uint64_t steps, tokens, finished, preempted, zombies, torn, relaunches, refused, reclaimed, cancelled, armed, mixed;
 };
 
 class World {
@@ -41,7 +41,12 @@ class World {
     for (const Run& run : runs) {
       if (run.shape == shape && run.set == set) return 1;
     }
+    const blink_step_head& head = *c.sets[set].head;
+    const blink_shape& capacity = c.shapes[shape];
+    if (head.kind != capacity.kind || head.n_tokens > capacity.tokens || head.n_lanes > capacity.lanes)
+      fail("a step does not fit its shape");
     fairness.launched(c.sets[set], window);
+    coverage.mixed += head.kind == BLINK_STEP_MIXED;
     ++window;
     coverage.armed += !runs.empty() && !runs.back().completed;
     const uint64_t start = runs.empty() ? clock : std::max(clock, runs.back().done);
@@ -265,7 +270,8 @@ const char* blink_world_run(uint64_t seed, const world::Sizes* sizes, uint64_t t
   }
   const blink_stats& s = w.c.state->stats;
   *coverage = {s.steps,      s.tokens,           s.completed,        s.preempted, s.zombie_rows,   s.torn_payloads,
-               s.relaunches, s.refused_launches, s.leases_reclaimed, s.cancelled, w.coverage.armed};
+               s.relaunches, s.refused_launches, s.leases_reclaimed, s.cancelled, w.coverage.armed,
+               w.coverage.mixed};
   verdict = w.verdict();
   return verdict.c_str();
 }
