@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from gpu_backend.batch import allocate_batch, mirror, restart
@@ -19,7 +20,7 @@ from gpu_backend.engine.base import Limits, Memory
 from gpu_backend.engine.graph_grid import GraphGrid
 from gpu_backend.engine.native import NativeEngine
 from gpu_backend.engine.native_weights import RandomWeights
-from gpu_backend.engine.sizing import bytes_per_page, needs, pages_that_fit
+from gpu_backend.engine.sizing import bytes_per_page, mixed_share, needs, pages_that_fit
 from gpu_backend.model.checkpoint import Checkpoint, CheckpointError
 from gpu_backend.model.config import ModelConfig
 from gpu_backend.planes import Defaults, EngineHandle, PlaneError, Ring, with_pages
@@ -44,6 +45,7 @@ class GpuPlane:
         self.name = self._device.name
 
     def limits(self, config: ModelConfig, wanted: Limits, kv_memory: int | None) -> Limits:
+        wanted = replace(wanted, mixed_share=mixed_share(config))
         shapes, free_bytes = GraphGrid(wanted).shapes, self._device.free_bytes()
         processors = self._device.n_multiprocessors
         if kv_memory:

@@ -103,6 +103,7 @@ class SchedulerSetup:
         config["n_shapes"] = self._n_shapes
         for name in (
             "max_batch", "total_pages", "max_prefill_tokens", "max_prefill_lanes", "max_mixed_tokens",
+            "mixed_share",
         ):  # fmt: skip
             config[name] = getattr(limits, name)
         for name in ("arm_margin_ns", "scan_interval_ns", "step_timeout_ns"):

@@ -14,14 +14,16 @@ LAUNCH_WINDOW = 120
 GAP_BINS = 512
 GAP_BIN_NS = 64
 TOKEN_GRANULE = 16
-MIXED_SHARE = 192
+USUAL_PROMPT = 1024
+USUAL_OUTPUT = 256
+USUAL_MEMORY = 65536
 STATS_INTERVAL_NS = 500000
 LAUNCH_RETRY_NS = 5000000
 GATHER_NS = 2000000
 TORN_RETRY_NS = 20000
 STALL_NS = 500000000
 TRACE_STEPS = 4096
-SCHEDULER_LAYOUT_HASH = 0xd6741ab8b380d521
+SCHEDULER_LAYOUT_HASH = 0xee22d1bbe6a70ad1
 
 
 class RowUse(IntEnum):
@@ -76,15 +78,15 @@ StepTrace = np.dtype({
 })
 
 SchedulerState = np.dtype({
-    "names": ["launched", "committed", "claims", "last_done_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_waiting", "n_active", "n_zombies", "n_staged", "planned", "plan_ns", "stats", "leases", "gap_histogram"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u8", (3,)), Stats, (LeaseRecord, (32,)), ("<u8", (512,))],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 52, 56, 60, 64, 68, 72, 76, 80, 104, 264, 1288],
-    "itemsize": 5384,
+    "names": ["launched", "committed", "claims", "last_done_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_waiting", "n_active", "n_zombies", "n_staged", "planned", "ended_prompts", "ended_outputs", "plan_ns", "stats", "leases", "gap_histogram"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", ("<u8", (3,)), Stats, (LeaseRecord, (32,)), ("<u8", (512,))],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 52, 56, 60, 64, 68, 72, 76, 80, 88, 96, 120, 280, 1304],
+    "itemsize": 5400,
 })
 
 SchedulerConfig = np.dtype({
-    "names": ["header", "leases", "lease_acks", "request_words", "descriptors", "progress", "prompts", "outputs", "n_slots", "n_leases", "prompt_capacity", "output_capacity", "tables", "sets", "shapes", "executables", "decode_lookup", "prefill_lookup", "mixed_lookup", "seen", "requests", "rows", "free_pages", "shape_times", "trace", "state", "n_shapes", "total_pages", "max_prefill_tokens", "max_prefill_lanes", "max_mixed_tokens", "max_batch", "arm_margin_ns", "scan_interval_ns", "step_timeout_ns"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", Tables, (StepSet, (3,)), "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8"],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80, 168, 360, 368, 376, 384, 392, 400, 408, 416, 424, 432, 440, 448, 456, 460, 464, 468, 472, 476, 480, 488, 496],
-    "itemsize": 504,
+    "names": ["header", "leases", "lease_acks", "request_words", "descriptors", "progress", "prompts", "outputs", "n_slots", "n_leases", "prompt_capacity", "output_capacity", "tables", "sets", "shapes", "executables", "decode_lookup", "prefill_lookup", "mixed_lookup", "seen", "requests", "rows", "free_pages", "shape_times", "trace", "state", "n_shapes", "total_pages", "max_prefill_tokens", "max_prefill_lanes", "max_mixed_tokens", "mixed_share", "max_batch", "reserved", "arm_margin_ns", "scan_interval_ns", "step_timeout_ns"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", Tables, (StepSet, (3,)), "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80, 168, 360, 368, 376, 384, 392, 400, 408, 416, 424, 432, 440, 448, 456, 460, 464, 468, 472, 476, 480, 484, 488, 496, 504],
+    "itemsize": 512,
 })

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpu_backend.abi import StepKind
-from gpu_backend.scheduler_abi import MIXED_SHARE
 
-MIXED_TOKENS = 1024  # of a mixed step, unless rows that decode leave less than a prompt's share of them
+MIXED_TOKENS = 1024  # of a mixed step, unless rows that decode leave prompts less than their share
 
 
 @dataclass(frozen=True)
@@ -21,6 +20,7 @@ class Limits:
     max_prefill_lanes: int
     page_size: int
     total_pages: int
+    mixed_share: int = 192  # of prompts in a mixed step, at least (S15)
 
     @property
     def n_rows(self) -> int:
@@ -31,7 +31,7 @@ class Limits:
     def max_mixed_tokens(self) -> int:
         """Of a step of rows that decode and prompts: there is room for both."""
         most = self.max_batch + self.max_prefill_tokens
-        return min(most, max(MIXED_TOKENS, self.max_batch + MIXED_SHARE))
+        return min(most, max(MIXED_TOKENS, self.max_batch + self.mixed_share))
 
     @property
     def max_step_tokens(self) -> int:

@@ -12,8 +12,9 @@ from gpu_backend.cuda.kernels import decode_group, decoder_blocks, suits_decoder
 from gpu_backend.cuda.product import HALF_BYTES
 from gpu_backend.cuda.tiled import TILED_SILU_ROWS
 from gpu_backend.cuda.wide import wide_sum_bytes
-from gpu_backend.engine.base import Limits, Shape
+from gpu_backend.engine.base import MIXED_TOKENS, Limits, Shape
 from gpu_backend.engine.exchange import exchange_bytes
+from gpu_backend.engine.graph_grid import FINEST_STEP
 from gpu_backend.model.config import Experts, ModelConfig
 from gpu_backend.model.weights import model_weights
 
@@ -33,6 +34,9 @@ FLASH_ROWS = 128  # kFlashRows of kernels/ops/attention_flash.h
 MAX_PACK = 8  # heads of a token in one tile of it
 STREAM_TOKENS = 128  # kStreamTokens of kernels/ops/stream_plan.h, whose kStreamPairs are STREAM_PAIRS * 256
 ROUTER_TOKENS = 8  # kRouterTokens of kernels/ops/router.h: of a block
+READ_BYTES_S, HALF_FLOPS = 4.5e12, 780e12  # what an H200 reads, and multiplies of half type, in a second
+LAYER_S = 60e-6  # of a layer of a prefill step, however few its tokens: its kernels' starts and ends
+FEWEST_SHARE = 192  # prompt tokens below which a mixed step saves less than its fixed costs
 SMALLEST_CONTEXT = 512  # tokens of KV cache without which a model is not worth loading
 RESERVE_BYTES = 1 << 30  # graphs (0.5 MB each), modules, the GEMM library and its workspace
 
@@ -88,6 +92,23 @@ def attention_cut(
     most = min(MOST_PIECES, max(4, ceil_div(MOST_PIECES * blocks, units)))
     usual = max(MIXED_PIECES if kind == StepKind.MIXED else 1, blocks // units)
     return AttentionCut(usual, LEAST_KEYS, longest, most)
+
+
+def mixed_share(config: ModelConfig) -> int:
+    """Prompt tokens that a mixed step should have: as many as a layer multiplies while its weights are read,
+    or while its kernels start and end.
+
+    More take longer; fewer save little, and have a prompt take more steps.
+    """
+    attention = (2 * config.n_heads + 2 * config.n_kv_heads) * config.head_dim * config.hidden
+    experts = config.experts
+    read = used = 3 * config.hidden * config.intermediate
+    if experts is not None:
+        size = 3 * config.hidden * experts.intermediate
+        read, used = experts.count * size, experts.per_token * size
+    layer_s = max(HALF_BYTES * (attention + read) / READ_BYTES_S, LAYER_S)
+    tokens = layer_s * HALF_FLOPS / (2 * (attention + used))
+    return min(MIXED_TOKENS, max(FEWEST_SHARE, FINEST_STEP * ceil_div(int(tokens), FINEST_STEP)))
 
 
 def flash_pack(config: ModelConfig) -> int:

@@ -33,7 +33,7 @@ BLINK_FN bool Scheduler<P>::plan(uint64_t id) {
   const uint32_t n_decode = n_decoding ? plan_decode(id) : 0;
   StepLoad load = {n_decode, n_decode};
   if (n_prompts) {
-    const uint32_t limit = n_decode ? mixed_limit(n_decode, n_prompts) : c.max_prefill_tokens;
+    const uint32_t limit = n_decode ? mixed_limit(n_decode, n_decode + n_prompts) : c.max_prefill_tokens;
     load = plan_prompts(id, n_decode, limit, room);
   }
   if (load.lanes == 0) return false;
@@ -77,12 +77,13 @@ BLINK_FN uint32_t Scheduler<P>::plan_decode(uint64_t id) {
   return lanes;
 }
 
-// Tokens of a step of `n_decode` rows and prompts, of which `n_prompts` are due (S15). A token adds least to a step that
-// still waits for its weights; where prompts queue up, their throughput counts. A shape is filled to the last token,
-// because products run at its capacity.
+// Tokens of a step of `n_decode` rows and prompts, of `n` requests in all that run or could (S15). In balance prompts
+// come in as fast as answers go out: with each output token, as much of a prompt as the requests have on average. Less
+// than `mixed_share` would save nothing, and a shape is filled to the last token, because products run at its capacity.
 template <class P>
-BLINK_FN uint32_t Scheduler<P>::mixed_limit(uint32_t n_decode, uint32_t n_prompts) const {
-  const uint32_t share = Min()(c.max_prefill_tokens, BLINK_MIXED_SHARE * n_prompts);
+BLINK_FN uint32_t Scheduler<P>::mixed_limit(uint32_t n_decode, uint32_t n) const {
+  const uint64_t balance = n * (s.ended_prompts + BLINK_USUAL_PROMPT) / (s.ended_outputs + BLINK_USUAL_OUTPUT);
+  const uint32_t share = Min()(uint64_t(c.max_prefill_tokens), Max()(balance, uint64_t(c.mixed_share)));
   const uint32_t shape = c.mixed_lookup[granules(Min()(n_decode + share, c.max_mixed_tokens))];
   return Min()(c.shapes[shape].tokens, n_decode + c.max_prefill_tokens);
 }

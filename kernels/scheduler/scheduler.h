@@ -245,7 +245,7 @@ class Scheduler {
   BLINK_FN bool plan(uint64_t id);
   BLINK_FN uint32_t plan_decode(uint64_t id);
   BLINK_FN StepLoad plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room);
-  BLINK_FN uint32_t mixed_limit(uint32_t n_decode, uint32_t n_prompts) const;
+  BLINK_FN uint32_t mixed_limit(uint32_t n_decode, uint32_t n) const;
   BLINK_FN void close_plan(uint64_t id, uint32_t n_decode, StepLoad load);
   BLINK_FN bool prefilling(const blink_row& row) const {
     return row.use == BLINK_ROW_ACTIVE && row.fed < row.prefill_end;

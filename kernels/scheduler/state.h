@@ -16,7 +16,10 @@ extern "C" {
 #define BLINK_GAP_BINS 512 /* of BLINK_GAP_BIN_NS each; the last one collects the rest */
 #define BLINK_GAP_BIN_NS 64
 #define BLINK_TOKEN_GRANULE 16 /* the lookups of prefill and mixed shapes have one entry for every this many tokens */
-#define BLINK_MIXED_SHARE 192  /* prompt tokens in a mixed step for each prompt that is due, at least (S15) */
+/* What a request is taken to be until enough have ended, in tokens (S15). */
+#define BLINK_USUAL_PROMPT 1024
+#define BLINK_USUAL_OUTPUT 256
+#define BLINK_USUAL_MEMORY 65536 /* outputs of ended requests until which none is forgotten */
 #define BLINK_STATS_INTERVAL_NS 500000ull
 #define BLINK_LAUNCH_RETRY_NS 5000000ull
 #define BLINK_GATHER_NS 2000000ull   /* a step waits this long at most for a burst to be complete (S14) */
@@ -108,11 +111,13 @@ struct blink_scheduler_state {
   uint32_t phase;     /* enum blink_phase */
   uint32_t last_kind; /* of the last step launched */
   uint32_t n_free_pages;
-  uint32_t n_waiting;  /* requests PREFILL_PENDING or DECODE_PAUSED */
-  uint32_t n_active;   /* rows ACTIVE */
-  uint32_t n_zombies;  /* rows ZOMBIE */
-  uint32_t n_staged;   /* rows STAGED */
-  uint32_t planned;    /* step launched + 1 is planned and waits for the next execution to launch it */
+  uint32_t n_waiting;     /* requests PREFILL_PENDING or DECODE_PAUSED */
+  uint32_t n_active;      /* rows ACTIVE */
+  uint32_t n_zombies;     /* rows ZOMBIE */
+  uint32_t n_staged;      /* rows STAGED */
+  uint32_t planned;       /* step launched + 1 is planned and waits for the next execution to launch it */
+  uint64_t ended_prompts; /* tokens of requests that ended, the last ones counting most */
+  uint64_t ended_outputs;
   uint64_t plan_ns[3]; /* by kind of step: what a turn of the loop that plans and launches one takes */
   struct blink_stats stats;
   struct blink_lease_record leases[32];
@@ -136,15 +141,15 @@ struct blink_scheduler_config {
   uint32_t output_capacity;
   struct blink_tables tables;
   struct blink_step_set sets[3];
-  struct blink_shape* shapes;     /* [n_shapes] */
-  uint64_t* executables;          /* [n_shapes][BLINK_STEP_SETS] graph handles; null where a host launches */
-  uint32_t* decode_lookup;        /* [max_batch + 1] the tightest shape for n rows */
-  uint32_t* prefill_lookup;       /* [ceil(max_prefill_tokens / BLINK_TOKEN_GRANULE) + 1] ... for n tokens, rounded up */
-  uint32_t* mixed_lookup;         /* [ceil(max_mixed_tokens / BLINK_TOKEN_GRANULE) + 1] likewise */
-  uint64_t* seen;                 /* [n_slots] the last request word acted upon */
-  struct blink_request* requests; /* [n_slots] */
-  struct blink_row* rows;         /* [tables.n_rows] */
-  uint32_t* free_pages;           /* [total_pages] a stack, n_free_pages high */
+  struct blink_shape* shapes; /* [n_shapes] */
+  uint64_t* executables;      /* [n_shapes][BLINK_STEP_SETS] graph handles; null where a host launches */
+  uint32_t* decode_lookup;    /* [max_batch + 1] the tightest shape for n rows */
+  uint32_t* prefill_lookup;   /* [ceil(max_prefill_tokens / BLINK_TOKEN_GRANULE) + 1] ... for n tokens, rounded up */
+  uint32_t* mixed_lookup;     /* [ceil(max_mixed_tokens / BLINK_TOKEN_GRANULE) + 1] likewise */
+  uint64_t* seen;             /* [n_slots] the last request word acted upon */
+  struct blink_request* requests;       /* [n_slots] */
+  struct blink_row* rows;               /* [tables.n_rows] */
+  uint32_t* free_pages;                 /* [total_pages] a stack, n_free_pages high */
   struct blink_shape_time* shape_times; /* [n_shapes] */
   struct blink_step_trace* trace;       /* [BLINK_TRACE_STEPS] */
   struct blink_scheduler_state* state;
@@ -153,7 +158,9 @@ struct blink_scheduler_config {
   uint32_t max_prefill_tokens; /* of prompts in one step */
   uint32_t max_prefill_lanes;
   uint32_t max_mixed_tokens; /* of prompts and rows that decode, more than max_batch; its lanes suffice for both */
-  uint32_t max_batch; /* rows that run together; the rest of tables.n_rows are for staging */
+  uint32_t mixed_share;      /* of prompts in a mixed step, at least, where there are as many (S15) */
+  uint32_t max_batch;        /* rows that run together; the rest of tables.n_rows are for staging */
+  uint32_t reserved;
   /* Launch the next step this long, 1/64 of a step and the time of planning before the running one's expected end; 0:
    * after it ended. */
   uint64_t arm_margin_ns;

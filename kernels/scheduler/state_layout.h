@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0xd6741ab8b380d521ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0xee22d1bbe6a70ad1ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -48,7 +48,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, launched_ns) == 40, "bl
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, seen_ns) == 48, "blink_step_trace.seen_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, kind) == 56, "blink_step_trace.kind");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, n_lanes) == 60, "blink_step_trace.n_lanes");
-BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5384, "blink_scheduler_state");
+BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5400, "blink_scheduler_state");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, launched) == 0, "blink_scheduler_state.launched");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, committed) == 8, "blink_scheduler_state.committed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, claims) == 16, "blink_scheduler_state.claims");
@@ -63,11 +63,13 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_active) == 64, "
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_zombies) == 68, "blink_scheduler_state.n_zombies");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_staged) == 72, "blink_scheduler_state.n_staged");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, planned) == 76, "blink_scheduler_state.planned");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, plan_ns) == 80, "blink_scheduler_state.plan_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 104, "blink_scheduler_state.stats");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 264, "blink_scheduler_state.leases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1288, "blink_scheduler_state.gap_histogram");
-BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 504, "blink_scheduler_config");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_prompts) == 80, "blink_scheduler_state.ended_prompts");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_outputs) == 88, "blink_scheduler_state.ended_outputs");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, plan_ns) == 96, "blink_scheduler_state.plan_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 120, "blink_scheduler_state.stats");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 280, "blink_scheduler_state.leases");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1304, "blink_scheduler_state.gap_histogram");
+BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 512, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, lease_acks) == 16, "blink_scheduler_config.lease_acks");
@@ -99,10 +101,12 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, total_pages) == 4
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_tokens) == 464, "blink_scheduler_config.max_prefill_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_lanes) == 468, "blink_scheduler_config.max_prefill_lanes");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_mixed_tokens) == 472, "blink_scheduler_config.max_mixed_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_batch) == 476, "blink_scheduler_config.max_batch");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 480, "blink_scheduler_config.arm_margin_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 488, "blink_scheduler_config.scan_interval_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 496, "blink_scheduler_config.step_timeout_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_share) == 476, "blink_scheduler_config.mixed_share");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_batch) == 480, "blink_scheduler_config.max_batch");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, reserved) == 484, "blink_scheduler_config.reserved");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 488, "blink_scheduler_config.arm_margin_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 496, "blink_scheduler_config.scan_interval_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 504, "blink_scheduler_config.step_timeout_ns");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */
@@ -157,6 +161,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_state, n_zombies) \
   X(blink_scheduler_state, n_staged) \
   X(blink_scheduler_state, planned) \
+  X(blink_scheduler_state, ended_prompts) \
+  X(blink_scheduler_state, ended_outputs) \
   X(blink_scheduler_state, plan_ns) \
   X(blink_scheduler_state, stats) \
   X(blink_scheduler_state, leases) \
@@ -192,7 +198,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, max_prefill_tokens) \
   X(blink_scheduler_config, max_prefill_lanes) \
   X(blink_scheduler_config, max_mixed_tokens) \
+  X(blink_scheduler_config, mixed_share) \
   X(blink_scheduler_config, max_batch) \
+  X(blink_scheduler_config, reserved) \
   X(blink_scheduler_config, arm_margin_ns) \
   X(blink_scheduler_config, scan_interval_ns) \
   X(blink_scheduler_config, step_timeout_ns)

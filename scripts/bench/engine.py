@@ -8,8 +8,8 @@ Random weights of the model's shape. A mixed step is ROWSxTOKENS, of which all t
 prompt's. A step is the engine's own executable, replayed by the host beside a block that takes a
 multiprocessor as the scheduler does; an operation is all its launches of that step, captured as a chain and
 replayed: as in the step, each reads weights or keys that are not in L2 and may start before the one before it
-has ended (E7). A floor is the larger of bytes / read ceiling and operations / matrix rate, both measured in the
-same run (ceilings.py).
+has ended (E7). A floor is the larger of bytes / read ceiling and operations / matrix rate, both measured in
+the same run (ceilings.py).
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def test_cancel_and_a_lost_lease_free_everything() -> None:
 def test_a_seed_gives_the_same_answer_in_any_batch(temperature: float) -> None:
     """Sampling depends on the logits, the seed and the position. Other rows change the GEMM's shape, and so
     the logits' last bits: the demo model's margins make that invisible nearly always."""
-    with serving("gpu-seed") as (_, region):
+    with serving(f"gpu-seed-{temperature}") as (_, region):
         demo = Demo(region)
         item = items(("story",), 1)[0]
         prompt = demo.tokenizer.encode(item.prompt).ids

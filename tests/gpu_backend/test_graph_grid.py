@@ -5,7 +5,6 @@ import pytest
 from gpu_backend.abi import StepKind
 from gpu_backend.engine.base import Limits
 from gpu_backend.engine.graph_grid import GraphGrid, decode_sizes, mixed_sizes, prefill_sizes
-from gpu_backend.scheduler_abi import MIXED_SHARE
 
 
 def limits(max_batch: int = 64, max_prefill_tokens: int = 2048, max_prefill_lanes: int = 16) -> Limits:
@@ -78,7 +77,7 @@ def test_a_mixed_step_has_room_for_a_full_batch_and_a_prompt(max_batch: int, max
     grid = GraphGrid(sizes)
     tokens = [s.tokens for s in grid.shapes if s.kind == StepKind.MIXED]
     assert tokens == sorted(set(tokens))
-    assert tokens[-1] == sizes.max_mixed_tokens >= max_batch + min(MIXED_SHARE, max_tokens)
+    assert tokens[-1] == sizes.max_mixed_tokens >= max_batch + min(sizes.mixed_share, max_tokens)
     for n in range(1, sizes.max_mixed_tokens + 1):
         shape = grid.shapes[grid.mixed_shape(n)]
         assert shape.kind == StepKind.MIXED

@@ -22,6 +22,7 @@ from gpu_backend.engine.sizing import (
     attention_cut,
     bytes_per_page,
     decode_splits,
+    mixed_share,
     pages_that_fit,
     streams_experts,
     weight_bytes,
@@ -127,6 +128,14 @@ def test_streamed_pairs_fit_the_kernel() -> None:
         assert [n for n in range(1, 3000) if streams_experts(experts, n)] == list(range(1, most + 1))
         assert most <= STREAM_TOKENS
         assert most * per_token <= STREAM_PAIRS * 256 == 2048
+
+
+def test_a_mixed_step_takes_as_many_prompt_tokens_as_the_weights_hide() -> None:
+    """Few of a dense model, more where kernels are short, all that there may be of a mixture of experts."""
+    assert mixed_share(LLAMA3_8B) == 192
+    small = replace(LLAMA3_8B, hidden=2048, intermediate=8192, head_dim=64)
+    assert mixed_share(small) == 384
+    assert mixed_share(QWEN3_30B_A3B) == 1024
 
 
 def test_decode_splits_fill_the_gpu_and_no_more() -> None:

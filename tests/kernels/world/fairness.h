@@ -35,8 +35,8 @@ class Fairness {
     ran_ = std::move(running);
   }
 
-  // A step was launched, as the `nth` of this execution. A row that decodes has a lane in it, unless it needs a page and
-  // there are too few; the oldest prompt that is under way has one too: neither starves the other (S15).
+  // A step was launched, as the `nth` of this execution. A row that decodes has a lane in it, unless it needs a page
+  // and there are too few; the oldest prompt that is under way has one too: neither starves the other (S15).
   void launched(const blink_step_set& set, uint32_t nth) {
     std::vector<bool> in(c.tables.n_rows);
     for (uint32_t lane = 0; lane < set.head->n_lanes; ++lane) in[set.lane_row[lane]] = true;

@@ -74,6 +74,7 @@ class RingWorld {
     c.max_prefill_tokens = z.max_prefill_tokens;
     c.max_prefill_lanes = z.max_prefill_lanes;
     c.max_mixed_tokens = tokens;
+    c.mixed_share = 16;
     c.max_batch = z.max_batch;
     c.arm_margin_ns = z.arm_margin_ns;
     c.scan_interval_ns = 5000;

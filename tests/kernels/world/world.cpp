@@ -269,9 +269,8 @@ const char* blink_world_run(uint64_t seed, const world::Sizes* sizes, uint64_t t
     w.turn();
   }
   const blink_stats& s = w.c.state->stats;
-  *coverage = {s.steps,      s.tokens,           s.completed,        s.preempted, s.zombie_rows,   s.torn_payloads,
-               s.relaunches, s.refused_launches, s.leases_reclaimed, s.cancelled, w.coverage.armed,
-               w.coverage.mixed};
+  *coverage = {s.steps,      s.tokens,           s.completed,        s.preempted, s.zombie_rows,    s.torn_payloads,
+               s.relaunches, s.refused_launches, s.leases_reclaimed, s.cancelled, w.coverage.armed, w.coverage.mixed};
   verdict = w.verdict();
   return verdict.c_str();
 }
