@@ -42,7 +42,7 @@ FLAGS = (
     Flag("--max-batch", "max_batch", "ROWS",
          "requests decoded together (default: 128 on a GPU, 32 on a CPU)", count),
     Flag("--max-prefill-tokens", "max_prefill_tokens", "TOKENS",
-         "longest prefill step; longer prompts are split (default: 2048 on a GPU, 512 on a CPU)", count),
+         "prompt tokens in one step; longer prompts are split (default: 2048 on a GPU, 512 on a CPU)", count),
     Flag("--kv-memory", "kv_memory", "SIZE",
          "memory of the KV cache, for example 8GiB (default: what --max-batch can use, within 90 % of the "
          "free GPU memory, or 1 GiB on a CPU)", parse_bytes),
