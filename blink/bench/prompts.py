@@ -12,7 +12,9 @@ class Prompts:
     """`render(i, n)` is the text of a JSON array of n tokens in [low, high).
 
     Rendering is a slice of a pool, because it happens while streams are being timed. The first tokens spell
-    the number i, so that no two prompts have a common prefix that a server could have kept (L2).
+    the number i, so that no two prompts have a common prefix that a server could have kept (L2). The slices of
+    prompts that run together begin at random places: greedy answers to alike prompts would be alike, and a
+    mixture of experts would read few of its weights.
     """
 
     def __init__(self, seed: int, low: int, high: int) -> None:
@@ -28,10 +30,10 @@ class Prompts:
     def render(self, index: int, n: int) -> str:
         if not 1 <= n < POOL // 2:
             raise ValueError(f"a prompt of {n} tokens; from 1 to {POOL // 2 - 1} can be made")
+        first = self._offsets[(index + n) % len(self._offsets)] % (POOL - n)
         digits = []
         for _ in range(min(UNIQUE, n)):
             index, digit = divmod(index, self._base)
             digits.append(f"{self._low + digit},")
-        first = self._offsets[n % len(self._offsets)] % (POOL - n)
         body = self._text[self._starts[first] : self._starts[first + n - len(digits)]]
         return f"[{''.join(digits)}{body}"[:-1] + "]"

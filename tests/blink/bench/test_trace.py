@@ -69,6 +69,14 @@ def test_no_two_prompts_have_a_common_beginning() -> None:
     assert len(beginnings) == 5000
 
 
+def test_prompts_that_run_together_are_not_alike() -> None:
+    """In a closed loop all have one length."""
+    prompts = [json.loads(PROMPTS[7, 151_936].render(i, 1024)) for i in range(64)]
+    for i, one in enumerate(prompts):
+        for other in prompts[:i]:
+            assert sum(a == b for a, b in zip(one, other, strict=True)) < 8
+
+
 @pytest.mark.parametrize("text", ["", "0", "x", "10:1", "10:1:20-30", "10:1:0-30", "10:1:1-9"])
 def test_what_is_no_length(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no length|does not hold"):
