@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from blink.bench.scheduler_runs import Round, Runs, Workload, parse_workload, runs_under
+from blink.bench.scheduler_runs import STRAY_TOKENS, Round, Runs, Workload, parse_workload, runs_under
 from blink.bench.step_figures import predicted_speedup, step_figures, strip, zombie_tax
 from blink.bench.tables import table
 from blink.flags import checked, count
@@ -99,8 +99,7 @@ def main(namespace: argparse.Namespace) -> int:
 def serving(namespace: argparse.Namespace, scratch: Path) -> Iterator[Backend]:
     directory, random = directory_of(namespace.model, scratch)
     streams = [Workload(n, namespace.input, namespace.output) for n in namespace.streams]
-    # A request that is to end by its stop token may outlive it: sampling is exact only for equal logits.
-    longest = max(workload.tokens for workload in (*streams, *namespace.makespan)) + namespace.output
+    longest = max(workload.tokens for workload in (*streams, *namespace.makespan)) + STRAY_TOKENS
     backend = Backend(
         BackendOptions(
             directory,
