@@ -7,6 +7,7 @@ from typing import Protocol
 
 from gpu_backend.abi import StepKind
 
+MIXED_SHARE = 192  # prompt tokens below which a mixed step saves less than its fixed costs
 MIXED_TOKENS = 1024  # of a mixed step, unless rows that decode leave prompts less than their share
 
 
@@ -20,7 +21,7 @@ class Limits:
     max_prefill_lanes: int
     page_size: int
     total_pages: int
-    mixed_share: int = 192  # of prompts in a mixed step, at least (S15)
+    mixed_share: int = MIXED_SHARE  # of prompts in a mixed step, at least (S15)
 
     @property
     def n_rows(self) -> int:

@@ -12,7 +12,7 @@ from gpu_backend.cuda.kernels import decode_group, decoder_blocks, suits_decoder
 from gpu_backend.cuda.product import HALF_BYTES
 from gpu_backend.cuda.tiled import TILED_SILU_ROWS
 from gpu_backend.cuda.wide import wide_sum_bytes
-from gpu_backend.engine.base import MIXED_TOKENS, Limits, Shape
+from gpu_backend.engine.base import MIXED_SHARE, MIXED_TOKENS, Limits, Shape
 from gpu_backend.engine.exchange import exchange_bytes
 from gpu_backend.engine.graph_grid import FINEST_STEP
 from gpu_backend.model.config import Experts, ModelConfig
@@ -36,7 +36,6 @@ STREAM_TOKENS = 128  # kStreamTokens of kernels/ops/stream_plan.h, whose kStream
 ROUTER_TOKENS = 8  # kRouterTokens of kernels/ops/router.h: of a block
 READ_BYTES_S, HALF_FLOPS = 4.5e12, 780e12  # what an H200 reads, and multiplies of half type, in a second
 LAYER_S = 60e-6  # of a layer of a prefill step, however few its tokens: its kernels' starts and ends
-FEWEST_SHARE = 192  # prompt tokens below which a mixed step saves less than its fixed costs
 SMALLEST_CONTEXT = 512  # tokens of KV cache without which a model is not worth loading
 RESERVE_BYTES = 1 << 30  # graphs (0.5 MB each), modules, the GEMM library and its workspace
 
@@ -108,7 +107,7 @@ def mixed_share(config: ModelConfig) -> int:
         read, used = experts.count * size, experts.per_token * size
     layer_s = max(HALF_BYTES * (attention + read) / READ_BYTES_S, LAYER_S)
     tokens = layer_s * HALF_FLOPS / (2 * (attention + used))
-    return min(MIXED_TOKENS, max(FEWEST_SHARE, FINEST_STEP * ceil_div(int(tokens), FINEST_STEP)))
+    return min(MIXED_TOKENS, max(MIXED_SHARE, FINEST_STEP * ceil_div(int(tokens), FINEST_STEP)))
 
 
 def flash_pack(config: ModelConfig) -> int:

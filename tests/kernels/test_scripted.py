@@ -62,3 +62,8 @@ def test_a_scheduler_that_stood_still_blames_nobody(play: Play) -> None:
 def test_payloads_that_are_never_whole_are_read_seldom(play: Play) -> None:
     """R4."""
     play("torn_without_end")
+
+
+def test_prompts_come_in_as_fast_as_answers_go_out(play: Play) -> None:
+    """S15."""
+    play("prompts_in_balance")

@@ -13,6 +13,7 @@ constexpr Sizes kTight{32, 2, 4, 64, 4, 18, 64, 4, 0};  // pages for one long se
 constexpr Sizes kLong{32, 1, 4, 256, 4, 256, 64, 4, 0};
 constexpr Sizes kShared{32, 2, 4, 256, 4, 256, 64, 4, 0};
 constexpr Sizes kArmed{32, 1, 4, 256, 4, 256, 64, 4, 200'000};
+constexpr Sizes kMixed{32, 1, 8, 1024, 16, 1024, 512, 4, 0};
 constexpr uint32_t kOther = 16;  // the first slot of the second lease
 
 // A word with a command that there is not changes nothing, for nobody (R3).
@@ -175,6 +176,35 @@ void torn_without_end(ScriptedWorld& w) {
   w.expect(w.status(kOther).reason == BLINK_REASON_BAD_CHECKSUM, "R4: it was served");
 }
 
+// Seven rows decode, and a long prompt arrives. With what requests usually are it comes in by halves: a small mixed
+// step is more than enough. After many of long prompts and short answers it comes in whole (S15).
+void prompts_in_balance(ScriptedWorld& w) {
+  w.step_ns = 1'000'000;
+  w.attach();
+  for (uint32_t slot = 0; slot < 7; ++slot) w.submit(slot, {5, 6, 7}, 900);
+  w.until([&] { return w.status(6).count > 0; });
+  uint32_t most = 0;  // tokens of prompts in a step
+  w.meanwhile = [&] {
+    for (const auto& run : w.runs) {
+      const blink_step_head& head = *w.c.sets[run.set].head;
+      most = std::max(most, head.n_tokens - head.n_decode);
+    }
+  };
+  const std::vector<uint32_t> prompt(500, 7);
+  w.submit(10, prompt, 1);
+  w.expect(w.until([&] { return w.completed(10); }), "the prompt waits for ever");
+  w.expect(most >= 200 && most < 300, "S15: at first a step took in " + std::to_string(most) + " tokens");
+  for (uint32_t slot = 11; slot < 31; ++slot) {
+    w.submit(slot, prompt, 1);
+    w.until([&] { return w.completed(slot); });
+  }
+  most = 0;
+  w.submit(31, prompt, 1);
+  w.expect(w.until([&] { return w.completed(31); }), "the prompt waits for ever");
+  w.expect(most == 500, "S15: then a step took in " + std::to_string(most) + " tokens");
+  w.expect(w.status(0).count > 60, "S15: the rows that decode stood still");
+}
+
 struct Named {
   const char* name;
   void (*script)(ScriptedWorld&);
@@ -195,6 +225,7 @@ constexpr Named kScripts[] = {
     {"refused_without_end", refused_without_end, kSmall},
     {"torn_without_end", torn_without_end, kShared},
     {"everybody_stood_still", everybody_stood_still, kLong},
+    {"prompts_in_balance", prompts_in_balance, kMixed},
 };
 
 }  // namespace
