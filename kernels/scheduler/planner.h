@@ -9,6 +9,11 @@
 
 namespace blink {
 
+// Of `n` tokens, the index into a lookup of prefill or mixed shapes.
+BLINK_FN inline uint32_t granules(uint32_t n) {
+  return (n + BLINK_TOKEN_GRANULE - 1) / BLINK_TOKEN_GRANULE;
+}
+
 template <class P>
 BLINK_FN bool Scheduler<P>::decoding(const blink_row& row) const {
   if (row.use != BLINK_ROW_ACTIVE || row.fed < row.prefill_end) return false;

@@ -251,8 +251,6 @@ class Scheduler {
     return row.use == BLINK_ROW_ACTIVE && row.fed < row.prefill_end;
   }
   BLINK_FN bool decoding(const blink_row& row) const;
-  // Of `n` tokens, the index into a lookup of prefill or mixed shapes.
-  BLINK_FN static uint32_t granules(uint32_t n) { return (n + BLINK_TOKEN_GRANULE - 1) / BLINK_TOKEN_GRANULE; }
   BLINK_FN bool needs_page(const blink_row& row) const { return row.fed / t.page_size >= row.n_pages; }
   BLINK_FN void make_room();
   BLINK_FN void preempt(uint32_t row);
