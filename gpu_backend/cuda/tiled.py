@@ -21,8 +21,9 @@ FEWEST_COLUMNS = 128
 MOST_BAND = 8  # tiles along x whose x stays in L2
 TILE_OVERHEAD = 8  # what a tile takes besides its columns, in columns
 
-# From as many rows on, the kernel with silu * mul is faster than cuBLAS and a kernel after it.
-TILED_SILU_ROWS = 512
+# From as many rows on, the kernel with silu * mul is faster than cuBLAS and a kernel after it. At 448, where
+# cuBLAS chooses badly, by far: 183 us for 289 with 8B parameters.
+TILED_SILU_ROWS = 448
 # Of "add", where cuBLAS needs no second kernel, it is faster if it leaves few multiprocessors idle and cuBLAS
 # many: at numbers of rows that are no multiple of 512. Of fewer rows now one is faster, now the other; of
 # more, both fill the GPU. Narrow tiles move more bytes, which costs power, and power limits a long prefill:
