@@ -16,14 +16,14 @@ GAP_BIN_NS = 64
 TOKEN_GRANULE = 16
 USUAL_PROMPT = 1024
 USUAL_OUTPUT = 256
-USUAL_MEMORY = 65536
+USUAL_MEMORY = 262144
 STATS_INTERVAL_NS = 500000
 LAUNCH_RETRY_NS = 5000000
 GATHER_NS = 2000000
 TORN_RETRY_NS = 20000
 STALL_NS = 500000000
 TRACE_STEPS = 4096
-SCHEDULER_LAYOUT_HASH = 0xee22d1bbe6a70ad1
+SCHEDULER_LAYOUT_HASH = 0x2acf47b45693d89c
 
 
 class RowUse(IntEnum):
@@ -79,9 +79,9 @@ StepTrace = np.dtype({
 
 SchedulerState = np.dtype({
     "names": ["launched", "committed", "claims", "last_done_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_waiting", "n_active", "n_zombies", "n_staged", "planned", "ended_prompts", "ended_outputs", "plan_ns", "stats", "leases", "gap_histogram"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", ("<u8", (3,)), Stats, (LeaseRecord, (32,)), ("<u8", (512,))],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 52, 56, 60, 64, 68, 72, 76, 80, 88, 96, 120, 280, 1304],
-    "itemsize": 5400,
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", ("<u8", (2,)), Stats, (LeaseRecord, (32,)), ("<u8", (512,))],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 52, 56, 60, 64, 68, 72, 76, 80, 88, 96, 112, 272, 1296],
+    "itemsize": 5392,
 })
 
 SchedulerConfig = np.dtype({

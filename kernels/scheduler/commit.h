@@ -36,7 +36,7 @@ BLINK_FN void Scheduler<P>::commit(uint64_t id) {
     ++s.stats.steps;
     s.stats.decode_steps += head.n_decode > 0;
     s.stats.prefill_steps += head.n_lanes > head.n_decode;
-    if (s.ended_outputs > BLINK_USUAL_MEMORY) s.ended_prompts /= 2, s.ended_outputs /= 2;
+    if (s.ended_prompts + s.ended_outputs > BLINK_USUAL_MEMORY) s.ended_prompts /= 2, s.ended_outputs /= 2;
     record_times(head);
   }
   p.sync();
@@ -116,8 +116,10 @@ BLINK_FN void Scheduler<P>::finish(uint32_t slot, uint32_t reason) {
       p.add(&s.n_staged, ~0u);
     }
   } else {
-    p.add(&s.ended_prompts, uint64_t(r.prompt_tokens));
-    p.add(&s.ended_outputs, uint64_t(r.generated));
+    if (r.generated) {
+      p.add(&s.ended_prompts, uint64_t(r.prompt_tokens));
+      p.add(&s.ended_outputs, uint64_t(r.generated));
+    }
     detach(r.row);
   }
   r.row = BLINK_NO_ROW;

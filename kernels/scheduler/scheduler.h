@@ -92,9 +92,8 @@ class Scheduler {
     if (c.arm_margin_ns == 0) return false;
     const uint64_t expected = c.shape_times[set_of(launched).head->shape].expected_ns;
     const bool prompts = s.n_waiting || last_kind != BLINK_STEP_DECODE;
-    const uint32_t next = prompts ? BLINK_STEP_MIXED : BLINK_STEP_DECODE;
     // Steps of one shape vary by a percent or so.
-    const uint64_t margin = c.arm_margin_ns + expected / 64 + s.plan_ns[next];
+    const uint64_t margin = c.arm_margin_ns + expected / 64 + s.plan_ns[prompts];
     return now + margin >= running_since + expected;
   }
 
@@ -107,7 +106,7 @@ class Scheduler {
       blink_step_trace& trace = c.trace[id % BLINK_TRACE_STEPS];
       trace.turn_ns = now;
       trace.launched_ns = p.now();
-      uint64_t& usual = s.plan_ns[head.kind];  // the longest, slowly forgotten
+      uint64_t& usual = s.plan_ns[head.kind != BLINK_STEP_DECODE];  // the longest, slowly forgotten
       const uint64_t took = trace.launched_ns - now;
       usual = took > usual ? took : usual - (usual - took) / 16;
     }

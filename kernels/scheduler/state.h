@@ -19,7 +19,7 @@ extern "C" {
 /* What a request is taken to be until enough have ended, in tokens (S15). */
 #define BLINK_USUAL_PROMPT 1024
 #define BLINK_USUAL_OUTPUT 256
-#define BLINK_USUAL_MEMORY 65536 /* outputs of ended requests until which none is forgotten */
+#define BLINK_USUAL_MEMORY 262144 /* tokens of ended requests until which none is forgotten */
 #define BLINK_STATS_INTERVAL_NS 500000ull
 #define BLINK_LAUNCH_RETRY_NS 5000000ull
 #define BLINK_GATHER_NS 2000000ull   /* a step waits this long at most for a burst to be complete (S14) */
@@ -116,9 +116,10 @@ struct blink_scheduler_state {
   uint32_t n_zombies;     /* rows ZOMBIE */
   uint32_t n_staged;      /* rows STAGED */
   uint32_t planned;       /* step launched + 1 is planned and waits for the next execution to launch it */
-  uint64_t ended_prompts; /* tokens of requests that ended, the last ones counting most */
+  uint64_t ended_prompts; /* tokens of requests that ended with an answer, the last ones counting most (S15) */
   uint64_t ended_outputs;
-  uint64_t plan_ns[3]; /* by kind of step: what a turn of the loop that plans and launches one takes */
+  uint64_t
+      plan_ns[2]; /* of a step without and with prompts: what a turn of the loop that plans and launches one takes */
   struct blink_stats stats;
   struct blink_lease_record leases[32];
   uint64_t gap_histogram[512]; /* completion of a step to the first instruction of the next, while there was work */

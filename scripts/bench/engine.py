@@ -48,6 +48,7 @@ from gpu_backend.engine.graph_grid import GraphGrid  # noqa: E402
 from gpu_backend.engine.native import NativeEngine  # noqa: E402
 from gpu_backend.engine.native_step import NativeStep  # noqa: E402
 from gpu_backend.engine.native_weights import RandomWeights  # noqa: E402
+from gpu_backend.engine.sizing import mixed_share  # noqa: E402
 from gpu_backend.model.config import ModelConfig  # noqa: E402
 from ringbuffer.abi import Descriptor  # noqa: E402
 
@@ -250,7 +251,8 @@ def main() -> int:
     context = max([*(c + PAGE for c in options.context), longest])
     rows = max([*options.rows, *(n + 1 for n, _ in mixed), 1])
     pages = rows * ceil_div(context, PAGE)
-    bench = Bench(config, Limits(rows, context, longest, min(8, longest), PAGE, pages))
+    share = mixed_share(config)
+    bench = Bench(config, Limits(rows, context, longest, min(8, longest), PAGE, pages, share))
     print(
         f"{options.model}: reads {bench.read_tb_s:.2f} TB/s, multiplies {bench.tflops:.0f} TFLOP/s; ", end=""
     )

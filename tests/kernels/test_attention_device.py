@@ -44,6 +44,8 @@ class StreamStep:
             pages, cells = np.divmod(np.arange(first, end), int(step.world.tables["page_size"]))
             for cache in step.caches:
                 cache[step.world.block_table[row, pages], :, cells] = NAN
+        page_size = int(step.world.tables["page_size"])
+        self.new = [(int(step.world.block_table[r, p // page_size]), p % page_size) for r, p, _ in rows]
         self.qkv, self.before = floats(step.qkv), [floats(cache) for cache in step.caches]
         self.cache = np.stack(step.caches)
         self.inv_freq = (1 / 10000.0 ** (np.arange(0, head_dim, 2) / head_dim)).astype(np.float32)
@@ -111,13 +113,20 @@ class StreamStep:
 def test_attention_of_a_mixed_step(
     emulate: Emulate, heads: int, kv_heads: int, head_dim: int, flash: bool, normed: bool
 ) -> None:
-    """Rows that decode and prompts: each kernel attends to its own tokens, and writes no other's keys."""
+    """Rows that decode and prompts: each kernel attends to its own tokens, and leaves the others alone."""
     prompts = [(7, 0, 70), (4, 81, 120), (0, 131, 132)]
     rows = [(3, 0, 1), (6, 400, 401), (1, 64, 65), (2, 127, 128)]
     step = StreamStep(rows, heads, kv_heads, head_dim, prompts, padding=2)
     norms = [random(head_dim, seed=s) if normed else None for s in (5, 6)]
     out = step.run(emulate, (2, 64, 512, 4), 5, norms)
+    decoded, keys = out[: len(rows)].copy(), [step.cache[:, page, :, cell].copy() for page, cell in step.new]
+    for page, cell in step.new:
+        step.cache[:, page, :, cell] = NAN
     step.run_prompts(emulate, out, norms, flash)
+    for (page, cell), written in zip(step.new, keys, strict=True):
+        assert (step.cache[:, page, :, cell] == NAN).all()
+        step.cache[:, page, :, cell] = written
+    np.testing.assert_array_equal(out[: len(rows)], decoded)
     step.check(out, norms)
 
 

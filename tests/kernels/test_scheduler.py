@@ -26,7 +26,11 @@ class Sizes(ctypes.Structure):
             "max_prefill_tokens",
             "max_prefill_lanes",
         )
-    ] + [("arm_margin_ns", ctypes.c_uint64)]
+    ] + [
+        ("arm_margin_ns", ctypes.c_uint64),
+        ("max_mixed_tokens", ctypes.c_uint32),
+        ("mixed_share", ctypes.c_uint32),
+    ]
 
 
 COUNTERS = (
@@ -58,16 +62,19 @@ def worlds(draw: st.DrawFn) -> Sizes:
     page_size = draw(st.sampled_from([1, 2, 4, 8, 16]))
     max_context = draw(st.integers(16, 256))
     pages_per_row = -(-max_context // page_size)
+    max_batch, max_prefill_tokens = draw(st.integers(1, 32)), 16 * draw(st.integers(1, 8))
     return Sizes(
         n_slots=n_leases * 16 * draw(st.integers(1, 4)),
         n_leases=n_leases,
-        max_batch=draw(st.integers(1, 32)),
+        max_batch=max_batch,
         max_context=max_context,
         page_size=page_size,
         total_pages=draw(st.integers(max(2, pages_per_row // 2), pages_per_row * 5)),
-        max_prefill_tokens=16 * draw(st.integers(1, 8)),
+        max_prefill_tokens=max_prefill_tokens,
         max_prefill_lanes=draw(st.integers(1, 8)),
         arm_margin_ns=draw(st.sampled_from([ARM_NEVER, ARM_LATE, ARM_AT_ONCE])),
+        max_mixed_tokens=max_batch + draw(st.integers(1, max_prefill_tokens)),
+        mixed_share=draw(st.sampled_from([1, 16, 50, 300])),
     )
 
 
@@ -108,8 +115,9 @@ def test_the_worlds_exercise_everything(run_world: Callable[[int, Sizes, int], C
     """The property test means something only if its worlds reach the rare paths."""
     rng, total = random.Random(1), dict.fromkeys(COUNTERS, 0)
     for seed in range(40):
+        arm_margin_ns = rng.choice([0, 5000, 2**62])
         sizes = Sizes(
-            48, 3, rng.randint(4, 24), 160, 4, rng.randint(50, 120), 64, 4, rng.choice([0, 5000, 2**62])
+            48, 3, rng.randint(4, 24), 160, 4, rng.randint(50, 120), 64, 4, arm_margin_ns, mixed_share=16
         )
         coverage = run_world(seed, sizes, 3000)
         total = {name: count + getattr(coverage, name) for name, count in total.items()}
@@ -121,7 +129,7 @@ def test_more_than_1000_steps_in_one_request(
     run_world: Callable[[int, Sizes, int], Coverage], arm_margin_ns: int
 ) -> None:
     """Past the launch window of 120 many times over: the scheduler relaunches itself, losing nothing (S8)."""
-    sizes = Sizes(16, 1, 1, 4096, 16, 256, 512, 1, arm_margin_ns)
+    sizes = Sizes(16, 1, 1, 4096, 16, 256, 512, 1, arm_margin_ns, mixed_share=16)
     coverage = run_world(3, sizes, 60_000)
     assert coverage.steps > 2000
     assert coverage.relaunches >= coverage.steps // 120 - 1

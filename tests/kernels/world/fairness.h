@@ -39,7 +39,12 @@ class Fairness {
   // and there are too few; the oldest prompt that is under way has one too: neither starves the other (S15).
   void launched(const blink_step_set& set, uint32_t nth) {
     std::vector<bool> in(c.tables.n_rows);
-    for (uint32_t lane = 0; lane < set.head->n_lanes; ++lane) in[set.lane_row[lane]] = true;
+    for (uint32_t lane = 0; lane < set.head->n_lanes; ++lane) {
+      const uint32_t row = set.lane_row[lane];
+      in[row] = true;
+      const bool decodes = set.token_position[set.lane_last[lane]] >= c.rows[row].prefill_end;
+      if (decodes != lane < set.head->n_decode) fail("rows that decode come first, and no prompt among them");
+    }
     uint32_t need = 0;
     for (uint32_t i = 0; i < c.tables.n_rows; ++i) need += decodes(i) && needs_page(i) && !in[i];
     // What was planned by the execution before may have been planned with fewer pages.

@@ -1,5 +1,6 @@
 /* A ring and a scheduler's memory on the heap, for tests that have no backend process. */
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -10,6 +11,8 @@ namespace world {
 struct Sizes {
   uint32_t n_slots, n_leases, max_batch, max_context, page_size, total_pages, max_prefill_tokens, max_prefill_lanes;
   uint64_t arm_margin_ns;
+  uint32_t max_mixed_tokens = 0;  // 0: as many as rows and prompts may have
+  uint32_t mixed_share = 16;
 };
 
 class RingWorld {
@@ -38,7 +41,8 @@ class RingWorld {
     t.block_table = array<uint32_t>(uint64_t(t.n_rows) * t.pages_per_row);
     t.params = array<blink_descriptor>(t.n_rows);
     t.completed = array<uint64_t>(1);
-    const uint32_t tokens = z.max_batch + z.max_prefill_tokens, lanes = t.n_rows;
+    const uint32_t mixed = z.max_mixed_tokens ? z.max_mixed_tokens : z.max_batch + z.max_prefill_tokens;
+    const uint32_t tokens = std::max(mixed, z.max_prefill_tokens), lanes = t.n_rows;
     for (blink_step_set& set : c.sets) {
       uint32_t* at = array<uint32_t>(2 * words(tokens) + 5 * words(lanes) + words(sizeof(blink_step_head) / 4));
       auto take = [&at](uint64_t n) { return std::exchange(at, at + words(n)); };
@@ -49,19 +53,16 @@ class RingWorld {
     }
     c.n_shapes = 4;  // one decode shape, one prefill shape, two mixed shapes
     c.shapes = array<blink_shape>(c.n_shapes);
-    const uint32_t small = (tokens + 1) / 2;
+    const uint32_t small = (mixed + 1) / 2;
     c.shapes[0] = {BLINK_STEP_DECODE, z.max_batch, z.max_batch, 0};
     c.shapes[1] = {BLINK_STEP_PREFILL, z.max_prefill_tokens, z.max_prefill_lanes, 0};
-    c.shapes[2] = {BLINK_STEP_MIXED, small, lanes < small ? lanes : small, 0};
-    c.shapes[3] = {BLINK_STEP_MIXED, tokens, lanes, 0};
+    c.shapes[2] = {BLINK_STEP_MIXED, small, std::min(lanes, small), 0};
+    c.shapes[3] = {BLINK_STEP_MIXED, mixed, std::min(lanes, mixed), 0};
     c.decode_lookup = array<uint32_t>(z.max_batch + 1);
-    const uint32_t entries = tokens / BLINK_TOKEN_GRANULE + 2;
-    c.prefill_lookup = array<uint32_t>(entries);
-    c.mixed_lookup = array<uint32_t>(entries);
-    for (uint32_t i = 0; i < entries; ++i) {
-      c.prefill_lookup[i] = 1;
-      c.mixed_lookup[i] = i * BLINK_TOKEN_GRANULE <= small ? 2 : 3;
-    }
+    c.prefill_lookup = lookup(z.max_prefill_tokens);
+    for (uint32_t n = 0; n <= z.max_prefill_tokens; ++n) c.prefill_lookup[granules(n)] = 1;
+    c.mixed_lookup = lookup(mixed);
+    for (uint32_t n = 0; n <= mixed; ++n) c.mixed_lookup[granules(n)] = n <= small ? 2 : 3;
     c.seen = array<uint64_t>(z.n_slots);
     c.requests = array<blink_request>(z.n_slots);
     c.rows = array<blink_row>(t.n_rows);
@@ -73,8 +74,8 @@ class RingWorld {
     c.state->n_free_pages = c.total_pages = z.total_pages;
     c.max_prefill_tokens = z.max_prefill_tokens;
     c.max_prefill_lanes = z.max_prefill_lanes;
-    c.max_mixed_tokens = tokens;
-    c.mixed_share = 16;
+    c.max_mixed_tokens = mixed;
+    c.mixed_share = z.mixed_share;
     c.max_batch = z.max_batch;
     c.arm_margin_ns = z.arm_margin_ns;
     c.scan_interval_ns = 5000;
@@ -87,6 +88,16 @@ class RingWorld {
  private:
   // 32-bit words in whole lines.
   static uint64_t words(uint64_t n) { return (n + 31) / 32 * 32; }
+
+  static uint32_t granules(uint32_t n) { return (n + BLINK_TOKEN_GRANULE - 1) / BLINK_TOKEN_GRANULE; }
+
+  // For up to n tokens; behind its end it names a shape that there is not.
+  uint32_t* lookup(uint32_t n) {
+    const uint32_t entries = granules(n) + 1;
+    uint32_t* at = array<uint32_t>(2 * entries);
+    std::fill_n(at, 2 * entries, c.n_shapes);
+    return at;
+  }
 
   template <class T>
   T* array(uint64_t n) {

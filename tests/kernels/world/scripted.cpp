@@ -14,6 +14,7 @@ constexpr Sizes kLong{32, 1, 4, 256, 4, 256, 64, 4, 0};
 constexpr Sizes kShared{32, 2, 4, 256, 4, 256, 64, 4, 0};
 constexpr Sizes kArmed{32, 1, 4, 256, 4, 256, 64, 4, 200'000};
 constexpr Sizes kMixed{32, 1, 8, 1024, 16, 1024, 512, 4, 0};
+constexpr Sizes kShare{32, 1, 8, 1024, 16, 1024, 512, 4, 0, 520, 300};
 constexpr uint32_t kOther = 16;  // the first slot of the second lease
 
 // A word with a command that there is not changes nothing, for nobody (R3).
@@ -176,33 +177,64 @@ void torn_without_end(ScriptedWorld& w) {
   w.expect(w.status(kOther).reason == BLINK_REASON_BAD_CHECKSUM, "R4: it was served");
 }
 
-// Seven rows decode, and a long prompt arrives. With what requests usually are it comes in by halves: a small mixed
-// step is more than enough. After many of long prompts and short answers it comes in whole (S15).
-void prompts_in_balance(ScriptedWorld& w) {
-  w.step_ns = 1'000'000;
-  w.attach();
-  for (uint32_t slot = 0; slot < 7; ++slot) w.submit(slot, {5, 6, 7}, 900);
-  w.until([&] { return w.status(6).count > 0; });
-  uint32_t most = 0;  // tokens of prompts in a step
+// Seven rows decode. Returns the most tokens of prompts that a step had until slot `last` had its answer; the slots
+// from `first` on have prompts of 500 tokens and answers of one, one after the other.
+uint32_t most_in_a_step(ScriptedWorld& w, uint32_t first, uint32_t last) {
+  uint32_t most = 0;
   w.meanwhile = [&] {
     for (const auto& run : w.runs) {
       const blink_step_head& head = *w.c.sets[run.set].head;
       most = std::max(most, head.n_tokens - head.n_decode);
     }
   };
-  const std::vector<uint32_t> prompt(500, 7);
-  w.submit(10, prompt, 1);
-  w.expect(w.until([&] { return w.completed(10); }), "the prompt waits for ever");
-  w.expect(most >= 200 && most < 300, "S15: at first a step took in " + std::to_string(most) + " tokens");
-  for (uint32_t slot = 11; slot < 31; ++slot) {
-    w.submit(slot, prompt, 1);
-    w.until([&] { return w.completed(slot); });
+  for (uint32_t slot = first; slot <= last; ++slot) {
+    w.submit(slot, std::vector<uint32_t>(500, 7), 1);
+    w.expect(w.until([&] { return w.completed(slot); }), "a prompt waits for ever");
   }
-  most = 0;
-  w.submit(31, prompt, 1);
-  w.expect(w.until([&] { return w.completed(31); }), "the prompt waits for ever");
-  w.expect(most == 500, "S15: then a step took in " + std::to_string(most) + " tokens");
-  w.expect(w.status(0).count > 60, "S15: the rows that decode stood still");
+  w.meanwhile = [] {};
+  return most;
+}
+void seven_decode(ScriptedWorld& w) {
+  w.step_ns = 1'000'000;
+  w.attach();
+  for (uint32_t slot = 0; slot < 7; ++slot) w.submit(slot, {5, 6, 7}, 900);
+  w.until([&] { return w.status(6).count > 0; });
+}
+void expect_tokens(ScriptedWorld& w, uint32_t tokens, uint32_t wanted) {
+  w.expect(tokens == wanted,
+           "S15: a step took in " + std::to_string(tokens) + " tokens, not " + std::to_string(wanted));
+}
+
+// With what requests usually are a small mixed step, of 260 tokens, is more than enough. After many of long prompts and
+// short answers a prompt comes in whole (S15).
+void prompts_in_balance(ScriptedWorld& w) {
+  seven_decode(w);
+  expect_tokens(w, most_in_a_step(w, 10, 10), 253);
+  most_in_a_step(w, 11, 25);
+  expect_tokens(w, most_in_a_step(w, 26, 26), 500);
+  w.expect(w.status(0).count > 40, "S15: the rows that decode stood still");
+  w.c.state->ended_prompts = 1u << 30, w.c.state->ended_outputs = 1u << 20;
+  w.pass(20'000'000);
+  w.expect(w.c.state->ended_prompts + w.c.state->ended_outputs <= BLINK_USUAL_MEMORY, "S15: nothing is forgotten");
+}
+
+// What a model's weights hide is taken in at least.
+void prompts_in_share(ScriptedWorld& w) {
+  seven_decode(w);
+  expect_tokens(w, most_in_a_step(w, 10, 10), 500);
+}
+
+// Requests that were given up before their answer began say nothing of what requests are.
+void prompts_given_up(ScriptedWorld& w) {
+  seven_decode(w);
+  for (uint32_t slot = 10; slot < 26; ++slot) {
+    w.submit(slot, std::vector<uint32_t>(500, 7), 1);
+    w.until([&] { return w.status(slot).state == BLINK_STATE_PREFILL_PROCESSING; });
+    w.request(slot, 1, BLINK_COMMAND_CANCEL);
+    w.expect(w.until([&] { return w.completed(slot); }), "a cancel is not seen");
+  }
+  w.expect(w.c.state->stats.cancelled == 16, "they were not given up");
+  expect_tokens(w, most_in_a_step(w, 26, 26), 253);
 }
 
 struct Named {
@@ -226,6 +258,8 @@ constexpr Named kScripts[] = {
     {"torn_without_end", torn_without_end, kShared},
     {"everybody_stood_still", everybody_stood_still, kLong},
     {"prompts_in_balance", prompts_in_balance, kMixed},
+    {"prompts_in_share", prompts_in_share, kShare},
+    {"prompts_given_up", prompts_given_up, kMixed},
 };
 
 }  // namespace

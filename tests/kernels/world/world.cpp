@@ -41,10 +41,18 @@ class World {
     for (const Run& run : runs) {
       if (run.shape == shape && run.set == set) return 1;
     }
+    if (shape >= c.n_shapes) return fail("there is no such shape"), 1;
     const blink_step_head& head = *c.sets[set].head;
     const blink_shape& capacity = c.shapes[shape];
+    const uint32_t n_prompts = head.n_lanes - head.n_decode;
     if (head.kind != capacity.kind || head.n_tokens > capacity.tokens || head.n_lanes > capacity.lanes)
       fail("a step does not fit its shape");
+    if (head.kind != (!head.n_decode ? BLINK_STEP_PREFILL : n_prompts ? BLINK_STEP_MIXED : BLINK_STEP_DECODE))
+      fail("a step is not of its kind");
+    if (head.n_tokens - head.n_decode > c.max_prefill_tokens || n_prompts > c.max_prefill_lanes)
+      fail("a step has more of prompts than it may");
+    with_rows += head.n_decode > 0;
+    with_prompts += n_prompts > 0;
     fairness.launched(c.sets[set], window);
     coverage.mixed += head.kind == BLINK_STEP_MIXED;
     ++window;
@@ -110,6 +118,8 @@ class World {
     }
     if (c.state->phase != BLINK_PHASE_STOPPED) return "the scheduler did not stop cleanly";
     if (c.state->n_free_pages != c.total_pages) return "pages leaked";
+    if (c.state->stats.decode_steps != with_rows || c.state->stats.prefill_steps != with_prompts)
+      return "steps were miscounted";
     return "";
   }
 
@@ -118,6 +128,7 @@ class World {
   SyntheticEngine engine;
   Random random;
   Coverage coverage{};
+  uint64_t with_rows = 0, with_prompts = 0;  // steps
 
  private:
   struct Run {
@@ -140,6 +151,7 @@ class World {
   uint64_t digest(uint32_t set_index) const {
     const blink_step_set& set = c.sets[set_index];
     uint64_t h = mix(set.head->id) ^ mix(set.head->n_tokens + 31) ^ mix(set.head->n_lanes + 77);
+    h = mix(h ^ set.head->n_decode ^ uint64_t(set.head->kind) << 32);
     for (uint32_t i = 0; i < set.head->n_tokens; ++i)
       h = mix(h ^ set.token_row[i] ^ uint64_t(set.token_position[i]) << 32);
     for (uint32_t i = 0; i < set.head->n_lanes; ++i) {
