@@ -32,7 +32,13 @@ from gpu_backend.engine.native_linear import NativeLinear
 from gpu_backend.engine.native_mixture import NativeMixture
 from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
 from gpu_backend.engine.sampling import launch_sample
-from gpu_backend.engine.sizing import attention_cut, decode_splits, decoding_lanes, layer_cache_bytes
+from gpu_backend.engine.sizing import (
+    AttentionCut,
+    attention_cut,
+    decode_splits,
+    decoding_lanes,
+    layer_cache_bytes,
+)
 from gpu_backend.model.config import ModelConfig
 
 # Launch constants of the headers in kernels/ops, by the names they have there.
@@ -191,8 +197,7 @@ class NativeStep:
 
     def _plan_attention(self, shape: Shape, step_set: bytes) -> None:
         """What the attention of the rows that decode goes by, in all layers."""
-        lanes = decoding_lanes(shape, self._limits.max_batch)
-        act, cut = self._activations, attention_cut(self._config, lanes, self._n_multiprocessors, shape.kind)
+        act, (lanes, cut) = self._activations, self._decoding(shape)
         outputs = (act.attention_plan, self._weights.inv_freq, act.turns, self._config.head_dim)
         blocks = 1 + ceil_div(lanes * (self._config.head_dim // 2), CUT_THREADS)
         grid, block = (blocks, 1, 1), (CUT_THREADS, 1, 1)
@@ -201,13 +206,17 @@ class NativeStep:
     def _attention_decode(self, shape: Shape, index: int, *inputs: Argument) -> None:
         """Attention of the rows that decode, with its RoPE and KV write."""
         config, act = self._config, self._activations
-        lanes = decoding_lanes(shape, self._limits.max_batch)
+        _, cut = self._decoding(shape)
         grid, block = (self._n_multiprocessors - 1, 1, 1), (ATTENTION_THREADS, 1, 1)  # one is the scheduler's
         plan = (act.attention_plan, act.turns, self._cache_maps + TENSOR_MAP_BYTES * index)
-        most = attention_cut(config, lanes, self._n_multiprocessors).most
-        outputs = (act.partial, act.arrivals, act.attention, config.n_heads, config.n_kv_heads, most)
+        outputs = (act.partial, act.arrivals, act.attention, config.n_heads, config.n_kv_heads, cut.most)
         arguments = (self._tables, *plan, *inputs, *outputs)
         self._launch("attention_stream", grid, block, *arguments, shared_bytes=ATTENTION_SHARED_BYTES)
+
+    def _decoding(self, shape: Shape) -> tuple[int, AttentionCut]:
+        """The lanes that rows that decode may have, and how their attention is cut up."""
+        lanes = decoding_lanes(shape, self._limits.max_batch)
+        return lanes, attention_cut(self._config, lanes, self._n_multiprocessors, shape.kind)
 
     def _mlp(self, shape: Shape, layer: DeviceLayer, n_sums: int, norm_after: int) -> int:
         """residual += down(silu(gate(normed)) * up(normed)). Returns what down leaves."""

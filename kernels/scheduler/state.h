@@ -118,8 +118,7 @@ struct blink_scheduler_state {
   uint32_t planned;       /* step launched + 1 is planned and waits for the next execution to launch it */
   uint64_t ended_prompts; /* tokens of requests that ended with an answer, the last ones counting most (S15) */
   uint64_t ended_outputs;
-  uint64_t
-      plan_ns[2]; /* of a step without and with prompts: what a turn of the loop that plans and launches one takes */
+  uint64_t plan_ns[2]; /* what a turn of the loop that plans and launches a step takes: without prompts, with */
   struct blink_stats stats;
   struct blink_lease_record leases[32];
   uint64_t gap_histogram[512]; /* completion of a step to the first instruction of the next, while there was work */

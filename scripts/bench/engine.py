@@ -125,8 +125,12 @@ class Bench:
         head = np.zeros((), StepHead)
         head["id"], head["n_tokens"], head["n_lanes"] = 1, load.tokens, load.lanes
         head["n_decode"] = load.rows
-        pick = {StepKind.DECODE: self.grid.decode_shape, StepKind.PREFILL: self.grid.prefill_shape}
-        head["shape"] = index = pick.get(load.kind, self.grid.mixed_shape)(load.tokens)
+        shape_of = {
+            StepKind.DECODE: self.grid.decode_shape,
+            StepKind.PREFILL: self.grid.prefill_shape,
+            StepKind.MIXED: self.grid.mixed_shape,
+        }
+        head["shape"] = index = shape_of[load.kind](load.tokens)
         lanes = np.arange(load.lanes, dtype="<u4")
         own = np.full(load.prompt, load.rows, "<u4")  # the prompt's row
         values = {

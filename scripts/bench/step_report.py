@@ -40,7 +40,8 @@ def draw(steps: list[Step], title: str, path: Path) -> None:
             name = op.name.split(" ")[0]
             axis.bar(["parts"], [op.us / 1e3], bottom=height, color=colours[name], label=name)
             height += op.us / 1e3
-        axis.set_title(f"{step.kind} {step.tokens}")
+        size = f"{step.rows}x{step.tokens}" if step.kind == "mixed" else step.tokens
+        axis.set_title(f"{step.kind} {size}")
         axis.set_ylabel("ms")
     handles = {
         label: handle

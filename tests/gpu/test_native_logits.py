@@ -202,7 +202,7 @@ def test_a_long_row_decodes_over_many_pages(rig: NativeRig, reference: Reference
 
 
 def test_prompts_and_rows_that_decode_share_steps(rig: NativeRig, reference: Reference) -> None:
-    """Few rows and many, chunks that begin, go on and end prompts, at every size of a mixed step."""
+    """Few rows and many, chunks that begin, go on and end prompts, in mixed shapes of four sizes."""
     rows = [17, 4, 0, 23, 8, 11, 1, 2, 3, 5, 6, 7, 9, 10, 12, 13]
     for row in rows:
         rig.driver.start(row, prompt(3 + row * 11))

@@ -40,12 +40,13 @@ class StreamStep:
         chunks = [*rows, *prompts]
         sizes = {**LONG, **sizes, "n_decode": len(rows)}
         self.step = step = Attention(chunks, heads, kv_heads, head_dim, **sizes)
-        for row, first, end in chunks:  # not yet written
-            pages, cells = np.divmod(np.arange(first, end), int(step.world.tables["page_size"]))
-            for cache in step.caches:
-                cache[step.world.block_table[row, pages], :, cells] = NAN
-        page_size = int(step.world.tables["page_size"])
-        self.new = [(int(step.world.block_table[r, p // page_size]), p % page_size) for r, p, _ in rows]
+        page_size, new = int(step.world.tables["page_size"]), []
+        for row, first, end in chunks:
+            pages, cells = np.divmod(np.arange(first, end), page_size)
+            new.append((step.world.block_table[row, pages], cells))
+            for cache in step.caches:  # not yet written
+                cache[new[-1][0], :, cells] = NAN
+        self.new = new[: len(rows)]  # where the rows that decode write
         self.qkv, self.before = floats(step.qkv), [floats(cache) for cache in step.caches]
         self.cache = np.stack(step.caches)
         self.inv_freq = (1 / 10000.0 ** (np.arange(0, head_dim, 2) / head_dim)).astype(np.float32)

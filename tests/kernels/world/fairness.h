@@ -42,8 +42,8 @@ class Fairness {
     for (uint32_t lane = 0; lane < set.head->n_lanes; ++lane) {
       const uint32_t row = set.lane_row[lane];
       in[row] = true;
-      const bool decodes = set.token_position[set.lane_last[lane]] >= c.rows[row].prefill_end;
-      if (decodes != lane < set.head->n_decode) fail("rows that decode come first, and no prompt among them");
+      const bool behind_prompt = set.token_position[set.lane_last[lane]] >= c.rows[row].prefill_end;
+      if (behind_prompt != (lane < set.head->n_decode)) fail("rows that decode come first, and no prompt among them");
     }
     uint32_t need = 0;
     for (uint32_t i = 0; i < c.tables.n_rows; ++i) need += decodes(i) && needs_page(i) && !in[i];

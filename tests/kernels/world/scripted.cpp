@@ -177,8 +177,8 @@ void torn_without_end(ScriptedWorld& w) {
   w.expect(w.status(kOther).reason == BLINK_REASON_BAD_CHECKSUM, "R4: it was served");
 }
 
-// Seven rows decode. Returns the most tokens of prompts that a step had until slot `last` had its answer; the slots
-// from `first` on have prompts of 500 tokens and answers of one, one after the other.
+// The slots from `first` to `last` get prompts of 500 tokens and answers of one, one after the other. Returns the most
+// tokens of prompts that a step had meanwhile.
 uint32_t most_in_a_step(ScriptedWorld& w, uint32_t first, uint32_t last) {
   uint32_t most = 0;
   w.meanwhile = [&] {
