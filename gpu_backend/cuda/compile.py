@@ -9,13 +9,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gpu_backend.cuda import toolkit
+from gpu_backend.cuda.cache import cache_directory, store
 
 SOURCE_SUFFIXES = {".h", ".cuh", ".cu"}
 LOG_LINES = 40
@@ -35,11 +34,6 @@ def source_root() -> Path:
         if (root / "kernels" / "step.h").is_file():
             return root
     raise CompileError(f"no kernel sources beside {package}: the installation is incomplete")
-
-
-def cache_directory() -> Path:
-    """Where cubins are kept between starts: $XDG_CACHE_HOME/blink, or ~/.cache/blink."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "blink"
 
 
 def compile_module(
@@ -99,12 +93,9 @@ def _digest(source: Path, options: list[str]) -> str:
 
 
 def _store(path: Path, entry: bytes) -> None:
-    # A read-only home costs the next start a compilation, nothing else.
+    if not store(path, entry):
+        return  # costs the next start a compilation, nothing else
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(entry)
-        Path(file.name).replace(path)
         kept = sorted(path.parent.glob("*.cubin"), key=lambda entry: entry.stat().st_mtime)
         for old in kept[:-CACHE_ENTRIES]:
             old.unlink()

@@ -1,8 +1,10 @@
-"""The one vendor GEMM that the engine uses: cublasGemmEx through ctypes (cuBLAS reference, section 2.8)."""
+"""The vendor's GEMM through ctypes (cuBLAS reference, 2.8 and 3.4): cublasGemmEx, cublasLtMatmul."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from gpu_backend.cuda import toolkit
@@ -17,20 +19,40 @@ COMPUTE_32F = 68
 GEMM_DEFAULT = -1
 OP_N, OP_T = 0, 1
 
+# cublasLtMatmulDescAttributes_t, cublasLtMatmulPreferenceAttributes_t, cublasLtReductionScheme_t
+DESC_TRANSA, DESC_TRANSB, DESC_SM_COUNT_TARGET = 3, 4, 15
+PREF_MAX_WORKSPACE_BYTES, PREF_REDUCTION_SCHEME_MASK = 1, 3
+REDUCTION_SCHEME_COMPUTE_TYPE = 2  # parts of a split k are added up in fp32, in a fixed order
+
+ALGORITHM_BYTES = 64
+Algorithm = bytes  # cublasLtMatmulAlgo_t, good for the sizes and the version of cuBLAS that it was made for
+
+
+class Heuristic(ctypes.Structure):
+    """cublasLtMatmulHeuristicResult_t."""
+
+    _fields_ = (
+        ("algorithm", ctypes.c_ubyte * ALGORITHM_BYTES),
+        ("workspace_bytes", ctypes.c_size_t),
+        ("state", ctypes.c_int),
+        ("waves", ctypes.c_float),
+        ("reserved", ctypes.c_int * 4),
+    )
+
 
 class CublasError(RuntimeError):
     """A cuBLAS call failed; the message names the call and the status."""
 
 
-def _load() -> ctypes.CDLL:
-    """libcublas from NVIDIA's wheel or the system. Raises ToolkitError."""
+def _load() -> tuple[ctypes.CDLL, ctypes.CDLL]:
+    """libcublas and libcublasLt from NVIDIA's wheel or the system. Raises ToolkitError."""
     try:
         # cublasLt first: the wheel's libcublas finds it by name among the libraries already loaded.
-        ctypes.CDLL(str(toolkit.library("libcublasLt.so.13", "nvidia-cublas")), ctypes.RTLD_GLOBAL)
-        return ctypes.CDLL(str(toolkit.library("libcublas.so.13", "nvidia-cublas")))
+        light = ctypes.CDLL(str(toolkit.library("libcublasLt.so.13", "nvidia-cublas")), ctypes.RTLD_GLOBAL)
+        return ctypes.CDLL(str(toolkit.library("libcublas.so.13", "nvidia-cublas"))), light
     except toolkit.ToolkitError as missing:
         try:
-            return ctypes.CDLL("libcublas.so.13")
+            return ctypes.CDLL("libcublas.so.13"), ctypes.CDLL("libcublasLt.so.13")
         except OSError:
             raise missing from None
 
@@ -44,40 +66,122 @@ class Cublas:
     """
 
     def __init__(self, stream: Stream, workspace: int, multiprocessors: int = 0) -> None:
-        self._library = _load()
-        self._handle = ctypes.c_void_p()
+        self._library, self._light = _load()
+        self._stream = ctypes.c_void_p(stream.address)
+        self._workspace = ctypes.c_void_p(workspace)
+        self._multiprocessors = multiprocessors
+        self._handle = ctypes.c_void_p()  # cublasLt takes it too
         self._call("cublasCreate_v2", ctypes.byref(self._handle))
         # In this order: setting the stream drops the workspace.
-        self._call("cublasSetStream_v2", self._handle, ctypes.c_void_p(stream.address))
-        self._call(
-            "cublasSetWorkspace_v2",
-            self._handle,
-            ctypes.c_void_p(workspace),
-            ctypes.c_size_t(WORKSPACE_BYTES),
-        )
+        self._call("cublasSetStream_v2", self._handle, self._stream)
+        self._call("cublasSetWorkspace_v2", self._handle, self._workspace, ctypes.c_size_t(WORKSPACE_BYTES))
         self._call("cublasSetSmCountTarget", self._handle, multiprocessors)
         self._one = ctypes.c_float(1)
         self._zero = ctypes.c_float(0)
 
-    def linear(self, product: Product, half: int) -> None:
-        """`half`, R_16BF or R_16F, is the type of weight and x, and of out if the output is "half"."""
+    @property
+    def version(self) -> int:
+        """Of the library whose algorithms these are."""
+        self._light.cublasLtGetVersion.restype = ctypes.c_size_t
+        return int(self._light.cublasLtGetVersion())
+
+    def linear(self, product: Product, half: int, algorithm: Algorithm | None = None) -> None:
+        """Enqueues the product, by cuBLAS's own choice or by one of `algorithms`.
+
+        `half`, R_16BF or R_16F, is the type of weight and x, and of out if the output is "half".
+        """
         weight, x, out = (ctypes.c_void_p(address) for address in (product.weight, product.x, product.out))
+        beta = ctypes.byref(self._one if product.output == "add" else self._zero)
         # Row-major arrays are the transposes of column-major ones: out^T[n_out][rows] = weight * x^T.
-        self._call(
-            "cublasGemmEx",
-            self._handle,
-            *(OP_T, OP_N, product.n_out, product.rows, product.n_in),
-            ctypes.byref(self._one),
-            *(weight, half, product.n_in),
-            *(x, half, product.n_in),
-            ctypes.byref(self._one if product.output == "add" else self._zero),
-            *(out, half if product.output == "half" else R_32F, product.n_out),
-            COMPUTE_32F,
-            GEMM_DEFAULT,
-        )
+        if algorithm is None:
+            self._call(
+                "cublasGemmEx",
+                self._handle,
+                *(OP_T, OP_N, product.n_out, product.rows, product.n_in),
+                ctypes.byref(self._one),
+                *(weight, half, product.n_in),
+                *(x, half, product.n_in),
+                beta,
+                *(out, _out_type(product, half), product.n_out),
+                COMPUTE_32F,
+                GEMM_DEFAULT,
+            )
+            return
+        with self._described(product, half) as (operation, weights, inputs, outputs):
+            self._call(
+                "cublasLtMatmul",
+                *(self._handle, operation, ctypes.byref(self._one)),
+                *(weight, weights, x, inputs, beta, out, outputs, out, outputs),
+                (ctypes.c_ubyte * ALGORITHM_BYTES).from_buffer_copy(algorithm),
+                *(self._workspace, ctypes.c_size_t(WORKSPACE_BYTES), self._stream),
+            )
+
+    def algorithms(self, product: Product, half: int, most: int) -> list[Algorithm]:
+        """What cuBLAS expects to be fastest for the product's sizes, at most `most`, best first."""
+        with self._described(product, half) as (operation, weights, inputs, outputs), ExitStack() as owned:
+            preference = self._create(owned, "MatmulPreference")
+            for attribute, value in (
+                (PREF_MAX_WORKSPACE_BYTES, ctypes.c_uint64(WORKSPACE_BYTES)),
+                (PREF_REDUCTION_SCHEME_MASK, ctypes.c_uint32(REDUCTION_SCHEME_COMPUTE_TYPE)),
+            ):
+                self._set("MatmulPreference", preference, attribute, value)
+            found, count = (Heuristic * most)(), ctypes.c_int()
+            self._call(
+                "cublasLtMatmulAlgoGetHeuristic",
+                *(self._handle, operation, weights, inputs, outputs, outputs, preference),
+                *(most, found, ctypes.byref(count)),
+            )
+        return [bytes(result.algorithm) for result in found[: count.value] if result.state == 0]
+
+    def accepts(self, product: Product, half: int, algorithm: Algorithm) -> bool:
+        """Whether an algorithm can make the product, with the workspace that there is."""
+        if len(algorithm) != ALGORITHM_BYTES:
+            return False
+        needs = Heuristic()
+        with self._described(product, half) as (operation, weights, inputs, outputs):
+            status = self._light.cublasLtMatmulAlgoCheck(
+                *(self._handle, operation, weights, inputs, outputs, outputs),
+                (ctypes.c_ubyte * ALGORITHM_BYTES).from_buffer_copy(algorithm),
+                ctypes.byref(needs),
+            )
+        return bool(status == 0) and needs.workspace_bytes <= WORKSPACE_BYTES
+
+    @contextmanager
+    def _described(self, product: Product, half: int) -> Iterator[list[ctypes.c_void_p]]:
+        """The operation, and the layouts of weight, x and out, column-major as above."""
+        n_out, rows, n_in = product.n_out, product.rows, product.n_in
+        with ExitStack() as owned:
+            operation = self._create(owned, "MatmulDesc", COMPUTE_32F, R_32F)
+            for attribute, value in (
+                (DESC_TRANSA, OP_T),
+                (DESC_TRANSB, OP_N),
+                (DESC_SM_COUNT_TARGET, self._multiprocessors),
+            ):
+                self._set("MatmulDesc", operation, attribute, ctypes.c_int32(value))
+            elements = (half, half, _out_type(product, half))
+            sizes = ((n_in, n_out), (n_in, rows), (n_out, rows))
+            layouts = [
+                self._create(
+                    *(owned, "MatrixLayout", element, ctypes.c_uint64(height), ctypes.c_uint64(width)),
+                    ctypes.c_int64(height),
+                )
+                for element, (height, width) in zip(elements, sizes, strict=True)
+            ]
+            yield [operation, *layouts]
+
+    def _create(self, owned: ExitStack, kind: str, *arguments: Any) -> ctypes.c_void_p:
+        handle = ctypes.c_void_p()
+        self._call(f"cublasLt{kind}Create", ctypes.byref(handle), *arguments)
+        owned.callback(self._call, f"cublasLt{kind}Destroy", handle)
+        return handle
+
+    def _set(self, kind: str, handle: ctypes.c_void_p, attribute: int, value: Any) -> None:
+        size = ctypes.c_size_t(ctypes.sizeof(value))
+        self._call(f"cublasLt{kind}SetAttribute", handle, attribute, ctypes.byref(value), size)
 
     def _call(self, name: str, *arguments: Any) -> None:
-        status = getattr(self._library, name)(*arguments)
+        library = self._light if name.startswith("cublasLt") else self._library
+        status = getattr(library, name)(*arguments)
         if status != 0:
             raise CublasError(f"{name}: cublasStatus_t {status}")
 
@@ -85,3 +189,7 @@ class Cublas:
         if self._handle:
             self._call("cublasDestroy_v2", self._handle)
             self._handle = ctypes.c_void_p()
+
+
+def _out_type(product: Product, half: int) -> int:
+    return half if product.output == "half" else R_32F

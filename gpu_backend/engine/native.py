@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from gpu_backend.cuda.tensor_map import TENSOR_MAP_BYTES, cache_map
 from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.base import Batch, Limits, Shape
 from gpu_backend.engine.decoder import decoder_model
+from gpu_backend.engine.gemm_choice import GemmChoice
+from gpu_backend.engine.gemm_clock import GemmClock
 from gpu_backend.engine.native_step import NativeStep
 from gpu_backend.engine.native_weights import DeviceWeights, Progress, RandomWeights, WeightLoader
 from gpu_backend.engine.sizing import activation_bytes, bytes_per_page, layer_cache_bytes
@@ -60,14 +63,17 @@ class NativeEngine:
             owned.callback(self._memory.close)
             kernels = Kernels(device.arch, config, device.n_multiprocessors)
             owned.callback(kernels.close)
-            # One is the scheduler's (C8).
             workspace = self._memory.allocate(WORKSPACE_BYTES)
-            cublas = Cublas(self._stream, workspace, device.n_multiprocessors - 1)
+            n_multiprocessors = device.n_multiprocessors - 1  # one is the scheduler's (C8)
+            cublas = Cublas(self._stream, workspace, n_multiprocessors)
             owned.callback(cublas.close)
             loader = WeightLoader(self._memory, self._stream, kernels, config, source, progress)
+            weights = loader.load()
             tables = np.asarray(batch.tables).tobytes()
-            self._step = self._make_step(limits, tables, kernels, cublas, loader.load())
-            self._graphs = self._capture(owned, progress)
+            clock = partial(GemmClock, device, kernels, workspace, n_multiprocessors)
+            with closing(GemmChoice(device, cublas, weights, clock)) as choice:
+                self._step = self._make_step(limits, tables, kernels, cublas, choice, weights)
+                self._graphs = self._capture(owned, choice, progress)
             self._owned = owned.pop_all()
         self.executables: NDArray[np.uint64] = np.array(
             [[graph.executable for graph in row] for row in self._graphs], np.uint64
@@ -79,6 +85,7 @@ class NativeEngine:
         tables: bytes,
         kernels: Kernels,
         cublas: Cublas,
+        choice: GemmChoice,
         weights: DeviceWeights,
     ) -> NativeStep:
         n_multiprocessors = self._device.n_multiprocessors
@@ -102,6 +109,7 @@ class NativeEngine:
             tables,
             kernels,
             cublas,
+            choice,
             self._stream,
             weights,
             activations,
@@ -111,22 +119,29 @@ class NativeEngine:
             decoder,
         )
 
-    def _capture(self, owned: ExitStack, progress: Progress) -> list[list[Graph]]:
+    def _capture(self, owned: ExitStack, choice: GemmChoice, progress: Progress) -> list[list[Graph]]:
         """One executable per shape and step set."""
         graphs: list[list[Graph]] = []
         total = len(self._shapes) * STEP_SETS
         for shape in self._shapes:
             row = []
             for step_set in self._sets:
-                graph = Graph()
-                owned.callback(graph.close)
-                with graph.capture(self._stream):
-                    self._step.enqueue(shape, step_set)
+                graph = self._captured(owned, shape, step_set)
+                if choice.settle():
+                    graph.close()
+                    graph = self._captured(owned, shape, step_set)
                 graph.instantiate(self._stream)
                 row.append(graph)
                 progress("graphs", len(graphs) * STEP_SETS + len(row), total)
             graphs.append(row)
         return graphs
+
+    def _captured(self, owned: ExitStack, shape: Shape, step_set: bytes) -> Graph:
+        graph = Graph()
+        owned.callback(graph.close)
+        with graph.capture(self._stream):
+            self._step.enqueue(shape, step_set)
+        return graph
 
     def enqueue(self, shape: int, step_set: int) -> None:
         """Launches one executable from the host; never beside the scheduler (C5)."""

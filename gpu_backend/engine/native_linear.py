@@ -1,6 +1,7 @@
 """Products with a step's weights, each by the kernel that is fastest at its number of rows.
 
-Few rows: a product is a stream of weights, which our own kernels read faster; many: tiles, ours or cuBLAS's.
+Few rows: a product is a stream of weights, which our own kernels read faster; many: tiles, ours or cuBLAS's,
+whose algorithm is chosen by a clock (gemm_choice.py).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from gpu_backend.cuda.tiled_launch import tiled_launch
 from gpu_backend.cuda.wide import WIDE_ROWS, WideNorm, suits_wide, wide_cut
 from gpu_backend.cuda.wide_launch import wide_launch
 from gpu_backend.engine.activations import Activations
+from gpu_backend.engine.gemm_choice import GemmChoice
 from gpu_backend.model.config import ModelConfig
 
 STREAM_ROWS = 8  # of x, up to which streaming beats the wide product
@@ -28,10 +30,16 @@ class NativeLinear:
     """Enqueues products. Owns nothing but addresses."""
 
     def __init__(
-        self, config: ModelConfig, cublas: Cublas, activations: Activations, n_multiprocessors: int
+        self,
+        config: ModelConfig,
+        cublas: Cublas,
+        choice: GemmChoice,
+        activations: Activations,
+        n_multiprocessors: int,
     ) -> None:
         self._config = config
         self._cublas = cublas
+        self._choice = choice
         self._activations = activations
         self._n_multiprocessors = n_multiprocessors
         self._half = R_16BF if half_dtype(config) == "bfloat16" else R_16F
@@ -61,7 +69,7 @@ class NativeLinear:
             op, grid, block, values, flags = tiled_launch(product, tiles_cut, self._n_multiprocessors)
             launch(op, grid, block, *values, **flags)
         else:
-            self._cublas.linear(product, self._half)
+            self._cublas.linear(product, self._half, self._choice(product, self._half))
         return 0
 
     def _streams(self, rows: int, n_in: int) -> bool:

@@ -27,6 +27,7 @@ from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.decoder import decoder_buffers
 from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS
 from gpu_backend.engine.flash import FlashAttention
+from gpu_backend.engine.gemm_choice import GemmChoice
 from gpu_backend.engine.native_held import NativeHeld
 from gpu_backend.engine.native_linear import NativeLinear
 from gpu_backend.engine.native_mixture import NativeMixture
@@ -74,6 +75,7 @@ class NativeStep:
         tables: bytes,
         kernels: Kernels,
         cublas: Cublas,
+        choice: GemmChoice,
         stream: Stream,
         weights: DeviceWeights,
         activations: Activations,
@@ -88,7 +90,7 @@ class NativeStep:
         self._limits = limits
         self._tables = tables  # blink_tables by value
         self._kernels = kernels
-        self._linear = NativeLinear(config, cublas, activations, n_multiprocessors)
+        self._linear = NativeLinear(config, cublas, choice, activations, n_multiprocessors)
         self._stream = stream
         self._weights = weights
         self._activations = activations

@@ -110,8 +110,7 @@ class WeightLoader:
             is_norm = len(weight.shape) == 1
             mean, std = (1.0, 0.0) if is_norm else (0.0, RANDOM_STD)
             self._seed += 1  # another sequence of numbers for each weight
-            blocks, threads = (RANDOM_BLOCKS, 1, 1), (RANDOM_THREADS, 1, 1)
-            self._kernels["random"].launch(blocks, threads, self._stream, address, n, self._seed, mean, std)
+            enqueue_random(self._kernels, self._stream, address, n, self._seed, mean, std)
             self._count(HALF_BYTES * n)
         return address
 
@@ -126,6 +125,14 @@ class WeightLoader:
             address += bits.nbytes
             self._count(bits.nbytes)
             checkpoint.release(name)
+
+
+def enqueue_random(
+    kernels: Kernels, stream: Stream, address: int, n: int, seed: int, mean: float, std: float
+) -> None:
+    """Fills `n` elements of the engine's half type with normally distributed numbers."""
+    blocks, threads = (RANDOM_BLOCKS, 1, 1), (RANDOM_THREADS, 1, 1)
+    kernels["random"].launch(blocks, threads, stream, address, n, seed, mean, std)
 
 
 def half_bits(tensor: NDArray[Any], dtype: str, wanted: str) -> NDArray[np.uint16]:

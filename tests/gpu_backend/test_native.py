@@ -104,7 +104,7 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
         timeout=60,
     )
     for name in ("libcublas.so.13", "libcublasLt.so.13"):
-        shutil.copy(library / "libcuda.so.1", library / name)
+        (library / name).symlink_to("libcuda.so.1")  # one library, which knows all captures
     return library.parent
 
 
@@ -464,3 +464,36 @@ plane.close()
         )
         assert line.endswith(f"of 8.6 GB of free GPU memory {room} GB may be used")
     assert not [call for call in log if call[0] == "alloc"]
+
+
+# The fake's algorithm 'b' is fast enough, 'a' is not fast enough, and 'c' is no better than 'b'.
+CLOCKED = """
+from gpu_backend.engine import gemm_choice, gemm_clock
+gemm_choice.cache_directory = lambda: Path(sys.argv[1])
+seconds = {None: 1.0, b"a": 0.98, b"b": 0.9, b"c": 0.95}
+real_graph = gemm_clock.GemmClock._graph
+def named_graph(self, owned, products, half, algorithm):
+    graph = real_graph(self, owned, products, half, algorithm)
+    graph.name = algorithm and algorithm[:1]
+    return graph
+gemm_clock.GemmClock._graph = named_graph
+gemm_clock.GemmClock._seconds = lambda self, graph: seconds[graph.name]
+"""
+
+
+def test_a_step_multiplies_by_the_algorithm_that_was_fastest(fake: Path, tmp_path: Path) -> None:
+    """The first start measures, the second knows; what both capture is the same."""
+    config = {**CONFIG, "hidden_size": 2048}  # of whose matrices o, of 1.5 MiB, is the smallest
+    logs = []
+    for algorithms in ("3", "0"):
+        _, log = run(fake, tmp_path, CLOCKED + SCRIPT, config, FAKE_CUBLAS_ALGORITHMS=algorithms)
+        steps = [capture for capture in captures(log) if op(capture[0]) == "gate"]
+        logs.append([[op(call) for call in step] for step in steps])
+        (tmp_path / "log").unlink()
+        for call in (call for step in steps for call in step if call[0] == "gemm_lt"):
+            assert call[1] == "b"
+    first, second = logs
+    assert len(second) == 36
+    assert [step for step in first if "gemm" not in step] == second
+    assert any("gemm_lt" in step for step in second)
+    assert {op for step in second for op in step if op.startswith("gemm")} == {"gemm_lt"}

@@ -1,0 +1,206 @@
+"""Which algorithm multiplies: what is measured, when, and what later starts make of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+
+from gpu_backend.cuda.cublas import ALGORITHM_BYTES, R_16BF, R_16F, Algorithm
+from gpu_backend.cuda.product import Product
+from gpu_backend.engine import gemm_choice
+from gpu_backend.engine.gemm_choice import GemmChoice, matrices_alike, read_choices
+from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
+
+FAST = b"f" * ALGORITHM_BYTES
+WEIGHTS = DeviceWeights(
+    embed=1,
+    layers=tuple(
+        DeviceLayer(0, qkv=n + 1, o=n + 2, post_norm=0, gate_up=n + 3, down=n + 4) for n in (10, 20)
+    ),
+    final_norm=0,
+    head=5,
+    inv_freq=0,
+)
+
+
+@dataclass
+class Gpu:
+    name: str = "a GPU"
+    n_multiprocessors: int = 132
+
+
+@dataclass
+class Library:
+    version: int = 1
+    refused: bool = False
+
+    def accepts(self, product: Product, half: int, algorithm: Algorithm) -> bool:
+        return not self.refused and algorithm == FAST
+
+
+@dataclass
+class Clock:
+    """Finds FAST for weights alike, the library's own choice for the head."""
+
+    asked: list[tuple[Product, list[int]]] = field(default_factory=list)
+    is_closed: bool = False
+
+    def fastest(self, product: Product, half: int, weights: list[int]) -> Algorithm | None:
+        assert not self.is_closed
+        self.asked.append((product, weights))
+        return None if product.weight == WEIGHTS.head else FAST
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def product(rows: int, weight: int = 11, n_in: int = 1024, n_out: int = 1024) -> Product:
+    return Product(weight, 2, 3, rows, n_in, n_out)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(gemm_choice, "cache_directory", lambda: tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+def start(clock: Clock | None, library: Any = None, gpu: Any = None) -> GemmChoice:
+    """`clock` None: nothing should be measured."""
+
+    def make_clock() -> Any:
+        assert clock is not None
+        return clock
+
+    return GemmChoice(gpu or Gpu(), library or Library(), WEIGHTS, make_clock)
+
+
+def test_sizes_are_measured_once_with_the_matrices_of_all_layers(cache: Path) -> None:
+    clock = Clock()
+    choice = start(clock)
+    assert choice(product(64), R_16BF) is None
+    assert choice(product(64, weight=21), R_16BF) is None
+    assert clock.asked == []
+    assert choice.settle()
+    assert [(asked.rows, weights) for asked, weights in clock.asked] == [(64, [11, 21])]
+    assert choice(product(64), R_16BF) == choice(product(64, weight=21), R_16BF) == FAST
+    assert not choice.settle()
+    assert len(clock.asked) == 1
+
+
+def test_every_size_output_and_type_is_a_question_of_its_own(cache: Path) -> None:
+    clock = Clock()
+    choice = start(clock)
+    others = [
+        product(65),
+        product(64, n_in=1032),
+        product(64, n_out=1032),
+        Product(11, 2, 3, 64, 1024, 1024, "add"),
+    ]
+    for other in (product(64), *others):
+        choice(other, R_16BF)
+    choice(product(64), R_16F)
+    choice.settle()
+    assert len(clock.asked) == 6
+
+
+def test_an_answer_that_is_the_librarys_own_changes_nothing(cache: Path) -> None:
+    choice = start(Clock())
+    choice(product(64, weight=WEIGHTS.head), R_16BF)
+    assert not choice.settle()
+    assert choice(product(64, weight=WEIGHTS.head), R_16BF) is None
+
+
+@pytest.mark.parametrize("sizes", [(1025, 1024, 1024), (64, 512, 1023), (1024, 1024, 128 << 10)])
+def test_long_small_and_huge_products_are_the_librarys_own_choice(
+    sizes: tuple[int, int, int], cache: Path
+) -> None:
+    rows, n_in, n_out = sizes
+    choice = start(None)
+    assert choice(product(rows, n_in=n_in, n_out=n_out), R_16BF) is None
+    assert not choice.settle()
+
+
+def test_a_later_start_answers_alike_and_measures_nothing(cache: Path) -> None:
+    clock = Clock()
+    choice = start(clock)
+    choice(product(64), R_16BF)
+    choice(product(32, weight=WEIGHTS.head), R_16BF)
+    choice.settle()
+    choice.close()
+    assert clock.is_closed
+    later = start(None)
+    assert later(product(64), R_16BF) == FAST
+    assert later(product(32, weight=WEIGHTS.head), R_16BF) is None
+    assert not later.settle()
+
+
+def test_two_starts_at_once_leave_the_first_ones_answers_and_all_sizes(cache: Path) -> None:
+    first, second = start(Clock()), start(Clock())
+    for choice, rows in ((first, 64), (second, 64), (second, 48)):
+        choice(product(rows), R_16BF)
+    first.settle(), second.settle()
+    first.close()
+    (path,) = cache.iterdir()
+    text = path.read_text()
+    path.write_text(text.replace(FAST.hex(), ""))
+    second.close()
+    assert sorted(read_choices(path).values(), key=bool) == [None, FAST]
+
+
+@pytest.mark.parametrize(
+    "changed", [{"library": Library(version=2)}, {"library": Library(refused=True)}, {"gpu": Gpu("another")}]
+)
+def test_what_another_library_or_gpu_measured_is_measured_again(changed: Any, cache: Path) -> None:
+    choice = start(Clock())
+    choice(product(64), R_16BF)
+    choice.settle()
+    choice.close()
+    clock = Clock()
+    later = start(clock, **changed)
+    assert later(product(64), R_16BF) is None
+    later.settle()
+    assert len(clock.asked) == 1
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"a": 1}', '{"a": "xyz"}', "\x00"])
+def test_a_damaged_file_is_measured_anew(text: str, cache: Path) -> None:
+    choice = start(Clock())
+    choice(product(64), R_16BF)
+    choice.settle()
+    choice.close()
+    (path,) = cache.iterdir()
+    path.write_text(text)
+    clock = Clock()
+    later = start(clock)
+    later(product(64), R_16BF)
+    later.settle()
+    later.close()
+    assert len(clock.asked) == 1
+    assert list(read_choices(path).values()) == [FAST]
+
+
+def test_without_a_place_for_the_file_every_start_measures(cache: Path) -> None:
+    cache.parent.mkdir(exist_ok=True)
+    cache.write_text("a file where the directory would be")
+    for _ in range(2):
+        clock = Clock()
+        choice = start(clock)
+        choice(product(64), R_16BF)
+        assert choice.settle()
+        choice.close()
+        assert len(clock.asked) == 1
+
+
+def test_matrices_of_layers_with_experts_are_not_alike_those_without() -> None:
+    dense = DeviceLayer(0, qkv=11, o=12, post_norm=0, gate_up=13, down=14)
+    mixture = DeviceLayer(0, qkv=21, o=22, post_norm=0, gate_up=23, down=24, router=25)
+    alike = matrices_alike(DeviceWeights(1, (dense, mixture, dense), 2, 3, 4))
+    assert alike[13] == [13, 13]
+    assert alike[23] == [23]
+    assert alike[25] == [25]
+    assert alike[3] == [3]
