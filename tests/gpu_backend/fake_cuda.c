@@ -386,7 +386,7 @@ CUBLAS(cublasLtMatmulPreferenceDestroy)(void* preference) {
 }
 CUBLAS(cublasLtMatmulPreferenceSetAttribute)(void* preference, int attribute, const void* value, size_t size) {
   return !preference || !(attribute == 1 ? size == 8 && *(const uint64_t*)value == 32 << 20
-                                         : attribute == 3 && size == 4 && *(const uint32_t*)value == 2);
+                                         : attribute == 3 && size == 4 && *(const uint32_t*)value == 0);
 }
 static int agree(const int* desc, const struct layout* w, const struct layout* x, const struct layout* out) {
   return desc[3] == 1 && desc[4] == 0 && desc[15] == 131 && w->type == x->type && w->rows == x->rows &&
