@@ -15,6 +15,7 @@ DESCRIPTION = "Draws results of `blink bench serve --json`, one line a server an
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="what --json wrote")
+    parser.add_argument("--rate", type=float, metavar="R", help="draw what was measured at this rate alone")
     parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="where the pictures go")
 
 
@@ -25,6 +26,10 @@ def main(namespace: argparse.Namespace) -> int:
         result = json.loads(path.read_text())
         if not isinstance(result, dict) or "points" not in result:
             raise CommandError(f"{path} is no result of `blink bench serve --json`")
+        if namespace.rate is not None:
+            result["points"] = [point for point in result["points"] if point["rate"] == namespace.rate]
+            if not result["points"]:
+                raise CommandError(f"{path} has no window of {namespace.rate:g} requests/s")
         results.append(result)
     for path in plots.draw(results, namespace.out):
         print(path)

@@ -13,7 +13,7 @@ PANELS = (
     ("ITL p99, ms", lambda point: point["itl_ms"]["p99"], "log"),
     ("completed, requests/s", lambda point: point["completed_per_s"], "linear"),
     ("output tokens/s", lambda point: point["output_tokens_per_s"], "linear"),
-    ("energy, J/token", lambda point: point["energy"]["joules_per_token"], "linear"),
+    ("energy, J/token", lambda point: point["energy"]["joules_per_token"], "log"),
 )
 TAIL = (
     "ITL p99.9, ms",
@@ -26,6 +26,7 @@ ACROSS = {
     "antagonists_per_core": "antagonist threads on each of the server's cores",
 }
 LINES = ("-", "--", ":", "-.")
+LEGEND_COLUMNS = 6
 
 
 def require() -> None:
@@ -56,14 +57,14 @@ def _load(results: Sequence[dict[str, Any]], path: Path) -> None:
     across = "antagonists_per_core" if is_disturbed else load
     panels = [TAIL if is_disturbed and panel[0] == "output tokens/s" else panel for panel in PANELS]
     figure, axes = pyplot.subplots(2, 3, figsize=(13, 7), layout="constrained")
+    styles: dict[int, Any] = {}  # of lines, by antagonists a core
     for axis, (title, value, scale) in zip(axes.flat, panels, strict=True):
         for i, result in enumerate(results):
-            for j, (name, points) in enumerate(_lines(result, is_disturbed)):
+            for level, points in _lines(result, is_disturbed):
+                style = styles.setdefault(level, LINES[len(styles) % len(LINES)])
                 x, y = _series(points, across, value)
                 if x:
-                    axis.plot(
-                        x, y, LINES[j % len(LINES)], color=f"C{i}", marker="o", markersize=3, label=name
-                    )
+                    axis.plot(x, y, style, color=f"C{i}", marker="o", markersize=3)
         axis.set_visible(axis.has_data())
         axis.set(title=title, yscale=scale, xlabel=ACROSS[across])
         if scale == "log":
@@ -71,24 +72,31 @@ def _load(results: Sequence[dict[str, Any]], path: Path) -> None:
             axis.yaxis.set_minor_formatter(NullFormatter())
         axis.yaxis.set_major_formatter(plain)
         axis.grid(alpha=0.3)
-    axes.flat[0].legend(fontsize=7)
+    _legend(figure, [result["server"] for result in results], styles)
     figure.savefig(path, dpi=80)
     pyplot.close(figure)
 
 
-def _lines(result: dict[str, Any], is_disturbed: bool) -> list[tuple[str, list[dict[str, Any]]]]:
+def _lines(result: dict[str, Any], is_disturbed: bool) -> list[tuple[int, list[dict[str, Any]]]]:
     """A line a server, or a line a server and level of antagonists."""
-    server, points = result["server"], result["points"]
+    points = result["points"]
     if is_disturbed:
-        return [(server, points)]
+        return [(0, points)]
     levels = dict.fromkeys(point["antagonists_per_core"] for point in points)
-    return [
-        (
-            server + (f", {level} antagonists a core" if level else ""),
-            [point for point in points if point["antagonists_per_core"] == level],
-        )
-        for level in levels
-    ]
+    return [(n, [point for point in points if point["antagonists_per_core"] == n]) for n in levels]
+
+
+def _legend(figure: Any, servers: Sequence[str], styles: dict[int, Any]) -> None:
+    """Below the panels: a colour a server and, if there are several, a style a level of antagonists."""
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], color=f"C{i}", label=server) for i, server in enumerate(servers)]
+    if len(styles) > 1:
+        handles += [
+            Line2D([], [], color="black", linestyle=style, label=f"{level} antagonists a core")
+            for level, style in styles.items()
+        ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=LEGEND_COLUMNS, fontsize=9)
 
 
 def _series(points: Sequence[dict[str, Any]], load: str, value: Any) -> tuple[list[float], list[float]]:

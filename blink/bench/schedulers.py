@@ -217,7 +217,7 @@ def origin(namespace: argparse.Namespace, backend: Backend) -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "commit": namespace.commit or said("git", "rev-parse", "--short", "HEAD"),
         "machine": backend.plane.name,
-        "driver": said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+        "driver": said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"),
         "input": namespace.input,
         "output": namespace.output,
         "batch": backend.limits.max_batch,

@@ -114,7 +114,7 @@ def measure(server: Server, part: str, model: str, arguments: argparse.Namespace
 
 
 def gpu() -> str | None:
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader", "--id=0"]
     if shutil.which(query[0]) is None:
         return None
     return subprocess.run(query, capture_output=True, text=True, timeout=20, check=False).stdout.strip()

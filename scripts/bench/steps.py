@@ -216,7 +216,7 @@ def main() -> int:
             assert backend.stop(0.0)
     if options.out:
         driver = subprocess.run(
-            ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+            ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"],
             capture_output=True,
             text=True,
         ).stdout.strip()

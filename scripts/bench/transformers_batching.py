@@ -106,20 +106,19 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     model = load(options.model)
-    results = []
+    found: dict[str, Any] = {
+        "model": options.model,
+        "gpu": torch.cuda.get_device_name(),
+        "transformers": transformers.__version__,
+        "torch": torch.__version__,
+        "makespans": [],
+    }
     for is_async in {"sync": [False], "async": [True], "both": [False, True]}[options.batching]:
         for result in measure(model, options.makespan, is_async, options.rounds):
-            results.append(result)
+            found["makespans"].append(result)
             print(json.dumps(result), flush=True)
-    if options.json is not None:
-        versions = {"transformers": transformers.__version__, "torch": torch.__version__}
-        found = {
-            "model": options.model,
-            "gpu": torch.cuda.get_device_name(),
-            **versions,
-            "makespans": results,
-        }
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+            if options.json is not None:  # each time: the next may not end
+                options.json.write_text(json.dumps(found, indent=1) + "\n")
     return 0
 
 
