@@ -50,7 +50,8 @@ def held_products(config: ModelConfig) -> dict[str, HeldProduct]:
     """
     if config.experts is None:
         return {}
-    heads = config.n_heads * config.head_dim
-    qkv = HeldProduct(config.hidden, heads + 2 * config.n_kv_heads * config.head_dim)
-    products = {"held_qkv": qkv, "held_o": HeldProduct(heads, config.hidden)}
+    products = {
+        "held_qkv": HeldProduct(config.hidden, config.qkv_width),
+        "held_o": HeldProduct(config.attention_width, config.hidden),
+    }
     return {op: product for op, product in products.items() if product.suits}

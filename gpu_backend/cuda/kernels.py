@@ -50,15 +50,14 @@ def suits_flash(config: ModelConfig) -> bool:
 
 def decoder_blocks(config: ModelConfig, n_multiprocessors: int) -> int:
     """The decoder kernel's: one a multiprocessor but the scheduler's, each with a tile of every matrix."""
-    qkv = (config.n_heads + 2 * config.n_kv_heads) * config.head_dim
-    least = min(config.hidden, qkv, 2 * config.intermediate, config.vocab_size)
+    least = min(config.hidden, config.qkv_width, 2 * config.intermediate, config.vocab_size)
     return min(n_multiprocessors - 1, least // DECODER_TILE)
 
 
 def suits_decoder(config: ModelConfig, n_multiprocessors: int = MULTIPROCESSORS) -> bool:
     """Whether the decoder kernel (kernels/decoder) covers the model: its tiles fit every matrix exactly, a
     block's warps hold its part of the residual, and what it writes before its norm is known fits a half."""
-    columns = (config.hidden, config.n_heads * config.head_dim, config.intermediate)
+    columns = (config.hidden, config.attention_width, config.intermediate)
     return (
         config.experts is None
         and half_dtype(config) == "bfloat16"

@@ -176,11 +176,9 @@ def products(config: ModelConfig) -> dict[str, tuple[int, int, str]]:
     """n_in, n_out and output of the matrices that the kernel multiplies with."""
     if not suits_wide(config):
         return {}
-    attention = config.n_heads * config.head_dim
-    qkv = attention + 2 * config.n_kv_heads * config.head_dim
     return {
-        "qkv": (config.hidden, qkv, "half"),
-        "o": (attention, config.hidden, "add"),
+        "qkv": (config.hidden, config.qkv_width, "half"),
+        "o": (config.attention_width, config.hidden, "add"),
         "gate_up": (config.hidden, config.intermediate, "silu"),
         "down": (config.intermediate, config.hidden, "add"),
         "head": (config.hidden, config.vocab_size, "float"),

@@ -35,8 +35,8 @@ def decoder_model(
         model[name] = getattr(weights, name)
     for name in ("n_layers", "hidden", "n_heads", "n_kv_heads", "intermediate", "vocab_size", "norm_eps"):
         model[name] = getattr(config, name)
-    attention = config.n_heads * config.head_dim
-    model["hidden_chunks"], model["attention_chunks"] = stage_chunks(config.hidden), stage_chunks(attention)
+    model["hidden_chunks"] = stage_chunks(config.hidden)
+    model["attention_chunks"] = stage_chunks(config.attention_width)
     model["intermediate_chunks"] = stage_chunks(config.intermediate)
     layers = np.zeros(config.n_layers, DecoderLayer)
     for index, (record, layer) in enumerate(zip(layers, weights.layers, strict=True)):
@@ -57,13 +57,12 @@ def _upload(memory: DeviceMemory, data: bytes) -> int:
 
 def _maps(config: ModelConfig, weights: DeviceWeights) -> list[bytes]:
     """A tensor map of every matrix in the order in which a step uses them."""
-    hidden, attention = config.hidden, config.n_heads * config.head_dim
-    qkv = (config.n_heads + 2 * config.n_kv_heads) * config.head_dim
+    hidden = config.hidden
     maps = []
     for layer in weights.layers:
         maps += [
-            _map(layer.qkv, qkv, hidden),
-            _map(layer.o, hidden, attention),
+            _map(layer.qkv, config.qkv_width, hidden),
+            _map(layer.o, hidden, config.attention_width),
             _map(layer.gate_up, 2 * config.intermediate, hidden, gate_up=True),
             _map(layer.down, hidden, config.intermediate),
         ]

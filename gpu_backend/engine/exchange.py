@@ -13,8 +13,8 @@ def exchange_parts(config: ModelConfig, blocks: int) -> dict[str, int]:
     norm = {"squares": 4 * tokens * (config.hidden // DECODER_TILE), "normed": halves * config.hidden}
     return norm | {
         "second norm": sum(norm.values()),
-        "qkv": halves * (config.n_heads + 2 * config.n_kv_heads) * config.head_dim,
-        "attention": halves * config.n_heads * config.head_dim,
+        "qkv": halves * config.qkv_width,
+        "attention": halves * config.attention_width,
         "product": halves * config.intermediate,
         "parts": 4 * blocks * decoder_group(config) * (config.head_dim + 4),
     }

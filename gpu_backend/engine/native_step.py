@@ -170,19 +170,18 @@ class NativeStep:
         """
         config, act, layer = self._config, self._activations, self._weights.layers[index]
         heads, kv_heads, tokens = config.n_heads, config.n_kv_heads, shape.tokens
-        qkv_heads = heads + 2 * kv_heads
         keys = self._kv_cache + 2 * index * self._layer_bytes
         values = keys + self._layer_bytes
 
-        n_out = qkv_heads * config.head_dim
         if not self._held.qkv(self._launch, layer, tokens):
-            self._multiply(Product(layer.qkv, act.normed, act.qkv, tokens, config.hidden, n_out), n_sums)
+            qkv = Product(layer.qkv, act.normed, act.qkv, tokens, config.hidden, config.qkv_width)
+            self._multiply(qkv, n_sums)
         rope = (layer.q_norm, layer.k_norm, config.norm_eps)
         if shape.kind != StepKind.PREFILL:
             self._attention_decode(shape, index, act.qkv, *rope, keys, values)
         if shape.kind != StepKind.DECODE:
             step = (step_set, self._tables, act.qkv)
-            grid, block = (tokens, 1, 1), rope_block(qkv_heads, config.head_dim)
+            grid, block = (tokens, 1, 1), rope_block(heads + 2 * kv_heads, config.head_dim)
             caches = (self._weights.inv_freq, keys, values)
             self._launch("rope", grid, block, *step, *rope, *caches, heads, kv_heads)
             if self._flash is not None:
@@ -193,7 +192,7 @@ class NativeStep:
                 self._launch("attention_prefill", grid, block, *step, *arguments)
         if self._held.o(self._launch, layer, tokens):
             return 0
-        sizes = (tokens, heads * config.head_dim, config.hidden)
+        sizes = (tokens, config.attention_width, config.hidden)
         norm_after = 0 if layer.router else layer.post_norm
         return self._multiply(Product(layer.o, act.attention, act.residual, *sizes, "add"), 0, norm_after)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -102,7 +101,7 @@ class WeightLoader:
         return DeviceLayer(**{name: self._load(weight) for name, weight in layer})
 
     def _load(self, weight: Weight) -> int:
-        n = math.prod(weight.shape)
+        n = weight.n_elements
         address = self._memory.allocate(HALF_BYTES * n)
         if isinstance(self._source, Checkpoint):
             self._upload(self._source, weight, address)  # counts tensor by tensor

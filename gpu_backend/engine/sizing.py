@@ -99,13 +99,12 @@ def mixed_share(config: ModelConfig) -> int:
 
     More take longer; fewer save little, and have a prompt take more steps.
     """
-    attention = (2 * config.n_heads + 2 * config.n_kv_heads) * config.head_dim * config.hidden
-    experts = config.experts
-    read = used = 3 * config.hidden * config.intermediate
-    if experts is not None:
-        size = 3 * config.hidden * experts.intermediate
-        read, used = experts.count * size, experts.per_token * size
-    layer_s = max(HALF_BYTES * (attention + read) / READ_BYTES_S, LAYER_S)
+    layers = model_weights(config).layers
+    layer = next((layer for layer in layers if layer.router), layers[0])
+    attention = layer.qkv.n_elements + layer.o.n_elements
+    mlp = layer.gate_up.n_elements + layer.down.n_elements
+    used = mlp if config.experts is None else mlp * config.experts.per_token / config.experts.count
+    layer_s = max(HALF_BYTES * (attention + mlp) / READ_BYTES_S, LAYER_S)
     tokens = layer_s * HALF_FLOPS / (2 * (attention + used))
     return min(MIXED_TOKENS, max(MIXED_SHARE, FINEST_STEP * ceil_div(int(tokens), FINEST_STEP)))
 
@@ -128,8 +127,8 @@ def activation_bytes(config: ModelConfig, shapes: Sequence[Shape], n_multiproces
     sizes = {
         "residual": 4 * tokens * config.hidden,
         "normed": HALF_BYTES * tokens * config.hidden,
-        "qkv": HALF_BYTES * tokens * (config.n_heads + 2 * config.n_kv_heads) * config.head_dim,
-        "attention": HALF_BYTES * tokens * config.n_heads * config.head_dim,
+        "qkv": HALF_BYTES * tokens * config.qkv_width,
+        "attention": HALF_BYTES * tokens * config.attention_width,
         "gate_up": HALF_BYTES * min(dense_tokens, separate) * 2 * config.intermediate,
         "product": HALF_BYTES * dense_tokens * config.intermediate,
         "gathered": HALF_BYTES * lanes * config.hidden,

@@ -88,6 +88,16 @@ class ModelConfig:
     fused: bool = False
     experts: Experts | None = None
 
+    @property
+    def attention_width(self) -> int:
+        """Elements of a token's queries, and of what attention makes of them."""
+        return self.n_heads * self.head_dim
+
+    @property
+    def qkv_width(self) -> int:
+        """Elements of a token's queries, keys and values."""
+        return (self.n_heads + 2 * self.n_kv_heads) * self.head_dim
+
     def has_experts(self, layer: int) -> bool:
         return self.experts is not None and layer not in self.experts.dense_layers
 

@@ -16,6 +16,10 @@ class Weight:
     tensors: tuple[str, ...]
     shape: tuple[int, ...]
 
+    @property
+    def n_elements(self) -> int:
+        return math.prod(self.shape)
+
 
 @dataclass(frozen=True)
 class LayerWeights:
@@ -62,7 +66,7 @@ class ModelWeights:
 
     @property
     def n_elements(self) -> int:
-        return sum(math.prod(weight.shape) for weight in self)
+        return sum(weight.n_elements for weight in self)
 
 
 def model_weights(config: ModelConfig) -> ModelWeights:
@@ -81,7 +85,6 @@ def _layer(config: ModelConfig, index: int) -> LayerWeights:
         return Weight(tuple(f"model.layers.{index}.{name}.weight" for name in names), shape)
 
     hidden, head_dim = config.hidden, config.head_dim
-    qkv_heads = config.n_heads + 2 * config.n_kv_heads
     qkv = ["self_attn.qkv_proj"] if config.fused else [f"self_attn.{name}_proj" for name in "qkv"]
     router, mlps, intermediate = None, ["mlp."], config.intermediate
     if config.experts is not None and config.has_experts(index):
@@ -91,10 +94,10 @@ def _layer(config: ModelConfig, index: int) -> LayerWeights:
     gate_up = ["gate_up_proj"] if config.fused else ["gate_proj", "up_proj"]
     return LayerWeights(
         input_norm=weight((hidden,), "input_layernorm"),
-        qkv=weight((qkv_heads * head_dim, hidden), *qkv),
+        qkv=weight((config.qkv_width, hidden), *qkv),
         q_norm=weight((head_dim,), "self_attn.q_norm") if config.qk_norm else None,
         k_norm=weight((head_dim,), "self_attn.k_norm") if config.qk_norm else None,
-        o=weight((hidden, config.n_heads * head_dim), "self_attn.o_proj"),
+        o=weight((hidden, config.attention_width), "self_attn.o_proj"),
         post_norm=weight((hidden,), "post_attention_layernorm"),
         router=router,
         gate_up=weight(

@@ -12,12 +12,11 @@ from gpu_backend.cuda.cublas import R_16BF, WORKSPACE_BYTES, Cublas
 from gpu_backend.cuda.driver import Device, Kernel, Module, Stream
 from gpu_backend.cuda.graph import Graph
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.cuda.product import Product
+from gpu_backend.cuda.product import HALF_BYTES, Product
 
 READ = Path(__file__).with_name("read.cu")
 READ_BYTES = 8 << 30
 SQUARE = 8192  # rows and columns
-HALF = 2  # bytes
 
 
 def kernel_of(device: Device, source: Path, name: str) -> Kernel:
@@ -54,7 +53,7 @@ def random_memory(device: Device, stream: Stream, memory: DeviceMemory, n_bytes:
     """Address of random bf16 numbers."""
     kernel = kernel_of(device, source_root() / "kernels" / "engine.cu", "blink::random_kernel<__nv_bfloat16>")
     address = memory.allocate(n_bytes)
-    kernel.launch((1024, 1, 1), (256, 1, 1), stream, address, n_bytes // HALF, 1, 0.0, 0.02)
+    kernel.launch((1024, 1, 1), (256, 1, 1), stream, address, n_bytes // HALF_BYTES, 1, 0.0, 0.02)
     stream.synchronize()
     return address
 
@@ -73,7 +72,7 @@ def read_tb_s(device: Device, stream: Stream) -> float:
 def matrix_tflops(device: Device, stream: Stream) -> float:
     memory = DeviceMemory(device)
     cublas = Cublas(stream, memory.allocate(WORKSPACE_BYTES))
-    size = HALF * SQUARE * SQUARE
+    size = HALF_BYTES * SQUARE * SQUARE
     a, b = (random_memory(device, stream, memory, size) for _ in range(2))
     c = memory.allocate(size)
     us = graph_us(stream, lambda: cublas.linear(Product(a, b, c, SQUARE, SQUARE, SQUARE), R_16BF))

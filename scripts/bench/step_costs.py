@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpu_backend.abi import StepKind
+from gpu_backend.cuda.product import HALF_BYTES
 from gpu_backend.model.config import ModelConfig
-
-HALF = 2  # bytes
+from gpu_backend.model.weights import model_weights
 
 
 @dataclass(frozen=True)
@@ -64,17 +64,10 @@ class Costs:
 
     def __init__(self, config: ModelConfig) -> None:
         self._config = config
-        heads, kv_heads, head_dim = config.n_heads, config.n_kv_heads, config.head_dim
-        hidden, inter, experts = config.hidden, config.intermediate, config.experts
-        self.matrices = {
-            "qkv": hidden * (heads + 2 * kv_heads) * head_dim,
-            "o": heads * head_dim * hidden,
-            "head": hidden * config.vocab_size,
-        }
-        if experts is None:
-            self.matrices |= {"gate_up": 2 * hidden * inter, "down": hidden * inter}
-        else:
-            self.matrices["router"] = hidden * experts.count
+        weights = model_weights(config)
+        mlp = ("gate_up", "down") if config.experts is None else ("router",)
+        each = {name: weight.n_elements for name, weight in weights.layers[0] if name in ("qkv", "o", *mlp)}
+        self.matrices = {**each, "head": weights.embed.n_elements}
 
     def of(self, name: str, load: Load) -> tuple[float, float]:
         """Bytes and floating-point operations of one launch."""
@@ -82,13 +75,13 @@ class Costs:
         matrix, experts = name.split(" ")[0], config.experts
         if matrix in self.matrices:
             rows = load.lanes if matrix == "head" else tokens
-            return HALF * self.matrices[matrix], 2 * rows * self.matrices[matrix]
+            return HALF_BYTES * self.matrices[matrix], 2 * rows * self.matrices[matrix]
         if experts is not None and name.startswith("expert_") and ("gate_up" in name or "down" in name):
             size = config.hidden * experts.intermediate * (2 if "gate_up" in name else 1)
             chosen = experts.count * (1 - (1 - experts.per_token / experts.count) ** tokens)
-            return HALF * size * chosen, 2 * size * tokens * experts.per_token
+            return HALF_BYTES * size * chosen, 2 * size * tokens * experts.per_token
         if name.startswith("attention") and not name.endswith("_plan"):
-            token_bytes = 2 * HALF * config.n_kv_heads * config.head_dim
+            token_bytes = 2 * HALF_BYTES * config.n_kv_heads * config.head_dim
             if name == "attention_stream":
                 return load.rows * (load.context + 1) * token_bytes, 0
             pairs = load.prompt * (load.prompt + 1) / 2
