@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from blink.bench import plots
+from blink.bench.trace import load_label
 from blink.errors import CommandError
 
 DESCRIPTION = "Draws results of `blink bench serve --json`, one line a server and level of antagonists."
@@ -28,6 +29,8 @@ def main(namespace: argparse.Namespace) -> int:
             raise CommandError(f"{path} is no result of `blink bench serve --json`")
         if namespace.rate is not None:
             result["points"] = [point for point in result["points"] if point["rate"] == namespace.rate]
+            label = load_label(namespace.rate, None)
+            result["traces"] = {name: trace for name, trace in result["traces"].items() if name == label}
             if not result["points"]:
                 raise CommandError(f"{path} has no window of {namespace.rate:g} requests/s")
         results.append(result)

@@ -81,17 +81,17 @@ def _lines(result: dict[str, Any], is_disturbed: bool) -> list[tuple[int, list[d
     """A line a server, or a line a server and level of antagonists."""
     points = result["points"]
     if is_disturbed:
-        return [(0, points)]
+        return [(0, points)]  # all levels, in the style of none
     levels = dict.fromkeys(point["antagonists_per_core"] for point in points)
     return [(n, [point for point in points if point["antagonists_per_core"] == n]) for n in levels]
 
 
 def _legend(figure: Any, servers: Sequence[str], styles: dict[int, Any]) -> None:
-    """Below the panels: a colour a server and, if there are several, a style a level of antagonists."""
+    """Below the panels: a colour a server and, if there were antagonists, a style for each level of them."""
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], color=f"C{i}", label=server) for i, server in enumerate(servers)]
-    if len(styles) > 1:
+    if set(styles) - {0}:
         handles += [
             Line2D([], [], color="black", linestyle=style, label=f"{level} antagonists a core")
             for level, style in styles.items()

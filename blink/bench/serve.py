@@ -21,7 +21,7 @@ from blink.bench.metrics import SERVICEABLE_RULE, measure, send_late_p99_ms, ser
 from blink.bench.options import API_KEY_VARIABLE, FLAGS, LOAD, MEASUREMENT, ServeOptions
 from blink.bench.prompts import Prompts
 from blink.bench.records import Target
-from blink.bench.trace import Trace, endless, poisson
+from blink.bench.trace import Trace, endless, load_label, poisson
 from blink.errors import CommandError
 from blink.flags import add_flags, given
 
@@ -119,7 +119,7 @@ def run(target: Target, options: ServeOptions) -> dict[str, Any]:
             warm_up(fleet, options)
         for level in options.per_core if options.antagonists else (0,):
             for rate, streams in loads(options):
-                label = f"{rate:g} req/s" if rate is not None else f"{streams} streams"
+                label = load_label(rate, streams)
                 print(f"{label}, {level} antagonists a core", file=sys.stderr, flush=True)
                 trace = make_trace(rate, options)
                 traces[label] = trace.summary()

@@ -129,3 +129,8 @@ def _lengths(
         inputs.sample(n, np.random.default_rng([seed, INPUTS])),
         outputs.sample(n, np.random.default_rng([seed, OUTPUTS])),
     )
+
+
+def load_label(rate: float | None, streams: int | None) -> str:
+    """Names a load in results and on terminals: `rate` requests/s, or else `streams` open requests."""
+    return f"{rate:g} req/s" if rate is not None else f"{streams} streams"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -14,11 +15,13 @@ def cache_directory() -> Path:
 
 def store(path: Path, entry: bytes) -> bool:
     """Replaces a file as a whole. False where it cannot be written, as in a read-only home."""
-    try:
+    with contextlib.suppress(OSError), contextlib.ExitStack() as owned:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(entry)
+        # The file gets its name when it is whole, and goes where that fails.
+        file = owned.enter_context(tempfile.NamedTemporaryFile(dir=path.parent, delete=False))
+        owned.callback(Path(file.name).unlink, missing_ok=True)
+        file.write(entry)
+        file.flush()
         Path(file.name).replace(path)
-    except OSError:
-        return False
-    return True
+        return True
+    return False

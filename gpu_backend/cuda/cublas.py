@@ -24,15 +24,19 @@ DESC_TRANSA, DESC_TRANSB, DESC_SM_COUNT_TARGET = 3, 4, 15
 PREF_MAX_WORKSPACE_BYTES, PREF_REDUCTION_SCHEME_MASK = 1, 3
 REDUCTION_SCHEME_NONE = 0
 
+# cublasStatus_t
+INVALID_VALUE, ARCH_MISMATCH, NOT_SUPPORTED = 7, 8, 15
+
 ALGORITHM_BYTES = 64
-Algorithm = bytes  # cublasLtMatmulAlgo_t, good for the sizes and the version of cuBLAS that it was made for
+AlgorithmStruct = ctypes.c_ubyte * ALGORITHM_BYTES  # cublasLtMatmulAlgo_t
+Algorithm = bytes  # its content, good for the sizes and the version of cuBLAS that it was made for
 
 
-class Heuristic(ctypes.Structure):
+class HeuristicResult(ctypes.Structure):
     """cublasLtMatmulHeuristicResult_t."""
 
     _fields_ = (
-        ("algorithm", ctypes.c_ubyte * ALGORITHM_BYTES),
+        ("algorithm", AlgorithmStruct),
         ("workspace_bytes", ctypes.c_size_t),
         ("state", ctypes.c_int),
         ("waves", ctypes.c_float),
@@ -69,15 +73,22 @@ class Cublas:
         self._library, self._light = _load()
         self._stream = ctypes.c_void_p(stream.address)
         self._workspace = ctypes.c_void_p(workspace)
-        self._multiprocessors = multiprocessors
+        self.multiprocessors = multiprocessors
+        self._one = ctypes.c_float(1)
+        self._zero = ctypes.c_float(0)
         self._handle = ctypes.c_void_p()  # cublasLt takes it too
         self._call("cublasCreate_v2", ctypes.byref(self._handle))
+        try:
+            self._configure()
+        except CublasError:
+            self.close()
+            raise
+
+    def _configure(self) -> None:
         # In this order: setting the stream drops the workspace.
         self._call("cublasSetStream_v2", self._handle, self._stream)
         self._call("cublasSetWorkspace_v2", self._handle, self._workspace, ctypes.c_size_t(WORKSPACE_BYTES))
-        self._call("cublasSetSmCountTarget", self._handle, multiprocessors)
-        self._one = ctypes.c_float(1)
-        self._zero = ctypes.c_float(0)
+        self._call("cublasSetSmCountTarget", self._handle, self.multiprocessors)
 
     @property
     def version(self) -> int:
@@ -112,7 +123,7 @@ class Cublas:
                 "cublasLtMatmul",
                 *(self._handle, operation, ctypes.byref(self._one)),
                 *(weight, weights, x, inputs, beta, out, outputs, out, outputs),
-                (ctypes.c_ubyte * ALGORITHM_BYTES).from_buffer_copy(algorithm),
+                AlgorithmStruct.from_buffer_copy(algorithm),
                 *(self._workspace, ctypes.c_size_t(WORKSPACE_BYTES), self._stream),
             )
 
@@ -121,7 +132,7 @@ class Cublas:
 
         None splits k. A second kernel would add up the parts, which costs a step more than a chain of such
         products shows: with o and down split, each 4 to 10 % faster by itself, a step of 256 rows of
-        Llama-3-8B took 3 % longer.
+        Llama-3-8B took 3 % longer. Raises CublasError.
         """
         with self._described(product, half) as (operation, weights, inputs, outputs), ExitStack() as owned:
             preference = self._create(owned, "MatmulPreference")
@@ -130,26 +141,31 @@ class Cublas:
                 (PREF_REDUCTION_SCHEME_MASK, ctypes.c_uint32(REDUCTION_SCHEME_NONE)),
             ):
                 self._set("MatmulPreference", preference, attribute, value)
-            found, count = (Heuristic * most)(), ctypes.c_int()
-            self._call(
+            found, count = (HeuristicResult * most)(), ctypes.c_int()
+            status = self._status(
                 "cublasLtMatmulAlgoGetHeuristic",
                 *(self._handle, operation, weights, inputs, outputs, outputs, preference),
                 *(most, found, ctypes.byref(count)),
+                allowed=(NOT_SUPPORTED,),  # it knows of none
             )
+        if status != 0:
+            return []
         return [bytes(result.algorithm) for result in found[: count.value] if result.state == 0]
 
     def accepts(self, product: Product, half: int, algorithm: Algorithm) -> bool:
-        """Whether an algorithm can make the product, with the workspace that there is."""
+        """Whether an algorithm can make the product, with the workspace that there is. Raises CublasError."""
         if len(algorithm) != ALGORITHM_BYTES:
             return False
-        needs = Heuristic()
+        needs = HeuristicResult()
         with self._described(product, half) as (operation, weights, inputs, outputs):
-            status = self._light.cublasLtMatmulAlgoCheck(
+            status = self._status(
+                "cublasLtMatmulAlgoCheck",
                 *(self._handle, operation, weights, inputs, outputs, outputs),
-                (ctypes.c_ubyte * ALGORITHM_BYTES).from_buffer_copy(algorithm),
+                AlgorithmStruct.from_buffer_copy(algorithm),
                 ctypes.byref(needs),
+                allowed=(INVALID_VALUE, ARCH_MISMATCH, NOT_SUPPORTED),
             )
-        return bool(status == 0) and needs.workspace_bytes <= WORKSPACE_BYTES
+        return status == 0 and needs.workspace_bytes <= WORKSPACE_BYTES
 
     @contextmanager
     def _described(self, product: Product, half: int) -> Iterator[list[ctypes.c_void_p]]:
@@ -160,7 +176,7 @@ class Cublas:
             for attribute, value in (
                 (DESC_TRANSA, OP_T),
                 (DESC_TRANSB, OP_N),
-                (DESC_SM_COUNT_TARGET, self._multiprocessors),
+                (DESC_SM_COUNT_TARGET, self.multiprocessors),
             ):
                 self._set("MatmulDesc", operation, attribute, ctypes.c_int32(value))
             elements = (half, half, _out_type(product, half))
@@ -185,10 +201,14 @@ class Cublas:
         self._call(f"cublasLt{kind}SetAttribute", handle, attribute, ctypes.byref(value), size)
 
     def _call(self, name: str, *arguments: Any) -> None:
+        self._status(name, *arguments)
+
+    def _status(self, name: str, *arguments: Any, allowed: tuple[int, ...] = ()) -> int:
         library = self._light if name.startswith("cublasLt") else self._library
-        status = getattr(library, name)(*arguments)
-        if status != 0:
+        status = int(getattr(library, name)(*arguments))
+        if status not in (0, *allowed):
             raise CublasError(f"{name}: cublasStatus_t {status}")
+        return status
 
     def close(self) -> None:
         if self._handle:

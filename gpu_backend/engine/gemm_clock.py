@@ -21,14 +21,14 @@ from gpu_backend.cuda.product import HALF_BYTES, Product
 from gpu_backend.engine.native_weights import enqueue_random
 
 X_BYTES = 64 << 20
-OUT_BYTES = 256 << 20
+OUT_BYTES = 128 << 20
 FP32_BYTES = 4
 SEED = 1
-WEIGHT_BYTES = 512 << 20  # read by a graph: caches hold a tenth of it
+WEIGHT_BYTES = 512 << 20  # that a graph reads, of as many matrices as there are: caches hold 50 MB
 FEWEST_PRODUCTS = 4  # of a graph
-CANDIDATES = 4  # besides the library's own choice, which is often among them
+CANDIDATES = 4  # that are compared with the library's own choice
 ROUNDS = 5  # of which the first warms up
-GAIN = 0.03  # that makes up for leaving the library's own choice
+GAIN = 0.03  # that an algorithm needs to take the place of the library's own choice
 
 
 class GemmClock:
@@ -48,19 +48,25 @@ class GemmClock:
 
     @staticmethod
     def has_room(product: Product) -> bool:
+        """Whether x and out of the product fit the scratch memory."""
         x_bytes, out_bytes = HALF_BYTES * product.n_in, FP32_BYTES * product.n_out
         return product.rows * x_bytes <= X_BYTES and product.rows * out_bytes <= OUT_BYTES
 
     def fastest(self, product: Product, half: int, weights: Sequence[int]) -> Algorithm | None:
-        """Of products with these sizes and any of `weights`; None is the library's own choice."""
+        """Of products with these sizes and any of `weights`; None is the library's own choice.
+
+        Raises CudaError, CublasError.
+        """
         product = replace(product, x=self._x, out=self._out)
-        candidates = [None, *self._cublas.algorithms(product, half, CANDIDATES)]
+        others = self._cublas.algorithms(product, half, CANDIDATES)
+        if not others:
+            return None
         n_products = max(FEWEST_PRODUCTS, ceil_div(WEIGHT_BYTES, HALF_BYTES * product.n_in * product.n_out))
         products = [replace(product, weight=weights[i % len(weights)]) for i in range(n_products)]
         with ExitStack() as owned:
             graphs = {
                 algorithm: graph
-                for algorithm in candidates
+                for algorithm in (None, *others)
                 if (graph := self._graph(owned, products, half, algorithm)) is not None
             }
             rounds = [{a: self._seconds(graph) for a, graph in graphs.items()} for _ in range(ROUNDS)]
@@ -71,7 +77,7 @@ class GemmClock:
     def _graph(
         self, owned: ExitStack, products: list[Product], half: int, algorithm: Algorithm | None
     ) -> Graph | None:
-        """None where an algorithm cannot be had in a graph for the device; the library's own choice can."""
+        """None where an algorithm fails, as it may in a graph for the device; the library's own must not."""
         graph = Graph()
         owned.callback(graph.close)
         try:
@@ -79,8 +85,8 @@ class GemmClock:
                 for product in products:
                     self._cublas.linear(product, half, algorithm)
             graph.instantiate(self._stream)
-        except (CublasError, CudaError):
-            if algorithm is None:
+        except (CublasError, CudaError) as error:
+            if algorithm is None or getattr(error, "name", "") == "CUDA_ERROR_OUT_OF_MEMORY":
                 raise
             return None
         return graph

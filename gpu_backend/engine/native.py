@@ -127,7 +127,7 @@ class NativeEngine:
             row = []
             for step_set in self._sets:
                 graph = self._captured(owned, shape, step_set)
-                if choice.settle():
+                if choice.settle():  # of sizes that only this capture has told
                     graph.close()
                     graph = self._captured(owned, shape, step_set)
                 graph.instantiate(self._stream)

@@ -69,7 +69,7 @@ class NativeLinear:
             op, grid, block, values, flags = tiled_launch(product, tiles_cut, self._n_multiprocessors)
             launch(op, grid, block, *values, **flags)
         else:
-            self._cublas.linear(product, self._half, self._choice(product, self._half))
+            self._cublas.linear(product, self._half, self._choice.algorithm(product, self._half))
         return 0
 
     def _streams(self, rows: int, n_in: int) -> bool:

@@ -37,7 +37,7 @@ ROUTER_TOKENS = 8  # kRouterTokens of kernels/ops/router.h: of a block
 READ_BYTES_S, HALF_FLOPS = 4.5e12, 780e12  # what an H200 reads, and multiplies of half type, in a second
 LAYER_S = 60e-6  # of a layer of a prefill step, however few its tokens: its kernels' starts and ends
 SMALLEST_CONTEXT = 512  # tokens of KV cache without which a model is not worth loading
-RESERVE_BYTES = 1 << 30  # graphs (0.5 MB each), modules, the GEMM library and its workspace
+RESERVE_BYTES = 1 << 30  # graphs (up to 2 MB each), modules, the GEMM library, its workspace and its clock
 
 
 def bytes_per_page(config: ModelConfig, page_size: int) -> int:

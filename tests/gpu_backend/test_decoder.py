@@ -10,7 +10,8 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
-from test_native import CONFIG, SCRIPT, Log, captures, fake, op, run
+from fake_cuda import Log, captures, op, run
+from test_native import CONFIG, SCRIPT
 
 from gpu_backend.cuda.kernels import decoder_blocks, kernel_names, suits_decoder
 from gpu_backend.cuda.stream import STREAM_CHUNK
@@ -82,9 +83,6 @@ def test_a_gate_leaves_its_multiprocessor_to_the_decoder(log: Log) -> None:
     """E9: whichever of them comes first."""
     carved = [call[1:] for call in log if call[0] == "carveout"]
     assert [("gate_kernel" in symbol, percent) for symbol, percent in carved] == [(True, "100")]
-
-
-__all__ = ["fake"]  # a fixture
 
 
 @pytest.fixture(scope="module")

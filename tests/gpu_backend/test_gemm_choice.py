@@ -37,9 +37,12 @@ class Gpu:
 @dataclass
 class Library:
     version: int = 1
+    multiprocessors: int = 131
     refused: bool = False
+    asked: int = 0
 
     def accepts(self, product: Product, half: int, algorithm: Algorithm) -> bool:
+        self.asked += 1
         return not self.refused and algorithm == FAST
 
 
@@ -71,10 +74,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def start(clock: Clock | None, library: Any = None, gpu: Any = None) -> GemmChoice:
     """`clock` None: nothing should be measured."""
+    clocks = [] if clock is None else [clock]
 
     def make_clock() -> Any:
-        assert clock is not None
-        return clock
+        return clocks.pop()  # one is enough
 
     return GemmChoice(gpu or Gpu(), library or Library(), WEIGHTS, make_clock)
 
@@ -82,14 +85,19 @@ def start(clock: Clock | None, library: Any = None, gpu: Any = None) -> GemmChoi
 def test_sizes_are_measured_once_with_the_matrices_of_all_layers(cache: Path) -> None:
     clock = Clock()
     choice = start(clock)
-    assert choice(product(64), R_16BF) is None
-    assert choice(product(64, weight=21), R_16BF) is None
+    assert choice.algorithm(product(64), R_16BF) is None
+    assert choice.algorithm(product(64, weight=21), R_16BF) is None
     assert clock.asked == []
     assert choice.settle()
     assert [(asked.rows, weights) for asked, weights in clock.asked] == [(64, [11, 21])]
-    assert choice(product(64), R_16BF) == choice(product(64, weight=21), R_16BF) == FAST
+    assert choice.algorithm(product(64), R_16BF) == choice.algorithm(product(64, weight=21), R_16BF) == FAST
     assert not choice.settle()
     assert len(clock.asked) == 1
+    choice.algorithm(product(65), R_16BF)
+    assert choice.settle()
+    choice.close()
+    assert clock.is_closed
+    choice.close()
 
 
 def test_every_size_output_and_type_is_a_question_of_its_own(cache: Path) -> None:
@@ -102,82 +110,122 @@ def test_every_size_output_and_type_is_a_question_of_its_own(cache: Path) -> Non
         Product(11, 2, 3, 64, 1024, 1024, "add"),
     ]
     for other in (product(64), *others):
-        choice(other, R_16BF)
-    choice(product(64), R_16F)
+        choice.algorithm(other, R_16BF)
+    choice.algorithm(product(64), R_16F)
     choice.settle()
     assert len(clock.asked) == 6
 
 
 def test_an_answer_that_is_the_librarys_own_changes_nothing(cache: Path) -> None:
     choice = start(Clock())
-    choice(product(64, weight=WEIGHTS.head), R_16BF)
+    choice.algorithm(product(64, weight=WEIGHTS.head), R_16BF)
     assert not choice.settle()
-    assert choice(product(64, weight=WEIGHTS.head), R_16BF) is None
+    assert choice.algorithm(product(64, weight=WEIGHTS.head), R_16BF) is None
 
 
-@pytest.mark.parametrize("sizes", [(1025, 1024, 1024), (64, 512, 1023), (1024, 1024, 128 << 10)])
+@pytest.mark.parametrize(
+    ("sizes", "is_measured"),
+    [
+        ((1024, 1024, 512), True),  # as many rows, and as small a matrix, as are measured
+        ((1025, 1024, 512), False),
+        ((64, 512, 1023), False),
+        ((1024, 1024, 32 << 10), True),
+        ((1024, 1024, 32 << 10 | 8), False),
+        ((1024, 32 << 10, 1024), True),
+        ((1024, 32 << 10 | 8, 1024), False),
+    ],
+)
 def test_long_small_and_huge_products_are_the_librarys_own_choice(
-    sizes: tuple[int, int, int], cache: Path
+    sizes: tuple[int, int, int], is_measured: bool, cache: Path
 ) -> None:
     rows, n_in, n_out = sizes
-    choice = start(None)
-    assert choice(product(rows, n_in=n_in, n_out=n_out), R_16BF) is None
-    assert not choice.settle()
+    choice = start(Clock())
+    assert choice.algorithm(product(rows, n_in=n_in, n_out=n_out), R_16BF) is None
+    assert choice.settle() == is_measured
 
 
 def test_a_later_start_answers_alike_and_measures_nothing(cache: Path) -> None:
     clock = Clock()
     choice = start(clock)
-    choice(product(64), R_16BF)
-    choice(product(32, weight=WEIGHTS.head), R_16BF)
+    choice.algorithm(product(64), R_16BF)
+    choice.algorithm(product(32, weight=WEIGHTS.head), R_16BF)
     choice.settle()
     choice.close()
     assert clock.is_closed
-    later = start(None)
-    assert later(product(64), R_16BF) == FAST
-    assert later(product(32, weight=WEIGHTS.head), R_16BF) is None
+    library = Library()
+    later = start(None, library)
+    assert [later.algorithm(product(64), R_16BF) for _ in range(3)] == [FAST] * 3
+    assert library.asked == 1
+    assert later.algorithm(product(32, weight=WEIGHTS.head), R_16BF) is None
     assert not later.settle()
 
 
-def test_two_starts_at_once_leave_the_first_ones_answers_and_all_sizes(cache: Path) -> None:
+def kept(cache: Path) -> dict[str, Algorithm | None]:
+    (path,) = cache.iterdir()
+    return read_choices(path)
+
+
+def test_of_two_starts_at_once_the_first_one_to_end_says_what_is_kept(cache: Path) -> None:
+    """And the other adds what it alone has met."""
     first, second = start(Clock()), start(Clock())
     for choice, rows in ((first, 64), (second, 64), (second, 48)):
-        choice(product(rows), R_16BF)
-    first.settle(), second.settle()
+        choice.algorithm(product(rows), R_16BF)
+    first.settle()
+    second.settle()
     first.close()
     (path,) = cache.iterdir()
-    text = path.read_text()
-    path.write_text(text.replace(FAST.hex(), ""))
+    path.write_text(path.read_text().replace(FAST.hex(), ""))
     second.close()
-    assert sorted(read_choices(path).values(), key=bool) == [None, FAST]
+    assert sorted(kept(cache).values(), key=bool) == [None, FAST]
 
 
 @pytest.mark.parametrize(
-    "changed", [{"library": Library(version=2)}, {"library": Library(refused=True)}, {"gpu": Gpu("another")}]
+    "changed",
+    [
+        {"library": Library(version=2)},
+        {"library": Library(multiprocessors=130)},
+        {"gpu": Gpu("another")},
+        {"gpu": Gpu(n_multiprocessors=114)},
+    ],
 )
 def test_what_another_library_or_gpu_measured_is_measured_again(changed: Any, cache: Path) -> None:
     choice = start(Clock())
-    choice(product(64), R_16BF)
+    choice.algorithm(product(64), R_16BF)
     choice.settle()
     choice.close()
     clock = Clock()
     later = start(clock, **changed)
-    assert later(product(64), R_16BF) is None
+    assert later.algorithm(product(64), R_16BF) is None
     later.settle()
     assert len(clock.asked) == 1
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", '{"a": 1}', '{"a": "xyz"}', "\x00"])
+def test_an_algorithm_that_the_library_refuses_is_measured_again_and_replaced(cache: Path) -> None:
+    choice = start(Clock())
+    choice.algorithm(product(64), R_16BF)
+    choice.settle()
+    choice.close()
+    (path,) = cache.iterdir()
+    path.write_text(path.read_text().replace(FAST.hex(), "ab"))
+    second = start(Clock())
+    second.algorithm(product(64), R_16BF)
+    assert second.settle()
+    second.close()
+    assert list(kept(cache).values()) == [FAST]
+    assert start(None).algorithm(product(64), R_16BF) == FAST
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 200_000, '{"a": 1}', '{"a": "xyz"}', "\x00"])
 def test_a_damaged_file_is_measured_anew(text: str, cache: Path) -> None:
     choice = start(Clock())
-    choice(product(64), R_16BF)
+    choice.algorithm(product(64), R_16BF)
     choice.settle()
     choice.close()
     (path,) = cache.iterdir()
     path.write_text(text)
     clock = Clock()
     later = start(clock)
-    later(product(64), R_16BF)
+    later.algorithm(product(64), R_16BF)
     later.settle()
     later.close()
     assert len(clock.asked) == 1
@@ -190,17 +238,17 @@ def test_without_a_place_for_the_file_every_start_measures(cache: Path) -> None:
     for _ in range(2):
         clock = Clock()
         choice = start(clock)
-        choice(product(64), R_16BF)
+        choice.algorithm(product(64), R_16BF)
         assert choice.settle()
         choice.close()
         assert len(clock.asked) == 1
 
 
-def test_matrices_of_layers_with_experts_are_not_alike_those_without() -> None:
+def test_matrices_are_alike_where_their_sizes_are() -> None:
+    """Those of an MLP are not where some layers have experts."""
     dense = DeviceLayer(0, qkv=11, o=12, post_norm=0, gate_up=13, down=14)
     mixture = DeviceLayer(0, qkv=21, o=22, post_norm=0, gate_up=23, down=24, router=25)
     alike = matrices_alike(DeviceWeights(1, (dense, mixture, dense), 2, 3, 4))
-    assert alike[13] == [13, 13]
-    assert alike[23] == [23]
-    assert alike[25] == [25]
-    assert alike[3] == [3]
+    groups = {3: [3], 13: [13, 13], 14: [14, 14], 23: [23], 24: [24], 25: [25]}
+    groups |= {11: [11, 21, 11], 21: [11, 21, 11], 12: [12, 22, 12], 22: [12, 22, 12]}
+    assert alike == groups

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_native import fake, run  # noqa: F401 (a fixture)
+from fake_cuda import run
 
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
@@ -58,7 +58,7 @@ device.close()
 """
 
 
-def test_a_ring_in_gpu_memory(fake: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_a_ring_in_gpu_memory(fake: Path, tmp_path: Path) -> None:
     log = run(fake, tmp_path, SCRIPT)[1]
     allocated = [int(words[2]) for words in log if words[0] == "alloc"]
     assert allocated

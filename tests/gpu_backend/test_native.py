@@ -5,16 +5,11 @@ What is launched in which order, over which memory, and that everything is relea
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fake_cuda import Log, captures, op, run
 
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
@@ -42,13 +37,6 @@ EXPERTS = {
     "moe_intermediate_size": 64,
     "mlp_only_layers": [1],
 }
-PRELUDE = """
-import sys
-from pathlib import Path
-from gpu_backend.cuda import toolkit
-real = toolkit.library
-toolkit.library = lambda name, wheel: Path(sys.argv[2]) / name if "cublas" in name else real(name, wheel)
-"""
 SCRIPT = """
 from engine_driver import EngineDriver
 from gpu_backend.cuda.driver import Device
@@ -84,87 +72,18 @@ engine.close()
 memory.close()
 device.close()
 """
-Log = list[list[str]]
 # Ops that are not told the step set.
 INDEPENDENT = ("gemm", "linear_stream", "rmsnorm", "silu_mul", "attention_flash", "attention_stream")
 
 
 @pytest.fixture(scope="module")
-def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory whose lib/ holds the fake libraries."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("needs a C compiler")
-    library = tmp_path_factory.mktemp("cuda") / "lib"
-    library.mkdir()
-    source = Path(__file__).parent / "fake_cuda.c"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", source, "-o", library / "libcuda.so.1"],
-        check=True,
-        timeout=60,
-    )
-    for name in ("libcublas.so.13", "libcublasLt.so.13"):
-        (library / name).symlink_to("libcuda.so.1")  # one library, which knows all captures
-    return library.parent
-
-
-def run(
-    fake: Path, tmp_path: Path, script: str, config: dict[str, Any] = CONFIG, **environment: str
-) -> tuple[str, Log]:
-    """What `script` printed, and the fake's log, one list of words per call."""
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    log = tmp_path / "log"
-    log.touch()
-    paths = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1])]
-    changes = {
-        "LD_LIBRARY_PATH": str(fake / "lib"),
-        "FAKE_CUDA_LOG": str(log),
-        "PYTHONPATH": os.pathsep.join(paths),
-        **environment,
-    }
-    result = subprocess.run(
-        [sys.executable, "-c", PRELUDE + script, str(tmp_path), str(fake / "lib")],
-        env={**os.environ, **changes},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout, [line.split() for line in log.read_text().splitlines()]
-
-
-@pytest.fixture(scope="module")
 def log(fake: Path, tmp_path_factory: pytest.TempPathFactory) -> Log:
-    return run(fake, tmp_path_factory.mktemp("engine"), SCRIPT)[1]
+    return run(fake, tmp_path_factory.mktemp("engine"), SCRIPT, CONFIG)[1]
 
 
 @pytest.fixture(scope="module")
 def expert_log(fake: Path, tmp_path_factory: pytest.TempPathFactory) -> Log:
     return run(fake, tmp_path_factory.mktemp("experts"), SCRIPT, EXPERTS)[1]
-
-
-def op(call: list[str]) -> str:
-    """ "gemm", or a kernel's name without its mangling."""
-    if call[0] == "launch":
-        found = re.search(r"5blink\d+(\w+?)_kernel", call[1])
-        assert found
-        return found[1]
-    return call[0]
-
-
-def captures(log: Log) -> list[Log]:
-    out: list[Log] = []
-    inside = False
-    for call in log:
-        if call[0] == "begin":
-            out.append([])
-            inside = True
-        elif call[0] == "end":
-            inside = False
-        elif inside and "map" not in call[0]:
-            out[-1].append(call)
-    return out
 
 
 def tokens_of(capture: Log) -> int:
@@ -375,7 +294,7 @@ memory.close()
 device.close()
 """
     )
-    out, log = run(fake, tmp_path, script)
+    out, log = run(fake, tmp_path, script, CONFIG)
     assert out.startswith("cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY")
     assert sum(call[0] == "alloc" for call in log) == sum(call[0] == "free" for call in log) > 10
     assert [call[0] for call in log].count("unload") == 1
@@ -402,7 +321,7 @@ from gpu_backend.cuda.probe import probe
 for finding in probe():
     print(finding.ok, finding.name, finding.detail, finding.mend, sep="|")
 """
-    out, _ = run(fake, tmp_path, script)
+    out, _ = run(fake, tmp_path, script, CONFIG)
     ok = {name: value == "True" for value, name, *_ in (line.split("|") for line in out.splitlines())}
     assert ok["GPU"]
     assert ok["driver"]
@@ -426,7 +345,7 @@ for arguments in ((1, 2), (1, 2, 0.5, 4), (b"1234", 2, 3)):
     except TypeError as error:
         print(error)
 """
-    out, log = run(fake, tmp_path, script)
+    out, log = run(fake, tmp_path, script, CONFIG)
     assert out.splitlines()[:2] == [
         "blink_probe_parent takes 3 arguments, got 2",
         "blink_probe_parent takes 3 arguments, got 4",
@@ -464,36 +383,3 @@ plane.close()
         )
         assert line.endswith(f"of 8.6 GB of free GPU memory {room} GB may be used")
     assert not [call for call in log if call[0] == "alloc"]
-
-
-# The fake's algorithm 'b' is fast enough, 'a' is not fast enough, and 'c' is no better than 'b'.
-CLOCKED = """
-from gpu_backend.engine import gemm_choice, gemm_clock
-gemm_choice.cache_directory = lambda: Path(sys.argv[1])
-seconds = {None: 1.0, b"a": 0.98, b"b": 0.9, b"c": 0.95}
-real_graph = gemm_clock.GemmClock._graph
-def named_graph(self, owned, products, half, algorithm):
-    graph = real_graph(self, owned, products, half, algorithm)
-    graph.name = algorithm and algorithm[:1]
-    return graph
-gemm_clock.GemmClock._graph = named_graph
-gemm_clock.GemmClock._seconds = lambda self, graph: seconds[graph.name]
-"""
-
-
-def test_a_step_multiplies_by_the_algorithm_that_was_fastest(fake: Path, tmp_path: Path) -> None:
-    """The first start measures, the second knows; what both capture is the same."""
-    config = {**CONFIG, "hidden_size": 2048}  # of whose matrices o, of 1.5 MiB, is the smallest
-    logs = []
-    for algorithms in ("3", "0"):
-        _, log = run(fake, tmp_path, CLOCKED + SCRIPT, config, FAKE_CUBLAS_ALGORITHMS=algorithms)
-        steps = [capture for capture in captures(log) if op(capture[0]) == "gate"]
-        logs.append([[op(call) for call in step] for step in steps])
-        (tmp_path / "log").unlink()
-        for call in (call for step in steps for call in step if call[0] == "gemm_lt"):
-            assert call[1] == "b"
-    first, second = logs
-    assert len(second) == 36
-    assert [step for step in first if "gemm" not in step] == second
-    assert any("gemm_lt" in step for step in second)
-    assert {op for step in second for op in step if op.startswith("gemm")} == {"gemm_lt"}

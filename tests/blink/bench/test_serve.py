@@ -16,10 +16,8 @@ import pytest
 from bad_server import BadServer
 from serve_process import ROOT, ServeProcess, alive, wait_until
 
-from blink.bench import plot, plots
 from blink.bench.cpu_time import tree
 from blink.bench.options import FLAGS, ServeOptions
-from blink.errors import CommandError
 from blink.flags import add_flags
 
 SHORT = ("--input=16", "--output=12", "--duration=1", "--drain=1", "--drop=0", "--warmup=1", "--pause=0")
@@ -196,73 +194,6 @@ def test_plots_are_drawn(tmp_path: Path) -> None:
     for name in ("load.png", "lengths.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
         assert str(tmp_path / name) in done.stdout
-
-
-def test_one_load_among_antagonists_is_drawn_over_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pyplot = pytest.importorskip("matplotlib.pyplot", reason="needs pip install 'blink-serving[bench]'")
-    with BadServer(bad_server.good) as server:
-        flags = ("--antagonists=sort", "--per-core=0,1", "--cores=0")
-        _, result = bench(server.url, tmp_path, "--concurrency=1", *flags, *SHORT)
-    kept = []
-    monkeypatch.setattr(pyplot, "close", kept.append)
-    plots.draw([result | {"server": "a"}, result | {"server": "b"}], tmp_path)
-    panel = next(axis for axis in kept[0].axes if axis.get_title() == "ITL p99.9, ms")
-    assert panel.get_xlabel() == "antagonist threads on each of the server's cores"
-    assert [list(line.get_xdata()) for line in panel.lines] == [[0, 1], [0, 1]]
-    legend = {text.get_text(): line for text, line in legend_of(kept[0])}
-    assert list(legend) == ["a", "b"]
-    assert [line.get_color() for line in panel.lines] == [line.get_color() for line in legend.values()]
-
-
-def legend_of(figure: Any) -> Any:
-    (legend,) = figure.legends
-    return zip(legend.get_texts(), legend.get_lines(), strict=True)
-
-
-def windows(rates: list[int], levels: list[int]) -> dict[str, Any]:
-    """A result of as many windows, as far as the first panel goes."""
-    points = [
-        {"rate": rate, "antagonists_per_core": level, "ttft_ms": {"p99": rate + level}}
-        for level in levels
-        for rate in rates
-    ]
-    lengths = {"counts": [1], "edges": [0, 1], "mean": 1.0}
-    trace = {"requests": 1, "digest": "", "input_tokens": lengths, "output_tokens": lengths}
-    return {"server": "a", "points": points, "traces": {"rate 1": trace}}
-
-
-def test_several_loads_have_a_line_a_level_whose_style_the_legend_tells(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pyplot = pytest.importorskip("matplotlib.pyplot", reason="needs pip install 'blink-serving[bench]'")
-    kept: list[Any] = []
-    monkeypatch.setattr(pyplot, "close", kept.append)
-    plots.draw([windows([8, 24], [0, 4])], tmp_path)
-    lines = kept[0].axes[0].lines
-    assert [list(line.get_ydata()) for line in lines] == [[8, 24], [12, 28]]
-    legend = [(text.get_text(), line.get_linestyle()) for text, line in legend_of(kept[0])]
-    assert legend[1:] == [(f"{n} antagonists a core", lines[n // 4].get_linestyle()) for n in (0, 4)]
-
-
-def test_one_of_several_rates_can_be_drawn_over_its_antagonists(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pyplot = pytest.importorskip("matplotlib.pyplot", reason="needs pip install 'blink-serving[bench]'")
-    kept: list[Any] = []
-    monkeypatch.setattr(pyplot, "close", kept.append)
-    path = tmp_path / "result.json"
-    path.write_text(json.dumps(windows([8, 24], [0, 4])))
-
-    def draw(rate: float) -> int:
-        return plot.main(argparse.Namespace(files=[path], rate=rate, out=tmp_path))
-
-    assert draw(24) == 0
-    (line,) = kept[0].axes[0].lines
-    assert (list(line.get_xdata()), list(line.get_ydata())) == ([0, 4], [24, 28])
-    with pytest.raises(CommandError, match="no window of 9 requests/s"):
-        draw(9)
 
 
 @pytest.mark.parametrize(

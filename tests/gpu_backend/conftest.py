@@ -1,0 +1,10 @@
+from pathlib import Path
+
+import fake_cuda
+import pytest
+
+
+@pytest.fixture(scope="session")
+def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory whose lib/ holds a CUDA driver and a GEMM library that log and run nothing."""
+    return fake_cuda.build(tmp_path_factory.mktemp("cuda"))

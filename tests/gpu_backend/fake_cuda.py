@@ -1,0 +1,98 @@
+"""Runs scripts against a driver and a GEMM library that log and run nothing (fake_cuda.c)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PRELUDE = """
+import sys
+from pathlib import Path
+from gpu_backend.cuda import toolkit
+real = toolkit.library
+toolkit.library = lambda name, wheel: Path(sys.argv[2]) / name if "cublas" in name else real(name, wheel)
+from gpu_backend.engine import gemm_choice
+gemm_choice.cache_directory = lambda: Path(sys.argv[1]) / "cache"  # what one run measures is no other's
+"""
+Log = list[list[str]]
+
+
+def build(directory: Path) -> Path:
+    """The directory, whose lib/ holds the fake libraries then."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    library = directory / "lib"
+    library.mkdir()
+    source = Path(__file__).parent / "fake_cuda.c"
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", source, "-o", library / "libcuda.so.1"],
+        check=True,
+        timeout=60,
+    )
+    for name in ("libcublas.so.13", "libcublasLt.so.13"):
+        (library / name).symlink_to("libcuda.so.1")  # one library, which knows of all captures
+    return directory
+
+
+def run(
+    fake: Path, tmp_path: Path, script: str, config: dict[str, Any] | None = None, **environment: str
+) -> tuple[str, Log]:
+    """What `script` printed, and the fake's log, one list of words per call."""
+    (tmp_path / "config.json").write_text(json.dumps(config or {}))
+    log = tmp_path / "log"
+    log.write_text("")
+    paths = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1])]
+    changes = {
+        "LD_LIBRARY_PATH": str(fake / "lib"),
+        "FAKE_CUDA_LOG": str(log),
+        "PYTHONPATH": os.pathsep.join(paths),
+        **environment,
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", PRELUDE + script, str(tmp_path), str(fake / "lib")],
+        env={**os.environ, **changes},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout, [line.split() for line in log.read_text().splitlines()]
+
+
+def op(call: list[str]) -> str:
+    """ "gemm", or a kernel's name without its mangling."""
+    if call[0] == "launch" and call[1] != "graph":
+        found = re.search(r"5blink\d+(\w+?)_kernel", call[1])
+        assert found
+        return found[1]
+    return call[0]
+
+
+def all_captures(log: Log) -> list[Log]:
+    """The calls of every capture but those that describe tensors."""
+    out: list[Log] = []
+    inside = False
+    for call in log:
+        if call[0] == "begin":
+            out.append([])
+            inside = True
+        elif call[0] == "end":
+            inside = False
+        elif inside and "map" not in call[0]:
+            out[-1].append(call)
+    return out
+
+
+def captures(log: Log) -> list[Log]:
+    """Those of steps."""
+    return [capture for capture in all_captures(log) if op(capture[0]) == "gate"]
