@@ -32,8 +32,9 @@ from blink.bench.schedulers import listed  # noqa: E402
 from blink.flags import checked  # noqa: E402
 
 SHAPES = ROOT / "scripts" / "bench" / "shapes"
-LIMIT_S = 60.0  # of one burst
+LIMIT_S = 60.0  # of one burst, of the start, of the end
 MEMORY_SHARE = 0.4  # of the free memory, for keys and values: graphs need the rest
+MODES = {"sync": [False], "async": [True], "both": [False, True]}
 MAKESPANS = "1x1024-256,8x1024-256,32x1024-256"
 
 
@@ -101,7 +102,7 @@ def main() -> int:
     )
     parser.add_argument("--model", default="llama-3.2-1b", help="a name of scripts/bench/shapes")
     parser.add_argument("--makespan", type=checked(listed(parse_workload)), default=MAKESPANS)
-    parser.add_argument("--batching", choices=("sync", "async", "both"), default="both")
+    parser.add_argument("--batching", choices=tuple(MODES), default="both")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -113,7 +114,7 @@ def main() -> int:
         "torch": torch.__version__,
         "makespans": [],
     }
-    for is_async in {"sync": [False], "async": [True], "both": [False, True]}[options.batching]:
+    for is_async in MODES[options.batching]:
         for result in measure(model, options.makespan, is_async, options.rounds):
             found["makespans"].append(result)
             print(json.dumps(result), flush=True)

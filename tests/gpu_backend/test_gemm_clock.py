@@ -190,3 +190,21 @@ gemm_clock.OUT_BYTES = 1 << 62
     assert sorted(call[1] for call in log if call[0] == "alloc") == sorted(
         call[1] for call in log if call[0] == "free"
     )
+
+
+def test_a_library_that_cannot_be_set_up_is_released(fake: Path, tmp_path: Path) -> None:
+    script = """
+from gpu_backend.cuda.cublas import Cublas, CublasError
+from gpu_backend.cuda.driver import Device, Stream
+device = Device()
+stream = Stream()
+try:
+    Cublas(stream, 4096, 131)
+except CublasError as error:
+    print(error)
+stream.close()
+device.close()
+"""
+    out, log = run(fake, tmp_path, script, FAKE_CUBLAS_NO_WORKSPACE="1")
+    assert out == "cublasSetWorkspace_v2: cublasStatus_t 1\n"
+    assert [call for call in log if call[0] == "destroy"] == [["destroy", "cublas"]]
