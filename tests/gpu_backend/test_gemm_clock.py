@@ -207,4 +207,4 @@ device.close()
 """
     out, log = run(fake, tmp_path, script, FAKE_CUBLAS_NO_WORKSPACE="1")
     assert out == "cublasSetWorkspace_v2: cublasStatus_t 1\n"
-    assert [call for call in log if call[0] == "destroy"] == [["destroy", "cublas"]]
+    assert [call[1] for call in log if call[0] == "destroy"] == ["cublas", "stream"]
