@@ -22,8 +22,10 @@ TIMEOUT_S = 300.0
 SETTLE_S = 0.05  # until the zombies of the last step are through and the counters are published
 SEED = 20
 # Sampling is exact for equal logits only: rows that ride along once more change the shape of a step, and so
-# the last bits of the others' logits. A request whose tokens then differ never samples its stop token.
-STRAY_TOKENS = 8  # that such a request may have beyond those of the workload
+# the last bits of the others' logits. A request whose tokens then differ never samples its stop token. It may
+# have one token more than it should: with none its end were foreseen, and more would look like
+# speed that the scheduler lacks.
+STRAY_TOKENS = 1
 
 
 @dataclass(frozen=True)
@@ -76,13 +78,14 @@ class Runs:
         self._vocab = backend.config.vocab_size
         self._last_step = 0
 
-    def run(self, workload: Workload, stop_ids: list[int] | None = None) -> Round:
-        """With `stop_ids`, one a request, each ends when it samples its own: no scheduler can foresee that.
+    def run(self, workload: Workload, wanted: list[list[int]] | None = None) -> Round:
+        """With the `wanted` answer of each request, it ends when it samples that one's last token: no
+        scheduler can foresee that.
 
         Else each ends by its length. Answers are drawn at temperature 1: greedy ones repeat themselves.
         """
         stats, cpu_ns = self._backend.ring.stats(), self._cpu_ns()
-        streams = self._prepare(workload, stop_ids)
+        streams = self._prepare(workload, wanted)
         begin = time.perf_counter()
         for stream in streams:
             self._client.start(stream)
@@ -98,14 +101,14 @@ class Runs:
         zombies = self._backend.ring.stats()["zombie_rows"] - stats["zombie_rows"]
         return Round(seconds, [s.tokens for s in streams], steps, zombies, self._cpu_ns() - cpu_ns)
 
-    def _prepare(self, workload: Workload, stop_ids: list[int] | None) -> list[Stream]:
+    def _prepare(self, workload: Workload, wanted: list[list[int]] | None) -> list[Stream]:
         rng = np.random.default_rng((SEED, workload.requests, workload.prompt))
         streams = []
         for i in range(workload.requests):
             fields: dict[str, Any] = {"temperature": 1.0, "seed": i, "flags": RequestFlags.IGNORE_EOS}
             length = workload.output
-            if stop_ids is not None:
-                fields["stop_ids"], length = [stop_ids[i]], workload.output + STRAY_TOKENS
+            if wanted is not None:
+                fields["stop_ids"], length = [wanted[i][-1]], len(wanted[i]) + STRAY_TOKENS
             prompt = rng.integers(0, self._vocab, workload.prompt).tolist()
             streams.append(self._client.prepare(prompt, length, **fields))
         return streams

@@ -165,8 +165,7 @@ def decode_row(
 ) -> tuple[dict[str, Any], Round]:
     """Rounds whose requests end by a stop token that nobody foresees: the tax of running ahead is in."""
     wanted = [tokens[: last_new(tokens) + 1] for tokens in expected]
-    stop_ids = [tokens[-1] for tokens in wanted]
-    rounds = [runs.run(workload, stop_ids) for _ in range(n)]
+    rounds = [runs.run(workload, wanted) for _ in range(n)]
     steps = np.concatenate([r.steps for r in rounds])
     tokens = sum(len(answer) for r in rounds for answer in r.answers)
     seconds = sum(r.seconds for r in rounds)

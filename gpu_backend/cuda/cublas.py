@@ -24,8 +24,7 @@ DESC_TRANSA, DESC_TRANSB, DESC_SM_COUNT_TARGET = 3, 4, 15
 PREF_MAX_WORKSPACE_BYTES, PREF_REDUCTION_SCHEME_MASK = 1, 3
 REDUCTION_SCHEME_NONE = 0
 
-# cublasStatus_t
-INVALID_VALUE, ARCH_MISMATCH, NOT_SUPPORTED = 7, 8, 15
+STATUS_NOT_SUPPORTED = 15  # cublasStatus_t
 
 ALGORITHM_BYTES = 64
 AlgorithmStruct = ctypes.c_ubyte * ALGORITHM_BYTES  # cublasLtMatmulAlgo_t
@@ -142,13 +141,13 @@ class Cublas:
             ):
                 self._set("MatmulPreference", preference, attribute, value)
             found, count = (HeuristicResult * most)(), ctypes.c_int()
-            status = self._status(
+            status = self._call(
                 "cublasLtMatmulAlgoGetHeuristic",
                 *(self._handle, operation, weights, inputs, outputs, outputs, preference),
                 *(most, found, ctypes.byref(count)),
-                allowed=(NOT_SUPPORTED,),  # it knows of none
+                allowed=STATUS_NOT_SUPPORTED,
             )
-        if status != 0:
+        if status == STATUS_NOT_SUPPORTED:  # it knows of none
             return []
         return [bytes(result.algorithm) for result in found[: count.value] if result.state == 0]
 
@@ -158,14 +157,12 @@ class Cublas:
             return False
         needs = HeuristicResult()
         with self._described(product, half) as (operation, weights, inputs, outputs):
-            status = self._status(
-                "cublasLtMatmulAlgoCheck",
+            status = self._light.cublasLtMatmulAlgoCheck(  # it has many ways to say no
                 *(self._handle, operation, weights, inputs, outputs, outputs),
                 AlgorithmStruct.from_buffer_copy(algorithm),
                 ctypes.byref(needs),
-                allowed=(INVALID_VALUE, ARCH_MISMATCH, NOT_SUPPORTED),
             )
-        return status == 0 and needs.workspace_bytes <= WORKSPACE_BYTES
+        return bool(status == 0) and needs.workspace_bytes <= WORKSPACE_BYTES
 
     @contextmanager
     def _described(self, product: Product, half: int) -> Iterator[list[ctypes.c_void_p]]:
@@ -200,13 +197,10 @@ class Cublas:
         size = ctypes.c_size_t(ctypes.sizeof(value))
         self._call(f"cublasLt{kind}SetAttribute", handle, attribute, ctypes.byref(value), size)
 
-    def _call(self, name: str, *arguments: Any) -> None:
-        self._status(name, *arguments)
-
-    def _status(self, name: str, *arguments: Any, allowed: tuple[int, ...] = ()) -> int:
+    def _call(self, name: str, *arguments: Any, allowed: int = 0) -> int:
         library = self._light if name.startswith("cublasLt") else self._library
         status = int(getattr(library, name)(*arguments))
-        if status not in (0, *allowed):
+        if status not in (0, allowed):
             raise CublasError(f"{name}: cublasStatus_t {status}")
         return status
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from blink import cli
-from blink.bench.scheduler_runs import Workload, parse_workload
+from blink.bench.scheduler_runs import Runs, Workload, parse_workload
 from blink.bench.step_figures import predicted_speedup, step_figures, strip, zombie_tax
 from gpu_backend.abi import StepKind
 from gpu_backend.scheduler_abi import StepTrace
@@ -70,6 +71,15 @@ def test_a_workload_that_is_none_is_told(text: str, reason: str) -> None:
     assert parse_workload("64x512-128") == Workload(64, 512, 128)
     with pytest.raises(ValueError, match=reason):
         parse_workload(text)
+
+
+def test_an_end_that_nobody_foresees_is_a_token_and_the_bound_one_behind_it() -> None:
+    """So a request that misses its stop token makes one token more, and the step that ran ahead is made for all."""
+    asked: list[tuple[int, list[int]]] = []
+    client: Any = SimpleNamespace(prepare=lambda prompt, n, **fields: asked.append((n, fields["stop_ids"])))
+    backend: Any = SimpleNamespace(config=SimpleNamespace(vocab_size=100))
+    Runs(backend, client)._prepare(Workload(2, 4, 8), [[1, 2, 3], [4]])
+    assert asked == [(4, [3]), (2, [4])]
 
 
 def test_every_scheduler_gives_the_same_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
