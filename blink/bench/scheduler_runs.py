@@ -23,8 +23,8 @@ SETTLE_S = 0.05  # until the zombies of the last step are through and the counte
 SEED = 20
 # Sampling is exact for equal logits only: rows that ride along once more change the shape of a step, and so
 # the last bits of the others' logits. A request whose tokens then differ never samples its stop token. It may
-# have one token more than it should: with none its end were foreseen, and more would look like
-# speed that the scheduler lacks.
+# have one token more than it should: with none its end would be foreseen, and more would look like a slow
+# scheduler.
 STRAY_TOKENS = 1
 
 
