@@ -74,7 +74,7 @@ def test_a_workload_that_is_none_is_told(text: str, reason: str) -> None:
 
 
 def test_an_end_that_nobody_foresees_is_a_token_and_the_bound_one_behind_it() -> None:
-    """So a request that misses its stop token makes one token more, which a step that ran ahead makes anyway."""
+    """So one that misses its stop token makes one token more, which a step that ran ahead makes anyway."""
     asked: list[tuple[int, list[int]]] = []
     client: Any = SimpleNamespace(prepare=lambda prompt, n, **fields: asked.append((n, fields["stop_ids"])))
     backend: Any = SimpleNamespace(config=SimpleNamespace(vocab_size=100))
