@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 HALF_BYTES = 2  # of bf16 and fp16
+FP32_BYTES = 4
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpu_backend.cuda.driver import api, call
-from gpu_backend.cuda.product import HALF_BYTES
+from gpu_backend.cuda.product import FP32_BYTES, HALF_BYTES
 
-FP32_BYTES = 4
 TENSOR_MAP_BYTES = 128
 TILE_KEYS = 16  # kTileKeys of kernels/ops/decode_tile.h
 SPANS = (64, 32, 16)  # kSpanDims of kernels/ops/attention_tile.h: elements of a row that lie together

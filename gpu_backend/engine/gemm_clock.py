@@ -17,12 +17,11 @@ from gpu_backend.cuda.driver import CudaError, Device, Stream
 from gpu_backend.cuda.graph import Graph
 from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.cuda.product import HALF_BYTES, Product
+from gpu_backend.cuda.product import FP32_BYTES, HALF_BYTES, Product
 from gpu_backend.engine.native_weights import enqueue_random
 
 X_BYTES = 64 << 20
 OUT_BYTES = 128 << 20
-FP32_BYTES = 4
 SEED = 1
 WEIGHT_BYTES = 512 << 20  # that a graph reads, of as many matrices as there are: caches hold 50 MB
 FEWEST_PRODUCTS = 4  # of a graph

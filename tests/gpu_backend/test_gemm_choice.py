@@ -82,6 +82,14 @@ def start(clock: Clock | None, library: Any = None, gpu: Any = None) -> GemmChoi
     return GemmChoice(gpu or Gpu(), library or Library(), WEIGHTS, make_clock)
 
 
+def measured(rows: int) -> None:
+    """By a start that has ended."""
+    choice = start(Clock())
+    choice.algorithm(product(rows), R_16BF)
+    choice.settle()
+    choice.close()
+
+
 def test_sizes_are_measured_once_with_the_matrices_of_all_layers(cache: Path) -> None:
     clock = Clock()
     choice = start(clock)
@@ -189,10 +197,7 @@ def test_of_two_starts_at_once_the_first_one_to_end_says_what_is_kept(cache: Pat
     ],
 )
 def test_what_another_library_or_gpu_measured_is_measured_again(changed: Any, cache: Path) -> None:
-    choice = start(Clock())
-    choice.algorithm(product(64), R_16BF)
-    choice.settle()
-    choice.close()
+    measured(64)
     clock = Clock()
     later = start(clock, **changed)
     assert later.algorithm(product(64), R_16BF) is None
@@ -201,10 +206,7 @@ def test_what_another_library_or_gpu_measured_is_measured_again(changed: Any, ca
 
 
 def test_an_algorithm_that_the_library_refuses_is_measured_again_and_replaced(cache: Path) -> None:
-    choice = start(Clock())
-    choice.algorithm(product(64), R_16BF)
-    choice.settle()
-    choice.close()
+    measured(64)
     (path,) = cache.iterdir()
     path.write_text(path.read_text().replace(FAST.hex(), "ab"))
     second = start(Clock())
@@ -217,10 +219,7 @@ def test_an_algorithm_that_the_library_refuses_is_measured_again_and_replaced(ca
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 200_000, '{"a": 1}', '{"a": "xyz"}', "\x00"])
 def test_a_damaged_file_is_measured_anew(text: str, cache: Path) -> None:
-    choice = start(Clock())
-    choice.algorithm(product(64), R_16BF)
-    choice.settle()
-    choice.close()
+    measured(64)
     (path,) = cache.iterdir()
     path.write_text(text)
     clock = Clock()
