@@ -87,8 +87,9 @@ def kernel_names(config: ModelConfig, n_multiprocessors: int = MULTIPROCESSORS) 
         for groups in STREAM_GROUPS:
             name = f"linear_stream_kernel<{half}, blink::{constant}, {groups}>"
             templates[f"linear_{output}_{groups}"] = name
-    for op, (output, columns, tiles) in wide_instances(config, n_multiprocessors).items():
-        templates[op] = f"linear_wide_kernel<{half}, blink::{STREAM_OUTPUTS[output]}, {columns}, {tiles}>"
+    for op, (output, *sizes) in wide_instances(config, n_multiprocessors).items():
+        arguments = ", ".join([half, f"blink::{STREAM_OUTPUTS[output]}", *map(str, sizes)])
+        templates[op] = f"linear_wide_kernel<{arguments}>"
     for output in TILED_OUTPUTS:
         templates[f"tiled_{output}"] = f"linear_tiled_kernel<{half}, blink::{STREAM_OUTPUTS[output]}>"
     if suits_flash(config):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import astuple, dataclass, replace
 
 import numpy as np
@@ -16,33 +17,25 @@ WIDE_ROW_BYTES = 2 * WIDE_PANEL
 WIDE_MAX_SLOTS = 32
 WIDE_RING_START = 6144  # bytes in front of the rings
 
-WIDE_COLUMNS = (16, 32)  # rows of x of the kernel's instances that are used
+WIDE_COLUMNS = (16, 32, 64)  # rows of x of the kernel's instances
 WIDE_ROWS = WIDE_COLUMNS[-1]  # up to which the kernel beats cuBLAS
-TILE_ROWS = 256  # the most that a tile has
+TILE_ROWS = (128, 64)  # the most that a tile has, if its stages fit
 FEWEST_ROWS = 40  # that a block should have
 MAX_SPLITS = 8  # blocks of a cluster
-STAGE_BYTES = 24 << 10  # of weights that a stage should have
 GROUP = 64  # rows of w that an instruction multiplies
+PANELS = (4, 2, 1)  # of a stage: memory reads neighbours faster together
+X_SLOTS = 2
+FEWEST_SLOTS = 3  # of w, lest the memory waits
 
-
-@dataclass(frozen=True)
-class Room:
-    """Shared memory of a block, and stages of x in it."""
-
-    shared_bytes: int
-    x_slots: int
-
-
-# A large matrix wants all its copies in flight, small ones that two blocks fit a multiprocessor, of which the
-# second is the next kernel's; and larger clusters do not all find room unless it is shared.
-LARGE_BYTES = 32 << 20
-LARGE = Room(150 << 10, 3)
-SMALL = Room(113 << 10, 2)
+# Shared memory of a block. The more copies are in flight the better, but not all clusters of more than two
+# blocks find room unless two blocks fit a multiprocessor.
+LARGE = 222 << 10
+SMALL = 113 << 10
 
 
 @dataclass(frozen=True)
 class WideCut:
-    """The kernel's WideCut, field by field, and what follows from it."""
+    """The kernel's WideCut, field by field but for `splits`, and what follows from it."""
 
     m: int
     n_in: int
@@ -52,11 +45,12 @@ class WideCut:
     panels: int
     w_slots: int
     x_slots: int
-    splits: int
+    share: int
+    splits: int  # of k, blocks of a cluster; of the instance
 
     def pack(self) -> bytes:
         """The struct by value."""
-        return np.array(astuple(self), "<u4").tobytes()
+        return np.array(astuple(self)[:-1], "<u4").tobytes()
 
     @property
     def columns(self) -> int:
@@ -82,10 +76,9 @@ class WideCut:
         stage = self.panels * WIDE_ROW_BYTES  # a row's bytes
         w, x = self.w_slots * stage * self.tile_rows, self.x_slots * stage * self.columns
         beyond = WIDE_ROW_BYTES * (GROUP * self.tiles - self.tile_rows)  # an instruction reads whole groups
-        fragments = (
-            4 * GROUP * self.tiles * self.columns if self.splits > 1 else 0
-        )  # which lie where the rings were
-        return WIDE_RING_START + max(w + max(x, beyond), fragments)
+        rings, group = w + max(x, beyond), 4 * GROUP * self.columns  # sums of 64 rows
+        # In front of the rings, or, of a cluster's only tile, where they were.
+        return WIDE_RING_START + (group + rings if self.splits == 1 else max(rings, group * self.tiles))
 
 
 def wide_cut(rows: int, n_in: int, n_out: int, output: str, n_multiprocessors: int) -> WideCut:
@@ -101,17 +94,25 @@ def wide_cut(rows: int, n_in: int, n_out: int, output: str, n_multiprocessors: i
         splits < MAX_SPLITS and splits < k_panels and w_rows * splits < FEWEST_ROWS * (n_multiprocessors - 1)
     ):
         splits *= 2
+    room = LARGE if splits <= 2 else SMALL
     clusters = (n_multiprocessors - 1) // splits
-    turns = ceil_div(w_rows, clusters * TILE_ROWS)  # a block's tiles
-    tile_rows = grain * ceil_div(w_rows, clusters * turns * grain)
-    n_tiles = ceil_div(w_rows, tile_rows)
-    panels = min(max(1, round(STAGE_BYTES / (tile_rows * WIDE_ROW_BYTES))), ceil_div(k_panels, splits))
-    stages = ceil_div(ceil_div(k_panels, panels), splits) * turns  # of a block
-    room = LARGE if splits <= 2 and 2 * w_rows * n_in >= LARGE_BYTES else SMALL
-    cut = WideCut(rows, n_in, n_out, tile_rows, n_tiles, panels, 1, min(room.x_slots, stages), splits)
+    for most_panels, most_rows in itertools.product(PANELS, TILE_ROWS):
+        turns = ceil_div(w_rows, clusters * most_rows)  # a block's tiles
+        if turns > 1 and splits > 1:
+            continue
+        tile_rows = grain * ceil_div(w_rows, clusters * turns * grain)
+        panels = min(most_panels, ceil_div(k_panels, splits))
+        share = ceil_div(ceil_div(k_panels, panels), splits)
+        stages = share * turns  # of a block
+        slots = min(stages, FEWEST_SLOTS), min(stages, X_SLOTS)
+        cut = WideCut(
+            rows, n_in, n_out, tile_rows, ceil_div(w_rows, tile_rows), panels, *slots, share, splits
+        )
+        if cut.shared_bytes <= room:
+            break
     while cut.w_slots < min(stages, WIDE_MAX_SLOTS):
         more = replace(cut, w_slots=cut.w_slots + 1)
-        if more.shared_bytes > room.shared_bytes:
+        if more.shared_bytes > room:
             break
         cut = more
     return cut
@@ -187,16 +188,16 @@ def products(config: ModelConfig) -> dict[str, tuple[int, int, str]]:
 
 def wide_op(output: str, cut: WideCut) -> str:
     """The kernel's name in gpu_backend/cuda/kernels.py."""
-    return f"wide_{output}_{cut.columns}_{cut.tiles}"
+    return f"wide_{output}_{cut.columns}_{cut.tiles}_{cut.splits}"
 
 
-def wide_instances(config: ModelConfig, n_multiprocessors: int) -> dict[str, tuple[str, int, int]]:
-    """Of the kernel, those that a model needs: output, columns and tiles by name."""
+def wide_instances(config: ModelConfig, n_multiprocessors: int) -> dict[str, tuple[str, int, int, int]]:
+    """Of the kernel, those that a model needs: output, columns, tiles and splits by name."""
     instances = {}
     for n_in, n_out, output in products(config).values():
         for rows in WIDE_COLUMNS:
             cut = wide_cut(rows, n_in, n_out, output, n_multiprocessors)
-            instances[wide_op(output, cut)] = (output, cut.columns, cut.tiles)
+            instances[wide_op(output, cut)] = (output, cut.columns, cut.tiles, cut.splits)
     return instances
 
 

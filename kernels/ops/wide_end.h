@@ -32,50 +32,82 @@ struct WideEnd {
   float *scale, *squares; /* in shared memory: [Columns], [fragments][4 warps][8] */
 
   static constexpr uint32_t kGroups = Columns / 8;
+  static constexpr uint32_t kBatch = Output == kStreamAdd || Columns == 16 ? 2 : 4; /* fragments at a time */
+
+  /* What an addition needs beside a fragment: the sums before, and the norm's weights of rows r and r + 8. */
+  struct Before {
+    float4 y;
+    float low, high;
+  };
 
   /* The factors of x's rows, by all members, from the sums of squares that the producer of x left. */
   __device__ __forceinline__ void load_scales() const {
-    constexpr uint32_t kShares = kWideMembers / Columns;
-    const uint32_t column = threadIdx.x % Columns, share = threadIdx.x / Columns;
-    float sum = 0.0f;
-    if (share < kShares)
-      for (uint32_t i = share; i < norm.n_sums; i += kShares) sum += norm.sums_in[i * Columns + column];
-    squares[threadIdx.x] = sum;
+    constexpr uint32_t kLanes = Columns / 4, kStep = kWideMembers / kLanes; /* lanes that take a row of sums */
+    const uint32_t column = threadIdx.x % kLanes * 4;
+    float sum[4] = {};
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x / kLanes; i < norm.n_sums; i += 4 * kStep) {
+      float4 v[4]; /* together, not one after the other */
+#pragma unroll
+      for (uint32_t b = 0; b < 4; ++b)
+        v[b] = i + b * kStep < norm.n_sums
+                   ? *reinterpret_cast<const float4*>(norm.sums_in + (i + b * kStep) * Columns + column)
+                   : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+      for (uint32_t b = 0; b < 4; ++b) sum[0] += v[b].x, sum[1] += v[b].y, sum[2] += v[b].z, sum[3] += v[b].w;
+    }
+#pragma unroll
+    for (uint32_t offset = kLanes; offset < 32; offset *= 2)
+#pragma unroll
+      for (uint32_t e = 0; e < 4; ++e) sum[e] += __shfl_xor_sync(0xffffffffu, sum[e], offset);
+    if (threadIdx.x % 32 < kLanes)
+      *reinterpret_cast<float4*>(squares + threadIdx.x / 32 * Columns + column) =
+          make_float4(sum[0], sum[1], sum[2], sum[3]);
     group_sync(1, kWideMembers);
     if (threadIdx.x < Columns) {
-      sum = 0.0f;
-      for (uint32_t i = 0; i < kShares; ++i) sum += squares[i * Columns + threadIdx.x];
-      scale[threadIdx.x] = 1.0f / sqrtf(sum / float(cut.n_in) + norm.eps);
+      const float* of = squares + threadIdx.x;
+      const float all = of[0] + of[Columns] + of[2 * Columns] + of[3 * Columns];
+      scale[threadIdx.x] = 1.0f / sqrtf(all / float(cut.n_in) + norm.eps);
     }
     group_sync(1, kWideMembers);
   }
 
+  /* Of fragment f, before its sums are there. */
+  __device__ __forceinline__ Before load(uint32_t tile, uint32_t f) const {
+    Before before = {};
+    if (Output != kStreamAdd || !norm.weight) return before;
+    const uint32_t r = row(f), c = column(f);
+    const float* of = static_cast<const float*>(y) + place(tile, r, c);
+    const Half* weight = static_cast<const Half*>(norm.weight) + tile * cut.tile_rows + r;
+    if (exists(tile, r, c)) before.y.x = of[0];
+    if (exists(tile, r, c + 1)) before.y.y = of[cut.n_out];
+    if (exists(tile, r + 8, c)) before.y.z = of[8];
+    if (exists(tile, r + 8, c + 1)) before.y.w = of[cut.n_out + 8];
+    if (exists(tile, r, 0)) before.low = to_float(weight[0]);
+    if (exists(tile, r + 8, 0)) before.high = to_float(weight[8]);
+    return before;
+  }
+
   /* v: row r at columns c and c + 1, row r + 8 at the same. */
-  __device__ __forceinline__ void take(uint32_t tile, uint32_t f, float4 v) const {
-    const uint32_t r = f / kGroups * 64 + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
-    const uint32_t c = f % kGroups * 8 + threadIdx.x % 4 * 2;
+  __device__ __forceinline__ void put(uint32_t tile, uint32_t f, float4 v, const Before& before) const {
+    const uint32_t r = row(f), c = column(f);
     if (Output != kStreamAdd && norm.sums_in) {
       const float first = scale[c], second = scale[c + 1];
       v = make_float4(v.x * first, v.y * second, v.z * first, v.w * second);
     }
     if (Output == kStreamSilu) {
-      const uint32_t row = tile * cut.tile_rows + r, o = row / 16 * 8 + row % 8;
-      store_pair(r < cut.tile_rows && o < cut.n_out, o, c, silu_mul(v.x, v.z), silu_mul(v.y, v.w));
+      const uint32_t all = tile * cut.tile_rows + r, o = all / 16 * 8 + all % 8;
+      store_pair(y, r < cut.tile_rows && o < cut.n_out, o, c, silu_mul(v.x, v.z), silu_mul(v.y, v.w));
     } else if (Output == kStreamHalf) {
-      const uint32_t o = tile * cut.tile_rows + r;
-      store_pair(exists(tile, r, 0), o, c, v.x, v.y);
-      store_pair(exists(tile, r + 8, 0), o + 8, c, v.z, v.w);
+      store_rows(y, tile, r, c, v);
     } else if (Output == kStreamAdd && norm.weight) {
-      add_and_scale(tile, f, r, c, v);
+      add_and_scale(tile, f, v, before);
     } else {
-      const float value[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-      for (uint32_t e = 0; e < 4; ++e) {
-        if (!exists(tile, r + e / 2 * 8, c + e % 2)) continue;
-        float* to = static_cast<float*>(y) + place(tile, r + e / 2 * 8, c + e % 2);
-        if (Output == kStreamFloat) *to = value[e];
-        if (Output == kStreamAdd) add_to(to, value[e]);
-      }
+      float* to = static_cast<float*>(y) + place(tile, r, c);
+      if (exists(tile, r, c)) write(to, v.x);
+      if (exists(tile, r, c + 1)) write(to + cut.n_out, v.y);
+      if (exists(tile, r + 8, c)) write(to + 8, v.z);
+      if (exists(tile, r + 8, c + 1)) write(to + cut.n_out + 8, v.w);
     }
   }
 
@@ -84,6 +116,7 @@ struct WideEnd {
   __device__ __forceinline__ void store_squares(uint32_t tile, uint32_t first, uint32_t step) const {
     if (Output != kStreamAdd || !norm.weight) return;
     group_sync(1, kWideMembers);
+#pragma unroll 1
     for (uint32_t i = threadIdx.x; i < Fragments * 8; i += kWideMembers) {
       const uint32_t f = i / 8;
       if (f % step != first) continue;
@@ -95,41 +128,50 @@ struct WideEnd {
   }
 
  private:
+  static __device__ __forceinline__ uint32_t row(uint32_t f) {
+    return f / kGroups * 64 + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+  }
+  static __device__ __forceinline__ uint32_t column(uint32_t f) { return f % kGroups * 8 + threadIdx.x % 4 * 2; }
   __device__ __forceinline__ bool exists(uint32_t tile, uint32_t r, uint32_t c) const {
     return r < cut.tile_rows && tile * cut.tile_rows + r < cut.n_out && c < cut.m;
   }
   __device__ __forceinline__ uint64_t place(uint32_t tile, uint32_t r, uint32_t c) const {
     return uint64_t(c) * cut.n_out + tile * cut.tile_rows + r;
   }
+  static __device__ __forceinline__ void write(float* to, float value) {
+    if (Output == kStreamAdd)
+      add_to(to, value);
+    else
+      *to = value;
+  }
   /* Output o at columns c and c + 1, of which n_out is even: neighbours swap, so that each stores two outputs of one.
    */
-  __device__ __forceinline__ void store_pair(bool wanted, uint32_t o, uint32_t c, float first, float second) const {
+  __device__ __forceinline__ void store_pair(void* to, bool wanted, uint32_t o, uint32_t c, float first,
+                                             float second) const {
     const bool odd = o % 2;
     const float other = __shfl_xor_sync(0xffffffffu, odd ? first : second, 4);
     const uint32_t pair = odd ? pack<Half>(other, second) : pack<Half>(first, other), column = c + odd;
     if (!wanted || column >= cut.m) return;
-    *reinterpret_cast<uint32_t*>(static_cast<Half*>(y) + uint64_t(column) * cut.n_out + (o & ~1u)) = pair;
+    *reinterpret_cast<uint32_t*>(static_cast<Half*>(to) + uint64_t(column) * cut.n_out + (o & ~1u)) = pair;
   }
-  __device__ __forceinline__ void add_and_scale(uint32_t tile, uint32_t f, uint32_t r, uint32_t c,
-                                                const float4& v) const {
-    float value[4] = {v.x, v.y, v.z, v.w}, factor[2] = {};
-#pragma unroll
-    for (uint32_t e = 0; e < 4; ++e)
-      value[e] = exists(tile, r + e / 2 * 8, c + e % 2)
-                     ? value[e] + static_cast<const float*>(y)[place(tile, r + e / 2 * 8, c + e % 2)]
-                     : 0.0f;
-#pragma unroll
-    for (uint32_t e = 0; e < 2; ++e)
-      if (exists(tile, r + e * 8, 0))
-        factor[e] = to_float(static_cast<const Half*>(norm.weight)[tile * cut.tile_rows + r + e * 8]);
-#pragma unroll
-    for (uint32_t e = 0; e < 4; ++e) {
-      if (!exists(tile, r + e / 2 * 8, c + e % 2)) continue;
-      const uint64_t at = place(tile, r + e / 2 * 8, c + e % 2);
-      static_cast<float*>(y)[at] = value[e];
-      from_float(value[e] * factor[e / 2], static_cast<Half*>(norm.scaled) + at);
-    }
-    float first = value[0] * value[0] + value[2] * value[2], second = value[1] * value[1] + value[3] * value[3];
+  __device__ __forceinline__ void store_rows(void* to, uint32_t tile, uint32_t r, uint32_t c, const float4& v) const {
+    const uint32_t o = tile * cut.tile_rows + r;
+    store_pair(to, exists(tile, r, 0), o, c, v.x, v.y);
+    store_pair(to, exists(tile, r + 8, 0), o + 8, c, v.z, v.w);
+  }
+  __device__ __forceinline__ void add_and_scale(uint32_t tile, uint32_t f, float4 v, const Before& before) const {
+    const uint32_t r = row(f), c = column(f);
+    v.x += before.y.x, v.y += before.y.y, v.z += before.y.z, v.w += before.y.w;
+    float* to = static_cast<float*>(y) + place(tile, r, c);
+    if (exists(tile, r, c)) to[0] = v.x;
+    if (exists(tile, r, c + 1)) to[cut.n_out] = v.y;
+    if (exists(tile, r + 8, c)) to[8] = v.z;
+    if (exists(tile, r + 8, c + 1)) to[cut.n_out + 8] = v.w;
+    store_rows(norm.scaled, tile, r, c,
+               make_float4(v.x * before.low, v.y * before.low, v.z * before.high, v.w * before.high));
+    float first = 0.0f, second = 0.0f;
+    if (exists(tile, r, 0)) first = v.x * v.x, second = v.y * v.y;
+    if (exists(tile, r + 8, 0)) first += v.z * v.z, second += v.w * v.w;
 #pragma unroll
     for (uint32_t offset = 4; offset < 32; offset *= 2) {
       first += __shfl_xor_sync(0xffffffffu, first, offset);

@@ -96,7 +96,7 @@ def assert_near(got: Floats, expected: Floats, tolerance: float) -> None:
     assert np.linalg.norm(got - expected) <= tolerance * np.linalg.norm(expected)
 
 
-@pytest.mark.parametrize("rows", [9, 16, 17, 32])
+@pytest.mark.parametrize("rows", [9, 16, 17, 32, 33, 64])
 @pytest.mark.parametrize("name", ["qkv", "o", "gate_up", "down", "head"])
 def test_a_product(rig: Rig, name: str, rows: int) -> None:
     n_in, n_out, output = products(CONFIG)[name]
@@ -113,7 +113,7 @@ def test_a_product(rig: Rig, name: str, rows: int) -> None:
         assert_near(rig.bfloats(out, rows, n_out), expected, 4e-3)
 
 
-@pytest.mark.parametrize("rows", [9, 32])
+@pytest.mark.parametrize("rows", [9, 32, 64])
 @pytest.mark.parametrize(("first", "second"), [("o", "gate_up"), ("down", "qkv")])
 def test_a_norm_between_products(rig: Rig, first: str, second: str, rows: int) -> None:
     (inner, hidden, _), (_, n_out, output) = products(CONFIG)[first], products(CONFIG)[second]

@@ -75,7 +75,6 @@ CONSTANTS = {
     "kWideRowBytes": wide.WIDE_ROW_BYTES,
     "kWideMaxSlots": wide.WIDE_MAX_SLOTS,
     "kWideRingStart": wide.WIDE_RING_START,
-    "kWideMaxSplits": wide.MAX_SPLITS,
     "kWideMaxColumns": wide.WIDE_ROWS,
     "kTiledThreads": tiled.TILED_THREADS,
     "kTiledRows": tiled.TILED_ROWS,

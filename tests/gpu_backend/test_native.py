@@ -102,7 +102,7 @@ def gemm(rows: int, n_in: int = 256) -> str:
     """What multiplies."""
     if rows <= 8 and n_in % 32 == 0:
         return "linear_stream"
-    return "linear_wide" if rows <= 32 else "gemm"
+    return "linear_wide" if rows <= 64 else "gemm"
 
 
 def test_a_step_is_the_documented_sequence(log: Log) -> None:
@@ -112,7 +112,7 @@ def test_a_step_is_the_documented_sequence(log: Log) -> None:
         attention = ["attention_stream"] * decode + ["rope", "attention_flash"] * prompts
         tokens, lanes = tokens_of(capture), int(capture[-1][3])
         norm = [] if gemm(tokens) == "linear_wide" else ["rmsnorm"]
-        gate_up = ["gemm", "silu_mul"] if tokens > 32 else [gemm(tokens)]
+        gate_up = ["gemm", "silu_mul"] if tokens > 64 else [gemm(tokens)]
         layer = [gemm(tokens), *attention, gemm(tokens), *norm, *gate_up, gemm(tokens, 1000)]
         before, after = ["attention_plan"] * decode, ["prefill_plan"] * prompts
         assert [op(call) for call in capture] == [
@@ -191,7 +191,7 @@ def test_many_tokens_are_multiplied_in_tiles(fake: Path, tmp_path: Path) -> None
     _, log = run(fake, tmp_path, script, {**CONFIG, "hidden_size": 2048})
     for capture in captures(log):
         ops, tokens = [op(call) for call in capture], tokens_of(capture)
-        if tokens <= 32:
+        if tokens <= 64:
             continue
         assert ops.count("silu_mul") == (3 if tokens < TILED_SILU_ROWS else 0)
         assert ops.count("linear_tiled") == (0 if tokens < TILED_SILU_ROWS else 9 if tokens == 1408 else 3)

@@ -11,6 +11,11 @@ from twins import call
 from gpu_backend.cuda.wide import Boxes, WideCut, WideNorm, gate_up_boxes, matrix_boxes
 
 
+def share(n_in: int, panels: int, splits: int) -> int:
+    """Stages of a block."""
+    return -(-n_in // (64 * panels * splits))
+
+
 def box_map(matrix: Halves, boxes: Boxes) -> NDArray[np.uint64]:
     """A tensor map as the emulator takes it (emulated_ptx.h)."""
     record = np.zeros(16, np.uint64)
@@ -26,9 +31,12 @@ def box_map(matrix: Halves, boxes: Boxes) -> NDArray[np.uint64]:
         (16, 200, 64, 32, 2, 3, 1, 3),  # a panel that ends inside, a tile a block and more
         (17, 512, 80, 80, 1, 4, 1, 2),
         (32, 1024, 96, 48, 2, 3, 2, 4),
-        (25, 640, 160, 160, 1, 3, 4, 8),  # unequal shares of k
-        (31, 192, 72, 208, 1, 2, 1, 1),  # a tile larger than the matrix
+        (25, 640, 160, 128, 1, 3, 4, 8),  # unequal shares of k
+        (31, 192, 72, 128, 1, 2, 1, 1),  # a tile larger than the matrix
         (20, 128, 40, 16, 1, 5, 8, 40),  # shares of k that are empty
+        (64, 384, 96, 96, 2, 2, 1, 1),
+        (50, 320, 480, 112, 1, 3, 2, 6),
+        (33, 200, 600, 96, 1, 2, 1, 2),  # tiles of twice 64 rows, and more than blocks
     ],
 )
 def test_linear_wide(
@@ -54,19 +62,29 @@ def test_linear_wide(
     is_half = output in ("half", "silu")
     y = (start.view(np.uint32) >> 16).astype(np.uint16) if is_half else start.copy()
     behind = y[m].copy()
-    cut = WideCut(m, n_in, n_out, tile_rows, -(-rows // tile_rows), panels, stages, 1 + stages // 2, splits)
+    rings = (panels, stages, 1 + stages // 2, share(n_in, panels, splits), splits)
+    cut = WideCut(m, n_in, n_out, tile_rows, -(-rows // tile_rows), *rings)
     w_map = box_map(w, gate_up_boxes(n_in, n_out, tile_rows) if silu else matrix_boxes(n_in, rows, tile_rows))
     x_map = box_map(x, matrix_boxes(n_in, m, cut.columns))
     grid = cut.clusters(blocks)
     structs = [np.frombuffer(struct.pack(), np.uint8) for struct in (cut, WideNorm())]
-    emulate("linear_wide", w_map, x_map, y, *structs, OUTPUTS.index(output), cut.columns, cut.tiles, grid)
+    emulate(
+        "linear_wide", w_map, x_map, y, *structs, OUTPUTS.index(output), cut.columns, cut.tiles, splits, grid
+    )
     assert_close((floats(y) if is_half else y)[:m], expected[:m])
     np.testing.assert_array_equal(y[m], behind)
 
 
 @pytest.mark.parametrize(
     ("m", "inner", "hidden", "n_out", "tile_rows", "splits"),
-    [(9, 64, 48, 40, 16, 1), (32, 512, 160, 64, 40, 4), (30, 320, 96, 24, 96, 8), (31, 192, 208, 72, 208, 1)],
+    [
+        (9, 64, 48, 40, 16, 1),
+        (32, 512, 160, 64, 40, 4),
+        (30, 320, 96, 24, 96, 8),
+        (31, 192, 208, 72, 104, 1),
+        (64, 256, 320, 96, 128, 2),
+        (40, 128, 144, 48, 48, 1),
+    ],
 )
 @pytest.mark.parametrize("output", ["half", "silu"])
 def test_norm_between_products(
@@ -87,7 +105,9 @@ def test_norm_between_products(
         product, expected = expected, np.empty((m, n_out), np.float32)
         call("silu_mul", product, expected, n_out, m)
 
-    first = WideCut(m, inner, hidden, tile_rows, -(-hidden // tile_rows), 1, 3, 2, splits)
+    first = WideCut(
+        m, inner, hidden, tile_rows, -(-hidden // tile_rows), *(1, 3, 2, share(inner, 1, splits), splits)
+    )
     scaled, sums = (
         np.full((m, hidden), NAN, np.uint16),
         np.full((first.n_sums, first.columns), np.nan, np.float32),
@@ -98,16 +118,16 @@ def test_norm_between_products(
     )
     leaves = WideNorm(weight=weight.ctypes.data, scaled=scaled.ctypes.data, sums_out=sums.ctypes.data)
     structs = [np.frombuffer(struct.pack(), np.uint8) for struct in (first, leaves)]
-    shape = (first.columns, first.tiles, first.n_tiles)
+    shape = (first.columns, first.tiles, splits, first.n_tiles)
     emulate("linear_wide", *maps, residual, *structs, OUTPUTS.index("add"), *shape)
     assert_close(residual, total)
 
-    second = WideCut(m, hidden, n_out, 32, -(-rows // 32), 1, 3, 2, 1)
+    second = WideCut(m, hidden, n_out, 32, -(-rows // 32), *(1, 3, 2, share(hidden, 1, 1), 1))
     boxes = gate_up_boxes(hidden, n_out, 32) if output == "silu" else matrix_boxes(hidden, rows, 32)
     maps = box_map(w, boxes), box_map(scaled, matrix_boxes(hidden, m, second.columns))
     takes = WideNorm(sums_in=sums.ctypes.data, n_sums=first.n_sums, eps=EPS)
     structs = [np.frombuffer(struct.pack(), np.uint8) for struct in (second, takes)]
     y = np.full((m, n_out), NAN, np.uint16)
-    shape = (second.columns, second.tiles, second.n_tiles)
+    shape = (second.columns, second.tiles, 1, second.n_tiles)
     emulate("linear_wide", *maps, y, *structs, OUTPUTS.index(output), *shape)
     assert_close(floats(y), expected, 2 * TOLERANCE)

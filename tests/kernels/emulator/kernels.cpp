@@ -89,13 +89,17 @@ void emulate_linear_held(const Half* w, const void* x, const Half* norm, float e
 
 void emulate_linear_wide(const blink::BoxMap* w, const blink::BoxMap* x, void* y, const blink::WideCut* cut,
                          const blink::WideNorm* norm, uint32_t output, uint32_t columns, uint32_t tiles,
-                         uint32_t clusters) {
+                         uint32_t splits, uint32_t clusters) {
   using namespace blink;
   with_constant<kStreamHalf, kStreamFloat, kStreamAdd, kStreamSilu>(output, [&](auto kind) {
-    with_constant<16, 32>(columns, [&](auto n_columns) {
-      with_constant<1, 2, 3, 4>(tiles, [&](auto n_tiles) {
-        const auto kernel = [&] { linear_wide_kernel<Half, kind(), n_columns(), n_tiles()>(*w, *x, y, *cut, *norm); };
-        launch({cut->splits, clusters}, kWideThreads, kernel, kClusters);
+    with_constant<16, 32, 64>(columns, [&](auto n_columns) {
+      with_constant<1, 2>(tiles, [&](auto n_tiles) {
+        with_constant<1, 2, 4, 8>(splits, [&](auto n_splits) {
+          launch(
+              {splits, clusters}, kWideThreads,
+              [&] { linear_wide_kernel<Half, kind(), n_columns(), n_tiles(), n_splits()>(*w, *x, y, *cut, *norm); },
+              kClusters);
+        });
       });
     });
   });
