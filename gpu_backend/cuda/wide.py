@@ -15,7 +15,9 @@ WIDE_THREADS = 192
 WIDE_PANEL = 64  # columns
 WIDE_ROW_BYTES = 2 * WIDE_PANEL
 WIDE_MAX_SLOTS = 32
-WIDE_RING_START = 6144  # bytes in front of the rings
+WIDE_RING_START = 4096  # bytes in front of the rings
+
+FRAGMENT_BYTES = 2048  # kFragmentBytes of kernels/ops/wide_mail.h
 
 WIDE_COLUMNS = (16, 32, 64)  # rows of x of the kernel's instances
 WIDE_ROWS = WIDE_COLUMNS[-1]  # up to which the kernel beats cuBLAS
@@ -76,9 +78,13 @@ class WideCut:
         stage = self.panels * WIDE_ROW_BYTES  # a row's bytes
         w, x = self.w_slots * stage * self.tile_rows, self.x_slots * stage * self.columns
         beyond = WIDE_ROW_BYTES * (GROUP * self.tiles - self.tile_rows)  # an instruction reads whole groups
-        rings, group = w + max(x, beyond), 4 * GROUP * self.columns  # sums of 64 rows
-        # In front of the rings, or, of a cluster's only tile, where they were.
-        return WIDE_RING_START + (group + rings if self.splits == 1 else max(rings, group * self.tiles))
+        rings = w + max(x, beyond)
+        groups = self.columns // 8  # fragments of 64 rows
+        if self.splits == 1:
+            return WIDE_RING_START + FRAGMENT_BYTES * groups + rings
+        # In front of the rings: what the cluster's other blocks send. The block's own tile lies where they were.
+        sent = (self.splits - 1) * ceil_div(self.tiles * groups, self.splits)
+        return WIDE_RING_START + FRAGMENT_BYTES * sent + max(rings, FRAGMENT_BYTES * self.tiles * groups)
 
 
 def wide_cut(rows: int, n_in: int, n_out: int, output: str, n_multiprocessors: int) -> WideCut:

@@ -17,28 +17,29 @@
 #define BLINK_OPS_LINEAR_WIDE_H
 
 #include "wide_end.h"
+#include "wide_mail.h"
 #include "wide_ring.h"
 
 #ifdef __CUDACC__
 
 namespace blink {
 
-/* Fragments f, f + step, ... of a tile, `Batch` at a time so that what their ends load does not wait for each other.
+/* Fragments f to last - 1 of a tile, `Batch` at a time so that what their ends load does not wait for each other;
  * sum(f) is a fragment. Rolled up: as code for each, they were up to 60 KB, and every kernel had to fetch its code
  * anew. */
 template <uint32_t Batch, typename End, typename Sum>
-__device__ __forceinline__ void end_fragments(const End& end, uint32_t tile, uint32_t f, uint32_t step, uint32_t last,
+__device__ __forceinline__ void end_fragments(const End& end, uint32_t tile, uint32_t f, uint32_t last,
                                               const Sum& sum) {
 #pragma unroll 1
-  for (; f < last; f += Batch * step) {
+  for (; f < last; f += Batch) {
     typename End::Before before[Batch];
     float4 v[Batch];
 #pragma unroll
     for (uint32_t b = 0; b < Batch; ++b)
-      if (f + b * step < last) before[b] = end.load(tile, f + b * step), v[b] = sum(f + b * step);
+      if (f + b < last) before[b] = end.load(tile, f + b), v[b] = sum(f + b);
 #pragma unroll
     for (uint32_t b = 0; b < Batch; ++b)
-      if (f + b * step < last) end.put(tile, f + b * step, v[b], before[b]);
+      if (f + b < last) end.put(tile, f + b, v[b], before[b]);
   }
 }
 
@@ -80,41 +81,46 @@ __device__ __forceinline__ void keep_fragments(float4* kept, const float (&v)[N]
     kept[f * kWideMembers] = make_float4(v[4 * f], v[4 * f + 1], v[4 * f + 2], v[4 * f + 3]);
 }
 
-/* What becomes of a tile: by 64 rows if it is the block's alone, else by what the blocks of the cluster have kept of
- * it, of which each sums up every Splits-th fragment. `kept`: of the block. */
-template <int Columns, int Tiles, int Splits, typename End>
+/* What becomes of a tile that is the block's alone: its outputs, by 64 rows. */
+template <int Columns, int Tiles, typename End>
 __device__ __forceinline__ void end_tile(float (&acc)[Tiles][Columns / 2], uint32_t tile, float4* kept,
                                          const End& end) {
-  constexpr uint32_t kGroups = Columns / 8, kFragments = Tiles * kGroups;
-  float4* own = kept + threadIdx.x;
-  if constexpr (Splits == 1) {
+  constexpr uint32_t kGroups = Columns / 8;
 #pragma unroll 1
-    for (uint32_t t = 0; t < Tiles; ++t) {
-      keep_fragments(own, acc[0]);
-      const auto sum = [=](uint32_t f) { return own[(f - t * kGroups) * kWideMembers]; };
-      end_fragments<End::kBatch>(end, tile, t * kGroups, 1, (t + 1) * kGroups, sum);
+  for (uint32_t t = 0; t < Tiles; ++t) {
+    keep_fragments(kept, acc[0]);
+    const auto sum = [=](uint32_t f) { return kept[(f - t * kGroups) * kWideMembers]; };
+    end_fragments<End::kBatch>(end, tile, t * kGroups, (t + 1) * kGroups, sum);
 #pragma unroll
-      for (uint32_t u = 1; u < Tiles; ++u)
+    for (uint32_t u = 1; u < Tiles; ++u)
 #pragma unroll
-        for (uint32_t i = 0; i < Columns / 2; ++i) acc[u - 1][i] = acc[u][i];
-    }
-    end.template store_squares<kFragments>(tile, 0, 1);
-  } else {
-    group_sync(1, kWideMembers); /* every warp has read the rings */
-#pragma unroll
-    for (uint32_t t = 0; t < Tiles; ++t) keep_fragments(own + t * kGroups * kWideMembers, acc[t]);
-    cluster_meet();
-    const auto sum = [=](uint32_t f) {
-      float4 v[Splits], all = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll
-      for (uint32_t s = 0; s < Splits; ++s) v[s] = load_of_block(own + f * kWideMembers, s);
-#pragma unroll
-      for (uint32_t s = 0; s < Splits; ++s) all.x += v[s].x, all.y += v[s].y, all.z += v[s].z, all.w += v[s].w;
-      return all;
-    };
-    end_fragments<End::kBatch>(end, tile, blockIdx.x, Splits, kFragments, sum);
-    end.template store_squares<kFragments>(tile, blockIdx.x, Splits);
+      for (uint32_t i = 0; i < Columns / 2; ++i) acc[u - 1][i] = acc[u][i];
   }
+  end.store_squares(tile, 0, Tiles * kGroups);
+}
+
+/* The same of a tile of which each block of the cluster has made a part of the sums, and ends a part. */
+template <int Columns, int Tiles, typename Mail, typename End>
+__device__ __forceinline__ void end_share(const float (&acc)[Tiles][Columns / 2], uint32_t tile, float4* kept,
+                                          const Mail& mail, const End& end) {
+  group_sync(1, kWideMembers); /* every warp has read the rings */
+#pragma unroll
+  for (uint32_t t = 0; t < Tiles; ++t) keep_fragments(kept + t * (Columns / 8) * kWideMembers + threadIdx.x, acc[t]);
+  cluster_wait(); /* all blocks have started */
+  mail.send(kept);
+  const uint32_t first = mail.first(mail.rank()), n = mail.count(mail.rank());
+  typename End::Before before[Mail::kShare];
+#pragma unroll
+  for (uint32_t i = 0; i < Mail::kShare; ++i)
+    if (i < n) before[i] = end.load(tile, first + i);
+  mail.receive();
+#pragma unroll 1
+  for (uint32_t i = 0; i < n; ++i) {
+    end.put(tile, first + i, mail.sum(kept, i), before[0]);
+#pragma unroll
+    for (uint32_t u = 1; u < Mail::kShare; ++u) before[u - 1] = before[u];
+  }
+  end.store_squares(tile, first, first + n);
 }
 
 /* grid (Splits, clusters), clusters of Splits blocks, which have one tile each if they are more than one; block
@@ -124,12 +130,15 @@ template <typename Half, int Output, int Columns, int Tiles, int Splits>
 __global__ void __launch_bounds__(kWideThreads, 2)
     linear_wide_kernel(const __grid_constant__ BoxMap w_map, const __grid_constant__ BoxMap x_map, void* y,
                        const __grid_constant__ WideCut cut, const __grid_constant__ WideNorm norm) {
+  using Mail = WideMail<Tiles * Columns / 8, Splits>;
   uint64_t* barriers = reinterpret_cast<uint64_t*>(dynamic_shared());
-  float *scale = reinterpret_cast<float*>(barriers + 4 * kWideMaxSlots), *squares = scale + kWideMaxColumns;
+  float *scale = reinterpret_cast<float*>(barriers + 4 * kWideMaxSlots + 2), *squares = scale + kWideMaxColumns;
   char* behind = reinterpret_cast<char*>(dynamic_shared()) + kWideRingStart;
-  /* Fragments: those of 64 rows in front of the rings, or those of a cluster's only tile in their place. */
-  float4* kept = reinterpret_cast<float4*>(behind);
-  char* data = behind + (Splits == 1 ? sizeof(float4) * kWideMembers * (Columns / 8) : 0);
+  /* In front of the rings: fragments of 64 rows, or what other blocks send, which may be ahead. A cluster's only tile
+   * is kept where the rings were. */
+  constexpr uint32_t kFront = Splits == 1 ? Columns / 8 : (Splits - 1) * Mail::kShare;
+  char* data = behind + kFront * kFragmentBytes;
+  const Mail mail(barriers + 4 * kWideMaxSlots, behind);
   const WideRing w(data, barriers, cut.w_slots, cut.tile_rows, cut.panels);
   const WideRing x(data + cut.w_slots * w.stage_bytes, barriers + 2 * kWideMaxSlots, cut.x_slots, Columns, cut.panels);
   allow_successor();
@@ -137,7 +146,10 @@ __global__ void __launch_bounds__(kWideThreads, 2)
     const bool weights = threadIdx.x < kWideMembers + 32;
     const WideRing ring = weights ? w : x;
     ring.init();
+    if (Splits != 1 && threadIdx.x == kWideMembers) mail.init();
+    __syncwarp();
     group_arrive(2, kWideThreads);
+    if (Splits != 1) cluster_arrive();
     if (!weights) {
       if (threadIdx.x % 32 == 0) prefetch_map(x_map);
       wait_for_predecessor();
@@ -146,10 +158,11 @@ __global__ void __launch_bounds__(kWideThreads, 2)
       copy_stages(ring, weights ? w_map : x_map, cut, weights ? cut.tile_rows : 0, weights && Output == kStreamSilu,
                   weights ? evict_first() : evict_last());
     __syncwarp();
-    if (Splits != 1) cluster_meet(); /* as the others do */
+    if (Splits != 1) cluster_wait();
   } else {
     const WideEnd<Half, Output, Columns> end{cut, norm, y, scale, squares};
-    group_sync(2, kWideThreads); /* the rings' barriers are there */
+    if (Splits != 1) cluster_arrive();
+    group_sync(2, kWideThreads); /* the barriers are there */
     wait_for_predecessor();
     if (norm.sums_in) end.load_scales();
     RingTurn w_turn, x_turn;
@@ -159,11 +172,14 @@ __global__ void __launch_bounds__(kWideThreads, 2)
 #pragma unroll
       for (uint32_t i = 0; i < Tiles * Columns / 2; ++i) acc[i / (Columns / 2)][i % (Columns / 2)] = 0.0f;
       multiply_tile<Half, Columns, Tiles>(acc, cut, w, x, w_turn, x_turn);
-      end_tile<Columns, Tiles, Splits>(acc, tile, kept, end);
+      if constexpr (Splits == 1)
+        end_tile<Columns>(acc, tile, reinterpret_cast<float4*>(behind) + threadIdx.x, end);
+      else
+        end_share<Columns>(acc, tile, reinterpret_cast<float4*>(data), mail, end);
     }
   }
   if (Splits == 1) return;
-  cluster_arrive(); /* no block ends while another reads its shared memory */
+  cluster_arrive(); /* no block ends before what it has sent has come */
   cluster_wait();
 }
 

@@ -1,5 +1,5 @@
 /* What the wide product (linear_wide.h) needs beyond ptx.h and warpgroup.h: boxes of four dimensions with a policy for
- * L2, and reads of the shared memory of a cluster's other blocks (PTX manual, cp.async.bulk.tensor, mapa, red).
+ * L2, and additions to memory (PTX manual, cp.async.bulk.tensor, createpolicy, red).
  */
 #ifndef BLINK_OPS_WIDE_COPY_H
 #define BLINK_OPS_WIDE_COPY_H
@@ -32,22 +32,6 @@ __device__ __forceinline__ void copy_box(void* to_shared, const BoxMap& map, uin
       "[%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(shared_address(to_shared)),
       "l"(&map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(shared_address(barrier)), "l"(policy)
       : "memory");
-}
-
-/* All threads of the cluster meet, and see what the others wrote to shared memory. */
-__device__ __forceinline__ void cluster_meet() {
-  asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-/* From where `local` lies in the shared memory of the cluster's block `rank`. */
-__device__ __forceinline__ float4 load_of_block(const float4* local, uint32_t rank) {
-  float4 v;
-  asm volatile(
-      "{ .reg .u32 address; mapa.shared::cluster.u32 address, %4, %5;\n"
-      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [address]; }"
-      : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-      : "r"(shared_address(local)), "r"(rank)
-      : "memory");
-  return v;
 }
 
 /* *p += x, without waiting for the old value. */

@@ -111,18 +111,16 @@ struct WideEnd {
     }
   }
 
-  /* The sums of squares of a tile's fragments first, first + step, ..., by all members. */
-  template <uint32_t Fragments>
-  __device__ __forceinline__ void store_squares(uint32_t tile, uint32_t first, uint32_t step) const {
+  /* The sums of squares of a tile's fragments first to last - 1, by all members. */
+  __device__ __forceinline__ void store_squares(uint32_t tile, uint32_t first, uint32_t last) const {
     if (Output != kStreamAdd || !norm.weight) return;
+    const uint32_t n_groups = (cut.tile_rows + 63) / 64;
     group_sync(1, kWideMembers);
 #pragma unroll 1
-    for (uint32_t i = threadIdx.x; i < Fragments * 8; i += kWideMembers) {
-      const uint32_t f = i / 8;
-      if (f % step != first) continue;
-      const float* of_warp = squares + f * 32 + i % 8;
+    for (uint32_t i = first * 8 + threadIdx.x; i < last * 8; i += kWideMembers) {
+      const float* of_warp = squares + i / 8 * 32 + i % 8;
       const float sum = of_warp[0] + of_warp[8] + of_warp[16] + of_warp[24];
-      norm.sums_out[(tile * (Fragments / kGroups) + f / kGroups) * Columns + f % kGroups * 8 + i % 8] = sum;
+      norm.sums_out[(tile * n_groups + i / 8 / kGroups) * Columns + i / 8 % kGroups * 8 + i % 8] = sum;
     }
     group_sync(1, kWideMembers);
   }

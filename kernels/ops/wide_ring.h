@@ -18,7 +18,7 @@ constexpr uint32_t kWideAtom = 8 * kWideRowBytes; /* rows that a swizzle covers 
 constexpr uint32_t kWideMaxSlots = 32;
 constexpr uint32_t kWideMaxColumns = 64;
 /* Where what has no fixed size starts, behind barriers, scales and squares: panels are aligned to 1024 bytes. */
-constexpr uint32_t kWideRingStart = 6144;
+constexpr uint32_t kWideRingStart = 4096;
 
 /* How a product is cut up: made on the host (gpu_backend/cuda/wide.py). */
 struct WideCut {

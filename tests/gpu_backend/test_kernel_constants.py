@@ -75,6 +75,7 @@ CONSTANTS = {
     "kWideRowBytes": wide.WIDE_ROW_BYTES,
     "kWideMaxSlots": wide.WIDE_MAX_SLOTS,
     "kWideRingStart": wide.WIDE_RING_START,
+    "kFragmentBytes": wide.FRAGMENT_BYTES,
     "kWideMaxColumns": wide.WIDE_ROWS,
     "kTiledThreads": tiled.TILED_THREADS,
     "kTiledRows": tiled.TILED_ROWS,

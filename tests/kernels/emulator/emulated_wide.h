@@ -35,15 +35,6 @@ inline void copy_box(void* to, const BoxMap& map, uint32_t x, uint32_t y, uint32
   }
 }
 
-inline void cluster_meet() {
-  cluster_arrive();
-  cluster_wait();
-}
-inline float4 load_of_block(const float4* local, uint32_t rank) {
-  const ptrdiff_t at = reinterpret_cast<const char*>(local) - reinterpret_cast<const char*>(dynamic_shared());
-  const char* other = reinterpret_cast<const char*>(dynamic_shared(*emulator::blocks.at(rank)));
-  return *reinterpret_cast<const float4*>(other + at);
-}
 inline void add_to(float* p, float x) {
   *p += x;
 }
