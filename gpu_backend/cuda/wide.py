@@ -26,8 +26,8 @@ FEWEST_ROWS = 40  # that a block should have
 MAX_SPLITS = 8  # blocks of a cluster
 GROUP = 64  # rows of w that an instruction multiplies
 PANELS = (4, 2, 1)  # of a stage: memory reads neighbours faster together
-X_SLOTS = 2
-FEWEST_SLOTS = 3  # of w, lest the memory waits
+FEWEST_SLOTS = (3, 2)  # of w and of x, lest the memory waits
+X_SLOTS = 4  # are enough
 
 # Shared memory of a block. The more copies are in flight the better, but not all clusters of more than two
 # blocks find room unless two blocks fit a multiprocessor.
@@ -82,7 +82,7 @@ class WideCut:
         groups = self.columns // 8  # fragments of 64 rows
         if self.splits == 1:
             return WIDE_RING_START + FRAGMENT_BYTES * groups + rings
-        # In front of the rings: what the cluster's other blocks send. The block's own tile lies where they were.
+        # In front of the rings: what other blocks of the cluster send. The own tile: where the rings were.
         sent = (self.splits - 1) * ceil_div(self.tiles * groups, self.splits)
         return WIDE_RING_START + FRAGMENT_BYTES * sent + max(rings, FRAGMENT_BYTES * self.tiles * groups)
 
@@ -110,18 +110,23 @@ def wide_cut(rows: int, n_in: int, n_out: int, output: str, n_multiprocessors: i
         panels = min(most_panels, ceil_div(k_panels, splits))
         share = ceil_div(ceil_div(k_panels, panels), splits)
         stages = share * turns  # of a block
-        slots = min(stages, FEWEST_SLOTS), min(stages, X_SLOTS)
-        cut = WideCut(
-            rows, n_in, n_out, tile_rows, ceil_div(w_rows, tile_rows), panels, *slots, share, splits
-        )
+        w_slots, x_slots = (min(stages, n) for n in FEWEST_SLOTS)
+        tiles = ceil_div(w_rows, tile_rows)
+        cut = WideCut(rows, n_in, n_out, tile_rows, tiles, panels, w_slots, x_slots, share, splits)
         if cut.shared_bytes <= room:
             break
-    while cut.w_slots < min(stages, WIDE_MAX_SLOTS):
+    return _filled(cut, min(stages, WIDE_MAX_SLOTS), room)
+
+
+def _filled(cut: WideCut, most_slots: int, room: int) -> WideCut:
+    """With as many stages in its rings as there is room for."""
+    while True:
         more = replace(cut, w_slots=cut.w_slots + 1)
-        if more.shared_bytes > room:
-            break
+        if cut.x_slots < min(cut.w_slots, X_SLOTS):
+            more = replace(cut, x_slots=cut.x_slots + 1)
+        if more.w_slots > most_slots or more.shared_bytes > room:
+            return cut
         cut = more
-    return cut
 
 
 WIDE_NORM = np.dtype(

@@ -21,7 +21,8 @@ from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.gemm_choice import GemmChoice
 from gpu_backend.model.config import ModelConfig
 
-STREAM_ROWS = 8  # of x, up to which streaming beats the wide product
+STREAM_ROWS = 8  # of x, that the streaming kernel is made for
+DENSE_STREAM_ROWS = 4  # up to which it beats the wide product
 
 Launch = Callable[..., None]  # op, grid, block, arguments; shared_bytes and cluster
 
@@ -73,7 +74,8 @@ class NativeLinear:
         return 0
 
     def _streams(self, rows: int, n_in: int) -> bool:
-        return rows <= STREAM_ROWS and n_in % STREAM_CHUNK == 0
+        most = DENSE_STREAM_ROWS if suits_wide(self._config) else STREAM_ROWS
+        return rows <= most and n_in % STREAM_CHUNK == 0
 
     def _is_wide(self, rows: int, n_in: int) -> bool:
         return suits_wide(self._config) and rows <= WIDE_ROWS and not self._streams(rows, n_in)

@@ -100,7 +100,7 @@ def test_every_shape_is_captured_once_per_step_set(log: Log) -> None:
 
 def gemm(rows: int, n_in: int = 256) -> str:
     """What multiplies."""
-    if rows <= 8 and n_in % 32 == 0:
+    if rows <= 4 and n_in % 32 == 0:
         return "linear_stream"
     return "linear_wide" if rows <= 64 else "gemm"
 
