@@ -83,12 +83,19 @@ BLINK_FN uint32_t Scheduler<P>::plan_decode(uint64_t id) {
 }
 
 // Tokens of a step of `n_decode` rows and prompts, of `n` requests in all that run or could (S15). In balance prompts
-// come in as fast as answers go out: with each output token, as much of a prompt as the requests have on average. Less
-// than `mixed_share` would save nothing, and a shape is filled to the last token, because products run at its capacity.
+// come in as fast as answers go out: with each output token, as much of a prompt as the requests have on average. A
+// longer prompt comes in larger parts, or it would wait for many steps. Less than `mixed_share` would save nothing, and
+// a shape is filled to the last token, because products run at its capacity.
 template <class P>
 BLINK_FN uint32_t Scheduler<P>::mixed_limit(uint32_t n_decode, uint32_t n) const {
+  uint32_t longest = 0;
+  for (uint32_t i = tid; i < t.n_rows; i += threads) {
+    const blink_row& row = c.rows[i];
+    if (prefilling(row) || row.use == BLINK_ROW_STAGED) longest = Max()(longest, row.prefill_end);
+  }
+  const uint64_t part = p.reduce(longest, Max()) / BLINK_PROMPT_STEPS;
   const uint64_t balance = n * (s.ended_prompts + BLINK_USUAL_PROMPT) / (s.ended_outputs + BLINK_USUAL_OUTPUT);
-  const uint32_t share = Min()(uint64_t(c.max_prefill_tokens), Max()(balance, uint64_t(c.mixed_share)));
+  const uint32_t share = Min()(uint64_t(c.max_prefill_tokens), Max()(Max()(balance, part), uint64_t(c.mixed_share)));
   const uint32_t shape = c.mixed_lookup[granules(Min()(n_decode + share, c.max_mixed_tokens))];
   return Min()(c.shapes[shape].tokens, n_decode + c.max_prefill_tokens);
 }

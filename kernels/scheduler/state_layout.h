@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x2acf47b45693d89cull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x1ac730d2da9cc943ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert

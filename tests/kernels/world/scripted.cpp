@@ -14,6 +14,7 @@ constexpr Sizes kLong{32, 1, 4, 256, 4, 256, 64, 4, 0};
 constexpr Sizes kShared{32, 2, 4, 256, 4, 256, 64, 4, 0};
 constexpr Sizes kArmed{32, 1, 4, 256, 4, 256, 64, 4, 200'000};
 constexpr Sizes kMixed{32, 1, 8, 1024, 16, 1024, 512, 4, 0};
+constexpr Sizes kLengthy{32, 1, 8, 8192, 16, 2048, 1024, 4, 0};
 constexpr Sizes kShare{32, 1, 8, 1024, 16, 1024, 512, 4, 0, 520, 300};
 constexpr uint32_t kOther = 16;  // the first slot of the second lease
 
@@ -177,9 +178,9 @@ void torn_without_end(ScriptedWorld& w) {
   w.expect(w.status(kOther).reason == BLINK_REASON_BAD_CHECKSUM, "R4: it was served");
 }
 
-// The slots from `first` to `last` get prompts of 500 tokens and answers of one, one after the other. Returns the most
+// The slots from `first` to `last` get prompts of `n` tokens and answers of one, one after the other. Returns the most
 // tokens of prompts that a step had meanwhile.
-uint32_t most_in_a_step(ScriptedWorld& w, uint32_t first, uint32_t last) {
+uint32_t most_in_a_step(ScriptedWorld& w, uint32_t first, uint32_t last, uint32_t n = 500) {
   uint32_t most = 0;
   w.meanwhile = [&] {
     for (const auto& run : w.runs) {
@@ -188,7 +189,7 @@ uint32_t most_in_a_step(ScriptedWorld& w, uint32_t first, uint32_t last) {
     }
   };
   for (uint32_t slot = first; slot <= last; ++slot) {
-    w.submit(slot, std::vector<uint32_t>(500, 7), 1);
+    w.submit(slot, std::vector<uint32_t>(n, 7), 1);
     w.expect(w.until([&] { return w.completed(slot); }), "a prompt waits for ever");
   }
   w.meanwhile = [] {};
@@ -216,6 +217,14 @@ void prompts_in_balance(ScriptedWorld& w) {
   w.c.state->ended_prompts = 1u << 30, w.c.state->ended_outputs = 1u << 20;
   w.pass(20'000'000);
   w.expect(w.c.state->ended_prompts + w.c.state->ended_outputs <= BLINK_USUAL_MEMORY, "S15: nothing is forgotten");
+}
+
+// An eighth of a prompt is taken in at least, and the shape that this needs is filled.
+void prompts_of_length(ScriptedWorld& w) {
+  seven_decode(w);
+  expect_tokens(w, most_in_a_step(w, 10, 10, 1000), 509);
+  expect_tokens(w, most_in_a_step(w, 11, 11, 4000), 509);
+  expect_tokens(w, most_in_a_step(w, 12, 12, 4800), 1024);
 }
 
 // What a model's weights hide is taken in at least.
@@ -259,6 +268,7 @@ constexpr Named kScripts[] = {
     {"everybody_stood_still", everybody_stood_still, kLong},
     {"prompts_in_balance", prompts_in_balance, kMixed},
     {"prompts_in_share", prompts_in_share, kShare},
+    {"prompts_of_length", prompts_of_length, kLengthy},
     {"prompts_given_up", prompts_given_up, kMixed},
 };
 
