@@ -33,10 +33,10 @@ def _processor() -> str:
 
 
 def plain(options: Any) -> dict[str, Any]:
-    """An options dataclass as JSON has it, without what is secret."""
+    """An options dataclass as JSON has it, without what is secret and without directories."""
     fields = dataclasses.asdict(options)
     return {
-        name: str(value) if isinstance(value, Path) else value
+        name: value.name if isinstance(value, Path) else value
         for name, value in fields.items()
         if name not in SECRET
     }

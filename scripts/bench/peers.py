@@ -103,7 +103,7 @@ def measure(server: Server, part: str, model: str, arguments: argparse.Namespace
         "commit": arguments.commit,
         "model": model,
         "random_weights": server.random_weights,
-        "server_command": server.command,
+        "server_command": [Path(word).name if Path(word).is_absolute() else word for word in server.command],
         "server_cores": list(arguments.server_cores),
         "frontend_cores": list(arguments.frontend_cores or ()),
         "server_start_s": server.start_s,

@@ -38,6 +38,9 @@ def test_a_part_leaves_its_result_and_how_the_server_was_run(tmp_path: Path) -> 
     assert point["cpu"]["server"]["seconds"] > point["cpu"]["frontend"]["seconds"] > 0
     assert result["run"]["commit"] == "abc"
     assert result["run"]["random_weights"] is False
+    assert "blink" in result["run"]["server_command"]
+    assert str(tmp_path) not in json.dumps(result)  # a result says nothing of the machine's directories
+    assert str(ROOT) not in json.dumps(result)
     assert result["client"]["cores_allowed"] == [min(os.sched_getaffinity(0))]
 
 
