@@ -6,8 +6,8 @@
  *
  * The weights are the 64-row operand of the warpgroup's instructions, the rows of x the other. A tile is up to 128
  * rows of w, for kStreamSilu 8 gate rows and their 8 up rows in turn; a block goes through k in stages of panels of 64
- * columns, of the tile and of x, which one warp copies into a ring in shared memory. Where tiles are fewer than
- * multiprocessors, a cluster of blocks splits k and adds up in the order of its blocks.
+ * columns, which one warp copies of the tile and another of x, each into a ring in shared memory. Where tiles are fewer
+ * than multiprocessors, a cluster of blocks splits k and adds up in the order of its blocks.
  *
  * A stage is copied as soon as there is room, across tiles and, before the predecessor has ended, across kernels: a
  * block's ring fills as soon as the block has room on a multiprocessor. There must be little code between, since a

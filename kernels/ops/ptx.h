@@ -170,8 +170,8 @@ __device__ __forceinline__ uint32_t cluster_size() {
   asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
   return size;
 }
-/* By all threads of a block. Orders no accesses to memory but the initialisation of barriers: a release at cluster
- * scope would wait for every store, and an acquire empty L1. */
+/* By all threads of a block. Orders no writes to memory but the initialisation of barriers: a release at cluster scope
+ * would wait for every store. The wait is an acquire, which empties L1. */
 __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }

@@ -74,6 +74,12 @@ def test_small_matrices_have_no_more_blocks_than_stages(n_in: int, n_out: int) -
     assert cut.shared_bytes <= SMALL
 
 
+@pytest.mark.parametrize("rows", WIDE_COLUMNS)
+@pytest.mark.parametrize(("n_in", "n_out"), [(2744, 1024), (1000, 2048), (4104, 4096), (200, 6144)])
+def test_columns_that_do_not_divide_evenly_are_all_read(n_in: int, n_out: int, rows: int) -> None:
+    check(wide_cut(rows, n_in, n_out, "add", 132), n_out, 132)
+
+
 def test_few_rows_a_block_are_a_cluster() -> None:
     """Llama-3.2-1B's o has 16 rows a multiprocessor, Llama-3-8B's gate_up 219."""
     assert wide_cut(32, 2048, 2048, "add", 132).splits == 4

@@ -68,9 +68,8 @@ def test_linear_wide(
     x_map = box_map(x, matrix_boxes(n_in, m, cut.columns))
     grid = cut.clusters(blocks)
     structs = [np.frombuffer(struct.pack(), np.uint8) for struct in (cut, WideNorm())]
-    emulate(
-        "linear_wide", w_map, x_map, y, *structs, OUTPUTS.index(output), cut.columns, cut.tiles, splits, grid
-    )
+    shape = (OUTPUTS.index(output), cut.columns, cut.tiles, splits, grid, cut.shared_bytes)
+    emulate("linear_wide", w_map, x_map, y, *structs, *shape)
     assert_close((floats(y) if is_half else y)[:m], expected[:m])
     np.testing.assert_array_equal(y[m], behind)
 
@@ -84,6 +83,8 @@ def test_linear_wide(
         (31, 192, 208, 72, 104, 1),
         (64, 256, 320, 96, 128, 2),
         (40, 128, 144, 48, 48, 1),
+        (60, 64, 2240, 40, 16, 1),  # more sums than a round adds up
+        (30, 64, 2080, 24, 16, 1),
     ],
 )
 @pytest.mark.parametrize("output", ["half", "silu"])
@@ -118,7 +119,8 @@ def test_norm_between_products(
     )
     leaves = WideNorm(weight=weight.ctypes.data, scaled=scaled.ctypes.data, sums_out=sums.ctypes.data)
     structs = [np.frombuffer(struct.pack(), np.uint8) for struct in (first, leaves)]
-    shape = (first.columns, first.tiles, splits, first.n_tiles)
+    blocks = first.clusters(3)  # alone they have several tiles each
+    shape = (first.columns, first.tiles, splits, blocks, first.shared_bytes)
     emulate("linear_wide", *maps, residual, *structs, OUTPUTS.index("add"), *shape)
     assert_close(residual, total)
 
@@ -128,6 +130,28 @@ def test_norm_between_products(
     takes = WideNorm(sums_in=sums.ctypes.data, n_sums=first.n_sums, eps=EPS)
     structs = [np.frombuffer(struct.pack(), np.uint8) for struct in (second, takes)]
     y = np.full((m, n_out), NAN, np.uint16)
-    shape = (second.columns, second.tiles, 1, second.n_tiles)
+    shape = (second.columns, second.tiles, 1, second.n_tiles, second.shared_bytes)
     emulate("linear_wide", *maps, y, *structs, OUTPUTS.index(output), *shape)
     assert_close(floats(y), expected, 2 * TOLERANCE)
+
+
+def test_a_clusters_blocks_add_up_in_order(emulate: Emulate) -> None:
+    """E18: by rank, to the last bit, whoever is first and whoever adds up."""
+    m, n_in, n_out, splits = 20, 512, 64, 4
+    x, w = random(m, n_in), random(n_out, n_in, seed=1)
+
+    def multiply(first: int, last: int, splits: int) -> NDArray[np.float32]:
+        part_x, part_w = (np.ascontiguousarray(matrix[:, first:last]) for matrix in (x, w))
+        k = last - first
+        cut = WideCut(m, k, n_out, 64, 1, 1, 2, 2, share(k, 1, splits), splits)
+        maps = box_map(part_w, matrix_boxes(k, n_out, 64)), box_map(part_x, matrix_boxes(k, m, cut.columns))
+        structs = [np.frombuffer(struct.pack(), np.uint8) for struct in (cut, WideNorm())]
+        y = np.zeros((m, n_out), np.float32)
+        shape = (OUTPUTS.index("float"), cut.columns, cut.tiles, splits, 1, cut.shared_bytes)
+        emulate("linear_wide", *maps, y, *structs, *shape)
+        return y
+
+    expected = np.zeros((m, n_out), np.float32)
+    for first in range(0, n_in, n_in // splits):
+        expected += multiply(first, first + n_in // splits, 1)
+    np.testing.assert_array_equal(multiply(0, n_in, splits), expected)

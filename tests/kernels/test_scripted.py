@@ -64,7 +64,9 @@ def test_payloads_that_are_never_whole_are_read_seldom(play: Play) -> None:
     play("torn_without_end")
 
 
-@pytest.mark.parametrize("script", ["prompts_in_balance", "prompts_in_share", "prompts_of_length", "prompts_given_up"])
+@pytest.mark.parametrize(
+    "script", ["prompts_in_balance", "prompts_in_share", "prompts_of_length", "prompts_given_up"]
+)
 def test_prompts_come_in_as_fast_as_answers_go_out(play: Play, script: str) -> None:
     """S15: by what requests have been, and in shares that are worth it."""
     play(script)

@@ -43,7 +43,9 @@ namespace emulator {
 
 constexpr uint32_t kWarp = 32, kStackBytes = 128 * 1024, kValueBytes = 32;
 constexpr uint32_t kDynamicBytes = 228 * 1024; /* 227 KiB, and what aligns them */
-constexpr uint32_t kFilledBytes = 4 * 1024;    /* of a stack, with NaNs, where variables without a value lie */
+constexpr uint32_t kAlign = 1024;
+constexpr uint32_t kLate = 4, kLateRounds = 300; /* of a cluster every fourth block starts when others may have sent */
+constexpr uint32_t kFilledBytes = 4 * 1024;      /* of a stack, with NaNs, where variables without a value lie */
 
 [[noreturn]] inline void fail(const char* what) {
   fprintf(stderr, "emulator: %s\n", what);
@@ -96,6 +98,17 @@ struct Block {
   std::map<uint32_t, NamedBarrier> named_barriers;
   int count = 0, counted = 0; /* of __syncthreads_count */
   std::unique_ptr<char[]> dynamic{new char[kDynamicBytes]};
+  uint64_t start = 0; /* the round in which its threads begin */
+
+  /* Of its dynamic shared memory. */
+  char* shared() const {
+    return reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(dynamic.get()) + kAlign - 1) / kAlign * kAlign);
+  }
+  /* Whether all of it is as it was at first from `bytes` on. */
+  bool is_untouched(uint32_t bytes) const {
+    const auto is_full = [](char byte) { return byte == char(0xff); };
+    return std::all_of(shared() + bytes, dynamic.get() + kDynamicBytes, is_full);
+  }
 };
 
 inline std::vector<std::unique_ptr<Block>> blocks; /* kept between launches */
@@ -104,6 +117,7 @@ inline Meeting cluster;                            /* of all blocks that run in 
 inline Thread* current;
 inline ucontext_t scheduler;
 inline std::function<void()> body;
+inline uint32_t dynamic_bytes = kDynamicBytes - kAlign; /* of shared memory, that the kernel may write to */
 inline std::mt19937 shuffle_order(1);
 
 inline Warp& this_warp() {
@@ -188,17 +202,19 @@ inline void prepare(Block& made, dim3 index, uint32_t n_threads) {
 }
 
 /* Runs the threads of blocks at the indices, all of them in turns. */
-inline void run_blocks(const std::vector<dim3>& indices, uint32_t n_threads) {
+inline void run_blocks(const std::vector<dim3>& indices, uint32_t n_threads, bool is_cluster) {
   while (blocks.size() < indices.size()) blocks.emplace_back(new Block);
   cluster = Meeting{uint32_t(indices.size()) * n_threads};
   std::vector<std::pair<Block*, Thread*>> alive;
   for (size_t b = 0; b < indices.size(); ++b) {
     prepare(*blocks[b], indices[b], n_threads);
+    blocks[b]->start = is_cluster && shuffle_order() % kLate == 0 ? kLateRounds : 0;
     for (uint32_t t = 0; t < n_threads; ++t) alive.emplace_back(blocks[b].get(), &blocks[b]->threads[t]);
   }
-  while (!alive.empty()) {
+  for (uint64_t round = 0; !alive.empty(); ++round) {
     std::shuffle(alive.begin(), alive.end(), shuffle_order);
     for (const auto& [of, thread] : alive) {
+      if (round < of->start) continue;
       block = of;
       current = thread;
       swapcontext(&scheduler, &thread->context);
@@ -206,6 +222,8 @@ inline void run_blocks(const std::vector<dim3>& indices, uint32_t n_threads) {
     const auto done = [](const auto& pair) { return pair.second->done; };
     alive.erase(std::remove_if(alive.begin(), alive.end(), done), alive.end());
   }
+  for (size_t b = 0; b < indices.size(); ++b)
+    if (!blocks[b]->is_untouched(dynamic_bytes)) fail("a block writes behind its shared memory");
 }
 
 }  // namespace emulator
@@ -227,10 +245,10 @@ inline void launch(dim3 grid, uint32_t n_threads, std::function<void()> kernel, 
       for (uint32_t x = 0; x < grid.x; ++x) {
         indices.push_back({x, y, z});
         if (company == kGrid || (company == kClusters && x + 1 < grid.x)) continue;
-        emulator::run_blocks(indices, n_threads);
+        emulator::run_blocks(indices, n_threads, company == kClusters && indices.size() > 1);
         indices.clear();
       }
-  if (company == kGrid) emulator::run_blocks(indices, n_threads);
+  if (company == kGrid) emulator::run_blocks(indices, n_threads, false);
 }
 
 inline void __syncthreads() {

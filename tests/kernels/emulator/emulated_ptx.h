@@ -53,8 +53,7 @@ T* opaque(T* p) {
   return p;
 }
 inline uint32_t* dynamic_shared(const emulator::Block& block = *emulator::block) {
-  const uintptr_t raw = reinterpret_cast<uintptr_t>(block.dynamic.get());
-  return reinterpret_cast<uint32_t*>((raw + 1023) / 1024 * 1024);
+  return reinterpret_cast<uint32_t*>(block.shared());
 }
 
 /* A barrier's word points to its state. */
@@ -64,6 +63,7 @@ struct BulkBarrier {
     const void* from; /* or null, and then `word` */
     uint32_t bytes;
     uint64_t word = 0;
+    const emulator::Block* source = nullptr; /* whose shared memory is read */
   };
   uint32_t phase = 0, arrivals = 0, expected = 1;
   int64_t bytes = 0; /* announced and not yet copied */
@@ -148,6 +148,7 @@ inline bool barrier_test(uint64_t* word, uint32_t parity) {
   if (barrier.copies.empty() || !barrier.arrivals) return barrier.phase % 2 != parity;
   const BulkBarrier::Copy copy = barrier.copies.back();
   barrier.copies.pop_back();
+  if (copy.source && copy.source->meeting.alive == 0) emulator::fail("a block ends before what it has sent has come");
   memcpy(copy.to, copy.from ? copy.from : &copy.word, copy.bytes);
   barrier.bytes -= copy.bytes;
   if (barrier.bytes < 0) emulator::fail("a barrier receives more than was announced");
@@ -186,7 +187,7 @@ inline void send(uint64_t* to, uint32_t rank, uint64_t value, uint64_t* word) {
 }
 inline void bulk_writes_done() {}
 inline void send_bulk(uint64_t* to, uint32_t rank, const uint64_t* from, uint32_t bytes, uint64_t* word) {
-  bulk_barrier(peer_shared(word, rank)).copies.push_back({peer_shared(to, rank), from, bytes});
+  bulk_barrier(peer_shared(word, rank)).copies.push_back({peer_shared(to, rank), from, bytes, 0, emulator::block});
 }
 
 struct Fragments {

@@ -89,8 +89,9 @@ void emulate_linear_held(const Half* w, const void* x, const Half* norm, float e
 
 void emulate_linear_wide(const blink::BoxMap* w, const blink::BoxMap* x, void* y, const blink::WideCut* cut,
                          const blink::WideNorm* norm, uint32_t output, uint32_t columns, uint32_t tiles,
-                         uint32_t splits, uint32_t clusters) {
+                         uint32_t splits, uint32_t clusters, uint32_t shared_bytes) {
   using namespace blink;
+  emulator::dynamic_bytes = shared_bytes;
   with_constant<kStreamHalf, kStreamFloat, kStreamAdd, kStreamSilu>(output, [&](auto kind) {
     with_constant<16, 32, 64>(columns, [&](auto n_columns) {
       with_constant<1, 2>(tiles, [&](auto n_tiles) {
@@ -103,6 +104,7 @@ void emulate_linear_wide(const blink::BoxMap* w, const blink::BoxMap* x, void* y
       });
     });
   });
+  emulator::dynamic_bytes = emulator::kDynamicBytes - emulator::kAlign;
 }
 
 void emulate_silu_mul(const Half* gate_up, Half* out, uint32_t intermediate, uint32_t tokens) {

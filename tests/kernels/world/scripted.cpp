@@ -4,6 +4,8 @@
  */
 #include "scripted.h"
 
+#include <set>
+
 using namespace world;
 
 namespace {
@@ -178,14 +180,21 @@ void torn_without_end(ScriptedWorld& w) {
   w.expect(w.status(kOther).reason == BLINK_REASON_BAD_CHECKSUM, "R4: it was served");
 }
 
-// The slots from `first` to `last` get prompts of `n` tokens and answers of one, one after the other. Returns the most
-// tokens of prompts that a step had meanwhile.
-uint32_t most_in_a_step(ScriptedWorld& w, uint32_t first, uint32_t last, uint32_t n = 500) {
+// What steps took in of prompts: tokens of the step that had most, and in how many steps.
+struct Taken {
   uint32_t most = 0;
+  std::set<uint64_t> steps;
+};
+
+// The slots from `first` to `last` get prompts of `n` tokens and answers of one, one after the other.
+Taken taken_in(ScriptedWorld& w, uint32_t first, uint32_t last, uint32_t n = 500) {
+  Taken taken;
   w.meanwhile = [&] {
     for (const auto& run : w.runs) {
       const blink_step_head& head = *w.c.sets[run.set].head;
-      most = std::max(most, head.n_tokens - head.n_decode);
+      const uint32_t tokens = head.n_tokens - head.n_decode;
+      taken.most = std::max(taken.most, tokens);
+      if (tokens) taken.steps.insert(head.id);
     }
   };
   for (uint32_t slot = first; slot <= last; ++slot) {
@@ -193,7 +202,7 @@ uint32_t most_in_a_step(ScriptedWorld& w, uint32_t first, uint32_t last, uint32_
     w.expect(w.until([&] { return w.completed(slot); }), "a prompt waits for ever");
   }
   w.meanwhile = [] {};
-  return most;
+  return taken;
 }
 void seven_decode(ScriptedWorld& w) {
   w.step_ns = 1'000'000;
@@ -210,27 +219,34 @@ void expect_tokens(ScriptedWorld& w, uint32_t tokens, uint32_t wanted) {
 // short answers a prompt comes in whole (S15).
 void prompts_in_balance(ScriptedWorld& w) {
   seven_decode(w);
-  expect_tokens(w, most_in_a_step(w, 10, 10), 253);
-  most_in_a_step(w, 11, 25);
-  expect_tokens(w, most_in_a_step(w, 26, 26), 500);
+  expect_tokens(w, taken_in(w, 10, 10).most, 253);
+  taken_in(w, 11, 25);
+  expect_tokens(w, taken_in(w, 26, 26).most, 500);
   w.expect(w.status(0).count > 40, "S15: the rows that decode stood still");
   w.c.state->ended_prompts = 1u << 30, w.c.state->ended_outputs = 1u << 20;
   w.pass(20'000'000);
   w.expect(w.c.state->ended_prompts + w.c.state->ended_outputs <= BLINK_USUAL_MEMORY, "S15: nothing is forgotten");
 }
 
-// An eighth of a prompt is taken in at least, and the shape that this needs is filled.
+// An eighth of a prompt is taken in at least, from its first step to its last, and the shape that this needs is filled.
+// A long prompt that is in, whose row decodes, changes nothing for others.
 void prompts_of_length(ScriptedWorld& w) {
   seven_decode(w);
-  expect_tokens(w, most_in_a_step(w, 10, 10, 1000), 509);
-  expect_tokens(w, most_in_a_step(w, 11, 11, 4000), 509);
-  expect_tokens(w, most_in_a_step(w, 12, 12, 4800), 1024);
+  expect_tokens(w, taken_in(w, 10, 10, 1000).most, 509);
+  const Taken shorter = taken_in(w, 11, 11, 4000), longer = taken_in(w, 12, 12, 4800);
+  expect_tokens(w, shorter.most, 509);
+  expect_tokens(w, longer.most, 1024);
+  w.expect(shorter.steps.size() == 8, "S15: 4,000 tokens took " + std::to_string(shorter.steps.size()) + " steps");
+  w.expect(longer.steps.size() == 5, "S15: 4,800 tokens took " + std::to_string(longer.steps.size()) + " steps");
+  w.submit(7, std::vector<uint32_t>(4800, 7), 900);
+  w.until([&] { return w.status(7).count > 0; });
+  w.expect(taken_in(w, 13, 13, 900).most < 600, "S15: a row that decodes counts as a prompt");
 }
 
 // What a model's weights hide is taken in at least.
 void prompts_in_share(ScriptedWorld& w) {
   seven_decode(w);
-  expect_tokens(w, most_in_a_step(w, 10, 10), 500);
+  expect_tokens(w, taken_in(w, 10, 10).most, 500);
 }
 
 // Requests that were given up before their answer began say nothing of what requests are.
@@ -243,7 +259,7 @@ void prompts_given_up(ScriptedWorld& w) {
     w.expect(w.until([&] { return w.completed(slot); }), "a cancel is not seen");
   }
   w.expect(w.c.state->stats.cancelled == 16, "they were not given up");
-  expect_tokens(w, most_in_a_step(w, 26, 26), 253);
+  expect_tokens(w, taken_in(w, 26, 26).most, 253);
 }
 
 struct Named {
