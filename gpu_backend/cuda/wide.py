@@ -179,8 +179,8 @@ def gate_up_boxes(n_in: int, n_out: int, box_rows: int) -> Boxes:
 
 
 def suits_wide(config: ModelConfig) -> bool:
-    """Dense models. Beside the kernels of experts, which want all shared memory, blocks find room late: a step
-    of 32 rows of Qwen3-30B-A3B took 21 ms, and without clusters 22, whose kernels take 14."""
+    """Dense models. Beside the kernels of experts, which want all shared memory, blocks find room late: a
+    step of 32 rows of Qwen3-30B-A3B took 21 ms, and without clusters 22, whose kernels take 14."""
     return config.experts is None
 
 
