@@ -27,6 +27,7 @@ def box_map(matrix: Halves, boxes: Boxes) -> NDArray[np.uint64]:
 @pytest.mark.parametrize(
     ("m", "n_in", "n_out", "tile_rows", "panels", "stages", "splits", "blocks"),
     [
+        (5, 128, 48, 48, 1, 3, 1, 1),
         (9, 64, 16, 16, 1, 3, 1, 1),
         (16, 200, 64, 32, 2, 3, 1, 3),  # a panel that ends inside, a tile a block and more
         (17, 512, 80, 80, 1, 4, 1, 2),

@@ -43,7 +43,7 @@ namespace emulator {
 
 constexpr uint32_t kWarp = 32, kStackBytes = 128 * 1024, kValueBytes = 32;
 constexpr uint32_t kDynamicBytes = 228 * 1024; /* 227 KiB, and what aligns them */
-constexpr uint32_t kAlign = 1024;
+constexpr uint32_t kAlign = 1024, kMostBytes = kDynamicBytes - kAlign;
 constexpr uint32_t kLate = 4, kLateRounds = 300; /* of a cluster every fourth block starts when others may have sent */
 constexpr uint32_t kFilledBytes = 4 * 1024;      /* of a stack, with NaNs, where variables without a value lie */
 
@@ -117,7 +117,7 @@ inline Meeting cluster;                            /* of all blocks that run in 
 inline Thread* current;
 inline ucontext_t scheduler;
 inline std::function<void()> body;
-inline uint32_t dynamic_bytes = kDynamicBytes - kAlign; /* of shared memory, that the kernel may write to */
+inline uint32_t dynamic_bytes = kMostBytes; /* of shared memory, that the kernel may write to */
 inline std::mt19937 shuffle_order(1);
 
 inline Warp& this_warp() {

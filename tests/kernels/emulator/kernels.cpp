@@ -104,7 +104,7 @@ void emulate_linear_wide(const blink::BoxMap* w, const blink::BoxMap* x, void* y
       });
     });
   });
-  emulator::dynamic_bytes = emulator::kDynamicBytes - emulator::kAlign;
+  emulator::dynamic_bytes = emulator::kMostBytes;
 }
 
 void emulate_silu_mul(const Half* gate_up, Half* out, uint32_t intermediate, uint32_t tokens) {
