@@ -19,8 +19,7 @@ class Activations:
     logits: int  # [L][vocab] fp32
     attention_plan: int  # of a decode step's attention (kernels/ops/attention_plan.h)
     turns: int  # [L][head_dim / 2][2] fp32, of its RoPE
-    partial: int  # its partial results, fp32
-    arrivals: int  # and its counters: [L][heads] uint32, zero between kernels
+    partial: int  # its partial results: words of kernels/ops/exchange.h, zero between kernels
     sums: int  # of squares, that a product leaves for the norm after it (kernels/ops/wide_end.h)
     exchange: int = 0  # of the decoder kernel (kernels/decoder/arguments.h), zero between kernels
     leavers: int = 0  # its uint32, zero between kernels

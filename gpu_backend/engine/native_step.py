@@ -211,7 +211,8 @@ class NativeStep:
         _, cut = self._decoding(shape)
         grid, block = (self._n_multiprocessors - 1, 1, 1), (ATTENTION_THREADS, 1, 1)  # one is the scheduler's
         plan = (act.attention_plan, act.turns, self._cache_maps + TENSOR_MAP_BYTES * index)
-        outputs = (act.partial, act.arrivals, act.attention, config.n_heads, config.n_kv_heads, cut.most)
+        ratio = config.n_heads // config.n_kv_heads
+        outputs = (act.partial, act.attention, config.n_kv_heads, ratio, cut.most)
         arguments = (self._tables, *plan, *inputs, *outputs)
         self._launch("attention_stream", grid, block, *arguments, shared_bytes=ATTENTION_SHARED_BYTES)
 

@@ -136,7 +136,6 @@ def activation_bytes(config: ModelConfig, shapes: Sequence[Shape], n_multiproces
         "attention_plan": PIECE_RECORD * (1 + max(pieces, n_multiprocessors)),
         "turns": 8 * max(decode) * (config.head_dim // 2),
         "partial": 4 * pieces * config.n_heads * (config.head_dim + 4),
-        "arrivals": 4 * max(decode) * config.n_heads,
         "sums": wide_sum_bytes(config, n_multiprocessors),
     }
     if suits_decoder(config, n_multiprocessors):

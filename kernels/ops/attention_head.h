@@ -1,14 +1,15 @@
 /* A warp's part of attention_stream.h that belongs to one head: a query, the new key or the new value is prepared for a
- * unit, and a query's result put together from the warps that attended and, by the last to finish a row's pieces,
- * from all of them.
+ * unit, and a query's result put together from the warps that attended and, by the block with a row's last piece, from
+ * all its pieces.
  *
- * Loads are issued a unit ahead, and whether a row's last piece has arrived is asked a unit later, so that neither
- * holds up the warps that attend.
+ * Loads are issued a unit ahead, and a block waits for others' pieces when it has put down all of its own, so that
+ * nothing holds up the warps that attend (E22).
  */
 #ifndef BLINK_OPS_ATTENTION_HEAD_H
 #define BLINK_OPS_ATTENTION_HEAD_H
 
 #include "attention_unit.h"
+#include "exchange.h"
 #include "rope.h"
 
 #ifdef __CUDACC__
@@ -67,7 +68,8 @@ struct HeadSums {
     value[0] += weight * x.x, value[1] += weight * x.y, value[2] += weight * x.z, value[3] += weight * x.w;
   }
   __device__ __forceinline__ void store(Half* to) const {
-    const uint2 raw = {pack<Half>(value[0] / sum, value[1] / sum), pack<Half>(value[2] / sum, value[3] / sum)};
+    const float share = 1.0f / sum;
+    const uint2 raw = {pack<Half>(value[0] * share, value[1] * share), pack<Half>(value[2] * share, value[3] * share)};
     if (used()) *reinterpret_cast<uint2*>(to + d()) = raw;
   }
 };
@@ -79,7 +81,7 @@ class AttentionHead {
 
   /* `head` < kUnitHeads is a query's, then come the new key and the new value. */
   __device__ __forceinline__ AttentionHead(const AttentionLayer<Half>& layer, Shared& shared, uint32_t head)
-      : layer_(layer), shared_(shared), head_(head) {
+      : layer_(layer), shared_(shared), head_(head), n_heads_(layer.ratio * layer.n_kv_heads) {
     const Half* norm = is_query() ? layer.q_norm : head == kUnitHeads ? layer.k_norm : nullptr;
     normed_ = norm != nullptr;
     if (normed_) norm_.load(norm);
@@ -87,29 +89,31 @@ class AttentionHead {
 
   /* A unit's results say that its heads have been read: those of the unit after the next may overwrite them. */
   __device__ __forceinline__ void run(const AttentionUnits& units) {
-    AttentionUnit behind = {}, unit = units.first(), ahead = units.next(unit);
+    AttentionUnit behind = {}, unit = units.first();
     wait_for_predecessor();
     if (unit.exists()) request(unit);
+    group_sync(2, 32 * kHeadWarps); /* the barriers are there */
     for (uint32_t k = 0;; ++k) {
       prepare(unit, k);
+      const AttentionUnit ahead = units.next(unit);
       if (ahead.exists()) request(ahead);
-      const AttentionUnit after = units.next(ahead);
       if (k > 0) {
-        combine_pending();
         barrier_wait(&shared_.results, (k - 1) % 2);
         if (is_query()) finish(behind);
       }
       if (!unit.exists()) break;
       behind = unit;
       unit = ahead;
-      ahead = after;
     }
-    combine_pending();
+    while (owed_ != 0) {
+      if (takes_part(behind) && ends_row(behind)) combine(behind), --owed_;
+      if (owed_ != 0) behind = units.before(behind);
+    }
   }
 
  private:
   static constexpr uint32_t kPart = HeadDim + 4;
-  static constexpr uint32_t kEarly = 4; /* parts that are loaded at once */
+  static constexpr uint32_t kAhead = 4; /* parts that are loaded at once */
   using Sums = HeadSums<Half, HeadDim>;
 
   __device__ __forceinline__ bool is_query() const { return head_ < kUnitHeads; }
@@ -117,10 +121,23 @@ class AttentionHead {
     return is_query() ? head_ < unit.n_queries : unit.exists() && unit.is_last();
   }
 
+  /* Whether there are other pieces, and the unit's is the last. */
+  static __device__ __forceinline__ bool ends_row(const AttentionUnit& unit) {
+    return unit.is_last() && unit.piece.n_splits > 1;
+  }
+  /* The head's own, of the unit's row. */
+  __device__ __forceinline__ Half* output(const AttentionUnit& unit) const {
+    return layer_.out + (uint64_t(unit.piece.token) * n_heads_ + unit.head + head_) * HeadDim;
+  }
+  __device__ __forceinline__ uint32_t* parts(const AttentionUnit& unit) const {
+    const uint64_t of_head = uint64_t(unit.piece.lane) * n_heads_ + unit.head + head_;
+    return layer_.partial + of_head * layer_.max_pieces * kPart;
+  }
+
   /* Loads the head, as the qkv projection left it. */
   __device__ __forceinline__ void request(const AttentionUnit& unit) {
     if (!takes_part(unit)) return;
-    const uint32_t n_heads = layer_.n_heads, n_kv_heads = layer_.n_kv_heads;
+    const uint32_t n_kv_heads = layer_.n_kv_heads, n_heads = n_heads_;
     const uint32_t key = n_heads + unit.kv_head, from = is_query()            ? unit.head + head_
                                                         : head_ == kUnitHeads ? key
                                                                               : key + n_kv_heads;
@@ -156,21 +173,15 @@ class AttentionHead {
     __syncwarp();
     if (speaks) barrier_arrive(&shared_.taken);
     if (!takes) return;
-    const uint32_t n_splits = unit.piece.n_splits, head = unit.head + head_;
-    Half* to = layer_.out + (uint64_t(unit.piece.token) * layer_.n_heads + head) * HeadDim;
-    if (n_splits == 1) {
-      sums.store(to);
+    if (unit.piece.n_splits == 1) {
+      sums.store(output(unit));
       return;
     }
-    const uint64_t of_lane = uint64_t(unit.piece.lane) * layer_.n_heads + head;
-    float *parts = layer_.partial + of_lane * layer_.max_pieces * kPart, *part = parts + unit.piece.split * kPart;
-    if (sums.used())
-      *reinterpret_cast<float4*>(part + sums.d()) =
-          make_float4(sums.value[0], sums.value[1], sums.value[2], sums.value[3]);
-    if (speaks) part[HeadDim] = sums.max, part[HeadDim + 1] = sums.sum;
-    __syncwarp();
-    pending_ = {parts, to, layer_.arrivals + of_lane, n_splits, 0};
-    if (speaks) pending_.arrived = arrive(pending_.counter);
+    uint32_t* part = parts(unit) + unit.piece.split * kPart;
+    if (sums.used()) put_floats(part + sums.d(), sums.value);
+    if (speaks)
+      put_word(part + HeadDim, __float_as_uint(sums.max)), put_word(part + HeadDim + 1, __float_as_uint(sums.sum));
+    owed_ += ends_row(unit);
   }
 
   /* What the warps that attended have found. */
@@ -187,62 +198,79 @@ class AttentionHead {
     return sums;
   }
 
-  /* The output from all parts, if the one that was stored last was the last to arrive. Loads do not wait for each
-   * other: this is the end of the longest path through the op. */
-  __device__ __forceinline__ void combine_pending() {
-    const uint32_t n = pending_.n_splits, t = threadIdx.x % 32;
-    if (n == 0) return;
-    const uint32_t arrived = __shfl_sync(0xffffffffu, pending_.arrived, 0);
-    pending_.n_splits = 0;
-    if (arrived != n - 1) return;
-    if (t == 0) *pending_.counter = 0;
+  /* The output from all parts. */
+  __device__ __forceinline__ void combine(const AttentionUnit& unit) const {
+    const uint32_t n = unit.piece.n_splits, t = threadIdx.x % 32;
+    uint32_t* all = parts(unit);
     Sums sums;
-    const float* parts = pending_.parts;
-    float4 early[kEarly];
+    uint4 bound[2], part[kAhead];
 #pragma unroll
-    for (uint32_t s = 0; s < kEarly; ++s)
-      if (s < n && sums.used()) early[s] = *reinterpret_cast<const float4*>(parts + s * kPart + sums.d());
-    float max[2], weight[2];
+    for (uint32_t h = 0; h < 2; ++h)
+      bound[h] = t + 32 * h < n ? uint4{} : make_uint4(__float_as_uint(-INFINITY), 1, 0, 0);
+    float weight[2];
+#pragma unroll 1
+    for (uint32_t first = 0; first < n; first += kAhead) {
+      receive(bound, part, all, first, n);
+      if (first == 0) weigh(bound, weight, sums);
 #pragma unroll
-    for (uint32_t h = 0; h < 2; ++h) {
-      const float* at = parts + (t + 32 * h) * kPart + HeadDim;
-      max[h] = t + 32 * h < n ? at[0] : -INFINITY;
-      weight[h] = t + 32 * h < n ? at[1] : 0.0f;
+      for (uint32_t j = 0; j < kAhead; ++j) {
+        const float scale = __shfl_sync(0xffffffffu, first < 32 ? weight[0] : weight[1], int((first + j) % 32));
+        if (first + j < n) sums.add(as_floats(part[j]), scale);
+      }
     }
+    sums.store(output(unit));
+  }
+
+  /* The bounds of parts t and t + 32, maximum and sum, where they are zero, and the lane's dimensions of parts
+   * `first`.., up to the last of n. Clears their places. Loads do not wait for each other: this is the end of the
+   * longest path through the op. */
+  __device__ __forceinline__ void receive(uint4 (&bound)[2], uint4 (&part)[kAhead], uint32_t* all, uint32_t first,
+                                          uint32_t n) const {
+    const uint32_t t = threadIdx.x % 32;
+    uint4* bounds = reinterpret_cast<uint4*>(all + t * kPart + HeadDim);
+    uint4* sums = reinterpret_cast<uint4*>(all + first * kPart + Sums::d());
+    const auto wanted = [&](uint32_t j) { return first + j < n && Sums::used(); };
+#pragma unroll
+    for (uint32_t j = 0; j < kAhead; ++j) part[j] = wanted(j) ? uint4{} : make_uint4(1, 1, 1, 1);
+    bool missing = true;
+    for (Patience patience; missing; patience.spend()) {
+#pragma unroll
+      for (uint32_t h = 0; h < 2; ++h)
+        if (min(bound[h].x, bound[h].y) == 0) bound[h] = load_relaxed(bounds + 32 * h * (kPart / 4));
+#pragma unroll
+      for (uint32_t j = 0; j < kAhead; ++j)
+        if (is_missing(part[j])) part[j] = load_relaxed(sums + j * (kPart / 4));
+      missing = min(min(bound[0].x, bound[0].y), min(bound[1].x, bound[1].y)) == 0;
+#pragma unroll
+      for (uint32_t j = 0; j < kAhead; ++j) missing |= is_missing(part[j]);
+    }
+#pragma unroll
+    for (uint32_t h = 0; h < 2; ++h)
+      if (first == 0 && t + 32 * h < n) bounds[32 * h * (kPart / 4)] = make_uint4(0, 0, 0, 0);
+#pragma unroll
+    for (uint32_t j = 0; j < kAhead; ++j)
+      if (wanted(j)) sums[j * (kPart / 4)] = make_uint4(0, 0, 0, 0);
+  }
+
+  /* The weights of parts t and t + 32, and the sum of all. */
+  static __device__ __forceinline__ void weigh(const uint4 (&bound)[2], float (&weight)[2], Sums& sums) {
+    const float max[2] = {__uint_as_float(bound[0].x), __uint_as_float(bound[1].x)};
     sums.max = warp_max(fmaxf(max[0], max[1]));
 #pragma unroll
     for (uint32_t h = 0; h < 2; ++h) {
-      const float scale = exp2f(max[h] - sums.max);
-      sums.sum += scale * weight[h];
-      weight[h] = scale;
+      weight[h] = exp2f(max[h] - sums.max);
+      sums.sum += weight[h] * __uint_as_float(bound[h].y);
     }
     sums.sum = warp_sum(sums.sum);
-#pragma unroll
-    for (uint32_t s = 0; s < kEarly; ++s) {
-      const float scale = __shfl_sync(0xffffffffu, weight[0], int(s));
-      if (s < n && sums.used()) sums.add(early[s], scale);
-    }
-#pragma unroll 8
-    for (uint32_t s = kEarly; s < n; ++s) {
-      const float scale = __shfl_sync(0xffffffffu, s < 32 ? weight[0] : weight[1], int(s % 32));
-      if (sums.used()) sums.add(*reinterpret_cast<const float4*>(parts + s * kPart + sums.d()), scale);
-    }
-    sums.store(pending_.to);
   }
-
-  struct Pending {
-    const float* parts;
-    Half* to;
-    uint32_t *counter, n_splits, arrived;
-  };
 
   const AttentionLayer<Half>& layer_;
   Shared& shared_;
-  uint32_t head_;
+  uint32_t head_, n_heads_;
   bool normed_;
   HeadPairs<Half, HeadDim> norm_, pairs_;
-  float4 turn_ = {}; /* lanes without dimensions turn zeros; a NaN here would be theirs, and reach the next norm */
-  Pending pending_ = {};
+  float4 turn_ = {};  /* lanes without dimensions turn zeros; a NaN here would be theirs, and reach the next norm */
+  uint32_t owed_ = 0; /* rows to be combined */
 };
 
 }  // namespace blink

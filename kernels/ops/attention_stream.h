@@ -111,32 +111,37 @@ __device__ __forceinline__ void attend(AttentionShared<Half, HeadDim>& shared, u
   }
 }
 
-/* grid (any), block (kAttentionThreads), kAttentionSharedBytes of dynamic shared memory. The plan has room for a piece
- * for every block. */
+/* grid (at most the multiprocessors: E22), block (kAttentionThreads), kAttentionSharedBytes of dynamic shared memory.
+ * The plan has room for a piece for every block. */
 template <typename Half, int HeadDim>
 __global__ void __launch_bounds__(kAttentionThreads, 1)
     attention_stream_kernel(const __grid_constant__ struct blink_tables tables, const AttentionPiece* plan,
                             const float2* turns, const void* map, const Half* qkv, const Half* q_norm,
-                            const Half* k_norm, float eps, Half* k_cache, Half* v_cache, float* partial,
-                            uint32_t* arrivals, Half* out, uint32_t n_heads, uint32_t n_kv_heads, uint32_t max_pieces) {
+                            const Half* k_norm, float eps, Half* k_cache, Half* v_cache, uint32_t* partial, Half* out,
+                            uint32_t n_kv_heads, uint32_t ratio, uint32_t max_pieces) {
   using Shared = AttentionShared<Half, HeadDim>;
   static_assert(sizeof(Shared) + kRingAlign <= kAttentionSharedBytes, "does not fit");
   const uint64_t raw = reinterpret_cast<uint64_t>(dynamic_shared());
   Shared& shared = *reinterpret_cast<Shared*>((raw + kRingAlign - 1) / kRingAlign * kRingAlign);
   allow_successor();
+  const AttentionUnits units(plan, n_kv_heads, ratio);
+  const AttentionLayer<Half> layer = {tables,  plan,    turns,   map, qkv,        q_norm, k_norm,    eps,
+                                      k_cache, v_cache, partial, out, n_kv_heads, ratio,  max_pieces};
   const uint32_t warp = threadIdx.x / 32;
-  if (warp == 1) shared.init();
-  if (threadIdx.x == 0) prefetch_map(map);
-  const AttentionLayer<Half> layer = {tables,  plan,    turns,   map,      qkv, q_norm,  k_norm,     eps,
-                                      k_cache, v_cache, partial, arrivals, out, n_heads, n_kv_heads, max_pieces};
-  const AttentionUnits units(plan, n_heads, n_kv_heads);
-  __syncthreads();
-  if (warp == 0) {
-    TileCopier<Half, HeadDim>(layer, shared).run(units);
-  } else if (warp <= kTileWarps) {
-    attend(shared, warp - 1);
+  if (warp < kRingWarps) {
+    shared.init_ring(warp);
+    if (threadIdx.x == 0) prefetch_map(map);
+    __syncwarp();
+    group_sync(1, kAttentionThreads);
+    if (warp == 0)
+      TileCopier<Half, HeadDim>(layer, shared).run(units);
+    else
+      attend(shared, warp - 1);
   } else {
-    AttentionHead<Half, HeadDim>(layer, shared, warp - 1 - kTileWarps).run(units);
+    if (warp == kRingWarps) shared.init_heads();
+    __syncwarp();
+    group_arrive(1, kAttentionThreads);
+    AttentionHead<Half, HeadDim>(layer, shared, warp - kRingWarps).run(units);
   }
 }
 

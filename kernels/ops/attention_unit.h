@@ -13,7 +13,8 @@ namespace blink {
 constexpr uint32_t kUnitHeads = 8;              /* query heads of a unit at most */
 constexpr uint32_t kTileWarps = 4;              /* that attend */
 constexpr uint32_t kHeadWarps = kUnitHeads + 2; /* one each for the queries, the new key and the new value */
-constexpr uint32_t kAttentionThreads = 32 * (kTileWarps + kHeadWarps + 1);
+constexpr uint32_t kRingWarps = 1 + kTileWarps;
+constexpr uint32_t kAttentionThreads = 32 * (kRingWarps + kHeadWarps);
 constexpr uint32_t kRingBytes = 96 * 1024;
 constexpr uint32_t kRingAlign = 1024; /* swizzles repeat so */
 constexpr uint32_t kAttentionSharedBytes = 128 * 1024;
@@ -22,8 +23,8 @@ constexpr uint32_t kMostPieces = 64; /* of a row: two for each lane of the warp 
 /* One layer's attention.
  *
  *   map       of the layer's cache: copy_rows() brings 16 keys and their values as attention_tile.h wants them
- *   partial   [lanes][n_heads][max_pieces][HeadDim + 4] fp32: unnormalised output, maximum (log2 units), sum
- *   arrivals  [lanes][n_heads], zero before and after
+ *   partial   [lanes][n_heads][max_pieces][HeadDim + 4] fp32 as words of exchange.h, zero before and after:
+ *             unnormalised output, maximum (log2 units), sum
  */
 template <typename Half>
 struct AttentionLayer {
@@ -34,10 +35,9 @@ struct AttentionLayer {
   const Half *qkv, *q_norm, *k_norm;
   float eps;
   Half *k_cache, *v_cache;
-  float* partial;
-  uint32_t* arrivals;
+  uint32_t* partial;
   Half* out;
-  uint32_t n_heads, n_kv_heads, max_pieces;
+  uint32_t n_kv_heads, ratio, max_pieces; /* query heads of a key head */
 };
 
 template <typename Half, int HeadDim>
@@ -54,13 +54,18 @@ struct AttentionShared {
   /* Of a stage: copied; free again. Of even and odd units: heads are there. Results are there; free again. */
   uint64_t full[kStages], empty[kStages], prepared[2], results, taken;
 
-  /* By one warp. */
-  __device__ __forceinline__ void init() {
-    const uint32_t lane = threadIdx.x % 32;
-    for (uint32_t s = lane; s < kStages; s += 32) barrier_init(full + s), barrier_init(empty + s);
-    if (lane < 2) barrier_init_count(prepared + lane, kHeadWarps);
-    if (lane == 2) barrier_init_count(&results, kTileWarps);
-    if (lane == 3) barrier_init_count(&taken, kUnitHeads);
+  /* A barrier takes its time, so warps share the ring's: `member` of the warps that copy or attend. */
+  __device__ __forceinline__ void init_ring(uint32_t member) {
+    if (threadIdx.x % 32 != 0) return;
+    for (uint32_t s = member; s < kStages; s += kRingWarps) barrier_init(full + s), barrier_init(empty + s);
+    barrier_init_done();
+  }
+  /* By a warp that belongs to a head. */
+  __device__ __forceinline__ void init_heads() {
+    if (threadIdx.x % 32 != 0) return;
+    for (uint32_t i = 0; i < 2; ++i) barrier_init_count(prepared + i, kHeadWarps);
+    barrier_init_count(&results, kTileWarps);
+    barrier_init_count(&taken, kUnitHeads);
     barrier_init_done();
   }
 };
@@ -80,8 +85,8 @@ struct AttentionUnit {
 /* A block's units, in the order of the plan. The first is requested at once. */
 class AttentionUnits {
  public:
-  __device__ __forceinline__ AttentionUnits(const AttentionPiece* plan, uint32_t n_heads, uint32_t n_kv_heads)
-      : plan_(reinterpret_cast<const uint4*>(plan)), ratio_(n_heads / n_kv_heads) {
+  __device__ __forceinline__ AttentionUnits(const AttentionPiece* plan, uint32_t n_kv_heads, uint32_t ratio)
+      : plan_(reinterpret_cast<const uint4*>(plan)), ratio_(ratio) {
     per_head_ = (ratio_ + kUnitHeads - 1) / kUnitHeads;
     groups_ = n_kv_heads * per_head_;
     /* The plan has room for a piece for every block, whether it is in use or not: neither load waits for the other. */
@@ -98,6 +103,10 @@ class AttentionUnits {
     const uint32_t index = unit.index + gridDim.x;
     if (index < n_units_) return load(index);
     return {{}, index, 0, 0, 0};
+  }
+  /* Of a unit that is not the first. */
+  __device__ __forceinline__ AttentionUnit before(const AttentionUnit& unit) const {
+    return load(unit.index - gridDim.x);
   }
 
  private:

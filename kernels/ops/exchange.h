@@ -53,11 +53,23 @@ __device__ __forceinline__ bool is_missing(const uint4& v) {
   return min(min(v.x, v.y), min(v.z, v.w)) == 0;
 }
 
+/* The word as it is written. */
+__device__ __forceinline__ uint32_t written(uint32_t value) {
+  return value ? value : 0x80000000;
+}
 __device__ __forceinline__ void put_word(uint32_t* p, uint32_t value) {
-  store_relaxed32(p, value ? value : 0x80000000);
+  store_relaxed32(p, written(value));
 }
 __device__ __forceinline__ void put_float(float* p, float value) {
   put_word(reinterpret_cast<uint32_t*>(p), __float_as_uint(value));
+}
+/* Four, at a multiple of 16 bytes. */
+__device__ __forceinline__ void put_floats(uint32_t* p, const float (&value)[4]) {
+  const auto word = [&](uint32_t i) { return written(__float_as_uint(value[i])); };
+  store_relaxed(reinterpret_cast<uint4*>(p), make_uint4(word(0), word(1), word(2), word(3)));
+}
+__device__ __forceinline__ float4 as_floats(const uint4& v) {
+  return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w));
 }
 /* Two neighbouring halves, at a multiple of 4 bytes. */
 template <typename Half>

@@ -38,7 +38,7 @@ inline void expert_mlp(const float* x, const float* gate_up, const float* down, 
  * i / n_tiles. An expert's tiles are neighbours, and so in memory are its weights. */
 
 /* Where a kernel has the choice from: it is made, or the kernel makes it, of one token or of up to kFewTokens. */
-enum ExpertChoice { kMade, kOfOne, kOfFew };
+enum ChoiceSource { kMade, kOfOne, kOfFew };
 
 constexpr uint32_t kExpertBlocks = 2; /* of a multiprocessor: they fill its registers */
 constexpr uint32_t kExpertChunk = 32; /* k that a warp loads at once: 8 a lane */
@@ -178,16 +178,16 @@ __device__ __forceinline__ void store_tile(const ExpertSums& sums, uint32_t buff
  *
  * kGateUp lets kDown start when all of its blocks have waited for the router, and the choice is there: kDown may then
  * read it, plan and request weights before its own wait, while the last blocks of kGateUp are at work. */
-template <typename Half, ExpertProduct Product, ExpertChoice Choice>
+template <typename Half, ExpertProduct Product, ChoiceSource Choice>
 __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
     expert_stream_kernel(const __grid_constant__ Routing routing, const Half* w, const Half* x, Half* out,
                          uint32_t tokens, uint32_t n_in, uint32_t n_out, uint32_t per_token) {
   __shared__ ExpertSums sums;
-  __shared__ StreamPlan plan;
+  constexpr bool kFew = Choice != kMade;
+  __shared__ StreamPlan<kFew ? kFewTokens : kStreamTokens, kFew ? kFewPairs : kStreamPairs> plan;
   plan.clear();
   if (Product == kGateUp) wait_for_predecessor();
-  if (Choice == kOfOne) plan.choose_one(routing, per_token);
-  if (Choice == kOfFew) plan.choose(routing, tokens, per_token);
+  if constexpr (kFew) plan.template choose<Choice == kOfOne>(routing, tokens, per_token);
   allow_successor();
   if (Choice != kOfOne) plan.make(Choice == kMade ? routing.choice : nullptr, tokens, per_token);
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, *pairs = plan.pairs;

@@ -54,6 +54,12 @@ __device__ __forceinline__ uint4 load_relaxed(const uint4* p) {
   return value;
 }
 
+__device__ __forceinline__ void store_relaxed(uint4* p, const uint4& value) {
+  asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(value.x), "r"(value.y), "r"(value.z),
+               "r"(value.w)
+               : "memory");
+}
+
 /* What this thread wrote is visible to every kernel that starts after this one. */
 __device__ __forceinline__ void publish() {
   asm volatile("fence.acq_rel.gpu;" ::: "memory");

@@ -75,46 +75,73 @@ __device__ __forceinline__ float key_logit(uint32_t key) {
   return __uint_as_float(key ^ (key >> 31 ? 0x80000000u : 0xffffffffu));
 }
 
-/* A warp chooses for token i: a lane holds the experts lane, lane + 32, ... and, of those chosen, the lane-th. */
+/* A warp's choice for a token. A lane holds the experts from kRoutePerLane * lane on and, of those chosen, the lane-th.
+ */
+class ExpertChoice {
+ public:
+  /* `logits` [n_experts]. */
+  __device__ __forceinline__ ExpertChoice(const float* logits, uint32_t n_experts) {
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (uint32_t j = 0; j < kRoutePerLane; ++j) {
+      const uint32_t e = kRoutePerLane * lane + j;
+      logit_[j] = e < n_experts ? without_nan(logits[e]) : -INFINITY;
+      key_[j] = e < n_experts ? logit_key(logit_[j]) : 0;
+    }
+  }
+
+  /* Returns the lane's, kNoExpert from per_token on. The lane that has the highest gives it away; of several the first,
+   * whose experts come first. */
+  __device__ __forceinline__ uint32_t choose(uint32_t per_token) {
+    const uint32_t lane = threadIdx.x % 32;
+    uint32_t expert = kNoExpert;
+#pragma unroll 1
+    for (uint32_t k = 0; k < per_token; ++k) {
+      uint32_t own = 0, at = 0;
+#pragma unroll
+      for (uint32_t j = 0; j < kRoutePerLane; ++j) own = max(own, key_[j]);
+      const uint32_t best = __reduce_max_sync(0xffffffffu, own);
+      const uint32_t winner = uint32_t(__ffs(__ballot_sync(0xffffffffu, own == best))) - 1;
+#pragma unroll
+      for (uint32_t j = kRoutePerLane; j-- > 0;)
+        if (key_[j] == best) at = j;
+#pragma unroll
+      for (uint32_t j = 0; j < kRoutePerLane; ++j)
+        if (lane == winner && j == at) key_[j] = 0;
+      const uint32_t chosen = kRoutePerLane * winner + __shfl_sync(0xffffffffu, at, int(winner));
+      if (k == 0) highest_ = best;
+      if (lane == k) mine_ = best, expert = chosen;
+    }
+    return expert;
+  }
+
+  /* The weight of the expert that the lane has chosen. */
+  __device__ __forceinline__ float weight(uint32_t per_token, bool renormalise) const {
+    const float highest = key_logit(highest_);
+    const float own = threadIdx.x % 32 < per_token ? expf(key_logit(mine_) - highest) : 0.0f;
+    float all = 0.0f;
+#pragma unroll
+    for (uint32_t j = 0; j < kRoutePerLane; ++j) all += expf(logit_[j] - highest);
+    return own / warp_sum(renormalise ? own : all);
+  }
+
+ private:
+  uint32_t key_[kRoutePerLane], mine_ = 0, highest_ = 0;
+  float logit_[kRoutePerLane];
+};
+
+/* A warp writes its choice for token i. */
 __device__ __forceinline__ void choose_experts(const struct blink_step_set& set, const float* logits, uint32_t* choice,
                                                float* weight, uint32_t n_experts, uint32_t per_token, bool renormalise,
                                                uint32_t i) {
   const uint32_t lane = threadIdx.x % 32;
-  const uint64_t at = uint64_t(i) * per_token + lane;
   const bool padding = set.token_row[i] == BLINK_NO_ROW;
-  uint32_t key[kRoutePerLane], mine = 0, expert = kNoExpert, highest = 0;
-  float x[kRoutePerLane];
-#pragma unroll
-  for (uint32_t j = 0; j < kRoutePerLane; ++j) {
-    const uint32_t e = lane + 32 * j;
-    x[j] = e < n_experts ? without_nan(logits[uint64_t(i) * n_experts + e]) : -INFINITY;
-    key[j] = e < n_experts ? logit_key(x[j]) : 0;
-  }
-  if (padding) {
-    if (lane < per_token) choice[at] = kNoExpert, weight[at] = 0.0f;
-    return;
-  }
-  for (uint32_t k = 0; k < per_token; ++k) {
-    uint32_t best = 0, first = kNoExpert;
-#pragma unroll
-    for (uint32_t j = 0; j < kRoutePerLane; ++j) best = max(best, key[j]);
-    best = __reduce_max_sync(0xffffffffu, best);
-#pragma unroll
-    for (uint32_t j = kRoutePerLane; j-- > 0;)
-      if (key[j] == best) first = lane + 32 * j;
-    first = __reduce_min_sync(0xffffffffu, first);
-#pragma unroll
-    for (uint32_t j = 0; j < kRoutePerLane; ++j)
-      if (lane + 32 * j == first) key[j] = 0;
-    if (k == 0) highest = best;
-    if (lane == k) mine = best, expert = first;
-  }
-  float share = lane < per_token ? expf(key_logit(mine) - key_logit(highest)) : 0.0f, all = 0.0f;
-#pragma unroll
-  for (uint32_t j = 0; j < kRoutePerLane; ++j)
-    if (lane + 32 * j < n_experts) all += expf(x[j] - key_logit(highest));
-  share /= warp_sum(renormalise ? share : all);
-  if (lane < per_token) choice[at] = expert, weight[at] = share;
+  ExpertChoice chooser(logits + uint64_t(i) * n_experts, n_experts);
+  const uint32_t expert = chooser.choose(per_token);
+  const float share = chooser.weight(per_token, renormalise);
+  if (lane >= per_token) return;
+  choice[i * per_token + lane] = padding ? kNoExpert : expert;
+  weight[i * per_token + lane] = padding ? 0.0f : share;
 }
 
 /* grid (ceil(tokens / kRouteWarps)), block (32 * kRouteWarps): a warp a token. */

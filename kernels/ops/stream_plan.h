@@ -13,8 +13,8 @@ namespace blink {
 
 constexpr uint32_t kExpertWarps = 8, kExpertThreads = 32 * kExpertWarps;
 constexpr uint32_t kStreamUnit = 16;    /* pairs of a unit: two of the tensor cores' 8 columns */
-constexpr uint32_t kStreamTokens = 128; /* at most, in a step, and pairs and so units */
-constexpr uint32_t kStreamPairs = 2048, kStreamUnits = kStreamPairs / kStreamUnit + kMaxExperts;
+constexpr uint32_t kStreamTokens = 128; /* at most, in a step, and pairs */
+constexpr uint32_t kStreamPairs = 2048, kFewPairs = kFewTokens * 32;
 static_assert(kExpertThreads == kMaxExperts && kExpertWarps == kFewTokens, "a thread counts, a warp chooses");
 
 /* A choice as the router kernel wrote it, whatever lies in L1: see kDown's prologue. */
@@ -31,65 +31,49 @@ struct Routing {
   uint32_t n_experts, renormalise;
 };
 
+template <uint32_t Tokens, uint32_t Pairs>
 struct StreamPlan {
-  uint32_t chosen[kFewTokens * 32];
-  float share[kFewTokens * 32];
+  static constexpr uint32_t kWords = (Tokens + 31) / 32;
+  uint32_t chosen[kFewPairs]; /* if the blocks choose: [tokens][per_token] */
   uint32_t n_units;
-  ExpertUnit units[kStreamUnits];
-  uint32_t pairs[kStreamPairs];
-  uint32_t mask[kMaxExperts][kStreamTokens / 32]; /* a bit per token that chose the expert */
-  alignas(16) uint32_t first[kMaxExperts];        /* where the expert's first pair goes */
+  ExpertUnit units[Pairs / kStreamUnit + kMaxExperts];
+  uint32_t pairs[Pairs];
+  uint32_t mask[kMaxExperts][kWords];      /* a bit per token that chose the expert */
+  alignas(16) uint32_t first[kMaxExperts]; /* where the expert's first pair goes */
   uint64_t totals[kExpertWarps];
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (uint32_t word = 0; word < kStreamTokens / 32; ++word) mask[threadIdx.x][word] = 0;
+    for (uint32_t word = 0; word < kWords; ++word) mask[threadIdx.x][word] = 0;
   }
 
-  /* A warp a token. The first block tells the kernels that follow, before it lets the next one start. */
+  /* The choice, by a warp a token, and of one token the plan as well: its experts in the order of the choice. One block
+   * tells the kernels that follow, before it lets the next one start: of all blocks the last has the fewest items, and
+   * so the time. */
+  template <bool One>
   __device__ __forceinline__ void choose(const Routing& routing, uint32_t tokens, uint32_t per_token) {
-    if (threadIdx.x / 32 < tokens)
-      choose_experts(routing.set, routing.logits, chosen, share, routing.n_experts, per_token, routing.renormalise,
-                     threadIdx.x / 32);
-    __syncthreads();
-    if (blockIdx.x != 0) return;
-    if (threadIdx.x < tokens * per_token)
-      routing.choice[threadIdx.x] = chosen[threadIdx.x], routing.weight[threadIdx.x] = share[threadIdx.x];
-    publish();
+    const uint32_t t = threadIdx.x / 32, lane = threadIdx.x % 32, n = routing.n_experts;
+    const bool tells = blockIdx.x + 1 == gridDim.x;
+    if (t < tokens) {
+      const bool padding = routing.set.token_row[t] == BLINK_NO_ROW;
+      ExpertChoice chooser(routing.logits + t * n, n);
+      const uint32_t expert = padding ? kNoExpert : chooser.choose(per_token), at = t * per_token + lane;
+      if (One && lane < per_token) units[lane] = {expert, lane, 1, 0}, pairs[lane] = lane;
+      if (One && lane == 0) n_units = padding ? 0 : per_token;
+      if (!One && lane < per_token) chosen[at] = expert;
+      if (tells) {
+        const float share = padding ? 0.0f : chooser.weight(per_token, routing.renormalise);
+        if (lane < per_token) routing.choice[at] = expert, routing.weight[at] = share;
+        publish();
+      }
+    }
     __syncthreads();
   }
 
-  /* The choice and the plan of one token, which has its experts in the order of the choice: a thread counts how many
-   * experts come before its own, which takes less time than to look for the highest again and again. */
-  __device__ __forceinline__ void choose_one(const Routing& routing, uint32_t per_token) {
-    const uint32_t e = threadIdx.x, n = routing.n_experts;
-    const bool padding = routing.set.token_row[0] == BLINK_NO_ROW;
-    const uint32_t mine = e < n ? logit_key(routing.logits[e]) : 0;
-    first[e] = mine;
-    if (e == 0) n_units = padding ? 0 : per_token;
-    __syncthreads();
-    uint32_t before = 0;
-#pragma unroll 4
-    for (uint32_t j = 0; j < n; j += 4) {
-      const uint4 key = *reinterpret_cast<const uint4*>(first + j);
-      before += (key.x > mine || (key.x == mine && j < e)) + (key.y > mine || (key.y == mine && j + 1 < e));
-      before += (key.z > mine || (key.z == mine && j + 2 < e)) + (key.w > mine || (key.w == mine && j + 3 < e));
-    }
-    if (e < n && before < per_token) {
-      units[before] = {e, before, 1, 0};
-      pairs[before] = before;
-    }
-    __syncthreads();
-    if (blockIdx.x != 0) return;
-    if (e < 32)
-      choose_experts(routing.set, routing.logits, routing.choice, routing.weight, n, per_token, routing.renormalise, 0);
-    publish();
-    __syncthreads();
-  }
-
-  /* The block has cleared and not met since, but to choose; `choice` is null then. */
+  /* Of a choice, or of the one that the blocks have made if that is null. The block has cleared and not met since, but
+   * to choose. */
   __device__ __forceinline__ void make(const uint32_t* choice, uint32_t tokens, uint32_t per_token) {
-    constexpr uint32_t kEach = kStreamPairs / kExpertThreads;
+    constexpr uint32_t kEach = Pairs / kExpertThreads;
     const uint32_t n = tokens * per_token;
     uint32_t expert[kEach];
 #pragma unroll
@@ -118,11 +102,11 @@ struct StreamPlan {
   __device__ __forceinline__ uint32_t load(const uint32_t* choice, uint32_t p) const {
     return choice ? load_choice(choice + p) : chosen[p];
   }
-  /* Tokens before t that chose the expert; t is kStreamTokens for all of them. */
+  /* Tokens before t that chose the expert; t is 32 * kWords for all of them. */
   __device__ __forceinline__ uint32_t lower(uint32_t expert, uint32_t t) const {
     uint32_t n = 0;
 #pragma unroll
-    for (uint32_t word = 0; word < kStreamTokens / 32; ++word) {
+    for (uint32_t word = 0; word < kWords; ++word) {
       const uint32_t bits = mask[expert][word];
       if (word < t / 32) n += __popc(bits);
       if (word == t / 32) n += __popc(bits & ((1u << t % 32) - 1));
@@ -131,7 +115,7 @@ struct StreamPlan {
   }
   /* The units and `first`, a thread an expert. */
   __device__ __forceinline__ void cut() {
-    const uint32_t n = lower(threadIdx.x, kStreamTokens), count = (n + kStreamUnit - 1) / kStreamUnit;
+    const uint32_t n = lower(threadIdx.x, 32 * kWords), count = (n + kStreamUnit - 1) / kStreamUnit;
     uint64_t upto = warp_scan(uint64_t(count) << 32 | n);
     if (threadIdx.x % 32 == 31) totals[threadIdx.x / 32] = upto;
     __syncthreads();

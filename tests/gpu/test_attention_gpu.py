@@ -104,11 +104,8 @@ class Rig:
             self.memory.allocate(32 * (1 + pieces)),
             self.memory.allocate(4 * total * config.head_dim),
         )
-        partial = self.memory.allocate(4 * total * config.n_heads * cut.most * (config.head_dim + 4))
-        arrivals, out = (
-            self.put(np.zeros(total * config.n_heads, np.uint32)),
-            self.halves(np.full_like(self.qkv, 7)),
-        )
+        partial_bytes = 4 * total * config.n_heads * cut.most * (config.head_dim + 4)
+        partial, out = self.memory.allocate(partial_bytes), self.halves(np.full_like(self.qkv, 7))
         maps = self.memory.allocate(128)
         self.memory.write(maps, cache_map(keys, cache[0].nbytes, config.head_dim))
         blocks = 1 + -(-total * config.head_dim // 2 // CUT_THREADS)
@@ -117,15 +114,16 @@ class Rig:
             self.put(self.inv_freq), turns, config.head_dim, shared_bytes=8 * total,
         )  # fmt: skip
         norms = [self.halves(norm) if config.qk_norm else 0 for norm in self.norms]
+        ratio = config.n_heads // config.n_kv_heads
         self.attention.launch(
             (self.n_multiprocessors - 1, 1, 1), (ATTENTION_THREADS, 1, 1), self.stream, tables.tobytes(),
             plan, turns, maps, self.halves(self.qkv), *norms, EPS, keys, keys + cache[0].nbytes, partial,
-            arrivals, out, config.n_heads, config.n_kv_heads, cut.most, shared_bytes=ATTENTION_SHARED_BYTES,
+            out, config.n_kv_heads, ratio, cut.most, shared_bytes=ATTENTION_SHARED_BYTES,
         )  # fmt: skip
         self.stream.synchronize()
         n_bytes = 2 * total * config.n_heads * config.head_dim
         result = np.frombuffer(self.memory.read(out, n_bytes), np.uint16)
-        assert not any(self.memory.read(arrivals, 4 * total * config.n_heads))
+        assert not any(self.memory.read(partial, partial_bytes))
         return result.reshape(total, config.n_heads, config.head_dim)[list(lanes)]
 
     def rotated(self, x: Floats, lane: int, norm: Floats | None) -> NDArray[np.float64]:

@@ -29,6 +29,9 @@ inline uint4 load_relaxed(const uint4* p) {
   emulator::give_way();
   return *p;
 }
+inline void store_relaxed(uint4* p, const uint4& value) {
+  *p = value;
+}
 inline void publish() {}
 [[noreturn]] inline void trap() {
   emulator::fail("trap");

@@ -126,17 +126,17 @@ void emulate_rope(const blink_set* set, const struct blink_tables* tables, Half*
 void emulate_attention_stream(const blink_set* set, const struct blink_tables* tables, uint32_t usual, uint32_t least,
                               uint32_t longest, uint32_t most, blink::AttentionPiece* plan, const float* inv_freq,
                               float2* turns, const void* map, const Half* qkv, const Half* q_norm, const Half* k_norm,
-                              float eps, Half* k_cache, Half* v_cache, float* partial, uint32_t* arrivals, Half* out,
-                              uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t lanes,
-                              uint32_t blocks) {
+                              float eps, Half* k_cache, Half* v_cache, uint32_t* partial, Half* out, uint32_t n_heads,
+                              uint32_t n_kv_heads, uint32_t head_dim, uint32_t lanes, uint32_t blocks) {
   const blink::AttentionCut cut = {usual, least, longest, most};
   launch({1 + (lanes * head_dim / 2 + blink::kCutThreads - 1) / blink::kCutThreads}, blink::kCutThreads,
          [&] { blink::attention_plan_kernel(*set, cut, plan, inv_freq, turns, head_dim); });
   with_head_dim(head_dim, [&](auto dim) {
-    launch({blocks}, blink::kAttentionThreads, [&] {
+    const auto kernel = [&] {
       blink::attention_stream_kernel<Half, dim()>(*tables, plan, turns, map, qkv, q_norm, k_norm, eps, k_cache, v_cache,
-                                                  partial, arrivals, out, n_heads, n_kv_heads, most);
-    });
+                                                  partial, out, n_kv_heads, n_heads / n_kv_heads, most);
+    };
+    launch({blocks}, blink::kAttentionThreads, kernel, kGrid);
   });
 }
 
