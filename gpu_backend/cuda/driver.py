@@ -12,10 +12,12 @@ import time
 from functools import lru_cache
 from typing import Any
 
+from gpu_backend.arithmetic import ceil_div
+
 CAPABILITY = (9, 0)  # the kernels use wgmma, which GPUs before Hopper and after it do not have
 POLL_S = 0.002
 SHARED_BYTES = 48 << 10  # of dynamic shared memory, which every kernel may have
-ALL_SHARED = 100  # CU_SHAREDMEM_CARVEOUT_MAX_SHARED, in percent of a multiprocessor's L1 and shared memory
+ALL_SHARED_BYTES = 228 << 10  # that a multiprocessor can divide off its L1
 
 
 class CudaError(RuntimeError):
@@ -222,11 +224,11 @@ class Kernel:
             call("cuFuncSetAttribute", self.function, attribute, n_bytes)
             self._shared_limit = n_bytes
 
-    def leave_shared_memory(self) -> None:
-        """A multiprocessor that runs the kernel divides its memory so that one with much shared memory can
+    def divide_memory(self, shared_bytes: int) -> None:
+        """A multiprocessor that has been idle divides as much off its L1 for the kernel, and for those that
         join it."""
         attribute = api().CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
-        call("cuFuncSetAttribute", self.function, attribute, ALL_SHARED)
+        call("cuFuncSetAttribute", self.function, attribute, ceil_div(100 * shared_bytes, ALL_SHARED_BYTES))
 
     def launch(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpu_backend.cuda.compile import compile_templates, source_root
 from gpu_backend.cuda.driver import Kernel, Module
 from gpu_backend.cuda.held import held_products
+from gpu_backend.cuda.shared_memory import shared_bytes
 from gpu_backend.cuda.tiled import TILED_OUTPUTS
 from gpu_backend.cuda.wide import wide_instances
 from gpu_backend.model.config import ModelConfig
@@ -128,7 +129,8 @@ class Kernels:
         cubin, symbols = compile_templates(source, arch, list(names.values()))
         self._module = Module(cubin)
         self._kernels = {op: self._module.kernel(symbols[name]) for op, name in names.items()}
-        self._kernels["gate"].leave_shared_memory()
+        for kernel in self._kernels.values():
+            kernel.divide_memory(shared_bytes(config))
 
     def __getitem__(self, op: str) -> Kernel:
         return self._kernels[op]

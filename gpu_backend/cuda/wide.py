@@ -8,6 +8,7 @@ from dataclasses import astuple, dataclass, replace
 import numpy as np
 
 from gpu_backend.arithmetic import ceil_div
+from gpu_backend.cuda.shared_memory import ALL, Rooms, rooms_of
 from gpu_backend.model.config import ModelConfig
 
 # Constants of kernels/ops/wide_ring.h.
@@ -28,11 +29,6 @@ GROUP = 64  # rows of w that an instruction multiplies
 PANELS = (4, 2, 1)  # of a stage: memory reads neighbours faster together
 FEWEST_SLOTS = (3, 2)  # of w and of x, lest the memory waits
 X_SLOTS = 4  # are enough
-
-# Shared memory of a block. The more copies are in flight the better, but not all clusters of more than two
-# blocks find room unless two blocks fit a multiprocessor.
-LARGE = 222 << 10
-SMALL = 113 << 10
 
 
 @dataclass(frozen=True)
@@ -87,21 +83,35 @@ class WideCut:
         return WIDE_RING_START + FRAGMENT_BYTES * sent + max(rings, FRAGMENT_BYTES * self.tiles * groups)
 
 
-def wide_cut(rows: int, n_in: int, n_out: int, output: str, n_multiprocessors: int) -> WideCut:
+def wide_cut(
+    rows: int, n_in: int, n_out: int, output: str, n_multiprocessors: int, rooms: Rooms = ALL
+) -> WideCut:
     """For a product on all multiprocessors but the scheduler's. `output`: of kernels.STREAM_OUTPUTS.
 
     All blocks get as many rows of w, in one tile unless those are too many. Too few, and what each reads of x
-    would be more than its weights: then a cluster splits k.
+    would be more than its weights: then a cluster splits k, if its blocks fit their rooms.
     """
-    silu = output == "silu"
-    w_rows, grain = (2 * n_out, 16) if silu else (n_out, 8)
-    k_panels, splits = ceil_div(n_in, WIDE_PANEL), 1
+    splits = 1
+    w_rows = 2 * n_out if output == "silu" else n_out
     while (
-        splits < MAX_SPLITS and splits < k_panels and w_rows * splits < FEWEST_ROWS * (n_multiprocessors - 1)
+        splits < MAX_SPLITS
+        and splits * WIDE_PANEL < n_in
+        and w_rows * splits < FEWEST_ROWS * (n_multiprocessors - 1)
     ):
         splits *= 2
-    room = LARGE if splits <= 2 else SMALL
-    clusters = (n_multiprocessors - 1) // splits
+    while (cut := _fitting(rows, n_in, n_out, output, n_multiprocessors, splits, rooms)) is None:
+        splits //= 2
+    return cut
+
+
+def _fitting(
+    rows: int, n_in: int, n_out: int, output: str, n_multiprocessors: int, splits: int, rooms: Rooms
+) -> WideCut | None:
+    """With so many splits; the widest stages and highest tiles that fit, if any do."""
+    silu = output == "silu"
+    w_rows, grain = (2 * n_out, 16) if silu else (n_out, 8)
+    k_panels, clusters = ceil_div(n_in, WIDE_PANEL), (n_multiprocessors - 1) // splits
+    room = rooms.large if splits <= 2 else rooms.small
     for most_panels, most_rows in itertools.product(PANELS, TILE_ROWS):
         turns = ceil_div(w_rows, clusters * most_rows)  # a block's tiles
         if turns > 1 and splits > 1:
@@ -114,8 +124,8 @@ def wide_cut(rows: int, n_in: int, n_out: int, output: str, n_multiprocessors: i
         tiles = ceil_div(w_rows, tile_rows)
         cut = WideCut(rows, n_in, n_out, tile_rows, tiles, panels, w_slots, x_slots, share, splits)
         if cut.shared_bytes <= room:
-            break
-    return _filled(cut, min(stages, WIDE_MAX_SLOTS), room)
+            return _filled(cut, min(stages, WIDE_MAX_SLOTS), room)
+    return None
 
 
 def _filled(cut: WideCut, most_slots: int, room: int) -> WideCut:
@@ -178,23 +188,19 @@ def gate_up_boxes(n_in: int, n_out: int, box_rows: int) -> Boxes:
     return Boxes((n_out // 8, 2, 8, n_in), strides, (box_rows // 16, 2, 8, WIDE_PANEL))
 
 
-def suits_wide(config: ModelConfig) -> bool:
-    """Dense models. Beside the kernels of experts, which want all shared memory, blocks find room late: a
-    step of 32 rows of Qwen3-30B-A3B took 21 ms, and without clusters 22, whose kernels take 14."""
-    return config.experts is None
-
-
 def products(config: ModelConfig) -> dict[str, tuple[int, int, str]]:
     """n_in, n_out and output of the matrices that the kernel multiplies with."""
-    if not suits_wide(config):
-        return {}
-    return {
+    matrices = {
         "qkv": (config.hidden, config.qkv_width, "half"),
         "o": (config.attention_width, config.hidden, "add"),
-        "gate_up": (config.hidden, config.intermediate, "silu"),
-        "down": (config.intermediate, config.hidden, "add"),
         "head": (config.hidden, config.vocab_size, "float"),
     }
+    if config.experts is not None:
+        matrices["router"] = (config.hidden, config.experts.count, "float")
+    if config.any_dense:
+        matrices["gate_up"] = (config.hidden, config.intermediate, "silu")
+        matrices["down"] = (config.intermediate, config.hidden, "add")
+    return matrices
 
 
 def wide_op(output: str, cut: WideCut) -> str:
@@ -207,7 +213,7 @@ def wide_instances(config: ModelConfig, n_multiprocessors: int) -> dict[str, tup
     instances = {}
     for n_in, n_out, output in products(config).values():
         for rows in WIDE_COLUMNS:
-            cut = wide_cut(rows, n_in, n_out, output, n_multiprocessors)
+            cut = wide_cut(rows, n_in, n_out, output, n_multiprocessors, rooms_of(config, n_out))
             instances[wide_op(output, cut)] = (output, cut.columns, cut.tiles, cut.splits)
     return instances
 
@@ -215,7 +221,7 @@ def wide_instances(config: ModelConfig, n_multiprocessors: int) -> dict[str, tup
 def wide_sum_bytes(config: ModelConfig, n_multiprocessors: int) -> int:
     """Of the sums of squares that any of a model's products leaves."""
     cuts = [
-        wide_cut(WIDE_ROWS, n_in, n_out, output, n_multiprocessors)
+        wide_cut(WIDE_ROWS, n_in, n_out, output, n_multiprocessors, rooms_of(config, n_out))
         for n_in, n_out, output in products(config).values()
         if output == "add"
     ]

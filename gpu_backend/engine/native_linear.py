@@ -12,10 +12,11 @@ from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.cublas import R_16BF, R_16F, Cublas
 from gpu_backend.cuda.kernels import STREAM_GROUPS, half_dtype
 from gpu_backend.cuda.product import Product
+from gpu_backend.cuda.shared_memory import rooms_of
 from gpu_backend.cuda.stream import STREAM_BLOCKS, STREAM_CHUNK, STREAM_THREADS
 from gpu_backend.cuda.tiled import suits_tiled, tiled_cut
 from gpu_backend.cuda.tiled_launch import tiled_launch
-from gpu_backend.cuda.wide import WIDE_ROWS, WideNorm, suits_wide, wide_cut
+from gpu_backend.cuda.wide import WIDE_ROWS, WideNorm, wide_cut
 from gpu_backend.cuda.wide_launch import wide_launch
 from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.gemm_choice import GemmChoice
@@ -74,15 +75,17 @@ class NativeLinear:
         return 0
 
     def _streams(self, rows: int, n_in: int) -> bool:
-        most = DENSE_STREAM_ROWS if suits_wide(self._config) else STREAM_ROWS
+        most = DENSE_STREAM_ROWS if self._config.experts is None else STREAM_ROWS
         return rows <= most and n_in % STREAM_CHUNK == 0
 
     def _is_wide(self, rows: int, n_in: int) -> bool:
-        return suits_wide(self._config) and rows <= WIDE_ROWS and not self._streams(rows, n_in)
+        return rows <= WIDE_ROWS and not self._streams(rows, n_in)
 
     def _wide(self, launch: Launch, product: Product, n_sums: int, norm_after: int) -> int:
         act = self._activations
-        cut = wide_cut(product.rows, product.n_in, product.n_out, product.output, self._n_multiprocessors)
+        rooms = rooms_of(self._config, product.n_out)
+        sizes = (product.rows, product.n_in, product.n_out, product.output)
+        cut = wide_cut(*sizes, self._n_multiprocessors, rooms)
         norm = WideNorm(act.sums if n_sums else 0, n_sums, self._config.norm_eps)
         # Not of float16, which might overflow: no factor has bounded what is left.
         if norm_after and self._half == R_16BF and self._is_wide(product.rows, self._config.hidden):

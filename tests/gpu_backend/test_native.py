@@ -166,7 +166,7 @@ def test_a_layer_of_experts_is_the_documented_sequence(expert_log: Log) -> None:
         if tokens * 3 <= 8 * 8:
             mixture = ["router", "expert_stream", "expert_one" if tokens == 1 else "expert_stream"]
         else:
-            router = "linear_stream" if tokens <= 8 else "gemm"
+            router = "linear_stream" if tokens <= 8 else "linear_wide" if tokens <= 64 else "gemm"
             mixture = ["rmsnorm", router, "route", "expert_plan", "expert_tiled", "expert_tiled"]
         starts = [i for i in range(len(ops)) if ops[i : i + len(mixture)] == mixture]
         held = tokens <= 2  # qkv, with the norm in front of it
@@ -177,12 +177,21 @@ def test_a_layer_of_experts_is_the_documented_sequence(expert_log: Log) -> None:
         assert ops.count("linear_held") == 3 * held
         before = ops[: ops.index("rope" if "rope" in ops else "attention_stream")]
         assert ("rmsnorm" in before) == (not held)
-        assert ops.count("silu_mul") == int(tokens > 8)
-        assert "linear_wide" not in ops
+        assert ops.count("silu_mul") == int(tokens > 64)
+        layers = ops[: ops.index("gather_rmsnorm")]
+        assert ("linear_wide" in layers) == (tokens <= 64)  # of few, where columns are no whole chunks
         if "expert_plan" in ops:
             plan = calls[ops.index("expert_plan")]
             words = [int.from_bytes(bytes.fromhex(word), "little") for word in plan[-5:-1]]
             assert words == [tokens, 8, 3, 160]
+
+
+def test_kernels_of_a_model_of_experts_divide_a_multiprocessor_alike(expert_log: Log) -> None:
+    """It would not be divided anew between kernels that overlap, and the experts would have no L1."""
+    carved = {call[1]: call[2] for call in expert_log if call[0] == "carveout"}
+    for kernel in ("attention_stream", "linear_wide", "expert_stream", "gate"):
+        assert any(kernel in symbol for symbol in carved)
+    assert set(carved.values()) == {"58"}
 
 
 def test_many_tokens_are_multiplied_in_tiles(fake: Path, tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gpu_backend.cuda.kernels import kernel_names
+from gpu_backend.cuda.shared_memory import ALL, rooms_of, shared_bytes
 from gpu_backend.cuda.wide import (
     GROUP,
-    SMALL,
     TILE_ROWS,
     WIDE_COLUMNS,
     WIDE_MAX_SLOTS,
@@ -25,7 +25,6 @@ from gpu_backend.cuda.wide import (
 from gpu_backend.model.config import ModelConfig
 
 SHAPES = Path(__file__).resolve().parents[2] / "scripts" / "bench" / "shapes"
-MOST_SHARED_BYTES = 227 << 10  # of a block
 SHARED_BYTES = 228 << 10  # of a multiprocessor, of which every block costs 1 KiB more
 
 
@@ -34,7 +33,7 @@ def model(name: str, scratch: Path) -> ModelConfig:
     return ModelConfig.from_directory(scratch)
 
 
-def check(cut: WideCut, w_rows: int, n_multiprocessors: int) -> None:
+def check(cut: WideCut, w_rows: int, n_multiprocessors: int, shared: int = SHARED_BYTES) -> None:
     assert (cut.n_tiles - 1) * cut.tile_rows < w_rows <= cut.n_tiles * cut.tile_rows
     assert cut.tile_rows % 8 == 0
     assert cut.tile_rows <= min(TILE_ROWS[0], GROUP * cut.tiles)
@@ -42,12 +41,12 @@ def check(cut: WideCut, w_rows: int, n_multiprocessors: int) -> None:
     stages = cut.share * -(-cut.n_tiles // cut.clusters(n_multiprocessors - 1))
     assert cut.w_slots >= min(3, stages)  # fewer, and the memory would wait
     assert cut.share * cut.splits * cut.panels * WIDE_PANEL >= cut.n_in
-    assert cut.shared_bytes <= MOST_SHARED_BYTES
+    assert cut.shared_bytes + 1024 <= shared
     clusters = cut.clusters(n_multiprocessors - 1)
     assert clusters * cut.splits <= n_multiprocessors - 1  # one is the scheduler's
     assert cut.splits == 1 or clusters == cut.n_tiles  # a cluster has one tile
     if cut.splits > 2:
-        assert 2 * (cut.shared_bytes + 1024) <= SHARED_BYTES
+        assert 2 * (cut.shared_bytes + 1024) <= shared
 
 
 @pytest.mark.parametrize("n_multiprocessors", [78, 114, 132])
@@ -57,8 +56,9 @@ def test_every_matrix_is_cut_within_the_limits(name: str, n_multiprocessors: int
     known = kernel_names(config, n_multiprocessors)
     for n_in, n_out, output in products(config).values():
         for rows in (9, *WIDE_COLUMNS):
-            cut = wide_cut(rows, n_in, n_out, output, n_multiprocessors)
-            check(cut, 2 * n_out if output == "silu" else n_out, n_multiprocessors)
+            cut = wide_cut(rows, n_in, n_out, output, n_multiprocessors, rooms_of(config, n_out))
+            shared = SHARED_BYTES if n_out == config.vocab_size else shared_bytes(config)
+            check(cut, 2 * n_out if output == "silu" else n_out, n_multiprocessors, shared)
             assert output != "silu" or cut.tile_rows % 16 == 0
             assert wide_op(output, cut) in known
             if output == "add":
@@ -71,7 +71,7 @@ def test_small_matrices_have_no_more_blocks_than_stages(n_in: int, n_out: int) -
     cut = wide_cut(WIDE_ROWS, n_in, n_out, "float", 132)
     check(cut, n_out, 132)
     assert cut.splits <= max(1, 2 * -(-n_in // 64))
-    assert cut.shared_bytes <= SMALL
+    assert cut.shared_bytes <= ALL.small
 
 
 @pytest.mark.parametrize("rows", WIDE_COLUMNS)
