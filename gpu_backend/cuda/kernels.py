@@ -80,6 +80,7 @@ def kernel_names(config: ModelConfig, n_multiprocessors: int = MULTIPROCESSORS) 
         "attention_plan": "attention_plan_kernel",
         "attention_stream": f"attention_stream_kernel<{half}, {head_dim}>",
         "silu_mul": f"silu_mul_kernel<{half}>",
+        "gather_last": f"gather_last_kernel<{half}>",
         "gather_rmsnorm": f"gather_rmsnorm_kernel<{half}>",
         "sample": "sample_kernel",
         "random": f"random_kernel<{half}>",

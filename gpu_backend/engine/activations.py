@@ -15,12 +15,14 @@ class Activations:
     attention: int  # [T][heads][head_dim]
     gate_up: int  # [T][2][intermediate], of shapes whose silu * mul is a kernel of its own
     product: int  # [T][intermediate]
-    gathered: int  # [L][hidden]
     logits: int  # [L][vocab] fp32
     attention_plan: int  # of a decode step's attention (kernels/ops/attention_plan.h)
     turns: int  # [L][head_dim / 2][2] fp32, of its RoPE
     partial: int  # its partial results: words of kernels/ops/exchange.h, zero between kernels
     sums: int  # of squares, that a product leaves for the norm after it (kernels/ops/wide_end.h)
+    gathered: int = 0  # [L][hidden], normed, where the last layer's rows are all tokens
+    last_residual: int = 0  # [L][hidden] fp32, of the lanes' last tokens behind the last layer's attention
+    last_attention: int = 0  # [L][heads][head_dim] of the same
     exchange: int = 0  # of the decoder kernel (kernels/decoder/arguments.h), zero between kernels
     leavers: int = 0  # its uint32, zero between kernels
     prefill_plan: int = 0  # [1 + units] PrefillUnit

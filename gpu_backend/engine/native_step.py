@@ -2,7 +2,10 @@
 
     gate, where rows decode their attention's plan, embed,
     L x [norm, qkv, attention, o + add, norm, gate_up, silu * mul, down + add],
-    gather + norm, head, sample + publish
+    norm, head, sample + publish
+
+Where there are prompts, what lies behind the last layer's attention is for the lanes' last tokens alone,
+which are gathered; behind experts they are gathered for the last norm.
 
 Products of our own kernels (native_linear.py) include silu * mul. Between two wide products the norm is
 part of both. A decode step of few rows of a dense model is [gate, decoder, sample + publish].
@@ -14,6 +17,8 @@ hold zeros or finite values of earlier steps, and nothing reads them.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from gpu_backend.abi import StepKind
 from gpu_backend.arithmetic import ceil_div
@@ -38,6 +43,8 @@ from gpu_backend.engine.sizing import (
     attention_cut,
     decode_splits,
     decoding_lanes,
+    ends_in_lanes,
+    has_tail,
     layer_cache_bytes,
 )
 from gpu_backend.model.config import ModelConfig
@@ -64,6 +71,15 @@ def rope_block(heads: int, head_dim: int) -> Dim:
     """Whole warps, enough for all heads of a token."""
     lanes = 1 << (head_dim // ROPE_ELEMENTS - 1).bit_length()
     return (min(MAX_BLOCK, 32 * ceil_div(max(heads * lanes, head_dim // 2), 32)), 1, 1)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What the part of a layer behind attention works on, `count` rows each."""
+
+    count: int
+    residual: int
+    attention: int
 
 
 class NativeStep:
@@ -131,44 +147,61 @@ class NativeStep:
     def _layers(self, shape: Shape, step_set: bytes) -> None:
         """Logits of the lanes' last tokens, a kernel an operation."""
         config, weights, act = self._config, self._weights, self._activations
-        hidden, eps = config.hidden, config.norm_eps
-        each_token, each_lane, block = (shape.tokens, 1, 1), (shape.lanes, 1, 1), row_block(hidden)
         if shape.kind != StepKind.PREFILL:
             self._plan_attention(shape, step_set)
-        arguments: tuple[Argument, ...] = (step_set, self._tables, weights.embed, act.residual, hidden)
-        self._launch("embed", each_token, block, *arguments)
+        arguments = (step_set, self._tables, weights.embed, act.residual, config.hidden)
+        self._launch("embed", (shape.tokens, 1, 1), row_block(config.hidden), *arguments)
         if self._flash is not None and shape.kind != StepKind.DECODE:
             self._flash.plan(self._launch, step_set)
-        self._norm(shape, self._held.input_norm(weights.layers[:1], shape.tokens), 0)
-        n_sums = 0  # that the product before has left of its norm
+        rows, n_layers, n_sums = Rows(shape.tokens, act.residual, act.attention), config.n_layers, 0
+        self._norm(rows, self._held.input_norm(weights.layers[:1], shape.tokens), 0)
         for index, layer in enumerate(weights.layers):
             following = self._held.input_norm(weights.layers[index + 1 : index + 2], shape.tokens)
-            n_sums = self._attention(shape, step_set, index, n_sums)
+            self._attend(shape, step_set, index, n_sums)
+            if index + 1 == n_layers and has_tail(config, shape):
+                rows = self._gather(shape, step_set)
+            if index + 1 == n_layers and ends_in_lanes(config, shape):
+                following = weights.final_norm
+            n_sums = self._project(rows, layer)
             if layer.router:
                 self._mixture.enqueue(self._launch, self._multiply, shape, step_set, layer, following)
                 n_sums = 0
                 continue
-            self._norm(shape, layer.post_norm, n_sums)
-            n_sums = self._mlp(shape, layer, n_sums, following)
-            self._norm(shape, following, n_sums)
-        arguments = (step_set, act.residual, weights.final_norm, eps, act.gathered, hidden)
-        self._launch("gather_rmsnorm", each_lane, block, *arguments)
-        sizes = (shape.lanes, hidden, config.vocab_size)
-        self._multiply(Product(weights.head, act.gathered, act.logits, *sizes, "float"))
+            self._norm(rows, layer.post_norm, n_sums)
+            n_sums = self._mlp(rows, layer, n_sums, following)
+            self._norm(rows, following, n_sums)
+        self._head(shape, step_set, n_sums)
 
-    def _norm(self, shape: Shape, weight: int, n_sums: int) -> None:
+    def _head(self, shape: Shape, step_set: bytes, n_sums: int) -> None:
+        """Logits of the lanes' last tokens, whose norm may have to be made."""
+        config, weights, act = self._config, self._weights, self._activations
+        x = act.normed
+        if not ends_in_lanes(config, shape):
+            x, norm = act.gathered, (weights.final_norm, config.norm_eps, act.gathered, config.hidden)
+            grid, block = (shape.lanes, 1, 1), row_block(config.hidden)
+            self._launch("gather_rmsnorm", grid, block, step_set, act.residual, *norm)
+        sizes = (shape.lanes, config.hidden, config.vocab_size)
+        self._multiply(Product(weights.head, x, act.logits, *sizes, "float"), n_sums)
+
+    def _norm(self, rows: Rows, weight: int, n_sums: int) -> None:
         """normed = rmsnorm(residual), unless there is none or the product before has left its part of it."""
         if not weight or n_sums:
             return
         hidden, eps, act = self._config.hidden, self._config.norm_eps, self._activations
-        arguments = (act.residual, weight, eps, act.normed, hidden)
-        self._launch("rmsnorm", (shape.tokens, 1, 1), row_block(hidden), *arguments)
+        arguments = (rows.residual, weight, eps, act.normed, hidden)
+        self._launch("rmsnorm", (rows.count, 1, 1), row_block(hidden), *arguments)
 
-    def _attention(self, shape: Shape, step_set: bytes, index: int, n_sums: int) -> int:
-        """residual += o(attention(rope(qkv(normed)))), and this step's keys and values into the cache.
+    def _gather(self, shape: Shape, step_set: bytes) -> Rows:
+        """The lanes' last tokens behind attention."""
+        config, act = self._config, self._activations
+        rows = Rows(shape.lanes, act.last_residual, act.last_attention)
+        sizes = (config.hidden, config.attention_width)
+        arguments = (step_set, act.residual, act.attention, rows.residual, rows.attention, *sizes)
+        self._launch("gather_last", (shape.lanes, 1, 1), row_block(config.hidden), *arguments)
+        return rows
 
-        Returns what o leaves.
-        """
+    def _attend(self, shape: Shape, step_set: bytes, index: int, n_sums: int) -> None:
+        """attention(rope(qkv(normed))), and this step's keys and values into the cache."""
         config, act, layer = self._config, self._activations, self._weights.layers[index]
         heads, kv_heads, tokens = config.n_heads, config.n_kv_heads, shape.tokens
         keys = self._kv_cache + 2 * index * self._layer_bytes
@@ -191,11 +224,15 @@ class NativeStep:
                 grid, block = (ceil_div(tokens, PREFILL_QUERIES), heads, 1), (PREFILL_THREADS, 1, 1)
                 arguments = (keys, values, act.attention, heads, kv_heads, tokens)
                 self._launch("attention_prefill", grid, block, *step, *arguments)
-        if self._held.o(self._launch, layer, tokens):
+
+    def _project(self, rows: Rows, layer: DeviceLayer) -> int:
+        """residual += o(attention). Returns what it leaves."""
+        config = self._config
+        if self._held.o(self._launch, layer, rows.count):
             return 0
-        sizes = (tokens, config.attention_width, config.hidden)
+        sizes = (rows.count, config.attention_width, config.hidden)
         norm_after = 0 if layer.router else layer.post_norm
-        return self._multiply(Product(layer.o, act.attention, act.residual, *sizes, "add"), 0, norm_after)
+        return self._multiply(Product(layer.o, rows.attention, rows.residual, *sizes, "add"), 0, norm_after)
 
     def _plan_attention(self, shape: Shape, step_set: bytes) -> None:
         """What the attention of the rows that decode goes by, in all layers."""
@@ -221,9 +258,9 @@ class NativeStep:
         lanes = decoding_lanes(shape, self._limits.max_batch)
         return lanes, attention_cut(self._config, lanes, self._n_multiprocessors, shape.kind)
 
-    def _mlp(self, shape: Shape, layer: DeviceLayer, n_sums: int, norm_after: int) -> int:
+    def _mlp(self, rows: Rows, layer: DeviceLayer, n_sums: int, norm_after: int) -> int:
         """residual += down(silu(gate(normed)) * up(normed)). Returns what down leaves."""
-        act, tokens = self._activations, shape.tokens
+        act, tokens = self._activations, rows.count
         hidden, intermediate = self._config.hidden, self._config.intermediate
         sizes = (tokens, hidden, intermediate)
         if self._linear.has_silu(*sizes):
@@ -234,7 +271,7 @@ class NativeStep:
             self._multiply(Product(layer.gate_up, act.normed, act.gate_up, tokens, hidden, 2 * intermediate))
             self._launch("silu_mul", grid, block, act.gate_up, act.product, intermediate)
         sizes = (tokens, intermediate, hidden)
-        return self._multiply(Product(layer.down, act.product, act.residual, *sizes, "add"), 0, norm_after)
+        return self._multiply(Product(layer.down, act.product, rows.residual, *sizes, "add"), 0, norm_after)
 
     def _multiply(self, product: Product, n_sums: int = 0, norm_after: int = 0) -> int:
         return self._linear.enqueue(self._launch, product, n_sums, norm_after)

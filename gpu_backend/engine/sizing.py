@@ -109,6 +109,17 @@ def mixed_share(config: ModelConfig) -> int:
     return min(MIXED_TOKENS, max(MIXED_SHARE, FINEST_STEP * ceil_div(int(tokens), FINEST_STEP)))
 
 
+def has_tail(config: ModelConfig, shape: Shape) -> bool:
+    """Whether what lies behind the last layer's attention is for the lanes' last tokens alone."""
+    return shape.kind != StepKind.DECODE and not config.has_experts(config.n_layers - 1)
+
+
+def ends_in_lanes(config: ModelConfig, shape: Shape) -> bool:
+    """Whether behind the last layer there is a row for each lane: rows that decode are in the lanes' order
+    (kernels/scheduler/planner.h)."""
+    return shape.kind == StepKind.DECODE or has_tail(config, shape)
+
+
 def flash_pack(config: ModelConfig) -> int:
     """Query heads of a token, all of one KV head, that are rows of one tile: a power of two."""
     ratio = config.n_heads // config.n_kv_heads
@@ -123,7 +134,8 @@ def activation_bytes(config: ModelConfig, shapes: Sequence[Shape], n_multiproces
     decode = {n for shape in shapes if (n := decoding_lanes(shape, max_batch))}
     pieces = max(n * attention_cut(config, n, n_multiprocessors).most for n in decode)
     dense_tokens = tokens if config.any_dense else 0
-    separate = max((shape.tokens for shape in shapes if shape.tokens < TILED_SILU_ROWS), default=0)
+    rows = [n for shape in shapes for n in (shape.tokens, shape.lanes)]  # of MLPs
+    separate = max((n for n in rows if n < TILED_SILU_ROWS), default=0)
     sizes = {
         "residual": 4 * tokens * config.hidden,
         "normed": HALF_BYTES * tokens * config.hidden,
@@ -131,7 +143,6 @@ def activation_bytes(config: ModelConfig, shapes: Sequence[Shape], n_multiproces
         "attention": HALF_BYTES * tokens * config.attention_width,
         "gate_up": HALF_BYTES * min(dense_tokens, separate) * 2 * config.intermediate,
         "product": HALF_BYTES * dense_tokens * config.intermediate,
-        "gathered": HALF_BYTES * lanes * config.hidden,
         "logits": 4 * lanes * config.vocab_size,
         "attention_plan": PIECE_RECORD * (1 + max(pieces, n_multiprocessors)),
         "turns": 8 * max(decode) * (config.head_dim // 2),
@@ -141,6 +152,11 @@ def activation_bytes(config: ModelConfig, shapes: Sequence[Shape], n_multiproces
     if suits_decoder(config, n_multiprocessors):
         blocks = decoder_blocks(config, n_multiprocessors)
         sizes |= {"exchange": exchange_bytes(config, blocks), "leavers": 4}
+    if config.has_experts(config.n_layers - 1):
+        sizes["gathered"] = HALF_BYTES * lanes * config.hidden
+    else:
+        sizes["last_residual"] = 4 * lanes * config.hidden
+        sizes["last_attention"] = HALF_BYTES * lanes * config.attention_width
     if suits_flash(config):
         sizes["prefill_plan"] = UNIT_BYTES * (1 + tokens * flash_pack(config) // FLASH_ROWS + lanes)
     if config.experts is not None:

@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from bench.ceilings import kernel_of, matrix_tflops, read_tb_s, time_us  # noqa: E402
-from bench.step_costs import Costs, Load, Operation, Step  # noqa: E402
+from bench.step_costs import LAST, Costs, Load, Operation, Step  # noqa: E402
 from bench.step_report import draw, table  # noqa: E402
 
 from gpu_backend.abi import NO_ROW, StepHead, StepKind  # noqa: E402
@@ -64,6 +64,7 @@ class Recorder:
         self._cublas = cublas
         self._matrices = matrices
         self.matrix: int | None = None  # what a product multiplies with: its launch has it in a tensor map
+        self.prefix = ""  # of the products' names
         self.calls: dict[str, list[Callable[[], None]]] = {}
 
     def __getitem__(self, op: str) -> Any:
@@ -82,7 +83,7 @@ class Recorder:
     def _keep(self, op: str, arguments: tuple[Any, ...], call: Callable[[], None]) -> None:
         known = self._matrices if op != "embed" else {}  # whose table may be the head
         named = [known[a] for a in (*arguments, self.matrix) if isinstance(a, int) and a in known]
-        name = f"{named[0]} ({op})" if named else op
+        name = f"{self.prefix}{named[0]} ({op})" if named else op
         self.calls.setdefault(name, []).append(call)
 
 
@@ -187,10 +188,12 @@ class Bench:
 
         def multiply(product: Product, *norms: int) -> int:
             recorder.matrix = product.weight
+            is_last = product.rows != shape.tokens and product.weight != weights.head
+            recorder.prefix = LAST if is_last else ""
             try:
                 return NativeStep._multiply(step, product, *norms)
             finally:
-                recorder.matrix = None
+                recorder.matrix, recorder.prefix = None, ""
 
         step._multiply = multiply  # type: ignore[method-assign]
         step.enqueue(shape, self.engine._sets[0])

@@ -9,6 +9,8 @@ from gpu_backend.cuda.product import HALF_BYTES
 from gpu_backend.model.config import ModelConfig
 from gpu_backend.model.weights import model_weights
 
+LAST = "last "  # matrices of the last layer where its rows are the lanes'
+
 
 @dataclass(frozen=True)
 class Operation:
@@ -70,11 +72,11 @@ class Costs:
         self.matrices = {**each, "head": weights.embed.n_elements}
 
     def of(self, name: str, load: Load) -> tuple[float, float]:
-        """Bytes and floating-point operations of one launch."""
+        """Bytes and floating-point operations of one launch. What is called "last" is for a token a lane."""
         config, tokens = self._config, load.tokens
-        matrix, experts = name.split(" ")[0], config.experts
+        matrix, experts = name.removeprefix(LAST).split(" ")[0], config.experts
         if matrix in self.matrices:
-            rows = load.lanes if matrix == "head" else tokens
+            rows = load.lanes if matrix == "head" or name.startswith(LAST) else tokens
             return HALF_BYTES * self.matrices[matrix], 2 * rows * self.matrices[matrix]
         if experts is not None and name.startswith("expert_") and ("gate_up" in name or "down" in name):
             size = config.hidden * experts.intermediate * (2 if "gate_up" in name else 1)
@@ -94,4 +96,7 @@ class Costs:
         each = [*(m for m in self.matrices if m != "head"), "attention_stream", "attention_flash"]
         each += ["expert_gate_up", "expert_down"] if self._config.experts is not None else []
         costs = [*([self.of(name, load) for name in each] * layers), self.of("head", load)]
+        if load.prompt and self._config.experts is None:
+            for name in ("o", "gate_up", "down"):
+                costs[each.index(name)] = self.of(LAST + name, load)
         return sum(b for b, _ in costs), sum(f for _, f in costs)

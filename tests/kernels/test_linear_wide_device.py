@@ -88,7 +88,7 @@ def test_linear_wide(
         (30, 64, 2080, 24, 16, 1),
     ],
 )
-@pytest.mark.parametrize("output", ["half", "silu"])
+@pytest.mark.parametrize("output", ["half", "silu", "float"])
 def test_norm_between_products(
     emulate: Emulate, m: int, inner: int, hidden: int, n_out: int, tile_rows: int, splits: int, output: str
 ) -> None:
@@ -130,10 +130,10 @@ def test_norm_between_products(
     maps = box_map(w, boxes), box_map(scaled, matrix_boxes(hidden, m, second.columns))
     takes = WideNorm(sums_in=sums.ctypes.data, n_sums=first.n_sums, eps=EPS)
     structs = [np.frombuffer(struct.pack(), np.uint8) for struct in (second, takes)]
-    y = np.full((m, n_out), NAN, np.uint16)
+    y = np.full((m, n_out), np.nan, np.float32) if output == "float" else np.full((m, n_out), NAN, np.uint16)
     shape = (second.columns, second.tiles, 1, second.n_tiles, second.shared_bytes)
     emulate("linear_wide", *maps, y, *structs, OUTPUTS.index(output), *shape)
-    assert_close(floats(y), expected, 2 * TOLERANCE)
+    assert_close(y if output == "float" else floats(y), expected, 2 * TOLERANCE)
 
 
 def test_a_clusters_blocks_add_up_in_order(emulate: Emulate) -> None:

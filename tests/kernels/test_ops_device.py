@@ -77,6 +77,17 @@ def test_norms(emulate: Emulate, hidden: int) -> None:
     np.testing.assert_array_equal(gathered[2:], 0)  # lanes that are not in use
 
 
+@pytest.mark.parametrize(("hidden", "width"), [(8, 16), (1600, 96), (96, 1600)])
+def test_gather_of_the_last_tokens(emulate: Emulate, hidden: int, width: int) -> None:
+    world = World([(1, 0, 2), (2, 0, 3)])
+    residual, attention = floats(random(5, hidden)), random(5, width, seed=1)
+    last = np.full((4, hidden), np.nan, np.float32), np.full((4, width), NAN, np.uint16)
+    emulate("gather_last", world.step_set, residual, attention, *last, hidden, width, 4)
+    for got, rows in zip(last, (residual, attention), strict=True):
+        np.testing.assert_array_equal(got[:2], rows[[1, 4]])
+        np.testing.assert_array_equal(got[2:], 0)  # lanes that are not in use
+
+
 @pytest.mark.parametrize("intermediate", [8, 256, 1000])
 def test_silu_mul(emulate: Emulate, intermediate: int) -> None:
     gate_up, out = random(6, 2, intermediate, scale=5), np.zeros((6, intermediate), np.uint16)

@@ -63,6 +63,12 @@ void emulate_gather_rmsnorm(const blink_set* set, const float* residual, const H
   launch({lanes}, 64, [&] { blink::gather_rmsnorm_kernel(*set, residual, weight, eps, out, hidden); });
 }
 
+void emulate_gather_last(const blink_set* set, const float* residual, const Half* attention, float* last_residual,
+                         Half* last_attention, uint32_t hidden, uint32_t width, uint32_t lanes) {
+  launch({lanes}, 64,
+         [&] { blink::gather_last_kernel(*set, residual, attention, last_residual, last_attention, hidden, width); });
+}
+
 void emulate_linear_stream(const Half* w, const Half* x, void* y, uint32_t m, uint32_t n_in, uint32_t n_out,
                            uint32_t output, uint32_t groups, uint32_t blocks) {
   using namespace blink;
