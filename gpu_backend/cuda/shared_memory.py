@@ -1,8 +1,8 @@
 """How a model's kernels share the memory of a multiprocessor.
 
-It is divided into L1 and the shared memory of blocks, anew only when the multiprocessor is idle, which it is
-never between kernels that overlap. So all kernels of a model ask for the same division: where they did not,
-the experts' kernels, which live by L1, ran with what the kernel before had left them, at 2/3 of their speed.
+It is divided into L1 and the shared memory of blocks, anew only when the multiprocessor is idle, which is
+never between kernels that overlap. So all kernels of a model ask for the same division (E23): where they did
+not, the experts' kernels, which live by L1, ran with what the kernel before had left, at 2/3 of their speed.
 """
 
 from __future__ import annotations

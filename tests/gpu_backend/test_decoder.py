@@ -81,7 +81,7 @@ def test_what_blocks_tell_each_other_has_room_in_every_layer(tmp_path: Path) -> 
 
 
 def test_all_kernels_leave_their_multiprocessor_to_the_decoder(log: Log) -> None:
-    """E9: whichever of them comes first."""
+    """E9, E23: whichever of them comes first."""
     carved = [call[1:] for call in log if call[0] == "carveout"]
     assert all(any(kernel in symbol for symbol, _ in carved) for kernel in ("gate_kernel", "decoder_kernel"))
     assert {percent for _, percent in carved} == {"100"}

@@ -196,7 +196,7 @@ def test_a_layer_of_experts_is_the_documented_sequence(expert_log: Log) -> None:
 
 
 def test_kernels_of_a_model_of_experts_divide_a_multiprocessor_alike(expert_log: Log) -> None:
-    """It would not be divided anew between kernels that overlap, and the experts would have no L1."""
+    """E23: or the experts would have no L1."""
     carved = {call[1]: call[2] for call in expert_log if call[0] == "carveout"}
     for kernel in ("attention_stream", "linear_wide", "expert_stream", "gate"):
         assert any(kernel in symbol for symbol in carved)
