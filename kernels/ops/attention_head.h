@@ -2,8 +2,8 @@
  * unit, and a query's result put together from the warps that attended and, by the block with a row's last piece, from
  * all its pieces.
  *
- * Loads are issued a unit ahead, and a block waits for others' pieces when it has put down all of its own, so that
- * nothing holds up the warps that attend (E22).
+ * Loads are issued a unit ahead, and a row's other pieces are asked for a unit later, so that neither holds up the
+ * warps that attend (E22).
  */
 #ifndef BLINK_OPS_ATTENTION_HEAD_H
 #define BLINK_OPS_ATTENTION_HEAD_H
@@ -94,20 +94,21 @@ class AttentionHead {
     if (unit.exists()) request(unit);
     group_sync(2, 32 * kHeadWarps); /* the barriers are there */
     for (uint32_t k = 0;; ++k) {
-      prepare(unit, k);
-      const AttentionUnit ahead = units.next(unit);
-      if (ahead.exists()) request(ahead);
+      const bool ends = k > 0 && !behind.exists();
+      AttentionUnit ahead = {};
+      if (!ends) {
+        prepare(unit, k);
+        ahead = units.next(unit);
+        if (ahead.exists()) request(ahead);
+      }
+      combine_pending();
+      if (ends) break;
       if (k > 0) {
         barrier_wait(&shared_.results, (k - 1) % 2);
         if (is_query()) finish(behind);
       }
-      if (!unit.exists()) break;
       behind = unit;
       unit = ahead;
-    }
-    while (owed_ != 0) {
-      if (takes_part(behind) && ends_row(behind)) combine(behind), --owed_;
-      if (owed_ != 0) behind = units.before(behind);
     }
   }
 
@@ -121,10 +122,6 @@ class AttentionHead {
     return is_query() ? head_ < unit.n_queries : unit.exists() && unit.is_last();
   }
 
-  /* Whether there are other pieces, and the unit's is the last. */
-  static __device__ __forceinline__ bool ends_row(const AttentionUnit& unit) {
-    return unit.is_last() && unit.piece.n_splits > 1;
-  }
   /* The head's own, of the unit's row. */
   __device__ __forceinline__ Half* output(const AttentionUnit& unit) const {
     return layer_.out + (uint64_t(unit.piece.token) * n_heads_ + unit.head + head_) * HeadDim;
@@ -181,7 +178,7 @@ class AttentionHead {
     if (sums.used()) put_floats(part + sums.d(), sums.value);
     if (speaks)
       put_word(part + HeadDim, __float_as_uint(sums.max)), put_word(part + HeadDim + 1, __float_as_uint(sums.sum));
-    owed_ += ends_row(unit);
+    if (unit.is_last()) pending_ = {parts(unit), output(unit), unit.piece.n_splits};
   }
 
   /* What the warps that attended have found. */
@@ -198,10 +195,12 @@ class AttentionHead {
     return sums;
   }
 
-  /* The output from all parts. */
-  __device__ __forceinline__ void combine(const AttentionUnit& unit) const {
-    const uint32_t n = unit.piece.n_splits, t = threadIdx.x % 32;
-    uint32_t* all = parts(unit);
+  /* The output from all parts of the row whose last piece was finished a unit ago. */
+  __device__ __forceinline__ void combine_pending() {
+    const uint32_t n = pending_.n_parts, t = threadIdx.x % 32;
+    if (n == 0) return;
+    pending_.n_parts = 0;
+    uint32_t* all = pending_.parts;
     Sums sums;
     uint4 bound[2], part[kAhead];
 #pragma unroll
@@ -218,7 +217,7 @@ class AttentionHead {
         if (first + j < n) sums.add(as_floats(part[j]), scale);
       }
     }
-    sums.store(output(unit));
+    sums.store(pending_.to);
   }
 
   /* The bounds of parts t and t + 32, maximum and sum, where they are zero, and the lane's dimensions of parts
@@ -264,13 +263,19 @@ class AttentionHead {
     sums.sum = warp_sum(sums.sum);
   }
 
+  struct Pending {
+    uint32_t* parts;
+    Half* to;
+    uint32_t n_parts; /* 0: nothing is */
+  };
+
   const AttentionLayer<Half>& layer_;
   Shared& shared_;
   uint32_t head_, n_heads_;
   bool normed_;
   HeadPairs<Half, HeadDim> norm_, pairs_;
-  float4 turn_ = {};  /* lanes without dimensions turn zeros; a NaN here would be theirs, and reach the next norm */
-  uint32_t owed_ = 0; /* rows to be combined */
+  float4 turn_ = {}; /* lanes without dimensions turn zeros; a NaN here would be theirs, and reach the next norm */
+  Pending pending_ = {};
 };
 
 }  // namespace blink

@@ -104,10 +104,6 @@ class AttentionUnits {
     if (index < n_units_) return load(index);
     return {{}, index, 0, 0, 0};
   }
-  /* Of a unit that is not the first. */
-  __device__ __forceinline__ AttentionUnit before(const AttentionUnit& unit) const {
-    return load(unit.index - gridDim.x);
-  }
 
  private:
   __device__ __forceinline__ AttentionUnit load(uint32_t index) const {

@@ -133,8 +133,14 @@ def test_attention_of_a_mixed_step(
 @pytest.mark.parametrize("normed", [False, True])
 @pytest.mark.parametrize(
     ("cut", "blocks"),
-    [((1, 64, 512, 4), 3), ((4, 64, 128, 64), 5), ((64, 16, 512, 64), 1), ((2, 32, 64, 3), 40)],
-    ids=["whole", "split", "finest", "capped"],
+    [
+        ((1, 64, 512, 4), 3),
+        ((4, 64, 128, 64), 5),
+        ((2, 16, 512, 4), 2),
+        ((64, 16, 512, 64), 1),
+        ((2, 32, 64, 3), 40),
+    ],
+    ids=["whole", "split", "halves", "finest", "capped"],
 )
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "head_dim"),
