@@ -105,7 +105,7 @@ class AttentionHead {
       if (ends) break;
       if (k > 0) {
         barrier_wait(&shared_.results, (k - 1) % 2);
-        if (is_query()) finish(behind);
+        finish(behind);
       }
       behind = unit;
       unit = ahead;
@@ -163,9 +163,10 @@ class AttentionHead {
     if (speaks) barrier_arrive(shared_.prepared + k % 2);
   }
 
-  /* The unit's part of the row, or the output if there is no other. */
+  /* The unit's part of the row, or the output if there is no other. Who has nothing to take says so all the same: the
+   * warps that attend must not be two units ahead of it (E17). */
   __device__ __forceinline__ void finish(const AttentionUnit& unit) {
-    const bool takes = takes_part(unit), speaks = threadIdx.x % 32 == 0;
+    const bool takes = is_query() && takes_part(unit), speaks = threadIdx.x % 32 == 0;
     const Sums sums = takes ? add_warps() : Sums();
     __syncwarp();
     if (speaks) barrier_arrive(&shared_.taken);

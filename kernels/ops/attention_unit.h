@@ -65,7 +65,7 @@ struct AttentionShared {
     if (threadIdx.x % 32 != 0) return;
     for (uint32_t i = 0; i < 2; ++i) barrier_init_count(prepared + i, kHeadWarps);
     barrier_init_count(&results, kTileWarps);
-    barrier_init_count(&taken, kUnitHeads);
+    barrier_init_count(&taken, kHeadWarps);
     barrier_init_done();
   }
 };

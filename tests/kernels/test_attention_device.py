@@ -160,3 +160,18 @@ def test_decode_attention(
     step = StreamStep(ROWS, heads, kv_heads, head_dim, padding=2)
     norms = [random(head_dim, seed=s) if normed else None for s in (5, 6)]
     step.check(step.run(emulate, cut, blocks, norms), norms)
+
+
+@pytest.mark.parametrize(
+    "warp", [0, 2, 5, 12, 13, 14]
+)  # that copies, attends, has a query, the new key and value
+def test_a_warp_that_lags_behind(emulate: Emulate, warp: int) -> None:
+    """E17: the others wait for it wherever a barrier's parity would not tell two units apart; short rows make
+    short units, of which a block has many, whole and in pieces."""
+    emulate("slow_warp", warp, 100)
+    try:
+        for cut in ((1, 64, 512, 4), (2, 16, 512, 4)):
+            step = StreamStep([(i, 18 + i, 19 + i) for i in range(4)], 4, 2, 16, padding=2)
+            step.check(step.run(emulate, cut, 1, [None, None]), [None, None])
+    finally:
+        emulate("slow_warp", 0, 1)

@@ -119,6 +119,8 @@ inline ucontext_t scheduler;
 inline std::function<void()> body;
 inline uint32_t dynamic_bytes = kMostBytes; /* of shared memory, that the kernel may write to */
 inline std::mt19937 shuffle_order(1);
+inline uint32_t slow_warp = UINT32_MAX, slow_rounds = 1; /* of every block: a warp that runs in one round of so many */
+constexpr uint64_t kStuckRounds = 200000;
 
 inline Warp& this_warp() {
   return block->warps[current->index.x / kWarp];
@@ -213,8 +215,9 @@ inline void run_blocks(const std::vector<dim3>& indices, uint32_t n_threads, boo
   }
   for (uint64_t round = 0; !alive.empty(); ++round) {
     std::shuffle(alive.begin(), alive.end(), shuffle_order);
+    if (round == kStuckRounds) fail("threads wait for each other");
     for (const auto& [of, thread] : alive) {
-      if (round < of->start) continue;
+      if (round < of->start || (thread->index.x / kWarp == slow_warp && round % slow_rounds)) continue;
       block = of;
       current = thread;
       swapcontext(&scheduler, &thread->context);

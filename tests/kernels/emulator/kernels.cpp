@@ -128,6 +128,11 @@ void emulate_rope(const blink_set* set, const struct blink_tables* tables, Half*
   });
 }
 
+/* From now on; 1 round for a warp like any other. */
+void emulate_slow_warp(uint32_t warp, uint32_t rounds) {
+  emulator::slow_warp = warp, emulator::slow_rounds = rounds;
+}
+
 /* The plan, and attention of one layer. */
 void emulate_attention_stream(const blink_set* set, const struct blink_tables* tables, uint32_t usual, uint32_t least,
                               uint32_t longest, uint32_t most, blink::AttentionPiece* plan, const float* inv_freq,
