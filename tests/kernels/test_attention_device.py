@@ -175,3 +175,20 @@ def test_a_warp_that_lags_behind(emulate: Emulate, warp: int) -> None:
             step.check(step.run(emulate, cut, 1, [None, None]), [None, None])
     finally:
         emulate("slow_warp", 0, 1)
+
+
+def test_more_pieces_than_lanes_of_a_warp(emulate: Emulate) -> None:
+    step = StreamStep([(2, 600, 601), (0, 40, 41)], 8, 1, 64, max_context=1024, total_pages=512)
+    step.check(step.run(emulate, (64, 16, 512, 64), 3, [None, None]), [None, None])
+
+
+def test_pieces_that_are_all_zero(emulate: Emulate) -> None:
+    """A word that is 0 has not been written (exchange.h), so zeros are written otherwise."""
+    heads, kv_heads = 4, 2
+    step = StreamStep(ROWS, heads, kv_heads, 64, padding=2)
+    step.cache[1][step.cache[1] != NAN] = 0
+    step.step.qkv[:, heads + kv_heads :] = 0
+    step.qkv, step.before[1] = floats(step.step.qkv), floats(step.cache[1])
+    out = step.run(emulate, (4, 64, 128, 64), 5, [None, None])
+    step.check(out, [None, None])
+    assert not floats(out[: len(ROWS)]).any()

@@ -22,15 +22,18 @@ inline uint32_t load_relaxed32(const uint32_t* p) {
   emulator::give_way();
   return *p;
 }
+/* Others may look before the next word is there, of a vector as of two stores. */
 inline void store_relaxed32(uint32_t* p, uint32_t value) {
   *p = value;
+  emulator::give_way();
 }
 inline uint4 load_relaxed(const uint4* p) {
   emulator::give_way();
   return *p;
 }
 inline void store_relaxed(uint4* p, const uint4& value) {
-  *p = value;
+  const uint32_t words[4] = {value.x, value.y, value.z, value.w};
+  for (uint32_t i = 0; i < 4; ++i) store_relaxed32(reinterpret_cast<uint32_t*>(p) + i, words[i]);
 }
 inline void publish() {}
 [[noreturn]] inline void trap() {
