@@ -68,6 +68,9 @@ def test_the_fabric_shows_what_is_missing(
     mutant.write_text(source.replace(before, after))
     link = [str(mutant) if name == CHANNEL else name for name in LINK]
     program = build_stress(f"mutant_{len(before)}", link=link)
-    done = subprocess.run([program, "20000", "0", "1"], capture_output=True, text=True, timeout=240)
+    for _ in range(4):  # a busy machine may see no tear in 20,000 requests
+        done = subprocess.run([program, "20000", "0", "1"], capture_output=True, text=True, timeout=60)
+        if done.returncode != 0:
+            break
     assert done.returncode == 1
     assert "the payload does not match its checksum" in done.stderr
