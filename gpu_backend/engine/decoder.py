@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.cuda.product import HALF_BYTES
 from gpu_backend.cuda.stream import STREAM_CHUNK
 from gpu_backend.cuda.tensor_map import tensor_map
 from gpu_backend.engine.activations import Activations
-from gpu_backend.engine.decoder_abi import STAGE_CHUNKS, DecoderBuffers, DecoderLayer, DecoderModel
+from gpu_backend.engine.decoder_abi import STAGE_CHUNKS, DecoderBuffers, DecoderModel
 from gpu_backend.engine.exchange import exchange_parts
 from gpu_backend.engine.native_weights import DeviceWeights
 from gpu_backend.model.config import ModelConfig
@@ -31,22 +33,34 @@ def decoder_model(
     `layer_bytes` are those of a layer's keys, or of its values, which come right after them.
     """
     model = np.zeros((), DecoderModel)
-    for name in ("embed", "final_norm", "inv_freq"):
+    for name in ("embed", "inv_freq"):
         model[name] = getattr(weights, name)
     for name in ("n_layers", "hidden", "n_heads", "n_kv_heads", "intermediate", "vocab_size", "norm_eps"):
         model[name] = getattr(config, name)
     model["hidden_chunks"] = stage_chunks(config.hidden)
     model["attention_chunks"] = stage_chunks(config.attention_width)
     model["intermediate_chunks"] = stage_chunks(config.intermediate)
-    layers = np.zeros(config.n_layers, DecoderLayer)
-    for index, (record, layer) in enumerate(zip(layers, weights.layers, strict=True)):
-        for name in ("input_norm", "q_norm", "k_norm", "post_norm"):
-            record[name] = getattr(layer, name)
-        record["k_cache"] = kv_cache + 2 * index * layer_bytes
-        record["v_cache"] = record["k_cache"] + layer_bytes
-    model["layers"] = _upload(memory, layers.tobytes())
+    model["cache"], model["cache_bytes"] = kv_cache, layer_bytes
+    norms = [norm for layer in weights.layers for norm in (layer.input_norm, layer.post_norm)]
+    halves = _gather(memory, [*norms, weights.final_norm], config.hidden)
+    model["norms"] = _upload(memory, pair_tiles(halves).tobytes())
+    if config.qk_norm:
+        norms = [norm for layer in weights.layers for norm in (layer.q_norm, layer.k_norm)]
+        model["head_norms"] = _upload(memory, _gather(memory, norms, config.head_dim).tobytes())
     model["maps"] = _upload(memory, b"".join(_maps(config, weights)))
     return model.tobytes()
+
+
+def _gather(memory: DeviceMemory, norms: list[int], width: int) -> NDArray[np.uint16]:
+    """The norms' weights, [norms][width]: no layer has to look up where its own are."""
+    data = b"".join(memory.read(norm, HALF_BYTES * width) for norm in norms)
+    return np.frombuffer(data, np.uint16).reshape(len(norms), width)
+
+
+def pair_tiles(norms: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    """[norms][hidden] with each element of a tile beside the one 8 behind it: a thread has both."""
+    tiles = norms.reshape(len(norms), -1, 2, HALF_TILE)
+    return np.ascontiguousarray(tiles.swapaxes(2, 3)).reshape(norms.shape)
 
 
 def _upload(memory: DeviceMemory, data: bytes) -> int:

@@ -6,9 +6,9 @@ import numpy as np
 
 
 DECODER_SHARED_BYTES = 231424
-DECODER_TOKENS = 8
+DECODER_TOKENS = 4
 STAGE_CHUNKS = 8
-DECODER_LAYOUT_HASH = 0x915ea7eb253d85b4
+DECODER_LAYOUT_HASH = 0x58dbc84544865521
 
 
 TensorMap = np.dtype({
@@ -18,18 +18,11 @@ TensorMap = np.dtype({
     "itemsize": 128,
 })
 
-DecoderLayer = np.dtype({
-    "names": ["input_norm", "q_norm", "k_norm", "post_norm", "k_cache", "v_cache"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
-    "offsets": [0, 8, 16, 24, 32, 40],
-    "itemsize": 48,
-})
-
 DecoderModel = np.dtype({
-    "names": ["layers", "maps", "embed", "final_norm", "inv_freq", "n_layers", "hidden", "n_heads", "n_kv_heads", "intermediate", "vocab_size", "hidden_chunks", "attention_chunks", "intermediate_chunks", "norm_eps"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<f4"],
-    "offsets": [0, 8, 16, 24, 32, 40, 44, 48, 52, 56, 60, 64, 68, 72, 76],
-    "itemsize": 80,
+    "names": ["maps", "embed", "norms", "head_norms", "inv_freq", "cache", "cache_bytes", "n_layers", "hidden", "n_heads", "n_kv_heads", "intermediate", "vocab_size", "hidden_chunks", "attention_chunks", "intermediate_chunks", "norm_eps"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<f4"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 92],
+    "itemsize": 96,
 })
 
 DecoderBuffers = np.dtype({

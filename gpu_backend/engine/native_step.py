@@ -30,7 +30,7 @@ from gpu_backend.cuda.tensor_map import TENSOR_MAP_BYTES
 from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.decoder import decoder_buffers
-from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES
+from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS
 from gpu_backend.engine.flash import FlashAttention
 from gpu_backend.engine.gemm_choice import GemmChoice
 from gpu_backend.engine.native_held import NativeHeld
@@ -58,7 +58,6 @@ ATTENTION_SHARED_BYTES = 128 << 10
 PREFILL_THREADS = 128
 PREFILL_QUERIES = 64
 DECODER_BLOCK = 288
-DECODER_ROWS = 4  # up to which one kernel beats a kernel a product
 VECTOR = 8  # elements of a 16-byte access
 
 
@@ -126,7 +125,7 @@ class NativeStep:
         """Puts the whole step on the stream. `step_set` is blink_step_set by value."""
         act = self._activations
         self._launch("gate", (1, 1, 1), (1, 1, 1), step_set, self._tables)
-        if self._decoder is not None and shape.kind == StepKind.DECODE and shape.lanes <= DECODER_ROWS:
+        if self._decoder is not None and shape.kind == StepKind.DECODE and shape.lanes <= DECODER_TOKENS:
             self._decode(shape, step_set, self._decoder)
         else:
             self._layers(shape, step_set)

@@ -19,10 +19,9 @@ from gpu_backend.model.config import Experts, ModelConfig
 from gpu_backend.model.weights import model_weights
 
 MIN_SPLIT = 64  # kMinSplit of kernels/ops/attention_decode.h
-MAX_SPLITS = 64  # kMaxSplits of the same
 BLOCKS_PER_MULTIPROCESSOR = 4  # what attention in the decoder kernel aims to fill the GPU with
 UNIT_HEADS = 8  # kUnitHeads of kernels/ops/attention_unit.h: query heads of a unit of decode attention
-MOST_PIECES = 64  # kMostPieces of the same
+MOST_PARTS = 64  # kMostParts of kernels/ops/attention_parts.h: into which a row is cut
 LEAST_KEYS = 128  # of a piece of a row
 LONGEST_KEYS = 1024  # of a piece where there are other rows, which would have to wait
 MIXED_PIECES = 2  # of a row in a mixed step, at least
@@ -55,7 +54,7 @@ def decode_splits(config: ModelConfig, lanes: int, max_context: int, n_multiproc
     ratio = config.n_heads // config.n_kv_heads
     blocks = lanes * config.n_kv_heads * ceil_div(ratio, decode_group(config.n_heads, config.n_kv_heads))
     wanted = ceil_div(BLOCKS_PER_MULTIPROCESSOR * n_multiprocessors, blocks)
-    return max(1, min(wanted, MAX_SPLITS, ceil_div(max_context, MIN_SPLIT)))
+    return max(1, min(wanted, MOST_PARTS, ceil_div(max_context, MIN_SPLIT)))
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def attention_cut(
     blocks = n_multiprocessors - 1  # one is the scheduler's
     units = lanes * config.n_kv_heads * ceil_div(config.n_heads // config.n_kv_heads, UNIT_HEADS)
     longest = LONGEST_KEYS if lanes > 1 else 1 << 31
-    most = min(MOST_PIECES, max(4, ceil_div(MOST_PIECES * blocks, units)))
+    most = min(MOST_PARTS, max(4, ceil_div(MOST_PARTS * blocks, units)))
     usual = max(MIXED_PIECES if kind == StepKind.MIXED else 1, blocks // units)
     return AttentionCut(usual, LEAST_KEYS, longest, most)
 

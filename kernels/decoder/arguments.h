@@ -10,7 +10,7 @@
 
 #define BLINK_DECODER_SHARED_BYTES 231424 /* of a block: 226 KiB, which leave room for the next step's gate */
 
-#define BLINK_DECODER_TOKENS 8 /* of a step at most: the columns of a tensor core's operand */
+#define BLINK_DECODER_TOKENS 4 /* of a step at most */
 #define BLINK_STAGE_CHUNKS 8   /* most chunks of k, of 32, in a stage of the weight stream */
 
 /* How a matrix [n_out][n_in] comes: as boxes of 16 rows (weight_stream.h) and so many chunks of k as a stage has. */
@@ -18,21 +18,15 @@ struct blink_tensor_map {
   uint64_t opaque[16]; /* a CUtensorMap, which must be 64-byte aligned */
 };
 
-struct blink_decoder_layer {
-  const void* input_norm; /* [hidden] */
-  const void* q_norm;     /* [head_dim] or null */
-  const void* k_norm;     /* [head_dim] or null */
-  const void* post_norm;  /* [hidden] */
-  void* k_cache;          /* [page][n_kv_heads][page_size][head_dim] */
-  void* v_cache;
-};
-
 struct blink_decoder_model {
-  const struct blink_decoder_layer* layers; /* [n_layers] */
-  const struct blink_tensor_map* maps;      /* [4 n_layers + 1]: of each layer qkv, o, gate_up, down; the head */
-  const void* embed;                        /* [vocab][hidden] */
-  const void* final_norm;                   /* [hidden] */
-  const float* inv_freq;                    /* [head_dim / 2] */
+  const struct blink_tensor_map* maps; /* [4 n_layers + 1]: of each layer qkv, o, gate_up, down; the head */
+  const void* embed;                   /* [vocab][hidden] */
+  const void* norms;                   /* [2 n_layers + 1][hidden / 16][8][2]: of each layer the input's and the one
+                                          after attention, then the head's; elements 8 apart in a tile are neighbours */
+  const void* head_norms;              /* [n_layers][2][head_dim], of queries and of keys, or null */
+  const float* inv_freq;               /* [head_dim / 2] */
+  void* cache; /* [n_layers][2] of cache_bytes: keys, values [page][n_kv_heads][page_size][head_dim] */
+  uint64_t cache_bytes;
   uint32_t n_layers;
   uint32_t hidden;
   uint32_t n_heads;

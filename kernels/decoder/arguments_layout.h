@@ -1,6 +1,6 @@
 /* Generated from arguments.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_DECODER_LAYOUT_HASH 0x915ea7eb253d85b4ull
+#define BLINK_DECODER_LAYOUT_HASH 0x58dbc84544865521ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -9,29 +9,24 @@
 #endif
 BLINK_ASSERT(sizeof(struct blink_tensor_map) == 128, "blink_tensor_map");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tensor_map, opaque) == 0, "blink_tensor_map.opaque");
-BLINK_ASSERT(sizeof(struct blink_decoder_layer) == 48, "blink_decoder_layer");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_layer, input_norm) == 0, "blink_decoder_layer.input_norm");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_layer, q_norm) == 8, "blink_decoder_layer.q_norm");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_layer, k_norm) == 16, "blink_decoder_layer.k_norm");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_layer, post_norm) == 24, "blink_decoder_layer.post_norm");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_layer, k_cache) == 32, "blink_decoder_layer.k_cache");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_layer, v_cache) == 40, "blink_decoder_layer.v_cache");
-BLINK_ASSERT(sizeof(struct blink_decoder_model) == 80, "blink_decoder_model");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, layers) == 0, "blink_decoder_model.layers");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, maps) == 8, "blink_decoder_model.maps");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, embed) == 16, "blink_decoder_model.embed");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, final_norm) == 24, "blink_decoder_model.final_norm");
+BLINK_ASSERT(sizeof(struct blink_decoder_model) == 96, "blink_decoder_model");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, maps) == 0, "blink_decoder_model.maps");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, embed) == 8, "blink_decoder_model.embed");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, norms) == 16, "blink_decoder_model.norms");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, head_norms) == 24, "blink_decoder_model.head_norms");
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, inv_freq) == 32, "blink_decoder_model.inv_freq");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, n_layers) == 40, "blink_decoder_model.n_layers");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, hidden) == 44, "blink_decoder_model.hidden");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, n_heads) == 48, "blink_decoder_model.n_heads");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, n_kv_heads) == 52, "blink_decoder_model.n_kv_heads");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, intermediate) == 56, "blink_decoder_model.intermediate");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, vocab_size) == 60, "blink_decoder_model.vocab_size");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, hidden_chunks) == 64, "blink_decoder_model.hidden_chunks");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, attention_chunks) == 68, "blink_decoder_model.attention_chunks");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, intermediate_chunks) == 72, "blink_decoder_model.intermediate_chunks");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, norm_eps) == 76, "blink_decoder_model.norm_eps");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, cache) == 40, "blink_decoder_model.cache");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, cache_bytes) == 48, "blink_decoder_model.cache_bytes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, n_layers) == 56, "blink_decoder_model.n_layers");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, hidden) == 60, "blink_decoder_model.hidden");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, n_heads) == 64, "blink_decoder_model.n_heads");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, n_kv_heads) == 68, "blink_decoder_model.n_kv_heads");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, intermediate) == 72, "blink_decoder_model.intermediate");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, vocab_size) == 76, "blink_decoder_model.vocab_size");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, hidden_chunks) == 80, "blink_decoder_model.hidden_chunks");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, attention_chunks) == 84, "blink_decoder_model.attention_chunks");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, intermediate_chunks) == 88, "blink_decoder_model.intermediate_chunks");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, norm_eps) == 92, "blink_decoder_model.norm_eps");
 BLINK_ASSERT(sizeof(struct blink_decoder_buffers) == 88, "blink_decoder_buffers");
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, squares) == 0, "blink_decoder_buffers.squares");
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, normed) == 8, "blink_decoder_buffers.normed");
@@ -49,17 +44,13 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, max_splits) == 80,
 /* X(struct, member) for every member, in order. */
 #define BLINK_DECODER_MEMBERS(X) \
   X(blink_tensor_map, opaque) \
-  X(blink_decoder_layer, input_norm) \
-  X(blink_decoder_layer, q_norm) \
-  X(blink_decoder_layer, k_norm) \
-  X(blink_decoder_layer, post_norm) \
-  X(blink_decoder_layer, k_cache) \
-  X(blink_decoder_layer, v_cache) \
-  X(blink_decoder_model, layers) \
   X(blink_decoder_model, maps) \
   X(blink_decoder_model, embed) \
-  X(blink_decoder_model, final_norm) \
+  X(blink_decoder_model, norms) \
+  X(blink_decoder_model, head_norms) \
   X(blink_decoder_model, inv_freq) \
+  X(blink_decoder_model, cache) \
+  X(blink_decoder_model, cache_bytes) \
   X(blink_decoder_model, n_layers) \
   X(blink_decoder_model, hidden) \
   X(blink_decoder_model, n_heads) \

@@ -19,7 +19,6 @@
 #ifndef BLINK_DECODER_DECODER_H
 #define BLINK_DECODER_DECODER_H
 
-#include "../ops/attention_decode.h"
 #include "../ops/embed.h"
 #include "attention_share.h"
 #include "exchange_places.h"
@@ -38,16 +37,18 @@ constexpr int kDecoderRegisters = 160;
 template <typename Half, int HeadDim, int Group>
 class Decoder {
  public:
-  using Attention = DecodeAttention<Half, HeadDim, Group, kDecoderWarps>;
+  using Share = AttentionShare<Half, HeadDim, Group>;
   using Scales = RowScales<Half>;
 
   struct __align__(128) Shared {
     WeightRings rings;
     typename Scales::Squares squares;
+    typename Share::Prepared prepared; /* the block's unit of attention */
+    uint32_t norm[kDecoderWarps][8];   /* weights for the residual's tiles (Decoder::norm) */
     uint32_t is_last;
     union {
       ProductSums sums;
-      typename Attention::Scratch attention;
+      typename Share::Scratch attention;
     };
   };
 
@@ -60,7 +61,7 @@ class Decoder {
         buffers_(buffers),
         places_(buffers),
         shared_(shared),
-        scales_(places_, shared.squares, model.hidden, model.norm_eps),
+        scales_(places_, shared.squares, model),
         sequence_{model},
         stream_(shared.rings) {}
 
@@ -68,13 +69,15 @@ class Decoder {
     n_tokens_ = set_.head->n_lanes;
     scales_.start(n_tokens_);
     embed();
+    prepare_attention();
 #pragma unroll 1
     for (uint32_t i = 0;; ++i) {
       const bool is_head = i + 1 == sequence_.count();
       if (is_head) allow_successor();
       multiply_next(i);
       if (is_head) break;
-      if (i % 4 == 0) attend(model_, set_, tables_, buffers_, shared_.attention, i / 4, n_tokens_);
+      if (i % 4 == 0)
+        Share::attend(model_, set_, tables_, buffers_, shared_.prepared, shared_.attention, i / 4, n_tokens_);
       if (i % 4 == 1 && i > 4) places_.clear(i / 4 - 1); /* every block has read it (E10) */
     }
     leave();
@@ -101,10 +104,18 @@ class Decoder {
     if (i % 4 == 1) return {places_.attention(i / 4), model_.n_heads * HeadDim, n_tokens_};
     return {places_.product(i / 4), model_.intermediate, n_tokens_};
   }
-  __device__ __forceinline__ const void* next_norm(uint32_t i) const {
-    const uint32_t layer = i / 4;
-    if (i % 4 == 1) return model_.layers[layer].post_norm;
-    return layer + 1 < model_.n_layers ? model_.layers[layer + 1].input_norm : model_.final_norm;
+  /* Weights of the norm-th norm for rows tile_row() and + 8 of a tile, which lie together. They come from memory, late:
+   * they are asked for with the product's input, and wait in shared memory, where nobody waits for them. */
+  __device__ __forceinline__ const uint32_t* norm(uint32_t index, uint32_t tile) const {
+    return static_cast<const uint32_t*>(model_.norms) + (index * model_.hidden + tile * kStreamRows) / 2 + tile_row();
+  }
+  __device__ __forceinline__ void request_norm(uint32_t index, uint32_t tile) const {
+    if (threadIdx.x % 4 == 0) copy_word(&shared_.norm[threadIdx.x / 32][tile_row()], norm(index, tile));
+  }
+  __device__ __forceinline__ uint32_t receive_norm() const {
+    copied_words();
+    __syncwarp();
+    return shared_.norm[threadIdx.x / 32][tile_row()];
   }
 
   static __device__ __forceinline__ uint32_t tile_row() { return threadIdx.x % 32 / 4; }
@@ -123,15 +134,15 @@ class Decoder {
       const Half* source = half(model_.embed) + uint64_t(token_id(set_, tables_, token)) * model_.hidden + at;
       low_[t] = to_float(source[0]), high_[t] = to_float(source[8]);
     }
-    const Half* norm = half(model_.layers[0].input_norm) + at;
     const float by[2] = {1.0f, 1.0f};
-    put_residual(0, tiles.index(warp), by, to_float(norm[0]), to_float(norm[8]));
+    put_residual(0, tiles.index(warp), by, *norm(0, tiles.index(warp)));
   }
 
-  /* Tells the tile's sums of squares, and what the next product reads: the rows times the token's `by` and the weight
-   * `low` or `high`. */
-  __device__ __forceinline__ void put_residual(uint32_t norm, uint32_t tile, const float (&by)[2], float low,
-                                               float high) {
+  /* Tells the tile's sums of squares, and what the next product reads: the rows times the token's `by` and the norm's
+   * weights. */
+  __device__ __forceinline__ void put_residual(uint32_t norm, uint32_t tile, const float (&by)[2], uint32_t weights) {
+    const Half* halves = reinterpret_cast<const Half*>(&weights);
+    const float low = to_float(halves[0]), high = to_float(halves[1]);
 #pragma unroll
     for (uint32_t t = 0; t < 2; ++t) {
       const uint32_t token = tile_token() + t;
@@ -165,7 +176,6 @@ class Decoder {
     const uint32_t i;
     const Output output;
     typename Scales::Words words = {}; /* of the norm that the product reads */
-    unsigned short weight[2] = {};     /* of the norm of the residual that it writes */
     float by[2] = {};                  /* what a token's row is multiplied by */
 
     __device__ __forceinline__ End(Decoder& all, const BlockTiles& of_block, uint32_t index, Output to)
@@ -176,9 +186,7 @@ class Decoder {
       if (output != kToResidual) {
         decoder.scales_.request(i / 2, words);
       } else if (warp < tiles.count) {
-        const uint32_t at = tiles.index(warp) * kStreamRows + tile_row();
-        const unsigned short* norm = static_cast<const unsigned short*>(decoder.next_norm(i)) + at;
-        weight[0] = norm[0], weight[1] = norm[8];
+        decoder.request_norm(i / 2 + 1, tiles.index(warp));
       }
     }
     __device__ __forceinline__ void receive() {
@@ -187,8 +195,9 @@ class Decoder {
     __device__ __forceinline__ void prepare() {
 #pragma unroll
       for (uint32_t t = 0; t < 2; ++t) {
-        by[t] = decoder.scales_.scale(i / 2, tile_token() + t);
-        if (output != kToResidual && i > 0) by[t] *= decoder.scales_.unscale(i / 2 - 1, tile_token() + t);
+        const uint32_t token = tile_token() % BLINK_DECODER_TOKENS + t;
+        by[t] = decoder.scales_.scale(i / 2, token);
+        if (output != kToResidual && i > 0) by[t] *= decoder.scales_.unscale(i / 2 - 1, token);
       }
     }
     __device__ __forceinline__ void put(uint32_t tile, const float4& sum) {
@@ -199,8 +208,7 @@ class Decoder {
         return;
       }
       decoder.low_[0] += sum.x, decoder.high_[0] += sum.z, decoder.low_[1] += sum.y, decoder.high_[1] += sum.w;
-      const Half* half = reinterpret_cast<const Half*>(weight);
-      decoder.put_residual(i / 2 + 1, index, by, to_float(half[0]), to_float(half[1]));
+      decoder.put_residual(i / 2 + 1, index, by, decoder.receive_norm());
     }
   };
 
@@ -227,38 +235,12 @@ class Decoder {
     }
   }
 
-  /* The first unit's keys are requested while the product is still being written. A function of its own, so that what
-   * the block keeps meanwhile takes no registers from it. */
-  static __device__ __noinline__ void attend(const struct blink_decoder_model& model, const struct blink_step_set& set,
-                                             const struct blink_tables& tables,
-                                             const struct blink_decoder_buffers& buffers,
-                                             typename Attention::Scratch& scratch, uint32_t index, uint32_t n_tokens) {
-    const DecoderUnits<Group> units(model, buffers, n_tokens);
-    if (blockIdx.x >= units.count()) return;
-    const struct blink_decoder_layer& layer = model.layers[index];
-    const ExchangePlaces<Half> places(buffers);
-    const DecodeLayer<Half> attention = {set,
-                                         tables,
-                                         places.qkv(index),
-                                         half(layer.q_norm),
-                                         half(layer.k_norm),
-                                         model.norm_eps,
-                                         model.inv_freq,
-                                         half(layer.k_cache),
-                                         half(layer.v_cache),
-                                         places.parts(index),
-                                         places.attention(index),
-                                         model.n_heads,
-                                         model.n_kv_heads};
-    for (uint32_t unit = blockIdx.x; unit < units.count(); unit += gridDim.x) {
-      const DecodePlace place(attention, units.lane(unit), units.group(unit), Group);
-      Attention work(attention, place, units.split(unit), units.splits);
-      if (!work.exists()) continue;
-      sync_workers(); /* the scratch has been read: the product's sums, or the unit's before */
-      work.run(scratch);
-    }
+  /* Before any layer: the block's first unit of attention, in the usual case its only one. */
+  __device__ __forceinline__ void prepare_attention() {
+    const DecoderUnits<Group> units(model_, buffers_, n_tokens_);
+    Share::prepare(model_, set_, tables_, shared_.prepared, units, blockIdx.x);
+    sync_workers();
   }
-
   const struct blink_decoder_model& model_;
   const struct blink_step_set& set_;
   const struct blink_tables& tables_;

@@ -20,13 +20,14 @@ class RowScales {
   struct Squares {
     float sum[2][kDecoderWarps][kTokens];
   };
-  /* What a thread has requested of a norm's squares: all of them, up to a hidden size of 4096. */
+  /* What a thread has requested of a norm's squares: all of them, up to a hidden size of 8192. */
   struct Words {
     uint32_t word[8];
   };
 
-  __device__ __forceinline__ RowScales(const ExchangePlaces<Half>& places, Squares& squares, uint32_t hidden, float eps)
-      : places_(places), squares_(squares), hidden_(hidden), inverse_hidden_(1.0f / float(hidden)), eps_(eps) {}
+  __device__ __forceinline__ RowScales(const ExchangePlaces<Half>& places, Squares& squares,
+                                       const struct blink_decoder_model& model)
+      : places_(places), squares_(squares), model_(model), inverse_hidden_(1.0f / float(model.hidden)) {}
 
   __device__ __forceinline__ void start(uint32_t n_tokens) { n_tokens_ = n_tokens; }
 
@@ -67,7 +68,7 @@ class RowScales {
   static constexpr uint32_t kWords = sizeof(Words) / sizeof(uint32_t);
 
   static __device__ __forceinline__ uint32_t at(uint32_t word) { return threadIdx.x + word * kDecoderThreads; }
-  __device__ __forceinline__ uint32_t count() const { return hidden_ / kStreamRows * kTokens; }
+  __device__ __forceinline__ uint32_t count() const { return model_.hidden / kStreamRows * kTokens; }
   __device__ __forceinline__ const uint32_t* square(uint32_t norm, uint32_t e) const {
     return reinterpret_cast<const uint32_t*>(places_.squares(norm)) + e;
   }
@@ -75,13 +76,13 @@ class RowScales {
     float total = 0.0f;
 #pragma unroll
     for (uint32_t w = 0; w < kDecoderWarps; ++w) total += squares_.sum[norm % 2][w][token];
-    return fmaf(total, inverse_hidden_, eps_);
+    return fmaf(total, inverse_hidden_, model_.norm_eps);
   }
 
   const ExchangePlaces<Half> places_;
   Squares& squares_;
-  const uint32_t hidden_;
-  const float inverse_hidden_, eps_;
+  const struct blink_decoder_model& model_;
+  const float inverse_hidden_;
   uint32_t n_tokens_ = 0;
 };
 

@@ -7,27 +7,14 @@
 #ifndef BLINK_OPS_ATTENTION_DECODE_H
 #define BLINK_OPS_ATTENTION_DECODE_H
 
+#include "attention_parts.h"
 #include "decode_tile.h"
-#include "exchange.h"
-#include "rope.h"
+#include "decode_unit.h"
+#include "head_pairs.h"
 
 #ifdef __CUDACC__
 
 namespace blink {
-
-constexpr uint32_t kMinSplit = 64;  /* a split shorter than this is not worth a block */
-constexpr uint32_t kMaxSplits = 64; /* two for each lane of the warp that combines them */
-
-/* How a row's cached keys are split over at most `most` blocks. */
-struct Splits {
-  uint32_t keys, used; /* keys of a split; splits */
-
-  __device__ __forceinline__ Splits(uint32_t n_keys, uint32_t most) {
-    const uint32_t share = (n_keys + most - 1) / most;
-    keys = max(kMinSplit, (share + kTileKeys - 1) / kTileKeys * kTileKeys);
-    used = max(1u, (n_keys + keys - 1) / keys);
-  }
-};
 
 /* One layer's attention.
  *
@@ -40,64 +27,38 @@ constexpr uint32_t kPartWords = HeadDim + 4; /* a multiple of 16 bytes */
 
 template <typename Half>
 struct DecodeLayer {
-  struct blink_step_set set;
-  struct blink_tables tables;
+  const struct blink_tables& tables;
   const Half *qkv, *q_norm, *k_norm;
   float eps;
-  const float* inv_freq;
   Half *k_cache, *v_cache;
   float* parts;
   Half* out;
   uint32_t n_heads, n_kv_heads;
 };
 
-/* What a block works on at a time: up to Group query heads, from `head` on, of one key head and one lane. */
-struct DecodePlace {
-  uint32_t lane, token, row, position, kv_head, member, head, n_queries, index;
-
-  /* `group` counts the groups of a lane, of which each key head has ceil(ratio / Group). */
-  template <typename Half>
-  __device__ __forceinline__ DecodePlace(const DecodeLayer<Half>& layer, uint32_t of_lane, uint32_t group,
-                                         uint32_t most) {
-    const uint32_t ratio = layer.n_heads / layer.n_kv_heads, groups = (ratio + most - 1) / most;
-    lane = of_lane;
-    token = layer.set.lane_last[lane];
-    row = layer.set.token_row[token];
-    position = layer.set.token_position[token];
-    kv_head = group / groups;
-    member = group % groups * most;
-    head = kv_head * ratio + member;
-    n_queries = min(most, ratio - member);
-    index = lane * layer.n_kv_heads * groups + group;
-  }
-};
-
-/* A block's work on one place and split. */
+/* A block's work on one unit. */
 template <typename Half, int HeadDim, int Group, int Warps>
 class DecodeAttention {
  public:
   using Scratch = DecodeScratch<Half, HeadDim, Group, Warps>;
+  using Prepared = PreparedUnit<HeadDim, Warps>;
 
   /* Requests the first keys and values, which earlier steps have written. */
-  __device__ __forceinline__ DecodeAttention(const DecodeLayer<Half>& layer, const DecodePlace& place, uint32_t split,
+  __device__ __forceinline__ DecodeAttention(const DecodeLayer<Half>& layer, const Prepared& prepared,
                                              uint32_t most_splits)
-      : layer_(layer), place_(place), splits_(place.position, most_splits), most_splits_(most_splits), split_(split) {
-    key_ = split * splits_.keys + threadIdx.x / 32 * kTileKeys;
-    end_ = min(place.position, (split + 1) * splits_.keys);
+      : layer_(layer), prepared_(prepared), unit_(prepared.unit), most_splits_(most_splits) {
+    key_ = unit_.first_key(threadIdx.x / 32);
+    end_ = unit_.end_key();
     if (key_ >= end_) return;
-    offset_ = at(key_);
+    offset_ = prepared.first[threadIdx.x / 32];
     load_early(end_ - key_);
   }
 
-  /* The keys before the new one may take fewer splits. */
-  __device__ __forceinline__ bool exists() const { return split_ < splits_.used; }
-
   /* By the whole block; `scratch` is free again when all its threads have returned. */
   __device__ __forceinline__ void run(Scratch& scratch) {
-    const bool takes_new = split_ + 1 == splits_.used;
-    rope(takes_new, scratch);
+    rotate(scratch);
     group_sync(1, kThreads);
-    if (takes_new && place_.member == 0) write_new(scratch);
+    if (unit_.takes_new() && unit_.member == 0) write_new(scratch);
     State state;
     state.clear();
     while (key_ < end_) {
@@ -111,7 +72,7 @@ class DecodeAttention {
       load_early(n_next);
       key_ = next;
     }
-    if (takes_new && threadIdx.x / 32 == 0) {
+    if (unit_.takes_new() && threadIdx.x / 32 == 0) {
       float s[2][4] = {};
       tile_.take_new(scratch);
       state.score(tile_, scratch, s);
@@ -121,13 +82,14 @@ class DecodeAttention {
     state.store(scratch);
     group_sync(1, kThreads);
     combine_warps(scratch);
-    if (splits_.used > 1 && split_ == 0) combine_splits();
+    if (unit_.splits.used > 1 && unit_.split == 0) combine_splits();
   }
 
  private:
   using Tile = DecodeTile<Half, HeadDim>;
   using State = DecodeState<Half, HeadDim>;
   static constexpr uint32_t kThreads = 32 * Warps, kPart = kPartWords<HeadDim>;
+  static constexpr uint32_t kHalfDim = HeadDim / 2;
 
   /* Of the tile at offset_, of n_valid keys, what there are registers for ahead of its turn. */
   __device__ __forceinline__ void load_early(uint32_t n_valid) {
@@ -135,146 +97,143 @@ class DecodeAttention {
     tile_.template load_values<0, Tile::kEarlyChunks>(layer_.v_cache + offset_, n_valid);
   }
   __device__ __forceinline__ uint64_t at(uint32_t key) const {
-    return cache_offset(layer_.tables, place_.row, key, place_.kv_head, layer_.n_kv_heads, HeadDim);
+    return cache_offset(layer_.tables, unit_.row, key, unit_.kv_head, layer_.n_kv_heads, HeadDim);
   }
 
-  /* The queries, and with `takes_new` the new key and value, from the qkv projection's output into scratch. */
-  __device__ __forceinline__ void rope(bool takes_new, Scratch& scratch) const {
-    const uint32_t n_heads = layer_.n_heads, n_kv_heads = layer_.n_kv_heads;
-    const Half* x = layer_.qkv + uint64_t(place_.token) * (n_heads + 2 * n_kv_heads) * HeadDim;
-    const uint32_t n = place_.n_queries + (takes_new ? 2 : 0);
-#pragma unroll 1
-    for (uint32_t u = threadIdx.x / 32; u < n; u += Warps) {
-      const bool is_query = u < place_.n_queries, is_value = u == place_.n_queries + 1;
-      const uint32_t head = is_query ? place_.head + u : n_heads + place_.kv_head + (is_value ? n_kv_heads : 0);
+  /* The queries, and for the unit that takes them the new key and value, from the qkv projection's output into scratch,
+   * a warp each. */
+  __device__ __forceinline__ void rotate(Scratch& scratch) const {
+    using Pairs = HeadPairs<Half, HeadDim>;
+    static_assert(Group + 2 <= Warps, "a warp for each head");
+    const uint32_t n_heads = layer_.n_heads, n_kv_heads = layer_.n_kv_heads, u = threadIdx.x / 32;
+    const Half* x = layer_.qkv + uint64_t(unit_.token) * (n_heads + 2 * n_kv_heads) * HeadDim;
+    if (u < unit_.n_queries + (unit_.takes_new() ? 2 : 0)) {
+      const bool is_query = u < unit_.n_queries, is_value = u == unit_.n_queries + 1;
+      const uint32_t head = is_query ? unit_.head + u : n_heads + unit_.kv_head + (is_value ? n_kv_heads : 0);
       const Half* norm = is_query ? layer_.q_norm : is_value ? nullptr : layer_.k_norm;
-      Half* to = is_query ? scratch.q[u] : is_value ? scratch.v : scratch.k;
-      rope_head<Half, HeadDim>(x + head * HeadDim, norm, layer_.eps, !is_value, place_.position, layer_.inv_freq, to);
+      Pairs pairs, weights;
+      float4 turn = {}; /* lanes without dimensions turn zeros */
+      if (Pairs::used()) turn = prepared_.turn[threadIdx.x % 32];
+      if (norm) weights.load(norm);
+      pairs.await(x + head * HeadDim);
+      if (!is_value) pairs.rotate(norm != nullptr, weights, layer_.eps, turn);
+      pairs.store(is_query ? scratch.q[u] : is_value ? scratch.v : scratch.k);
     }
-    for (uint32_t e = threadIdx.x; e < (8 - place_.n_queries) * HeadDim; e += kThreads)
-      from_float(0.0f, &scratch.q[place_.n_queries + e / HeadDim][e % HeadDim]);
+    for (uint32_t e = threadIdx.x; e < (8 - unit_.n_queries) * HeadDim; e += kThreads)
+      from_float(0.0f, &scratch.q[unit_.n_queries + e / HeadDim][e % HeadDim]);
   }
 
   __device__ __forceinline__ void write_new(const Scratch& scratch) const {
     if (threadIdx.x >= HeadDim / 4) return;
     const uint32_t d = threadIdx.x % (HeadDim / 8) * 8;
     const bool is_value = threadIdx.x >= HeadDim / 8;
-    *reinterpret_cast<uint4*>((is_value ? layer_.v_cache : layer_.k_cache) + at(place_.position) + d) =
+    *reinterpret_cast<uint4*>((is_value ? layer_.v_cache : layer_.k_cache) + at(unit_.position) + d) =
         *reinterpret_cast<const uint4*>((is_value ? scratch.v : scratch.k) + d);
   }
 
   __device__ __forceinline__ Half* output(uint32_t query) const {
-    return layer_.out + (uint64_t(place_.token) * layer_.n_heads + place_.head + query) * HeadDim;
+    return layer_.out + (uint64_t(unit_.token) * layer_.n_heads + unit_.head + query) * HeadDim;
   }
-  __device__ __forceinline__ float* part(uint32_t split, uint32_t query) const {
-    return layer_.parts + ((place_.index * most_splits_ + split) * Group + query) * kPart;
+  __device__ __forceinline__ uint32_t* part(uint32_t split, uint32_t query) const {
+    return reinterpret_cast<uint32_t*>(layer_.parts) + ((unit_.index * most_splits_ + split) * Group + query) * kPart;
+  }
+  /* Dimensions d .. d + 3 of the output. */
+  __device__ __forceinline__ void put_output(uint32_t query, uint32_t d, const float4& value, float sum) const {
+    const float share = 1.0f / sum;
+    put_pair(output(query) + d, value.x * share, value.y * share);
+    put_pair(output(query) + d + 2, value.z * share, value.w * share);
+  }
+  static __device__ __forceinline__ void add(float4& to, const float4& x, float weight) {
+    to.x += weight * x.x, to.y += weight * x.y, to.z += weight * x.z, to.w += weight * x.w;
   }
 
   /* The block's result: the output if it has all of the row's keys, or else one split's part. */
   __device__ __forceinline__ void combine_warps(const Scratch& scratch) const {
-    for (uint32_t e = threadIdx.x; e < place_.n_queries * HeadDim / 2; e += kThreads) {
-      const uint32_t g = e / (HeadDim / 2), d = e % (HeadDim / 2) * 2;
-      float max = -INFINITY, sum = 0.0f, value[2] = {};
+    for (uint32_t e = threadIdx.x; e < unit_.n_queries * HeadDim / 4; e += kThreads) {
+      const uint32_t g = e / (HeadDim / 4), d = e % (HeadDim / 4) * 4;
+      float max = -INFINITY, sum = 0.0f;
+      float4 value = {};
 #pragma unroll
       for (uint32_t w = 0; w < Warps; ++w) max = fmaxf(max, scratch.max[w][g]);
 #pragma unroll
       for (uint32_t w = 0; w < Warps; ++w) {
         const float weight = exp2f(scratch.max[w][g] - max);
-        const float2 part = *reinterpret_cast<const float2*>(&scratch.out[w][g][d]);
-        value[0] += weight * part.x, value[1] += weight * part.y;
+        add(value, *reinterpret_cast<const float4*>(&scratch.out[w][g][d]), weight);
         sum += weight * scratch.sum[w][g];
       }
-      if (splits_.used == 1) {
-        put_pair(output(g) + d, value[0] / sum, value[1] / sum);
+      if (unit_.splits.used == 1) {
+        put_output(g, d, value, sum);
         continue;
       }
-      float* target = part(split_, g);
-      put_float(target + d, value[0]);
-      put_float(target + d + 1, value[1]);
-      if (d == 0) put_float(target + HeadDim, max), put_float(target + HeadDim + 1, sum);
+      uint32_t* target = part(unit_.split, g);
+      put_floats(target + d, {value.x, value.y, value.z, value.w});
+      if (d == 0)
+        put_word(target + HeadDim, __float_as_uint(max)), put_word(target + HeadDim + 1, __float_as_uint(sum));
     }
   }
 
-  static __device__ __forceinline__ const uint32_t* words(const float* p) {
-    return reinterpret_cast<const uint32_t*>(p);
-  }
-
-  /* The output from all splits' parts, 64 dimensions of a head a warp, two a lane. Loads do not wait for each other:
-   * this is the end of the longest path through the op. */
+  /* The output from all splits' parts, half a head a warp. A lane has four of its dimensions, of every kShare-th split.
+   */
   __device__ __forceinline__ void combine_splits() const {
-    const uint32_t t = threadIdx.x % 32, used = splits_.used;
-    for (uint32_t u = threadIdx.x / 32; u < place_.n_queries * (HeadDim / 64); u += Warps) {
-      const uint32_t g = u / (HeadDim / 64), d = u % (HeadDim / 64) * 64 + 2 * t;
-      Ahead ahead;
-      request(ahead, 0, g, d);
-      float max[2], weight[2], sum = 0.0f;
-#pragma unroll
-      for (uint32_t h = 0; h < 2; ++h) {
-        const uint32_t s = t + 32 * h;
-        max[h] = -INFINITY, weight[h] = 0.0f;
-        if (s >= used) continue;
-        const uint32_t* from = words(part(s, g) + HeadDim);
-        const uint2 raw = await_words(from, from + 1);
-        max[h] = __uint_as_float(raw.x), weight[h] = __uint_as_float(raw.y);
-      }
-      const float most = warp_max(fmaxf(max[0], max[1]));
-#pragma unroll
-      for (uint32_t h = 0; h < 2; ++h) {
-        const float scale = exp2f(max[h] - most);
-        sum += scale * weight[h];
-        weight[h] = scale;
-      }
-      sum = warp_sum(sum);
-      float value[2] = {};
+    const uint32_t t = threadIdx.x % 32, used = unit_.splits.used;
+    for (uint32_t u = threadIdx.x / 32; u < 2 * unit_.n_queries; u += Warps) {
+      const uint32_t g = u / 2, d = u % 2 * kHalfDim + t % kQuads * 4;
+      PartBounds bounds(used);
+      uint4 ahead[kAhead];
+      float weight[2], sum = 0.0f;
+      float4 value = {};
 #pragma unroll 1
-      for (uint32_t first = 0; first < used; first += kAhead) {
-        if (first > 0) request(ahead, first, g, d);
-        receive(ahead, first, g, d);
+      for (uint32_t first = 0; first < used; first += kRound) {
+        receive(bounds, ahead, first, g, d);
+        if (first == 0) sum = bounds.weigh(weight);
 #pragma unroll
         for (uint32_t j = 0; j < kAhead; ++j) {
-          const uint32_t s = first + j;
-          const float scale = __shfl_sync(0xffffffffu, s < 32 ? weight[0] : weight[1], int(s % 32));
-          if (s >= used) break;
-          value[0] += scale * __uint_as_float(ahead.word[j][0]);
-          value[1] += scale * __uint_as_float(ahead.word[j][1]);
+          const uint32_t s = first + t / kQuads + j * kShare;
+          const float scale = __shfl_sync(0xffffffffu, first < 32 ? weight[0] : weight[1], int(s % 32));
+          if (s < used) add(value, as_floats(ahead[j]), scale);
         }
       }
-      put_pair(output(g) + d, value[0] / sum, value[1] / sum);
+#pragma unroll
+      for (uint32_t offset = kQuads; offset < 32; offset *= 2) {
+        const float4 other = {
+            __shfl_xor_sync(0xffffffffu, value.x, offset), __shfl_xor_sync(0xffffffffu, value.y, offset),
+            __shfl_xor_sync(0xffffffffu, value.z, offset), __shfl_xor_sync(0xffffffffu, value.w, offset)};
+        add(value, other, 1.0f);
+      }
+      if (t < kQuads) put_output(g, d, value, sum);
     }
   }
 
-  /* Two dimensions of the parts of some splits, `first` and those behind it, up to the last. */
-  static constexpr uint32_t kAhead = 8;
-  struct Ahead {
-    uint32_t word[kAhead][2];
-  };
-  __device__ __forceinline__ void request(Ahead& ahead, uint32_t first, uint32_t query, uint32_t d) const {
-    const uint32_t* from = words(part(first, query) + d);
+  /* Splits `first` .. first + kRound - 1, up to the last: what is missing of all bounds, and the lane's share of the
+   * parts. Loads do not wait for each other: this is the end of the longest path through the op. */
+  static constexpr uint32_t kRound = 16, kQuads = kHalfDim / 4, kShare = 32 / kQuads, kAhead = kRound / kShare;
+  static_assert(32 % kQuads == 0 && kRound % kShare == 0, "a head size that is a power of two");
+  __device__ __forceinline__ void receive(PartBounds& bounds, uint4 (&ahead)[kAhead], uint32_t first, uint32_t query,
+                                          uint32_t d) const {
+    constexpr uint32_t kStride = Group * kPart / 4; /* from split to split */
+    const uint32_t of_lane = first + threadIdx.x % 32 / kQuads;
+    const uint4* of_first = reinterpret_cast<const uint4*>(part(0, query) + HeadDim);
+    const uint4* sums = reinterpret_cast<const uint4*>(part(of_lane, query) + d);
 #pragma unroll
     for (uint32_t j = 0; j < kAhead; ++j)
-#pragma unroll
-      for (uint32_t e = 0; e < 2; ++e)
-        ahead.word[j][e] = first + j < splits_.used ? load_relaxed32(from + j * Group * kPart + e) : 1;
-  }
-  __device__ __forceinline__ void receive(Ahead& ahead, uint32_t first, uint32_t query, uint32_t d) const {
-    const uint32_t* from = words(part(first, query) + d);
-    for (Patience patience;; patience.spend()) {
-      bool missing = false;
-#pragma unroll
-      for (uint32_t j = 0; j < kAhead; ++j) missing |= min(ahead.word[j][0], ahead.word[j][1]) == 0;
-      if (!missing) return;
+      ahead[j] = of_lane + j * kShare < unit_.splits.used ? uint4{} : make_uint4(1, 1, 1, 1);
+    bool missing = true;
+    for (Patience patience; missing; patience.spend()) {
+      bounds.load(of_first, kStride);
 #pragma unroll
       for (uint32_t j = 0; j < kAhead; ++j)
+        if (is_missing(ahead[j])) ahead[j] = load_relaxed(sums + j * kShare * kStride);
+      missing = bounds.missing();
 #pragma unroll
-        for (uint32_t e = 0; e < 2; ++e)
-          if (ahead.word[j][e] == 0) ahead.word[j][e] = load_relaxed32(from + j * Group * kPart + e);
+      for (uint32_t j = 0; j < kAhead; ++j) missing |= is_missing(ahead[j]);
     }
   }
 
   const DecodeLayer<Half>& layer_;
-  const DecodePlace& place_;
-  Splits splits_;
-  uint32_t most_splits_, split_, key_, end_;
+  const Prepared& prepared_;
+  const DecodeUnit unit_;
+  const uint32_t most_splits_;
+  uint32_t key_, end_;
   uint64_t offset_ = 0; /* of the tile at key_ in the layer's cache */
   Tile tile_;
 };

@@ -8,53 +8,13 @@
 #ifndef BLINK_OPS_ATTENTION_HEAD_H
 #define BLINK_OPS_ATTENTION_HEAD_H
 
+#include "attention_parts.h"
 #include "attention_unit.h"
-#include "exchange.h"
-#include "rope.h"
+#include "head_pairs.h"
 
 #ifdef __CUDACC__
 
 namespace blink {
-
-/* A head in a warp: a lane has dimensions d, d + 1 and their partners for the rotation. */
-template <typename Half, int HeadDim>
-struct HeadPairs {
-  uint32_t low = 0, high = 0;
-
-  static __device__ __forceinline__ uint32_t d() { return threadIdx.x % 32 * 2; }
-  static __device__ __forceinline__ bool used() { return d() < HeadDim / 2; }
-
-  __device__ __forceinline__ void load(const Half* x) {
-    if (!used()) return;
-    low = *reinterpret_cast<const uint32_t*>(x + d());
-    high = *reinterpret_cast<const uint32_t*>(x + d() + HeadDim / 2);
-  }
-  __device__ __forceinline__ void store(Half* to) const {
-    if (!used()) return;
-    *reinterpret_cast<uint32_t*>(to + d()) = low;
-    *reinterpret_cast<uint32_t*>(to + d() + HeadDim / 2) = high;
-  }
-  static __device__ __forceinline__ void unpack(uint32_t raw, float (&x)[2]) {
-    const Half* halves = reinterpret_cast<const Half*>(&raw);
-    x[0] = to_float(halves[0]), x[1] = to_float(halves[1]);
-  }
-  /* Normed by `norm` if `normed`, and turned by the (cos, sin) of d and d + 1. */
-  __device__ __forceinline__ void rotate(bool normed, const HeadPairs& norm, float eps, const float4& by) {
-    float a[2], b[2];
-    unpack(low, a), unpack(high, b);
-    if (normed) {
-      float wa[2], wb[2];
-      unpack(norm.low, wa), unpack(norm.high, wb);
-      const float sum = warp_sum(a[0] * a[0] + a[1] * a[1] + (b[0] * b[0] + b[1] * b[1]));
-      const float scale = 1.0f / sqrtf(sum / float(HeadDim) + eps);
-#pragma unroll
-      for (uint32_t i = 0; i < 2; ++i) a[i] *= scale * wa[i], b[i] *= scale * wb[i];
-    }
-    turn(a[0], b[0], by.x, by.y);
-    turn(a[1], b[1], by.z, by.w);
-    low = pack<Half>(a[0], a[1]), high = pack<Half>(b[0], b[1]);
-  }
-};
 
 /* A query head's sums in a warp: a lane has four dimensions. */
 template <typename Half, int HeadDim>
@@ -198,20 +158,18 @@ class AttentionHead {
 
   /* The output from all parts of the row whose last piece was finished a unit ago. */
   __device__ __forceinline__ void combine_pending() {
-    const uint32_t n = pending_.n_parts, t = threadIdx.x % 32;
+    const uint32_t n = pending_.n_parts;
     if (n == 0) return;
     pending_.n_parts = 0;
     uint32_t* all = pending_.parts;
     Sums sums;
-    uint4 bound[2], part[kAhead];
-#pragma unroll
-    for (uint32_t h = 0; h < 2; ++h)
-      bound[h] = t + 32 * h < n ? uint4{} : make_uint4(__float_as_uint(-INFINITY), 1, 0, 0);
+    PartBounds bounds(n);
+    uint4 part[kAhead];
     float weight[2];
 #pragma unroll 1
     for (uint32_t first = 0; first < n; first += kAhead) {
-      receive(bound, part, all, first, n);
-      if (first == 0) weigh(bound, weight, sums);
+      receive(bounds, part, all, first, n);
+      if (first == 0) sums.sum = bounds.weigh(weight);
 #pragma unroll
       for (uint32_t j = 0; j < kAhead; ++j) {
         const float scale = __shfl_sync(0xffffffffu, first < 32 ? weight[0] : weight[1], int((first + j) % 32));
@@ -221,47 +179,29 @@ class AttentionHead {
     sums.store(pending_.to);
   }
 
-  /* The bounds of parts t and t + 32, maximum and sum, where they are zero, and the lane's dimensions of parts
-   * `first`.., up to the last of n. Clears their places. Loads do not wait for each other: this is the end of the
-   * longest path through the op. */
-  __device__ __forceinline__ void receive(uint4 (&bound)[2], uint4 (&part)[kAhead], uint32_t* all, uint32_t first,
+  /* The bounds of all n parts, where they are missing, and the lane's dimensions of parts `first`.., up to the last.
+   * Clears their places. Loads do not wait for each other: this is the end of the longest path through the op. */
+  __device__ __forceinline__ void receive(PartBounds& bounds, uint4 (&part)[kAhead], uint32_t* all, uint32_t first,
                                           uint32_t n) const {
-    const uint32_t t = threadIdx.x % 32;
-    uint4* bounds = reinterpret_cast<uint4*>(all + t * kPart + HeadDim);
-    uint4* sums = reinterpret_cast<uint4*>(all + first * kPart + Sums::d());
+    uint4* const of_first = reinterpret_cast<uint4*>(all + HeadDim);
+    uint4* const sums = reinterpret_cast<uint4*>(all + first * kPart + Sums::d());
     const auto wanted = [&](uint32_t j) { return first + j < n && Sums::used(); };
 #pragma unroll
     for (uint32_t j = 0; j < kAhead; ++j) part[j] = wanted(j) ? uint4{} : make_uint4(1, 1, 1, 1);
     bool missing = true;
     for (Patience patience; missing; patience.spend()) {
-#pragma unroll
-      for (uint32_t h = 0; h < 2; ++h)
-        if (min(bound[h].x, bound[h].y) == 0) bound[h] = load_relaxed(bounds + 32 * h * (kPart / 4));
+      bounds.load(of_first, kPart / 4);
 #pragma unroll
       for (uint32_t j = 0; j < kAhead; ++j)
         if (is_missing(part[j])) part[j] = load_relaxed(sums + j * (kPart / 4));
-      missing = min(min(bound[0].x, bound[0].y), min(bound[1].x, bound[1].y)) == 0;
+      missing = bounds.missing();
 #pragma unroll
       for (uint32_t j = 0; j < kAhead; ++j) missing |= is_missing(part[j]);
     }
-#pragma unroll
-    for (uint32_t h = 0; h < 2; ++h)
-      if (first == 0 && t + 32 * h < n) bounds[32 * h * (kPart / 4)] = make_uint4(0, 0, 0, 0);
+    if (first == 0) PartBounds::clear(of_first, kPart / 4, n);
 #pragma unroll
     for (uint32_t j = 0; j < kAhead; ++j)
       if (wanted(j)) sums[j * (kPart / 4)] = make_uint4(0, 0, 0, 0);
-  }
-
-  /* The weights of parts t and t + 32, and the sum of all. */
-  static __device__ __forceinline__ void weigh(const uint4 (&bound)[2], float (&weight)[2], Sums& sums) {
-    const float max[2] = {__uint_as_float(bound[0].x), __uint_as_float(bound[1].x)};
-    sums.max = warp_max(fmaxf(max[0], max[1]));
-#pragma unroll
-    for (uint32_t h = 0; h < 2; ++h) {
-      weight[h] = exp2f(max[h] - sums.max);
-      sums.sum += weight[h] * __uint_as_float(bound[h].y);
-    }
-    sums.sum = warp_sum(sums.sum);
   }
 
   struct Pending {

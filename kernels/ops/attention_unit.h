@@ -18,7 +18,6 @@ constexpr uint32_t kAttentionThreads = 32 * (kRingWarps + kHeadWarps);
 constexpr uint32_t kRingBytes = 96 * 1024;
 constexpr uint32_t kRingAlign = 1024; /* swizzles repeat so */
 constexpr uint32_t kAttentionSharedBytes = 128 * 1024;
-constexpr uint32_t kMostPieces = 64; /* of a row: two for each lane of the warp that combines them */
 
 /* One layer's attention.
  *

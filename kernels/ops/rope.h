@@ -12,7 +12,7 @@
 #ifndef BLINK_OPS_ROPE_H
 #define BLINK_OPS_ROPE_H
 
-#include "exchange.h"
+#include "common.h"
 
 namespace blink {
 
@@ -60,41 +60,6 @@ inline void rope(const struct blink_step_set& set, const struct blink_tables& ta
 }
 
 #else
-
-/* One head by one warp: out = x, which other blocks write meanwhile (exchange.h), normed if there is a norm, and turned
- * if `turn`. A lane has dimensions 2 lane, 2 lane + 1 and their partners; the angles do not wait for x. */
-template <typename Half, int HeadDim>
-__device__ __forceinline__ void rope_head(const Half* x, const Half* norm, float eps, bool turned, uint32_t position,
-                                          const float* inv_freq, Half* out) {
-  constexpr uint32_t kHalfDim = HeadDim / 2;
-  const uint32_t d = threadIdx.x % 32 * 2;
-  const bool used = d < kHalfDim;
-  float cosine[2], sine[2], a[2] = {}, b[2] = {};
-#pragma unroll
-  for (int k = 0; k < 2; ++k) {
-    const float angle = turned && used ? float(position) * inv_freq[d + k] : 0.0f;
-    cosine[k] = cosf(angle), sine[k] = sinf(angle);
-  }
-  if (used) {
-    const uint2 raw =
-        await_words(reinterpret_cast<const uint32_t*>(x + d), reinterpret_cast<const uint32_t*>(x + d + kHalfDim));
-    const Half *first = reinterpret_cast<const Half*>(&raw.x), *second = reinterpret_cast<const Half*>(&raw.y);
-    a[0] = to_float(first[0]), a[1] = to_float(first[1]), b[0] = to_float(second[0]), b[1] = to_float(second[1]);
-  }
-  if (norm) {
-    const float sum = warp_sum(a[0] * a[0] + a[1] * a[1] + (b[0] * b[0] + b[1] * b[1]));
-    const float scale = 1.0f / sqrtf(sum / float(HeadDim) + eps);
-#pragma unroll
-    for (int k = 0; k < 2; ++k)
-      if (used) a[k] *= scale * to_float(norm[d + k]), b[k] *= scale * to_float(norm[d + k + kHalfDim]);
-  }
-  if (!used) return;
-#pragma unroll
-  for (int k = 0; k < 2; ++k)
-    if (turned) turn(a[k], b[k], cosine[k], sine[k]);
-  *reinterpret_cast<uint32_t*>(out + d) = pack<Half>(a[0], a[1]);
-  *reinterpret_cast<uint32_t*>(out + d + kHalfDim) = pack<Half>(b[0], b[1]);
-}
 
 /* grid (tokens), block (a multiple of 32, at least HeadDim / 2): a token, a thread 8 pairs of a head at a time. The
  * angles are the same for all heads, and the costliest part. Tokens of rows that decode are left to

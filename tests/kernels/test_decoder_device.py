@@ -12,7 +12,7 @@ from test_ops_device import EPS, Emulate, Halves, assert_close, floats, random
 from twins import Floats, World, call
 
 from gpu_backend.engine import decoder_abi
-from gpu_backend.engine.decoder import stage_chunks
+from gpu_backend.engine.decoder import pair_tiles, stage_chunks
 
 PAGES, PAGE_SIZE, VOCAB, LAYERS = 720, 16, 192, 3
 
@@ -34,13 +34,14 @@ class Model:
             "post_norm": (hidden,),
             "gate_up": (2 * intermediate, hidden),
             "down": (hidden, intermediate),
-            "k_cache": (PAGES, kv_heads, PAGE_SIZE, head_dim),
-            "v_cache": (PAGES, kv_heads, PAGE_SIZE, head_dim),
         }
         self.layers = [
             {name: self._weight(shape, 20 * i + j) for j, (name, shape) in enumerate(shapes.items())}
             for i in range(LAYERS)
         ]
+        self.cache = random(LAYERS, 2, PAGES, kv_heads, PAGE_SIZE, head_dim, seed=4)
+        for layer, (keys, values) in zip(self.layers, self.cache, strict=True):
+            layer |= {"k_cache": keys, "v_cache": values}
         self.norms = ("q_norm", "k_norm") if normed else ()
         self.embed, self.head = random(VOCAB, hidden, seed=1), self._weight((VOCAB, hidden), 3)
         self.final_norm = random(hidden, seed=2)
@@ -100,20 +101,19 @@ class Decoder:
 
     def __init__(self, model: Model, max_splits: int, blocks: int):
         self.arrays: list[NDArray[Any]] = []  # kept, because records hold addresses
-        self.layers = np.zeros(LAYERS, decoder_abi.DecoderLayer)
-        for record, layer in zip(self.layers, model.layers, strict=True):
-            for name in set(layer) & set(record.dtype.names):
-                if name not in ("q_norm", "k_norm") or name in model.norms:
-                    record[name] = layer[name].ctypes.data
+        norms = [layer[name] for layer in model.layers for name in ("input_norm", "post_norm")]
+        head_norms = [layer[name] for layer in model.layers for name in model.norms]
         matrices = [layer[name] for layer in model.layers for name in ("qkv", "o", "gate_up", "down")]
         maps = [tensor_map(w, i % 4 == 2) for i, w in enumerate([*matrices, model.head])]
         chunks = [stage_chunks(n) for n in (model.hidden, model.heads * model.head_dim, model.intermediate)]
         self.model = self._record(
             decoder_abi.DecoderModel,
-            {"layers": self.layers, "maps": np.array(maps), "embed": model.embed,
-             "final_norm": model.final_norm, "inv_freq": model.inv_freq},
+            {"maps": np.array(maps), "embed": model.embed, "inv_freq": model.inv_freq, "cache": model.cache,
+             "norms": pair_tiles(np.array([*norms, model.final_norm]))}
+            | ({"head_norms": np.array(head_norms)} if head_norms else {}),
             {"n_layers": LAYERS, "hidden": model.hidden, "n_heads": model.heads, "n_kv_heads": model.kv_heads,
              "intermediate": model.intermediate, "vocab_size": VOCAB, "norm_eps": EPS,
+             "cache_bytes": model.cache[0, 0].nbytes,
              **dict(zip(("hidden_chunks", "attention_chunks", "intermediate_chunks"), chunks, strict=True))},
         )  # fmt: skip
         capacity, heads = decoder_abi.DECODER_TOKENS, model.heads
@@ -159,10 +159,14 @@ class Decoder:
         ([130], 4, (256, 8, 2, 64, 512)),
         ([700], 12, (256, 4, 1, 64, 512)),
         ([0, 17, 400], 8, (512, 4, 2, 128, 256)),
-        ([5, 300, 64, 63, 0, 80, 16, 128], 5, (256, 8, 2, 64, 2560)),
-        ([31, 3, 200, 9, 65], 12, (768, 2, 2, 128, 2304)),
+        ([5, 300, 64, 63], 5, (256, 8, 2, 64, 2560)),
+        ([31, 200], 12, (768, 2, 2, 128, 2304)),
+        ([65], 5, (256, 2, 2, 128, 2816)),
+        ([65, 1000], 3, (256, 2, 1, 128, 2816)),
+        ([64, 80, 16, 128], 5, (256, 2, 2, 128, 2816)),
+        ([1000], 16, (256, 4, 1, 128, 2048)),
     ],
-    ids=["one", "many splits", "few", "eight", "odd stages"],
+    ids=["one", "many splits", "few", "four", "odd stages", "groups of stages", "of two", "of four", "parts"],
 )
 @pytest.mark.parametrize("normed", [False, True])
 def test_decoder(

@@ -62,6 +62,17 @@ inline uint32_t* dynamic_shared(const emulator::Block& block = *emulator::block)
   return reinterpret_cast<uint32_t*>(block.shared());
 }
 
+/* Words that threads copy. A target is garbage until its thread has waited. */
+inline std::map<const void*, std::vector<std::pair<uint32_t*, const uint32_t*>>> word_copies;
+inline void copy_word(uint32_t* to, const uint32_t* from) {
+  *to = 0xffffffff;
+  word_copies[emulator::current].emplace_back(to, from);
+}
+inline void copied_words() {
+  for (const auto& [to, from] : word_copies[emulator::current]) *to = *from;
+  word_copies.erase(emulator::current);
+}
+
 /* A barrier's word points to its state. */
 struct BulkBarrier {
   struct Copy {

@@ -1,0 +1,80 @@
+/* Units of the decoder's attention: which part of it is a block's (attention_decode.h). */
+#ifndef BLINK_OPS_DECODE_UNIT_H
+#define BLINK_OPS_DECODE_UNIT_H
+
+#include "decode_tile.h"
+
+#ifdef __CUDACC__
+
+namespace blink {
+
+constexpr uint32_t kMinSplit = 64; /* a split shorter than this is not worth a block */
+
+/* How a row's cached keys are split over at most `most` blocks, of at most kMostParts. */
+struct Splits {
+  uint32_t keys, used; /* keys of a split; splits */
+
+  __device__ __forceinline__ Splits(uint32_t n_keys, uint32_t most) {
+    const uint32_t share = (n_keys + most - 1) / most;
+    keys = max(kMinSplit, (share + kTileKeys - 1) / kTileKeys * kTileKeys);
+    used = max(1u, (n_keys + keys - 1) / keys);
+  }
+};
+
+/* What a block works on: up to Group query heads, from `head` on, of one key head and one lane, and one split of the
+ * lane's keys. */
+struct DecodeUnit {
+  uint32_t token, row, position, kv_head, member, head, n_queries, index, split;
+  Splits splits;
+
+  /* `group` counts the groups of a lane, of which each key head has ceil(ratio / group_size). */
+  __device__ __forceinline__ DecodeUnit(const struct blink_step_set& set, uint32_t n_heads, uint32_t n_kv_heads,
+                                        uint32_t group_size, uint32_t lane, uint32_t group, uint32_t of_split,
+                                        uint32_t most_splits)
+      : token(set.lane_last[lane]),
+        row(set.token_row[token]),
+        position(set.token_position[token]),
+        split(of_split),
+        splits(position, most_splits) {
+    const uint32_t ratio = n_heads / n_kv_heads, groups = (ratio + group_size - 1) / group_size;
+    kv_head = group / groups;
+    member = group % groups * group_size;
+    head = kv_head * ratio + member;
+    n_queries = min(group_size, ratio - member);
+    index = lane * n_kv_heads * groups + group;
+  }
+
+  /* The keys before the new one may take fewer splits. */
+  __device__ __forceinline__ bool exists() const { return split < splits.used; }
+  __device__ __forceinline__ bool takes_new() const { return split + 1 == splits.used; }
+  __device__ __forceinline__ uint32_t first_key(uint32_t warp) const { return split * splits.keys + warp * kTileKeys; }
+  __device__ __forceinline__ uint32_t end_key() const { return min(position, (split + 1) * splits.keys); }
+};
+
+/* A unit in shared memory, with what is the same in every layer: it waits for three loads, one after the other. */
+template <int HeadDim, int Warps>
+struct __align__(16) PreparedUnit {
+  float4 turn[HeadDim / 4]; /* cosine and sine of the angles of dimensions 2 i and 2 i + 1 */
+  uint64_t first[Warps];    /* where in a layer's cache the warps' first tiles are */
+  DecodeUnit unit;
+
+  /* By the whole block, which meets before it uses it. */
+  __device__ __forceinline__ void prepare(const DecodeUnit& of_block, const struct blink_tables& tables,
+                                          uint32_t n_kv_heads, const float* inv_freq) {
+    const uint32_t warp = threadIdx.x / 32, t = threadIdx.x;
+    if (t == 0) unit = of_block;
+    const uint32_t key = of_block.first_key(warp);
+    if (t % 32 == 0 && of_block.exists() && key < of_block.end_key())
+      first[warp] = cache_offset(tables, of_block.row, key, of_block.kv_head, n_kv_heads, HeadDim);
+    if (t >= HeadDim / 4) return;
+    const float position = float(of_block.position), low = position * inv_freq[2 * t],
+                high = position * inv_freq[2 * t + 1];
+    turn[t] = make_float4(cosf(low), sinf(low), cosf(high), sinf(high));
+  }
+};
+
+}  // namespace blink
+
+#endif /* __CUDACC__ */
+
+#endif /* BLINK_OPS_DECODE_UNIT_H */
