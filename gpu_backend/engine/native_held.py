@@ -32,10 +32,9 @@ class NativeHeld:
         inputs = (layer.qkv, act.residual, layer.input_norm, self._config.norm_eps)
         return self._multiply(launch, "held_qkv", tokens, *inputs, act.qkv)
 
-    def o(self, launch: Launch, layer: DeviceLayer, tokens: int) -> bool:
+    def o(self, launch: Launch, layer: DeviceLayer, tokens: int, attention: int, residual: int) -> bool:
         """residual += attention times the weights, if the kernel suits. Returns whether it does."""
-        act = self._activations
-        return self._multiply(launch, "held_o", tokens, layer.o, act.attention, 0, 0.0, act.residual)
+        return self._multiply(launch, "held_o", tokens, layer.o, attention, 0, 0.0, residual)
 
     def _suits(self, op: str, tokens: int) -> bool:
         return op in self._products and tokens <= HELD_TOKENS

@@ -1,0 +1,73 @@
+"""What a step computes, whatever its shape: every product has its own operands, every norm its weight and its
+factor, and each buffer has room (symbolic_step.py)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from symbolic_step import SymbolicStep, loads
+
+from gpu_backend.engine.base import Limits
+from gpu_backend.engine.graph_grid import GraphGrid
+from gpu_backend.model.config import ModelConfig
+
+DENSE: dict[str, Any] = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "num_hidden_layers": 3,
+    "hidden_size": 256,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "intermediate_size": 1000,
+    "vocab_size": 1001,
+    "max_position_embeddings": 2048,
+    "dtype": "bfloat16",
+}
+EXPERTS = {
+    **DENSE,
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "hidden_size": 512,
+    "num_attention_heads": 8,
+    "num_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 64,
+}
+MODELS = {
+    "dense": DENSE,
+    "float16": {**DENSE, "dtype": "float16"},
+    "no flash": {**DENSE, "head_dim": 16, "hidden_size": 96, "intermediate_size": 104},
+    "large": {**DENSE, "hidden_size": 2048, "intermediate_size": 4096, "vocab_size": 40000},
+    "experts": EXPERTS,
+    "experts in float16": {**EXPERTS, "dtype": "float16"},
+    "dense first": {**EXPERTS, "mlp_only_layers": [0]},
+    "dense between": {**EXPERTS, "mlp_only_layers": [1]},
+    "dense last": {**EXPERTS, "mlp_only_layers": [2]},
+    "odd experts": {**EXPERTS, "hidden_size": 520, "num_experts": 13, "moe_intermediate_size": 72},
+    "many experts": {**EXPERTS, "hidden_size": 2048, "num_experts": 128, "num_experts_per_tok": 8},
+}
+LIMITS = {
+    "small": {},
+    "one at a time": {"max_batch": 1, "max_prefill_lanes": 1},
+    "many lanes": {"max_batch": 70, "max_prefill_lanes": 70, "max_prefill_tokens": 500},
+    "large": {"max_batch": 130, "max_prefill_lanes": 8, "max_prefill_tokens": 600},
+}
+
+
+@pytest.mark.parametrize("limits_of", LIMITS)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_lane_gets_its_logits(
+    model: str, limits_of: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(MODELS[model]))
+    defaults = {"max_batch": 20, "max_prefill_tokens": 100, "max_prefill_lanes": 4}
+    limits = Limits(max_context=512, page_size=16, total_pages=64, **{**defaults, **LIMITS[limits_of]})
+    shapes = GraphGrid(limits).shapes
+    step = SymbolicStep(ModelConfig.from_directory(tmp_path), limits, shapes, monkeypatch)
+    for shape in shapes:
+        for load in loads(shape, limits):
+            logits = step.run(shape, load)
+            for lane, token in enumerate(load.last):
+                assert logits[lane] == step.expected(token), f"lane {lane} of {load} in {shape}"
