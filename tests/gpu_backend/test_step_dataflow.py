@@ -45,7 +45,13 @@ MODELS = {
     "dense first": {**EXPERTS, "mlp_only_layers": [0]},
     "dense between": {**EXPERTS, "mlp_only_layers": [1]},
     "dense last": {**EXPERTS, "mlp_only_layers": [2]},
-    "odd experts": {**EXPERTS, "hidden_size": 520, "num_experts": 13, "moe_intermediate_size": 72},
+    "odd experts": {
+        **EXPERTS,
+        "hidden_size": 520,
+        "vocab_size": 5001,
+        "num_experts": 13,
+        "moe_intermediate_size": 72,
+    },
     "many experts": {**EXPERTS, "hidden_size": 2048, "num_experts": 128, "num_experts_per_tok": 8},
 }
 LIMITS = {
