@@ -98,7 +98,8 @@ struct Block {
   std::map<uint32_t, NamedBarrier> named_barriers;
   int count = 0, counted = 0; /* of __syncthreads_count */
   std::unique_ptr<char[]> dynamic{new char[kDynamicBytes]};
-  uint64_t start = 0; /* the round in which its threads begin */
+  uint64_t start = 0;      /* the round in which its threads begin */
+  bool has_waited = false; /* for the kernel before */
 
   /* Of its dynamic shared memory. */
   char* shared() const {
@@ -121,6 +122,31 @@ inline uint32_t dynamic_bytes = kMostBytes; /* of shared memory, that the kernel
 inline std::mt19937 shuffle_order(1);
 inline uint32_t slow_warp = UINT32_MAX, slow_rounds = 1; /* of every block: a warp that runs in one round of so many */
 constexpr uint64_t kStuckRounds = 200000;
+
+/* What the kernel before the next one writes. It is garbage until that kernel ends, some rounds after the next one has
+ * begun (E7): who does not wait reads garbage. */
+struct Written {
+  char* at;
+  std::vector<char> bytes;
+};
+inline std::vector<Written> not_yet_written;
+constexpr uint64_t kPredecessorRounds = 40;
+
+inline void after(const void* p, uint64_t bytes) {
+  char* at = const_cast<char*>(static_cast<const char*>(p));
+  if (!p || !bytes) return;
+  not_yet_written.push_back({at, std::vector<char>(at, at + bytes)});
+  memset(at, 0xff, bytes);
+}
+inline void end_predecessor() {
+  for (const Written& of : not_yet_written) memcpy(of.at, of.bytes.data(), of.bytes.size());
+  not_yet_written.clear();
+}
+/* By whoever asks for a copy, which may be made any time from then on. */
+inline void check_written(const void* from) {
+  for (const Written& of : not_yet_written)
+    if (from >= of.at && from < of.at + of.bytes.size()) fail("a copy of what the kernel before has not yet written");
+}
 
 inline Warp& this_warp() {
   return block->warps[current->index.x / kWarp];
@@ -189,6 +215,7 @@ inline void prepare(Block& made, dim3 index, uint32_t n_threads) {
   made.warps.assign((n_threads + kWarp - 1) / kWarp, Warp());
   made.meeting = Meeting{n_threads};
   made.named_barriers.clear();
+  made.has_waited = false;
   for (uint32_t t = 0; t < n_threads; ++t) {
     Thread& thread = made.threads[t];
     thread.index = {t, 0, 0};
@@ -216,6 +243,7 @@ inline void run_blocks(const std::vector<dim3>& indices, uint32_t n_threads, boo
   for (uint64_t round = 0; !alive.empty(); ++round) {
     std::shuffle(alive.begin(), alive.end(), shuffle_order);
     if (round == kStuckRounds) fail("threads wait for each other");
+    if (round == kPredecessorRounds) end_predecessor();
     for (const auto& [of, thread] : alive) {
       if (round < of->start || (thread->index.x / kWarp == slow_warp && round % slow_rounds)) continue;
       block = of;
@@ -225,8 +253,10 @@ inline void run_blocks(const std::vector<dim3>& indices, uint32_t n_threads, boo
     const auto done = [](const auto& pair) { return pair.second->done; };
     alive.erase(std::remove_if(alive.begin(), alive.end(), done), alive.end());
   }
-  for (size_t b = 0; b < indices.size(); ++b)
+  for (size_t b = 0; b < indices.size(); ++b) {
     if (!blocks[b]->is_untouched(dynamic_bytes)) fail("a block writes behind its shared memory");
+    if (!blocks[b]->has_waited) fail("a block ends, and has not waited for the kernel before (E7)");
+  }
 }
 
 }  // namespace emulator

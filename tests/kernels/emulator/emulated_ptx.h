@@ -40,8 +40,10 @@ inline void publish() {}
   emulator::fail("trap");
 }
 
-/* The predecessor has ended: blocks run one after the other. */
-inline void wait_for_predecessor() {}
+inline void wait_for_predecessor() {
+  emulator::block->has_waited = true;
+  while (!emulator::not_yet_written.empty()) emulator::give_way();
+}
 inline void allow_successor() {}
 
 inline void load_weight(const void* p, bool wanted, uint4& value) {
@@ -65,6 +67,7 @@ inline uint32_t* dynamic_shared(const emulator::Block& block = *emulator::block)
 /* Words that threads copy. A target is garbage until its thread has waited. */
 inline std::map<const void*, std::vector<std::pair<uint32_t*, const uint32_t*>>> word_copies;
 inline void copy_word(uint32_t* to, const uint32_t* from) {
+  emulator::check_written(from);
   *to = 0xffffffff;
   word_copies[emulator::current].emplace_back(to, from);
 }
@@ -86,6 +89,10 @@ struct BulkBarrier {
   int64_t bytes = 0; /* announced and not yet copied */
   std::vector<Copy> copies;
 
+  void add(const Copy& copy) {
+    emulator::check_written(copy.from);
+    copies.push_back(copy);
+  }
   void arrive() {
     if (++arrivals > expected) emulator::fail("too many arrivals in one phase of a barrier");
     complete();
@@ -134,7 +141,7 @@ inline void copy_box(void* to, const void* map, uint32_t x, uint32_t y, uint32_t
   for (uint32_t r = 0; r < 16; ++r) {
     const uint64_t row = (z + r / tensor.box_rows) * tensor.rows + y + r % tensor.box_rows;
     const uint16_t* from = tensor.data + row * tensor.columns + x;
-    bulk_barrier(word).copies.push_back({static_cast<char*>(to) + r * bytes, from, bytes});
+    bulk_barrier(word).add({static_cast<char*>(to) + r * bytes, from, bytes});
   }
 }
 /* A layer's keys and values as tests/kernels/test_attention_device.py describes them: [2][rows][columns] of halves, of
@@ -154,7 +161,7 @@ inline void copy_rows(void* to, const void* map, uint32_t row, uint64_t* word) {
     const uint64_t at = i * 16 / 128 % per_line ^ i % per_line, r = i / per_line % 16, span = i / per_line / 16;
     const uint64_t spans = cache.columns / cache.span, first = span / spans * cache.rows + row + r;
     const uint16_t* from = cache.data + first * cache.columns + span % spans * cache.span + at * 8;
-    bulk_barrier(word).copies.push_back({static_cast<char*>(to) + i * 16, from, 16});
+    bulk_barrier(word).add({static_cast<char*>(to) + i * 16, from, 16});
   }
 }
 /* Lets the other threads run, and a copy arrive. */
@@ -200,11 +207,11 @@ inline uint64_t* peer_shared(uint64_t* here, uint32_t rank) {
   return reinterpret_cast<uint64_t*>(dynamic_shared(*emulator::blocks.at(rank))) + at;
 }
 inline void send(uint64_t* to, uint32_t rank, uint64_t value, uint64_t* word) {
-  bulk_barrier(peer_shared(word, rank)).copies.push_back({peer_shared(to, rank), nullptr, sizeof value, value});
+  bulk_barrier(peer_shared(word, rank)).add({peer_shared(to, rank), nullptr, sizeof value, value});
 }
 inline void bulk_writes_done() {}
 inline void send_bulk(uint64_t* to, uint32_t rank, const uint64_t* from, uint32_t bytes, uint64_t* word) {
-  bulk_barrier(peer_shared(word, rank)).copies.push_back({peer_shared(to, rank), from, bytes, 0, emulator::block});
+  bulk_barrier(peer_shared(word, rank)).add({peer_shared(to, rank), from, bytes, 0, emulator::block});
 }
 
 struct Fragments {

@@ -63,7 +63,7 @@ inline void copy_box4(void* to, const void* map, uint32_t a, uint32_t b, uint32_
           char* target = swizzled(row + 16 * piece);
           memset(target, 0xff, 16); /* until somebody has waited */
           const uint16_t* from = inside ? tensor.data + at + 8 * piece : zeros;
-          bulk_barrier(word).copies.push_back({target, from, 16});
+          bulk_barrier(word).add({target, from, 16});
         }
       }
 }

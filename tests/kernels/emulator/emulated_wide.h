@@ -30,8 +30,7 @@ inline void copy_box(void* to, const BoxMap& map, uint32_t x, uint32_t y, uint32
     }
     char* target = swizzled(static_cast<char*>(to) + 16 * i);
     memset(target, 0xff, 16); /* until somebody has waited */
-    bulk_barrier(word).copies.push_back(
-        {target, inside ? reinterpret_cast<const uint16_t*>(map.data) + element : zeros, 16});
+    bulk_barrier(word).add({target, inside ? reinterpret_cast<const uint16_t*>(map.data) + element : zeros, 16});
   }
 }
 

@@ -42,10 +42,16 @@ void with_head_dim(uint32_t head_dim, const Body& body) {
   with_constant<16, 48, 64, 128>(head_dim, body);
 }
 
+using emulator::after;
+constexpr uint64_t kHalf = sizeof(Half), kFloat = sizeof(float);
+
 extern "C" {
 
 void emulate_gate(const blink_set* set, const struct blink_tables* tables) {
-  launch({1}, 1, [&] { blink::gate_kernel(*set, *tables); });
+  launch({1}, 1, [&] {
+    blink::gate_kernel(*set, *tables);
+    emulator::block->has_waited = true; /* it starts when the kernel before has ended */
+  });
 }
 
 void emulate_embed(const blink_set* set, const struct blink_tables* tables, const Half* table, float* residual,
@@ -55,6 +61,7 @@ void emulate_embed(const blink_set* set, const struct blink_tables* tables, cons
 
 void emulate_rmsnorm(const float* residual, const Half* weight, float eps, Half* out, uint32_t hidden,
                      uint32_t tokens) {
+  after(residual, kFloat * tokens * hidden);
   launch({tokens}, 96, [&] { blink::rmsnorm_kernel(residual, weight, eps, out, hidden); });
 }
 
@@ -72,6 +79,7 @@ void emulate_gather_last(const blink_set* set, const float* residual, const Half
 void emulate_linear_stream(const Half* w, const Half* x, void* y, uint32_t m, uint32_t n_in, uint32_t n_out,
                            uint32_t output, uint32_t groups, uint32_t blocks) {
   using namespace blink;
+  after(x, kHalf * m * n_in);
   with_constant<kStreamHalf, kStreamFloat, kStreamAdd, kStreamSilu>(output, [&](auto kind) {
     with_constant<1, 2>(groups, [&](auto n_groups) {
       launch({blocks}, kStreamThreads,
@@ -83,6 +91,7 @@ void emulate_linear_stream(const Half* w, const Half* x, void* y, uint32_t m, ui
 void emulate_linear_held(const Half* w, const void* x, const Half* norm, float eps, void* y, uint32_t m, uint32_t n_in,
                          uint32_t n_out, uint32_t blocks) {
   using namespace blink;
+  after(x, (norm ? kFloat : kHalf) * m * n_in);
   with_constant<1, 2, 4, 8>(n_in / (2 * kStreamWarps * kStreamChunk), [&](auto chunks) {
     launch({blocks}, kStreamThreads, [&] {
       if (norm)
@@ -98,6 +107,8 @@ void emulate_linear_wide(const blink::BoxMap* w, const blink::BoxMap* x, void* y
                          uint32_t splits, uint32_t clusters, uint32_t shared_bytes) {
   using namespace blink;
   emulator::dynamic_bytes = shared_bytes;
+  after(reinterpret_cast<const void*>(x->data), kHalf * x->shape[2] * x->shape[3]);
+  after(norm->sums_in, kFloat * norm->n_sums * columns);
   with_constant<kStreamHalf, kStreamFloat, kStreamAdd, kStreamSilu>(output, [&](auto kind) {
     with_constant<16, 32, 64>(columns, [&](auto n_columns) {
       with_constant<1, 2>(tiles, [&](auto n_tiles) {
@@ -114,12 +125,14 @@ void emulate_linear_wide(const blink::BoxMap* w, const blink::BoxMap* x, void* y
 }
 
 void emulate_silu_mul(const Half* gate_up, Half* out, uint32_t intermediate, uint32_t tokens) {
+  after(gate_up, kHalf * 2 * tokens * intermediate);
   launch({tokens, (intermediate + 255) / 256}, 32, [&] { blink::silu_mul_kernel(gate_up, out, intermediate); });
 }
 
 void emulate_rope(const blink_set* set, const struct blink_tables* tables, Half* qkv, const Half* q_norm,
                   const Half* k_norm, float eps, const float* inv_freq, Half* k_cache, Half* v_cache, uint32_t n_heads,
                   uint32_t n_kv_heads, uint32_t head_dim, uint32_t tokens) {
+  after(qkv, kHalf * tokens * (n_heads + 2 * n_kv_heads) * head_dim);
   with_head_dim(head_dim, [&](auto dim) {
     launch({tokens}, 96, [&] {
       blink::rope_kernel<Half, dim()>(*set, *tables, qkv, q_norm, k_norm, eps, inv_freq, k_cache, v_cache, n_heads,
@@ -142,6 +155,7 @@ void emulate_attention_stream(const blink_set* set, const struct blink_tables* t
   const blink::AttentionCut cut = {usual, least, longest, most};
   launch({1 + (lanes * head_dim / 2 + blink::kCutThreads - 1) / blink::kCutThreads}, blink::kCutThreads,
          [&] { blink::attention_plan_kernel(*set, cut, plan, inv_freq, turns, head_dim); });
+  after(qkv, kHalf * set->head->n_decode * (n_heads + 2 * n_kv_heads) * head_dim);
   with_head_dim(head_dim, [&](auto dim) {
     const auto kernel = [&] {
       blink::attention_stream_kernel<Half, dim()>(*tables, plan, turns, map, qkv, q_norm, k_norm, eps, k_cache, v_cache,
@@ -165,6 +179,7 @@ void emulate_attention_prefill(const blink_set* set, const struct blink_tables* 
                                const Half* k_cache, const Half* v_cache, Half* out, uint32_t n_heads,
                                uint32_t n_kv_heads, uint32_t head_dim, uint32_t tokens) {
   const uint32_t tiles = (tokens + blink::kPrefillQueries - 1) / blink::kPrefillQueries;
+  after(qkv, kHalf * tokens * (n_heads + 2 * n_kv_heads) * head_dim);
   with_head_dim(head_dim, [&](auto dim) {
     launch({tiles, n_heads}, blink::kPrefillThreads, [&] {
       blink::attention_prefill_kernel<Half, dim()>(*set, *tables, qkv, k_cache, v_cache, out, n_heads, n_kv_heads,
@@ -190,6 +205,7 @@ void emulate_attention_flash(const struct blink_tables* tables, const Half* qkv,
   FlashMap maps[2];
   memcpy(maps, &queries, sizeof(queries));
   memcpy(maps + 1, &keys, sizeof(keys));
+  after(qkv, kHalf * tokens * heads * head_dim);
   with_constant<64, 128>(head_dim, [&](auto dim) {
     launch({blocks}, kFlashThreads, [&] {
       attention_flash_kernel<Half, dim()>(maps[0], maps[1], *tables, plan, out, 0, cells * n_kv_heads / 8, n_heads,
@@ -201,6 +217,7 @@ void emulate_attention_flash(const struct blink_tables* tables, const Half* qkv,
 void emulate_route(const blink_set* set, const float* logits, uint32_t* choice, float* weight, uint32_t n_experts,
                    uint32_t per_token, uint32_t renormalise, uint32_t tokens) {
   const uint32_t warps = blink::kRouteWarps;
+  after(logits, kFloat * tokens * n_experts);
   launch({(tokens + warps - 1) / warps}, 32 * warps,
          [&] { blink::route_kernel(*set, logits, choice, weight, tokens, n_experts, per_token, renormalise); });
 }
@@ -211,15 +228,18 @@ void emulate_router(const blink_set* set, const float* residual, const Half* nor
   const uint32_t tiles = (n_experts + blink::kRouterExperts - 1) / blink::kRouterExperts;
   const uint32_t groups = (tokens + blink::kRouterTokens - 1) / blink::kRouterTokens;
   std::vector<uint32_t> arrivals(groups);
-  for (int twice = 0; twice < 2; ++twice) /* the counters are zero again */
+  for (int twice = 0; twice < 2; ++twice) { /* the counters are zero again */
+    after(residual, kFloat * tokens * hidden);
     launch({tiles, groups}, blink::kRouterThreads, [&] {
       blink::router_kernel(*set, residual, norm, eps, w, normed, logits, choice, weight, arrivals.data(), tokens,
                            hidden, n_experts, per_token, renormalise);
     });
+  }
 }
 
 void emulate_expert_plan(const uint32_t* choice, blink::ExpertUnit* plan, uint32_t* pairs, uint32_t tokens,
                          uint32_t n_experts, uint32_t per_token, uint32_t unit_tokens) {
+  after(choice, sizeof(uint32_t) * tokens * per_token);
   launch({(tokens + blink::kPlanTokens - 1) / blink::kPlanTokens}, blink::kPlanThreads,
          [&] { blink::expert_plan_kernel(choice, plan, pairs, tokens, n_experts, per_token, unit_tokens); });
 }
@@ -233,6 +253,8 @@ void emulate_experts_stream(uint32_t* token_row, const float* logits, uint32_t* 
   blink_set set = {};
   set.token_row = token_row;
   const Routing routing = {set, logits, choice, weight, n_experts, 1};
+  after(x, kHalf * tokens * hidden);
+  after(logits, kFloat * tokens * n_experts);
   launch({blocks}, kExpertThreads, [&] {
     if (residual)
       expert_stream_kernel<Half, kGateUp, kOfOne>(routing, gate_up, x, product, tokens, hidden, intermediate,
@@ -243,6 +265,7 @@ void emulate_experts_stream(uint32_t* token_row, const float* logits, uint32_t* 
     else
       expert_stream_kernel<Half, kGateUp, kMade>(routing, gate_up, x, product, tokens, hidden, intermediate, per_token);
   });
+  after(product, kHalf * tokens * per_token * intermediate);
   launch({blocks}, kExpertThreads, [&] {
     if (residual)
       expert_one_kernel<Half>(choice, weight, down, product, residual, intermediate, hidden, per_token);
@@ -254,17 +277,20 @@ void emulate_experts_stream(uint32_t* token_row, const float* logits, uint32_t* 
 void emulate_expert_sum_rmsnorm(const Half* rows, const uint32_t* choice, const float* weight, float* residual,
                                 const Half* norm, float eps, Half* out, uint32_t hidden, uint32_t per_token,
                                 uint32_t tokens) {
+  after(rows, kHalf * tokens * per_token * hidden);
   launch({tokens}, 64,
          [&] { blink::expert_sum_rmsnorm_kernel(rows, choice, weight, residual, norm, eps, out, hidden, per_token); });
 }
 
 void emulate_expert_sum(const Half* rows, const uint32_t* choice, const float* weight, float* residual, uint32_t hidden,
                         uint32_t per_token, uint32_t tokens) {
+  after(rows, kHalf * tokens * per_token * hidden);
   launch({tokens}, 64, [&] { blink::expert_sum_kernel(rows, choice, weight, residual, hidden, per_token); });
 }
 
 void emulate_sample(const blink_set* set, const struct blink_tables* tables, float* logits, uint32_t lanes,
                     uint32_t blocks) {
+  after(logits, kFloat * set->head->n_lanes * tables->vocab_size);
   launch({blocks, lanes}, blink::kSampleThreads, [&] { blink::sample_kernel(*set, *tables, logits); }, kClusters);
 }
 }
