@@ -14,6 +14,7 @@ import pytest
 
 from gpu_backend.cuda.kernels import half_dtype, kernel_names
 from gpu_backend.cuda.product import FP32_BYTES, HALF_BYTES, Product
+from gpu_backend.cuda.shared_memory import rooms_of
 from gpu_backend.cuda.wide import WideCut, WideNorm, wide_op
 from gpu_backend.engine import flash, native_linear, native_mixture, native_step
 from gpu_backend.engine.activations import Activations
@@ -140,8 +141,9 @@ class SymbolicMachine:
 
     # Products.
 
-    @staticmethod
-    def _wide_launch(cut: WideCut, product: Product, norm: WideNorm, most_blocks: int) -> Any:
+    def _wide_launch(self, cut: WideCut, product: Product, norm: WideNorm, most_blocks: int) -> Any:
+        rooms = rooms_of(self.config, product.n_out)
+        assert cut.shared_bytes <= (rooms.large if cut.splits <= 2 else rooms.small), "E23"
         return wide_op(product.output, cut), (1, 1, 1), (1, 1, 1), (OwnProduct(product, cut, norm),), {}
 
     @staticmethod

@@ -1,0 +1,247 @@
+/* Threads of the emulator: a thread is a fiber that gives way at barriers and warp collectives only, and every round
+ * resumes the blocks' threads in another order. Meetings, memory and checks; what CUDA calls them is in cuda.h.
+ */
+#ifndef BLINK_EMULATOR_THREADS_H
+#define BLINK_EMULATOR_THREADS_H
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+struct dim3 {
+  uint32_t x = 1, y = 1, z = 1;
+};
+
+namespace emulator {
+
+constexpr uint32_t kWarp = 32, kStackBytes = 128 * 1024, kValueBytes = 32;
+constexpr uint32_t kDynamicBytes = 228 * 1024; /* 227 KiB, and what aligns them */
+constexpr uint32_t kAlign = 1024, kMostBytes = kDynamicBytes - kAlign;
+constexpr uint32_t kLate = 4, kLateRounds = 300; /* of a cluster every fourth block starts when others may have sent */
+constexpr uint32_t kFilledBytes = 4 * 1024;      /* of a stack, with NaNs, where variables without a value lie */
+
+[[noreturn]] inline void fail(const char* what) {
+  fprintf(stderr, "emulator: %s\n", what);
+  abort();
+}
+
+/* A meeting of `alive` threads: the last to arrive opens the next generation. */
+struct Meeting {
+  uint32_t alive = 0, arrived = 0;
+  uint64_t generation = 0;
+};
+
+struct Lanes {
+  unsigned char value[kWarp][kValueBytes];
+  uint32_t present = 0;
+
+  template <typename T>
+  T get(uint32_t lane) const {
+    if (!(present >> lane % kWarp & 1)) fail("a warp collective reads a lane that does not take part");
+    T value_of_lane;
+    memcpy(&value_of_lane, value[lane % kWarp], sizeof(T));
+    return value_of_lane;
+  }
+};
+
+struct Warp {
+  Meeting meeting;
+  Lanes arriving, published[2]; /* of even and odd generations: a lane may still read the one before */
+};
+
+struct Thread {
+  ucontext_t context;
+  std::unique_ptr<char[]> stack{new char[kStackBytes]};
+  dim3 index;
+  bool done = false;
+  uint64_t cluster_generation = 0; /* of the cluster's meeting at which it arrived */
+};
+
+/* Among some of a block's threads. */
+struct NamedBarrier {
+  uint32_t arrived = 0;
+  uint64_t generation = 0;
+};
+
+struct Block {
+  dim3 index;
+  std::vector<Thread> threads;
+  std::vector<Warp> warps;
+  Meeting meeting;
+  std::map<uint32_t, NamedBarrier> named_barriers;
+  int count = 0, counted = 0; /* of __syncthreads_count */
+  std::unique_ptr<char[]> dynamic{new char[kDynamicBytes]};
+  uint64_t start = 0;      /* the round in which its threads begin */
+  bool has_waited = false; /* for the kernel before */
+
+  /* Of its dynamic shared memory. */
+  char* shared() const {
+    return reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(dynamic.get()) + kAlign - 1) / kAlign * kAlign);
+  }
+  /* Whether all of it is as it was at first from `bytes` on. */
+  bool is_untouched(uint32_t bytes) const {
+    const auto is_full = [](char byte) { return byte == char(0xff); };
+    return std::all_of(shared() + bytes, dynamic.get() + kDynamicBytes, is_full);
+  }
+};
+
+inline std::vector<std::unique_ptr<Block>> blocks; /* kept between launches */
+inline Block* block;                               /* whose thread runs */
+inline Meeting cluster;                            /* of all blocks that run in turns */
+inline Thread* current;
+inline ucontext_t scheduler;
+inline std::function<void()> body;
+inline uint32_t dynamic_bytes = kMostBytes; /* of shared memory, that the kernel may write to */
+inline std::mt19937 shuffle_order(1);
+inline uint32_t slow_warp = UINT32_MAX, slow_rounds = 1; /* of every block: a warp that runs in one round of so many */
+constexpr uint64_t kStuckRounds = 200000;
+
+/* What the kernel before the next one writes. It is garbage until that kernel ends, some rounds after the next one has
+ * begun (E7): who does not wait reads garbage. */
+struct Written {
+  char* at;
+  std::vector<char> bytes;
+};
+inline std::vector<Written> not_yet_written;
+constexpr uint64_t kPredecessorRounds = 40;
+
+inline void after(const void* p, uint64_t bytes) {
+  char* at = const_cast<char*>(static_cast<const char*>(p));
+  if (!p || !bytes) return;
+  not_yet_written.push_back({at, std::vector<char>(at, at + bytes)});
+  memset(at, 0xff, bytes);
+}
+inline void end_predecessor() {
+  for (const Written& of : not_yet_written) memcpy(of.at, of.bytes.data(), of.bytes.size());
+  not_yet_written.clear();
+}
+/* By whoever asks for a copy, which may be made any time from then on. */
+inline void check_written(const void* from) {
+  for (const Written& of : not_yet_written)
+    if (from >= of.at && from < of.at + of.bytes.size()) fail("a copy of what the kernel before has not yet written");
+}
+
+inline Warp& this_warp() {
+  return block->warps[current->index.x / kWarp];
+}
+inline uint32_t this_lane() {
+  return current->index.x % kWarp;
+}
+
+/* Lets the other threads run. */
+inline void give_way() {
+  swapcontext(&current->context, &scheduler);
+}
+
+/* Waits until all of the meeting are here; the last to arrive runs `publish` first. */
+template <typename Publish>
+void meet(Meeting& meeting, const Publish& publish) {
+  const uint64_t generation = meeting.generation;
+  if (++meeting.arrived == meeting.alive) {
+    publish();
+    meeting.arrived = 0;
+    ++meeting.generation;
+  }
+  while (meeting.generation == generation) give_way();
+}
+
+inline int barrier(bool predicate) {
+  block->count += predicate;
+  meet(block->meeting, [] {
+    block->counted = block->count;
+    block->count = 0;
+  });
+  return block->counted;
+}
+
+/* What every lane of the warp passed. */
+template <typename T>
+const Lanes& exchange(const T& value) {
+  static_assert(sizeof(T) <= kValueBytes, "value too large");
+  Warp& warp = this_warp();
+  Lanes& published = warp.published[warp.meeting.generation % 2];
+  memcpy(warp.arriving.value[this_lane()], &value, sizeof(T));
+  warp.arriving.present |= 1u << this_lane();
+  meet(warp.meeting, [&] {
+    published = warp.arriving;
+    warp.arriving.present = 0;
+  });
+  return published;
+}
+
+inline void leave(Meeting& meeting) {
+  if (--meeting.alive != 0 && meeting.arrived == meeting.alive) fail("a thread ended while others wait for it");
+}
+
+inline void thread_main() {
+  body();
+  current->done = true;
+  leave(this_warp().meeting);
+  leave(block->meeting);
+  leave(cluster);
+}
+
+inline void prepare(Block& made, dim3 index, uint32_t n_threads) {
+  made.index = index;
+  memset(made.dynamic.get(), 0xff, kDynamicBytes);
+  made.threads.resize(std::max<size_t>(made.threads.size(), n_threads));
+  made.warps.assign((n_threads + kWarp - 1) / kWarp, Warp());
+  made.meeting = Meeting{n_threads};
+  made.named_barriers.clear();
+  made.has_waited = false;
+  for (uint32_t t = 0; t < n_threads; ++t) {
+    Thread& thread = made.threads[t];
+    thread.index = {t, 0, 0};
+    thread.done = false;
+    memset(thread.stack.get() + kStackBytes - kFilledBytes, 0xff, kFilledBytes);
+    ++made.warps[t / kWarp].meeting.alive;
+    getcontext(&thread.context);
+    thread.context.uc_stack.ss_sp = thread.stack.get();
+    thread.context.uc_stack.ss_size = kStackBytes;
+    thread.context.uc_link = &scheduler;
+    makecontext(&thread.context, thread_main, 0);
+  }
+}
+
+/* Runs the threads of blocks at the indices, all of them in turns. */
+inline void run_blocks(const std::vector<dim3>& indices, uint32_t n_threads, bool is_cluster) {
+  while (blocks.size() < indices.size()) blocks.emplace_back(new Block);
+  cluster = Meeting{uint32_t(indices.size()) * n_threads};
+  std::vector<std::pair<Block*, Thread*>> alive;
+  for (size_t b = 0; b < indices.size(); ++b) {
+    prepare(*blocks[b], indices[b], n_threads);
+    blocks[b]->start = is_cluster && shuffle_order() % kLate == 0 ? kLateRounds : 0;
+    for (uint32_t t = 0; t < n_threads; ++t) alive.emplace_back(blocks[b].get(), &blocks[b]->threads[t]);
+  }
+  for (uint64_t round = 0; !alive.empty(); ++round) {
+    std::shuffle(alive.begin(), alive.end(), shuffle_order);
+    if (round == kStuckRounds) fail("threads wait for each other");
+    if (round == kPredecessorRounds) end_predecessor();
+    for (const auto& [of, thread] : alive) {
+      if (round < of->start || (thread->index.x / kWarp == slow_warp && round % slow_rounds)) continue;
+      block = of;
+      current = thread;
+      swapcontext(&scheduler, &thread->context);
+    }
+    const auto done = [](const auto& pair) { return pair.second->done; };
+    alive.erase(std::remove_if(alive.begin(), alive.end(), done), alive.end());
+  }
+  for (size_t b = 0; b < indices.size(); ++b) {
+    if (!blocks[b]->is_untouched(dynamic_bytes)) fail("a block writes behind its shared memory");
+    if (!blocks[b]->has_waited) fail("a block ends, and has not waited for the kernel before (E7)");
+  }
+}
+
+}  // namespace emulator
+
+#endif /* BLINK_EMULATOR_THREADS_H */
