@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+import small_models
 from fake_cuda import Log, captures, op, run
 
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
@@ -16,27 +17,8 @@ pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'b
 from gpu_backend.cuda.tiled import TILED_SILU_ROWS
 from gpu_backend.engine.sampling import sample_blocks
 
-CONFIG = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "num_hidden_layers": 3,
-    "hidden_size": 256,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
-    "intermediate_size": 1000,
-    "vocab_size": 1001,
-    "max_position_embeddings": 2048,
-    "dtype": "bfloat16",
-}
-EXPERTS = {
-    **CONFIG,
-    "architectures": ["Qwen3MoeForCausalLM"],
-    "hidden_size": 512,
-    "num_experts": 8,
-    "num_experts_per_tok": 3,
-    "moe_intermediate_size": 64,
-    "mlp_only_layers": [1],
-}
+CONFIG = small_models.DENSE
+EXPERTS = {**small_models.EXPERTS, "mlp_only_layers": [1]}
 SCRIPT = """
 from engine_driver import EngineDriver
 from gpu_backend.cuda.driver import Device

@@ -5,54 +5,35 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
+from small_models import DENSE, EXPERTS
 from symbolic_step import SymbolicStep, loads
 
 from gpu_backend.engine.base import Limits
 from gpu_backend.engine.graph_grid import GraphGrid
 from gpu_backend.model.config import ModelConfig
 
-DENSE: dict[str, Any] = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "num_hidden_layers": 3,
-    "hidden_size": 256,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
-    "intermediate_size": 1000,
-    "vocab_size": 1001,
-    "max_position_embeddings": 2048,
-    "dtype": "bfloat16",
-}
-EXPERTS = {
-    **DENSE,
-    "architectures": ["Qwen3MoeForCausalLM"],
-    "hidden_size": 512,
-    "num_attention_heads": 8,
-    "num_experts": 8,
-    "num_experts_per_tok": 3,
-    "moe_intermediate_size": 64,
-}
+HELD = {**EXPERTS, "num_attention_heads": 8}  # attention's products of few rows are held_qkv and held_o
 MODELS = {
     "dense": DENSE,
     "float16": {**DENSE, "dtype": "float16"},
     "no flash": {**DENSE, "head_dim": 16, "hidden_size": 96, "intermediate_size": 104},
     "large": {**DENSE, "hidden_size": 2048, "intermediate_size": 4096, "vocab_size": 40000},
     "experts": EXPERTS,
-    "experts in float16": {**EXPERTS, "dtype": "float16"},
-    "dense first": {**EXPERTS, "mlp_only_layers": [0]},
-    "dense between": {**EXPERTS, "mlp_only_layers": [1]},
-    "dense last": {**EXPERTS, "mlp_only_layers": [2]},
+    "held": HELD,
+    "experts in float16": {**HELD, "dtype": "float16"},
+    "dense first": {**HELD, "mlp_only_layers": [0]},
+    "dense between": {**HELD, "mlp_only_layers": [1]},
+    "dense last": {**HELD, "mlp_only_layers": [2]},
     "odd experts": {
-        **EXPERTS,
+        **HELD,
         "hidden_size": 520,
         "vocab_size": 5001,
         "num_experts": 13,
         "moe_intermediate_size": 72,
     },
-    "many experts": {**EXPERTS, "hidden_size": 2048, "num_experts": 128, "num_experts_per_tok": 8},
+    "many experts": {**HELD, "hidden_size": 2048, "num_experts": 128, "num_experts_per_tok": 8},
 }
 LIMITS = {
     "small": {},
