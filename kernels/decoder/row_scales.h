@@ -20,9 +20,9 @@ class RowScales {
   struct Squares {
     float sum[2][kDecoderWarps][kTokens];
   };
-  /* What a thread has requested of a norm's squares: all of them, up to a hidden size of 8192. */
+  /* What a thread has requested of a norm's squares: all of them, up to a hidden size of 5120. */
   struct Words {
-    uint32_t word[8];
+    uint32_t word[5];
   };
 
   __device__ __forceinline__ RowScales(const ExchangePlaces<Half>& places, Squares& squares,

@@ -2,7 +2,7 @@
  * rope.h and attention.h; the new key and value are written to the cache here.
  *
  * A row's keys are split over blocks (flash-decoding), a split's tiles of 16 keys (decode_tile.h) over the
- * block's warps. The block with a row and key head's first split combines them.
+ * block's warps. What they have found is put together by all of them, some dimensions each.
  */
 #ifndef BLINK_OPS_ATTENTION_DECODE_H
 #define BLINK_OPS_ATTENTION_DECODE_H
@@ -82,14 +82,13 @@ class DecodeAttention {
     state.store(scratch);
     group_sync(1, kThreads);
     combine_warps(scratch);
-    if (unit_.splits.used > 1 && unit_.split == 0) combine_splits();
+    if (unit_.splits.used > 1) combine_splits();
   }
 
  private:
   using Tile = DecodeTile<Half, HeadDim>;
   using State = DecodeState<Half, HeadDim>;
   static constexpr uint32_t kThreads = 32 * Warps, kPart = kPartWords<HeadDim>;
-  static constexpr uint32_t kHalfDim = HeadDim / 2;
 
   /* Of the tile at offset_, of n_valid keys, what there are registers for ahead of its turn. */
   __device__ __forceinline__ void load_early(uint32_t n_valid) {
@@ -172,60 +171,60 @@ class DecodeAttention {
     }
   }
 
-  /* The output from all splits' parts, half a head a warp. A lane has four of its dimensions, of every kShare-th split.
-   */
+  /* The block's share of the output from all splits' parts: all blocks would wait for one that had more to do. Of four
+   * dimensions a lane has a part, or two. */
   __device__ __forceinline__ void combine_splits() const {
-    const uint32_t t = threadIdx.x % 32, used = unit_.splits.used;
-    for (uint32_t u = threadIdx.x / 32; u < 2 * unit_.n_queries; u += Warps) {
-      const uint32_t g = u / 2, d = u % 2 * kHalfDim + t % kQuads * 4;
-      PartBounds bounds(used);
-      uint4 ahead[kAhead];
-      float weight[2], sum = 0.0f;
-      float4 value = {};
+    const uint32_t t = threadIdx.x % 32, used = unit_.splits.used, all = unit_.n_queries * (HeadDim / 4);
+    uint32_t lanes = 2;
+    while (lanes < min(used, 32u)) lanes *= 2;
+    const uint32_t abreast = 32 / lanes;
+    const uint32_t first = unit_.split * all / used, end = (unit_.split + 1) * all / used;
 #pragma unroll 1
-      for (uint32_t first = 0; first < used; first += kRound) {
-        receive(bounds, ahead, first, g, d);
-        if (first == 0) sum = bounds.weigh(weight);
+    for (uint32_t base = first + threadIdx.x / 32 * abreast; base < end; base += Warps * abreast) {
+      const uint32_t at = min(base + t / lanes, end - 1), g = at / (HeadDim / 4), d = at % (HeadDim / 4) * 4;
+      uint4 bound[2], part[2];
+      receive(bound, part, t % lanes, g, d);
+      float max = fmaxf(__uint_as_float(bound[0].x), __uint_as_float(bound[1].x)), sum = 0.0f;
+      for (uint32_t offset = lanes / 2; offset > 0; offset /= 2)
+        max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, int(offset)));
+      float4 value = {};
 #pragma unroll
-        for (uint32_t j = 0; j < kAhead; ++j) {
-          const uint32_t s = first + t / kQuads + j * kShare;
-          const float scale = __shfl_sync(0xffffffffu, first < 32 ? weight[0] : weight[1], int(s % 32));
-          if (s < used) add(value, as_floats(ahead[j]), scale);
-        }
+      for (uint32_t h = 0; h < 2; ++h) {
+        const float weight = exp2f(__uint_as_float(bound[h].x) - max);
+        sum += weight * __uint_as_float(bound[h].y);
+        add(value, as_floats(part[h]), weight);
       }
-#pragma unroll
-      for (uint32_t offset = kQuads; offset < 32; offset *= 2) {
-        const float4 other = {
-            __shfl_xor_sync(0xffffffffu, value.x, offset), __shfl_xor_sync(0xffffffffu, value.y, offset),
-            __shfl_xor_sync(0xffffffffu, value.z, offset), __shfl_xor_sync(0xffffffffu, value.w, offset)};
-        add(value, other, 1.0f);
+      for (uint32_t offset = lanes / 2; offset > 0; offset /= 2) {
+        const auto other = [&](float x) { return __shfl_xor_sync(0xffffffffu, x, int(offset)); };
+        sum += other(sum);
+        value.x += other(value.x), value.y += other(value.y), value.z += other(value.z), value.w += other(value.w);
       }
-      if (t < kQuads) put_output(g, d, value, sum);
+      if (t % lanes == 0 && base + t / lanes < end) put_output(g, d, value, sum);
     }
   }
 
-  /* Splits `first` .. first + kRound - 1, up to the last: what is missing of all bounds, and the lane's share of the
-   * parts. Loads do not wait for each other: this is the end of the longest path through the op. */
-  static constexpr uint32_t kRound = 16, kQuads = kHalfDim / 4, kShare = 32 / kQuads, kAhead = kRound / kShare;
-  static_assert(32 % kQuads == 0 && kRound % kShare == 0, "a head size that is a power of two");
-  __device__ __forceinline__ void receive(PartBounds& bounds, uint4 (&ahead)[kAhead], uint32_t first, uint32_t query,
+  /* Maximum and sum, and four dimensions, of the parts `split` and `split` + 32; those that do not exist weigh nothing.
+   * Loads do not wait for each other: this is the end of the longest path through the op. */
+  __device__ __forceinline__ void receive(uint4 (&bound)[2], uint4 (&sums)[2], uint32_t split, uint32_t query,
                                           uint32_t d) const {
-    constexpr uint32_t kStride = Group * kPart / 4; /* from split to split */
-    const uint32_t of_lane = first + threadIdx.x % 32 / kQuads;
-    const uint4* of_first = reinterpret_cast<const uint4*>(part(0, query) + HeadDim);
-    const uint4* sums = reinterpret_cast<const uint4*>(part(of_lane, query) + d);
+    const uint4* from = reinterpret_cast<const uint4*>(part(split, query));
+    constexpr uint32_t kFurther = 32 * Group * kPart / 4;
 #pragma unroll
-    for (uint32_t j = 0; j < kAhead; ++j)
-      ahead[j] = of_lane + j * kShare < unit_.splits.used ? uint4{} : make_uint4(1, 1, 1, 1);
+    for (uint32_t h = 0; h < 2; ++h) {
+      const bool exists = split + 32 * h < unit_.splits.used;
+      bound[h] = exists ? uint4{} : make_uint4(__float_as_uint(-INFINITY), 1, 0, 0);
+      sums[h] = exists ? uint4{} : make_uint4(1, 1, 1, 1);
+    }
     bool missing = true;
     for (Patience patience; missing; patience.spend()) {
-      bounds.load(of_first, kStride);
+      missing = false;
 #pragma unroll
-      for (uint32_t j = 0; j < kAhead; ++j)
-        if (is_missing(ahead[j])) ahead[j] = load_relaxed(sums + j * kShare * kStride);
-      missing = bounds.missing();
+      for (uint32_t h = 0; h < 2; ++h) {
+        if (min(bound[h].x, bound[h].y) == 0) bound[h] = load_relaxed(from + h * kFurther + HeadDim / 4);
+        if (is_missing(sums[h])) sums[h] = load_relaxed(from + h * kFurther + d / 4);
+      }
 #pragma unroll
-      for (uint32_t j = 0; j < kAhead; ++j) missing |= is_missing(ahead[j]);
+      for (uint32_t h = 0; h < 2; ++h) missing |= min(bound[h].x, bound[h].y) == 0 || is_missing(sums[h]);
     }
   }
 
