@@ -165,8 +165,20 @@ class Decoder:
         ([65, 1000], 3, (256, 2, 1, 128, 2816)),
         ([64, 80, 16, 128], 5, (256, 2, 2, 128, 2816)),
         ([1000], 16, (256, 4, 1, 128, 2048)),
+        ([2400], 40, (768, 4, 1, 128, 768)),
     ],
-    ids=["one", "many splits", "few", "four", "odd stages", "groups of stages", "of two", "of four", "parts"],
+    ids=[
+        "one",
+        "many splits",
+        "few",
+        "four",
+        "odd stages",
+        "many stages",
+        "two",
+        "odd four",
+        "parts",
+        "most",
+    ],
 )
 @pytest.mark.parametrize("normed", [False, True])
 def test_decoder(
@@ -175,15 +187,19 @@ def test_decoder(
     """Blocks with more, fewer and no tiles of a matrix, several passes, stages that are not full, splits, and
     lanes that are not in use. A second run from the same state gives the same bits, since nothing is added up
     in the order of arrival, and every counter is as it was."""
-    world = World([(row, p, p + 1) for row, p in enumerate(positions)], vocab_size=VOCAB, max_batch=11,
-                  max_context=1024, total_pages=PAGES)  # fmt: skip
+    rows, context = (11, 1024) if max(positions) < 1024 else (4, 2560)
+    world = World([(row, p, p + 1) for row, p in enumerate(positions)], vocab_size=VOCAB, max_batch=rows,
+                  max_context=context, total_pages=PAGES)  # fmt: skip
 
     model = Model(*sizes, normed)
+    for row, position in enumerate(positions):  # values that are missed if they are: 8 times as large
+        late = np.arange(position - position // 6, position)
+        model.cache[:, 1, world.block_table[row, late // PAGE_SIZE], :, late % PAGE_SIZE] += 3 << 7
     expected, caches = model.step(world)
     group = min(4, model.heads // model.kv_heads)
     runs = []
     for _ in range(2):
-        decoder = Decoder(model, 16, blocks)
+        decoder = Decoder(model, 64, blocks)
         arguments = (world.step_set, world.tables, decoder.model, decoder.arguments)
         emulate("decoder", *arguments, model.head_dim, group, blocks)
         logits = decoder.buffers["logits"]
