@@ -98,7 +98,7 @@ class Decoder {
     if (threadIdx.x == 0) *buffers_.leavers = 0;
   }
 
-  /* What the i-th matrix multiplies, and what normalises the residual that it writes. */
+  /* What the i-th matrix multiplies. */
   __device__ __forceinline__ HalfRows<Half> input(uint32_t i) const {
     if (sequence_.output(i) != kToResidual) return {places_.normed(i / 2), model_.hidden, n_tokens_};
     if (i % 4 == 1) return {places_.attention(i / 4), model_.n_heads * HeadDim, n_tokens_};

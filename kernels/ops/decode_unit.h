@@ -51,7 +51,8 @@ struct DecodeUnit {
   __device__ __forceinline__ uint32_t end_key() const { return min(position, (split + 1) * splits.keys); }
 };
 
-/* A unit in shared memory, with what is the same in every layer: it waits for three loads, one after the other. */
+/* A unit in shared memory, with all of it that is the same in every layer. Finding it out takes three loads, one after
+ * the other. */
 template <int HeadDim, int Warps>
 struct __align__(16) PreparedUnit {
   float4 turn[HeadDim / 4]; /* cosine and sine of the angles of dimensions 2 i and 2 i + 1 */
