@@ -18,7 +18,7 @@ from gpu_backend.engine.graph_grid import FINEST_STEP
 from gpu_backend.model.config import Experts, ModelConfig
 from gpu_backend.model.weights import model_weights
 
-MIN_SPLIT = 64  # kMinSplit of kernels/ops/attention_decode.h
+MIN_SPLIT = 64  # kMinSplit of kernels/ops/decode_unit.h
 BLOCKS_PER_MULTIPROCESSOR = 4  # what attention in the decoder kernel aims to fill the GPU with
 UNIT_HEADS = 8  # kUnitHeads of kernels/ops/attention_unit.h: query heads of a unit of decode attention
 MOST_PARTS = 64  # kMostParts of kernels/ops/attention_parts.h: into which a row is cut

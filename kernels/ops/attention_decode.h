@@ -182,49 +182,37 @@ class DecodeAttention {
 #pragma unroll 1
     for (uint32_t base = first + threadIdx.x / 32 * abreast; base < end; base += Warps * abreast) {
       const uint32_t at = min(base + t / lanes, end - 1), g = at / (HeadDim / 4), d = at % (HeadDim / 4) * 4;
-      uint4 bound[2], part[2];
-      receive(bound, part, t % lanes, g, d);
-      float max = fmaxf(__uint_as_float(bound[0].x), __uint_as_float(bound[1].x)), sum = 0.0f;
-      for (uint32_t offset = lanes / 2; offset > 0; offset /= 2)
-        max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, int(offset)));
+      PartBounds bounds(t % lanes, used);
+      uint4 part[2];
+      receive(bounds, part, t % lanes, g, d);
+      float weight[2];
+      const float sum = bounds.weigh(weight, lanes);
       float4 value = {};
 #pragma unroll
-      for (uint32_t h = 0; h < 2; ++h) {
-        const float weight = exp2f(__uint_as_float(bound[h].x) - max);
-        sum += weight * __uint_as_float(bound[h].y);
-        add(value, as_floats(part[h]), weight);
-      }
+      for (uint32_t h = 0; h < 2; ++h) add(value, as_floats(part[h]), weight[h]);
       for (uint32_t offset = lanes / 2; offset > 0; offset /= 2) {
         const auto other = [&](float x) { return __shfl_xor_sync(0xffffffffu, x, int(offset)); };
-        sum += other(sum);
         value.x += other(value.x), value.y += other(value.y), value.z += other(value.z), value.w += other(value.w);
       }
       if (t % lanes == 0 && base + t / lanes < end) put_output(g, d, value, sum);
     }
   }
 
-  /* Maximum and sum, and four dimensions, of the parts `split` and `split` + 32; those that do not exist weigh nothing.
-   * Loads do not wait for each other: this is the end of the longest path through the op. */
-  __device__ __forceinline__ void receive(uint4 (&bound)[2], uint4 (&sums)[2], uint32_t split, uint32_t query,
+  /* Bounds and four dimensions of the parts `split` and `split` + 32. Loads do not wait for each other: this is the end
+   * of the longest path through the op. */
+  __device__ __forceinline__ void receive(PartBounds& bounds, uint4 (&sums)[2], uint32_t split, uint32_t query,
                                           uint32_t d) const {
+    constexpr uint32_t kStride = Group * kPart / 4; /* from split to split */
     const uint4* from = reinterpret_cast<const uint4*>(part(split, query));
-    constexpr uint32_t kFurther = 32 * Group * kPart / 4;
 #pragma unroll
-    for (uint32_t h = 0; h < 2; ++h) {
-      const bool exists = split + 32 * h < unit_.splits.used;
-      bound[h] = exists ? uint4{} : make_uint4(__float_as_uint(-INFINITY), 1, 0, 0);
-      sums[h] = exists ? uint4{} : make_uint4(1, 1, 1, 1);
-    }
+    for (uint32_t h = 0; h < 2; ++h) sums[h] = split + 32 * h < unit_.splits.used ? uint4{} : make_uint4(1, 1, 1, 1);
     bool missing = true;
     for (Patience patience; missing; patience.spend()) {
-      missing = false;
+      bounds.load(from + HeadDim / 4, kStride);
 #pragma unroll
-      for (uint32_t h = 0; h < 2; ++h) {
-        if (min(bound[h].x, bound[h].y) == 0) bound[h] = load_relaxed(from + h * kFurther + HeadDim / 4);
-        if (is_missing(sums[h])) sums[h] = load_relaxed(from + h * kFurther + d / 4);
-      }
-#pragma unroll
-      for (uint32_t h = 0; h < 2; ++h) missing |= min(bound[h].x, bound[h].y) == 0 || is_missing(sums[h]);
+      for (uint32_t h = 0; h < 2; ++h)
+        if (is_missing(sums[h])) sums[h] = load_relaxed(from + 32 * h * kStride + d / 4);
+      missing = bounds.missing() || is_missing(sums[0]) || is_missing(sums[1]);
     }
   }
 

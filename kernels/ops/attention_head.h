@@ -163,7 +163,7 @@ class AttentionHead {
     pending_.n_parts = 0;
     uint32_t* all = pending_.parts;
     Sums sums;
-    PartBounds bounds(n);
+    PartBounds bounds(threadIdx.x % 32, n);
     uint4 part[kAhead];
     float weight[2];
 #pragma unroll 1
@@ -183,14 +183,15 @@ class AttentionHead {
    * Clears their places. Loads do not wait for each other: this is the end of the longest path through the op. */
   __device__ __forceinline__ void receive(PartBounds& bounds, uint4 (&part)[kAhead], uint32_t* all, uint32_t first,
                                           uint32_t n) const {
-    uint4* const of_first = reinterpret_cast<uint4*>(all + HeadDim);
+    const uint32_t t = threadIdx.x % 32;
+    uint4* const of_lane = reinterpret_cast<uint4*>(all + t * kPart + HeadDim);
     uint4* const sums = reinterpret_cast<uint4*>(all + first * kPart + Sums::d());
     const auto wanted = [&](uint32_t j) { return first + j < n && Sums::used(); };
 #pragma unroll
     for (uint32_t j = 0; j < kAhead; ++j) part[j] = wanted(j) ? uint4{} : make_uint4(1, 1, 1, 1);
     bool missing = true;
     for (Patience patience; missing; patience.spend()) {
-      bounds.load(of_first, kPart / 4);
+      bounds.load(of_lane, kPart / 4);
 #pragma unroll
       for (uint32_t j = 0; j < kAhead; ++j)
         if (is_missing(part[j])) part[j] = load_relaxed(sums + j * (kPart / 4));
@@ -198,7 +199,7 @@ class AttentionHead {
 #pragma unroll
       for (uint32_t j = 0; j < kAhead; ++j) missing |= is_missing(part[j]);
     }
-    if (first == 0) PartBounds::clear(of_first, kPart / 4, n);
+    if (first == 0) PartBounds::clear(of_lane, kPart / 4, t, n);
 #pragma unroll
     for (uint32_t j = 0; j < kAhead; ++j)
       if (wanted(j)) sums[j * (kPart / 4)] = make_uint4(0, 0, 0, 0);

@@ -98,12 +98,13 @@ __device__ __forceinline__ void load_weight(const void* p, bool wanted, uint4& v
       : "l"(p), "r"(uint32_t(wanted)));
 }
 
+__device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
 /* A thread's copies of words to shared memory, for which it waits with copied_words (PTX manual, cp.async). */
 __device__ __forceinline__ void copy_word(uint32_t* to_shared, const uint32_t* from) {
-  asm volatile(
-      "cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to_shared))),
-      "l"(from)
-      : "memory");
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to_shared)), "l"(from) : "memory");
 }
 __device__ __forceinline__ void copied_words() {
   asm volatile("cp.async.wait_all;" ::: "memory");
@@ -111,9 +112,6 @@ __device__ __forceinline__ void copied_words() {
 
 /* Bulk copies (PTX manual, cp.async.bulk.tensor and mbarrier). A barrier in shared memory completes a phase when the
  * one arrival, barrier_expect's, and the bytes that it announced have come; phases alternate in parity. */
-__device__ __forceinline__ uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
 __device__ __forceinline__ void barrier_init(uint64_t* barrier) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
 }
