@@ -163,6 +163,7 @@ __global__ void __launch_bounds__(kWideThreads, 2)
     const WideEnd<Half, Output, Columns> end{cut, norm, y, scale, squares};
     if (Splits != 1) cluster_arrive();
     group_sync(2, kWideThreads); /* the barriers are there */
+    end.prefetch_weights(blockIdx.y);
     wait_for_predecessor();
     if (norm.sums_in) end.load_scales();
     RingTurn w_turn, x_turn;

@@ -102,6 +102,11 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
+/* Asks for the line of 128 bytes that p is in, to L2. */
+__device__ __forceinline__ void prefetch_line(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
 /* A thread's copies of words to shared memory, for which it waits with copied_words (PTX manual, cp.async). */
 __device__ __forceinline__ void copy_word(uint32_t* to_shared, const uint32_t* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to_shared)), "l"(from) : "memory");

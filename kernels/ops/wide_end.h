@@ -72,6 +72,14 @@ struct WideEnd {
     group_sync(1, kWideMembers);
   }
 
+  /* Asks for the norm's weights of a tile, which nobody has read in this step: at its end they would come late. */
+  __device__ __forceinline__ void prefetch_weights(uint32_t tile) const {
+    constexpr uint32_t kLine = 128 / sizeof(Half);
+    if (Output != kStreamAdd || !norm.weight) return;
+    const uint32_t first = tile * cut.tile_rows, at = first + threadIdx.x * kLine;
+    if (at < min(first + cut.tile_rows + kLine - 1, cut.n_out)) prefetch_line(static_cast<const Half*>(norm.weight) + at);
+  }
+
   /* Of fragment f, before its sums are there. */
   __device__ __forceinline__ Before load(uint32_t tile, uint32_t f) const {
     Before before = {};

@@ -40,6 +40,7 @@ inline void publish() {}
   emulator::fail("trap");
 }
 
+inline void prefetch_line(const void*) {}
 inline void wait_for_predecessor() {
   emulator::block->has_waited = true;
   while (!emulator::not_yet_written.empty()) emulator::give_way();
