@@ -35,9 +35,9 @@ struct AttentionShare {
   using Prepared = typename Work::Prepared;
   using Scratch = typename Work::Scratch;
 
-  static __device__ __noinline__ void prepare(const struct blink_decoder_model& model, const struct blink_step_set& set,
-                                              const struct blink_tables& tables, Prepared& prepared,
-                                              const DecoderUnits<Group>& units, uint32_t unit) {
+  static __device__ __forceinline__ void prepare(const struct blink_decoder_model& model,
+                                                 const struct blink_step_set& set, const struct blink_tables& tables,
+                                                 Prepared& prepared, const DecoderUnits<Group>& units, uint32_t unit) {
     if (unit >= units.count()) return;
     const DecodeUnit of_block(set, model.n_heads, model.n_kv_heads, Group, units.lane(unit), units.group(unit),
                               units.split(unit), units.splits);
@@ -45,11 +45,11 @@ struct AttentionShare {
   }
 
   /* Of one layer, with the block's first unit prepared. Its keys are requested while the product is still being
-   * written. A function of its own, so that what the block keeps meanwhile takes no registers from it. */
-  static __device__ __noinline__ void attend(const struct blink_decoder_model& model, const struct blink_step_set& set,
-                                             const struct blink_tables& tables,
-                                             const struct blink_decoder_buffers& buffers, Prepared& prepared,
-                                             Scratch& scratch, uint32_t index, uint32_t n_tokens) {
+   * written. */
+  static __device__ __forceinline__ void attend(const struct blink_decoder_model& model,
+                                                const struct blink_step_set& set, const struct blink_tables& tables,
+                                                const struct blink_decoder_buffers& buffers, Prepared& prepared,
+                                                Scratch& scratch, uint32_t index, uint32_t n_tokens) {
     const DecoderUnits<Group> units(model, buffers, n_tokens);
     const ExchangePlaces<Half> places(buffers);
     const Half* const norms =

@@ -31,8 +31,11 @@
 namespace blink {
 
 /* A thread's. A quarter of the multiprocessor has 512 for each lane of its warps: three warps of a block leave
- * kGateRegisters of them for the next step's gate. */
-constexpr int kDecoderRegisters = 160;
+ * kGateRegisters of them for the next step's gate. One of the three requests weights or ends at once, and the two that
+ * work take what it does not need: what does not fit into registers lies in memory, whose every access under a stream
+ * of weights takes as long as an exchange. */
+constexpr int kDecoderRegisters = 160, kRequestRegisters = 40, kWorkRegisters = 216;
+static_assert(kRequestRegisters + 2 * kWorkRegisters <= 3 * kDecoderRegisters, "more than there are");
 
 template <typename Half, int HeadDim, int Group>
 class Decoder {
@@ -268,10 +271,13 @@ __global__ void __maxnreg__(kDecoderRegisters)
   auto& shared = *reinterpret_cast<typename Block::Shared*>(dynamic_shared());
   shared.rings.init();
   if (threadIdx.x < kDecoderThreads) {
+    take_registers<kWorkRegisters>();
     Block decoder(model, set, tables, buffers, shared);
     wait_for_predecessor();
     decoder.run();
-  } else if (threadIdx.x < kDecoderThreads + kDecoderWarps) {
+  } else {
+    keep_registers<kRequestRegisters>();
+    if (threadIdx.x >= kDecoderThreads + kDecoderWarps) return;
     WeightRequests<DecoderSequence<HeadDim>>({model}, shared.rings, threadIdx.x - kDecoderThreads).run();
   }
 }

@@ -24,7 +24,7 @@
 namespace blink {
 
 constexpr uint32_t kDecoderWarps = 8, kDecoderThreads = 32 * kDecoderWarps;
-constexpr uint32_t kDecoderBlock = kDecoderThreads + 32; /* and a warp that requests weights */
+constexpr uint32_t kDecoderBlock = kDecoderThreads + 128; /* and a warpgroup of which a warp requests weights */
 constexpr uint32_t kStageChunks = BLINK_STAGE_CHUNKS, kStageK = kStageChunks * kStreamChunk;
 constexpr uint32_t kStages = 3; /* of a warp */
 constexpr uint32_t kStageBytes = 2 * kStreamRows * kStageK;

@@ -77,7 +77,8 @@ struct WideEnd {
     constexpr uint32_t kLine = 128 / sizeof(Half);
     if (Output != kStreamAdd || !norm.weight) return;
     const uint32_t first = tile * cut.tile_rows, at = first + threadIdx.x * kLine;
-    if (at < min(first + cut.tile_rows + kLine - 1, cut.n_out)) prefetch_line(static_cast<const Half*>(norm.weight) + at);
+    if (at < min(first + cut.tile_rows + kLine - 1, cut.n_out))
+      prefetch_line(static_cast<const Half*>(norm.weight) + at);
   }
 
   /* Of fragment f, before its sums are there. */

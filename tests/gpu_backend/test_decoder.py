@@ -102,7 +102,7 @@ def test_a_decode_step_of_few_rows_is_three_kernels(log: Log) -> None:
         assert [op(call) for call in capture] == ["gate", "decoder", "sample"]
         assert [call[-1] == "overlap" for call in capture] == [False, True, True]
         blocks, threads, shared = (int(capture[1][i]) for i in (2, 5, 6))
-        assert (blocks, threads, shared) == (HIDDEN // 16, 32 * WARPS + 32, DECODER_SHARED_BYTES)
+        assert (blocks, threads, shared) == (HIDDEN // 16, 32 * WARPS + 128, DECODER_SHARED_BYTES)
 
 
 def test_every_matrix_is_boxes_of_16_rows_in_the_order_of_use(log: Log) -> None:
