@@ -11,7 +11,7 @@ from gpu_backend.cuda.driver import api, call
 from gpu_backend.cuda.product import FP32_BYTES, HALF_BYTES
 
 TENSOR_MAP_BYTES = 128
-TILE_KEYS = 16  # kTileKeys of kernels/ops/decode_tile.h
+TILE_KEYS = 16  # kTileKeys of kernels/ops/attention_tile.h
 SPANS = (64, 32, 16)  # kSpanDims of kernels/ops/attention_tile.h: elements of a row that lie together
 
 

@@ -26,11 +26,17 @@ def stage_chunks(n_in: int) -> int:
 
 
 def decoder_model(
-    config: ModelConfig, weights: DeviceWeights, memory: DeviceMemory, kv_cache: int, layer_bytes: int
+    config: ModelConfig,
+    weights: DeviceWeights,
+    memory: DeviceMemory,
+    kv_cache: int,
+    layer_bytes: int,
+    cache_maps: int,
 ) -> bytes:
     """blink_decoder_model by value; what it points to is allocated from `memory`.
 
-    `layer_bytes` are those of a layer's keys, or of its values, which come right after them.
+    `layer_bytes` are those of a layer's keys, or of its values, which come right after them; `cache_maps` as
+    NativeStep has them.
     """
     model = np.zeros((), DecoderModel)
     for name in ("embed", "inv_freq"):
@@ -40,7 +46,7 @@ def decoder_model(
     model["hidden_chunks"] = stage_chunks(config.hidden)
     model["attention_chunks"] = stage_chunks(config.attention_width)
     model["intermediate_chunks"] = stage_chunks(config.intermediate)
-    model["cache"], model["cache_bytes"] = kv_cache, layer_bytes
+    model["cache"], model["cache_bytes"], model["cache_maps"] = kv_cache, layer_bytes, cache_maps
     norms = [norm for layer in weights.layers for norm in (layer.input_norm, layer.post_norm)]
     halves = _gather(memory, [*norms, weights.final_norm], config.hidden)
     model["norms"] = _upload(memory, pair_tiles(halves).tobytes())

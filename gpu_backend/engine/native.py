@@ -102,7 +102,7 @@ class NativeEngine:
         self._memory.write(cache_maps, b"".join(maps))
         decoder = None
         if suits_decoder(self._config, n_multiprocessors):
-            decoder = decoder_model(self._config, weights, self._memory, kv_cache, layer_bytes)
+            decoder = decoder_model(self._config, weights, self._memory, kv_cache, layer_bytes, cache_maps)
         return NativeStep(
             self._config,
             limits,

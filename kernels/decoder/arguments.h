@@ -10,7 +10,7 @@
 
 #define BLINK_DECODER_SHARED_BYTES 231424 /* of a block: 226 KiB, which leave room for the next step's gate */
 
-#define BLINK_DECODER_TOKENS 4 /* of a step at most */
+#define BLINK_DECODER_TOKENS 8 /* of a step at most */
 #define BLINK_STAGE_CHUNKS 8   /* most chunks of k, of 32, in a stage of the weight stream */
 
 /* How a matrix [n_out][n_in] comes: as boxes of 16 rows (weight_stream.h) and so many chunks of k as a stage has. */
@@ -27,6 +27,7 @@ struct blink_decoder_model {
   const float* inv_freq;               /* [head_dim / 2] */
   void* cache; /* [n_layers][2] of cache_bytes: keys, values [page][n_kv_heads][page_size][head_dim] */
   uint64_t cache_bytes;
+  const struct blink_tensor_map* cache_maps; /* [n_layers]: of both, for tiles of keys (ops/attention_tile.h) */
   uint32_t n_layers;
   uint32_t hidden;
   uint32_t n_heads;

@@ -1,6 +1,6 @@
 /* Generated from arguments.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_DECODER_LAYOUT_HASH 0x58dbc84544865521ull
+#define BLINK_DECODER_LAYOUT_HASH 0xf10c8523de4bcb90ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -9,7 +9,7 @@
 #endif
 BLINK_ASSERT(sizeof(struct blink_tensor_map) == 128, "blink_tensor_map");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tensor_map, opaque) == 0, "blink_tensor_map.opaque");
-BLINK_ASSERT(sizeof(struct blink_decoder_model) == 96, "blink_decoder_model");
+BLINK_ASSERT(sizeof(struct blink_decoder_model) == 104, "blink_decoder_model");
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, maps) == 0, "blink_decoder_model.maps");
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, embed) == 8, "blink_decoder_model.embed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, norms) == 16, "blink_decoder_model.norms");
@@ -17,16 +17,17 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, head_norms) == 24, "
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, inv_freq) == 32, "blink_decoder_model.inv_freq");
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, cache) == 40, "blink_decoder_model.cache");
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, cache_bytes) == 48, "blink_decoder_model.cache_bytes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, n_layers) == 56, "blink_decoder_model.n_layers");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, hidden) == 60, "blink_decoder_model.hidden");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, n_heads) == 64, "blink_decoder_model.n_heads");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, n_kv_heads) == 68, "blink_decoder_model.n_kv_heads");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, intermediate) == 72, "blink_decoder_model.intermediate");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, vocab_size) == 76, "blink_decoder_model.vocab_size");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, hidden_chunks) == 80, "blink_decoder_model.hidden_chunks");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, attention_chunks) == 84, "blink_decoder_model.attention_chunks");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, intermediate_chunks) == 88, "blink_decoder_model.intermediate_chunks");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, norm_eps) == 92, "blink_decoder_model.norm_eps");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, cache_maps) == 56, "blink_decoder_model.cache_maps");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, n_layers) == 64, "blink_decoder_model.n_layers");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, hidden) == 68, "blink_decoder_model.hidden");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, n_heads) == 72, "blink_decoder_model.n_heads");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, n_kv_heads) == 76, "blink_decoder_model.n_kv_heads");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, intermediate) == 80, "blink_decoder_model.intermediate");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, vocab_size) == 84, "blink_decoder_model.vocab_size");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, hidden_chunks) == 88, "blink_decoder_model.hidden_chunks");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, attention_chunks) == 92, "blink_decoder_model.attention_chunks");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, intermediate_chunks) == 96, "blink_decoder_model.intermediate_chunks");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, norm_eps) == 100, "blink_decoder_model.norm_eps");
 BLINK_ASSERT(sizeof(struct blink_decoder_buffers) == 88, "blink_decoder_buffers");
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, squares) == 0, "blink_decoder_buffers.squares");
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, normed) == 8, "blink_decoder_buffers.normed");
@@ -51,6 +52,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, max_splits) == 80,
   X(blink_decoder_model, inv_freq) \
   X(blink_decoder_model, cache) \
   X(blink_decoder_model, cache_bytes) \
+  X(blink_decoder_model, cache_maps) \
   X(blink_decoder_model, n_layers) \
   X(blink_decoder_model, hidden) \
   X(blink_decoder_model, n_heads) \

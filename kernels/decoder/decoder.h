@@ -24,7 +24,7 @@
 #include "exchange_places.h"
 #include "product.h"
 #include "row_scales.h"
-#include "sequence.h"
+#include "stage_requests.h"
 
 #ifdef __CUDACC__
 
@@ -34,7 +34,7 @@ namespace blink {
  * kGateRegisters of them for the next step's gate. One of the three requests weights or ends at once, and the two that
  * work take what it does not need: what does not fit into registers lies in memory, whose every access under a stream
  * of weights takes as long as an exchange. */
-constexpr int kDecoderRegisters = 160, kRequestRegisters = 40, kWorkRegisters = 216;
+constexpr int kDecoderRegisters = 160, kRequestRegisters = 64, kWorkRegisters = 208;
 static_assert(kRequestRegisters + 2 * kWorkRegisters <= 3 * kDecoderRegisters, "more than there are");
 
 template <typename Half, int HeadDim, int Group>
@@ -80,7 +80,7 @@ class Decoder {
       multiply_next(i);
       if (is_head) break;
       if (i % 4 == 0)
-        Share::attend(model_, set_, tables_, buffers_, shared_.prepared, shared_.attention, i / 4, n_tokens_);
+        Share::attend(model_, set_, tables_, buffers_, shared_.prepared, shared_.attention, stream_, i / 4, n_tokens_);
       if (i % 4 == 1 && i > 4) places_.clear(i / 4 - 1); /* every block has read it (E10) */
     }
     leave();
@@ -198,7 +198,7 @@ class Decoder {
     __device__ __forceinline__ void prepare() {
 #pragma unroll
       for (uint32_t t = 0; t < 2; ++t) {
-        const uint32_t token = tile_token() % BLINK_DECODER_TOKENS + t;
+        const uint32_t token = tile_token() + t;
         by[t] = decoder.scales_.scale(i / 2, token);
         if (output != kToResidual && i > 0) by[t] *= decoder.scales_.unscale(i / 2 - 1, token);
       }
@@ -241,7 +241,7 @@ class Decoder {
   /* Before any layer: the block's first unit of attention, in the usual case its only one. */
   __device__ __forceinline__ void prepare_attention() {
     const DecoderUnits<Group> units(model_, buffers_, n_tokens_);
-    Share::prepare(model_, set_, tables_, shared_.prepared, units, blockIdx.x);
+    Share::prepare(model_, set_, shared_.prepared, units, blockIdx.x);
     sync_workers();
   }
   const struct blink_decoder_model& model_;
@@ -278,7 +278,9 @@ __global__ void __maxnreg__(kDecoderRegisters)
   } else {
     keep_registers<kRequestRegisters>();
     if (threadIdx.x >= kDecoderThreads + kDecoderWarps) return;
-    WeightRequests<DecoderSequence<HeadDim>>({model}, shared.rings, threadIdx.x - kDecoderThreads).run();
+    const uint32_t warp = threadIdx.x - kDecoderThreads;
+    const KeyRequests<HeadDim, Group> keys(model, set, tables, buffers, warp);
+    StageRequests<HeadDim, Group>({model}, keys, shared.rings, warp).run();
   }
 }
 

@@ -22,7 +22,7 @@ class RowScales {
   };
   /* What a thread has requested of a norm's squares: all of them, up to a hidden size of 5120. */
   struct Words {
-    uint32_t word[5];
+    uint32_t word[10];
   };
 
   __device__ __forceinline__ RowScales(const ExchangePlaces<Half>& places, Squares& squares,

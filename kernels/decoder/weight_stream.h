@@ -1,11 +1,12 @@
-/* Weight stream: a warp's own way through all weights of a step, in the order in which the step uses them.
+/* Weight stream: a warp's own way through all weights of a step, and the keys and values that it attends to, in the
+ * order in which the step uses them.
  *
- * Weights depend on nothing, so they are requested as early as there is room for them: a warp of its own copies the
- * share of each other warp, of tile after tile, into a ring of stages in shared memory. The rings of a multiprocessor
- * hold about 5 us of its share of the memory's bandwidth, which keeps the memory busy while the blocks wait for each
- * other between two products. But no more is requested at once than keeps the memory busy, 64 KB: with all 192 KB on
- * their way every other access waits behind them (measured on an H200: a load that hits L2 takes 3,000 cycles instead
- * of 850, and an atomic 14,000 instead of 5,000, at the same bandwidth).
+ * They depend on nothing that the step computes, so they are requested as early as there is room for them: a warp of
+ * its own copies the share of each other warp (stage_requests.h) into a ring of stages in shared memory. The rings of a
+ * multiprocessor hold about 5 us of its share of the memory's bandwidth, which keeps the memory busy while the blocks
+ * wait for each other between two products. But no more is requested at once than keeps the memory busy, 64 KB: with
+ * all 192 KB on their way every other access waits behind them (measured on an H200: a load that hits L2 takes 3,000
+ * cycles instead of 850, and an atomic 14,000 instead of 5,000, at the same bandwidth).
  *
  * A matrix w [n_out][n_in] is cut into tiles of 16 rows. A block has every row of its tiles, a warp of it one
  * eighth of k. The block takes up to kPassTiles tiles together, so that it loads x once for all of them: a pass
@@ -15,6 +16,7 @@
 #ifndef BLINK_DECODER_WEIGHT_STREAM_H
 #define BLINK_DECODER_WEIGHT_STREAM_H
 
+#include "../ops/attention_tile.h"
 #include "../ops/linear_stream.h"
 #include "../ops/ring_turn.h"
 #include "arguments.h"
@@ -30,6 +32,10 @@ constexpr uint32_t kStages = 3; /* of a warp */
 constexpr uint32_t kStageBytes = 2 * kStreamRows * kStageK;
 
 constexpr uint32_t kPassTiles = 8; /* that a block adds up at once */
+
+/* Tiles of keys and values that a stage brings. */
+template <int HeadDim>
+constexpr uint32_t kStageTiles = kStageBytes / kTileBytes<HeadDim>;
 
 /* The tiles of one matrix that are this block's. A tile is a box of its tensor map, which sees w as [n_out / 8][8]
  * [n_in], or gate_up, of which a tile has 8 gate rows and their up rows, as [2][n_out / 2][n_in]. */
@@ -89,70 +95,32 @@ struct __align__(128) WeightRings {
   }
 };
 
-/* Fills the ring of one warp, by one thread, with one stage at a time on its way. `Sequence` names the matrices:
- * sequence.count(), and sequence.tiles(i), the BlockTiles of the i-th. It asks instead of waiting, since the threads
- * for the other warps are in the same warp. */
-template <typename Sequence>
-class WeightRequests {
- public:
-  __device__ __forceinline__ WeightRequests(const Sequence& sequence, WeightRings& rings, uint32_t warp)
-      : sequence_(sequence), rings_(rings), warp_(warp), tiles_(sequence.tiles(0)) {}
-
-  __device__ __forceinline__ void run() {
-    RingTurn last = {kStages - 1, 1}, to; /* before the first phase of a barrier, that of parity 1 is complete */
-    while (matrix_ < sequence_.count()) {
-      if (!barrier_test(&rings_.full[warp_][last.slot], last.parity) ||
-          !barrier_test(&rings_.empty[warp_][to.slot], to.parity ^ 1))
-        continue;
-      request(to.slot);
-      last = to;
-      to.next(kStages);
-    }
-  }
-
- private:
-  __device__ __forceinline__ void request(uint32_t slot) {
-    uint64_t* full = &rings_.full[warp_][slot];
-    barrier_expect(full, 2 * kStreamRows * tiles_.stage_k());
-    tiles_.copy(rings_.stage[warp_][slot], warp_, pass_ + tile_, k_, full);
-    if (++tile_ < min(kPassTiles, tiles_.count - pass_)) return;
-    tile_ = 0;
-    k_ += tiles_.stage_k();
-    if (k_ < tiles_.share()) return;
-    k_ = 0;
-    pass_ += kPassTiles;
-    if (pass_ < tiles_.count) return;
-    pass_ = 0;
-    ++matrix_;
-    if (matrix_ < sequence_.count()) tiles_ = sequence_.tiles(matrix_);
-  }
-
-  const Sequence sequence_;
-  WeightRings& rings_;
-  const uint32_t warp_;
-  /* What is requested next. */
-  BlockTiles tiles_;
-  uint32_t matrix_ = 0, pass_ = 0, k_ = 0, tile_ = 0;
-};
-
 /* What a warp takes out of its ring. */
 template <typename Half>
 class WeightStream {
  public:
   __device__ __forceinline__ explicit WeightStream(WeightRings& rings) : rings_(rings) {}
 
-  /* acc += the next stage's product with x, whose x[c] is token lane / 4 at the stage's k + 32 c + 8 (lane % 4). */
-  __device__ __forceinline__ void add(float (&acc)[4], const uint4 (&x)[kStageChunks], uint32_t n_chunks) {
+  /* Where the next stage lies, once it has come. */
+  __device__ __forceinline__ char* wait() const {
     const uint32_t warp = threadIdx.x / 32;
     barrier_wait(&rings_.full[warp][place_.slot], place_.parity);
-    const char* stage = rings_.stage[warp][place_.slot];
+    return rings_.stage[warp][place_.slot];
+  }
+  __device__ __forceinline__ void release() {
+    __syncwarp(); /* every lane has read the stage */
+    if (threadIdx.x % 32 == 0) barrier_arrive(&rings_.empty[threadIdx.x / 32][place_.slot]);
+    place_.next(kStages);
+  }
+
+  /* acc += the next stage's product with x, whose x[c] is token lane / 4 at the stage's k + 32 c + 8 (lane % 4). */
+  __device__ __forceinline__ void add(float (&acc)[4], const uint4 (&x)[kStageChunks], uint32_t n_chunks) {
+    const char* stage = wait();
     if (n_chunks == kStageChunks)
       add_chunks<true>(stage, acc, x, kStageChunks);
     else
       add_chunks<false>(stage, acc, x, n_chunks);
-    __syncwarp(); /* every lane has read the stage */
-    if (threadIdx.x % 32 == 0) barrier_arrive(&rings_.empty[warp][place_.slot]);
-    place_.next(kStages);
+    release();
   }
 
  private:

@@ -1,14 +1,14 @@
 /* Attention in the decoder kernel, with the RoPE of rope.h: one token a row. Maths and CPU twins are those of
  * rope.h and attention.h; the new key and value are written to the cache here.
  *
- * A row's keys are split over blocks (flash-decoding), a split's tiles of 16 keys (decode_tile.h) over the
- * block's warps. What they have found is put together by all of them, some dimensions each.
+ * A row's keys are split over blocks (flash-decoding), a split's tiles of 16 keys (attention_tile.h) over the
+ * block's warps, to which they come in stages of shared memory. What they have found is put together by all of them,
+ * some dimensions each.
  */
 #ifndef BLINK_OPS_ATTENTION_DECODE_H
 #define BLINK_OPS_ATTENTION_DECODE_H
 
 #include "attention_parts.h"
-#include "decode_tile.h"
 #include "decode_unit.h"
 #include "head_pairs.h"
 
@@ -36,68 +36,56 @@ struct DecodeLayer {
   uint32_t n_heads, n_kv_heads;
 };
 
-/* A block's work on one unit. */
+/* A block's shared memory, for up to Group query heads of a key head and so many warps. */
 template <typename Half, int HeadDim, int Group, int Warps>
+struct __align__(16) DecodeScratch {
+  using Softmax = TileSoftmax<Half, HeadDim>;
+  static constexpr uint32_t kStride = HeadDim + 8; /* spreads the heads over the banks */
+
+  Half q[8][kStride];          /* rotated; rows past the group's end have no influence on the others */
+  Half k[HeadDim], v[HeadDim]; /* the new token's */
+  float out[Warps][Group][Softmax::kOutStride], max[Warps][Group], sum[Warps][Group];
+};
+
+/* A block's work on one unit. A stage brings the next StageTiles of a warp's tiles, as far as there are so many:
+ * `stages.wait()` is where it lies, once it has come, until `stages.release()`. */
+template <typename Half, int HeadDim, int Group, int Warps, int StageTiles>
 class DecodeAttention {
  public:
   using Scratch = DecodeScratch<Half, HeadDim, Group, Warps>;
-  using Prepared = PreparedUnit<HeadDim, Warps>;
+  using Prepared = PreparedUnit<HeadDim>;
 
-  /* Requests the first keys and values, which earlier steps have written. */
   __device__ __forceinline__ DecodeAttention(const DecodeLayer<Half>& layer, const Prepared& prepared,
                                              uint32_t most_splits)
-      : layer_(layer), prepared_(prepared), unit_(prepared.unit), most_splits_(most_splits) {
-    key_ = unit_.first_key(threadIdx.x / 32);
-    end_ = unit_.end_key();
-    if (key_ >= end_) return;
-    offset_ = prepared.first[threadIdx.x / 32];
-    load_early(end_ - key_);
-  }
+      : layer_(layer), prepared_(prepared), unit_(prepared.unit), most_splits_(most_splits) {}
 
   /* By the whole block; `scratch` is free again when all its threads have returned. */
-  __device__ __forceinline__ void run(Scratch& scratch) {
+  template <typename Stages>
+  __device__ __forceinline__ void run(Scratch& scratch, Stages& stages) {
     rotate(scratch);
     group_sync(1, kThreads);
     if (unit_.takes_new() && unit_.member == 0) write_new(scratch);
-    State state;
-    state.clear();
-    while (key_ < end_) {
-      const uint32_t next = key_ + Warps * kTileKeys, n_next = next < end_ ? end_ - next : 0;
-      tile_.template load_values<Tile::kEarlyChunks, Tile::kValueChunks>(layer_.v_cache + offset_, end_ - key_);
-      float s[2][4] = {};
-      state.score(tile_, scratch, s);
-      state.weigh(s, end_ - key_);
-      state.add_values(tile_, s);
-      offset_ = n_next ? at(next) : 0;
-      load_early(n_next);
-      key_ = next;
+    const uint32_t warp = threadIdx.x / 32, end = unit_.end_key();
+    TileSoftmax<Half, HeadDim> softmax(scratch.q[0], Scratch::kStride);
+    for (uint32_t key = unit_.first_key(warp); key < end;) {
+      char* stage = stages.wait();
+#pragma unroll 1
+      for (uint32_t t = 0; t < StageTiles && key < end; ++t, key += Warps * kTileKeys) {
+        const CopiedTile<Half, HeadDim> tile(stage + t * kTileBytes<HeadDim>);
+        if (end - key < kTileKeys) tile.clear_values(end - key), bulk_writes_done();
+        softmax.add(tile, end - key);
+      }
+      stages.release();
     }
-    if (unit_.takes_new() && threadIdx.x / 32 == 0) {
-      float s[2][4] = {};
-      tile_.take_new(scratch);
-      state.score(tile_, scratch, s);
-      state.weigh(s, 1);
-      state.add_values(tile_, s);
-    }
-    state.store(scratch);
+    if (unit_.takes_new() && warp == 0) softmax.add(NewTile<Half>{scratch.k, scratch.v}, 1);
+    softmax.store(scratch.out[warp][0], scratch.max[warp], scratch.sum[warp], unit_.n_queries);
     group_sync(1, kThreads);
     combine_warps(scratch);
     if (unit_.splits.used > 1) combine_splits();
   }
 
  private:
-  using Tile = DecodeTile<Half, HeadDim>;
-  using State = DecodeState<Half, HeadDim>;
   static constexpr uint32_t kThreads = 32 * Warps, kPart = kPartWords<HeadDim>;
-
-  /* Of the tile at offset_, of n_valid keys, what there are registers for ahead of its turn. */
-  __device__ __forceinline__ void load_early(uint32_t n_valid) {
-    tile_.load_keys(layer_.k_cache + offset_, n_valid);
-    tile_.template load_values<0, Tile::kEarlyChunks>(layer_.v_cache + offset_, n_valid);
-  }
-  __device__ __forceinline__ uint64_t at(uint32_t key) const {
-    return cache_offset(layer_.tables, unit_.row, key, unit_.kv_head, layer_.n_kv_heads, HeadDim);
-  }
 
   /* The queries, and for the unit that takes them the new key and value, from the qkv projection's output into scratch,
    * a warp each. */
@@ -118,15 +106,15 @@ class DecodeAttention {
       if (!is_value) pairs.rotate(norm != nullptr, weights, layer_.eps, turn);
       pairs.store(is_query ? scratch.q[u] : is_value ? scratch.v : scratch.k);
     }
-    for (uint32_t e = threadIdx.x; e < (8 - unit_.n_queries) * HeadDim; e += kThreads)
-      from_float(0.0f, &scratch.q[unit_.n_queries + e / HeadDim][e % HeadDim]);
   }
 
   __device__ __forceinline__ void write_new(const Scratch& scratch) const {
     if (threadIdx.x >= HeadDim / 4) return;
     const uint32_t d = threadIdx.x % (HeadDim / 8) * 8;
     const bool is_value = threadIdx.x >= HeadDim / 8;
-    *reinterpret_cast<uint4*>((is_value ? layer_.v_cache : layer_.k_cache) + at(unit_.position) + d) =
+    const uint64_t at =
+        cache_offset(layer_.tables, unit_.row, unit_.position, unit_.kv_head, layer_.n_kv_heads, HeadDim);
+    *reinterpret_cast<uint4*>((is_value ? layer_.v_cache : layer_.k_cache) + at + d) =
         *reinterpret_cast<const uint4*>((is_value ? scratch.v : scratch.k) + d);
   }
 
@@ -220,9 +208,6 @@ class DecodeAttention {
   const Prepared& prepared_;
   const DecodeUnit unit_;
   const uint32_t most_splits_;
-  uint32_t key_, end_;
-  uint64_t offset_ = 0; /* of the tile at key_ in the layer's cache */
-  Tile tile_;
 };
 
 }  // namespace blink

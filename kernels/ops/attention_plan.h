@@ -12,7 +12,7 @@
 #ifndef BLINK_OPS_ATTENTION_PLAN_H
 #define BLINK_OPS_ATTENTION_PLAN_H
 
-#include "decode_tile.h"
+#include "attention_tile.h"
 
 #ifdef __CUDACC__
 

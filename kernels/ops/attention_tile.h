@@ -7,11 +7,13 @@
 #ifndef BLINK_OPS_ATTENTION_TILE_H
 #define BLINK_OPS_ATTENTION_TILE_H
 
-#include "decode_tile.h"
+#include "common.h"
 
 #ifdef __CUDACC__
 
 namespace blink {
+
+constexpr uint32_t kTileKeys = 16; /* divides the page size */
 
 /* Of a key, the dimensions that lie together in a tile: as many as the widest swizzle takes. */
 template <int HeadDim>
@@ -149,10 +151,30 @@ class TileSoftmax {
     for (int h = 0; h < 2; ++h) s[h][0] += odd[h][0], s[h][1] += odd[h][1];
   }
 
-  /* Scores to weights, in place. */
+  /* Scores of head r to weights, in place; n_valid >= 1 keys count. A lane has keys 8h + 2q + e. */
   __device__ __forceinline__ void weigh(float (&s)[2][4], uint32_t n_valid) {
-    float even, odd;
-    weigh_scores<HeadDim>(s, n_valid, q(), max_, sum_, even, odd);
+    const float scale = kLog2E / sqrtf(float(HeadDim));
+    float next = max_;
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        s[h][e] = 8 * h + 2 * q() + e < n_valid ? s[h][e] * scale : -INFINITY;
+        next = fmaxf(next, s[h][e]);
+      }
+    next = fmaxf(next, __shfl_xor_sync(0xffffffffu, next, 1));
+    next = fmaxf(next, __shfl_xor_sync(0xffffffffu, next, 2));
+    const float shrink = exp2f(max_ - next);
+    max_ = next;
+    sum_ *= shrink;
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        s[h][e] = exp2f(s[h][e] - next);
+        sum_ += s[h][e];
+      }
+    const float even = __shfl_sync(0xffffffffu, shrink, 8 * q()), odd = __shfl_sync(0xffffffffu, shrink, 8 * q() + 4);
 #pragma unroll
     for (int c = 0; c < kChunks; ++c)
       output_[c][0] *= even, output_[c][1] *= odd, output_[c][2] *= even, output_[c][3] *= odd;

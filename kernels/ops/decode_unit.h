@@ -2,7 +2,7 @@
 #ifndef BLINK_OPS_DECODE_UNIT_H
 #define BLINK_OPS_DECODE_UNIT_H
 
-#include "decode_tile.h"
+#include "attention_tile.h"
 
 #ifdef __CUDACC__
 
@@ -51,22 +51,17 @@ struct DecodeUnit {
   __device__ __forceinline__ uint32_t end_key() const { return min(position, (split + 1) * splits.keys); }
 };
 
-/* A unit in shared memory, with all of it that is the same in every layer. Finding it out takes three loads, one after
+/* A unit in shared memory, with all of it that is the same in every layer. Finding it out takes two loads, one after
  * the other. */
-template <int HeadDim, int Warps>
+template <int HeadDim>
 struct __align__(16) PreparedUnit {
   float4 turn[HeadDim / 4]; /* cosine and sine of the angles of dimensions 2 i and 2 i + 1 */
-  uint64_t first[Warps];    /* where in a layer's cache the warps' first tiles are */
   DecodeUnit unit;
 
   /* By the whole block, which meets before it uses it. */
-  __device__ __forceinline__ void prepare(const DecodeUnit& of_block, const struct blink_tables& tables,
-                                          uint32_t n_kv_heads, const float* inv_freq) {
-    const uint32_t warp = threadIdx.x / 32, t = threadIdx.x;
+  __device__ __forceinline__ void prepare(const DecodeUnit& of_block, const float* inv_freq) {
+    const uint32_t t = threadIdx.x;
     if (t == 0) unit = of_block;
-    const uint32_t key = of_block.first_key(warp);
-    if (t % 32 == 0 && of_block.exists() && key < of_block.end_key())
-      first[warp] = cache_offset(tables, of_block.row, key, of_block.kv_head, n_kv_heads, HeadDim);
     if (t >= HeadDim / 4) return;
     const float position = float(of_block.position), low = position * inv_freq[2 * t],
                 high = position * inv_freq[2 * t + 1];

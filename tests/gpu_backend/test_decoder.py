@@ -75,7 +75,7 @@ def test_what_blocks_tell_each_other_has_room_in_every_layer(tmp_path: Path) -> 
     model = config("llama-3-8b", tmp_path)
     parts = exchange_parts(model, 131)
     assert all(size % 16 == 0 for size in parts.values())
-    assert parts["second norm"] == parts["squares"] + parts["normed"] == 4 * 4096 * 2 + 256 * 4 * 4
+    assert parts["second norm"] == parts["squares"] + parts["normed"] == 8 * 4096 * 2 + 256 * 8 * 4
     assert exchange_bytes(model, 131) == 33 * sum(parts.values())
 
 
@@ -96,7 +96,7 @@ def test_a_decode_step_of_few_rows_is_three_kernels(log: Log) -> None:
     """With no more blocks than the smallest matrix has tiles (E10)."""
     fused = [capture for capture in captures(log) if "decoder" in map(op, capture)]
     lanes = [int(capture[-1][3]) for capture in fused]
-    assert lanes == [n for n in (1, 2, 4) for _ in range(3)]
+    assert lanes == [n for n in (1, 2, 4, 8) for _ in range(3)]
     assert max(lanes) == DECODER_TOKENS
     for capture in fused:
         assert [op(call) for call in capture] == ["gate", "decoder", "sample"]

@@ -14,14 +14,22 @@ from twins import Floats, World, call
 from gpu_backend.engine import decoder_abi
 from gpu_backend.engine.decoder import pair_tiles, stage_chunks
 
-PAGES, PAGE_SIZE, VOCAB, LAYERS = 720, 16, 192, 3
+CELLS, VOCAB, LAYERS = 11520, 192, 3
 
 
 class Model:
     """Random weights, with the caches of its layers."""
 
     def __init__(
-        self, hidden: int, heads: int, kv_heads: int, head_dim: int, intermediate: int, normed: bool
+        self,
+        hidden: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        intermediate: int,
+        *,
+        normed: bool,
+        page_size: int,
     ):
         self.hidden, self.heads, self.kv_heads, self.head_dim = hidden, heads, kv_heads, head_dim
         self.intermediate = intermediate
@@ -39,7 +47,7 @@ class Model:
             {name: self._weight(shape, 20 * i + j) for j, (name, shape) in enumerate(shapes.items())}
             for i in range(LAYERS)
         ]
-        self.cache = random(LAYERS, 2, PAGES, kv_heads, PAGE_SIZE, head_dim, seed=4)
+        self.cache = random(LAYERS, 2, CELLS // page_size, kv_heads, page_size, head_dim, seed=4)
         for layer, (keys, values) in zip(self.layers, self.cache, strict=True):
             layer |= {"k_cache": keys, "v_cache": values}
         self.norms = ("q_norm", "k_norm") if normed else ()
@@ -96,6 +104,15 @@ def tensor_map(matrix: Halves, is_gate_up: bool) -> NDArray[np.uint64]:
     return record
 
 
+def cache_maps(model: Model) -> NDArray[np.uint64]:
+    """The same of each layer's keys and values."""
+    span = next(n for n in (64, 32, 16) if model.head_dim % n == 0)
+    records = np.zeros((LAYERS, 16), np.uint64)
+    for record, (keys, _) in zip(records, model.cache, strict=True):
+        record[:4] = (keys.ctypes.data, keys.size // model.head_dim, model.head_dim, span)
+    return records
+
+
 class Decoder:
     """The kernel's arguments over numpy arrays: what it computes is in `buffers` and the model's caches."""
 
@@ -109,6 +126,7 @@ class Decoder:
         self.model = self._record(
             decoder_abi.DecoderModel,
             {"maps": np.array(maps), "embed": model.embed, "inv_freq": model.inv_freq, "cache": model.cache,
+             "cache_maps": cache_maps(model),
              "norms": pair_tiles(np.array([*norms, model.final_norm]))}
             | ({"head_norms": np.array(head_norms)} if head_norms else {}),
             {"n_layers": LAYERS, "hidden": model.hidden, "n_heads": model.heads, "n_kv_heads": model.kv_heads,
@@ -159,7 +177,8 @@ class Decoder:
         ([130], 4, (256, 8, 2, 64, 512)),
         ([700], 12, (256, 4, 1, 64, 512)),
         ([0, 17, 400], 8, (512, 4, 2, 128, 256)),
-        ([5, 300, 64, 63], 5, (256, 8, 2, 64, 2560)),
+        ([5, 300, 64, 63, 1, 257, 130, 16], 5, (256, 8, 2, 64, 2560)),
+        ([400, 17, 0, 300, 64, 128, 80, 90], 17, (512, 4, 2, 128, 512)),
         ([31, 200], 12, (768, 2, 2, 128, 2304)),
         ([65], 5, (256, 2, 2, 128, 2816)),
         ([65, 1000], 3, (256, 2, 1, 128, 2816)),
@@ -171,7 +190,8 @@ class Decoder:
         "one",
         "many splits",
         "few",
-        "four",
+        "eight",
+        "eight in a turn",
         "odd stages",
         "many stages",
         "two",
@@ -187,14 +207,15 @@ def test_decoder(
     """Blocks with more, fewer and no tiles of a matrix, several passes, stages that are not full, splits, and
     lanes that are not in use. A second run from the same state gives the same bits, since nothing is added up
     in the order of arrival, and every counter is as it was."""
+    page_size = 32 if normed else 16
     rows, context = (11, 1024) if max(positions) < 1024 else (4, 2560)
     world = World([(row, p, p + 1) for row, p in enumerate(positions)], vocab_size=VOCAB, max_batch=rows,
-                  max_context=context, total_pages=PAGES)  # fmt: skip
+                  max_context=context, page_size=page_size, total_pages=CELLS // page_size)  # fmt: skip
 
-    model = Model(*sizes, normed)
+    model = Model(*sizes, normed=normed, page_size=page_size)
     for row, position in enumerate(positions):  # values that are missed if they are: 8 times as large
         late = np.arange(position - position // 6, position)
-        model.cache[:, 1, world.block_table[row, late // PAGE_SIZE], :, late % PAGE_SIZE] += 3 << 7
+        model.cache[:, 1, world.block_table[row, late // page_size], :, late % page_size] += 3 << 7
     expected, caches = model.step(world)
     group = min(4, model.heads // model.kv_heads)
     runs = []
