@@ -90,7 +90,7 @@ MODELS: dict[str, tuple[Make, str]] = {
         lambda: llama(hidden_size=384, num_attention_heads=12, num_key_value_heads=1, head_dim=32),
         "bfloat16",
     ),
-    "llama-decoder": (  # decode steps of up to 4 rows are one kernel
+    "llama-decoder": (  # decode steps of up to 8 rows are one kernel
         lambda: llama(vocab_size=1008, intermediate_size=768),
         "bfloat16",
     ),
