@@ -15,7 +15,7 @@ from test_native import CONFIG, SCRIPT
 
 from gpu_backend.cuda.kernels import decoder_blocks, kernel_names, suits_decoder
 from gpu_backend.cuda.stream import STREAM_CHUNK
-from gpu_backend.engine.decoder import WARPS, stage_chunks
+from gpu_backend.engine.decoder import WARPS, decoder_rows, stage_chunks
 from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS, STAGE_CHUNKS
 from gpu_backend.engine.exchange import exchange_bytes, exchange_parts
 from gpu_backend.model.config import ModelConfig
@@ -41,6 +41,11 @@ def test_it_takes_every_dense_model_in_whole_stages(name: str, tmp_path: Path) -
         stage = stage_chunks(columns)
         assert 4 <= stage <= STAGE_CHUNKS  # a shorter one would not keep the memory busy
         assert columns % (WARPS * STREAM_CHUNK * stage) == 0
+
+
+def test_it_leaves_5_to_8_rows_to_the_wide_product_where_stages_are_small(tmp_path: Path) -> None:
+    rows = {name: decoder_rows(config(name, tmp_path)) for name in DENSE}
+    assert rows == {"llama-3-8b": 8, "llama-3.2-1b": 8, "qwen3-8b": 8, "qwen3-32b": 4, "phi-4": 4}
 
 
 def test_it_leaves_experts_and_odd_sizes_to_the_other_kernels(tmp_path: Path) -> None:
