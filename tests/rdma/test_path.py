@@ -58,9 +58,21 @@ def cable() -> Iterator[Any]:
     set_cable("up")
 
 
+def fields(process: Path) -> list[str]:
+    """What proc(5) says of a process or a thread, from its state on."""
+    return (process / "stat").read_text().rsplit(")", 1)[1].split()
+
+
 def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    of_process = fields(Path(f"/proc/{pid}"))
+    return (int(of_process[11]) + int(of_process[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def stop(pid: int) -> None:
+    """SIGSTOP, and waits until it has taken effect in every thread: until then they use time."""
+    os.kill(pid, signal.SIGSTOP)
+    threads = list(Path(f"/proc/{pid}/task").iterdir())
+    wait_until(lambda: all(fields(thread)[0] == "T" for thread in threads), PATIENCE_S)
 
 
 def healthy(frontend: Frontend) -> bool:
@@ -93,7 +105,7 @@ def test_a_thousand_requests_and_a_passive_host_that_sleeps(
     backend: MockBackend, exchange: ExchangeProcess, frontend: Frontend
 ) -> None:
     """V8: with the exchange stopped, nothing on the backend's host but the scheduler runs for them."""
-    os.kill(exchange.pid, signal.SIGSTOP)
+    stop(exchange.pid)
     before, began = cpu_seconds(exchange.pid), time.monotonic()
     for burst in range(20):
         prompts = [[10 + burst, 10 + i] for i in range(50)]
