@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from test_ops_device import (
     EPS,
     LONG,
@@ -22,6 +23,13 @@ from test_ops_device import (
 
 PIECE_WORDS = 8
 ROWS = [(3, 0, 1), (0, 130, 131), (6, 400, 401), (1, 64, 65), (2, 127, 128), (4, 80, 81), (5, 15, 16)]
+
+
+def cache_map(keys: Halves) -> NDArray[np.uint64]:
+    """A layer's keys, and values right after them, as the emulator copies tiles of both (emulated_ptx.h)."""
+    head_dim = keys.shape[-1]
+    span = next(n for n in (64, 32, 16) if head_dim % n == 0)
+    return np.array([keys.ctypes.data, keys.size // head_dim, head_dim, span], np.uint64)
 
 
 class StreamStep:
@@ -61,8 +69,7 @@ class StreamStep:
     ) -> Halves:
         """`cut`: usual, least, longest, most of AttentionCut."""
         step, (heads, _, head_dim), most = self.step, self.step.shape, cut[3]
-        span = next(n for n in (64, 32, 16) if head_dim % n == 0)
-        where = np.array([self.cache.ctypes.data, step.caches[0].size // head_dim, head_dim, span], np.uint64)
+        where = cache_map(self.cache[0])
         self.plan = np.full((1 + max(self.lanes * most, blocks), PIECE_WORDS), 0xFFFFFFFF, np.uint32)
         turns = np.full((self.lanes, head_dim), np.nan, np.float32)
         partial = np.zeros(self.lanes * heads * most * (head_dim + 4), np.uint32)

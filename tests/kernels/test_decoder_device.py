@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from test_attention_device import cache_map
 from test_ops_device import EPS, NAN, Emulate, Halves, assert_close, floats, random
 from twins import Floats, World, call
 
@@ -106,10 +107,9 @@ def tensor_map(matrix: Halves, is_gate_up: bool) -> NDArray[np.uint64]:
 
 def cache_maps(model: Model) -> NDArray[np.uint64]:
     """The same of each layer's keys and values."""
-    span = next(n for n in (64, 32, 16) if model.head_dim % n == 0)
     records = np.zeros((LAYERS, 16), np.uint64)
     for record, (keys, _) in zip(records, model.cache, strict=True):
-        record[:4] = (keys.ctypes.data, keys.size // model.head_dim, model.head_dim, span)
+        record[:4] = cache_map(keys)
     return records
 
 
