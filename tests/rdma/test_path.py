@@ -71,8 +71,14 @@ def cpu_seconds(pid: int) -> float:
 def stop(pid: int) -> None:
     """SIGSTOP, and waits until it has taken effect in every thread: until then they use time."""
     os.kill(pid, signal.SIGSTOP)
-    threads = list(Path(f"/proc/{pid}/task").iterdir())
-    wait_until(lambda: all(fields(thread)[0] == "T" for thread in threads), PATIENCE_S)
+
+    def stopped() -> bool:
+        try:
+            return all(fields(thread)[0] == "T" for thread in Path(f"/proc/{pid}/task").iterdir())
+        except (FileNotFoundError, ProcessLookupError):  # a thread has ended meanwhile
+            return False
+
+    wait_until(stopped, PATIENCE_S)
 
 
 def healthy(frontend: Frontend) -> bool:
