@@ -6,6 +6,7 @@ from gpu_backend.cuda.compile import compile_templates, source_root
 from gpu_backend.cuda.driver import Kernel, Module
 from gpu_backend.cuda.held import held_products
 from gpu_backend.cuda.shared_memory import shared_bytes
+from gpu_backend.cuda.stream import streams_whole
 from gpu_backend.cuda.tiled import TILED_OUTPUTS
 from gpu_backend.cuda.wide import wide_instances
 from gpu_backend.model.config import ModelConfig
@@ -56,14 +57,15 @@ def decoder_blocks(config: ModelConfig, n_multiprocessors: int) -> int:
 
 
 def suits_decoder(config: ModelConfig, n_multiprocessors: int = MULTIPROCESSORS) -> bool:
-    """Whether the decoder kernel (kernels/decoder) covers the model: its tiles fit every matrix exactly, a
-    block's warps hold its part of the residual, and what it writes before its norm is known fits a half."""
+    """Whether the decoder kernel (kernels/decoder) covers the model: its tiles fit every matrix exactly, its
+    stages are whole, a block's warps hold its part of the residual, and what it writes before its norm is
+    known fits a half."""
     columns = (config.hidden, config.attention_width, config.intermediate)
     return (
         config.experts is None
         and half_dtype(config) == "bfloat16"
         and config.head_dim in DECODER_HEAD_DIMS
-        and all(n % DECODER_SLICE == 0 for n in columns)
+        and all(n % DECODER_SLICE == 0 and streams_whole(n) for n in columns)
         and config.vocab_size % DECODER_TILE == 0
         and config.hidden <= DECODER_TILE * DECODER_HIDDEN_TILES * decoder_blocks(config, n_multiprocessors)
     )

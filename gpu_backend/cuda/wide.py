@@ -117,6 +117,8 @@ def _fitting(
         if turns > 1 and splits > 1:
             continue
         tile_rows = grain * ceil_div(w_rows, clusters * turns * grain)
+        if rows > WIDE_COLUMNS[-2] and splits == 1 and w_rows >= clusters * TILE_ROWS[0]:
+            tile_rows = TILE_ROWS[0]  # x weighs more than that some blocks have a tile fewer
         panels = min(most_panels, ceil_div(k_panels, splits))
         share = ceil_div(ceil_div(k_panels, panels), splits)
         stages = share * turns  # of a block

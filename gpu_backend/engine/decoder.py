@@ -10,7 +10,7 @@ from gpu_backend.cuda.product import HALF_BYTES
 from gpu_backend.cuda.stream import STREAM_CHUNK
 from gpu_backend.cuda.tensor_map import tensor_map
 from gpu_backend.engine.activations import Activations
-from gpu_backend.engine.decoder_abi import DECODER_TOKENS, STAGE_CHUNKS, DecoderBuffers, DecoderModel
+from gpu_backend.engine.decoder_abi import STAGE_CHUNKS, DecoderBuffers, DecoderModel
 from gpu_backend.engine.exchange import exchange_parts
 from gpu_backend.engine.native_weights import DeviceWeights
 from gpu_backend.model.config import ModelConfig
@@ -19,22 +19,9 @@ WARPS = 8  # kDecoderWarps of kernels/decoder/weight_stream.h
 HALF_TILE = 8  # rows of a tile that lie together
 
 
-def share_chunks(n_in: int) -> int:
-    """Chunks of a matrix with `n_in` columns that a warp has of a row."""
-    return n_in // (WARPS * STREAM_CHUNK)
-
-
 def stage_chunks(n_in: int) -> int:
-    """Of these, chunks in a stage: the most that divide them."""
-    return next(n for n in range(STAGE_CHUNKS, 0, -1) if share_chunks(n_in) % n == 0)
-
-
-def decoder_rows(config: ModelConfig) -> int:
-    """Rows of a decode step that are the decoder's. Where stages stay small, too few weights are on their
-    way, and wide products are faster as soon as there are any: Phi-4, whose hidden size is 5120, takes
-    8.8 ms for 8 rows as one kernel and 7.7 for 16 as many."""
-    full = stage_chunks(config.hidden) == min(STAGE_CHUNKS, share_chunks(config.hidden))
-    return DECODER_TOKENS if full else DECODER_TOKENS // 2
+    """Chunks in a stage of a matrix with `n_in` columns: those that a warp has of a row, or the most."""
+    return min(STAGE_CHUNKS, n_in // (WARPS * STREAM_CHUNK))
 
 
 def decoder_model(

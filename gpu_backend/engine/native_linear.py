@@ -13,7 +13,7 @@ from gpu_backend.cuda.cublas import R_16BF, R_16F, Cublas
 from gpu_backend.cuda.kernels import STREAM_GROUPS, half_dtype
 from gpu_backend.cuda.product import Product
 from gpu_backend.cuda.shared_memory import rooms_of
-from gpu_backend.cuda.stream import STREAM_BLOCKS, STREAM_CHUNK, STREAM_THREADS
+from gpu_backend.cuda.stream import STREAM_BLOCKS, STREAM_CHUNK, STREAM_THREADS, streams_whole
 from gpu_backend.cuda.tiled import suits_tiled, tiled_cut
 from gpu_backend.cuda.tiled_launch import tiled_launch
 from gpu_backend.cuda.wide import WIDE_ROWS, WideNorm, wide_cut
@@ -23,7 +23,7 @@ from gpu_backend.engine.gemm_choice import GemmChoice
 from gpu_backend.model.config import ModelConfig
 
 STREAM_ROWS = 8  # of x, that the streaming kernel is made for
-DENSE_STREAM_ROWS = 4  # up to which it beats the wide product
+DENSE_STREAM_ROWS = 4  # up to which it beats the wide product, if its stages are whole
 
 Launch = Callable[..., None]  # op, grid, block, arguments; shared_bytes and cluster
 
@@ -44,6 +44,8 @@ class NativeLinear:
         self._choice = choice
         self._activations = activations
         self._n_multiprocessors = n_multiprocessors
+        dense = DENSE_STREAM_ROWS if streams_whole(config.hidden) else 0
+        self._stream_rows = dense if config.experts is None else STREAM_ROWS
         self._half = R_16BF if half_dtype(config) == "bfloat16" else R_16F
 
     def has_silu(self, rows: int, n_in: int, n_out: int) -> bool:
@@ -75,8 +77,7 @@ class NativeLinear:
         return 0
 
     def _streams(self, rows: int, n_in: int) -> bool:
-        most = DENSE_STREAM_ROWS if self._config.experts is None else STREAM_ROWS
-        return rows <= most and n_in % STREAM_CHUNK == 0
+        return rows <= self._stream_rows and n_in % STREAM_CHUNK == 0
 
     def _is_wide(self, rows: int, n_in: int) -> bool:
         return rows <= WIDE_ROWS and not self._streams(rows, n_in)

@@ -29,8 +29,8 @@ from gpu_backend.cuda.product import Product
 from gpu_backend.cuda.tensor_map import TENSOR_MAP_BYTES
 from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.base import Limits, Shape
-from gpu_backend.engine.decoder import decoder_buffers, decoder_rows
-from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES
+from gpu_backend.engine.decoder import decoder_buffers
+from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS
 from gpu_backend.engine.flash import FlashAttention
 from gpu_backend.engine.gemm_choice import GemmChoice
 from gpu_backend.engine.native_held import NativeHeld
@@ -125,7 +125,7 @@ class NativeStep:
         """Puts the whole step on the stream. `step_set` is blink_step_set by value."""
         act = self._activations
         self._launch("gate", (1, 1, 1), (1, 1, 1), step_set, self._tables)
-        few = shape.kind == StepKind.DECODE and shape.lanes <= decoder_rows(self._config)
+        few = shape.kind == StepKind.DECODE and shape.lanes <= DECODER_TOKENS
         if self._decoder is not None and few:
             self._decode(shape, step_set, self._decoder)
         else:

@@ -94,6 +94,10 @@ MODELS: dict[str, tuple[Make, str]] = {
         lambda: llama(vocab_size=1008, intermediate_size=768),
         "bfloat16",
     ),
+    "llama-small-stages": (  # all products are wide, from one row on
+        lambda: llama(vocab_size=1008, hidden_size=2560, intermediate_size=768, initializer_range=0.025),
+        "bfloat16",
+    ),
     "qwen3-decoder-group-5": (
         lambda: qwen3(vocab_size=1008, hidden_size=512, intermediate_size=768, num_attention_heads=10),
         "bfloat16",

@@ -106,6 +106,14 @@ def test_a_step_is_the_documented_sequence(log: Log) -> None:
         assert [op(call) for call in capture] == [*expected, gemm(lanes), "sample"]
 
 
+def test_where_stages_are_small_products_are_wide_from_one_row_on(fake: Path, tmp_path: Path) -> None:
+    log = run(fake, tmp_path, SCRIPT, {**CONFIG, "hidden_size": 2560})[1]
+    decoding = [capture for capture in captures(log) if tokens_of(capture) <= 4]
+    assert len(decoding) == 3 * len((1, 2, 4))
+    for capture in decoding:
+        assert [op(call) for call in capture].count("linear_wide") == 3 * 4 + 1
+
+
 def test_a_wide_product_takes_the_norm_that_another_left(log: Log) -> None:
     """Where the sums of squares were left; o leaves them for gate_up, and down for what follows."""
     places = set()

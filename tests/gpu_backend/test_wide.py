@@ -80,6 +80,12 @@ def test_columns_that_do_not_divide_evenly_are_all_read(n_in: int, n_out: int, r
     check(wide_cut(rows, n_in, n_out, "add", 132), n_out, 132)
 
 
+def test_tiles_are_high_where_x_weighs_more_than_an_even_end() -> None:
+    """Llama-3-8B's gate_up: two turns of the same, or, for more than 32 rows of x, fewer tiles."""
+    assert wide_cut(32, 4096, 14336, "silu", 132).n_tiles == 256
+    assert wide_cut(33, 4096, 14336, "silu", 132).tile_rows == TILE_ROWS[0]
+
+
 def test_few_rows_a_block_are_a_cluster() -> None:
     """Llama-3.2-1B's o has 16 rows a multiprocessor, Llama-3-8B's gate_up 219."""
     assert wide_cut(32, 2048, 2048, "add", 132).splits == 4
