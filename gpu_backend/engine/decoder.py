@@ -5,23 +5,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu_backend.cuda.kernels import stage_chunks
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.product import HALF_BYTES
 from gpu_backend.cuda.stream import STREAM_CHUNK
 from gpu_backend.cuda.tensor_map import tensor_map
 from gpu_backend.engine.activations import Activations
-from gpu_backend.engine.decoder_abi import STAGE_CHUNKS, DecoderBuffers, DecoderModel
+from gpu_backend.engine.decoder_abi import DecoderBuffers, DecoderModel
 from gpu_backend.engine.exchange import exchange_parts
 from gpu_backend.engine.native_weights import DeviceWeights
 from gpu_backend.model.config import ModelConfig
 
 WARPS = 8  # kDecoderWarps of kernels/decoder/weight_stream.h
 HALF_TILE = 8  # rows of a tile that lie together
-
-
-def stage_chunks(n_in: int) -> int:
-    """Chunks in a stage of a matrix with `n_in` columns: those that a warp has of a row, or the most."""
-    return min(STAGE_CHUNKS, n_in // (WARPS * STREAM_CHUNK))
 
 
 def decoder_model(

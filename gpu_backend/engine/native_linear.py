@@ -23,7 +23,7 @@ from gpu_backend.engine.gemm_choice import GemmChoice
 from gpu_backend.model.config import ModelConfig
 
 STREAM_ROWS = 8  # of x, that the streaming kernel is made for
-DENSE_STREAM_ROWS = 4  # up to which it beats the wide product, if its stages are whole
+DENSE_STREAM_ROWS = 4  # up to which it beats the wide product, if its rounds are whole
 
 Launch = Callable[..., None]  # op, grid, block, arguments; shared_bytes and cluster
 

@@ -94,7 +94,7 @@ MODELS: dict[str, tuple[Make, str]] = {
         lambda: llama(vocab_size=1008, intermediate_size=768),
         "bfloat16",
     ),
-    "llama-small-stages": (  # all products are wide, from one row on
+    "llama-small-stages": (  # no decoder: all products are wide, from one row on
         lambda: llama(vocab_size=1008, hidden_size=2560, intermediate_size=768, initializer_range=0.025),
         "bfloat16",
     ),
