@@ -32,7 +32,7 @@ def config(name: str, scratch: Path) -> ModelConfig:
 
 
 @pytest.mark.parametrize("name", ["llama-3-8b", "llama-3.2-1b", "llama-3.2-3b", "qwen3-8b"])
-def test_it_takes_dense_models_in_whole_stages(name: str, tmp_path: Path) -> None:
+def test_it_takes_dense_models_of_large_stages(name: str, tmp_path: Path) -> None:
     model = config(name, tmp_path)
     assert suits_decoder(model)
     assert "decoder" in kernel_names(model)
