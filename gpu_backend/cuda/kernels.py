@@ -27,7 +27,7 @@ FLASH_HEAD_DIMS = (64, 128)
 DECODER_HEAD_DIMS = (64, 128)
 DECODER_HIDDEN_TILES = 8  # of hidden a block has at most: one for each warp
 DECODER_SLICE = 256  # of k: a chunk for each of the decoder's warps; divides every matrix's columns
-FEWEST_CHUNKS = 6  # of a stage, unless they are all of a row: with 5 of 8 the wide product is faster by 17 %
+DECODER_FEWEST_CHUNKS = 6  # of a stage, if a row has so many: with 5 wide products are faster by 17 %
 DECODER_TILE = 16  # rows of a matrix; divides them
 
 
@@ -73,7 +73,7 @@ def suits_decoder(config: ModelConfig, n_multiprocessors: int = MULTIPROCESSORS)
         and half_dtype(config) == "bfloat16"
         and config.head_dim in DECODER_HEAD_DIMS
         and all(n % DECODER_SLICE == 0 for n in columns)
-        and all(stage_chunks(n) >= min(FEWEST_CHUNKS, n // DECODER_SLICE) for n in columns)
+        and all(stage_chunks(n) >= min(DECODER_FEWEST_CHUNKS, n // DECODER_SLICE) for n in columns)
         and config.vocab_size % DECODER_TILE == 0
         and config.hidden <= DECODER_TILE * DECODER_HIDDEN_TILES * decoder_blocks(config, n_multiprocessors)
     )
