@@ -6,6 +6,7 @@ from gpu_backend.cuda.compile import compile_templates, source_root
 from gpu_backend.cuda.driver import Kernel, Module
 from gpu_backend.cuda.held import held_products
 from gpu_backend.cuda.shared_memory import shared_bytes
+from gpu_backend.cuda.stream import STREAM_CHUNK
 from gpu_backend.cuda.tiled import TILED_OUTPUTS
 from gpu_backend.cuda.wide import wide_instances
 from gpu_backend.engine.decoder_abi import STAGE_CHUNKS
@@ -26,7 +27,8 @@ MULTIPROCESSORS = 132  # of an H100 or H200 as SXM module
 FLASH_HEAD_DIMS = (64, 128)
 DECODER_HEAD_DIMS = (64, 128)
 DECODER_HIDDEN_TILES = 8  # of hidden a block has at most: one for each warp
-DECODER_SLICE = 256  # of k: a chunk for each of the decoder's warps; divides every matrix's columns
+DECODER_WARPS = 8  # that multiply
+DECODER_SLICE = DECODER_WARPS * STREAM_CHUNK  # of k: divides every matrix's columns
 DECODER_FEWEST_CHUNKS = 6  # of a stage, if a row has so many: with 5 wide products are faster by 17 %
 DECODER_TILE = 16  # rows of a matrix; divides them
 

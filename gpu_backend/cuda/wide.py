@@ -88,8 +88,9 @@ def wide_cut(
 ) -> WideCut:
     """For a product on all multiprocessors but the scheduler's. `output`: of kernels.STREAM_OUTPUTS.
 
-    All blocks get as many rows of w, in one tile unless those are too many. Too few, and what each reads of x
-    would be more than its weights: then a cluster splits k, if its blocks fit their rooms.
+    All blocks get as many rows of w, in one tile unless those are too many; for many rows of x the highest
+    tiles, of which some blocks get one fewer. Too few rows of w, and what each block reads of x would be more
+    than its weights: then a cluster splits k, if its blocks fit their rooms.
     """
     splits = 1
     w_rows = 2 * n_out if output == "silu" else n_out
@@ -112,13 +113,13 @@ def _fitting(
     w_rows, grain = (2 * n_out, 16) if silu else (n_out, 8)
     k_panels, clusters = ceil_div(n_in, WIDE_PANEL), (n_multiprocessors - 1) // splits
     room = rooms.large if splits <= 2 else rooms.small
-    for most_panels, most_rows in itertools.product(PANELS, TILE_ROWS):
+    # Of many rows x weighs more than that some blocks have a tile fewer: as few tiles as can be.
+    high = rows > WIDE_COLUMNS[-2] and splits == 1 and w_rows >= clusters * TILE_ROWS[0]
+    for most_panels, most_rows in itertools.product(PANELS, TILE_ROWS[:1] if high else TILE_ROWS):
         turns = ceil_div(w_rows, clusters * most_rows)  # a block's tiles
         if turns > 1 and splits > 1:
             continue
-        tile_rows = grain * ceil_div(w_rows, clusters * turns * grain)
-        if rows > WIDE_COLUMNS[-2] and splits == 1 and w_rows >= clusters * TILE_ROWS[0]:
-            tile_rows = TILE_ROWS[0]  # x weighs more than that some blocks have a tile fewer
+        tile_rows = most_rows if high else grain * ceil_div(w_rows, clusters * turns * grain)
         panels = min(most_panels, ceil_div(k_panels, splits))
         share = ceil_div(ceil_div(k_panels, panels), splits)
         stages = share * turns  # of a block

@@ -16,7 +16,6 @@ from gpu_backend.engine.exchange import exchange_parts
 from gpu_backend.engine.native_weights import DeviceWeights
 from gpu_backend.model.config import ModelConfig
 
-WARPS = 8  # kDecoderWarps of kernels/decoder/weight_stream.h
 HALF_TILE = 8  # rows of a tile that lie together
 
 

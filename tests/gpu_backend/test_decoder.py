@@ -13,9 +13,8 @@ pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'b
 from fake_cuda import Log, captures, op, run
 from test_native import CONFIG, SCRIPT
 
-from gpu_backend.cuda.kernels import decoder_blocks, kernel_names, stage_chunks, suits_decoder
+from gpu_backend.cuda.kernels import DECODER_WARPS, decoder_blocks, kernel_names, stage_chunks, suits_decoder
 from gpu_backend.cuda.stream import STREAM_CHUNK
-from gpu_backend.engine.decoder import WARPS
 from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS, STAGE_CHUNKS
 from gpu_backend.engine.exchange import exchange_bytes, exchange_parts
 from gpu_backend.model.config import ModelConfig
@@ -39,7 +38,7 @@ def test_it_takes_dense_models_of_large_stages(name: str, tmp_path: Path) -> Non
     for columns in (model.hidden, model.n_heads * model.head_dim, model.intermediate):
         stage = stage_chunks(columns)
         assert 6 <= stage <= STAGE_CHUNKS  # a shorter one would not keep the memory busy
-        assert columns % (WARPS * STREAM_CHUNK * stage) == 0
+        assert columns % (DECODER_WARPS * STREAM_CHUNK * stage) == 0
 
 
 def test_it_leaves_models_of_small_stages_to_the_other_kernels(tmp_path: Path) -> None:
@@ -108,7 +107,7 @@ def test_a_decode_step_of_few_rows_is_three_kernels(log: Log) -> None:
         assert [op(call) for call in capture] == ["gate", "decoder", "sample"]
         assert [call[-1] == "overlap" for call in capture] == [False, True, True]
         blocks, threads, shared = (int(capture[1][i]) for i in (2, 5, 6))
-        assert (blocks, threads, shared) == (HIDDEN // 16, 32 * WARPS + 128, DECODER_SHARED_BYTES)
+        assert (blocks, threads, shared) == (HIDDEN // 16, 32 * DECODER_WARPS + 128, DECODER_SHARED_BYTES)
 
 
 def test_every_matrix_is_boxes_of_16_rows_in_the_order_of_use(log: Log) -> None:

@@ -11,7 +11,6 @@ pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings: pip inst
 from gpu_backend.cuda import held, kernels, stream, tensor_map, tiled, wide
 from gpu_backend.cuda.compile import compile_templates, source_root
 from gpu_backend.engine import (
-    decoder,
     flash,
     native_mixture,
     native_step,
@@ -29,6 +28,7 @@ CONSTANTS = {
     "kStreamThreads": stream.STREAM_THREADS,
     "kStreamChunk": stream.STREAM_CHUNK,
     "kStreamBlocks": stream.STREAM_BLOCKS,
+    "kStreamWarps * kStreamDepth<1> * kStreamChunk": stream.STREAM_ROUND,
     "kRouterExperts": native_mixture.ROUTER_EXPERTS,
     "kRouterThreads": native_mixture.ROUTER_THREADS,
     "kRouterChunk": native_mixture.ROUTER_CHUNK,
@@ -83,7 +83,7 @@ CONSTANTS = {
     "kTiledSharedBytes": tiled.TILED_SHARED_BYTES,
     "kTiledPanel": wide.WIDE_PANEL,
     "sizeof(TiledCut)": len(tiled.tiled_cut(1024, 64, 64, "add", 132).pack()),
-    "kDecoderWarps": decoder.WARPS,
+    "kDecoderWarps": kernels.DECODER_WARPS,
     "kDecoderWarps * kStreamChunk": kernels.DECODER_SLICE,
     "kStreamRows": kernels.DECODER_TILE,
     "kPassTiles": kernels.DECODER_HIDDEN_TILES,
