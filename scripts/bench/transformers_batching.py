@@ -72,8 +72,8 @@ def makespan_s(manager: Any, work: Workload, seed: int) -> float:
 
 def cache_blocks(works: list[Workload]) -> int:
     """That the largest burst needs. Where no flash attention is installed, asynchronous batching copies a
-    mask, of each token of the largest batch by each key of the cache, to the GPU before every step: 14 GB
-    with the sizes that transformers 5.17 takes from an H200's memory, and 256 steps then last a minute."""
+    mask, of each token of the largest batch by each key of the cache, to the GPU before every step: some
+    14 GB with the sizes that transformers 5.17 takes from an H200's memory, a minute for 256 steps."""
     most = max(w.requests * (w.tokens // BLOCK + 2) for w in works)  # one is not full, one is ahead
     return most + most // 4  # with less than 15 % of them free it admits no request
 
