@@ -12,7 +12,6 @@ from gpu_backend.cuda.shared_memory import ALL, Rooms, rooms_of
 from gpu_backend.model.config import ModelConfig
 
 # Constants of kernels/ops/wide_ring.h.
-WIDE_THREADS = 192
 WIDE_PANEL = 64  # columns
 WIDE_ROW_BYTES = 2 * WIDE_PANEL
 WIDE_MAX_SLOTS = 32
@@ -54,6 +53,11 @@ class WideCut:
     def columns(self) -> int:
         """Of the instance: the fewest that hold m."""
         return next(n for n in WIDE_COLUMNS if n >= self.m)
+
+    @property
+    def threads(self) -> int:
+        """Of a block, kWideThreads of the instance: two warpgroups multiply many rows, unless k is split."""
+        return 320 if self.columns > 32 and self.splits == 1 else 192
 
     @property
     def tiles(self) -> int:

@@ -6,7 +6,6 @@ from gpu_backend.cuda.driver import Argument, Dim
 from gpu_backend.cuda.product import Product
 from gpu_backend.cuda.tensor_map import tensor_map
 from gpu_backend.cuda.wide import (
-    WIDE_THREADS,
     WideCut,
     WideNorm,
     gate_up_boxes,
@@ -28,6 +27,6 @@ def wide_launch(cut: WideCut, product: Product, norm: WideNorm, most_blocks: int
         for address, boxes in ((product.weight, w), (product.x, matrix_boxes(cut.n_in, cut.m, cut.columns)))
     ]
     arguments: tuple[Argument, ...] = (*maps, product.out, cut.pack(), norm.pack())
-    grid, block = (cut.splits, cut.clusters(most_blocks), 1), (WIDE_THREADS, 1, 1)
+    grid, block = (cut.splits, cut.clusters(most_blocks), 1), (cut.threads, 1, 1)
     flags = {"shared_bytes": cut.shared_bytes, "cluster": cut.splits if cut.splits > 1 else 0}
     return wide_op(product.output, cut), grid, block, arguments, flags

@@ -43,11 +43,13 @@ __device__ __forceinline__ void end_fragments(const End& end, uint32_t tile, uin
   }
 }
 
-/* The warpgroup's part of a tile: acc += w x^T over the block's stages. A stage is given back as soon as it has been
- * used: what is in flight counts, not what the tensor cores could do meanwhile. */
-template <typename Half, int Columns, int Tiles>
-__device__ __forceinline__ void multiply_tile(float (&acc)[Tiles][Columns / 2], const WideCut& cut, const WideRing& w,
-                                              const WideRing& x, RingTurn& w_turn, RingTurn& x_turn) {
+/* A warpgroup's part of a tile, which is 2 * N rows of x: acc += w x^T over the block's stages. A stage is given back
+ * as soon as it has been used: what is in flight counts, not what the tensor cores could do meanwhile. */
+template <typename Half, int Tiles, int N>
+__device__ __forceinline__ void multiply_tile(float (&acc)[Tiles][N], uint32_t group, const WideCut& cut,
+                                              const WideRing& w, const WideRing& x, RingTurn& w_turn,
+                                              RingTurn& x_turn) {
+  const uint32_t columns = group * (2 * N * kWideRowBytes);
 #pragma unroll 1
   for (uint32_t stage = 0; stage < cut.share; ++stage) {
     barrier_wait(w.full + w_turn.slot, w_turn.parity);
@@ -55,7 +57,7 @@ __device__ __forceinline__ void multiply_tile(float (&acc)[Tiles][Columns / 2], 
 #pragma unroll 1
     for (uint32_t p = 0; p < cut.panels; ++p) {
       const uint64_t a = matrix_descriptor(w.panel(w_turn.slot, p), kWideAtom, 0),
-                     b = matrix_descriptor(x.panel(x_turn.slot, p), kWideAtom, 0);
+                     b = matrix_descriptor(x.panel(x_turn.slot, p) + columns, kWideAtom, 0);
       products_begin();
 #pragma unroll
       for (uint32_t step = 0; step < kWidePanel / 16; ++step)
@@ -73,39 +75,40 @@ __device__ __forceinline__ void multiply_tile(float (&acc)[Tiles][Columns / 2], 
   }
 }
 
-/* A thread's part of 64 rows, where it finds fragment f again at [f * kWideMembers]. */
+/* A thread's part of 64 rows, where it finds fragment f again at [f * kWideGroup]. */
 template <int N>
 __device__ __forceinline__ void keep_fragments(float4* kept, const float (&v)[N]) {
 #pragma unroll
   for (uint32_t f = 0; f < N / 4; ++f)
-    kept[f * kWideMembers] = make_float4(v[4 * f], v[4 * f + 1], v[4 * f + 2], v[4 * f + 3]);
+    kept[f * kWideGroup] = make_float4(v[4 * f], v[4 * f + 1], v[4 * f + 2], v[4 * f + 3]);
 }
 
-/* What becomes of a tile that is the block's alone: its outputs, by 64 rows. */
-template <int Columns, int Tiles, typename End>
-__device__ __forceinline__ void end_tile(float (&acc)[Tiles][Columns / 2], uint32_t tile, float4* kept,
+/* What becomes of a tile that is the block's alone: its outputs, by 64 rows. Of the fragments of each, the warpgroup
+ * has those from `mine` on, for which there is room at `kept`. */
+template <int Tiles, int N, typename End>
+__device__ __forceinline__ void end_tile(float (&acc)[Tiles][N], uint32_t mine, uint32_t tile, float4* kept,
                                          const End& end) {
-  constexpr uint32_t kGroups = Columns / 8;
 #pragma unroll 1
   for (uint32_t t = 0; t < Tiles; ++t) {
     keep_fragments(kept, acc[0]);
-    const auto sum = [=](uint32_t f) { return kept[(f - t * kGroups) * kWideMembers]; };
-    end_fragments<End::kBatch>(end, tile, t * kGroups, (t + 1) * kGroups, sum);
+    const uint32_t first = t * End::kGroups + mine;
+    const auto sum = [=](uint32_t f) { return kept[(f - first) * kWideGroup]; };
+    end_fragments<End::kBatch>(end, tile, first, first + N / 4, sum);
 #pragma unroll
     for (uint32_t u = 1; u < Tiles; ++u)
 #pragma unroll
-      for (uint32_t i = 0; i < Columns / 2; ++i) acc[u - 1][i] = acc[u][i];
+      for (uint32_t i = 0; i < N; ++i) acc[u - 1][i] = acc[u][i];
   }
-  end.store_squares(tile, 0, Tiles * kGroups);
+  end.store_squares(tile, 0, Tiles * End::kGroups);
 }
 
-/* The same of a tile of which each block of the cluster has made a part of the sums, and ends a part. */
-template <int Columns, int Tiles, typename Mail, typename End>
-__device__ __forceinline__ void end_share(const float (&acc)[Tiles][Columns / 2], uint32_t tile, float4* kept,
-                                          const Mail& mail, const End& end) {
-  group_sync(1, kWideMembers); /* every warp has read the rings */
+/* The same of a tile of which each block of the cluster has made a part of the sums, and ends a part. One warpgroup. */
+template <int Tiles, int N, typename Mail, typename End>
+__device__ __forceinline__ void end_share(const float (&acc)[Tiles][N], uint32_t tile, float4* kept, const Mail& mail,
+                                          const End& end) {
+  group_sync(1, kWideGroup); /* every warp has read the rings */
 #pragma unroll
-  for (uint32_t t = 0; t < Tiles; ++t) keep_fragments(kept + t * (Columns / 8) * kWideMembers + threadIdx.x, acc[t]);
+  for (uint32_t t = 0; t < Tiles; ++t) keep_fragments(kept + t * (N / 4) * kWideGroup + threadIdx.x, acc[t]);
   cluster_wait(); /* all blocks have started */
   mail.send(kept);
   const uint32_t first = mail.first(mail.rank()), n = mail.count(mail.rank());
@@ -124,12 +127,13 @@ __device__ __forceinline__ void end_share(const float (&acc)[Tiles][Columns / 2]
 }
 
 /* grid (Splits, clusters), clusters of Splits blocks, which have one tile each if they are more than one; block
- * (kWideThreads); n_in a multiple of 8. Tiles: 64 times it covers a tile's rows; the rings are followed by as much
- * space as 64 * Tiles rows reach beyond a panel. */
+ * (kWideThreads<Columns, Splits>); n_in a multiple of 8. Tiles: 64 times it covers a tile's rows; the rings are
+ * followed by as much space as 64 * Tiles rows reach beyond a panel. */
 template <typename Half, int Output, int Columns, int Tiles, int Splits>
-__global__ void __launch_bounds__(kWideThreads, 2)
+__global__ void __launch_bounds__(kWideThreads<Columns, Splits>, 2)
     linear_wide_kernel(const __grid_constant__ BoxMap w_map, const __grid_constant__ BoxMap x_map, void* y,
                        const __grid_constant__ WideCut cut, const __grid_constant__ WideNorm norm) {
+  constexpr uint32_t kMembers = kWideMembers<Columns, Splits>, kThreads = kWideThreads<Columns, Splits>;
   using Mail = WideMail<Tiles * Columns / 8, Splits>;
   uint64_t* barriers = reinterpret_cast<uint64_t*>(dynamic_shared());
   float *scale = reinterpret_cast<float*>(barriers + 4 * kWideMaxSlots + 2), *squares = scale + kWideMaxColumns;
@@ -142,13 +146,13 @@ __global__ void __launch_bounds__(kWideThreads, 2)
   const WideRing w(data, barriers, cut.w_slots, cut.tile_rows, cut.panels);
   const WideRing x(data + cut.w_slots * w.stage_bytes, barriers + 2 * kWideMaxSlots, cut.x_slots, Columns, cut.panels);
   allow_successor();
-  if (threadIdx.x >= kWideMembers) { /* a warp that copies weights, and one that copies x */
-    const bool weights = threadIdx.x < kWideMembers + 32;
+  if (threadIdx.x >= kMembers) { /* a warp that copies weights, and one that copies x */
+    const bool weights = threadIdx.x < kMembers + 32;
     const WideRing ring = weights ? w : x;
-    ring.init();
-    if (Splits != 1 && threadIdx.x == kWideMembers) mail.init();
+    ring.init(kMembers / 32);
+    if (Splits != 1 && threadIdx.x == kMembers) mail.init();
     __syncwarp();
-    group_arrive(2, kWideThreads);
+    group_arrive(2, kThreads);
     if (Splits != 1) cluster_arrive();
     if (!weights) {
       if (threadIdx.x % 32 == 0) prefetch_map(x_map);
@@ -160,23 +164,25 @@ __global__ void __launch_bounds__(kWideThreads, 2)
     __syncwarp();
     if (Splits != 1) cluster_wait();
   } else {
-    const WideEnd<Half, Output, Columns> end{cut, norm, y, scale, squares};
+    const WideEnd<Half, Output, Columns, kMembers> end{cut, norm, y, scale, squares};
     if (Splits != 1) cluster_arrive();
-    group_sync(2, kWideThreads); /* the barriers are there */
+    group_sync(2, kThreads); /* the barriers are there */
     end.prefetch_weights(blockIdx.y);
     wait_for_predecessor();
     if (norm.sums_in) end.load_scales();
+    constexpr uint32_t kSums = Columns / 2 * kWideGroup / kMembers;
+    const uint32_t group = wide_group<kMembers>(), mine = group * kSums / 4;
     RingTurn w_turn, x_turn;
 #pragma unroll 1
     for (uint32_t tile = blockIdx.y; tile < cut.n_tiles; tile += gridDim.y) {
-      float acc[Tiles][Columns / 2];
+      float acc[Tiles][kSums];
 #pragma unroll
-      for (uint32_t i = 0; i < Tiles * Columns / 2; ++i) acc[i / (Columns / 2)][i % (Columns / 2)] = 0.0f;
-      multiply_tile<Half, Columns, Tiles>(acc, cut, w, x, w_turn, x_turn);
+      for (uint32_t i = 0; i < Tiles * kSums; ++i) acc[i / kSums][i % kSums] = 0.0f;
+      multiply_tile<Half>(acc, group, cut, w, x, w_turn, x_turn);
       if constexpr (Splits == 1)
-        end_tile<Columns>(acc, tile, reinterpret_cast<float4*>(behind) + threadIdx.x, end);
+        end_tile(acc, mine, tile, reinterpret_cast<float4*>(behind) + mine * kWideGroup + wide_place<kMembers>(), end);
       else
-        end_share<Columns>(acc, tile, reinterpret_cast<float4*>(data), mail, end);
+        end_share(acc, tile, reinterpret_cast<float4*>(data), mail, end);
     }
   }
   if (Splits == 1) return;

@@ -24,7 +24,7 @@ struct WideNorm {
 
 /* What happens to a tile's fragments. Fragment f is a thread's rows r and r + 8 at columns c and c + 1 of x: 64 rows
  * and 8 columns in all, f = (r / 64) * (Columns / 8) + c / 8. */
-template <typename Half, int Output, int Columns>
+template <typename Half, int Output, int Columns, uint32_t Members>
 struct WideEnd {
   const WideCut& cut;
   const WideNorm& norm;
@@ -42,7 +42,7 @@ struct WideEnd {
 
   /* The factors of x's rows, by all members, from the sums of squares that the producer of x left. */
   __device__ __forceinline__ void load_scales() const {
-    constexpr uint32_t kLanes = Columns / 4, kStep = kWideMembers / kLanes; /* lanes that take a row of sums */
+    constexpr uint32_t kLanes = Columns / 4, kStep = Members / kLanes; /* lanes that take a row of sums */
     const uint32_t column = threadIdx.x % kLanes * 4;
     float sum[4] = {};
 #pragma unroll 1
@@ -63,13 +63,14 @@ struct WideEnd {
     if (threadIdx.x % 32 < kLanes)
       *reinterpret_cast<float4*>(squares + threadIdx.x / 32 * Columns + column) =
           make_float4(sum[0], sum[1], sum[2], sum[3]);
-    group_sync(1, kWideMembers);
+    group_sync(1, Members);
     if (threadIdx.x < Columns) {
-      const float* of = squares + threadIdx.x;
-      const float all = of[0] + of[Columns] + of[2 * Columns] + of[3 * Columns];
+      float all = 0.0f;
+#pragma unroll
+      for (uint32_t warp = 0; warp < Members / 32; ++warp) all += squares[warp * Columns + threadIdx.x];
       scale[threadIdx.x] = 1.0f / sqrtf(all / float(cut.n_in) + norm.eps);
     }
-    group_sync(1, kWideMembers);
+    group_sync(1, Members);
   }
 
   /* Asks for the norm's weights of a tile, which nobody has read in this step: at its end they would come late. */
@@ -124,19 +125,19 @@ struct WideEnd {
   __device__ __forceinline__ void store_squares(uint32_t tile, uint32_t first, uint32_t last) const {
     if (Output != kStreamAdd || !norm.weight) return;
     const uint32_t n_groups = (cut.tile_rows + 63) / 64;
-    group_sync(1, kWideMembers);
+    group_sync(1, Members);
 #pragma unroll 1
-    for (uint32_t i = first * 8 + threadIdx.x; i < last * 8; i += kWideMembers) {
+    for (uint32_t i = first * 8 + threadIdx.x; i < last * 8; i += Members) {
       const float* of_warp = squares + i / 8 * 32 + i % 8;
       const float sum = of_warp[0] + of_warp[8] + of_warp[16] + of_warp[24];
       norm.sums_out[(tile * n_groups + i / 8 / kGroups) * Columns + i / 8 % kGroups * 8 + i % 8] = sum;
     }
-    group_sync(1, kWideMembers);
+    group_sync(1, Members);
   }
 
  private:
   static __device__ __forceinline__ uint32_t row(uint32_t f) {
-    return f / kGroups * 64 + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+    return f / kGroups * 64 + wide_place<Members>() / 32 * 16 + threadIdx.x % 32 / 4;
   }
   static __device__ __forceinline__ uint32_t column(uint32_t f) { return f % kGroups * 8 + threadIdx.x % 4 * 2; }
   __device__ __forceinline__ bool exists(uint32_t tile, uint32_t r, uint32_t c) const {
@@ -185,7 +186,7 @@ struct WideEnd {
       second += __shfl_xor_sync(0xffffffffu, second, offset);
     }
     if (threadIdx.x % 32 >= 4) return;
-    float* of_warp = squares + f * 32 + threadIdx.x / 32 * 8 + c % 8;
+    float* of_warp = squares + f * 32 + wide_place<Members>() / 32 * 8 + c % 8;
     of_warp[0] = first, of_warp[1] = second;
   }
 };

@@ -10,8 +10,14 @@
 
 namespace blink {
 
-constexpr uint32_t kWideThreads = 192; /* a warpgroup that multiplies, and two warps that copy */
-constexpr uint32_t kWideMembers = 128;
+constexpr uint32_t kWideGroup = 128; /* threads of a warpgroup */
+/* Those that multiply, of an instance: of many rows of x two warpgroups with half of them each, since a tile's end is
+ * long for one. Where a cluster splits k, its blocks share the end, and one is faster. */
+template <int Columns, int Splits>
+constexpr uint32_t kWideMembers = Columns > 32 && Splits == 1 ? 2 * kWideGroup : kWideGroup;
+/* Of a block: two warps copy. */
+template <int Columns, int Splits>
+constexpr uint32_t kWideThreads = kWideMembers<Columns, Splits> + 64;
 constexpr uint32_t kWidePanel = 64; /* columns: 128 bytes */
 constexpr uint32_t kWideRowBytes = 2 * kWidePanel;
 constexpr uint32_t kWideAtom = 8 * kWideRowBytes; /* rows that a swizzle covers */
@@ -19,6 +25,16 @@ constexpr uint32_t kWideMaxSlots = 32;
 constexpr uint32_t kWideMaxColumns = 64;
 /* Where what has no fixed size starts, behind barriers, scales and squares: panels are aligned to 1024 bytes. */
 constexpr uint32_t kWideRingStart = 4096;
+
+/* Of a thread among those that multiply: its warpgroup, and its place there. */
+template <uint32_t Members>
+__device__ __forceinline__ uint32_t wide_group() {
+  return Members == kWideGroup ? 0 : threadIdx.x / kWideGroup;
+}
+template <uint32_t Members>
+__device__ __forceinline__ uint32_t wide_place() {
+  return Members == kWideGroup ? threadIdx.x : threadIdx.x % kWideGroup;
+}
 
 /* How a product is cut up: made on the host (gpu_backend/cuda/wide.py). */
 struct WideCut {
@@ -46,10 +62,10 @@ struct WideRing {
   __device__ __forceinline__ char* panel(uint32_t slot, uint32_t p) const {
     return data + slot * stage_bytes + p * panel_bytes;
   }
-  /* By a warp, before the barriers are used. */
-  __device__ __forceinline__ void init() const {
+  /* By a warp, before the barriers are used: a warp of `users` gives back its part of a slot. */
+  __device__ __forceinline__ void init(uint32_t users) const {
     const uint32_t s = threadIdx.x % 32;
-    if (s < n_slots) barrier_init(full + s), barrier_init_count(empty + s, kWideMembers / 32);
+    if (s < n_slots) barrier_init(full + s), barrier_init_count(empty + s, users);
     barrier_init_done();
     __syncwarp();
   }

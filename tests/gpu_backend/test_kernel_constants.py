@@ -69,7 +69,6 @@ CONSTANTS = {
     "kSampleBlocks": sampling.SAMPLE_BLOCKS[0],
     "kSampleSharedBytes": sampling.SAMPLE_SHARED_BYTES,
     "kTileKeys": tensor_map.TILE_KEYS,
-    "kWideThreads": wide.WIDE_THREADS,
     "kWidePanel": wide.WIDE_PANEL,
     "kWideRowBytes": wide.WIDE_ROW_BYTES,
     "kWideMaxSlots": wide.WIDE_MAX_SLOTS,

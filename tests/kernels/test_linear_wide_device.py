@@ -69,7 +69,7 @@ def test_linear_wide(
     x_map = box_map(x, matrix_boxes(n_in, m, cut.columns))
     grid = cut.clusters(blocks)
     structs = [np.frombuffer(struct.pack(), np.uint8) for struct in (cut, WideNorm())]
-    shape = (OUTPUTS.index(output), cut.columns, cut.tiles, splits, grid, cut.shared_bytes)
+    shape = (OUTPUTS.index(output), cut.columns, cut.tiles, splits, grid, cut.threads, cut.shared_bytes)
     emulate("linear_wide", w_map, x_map, y, *structs, *shape)
     assert_close((floats(y) if is_half else y)[:m], expected[:m])
     np.testing.assert_array_equal(y[m], behind)
@@ -121,7 +121,7 @@ def test_norm_between_products(
     leaves = WideNorm(weight=weight.ctypes.data, scaled=scaled.ctypes.data, sums_out=sums.ctypes.data)
     structs = [np.frombuffer(struct.pack(), np.uint8) for struct in (first, leaves)]
     blocks = first.clusters(3)  # alone they have several tiles each
-    shape = (first.columns, first.tiles, splits, blocks, first.shared_bytes)
+    shape = (first.columns, first.tiles, splits, blocks, first.threads, first.shared_bytes)
     emulate("linear_wide", *maps, residual, *structs, OUTPUTS.index("add"), *shape)
     assert_close(residual, total)
 
@@ -131,7 +131,7 @@ def test_norm_between_products(
     takes = WideNorm(sums_in=sums.ctypes.data, n_sums=first.n_sums, eps=EPS)
     structs = [np.frombuffer(struct.pack(), np.uint8) for struct in (second, takes)]
     y = np.full((m, n_out), np.nan, np.float32) if output == "float" else np.full((m, n_out), NAN, np.uint16)
-    shape = (second.columns, second.tiles, 1, second.n_tiles, second.shared_bytes)
+    shape = (second.columns, second.tiles, 1, second.n_tiles, second.threads, second.shared_bytes)
     emulate("linear_wide", *maps, y, *structs, OUTPUTS.index(output), *shape)
     assert_close(y if output == "float" else floats(y), expected, 2 * TOLERANCE)
 
@@ -148,7 +148,7 @@ def test_a_clusters_blocks_add_up_in_order(emulate: Emulate) -> None:
         maps = box_map(part_w, matrix_boxes(k, n_out, 64)), box_map(part_x, matrix_boxes(k, m, cut.columns))
         structs = [np.frombuffer(struct.pack(), np.uint8) for struct in (cut, WideNorm())]
         y = np.zeros((m, n_out), np.float32)
-        shape = (OUTPUTS.index("float"), cut.columns, cut.tiles, splits, 1, cut.shared_bytes)
+        shape = (OUTPUTS.index("float"), cut.columns, cut.tiles, splits, 1, cut.threads, cut.shared_bytes)
         emulate("linear_wide", *maps, y, *structs, *shape)
         return y
 

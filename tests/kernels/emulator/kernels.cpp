@@ -104,7 +104,7 @@ void emulate_linear_held(const Half* w, const void* x, const Half* norm, float e
 
 void emulate_linear_wide(const blink::BoxMap* w, const blink::BoxMap* x, void* y, const blink::WideCut* cut,
                          const blink::WideNorm* norm, uint32_t output, uint32_t columns, uint32_t tiles,
-                         uint32_t splits, uint32_t clusters, uint32_t shared_bytes) {
+                         uint32_t splits, uint32_t clusters, uint32_t threads, uint32_t shared_bytes) {
   using namespace blink;
   emulator::dynamic_bytes = shared_bytes;
   after(reinterpret_cast<const void*>(x->data), kHalf * x->shape[2] * x->shape[3]);
@@ -114,7 +114,7 @@ void emulate_linear_wide(const blink::BoxMap* w, const blink::BoxMap* x, void* y
       with_constant<1, 2>(tiles, [&](auto n_tiles) {
         with_constant<1, 2, 4, 8>(splits, [&](auto n_splits) {
           launch(
-              {splits, clusters}, kWideThreads,
+              {splits, clusters}, threads,
               [&] { linear_wide_kernel<Half, kind(), n_columns(), n_tiles(), n_splits()>(*w, *x, y, *cut, *norm); },
               kClusters);
         });
