@@ -4,7 +4,7 @@
  *   w  [n_out][n_in] half, or [2][n_out][n_in] for kStreamSilu: gate rows, then up rows
  *   y  [m][n_out], what becomes of the product: StreamOutput of linear_stream.h (E18)
  *
- * The weights are the 64-row operand of the warpgroup's instructions, the rows of x the other. A tile is up to 128
+ * The weights are the 64-row operand of a warpgroup's instructions, the rows of x the other. A tile is up to 128
  * rows of w, for kStreamSilu 8 gate rows and their 8 up rows in turn; a block goes through k in stages of panels of 64
  * columns, which one warp copies of the tile and another of x, each into a ring in shared memory. Where tiles are fewer
  * than multiprocessors, a cluster of blocks splits k and adds up in the order of its blocks.
