@@ -120,16 +120,19 @@ class Client:
         body = f'{self._fields},"max_tokens":{n_output},"prompt":{prompt}}}'
         return f"{self._head}{len(body)}\r\n\r\n{body}".encode()
 
-    async def send(self, index: int, n_input: int, n_output: int, due_ns: int | None) -> bool:
+    async def send(
+        self, index: int, n_input: int, n_output: int, due_ns: int | None = None, stream: int | None = None
+    ) -> bool:
         """One request from beginning to end; whether the server took it. The clock starts before the request
         is written, and before the connection is made where none is free (L3).
+
+        `due_ns`: of an open loop. `stream`: of a closed one.
         """
         request = self.request(index, n_input, n_output)
         sent = time.monotonic_ns()
         nothing = np.empty(0, dtype=np.int64)
-        outcome = Outcome(
-            index, sent if due_ns is None else due_ns, sent, n_output, nothing, 0, False, "cut off"
-        )
+        due = sent if due_ns is None else due_ns
+        outcome = Outcome(index, stream, due, sent, n_output, nothing, 0, False, "cut off")
         connection = None
         try:
             connection = await self._connect()

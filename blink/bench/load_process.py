@@ -59,7 +59,8 @@ async def _carry_out(order: Order, client: Client) -> Lag:
         else:
             indices = _indices(order)
             open_requests |= {
-                asyncio.create_task(_stream(order, client, indices, end)) for _ in range(order.streams)
+                asyncio.create_task(_stream(order, client, indices, order.first + order.step * i, end))
+                for i in range(order.streams)
             }
         await _until(end)
         share = (time.process_time() - cpu) / (time.monotonic() - began)
@@ -88,12 +89,13 @@ async def _open_loop(order: Order, client: Client, open_requests: set[asyncio.Ta
         open_requests.add(asyncio.create_task(sending))
 
 
-async def _stream(order: Order, client: Client, indices: Iterator[int], end_ns: int) -> None:
+async def _stream(order: Order, client: Client, indices: Iterator[int], number: int, end_ns: int) -> None:
     """One of a closed loop's streams: a request when the one before has ended."""
     while time.monotonic_ns() < end_ns:
         index = next(indices)
         row = index % len(order.trace)
-        if not await client.send(index, int(order.trace.inputs[row]), int(order.trace.outputs[row]), None):
+        lengths = int(order.trace.inputs[row]), int(order.trace.outputs[row])
+        if not await client.send(index, *lengths, stream=number):
             await asyncio.sleep(REFUSED_S)
 
 

@@ -114,6 +114,8 @@ def measure(outcomes: list[Outcome], steady_ns: tuple[int, int], bounds: Slo | N
         "tokens_per_chunk": _ratio(sum(o.tokens for o in good), sum(len(o.stamps) for o in good)),
         "tokens_counted_by": "usage" if all(o.has_usage for o in good) else "chunks",
     }
+    if any(o.stream is not None for o in outcomes):
+        result["output_tokens_per_s_of_rounds"] = tokens_per_s_of_rounds(outcomes, begin, end)
     if bounds is not None:
         result["goodput_per_s"] = sum(bounds.kept(o) for o in good) / seconds
     return result | failures(outcomes)
@@ -142,6 +144,24 @@ def tokens_between(outcomes: list[Outcome], begin: int, end: int) -> float:
             if o.ok
         )
     )
+
+
+def tokens_per_s_of_rounds(outcomes: list[Outcome], begin: int, end: int) -> float | None:
+    """Of a closed loop over whole rounds in [begin, end): for each stream, the tokens behind its first
+    completion up to its last, by the time between (L7). None where a stream completes fewer than two.
+    """
+    ended: dict[int | None, list[Outcome]] = {o.stream: [] for o in outcomes}
+    for o in outcomes:
+        if o.ok and begin <= o.stamps[-1] < end:
+            ended[o.stream].append(o)
+    if any(len(of_stream) < 2 for of_stream in ended.values()):
+        return None
+    rate = 0.0
+    for of_stream in ended.values():
+        first, *others = sorted(of_stream, key=lambda o: int(o.stamps[-1]))
+        seconds = float(others[-1].stamps[-1] - first.stamps[-1]) / 1e9
+        rate += sum(o.tokens for o in others) / seconds
+    return rate
 
 
 def send_late_p99_ms(outcomes: list[Outcome]) -> float:

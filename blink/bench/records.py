@@ -40,6 +40,7 @@ class Outcome:
     """One request."""
 
     index: int
+    stream: int | None  # of a closed loop
     due_ns: int  # when the trace wanted it; in a closed loop, when it was sent
     sent_ns: int
     expected_tokens: int

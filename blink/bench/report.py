@@ -10,6 +10,7 @@ from blink.bench.metrics import geometric_mean
 LATENCIES = (("TTFT", "ttft_ms"), ("TPOT", "tpot_ms"), ("TPOT*", "tpot_with_first_ms"), ("e2e", "e2e_ms"))
 SHOWN = ("p50", "p99")
 ITL_SHOWN = ("p50", "p99", "p99.9", "max")
+ROUNDS = "output_tokens_per_s_of_rounds"  # of closed loops
 NOTES = (
     "milliseconds; TPOT without the first token, TPOT* (last - sent) / tokens; ITL over all gaps of chunks"
 )
@@ -47,7 +48,7 @@ def _grid(points: Sequence[dict[str, Any]]) -> str:
             f"{point['output_tokens_per_s']:.0f}",
             *(number(point[key], percentile) for _, key in LATENCIES for percentile in SHOWN),
             *(number(point["itl_ms"], percentile) for percentile in ITL_SHOWN),
-            *(f"{value(point):.3g}" for _, value in optional),
+            *(_short(value(point)) for _, value in optional),
         ]
         for point in points
     ])  # fmt: skip
@@ -55,6 +56,8 @@ def _grid(points: Sequence[dict[str, Any]]) -> str:
 
 def _optional_columns(points: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
     columns: list[tuple[str, Any]] = []
+    if all(ROUNDS in point for point in points):
+        columns.append(("tok/s of rounds", lambda point: _or_nan(point[ROUNDS])))
     if all("goodput_per_s" in point for point in points):
         columns.append(("goodput/s", lambda point: point["goodput_per_s"]))
     if all("energy" in point for point in points):
@@ -68,6 +71,10 @@ def _optional_columns(points: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]
             )
         )
     return columns
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _or_nan(value: float | None) -> float:
@@ -140,6 +147,11 @@ def _complaints(point: dict[str, Any]) -> list[str]:
     lines = [f"{where}: {count} failed: {cause}" for cause, count in point["failures"].items()]
     if point["tokens_missing"]:
         lines.append(f"{where}: {point['tokens_missing']} tokens did not come")
+    if ROUNDS in point and point[ROUNDS] is None:
+        lines.append(
+            f"warning: {where}: a stream completed fewer than two requests in the steady part, so tok/s "
+            "depends on where that begins. Use a longer --duration"
+        )
     client = point["client"]
     if client["bottleneck"]:
         late = client["send_late_p99_ms"] or 0.0

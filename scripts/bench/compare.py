@@ -13,8 +13,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-HEAD = ["load", "antagonists a core", "server", "req/s", "tok/s", "TTFT p50 / p99", "TPOT p50 / p99",
-        "ITL p50 / p99 / p99.9 / max", "failed", "J/token", "CPU s/ktok"]  # fmt: skip
+HEAD = ["load", "antagonists a core", "server", "req/s", "tok/s", "tok/s of rounds",
+        "TTFT p50 / p99", "TPOT p50 / p99", "ITL p50 / p99 / p99.9 / max", "failed", "J/token",
+        "CPU s/ktok"]  # fmt: skip
 
 
 def read(paths: list[Path]) -> list[dict[str, Any]]:
@@ -45,12 +46,14 @@ def several(values: dict[str, float] | None, *keys: str) -> str:
 def row(result: dict[str, Any], point: dict[str, Any]) -> list[str]:
     energy, cpu = point.get("energy"), point["cpu"].get("server")
     cpu_s = cpu["seconds_per_thousand_tokens"] if cpu else None
+    of_rounds = point.get("output_tokens_per_s_of_rounds")
     return [
         f"{point['rate']:g}/s" if point["rate"] is not None else str(point["concurrency"]),
         str(point["antagonists_per_core"]),
         result["server"],
         f"{point['completed_per_s']:.2f}",
         f"{point['output_tokens_per_s']:,.0f}",
+        f"{of_rounds:,.0f}" if of_rounds else "-",
         several(point["ttft_ms"], "p50", "p99"),
         several(point["tpot_ms"], "p50", "p99"),
         several(point["itl_ms"], "p50", "p99", "p99.9", "max"),

@@ -20,7 +20,7 @@ def outcome(
 ) -> Outcome:
     stamps = np.array([int(stamp * MS) for stamp in stamps_ms], dtype=np.int64)
     n = len(stamps) if tokens is None else tokens
-    return Outcome(0, int(sent_ms * MS), int(sent_ms * MS), max(4, n), stamps, n, True, error)
+    return Outcome(0, None, int(sent_ms * MS), int(sent_ms * MS), max(4, n), stamps, n, True, error)
 
 
 STEADY = (0, SECOND)
@@ -64,6 +64,33 @@ def test_the_beginning_is_dropped_and_what_ends_late_is_not() -> None:
     assert point["offered_per_s"] == 2
     assert point["completed_per_s"] == 0
     assert point["output_tokens_per_s"] == 4  # early's first, late's first
+
+
+def rounds(first_ms: float, streams: int = 3) -> list[Outcome]:
+    """Of streams in step, from `first_ms` on: 300 ms of prompts, then 4 tokens in 100 ms."""
+    starts = [first_ms + 400 * i for i in range(10)]
+    return [
+        dataclasses.replace(outcome(start, *(start + ms for ms in (325, 350, 375, 400))), stream=stream)
+        for start in starts
+        for stream in range(streams)
+    ]
+
+
+@pytest.mark.parametrize("first_ms", [-1000, -900, -750, -650])
+def test_whole_rounds_have_a_rate_wherever_the_window_begins(first_ms: float) -> None:
+    point = measure(rounds(first_ms), STEADY, None)
+    assert point["output_tokens_per_s_of_rounds"] == pytest.approx(3 * 4 / 0.4)
+
+
+def test_what_is_counted_depends_on_where_the_window_begins() -> None:
+    counted = {measure(rounds(first), STEADY, None)["output_tokens_per_s"] for first in (-900, -650)}
+    assert counted == {24, 36}  # of 30
+
+
+def test_without_a_whole_round_of_every_stream_there_is_no_rate_of_rounds() -> None:
+    late = dataclasses.replace(outcome(0, 500), stream=3)
+    assert measure([*rounds(-1000), late], STEADY, None)["output_tokens_per_s_of_rounds"] is None
+    assert "output_tokens_per_s_of_rounds" not in measure([outcome(0, 500)], STEADY, None)
 
 
 def test_goodput_counts_requests_within_every_bound() -> None:

@@ -58,6 +58,7 @@ def test_a_closed_loop_against_blink_serve(tmp_path: Path) -> None:
         assert point["tokens_counted_by"] == "usage"
         assert point["goodput_per_s"] == pytest.approx(point["requests_complete"] / point["steady_s"])
         assert point["output_tokens_per_s"] == pytest.approx(12 * point["completed_per_s"], rel=0.5)
+        assert point["output_tokens_per_s_of_rounds"] == pytest.approx(point["output_tokens_per_s"], rel=0.5)
         assert 0 < point["ttft_ms"]["p50"] <= point["e2e_ms"]["p50"]
         assert point["cpu"]["serve"]["seconds"] > 0
         assert "TTFT p99" in done.stdout
