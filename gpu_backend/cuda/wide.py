@@ -12,6 +12,8 @@ from gpu_backend.cuda.shared_memory import ALL, Rooms, rooms_of
 from gpu_backend.model.config import ModelConfig
 
 # Constants of kernels/ops/wide_ring.h.
+WIDE_GROUP = 128  # threads
+WIDE_COPIERS = 64
 WIDE_PANEL = 64  # columns
 WIDE_ROW_BYTES = 2 * WIDE_PANEL
 WIDE_MAX_SLOTS = 32
@@ -57,7 +59,8 @@ class WideCut:
     @property
     def threads(self) -> int:
         """Of a block, kWideThreads of the instance: two warpgroups multiply many rows, unless k is split."""
-        return 320 if self.columns > 32 and self.splits == 1 else 192
+        warpgroups = 2 if self.columns > 32 and self.splits == 1 else 1
+        return warpgroups * WIDE_GROUP + WIDE_COPIERS
 
     @property
     def tiles(self) -> int:

@@ -10,15 +10,15 @@
 
 namespace blink {
 
-constexpr uint32_t kWideGroup = 128; /* threads of a warpgroup */
+constexpr uint32_t kWideGroup = 128;  /* threads of a warpgroup */
+constexpr uint32_t kWideCopiers = 64; /* two warps that copy */
 /* Those that multiply, of an instance: of many rows of x two warpgroups with half of them each, since a tile's end is
  * long for one. Where a cluster splits k, its blocks share the end, and one is faster. */
 template <int Columns, int Splits>
 constexpr uint32_t kWideMembers = Columns > 32 && Splits == 1 ? 2 * kWideGroup : kWideGroup;
-/* Of a block: two warps copy. */
 template <int Columns, int Splits>
-constexpr uint32_t kWideThreads = kWideMembers<Columns, Splits> + 64;
-constexpr uint32_t kWidePanel = 64; /* columns: 128 bytes */
+constexpr uint32_t kWideThreads = kWideMembers<Columns, Splits> + kWideCopiers; /* of a block */
+constexpr uint32_t kWidePanel = 64;                                             /* columns: 128 bytes */
 constexpr uint32_t kWideRowBytes = 2 * kWidePanel;
 constexpr uint32_t kWideAtom = 8 * kWideRowBytes; /* rows that a swizzle covers */
 constexpr uint32_t kWideMaxSlots = 32;
