@@ -24,7 +24,7 @@ GATHER_NS = 2000000
 TORN_RETRY_NS = 20000
 STALL_NS = 500000000
 TRACE_STEPS = 4096
-SCHEDULER_LAYOUT_HASH = 0x1ac730d2da9cc943
+SCHEDULER_LAYOUT_HASH = 0x74e176fa25267141
 
 
 class RowUse(IntEnum):
@@ -58,7 +58,7 @@ Row = np.dtype({
 })
 
 LeaseRecord = np.dtype({
-    "names": ["word", "changed_ns", "epoch", "state", "ticket", "reserved"],
+    "names": ["word", "changed_ns", "epoch", "state", "ticket", "newest"],
     "formats": ["<u8", "<u8", "<u4", "<u4", "<u4", "<u4"],
     "offsets": [0, 8, 16, 20, 24, 28],
     "itemsize": 32,

@@ -65,6 +65,8 @@ class DevicePlatform {
     return atomicAdd(reinterpret_cast<unsigned long long*>(p), static_cast<unsigned long long>(v));
   }
 
+  __device__ void raise(uint32_t* p, uint32_t v) { atomicMax(p, v); }
+
   // One barrier each: the scratch alternates, so nobody overwrites what a slower thread still reads.
   template <class T, class Op>
   __device__ T reduce(T value, Op op) {

@@ -55,6 +55,11 @@ class HostMemoryModel {
   T add(T* p, T v) {
     return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
   }
+  void raise(uint32_t* p, uint32_t v) {
+    uint32_t old = __atomic_load_n(p, __ATOMIC_RELAXED);
+    while (old < v && !__atomic_compare_exchange_n(p, &old, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+  }
 
   template <class T, class Op>
   T reduce(T value, Op op) {

@@ -4,9 +4,16 @@
 
 namespace blink {
 
+// A ticket's place among those of its lease, seen from the lease's last: from 1 to 2^32 - 1, kNewTicket the same.
+constexpr uint32_t kNewTicket = 1u << 31;
+BLINK_FN inline uint32_t ticket_order(uint32_t ticket, const blink_lease_record& lease) {
+  return Max()(ticket - lease.ticket + kNewTicket, 1u);
+}
+
 // arrival: claim:39 | order within the claim:13 | slot:12
 BLINK_FN inline uint64_t make_arrival(uint64_t claim, uint32_t order, uint32_t slot) {
-  return claim << 25 | static_cast<uint64_t>(order) << 12 | slot;
+  constexpr uint32_t kFirst = kNewTicket - BLINK_MAX_SLOTS + 1, kLast = kNewTicket + BLINK_MAX_SLOTS;
+  return claim << 25 | uint64_t(Min()(Max()(order, kFirst), kLast) - kFirst) << 12 | slot;
 }
 BLINK_FN inline uint32_t arrival_slot(uint64_t arrival) {
   return arrival & (BLINK_MAX_SLOTS - 1);
@@ -96,42 +103,63 @@ BLINK_FN void Scheduler<P>::reset_slots(uint32_t lease) {
   }
 }
 
-// Scans wide and relaxed, then acquires only the words that changed.
+// While a scan is under way, a frontend may submit where it has been, and then where it has not. What is older than a
+// submission that was seen is there when that was: a second scan finds it, and it has the same claim (S2).
 template <class P>
 BLINK_FN void Scheduler<P>::observe_requests() {
-  const uint64_t* words = c.request_words;
-  const uint64_t claim = s.claims + 1;
-  uint32_t claimed = 0, ticket_slot = 0;
-  for (uint32_t i = 2 * tid; i < c.n_slots; i += 2 * threads) {
-    const Pair pair = p.load_pair(words + i);
-    for (uint32_t k = 0; k < 2; ++k) {
-      if ((k ? pair.second : pair.first) == c.seen[i + k]) continue;
-      if (on_request_word(i + k, claim)) claimed = 1, ticket_slot = i + k;
-    }
+  uint32_t claimed = 0;
+  for (uint32_t pass = 0; pass < 2; ++pass) {
+    claimed |= scan_requests(pass != 0);
+    if (!p.reduce(claimed, Or())) return;
   }
-  if (!p.reduce(claimed, Or())) return;
-  if (claimed) {
-    const uint32_t lease = ticket_slot / (c.n_slots / c.n_leases);
-    p.store(&s.leases[lease].ticket, p.load(&c.descriptors[ticket_slot].ticket));
+  for (uint32_t i = tid; i < c.n_leases; i += threads) {
+    blink_lease_record& lease = s.leases[i];
+    if (lease.newest) lease.ticket += lease.newest - kNewTicket;
+    lease.newest = 0;
   }
-  if (tid == 0) s.claims = claim;
+  if (tid == 0) ++s.claims;
   p.sync();
 }
 
-// One slot's request word changed. True if it is a new submission. A word that breaks the protocol changes nothing
-// (R3).
+// Scans wide and relaxed, then acquires only the words that changed; of these it takes all, or only submissions that
+// are `older` than the newest of their lease in this claim. Nonzero if this thread found a submission.
 template <class P>
-BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, uint64_t claim) {
+BLINK_FN uint32_t Scheduler<P>::scan_requests(bool older) {
+  const uint64_t* words = c.request_words;
+  uint32_t claimed = 0;
+  for (uint32_t i = 2 * tid; i < c.n_slots; i += 2 * threads) {
+    const Pair pair = p.load_pair(words + i);
+    for (uint32_t k = 0; k < 2; ++k) {
+      if ((k ? pair.second : pair.first) != c.seen[i + k]) claimed |= on_request_word(i + k, older);
+    }
+  }
+  return claimed;
+}
+
+// One slot's request word changed; `older` as above. True if it is a new submission. A word that breaks the protocol
+// changes nothing (R3).
+template <class P>
+BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, bool older) {
   const uint64_t word = p.acquire(&c.request_words[slot]);
   blink_request& r = c.requests[slot];
-  const blink_lease_record& lease = s.leases[slot / (c.n_slots / c.n_leases)];
-  c.seen[slot] = word;
-  if (lease.state != BLINK_LEASE_GRANTED || request_epoch(word) != (lease.epoch & BLINK_EPOCH_MASK)) return false;
-
-  // The frontend may cancel or release before the submission was ever seen: the words in between are then skipped.
-  const bool fresh = r.state == BLINK_STATE_EMPTY && low(word) == r.sequence + 1;
-  if (!fresh && low(word) != r.sequence) return false;
+  blink_lease_record& lease = s.leases[slot / (c.n_slots / c.n_leases)];
+  const bool valid = lease.state == BLINK_LEASE_GRANTED && request_epoch(word) == (lease.epoch & BLINK_EPOCH_MASK);
   const uint32_t command = request_command(word);
+  // The frontend may cancel or release before the submission was ever seen: the words in between are then skipped.
+  const bool fresh = valid && r.state == BLINK_STATE_EMPTY && low(word) == r.sequence + 1;
+  const bool submitted = fresh && command == BLINK_COMMAND_SUBMIT;
+  uint32_t order = kNewTicket;
+  if (submitted) {
+    const uint32_t sequence = p.load(&c.descriptors[slot].sequence), ticket = p.load(&c.descriptors[slot].ticket);
+    const bool there = sequence == low(word);  // or the payload was overtaken, and nobody knows its ticket (R4)
+    if (there) order = ticket_order(ticket, lease);
+    if (older && !(there && order < lease.newest)) return false;
+    if (!older && there && phase == BLINK_PHASE_SERVING) p.raise(&lease.newest, order);
+  } else if (older) {
+    return false;
+  }
+  c.seen[slot] = word;
+  if (!fresh && !(valid && low(word) == r.sequence)) return false;
   if (command < BLINK_COMMAND_SUBMIT || command > BLINK_COMMAND_RELEASE) return false;
   if (fresh) {
     r.sequence = low(word);
@@ -141,13 +169,12 @@ BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, uint64_t claim) {
     r.torn_since_ns = r.torn_last_ns = 0;
     p.add(&s.n_waiting, 1u);
   }
-  if (command == BLINK_COMMAND_SUBMIT && fresh) {
+  if (submitted) {
     if (phase != BLINK_PHASE_SERVING) {
       finish(slot, BLINK_REASON_SHUTTING_DOWN);
       return false;
     }
-    const int32_t ahead = static_cast<int32_t>(p.load(&c.descriptors[slot].ticket) - p.load(&lease.ticket));
-    r.arrival = make_arrival(claim, ahead < 0 ? 0 : ahead > 8191 ? 8191 : ahead, slot);
+    r.arrival = make_arrival(s.claims + 1, order, slot);
     publish(slot);
     return true;
   }

@@ -12,6 +12,7 @@
  *   uint64_t acquire(const uint64_t*), release(uint64_t*, uint64_t)    system scope
  *   Pair load_pair(const uint64_t*)        two words, each whole, relaxed; 16-byte aligned
  *   T add(T*, T)                           atomic among the policy's threads; returns the old value
+ *   void raise(uint32_t*, uint32_t)        to the larger of both, likewise
  *   T reduce(T, op)                        op over all threads' values, the same result in each
  *   unsigned rank(bool flag, unsigned* n)  how many lower threads have the flag set; *n, how many do in all
  *   uint32_t step_sets()                   how many step sets rotate, at most BLINK_STEP_SETS

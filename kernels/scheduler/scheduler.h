@@ -219,7 +219,8 @@ class Scheduler {
   BLINK_FN void observe_control();
   BLINK_FN void observe_leases();
   BLINK_FN void observe_requests();
-  BLINK_FN bool on_request_word(uint32_t slot, uint64_t claim);
+  BLINK_FN uint32_t scan_requests(bool older);
+  BLINK_FN bool on_request_word(uint32_t slot, bool older);
   BLINK_FN void reset_slots(uint32_t lease);
   BLINK_FN void publish_stats();
 

@@ -77,8 +77,8 @@ struct blink_lease_record {
   uint64_t changed_ns;
   uint32_t epoch;  /* granted or reclaimed last */
   uint32_t state;  /* enum blink_lease_state */
-  uint32_t ticket; /* of a recent submission: orders the next claim's submissions */
-  uint32_t reserved;
+  uint32_t ticket; /* the newest of the last claim that had any: orders the next claim's submissions */
+  uint32_t newest; /* of the claim under way, as ticket_order says; 0: none yet */
 };
 
 /* Times per shape: `expected_ns` decides when the next step is armed, the sums are for benchmarks. */

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x1ac730d2da9cc943ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x74e176fa25267141ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -33,7 +33,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, changed_ns) == 8, "bl
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, epoch) == 16, "blink_lease_record.epoch");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, state) == 20, "blink_lease_record.state");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, ticket) == 24, "blink_lease_record.ticket");
-BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, reserved) == 28, "blink_lease_record.reserved");
+BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, newest) == 28, "blink_lease_record.newest");
 BLINK_ASSERT(sizeof(struct blink_shape_time) == 24, "blink_shape_time");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shape_time, expected_ns) == 0, "blink_shape_time.expected_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shape_time, total_ns) == 8, "blink_shape_time.total_ns");
@@ -134,7 +134,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_lease_record, epoch) \
   X(blink_lease_record, state) \
   X(blink_lease_record, ticket) \
-  X(blink_lease_record, reserved) \
+  X(blink_lease_record, newest) \
   X(blink_shape_time, expected_ns) \
   X(blink_shape_time, total_ns) \
   X(blink_shape_time, steps) \

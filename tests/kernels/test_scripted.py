@@ -59,6 +59,12 @@ def test_a_scheduler_that_stood_still_blames_nobody(play: Play) -> None:
     play("everybody_stood_still")
 
 
+@pytest.mark.parametrize("script", ["submitted_behind_a_scan", "ticket_of_another"])
+def test_requests_of_a_frontend_are_in_the_order_of_submission(play: Play, script: str) -> None:
+    """S2, whatever a scan sees first."""
+    play(script)
+
+
 def test_payloads_that_are_never_whole_are_read_seldom(play: Play) -> None:
     """R4."""
     play("torn_without_end")

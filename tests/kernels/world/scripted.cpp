@@ -180,6 +180,49 @@ void torn_without_end(ScriptedWorld& w) {
   w.expect(w.status(kOther).reason == BLINK_REASON_BAD_CHECKSUM, "R4: it was served");
 }
 
+void submit_with_ticket(ScriptedWorld& w, uint32_t slot, uint32_t ticket) {
+  blink_descriptor d = w.descriptor(1, 5);
+  d.ticket = ticket;
+  w.write(slot, d, {8, 9});
+  w.request(slot, 1, BLINK_COMMAND_SUBMIT);
+}
+
+void expect_order(ScriptedWorld& w, std::initializer_list<uint32_t> slots) {
+  uint64_t last = 0;
+  for (uint32_t slot : slots) {
+    w.expect(w.until([&] { return w.completed(slot); }), "a request waits for ever");
+    const uint64_t arrival = w.c.requests[slot].arrival;
+    w.expect(arrival > last, "S2: slot " + std::to_string(slot) + " was overtaken");
+    last = arrival;
+  }
+}
+
+// A frontend submits where a scan has been and then where it will come to, and does so again in the next scan: nobody
+// overtakes (S2).
+void submitted_behind_a_scan(ScriptedWorld& w) {
+  w.attach();
+  uint32_t scans = 0;
+  w.at = [&](uint32_t slot) {
+    if (slot != 8 || scans == 3) return;
+    ++scans;
+    submit_with_ticket(w, 2 * scans, 2 * scans);
+    submit_with_ticket(w, 20 + 2 * scans, 2 * scans + 1);
+  };
+  w.until([&] { return scans == 3; });
+  expect_order(w, {2, 22, 4, 24, 6, 26});
+}
+
+// What lies in the place of a payload that is not there yet says nothing of the order of others (S2, R4).
+void ticket_of_another(ScriptedWorld& w) {
+  w.attach();
+  w.c.descriptors[0].ticket = 1000;
+  w.request(0, 1, BLINK_COMMAND_SUBMIT);
+  w.until([&] { return w.c.state->claims == 1; });
+  submit_with_ticket(w, 20, 1);
+  submit_with_ticket(w, 2, 2);
+  expect_order(w, {20, 2});
+}
+
 // What steps took in of prompts: tokens of the step that had most, and in how many steps.
 struct Taken {
   uint32_t most = 0;
@@ -282,6 +325,8 @@ constexpr Named kScripts[] = {
     {"refused_without_end", refused_without_end, kSmall},
     {"torn_without_end", torn_without_end, kShared},
     {"everybody_stood_still", everybody_stood_still, kLong},
+    {"submitted_behind_a_scan", submitted_behind_a_scan, kLong},
+    {"ticket_of_another", ticket_of_another, kLong},
     {"prompts_in_balance", prompts_in_balance, kMixed},
     {"prompts_in_share", prompts_in_share, kShare},
     {"prompts_of_length", prompts_of_length, kLengthy},

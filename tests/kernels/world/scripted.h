@@ -86,8 +86,9 @@ class ScriptedWorld {
     if (!holds && failure.empty()) failure = what;
   }
   std::string failure;
-  std::function<void()> meanwhile = [] {};  // called in every pause
-  bool ended = false;                       // the scheduler's run is over
+  std::function<void()> meanwhile = [] {};         // called in every pause
+  std::function<void(uint32_t)> at = [](auto) {};  // called when a scan comes to the slot
+  bool ended = false;                              // the scheduler's run is over
 
   // Plays the script. "" or what went wrong.
   std::string play(void (*script)(ScriptedWorld&));
@@ -149,6 +150,10 @@ class ScriptedPlatform : public blink::HostMemoryModel {
   T load(const T* p) const {
     ++world_.loads;
     return HostMemoryModel::load(p);
+  }
+  blink::Pair load_pair(const uint64_t* p) const {
+    world_.at(p - world_.c.request_words);
+    return HostMemoryModel::load_pair(p);
   }
   int launch(uint64_t, uint32_t, uint32_t set) { return world_.launch(set); }
   int relaunch() { return world_.relaunch_refusal; }
