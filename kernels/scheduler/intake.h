@@ -148,16 +148,12 @@ BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, bool older) {
   // The frontend may cancel or release before the submission was ever seen: the words in between are then skipped.
   const bool fresh = valid && r.state == BLINK_STATE_EMPTY && low(word) == r.sequence + 1;
   const bool submitted = fresh && command == BLINK_COMMAND_SUBMIT;
-  uint32_t order = kNewTicket;
+  uint32_t order = 0;  // none, also if the payload was overtaken, and nobody knows its ticket (R4)
   if (submitted) {
     const uint32_t sequence = p.load(&c.descriptors[slot].sequence), ticket = p.load(&c.descriptors[slot].ticket);
-    const bool there = sequence == low(word);  // or the payload was overtaken, and nobody knows its ticket (R4)
-    if (there) order = ticket_order(ticket, lease);
-    if (older && !(there && order < lease.newest)) return false;
-    if (!older && there && phase == BLINK_PHASE_SERVING) p.raise(&lease.newest, order);
-  } else if (older) {
-    return false;
+    if (sequence == low(word)) order = ticket_order(ticket, lease);
   }
+  if (older && (order == 0 || order >= lease.newest)) return false;
   c.seen[slot] = word;
   if (!fresh && !(valid && low(word) == r.sequence)) return false;
   if (command < BLINK_COMMAND_SUBMIT || command > BLINK_COMMAND_RELEASE) return false;
@@ -174,7 +170,8 @@ BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, bool older) {
       finish(slot, BLINK_REASON_SHUTTING_DOWN);
       return false;
     }
-    r.arrival = make_arrival(s.claims + 1, order, slot);
+    if (!older) p.raise(&lease.newest, order);
+    r.arrival = make_arrival(s.claims + 1, order ? order : kNewTicket, slot);
     publish(slot);
     return true;
   }

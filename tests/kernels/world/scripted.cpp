@@ -180,13 +180,6 @@ void torn_without_end(ScriptedWorld& w) {
   w.expect(w.status(kOther).reason == BLINK_REASON_BAD_CHECKSUM, "R4: it was served");
 }
 
-void submit_with_ticket(ScriptedWorld& w, uint32_t slot, uint32_t ticket) {
-  blink_descriptor d = w.descriptor(1, 5);
-  d.ticket = ticket;
-  w.write(slot, d, {8, 9});
-  w.request(slot, 1, BLINK_COMMAND_SUBMIT);
-}
-
 void expect_order(ScriptedWorld& w, std::initializer_list<uint32_t> slots) {
   uint64_t last = 0;
   for (uint32_t slot : slots) {
@@ -205,8 +198,8 @@ void submitted_behind_a_scan(ScriptedWorld& w) {
   w.at = [&](uint32_t slot) {
     if (slot != 8 || scans == 3) return;
     ++scans;
-    submit_with_ticket(w, 2 * scans, 2 * scans);
-    submit_with_ticket(w, 20 + 2 * scans, 2 * scans + 1);
+    w.submit(2 * scans, {8, 9}, 5);
+    w.submit(20 + 2 * scans, {8, 9}, 5);
   };
   w.until([&] { return scans == 3; });
   expect_order(w, {2, 22, 4, 24, 6, 26});
@@ -218,8 +211,8 @@ void ticket_of_another(ScriptedWorld& w) {
   w.c.descriptors[0].ticket = 1000;
   w.request(0, 1, BLINK_COMMAND_SUBMIT);
   w.until([&] { return w.c.state->claims == 1; });
-  submit_with_ticket(w, 20, 1);
-  submit_with_ticket(w, 2, 2);
+  w.submit(20, {8, 9}, 5);
+  w.submit(2, {8, 9}, 5);
   expect_order(w, {20, 2});
 }
 

@@ -75,7 +75,9 @@ class ScriptedWorld {
     publish(&c.request_words[slot], blink::request_word(sequence, command, 1));
   }
   void submit(uint32_t slot, const std::vector<uint32_t>& prompt, uint32_t max_tokens, bool torn = false) {
-    write(slot, descriptor(1, max_tokens), prompt, torn);
+    blink_descriptor d = descriptor(1, max_tokens);
+    d.ticket = ++tickets_;
+    write(slot, d, prompt, torn);
     request(slot, 1, BLINK_COMMAND_SUBMIT);
   }
   blink::Status status(uint32_t slot) const { return blink::unpack_status(c.progress[slot].status); }
@@ -135,6 +137,7 @@ class ScriptedWorld {
   }
 
   std::vector<uint32_t> beats_;
+  uint32_t tickets_ = 0;
   uint64_t last_beat_ = 0, limit_ = 0;
   std::function<bool()> condition_ = [] { return true; };  // the script begins in the first pause
   std::mutex mutex_;
