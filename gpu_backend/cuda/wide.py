@@ -11,9 +11,10 @@ from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.shared_memory import ALL, Rooms, rooms_of
 from gpu_backend.model.config import ModelConfig
 
+WARPGROUP = 128  # kWarpgroup of kernels/ops/warpgroup.h
+
 # Constants of kernels/ops/wide_ring.h.
-WIDE_GROUP = 128  # threads
-WIDE_COPIERS = 64
+WIDE_COPIERS = 64  # threads
 WIDE_PANEL = 64  # columns
 WIDE_ROW_BYTES = 2 * WIDE_PANEL
 WIDE_MAX_SLOTS = 32
@@ -23,6 +24,7 @@ FRAGMENT_BYTES = 2048  # kFragmentBytes of kernels/ops/wide_mail.h
 
 WIDE_COLUMNS = (16, 32, 64)  # rows of x of the kernel's instances
 WIDE_ROWS = WIDE_COLUMNS[-1]  # up to which the kernel beats cuBLAS
+FEW_ROWS = WIDE_COLUMNS[-2]  # more of x weigh as much as the weights, and take a tile long to end
 TILE_ROWS = (128, 64)  # the most that a tile has, if its stages fit
 FEWEST_ROWS = 40  # that a block should have
 MAX_SPLITS = 8  # blocks of a cluster
@@ -59,8 +61,8 @@ class WideCut:
     @property
     def threads(self) -> int:
         """Of a block, kWideThreads of the instance: two warpgroups multiply many rows, unless k is split."""
-        warpgroups = 2 if self.columns > 32 and self.splits == 1 else 1
-        return warpgroups * WIDE_GROUP + WIDE_COPIERS
+        warpgroups = 2 if self.m > FEW_ROWS and self.splits == 1 else 1
+        return warpgroups * WARPGROUP + WIDE_COPIERS
 
     @property
     def tiles(self) -> int:
@@ -121,7 +123,7 @@ def _fitting(
     k_panels, clusters = ceil_div(n_in, WIDE_PANEL), (n_multiprocessors - 1) // splits
     room = rooms.large if splits <= 2 else rooms.small
     # Of many rows x weighs more than that some blocks have a tile fewer: as few tiles as can be.
-    high = rows > WIDE_COLUMNS[-2] and splits == 1 and w_rows >= clusters * TILE_ROWS[0]
+    high = rows > FEW_ROWS and splits == 1 and w_rows >= clusters * TILE_ROWS[0]
     for most_panels, most_rows in itertools.product(PANELS, TILE_ROWS[:1] if high else TILE_ROWS):
         turns = ceil_div(w_rows, clusters * most_rows)  # a block's tiles
         if turns > 1 and splits > 1:

@@ -75,12 +75,12 @@ __device__ __forceinline__ void multiply_tile(float (&acc)[Tiles][N], uint32_t g
   }
 }
 
-/* A thread's part of 64 rows, where it finds fragment f again at [f * kWideGroup]. */
+/* A thread's part of 64 rows, where it finds fragment f again at [f * kWarpgroup]. */
 template <int N>
 __device__ __forceinline__ void keep_fragments(float4* kept, const float (&v)[N]) {
 #pragma unroll
   for (uint32_t f = 0; f < N / 4; ++f)
-    kept[f * kWideGroup] = make_float4(v[4 * f], v[4 * f + 1], v[4 * f + 2], v[4 * f + 3]);
+    kept[f * kWarpgroup] = make_float4(v[4 * f], v[4 * f + 1], v[4 * f + 2], v[4 * f + 3]);
 }
 
 /* What becomes of a tile that is the block's alone: its outputs, by 64 rows. Of the fragments of each, the warpgroup
@@ -92,7 +92,7 @@ __device__ __forceinline__ void end_tile(float (&acc)[Tiles][N], uint32_t mine, 
   for (uint32_t t = 0; t < Tiles; ++t) {
     keep_fragments(kept, acc[0]);
     const uint32_t first = t * End::kGroups + mine;
-    const auto sum = [=](uint32_t f) { return kept[(f - first) * kWideGroup]; };
+    const auto sum = [=](uint32_t f) { return kept[(f - first) * kWarpgroup]; };
     end_fragments<End::kBatch>(end, tile, first, first + N / 4, sum);
 #pragma unroll
     for (uint32_t u = 1; u < Tiles; ++u)
@@ -106,9 +106,9 @@ __device__ __forceinline__ void end_tile(float (&acc)[Tiles][N], uint32_t mine, 
 template <int Tiles, int N, typename Mail, typename End>
 __device__ __forceinline__ void end_share(const float (&acc)[Tiles][N], uint32_t tile, float4* kept, const Mail& mail,
                                           const End& end) {
-  group_sync(1, kWideGroup); /* every warp has read the rings */
+  group_sync(1, kWarpgroup); /* every warp has read the rings */
 #pragma unroll
-  for (uint32_t t = 0; t < Tiles; ++t) keep_fragments(kept + t * (N / 4) * kWideGroup + threadIdx.x, acc[t]);
+  for (uint32_t t = 0; t < Tiles; ++t) keep_fragments(kept + t * (N / 4) * kWarpgroup + threadIdx.x, acc[t]);
   cluster_wait(); /* all blocks have started */
   mail.send(kept);
   const uint32_t first = mail.first(mail.rank()), n = mail.count(mail.rank());
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kWideThreads<Columns, Splits>, 2)
     end.prefetch_weights(blockIdx.y);
     wait_for_predecessor();
     if (norm.sums_in) end.load_scales();
-    constexpr uint32_t kSums = Columns / 2 * kWideGroup / kMembers;
+    constexpr uint32_t kSums = Columns / 2 * kWarpgroup / kMembers;
     const uint32_t group = wide_group<kMembers>(), mine = group * kSums / 4;
     RingTurn w_turn, x_turn;
 #pragma unroll 1
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(kWideThreads<Columns, Splits>, 2)
       for (uint32_t i = 0; i < Tiles * kSums; ++i) acc[i / kSums][i % kSums] = 0.0f;
       multiply_tile<Half>(acc, group, cut, w, x, w_turn, x_turn);
       if constexpr (Splits == 1)
-        end_tile(acc, mine, tile, reinterpret_cast<float4*>(behind) + mine * kWideGroup + wide_place<kMembers>(), end);
+        end_tile(acc, mine, tile, reinterpret_cast<float4*>(behind) + mine * kWarpgroup + wide_place<kMembers>(), end);
       else
         end_share(acc, tile, reinterpret_cast<float4*>(data), mail, end);
     }

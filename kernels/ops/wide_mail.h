@@ -11,9 +11,9 @@
 
 namespace blink {
 
-constexpr uint32_t kFragmentBytes = sizeof(float4) * kWideGroup;
+constexpr uint32_t kFragmentBytes = sizeof(float4) * kWarpgroup;
 
-/* A block's box, to which the others send. Fragments lie as [fragment][kWideGroup] float4. */
+/* A block's box, to which the others send. Fragments lie as [fragment][kWarpgroup] float4. */
 template <uint32_t Fragments, uint32_t Splits>
 class WideMail {
  public:
@@ -37,11 +37,11 @@ class WideMail {
    * it is. `kept` must stay until all blocks have received. */
   __device__ __forceinline__ void send(const float4* kept) const {
     bulk_writes_done();
-    group_sync(1, kWideGroup);
+    group_sync(1, kWarpgroup);
     const uint32_t to = threadIdx.x;
     if (to >= Splits || to == rank() || count(to) == 0) return;
     send_bulk(reinterpret_cast<uint64_t*>(box(to, rank())), to,
-              reinterpret_cast<const uint64_t*>(kept + first(to) * kWideGroup), count(to) * kFragmentBytes, barrier_);
+              reinterpret_cast<const uint64_t*>(kept + first(to) * kWarpgroup), count(to) * kFragmentBytes, barrier_);
   }
 
   __device__ __forceinline__ void receive() const {
@@ -53,8 +53,8 @@ class WideMail {
     float4 v[Splits], all = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
     for (uint32_t s = 0; s < Splits; ++s) {
-      const float4* from = s == rank() ? kept + first(s) * kWideGroup : box(rank(), s);
-      v[s] = from[i * kWideGroup + threadIdx.x];
+      const float4* from = s == rank() ? kept + first(s) * kWarpgroup : box(rank(), s);
+      v[s] = from[i * kWarpgroup + threadIdx.x];
     }
 #pragma unroll
     for (uint32_t s = 0; s < Splits; ++s) all.x += v[s].x, all.y += v[s].y, all.z += v[s].z, all.w += v[s].w;

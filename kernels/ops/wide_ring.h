@@ -10,15 +10,15 @@
 
 namespace blink {
 
-constexpr uint32_t kWideGroup = 128;  /* threads of a warpgroup */
 constexpr uint32_t kWideCopiers = 64; /* two warps that copy */
 /* Those that multiply, of an instance: of many rows of x two warpgroups with half of them each, since a tile's end is
  * long for one. Where a cluster splits k, its blocks share the end, and one is faster. */
 template <int Columns, int Splits>
-constexpr uint32_t kWideMembers = Columns > 32 && Splits == 1 ? 2 * kWideGroup : kWideGroup;
+constexpr uint32_t kWideMembers = Columns > 32 && Splits == 1 ? 2 * kWarpgroup : kWarpgroup;
+/* Of a block. */
 template <int Columns, int Splits>
-constexpr uint32_t kWideThreads = kWideMembers<Columns, Splits> + kWideCopiers; /* of a block */
-constexpr uint32_t kWidePanel = 64;                                             /* columns: 128 bytes */
+constexpr uint32_t kWideThreads = kWideMembers<Columns, Splits> + kWideCopiers;
+constexpr uint32_t kWidePanel = 64; /* columns: 128 bytes */
 constexpr uint32_t kWideRowBytes = 2 * kWidePanel;
 constexpr uint32_t kWideAtom = 8 * kWideRowBytes; /* rows that a swizzle covers */
 constexpr uint32_t kWideMaxSlots = 32;
@@ -29,11 +29,11 @@ constexpr uint32_t kWideRingStart = 4096;
 /* Of a thread among those that multiply: its warpgroup, and its place there. */
 template <uint32_t Members>
 __device__ __forceinline__ uint32_t wide_group() {
-  return Members == kWideGroup ? 0 : threadIdx.x / kWideGroup;
+  return Members == kWarpgroup ? 0 : threadIdx.x / kWarpgroup;
 }
 template <uint32_t Members>
 __device__ __forceinline__ uint32_t wide_place() {
-  return Members == kWideGroup ? threadIdx.x : threadIdx.x % kWideGroup;
+  return Members == kWarpgroup ? threadIdx.x : threadIdx.x % kWarpgroup;
 }
 
 /* How a product is cut up: made on the host (gpu_backend/cuda/wide.py). */

@@ -69,7 +69,7 @@ CONSTANTS = {
     "kSampleBlocks": sampling.SAMPLE_BLOCKS[0],
     "kSampleSharedBytes": sampling.SAMPLE_SHARED_BYTES,
     "kTileKeys": tensor_map.TILE_KEYS,
-    "kWideGroup": wide.WIDE_GROUP,
+    "kWarpgroup": wide.WARPGROUP,
     "kWideCopiers": wide.WIDE_COPIERS,
     "kWidePanel": wide.WIDE_PANEL,
     "kWideRowBytes": wide.WIDE_ROW_BYTES,

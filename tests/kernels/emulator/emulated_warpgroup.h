@@ -2,6 +2,8 @@
  * when it is issued: what it reads must be there, but a missing wait for it does not show. */
 namespace blink {
 
+constexpr uint32_t kWarpgroup = 128;
+
 template <uint32_t N>
 void keep_registers() {}
 template <uint32_t N>
