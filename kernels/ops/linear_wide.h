@@ -4,7 +4,7 @@
  *   w  [n_out][n_in] half, or [2][n_out][n_in] for kStreamSilu: gate rows, then up rows
  *   y  [m][n_out], what becomes of the product: StreamOutput of linear_stream.h (E18)
  *
- * The weights are the 64-row operand of a warpgroup's instructions, the rows of x the other. A tile is up to 128
+ * The weights are the 64-row operand of a warpgroup's instructions, the rows of x the other. A tile is up to 256
  * rows of w, for kStreamSilu 8 gate rows and their 8 up rows in turn; a block goes through k in stages of panels of 64
  * columns, which one warp copies of the tile and another of x, each into a ring in shared memory. Where tiles are fewer
  * than multiprocessors, a cluster of blocks splits k and adds up in the order of its blocks.
@@ -133,6 +133,7 @@ template <typename Half, int Output, int Columns, int Tiles, int Splits>
 __global__ void __launch_bounds__(kWideThreads<Columns, Splits>, 2)
     linear_wide_kernel(const __grid_constant__ BoxMap w_map, const __grid_constant__ BoxMap x_map, void* y,
                        const __grid_constant__ WideCut cut, const __grid_constant__ WideNorm norm) {
+  static_assert(kWideFits<Output, Columns, Tiles>, "the squares would reach into what lies behind them");
   constexpr uint32_t kMembers = kWideMembers<Columns, Splits>, kThreads = kWideThreads<Columns, Splits>;
   using Mail = WideMail<Tiles * Columns / 8, Splits>;
   uint64_t* barriers = reinterpret_cast<uint64_t*>(dynamic_shared());

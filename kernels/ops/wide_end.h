@@ -22,6 +22,12 @@ struct WideNorm {
   float* sums_out;    /* [n_tiles * Tiles][Columns] */
 };
 
+/* Whether the sums of squares of a tile's fragments have room behind barriers and scales. */
+template <int Output, int Columns, int Tiles>
+constexpr bool kWideFits = Output != kStreamAdd || Tiles * Columns / 8 * 32 * sizeof(float) <=
+                                                       kWideRingStart - (4 * kWideMaxSlots + 2) * sizeof(uint64_t) -
+                                                           kWideMaxColumns * sizeof(float);
+
 /* What happens to a tile's fragments. Fragment f is a thread's rows r and r + 8 at columns c and c + 1 of x: 64 rows
  * and 8 columns in all, f = (r / 64) * (Columns / 8) + c / 8. */
 template <typename Half, int Output, int Columns, uint32_t Members>

@@ -44,6 +44,23 @@ def test_linear_wide(
     emulate: Emulate, m: int, n_in: int, n_out: int, tile_rows: int, panels: int, stages: int,
     splits: int, blocks: int, output: str
 ) -> None:  # fmt: skip
+    check_product(emulate, m, n_in, n_out, tile_rows, panels, stages, splits, blocks, output)
+
+
+@pytest.mark.parametrize("output", [output for output in OUTPUTS if output != "add"])
+@pytest.mark.parametrize(
+    ("m", "n_in", "n_out", "tile_rows", "blocks"), [(64, 256, 480, 224, 2), (40, 192, 328, 176, 1)]
+)
+def test_high_tiles(
+    emulate: Emulate, m: int, n_in: int, n_out: int, tile_rows: int, blocks: int, output: str
+) -> None:
+    check_product(emulate, m, n_in, n_out, tile_rows, 1, 3, 1, blocks, output)
+
+
+def check_product(
+    emulate: Emulate, m: int, n_in: int, n_out: int, tile_rows: int, panels: int, stages: int,
+    splits: int, blocks: int, output: str
+) -> None:  # fmt: skip
     """What lies behind the last row of x and of y is neither read nor written."""
     silu = output == "silu"
     rows = 2 * n_out if silu else n_out

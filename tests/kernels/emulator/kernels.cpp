@@ -111,12 +111,15 @@ void emulate_linear_wide(const blink::BoxMap* w, const blink::BoxMap* x, void* y
   after(norm->sums_in, kFloat * norm->n_sums * columns);
   with_constant<kStreamHalf, kStreamFloat, kStreamAdd, kStreamSilu>(output, [&](auto kind) {
     with_constant<16, 32, 64>(columns, [&](auto n_columns) {
-      with_constant<1, 2>(tiles, [&](auto n_tiles) {
+      with_constant<1, 2, 3, 4>(tiles, [&](auto n_tiles) {
         with_constant<1, 2, 4, 8>(splits, [&](auto n_splits) {
-          launch(
-              {splits, clusters}, threads,
-              [&] { linear_wide_kernel<Half, kind(), n_columns(), n_tiles(), n_splits()>(*w, *x, y, *cut, *norm); },
-              kClusters);
+          if constexpr (kWideFits<kind(), n_columns(), n_tiles()>)
+            launch(
+                {splits, clusters}, threads,
+                [&] { linear_wide_kernel<Half, kind(), n_columns(), n_tiles(), n_splits()>(*w, *x, y, *cut, *norm); },
+                kClusters);
+          else
+            emulator::fail("a wide product whose sums of squares have no room");
         });
       });
     });
