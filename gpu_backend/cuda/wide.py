@@ -26,7 +26,8 @@ WIDE_COLUMNS = (16, 32, 64)  # rows of x of the kernel's instances
 WIDE_ROWS = WIDE_COLUMNS[-1]  # up to which the kernel beats cuBLAS
 FEW_ROWS = WIDE_COLUMNS[-2]  # more of x weigh as much as the weights, and take a tile long to end
 TILE_ROWS = (128, 64)  # the most that a tile has, if its stages fit
-HIGH_TILE_ROWS = 224  # the same of many rows of x, but for additions, whose sums of squares have no room
+HIGH_TILE_ROWS = 224  # the same of many rows of x, where lower tiles would leave blocks idle
+LEAST_USED = 0.8  # of the blocks' time, by tiles of TILE_ROWS
 FEWEST_ROWS = 40  # that a block should have
 MAX_SPLITS = 8  # blocks of a cluster
 GROUP = 64  # rows of w that an instruction multiplies
@@ -98,9 +99,10 @@ def wide_cut(
 ) -> WideCut:
     """For a product on all multiprocessors but the scheduler's. `output`: of kernels.STREAM_OUTPUTS.
 
-    All blocks get as many rows of w, in one tile unless those are too many; tiles may be higher for many rows
-    of x, all of which a block reads for every tile. Too few rows of w, and what each block reads of x would
-    be more than its weights: then a cluster splits k, if its blocks fit their rooms.
+    All blocks get as many rows of w, in one tile unless those are too many; for many rows of x the highest
+    tiles, of which some blocks get one fewer, unless that leaves too many idle. Too few rows of w, and what
+    each block reads of x would be more than its weights: then a cluster splits k, if its blocks fit their
+    rooms.
     """
     splits = 1
     w_rows = 2 * n_out if output == "silu" else n_out
@@ -123,13 +125,18 @@ def _fitting(
     w_rows, grain = (2 * n_out, 16) if silu else (n_out, 8)
     k_panels, clusters = ceil_div(n_in, WIDE_PANEL), (n_multiprocessors - 1) // splits
     room = rooms.large if splits <= 2 else rooms.small
-    many = rows > FEW_ROWS and splits == 1 and w_rows > clusters * TILE_ROWS[0]
-    heights = (HIGH_TILE_ROWS,) if many and output != "add" else TILE_ROWS
+    heights: tuple[int, ...] = TILE_ROWS
+    even = True
+    if rows > FEW_ROWS and splits == 1 and w_rows >= (turn := clusters * TILE_ROWS[0]):
+        # x weighs more than that some blocks have a tile fewer: as few tiles as can be, unless many would be
+        # idle then. The squares that an addition leaves have room for no higher ones.
+        even = output != "add" and w_rows < LEAST_USED * turn * ceil_div(w_rows, turn)
+        heights = (HIGH_TILE_ROWS,) if even else TILE_ROWS[:1]
     for most_panels, most_rows in itertools.product(PANELS, heights):
         turns = ceil_div(w_rows, clusters * most_rows)  # a block's tiles
         if turns > 1 and splits > 1:
             continue
-        tile_rows = grain * ceil_div(w_rows, clusters * turns * grain)
+        tile_rows = grain * ceil_div(w_rows, clusters * turns * grain) if even else most_rows
         panels = min(most_panels, ceil_div(k_panels, splits))
         share = ceil_div(ceil_div(k_panels, panels), splits)
         stages = share * turns  # of a block

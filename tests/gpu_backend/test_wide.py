@@ -83,10 +83,15 @@ def test_columns_that_do_not_divide_evenly_are_all_read(n_in: int, n_out: int, r
     check(wide_cut(rows, n_in, n_out, "add", 132), n_out, "add", 132)
 
 
-def test_tiles_are_high_where_x_weighs_as_much_as_they_do() -> None:
-    """Llama-3-8B's gate_up: two turns, or, for more than 32 rows of x, one."""
+def test_tiles_are_high_where_x_weighs_more_than_an_even_end() -> None:
+    """Llama-3-8B's gate_up: two turns of the same, or, for more than 32 rows of x, fewer tiles."""
     assert wide_cut(32, 4096, 14336, "silu", 132).n_tiles == 256
-    assert wide_cut(33, 4096, 14336, "silu", 132).n_tiles == 128
+    assert wide_cut(33, 4096, 14336, "silu", 132).tile_rows == TILE_ROWS[0]
+
+
+def test_tiles_are_higher_where_many_blocks_would_be_idle() -> None:
+    """Qwen3-8B's gate_up has 192 tiles of 128 rows for 131 blocks; of 192 rows every block has one."""
+    assert wide_cut(33, 4096, 12288, "silu", 132).n_tiles == 128
 
 
 def test_few_rows_a_block_are_a_cluster() -> None:
