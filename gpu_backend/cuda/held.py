@@ -14,7 +14,7 @@ HELD_OUTPUTS = 8  # of a tile
 HELD_PAD = 32  # elements between rows of x
 HELD_SLICE = 512  # k: a chunk for each half of each of the block's warps
 
-CHUNKS = (1, 2, 4, 8)  # that divide those in flight
+CHUNKS = (1, 2, 4, 8)  # of a tile and a warp: kHeldDepth or a divisor, or as many as registers hold
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,10 @@ enum ChoiceSource { kMade, kOfOne, kOfFew };
 
 constexpr uint32_t kExpertBlocks = 2; /* of a multiprocessor: they fill its registers */
 constexpr uint32_t kExpertChunk = 32; /* k that a warp loads at once: 8 a lane */
-constexpr uint32_t kExpertDepth = 8;  /* chunks in flight in every warp */
+/* Chunks in flight in every warp: of one token, of which a block has few items, all of an item's; of more half of them,
+ * measured: 8 are 2 % slower. */
+template <ChoiceSource Choice>
+constexpr uint32_t kExpertDepth = Choice == kOfOne ? 8 : 4;
 
 /* How a block shares a tile's outputs and k among its warps, and which rows of w they are. A down product is
  * short in k, so two groups of warps take 16 outputs each; a gate_up tile is 8 gate rows and their 8 up rows. */
@@ -71,7 +74,7 @@ struct ExpertSource {
 };
 
 /* A warp's view of the whole product. */
-template <typename Half, ExpertProduct Product>
+template <typename Half, ExpertProduct Product, uint32_t Depth>
 struct ExpertStream {
   using Layout = StreamLayout<Product>;
   const ExpertUnit* units;
@@ -88,12 +91,12 @@ struct ExpertStream {
     const uint32_t first = min(all, threadIdx.x / 32 % Layout::kSplits * share);
     first_k = first * kExpertChunk;
     n_chunks = min(all, first + share) - first;
-    rounds = (share + kExpertDepth - 1) / kExpertDepth;
+    rounds = (share + Depth - 1) / Depth;
   }
 
-  /* Chunks round * kExpertDepth.. of the warp's share of an item; rows past the end repeat the last one. */
+  /* Chunks round * Depth.. of the warp's share of an item; rows past the end repeat the last one. */
   __device__ __forceinline__ ExpertSource<Half> source(uint32_t item, uint32_t round) const {
-    const uint32_t done = round * kExpertDepth, r = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+    const uint32_t done = round * Depth, r = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
     if (item >= n_items || done >= n_chunks) return {w, w, 0, 0};
     const uint32_t k = first_k + done * kExpertChunk + q * 8;
     const uint32_t group = threadIdx.x / 32 / Layout::kSplits;
@@ -109,13 +112,13 @@ struct ExpertStream {
 /* Adds a round of chunks to acc, for 8 * Columns pairs, and puts those of `next` in their place. `row` is the
  * lane's row of x in each 8 pairs, at the round's first k. The lane holds k = 8q..8q + 7 where the tensor
  * cores want 2q, 2q + 1, 2q + 8, 2q + 9 twice: the sum over k has no order, and both operands agree. */
-template <typename Half, int Columns>
-__device__ __forceinline__ void expert_round(float (&acc)[2][4], ExpertChunk (&chunk)[kExpertDepth],
+template <typename Half, int Columns, uint32_t Depth>
+__device__ __forceinline__ void expert_round(float (&acc)[2][4], ExpertChunk (&chunk)[Depth],
                                              const Half* const (&row)[2], const ExpertSource<Half>& source,
                                              const ExpertSource<Half>& next) {
   constexpr uint32_t kAhead = 4 / Columns; /* chunks whose x is loaded together */
 #pragma unroll
-  for (uint32_t first = 0; first < kExpertDepth; first += kAhead) {
+  for (uint32_t first = 0; first < Depth; first += kAhead) {
     uint4 x[kAhead][Columns];
 #pragma unroll
     for (uint32_t i = 0; i < kAhead; ++i)
@@ -191,11 +194,12 @@ __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
   allow_successor();
   if (Choice != kOfOne) plan.make(Choice == kMade ? routing.choice : nullptr, tokens, per_token);
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, *pairs = plan.pairs;
-  const ExpertStream<Half, Product> stream(plan.units, plan.n_units, w, n_in, n_out);
-  ExpertChunk chunk[kExpertDepth] = {};
+  constexpr uint32_t kDepth = kExpertDepth<Choice>;
+  const ExpertStream<Half, Product, kDepth> stream(plan.units, plan.n_units, w, n_in, n_out);
+  ExpertChunk chunk[kDepth] = {};
   ExpertSource<Half> source = stream.source(blockIdx.x, 0);
 #pragma unroll
-  for (uint32_t slot = 0; slot < kExpertDepth; ++slot) source.load(slot, chunk[slot]);
+  for (uint32_t slot = 0; slot < kDepth; ++slot) source.load(slot, chunk[slot]);
   if (Product == kDown) wait_for_predecessor();
 
   uint32_t buffer = 0;
@@ -218,7 +222,7 @@ __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
         expert_round<Half, 1>(acc, chunk, row, source, next);
       source = next;
 #pragma unroll
-      for (int g = 0; g < 2; ++g) row[g] += kExpertDepth * kExpertChunk;
+      for (int g = 0; g < 2; ++g) row[g] += kDepth * kExpertChunk;
     }
 #pragma unroll
     for (int g = 0; g < 2; ++g)

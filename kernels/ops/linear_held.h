@@ -19,7 +19,7 @@ namespace blink {
 
 constexpr uint32_t kHeldTokens = 2;  /* rows of x at most: of more, linear_stream.h is faster */
 constexpr uint32_t kHeldOutputs = 8; /* of a tile */
-constexpr uint32_t kHeldDepth = 8;   /* chunks in flight in every warp */
+constexpr uint32_t kHeldDepth = 4;   /* chunks in flight in every warp, or a tile's if those are more */
 constexpr uint32_t kHeldPad = 32;    /* elements between rows of x: two neighbours' chunks fill the banks */
 
 struct HeldScratch {
@@ -111,9 +111,9 @@ template <typename Half, int Output, int Chunks, bool Normed>
 __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
     linear_held_kernel(const Half* w, const void* x, const Half* norm, float eps, void* y, uint32_t m, uint32_t n_out) {
   constexpr uint32_t n_half = kStreamWarps * Chunks * kStreamChunk, n_in = 2 * n_half;
-  constexpr uint32_t kAbreast = kHeldDepth / Chunks; /* tiles in flight */
+  constexpr uint32_t kAbreast = Chunks < kHeldDepth ? kHeldDepth / Chunks : 1; /* tiles in flight */
   constexpr uint32_t kRounds = (n_in / 8 + kStreamThreads - 1) / kStreamThreads;
-  static_assert(kHeldDepth % Chunks == 0, "tiles in flight are whole");
+  static_assert(kAbreast == 1 || kHeldDepth % Chunks == 0, "tiles in flight are whole");
   __shared__ HeldScratch scratch;
   Half* held = reinterpret_cast<Half*>(dynamic_shared());
   allow_successor();
