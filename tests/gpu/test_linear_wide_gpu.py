@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.product import Product
-from gpu_backend.cuda.wide import WideNorm, products, wide_cut
+from gpu_backend.cuda.wide import TILE_ROWS, WideNorm, products, wide_cut
 from gpu_backend.cuda.wide_launch import wide_launch
 from gpu_backend.model.config import ModelConfig
 
@@ -27,6 +27,7 @@ Floats = NDArray[np.float32]
 
 @dataclass
 class Rig:
+    config: ModelConfig
     device: Device
     memory: DeviceMemory
     stream: Stream
@@ -60,7 +61,7 @@ class Rig:
         norm: WideNorm = WideNorm(),  # noqa: B008
     ) -> int:
         """Returns the sums that it leaves."""
-        n_in, n_out, output = products(CONFIG)[name]
+        n_in, n_out, output = products(self.config)[name]
         cut = wide_cut(rows, n_in, n_out, output, self.n_multiprocessors)
         product = Product(weight, x, out, rows, n_in, n_out, output)
         op, grid, block, arguments, flags = wide_launch(cut, product, norm, self.n_multiprocessors - 1)
@@ -71,10 +72,14 @@ class Rig:
 
 @pytest.fixture(scope="module")
 def rig() -> Iterator[Rig]:
+    yield from rig_of(CONFIG)
+
+
+def rig_of(config: ModelConfig) -> Iterator[Rig]:
     device = Device()
     memory, stream = DeviceMemory(device), Stream()
-    kernels = Kernels(device.arch, CONFIG, device.n_multiprocessors)
-    yield Rig(device, memory, stream, kernels, device.n_multiprocessors)
+    kernels = Kernels(device.arch, config, device.n_multiprocessors)
+    yield Rig(config, device, memory, stream, kernels, device.n_multiprocessors)
     kernels.close()
     stream.close()
     memory.close()
@@ -99,7 +104,21 @@ def assert_near(got: Floats, expected: Floats, tolerance: float) -> None:
 @pytest.mark.parametrize("rows", [9, 16, 17, 32, 33, 64])
 @pytest.mark.parametrize("name", ["qkv", "o", "gate_up", "down", "head"])
 def test_a_product(rig: Rig, name: str, rows: int) -> None:
-    n_in, n_out, output = products(CONFIG)[name]
+    check_product(rig, name, rows)
+
+
+@pytest.mark.parametrize("rows", [33, 64])
+@pytest.mark.parametrize("intermediate", [10000, 13000])
+def test_high_tiles(intermediate: int, rows: int) -> None:
+    config = replace(CONFIG, intermediate=intermediate)
+    for rig in rig_of(config):
+        n_in, n_out, output = products(config)["gate_up"]
+        assert wide_cut(rows, n_in, n_out, output, rig.n_multiprocessors).tile_rows > TILE_ROWS[0]
+        check_product(rig, "gate_up", rows)
+
+
+def check_product(rig: Rig, name: str, rows: int) -> None:
+    n_in, n_out, output = products(rig.config)[name]
     rng = np.random.default_rng(rows)
     x, w = rounded(rng, rows, n_in), rounded(rng, n_out * (2 if output == "silu" else 1), n_in, scale=0.05)
     start = rng.standard_normal((rows, n_out)).astype(np.float32)
