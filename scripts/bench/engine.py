@@ -42,17 +42,18 @@ from gpu_backend.batch import allocate_batch  # noqa: E402
 from gpu_backend.cuda.driver import Device, Stream  # noqa: E402
 from gpu_backend.cuda.graph import Graph  # noqa: E402
 from gpu_backend.cuda.memory import DeviceMemory  # noqa: E402
-from gpu_backend.cuda.product import Product  # noqa: E402
+from gpu_backend.cuda.product import HALF_BYTES, Product  # noqa: E402
 from gpu_backend.engine.base import Limits, Shape  # noqa: E402
 from gpu_backend.engine.graph_grid import GraphGrid  # noqa: E402
 from gpu_backend.engine.native import NativeEngine  # noqa: E402
 from gpu_backend.engine.native_step import NativeStep  # noqa: E402
-from gpu_backend.engine.native_weights import RandomWeights  # noqa: E402
-from gpu_backend.engine.sizing import mixed_share  # noqa: E402
+from gpu_backend.engine.native_weights import RandomWeights, enqueue_random  # noqa: E402
+from gpu_backend.engine.sizing import bytes_per_page, mixed_share  # noqa: E402
 from gpu_backend.model.config import ModelConfig  # noqa: E402
 from ringbuffer.abi import Descriptor  # noqa: E402
 
 PAGE = 16
+CACHE_SEED = 2  # weights have seed 1
 OCCUPY = Path(__file__).with_name("occupy.cu")
 
 
@@ -115,10 +116,18 @@ class Bench:
             self.device, config, RandomWeights(1), limits, self.grid.shapes, self.batch
         )
         self.start_s = time.monotonic() - began
+        self._fill_cache()
         self.costs = Costs(config)
         self._occupant = kernel_of(self.device, OCCUPY, "occupy_kernel")
         self._occupant_stream = Stream()
         self._occupant_end = self.memory.allocate(4)
+
+    def _fill_cache(self) -> None:
+        """With random keys and values: to read zeros takes less power."""
+        step, limits = self.engine._step, self.limits
+        n = limits.total_pages * bytes_per_page(self.config, limits.page_size) // HALF_BYTES
+        enqueue_random(step._kernels, self.engine._stream, step._kv_cache, n, CACHE_SEED, 0.0, 1.0)
+        self.engine.synchronize()
 
     def fill(self, load: Load) -> int:
         """Makes step set 0 a step of id 1, whose gate is open. Returns the index of its shape."""
