@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -51,20 +49,6 @@ def wait_for_ring(process: subprocess.Popen[bytes], name: str) -> Region:
         region.close()
         time.sleep(0.05)
     raise TimeoutError("the backend did not serve in time")
-
-
-def state_of(pid: int) -> str:
-    """The process's state letter (proc(5)): T when stopped."""
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-
-
-def stop(pid: int) -> None:
-    """SIGSTOP, and waits until it has taken effect."""
-    os.kill(pid, signal.SIGSTOP)
-    deadline = time.monotonic() + 5
-    while state_of(pid) != "T":
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def items(tasks: Sequence[str], n: int, seed: int = 5) -> list[Item]:

@@ -19,13 +19,13 @@ from fabric import StartExchange, remote_ring
 from harness import Frontend, StartBackend, StartFrontend, wait_until
 from mock_backend import MockBackend
 from sse import events, text_of
+from stopping import PATIENCE_S, stat_of, stop
 from streams import Stream
 
 from gpu_backend.rdma.exchange_process import ExchangeProcess
 from ringbuffer import abi
 
 CABLE = "veth1"
-PATIENCE_S = 120.0  # nothing here takes a second on a machine that is not emulated
 
 
 def expected(n: int) -> str:
@@ -58,27 +58,9 @@ def cable() -> Iterator[Any]:
     set_cable("up")
 
 
-def fields(process: Path) -> list[str]:
-    """What proc(5) says of a process or a thread, from its state on."""
-    return (process / "stat").read_text().rsplit(")", 1)[1].split()
-
-
 def cpu_seconds(pid: int) -> float:
-    of_process = fields(Path(f"/proc/{pid}"))
+    of_process = stat_of(Path(f"/proc/{pid}"))
     return (int(of_process[11]) + int(of_process[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def stop(pid: int) -> None:
-    """SIGSTOP, and waits until it has taken effect in every thread: until then they use time."""
-    os.kill(pid, signal.SIGSTOP)
-
-    def stopped() -> bool:
-        try:
-            return all(fields(thread)[0] == "T" for thread in Path(f"/proc/{pid}/task").iterdir())
-        except (FileNotFoundError, ProcessLookupError):  # a thread has ended meanwhile
-            return False
-
-    wait_until(stopped, PATIENCE_S)
 
 
 def healthy(frontend: Frontend) -> bool:
