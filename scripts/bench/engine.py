@@ -3,13 +3,15 @@
 
     scripts/bench/engine.py --model llama-3-8b --rows 1 8 32 64 --context 1000 --prefill 1024 8192
     scripts/bench/engine.py --model llama-3-8b --rows 1 32 --mixed 8x256 64x512 --json out.json --plot plots
+    scripts/bench/engine.py --model llama-3-8b --rows 32 64 --mixed 32x256 --sustained 1
 
 Random weights of the model's shape. A mixed step is ROWSxTOKENS, of which all tokens but the rows' are a
 prompt's. A step is the engine's own executable, replayed by the host beside a block that takes a
 multiprocessor as the scheduler does; an operation is all its launches of that step, captured as a chain and
 replayed: as in the step, each reads weights or keys that are not in L2 and may start before the one before it
 has ended (E7). A floor is the larger of bytes / read ceiling and operations / matrix rate, both measured in
-the same run (ceilings.py).
+the same run (ceilings.py). With --sustained, steps and their larger operations also run over and over, which
+shows their power, and the clock that it leaves (sustained.py).
 """
 
 from __future__ import annotations
@@ -33,8 +35,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from bench.ceilings import kernel_of, matrix_tflops, read_tb_s, time_us  # noqa: E402
+from bench.recorder import Recorder  # noqa: E402
 from bench.step_costs import LAST, Costs, Load, Operation, Step  # noqa: E402
 from bench.step_report import draw, table  # noqa: E402
+from bench.sustained import Nvml, Sustained, sustain  # noqa: E402
 
 from gpu_backend.abi import NO_ROW, StepHead, StepKind  # noqa: E402
 from gpu_backend.arithmetic import ceil_div  # noqa: E402
@@ -53,48 +57,21 @@ from gpu_backend.model.config import ModelConfig  # noqa: E402
 from ringbuffer.abi import Descriptor  # noqa: E402
 
 PAGE = 16
+LARGER = 0.02  # of a step, from which on an operation is sustained
 CACHE_SEED = 2  # weights have seed 1
 OCCUPY = Path(__file__).with_name("occupy.cu")
-
-
-class Recorder:
-    """Stands for a step's kernels and for cuBLAS. Keeps their calls by operation instead of making them."""
-
-    def __init__(self, kernels: Any, cublas: Any, matrices: dict[int, str]) -> None:
-        self._kernels = kernels
-        self._cublas = cublas
-        self._matrices = matrices
-        self.matrix: int | None = None  # what a product multiplies with: its launch has it in a tensor map
-        self.prefix = ""  # of the products' names
-        self.calls: dict[str, list[Callable[[], None]]] = {}
-
-    def __getitem__(self, op: str) -> Any:
-        recorder, kernel = self, self._kernels[op]
-
-        class Launch:
-            def launch(self, grid: Any, block: Any, stream: Any, *arguments: Any, **flags: Any) -> None:
-                call = lambda: kernel.launch(grid, block, stream, *arguments, **flags)  # noqa: E731
-                recorder._keep(op, arguments, call)
-
-        return Launch()
-
-    def linear(self, *arguments: Any) -> None:
-        self._keep("cublas", arguments, lambda: self._cublas.linear(*arguments))
-
-    def _keep(self, op: str, arguments: tuple[Any, ...], call: Callable[[], None]) -> None:
-        known = self._matrices if op != "embed" else {}  # whose table may be the head
-        named = [known[a] for a in (*arguments, self.matrix) if isinstance(a, int) and a in known]
-        name = f"{self.prefix}{named[0]} ({op})" if named else op
-        self.calls.setdefault(name, []).append(call)
 
 
 class Bench:
     """An engine with random weights, and what the GPU can do at most."""
 
-    def __init__(self, config: ModelConfig, limits: Limits) -> None:
+    def __init__(self, config: ModelConfig, limits: Limits, sustained_s: float = 0.0) -> None:
+        """`sustained_s`: how long steps and operations are to run over and over, 0 for not at all."""
         self.config = config
         self.limits = limits
         self.device = Device()
+        self._sustained_s = sustained_s
+        self._meter = Nvml(self.device.uuid()) if sustained_s else None
         self.stream = Stream()
         self.memory = DeviceMemory(self.device)
         self.read_tb_s = read_tb_s(self.device, self.stream)
@@ -162,15 +139,15 @@ class Bench:
         index = self.fill(load)
         shape = self.grid.shapes[index]
         self.engine.run(index, 0)
-        with self._occupied():
-            us = time_us(lambda: self.engine.enqueue(index, 0), self.engine.synchronize)
+        us, sustained = self._times(lambda: self.engine.enqueue(index, 0), 0)
         operations = []
         for name, calls in self.record(shape).items():
             n_bytes, flops = (len(calls) * cost for cost in self.costs.of(name, load))
             if name == "decoder":
                 n_bytes, flops = self.costs.step(load)
             floor = self.floor_us(n_bytes, flops)
-            operations.append(Operation(name, len(calls), n_bytes, flops, floor, self._chain_us(calls)))
+            times = self._chain_times(calls, LARGER * us)
+            operations.append(Operation(name, len(calls), n_bytes, flops, floor, *times))
         return Step(
             load.kind.name.lower(),
             load.tokens,
@@ -179,6 +156,7 @@ class Bench:
             self.floor_us(*self.costs.step(load)),
             us,
             operations,
+            sustained,
         )
 
     def record(self, shape: Shape) -> dict[str, list[Callable[[], None]]]:
@@ -211,17 +189,27 @@ class Bench:
     def floor_us(self, n_bytes: float, flops: float) -> float:
         return max(n_bytes / self.read_tb_s, flops / self.tflops) / 1e6
 
-    def _chain_us(self, calls: list[Callable[[], None]]) -> float:
+    def _chain_times(
+        self, calls: list[Callable[[], None]], larger_us: float
+    ) -> tuple[float, Sustained | None]:
         graph = Graph()
         stream = self.engine._stream  # the calls' own
         with graph.capture(stream):
             for call in calls:
                 call()
         graph.instantiate(stream)
-        with self._occupied():
-            us = time_us(lambda: graph.launch(stream), stream.synchronize)
+        times = self._times(lambda: graph.launch(stream), larger_us)
         graph.close()
-        return us
+        return times
+
+    def _times(self, enqueue: Callable[[], object], larger_us: float) -> tuple[float, Sustained | None]:
+        """Right after a pause, and over and over if it takes longer than `larger_us`."""
+        wait = self.engine.synchronize
+        with self._occupied():
+            us = time_us(enqueue, wait)
+            if self._meter is None or us < larger_us:
+                return us, None
+            return us, sustain(enqueue, wait, us, self._meter, self._sustained_s)
 
     @contextlib.contextmanager
     def _occupied(self) -> Iterator[None]:
@@ -250,6 +238,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--context", type=int, nargs="+", default=[1000])
     parser.add_argument("--prefill", type=int, nargs="*", default=[1024], metavar="TOKENS")
     parser.add_argument("--mixed", nargs="*", default=[], metavar="ROWSxTOKENS")
+    parser.add_argument("--sustained", type=float, default=0.0, metavar="SECONDS")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path, metavar="PNG")
     parser.add_argument("--commit", default="unknown")
@@ -268,7 +257,8 @@ def main() -> int:
     rows = max([*options.rows, *(n + 1 for n, _ in mixed), 1])
     pages = rows * ceil_div(context, PAGE)
     share = mixed_share(config)
-    bench = Bench(config, Limits(rows, context, longest, min(8, longest), PAGE, pages, share))
+    limits = Limits(rows, context, longest, min(8, longest), PAGE, pages, share)
+    bench = Bench(config, limits, options.sustained)
     print(
         f"{options.model}: reads {bench.read_tb_s:.2f} TB/s, multiplies {bench.tflops:.0f} TFLOP/s; ", end=""
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bench.sustained import Sustained
+
 from gpu_backend.abi import StepKind
 from gpu_backend.cuda.product import HALF_BYTES
 from gpu_backend.model.config import ModelConfig
@@ -22,6 +24,7 @@ class Operation:
     flops: float
     floor_us: float
     us: float
+    sustained: Sustained | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Step:
     floor_us: float
     us: float
     operations: list[Operation]
+    sustained: Sustained | None = None
 
 
 class Costs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.step_costs import Step
+from bench.sustained import Sustained
 
 
 def table(step: Step) -> str:
@@ -13,14 +14,24 @@ def table(step: Step) -> str:
         what += f" and {step.tokens - step.rows} tokens"
     lines = [
         f"{step.kind} of {what}: {step.us:.1f} us, floor {step.floor_us:.1f} us, "
-        f"{step.floor_us / step.us:.1%}"
+        f"{step.floor_us / step.us:.1%}{_sustained(step.sustained, 1)}"
     ]
     for op in sorted(step.operations, key=lambda op: -op.us):
         each = f"{op.bytes / 1e6 / op.launches:9.2f} MB {op.flops / 1e9 / op.launches:9.2f} GFLOP"
         share = f"{op.floor_us / op.us:6.1%}" if op.floor_us else 6 * " "
         time = f"{op.launches:4} x {op.us / op.launches:9.2f} us"
-        lines.append(f"  {op.name:32} {time} {each} {share}  of the step {op.us / step.us:6.1%}")
+        line = f"  {op.name:32} {time} {each} {share}  of the step {op.us / step.us:6.1%}"
+        lines.append(line + _sustained(op.sustained, op.launches))
     return "\n".join(lines)
+
+
+def _sustained(found: Sustained | None, launches: int) -> str:
+    if found is None:
+        return ""
+    return (
+        f"; over and over {found.us / launches:.2f} us, {found.watts:.0f} W, "
+        f"{found.joules * 1e3 / launches:.1f} mJ, {found.sm_mhz} MHz"
+    )
 
 
 def draw(steps: list[Step], title: str, path: Path) -> None:

@@ -6,27 +6,71 @@ from pathlib import Path
 
 import pytest
 import small_models
+from bench import sustained
 from fake_cuda import op, run
+from steady_meter import SteadyMeter
 
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
-SCRIPT = """
+BENCH = """
 sys.path.insert(0, str(Path(toolkit.__file__).resolve().parents[2] / "scripts"))
-from bench import engine
+from bench import engine, sustained
 from gpu_backend.engine.base import Limits
 from gpu_backend.model.config import ModelConfig
+from steady_meter import SteadyMeter
 
 engine.read_tb_s = engine.matrix_tflops = lambda device, stream: 1.0
-bench = engine.Bench(ModelConfig.from_directory(Path(sys.argv[1])), Limits(4, 256, 64, 4, 16, 64))
+engine.time_us = lambda enqueue, wait: (enqueue(), 1e3)[1]
+engine.Nvml = lambda uuid: SteadyMeter(600, 0.001)
+sustained.WARM_UP_S = 0.0
+config, limits = ModelConfig.from_directory(Path(sys.argv[1])), Limits(4, 256, 64, 4, 16, 64)
+"""
+FILL = """
+bench = engine.Bench(config, limits)
 step = bench.engine._step
-print(step._kv_cache, step._layer_bytes * bench.config.n_layers)  # keys and values, 2 bytes each
+print(step._kv_cache, step._layer_bytes * config.n_layers)  # keys and values, 2 bytes each
+bench.close()
+"""
+SUSTAIN = """
+bench = engine.Bench(config, limits, sustained_s=0.01)
+print(engine.table(bench.measure(engine.Load(2, 0, 20))))
 bench.close()
 """
 
 
 def test_the_cache_holds_random_numbers_before_anything_is_timed(fake: Path, tmp_path: Path) -> None:
-    printed, log = run(fake, tmp_path, SCRIPT, small_models.DENSE)
+    printed, log = run(fake, tmp_path, BENCH + FILL, small_models.DENSE)
     last = [call for call in log if call[0] == "launch"][-1]
     assert op(last) == "random"
     address, n = (int.from_bytes(bytes.fromhex(argument), "little") for argument in last[7:9])
     assert [address, n] == [int(word) for word in printed.split()]
+
+
+def test_a_step_and_its_operations_are_sustained(fake: Path, tmp_path: Path) -> None:
+    printed, _ = run(fake, tmp_path, BENCH + SUSTAIN, small_models.DENSE)
+    step, *operations = printed.splitlines()
+    assert step.startswith("decode of 2 rows")
+    assert {line.split()[0] for line in operations} >= {"qkv", "o", "gate_up", "down", "head", "sample"}
+    assert all("; over and over " in line and line.endswith(" mJ, 1500 MHz") for line in printed.splitlines())
+
+
+@pytest.mark.parametrize("every_s", [0.001, 0.02, 0.25])
+def test_power_is_measured_between_two_moves_of_the_counter(
+    every_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """600 W for 2 ms each, however seldom the counter moves, in a time of its own."""
+    now, queued = [100.0], [0]
+    monkeypatch.setattr(sustained.time, "monotonic", lambda: now[0])
+
+    def enqueue() -> None:
+        queued[0] += 1
+
+    def wait() -> None:
+        now[0] += 0.002 * queued[0]
+        queued[0] = 0
+
+    found = sustained.sustain(enqueue, wait, 2e3, SteadyMeter(600, every_s), seconds=1)
+    assert found.us == pytest.approx(2e3)
+    assert found.watts == pytest.approx(600, rel=0.05)
+    assert found.joules == pytest.approx(found.us * found.watts / 1e6)
+    assert found.sm_mhz == 1500
