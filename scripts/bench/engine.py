@@ -58,6 +58,7 @@ from ringbuffer.abi import Descriptor  # noqa: E402
 
 PAGE = 16
 LARGER = 0.02  # of a step, from which on an operation is sustained
+MOST_SUSTAINED_S = 20.0  # what takes a multiprocessor leaves after 30 (occupy.cu)
 CACHE_SEED = 2  # weights have seed 1
 OCCUPY = Path(__file__).with_name("occupy.cu")
 
@@ -100,7 +101,7 @@ class Bench:
         self._occupant_end = self.memory.allocate(4)
 
     def _fill_cache(self) -> None:
-        """With random keys and values: to read zeros takes less power."""
+        """With random keys and values: nothing is timed on zeros."""
         step, limits = self.engine._step, self.limits
         n = limits.total_pages * bytes_per_page(self.config, limits.page_size) // HALF_BYTES
         enqueue_random(step._kernels, self.engine._stream, step._kv_cache, n, CACHE_SEED, 0.0, 1.0)
@@ -242,7 +243,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path, metavar="PNG")
     parser.add_argument("--commit", default="unknown")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if not 0 <= options.sustained <= MOST_SUSTAINED_S:
+        parser.error(f"--sustained is {options.sustained:g}, it must be 0 to {MOST_SUSTAINED_S:g} seconds")
+    return options
 
 
 def main() -> int:

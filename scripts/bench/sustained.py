@@ -56,7 +56,7 @@ class Nvml:
 def sustain(
     enqueue: Callable[[], object], wait: Callable[[], None], alone_us: float, meter: Meter, seconds: float
 ) -> Sustained:
-    """Mean over `seconds` or more, between two moments at which the counter moved."""
+    """Mean over `seconds` or more, between the ends of two bursts in which the counter moved."""
     replays = max(1, int(BURST_S * 1e6 / alone_us))
 
     def burst() -> None:

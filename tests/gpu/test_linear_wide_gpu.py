@@ -108,13 +108,13 @@ def test_a_product(rig: Rig, name: str, rows: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [33, 64])
-@pytest.mark.parametrize("intermediate", [10000, 13000])
-def test_high_tiles(intermediate: int, rows: int) -> None:
-    config = replace(CONFIG, intermediate=intermediate)
-    for rig in rig_of(config):
-        n_in, n_out, output = products(config)["gate_up"]
-        assert wide_cut(rows, n_in, n_out, output, rig.n_multiprocessors).tile_rows > TILE_ROWS[0]
-        check_product(rig, "gate_up", rows)
+@pytest.mark.parametrize("rows_of_w", [150, 200])  # that a block has
+def test_high_tiles(rig: Rig, rows_of_w: int, rows: int) -> None:
+    config = replace(CONFIG, intermediate=rows_of_w * (rig.n_multiprocessors - 1) // 16 * 8)
+    n_in, n_out, output = products(config)["gate_up"]
+    assert wide_cut(rows, n_in, n_out, output, rig.n_multiprocessors).tile_rows > TILE_ROWS[0]
+    for other in rig_of(config):
+        check_product(other, "gate_up", rows)
 
 
 def check_product(rig: Rig, name: str, rows: int) -> None:

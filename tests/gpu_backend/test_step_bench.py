@@ -32,6 +32,9 @@ print(step._kv_cache, step._layer_bytes * config.n_layers)  # keys and values, 2
 bench.close()
 """
 SUSTAIN = """
+step_us, operation_us = {times}
+times = iter([step_us])
+engine.time_us = lambda enqueue, wait: (enqueue(), next(times, operation_us))[1]
 bench = engine.Bench(config, limits, sustained_s=0.01)
 print(engine.table(bench.measure(engine.Load(2, 0, 20))))
 bench.close()
@@ -47,11 +50,19 @@ def test_the_cache_holds_random_numbers_before_anything_is_timed(fake: Path, tmp
 
 
 def test_a_step_and_its_operations_are_sustained(fake: Path, tmp_path: Path) -> None:
-    printed, _ = run(fake, tmp_path, BENCH + SUSTAIN, small_models.DENSE)
+    printed, _ = run(fake, tmp_path, BENCH + SUSTAIN.format(times=(1e3, 1e3)), small_models.DENSE)
     step, *operations = printed.splitlines()
     assert step.startswith("decode of 2 rows")
     assert {line.split()[0] for line in operations} >= {"qkv", "o", "gate_up", "down", "head", "sample"}
     assert all("; over and over " in line and line.endswith(" mJ, 1500 MHz") for line in printed.splitlines())
+
+
+def test_small_operations_are_not_sustained(fake: Path, tmp_path: Path) -> None:
+    printed, _ = run(fake, tmp_path, BENCH + SUSTAIN.format(times=(1e5, 1e3)), small_models.DENSE)
+    step, *operations = printed.splitlines()
+    assert "; over and over " in step
+    assert operations
+    assert not any("; over and over " in line for line in operations)
 
 
 @pytest.mark.parametrize("every_s", [0.001, 0.02, 0.25])
@@ -59,7 +70,7 @@ def test_power_is_measured_between_two_moves_of_the_counter(
     every_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """600 W for 2 ms each, however seldom the counter moves, in a time of its own."""
-    now, queued = [100.0], [0]
+    now, queued = [100.1], [0]
     monkeypatch.setattr(sustained.time, "monotonic", lambda: now[0])
 
     def enqueue() -> None:
@@ -69,7 +80,7 @@ def test_power_is_measured_between_two_moves_of_the_counter(
         now[0] += 0.002 * queued[0]
         queued[0] = 0
 
-    found = sustained.sustain(enqueue, wait, 2e3, SteadyMeter(600, every_s), seconds=1)
+    found = sustained.sustain(enqueue, wait, 3e4, SteadyMeter(600, every_s), seconds=0.1)
     assert found.us == pytest.approx(2e3)
     assert found.watts == pytest.approx(600, rel=0.05)
     assert found.joules == pytest.approx(found.us * found.watts / 1e6)

@@ -90,8 +90,11 @@ def test_tiles_are_high_where_x_weighs_more_than_an_even_end() -> None:
 
 
 def test_tiles_are_higher_where_many_blocks_would_be_idle() -> None:
-    """Qwen3-8B's gate_up has 192 tiles of 128 rows for 131 blocks; of 192 rows every block has one."""
+    """Qwen3-8B's gate_up has 192 tiles of 128 rows for 131 blocks; of 192 rows no block has more than one. An
+    addition's squares have no room for higher tiles."""
     assert wide_cut(33, 4096, 12288, "silu", 132).n_tiles == 128
+    assert wide_cut(33, 5120, 25600, "silu", 132).tile_rows == 208
+    assert wide_cut(33, 4096, 24576, "add", 132).tile_rows == TILE_ROWS[0]
 
 
 def test_few_rows_a_block_are_a_cluster() -> None:
