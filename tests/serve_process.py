@@ -9,34 +9,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
+from process_state import alive
+from waiting import wait_until
 
 from ringbuffer.region import Region, attach
 
 ROOT = Path(__file__).resolve().parent.parent
 START_S = 60.0
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float, what: str) -> float:
-    """Seconds until the condition came true. Fails when it does not in time."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < timeout_s, f"{what}: not within {timeout_s:g} s"
-        time.sleep(0.01)
-    return time.monotonic() - began
-
-
-def alive(pid: int) -> bool:
-    """Whether the process runs; one that has ended and was not reaped does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
 
 
 class ServeProcess:

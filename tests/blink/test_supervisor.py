@@ -16,7 +16,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from serve_process import ROOT, ServeProcess, alive, complete, wait_until
+from process_state import alive
+from serve_process import ROOT, ServeProcess, complete
+from waiting import wait_until
 
 from blink.errors import CommandError
 from blink.frontend import run_in_realtime

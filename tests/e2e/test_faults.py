@@ -9,7 +9,8 @@ import threading
 import httpx
 import pytest
 from demo_client import ask, chat, items, right
-from serve_process import Serve, ServeProcess, complete, wait_until
+from serve_process import Serve, ServeProcess, complete
+from waiting import wait_until
 
 LONG = {"prompt": "Count from 1 to 200.", "max_tokens": 1200, "temperature": 0, "stream": True}
 RECLAIM_S = 2.0

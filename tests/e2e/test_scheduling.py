@@ -7,7 +7,8 @@ from typing import Any
 
 import httpx
 from demo_client import Reply, ask, chat, completion, fetch, items, new_client, right, together
-from serve_process import Serve, ServeProcess, complete, wait_until
+from serve_process import Serve, ServeProcess, complete
+from waiting import wait_until
 
 LONG = {"prompt": "Count from 1 to 150.", "max_tokens": 900, "temperature": 0, "stream": True}
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 from demo_model.tasks import Item, check
+from process_state import state_of, stop
 from serving import DEMO, ROOT, START_S, items
-from stopping import state_of, stop
 from tokenizers import Tokenizer
 
 from nic_frontend.lease import Lease

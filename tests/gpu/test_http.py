@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from demo_model.tasks import check
+from process_state import state_of, stop
 from serving import items
-from stopping import state_of, stop
 
 pytest.importorskip("uvicorn", reason="the frontend needs uvicorn")
 pytest.importorskip("httpx", reason="needs an HTTP client")

@@ -7,8 +7,8 @@ import signal
 import time
 
 import pytest
+from process_state import state_of, stop
 from serving import Demo, items, serving
-from stopping import state_of, stop
 
 from ringbuffer.abi import Reason
 

@@ -18,14 +18,15 @@ import pytest
 from fabric import StartExchange, remote_ring
 from harness import Frontend, StartBackend, StartFrontend, wait_until
 from mock_backend import MockBackend
+from process_state import stat_of, stop
 from sse import events, text_of
-from stopping import PATIENCE_S, stat_of, stop
 from streams import Stream
 
 from gpu_backend.rdma.exchange_process import ExchangeProcess
 from ringbuffer import abi
 
 CABLE = "veth1"
+PATIENCE_S = 120.0  # nothing here takes a second on a machine that is not emulated
 
 
 def expected(n: int) -> str:
@@ -93,7 +94,7 @@ def test_a_thousand_requests_and_a_passive_host_that_sleeps(
     backend: MockBackend, exchange: ExchangeProcess, frontend: Frontend
 ) -> None:
     """V8: with the exchange stopped, nothing on the backend's host but the scheduler runs for them."""
-    stop(exchange.pid)
+    stop(exchange.pid, PATIENCE_S)
     before, began = cpu_seconds(exchange.pid), time.monotonic()
     for burst in range(20):
         prompts = [[10 + burst, 10 + i] for i in range(50)]

@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from serve_process import ROOT, alive, wait_until
+from process_state import alive
+from serve_process import ROOT
+from waiting import wait_until
 
 from blink.bench.antagonists import KINDS, Antagonists
 from blink.bench.cpu_time import tree

@@ -14,7 +14,9 @@ from typing import Any
 import bad_server
 import pytest
 from bad_server import BadServer
-from serve_process import ROOT, ServeProcess, alive, wait_until
+from process_state import alive
+from serve_process import ROOT, ServeProcess
+from waiting import wait_until
 
 from blink.bench.cpu_time import tree
 from blink.bench.options import FLAGS, ServeOptions

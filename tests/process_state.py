@@ -1,0 +1,40 @@
+"""What the kernel says of another process, and a process that is stopped, to show that nobody needs it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from waiting import wait_until
+
+
+def stat_of(process: Path) -> list[str]:
+    """What proc(5) says of a process or a thread, /proc/PID or /proc/PID/task/TID, from its state on."""
+    return (process / "stat").read_text().rsplit(")", 1)[1].split()
+
+
+def state_of(pid: int) -> str:
+    """The process's state letter (proc(5)): T when stopped."""
+    return stat_of(Path(f"/proc/{pid}"))[0]
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; one that has ended and was not reaped does not."""
+    try:
+        return state_of(pid) != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def stop(pid: int, timeout_s: float = 5.0) -> None:
+    """SIGSTOP, and waits until it has taken effect in every thread: until then they use time."""
+    os.kill(pid, signal.SIGSTOP)
+
+    def stopped() -> bool:
+        try:
+            return all(stat_of(thread)[0] == "T" for thread in Path(f"/proc/{pid}/task").iterdir())
+        except (FileNotFoundError, ProcessLookupError):  # a thread has ended meanwhile
+            return False
+
+    wait_until(stopped, timeout_s, "stopped")

@@ -1,0 +1,15 @@
+"""Waiting for what another thread or process does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float, what: str) -> float:
+    """Seconds until the condition came true. Fails when it does not in time."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < timeout_s, f"{what}: not within {timeout_s:g} s"
+        time.sleep(0.01)
+    return time.monotonic() - began
