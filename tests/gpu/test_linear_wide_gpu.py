@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -72,18 +73,21 @@ class Rig:
 
 @pytest.fixture(scope="module")
 def rig() -> Iterator[Rig]:
-    yield from rig_of(CONFIG)
+    with opened(CONFIG) as rig:
+        yield rig
 
 
-def rig_of(config: ModelConfig) -> Iterator[Rig]:
-    device = Device()
-    memory, stream = DeviceMemory(device), Stream()
-    kernels = Kernels(device.arch, config, device.n_multiprocessors)
-    yield Rig(config, device, memory, stream, kernels, device.n_multiprocessors)
-    kernels.close()
-    stream.close()
-    memory.close()
-    device.close()
+@contextmanager
+def opened(config: ModelConfig) -> Iterator[Rig]:
+    with ExitStack() as owned:
+        device = Device()
+        owned.callback(device.close)
+        memory, stream = DeviceMemory(device), Stream()
+        owned.callback(memory.close)
+        owned.callback(stream.close)
+        kernels = Kernels(device.arch, config, device.n_multiprocessors)
+        owned.callback(kernels.close)
+        yield Rig(config, device, memory, stream, kernels, device.n_multiprocessors)
 
 
 def rounded(rng: np.random.Generator, *shape: int, scale: float = 1) -> Floats:
@@ -113,7 +117,7 @@ def test_high_tiles(rig: Rig, rows_of_w: int, rows: int) -> None:
     config = replace(CONFIG, intermediate=rows_of_w * (rig.n_multiprocessors - 1) // 16 * 8)
     n_in, n_out, output = products(config)["gate_up"]
     assert wide_cut(rows, n_in, n_out, output, rig.n_multiprocessors).tile_rows > TILE_ROWS[0]
-    for other in rig_of(config):
+    with opened(config) as other:
         check_product(other, "gate_up", rows)
 
 
