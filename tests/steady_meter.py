@@ -16,3 +16,6 @@ class SteadyMeter:
 
     def sm_mhz(self) -> int:
         return 1500
+
+    def close(self) -> None:
+        pass

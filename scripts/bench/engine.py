@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 
@@ -38,8 +39,9 @@ from bench.ceilings import kernel_of, matrix_tflops, read_tb_s, time_us  # noqa:
 from bench.recorder import Recorder  # noqa: E402
 from bench.step_costs import LAST, Costs, Load, Operation, Step  # noqa: E402
 from bench.step_report import draw, table  # noqa: E402
-from bench.sustained import Nvml, Sustained, sustain  # noqa: E402
+from bench.sustained import Sustained, sustain  # noqa: E402
 
+from blink.bench.energy import EnergyCounter  # noqa: E402
 from gpu_backend.abi import NO_ROW, StepHead, StepKind  # noqa: E402
 from gpu_backend.arithmetic import ceil_div  # noqa: E402
 from gpu_backend.batch import allocate_batch  # noqa: E402
@@ -72,7 +74,9 @@ class Bench:
         self.limits = limits
         self.device = Device()
         self._sustained_s = sustained_s
-        self._meter = Nvml(self.device.uuid()) if sustained_s else None
+        self._meter = None
+        if sustained_s:
+            self._meter = EnergyCounter(UUID(bytes=self.device.uuid()), "--sustained")
         self.stream = Stream()
         self.memory = DeviceMemory(self.device)
         self.read_tb_s = read_tb_s(self.device, self.stream)
@@ -228,6 +232,8 @@ class Bench:
         self._occupant_stream.close()
         self.memory.close()
         self.device.close()
+        if self._meter is not None:
+            self._meter.close()
 
 
 def parse() -> argparse.Namespace:

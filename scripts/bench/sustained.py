@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
-from uuid import UUID
 
 WARM_UP_S = 0.5  # until clocks have settled
 BURST_S = 0.03  # that is enqueued at once
@@ -30,27 +29,10 @@ class Sustained:
 
 
 class Meter(Protocol):
-    """Of a GPU."""
+    """Of a GPU: blink.bench.energy.EnergyCounter."""
 
     def millijoules(self) -> int: ...
     def sm_mhz(self) -> int: ...
-
-
-class Nvml:
-    """NVML's counter (nvmlDeviceGetTotalEnergyConsumption), which moves every some tens of milliseconds."""
-
-    def __init__(self, uuid: bytes) -> None:
-        import pynvml
-
-        self._nvml = pynvml
-        pynvml.nvmlInit()
-        self._device = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{UUID(bytes=uuid)}")
-
-    def millijoules(self) -> int:
-        return int(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._device))
-
-    def sm_mhz(self) -> int:
-        return int(self._nvml.nvmlDeviceGetClockInfo(self._device, self._nvml.NVML_CLOCK_SM))
 
 
 def sustain(

@@ -21,7 +21,7 @@ from steady_meter import SteadyMeter
 
 engine.read_tb_s = engine.matrix_tflops = lambda device, stream: 1.0
 engine.time_us = lambda enqueue, wait: (enqueue(), 1e3)[1]
-engine.Nvml = lambda uuid: SteadyMeter(600, 0.001)
+engine.EnergyCounter = lambda uuid, flag: SteadyMeter(600, 0.001)
 sustained.WARM_UP_S = 0.0
 config, limits = ModelConfig.from_directory(Path(sys.argv[1])), Limits(4, 256, 64, 4, 16, 64)
 """

@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 import types
+from uuid import UUID
 
 import pytest
-from serve_process import wait_until
+from waiting import wait_until
 
 from blink.bench.cpu_time import Watched, seconds, tree, watched
-from blink.bench.energy import EnergyMeter
+from blink.bench.energy import EnergyCounter, EnergyMeter
 from blink.errors import CommandError
 
 
@@ -31,7 +32,10 @@ def nvml(readings: list[int]) -> types.SimpleNamespace:
         NVMLError=NvmlError,
         nvmlInit=lambda: None,
         nvmlShutdown=lambda: None,
+        NVML_CLOCK_SM=1,
         nvmlDeviceGetHandleByIndex=lambda index: f"device {index}",
+        nvmlDeviceGetHandleByUUID=lambda uuid: f"device {uuid}",
+        nvmlDeviceGetClockInfo=lambda device, clock: [1410, 1980][clock],
         nvmlDeviceGetName=lambda device: f"name of {device}",
         nvmlDeviceGetTotalEnergyConsumption=energy,
     )
@@ -50,10 +54,21 @@ def test_energy_is_the_counters_difference_over_the_tokens(monkeypatch: pytest.M
     assert meter.result(tokens=0)["joules_per_token"] is None
 
 
+def test_a_gpu_is_known_by_its_uuid_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", nvml([0, 7]))
+    counter = EnergyCounter(UUID(int=1), "--sustained")
+    assert counter.name == "name of device GPU-00000000-0000-0000-0000-000000000001"
+    assert (counter.millijoules(), counter.sm_mhz()) == (7, 1980)
+    with pytest.raises(NvmlError):
+        counter.millijoules()
+
+
 def test_a_gpu_without_the_counter_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", nvml([]))
     with pytest.raises(CommandError, match="GPU 0 has no energy counter: Not Supported"):
         EnergyMeter(0)
+    with pytest.raises(CommandError, match="--sustained: GPU 1 has no energy counter"):
+        EnergyCounter(1, "--sustained")
 
 
 def test_cpu_time_has_descendants_in_it() -> None:
