@@ -19,6 +19,7 @@ from gpu_backend.model.config import ModelConfig
 from gpu_backend.model.weights import LayerWeights, Weight, model_weights
 
 RANDOM_STD = 0.02
+RANDOM_OUTPUT_STD = 0.002  # of attention's output matrix
 RANDOM_BLOCKS = 1024
 RANDOM_THREADS = 256
 
@@ -27,7 +28,12 @@ Progress = Callable[[str, int, int], None]  # what, done, total: "weights" in by
 
 @dataclass(frozen=True)
 class RandomWeights:
-    """Weights with mean 0 and standard deviation 0.02, and norms of 1, made on the GPU."""
+    """Weights with mean 0 and standard deviation 0.02, and norms of 1, made on the GPU.
+
+    What attention puts out has a tenth of that. It averages over a context which the tokens of a prompt
+    share; at full size that outgrows what is a token's own, and a router, which in a trained model has work
+    for most experts in every prompt, sends all tokens of a prompt to the same few.
+    """
 
     seed: int = 0
 
@@ -98,16 +104,17 @@ class WeightLoader:
         return DeviceWeights(embed, layers, final_norm, head, address)
 
     def _load_layer(self, layer: LayerWeights) -> DeviceLayer:
-        return DeviceLayer(**{name: self._load(weight) for name, weight in layer})
+        stds = {"o": RANDOM_OUTPUT_STD}
+        return DeviceLayer(**{name: self._load(w, stds.get(name, RANDOM_STD)) for name, w in layer})
 
-    def _load(self, weight: Weight) -> int:
+    def _load(self, weight: Weight, random_std: float = RANDOM_STD) -> int:
         n = weight.n_elements
         address = self._memory.allocate(HALF_BYTES * n)
         if isinstance(self._source, Checkpoint):
             self._upload(self._source, weight, address)  # counts tensor by tensor
         else:
             is_norm = len(weight.shape) == 1
-            mean, std = (1.0, 0.0) if is_norm else (0.0, RANDOM_STD)
+            mean, std = (1.0, 0.0) if is_norm else (0.0, random_std)
             self._seed += 1  # another sequence of numbers for each weight
             enqueue_random(self._kernels, self._stream, address, n, self._seed, mean, std)
             self._count(HALF_BYTES * n)
