@@ -3,9 +3,9 @@
 
     scripts/bench/transformers_batching.py --model llama-3.2-1b --makespan 1x1024-256,32x1024-256
 
-Random weights of a shape of scripts/bench/shapes, in this process, greedy, every answer of full length. CUDA
-graphs are on; prefixes are not shared. Synchronous and asynchronous batching one after the other, or one of
-them. The first run of each warms up.
+Random weights of a shape of scripts/bench/shapes, as large as blink's, in this process, greedy, every answer
+of full length. CUDA graphs are on; prefixes are not shared. Synchronous and asynchronous batching one after
+the other, or one of them. The first run of each warms up.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ sys.path.insert(0, str(ROOT))
 from blink.bench.scheduler_runs import Workload, parse_workload  # noqa: E402
 from blink.bench.schedulers import listed  # noqa: E402
 from blink.flags import checked  # noqa: E402
+from gpu_backend.engine.native_weights import RANDOM_OUTPUT_STD, RANDOM_STD  # noqa: E402
 
 SHAPES = ROOT / "scripts" / "bench" / "shapes"
 LIMIT_S = 60.0  # of one burst, of the start, of the end
@@ -39,10 +40,15 @@ MODES = {"sync": [False], "async": [True], "both": [False, True]}
 MAKESPANS = "1x1024-256,8x1024-256,32x1024-256"
 
 
-def load(shape: str) -> Any:
-    config = AutoConfig.for_model(**json.loads((SHAPES / f"{shape}.json").read_text()))
-    with torch.device("cuda"):
-        return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
+def load(shape: str, device: str = "cuda", **changes: Any) -> Any:
+    sizes = json.loads((SHAPES / f"{shape}.json").read_text()) | changes
+    config = AutoConfig.for_model(**sizes, initializer_range=RANDOM_STD)
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight.mul_(RANDOM_OUTPUT_STD / RANDOM_STD)
+    return model
 
 
 def answers(manager: Any, work: Workload, began: float) -> float:
