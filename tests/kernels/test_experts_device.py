@@ -12,6 +12,7 @@ from test_ops_device import NAN, Emulate, assert_close, floats, random
 from twins import World, call
 
 FEW = 8  # kFewTokens of kernels/ops/route.h
+UNIT = 160  # kTileUnit of kernels/ops/experts_tiled.h
 ROUTINGS = [uniform, skewed, padded, absent]
 
 
@@ -107,6 +108,17 @@ class Mixture:
         np.testing.assert_array_equal(choice, self.choice)
         return rows
 
+    def run_tiled(self, emulate: Emulate, blocks: int = 3) -> NDArray[np.uint16]:
+        """The same of the kernels for many tokens, which a plan feeds."""
+        product = np.full((self.choice.size, self.intermediate), NAN, np.uint16)
+        rows = np.full((self.tokens, self.per_token, self.hidden), NAN, np.uint16)
+        plan = new_plan(self.choice, self.n_experts, UNIT)
+        call("expert_plan", self.choice, *plan, self.tokens, self.n_experts, self.per_token, UNIT)
+        inputs = (self.gate_up, self.down, self.x, product, rows)
+        sizes = (self.tokens, self.hidden, self.intermediate, self.per_token, blocks)
+        emulate("experts_tiled", *plan, *inputs, *sizes)
+        return rows
+
     def expected(self) -> NDArray[np.float32]:
         rows = np.full((self.tokens, self.per_token, self.hidden), np.nan, np.float32)
         inputs = (floats(self.gate_up), floats(self.down), floats(self.x))
@@ -155,6 +167,42 @@ def test_a_row_depends_on_its_pair_alone(emulate: Emulate) -> None:
     part.choice[[*range(5), *range(9, 33)]] = NO_EXPERT
     kept = part.choice[:, 0] != NO_EXPERT
     np.testing.assert_array_equal(part.run(emulate)[kept], rows[kept])
+
+
+@pytest.mark.parametrize("routing", ROUTINGS)
+@pytest.mark.parametrize(
+    ("tokens", "n_experts", "per_token", "hidden", "intermediate"),
+    [(3, 4, 2, 200, 136), (100, 3, 1, 72, 24), (200, 2, 2, 328, 264)],
+)
+def test_tiled_experts(
+    emulate: Emulate,
+    routing: Any,
+    tokens: int,
+    n_experts: int,
+    per_token: int,
+    hidden: int,
+    intermediate: int,
+) -> None:
+    """Sizes that fill no tile, units of every width; pairs that do not exist are not written."""
+    mixture = Mixture(routing(tokens, n_experts, per_token), n_experts, hidden, intermediate)
+    got, expected = floats(mixture.run_tiled(emulate)), mixture.expected()
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+    if routing is not absent:
+        assert_close(got[~np.isnan(got)], expected[~np.isnan(expected)])
+
+
+def test_a_tiled_row_depends_on_its_pair_alone(emulate: Emulate) -> None:
+    """E8, as above."""
+    choice = skewed(90, 3, 1)
+    choice[50:] = uniform(40, 3, 1)
+    full = Mixture(choice, 3, 136, 72)
+    rows = full.run_tiled(emulate)
+    np.testing.assert_array_equal(full.run_tiled(emulate, blocks=2), rows)
+    part = Mixture(choice, 3, 136, 72)
+    part.choice = choice.copy()
+    part.choice[[*range(20), *range(60, 75)]] = NO_EXPERT
+    kept = part.choice[:, 0] != NO_EXPERT
+    np.testing.assert_array_equal(part.run_tiled(emulate)[kept], rows[kept])
 
 
 @pytest.mark.parametrize("hidden", [8, 1000])

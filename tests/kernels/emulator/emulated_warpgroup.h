@@ -3,6 +3,7 @@
 namespace blink {
 
 constexpr uint32_t kWarpgroup = 128;
+constexpr uint32_t kSwizzleBytes = 128, kGroupBytes = 8 * kSwizzleBytes, kNoColumns = 16, kProductK = 16;
 
 template <uint32_t N>
 void keep_registers() {}
@@ -38,6 +39,12 @@ inline uint32_t shared_address(const void* p) {
   return uint32_t(reinterpret_cast<uintptr_t>(p));
 }
 
+/* Of the block's dynamic memory. */
+inline char* shared_at(uint32_t address) {
+  char* base = reinterpret_cast<char*>(dynamic_shared());
+  return base + (address - shared_address(base));
+}
+
 /* A map of a tensor of halves; dimension 0 is contiguous. Its boxes are 64 elements wide and swizzled. */
 struct TensorMap4 {
   const uint16_t* data;
@@ -49,6 +56,53 @@ struct TensorMap4 {
 inline char* swizzled(char* p) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(p);
   return reinterpret_cast<char*>(address ^ (address >> 7 & 7) << 4);
+}
+
+inline uint32_t swizzled(uint32_t row, uint32_t chunk) {
+  return row * kSwizzleBytes + (chunk ^ row % 8) * 16;
+}
+
+/* Of a tensor as TensorMap describes it, swizzled boxes of 256 rows in all; what lies outside is zero. */
+inline void copy_tile(void* to, const void* map, uint32_t x, uint32_t y, uint32_t z, uint64_t* word) {
+  static const uint16_t zeros[8] = {};
+  const TensorMap& tensor = *static_cast<const TensorMap*>(map);
+  if (reinterpret_cast<uintptr_t>(to) % 1024) emulator::fail("a swizzled box to an address not aligned to 1024 bytes");
+  for (uint32_t r = 0; r < 256; ++r)
+    for (uint32_t piece = 0; piece < 8; ++piece) {
+      const uint64_t row = y + r % tensor.box_rows, column = x + 8 * piece;
+      const uint64_t matrix = z + r / tensor.box_rows;
+      char* target = swizzled(static_cast<char*>(to) + r * kSwizzleBytes + 16 * piece);
+      memset(target, 0xff, 16); /* until somebody has waited */
+      const bool inside = row < tensor.rows && column < tensor.columns;
+      const uint16_t* from = inside ? tensor.data + (matrix * tensor.rows + row) * tensor.columns + column : zeros;
+      bulk_barrier(word).add({target, from, 16});
+    }
+}
+
+/* A thread's copies come when those of a bulk copy would, after it has said at which barrier. */
+inline std::map<const void*, std::vector<BulkBarrier::Copy>> thread_copies;
+inline void copy_async(uint32_t to, const void* from, uint32_t n) {
+  static const uint16_t zeros[8] = {};
+  if (to % 16 || reinterpret_cast<uintptr_t>(from) % 16) emulator::fail("a copy that is not 16-byte aligned");
+  memset(shared_at(to), 0xff, 16);
+  thread_copies[emulator::current].push_back({shared_at(to), n ? from : zeros, 16});
+}
+inline void barrier_arrive_copied(uint64_t* word) {
+  for (const BulkBarrier::Copy& copy : thread_copies[emulator::current]) {
+    bulk_barrier(word).add(copy);
+    bulk_barrier(word).bytes += copy.bytes;
+  }
+  thread_copies.erase(emulator::current);
+  bulk_barrier(word).arrive();
+}
+
+inline void store_transposed(const void* column, const uint32_t (&m)[4]) {
+  if (reinterpret_cast<uintptr_t>(column) % 16) emulator::fail("stmatrix to an address that is not 16-byte aligned");
+  const emulator::Lanes& lanes = emulator::exchange(column);
+  const uint32_t row = emulator::this_lane() / 4, first = emulator::this_lane() % 4 * 2;
+  for (uint32_t i = 0; i < 4; ++i)
+    for (uint32_t e = 0; e < 2; ++e)
+      const_cast<uint16_t*>(lanes.get<const uint16_t*>(8 * i + first + e))[row] = uint16_t(m[i] >> 16 * e);
 }
 
 inline void copy_box4(void* to, const void* map, uint32_t a, uint32_t b, uint32_t c, uint64_t* word) {

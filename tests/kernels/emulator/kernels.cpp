@@ -11,6 +11,7 @@
 #include "kernels/ops/expert_plan.h"
 #include "kernels/ops/expert_sum.h"
 #include "kernels/ops/experts.h"
+#include "kernels/ops/experts_tiled.h"
 #include "kernels/ops/gate.h"
 #include "kernels/ops/gather.h"
 #include "kernels/ops/linear_held.h"
@@ -277,6 +278,26 @@ void emulate_experts_stream(uint32_t* token_row, const float* logits, uint32_t* 
     else
       expert_stream_kernel<Half, kDown, kMade>(routing, down, product, rows, tokens, intermediate, hidden, per_token);
   });
+}
+
+/* The same for many tokens, by a plan. */
+void emulate_experts_tiled(const blink::ExpertUnit* plan, const uint32_t* pairs, const Half* gate_up, const Half* down,
+                           const Half* x, Half* product, Half* rows, uint32_t tokens, uint32_t hidden,
+                           uint32_t intermediate, uint32_t per_token, uint32_t blocks) {
+  using namespace blink;
+  const auto bits = [](const Half* p) { return reinterpret_cast<const uint16_t*>(p); };
+  const TensorMap gate_up_map = {bits(gate_up), intermediate, hidden, kTileWeights / 2, kTileK};
+  const TensorMap down_map = {bits(down), hidden, intermediate, kTileWeights, kTileK};
+  emulator::dynamic_bytes = kTileSharedBytes;
+  after(x, kHalf * tokens * hidden);
+  launch({blocks}, kTileThreads, [&] {
+    expert_tiled_kernel<Half, kGateUp>(plan, pairs, gate_up_map, x, product, hidden, intermediate, per_token);
+  });
+  after(product, kHalf * tokens * per_token * intermediate);
+  launch({blocks}, kTileThreads, [&] {
+    expert_tiled_kernel<Half, kDown>(plan, pairs, down_map, product, rows, intermediate, hidden, per_token);
+  });
+  emulator::dynamic_bytes = emulator::kMostBytes;
 }
 
 void emulate_expert_sum_rmsnorm(const Half* rows, const uint32_t* choice, const float* weight, float* residual,
