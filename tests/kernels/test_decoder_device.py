@@ -16,7 +16,7 @@ from gpu_backend.cuda.kernels import stage_chunks
 from gpu_backend.engine import decoder_abi
 from gpu_backend.engine.decoder import pair_tiles
 
-CELLS, VOCAB, LAYERS = 11520, 192, 3
+CELLS, VOCAB, LAYERS = 11520, 640, 3
 
 
 class Model:
@@ -205,7 +205,7 @@ class Decoder:
 def test_decoder(
     emulate: Emulate, positions: list[int], blocks: int, sizes: tuple[int, ...], normed: bool
 ) -> None:
-    """Blocks with more, fewer and no tiles of a matrix, several passes, stages that are not full, splits, and
+    """Blocks with more and fewer tiles of a matrix, several passes, stages that are not full, splits, and
     lanes that are not in use. A second run from the same state gives the same bits, since nothing is added up
     in the order of arrival, and every counter is as it was."""
     page_size = 32 if normed else 16

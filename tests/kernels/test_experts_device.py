@@ -172,7 +172,7 @@ def test_a_row_depends_on_its_pair_alone(emulate: Emulate) -> None:
 @pytest.mark.parametrize("routing", ROUTINGS)
 @pytest.mark.parametrize(
     ("tokens", "n_experts", "per_token", "hidden", "intermediate"),
-    [(3, 4, 2, 200, 136), (100, 3, 1, 72, 24), (200, 2, 2, 328, 264)],
+    [(3, 4, 2, 200, 136), (70, 3, 1, 72, 24), (100, 3, 1, 72, 24), (200, 2, 2, 328, 264)],
 )
 def test_tiled_experts(
     emulate: Emulate,

@@ -6,7 +6,8 @@ kernels on a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ TOLERANCE = 1e-2  # bfloat16 has 8 bits; relative to the largest value
 CHUNKS = [(3, 0, 20), (0, 17, 18), (6, 30, 40)]
 LONG = {"max_context": 512, "total_pages": 256}
 NAN = 0x7FC0
+ANY = 0xFFFFFFFF  # kAny of emulator/threads.h
 
 Emulate = Callable[..., None]
 Halves = NDArray[np.uint16]
@@ -31,6 +33,16 @@ def random(*shape: int, seed: int = 0, scale: float = 1) -> Halves:
 
 def floats(halves: Halves) -> Floats:
     return (halves.astype(np.uint32) << 16).view(np.float32)
+
+
+@contextmanager
+def lagging(emulate: Emulate, block: int = ANY, warp: int = ANY) -> Iterator[None]:
+    """Threads that run in every hundredth round only."""
+    emulate("slow", block, warp, 100)
+    try:
+        yield
+    finally:
+        emulate("slow", ANY, ANY, 1)
 
 
 def assert_close(got: Floats, expected: Floats, tolerance: float = TOLERANCE) -> None:

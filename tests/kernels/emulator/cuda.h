@@ -28,20 +28,22 @@ inline dim3 blockDim, gridDim;
 #define threadIdx (emulator::current->index)
 #define blockIdx (emulator::block->index)
 
-/* kernel<<<grid, n_threads>>>(), with all blocks in turns if they wait for each other, or those of a row of the grid if
- * they are a cluster. */
-enum Company { kAlone, kClusters, kGrid };
+/* kernel<<<grid, n_threads>>>(), with all blocks in turns if they wait for each other, or those of a cluster: a row of
+ * the grid, or two neighbours. */
+enum Company { kAlone, kClusters, kPairs, kGrid };
 inline void launch(dim3 grid, uint32_t n_threads, std::function<void()> kernel, Company company = kAlone) {
   emulator::body = std::move(kernel);
   gridDim = grid;
   blockDim = {n_threads};
+  emulator::cluster_blocks = company == kPairs ? 2 : grid.x;
+  const bool are_clusters = company == kClusters || company == kPairs;
   std::vector<dim3> indices;
   for (uint32_t z = 0; z < grid.z; ++z)
     for (uint32_t y = 0; y < grid.y; ++y)
       for (uint32_t x = 0; x < grid.x; ++x) {
         indices.push_back({x, y, z});
-        if (company == kGrid || (company == kClusters && x + 1 < grid.x)) continue;
-        emulator::run_blocks(indices, n_threads, company == kClusters && indices.size() > 1);
+        if (company == kGrid || (are_clusters && (x + 1) % emulator::cluster_blocks)) continue;
+        emulator::run_blocks(indices, n_threads, are_clusters && indices.size() > 1);
         indices.clear();
       }
   if (company == kGrid) emulator::run_blocks(indices, n_threads, false);
@@ -151,6 +153,9 @@ inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
 }
 inline float4 make_float4(float x, float y, float z, float w) {
   return {x, y, z, w};
+}
+inline float __fdividef(float x, float y) {
+  return x / y;
 }
 using std::max;
 using std::min;

@@ -181,12 +181,11 @@ inline void barrier_wait(uint64_t* word, uint32_t parity) {
   while (!barrier_test(word, parity)) continue;
 }
 
-/* The blocks of a row of the grid are a cluster. */
 inline uint32_t cluster_rank() {
-  return blockIdx.x;
+  return blockIdx.x % emulator::cluster_blocks;
 }
 inline uint32_t cluster_size() {
-  return gridDim.x;
+  return emulator::cluster_blocks;
 }
 inline void cluster_arrive() {
   emulator::Meeting& cluster = emulator::cluster;
@@ -250,3 +249,4 @@ void load_matrices(uint32_t (&m)[4], const void* row) {
 
 #include "emulated_warpgroup.h"
 #include "emulated_wide.h"
+#include "emulated_tiled.h"

@@ -16,6 +16,7 @@
 #include "kernels/ops/gather.h"
 #include "kernels/ops/linear_held.h"
 #include "kernels/ops/linear_stream.h"
+#include "kernels/ops/linear_tiled.h"
 #include "kernels/ops/linear_wide.h"
 #include "kernels/ops/norm.h"
 #include "kernels/ops/rope.h"
@@ -130,6 +131,19 @@ void emulate_linear_wide(const blink::BoxMap* w, const blink::BoxMap* x, void* y
   emulator::dynamic_bytes = emulator::kMostBytes;
 }
 
+void emulate_linear_tiled(const blink::BoxMap* w, const blink::BoxMap* x, const blink::BoxMap* y,
+                          const blink::TiledCut* cut, uint32_t output, uint32_t pairs) {
+  using namespace blink;
+  emulator::dynamic_bytes = kTiledSharedBytes;
+  after(reinterpret_cast<const void*>(x->data), kHalf * cut->m * cut->n_in);
+  with_constant<kStreamAdd, kStreamSilu>(output, [&](auto kind) {
+    if (kind() == kStreamAdd) after(reinterpret_cast<const void*>(y->data), kFloat * y->shape[2] * y->shape[3]);
+    const auto kernel = [&] { linear_tiled_kernel<Half, kind()>(*w, *x, *y, *cut); };
+    launch({2 * pairs}, kTiledThreads, kernel, kPairs);
+  });
+  emulator::dynamic_bytes = emulator::kMostBytes;
+}
+
 void emulate_silu_mul(const Half* gate_up, Half* out, uint32_t intermediate, uint32_t tokens) {
   after(gate_up, kHalf * 2 * tokens * intermediate);
   launch({tokens, (intermediate + 255) / 256}, 32, [&] { blink::silu_mul_kernel(gate_up, out, intermediate); });
@@ -147,9 +161,9 @@ void emulate_rope(const blink_set* set, const struct blink_tables* tables, Half*
   });
 }
 
-/* From now on; 1 round for a warp like any other. */
-void emulate_slow_warp(uint32_t warp, uint32_t rounds) {
-  emulator::slow_warp = warp, emulator::slow_rounds = rounds;
+/* From now on; kAny is all, 1 round as fast as any other. */
+void emulate_slow(uint32_t block, uint32_t warp, uint32_t rounds) {
+  emulator::slow = {block, warp, rounds};
 }
 
 /* The plan, and attention of one layer. */

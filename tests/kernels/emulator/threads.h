@@ -102,8 +102,20 @@ inline Thread* current;
 inline ucontext_t scheduler;
 inline std::function<void()> body;
 inline uint32_t dynamic_bytes = kMostBytes; /* of shared memory, that the kernel may write to */
+inline uint32_t cluster_blocks = 1;         /* along x */
+inline void (*at_end)() = [] {};            /* what more to check when blocks have ended */
 inline std::mt19937 shuffle_order(1);
-inline uint32_t slow_warp = UINT32_MAX, slow_rounds = 1; /* of every block: a warp that runs in one round of so many */
+/* Threads that run in one round of so many: those of a block, of a warp of every block, or of both. */
+constexpr uint32_t kAny = UINT32_MAX;
+struct Slow {
+  uint32_t block = kAny, warp = kAny, rounds = 1;
+
+  bool skips(const dim3& of, const Thread& thread, uint64_t round) const {
+    const bool is_slow = (block == kAny || of.x == block) && (warp == kAny || thread.index.x / kWarp == warp);
+    return is_slow && round % rounds;
+  }
+};
+inline Slow slow;
 constexpr uint64_t kStuckRounds = 200000;
 
 /* What the kernel before the next one writes. It is garbage until that kernel ends, some rounds after the next one has
@@ -228,7 +240,7 @@ inline void run_blocks(const std::vector<dim3>& indices, uint32_t n_threads, boo
     if (round == kStuckRounds) fail("threads wait for each other");
     if (round == kPredecessorRounds) end_predecessor();
     for (const auto& [of, thread] : alive) {
-      if (round < of->start || (thread->index.x / kWarp == slow_warp && round % slow_rounds)) continue;
+      if (round < of->start || slow.skips(of->index, *thread, round)) continue;
       block = of;
       current = thread;
       swapcontext(&scheduler, &thread->context);
@@ -240,6 +252,7 @@ inline void run_blocks(const std::vector<dim3>& indices, uint32_t n_threads, boo
     if (!blocks[b]->is_untouched(dynamic_bytes)) fail("a block writes behind its shared memory");
     if (!blocks[b]->has_waited) fail("a block ends, and has not waited for the kernel before (E7)");
   }
+  at_end();
 }
 
 }  // namespace emulator
