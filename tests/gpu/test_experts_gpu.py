@@ -1,4 +1,4 @@
-"""The experts' tiled kernels, which no emulator runs, against their definition."""
+"""The experts' tiled kernels on the GPU, against their definition."""
 
 from __future__ import annotations
 
