@@ -126,83 +126,59 @@ class Mixture:
         call("experts", self.choice, *inputs, rows, *sizes)
         return rows
 
+    def check(self, rows: NDArray[np.uint16]) -> None:
+        """Pairs that do not exist are not written."""
+        got, expected = floats(rows), self.expected()
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+        if (self.choice != NO_EXPERT).any():
+            assert_close(got[~np.isnan(got)], expected[~np.isnan(expected)])
+
+
+STREAMED, TILED = Mixture.run, Mixture.run_tiled
+
 
 @pytest.mark.parametrize("routing", ROUTINGS)
 @pytest.mark.parametrize(
-    ("tokens", "n_experts", "per_token", "hidden", "intermediate"),
+    ("run", "tokens", "n_experts", "per_token", "hidden", "intermediate"),
     [
-        (2, 8, 4, 96, 40),
-        (40, 5, 2, 64, 72),
-        (128, 4, 2, 200, 136),
-        (9, 16, 3, 528, 24),
-        (7, 9, 3, 2056, 1032),
+        (STREAMED, 2, 8, 4, 96, 40),
+        (STREAMED, 40, 5, 2, 64, 72),
+        (STREAMED, 128, 4, 2, 200, 136),
+        (STREAMED, 9, 16, 3, 528, 24),
+        (STREAMED, 7, 9, 3, 2056, 1032),
+        (TILED, 3, 4, 2, 200, 136),  # sizes that fill no tile, units of every width
+        (TILED, 70, 3, 1, 72, 24),
+        (TILED, 100, 3, 1, 72, 24),
+        (TILED, 200, 2, 2, 328, 264),
     ],
 )
 def test_experts(
     emulate: Emulate,
     routing: Any,
+    run: Any,
     tokens: int,
     n_experts: int,
     per_token: int,
     hidden: int,
     intermediate: int,
 ) -> None:
-    """Pairs that do not exist are not written."""
     mixture = Mixture(routing(tokens, n_experts, per_token), n_experts, hidden, intermediate)
-    got, expected = floats(mixture.run(emulate)), mixture.expected()
-    np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
-    if routing is not absent:
-        assert_close(got[~np.isnan(got)], expected[~np.isnan(expected)])
+    mixture.check(run(mixture, emulate))
 
 
-def test_a_row_depends_on_its_pair_alone(emulate: Emulate) -> None:
+@pytest.mark.parametrize(("run", "skewed_tokens"), [(STREAMED, 20), (TILED, 70)])
+def test_a_row_depends_on_its_pair_alone(emulate: Emulate, run: Any, skewed_tokens: int) -> None:
     """E8: the same bits whatever else the step holds, and whichever block takes the unit."""
-    choice = skewed(40, 6, 2)
-    choice[20:] = uniform(20, 6, 2)
+    choice = skewed(skewed_tokens + 20, 6, 2)
+    choice[skewed_tokens:] = uniform(20, 6, 2)
     full = Mixture(choice, 6, 96, 48)
-    rows = full.run(emulate)
-    np.testing.assert_array_equal(full.run(emulate, blocks=7), rows)
+    rows = run(full, emulate)
+    np.testing.assert_array_equal(run(full, emulate, blocks=7), rows)
     part = Mixture(choice, 6, 96, 48)
     part.choice = choice.copy()
-    part.choice[[*range(5), *range(9, 33)]] = NO_EXPERT
+    part.choice[[*range(5), *range(9, skewed_tokens + 13)]] = NO_EXPERT
     kept = part.choice[:, 0] != NO_EXPERT
-    np.testing.assert_array_equal(part.run(emulate)[kept], rows[kept])
-
-
-@pytest.mark.parametrize("routing", ROUTINGS)
-@pytest.mark.parametrize(
-    ("tokens", "n_experts", "per_token", "hidden", "intermediate"),
-    [(3, 4, 2, 200, 136), (70, 3, 1, 72, 24), (100, 3, 1, 72, 24), (200, 2, 2, 328, 264)],
-)
-def test_tiled_experts(
-    emulate: Emulate,
-    routing: Any,
-    tokens: int,
-    n_experts: int,
-    per_token: int,
-    hidden: int,
-    intermediate: int,
-) -> None:
-    """Sizes that fill no tile, units of every width; pairs that do not exist are not written."""
-    mixture = Mixture(routing(tokens, n_experts, per_token), n_experts, hidden, intermediate)
-    got, expected = floats(mixture.run_tiled(emulate)), mixture.expected()
-    np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
-    if routing is not absent:
-        assert_close(got[~np.isnan(got)], expected[~np.isnan(expected)])
-
-
-def test_a_tiled_row_depends_on_its_pair_alone(emulate: Emulate) -> None:
-    """E8, as above."""
-    choice = skewed(90, 3, 1)
-    choice[50:] = uniform(40, 3, 1)
-    full = Mixture(choice, 3, 136, 72)
-    rows = full.run_tiled(emulate)
-    np.testing.assert_array_equal(full.run_tiled(emulate, blocks=2), rows)
-    part = Mixture(choice, 3, 136, 72)
-    part.choice = choice.copy()
-    part.choice[[*range(20), *range(60, 75)]] = NO_EXPERT
-    kept = part.choice[:, 0] != NO_EXPERT
-    np.testing.assert_array_equal(part.run_tiled(emulate)[kept], rows[kept])
+    np.testing.assert_array_equal(run(part, emulate)[kept], rows[kept])
 
 
 @pytest.mark.parametrize("hidden", [8, 1000])
