@@ -65,11 +65,11 @@ class FlashAttention:
         arguments = (step_set, self._activations.prefill_plan, unit_tokens)
         launch("prefill_plan", (1, 1, 1), (PLAN_THREADS, 1, 1), *arguments)
 
-    def attend(self, launch: Launch, tables: bytes, layer: int) -> None:
-        """Of the planned units, in layer `layer`."""
+    def attend(self, launch: Launch, tables: bytes, layer: int, after_decode: bool) -> None:
+        """Of the planned units, in layer `layer`. `after_decode`: behind the attention of rows that decode."""
         keys, act = 2 * layer * self._layer_atoms, self._activations
         inputs = (self._queries, self._cache, tables, act.prefill_plan, act.attention)
-        counts = (keys, keys + self._layer_atoms, *self._heads, self._pack)
+        counts = (keys, keys + self._layer_atoms, *self._heads, self._pack, int(after_decode))
         block, shared_bytes = (FLASH_THREADS, 1, 1), self._shared_bytes
         launch("attention_flash", self._grid, block, *inputs, *counts, shared_bytes=shared_bytes)
 

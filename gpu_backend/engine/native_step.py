@@ -211,19 +211,22 @@ class NativeStep:
             qkv = Product(layer.qkv, act.normed, act.qkv, tokens, config.hidden, config.qkv_width)
             self._multiply(qkv, n_sums)
         rope = (layer.q_norm, layer.k_norm, config.norm_eps)
-        if shape.kind != StepKind.PREFILL:
-            self._attention_decode(shape, index, act.qkv, *rope, keys, values)
-        if shape.kind != StepKind.DECODE:
-            step = (step_set, self._tables, act.qkv)
+        step = (step_set, self._tables, act.qkv)
+        decodes, has_prompts = shape.kind != StepKind.PREFILL, shape.kind != StepKind.DECODE
+        if has_prompts:  # first: what attends to prompts may then begin while rows that decode are at it (E24)
             grid, block = (tokens, 1, 1), rope_block(heads + 2 * kv_heads, config.head_dim)
             caches = (self._weights.inv_freq, keys, values)
             self._launch("rope", grid, block, *step, *rope, *caches, heads, kv_heads)
-            if self._flash is not None:
-                self._flash.attend(self._launch, self._tables, index)
-            else:
-                grid, block = (ceil_div(tokens, PREFILL_QUERIES), heads, 1), (PREFILL_THREADS, 1, 1)
-                arguments = (keys, values, act.attention, heads, kv_heads, tokens)
-                self._launch("attention_prefill", grid, block, *step, *arguments)
+        if decodes:
+            self._attention_decode(shape, index, act.qkv, *rope, keys, values)
+        if not has_prompts:
+            return
+        if self._flash is not None:
+            self._flash.attend(self._launch, self._tables, index, after_decode=decodes)
+        else:
+            grid, block = (ceil_div(tokens, PREFILL_QUERIES), heads, 1), (PREFILL_THREADS, 1, 1)
+            arguments = (keys, values, act.attention, heads, kv_heads, tokens)
+            self._launch("attention_prefill", grid, block, *step, *arguments)
 
     def _project(self, rows: Rows, layer: DeviceLayer) -> int:
         """residual += o(attention). Returns what it leaves."""

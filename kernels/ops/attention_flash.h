@@ -163,20 +163,21 @@ class FlashMultiply {
 /* grid (any), block (kFlashThreads), FlashShared and kFlashAtom bytes of shared memory. `queries` sees qkv as
  * [HeadDim / 64][tokens][n_heads + 2 n_kv_heads][64], its boxes are [HeadDim / 64][64 / pack][pack][64]; `cache` sees
  * the cache of all layers as [cells / 8][HeadDim / 64][8][64], its boxes are [2][HeadDim / 64][8][64]. `pack` is a
- * power of two, at most 64, that divides n_heads / n_kv_heads; pages have a multiple of 16 tokens. */
+ * power of two, at most 64, that divides n_heads / n_kv_heads; pages have a multiple of 16 tokens. `after_decode`: its
+ * predecessor is the attention of rows that decode, which does not concern it (E24). */
 template <typename Half, int HeadDim>
 __global__ void __launch_bounds__(kFlashThreads, 1)
     attention_flash_kernel(const __grid_constant__ FlashMap queries, const __grid_constant__ FlashMap cache,
                            const __grid_constant__ struct blink_tables tables, const PrefillUnit* plan, Half* out,
                            uint32_t key_atoms, uint32_t value_atoms, uint32_t n_heads, uint32_t n_kv_heads,
-                           uint32_t pack) {
+                           uint32_t pack, uint32_t after_decode) {
   const FlashArguments<Half> arguments = {tables, plan, out, key_atoms, value_atoms, n_heads, n_kv_heads, pack};
   const uint32_t offset = (kFlashAtom - shared_address(dynamic_shared()) % kFlashAtom) % kFlashAtom;
   auto& shared = *reinterpret_cast<FlashShared<HeadDim>*>(reinterpret_cast<char*>(dynamic_shared()) + offset);
   if (threadIdx.x == 0) shared.init();
   __syncthreads();
   allow_successor();
-  wait_for_predecessor();
+  if (!after_decode) wait_for_predecessor();
   if (threadIdx.x < 128) {
     keep_registers<24>();
     if (threadIdx.x < 32) FlashCopy<Half, HeadDim>(shared, queries, cache, arguments).run();
@@ -184,6 +185,7 @@ __global__ void __launch_bounds__(kFlashThreads, 1)
     take_registers<240>();
     FlashMultiply<Half, HeadDim>(shared, arguments).run();
   }
+  if (after_decode) wait_for_predecessor(); /* E24 */
 }
 
 }  // namespace blink

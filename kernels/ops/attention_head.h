@@ -51,6 +51,7 @@ class AttentionHead {
   __device__ __forceinline__ void run(const AttentionUnits& units) {
     AttentionUnit behind = {}, unit = units.first();
     wait_for_predecessor();
+    allow_successor(); /* E24 */
     if (unit.exists()) request(unit);
     group_sync(2, 32 * kHeadWarps); /* the barriers are there */
     for (uint32_t k = 0;; ++k) {

@@ -123,7 +123,6 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
   static_assert(sizeof(Shared) + kRingAlign <= kAttentionSharedBytes, "does not fit");
   const uint64_t raw = reinterpret_cast<uint64_t>(dynamic_shared());
   Shared& shared = *reinterpret_cast<Shared*>((raw + kRingAlign - 1) / kRingAlign * kRingAlign);
-  allow_successor();
   const AttentionUnits units(plan, n_kv_heads, ratio);
   const AttentionLayer<Half> layer = {tables,  plan,    turns,   map, qkv,        q_norm, k_norm,    eps,
                                       k_cache, v_cache, partial, out, n_kv_heads, ratio,  max_pieces};

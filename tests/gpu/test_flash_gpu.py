@@ -101,7 +101,7 @@ class Step:
             kernel.launch(grid, block, stream, *rest, overlap=True, **flags)  # type: ignore[arg-type]
 
         flash.plan(launch, step_set.tobytes())
-        flash.attend(launch, tables.tobytes(), LAYERS - 1)
+        flash.attend(launch, tables.tobytes(), LAYERS - 1, after_decode=False)
         stream.synchronize()
         raw = memory.read(buffers["attention"], out.nbytes)
         for owned in (module, memory, stream):

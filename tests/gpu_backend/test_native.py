@@ -95,7 +95,7 @@ def test_a_step_is_the_documented_sequence(log: Log) -> None:
 
     for capture in captures(log):
         decode, prompts = ("attention_plan" in map(op, capture)), ("prefill_plan" in map(op, capture))
-        attention = ["attention_stream"] * decode + ["rope", "attention_flash"] * prompts
+        attention = ["rope"] * prompts + ["attention_stream"] * decode + ["attention_flash"] * prompts
         tokens, lanes = tokens_of(capture), int(capture[-1][3])
         before, after = ["attention_plan"] * decode, ["prefill_plan"] * prompts
         expected = ["gate", *before, "embed", *after, "rmsnorm"]
@@ -241,7 +241,7 @@ def test_flash_attention_sees_the_queries_and_the_whole_cache(log: Log) -> None:
     assert cache[1:9] == [64, 8, 1, 2 * 3 * 64 * 2 * 16 // 8, 64, 8, 1, 2]
     assert cache[9] == allocations[cache[0]]
     flash = [call for capture in captures(log) for call in capture if op(call) == "attention_flash"]
-    starts = [[int.from_bytes(bytes.fromhex(word), "little") for word in call[-6:-4]] for call in flash]
+    starts = [[int.from_bytes(bytes.fromhex(word), "little") for word in call[-7:-5]] for call in flash]
     layer = 64 * 2 * 16 // 8
     assert starts[:3] == [[0, layer], [2 * layer, 3 * layer], [4 * layer, 5 * layer]]
 

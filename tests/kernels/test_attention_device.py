@@ -96,7 +96,7 @@ class StreamStep:
         emulate("prefill_plan", world.step_set, plan, 128)
         cells = step.caches[0].size // step.shape[1] // step.shape[2]
         inputs = (world.tables, step.qkv, self.cache, out, plan)
-        emulate("attention_flash", *inputs, *step.shape, n_tokens, cells, 1, 3)
+        emulate("attention_flash", *inputs, *step.shape, n_tokens, cells, 1, 3, 1)
 
     def check(self, out: Halves, norms: list[Halves | None]) -> None:
         step = self.step

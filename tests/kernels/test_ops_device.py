@@ -289,7 +289,7 @@ def test_flash_attention(
     emulate("prefill_plan", step.world.step_set, plan, 128 // pack)
     n_cells = 256 * int(step.world.tables["page_size"])
     inputs = (step.world.tables, step.qkv, step.cache, step.out, plan)
-    emulate("attention_flash", *inputs, *step.shape, step.n_tokens, n_cells, pack, blocks)
+    emulate("attention_flash", *inputs, *step.shape, step.n_tokens, n_cells, pack, blocks, 0)
     step.check()
 
 

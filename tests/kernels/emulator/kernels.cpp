@@ -214,7 +214,7 @@ void emulate_prefill_plan(const blink_set* set, blink::PrefillUnit* plan, uint32
 
 void emulate_attention_flash(const struct blink_tables* tables, const Half* qkv, const Half* cache, Half* out,
                              const blink::PrefillUnit* plan, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim,
-                             uint32_t tokens, uint32_t cells, uint32_t pack, uint32_t blocks) {
+                             uint32_t tokens, uint32_t cells, uint32_t pack, uint32_t blocks, uint32_t after_decode) {
   using namespace blink;
   const uint32_t heads = n_heads + 2 * n_kv_heads, columns = head_dim / 64;
   const auto bits = [](const Half* p) { return reinterpret_cast<const uint16_t*>(p); };
@@ -225,11 +225,11 @@ void emulate_attention_flash(const struct blink_tables* tables, const Half* qkv,
   FlashMap maps[2];
   memcpy(maps, &queries, sizeof(queries));
   memcpy(maps + 1, &keys, sizeof(keys));
-  after(qkv, kHalf * tokens * heads * head_dim);
+  if (!after_decode) after(qkv, kHalf * tokens * heads * head_dim);
   with_constant<64, 128>(head_dim, [&](auto dim) {
     launch({blocks}, kFlashThreads, [&] {
       attention_flash_kernel<Half, dim()>(maps[0], maps[1], *tables, plan, out, 0, cells * n_kv_heads / 8, n_heads,
-                                          n_kv_heads, pack);
+                                          n_kv_heads, pack, after_decode);
     });
   });
 }
