@@ -66,7 +66,7 @@ class FlashAttention:
         launch("prefill_plan", (1, 1, 1), (PLAN_THREADS, 1, 1), *arguments)
 
     def attend(self, launch: Launch, tables: bytes, layer: int, after_decode: bool) -> None:
-        """Of the planned units, in layer `layer`. `after_decode`: behind the attention of rows that decode."""
+        """Of the planned units, in layer `layer`. `after_decode`: behind that of rows that decode."""
         keys, act = 2 * layer * self._layer_atoms, self._activations
         inputs = (self._queries, self._cache, tables, act.prefill_plan, act.attention)
         counts = (keys, keys + self._layer_atoms, *self._heads, self._pack, int(after_decode))

@@ -213,7 +213,7 @@ class NativeStep:
         rope = (layer.q_norm, layer.k_norm, config.norm_eps)
         step = (step_set, self._tables, act.qkv)
         decodes, has_prompts = shape.kind != StepKind.PREFILL, shape.kind != StepKind.DECODE
-        if has_prompts:  # first: what attends to prompts may then begin while rows that decode are at it (E24)
+        if has_prompts:  # first: their attention may then begin while rows that decode are at it (E24)
             grid, block = (tokens, 1, 1), rope_block(heads + 2 * kv_heads, config.head_dim)
             caches = (self._weights.inv_freq, keys, values)
             self._launch("rope", grid, block, *step, *rope, *caches, heads, kv_heads)
