@@ -55,23 +55,17 @@ __device__ __forceinline__ void clear(PlanTables& table, uint32_t n_experts) {
   }
 }
 
-/* Counts choices 0..n - 1 into table.count, and those before `begin` into table.earlier. 16 a thread are loaded before
- * the first is counted. */
-__device__ __forceinline__ void count_choices(PlanTables& table, const uint32_t* choice, uint32_t n, uint32_t begin) {
-  constexpr uint32_t kAhead = 16;
-  for (uint32_t base = 0; base < n; base += kAhead * kPlanThreads) {
-    uint32_t expert[kAhead];
+/* Calls body(pair, its expert) for the thread's of pairs begin..end - 1, `Ahead` of which are loaded together. */
+template <uint32_t Ahead, typename Body>
+__device__ __forceinline__ void for_each_pair(const uint32_t* choice, uint32_t begin, uint32_t end, const Body& body) {
+  for (uint32_t base = begin + threadIdx.x; base < end; base += Ahead * kPlanThreads) {
+    uint32_t expert[Ahead];
 #pragma unroll
-    for (uint32_t i = 0; i < kAhead; ++i) {
-      const uint32_t p = base + i * kPlanThreads + threadIdx.x;
-      expert[i] = p < n ? choice[p] : kNoExpert;
-    }
+    for (uint32_t i = 0; i < Ahead; ++i)
+      expert[i] = base + i * kPlanThreads < end ? choice[base + i * kPlanThreads] : kNoExpert;
 #pragma unroll
-    for (uint32_t i = 0; i < kAhead; ++i) {
-      if (expert[i] == kNoExpert) continue;
-      atomicAdd(&table.count[expert[i]], 1u);
-      if (base + i * kPlanThreads + threadIdx.x < begin) atomicAdd(&table.earlier[expert[i]], 1u);
-    }
+    for (uint32_t i = 0; i < Ahead; ++i)
+      if (expert[i] != kNoExpert) body(base + i * kPlanThreads, expert[i]);
   }
 }
 
@@ -120,20 +114,22 @@ __global__ void __launch_bounds__(kPlanThreads)
   clear(table, n_experts);
   wait_for_predecessor();
   __syncthreads();
-  for (uint32_t p = begin + threadIdx.x; p < end; p += kPlanThreads) {
-    const uint32_t t = p / per_token - first, e = choice[p];
-    if (e != kNoExpert) atomicOr(&table.mask[e][t / 32], 1u << t % 32);
-  }
-  count_choices(table, choice, tokens * per_token, begin);
+  for_each_pair<16>(choice, 0, tokens * per_token, [&](uint32_t p, uint32_t e) {
+    atomicAdd(&table.count[e], 1u);
+    if (p < begin) atomicAdd(&table.earlier[e], 1u);
+    if (p < begin || p >= end) return;
+    const uint32_t t = p / per_token - first;
+    atomicOr(&table.mask[e][t / 32], 1u << t % 32);
+  });
   __syncthreads();
   if (threadIdx.x < 32) cut_units(table, plan, n_experts, unit_tokens, blockIdx.x == 0);
   __syncthreads();
   find_places(table, n_experts);
   __syncthreads();
-  for (uint32_t p = begin + threadIdx.x; p < end; p += kPlanThreads) {
-    const uint32_t t = p / per_token - first, e = choice[p];
-    if (e != kNoExpert) pairs[table.place[e][t / 32] + __popc(table.mask[e][t / 32] & ((1u << t % 32) - 1))] = p;
-  }
+  for_each_pair<4>(choice, begin, end, [&](uint32_t p, uint32_t e) {
+    const uint32_t t = p / per_token - first;
+    pairs[table.place[e][t / 32] + __popc(table.mask[e][t / 32] & ((1u << t % 32) - 1))] = p;
+  });
 }
 
 #endif /* __CUDACC__ */

@@ -28,6 +28,7 @@ __global__ void __maxnreg__(kGateRegisters) gate_kernel(struct blink_step_set se
       break;
     }
   }
+  allow_successor(); /* which may be on its way while this is written */
   set.head->start_ns = global_ns();
   set.head->fault = fault;
 }

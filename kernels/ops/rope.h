@@ -62,8 +62,8 @@ inline void rope(const struct blink_step_set& set, const struct blink_tables& ta
 #else
 
 /* grid (tokens), block (a multiple of 32, at least HeadDim / 2): a token, a thread 8 pairs of a head at a time. The
- * angles are the same for all heads, and the costliest part. Tokens of rows that decode are left to
- * attention_stream.h. */
+ * angles are the same for all heads, and the costliest part; they come before the wait, as does all that the scheduler
+ * has written (E7). Tokens of rows that decode are left to attention_stream.h. */
 template <typename Half, int HeadDim>
 __global__ void rope_kernel(struct blink_step_set set, struct blink_tables tables, Half* qkv, const Half* q_norm,
                             const Half* k_norm, float eps, const float* inv_freq, Half* k_cache, Half* v_cache,
@@ -71,18 +71,18 @@ __global__ void rope_kernel(struct blink_step_set set, struct blink_tables table
   constexpr uint32_t kPieces = HeadDim / 16, kLanes = kPieces > 4 ? 8 : kPieces > 2 ? 4 : kPieces;
   __shared__ __align__(16) float2 angles[HeadDim / 2];
   const uint32_t i = blockIdx.x, n_all = n_heads + 2 * n_kv_heads;
-  const float frequency = threadIdx.x < HeadDim / 2 ? inv_freq[threadIdx.x] : 0.0f;
   allow_successor();
-  wait_for_predecessor();
-  const uint32_t row = set.token_row[i];
-  if (row == BLINK_NO_ROW || i < set.head->n_decode) return;
-  const uint32_t position = set.token_position[i];
+  const uint32_t row = set.token_row[i], position = set.token_position[i];
+  const float frequency = threadIdx.x < HeadDim / 2 ? inv_freq[threadIdx.x] : 0.0f;
+  const bool skipped = row == BLINK_NO_ROW || i < set.head->n_decode;
+  const uint64_t cell = skipped ? 0 : cache_offset(tables, row, position, 0, n_kv_heads, HeadDim);
   if (threadIdx.x < HeadDim / 2) {
     const float angle = float(position) * frequency;
     angles[threadIdx.x] = make_float2(cosf(angle), sinf(angle));
   }
-  const uint64_t cell = cache_offset(tables, row, position, 0, n_kv_heads, HeadDim);
   __syncthreads();
+  wait_for_predecessor();
+  if (skipped) return;
   for (uint32_t e = threadIdx.x; e - threadIdx.x % 32 < n_all * kLanes; e += blockDim.x) { /* whole warps */
     const uint32_t head = e / kLanes, piece = e % kLanes;
     const bool mine = head < n_all && piece < kPieces, is_query = head < n_heads,
@@ -91,19 +91,21 @@ __global__ void rope_kernel(struct blink_step_set set, struct blink_tables table
     float a[8] = {}, b[8] = {};
     if (mine) load8(x, a), load8(x + HeadDim / 2, b);
     if (q_norm) { /* both or none */
+      const Half* const norm = (is_query ? q_norm : k_norm) + 8 * piece;
+      const bool normed = mine && !is_value;
+      uint4 low = {}, high = {};
+      if (normed)
+        low = *reinterpret_cast<const uint4*>(norm), high = *reinterpret_cast<const uint4*>(norm + HeadDim / 2);
       float sum = 0.0f;
 #pragma unroll
       for (int k = 0; k < 8; ++k) sum += a[k] * a[k] + b[k] * b[k];
 #pragma unroll
       for (uint32_t offset = kLanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-      if (mine && !is_value) {
-        const Half* const norm = (is_query ? q_norm : k_norm) + 8 * piece;
-        const float scale = 1.0f / sqrtf(sum / float(HeadDim) + eps);
-        float low[8], high[8];
-        load8(norm, low), load8(norm + HeadDim / 2, high);
+      const float scale = 1.0f / sqrtf(sum / float(HeadDim) + eps);
+      const Half *by_low = reinterpret_cast<const Half*>(&low), *by_high = reinterpret_cast<const Half*>(&high);
 #pragma unroll
-        for (int k = 0; k < 8; ++k) a[k] *= scale * low[k], b[k] *= scale * high[k];
-      }
+      for (int k = 0; k < 8; ++k)
+        if (normed) a[k] *= scale * to_float(by_low[k]), b[k] *= scale * to_float(by_high[k]);
     }
     if (!mine) continue;
     if (!is_value)

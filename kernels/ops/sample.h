@@ -87,6 +87,7 @@ constexpr uint32_t kSampleSharedBytes = 38 * 1024;
 /* Shared memory of one block. */
 struct SampleScratch {
   ClusterMail::Barriers barriers;
+  struct blink_descriptor params;
   SelectScratch select;
   uint64_t per_warp[kSampleWarps];
   uint64_t best[kSampleBlocks], weight[kSampleBlocks]; /* of each block of the cluster */
@@ -230,33 +231,42 @@ class LaneSampler {
 };
 
 /* grid (blocks of a lane, lanes), in clusters of a lane's, block (kSampleThreads), kSampleSharedBytes of dynamic shared
- * memory. The last lane to finish publishes the step: every token is visible to whoever acquires `completed` (E1). */
+ * memory. The last lane to finish publishes the step: every token is visible to whoever acquires `completed` (E1).
+ * What the scheduler has written for the step is read before the wait: one after the other, such reads are late. */
 __global__ void __launch_bounds__(kSampleThreads, 1)
     sample_kernel(const __grid_constant__ struct blink_step_set set, const __grid_constant__ struct blink_tables tables,
                   float* logits) {
   static_assert(sizeof(SampleScratch) <= kSampleSharedBytes, "does not fit");
   SampleScratch& scratch = *reinterpret_cast<SampleScratch*>(dynamic_shared());
-  ClusterMail mail(scratch.barriers);
-  Selection::clear(scratch.select);
-  wait_for_predecessor();
   const uint32_t lane = blockIdx.y;
+  struct blink_step_head* head = set.head;
+  const bool emits = lane < head->n_lanes && set.lane_emit[lane];
+  Sequence sequence = {scratch.params, nullptr, 0};
+  if (emits) {
+    const Sequence given = sequence_of(set, tables, lane);
+    constexpr uint32_t kWords = sizeof(struct blink_descriptor) / sizeof(uint32_t);
+    if (threadIdx.x < kWords)
+      reinterpret_cast<uint32_t*>(&scratch.params)[threadIdx.x] =
+          reinterpret_cast<const uint32_t*>(&given.params)[threadIdx.x];
+    sequence.tokens = given.tokens, sequence.length = given.length;
+  }
+  Selection::clear(scratch.select);
+  ClusterMail mail(scratch.barriers); /* which has a barrier of the block behind both */
+  wait_for_predecessor();
   const SampleSlice slice(tables.vocab_size);
   const bool is_first = slice.rank == 0 && threadIdx.x == 0;
-  struct blink_step_head* head = set.head;
   if (is_first && lane == 0) head->sample_ns = global_ns();
   const auto finish = [&] {
-    if (arrive(&head->lanes_done) != gridDim.y - 1) return;
-    head->lanes_done = 0;
+    if (gridDim.y > 1 && arrive(&head->lanes_done) != gridDim.y - 1) return;
+    if (gridDim.y > 1) head->lanes_done = 0;
     head->done_ns = global_ns();
     store_release(tables.completed, head->id);
   };
-  const bool emits = lane < head->n_lanes && set.lane_emit[lane];
   cluster_wait(); /* the other blocks have started and can be sent to */
   if (!emits) {
     if (is_first) finish();
     return;
   }
-  const Sequence sequence = sequence_of(set, tables, lane);
   const LaneSampler sampler(sequence, tables, logits + uint64_t(lane) * tables.vocab_size, slice, mail, scratch);
   sampler.run([&](uint32_t token) {
     set.out_token[lane] = token;
