@@ -35,10 +35,10 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-from bench.ceilings import kernel_of, matrix_tflops, read_tb_s, time_us  # noqa: E402
+from bench.ceilings import kernel_of, products, reads, time_us  # noqa: E402
 from bench.recorder import Recorder  # noqa: E402
 from bench.step_costs import LAST, Costs, Load, Operation, Step  # noqa: E402
-from bench.step_report import draw, table  # noqa: E402
+from bench.step_report import draw, line, table  # noqa: E402
 from bench.sustained import Sustained, sustain  # noqa: E402
 
 from blink.bench.energy import EnergyCounter  # noqa: E402
@@ -79,8 +79,9 @@ class Bench:
             self._meter = EnergyCounter(UUID(bytes=self.device.uuid()), "--sustained")
         self.stream = Stream()
         self.memory = DeviceMemory(self.device)
-        self.read_tb_s = read_tb_s(self.device, self.stream)
-        self.tflops = matrix_tflops(self.device, self.stream)
+        on = self.device, self.stream, self._measure
+        self.ceilings = [*reads(*on), products(*on)]
+        self.read_tb_s, self.tflops = self.ceilings[0].tera_per_s, self.ceilings[-1].tera_per_s
         self.grid = GraphGrid(limits)
         self.batch = allocate_batch(self.memory, limits, self.grid.shapes, config.vocab_size, ())
         tables: Any = self.batch.tables
@@ -208,13 +209,18 @@ class Bench:
         return times
 
     def _times(self, enqueue: Callable[[], object], larger_us: float) -> tuple[float, Sustained | None]:
-        """Right after a pause, and over and over if it takes longer than `larger_us`."""
-        wait = self.engine.synchronize
+        """With a multiprocessor less, and over and over if it takes longer than `larger_us`."""
         with self._occupied():
-            us = time_us(enqueue, wait)
-            if self._meter is None or us < larger_us:
-                return us, None
-            return us, sustain(enqueue, wait, us, self._meter, self._sustained_s)
+            return self._measure(enqueue, self.engine.synchronize, larger_us)
+
+    def _measure(
+        self, enqueue: Callable[[], object], wait: Callable[[], None], larger_us: float = 0.0
+    ) -> tuple[float, Sustained | None]:
+        """Right after a pause, and over and over if it takes longer than `larger_us`."""
+        us = time_us(enqueue, wait)
+        if self._meter is None or us < larger_us:
+            return us, None
+        return us, sustain(enqueue, wait, us, self._meter, self._sustained_s)
 
     @contextlib.contextmanager
     def _occupied(self) -> Iterator[None]:
@@ -269,10 +275,8 @@ def main() -> int:
     share = mixed_share(config)
     limits = Limits(rows, context, longest, min(8, longest), PAGE, pages, share)
     bench = Bench(config, limits, options.sustained)
-    print(
-        f"{options.model}: reads {bench.read_tb_s:.2f} TB/s, multiplies {bench.tflops:.0f} TFLOP/s; ", end=""
-    )
-    print(f"{len(bench.grid.shapes)} shapes ready after {bench.start_s:.1f} s")
+    print(f"{options.model}: {len(bench.grid.shapes)} shapes ready after {bench.start_s:.1f} s")
+    print("\n".join(map(line, bench.ceilings)))
     wanted = [Load(n, 0, c) for c in options.context for n in options.rows]
     wanted += [Load(0, n, 0) for n in options.prefill]
     wanted += [Load(n, tokens - n, c) for c in options.context for n, tokens in mixed]
@@ -284,6 +288,7 @@ def main() -> int:
         result = {
             "model": options.model, "commit": options.commit, "gpu": bench.device.name,
             "date": time.strftime("%Y-%m-%d"), "read_tb_s": bench.read_tb_s, "tflops": bench.tflops,
+            "ceilings": [asdict(ceiling) for ceiling in bench.ceilings],
             "steps": [asdict(step) for step in steps],
         }  # fmt: skip
         options.json.write_text(json.dumps(result, indent=1) + "\n")

@@ -1,11 +1,21 @@
-"""A measured step as text and as a picture."""
+"""What was measured as text, and steps as a picture."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from bench.ceilings import Ceiling
 from bench.step_costs import Step
 from bench.sustained import Sustained
+
+
+def line(ceiling: Ceiling) -> str:
+    text = f"{ceiling.what} {ceiling.tera_per_s:.3g} T/s"
+    if (found := ceiling.sustained) is None:
+        return text
+    rate, each = ceiling.amount / found.us / 1e6, found.joules / ceiling.amount * 1e12
+    sustained = f"{rate:.3g} T/s, {found.watts:.0f} W, {each:.3g} pJ, {found.sm_mhz} MHz"
+    return f"{text}; over and over {sustained}"
 
 
 def table(step: Step) -> str:

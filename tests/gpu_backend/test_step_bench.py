@@ -15,11 +15,13 @@ pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'b
 BENCH = """
 sys.path.insert(0, str(Path(toolkit.__file__).resolve().parents[2] / "scripts"))
 from bench import engine, sustained
+from bench.ceilings import Ceiling
 from gpu_backend.engine.base import Limits
 from gpu_backend.model.config import ModelConfig
 from steady_meter import SteadyMeter
 
-engine.read_tb_s = engine.matrix_tflops = lambda device, stream: 1.0
+engine.reads = lambda device, stream, measure: [Ceiling("reads", 8e9, 2e3)]
+engine.products = lambda device, stream, measure: Ceiling("multiplies", 1e12, 1e3)
 engine.time_us = lambda enqueue, wait: (enqueue(), 1e3)[1]
 engine.EnergyCounter = lambda uuid, flag: SteadyMeter(600, 0.001)
 sustained.WARM_UP_S = 0.0
@@ -39,6 +41,12 @@ bench = engine.Bench(config, limits, sustained_s=0.01)
 print(engine.table(bench.measure(engine.Load(2, 0, 20))))
 bench.close()
 """
+CEILINGS = """
+engine.products = lambda device, stream, measure: Ceiling("multiplies", 1e12, *measure(int, int))
+bench = engine.Bench(config, limits, sustained_s=0.1)
+print("\\n".join(map(engine.line, bench.ceilings)))
+bench.close()
+"""
 
 
 def test_the_cache_holds_random_numbers_before_anything_is_timed(fake: Path, tmp_path: Path) -> None:
@@ -55,6 +63,20 @@ def test_a_step_and_its_operations_are_sustained(fake: Path, tmp_path: Path) -> 
     assert step.startswith("decode of 2 rows")
     assert {line.split()[0] for line in operations} >= {"qkv", "o", "gate_up", "down", "head", "sample"}
     assert all("; over and over " in line and line.endswith(" mJ, 1500 MHz") for line in printed.splitlines())
+
+
+def test_what_the_gpu_does_at_most_is_sustained(fake: Path, tmp_path: Path) -> None:
+    """The meter says 600 W: of 10^12 operations in as much time as the fake takes, its energy."""
+    printed, _ = run(fake, tmp_path, BENCH + CEILINGS, small_models.DENSE)
+    reads, products = printed.splitlines()
+    assert reads == "reads 4 T/s"
+    alone, sustained = products.split("; over and over ")
+    assert alone == "multiplies 1e+03 T/s"
+    rate, watts, energy, clock = sustained.split(", ")
+    assert float(watts.removesuffix(" W")) == pytest.approx(600, rel=0.05)
+    each = float(watts.removesuffix(" W")) / float(rate.removesuffix(" T/s"))
+    assert float(energy.removesuffix(" pJ")) == pytest.approx(each, rel=0.02)
+    assert clock == "1500 MHz"
 
 
 def test_small_operations_are_not_sustained(fake: Path, tmp_path: Path) -> None:
