@@ -22,8 +22,11 @@ MOST_BAND = 8  # tiles along x whose x stays in L2
 TILE_OVERHEAD = 8  # what a tile takes besides its columns, in columns
 
 # From as many rows on, the kernel with silu * mul is faster than cuBLAS and a kernel after it. At 448, where
-# cuBLAS chooses badly, by far: 183 us for 289 with 8B parameters.
+# cuBLAS chooses badly, by far: 183 us for 289 with 8B parameters. Of fewer rows it is where one tile holds
+# them all, or several fill the GPU: 0 to 3 % of a step with 8B parameters, 1 to 6 % with 1B.
 TILED_SILU_ROWS = 448
+ONE_TILE_FILL = 0.8
+FULL = 0.95
 # Of "add", where cuBLAS needs no second kernel, it is faster if it leaves few multiprocessors idle and cuBLAS
 # many: at numbers of rows that are no multiple of 512. Of fewer rows now one is faster, now the other; of
 # more, both fill the GPU. Narrow tiles move more bytes, which costs power, and power limits a long prefill:
@@ -31,7 +34,6 @@ TILED_SILU_ROWS = 448
 ADD_BETWEEN = (1024, 2560)
 ADD_CUBLAS_ROWS = 512
 ADD_COLUMNS = 176
-ADD_FILL = 0.95
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,10 @@ def tiled_cut(rows: int, n_in: int, n_out: int, output: str, n_multiprocessors: 
 
 def suits_tiled(rows: int, n_in: int, n_out: int, output: str, n_multiprocessors: int) -> bool:
     """Whether the kernel beats cuBLAS, measured on an H200 with 8B, 1B and 32B parameters."""
+    cut = tiled_cut(rows, n_in, n_out, output, n_multiprocessors)
+    fill = cut.fill(n_multiprocessors)
     if output == "silu":
-        return rows >= TILED_SILU_ROWS
+        return rows >= TILED_SILU_ROWS or fill >= (ONE_TILE_FILL if cut.x_tiles == 1 else FULL)
     if output != "add" or not ADD_BETWEEN[0] < rows < ADD_BETWEEN[1] or rows % ADD_CUBLAS_ROWS == 0:
         return False
-    cut = tiled_cut(rows, n_in, n_out, output, n_multiprocessors)
-    return cut.columns >= ADD_COLUMNS and cut.fill(n_multiprocessors) >= ADD_FILL
+    return cut.columns >= ADD_COLUMNS and fill >= FULL

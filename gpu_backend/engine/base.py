@@ -7,7 +7,7 @@ from typing import Protocol
 
 from gpu_backend.abi import StepKind
 
-MIXED_SHARE = 192  # prompt tokens below which a mixed step saves less than its fixed costs
+MIXED_SHARE = 128  # prompt tokens below which a mixed step saves less than its fixed costs
 MIXED_TOKENS = 1024  # of a mixed step, unless rows that decode leave prompts less than their share
 
 

@@ -38,8 +38,11 @@ def prefill_sizes(max_tokens: int) -> list[int]:
 
 
 def mixed_sizes(max_tokens: int) -> list[int]:
-    """64, 128, 192, 256, then whole tiles of 128, and always `max_tokens` itself."""
-    sizes = [n for n in (64, 128, 192) if n < max_tokens]
+    """64, 128, 160, 192, 256, then whole tiles of 128, and always `max_tokens` itself.
+
+    160 takes the least time a prompt token beside 32 rows: with 8B parameters 5 to 10 % less than the others.
+    """
+    sizes = [n for n in (64, 128, 160, 192) if n < max_tokens]
     return [*sizes, *range(256, max_tokens, 128), max_tokens]
 
 

@@ -93,8 +93,8 @@ def attention_cut(
 
 
 def mixed_share(config: ModelConfig) -> int:
-    """Prompt tokens that a mixed step should have: as many as a layer multiplies while its weights are read,
-    or while its kernels start and end.
+    """Prompt tokens that a mixed step should have: beside rows that decode, as many as a layer multiplies
+    while its weights are read, or while its kernels start and end.
 
     More take longer; fewer save little, and have a prompt take more steps.
     """
@@ -105,7 +105,7 @@ def mixed_share(config: ModelConfig) -> int:
     used = mlp if config.experts is None else mlp * config.experts.per_token / config.experts.count
     layer_s = max(HALF_BYTES * (attention + mlp) / READ_BYTES_S, LAYER_S)
     tokens = layer_s * HALF_FLOPS / (2 * (attention + used))
-    return min(MIXED_TOKENS, max(MIXED_SHARE, FINEST_STEP * ceil_div(int(tokens), FINEST_STEP)))
+    return min(MIXED_TOKENS, max(MIXED_SHARE, FINEST_STEP * int(tokens / FINEST_STEP)))
 
 
 def has_tail(config: ModelConfig, shape: Shape) -> bool:

@@ -132,7 +132,7 @@ def test_streamed_pairs_fit_the_kernel() -> None:
 
 def test_a_mixed_step_takes_as_many_prompt_tokens_as_the_weights_hide() -> None:
     """Few of a dense model, more where kernels are short, all that there may be of a mixture of experts."""
-    assert mixed_share(LLAMA3_8B) == 192
+    assert mixed_share(LLAMA3_8B) == 128
     small = replace(LLAMA3_8B, hidden=2048, intermediate=8192, head_dim=64)
     assert mixed_share(small) == 384
     assert mixed_share(QWEN3_30B_A3B) == 1024

@@ -54,4 +54,15 @@ def test_where_cublas_leaves_multiprocessors_idle_the_residual_is_added_to_in_ti
 def test_silu_mul_is_part_of_the_product_from_some_number_of_rows_on() -> None:
     sizes = prefill_sizes(8192)
     taken = [rows for rows in sizes if suits_tiled(rows, *LLAMA_8B["gate_up"], 132)]
-    assert taken == [rows for rows in sizes if rows >= TILED_SILU_ROWS]
+    assert taken == [128, 192, 256, *(rows for rows in sizes if rows >= TILED_SILU_ROWS)]
+
+
+def test_it_is_of_fewer_where_one_tile_holds_them_or_many_fill_the_gpu() -> None:
+    sizes = range(16, TILED_SILU_ROWS, 16)
+    one_tile = [rows for rows in sizes if suits_tiled(rows, *LLAMA_8B["gate_up"], 132)]
+    assert one_tile == list(range(128, 257, 16))
+    assert not [
+        rows for rows in sizes if rows < 256 and suits_tiled(rows, 4096, 12288, "silu", 132)
+    ]  # Qwen3-8B's
+    full = [rows for rows in sizes if suits_tiled(rows, 2048, 8192, "silu", 132)]  # Llama-3.2-1B's
+    assert {160, 256, 320, 384} <= set(full)
