@@ -80,7 +80,7 @@ class EngineDriver:
         """Both in one step: what `decode` of rows and `prefill` of chunks return, one after the other."""
         all_chunks = [*self._next(rows), *chunks]
         n_tokens = sum(end - first for _, first, end in all_chunks)
-        return self._step(self.grid.mixed_shape(n_tokens), all_chunks, len(rows))
+        return self._step(self.grid.mixed_shape(n_tokens, len(all_chunks)), all_chunks, len(rows))
 
     def _next(self, rows: Sequence[int]) -> list[Chunk]:
         return [(row, len(self.tokens[row]) - 1, len(self.tokens[row])) for row in rows]

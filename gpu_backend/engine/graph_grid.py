@@ -14,6 +14,7 @@ from gpu_backend.scheduler_abi import TOKEN_GRANULE
 
 FINEST_STEP = 64  # tokens between prefill shapes, from 128 tokens on
 STEPS_PER_OCTAVE = 8  # prefill shapes to a doubling, where that is coarser
+FEW_LANES = 64  # of a mixed step: a shape's are all multiplied, and rarely are there the most
 
 
 def decode_sizes(max_batch: int) -> list[int]:
@@ -46,16 +47,22 @@ def mixed_sizes(max_tokens: int) -> list[int]:
     return [*sizes, *range(256, max_tokens, 128), max_tokens]
 
 
+def mixed_lanes(n_tokens: int, n_rows: int) -> list[int]:
+    """Of the mixed shapes of `n_tokens`: few, and as many as there can be."""
+    return sorted({min(FEW_LANES, n_rows, n_tokens), min(n_rows, n_tokens)})
+
+
 class GraphGrid:
     """Every shape that is captured, and for each count the index of the tightest one.
 
-    `shapes`          decode shapes, then prefill shapes, then mixed shapes, each in ascending order
+    `shapes`          decode shapes, then prefill shapes, then mixed shapes; ascending in tokens, then lanes
     `decode_lookup`   uint32 [max_batch + 1]: rows -> index into `shapes`
     `prefill_lookup`  uint32 [ceil(max_prefill_tokens / 16) + 1]: ceil(tokens / 16) -> index into `shapes`
-    `mixed_lookup`    uint32 [ceil(max_mixed_tokens / 16) + 1] likewise
+    `mixed_lookup`    uint32 [ceil(max_mixed_tokens / 16) + 1] likewise; shapes behind have more lanes
 
     A prefill shape of t tokens has min(max_prefill_lanes, t) lanes: a chunk has at least one token, so the
-    lanes of any step that fits its tokens and the limits fit too. A mixed shape has max_batch more, or t.
+    lanes of any step that fits its tokens and the limits fit too. Of mixed shapes of t tokens
+    the last has max_batch more, or t.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -70,11 +77,12 @@ class GraphGrid:
         self.shapes: tuple[Shape, ...] = (
             *(Shape(StepKind.DECODE, n, n) for n in decode),
             *(Shape(StepKind.PREFILL, n, min(limits.max_prefill_lanes, n)) for n in prefill),
-            *(Shape(StepKind.MIXED, n, min(limits.n_rows, n)) for n in mixed),
+            *(Shape(StepKind.MIXED, n, lanes) for n in mixed for lanes in mixed_lanes(n, limits.n_rows)),
         )
+        sizes = [shape.tokens for shape in self.shapes if shape.kind == StepKind.MIXED]
         self.decode_lookup = _tightest(range(limits.max_batch + 1), decode, 0)
         self.prefill_lookup = _tightest(_granules(prefill[-1]), prefill, len(decode))
-        self.mixed_lookup = _tightest(_granules(mixed[-1]), mixed, len(decode) + len(prefill))
+        self.mixed_lookup = _tightest(_granules(sizes[-1]), sizes, len(decode) + len(prefill))
 
     def decode_shape(self, n_rows: int) -> int:
         """Index of the shape that runs `n_rows` rows."""
@@ -84,9 +92,12 @@ class GraphGrid:
         """Index of the shape that runs `n_tokens` packed prompt tokens."""
         return int(self.prefill_lookup[ceil_div(n_tokens, TOKEN_GRANULE)])
 
-    def mixed_shape(self, n_tokens: int) -> int:
-        """Index of the shape that runs rows that decode and prompts' tokens, `n_tokens` in all."""
-        return int(self.mixed_lookup[ceil_div(n_tokens, TOKEN_GRANULE)])
+    def mixed_shape(self, n_tokens: int, n_lanes: int) -> int:
+        """Index of the shape that runs rows that decode and prompts, `n_lanes` with `n_tokens` in all."""
+        index = int(self.mixed_lookup[ceil_div(n_tokens, TOKEN_GRANULE)])
+        while self.shapes[index].lanes < n_lanes:
+            index += 1
+        return index
 
 
 def _granules(most: int) -> list[int]:

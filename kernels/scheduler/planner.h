@@ -142,16 +142,17 @@ BLINK_FN StepLoad Scheduler<P>::plan_prompts(uint64_t id, uint32_t n_decode, uin
   return {used, lanes};
 }
 
-// Picks the tightest shape, whose tokens beyond the load are padding.
+// Picks the tightest shape, whose tokens beyond the load are padding. Mixed shapes of equal tokens ascend in lanes.
 template <class P>
 BLINK_FN void Scheduler<P>::close_plan(uint64_t id, uint32_t n_decode, StepLoad load) {
   const blink_step_set& set = set_of(id);
   const uint32_t kind = n_decode == 0            ? BLINK_STEP_PREFILL
                         : load.lanes == n_decode ? BLINK_STEP_DECODE
                                                  : BLINK_STEP_MIXED;
-  const uint32_t shape = kind == BLINK_STEP_DECODE    ? c.decode_lookup[n_decode]
-                         : kind == BLINK_STEP_PREFILL ? c.prefill_lookup[granules(load.tokens)]
-                                                      : c.mixed_lookup[granules(load.tokens)];
+  uint32_t shape = kind == BLINK_STEP_DECODE    ? c.decode_lookup[n_decode]
+                   : kind == BLINK_STEP_PREFILL ? c.prefill_lookup[granules(load.tokens)]
+                                                : c.mixed_lookup[granules(load.tokens)];
+  while (c.shapes[shape].lanes < load.lanes) ++shape;
   for (uint32_t i = load.tokens + tid; i < c.shapes[shape].tokens; i += threads) set.token_row[i] = BLINK_NO_ROW;
   if (tid == 0) {
     blink_step_head& head = *set.head;

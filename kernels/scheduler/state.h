@@ -146,7 +146,7 @@ struct blink_scheduler_config {
   uint64_t* executables;      /* [n_shapes][BLINK_STEP_SETS] graph handles; null where a host launches */
   uint32_t* decode_lookup;    /* [max_batch + 1] the tightest shape for n rows */
   uint32_t* prefill_lookup;   /* [ceil(max_prefill_tokens / BLINK_TOKEN_GRANULE) + 1] ... for n tokens, rounded up */
-  uint32_t* mixed_lookup;     /* [ceil(max_mixed_tokens / BLINK_TOKEN_GRANULE) + 1] likewise */
+  uint32_t* mixed_lookup;     /* [ceil(max_mixed_tokens / BLINK_TOKEN_GRANULE) + 1] ... of the fewest lanes */
   uint64_t* seen;             /* [n_slots] the last request word acted upon */
   struct blink_request* requests;       /* [n_slots] */
   struct blink_row* rows;               /* [tables.n_rows] */

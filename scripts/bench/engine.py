@@ -121,7 +121,7 @@ class Bench:
         shape_of = {
             StepKind.DECODE: self.grid.decode_shape,
             StepKind.PREFILL: self.grid.prefill_shape,
-            StepKind.MIXED: self.grid.mixed_shape,
+            StepKind.MIXED: lambda tokens: self.grid.mixed_shape(tokens, load.lanes),
         }
         head["shape"] = index = shape_of[load.kind](load.tokens)
         lanes = np.arange(load.lanes, dtype="<u4")

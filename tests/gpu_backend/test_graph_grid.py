@@ -4,7 +4,14 @@ import pytest
 
 from gpu_backend.abi import StepKind
 from gpu_backend.engine.base import Limits
-from gpu_backend.engine.graph_grid import GraphGrid, decode_sizes, mixed_sizes, prefill_sizes
+from gpu_backend.engine.graph_grid import (
+    FEW_LANES,
+    GraphGrid,
+    decode_sizes,
+    mixed_lanes,
+    mixed_sizes,
+    prefill_sizes,
+)
 
 
 def limits(max_batch: int = 64, max_prefill_tokens: int = 2048, max_prefill_lanes: int = 16) -> Limits:
@@ -27,6 +34,8 @@ def test_sizes_are_the_documented_ones() -> None:
     assert mixed_sizes(1024) == [64, 128, 160, 192, 256, 384, 512, 640, 768, 896, 1024]
     assert mixed_sizes(200) == [64, 128, 160, 192, 200]
     assert mixed_sizes(18) == [18]
+    assert mixed_lanes(160, 136) == [64, 136]
+    assert mixed_lanes(64, 136) == mixed_lanes(160, 64) == [64]
 
 
 @pytest.mark.parametrize("max_tokens", [2048, 5000, 8192, 65536])
@@ -75,15 +84,18 @@ def test_a_mixed_step_has_room_for_a_full_batch_and_a_prompt(max_batch: int, max
     """S15: whatever decodes, a prompt gets its share of a step, or all that it may have."""
     sizes = limits(max_batch=max_batch, max_prefill_tokens=max_tokens)
     grid = GraphGrid(sizes)
-    tokens = [s.tokens for s in grid.shapes if s.kind == StepKind.MIXED]
-    assert tokens == sorted(set(tokens))
+    mixed = [(s.tokens, s.lanes) for s in grid.shapes if s.kind == StepKind.MIXED]
+    assert mixed == sorted(set(mixed))
+    tokens = [tokens for tokens, _ in mixed]
     assert tokens[-1] == sizes.max_mixed_tokens >= max_batch + min(sizes.mixed_share, max_tokens)
     for n in range(1, sizes.max_mixed_tokens + 1):
-        shape = grid.shapes[grid.mixed_shape(n)]
-        assert shape.kind == StepKind.MIXED
         entry = min(-(-n // 16) * 16, tokens[-1])
-        assert shape.tokens == min(t for t in tokens if t >= entry)
-        assert shape.lanes >= min(n, max_batch + sizes.max_prefill_lanes)
+        most = min(n, max_batch + sizes.max_prefill_lanes)
+        for lanes in {1, min(FEW_LANES, most), min(FEW_LANES + 1, most), most}:
+            shape = grid.shapes[grid.mixed_shape(n, lanes)]
+            assert shape.kind == StepKind.MIXED
+            assert shape.tokens == min(t for t in tokens if t >= entry)
+            assert shape.lanes == min(m for t, m in mixed if t == shape.tokens and m >= lanes)
     assert sizes.max_step_tokens == max(s.tokens for s in grid.shapes)
 
 

@@ -51,18 +51,20 @@ class RingWorld {
       set.head = reinterpret_cast<blink_step_head*>(take(sizeof(blink_step_head) / 4));
       set.out_token = take(lanes);
     }
-    c.n_shapes = 4;  // one decode shape, one prefill shape, two mixed shapes
+    c.n_shapes = 6;  // one decode shape, one prefill shape, mixed ones of two sizes, each of few lanes and of all
     c.shapes = array<blink_shape>(c.n_shapes);
-    const uint32_t small = (mixed + 1) / 2;
+    const uint32_t small = (mixed + 1) / 2, few = (lanes + 1) / 2;
     c.shapes[0] = {BLINK_STEP_DECODE, z.max_batch, z.max_batch, 0};
     c.shapes[1] = {BLINK_STEP_PREFILL, z.max_prefill_tokens, z.max_prefill_lanes, 0};
-    c.shapes[2] = {BLINK_STEP_MIXED, small, std::min(lanes, small), 0};
-    c.shapes[3] = {BLINK_STEP_MIXED, mixed, std::min(lanes, mixed), 0};
+    c.shapes[2] = {BLINK_STEP_MIXED, small, std::min(few, small), 0};
+    c.shapes[3] = {BLINK_STEP_MIXED, small, std::min(lanes, small), 0};
+    c.shapes[4] = {BLINK_STEP_MIXED, mixed, std::min(few, mixed), 0};
+    c.shapes[5] = {BLINK_STEP_MIXED, mixed, std::min(lanes, mixed), 0};
     c.decode_lookup = array<uint32_t>(z.max_batch + 1);
     c.prefill_lookup = lookup(z.max_prefill_tokens);
     for (uint32_t n = 0; n <= z.max_prefill_tokens; ++n) c.prefill_lookup[granules(n)] = 1;
     c.mixed_lookup = lookup(mixed);
-    for (uint32_t n = 0; n <= mixed; ++n) c.mixed_lookup[granules(n)] = n <= small ? 2 : 3;
+    for (uint32_t n = 0; n <= mixed; ++n) c.mixed_lookup[granules(n)] = n <= small ? 2 : 4;
     c.seen = array<uint64_t>(z.n_slots);
     c.requests = array<blink_request>(z.n_slots);
     c.rows = array<blink_row>(t.n_rows);

@@ -47,6 +47,9 @@ class World {
     const uint32_t n_prompts = head.n_lanes - head.n_decode;
     if (head.kind != capacity.kind || head.n_tokens > capacity.tokens || head.n_lanes > capacity.lanes)
       fail("a step does not fit its shape");
+    const blink_shape* fewer = shape ? &capacity - 1 : nullptr;
+    if (fewer && fewer->kind == head.kind && fewer->tokens == capacity.tokens && fewer->lanes >= head.n_lanes)
+      fail("a shape of fewer lanes would do");
     if (head.kind != (!head.n_decode ? BLINK_STEP_PREFILL : n_prompts ? BLINK_STEP_MIXED : BLINK_STEP_DECODE))
       fail("a step is not of its kind");
     if (head.n_tokens - head.n_decode > c.max_prefill_tokens || n_prompts > c.max_prefill_lanes)
