@@ -20,7 +20,6 @@ STREAM_GROUPS = (1,)  # of 8 rows of x
 EXPERT_STREAMS = (
     ("gate_up", "kGateUp", "kMade"),
     ("gate_up_few", "kGateUp", "kOfFew"),
-    ("gate_up_one", "kGateUp", "kOfOne"),
     ("down", "kDown", "kMade"),
 )
 MULTIPROCESSORS = 132  # of an H100 or H200 as SXM module
@@ -118,7 +117,8 @@ def kernel_names(config: ModelConfig, n_multiprocessors: int = MULTIPROCESSORS) 
             "router": f"router_kernel<{half}>",
             "route": "route_kernel",
             "expert_plan": "expert_plan_kernel",
-            "expert_down_one": f"expert_one_kernel<{half}>",
+            "expert_gate_up_one": f"expert_one_gate_up_kernel<{half}>",
+            "expert_down_one": f"expert_one_down_kernel<{half}>",
             "expert_sum": f"expert_sum_kernel<{half}>",
             "expert_sum_rmsnorm": f"expert_sum_rmsnorm_kernel<{half}>",
         }

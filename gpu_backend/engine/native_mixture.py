@@ -1,6 +1,6 @@
 """A mixture of experts as a sequence of launches.
 
-    one token:    router (norm and logits), experts' gate_up (choice, silu * mul), experts' down and sum
+    one token:    (sums for the router, by o), experts' gate_up (norm, choice, silu * mul), down and sum
     few tokens:   router (norm and logits), experts' gate_up (choice, silu * mul), experts' down, sum + norm
     many tokens:  norm, router GEMM, choice, plan, experts' gate_up and silu * mul, experts' down, sum + norm
 
@@ -14,12 +14,14 @@ import struct
 from collections.abc import Callable
 
 from gpu_backend.arithmetic import ceil_div
-from gpu_backend.cuda.product import Product
+from gpu_backend.cuda.held import held_products
+from gpu_backend.cuda.product import HALF_BYTES, Product
 from gpu_backend.cuda.tensor_map import tensor_map
 from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.base import Shape
+from gpu_backend.engine.native_held import NO_ROUTER, router_part
 from gpu_backend.engine.native_weights import DeviceLayer
-from gpu_backend.engine.sizing import ROUTER_TOKENS, TILE_UNIT, streams_experts
+from gpu_backend.engine.sizing import ROUTER_TOKENS, SUM_PLACES, TILE_UNIT, streams_experts
 from gpu_backend.model.config import ModelConfig
 
 # Launch constants of the headers in kernels/ops, by the names they have there.
@@ -32,9 +34,8 @@ PLAN_TOKENS = 512
 EXPERT_THREADS = 256
 EXPERT_BLOCKS = 2
 FEW_TOKENS = 8
-ONE_EXPERTS = 8  # of a token at most, whose down product and sum are one kernel
-ONE_SLICE = 64  # of k: a chunk for each of its halves
-ONE_OUTPUTS = 8
+ONE_EXPERTS = 8  # of a token at most, if its kernels are those of expert_one.h
+ONE_SLICE = 64  # of down's k: a chunk for each of its halves
 TILE_THREADS = 384
 TILE_SHARED_BYTES = 217152
 TILE_WEIGHTS = 256
@@ -53,6 +54,7 @@ class NativeMixture:
         self._activations = activations
         # One is the scheduler's: a block that had to wait for another's end would double the time.
         self._n_multiprocessors = n_multiprocessors - 1
+        self._has_held_o = "held_o" in held_products(config)
 
     def enqueue(
         self,
@@ -70,17 +72,17 @@ class NativeMixture:
         config, act, experts, tokens = self._config, self._activations, self._config.experts, shape.tokens
         assert experts is not None
         hidden, per_token, eps = config.hidden, experts.per_token, config.norm_eps
+        grid, block = (tokens, 1, 1), (NORM_THREADS, 1, 1)
+        if self._is_one(tokens):
+            self._one(launch, step_set, layer)
+            if next_norm:
+                launch("rmsnorm", grid, block, act.residual, next_norm, eps, act.normed, hidden)
+            return
         few = streams_experts(experts, tokens)
         if few and hidden % ROUTER_CHUNK == 0:
             self._route(launch, shape, step_set, layer)
         else:
             self._route_many(launch, linear, shape, step_set, layer)
-        grid, block = (tokens, 1, 1), (NORM_THREADS, 1, 1)
-        if few and tokens == 1 and self._sums_one():
-            self._stream(launch, tokens, step_set, layer, one=True)
-            if next_norm:
-                launch("rmsnorm", grid, block, act.residual, next_norm, eps, act.normed, hidden)
-            return
         if few:
             self._stream(launch, tokens, step_set, layer)
         else:
@@ -91,6 +93,36 @@ class NativeMixture:
             launch("expert_sum_rmsnorm", grid, block, *total, *norm, hidden, per_token)
         else:
             launch("expert_sum", grid, block, *total, hidden, per_token)
+
+    def router_part(self, layer: DeviceLayer, tokens: int) -> bytes:
+        """For the product that completes the residual in front of the layer's experts."""
+        experts = self._config.experts
+        if experts is None or not layer.router or not self._is_one(tokens):
+            return NO_ROUTER
+        return router_part(layer.post_norm, layer.router, self._activations.router_sums, experts.count)
+
+    def _is_one(self, tokens: int) -> bool:
+        """Whether the kernels for one token suit, and the product in front of them."""
+        experts = self._config.experts
+        assert experts is not None
+        fits = experts.intermediate % ONE_SLICE == 0 and experts.per_token <= ONE_EXPERTS
+        return tokens == 1 and fits and self._has_held_o
+
+    def _one(self, launch: Launch, step_set: bytes, layer: DeviceLayer) -> None:
+        """residual += the weighted sum of a token's experts."""
+        config, act, experts = self._config, self._activations, self._config.experts
+        assert experts is not None
+        hidden, inter, per_token = config.hidden, experts.intermediate, experts.per_token
+        grid, block = (EXPERT_BLOCKS * self._n_multiprocessors, 1, 1), (EXPERT_THREADS, 1, 1)
+        chosen, sums = (act.expert_choice, act.expert_weight), act.router_sums
+        routing = step_set + struct.pack("<3Q", sums, *chosen)
+        routing += struct.pack("<2I", experts.count, int(experts.renormalise))
+        norm = (act.residual, layer.post_norm, config.norm_eps)
+        gate_up = (layer.gate_up, act.expert_product, hidden, inter, per_token)
+        shared_bytes = HALF_BYTES * hidden
+        launch("expert_gate_up_one", grid, block, routing, *norm, *gate_up, shared_bytes=shared_bytes)
+        down = (layer.down, act.expert_product, act.residual, inter, hidden, per_token)
+        launch("expert_down_one", grid, block, *chosen, sums, SUM_PLACES * experts.count, *down)
 
     def _route(self, launch: Launch, shape: Shape, step_set: bytes, layer: DeviceLayer) -> None:
         config, act, experts, tokens = self._config, self._activations, self._config.experts, shape.tokens
@@ -116,16 +148,7 @@ class NativeMixture:
         route = (step_set, act.router_logits, *chosen, *counts, int(experts.renormalise))
         launch("route", grid, (32 * ROUTE_WARPS, 1, 1), *route)
 
-    def _sums_one(self) -> bool:
-        """Whether the kernel that sums one token's experts suits."""
-        experts = self._config.experts
-        assert experts is not None
-        fits = experts.intermediate % ONE_SLICE == 0 and self._config.hidden % ONE_OUTPUTS == 0
-        return fits and experts.per_token <= ONE_EXPERTS
-
-    def _stream(
-        self, launch: Launch, tokens: int, step_set: bytes, layer: DeviceLayer, one: bool = False
-    ) -> None:
+    def _stream(self, launch: Launch, tokens: int, step_set: bytes, layer: DeviceLayer) -> None:
         act, hidden, experts = self._activations, self._config.hidden, self._config.experts
         assert experts is not None
         grid, block = (EXPERT_BLOCKS * self._n_multiprocessors, 1, 1), (EXPERT_THREADS, 1, 1)
@@ -134,12 +157,8 @@ class NativeMixture:
         routing = step_set + struct.pack("<3Q", act.router_logits, *chosen)
         routing += struct.pack("<2I", experts.count, int(experts.renormalise))
         gate_up = (layer.gate_up, act.normed, act.expert_product, tokens, hidden, inter, per_token)
-        chooser = "_one" if one else "_few" if tokens <= FEW_TOKENS else ""
+        chooser = "_few" if tokens <= FEW_TOKENS else ""
         launch(f"expert_stream_gate_up{chooser}", grid, block, routing, *gate_up)
-        if one:
-            down = (layer.down, act.expert_product, act.residual)
-            launch("expert_down_one", grid, block, *chosen, *down, inter, hidden, per_token)
-            return
         down = (layer.down, act.expert_product, act.expert_rows)
         launch("expert_stream_down", grid, block, routing, *down, tokens, inter, hidden, per_token)
 

@@ -231,7 +231,8 @@ class NativeStep:
     def _project(self, rows: Rows, layer: DeviceLayer) -> int:
         """residual += o(attention). Returns what it leaves."""
         config = self._config
-        if self._held.o(self._launch, layer, rows.count, rows.attention, rows.residual):
+        router = self._mixture.router_part(layer, rows.count)
+        if self._held.o(self._launch, layer, rows.count, rows.attention, rows.residual, router):
             return 0
         sizes = (rows.count, config.attention_width, config.hidden)
         norm_after = 0 if layer.router else layer.post_norm

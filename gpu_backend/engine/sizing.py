@@ -33,6 +33,7 @@ FLASH_ROWS = 128  # kFlashRows of kernels/ops/attention_flash.h
 MAX_PACK = 8  # heads of a token in one tile of it
 STREAM_TOKENS = 128  # kStreamTokens of kernels/ops/stream_plan.h, whose kStreamPairs are STREAM_PAIRS * 256
 ROUTER_TOKENS = 8  # kRouterTokens of kernels/ops/router.h: of a block
+SUM_PLACES = 4  # kSumPlaces of kernels/ops/router_part.h
 READ_BYTES_S, HALF_FLOPS = 4.5e12, 780e12  # what an H200 reads, and multiplies of half type, in a second
 LAYER_S = 60e-6  # of a layer of a prefill step, however few its tokens: its kernels' starts and ends
 SMALLEST_CONTEXT = 512  # tokens of KV cache without which a model is not worth loading
@@ -178,6 +179,7 @@ def _expert_bytes(experts: Experts, hidden: int, most: int) -> dict[str, int]:
         "expert_pairs": 4 * pairs,
         "expert_product": HALF_BYTES * pairs * experts.intermediate,
         "expert_rows": HALF_BYTES * pairs * hidden,
+        "router_sums": 8 * SUM_PLACES * experts.count,
         "router_arrivals": 4 * ceil_div(STREAM_TOKENS, ROUTER_TOKENS),
     }
 

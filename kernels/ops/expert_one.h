@@ -1,21 +1,20 @@
-/* One token's experts: the down product, the weighted sum of what they put out, and the sum's place in the residual, in
- * one kernel: residual += sum over k of weight[k] (x[k] w[choice[k]]^T), in the order of the choice. It computes what
- * experts.h and expert_sum.h compute one after the other; their CPU twins are its own. What an expert puts out is not
- * rounded here.
+/* One token's experts in two kernels: the norm, the choice, and gate_up with silu * mul; then down, the weighted sum of
+ * what they put out, and the sum's place in the residual. They compute what router.h, experts.h and expert_sum.h
+ * compute one after the other; their CPU twins are its own. What an expert puts out is not rounded here.
  *
+ *   sums           the router's, which the product before has left (router_part.h)
+ *   norm           [hidden] half, weights of the norm
  *   choice, weight [per_token] (route.h); nothing is added for padding
- *   x  [per_token][n_in] half: of each chosen expert, silu(gate) * up
- *   w  [experts][n_out][n_in] half
- *   residual [n_out] fp32
- *
- * A tile is 8 outputs of all experts, a warp's each; its 16 rows for the tensor cores are the first and second halves
- * of k, as in linear_held.h, and x the first two columns.
+ *   gate_up        [experts][2][intermediate][hidden] half, down [experts][hidden][intermediate] half
+ *   product        [per_token][intermediate] half: of each chosen expert, silu(gate) * up
+ *   residual       [hidden] fp32; residual += sum over k of weight[k] (product[k] down[choice[k]]^T), in that order
  */
 #ifndef BLINK_OPS_EXPERT_ONE_H
 #define BLINK_OPS_EXPERT_ONE_H
 
+#include "experts.h"
 #include "linear_stream.h"
-#include "route.h"
+#include "router_part.h"
 
 #ifdef __CUDACC__
 
@@ -23,14 +22,155 @@ namespace blink {
 
 constexpr uint32_t kOneOutputs = 8;            /* of a tile */
 constexpr uint32_t kOneExperts = kStreamWarps; /* of a token at most */
-constexpr uint32_t kOneDepth = 8;              /* chunks in flight in every warp */
+constexpr uint32_t kOneDepth = 8; /* chunks in flight in every warp: in gate_up an item's in Qwen3-30B-A3B */
 
-/* grid (any), block (kStreamThreads); per_token at most kOneExperts, n_in a multiple of 2 * kStreamChunk, n_out of
- * kOneOutputs. Its predecessor is the experts' gate_up, which lets it start when the choice is there (E14). */
+/* What a choice is made of, and where it goes. */
+struct OneRouting {
+  struct blink_step_set set;
+  const int64_t* sums;
+  uint32_t* choice;
+  float* weight;
+  uint32_t n_experts, renormalise;
+};
+
+struct OneScratch {
+  alignas(16) uint32_t keys[kMaxExperts]; /* logit_key of each expert's sum; 0 is nobody's */
+  float squares[kStreamWarps];
+  uint32_t chosen_keys[kOneExperts];
+  ExpertUnit units[kOneExperts];                /* of one pair each, in the order of the choice */
+  float part[2][kStreamWarps][2 * kOneOutputs]; /* two tiles in turn, warps: rows of gate, rows of up */
+};
+
+/* How many experts go before the thread's own: higher ones, and equal ones with a lower id. All at once, where a choice
+ * one by one would be eight rounds of the longest path through the layer. */
+__device__ __forceinline__ uint32_t rank_of(const uint32_t (&keys)[kMaxExperts], uint32_t n_experts) {
+  const uint32_t own = keys[threadIdx.x];
+  uint32_t rank = 0;
+  for (uint32_t e = 0; e < n_experts; e += 4) {
+    const uint4 other = *reinterpret_cast<const uint4*>(keys + e);
+    const auto before = [&](uint32_t key, uint32_t id) { return key > own || (key == own && id < threadIdx.x); };
+    rank += before(other.x, e) + before(other.y, e + 1) + before(other.z, e + 2) + before(other.w, e + 3);
+  }
+  return rank;
+}
+
+/* The weight of the lane's expert. `scale` is the norm's factor, which no sum contains. By a warp. */
+__device__ __forceinline__ float one_weight(const OneScratch& scratch, const OneRouting& routing, uint32_t per_token,
+                                            float scale) {
+  const uint32_t lane = threadIdx.x % 32;
+  const float highest = key_logit(scratch.chosen_keys[0]);
+  const auto share = [&](uint32_t key) { return expf((key_logit(key) - highest) * scale); };
+  const float own = lane < per_token ? share(scratch.chosen_keys[lane]) : 0.0f;
+  float all = own;
+  if (!routing.renormalise) {
+    all = 0.0f;
+    for (uint32_t e = lane; e < routing.n_experts; e += 32) all += share(scratch.keys[e]);
+  }
+  return own / warp_sum(all);
+}
+
+/* Chooses, by the whole block. Returns the thread's share of the residual's squares, which is read meanwhile. */
+__device__ __forceinline__ void choose_one(OneScratch& scratch, const OneRouting& routing, const float* residual,
+                                           uint32_t n_in, uint32_t per_token) {
+  const uint32_t n = routing.n_experts, t = threadIdx.x;
+  const float logit = t < n ? summed_logit(routing.sums, n, t) : 0.0f;
+  float squares = 0.0f;
+  for (uint32_t j = t * 8; j < n_in; j += kStreamThreads * 8) {
+    float value[8];
+    load8(residual + j, value);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) squares += value[i] * value[i];
+  }
+  scratch.keys[t] = t < n ? logit_key(logit) : 0;
+  squares = warp_sum(squares);
+  if (t % 32 == 0) scratch.squares[t / 32] = squares;
+  __syncthreads();
+  const uint32_t rank = t < n ? rank_of(scratch.keys, n) : per_token;
+  if (rank < per_token) scratch.units[rank] = {t, rank, 1, 0}, scratch.chosen_keys[rank] = scratch.keys[t];
+  __syncthreads();
+}
+
+/* grid (any), block (kStreamThreads), n_in halves of dynamic shared memory; n_in a multiple of 8, per_token at most
+ * kOneExperts and n_experts. Lets its successor start when the choice is there (E14). */
 template <typename Half>
 __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
-    expert_one_kernel(const uint32_t* choice, const float* weight, const Half* w, const Half* x, float* residual,
-                      uint32_t n_in, uint32_t n_out, uint32_t per_token) {
+    expert_one_gate_up_kernel(const __grid_constant__ OneRouting routing, const float* residual, const Half* norm,
+                              float eps, const Half* w, Half* product, uint32_t n_in, uint32_t n_out,
+                              uint32_t per_token) {
+  __shared__ OneScratch scratch;
+  Half* held = reinterpret_cast<Half*>(dynamic_shared());
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, begin = threadIdx.x * 8;
+  const bool padding = routing.set.token_row[0] == BLINK_NO_ROW;
+  uint4 factors = {};
+  load_weight(norm + begin, begin < n_in, factors);
+  wait_for_predecessor();
+  choose_one(scratch, routing, residual, n_in, per_token);
+
+  const ExpertStream<Half, kGateUp, kOneDepth> stream(scratch.units, padding ? 0 : per_token, w, n_in, n_out);
+  ExpertChunk chunk[kOneDepth] = {};
+  ExpertSource<Half> source = stream.source(blockIdx.x, 0);
+#pragma unroll
+  for (uint32_t slot = 0; slot < kOneDepth; ++slot) source.load(slot, chunk[slot]);
+
+  float squares = 0.0f;
+#pragma unroll
+  for (uint32_t i = 0; i < kStreamWarps; ++i) squares += scratch.squares[i];
+  const float scale = 1.0f / sqrtf(squares / float(n_in) + eps);
+  if (blockIdx.x + 1 == gridDim.x && warp == 0) { /* of all blocks the one with the fewest items, and so the time */
+    const float weight = one_weight(scratch, routing, per_token, scale);
+    if (lane < per_token) {
+      routing.choice[lane] = padding ? kNoExpert : scratch.units[lane].expert;
+      routing.weight[lane] = padding ? 0.0f : weight;
+    }
+    publish();
+  }
+  for (uint32_t j = begin; j < n_in; j += kStreamThreads * 8) {
+    if (j != begin) factors = *reinterpret_cast<const uint4*>(norm + j);
+    const Half* factor = reinterpret_cast<const Half*>(&factors);
+    float value[8];
+    load8(residual + j, value);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) value[i] *= scale * to_float(factor[i]);
+    store8(held + j, value);
+  }
+  __syncthreads();
+  allow_successor();
+
+  uint32_t buffer = 0;
+  for (uint32_t item = blockIdx.x; item < stream.n_items; item += gridDim.x, buffer ^= 1) {
+    const Half* from = held + stream.first_k + lane % 4 * 8;
+    const Half* row[2] = {from, from}; /* one token is all columns of the tensor cores' 8 */
+    float acc[2][4] = {};
+    for (uint32_t round = 0; round < stream.rounds; ++round) {
+      const bool last = round + 1 == stream.rounds;
+      const ExpertSource<Half> next = stream.source(last ? item + gridDim.x : item, last ? 0 : round + 1);
+      expert_round<Half, 1>(acc, chunk, row, source, next);
+      source = next;
+      row[0] += kOneDepth * kExpertChunk;
+    }
+    if (lane % 4 == 0) {
+      scratch.part[buffer][warp][lane / 4] = acc[0][0];
+      scratch.part[buffer][warp][kOneOutputs + lane / 4] = acc[0][2];
+    }
+    __syncthreads(); /* also: all have read the other buffer */
+    const uint32_t j = item % stream.n_tiles * kOneOutputs + threadIdx.x;
+    if (threadIdx.x >= kOneOutputs || j >= n_out) continue;
+    float gate = 0.0f, up = 0.0f;
+#pragma unroll
+    for (uint32_t i = 0; i < kStreamWarps; ++i)
+      gate += scratch.part[buffer][i][threadIdx.x], up += scratch.part[buffer][i][kOneOutputs + threadIdx.x];
+    from_float(silu_mul(gate, up), product + uint64_t(item / stream.n_tiles) * n_out + j);
+  }
+}
+
+/* grid (any), block (kStreamThreads); per_token at most kOneExperts, n_in a multiple of 2 * kStreamChunk, n_out of
+ * kOneOutputs. Its predecessor is gate_up, which lets it start when the choice is there (E14), and leaves it n_sums
+ * sums to clear. A tile is 8 outputs of all experts, a warp's each; its 16 rows for the tensor cores are the first and
+ * second halves of k, as in linear_held.h, and x the first two columns. */
+template <typename Half>
+__global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
+    expert_one_down_kernel(const uint32_t* choice, const float* weight, int64_t* sums, uint32_t n_sums, const Half* w,
+                           const Half* x, float* residual, uint32_t n_in, uint32_t n_out, uint32_t per_token) {
   __shared__ float part[2][kOneExperts][kOneOutputs]; /* two tiles in turn */
   allow_successor();
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, r = lane / 4, n_half = n_in / 2;
@@ -49,6 +189,8 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
 #pragma unroll
   for (uint32_t i = 0; i < kOneDepth; ++i) request(blockIdx.x, i, chunk[i]);
   wait_for_predecessor();
+  if (blockIdx.x + 1 == gridDim.x)
+    for (uint32_t i = threadIdx.x; i < n_sums; i += kStreamThreads) sums[i] = 0;
   const bool ends = threadIdx.x < kOneOutputs;
   float share[kOneExperts];
 #pragma unroll

@@ -8,7 +8,7 @@
  *            out [tokens][per_token][n_out]: x w^T, each row in its pair's own place
  *
  * A row of the output depends on its pair alone: not on the other pairs of its unit, nor on the order (E8).
- * For few pairs an expert, here; for many, experts_tiled.h.
+ * For few pairs an expert, here; for many, experts_tiled.h; of one token, expert_one.h.
  */
 #ifndef BLINK_OPS_EXPERTS_H
 #define BLINK_OPS_EXPERTS_H
@@ -37,15 +37,12 @@ inline void expert_mlp(const float* x, const float* gate_up, const float* down, 
 /* A block's units are those of plan, times the tiles of an output: item i is tile i % n_tiles of unit
  * i / n_tiles. An expert's tiles are neighbours, and so in memory are its weights. */
 
-/* Where a kernel has the choice from: it is made, or the kernel makes it, of one token or of up to kFewTokens. */
-enum ChoiceSource { kMade, kOfOne, kOfFew };
+/* Where a kernel has the choice from: it is made, or the kernel makes it, of up to kFewTokens. */
+enum ChoiceSource { kMade, kOfFew };
 
 constexpr uint32_t kExpertBlocks = 2; /* of a multiprocessor: they fill its registers */
 constexpr uint32_t kExpertChunk = 32; /* k that a warp loads at once: 8 a lane */
-/* Chunks in flight in every warp: of one token, of which a block has few items, 8, which are all of an item's in
- * Qwen3-30B-A3B; of more half as many, measured: 8 are 2 % slower. */
-template <ChoiceSource Choice>
-constexpr uint32_t kExpertDepth = Choice == kOfOne ? 8 : 4;
+constexpr uint32_t kExpertDepth = 4;  /* chunks in flight in every warp, measured: with 8 a step is 2 % slower */
 
 /* How a block shares a tile's outputs and k among its warps, and which rows of w they are. A down product is
  * short in k, so two groups of warps take 16 outputs each; a gate_up tile is 8 gate rows and their 8 up rows. */
@@ -190,16 +187,15 @@ __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
   __shared__ StreamPlan<kFew ? kFewTokens : kStreamTokens, kFew ? kFewPairs : kStreamPairs> plan;
   plan.clear();
   if (Product == kGateUp) wait_for_predecessor();
-  if constexpr (kFew) plan.template choose<Choice == kOfOne>(routing, tokens, per_token);
+  if constexpr (kFew) plan.choose(routing, tokens, per_token);
   allow_successor();
-  if (Choice != kOfOne) plan.make(Choice == kMade ? routing.choice : nullptr, tokens, per_token);
+  plan.make(Choice == kMade ? routing.choice : nullptr, tokens, per_token);
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, *pairs = plan.pairs;
-  constexpr uint32_t kDepth = kExpertDepth<Choice>;
-  const ExpertStream<Half, Product, kDepth> stream(plan.units, plan.n_units, w, n_in, n_out);
-  ExpertChunk chunk[kDepth] = {};
+  const ExpertStream<Half, Product, kExpertDepth> stream(plan.units, plan.n_units, w, n_in, n_out);
+  ExpertChunk chunk[kExpertDepth] = {};
   ExpertSource<Half> source = stream.source(blockIdx.x, 0);
 #pragma unroll
-  for (uint32_t slot = 0; slot < kDepth; ++slot) source.load(slot, chunk[slot]);
+  for (uint32_t slot = 0; slot < kExpertDepth; ++slot) source.load(slot, chunk[slot]);
   if (Product == kDown) wait_for_predecessor();
 
   uint32_t buffer = 0;
@@ -216,13 +212,13 @@ __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
     for (uint32_t round = 0; round < stream.rounds; ++round) {
       const bool last = round + 1 == stream.rounds;
       const ExpertSource<Half> next = stream.source(last ? item + gridDim.x : item, last ? 0 : round + 1);
-      if (Choice != kOfOne && unit.count > 8)
+      if (unit.count > 8)
         expert_round<Half, 2>(acc, chunk, row, source, next);
       else
         expert_round<Half, 1>(acc, chunk, row, source, next);
       source = next;
 #pragma unroll
-      for (int g = 0; g < 2; ++g) row[g] += kDepth * kExpertChunk;
+      for (int g = 0; g < 2; ++g) row[g] += kExpertDepth * kExpertChunk;
     }
 #pragma unroll
     for (int g = 0; g < 2; ++g)

@@ -7,11 +7,14 @@
  * As in linear_stream.h the weights go through registers. A tile is 8 outputs, and its 16 rows for the tensor cores are
  * their first and second halves of k: twice as many tiles, which spread more evenly and are on their way at once. Each
  * half meets its own half of x; what else such a product has is not used.
+ *
+ * A kStreamAdd product of one row may end with its blocks' part of the router that follows (router_part.h).
  */
 #ifndef BLINK_OPS_LINEAR_HELD_H
 #define BLINK_OPS_LINEAR_HELD_H
 
 #include "linear_stream.h"
+#include "router_part.h"
 
 #ifdef __CUDACC__
 
@@ -25,6 +28,7 @@ constexpr uint32_t kHeldPad = 32;    /* elements between rows of x: two neighbou
 struct HeldScratch {
   float2 part[2][kStreamWarps][32]; /* two tiles in turn: the warps' fragments */
   float squares[kHeldTokens][kStreamWarps];
+  float sums[2][kHeldOutputs]; /* y of two tiles in turn, of one row */
 
   /* Output o for row `column` of x. */
   __device__ __forceinline__ float total(uint32_t buffer, uint32_t o, uint32_t column) const {
@@ -109,11 +113,13 @@ __device__ __forceinline__ void hold_normed(HeldScratch& scratch, Half* held, co
  * blockIdx.x, blockIdx.x + gridDim.x, ... */
 template <typename Half, int Output, int Chunks, bool Normed>
 __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
-    linear_held_kernel(const Half* w, const void* x, const Half* norm, float eps, void* y, uint32_t m, uint32_t n_out) {
+    linear_held_kernel(const Half* w, const void* x, const Half* norm, float eps, void* y, uint32_t m, uint32_t n_out,
+                       const __grid_constant__ RouterPart router) {
   constexpr uint32_t n_half = kStreamWarps * Chunks * kStreamChunk, n_in = 2 * n_half;
   constexpr uint32_t kAbreast = Chunks < kHeldDepth ? kHeldDepth / Chunks : 1; /* tiles in flight */
   constexpr uint32_t kRounds = (n_in / 8 + kStreamThreads - 1) / kStreamThreads;
   static_assert(kAbreast == 1 || kHeldDepth % Chunks == 0, "tiles in flight are whole");
+  static_assert(kPartOutputs == kHeldOutputs, "a tile's outputs are a part");
   __shared__ HeldScratch scratch;
   Half* held = reinterpret_cast<Half*>(dynamic_shared());
   allow_successor();
@@ -130,6 +136,8 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
   };
 #pragma unroll
   for (uint32_t i = 0; i < kAbreast; ++i) request(blockIdx.x + i * gridDim.x, chunk[i]);
+  ExpertPart<Half> part(router, n_out);
+  if (Output == kStreamAdd) part.request(blockIdx.x, blockIdx.x < n_tiles);
   if constexpr (Normed) {
     uint4 factors[kRounds] = {};
 #pragma unroll
@@ -166,12 +174,17 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
       request(tile + kAbreast * gridDim.x, chunk[i]);
       scratch.part[buffer][warp][lane] = make_float2(low[0] + high[2], low[1] + high[3]);
       __syncthreads(); /* also: all have read the other buffer's sums */
-      if (!stores) continue;
-      const float sum = scratch.total(buffer, o, column);
-      if (Output == kStreamHalf) from_float(sum, static_cast<Half*>(y) + at);
-      if (Output == kStreamAdd) static_cast<float*>(y)[at] = before + sum;
+      const float sum = before + (stores ? scratch.total(buffer, o, column) : 0.0f);
+      if (Output == kStreamHalf && stores) from_float(sum, static_cast<Half*>(y) + at);
+      if (Output == kStreamAdd && stores) static_cast<float*>(y)[at] = sum;
+      if (Output != kStreamAdd || !router.w) continue;
+      if (stores) scratch.sums[buffer][o] = sum;
+      __syncthreads();
+      part.add(scratch.sums[buffer]);
+      part.request(tile + gridDim.x, tile + gridDim.x < n_tiles);
     }
   }
+  if (Output == kStreamAdd) part.finish();
 }
 
 }  // namespace blink

@@ -30,6 +30,11 @@ __device__ __forceinline__ void announce(uint32_t* counter) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
 }
 
+/* Adds, and says nothing of the order. */
+__device__ __forceinline__ void add_relaxed(int64_t* to, int64_t value) {
+  asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(to), "l"((long long)value) : "memory");
+}
+
 __device__ __forceinline__ uint32_t load_acquire32(const uint32_t* p) {
   uint32_t value;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(p) : "memory");

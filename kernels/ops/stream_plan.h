@@ -47,10 +47,8 @@ struct StreamPlan {
     for (uint32_t word = 0; word < kWords; ++word) mask[threadIdx.x][word] = 0;
   }
 
-  /* The choice, by a warp a token, and of one token the plan as well: its experts in the order of the choice. One block
-   * tells the kernels that follow, before it lets the next one start: of all blocks the last has the fewest items, and
-   * so the time. */
-  template <bool One>
+  /* The choice, by a warp a token. One block tells the kernels that follow, before it lets the next one start: of all
+   * blocks the last has the fewest items, and so the time. */
   __device__ __forceinline__ void choose(const Routing& routing, uint32_t tokens, uint32_t per_token) {
     const uint32_t t = threadIdx.x / 32, lane = threadIdx.x % 32, n = routing.n_experts;
     const bool tells = blockIdx.x + 1 == gridDim.x;
@@ -58,9 +56,7 @@ struct StreamPlan {
       const bool padding = routing.set.token_row[t] == BLINK_NO_ROW;
       ExpertChoice chooser(routing.logits + t * n, n);
       const uint32_t expert = padding ? kNoExpert : chooser.choose(per_token), at = t * per_token + lane;
-      if (One && lane < per_token) units[lane] = {expert, lane, 1, 0}, pairs[lane] = lane;
-      if (One && lane == 0) n_units = padding ? 0 : per_token;
-      if (!One && lane < per_token) chosen[at] = expert;
+      if (lane < per_token) chosen[at] = expert;
       if (tells) {
         const float share = padding ? 0.0f : chooser.weight(per_token, routing.renormalise);
         if (lane < per_token) routing.choice[at] = expert, routing.weight[at] = share;

@@ -7,6 +7,7 @@ write has the expression of an earlier step, or none, and so has everything that
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +20,15 @@ from gpu_backend.cuda.wide import WideCut, WideNorm, wide_op
 from gpu_backend.engine import flash, native_linear, native_mixture, native_step
 from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.base import Limits, Shape
+from gpu_backend.engine.native_held import NO_ROUTER
 from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
-from gpu_backend.engine.sizing import activation_bytes
+from gpu_backend.engine.sizing import SUM_PLACES, activation_bytes
 from gpu_backend.model.config import ModelConfig
 
 MULTIPROCESSORS = 132
 KV_CACHE, CACHE_MAPS, WEIGHTS = 1 << 50, 1 << 51, 1 << 40
 ELEMENT = {"half": HALF_BYTES, "silu": HALF_BYTES, "float": FP32_BYTES, "add": FP32_BYTES}
+ZERO = ("zero",)
 
 Expression = Any
 
@@ -189,7 +192,7 @@ class SymbolicMachine:
         elif op.startswith("linear_"):
             self._multiply(OwnProduct(Product(*arguments, op.split("_")[1])))
         elif op.startswith("expert_stream_gate_up"):
-            self._expert_gate_up(*arguments[1:3], chooses=op.endswith(("_few", "_one")))
+            self._expert_gate_up(*arguments[1:3], chooses=op.endswith("_few"))
         else:
             getattr(self, f"_{op}")(rows, *arguments)
 
@@ -234,13 +237,23 @@ class SymbolicMachine:
             out[row] = ("silu", x[row])
 
     def _held_qkv(
-        self, _: int, weight: int, residual: int, norm: int, eps: float, out: int, rows: int, width: int
-    ) -> None:
+        self, _: int, weight: int, residual: int, norm: int, eps: float, out: int, rows: int, width: int,
+        router: bytes,
+    ) -> None:  # fmt: skip
+        assert router == NO_ROUTER
         x, to = self._at(residual), self._at(out, rows, HALF_BYTES * width)
         for row in range(rows):
             to[row] = self._times(weight, ("norm", self._weights[norm], x[row]))
 
     def _held_o(
-        self, _: int, weight: int, x: int, norm: int, eps: float, out: int, rows: int, width: int
-    ) -> None:
+        self, _: int, weight: int, x: int, norm: int, eps: float, out: int, rows: int, width: int,
+        router: bytes,
+    ) -> None:  # fmt: skip
         self._multiply(OwnProduct(Product(weight, x, out, rows, self.config.attention_width, width, "add")))
+        if router == NO_ROUTER:
+            return
+        router_norm, matrix, to, experts = struct.unpack("<3QI4x", router)
+        sums = self._at(to, SUM_PLACES * experts, 8)
+        assert rows == 1
+        assert sums[0] in (ZERO, ("nothing", "router_sums", 0)), "they add up to what was there"
+        sums[0] = self._times(matrix, ("norm", self._weights[router_norm], self._at(out)[0]))

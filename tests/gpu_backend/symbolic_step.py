@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from symbolic_machine import (
     CACHE_MAPS,
     KV_CACHE,
     MULTIPROCESSORS,
+    ZERO,
     Buffer,
     Expression,
     Load,
@@ -167,9 +169,20 @@ class SymbolicStep(SymbolicMachine):
     ) -> None:
         self._expert_stream_down(0, b"", weight, x, out)
 
-    def _expert_down_one(
-        self, _: int, choice: int, weights: int, down: int, x: int, out: int, *rest: int
+    def _expert_gate_up_one(
+        self, _: int, routing: bytes, residual: int, norm: int, eps: float, weight: int, *rest: int
     ) -> None:
+        sums, choice, _weights = struct.unpack_from("<3Q", routing, len(b"set"))
+        act, hidden = self._act, self.config.hidden
+        self._rmsnorm(1, residual, norm, eps, act.normed, hidden)
+        self._at(choice)[0] = ("choice", self._at(sums)[0])
+        self._expert_gate_up(weight, act.normed)
+
+    def _expert_down_one(
+        self, _: int, choice: int, weights: int, sums: int, n_sums: int, down: int, x: int, out: int,
+        *rest: int,
+    ) -> None:  # fmt: skip
+        self._at(sums, n_sums, 8)[0] = ZERO
         rows = self._act.expert_rows
         self._expert_stream_down(0, b"", down, x, rows)
         self._expert_sum(1, rows, choice, weights, out, self.config.hidden)

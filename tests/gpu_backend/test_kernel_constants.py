@@ -12,6 +12,7 @@ from gpu_backend.cuda import held, kernels, stream, tensor_map, tiled, wide
 from gpu_backend.cuda.compile import compile_templates, source_root
 from gpu_backend.engine import (
     flash,
+    native_held,
     native_mixture,
     native_step,
     sampling,
@@ -41,7 +42,8 @@ CONSTANTS = {
     "kFewTokens": native_mixture.FEW_TOKENS,
     "kOneExperts": native_mixture.ONE_EXPERTS,
     "2 * kStreamChunk": native_mixture.ONE_SLICE,
-    "kOneOutputs": native_mixture.ONE_OUTPUTS,
+    "kSumPlaces": sizing.SUM_PLACES,
+    "sizeof(RouterPart)": len(native_held.NO_ROUTER),
     "kHeldTokens": held.HELD_TOKENS,
     "kHeldOutputs": held.HELD_OUTPUTS,
     "kHeldPad": held.HELD_PAD,

@@ -18,7 +18,7 @@ from gpu_backend.cuda.tiled import TILED_SILU_ROWS
 from gpu_backend.engine.sampling import sample_blocks
 
 CONFIG = small_models.DENSE
-EXPERTS = {**small_models.EXPERTS, "mlp_only_layers": [1]}
+EXPERTS = {**small_models.EXPERTS, "num_attention_heads": 8, "mlp_only_layers": [1]}
 SCRIPT = """
 from engine_driver import EngineDriver
 from gpu_backend.cuda.driver import Device
@@ -160,12 +160,14 @@ def test_a_layer_of_experts_is_the_documented_sequence(expert_log: Log) -> None:
         calls = [call for call in capture if "map" not in call[0]]
         ops, tokens = [op(call) for call in calls], tokens_of(calls)
         if tokens * 3 <= 8 * 8:
-            mixture = ["router", "expert_stream", "expert_one" if tokens == 1 else "expert_stream"]
+            mixture = ["router", "expert_stream", "expert_stream"]
+            if tokens == 1:  # the router is part of o
+                mixture = ["linear_held", "expert_one_gate_up", "expert_one_down"]
         else:
             router = "linear_stream" if tokens <= 8 else "linear_wide" if tokens <= 64 else "gemm"
             mixture = ["rmsnorm", router, "route", "expert_plan", "expert_tiled", "expert_tiled"]
         starts = [i for i in range(len(ops)) if ops[i : i + len(mixture)] == mixture]
-        held = tokens <= 2  # qkv, with the norm in front of it
+        held = tokens <= 2  # qkv, with the norm in front of it, and o
         decode = "rope" not in ops  # the last sum is with the norm, of as many rows as the head has
         ends = [
             "expert_sum" if held else "expert_sum_rmsnorm",
@@ -174,7 +176,7 @@ def test_a_layer_of_experts_is_the_documented_sequence(expert_log: Log) -> None:
         one = ["linear_held", "rmsnorm"]  # whose experts are summed where they are
         assert [ops[i + len(mixture)] for i in starts] == (one if tokens == 1 else ends)
         assert ops[starts[1] + len(mixture) + 1 :][:-2] == ([] if decode else ["gather_rmsnorm"])
-        assert ops.count("linear_held") == 3 * held
+        assert ops.count("linear_held") == 6 * held
         before = ops[: ops.index("rope" if "rope" in ops else "attention_stream")]
         assert ("rmsnorm" in before) == (not held)
         assert ops.count("silu_mul") == int(tokens > 64)

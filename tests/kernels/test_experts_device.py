@@ -88,11 +88,8 @@ class Mixture:
         self.gate_up = random(n_experts, 2, intermediate, hidden, seed=2, scale=hidden**-0.5)
         self.down = random(n_experts, hidden, intermediate, seed=3, scale=intermediate**-0.5)
 
-    def run(self, emulate: Emulate, blocks: int = 3, residual: Any = None) -> NDArray[np.uint16]:
-        """The rows [tokens][per_token][hidden]; NaN where no pair is. For FEW tokens the kernel chooses.
-
-        With `residual`, to which one token's experts are added, there are no rows.
-        """
+    def run(self, emulate: Emulate, blocks: int = 3) -> NDArray[np.uint16]:
+        """The rows [tokens][per_token][hidden]; NaN where no pair is. For FEW tokens the kernel chooses."""
         product = np.full((self.choice.size, self.intermediate), NAN, np.uint16)
         rows = np.full((self.tokens, self.per_token, self.hidden), NAN, np.uint16)
         logits = np.full((self.tokens, self.n_experts), np.nan, np.float32)  # as low as can be
@@ -100,11 +97,11 @@ class Mixture:
         for t in np.nonzero(~padding)[0]:
             logits[t, self.choice[t]] = 1 + np.arange(self.per_token)[::-1]
         choice = self.choice.copy() if self.tokens > FEW else np.full_like(self.choice, 7)
-        self.weight = np.zeros(choice.shape, np.float32)
+        weight = np.zeros(choice.shape, np.float32)
         token_row = np.where(padding, NO_EXPERT, 0).astype(np.uint32)
-        inputs = (self.gate_up, self.down, self.x, product, rows, residual)
+        inputs = (self.gate_up, self.down, self.x, product, rows)
         sizes = (self.tokens, self.n_experts, self.hidden, self.intermediate, self.per_token, blocks)
-        emulate("experts_stream", token_row, logits, choice, self.weight, *inputs, *sizes)
+        emulate("experts_stream", token_row, logits, choice, weight, *inputs, *sizes)
         np.testing.assert_array_equal(choice, self.choice)
         return rows
 
@@ -200,21 +197,55 @@ def test_expert_sum(emulate: Emulate, hidden: int) -> None:
     assert_close(floats(normed), out * scale * floats(norm))
 
 
-@pytest.mark.parametrize("routing", [uniform, absent])
+PLACES = 4  # kSumPlaces of kernels/ops/router_part.h
+UNIT_SUM = 2.0**32  # kSumUnit
+
+
+@pytest.mark.parametrize("is_padding", [False, True])
+@pytest.mark.parametrize("renormalise", [True, False])
 @pytest.mark.parametrize(
-    ("per_token", "hidden", "intermediate", "blocks"), [(4, 96, 64, 5), (8, 64, 768, 8), (1, 48, 1088, 4)]
+    ("n_experts", "per_token", "hidden", "intermediate", "blocks"),
+    [(12, 4, 96, 64, 5), (128, 8, 64, 768, 8), (255, 1, 2056, 1088, 4), (7, 7, 2080, 72, 3)],
 )
 def test_experts_of_one_token(
-    emulate: Emulate, routing: Any, per_token: int, hidden: int, intermediate: int, blocks: int
+    emulate: Emulate,
+    n_experts: int,
+    per_token: int,
+    hidden: int,
+    intermediate: int,
+    blocks: int,
+    renormalise: bool,
+    is_padding: bool,
 ) -> None:
-    """Down and the sum in one kernel; what padding's residual is stays."""
-    mixture = Mixture(routing(1, 12, per_token), 12, hidden, intermediate)
-    before = np.random.default_rng(4).standard_normal(hidden).astype(np.float32)
-    residual = before.copy()
-    assert (mixture.run(emulate, blocks, residual) == NAN).all()
-    if routing is absent:
-        np.testing.assert_array_equal(residual, before)
+    """From the router's sums to the residual, which padding's stays; the sums are zero again."""
+    intermediate = -(-intermediate // 64) * 64  # down's
+    rng, eps = np.random.default_rng(hidden), 1e-5
+    residual = (5 * rng.standard_normal(hidden)).astype(np.float32)
+    scale = 1 / np.sqrt((residual**2).mean() + np.float32(eps))
+    norm = random(hidden, seed=4)
+    logits = np.round(2 * rng.standard_normal(n_experts)).astype(np.float32)  # with ties
+    logits[-1] = -1e6
+    sums = (rng.integers(-(1 << 40), 1 << 40, (PLACES, n_experts))).astype(np.int64)
+    sums[0] += np.round(logits.astype(np.float64) / scale * UNIT_SUM).astype(np.int64) - sums.sum(axis=0)
+
+    mixture = Mixture(np.zeros((1, per_token), np.uint32), n_experts, hidden, intermediate)
+    mixture.choice[0] = np.argsort(-logits, kind="stable")[:per_token]
+    normed = residual * scale * floats(norm)
+    mixture.x = ((normed.view(np.uint32) + 0x8000) >> 16).astype(np.uint16)[None]  # rounded to bfloat16
+    choice, weight = np.full(per_token, 7, np.uint32), np.full(per_token, np.nan, np.float32)
+    product, out = np.full((per_token, intermediate), NAN, np.uint16), residual.copy()
+    token_row = np.array([NO_EXPERT if is_padding else 0], np.uint32)
+    inputs = (norm, eps, mixture.gate_up, mixture.down, product, out)
+    sizes = (n_experts, hidden, intermediate, per_token, int(renormalise), blocks)
+    emulate("experts_one", token_row, sums, choice, weight, *inputs, *sizes)
+    assert (sums == 0).all()
+    if is_padding:
+        np.testing.assert_array_equal(out, residual)
+        assert (choice == NO_EXPERT).all()
+        assert (weight == 0).all()
         return
-    shares = np.exp(np.arange(per_token)[::-1]) / np.exp(np.arange(per_token)).sum()
-    np.testing.assert_allclose(mixture.weight[0], shares, rtol=1e-5)
-    assert_close(residual, before + shares @ mixture.expected()[0])
+    np.testing.assert_array_equal(choice, mixture.choice[0])
+    shares = np.exp(logits - logits.max())
+    total = shares[choice].sum() if renormalise else shares.sum()
+    np.testing.assert_allclose(weight, shares[choice] / total, rtol=1e-4)
+    assert_close(out, residual + weight @ mixture.expected()[0])

@@ -164,6 +164,9 @@ def test_linear_stream(
     np.testing.assert_array_equal(y[m], behind)
 
 
+NO_ROUTER = (None, None, None, 0)
+
+
 @pytest.mark.parametrize("normed", [False, True])
 @pytest.mark.parametrize(
     ("m", "n_in", "n_out", "blocks"), [(1, 512, 40, 3), (2, 2048, 88, 4), (1, 4096, 24, 2), (2, 1024, 8, 1)]
@@ -177,16 +180,36 @@ def test_linear_held(emulate: Emulate, m: int, n_in: int, n_out: int, blocks: in
         y, x = np.full((m + 1, n_out), NAN, np.uint16), residual
         scale = 1 / np.sqrt((residual[:m] ** 2).mean(axis=1, keepdims=True) + np.float32(1e-5))
         expected = residual[:m] * scale * floats(norm) @ floats(w).T
-        emulate("linear_held", w, x, norm, 1e-5, y, m, n_in, n_out, blocks)
+        emulate("linear_held", w, x, norm, 1e-5, y, m, n_in, n_out, blocks, *NO_ROUTER)
         assert_close(floats(y)[:m], expected)
         assert (y[m] == NAN).all()
     else:
         before = np.random.default_rng(4).standard_normal((m + 1, n_out)).astype(np.float32)
         y, half = before.copy(), random(m + 1, n_in)
         half[m] = NAN
-        emulate("linear_held", w, half, None, 1e-5, y, m, n_in, n_out, blocks)
+        emulate("linear_held", w, half, None, 1e-5, y, m, n_in, n_out, blocks, *NO_ROUTER)
         assert_close(y[:m], before[:m] + floats(half[:m]) @ floats(w).T)
         np.testing.assert_array_equal(y[m], before[m])
+
+
+@pytest.mark.parametrize(("n_in", "n_out", "blocks", "n_experts"), [(512, 40, 3, 5), (4096, 128, 16, 256)])
+def test_linear_held_of_one_row_leaves_a_router_its_sums(
+    emulate: Emulate, n_in: int, n_out: int, blocks: int, n_experts: int
+) -> None:
+    """The same whatever the blocks, since integers add up so (E8); to what was there."""
+    w, x, norm = random(n_out, n_in, seed=1, scale=0.1), random(1, n_in), random(n_out, seed=2)
+    router = random(n_experts, n_out, seed=3)
+    before = np.random.default_rng(4).standard_normal((1, n_out)).astype(np.float32)
+    found = []
+    for n in (blocks, blocks + 1):
+        y, sums = before.copy(), np.full((4, n_experts), 1 << 20, np.int64)
+        emulate("linear_held", w, x, None, 1e-5, y, 1, n_in, n_out, n, norm, router, sums, n_experts)
+        found.append(sums.sum(axis=0) - (4 << 20))
+    assert_close(y, before + floats(x) @ floats(w).T)
+    assert_close(found[0] / 2.0**32, floats(router) @ (y[0] * floats(norm)))
+    tiles = n_out // 8
+    if blocks >= tiles:  # a block's tiles add up in floating point
+        np.testing.assert_array_equal(*found)
 
 
 class Attention:

