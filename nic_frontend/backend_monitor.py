@@ -1,5 +1,5 @@
 """Watches what the token reader reports about the backend: sets why the frontend is down, fails what cannot
-go on, renews a lost lease, makes a broken connection again.
+go on, renews a lost lease, makes a broken connection again, gives up a ring that another has replaced.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from nic_frontend import errors
 from nic_frontend.lease import POLL_S, Lease
@@ -46,13 +47,16 @@ class BackendMonitor:
         tracker: RequestTracker,
         lease: Lease,
         grant_timeout_s: float,
+        give_up: Callable[[str], None],
     ) -> None:
+        """`give_up` is told why when this frontend can never serve again (F11)."""
         self._transport = transport
         self._broken_since: float | None = None
         self._reader = reader
         self._tracker = tracker
         self._lease = lease
         self._grant_timeout_s = grant_timeout_s
+        self._give_up = give_up
 
     async def run(self) -> None:
         while True:
@@ -73,6 +77,8 @@ class BackendMonitor:
         alive = health.phase in (Phase.SERVING, Phase.DRAINING) and not health.heartbeat_lost
         if reason is not None and (not alive or health.lease_lost):
             self._tracker.fail_all(errors.unavailable(reason))
+        if not alive and self._transport.is_outdated():
+            self._give_up(f"{reason}, and another backend has made the ring anew: start this frontend again")
         if health.lease_lost and alive and health.phase == Phase.SERVING:
             await self._renew()
 

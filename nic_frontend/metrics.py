@@ -18,25 +18,28 @@ from nic_frontend.library import Health
 from nic_frontend.request import Request
 
 TIME_BUCKETS = (
-    0.0005,
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-    30.0,
-    60.0,
-)
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+)  # fmt: skip
 TOKEN_BUCKETS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0)
-GAUGES = ("running", "waiting", "free_pages")
+SCHEDULER_GAUGES = {"free_pages": "KV pages that no row has"}
+SCHEDULER_COUNTERS = {  # blink_stats of ring.h, but for what has a name of vLLM's
+    "steps": "Steps completed",
+    "decode_steps": "Steps with rows that decode",
+    "prefill_steps": "Steps with prompts; a step may have both",
+    "launches": "Graphs launched from the GPU",
+    "refused_launches": "Launches that the runtime refused, and that were tried again",
+    "relaunches": "Times that the scheduler launched itself anew",
+    "idle_polls": "Scans of the ring with no step running",
+    "tokens": "Output tokens published",
+    "prompt_tokens": "Prompt tokens prefilled, those of paused requests again",
+    "admitted": "Requests that got a row and pages",
+    "completed": "Requests that ended by themselves",
+    "cancelled": "Requests that were cancelled",
+    "failed": "Requests that failed",
+    "zombie_rows": "Rows that rode one step past their end",
+    "torn_payloads": "Requests read again because their checksum did not match",
+    "leases_reclaimed": "Leases taken back because nobody refreshed them",
+}
 
 
 class Histogram:
@@ -191,8 +194,7 @@ class Exposition:
             (gauge, "kv_cache_usage_perc", "Share of KV pages in use, 0 to 1", used),
             (counter, "num_preemptions", "Requests paused for pages", int(stats["preempted"])),
         ]
-        for name in stats.dtype.names or ():
-            of_name = gauge if name in GAUGES else counter
-            found.append((of_name, f"scheduler_{name}", "See blink_stats in ring.h", int(stats[name])))
+        for of_kind, texts in ((gauge, SCHEDULER_GAUGES), (counter, SCHEDULER_COUNTERS)):
+            found += [(of_kind, f"scheduler_{name}", text, int(stats[name])) for name, text in texts.items()]
         for kind, name, text, value in found:
             yield family_of_one(kind, name, text, self._metrics.model, value)

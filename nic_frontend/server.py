@@ -23,6 +23,7 @@ from nic_frontend.connection import Connection
 from nic_frontend.open_files import allow_most
 from nic_frontend.options import FrontendOptions
 from nic_frontend.service import Service
+from nic_frontend.transport.base import TransportError
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +75,10 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._service = service
         self._ready = ready
+        service.on_given_up = self._end
+
+    def _end(self) -> None:
+        self.should_exit = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -110,8 +115,8 @@ class Server(uvicorn.Server):
 def serve(options: FrontendOptions, ready: Callable[[str, int], None] | None = None) -> None:
     """Serves until SIGTERM or SIGINT. `ready` is called once with the address, when requests are accepted.
 
-    Raises TransportError when the ring cannot be used, FileNotFoundError or ValueError when the model's files
-    cannot be, and OSError when the address is taken.
+    Raises TransportError when the ring cannot be used, or not any more, FileNotFoundError or ValueError when
+    the model's files cannot be, and OSError when the address is taken.
     """
     most_files = allow_most()
     listener = listen(options)
@@ -131,6 +136,8 @@ def serve(options: FrontendOptions, ready: Callable[[str, int], None] | None = N
                     ready(host, port)
 
             Server(service, announce).run(sockets=[listener])
+            if service.given_up is not None:
+                raise TransportError(service.given_up)
         finally:
             service.close()
     finally:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -103,7 +104,7 @@ def text(padded: bytes) -> str:
 
 class Service:
     """Owns the transport, the lease and the reader. Construct it before the event loop runs, `start` it on
-    the loop, `close` it last.
+    the loop, `close` it last. Calls `on_given_up` when it can never serve again, and `given_up` says why.
 
     Raises TransportError when the ring cannot be used, FileNotFoundError or ValueError when the model's files
     cannot.
@@ -133,13 +134,20 @@ class Service:
         slots = SlotTracker(self.lease.n_slots)
         self.tracker = RequestTracker(self._reader, slots, self.metrics, options.slot_wait_s)
         self._monitor = BackendMonitor(
-            self.transport, self._reader, self.tracker, self.lease, options.grant_timeout_s
+            self.transport, self._reader, self.tracker, self.lease, options.grant_timeout_s, self._give_up
         )
         self._tasks: list[asyncio.Task[None]] = []
+        self.given_up: str | None = None
+        self.on_given_up: Callable[[], None] = lambda: None
         log.info(
             "model %s, lease %d of %s, %d slots, tokenizer %s",
             self.model, self.lease.index, options.ring, slots.n_slots, self.tokenizer.engine,
         )  # fmt: skip
+
+    def _give_up(self, reason: str) -> None:
+        """Whoever started this process can start another, which attaches to what is there now."""
+        self.given_up = reason
+        self.on_given_up()
 
     def _snapshot(self) -> tuple[np.void, Health, int]:
         with contextlib.suppress(TransportError):  # while the link is down, the last one seen

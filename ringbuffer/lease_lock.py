@@ -20,6 +20,7 @@ class LeaseLock:
     """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def claim(self, n_leases: int) -> int | None:
@@ -37,6 +38,13 @@ class LeaseLock:
                 return False
             raise
         return True
+
+    def is_outdated(self) -> bool:
+        """Whether `path` leads to another file by now: a later backend's ring."""
+        try:
+            return not os.path.samestat(os.fstat(self._descriptor), self._path.stat())
+        except FileNotFoundError:
+            return False
 
     def close(self) -> None:
         if self._descriptor >= 0:

@@ -71,6 +71,10 @@ class Transport(Protocol):
         """
         ...
 
+    def is_outdated(self) -> bool:
+        """Whether another backend has made the ring anew, which only a new transport reaches."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -50,6 +50,9 @@ class CudaIpc(NativeLink):
     def claim_lease(self, n_leases: int) -> int | None:
         return self._lock.claim(n_leases)
 
+    def is_outdated(self) -> bool:
+        return self._lock.is_outdated()
+
     def reconnect(self) -> None:
         """Never succeeds: after an error of the GPU, a process's CUDA context stays unusable."""
         raise TransportError(DOWN)

@@ -33,6 +33,9 @@ class SharedMemory(NativeLink):
     def claim_lease(self, n_leases: int) -> int | None:
         return self._lock.claim(n_leases)
 
+    def is_outdated(self) -> bool:
+        return self._lock.is_outdated()
+
     def reconnect(self) -> None:
         """A mapping is never down."""
 

@@ -123,6 +123,10 @@ class Verbs(NativeLink):
         assert self._grant is not None
         return self._grant.lease
 
+    def is_outdated(self) -> bool:
+        """Never: a backend that ends breaks the connection, and `reconnect` meets the one that came after."""
+        return False
+
     def _hang_up(self, why: str) -> None:
         # The link first: it must not be used while the backend destroys its end.
         self._verbs.blink_verbs_break(self.link, why.encode())

@@ -22,11 +22,11 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start_backend(model_dir: Path) -> Iterator[StartBackend]:
-    """A function that starts a mock backend on a ring of its own; all are stopped at the end."""
+    """A function that starts a mock backend, on a ring of its own or at `path`; all stop at the end."""
     started: list[MockBackend] = []
 
-    def start(**options: Any) -> MockBackend:
-        path = Path(f"/dev/shm/blink-test-{uuid.uuid4().hex[:12]}")
+    def start(path: Path | None = None, **options: Any) -> MockBackend:
+        path = path or Path(f"/dev/shm/blink-test-{uuid.uuid4().hex[:12]}")
         started.append(MockBackend(path, model_dir, **options))
         return started[-1].start()
 

@@ -21,6 +21,9 @@ from mock_backend import MockBackend
 from prometheus_client.parser import text_string_to_metric_families
 from sse import parse
 
+from nic_frontend import metrics
+from ringbuffer import abi
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -217,12 +220,18 @@ def test_the_schedulers_metrics_are_the_same_from_every_frontend(
     assert 'blink:num_requests_running{model_name="tiny"}' in of_all
     assert {name.partition("{")[0] for name in of_all} >= {
         "blink:kv_cache_usage_perc",
-        "blink:scheduler_running",
+        "blink:scheduler_steps_total",
     }
     for lease, text in enumerate(scrapes):
         own = series(text) - of_all
         assert f'blink:num_requests_open{{lease="{lease}",model_name="tiny"}}' in own
         assert all(f'lease="{lease}"' in name for name in own)
+
+
+def test_every_figure_of_the_scheduler_is_a_metric_once() -> None:
+    shown = [*metrics.SCHEDULER_GAUGES, *metrics.SCHEDULER_COUNTERS]
+    named_as_vllm = ["running", "waiting", "preempted"]
+    assert sorted([*shown, *named_as_vllm]) == sorted(abi.Stats.names or ())
 
 
 def test_metrics(frontend: Frontend, backend: MockBackend) -> None:
@@ -247,3 +256,36 @@ def test_metrics(frontend: Frontend, backend: MockBackend) -> None:
     assert found["blink:kv_cache_usage_perc", ""] == 0.25
     assert found["blink:num_preemptions_total", ""] == 2
     assert found["blink:num_requests_open", ""] == 0
+
+
+def test_a_frontend_whose_backend_was_started_again_ends_and_says_so(
+    start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
+) -> None:
+    """F11: it would answer 503 for ever, since nobody serves what it has mapped."""
+    first = start_backend()
+    processes.append(frontend := Process(first, model_dir, port))
+    frontend.wait_ready()
+    first.stop()
+    wait_until(lambda: httpx.get(f"{frontend.url}/health").status_code == 503)
+    time.sleep(0.5)
+    assert frontend.process.poll() is None, "there is nothing else to attach to"
+    second = start_backend(first.path)
+    log = frontend.end()
+    assert frontend.process.returncode == 1
+    assert "another backend has made the ring anew: start this frontend again" in log
+    assert "Traceback" not in log
+    processes.append(after := Process(second, model_dir, port))
+    after.wait_ready()
+
+
+def test_an_outdated_ring_that_still_serves_is_kept(
+    start_backend: StartBackend, start_frontend: StartFrontend
+) -> None:
+    """F11: its requests go on, whoever has taken its name."""
+    backend = start_backend()
+    frontend = start_frontend(backend)
+    backend.path.unlink()
+    start_backend(backend.path)
+    time.sleep(0.3)
+    assert frontend.client.post("/v1/completions", json={"prompt": "x"}).status_code == 200
+    assert frontend.service.given_up is None
