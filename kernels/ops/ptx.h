@@ -35,12 +35,6 @@ __device__ __forceinline__ void add_relaxed(int64_t* to, int64_t value) {
   asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(to), "l"((long long)value) : "memory");
 }
 
-__device__ __forceinline__ uint32_t load_acquire32(const uint32_t* p) {
-  uint32_t value;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(p) : "memory");
-  return value;
-}
-
 /* What others have written to L2, in no order with other accesses. */
 __device__ __forceinline__ uint32_t load_relaxed32(const uint32_t* p) {
   uint32_t value;

@@ -176,7 +176,6 @@ def round_trip(tokens: Tokenizer, text: str) -> str:
     return tokens.decode(tokens.encode(text, add_special_tokens=False).ids, skip_special_tokens=False)
 
 
-@pytest.mark.skipif(not SHIPPED.exists(), reason="models/demo has not been trained")
 @settings(max_examples=300, deadline=None)
 @given(text=st.text())
 def test_any_text_round_trips_through_the_shipped_tokenizer(text: str) -> None:

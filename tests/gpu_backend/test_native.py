@@ -54,8 +54,6 @@ engine.close()
 memory.close()
 device.close()
 """
-# Ops that are not told the step set.
-INDEPENDENT = ("gemm", "linear_stream", "rmsnorm", "silu_mul", "attention_flash", "attention_stream")
 
 
 @pytest.fixture(scope="module")

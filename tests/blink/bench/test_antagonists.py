@@ -60,6 +60,7 @@ def test_workers_die_with_their_own_program() -> None:
     with Antagonists(("sort",), 2, (CORE,)):
         (program,) = children(os.getpid())
         workers = children(program)
+        assert len(workers) == 2
         os.kill(program, signal.SIGKILL)
         wait_until(lambda: not any(alive(pid) for pid in workers), 10, "their end")
 

@@ -17,10 +17,6 @@ inline void add_relaxed(int64_t* to, int64_t value) {
   *to += value;
 }
 /* What waits for another block lets it run. */
-inline uint32_t load_acquire32(const uint32_t* p) {
-  emulator::give_way();
-  return *p;
-}
 inline uint32_t load_relaxed32(const uint32_t* p) {
   emulator::give_way();
   return *p;
