@@ -27,9 +27,10 @@ RING = Flag(
 )
 LEASES = Flag("--leases", "leases", "N", "frontends that may be attached at the same time", count)
 FLAGS = (
-    Flag("--device", "device", "DEVICE", "auto, gpu or cpu; auto takes a GPU that can serve, else the CPU",
+    Flag("--device", "device", "DEVICE",
+         "auto, gpu or cpu; auto takes the GPU, and the CPU emulation where there is none",
          choices=("auto", "gpu", "cpu")),
-    Flag("--gpu", "gpu", "N", "which GPU, counted from 0", ordinal),
+    Flag("--gpu", "gpu", "N", "serve from this GPU, counted from 0 (default: the first)", ordinal),
     Flag("--scheduler", "scheduler", "KIND",
          "gpu, or to compare with it a host thread: blocking, pipelined or async",
          choices=tuple(SchedulerKind)),

@@ -45,7 +45,7 @@ class BackendOptions:
     ring: str = "default"
     transport: str = "shm"  # shm, cuda_ipc
     device: str = "auto"  # auto, gpu, cpu
-    gpu: int = 0
+    gpu: int | None = None  # one that is named is asked for: device gpu
     slots: int = 1024
     leases: int = 1
     max_context: int | None = None

@@ -100,20 +100,27 @@ class Plane(Protocol):
     def close(self) -> None: ...
 
 
-def choose(device: str, ordinal: int) -> Plane:
-    """`auto` takes the GPU if there is one that can serve, else the CPU. Raises PlaneError."""
+def choose(device: str, ordinal: int | None = None) -> Plane:
+    """`auto` takes the GPU if there is one, else the CPU; `ordinal` asks for a GPU. Raises PlaneError."""
     if device not in ("auto", "gpu", "cpu"):
         raise PlaneError(f"device is '{device}', it must be auto, gpu or cpu")
     if device == "cpu":
+        if ordinal is not None:
+            raise PlaneError(f"--gpu {ordinal} is a GPU, and --device is cpu: leave one of them out")
         return CpuPlane()
-    from gpu_backend.cuda.driver import CudaUnavailable
+    from gpu_backend.cuda.driver import CudaUnavailable, NoGpu
     from gpu_backend.gpu_plane import GpuPlane
 
+    asked = device == "gpu" or ordinal is not None
     try:
-        return GpuPlane(ordinal)
+        return GpuPlane(ordinal or 0)
     except CudaUnavailable as error:
-        if device == "gpu":
+        if asked:
             raise PlaneError(f"no GPU to serve from: {error}") from error
+        if not isinstance(error, NoGpu):
+            raise PlaneError(
+                f"cannot serve from the GPU: {error}; --device cpu to run the emulation anyway"
+            ) from error
         say(f"serving from the CPU emulation: {error}")
         return CpuPlane()
 

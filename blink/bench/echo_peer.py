@@ -112,7 +112,7 @@ def main() -> int:
 
 def serve(arguments: argparse.Namespace, geometry: Geometry, path: Path, owned: ExitStack) -> None:
     """Until SIGTERM."""
-    plane = planes.choose(arguments.device, 0)
+    plane = planes.choose(arguments.device)
     owned.callback(plane.close)
     slots = geometry.n_slots
     facts = ModelFacts(

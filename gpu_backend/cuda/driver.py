@@ -14,6 +14,7 @@ from typing import Any
 
 from gpu_backend.arithmetic import ceil_div
 
+NO_DEVICE, STUB_LIBRARY = 100, 34  # CUresult
 CAPABILITY = (9, 0)  # the kernels use wgmma, which GPUs before Hopper and after it do not have
 POLL_S = 0.002
 SHARED_BYTES = 48 << 10  # of dynamic shared memory, which every kernel may have
@@ -34,21 +35,32 @@ class CudaUnavailable(RuntimeError):
     """This machine cannot run the CUDA engine; the message says what is missing and how to get it."""
 
 
+class NoGpu(CudaUnavailable):
+    """There is no NVIDIA driver, or it sees no GPU: nothing here that could be mended."""
+
+
+def initialize() -> None:
+    """cuInit without the bindings, which are of no use where there is no GPU. Raises CudaUnavailable."""
+    try:
+        result = ctypes.CDLL("libcuda.so.1").cuInit(0)
+    except OSError as error:
+        raise NoGpu("no NVIDIA driver: libcuda.so.1 cannot be loaded") from error
+    if result in (NO_DEVICE, STUB_LIBRARY):
+        raise NoGpu("the NVIDIA driver sees no GPU")
+    if result != 0:
+        raise CudaUnavailable(f"the NVIDIA driver found no usable GPU: cuInit returned {result}")
+
+
 @lru_cache(maxsize=1)
 def api() -> Any:
     """The initialized driver API. Raises CudaUnavailable."""
     # Lazy loading could load a kernel for the first time behind the persistent kernel, and deadlock.
     os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
+    initialize()
     try:
         from cuda.bindings import driver
     except ImportError as error:
         raise CudaUnavailable("no cuda-bindings: pip install 'blink-serving[gpu]'") from error
-    try:
-        (result,) = driver.cuInit(0)
-    except (RuntimeError, OSError) as error:  # raised by the bindings when libcuda cannot be loaded
-        raise CudaUnavailable("no NVIDIA driver: libcuda.so.1 cannot be loaded") from error
-    if int(result) != 0:
-        raise CudaUnavailable(f"the NVIDIA driver found no usable GPU: cuInit returned {result.name}")
     return driver
 
 

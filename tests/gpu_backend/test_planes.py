@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gpu_backend import planes
+from gpu_backend import gpu_plane, planes
+from gpu_backend.cuda.driver import CudaUnavailable, NoGpu
 from gpu_backend.engine.base import Limits
 from gpu_backend.model.config import ModelConfig
 from gpu_backend.progress import ProgressLine, describe
@@ -33,6 +35,34 @@ def test_the_cpu_refuses_a_model_that_does_not_fit(
         planes.CpuPlane().limits(mixture, LIMITS, None)
     monkeypatch.setattr(planes, "available_bytes", lambda: 200 * 10**9)
     assert planes.CpuPlane().limits(mixture, LIMITS, None).total_pages > 0
+
+
+def raising(error: Exception) -> Callable[[int], planes.Plane]:
+    def plane(ordinal: int) -> planes.Plane:
+        raise error
+
+    return plane
+
+
+def test_auto_falls_back_only_where_there_is_no_gpu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gpu_plane, "GpuPlane", raising(NoGpu("no NVIDIA driver")))
+    assert planes.choose("auto").name == "cpu"
+    assert "serving from the CPU emulation: no NVIDIA driver" in capsys.readouterr().err
+    monkeypatch.setattr(gpu_plane, "GpuPlane", raising(CudaUnavailable("capability 8.0")))
+    with pytest.raises(planes.PlaneError, match=r"capability 8\.0; --device cpu to run the emulation"):
+        planes.choose("auto")
+    assert planes.choose("cpu").name == "cpu"
+
+
+@pytest.mark.parametrize("device", ["auto", "gpu"])
+def test_a_gpu_that_is_named_is_not_replaced(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    monkeypatch.setattr(gpu_plane, "GpuPlane", raising(NoGpu("no NVIDIA driver")))
+    with pytest.raises(planes.PlaneError, match="no GPU to serve from: no NVIDIA driver"):
+        planes.choose(device, 0)
+    with pytest.raises(planes.PlaneError, match="--gpu 0 is a GPU, and --device is cpu"):
+        planes.choose("cpu", 0)
 
 
 def test_available_memory_is_that_of_this_machine() -> None:
