@@ -11,7 +11,8 @@ from blink.errors import CommandError
 from blink.flags import Flag, add_flags, checked, count, given, ordinal
 from blink.model_directory import model_directory
 from blink.sizes import parse_bytes
-from gpu_backend.backend import DEFAULT_CONTEXT, BackendOptions, run
+from gpu_backend.backend import BackendOptions, run
+from gpu_backend.banner import DEFAULT_CONTEXT
 from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.scheduler import SchedulerKind
 from ringbuffer.rdma.exchange_key import VARIABLE
@@ -37,7 +38,9 @@ FLAGS = (
     Flag("--transport", "transport", "TRANSPORT",
          "how frontends on this host reach the ring: shm, pinned host memory, or cuda_ipc, GPU memory",
          choices=("shm", "cuda_ipc")),
-    Flag("--slots", "slots", "N", "requests that the ring can hold, waiting ones included", count),
+    Flag("--slots", "slots", "N",
+         "requests that the ring can hold, waiting ones included; rounded up to a multiple of 16 a frontend",
+         count),
     Flag("--max-context", "max_context", "TOKENS",
          f"prompt and answer together (default: the model's, at most {DEFAULT_CONTEXT})", count),
     Flag("--max-batch", "max_batch", "ROWS",

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_backend import planes
+from gpu_backend.banner import banner, default_context
 from gpu_backend.engine.base import Limits
 from gpu_backend.model.config import ModelConfig, UnsupportedModel
 from gpu_backend.rdma.exchange_process import ExchangeFailed, ExchangeProcess
@@ -25,7 +26,6 @@ from ringbuffer.abi import COPY_ENGINE_BYTES, MAX_SLOTS, SLOT_ALIGNMENT, Control
 from ringbuffer.name import RingError
 from ringbuffer.region import Geometry, ModelFacts, model_fingerprint, ring_path
 
-DEFAULT_CONTEXT = 8192
 SMALLEST_PAGE = 16  # tokens: what a warp of decode attention reads at once
 DRAIN_S = 30.0
 STOP_S = 15.0
@@ -235,7 +235,7 @@ def prompt_capacity(transport: str, max_context: int) -> int:
 
 def wanted_limits(options: BackendOptions, config: ModelConfig, defaults: planes.Defaults) -> Limits:
     """Limits before the KV cache is sized (`total_pages` 0). Raises ValueError for what cannot be."""
-    context = options.max_context or min(config.max_context, DEFAULT_CONTEXT)
+    context = options.max_context or default_context(config)
     if not 2 <= context <= config.max_context:
         raise ValueError(
             f"max-context is {context}, the model was trained for 2 to {config.max_context} tokens"
@@ -269,12 +269,7 @@ def run(options: BackendOptions, ready: Callable[[], None]) -> int:
     backend.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
-    limits = backend.limits
-    planes.say(
-        f"serving {options.model_dir.resolve().name} on {backend.plane.name}: batch {limits.max_batch}, "
-        f"context {limits.max_context} tokens, {limits.total_pages} pages of {limits.page_size}, "
-        f"ring {options.ring}"
-    )
+    planes.say(banner(backend))
     if backend.exchange is not None:
         planes.say(f"frontends on other hosts set themselves up at {backend.exchange.address}")
     ready()

@@ -71,6 +71,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broken]:
             Limits(1, 2, 16, 1, 16, 1),
             None,
         )
+        self.config = SimpleNamespace(max_context=2)
         self.ring = self.scheduler = broken
         self._serving, self._owned = ExitStack(), ExitStack()
         self._serving.callback(released.append, "ring")

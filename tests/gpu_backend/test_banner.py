@@ -1,0 +1,44 @@
+"""The line with which a backend says what it serves, and where that is not what one might expect."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from pathlib import Path
+
+import pytest
+
+from blink.model_directory import demo_directory
+from gpu_backend.backend import Backend, BackendOptions
+from gpu_backend.banner import banner
+
+
+@pytest.fixture
+def long_model(tmp_path: Path) -> Path:
+    """The demo model, said to be trained for more than the default context."""
+    shutil.copytree(demo_directory(), tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 131072}))
+    return tmp_path
+
+
+def said(model: Path, **changes: object) -> str:
+    options = {"ring": f"test-{uuid.uuid4().hex[:12]}", "device": "cpu", "slots": 64, **changes}
+    backend = Backend(BackendOptions(model, **options))  # type: ignore[arg-type]
+    backend.start()
+    try:
+        return banner(backend)
+    finally:
+        backend.stop(0.0)
+
+
+def test_slots_that_were_rounded_up_are_told() -> None:
+    assert "32 slots (--slots 4, rounded up)" in said(demo_directory(), slots=4, leases=2)
+    assert "64 slots," in said(demo_directory())
+
+
+def test_a_context_that_was_cut_by_default_is_told(long_model: Path) -> None:
+    assert "context 8,192 of the model's 131,072: --max-context" in said(long_model)
+    assert said(long_model, max_context=4096).endswith("context 4,096 tokens")
+    assert said(demo_directory()).endswith("context 2,048 tokens")
