@@ -91,6 +91,7 @@ def plan(namespace: argparse.Namespace, directory: str, port: int) -> Plan:
         ring=ring_path(ring),
         url=f"{url(complete['host'], port)}/v1",
         start_timeout_s=namespace.start_timeout,
+        drain_s=complete["drain_timeout_s"],
         frontend_end_s=complete["drain_timeout_s"] + SLACK_S,
         backend_end_s=DRAIN_S + STOP_S + SLACK_S,
     )  # fmt: skip

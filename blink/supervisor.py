@@ -18,6 +18,7 @@ from pathlib import Path
 from ringbuffer.name import RingError, owner_pid
 
 PROGRESS_S = 10.0  # between two lines of a backend that takes its time
+NOTICE_S = 1.0  # what ends sooner needs no word about the wait
 KILL_S = 5.0  # for the system to reap a process after SIGKILL
 FAILED_DRAIN_S = 10.0  # of the frontends of a dead backend: they fail their requests within seconds
 STEADY_S = 60.0  # a frontend that lived this long is started again at once
@@ -43,6 +44,7 @@ class Plan:
     ring: Path
     url: str
     start_timeout_s: float
+    drain_s: float  # that the frontends give open requests
     frontend_end_s: float  # from SIGTERM to SIGKILL
     backend_end_s: float
 
@@ -78,7 +80,8 @@ class Child:
 
 
 class Supervisor:
-    """`run` returns the exit status of `blink serve`: 0 after a signal, 1 after a failure."""
+    """`run` returns the exit status of `blink serve`: 0 after a signal, 128 and its number after a second
+    one, 1 after a failure."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -86,14 +89,14 @@ class Supervisor:
         self._frontends = [Child(f"frontend {i}") for i in range(plan.n_frontends)]
         self._events: asyncio.Queue[tuple[Event, Child | None]] = asyncio.Queue()
         self._hurry = asyncio.Event()  # a second signal: no more patience
-        self._signalled = False
+        self._signals: list[int] = []
         self._announced = False
         self._began = time.monotonic()
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, self._on_signal)
+            loop.add_signal_handler(number, self._on_signal, number)
         timeout = loop.call_later(self._plan.start_timeout_s, self._put, Event.TIMEOUT)
         status = 1
         try:
@@ -103,6 +106,8 @@ class Supervisor:
         finally:
             timeout.cancel()
             ended_well = await self._shut_down(failed=status != 0)
+        if status == 0 and self._hurry.is_set():
+            return 128 + self._signals[1]
         return status if ended_well else 1
 
     # ---------------------------------------------------------------- events
@@ -132,10 +137,11 @@ class Supervisor:
     def _put(self, event: Event, child: Child | None = None) -> None:
         self._events.put_nowait((event, child))
 
-    def _on_signal(self) -> None:
-        if self._signalled:
+    def _on_signal(self, number: int) -> None:
+        self._signals.append(number)
+        if len(self._signals) == 2:
+            say("ending at once")
             self._hurry.set()
-        self._signalled = True
         self._put(Event.SIGNAL)
 
     def _on_frontend_ready(self, child: Child) -> None:
@@ -221,7 +227,14 @@ class Supervisor:
             if not frontend.alive:
                 for watcher in frontend.watchers:
                     watcher.cancel()  # it may be waiting to start again
+        notice = f"letting open requests finish, at most {self._plan.drain_s:g} s"
+        if signal.SIGINT in self._signals:
+            notice += "; Ctrl-C again ends at once"
+        tell = asyncio.get_running_loop().call_later(NOTICE_S, say, notice)
+        if failed:
+            tell.cancel()
         frontends_ended = await self._end(self._frontends, frontend_end_s)
+        tell.cancel()
         backend_ended = await self._end([self._backend], self._plan.backend_end_s)
         if self._ring_is_ours():
             self._plan.ring.unlink(missing_ok=True)  # a backend that was killed leaves its ring
@@ -238,7 +251,8 @@ class Supervisor:
         hurry.cancel()
         late = [child for child in children if child.alive]
         for child in late:
-            say(f"{child.name} does not end; killing it")
+            if not self._hurry.is_set():
+                say(f"{child.name} does not end; killing it")
             child.signal(signal.SIGKILL)
         await asyncio.wait((ended,), timeout=KILL_S)
         return not late

@@ -120,15 +120,19 @@ def test_an_open_stream_finishes_before_the_end(start: Start) -> None:
     assert server.process.wait(END_S) == 0
 
 
-def test_a_second_signal_ends_at_once(start: Start) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_at_once(start: Start, number: int) -> None:
     server = start("--drain-timeout=60").wait_ready()
     (backend,) = server.backends()
     os.kill(backend, signal.SIGSTOP)  # the stream cannot finish
     with server.client.stream("POST", "/v1/completions", json=STREAM):
-        server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
-        assert server.stop(END_S) == 1
-    assert "killing it" in server.output
+        server.process.send_signal(number)
+        notice = "blink: letting open requests finish, at most 60 s"
+        wait_until(lambda: notice in server.output, END_S, "word of the wait")
+        assert (f"{notice}; Ctrl-C again ends at once" in server.output) == (number == signal.SIGINT)
+        assert server.stop(END_S, number) == 128 + number
+    assert "blink: ending at once" in server.output
+    assert "killing it" not in server.output
     wait_until(lambda: not server.ring.exists(), END_S, "the ring gone")
 
 
@@ -226,6 +230,7 @@ def plan(name: str, *, frontend: str, backend: list[str] | None = None, timeout_
         ring=ring_path(ring),
         url="http://nowhere",
         start_timeout_s=timeout_s,
+        drain_s=1.0,
         frontend_end_s=1.0,
         backend_end_s=5.0,
     )
