@@ -34,7 +34,7 @@ FLAGS = (
     Flag("--gpu", "gpu", "N", "serve from this GPU, counted from 0 (default: the first)", ordinal),
     Flag("--scheduler", "scheduler", "KIND",
          "gpu, or to compare with it a host thread: blocking, pipelined or async",
-         choices=tuple(SchedulerKind)),
+         choices=tuple(kind.value for kind in SchedulerKind)),
     Flag("--transport", "transport", "TRANSPORT",
          "how frontends on this host reach the ring: shm, pinned host memory, or cuda_ipc, GPU memory",
          choices=("shm", "cuda_ipc")),

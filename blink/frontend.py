@@ -28,6 +28,7 @@ from blink.flags import (
 from blink.model_directory import model_directory
 from blink.sizes import format_bytes, parse_bytes
 from nic_frontend.options import FrontendOptions, VerbsRing
+from ringbuffer.name import DEFAULT_NAME
 from ringbuffer.rdma.exchange_key import VARIABLE, ring_key
 from ringbuffer.region import ring_path
 
@@ -85,8 +86,13 @@ RDMA_FLAGS = (
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument("model", metavar="MODEL", help="the backend's model directory, or 'demo'")
-    place = parser.add_mutually_exclusive_group(required=True)
-    place.add_argument("--ring", metavar="NAME", help="the backend's ring on this host, by name or path")
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument(
+        "--ring",
+        metavar="NAME",
+        default=DEFAULT_NAME,
+        help="the backend's ring on this host, by name or path (default: %(default)s)",
+    )
     place.add_argument(
         "--connect",
         type=checked(verbs_address),

@@ -23,7 +23,7 @@ from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.scheduler import Scheduler, SchedulerKind, SchedulerSetup
 from gpu_backend.scheduler_abi import Fault
 from ringbuffer.abi import COPY_ENGINE_BYTES, MAX_SLOTS, SLOT_ALIGNMENT, Control, Phase
-from ringbuffer.name import RingError
+from ringbuffer.name import DEFAULT_NAME, RingError
 from ringbuffer.region import Geometry, ModelFacts, model_fingerprint, ring_path
 
 SMALLEST_PAGE = 16  # tokens: what a warp of decode attention reads at once
@@ -42,7 +42,7 @@ class BackendOptions:
     """What `blink backend` can be told. Sizes in tokens, rows or bytes as named; None chooses by device."""
 
     model_dir: Path
-    ring: str = "default"
+    ring: str = DEFAULT_NAME
     transport: str = "shm"  # shm, cuda_ipc
     device: str = "auto"  # auto, gpu, cpu
     gpu: int | None = None  # one that is named is asked for: device gpu

@@ -34,7 +34,7 @@ class Lease:
         if index is None:
             raise TransportError(
                 f"all {n_leases} lease(s) of the ring are held by running frontends: "
-                "stop one, or start the backend with more"
+                "stop one, or start the backend with more: --leases N"
             )
         self.index = index
         self.n_slots = int(header["n_slots"]) // n_leases

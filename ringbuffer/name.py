@@ -16,6 +16,8 @@ import numpy as np
 
 from ringbuffer import abi
 
+DEFAULT_NAME = "default"
+
 
 class RingError(RuntimeError):
     """The region cannot be created or attached; the message says why and what to do."""
@@ -33,7 +35,9 @@ class RingName:
         try:
             self.descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         except OSError as error:
-            raise RingError(f"cannot make a ring in {path.parent}: {error.strerror}") from error
+            raise RingError(
+                f"cannot make a ring in {path.parent}: {error.strerror}; a name has no slash, a path does"
+            ) from error
         self._draft = Path(draft)
         fcntl.flock(self.descriptor, fcntl.LOCK_EX)
 

@@ -95,7 +95,7 @@ class Fleet:
 
 def _report(pipe: Pipe, deadline: float) -> Shard:
     if not pipe.poll(max(0.0, deadline - time.monotonic())):
-        raise CommandError("a load process did not report: the machine is overloaded, or --timeout too long")
+        raise CommandError("a load process did not report: the machine is overloaded, or --drain too long")
     try:
         shard = pipe.recv()
     except (EOFError, OSError):

@@ -21,6 +21,7 @@ from blink.model_directory import demo_directory
 from blink.sizes import format_bytes, parse_bytes
 from gpu_backend.backend import BackendOptions
 from nic_frontend.options import FrontendOptions
+from ringbuffer.region import ring_path
 
 TABLES = {
     "backend": (BackendOptions, (backend.RING, backend.LEASES, *backend.FLAGS)),
@@ -65,12 +66,13 @@ def test_an_api_key_is_not_on_the_frontends_command_line() -> None:
 
 
 def test_an_empty_variable_is_no_api_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The unit's environment file has it empty."""
+    """The unit's environment file has it empty. And the ring is the one that `blink backend` makes."""
     monkeypatch.setenv(frontend.API_KEY_VARIABLE, "")
     served: list[FrontendOptions] = []
     monkeypatch.setattr("nic_frontend.server.serve", lambda options, ready: served.append(options))
-    assert cli.main(["frontend", "demo", "--ring=none"]) == 0
+    assert cli.main(["frontend", "demo"]) == 0
     assert served[0].api_key is None
+    assert served[0].ring == ring_path(BackendOptions(Path()).ring)
 
 
 def test_each_plane_gets_its_own_flags() -> None:
@@ -164,6 +166,9 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
         (("serve", "/no/such/dir"), 1, "no directory /no/such/dir: give a Hugging Face model directory"),
         (("serve", "/"), 1, "/ has no config.json and no tokenizer.json"),
         (("serve", "demo", "--device=tpu"), 2, "argument --device: invalid choice: 'tpu'"),
+        (("serve", "demo", "--scheduler=foo"), 2, "invalid choice: 'foo' (choose from"),
+        (("backend", "demo", "--device=cpu", "--ring=a/b"), 1, "cannot make a ring in a: No such file or "
+         "directory; a name has no slash"),
         (("serve", "demo", "--kv-memory=lots"), 2, "'lots' is not a size; write for example 512MiB or 8GiB"),
         (("serve", "demo", "--frontends=33"), 2, "33 frontends are too many; at most 32"),
         (("serve", "demo", "--port=70000"), 2, "70000 is not a port"),
@@ -184,6 +189,7 @@ def test_errors_are_one_line_with_the_mend(words: tuple[str, ...], status: int, 
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert done.stderr.startswith("blink")
+    assert "<" not in done.stderr  # what Python calls a value
 
 
 def test_an_unsupported_model_is_refused_before_anything_starts(broken_model: Path) -> None:

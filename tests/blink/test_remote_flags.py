@@ -41,7 +41,6 @@ def test_refusals(
     connect = "--connect=verbs://127.0.0.1:9"
     assert "verbs://HOST:PORT" in told(capsys, "frontend", "demo", "--connect=tcp://127.0.0.1:9")
     assert "not allowed with" in told(capsys, "frontend", "demo", connect, "--ring=x")
-    assert "one of the arguments --ring --connect is required" in told(capsys, "frontend", "demo")
     assert f"no key for the ring in ${VARIABLE}" in told(capsys, "frontend", "demo", connect)
     assert "No such file" in told(capsys, "frontend", "demo", connect, f"--ring-key-file={tmp_path / 'key'}")
     assert "need --connect verbs://HOST:PORT" in told(
