@@ -72,6 +72,11 @@ def ask(address: str, question: str) -> Iterator[str]:
 
 
 def main() -> None:
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__, end="")
+        return
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     address = wait_for_address(int(sys.argv[1]), Path(sys.argv[2]))
     check_health(address)
     for question in QUESTIONS:

@@ -1,4 +1,4 @@
-"""The programs of scripts/ start: what they import from the packages is there."""
+"""The programs of scripts/ start, and say what they are for without doing it."""
 
 from __future__ import annotations
 
@@ -20,3 +20,22 @@ def test_a_program_starts_and_explains_itself(program: Path, tmp_path: Path) -> 
     )
     assert done.returncode == 0, done.stderr
     assert "usage:" in done.stdout
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+@pytest.mark.parametrize("name", ["cross", "setup", "soft-roce", "test", "demo", "demo_chat.py"])
+def test_a_script_is_explained_by_its_head(name: str, flag: str, tmp_path: Path) -> None:
+    script = SCRIPTS / name
+    command = [sys.executable, script] if script.suffix else [script]
+    done = subprocess.run([*command, flag], cwd=tmp_path, capture_output=True, text=True, timeout=10)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[0] in script.read_text().split("\n\n")[0]
+
+
+@pytest.mark.parametrize("name", ["cross", "setup", "demo", "soft-roce"])
+def test_a_script_refuses_what_it_does_not_know(name: str) -> None:
+    done = subprocess.run([SCRIPTS / name, "--nope"], capture_output=True, text=True, timeout=10)
+    assert done.returncode == 2
+    assert done.stderr
+    assert done.stdout == ""
