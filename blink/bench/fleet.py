@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,12 +41,14 @@ class Fleet:
         context = multiprocessing.get_context("spawn")  # forking would copy threads' locks
         self._prompts = 0
         self._members: list[tuple[multiprocessing.process.BaseProcess, Pipe]] = []
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: the command ends them
         for _ in range(n):
             ours, theirs = context.Pipe()
             process = context.Process(target=load_process.main, args=(theirs, target, prompts), daemon=True)
             process.start()
             theirs.close()  # so that a death over there is an end of file here
             self._members.append((process, ours))
+        signal.signal(signal.SIGINT, before)
 
     def __enter__(self) -> Fleet:
         return self
@@ -56,7 +59,7 @@ class Fleet:
         for _, pipe in self._members:
             pipe.close()
         for process, _ in self._members:
-            process.join(END_S)
+            process.join(0 if error else END_S)  # in the middle of a run nobody waits for the rest of it
             if process.is_alive():
                 process.kill()
                 process.join()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import signal
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection as Pipe
@@ -24,7 +23,6 @@ REFUSED_S = 0.05  # until a stream of a closed loop tries again after a refusal
 
 def main(pipe: Pipe, target: Target, prompts: Prompts) -> None:
     """Ends when the other end of the pipe is closed, which the parent's death does too."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
     allow_most()
     while True:
         try:
@@ -33,7 +31,10 @@ def main(pipe: Pipe, target: Target, prompts: Prompts) -> None:
             return
         client = Client(target, prompts, order.first_prompt)
         lag = uvloop.run(_carry_out(order, client))
-        pipe.send(Shard(client.outcomes(), lag))
+        try:
+            pipe.send(Shard(client.outcomes(), lag))
+        except BrokenPipeError:
+            return
 
 
 async def _end_with_parent(parent: int) -> None:

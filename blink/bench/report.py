@@ -33,6 +33,16 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
+def line(point: dict[str, Any]) -> str:
+    """One window in short, for who waits for the rest."""
+    latencies = (
+        f"{name} p50 {number(point[key], 'p50')} p99 {number(point[key], 'p99')} ms"
+        for name, key in LATENCIES[:2]
+    )
+    rates = f"{point['completed_per_s']:.2f} req/s, {point['output_tokens_per_s']:.0f} tok/s"
+    return f"{rates}, {', '.join(latencies)}, {point['requests_failed']} failed"
+
+
 def _grid(points: Sequence[dict[str, Any]]) -> str:
     head = ["load", "antag.", "sent", "failed", "req/s", "tok/s"]
     head += [f"{name} {percentile}" for name, _ in LATENCIES for percentile in SHOWN]

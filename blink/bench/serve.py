@@ -54,7 +54,12 @@ def main(namespace: argparse.Namespace) -> int:
     result = run(target, options)
     if options.json is not None:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
-    print(report.table(result))
+    if result["points"]:
+        print(report.table(result))
+    if result["interrupted"]:
+        told = f"{len(result['points'])} of {len(levels(options)) * len(loads(options))} windows are complete"
+        print(f"interrupted: {told}", file=sys.stderr)
+        return 130
     if options.plot is not None:
         from blink.bench import plots
 
@@ -109,33 +114,19 @@ def _first_model(host: str, port: int, path: str, api_key: str | None) -> str:
 
 
 def run(target: Target, options: ServeOptions) -> dict[str, Any]:
-    """All windows. Returns what --json writes."""
+    """All windows, or with Ctrl-C those before it. Returns what --json writes."""
     began = time.time()
     meter = EnergyMeter(options.gpu) if options.energy else None
     points: list[dict[str, Any]] = []
     traces: dict[str, Any] = {}
-    with Fleet(options.clients, target, Prompts(options.seed, *options.tokens)) as fleet:
-        if options.warmup:
-            warm_up(fleet, options)
-        for level in options.per_core if options.antagonists else (0,):
-            for rate, streams in loads(options):
-                label = load_label(rate, streams)
-                print(f"{label}, {level} antagonists a core", file=sys.stderr, flush=True)
-                trace = make_trace(rate, options)
-                traces[label] = trace.summary()
-                if options.every_s is not None:
-                    time.sleep(-time.time() % options.every_s)
-                point: dict[str, Any] = {"rate": rate, "concurrency": streams, "antagonists_per_core": level}
-                point["began"] = time.time()
-                with contextlib.ExitStack() as stack:
-                    work: dict[str, int] = {}
-                    if options.antagonists and options.cores and level:
-                        others = Antagonists(options.antagonists, level, options.cores)
-                        work = stack.enter_context(others).work
-                    point |= window(fleet, trace, streams, options, meter)
-                point["antagonist_work"] = work
-                points.append(point)
-                time.sleep(options.pause_s)
+    interrupted = False
+    try:
+        with Fleet(options.clients, target, Prompts(options.seed, *options.tokens)) as fleet:
+            if options.warmup:
+                warm_up(fleet, options)
+            measure_all(fleet, options, meter, points, traces)
+    except KeyboardInterrupt:
+        interrupted = True
     if meter is not None:
         meter.close()
     return {
@@ -146,12 +137,48 @@ def run(target: Target, options: ServeOptions) -> dict[str, Any]:
         "options": environment.plain(options),
         "traces": traces,
         "points": points,
+        "interrupted": interrupted,
         "serviceable_rule": SERVICEABLE_RULE,
         "serviceable_per_s": {
             str(level): serviceable([p for p in points if p["antagonists_per_core"] == level])
             for level in dict.fromkeys(p["antagonists_per_core"] for p in points)
         },
     }
+
+
+def measure_all(
+    fleet: Fleet,
+    options: ServeOptions,
+    meter: EnergyMeter | None,
+    points: list[dict[str, Any]],
+    traces: dict[str, Any],
+) -> None:
+    """Appends a point for each window that is complete, and says so."""
+    for level in levels(options):
+        for rate, streams in loads(options):
+            label = load_label(rate, streams)
+            print(f"{label}, {level} antagonists a core", file=sys.stderr, flush=True)
+            trace = make_trace(rate, options)
+            traces[label] = trace.summary()
+            if options.every_s is not None:
+                time.sleep(-time.time() % options.every_s)
+            point: dict[str, Any] = {"rate": rate, "concurrency": streams, "antagonists_per_core": level}
+            point["began"] = time.time()
+            with contextlib.ExitStack() as stack:
+                work: dict[str, int] = {}
+                if options.antagonists and options.cores and level:
+                    others = Antagonists(options.antagonists, level, options.cores)
+                    work = stack.enter_context(others).work
+                point |= window(fleet, trace, streams, options, meter)
+            point["antagonist_work"] = work
+            points.append(point)
+            print(f"  {report.line(point)}", file=sys.stderr, flush=True)
+            time.sleep(options.pause_s)
+
+
+def levels(options: ServeOptions) -> tuple[int, ...]:
+    """Antagonists a core, of each turn through the loads."""
+    return options.per_core if options.antagonists else (0,)
 
 
 def loads(options: ServeOptions) -> list[tuple[float | None, int | None]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -157,6 +159,27 @@ def test_antagonists_make_a_table_with_ratios(tmp_path: Path) -> None:
     assert loud["antagonist_work"]["sort"] > 0
     assert "threads/core" in done.stdout
     assert "[1.00]" in done.stdout
+
+
+@pytest.mark.parametrize("n_complete", [0, 1])
+def test_ctrl_c_keeps_the_windows_that_are_complete(tmp_path: Path, n_complete: int) -> None:
+    path, errors = tmp_path / "result.json", tmp_path / "errors"
+    flags = [f"--json={path}", "--concurrency=1,1,1", *SHORT, "--duration=3", "--clients=2"]
+    with BadServer(bad_server.good) as server, open(errors, "w") as stderr:
+        command = [sys.executable, "-m", "blink", "bench", "serve", server.url, *flags]
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr, text=True, process_group=0
+        )
+        wait_until(lambda: errors.read_text().count("antagonists") > n_complete, 30, "a window's begin")
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        output, _ = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert len(json.loads(path.read_text())["points"]) == n_complete
+    assert output.count("c=1 ") == n_complete
+    lines = errors.read_text().splitlines()
+    assert sum(" req/s, " in line for line in lines) == n_complete
+    assert lines[-1] == f"interrupted: {n_complete} of 3 windows are complete"
+    assert "Traceback" not in errors.read_text()
 
 
 def test_load_processes_end_when_the_command_is_killed(tmp_path: Path) -> None:
