@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection as Pipe
 from types import TracebackType
 
@@ -41,14 +42,15 @@ class Fleet:
         context = multiprocessing.get_context("spawn")  # forking would copy threads' locks
         self._prompts = 0
         self._members: list[tuple[multiprocessing.process.BaseProcess, Pipe]] = []
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: the command ends them
+        resource_tracker.ensure_running()  # its start would lift the mask
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))  # inherited: the command ends them
         for _ in range(n):
             ours, theirs = context.Pipe()
             process = context.Process(target=load_process.main, args=(theirs, target, prompts), daemon=True)
             process.start()
             theirs.close()  # so that a death over there is an end of file here
             self._members.append((process, ours))
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def __enter__(self) -> Fleet:
         return self
