@@ -114,8 +114,8 @@ class Call:
         await send({"type": "http.response.body", "body": closing.encode()})
 
     async def _take(self) -> list[tuple[int, list[str], Ending | None]]:
-        """Waits for arrivals: for each its choice, the text of each token that shows any, and the ending if
-        that was the last.
+        """Waits for arrivals: for each its choice, the text that each token shows, and the ending if that was
+        the last. A token that shows none is an event, too: clients count chunks, and proxies see silence.
         """
         return [self._advance(arrival) for arrival in await self._mailbox.take()]
 
@@ -126,8 +126,7 @@ class Call:
         if generation.ending is not None:
             return index, pieces, None  # what the scheduler produced past a stop string is dropped (F7)
         for token in tokens if arrival.reason is None else tokens[:-1]:
-            if piece := generation.feed(token):
-                pieces.append(piece)
+            pieces.append(generation.feed(token))
             if generation.ending is not None:
                 self._tracker.cancel(arrival.request)
                 break

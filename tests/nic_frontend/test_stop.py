@@ -104,6 +104,8 @@ def test_over_http(
     chunks = events(frontend.client.post("/v1/completions", json={**body, "stream": True}))
     assert text_of(chunks) == text
     assert finish_reasons(chunks) == {0: "stop"}
+    # Clients time tokens by chunks, of which a part of a character, or what is held back, shows nothing yet.
+    assert len(chunks) == whole["usage"]["completion_tokens"]
     if matched is not None:  # counted up to the token that completed the stop string
         length = len(ANSWER[: ANSWER.index(matched) + len(matched)].encode())
         assert whole["usage"]["completion_tokens"] == length
