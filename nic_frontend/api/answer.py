@@ -64,7 +64,7 @@ class Answer:
 class Events:
     """Server-sent events of one stream:
 
-    `data: {json}`, one per token, then [DONE] (API reference, "Streaming").
+    `data: {json}`, one per token whether it shows text or not, then [DONE] (API reference, "Streaming").
     """
 
     def __init__(self, chat: bool, head: dict[str, Any], include_usage: bool) -> None:

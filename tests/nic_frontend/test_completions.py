@@ -96,6 +96,24 @@ def test_one_event_per_token(frontend: Frontend) -> None:
     assert [chunk["choices"][0]["text"] for chunk in chunks] == [chr(0x21 + i) for i in range(20)]
 
 
+def test_tokens_without_text_are_events_too(
+    start_backend: StartBackend, start_frontend: StartFrontend, tokens: Tokenizer
+) -> None:
+    """A client that times tokens sees each: a special one that is skipped, and bytes of a character."""
+    answer = [tokens.token_to_id("<|im_end|>"), *tokens.encode("😀 fox").ids]
+    frontend = start_frontend(start_backend(script=say(answer)))
+    pieces = [tokens.decode(answer[: i + 1]).removesuffix("\ufffd") for i in range(len(answer))]
+    expected = [
+        after[len(before) :] for before, after in zip(["", *pieces], [*pieces, pieces[-1]], strict=True)
+    ]
+    assert expected.count("") >= 3
+    chunks = stream(frontend, "/v1/completions", prompt="x", max_tokens=50)
+    assert [chunk["choices"][0]["text"] for chunk in chunks] == expected
+    chunks = stream(frontend, "/v1/chat/completions", messages=[{"role": "user", "content": "hi"}])
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks[1:]]
+    assert deltas == [{"content": piece} for piece in expected[:-1]] + [{}]
+
+
 def test_chat_has_a_message(speaker: Frontend) -> None:
     answer = post(speaker, "/v1/chat/completions", model="tiny", messages=[{"role": "user", "content": "hi"}])
     assert answer["object"] == "chat.completion"
