@@ -12,8 +12,10 @@ from typing import Any
 
 from nic_frontend.errors import bad_request
 
+Neutral = dict[str, tuple[Any, ...]]
+
 # Fields that would change the answer and are not served, with the values that ask for nothing.
-UNSUPPORTED: dict[str, tuple[Any, ...]] = {
+UNSUPPORTED: Neutral = {
     "allowed_token_ids": (None, []),
     "audio": (None,),
     "bad_words": (None, []),
@@ -30,8 +32,10 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "logit_bias": (None, {}),
     "logprobs": (None, False),
     "modalities": (None, ["text"]),
+    "prompt_embeds": (None,),
     "prompt_logprobs": (None,),
     "response_format": (None, {"type": "text"}),
+    "return_token_ids": (None, False),
     "structured_outputs": (None, {}),
     "suffix": (None, ""),
     "tool_choice": (None, "none", "auto"),
@@ -41,6 +45,8 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "use_beam_search": (None, False),
     "web_search_options": (None,),
 }
+UNSUPPORTED_IN_CHAT: Neutral = {"echo": (None, False)}
+UNSUPPORTED_STREAM_OPTIONS: Neutral = {"continuous_usage_stats": (None, False)}
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
@@ -57,11 +63,13 @@ def parse_object(body: bytes) -> dict[str, Any]:
     return found
 
 
-def refuse_unsupported(body: dict[str, Any]) -> None:
-    for name in body.keys() & UNSUPPORTED.keys():
-        if not any(_same(body[name], neutral) for neutral in UNSUPPORTED[name]):
+def refuse_unsupported(fields: dict[str, Any], unsupported: Neutral = UNSUPPORTED, within: str = "") -> None:
+    """Raises ApiError 400 for a field that asks for something. `within` precedes its name."""
+    for name in fields.keys() & unsupported.keys():
+        if not any(_same(fields[name], neutral) for neutral in unsupported[name]):
+            param = within + name
             raise bad_request(
-                f"'{name}' is not supported by this server; leave it out", name, "unsupported_parameter"
+                f"'{param}' is not supported by this server; leave it out", param, "unsupported_parameter"
             )
 
 

@@ -9,7 +9,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nic_frontend.api.fields import Fields, article, check_tokens, is_token_list, wrong_type
+from nic_frontend.api.fields import (
+    UNSUPPORTED_IN_CHAT,
+    Fields,
+    article,
+    check_tokens,
+    is_token_list,
+    refuse_unsupported,
+    wrong_type,
+)
 from nic_frontend.api.parameters import Limits, Parameters, parse
 from nic_frontend.errors import bad_request
 from nic_frontend.tokenizer import Tokenizer
@@ -87,6 +95,7 @@ def _prompts(prompt: Any, n: int, limits: Limits) -> list[str | list[int]]:
 async def parse_chat(body: dict[str, Any], tokenizer: Tokenizer, limits: Limits) -> Job:
     """/v1/chat/completions."""
     fields = Fields(body)
+    refuse_unsupported(body, UNSUPPORTED_IN_CHAT)
     parameters = parse(
         fields, limits, max_tokens_fields=("max_completion_tokens", "max_tokens"), default=None
     )

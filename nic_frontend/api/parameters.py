@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from nic_frontend.api.fields import Fields, refuse_unsupported
+from nic_frontend.api.fields import UNSUPPORTED_STREAM_OPTIONS, Fields, refuse_unsupported
 from nic_frontend.errors import bad_request, context_length_exceeded
 from nic_frontend.request import Sampling
 from ringbuffer import abi
@@ -163,4 +163,5 @@ def _include_usage(fields: Fields, stream: bool) -> bool:
         raise bad_request("'stream_options' must be an object", "stream_options", "invalid_type")
     if not stream:
         raise bad_request("'stream_options' needs 'stream': true", "stream_options", "invalid_value")
+    refuse_unsupported(options, UNSUPPORTED_STREAM_OPTIONS, "stream_options.")
     return Fields(options).flag("include_usage", False)

@@ -15,6 +15,9 @@ from nic_frontend.options import FrontendOptions
 from nic_frontend.server import Server, listen
 from nic_frontend.service import Service
 
+COMPLETION: dict[str, Any] = {"prompt": "hello", "max_tokens": 2}
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
     """Fails when the condition does not come true in time."""
@@ -22,6 +25,21 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true"
         time.sleep(0.002)
+
+
+def error_of(response: Any, status: int) -> dict[str, Any]:
+    """The error object; checks that it has exactly OpenAI's fields."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    error: dict[str, Any] = response.json()["error"]
+    assert list(response.json()) == ["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert isinstance(error["message"], str)
+    assert error["message"]
+    assert isinstance(error["type"], str)
+    assert error["param"] is None or isinstance(error["param"], str)
+    assert error["code"] is None or isinstance(error["code"], str)
+    return error
 
 
 class Frontend:
