@@ -20,6 +20,7 @@ from nic_frontend.asgi import Receive, Scope, Send, header, read_json_body, resp
 from nic_frontend.cors import Cors
 from nic_frontend.errors import ApiError
 from nic_frontend.request import ClientGone, Mailbox, Request
+from nic_frontend.sampling_defaults import fill_in
 from nic_frontend.service import Service
 
 log = logging.getLogger(__name__)
@@ -166,6 +167,7 @@ class App:
             await read_json_body(scope, receive, options.max_body_bytes, options.body_timeout_s)
         )
         self._check_model(Fields(body).string("model"))
+        fill_in(body, service.sampling_defaults)
         job = await parse(body, service.tokenizer, service.limits)
         requests = self._requests(job, arrived)
         call = Call(job, requests, service.tokenizer, service.tracker, service.metrics)

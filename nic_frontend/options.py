@@ -29,7 +29,7 @@ class FrontendOptions:
     """
 
     ring: Path | VerbsRing  # the region's file, ringbuffer.region.ring_path(name), or where to reach it
-    model_dir: Path  # tokenizer.json, config.json, tokenizer_config.json, chat_template.jinja
+    model_dir: Path  # its configuration, tokenizer and chat template; not its weights
     served_model_name: str | None = None  # default: the name in the ring's header
     host: str = "127.0.0.1"
     port: int = 8000  # 0: the system picks one

@@ -18,6 +18,7 @@ from nic_frontend.library import Health
 from nic_frontend.metrics import Exposition, Metrics
 from nic_frontend.options import FrontendOptions, VerbsRing
 from nic_frontend.request_tracker import RequestTracker
+from nic_frontend.sampling_defaults import read_defaults
 from nic_frontend.slot_tracker import SlotTracker
 from nic_frontend.token_reader import TokenReader
 from nic_frontend.tokenizer import Tokenizer
@@ -118,6 +119,7 @@ class Service:
             header = read_header(self.transport)
             self.model = options.served_model_name or text(header["model_name"].tobytes())
             self.tokenizer = Tokenizer(options.model_dir, int(header["vocab_size"]))
+            self.sampling_defaults = read_defaults(options.model_dir)
             self.lease = Lease(self.transport)
             names = ("max_context", "prompt_capacity", "output_capacity", "vocab_size")
             choices = min(options.max_choices, self.lease.n_slots)

@@ -23,7 +23,7 @@ START_S = 60.0
 
 
 class ServeProcess:
-    """`blink serve demo --device cpu --port 0` with further flags, run in `directory`.
+    """`blink serve MODEL --device cpu --port 0` with further flags, run in `directory`.
 
     `close` ends whatever is left.
     """
@@ -31,13 +31,14 @@ class ServeProcess:
     def __init__(
         self,
         *flags: str,
+        model: str = "demo",
         python: Path = Path(sys.executable),
         directory: Path = ROOT,
         environment: dict[str, str] | None = None,
     ) -> None:
         descriptor, name = tempfile.mkstemp(prefix="blink-serve-", suffix=".log")
         self._output = Path(name)
-        command = [str(python), "-m", "blink", "serve", "demo", "--device=cpu", "--port=0", *flags]
+        command = [str(python), "-m", "blink", "serve", model, "--device=cpu", "--port=0", *flags]
         with open(descriptor, "w") as stderr:
             self.process = subprocess.Popen(
                 command, cwd=directory, stderr=stderr, env={**os.environ, **(environment or {})}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 from nic_frontend.api.fields import UNSUPPORTED_STREAM_OPTIONS, Fields, refuse_unsupported
 from nic_frontend.errors import bad_request, context_length_exceeded
@@ -51,6 +52,26 @@ class Limits:
         return min(self.max_context - prompt_tokens, self.output_capacity)
 
 
+class ModelSampling(NamedTuple):
+    """The sampling for which a model has defaults of its own (sampling_defaults.py)."""
+
+    temperature: float
+    top_p: float
+    min_p: float
+    top_k: int
+    repetition_penalty: float
+
+    @classmethod
+    def parse(cls, fields: Fields) -> Self:
+        return cls(
+            temperature=fields.number("temperature", 1.0, 0.0, 2.0),
+            top_p=fields.number("top_p", 1.0, 0.0, 1.0, above_low=True),
+            min_p=fields.number("min_p", 0.0, 0.0, 1.0),
+            top_k=max(fields.count("top_k", 0, -1, 2**31 - 1), 0),
+            repetition_penalty=fields.number("repetition_penalty", 1.0, 0.0, 100.0, above_low=True),
+        )
+
+
 @dataclass(frozen=True)
 class Parameters:
     """A request's parameters, checked. `max_tokens` is None for as many as fit."""
@@ -65,11 +86,7 @@ class Parameters:
     stops: tuple[str, ...]
     include_stop: bool
     skip_special_tokens: bool
-    temperature: float
-    top_p: float
-    min_p: float
-    top_k: int
-    repetition_penalty: float
+    model_sampling: ModelSampling
     presence_penalty: float
     frequency_penalty: float
     ignore_eos: bool
@@ -102,11 +119,7 @@ class Parameters:
             max_tokens=self.answer_tokens(prompt_tokens, limits, param),
             seed=(self.seed + choice) & SEED_MASK,
             min_tokens=self.min_tokens,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            min_p=self.min_p,
-            top_k=self.top_k,
-            repetition_penalty=self.repetition_penalty,
+            **self.model_sampling._asdict(),
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
             ignore_eos=self.ignore_eos,
@@ -131,7 +144,6 @@ def parse(
     )
     stream = fields.flag("stream", False)
     seed = fields.integer("seed", None, -(2**63), 2**64 - 1)
-    top_k = fields.count("top_k", 0, -1, 2**31 - 1)
     return Parameters(
         max_tokens=fields.integer(chosen, default, 1, abi.MAX_COUNT),
         max_tokens_field=chosen,
@@ -143,11 +155,7 @@ def parse(
         stops=fields.strings("stop", MAX_STOPS),
         include_stop=fields.flag("include_stop_str_in_output", False),
         skip_special_tokens=fields.flag("skip_special_tokens", True),
-        temperature=fields.number("temperature", 1.0, 0.0, 2.0),
-        top_p=fields.number("top_p", 1.0, 0.0, 1.0, above_low=True),
-        min_p=fields.number("min_p", 0.0, 0.0, 1.0),
-        top_k=max(top_k, 0),
-        repetition_penalty=fields.number("repetition_penalty", 1.0, 0.0, 100.0, above_low=True),
+        model_sampling=ModelSampling.parse(fields),
         presence_penalty=fields.number("presence_penalty", 0.0, -2.0, 2.0),
         frequency_penalty=fields.number("frequency_penalty", 0.0, -2.0, 2.0),
         ignore_eos=fields.flag("ignore_eos", False),

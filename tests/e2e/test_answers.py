@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
 import openai
 import pytest
 from demo_client import ask, chat, completion, items, right
-from serve_process import ServeProcess
+from serve_process import ROOT, ServeProcess, complete
+from sse import events, text_of
 
 TASKS = (
     "add", "subtract", "multiply", "count", "table", "sort_numbers", "sort_words", "reverse", "spell", "copy",
@@ -68,6 +74,25 @@ def test_the_openai_client_streams_a_completion(client: openai.OpenAI) -> None:
         model="demo", prompt="12 + 30 =", temperature=0, max_tokens=5, stream=True
     )
     assert "".join(choice.text for chunk in stream for choice in chunk.choices).strip() == "42"
+
+
+def test_a_stream_samples_as_the_model_recommends(server: ServeProcess, tmp_path: Path) -> None:
+    """A penalty on repetition spoils counting, so its effect is seen in greedy answers."""
+    directory = Path(shutil.copytree(ROOT / "models/demo", tmp_path / "demo"))
+    file = directory / "generation_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "temperature": 0, "repetition_penalty": 5}))
+    body: dict[str, Any] = {"prompt": "Count from 1 to 30.", "max_tokens": 60}
+    plain, penalized = (complete(server.client, **body, repetition_penalty=value) for value in (1, 5))
+    assert plain != penalized
+    process = ServeProcess(model=str(directory))
+    try:
+        client = process.wait_ready().client
+        streams = [{**body, "stream": True}, {**body, "stream": True, "repetition_penalty": 1}]
+        texts = [text_of(events(client.post("/v1/completions", json=asked))) for asked in streams]
+        assert texts == [penalized, plain]
+        assert "temperature 0, repetition_penalty 5" in process.output
+    finally:
+        process.close()
 
 
 def test_several_choices_and_prompts_in_one_request(server: ServeProcess) -> None:

@@ -1,0 +1,43 @@
+"""Sampling of requests that do not set it: what the model's generation_config.json recommends, as in vLLM."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from nic_frontend.api.fields import Fields
+from nic_frontend.api.parameters import ModelSampling
+from nic_frontend.errors import ApiError
+
+log = logging.getLogger(__name__)
+
+
+def read_defaults(model_dir: Path) -> dict[str, Any]:
+    """The values in the file, by the names of a request's fields; none where there is no file.
+
+    Raises ValueError for what a request could not ask for either.
+    """
+    path = model_dir / "generation_config.json"
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_bytes())
+        if not isinstance(found, dict):
+            raise ValueError("it is no JSON object")
+        ModelSampling.parse(Fields(found))
+    except (ApiError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: {error}") from error
+    defaults = {name: found[name] for name in ModelSampling._fields if found.get(name) is not None}
+    if defaults:
+        shown = ", ".join(f"{name} {value}" for name, value in defaults.items())
+        log.info("sampling defaults of %s: %s", path, shown)
+    return defaults
+
+
+def fill_in(body: dict[str, Any], defaults: dict[str, Any]) -> None:
+    """Sets in a request's body what it leaves out."""
+    for name, value in defaults.items():
+        if body.get(name) is None:
+            body[name] = value
