@@ -30,11 +30,15 @@ def header(scope: Scope, name: bytes) -> str | None:
 async def read_json_body(scope: Scope, receive: Receive, limit: int, timeout_s: float) -> bytes:
     """The body.
 
-    Raises ApiError 415 for another media type, 413 above `limit` bytes, 408 when it does not arrive in time.
+    Raises ApiError 415 for another media type or an encoded body, 413 above `limit` bytes, 408 when it does
+    not arrive in time.
     """
     media = (header(scope, b"content-type") or "application/json").partition(";")[0].strip().lower()
     if media != "application/json":
         raise ApiError(415, f"the content type must be application/json, it is {media}")
+    coding = (header(scope, b"content-encoding") or "identity").strip().lower()
+    if coding != "identity":
+        raise ApiError(415, f"the content-encoding {coding} is not supported; send the body without one")
     length = header(scope, b"content-length")
     if length is not None and length.isdigit() and int(length) > limit:
         raise too_large(limit)

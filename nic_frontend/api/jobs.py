@@ -85,11 +85,19 @@ def _prompts(prompt: Any, n: int, limits: Limits) -> list[str | list[int]]:
     for tokens in listed:
         if isinstance(tokens, list):
             limits.max_answer(len(tokens), "prompt")
-    if not all(isinstance(item, str) or is_token_list(item) for item in listed):
-        raise wrong_type(
-            "prompt", "a string, an array of strings, or one or more arrays of token ids", prompt
-        )
+    for i, item in enumerate(listed):
+        if not isinstance(item, str) and not is_token_list(item):
+            raise _wrong_prompt(item, f"prompt[{i}]" if several else "prompt")
     return listed
+
+
+def _wrong_prompt(item: Any, where: str) -> Exception:
+    """Names what is no prompt, or the first token in it that is none."""
+    expected = "a string or an array of token ids"
+    if isinstance(item, list):
+        at = next(i for i, token in enumerate(item) if type(token) is not int)
+        where, item, expected = f"{where}[{at}]", item[at], "a token id"
+    return bad_request(f"'{where}' must be {expected}, it is {article(item)}", "prompt", "invalid_type")
 
 
 async def parse_chat(body: dict[str, Any], tokenizer: Tokenizer, limits: Limits) -> Job:

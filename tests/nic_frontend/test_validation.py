@@ -226,6 +226,26 @@ def test_api_key(backend: MockBackend, start_frontend: StartFrontend) -> None:
     assert frontend.client.get("/metrics").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        (["a", 1], "'prompt[1]' must be a string or an array of token ids, it is an integer"),
+        ([[1], [2, "a"]], "'prompt[1][1]' must be a token id, it is a string"),
+        ([1, None], "'prompt[1]' must be a token id, it is null"),
+        ({}, "'prompt' must be a string or an array of token ids, it is an object"),
+    ],
+)
+def test_the_item_at_fault_is_named(frontend: Frontend, prompt: Any, message: str) -> None:
+    error = error_of(frontend.client.post("/v1/completions", json={"prompt": prompt}), 400)
+    assert error["message"] == message
+
+
+def test_an_encoded_body_is_refused_as_that(frontend: Frontend) -> None:
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    error = error_of(frontend.client.post("/v1/completions", content=b"\x1f\x8b", headers=headers), 415)
+    assert "content-encoding gzip" in error["message"]
+
+
 def test_nothing_bad_reached_the_backend(frontend: Frontend, backend: MockBackend) -> None:
     frontend.client.post("/v1/completions", json={**COMPLETION, "temperature": -1})
     frontend.client.post("/v1/completions", json={**COMPLETION, "prompt": [5, 600]})
