@@ -34,5 +34,5 @@ class Activations:
     expert_pairs: int = 0  # [P] uint32
     expert_product: int = 0  # [P][expert intermediate], by expert
     expert_rows: int = 0  # [P][hidden]
-    router_sums: int = 0  # of one token [SUM_PLACES][experts] int64, zero between kernels (router_part.h)
+    router_sums: int = 0  # of one token [SUM_PLACES][experts] int64, zero between layers (router_part.h)
     router_arrivals: int = 0  # [STREAM_TOKENS / ROUTER_TOKENS] uint32, zero between kernels

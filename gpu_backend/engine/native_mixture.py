@@ -1,6 +1,7 @@
 """A mixture of experts as a sequence of launches.
 
-    one token:    (sums for the router, by o), experts' gate_up (norm, choice, silu * mul), down and sum
+    one token:    (sums for the router, by o), experts' gate_up (norm, choice, silu * mul), down and sum;
+                  where that does not suit, the same as few
     few tokens:   router (norm and logits), experts' gate_up (choice, silu * mul), experts' down, sum + norm
     many tokens:  norm, router GEMM, choice, plan, experts' gate_up and silu * mul, experts' down, sum + norm
 
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.held import held_products
 from gpu_backend.cuda.product import HALF_BYTES, Product
+from gpu_backend.cuda.stream import STREAM_BLOCKS, STREAM_THREADS
 from gpu_backend.cuda.tensor_map import tensor_map
 from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.base import Shape
@@ -36,6 +38,7 @@ EXPERT_BLOCKS = 2
 FEW_TOKENS = 8
 ONE_EXPERTS = 8  # of a token at most, if its kernels are those of expert_one.h
 ONE_SLICE = 64  # of down's k: a chunk for each of its halves
+ONE_HIDDEN = 16384  # at most: gate_up holds the normed token in the shared memory that every kernel may have
 TILE_THREADS = 384
 TILE_SHARED_BYTES = 217152
 TILE_WEIGHTS = 256
@@ -106,14 +109,14 @@ class NativeMixture:
         experts = self._config.experts
         assert experts is not None
         fits = experts.intermediate % ONE_SLICE == 0 and experts.per_token <= ONE_EXPERTS
-        return tokens == 1 and fits and self._has_held_o
+        return tokens == 1 and fits and self._config.hidden <= ONE_HIDDEN and self._has_held_o
 
     def _one(self, launch: Launch, step_set: bytes, layer: DeviceLayer) -> None:
         """residual += the weighted sum of a token's experts."""
         config, act, experts = self._config, self._activations, self._config.experts
         assert experts is not None
         hidden, inter, per_token = config.hidden, experts.intermediate, experts.per_token
-        grid, block = (EXPERT_BLOCKS * self._n_multiprocessors, 1, 1), (EXPERT_THREADS, 1, 1)
+        grid, block = (STREAM_BLOCKS * self._n_multiprocessors, 1, 1), (STREAM_THREADS, 1, 1)
         chosen, sums = (act.expert_choice, act.expert_weight), act.router_sums
         routing = step_set + struct.pack("<3Q", sums, *chosen)
         routing += struct.pack("<2I", experts.count, int(experts.renormalise))

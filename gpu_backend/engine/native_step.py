@@ -33,7 +33,7 @@ from gpu_backend.engine.decoder import decoder_buffers
 from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS
 from gpu_backend.engine.flash import FlashAttention
 from gpu_backend.engine.gemm_choice import GemmChoice
-from gpu_backend.engine.native_held import NativeHeld
+from gpu_backend.engine.native_held import NO_ROUTER, NativeHeld
 from gpu_backend.engine.native_linear import NativeLinear
 from gpu_backend.engine.native_mixture import NativeMixture
 from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
@@ -234,6 +234,7 @@ class NativeStep:
         router = self._mixture.router_part(layer, rows.count)
         if self._held.o(self._launch, layer, rows.count, rows.attention, rows.residual, router):
             return 0
+        assert router == NO_ROUTER, "nobody adds to the router's sums"
         sizes = (rows.count, config.attention_width, config.hidden)
         norm_after = 0 if layer.router else layer.post_norm
         return self._multiply(Product(layer.o, rows.attention, rows.residual, *sizes, "add"), 0, norm_after)

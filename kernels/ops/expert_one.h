@@ -1,6 +1,7 @@
 /* One token's experts in two kernels: the norm, the choice, and gate_up with silu * mul; then down, the weighted sum of
  * what they put out, and the sum's place in the residual. They compute what router.h, experts.h and expert_sum.h
- * compute one after the other; their CPU twins are its own. What an expert puts out is not rounded here.
+ * compute one after the other; their CPU twins are its own. Neither what the router multiplies nor what an expert puts
+ * out is rounded here.
  *
  *   sums           the router's, which the product before has left (router_part.h)
  *   norm           [hidden] half, weights of the norm
@@ -23,6 +24,8 @@ namespace blink {
 constexpr uint32_t kOneOutputs = 8;            /* of a tile */
 constexpr uint32_t kOneExperts = kStreamWarps; /* of a token at most */
 constexpr uint32_t kOneDepth = 8; /* chunks in flight in every warp: in gate_up an item's in Qwen3-30B-A3B */
+
+static_assert(kStreamThreads == kMaxExperts, "a thread has an expert");
 
 /* What a choice is made of, and where it goes. */
 struct OneRouting {
@@ -69,7 +72,8 @@ __device__ __forceinline__ float one_weight(const OneScratch& scratch, const One
   return own / warp_sum(all);
 }
 
-/* Chooses, by the whole block. Returns the thread's share of the residual's squares, which is read meanwhile. */
+/* Chooses, by the whole block. The residual is read meanwhile, and the warps' sums of its squares left in the scratch.
+ */
 __device__ __forceinline__ void choose_one(OneScratch& scratch, const OneRouting& routing, const float* residual,
                                            uint32_t n_in, uint32_t per_token) {
   const uint32_t n = routing.n_experts, t = threadIdx.x;

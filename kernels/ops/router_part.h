@@ -19,7 +19,7 @@ namespace blink {
 
 constexpr uint32_t kSumPlaces = 4; /* on different lines: blocks that end together do not wait for each other */
 /* Sums reach to 2^31, far beyond a logit times the residual's root mean square; their last digit is 2^-32, where a
- * float of 2^-8 has its own. */
+ * float just below 2^-8 has its own. */
 constexpr float kSumUnit = 4294967296.0f;
 constexpr uint32_t kPartOutputs = 8; /* of a tile of the product, one 16-byte access of w */
 

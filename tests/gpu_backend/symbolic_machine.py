@@ -254,6 +254,7 @@ class SymbolicMachine:
             return
         router_norm, matrix, to, experts = struct.unpack("<3QI4x", router)
         sums = self._at(to, SUM_PLACES * experts, 8)
-        assert rows == 1
+        assert self.config.experts is not None
+        assert (rows, experts) == (1, self.config.experts.count)
         assert sums[0] in (ZERO, ("nothing", "router_sums", 0)), "they add up to what was there"
         sums[0] = self._times(matrix, ("norm", self._weights[router_norm], self._at(out)[0]))

@@ -21,7 +21,7 @@ from gpu_backend.abi import StepKind
 from gpu_backend.cuda.product import FP32_BYTES, HALF_BYTES, Product
 from gpu_backend.engine import native_mixture
 from gpu_backend.engine.base import Limits, Shape
-from gpu_backend.engine.sizing import PIECE_RECORD, TILE_UNIT, UNIT_BYTES, layer_cache_bytes
+from gpu_backend.engine.sizing import PIECE_RECORD, SUM_PLACES, TILE_UNIT, UNIT_BYTES, layer_cache_bytes
 
 
 class SymbolicStep(SymbolicMachine):
@@ -172,8 +172,13 @@ class SymbolicStep(SymbolicMachine):
     def _expert_gate_up_one(
         self, _: int, routing: bytes, residual: int, norm: int, eps: float, weight: int, *rest: int
     ) -> None:
-        sums, choice, _weights = struct.unpack_from("<3Q", routing, len(b"set"))
-        act, hidden = self._act, self.config.hidden
+        sums, choice, _weights, count, renormalise = struct.unpack_from("<3Q2I", routing, len(b"set"))
+        act, hidden, experts = self._act, self.config.hidden, self.config.experts
+        assert experts is not None
+        assert (count, renormalise) == (experts.count, experts.renormalise)
+        assert rest[1:] == (hidden, experts.intermediate, experts.per_token)
+        assert experts.intermediate % native_mixture.ONE_SLICE == 0
+        assert experts.per_token <= native_mixture.ONE_EXPERTS
         self._rmsnorm(1, residual, norm, eps, act.normed, hidden)
         self._at(choice)[0] = ("choice", self._at(sums)[0])
         self._expert_gate_up(weight, act.normed)
@@ -182,6 +187,8 @@ class SymbolicStep(SymbolicMachine):
         self, _: int, choice: int, weights: int, sums: int, n_sums: int, down: int, x: int, out: int,
         *rest: int,
     ) -> None:  # fmt: skip
+        assert self.config.experts is not None
+        assert n_sums == SUM_PLACES * self.config.experts.count
         self._at(sums, n_sums, 8)[0] = ZERO
         rows = self._act.expert_rows
         self._expert_stream_down(0, b"", down, x, rows)

@@ -33,6 +33,8 @@ MODELS = {
         "num_experts": 13,
         "moe_intermediate_size": 72,
     },
+    "nine a token": {**HELD, "num_experts": 16, "num_experts_per_tok": 9},
+    "not in slices": {**HELD, "moe_intermediate_size": 72},
     "many experts": {**HELD, "hidden_size": 2048, "num_experts": 128, "num_experts_per_tok": 8},
 }
 LIMITS = {

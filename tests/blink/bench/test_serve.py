@@ -168,7 +168,13 @@ def test_ctrl_c_keeps_the_windows_that_are_complete(tmp_path: Path, n_complete: 
     with BadServer(bad_server.good) as server, open(errors, "w") as stderr:
         command = [sys.executable, "-m", "blink", "bench", "serve", server.url, *flags]
         process = subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr, text=True, process_group=0
+            command,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            process_group=0,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job ignores it
         )
         wait_until(lambda: errors.read_text().count("antagonists") > n_complete, 30, "a window's begin")
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does

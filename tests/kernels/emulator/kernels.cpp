@@ -97,6 +97,8 @@ void emulate_linear_held(const Half* w, const void* x, const Half* norm, float e
   using namespace blink;
   const RouterPart router = {router_norm, w_router, sums, n_experts};
   after(x, (norm ? kFloat : kHalf) * m * n_in);
+  if (!norm) after(y, kFloat * m * n_out);
+  if (w_router) after(sums, sizeof(int64_t) * kSumPlaces * n_experts);
   with_constant<1, 2, 4, 8>(n_in / (2 * kStreamWarps * kStreamChunk), [&](auto chunks) {
     launch({blocks}, kStreamThreads, [&] {
       if (norm)
@@ -307,6 +309,8 @@ void emulate_experts_one(uint32_t* token_row, int64_t* sums, uint32_t* choice, f
     expert_one_gate_up_kernel<Half>(routing, residual, norm, eps, gate_up, product, hidden, intermediate, per_token);
   });
   after(product, kHalf * per_token * intermediate);
+  after(residual, kFloat * hidden);
+  after(sums, sizeof(int64_t) * n_sums);
   launch({blocks}, kStreamThreads, [&] {
     expert_one_down_kernel<Half>(choice, weight, sums, n_sums, down, product, residual, intermediate, hidden,
                                  per_token);
