@@ -40,6 +40,7 @@ MODELS = {
 LIMITS = {
     "small": {},
     "one at a time": {"max_batch": 1, "max_prefill_lanes": 1},
+    "a token at a time": {"max_prefill_tokens": 1, "max_prefill_lanes": 1},
     "many lanes": {"max_batch": 70, "max_prefill_lanes": 70, "max_prefill_tokens": 500},
     "large": {"max_batch": 130, "max_prefill_lanes": 8, "max_prefill_tokens": 600},
 }
