@@ -20,9 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
+from bench.shape import shape_config  # noqa: E402
 from bench.step_costs import Costs, Load  # noqa: E402
 
 from gpu_backend.model.config import ModelConfig  # noqa: E402
@@ -109,14 +108,13 @@ def main() -> int:
     options = parser.parse_args()
     results = json.loads(options.results.read_text())
     runs = [results] if "ceilings" in results else list(results.values())
-    runs = [run for run in runs if any(c["sustained"] for c in run.get("ceilings", ()))]
-    if not runs:
-        parser.error(f"{options.results} has no ceilings over and over: run engine.py --sustained 1")
-    gpu = Gpu.of(runs[0]["ceilings"], options.limit, options.idle)
-    with tempfile.TemporaryDirectory() as scratch:
-        shape = ROOT / "scripts" / "bench" / "shapes" / f"{options.model}.json"
-        shutil.copy(shape, Path(scratch) / "config.json")
-        config = ModelConfig.from_directory(Path(scratch))
+    found = (run.get("ceilings", []) for run in runs)
+    ceilings = next((each for each in found if any(ceiling["sustained"] for ceiling in each)), [])
+    try:
+        gpu = Gpu.of(ceilings, options.limit, options.idle)
+    except ValueError as error:
+        parser.error(f"{options.results}: {error}")
+    config = shape_config(options.model)
     for rows in map(int, options.concurrency.split(",")):
         work = work_of(config, rows, options.input, options.output)
         limits = ", ".join(f"{what} {rate:,.0f}" for what, rate in gpu.limits(work).items())

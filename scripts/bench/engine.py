@@ -20,9 +20,7 @@ import argparse
 import contextlib
 import copy
 import json
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -37,6 +35,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from bench.ceilings import kernel_of, products, reads, time_us  # noqa: E402
 from bench.recorder import Recorder  # noqa: E402
+from bench.shape import shape_config  # noqa: E402
 from bench.step_costs import LAST, Costs, Load, Operation, Step  # noqa: E402
 from bench.step_report import draw, line, table  # noqa: E402
 from bench.sustained import Sustained, sustain  # noqa: E402
@@ -263,10 +262,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     options = parse()
-    with tempfile.TemporaryDirectory() as scratch:
-        shape = ROOT / "scripts" / "bench" / "shapes" / f"{options.model}.json"
-        shutil.copy(shape, Path(scratch) / "config.json")
-        config = ModelConfig.from_directory(Path(scratch))
+    config = shape_config(options.model)
     mixed = [tuple(map(int, text.split("x"))) for text in options.mixed]
     longest = max([*options.prefill, *(n for _, n in mixed), 1])
     context = max([*(c + PAGE for c in options.context), longest])

@@ -35,11 +35,11 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from bench.servers import Blink, Server, Vllm, make_model  # noqa: E402
+from bench.shape import SHAPES  # noqa: E402
 
 from blink.bench.antagonists import KINDS  # noqa: E402
 from blink.flags import checked, cores  # noqa: E402
 
-SHAPES = ROOT / "scripts" / "bench" / "shapes"
 CONCURRENCY = "1,8,32,64,128"
 RATES = {  # requests/s, up to beyond what the fastest server takes of each shape
     "llama-3.2-1b": "8,16,24,32,40",

@@ -1,0 +1,18 @@
+"""The shapes of scripts/bench/shapes: models without weights."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from gpu_backend.model.config import ModelConfig
+
+SHAPES = Path(__file__).with_name("shapes")
+
+
+def shape_config(name: str) -> ModelConfig:
+    """Raises FileNotFoundError for a name that is none."""
+    with tempfile.TemporaryDirectory() as directory:
+        shutil.copy(SHAPES / f"{name}.json", Path(directory) / "config.json")
+        return ModelConfig.from_directory(Path(directory))
