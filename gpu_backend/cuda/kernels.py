@@ -9,7 +9,7 @@ from gpu_backend.cuda.shared_memory import shared_bytes
 from gpu_backend.cuda.stream import STREAM_CHUNK
 from gpu_backend.cuda.tiled import TILED_OUTPUTS
 from gpu_backend.cuda.wide import wide_instances
-from gpu_backend.engine.decoder_abi import STAGE_CHUNKS
+from gpu_backend.decoder_abi import STAGE_CHUNKS
 from gpu_backend.model.config import ModelConfig
 
 HALF_TYPES = {"bfloat16": "__nv_bfloat16", "float16": "__half"}

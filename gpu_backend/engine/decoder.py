@@ -10,8 +10,8 @@ from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.product import HALF_BYTES
 from gpu_backend.cuda.stream import STREAM_CHUNK
 from gpu_backend.cuda.tensor_map import tensor_map
+from gpu_backend.decoder_abi import DecoderBuffers, DecoderModel
 from gpu_backend.engine.activations import Activations
-from gpu_backend.engine.decoder_abi import DecoderBuffers, DecoderModel
 from gpu_backend.engine.exchange import exchange_parts
 from gpu_backend.engine.native_weights import DeviceWeights
 from gpu_backend.model.config import ModelConfig

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_backend.cuda.kernels import DECODER_TILE, decoder_group
-from gpu_backend.engine.decoder_abi import DECODER_TOKENS
+from gpu_backend.decoder_abi import DECODER_TOKENS
 from gpu_backend.model.config import ModelConfig
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.tensor_map import tensor_map
 from gpu_backend.engine.activations import Activations
-from gpu_backend.engine.base import Limits
 from gpu_backend.engine.native_mixture import Launch
 from gpu_backend.engine.sizing import FLASH_ROWS, flash_pack
+from gpu_backend.engines.base import Limits
 from gpu_backend.model.config import ModelConfig
 
 FLASH_THREADS = 384  # kFlashThreads

@@ -17,13 +17,13 @@ from gpu_backend.cuda.kernels import Kernels, suits_decoder
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.tensor_map import TENSOR_MAP_BYTES, cache_map
 from gpu_backend.engine.activations import Activations
-from gpu_backend.engine.base import Batch, Limits, Shape
 from gpu_backend.engine.decoder import decoder_model
 from gpu_backend.engine.gemm_choice import GemmChoice
 from gpu_backend.engine.gemm_clock import GemmClock
 from gpu_backend.engine.native_step import NativeStep
 from gpu_backend.engine.native_weights import DeviceWeights, Progress, RandomWeights, WeightLoader
 from gpu_backend.engine.sizing import activation_bytes, bytes_per_page, layer_cache_bytes
+from gpu_backend.engines.base import Batch, Limits, Shape
 from gpu_backend.model.checkpoint import Checkpoint
 from gpu_backend.model.config import ModelConfig
 

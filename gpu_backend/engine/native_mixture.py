@@ -20,10 +20,10 @@ from gpu_backend.cuda.product import HALF_BYTES, Product
 from gpu_backend.cuda.stream import STREAM_BLOCKS, STREAM_THREADS
 from gpu_backend.cuda.tensor_map import tensor_map
 from gpu_backend.engine.activations import Activations
-from gpu_backend.engine.base import Shape
 from gpu_backend.engine.native_held import NO_ROUTER, router_part
 from gpu_backend.engine.native_weights import DeviceLayer
 from gpu_backend.engine.sizing import ROUTER_TOKENS, SUM_PLACES, TILE_UNIT, streams_experts
+from gpu_backend.engines.base import Shape
 from gpu_backend.model.config import ModelConfig
 
 # Launch constants of the headers in kernels/ops, by the names they have there.

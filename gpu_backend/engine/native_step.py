@@ -27,10 +27,9 @@ from gpu_backend.cuda.driver import Argument, Dim, Stream
 from gpu_backend.cuda.kernels import Kernels, decoder_blocks, suits_flash
 from gpu_backend.cuda.product import Product
 from gpu_backend.cuda.tensor_map import TENSOR_MAP_BYTES
+from gpu_backend.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS
 from gpu_backend.engine.activations import Activations
-from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.decoder import decoder_buffers
-from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS
 from gpu_backend.engine.flash import FlashAttention
 from gpu_backend.engine.gemm_choice import GemmChoice
 from gpu_backend.engine.native_held import NO_ROUTER, NativeHeld
@@ -47,6 +46,7 @@ from gpu_backend.engine.sizing import (
     has_tail,
     layer_cache_bytes,
 )
+from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.model.config import ModelConfig
 
 # Launch constants of the headers in kernels/ops, by the names they have there.

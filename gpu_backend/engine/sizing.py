@@ -12,9 +12,9 @@ from gpu_backend.cuda.kernels import decode_group, decoder_blocks, suits_decoder
 from gpu_backend.cuda.product import HALF_BYTES
 from gpu_backend.cuda.tiled import TILED_SILU_ROWS
 from gpu_backend.cuda.wide import wide_sum_bytes
-from gpu_backend.engine.base import MIXED_SHARE, MIXED_TOKENS, Limits, Shape
 from gpu_backend.engine.exchange import exchange_bytes
-from gpu_backend.engine.graph_grid import FINEST_STEP
+from gpu_backend.engines.base import MIXED_SHARE, MIXED_TOKENS, Limits, Shape
+from gpu_backend.engines.graph_grid import FINEST_STEP
 from gpu_backend.model.config import Experts, ModelConfig
 from gpu_backend.model.weights import model_weights
 

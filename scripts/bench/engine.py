@@ -43,17 +43,17 @@ from bench.sustained import Sustained, sustain  # noqa: E402
 from blink.bench.energy import EnergyCounter  # noqa: E402
 from gpu_backend.abi import NO_ROW, StepHead, StepKind  # noqa: E402
 from gpu_backend.arithmetic import ceil_div  # noqa: E402
-from gpu_backend.batch import allocate_batch  # noqa: E402
 from gpu_backend.cuda.driver import Device, Stream  # noqa: E402
 from gpu_backend.cuda.graph import Graph  # noqa: E402
 from gpu_backend.cuda.memory import DeviceMemory  # noqa: E402
 from gpu_backend.cuda.product import HALF_BYTES, Product  # noqa: E402
-from gpu_backend.engine.base import Limits, Shape  # noqa: E402
-from gpu_backend.engine.graph_grid import GraphGrid  # noqa: E402
 from gpu_backend.engine.native import NativeEngine  # noqa: E402
 from gpu_backend.engine.native_step import NativeStep  # noqa: E402
 from gpu_backend.engine.native_weights import RandomWeights, enqueue_random  # noqa: E402
 from gpu_backend.engine.sizing import bytes_per_page, mixed_share  # noqa: E402
+from gpu_backend.engines.base import Limits, Shape  # noqa: E402
+from gpu_backend.engines.batch import allocate_batch  # noqa: E402
+from gpu_backend.engines.graph_grid import GraphGrid  # noqa: E402
 from gpu_backend.model.config import ModelConfig  # noqa: E402
 from ringbuffer.abi import Descriptor  # noqa: E402
 

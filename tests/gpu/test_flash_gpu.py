@@ -15,9 +15,9 @@ from gpu_backend.cuda.driver import Device, Module, Stream
 from gpu_backend.cuda.kernels import kernel_names
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.engine.activations import Activations
-from gpu_backend.engine.base import Limits
 from gpu_backend.engine.flash import FlashAttention
 from gpu_backend.engine.native_weights import half_bits
+from gpu_backend.engines.base import Limits
 
 NAN = 0x7FFF  # in both half types
 UNTOUCHED = 0x4000

@@ -15,9 +15,9 @@ from gpu_backend.cuda.compile import source_root
 from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.engine.base import Limits
 from gpu_backend.engine.host import HostMemory
 from gpu_backend.engine.sampling import launch_sample
+from gpu_backend.engines.base import Limits
 
 LANES = 24
 EOS = (2, 7)

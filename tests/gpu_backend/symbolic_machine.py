@@ -19,10 +19,10 @@ from gpu_backend.cuda.shared_memory import rooms_of
 from gpu_backend.cuda.wide import WideCut, WideNorm, wide_op
 from gpu_backend.engine import flash, native_linear, native_mixture, native_step
 from gpu_backend.engine.activations import Activations
-from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.native_held import NO_ROUTER
 from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
 from gpu_backend.engine.sizing import SUM_PLACES, activation_bytes
+from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.model.config import ModelConfig
 
 MULTIPROCESSORS = 132

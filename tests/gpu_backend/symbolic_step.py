@@ -20,8 +20,8 @@ from symbolic_machine import (
 from gpu_backend.abi import StepKind
 from gpu_backend.cuda.product import FP32_BYTES, HALF_BYTES, Product
 from gpu_backend.engine import native_mixture
-from gpu_backend.engine.base import Limits, Shape
 from gpu_backend.engine.sizing import PIECE_RECORD, SUM_PLACES, TILE_UNIT, UNIT_BYTES, layer_cache_bytes
+from gpu_backend.engines.base import Limits, Shape
 
 
 class SymbolicStep(SymbolicMachine):

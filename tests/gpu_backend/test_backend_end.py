@@ -14,7 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from gpu_backend import backend
-from gpu_backend.engine.base import Limits
+from gpu_backend.engines.base import Limits
+from gpu_backend.options import BackendOptions
 from gpu_backend.scheduler_abi import Fault
 from ringbuffer.abi import Control, Phase
 from ringbuffer.region import Geometry
@@ -66,7 +67,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broken]:
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
 
     def start(self: backend.Backend) -> None:
-        self.plane, self.limits, self.exchange = (
+        self.device, self.limits, self.exchange = (
             SimpleNamespace(name="fake"),
             Limits(1, 2, 16, 1, 16, 1),
             None,
@@ -85,7 +86,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broken]:
 
 
 def run(then: Callable[[], None]) -> int:
-    return backend.run(backend.BackendOptions(Path("/model")), lambda: threading.Timer(0.1, then).start())
+    return backend.run(BackendOptions(Path("/model")), lambda: threading.Timer(0.1, then).start())
 
 
 def terminate() -> None:

@@ -15,7 +15,7 @@ from test_native import CONFIG, SCRIPT
 
 from gpu_backend.cuda.kernels import DECODER_WARPS, decoder_blocks, kernel_names, stage_chunks, suits_decoder
 from gpu_backend.cuda.stream import STREAM_CHUNK
-from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS, STAGE_CHUNKS
+from gpu_backend.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS, STAGE_CHUNKS
 from gpu_backend.engine.exchange import exchange_bytes, exchange_parts
 from gpu_backend.model.config import ModelConfig
 

@@ -10,8 +10,6 @@ from model_config import model_config
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
 from gpu_backend.abi import StepKind
-from gpu_backend.engine.base import Limits, Shape
-from gpu_backend.engine.graph_grid import GraphGrid
 from gpu_backend.engine.native_weights import half_bits
 from gpu_backend.engine.sizing import (
     RESERVE_BYTES,
@@ -27,6 +25,8 @@ from gpu_backend.engine.sizing import (
     streams_experts,
     weight_bytes,
 )
+from gpu_backend.engines.base import Limits, Shape
+from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.model.config import Experts
 
 LLAMA3_8B = model_config(

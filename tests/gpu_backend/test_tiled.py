@@ -15,7 +15,7 @@ from gpu_backend.cuda.tiled import (
     suits_tiled,
     tiled_cut,
 )
-from gpu_backend.engine.graph_grid import prefill_sizes
+from gpu_backend.engines.graph_grid import prefill_sizes
 
 ROWS = [*range(448, 1024, 64), *range(1024, 2048, 128), *range(2048, 4096, 256), 4096, 8192]
 LLAMA_8B = {"o": (4096, 4096, "add"), "gate_up": (4096, 14336, "silu"), "down": (14336, 4096, "add")}
