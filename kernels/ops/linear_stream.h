@@ -32,6 +32,7 @@ constexpr uint32_t kStreamRows = 16;  /* of w in a tile */
 /* Chunks in flight, by groups of 8 rows of x; measured: 4 are slower for one group, and 8 for two. */
 template <int Groups>
 constexpr uint32_t kStreamDepth = Groups == 1 ? 8 : 4;
+constexpr uint32_t kStreamRound = kStreamWarps * kStreamDepth<1> * kStreamChunk; /* k that a block loads at once */
 
 /* A lane's chunk of w: 8 k of two rows. */
 struct WeightChunk {
