@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gpu_backend.devices.base import Defaults
 from gpu_backend.engines.base import Limits
+from gpu_backend.kernel_abi.attention_tile import TILE_KEYS
 from gpu_backend.model.config import ModelConfig
 from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.schedulers.base import SchedulerKind
@@ -14,7 +15,7 @@ from ringbuffer.abi import COPY_ENGINE_BYTES, MAX_SLOTS, SLOT_ALIGNMENT
 from ringbuffer.name import DEFAULT_NAME
 
 DEFAULT_CONTEXT = 8192
-SMALLEST_PAGE = 16  # tokens: what a warp of decode attention reads at once
+SMALLEST_PAGE = TILE_KEYS  # decode attention reads so many tokens of a page at once
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 
 from nic_frontend import errors
+from nic_frontend.abi import Health
 from nic_frontend.lease import POLL_S, Lease
-from nic_frontend.library import Health
 from nic_frontend.request_tracker import RequestTracker
 from nic_frontend.token_reader import TokenReader
 from nic_frontend.transport.base import Transport, TransportError

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from nic_frontend.abi import Health
 from nic_frontend.api.parameters import Limits
 from nic_frontend.backend_monitor import BackendMonitor
 from nic_frontend.lease import Lease, phase_name
-from nic_frontend.library import Health
 from nic_frontend.metrics import Exposition, Metrics
 from nic_frontend.options import FrontendOptions, VerbsRing
 from nic_frontend.request_tracker import RequestTracker

@@ -4,6 +4,9 @@
 Of each C header in TARGETS: NAME_layout.h (a hash of the layout, a static_assert on every field's offset, and the table
 that the compiled library exports so that tests can compare) and an abi.py (constants, IntEnums, numpy dtypes).
 
+Of each library's headers in LIBRARIES: an abi.py with constants, IntEnums and ctypes structures, which follow the
+compiler's rules by themselves.
+
 Of each header of the kernels that has constants or structs for the host: a module of its name in gpu_backend/kernel_abi.
 The kernels are compiled at start from the same tree, so these need no hash; tests compare them with what the compiler
 makes of the headers.
@@ -19,7 +22,7 @@ from pathlib import Path
 
 from abi_generator.headers import Struct, parse_constants, parse_enums, parse_structs, strip_comments
 from abi_generator.kernels import kernel_headers
-from abi_generator.render import camel, render_c, render_kernel_header, render_python
+from abi_generator.render import camel, render_c, render_ctypes, render_kernel_header, render_python
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = [
@@ -38,6 +41,11 @@ TARGETS = [
         "gpu_backend/decoder_abi.py",
         "decoder",
     ),
+]
+# Of libraries that Python calls: the module, and the headers that it is the view of.
+LIBRARIES = [
+    ("nic_frontend/abi.py", ["nic_frontend/native/frontend.h", "nic_frontend/native/link_bench.h"]),
+    ("ringbuffer/rdma/abi.py", ["ringbuffer/rdma/address.h"]),
 ]
 KERNELS = (
     "kernels/engine.cu",
@@ -77,6 +85,14 @@ def dtype_imports(structs: dict[str, Struct], known: dict[str, Struct], modules:
     return [f"from {modules[name]} import {camel(name)}" for name in used]
 
 
+def library_views(outputs: dict[str, str]) -> None:
+    """The views of LIBRARIES into `outputs`, by path."""
+    for path, headers in LIBRARIES:
+        text = "\n".join(strip_comments((ROOT / header).read_text()) for header in headers)
+        view = parse_structs(text, {}), parse_enums(text), parse_constants(text)
+        outputs[path] = render_ctypes(headers, *view)
+
+
 def kernel_views(outputs: dict[str, str], known: dict[str, Struct], modules: dict[str, str]) -> None:
     """The modules of KERNEL_ABI into `outputs`, by path."""
     outputs[f"{KERNEL_ABI}/__init__.py"] = ""
@@ -103,6 +119,7 @@ def main() -> int:
     known: dict[str, Struct] = {}
     modules: dict[str, str] = {}
     shared_headers(outputs, known, modules)
+    library_views(outputs)
     kernel_views(outputs, known, modules)
     kernel_abi = ROOT / KERNEL_ABI
     left = [path for path in kernel_abi.glob("*.py") if path.relative_to(ROOT).as_posix() not in outputs]

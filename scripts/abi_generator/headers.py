@@ -98,7 +98,12 @@ def parse_struct(name: str, alignment: str, body: str, known: dict[str, Struct])
 
 
 def parse_structs(text: str, known: dict[str, Struct]) -> dict[str, Struct]:
-    """The structs of C defined in `text`; members may be of `known` structs, defined in an earlier header."""
+    """The structs of C defined in `text`; members may be of `known` structs, defined in an earlier header.
+
+    A constant of `text` may be the length of an array.
+    """
+    constants = parse_constants(text)
+    text = re.sub(r"\[(BLINK_\w+)\]", lambda match: f"[{constants[match[1]]}]", text)
     structs: dict[str, Struct] = {}
     for name, body in re.findall(r"struct\s+(\w+)\s*\{(.*?)\}\s*;", text, flags=re.S):
         structs[name] = parse_struct(name, "", body, known | structs)

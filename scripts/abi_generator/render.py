@@ -7,6 +7,15 @@ from pathlib import Path
 from abi_generator.headers import Struct
 from abi_generator.kernels import KernelHeader, python_name
 
+CTYPES = {
+    "u1": "ctypes.c_uint8",
+    "<i4": "ctypes.c_int32",
+    "<u4": "ctypes.c_uint32",
+    "<i8": "ctypes.c_int64",
+    "<u8": "ctypes.c_uint64",
+    "<f4": "ctypes.c_float",
+}
+
 
 def camel(name: str) -> str:
     """blink_step_set -> StepSet; a name in C++ is one already."""
@@ -60,10 +69,7 @@ def render_python(
     out += [f"{name.removeprefix('BLINK_')} = {value}" for name, value in constants.items()]
     out += [f"{stem.upper()}_LAYOUT_HASH = 0x{digest:016x}", ""]
     for name, values in enums.items():
-        prefix = common_prefix([n for n, _ in values])
-        out += ["", f"class {camel(name)}(IntEnum):"]
-        out += [f"    {n.removeprefix(prefix)} = {v}" for n, v in values]
-        out.append("")
+        out += render_enum(name, values)
     for s in structs.values():
         out += render_dtype(s)
     out.append("")
@@ -86,6 +92,33 @@ def render_dtype(struct: Struct) -> list[str]:
         f'    "itemsize": {struct.size},',
         "})",
     ]
+
+
+def render_enum(name: str, values: list[tuple[str, str]]) -> list[str]:
+    prefix = common_prefix([n for n, _ in values])
+    members = [f"    {n.removeprefix(prefix)} = {v}" for n, v in values]
+    return ["", f"class {camel(name)}(IntEnum):", *members, ""]
+
+
+def render_ctypes(
+    headers: list[str],
+    structs: dict[str, Struct],
+    enums: dict[str, list[tuple[str, str]]],
+    constants: dict[str, str],
+) -> str:
+    """The view of a library that is called through ctypes, which lays the structs out itself."""
+    out = [f'"""Generated from {", ".join(headers)} by scripts/generate_abi.py. Do not edit."""']
+    out += ["", "# fmt: off", "import ctypes", *["from enum import IntEnum"] * bool(enums), ""]
+    out += [f"{name.removeprefix('BLINK_')} = {value}" for name, value in constants.items()]
+    for name, values in enums.items():
+        out += ["", *render_enum(name, values)[:-1]]
+    for s in structs.values():
+        out += ["", "", f"class {camel(s.name)}(ctypes.Structure):", "    _fields_ = ("]
+        for f in s.fields:
+            many = f" * {f.count}" if f.count > 1 else ""
+            out.append(f'        ("{f.name}", {CTYPES[f.dtype]}{many}),')
+        out.append("    )")
+    return "\n".join([*out, ""])
 
 
 def render_kernel_header(header: KernelHeader, path: str, imports: list[str]) -> str:
