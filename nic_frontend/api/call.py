@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 
 from nic_frontend.api.answer import DONE, Answer, Events, Usage
 from nic_frontend.api.jobs import Job
@@ -16,7 +17,12 @@ from nic_frontend.generation import Ending, Generation
 from nic_frontend.metrics import Metrics
 from nic_frontend.request import Arrival, ClientGone, Mailbox, Request
 from nic_frontend.request_tracker import RequestTracker
+from nic_frontend.stop import StopAutomaton
 from nic_frontend.tokenizer import Tokenizer
+
+BURST_TOKENS = (
+    256  # are handled before other calls get their turn: some 2 ms, or 10 where tokens need a window
+)
 
 
 class Call:
@@ -36,10 +42,13 @@ class Call:
         self._tracker = tracker
         self._metrics = metrics
         self._mailbox = requests[0].mailbox
+        self._arrivals: deque[Arrival] = deque()  # taken from the mailbox, not handled yet
+        self._handled = 0  # tokens, and one for each arrival, since other calls had their turn
+        stops = StopAutomaton(p.stops) if p.stops else None
         self._generations = [
             Generation(
                 tokenizer.detokenizer(skip_special_tokens=p.skip_special_tokens, prompt=request.prompt),
-                p.stops,
+                stops,
                 p.include_stop,
                 p.min_tokens,
             )
@@ -76,12 +85,13 @@ class Call:
                 )
 
     async def _collect(self, send: Send, answer: Answer) -> None:
-        texts = self._echoes()
+        texts = [[echo] for echo in self._echoes()]
         while not self._finished():
             for index, pieces, _ in await self._take():
-                texts[index] += "".join(pieces)
+                texts[index] += pieces
         endings = [generation.ending for generation in self._generations if generation.ending is not None]
-        await respond_json(send, 200, answer.whole(texts, endings, self._usage()))
+        whole = ["".join(pieces) for pieces in texts]
+        await respond_json(send, 200, answer.whole(whole, endings, self._usage()))
 
     async def _stream(self, send: Send, events: Events) -> None:
         openings = [
@@ -116,8 +126,20 @@ class Call:
     async def _take(self) -> list[tuple[int, list[str], Ending | None]]:
         """Waits for arrivals: for each its choice, the text that each token shows, and the ending if that was
         the last. A token that shows none is an event, too: clients count chunks, and proxies see silence.
+
+        However much has arrived, other calls get their turn after each BURST_TOKENS of it (F10).
         """
-        return [self._advance(arrival) for arrival in await self._mailbox.take()]
+        if not self._arrivals:
+            self._arrivals.extend(await self._mailbox.take())
+        if self._handled >= BURST_TOKENS:
+            self._handled = 0
+            await asyncio.sleep(0)
+        shown = []
+        while self._arrivals and self._handled < BURST_TOKENS:
+            arrival = self._arrivals.popleft()
+            self._handled += 1 + len(arrival.tokens)
+            shown.append(self._advance(arrival))
+        return shown
 
     def _advance(self, arrival: Arrival) -> tuple[int, list[str], Ending | None]:
         index, tokens = arrival.request.index, arrival.tokens

@@ -149,8 +149,8 @@ class Fields:
             raise bad_request(f"'{name}' must be {least}{most}, it is {value}", name, "invalid_value")
         return float(value)
 
-    def strings(self, name: str, limit: int) -> tuple[str, ...]:
-        """A non-empty string, or an array of up to `limit`."""
+    def strings(self, name: str, limit: int, max_characters: int) -> tuple[str, ...]:
+        """A non-empty string, or an array of up to `limit`, of `max_characters` together."""
         value = self.body.get(name)
         if value is None:
             return ()
@@ -163,6 +163,12 @@ class Fields:
             raise wrong_type(name, "a string or an array of strings", value)
         if "" in listed:
             raise bad_request(f"'{name}' must not contain an empty string", name, "invalid_value")
+        if (characters := sum(map(len, listed))) > max_characters:
+            raise bad_request(
+                f"'{name}' takes up to {max_characters} characters in all, it has {characters}",
+                name,
+                "invalid_value",
+            )
         return tuple(listed)
 
     def token_ids(self, name: str, limit: int, vocab_size: int) -> tuple[int, ...]:

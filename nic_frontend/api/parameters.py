@@ -14,6 +14,7 @@ from nic_frontend.request import Sampling
 from ringbuffer import abi
 
 MAX_STOPS = 16
+MAX_STOP_CHARACTERS = 2048  # of all stop strings together
 MAX_N = 128
 SEED_MASK = 2**64 - 1
 
@@ -152,7 +153,7 @@ def parse(
         n=n,
         stream=stream,
         include_usage=_include_usage(fields, stream),
-        stops=fields.strings("stop", MAX_STOPS),
+        stops=fields.strings("stop", MAX_STOPS, MAX_STOP_CHARACTERS),
         include_stop=fields.flag("include_stop_str_in_output", False),
         skip_special_tokens=fields.flag("skip_special_tokens", True),
         model_sampling=ModelSampling.parse(fields),
