@@ -20,9 +20,7 @@ from nic_frontend.request_tracker import RequestTracker
 from nic_frontend.stop import StopAutomaton
 from nic_frontend.tokenizer import Tokenizer
 
-BURST_TOKENS = (
-    256  # are handled before other calls get their turn: some 2 ms, or 10 where tokens need a window
-)
+BURST_TOKENS = 256  # are handled before other calls get their turn: 2 ms of work, 10 with a window
 
 
 class Call:
@@ -64,7 +62,7 @@ class Call:
         try:
             await self._tracker.submit(self._requests)
             if self._job.parameters.stream:
-                await self._stream(send, answer.events(self._job.parameters.include_usage))
+                await self._stream(send, self._events(answer))
             else:
                 await self._collect(send, answer)
         except ClientGone:
@@ -93,9 +91,15 @@ class Call:
         whole = ["".join(pieces) for pieces in texts]
         await respond_json(send, 200, answer.whole(whole, endings, self._usage()))
 
+    def _events(self, answer: Answer) -> Events:
+        p = self._job.parameters
+        prompts = [len(request.prompt) for request in self._requests] if p.continuous_usage else None
+        return answer.events(p.include_usage, prompts)
+
     async def _stream(self, send: Send, events: Events) -> None:
         openings = [
-            events.role(i) + (events.text(i, echo) if echo else "") for i, echo in enumerate(self._echoes())
+            events.role(i) + (events.text(i, echo, 0) if echo else "")
+            for i, echo in enumerate(self._echoes())
         ]
         started = False
         try:
@@ -104,10 +108,12 @@ class Call:
                 for index, pieces, ending in await self._take():
                     parts.append(openings[index])
                     openings[index] = ""
+                    n_tokens = self._generations[index].n_tokens
                     last = pieces.pop() if ending is not None and pieces else ""
-                    parts.extend(events.text(index, piece) for piece in pieces)
+                    first = n_tokens - len(pieces) + (ending is None)  # the number of the first piece's token
+                    parts.extend(events.text(index, piece, n) for n, piece in enumerate(pieces, first))
                     if ending is not None:
-                        parts.append(events.end(index, last, ending))
+                        parts.append(events.end(index, last, ending, n_tokens))
                 if not started:
                     await send({"type": "http.response.start", "status": 200, "headers": STREAM})
                     started = True

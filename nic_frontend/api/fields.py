@@ -46,7 +46,6 @@ UNSUPPORTED: Neutral = {
     "web_search_options": (None,),
 }
 UNSUPPORTED_IN_CHAT: Neutral = {"echo": (None, False)}
-UNSUPPORTED_STREAM_OPTIONS: Neutral = {"continuous_usage_stats": (None, False)}
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
@@ -63,13 +62,12 @@ def parse_object(body: bytes) -> dict[str, Any]:
     return found
 
 
-def refuse_unsupported(fields: dict[str, Any], unsupported: Neutral = UNSUPPORTED, within: str = "") -> None:
-    """Raises ApiError 400 for a field that asks for something. `within` precedes its name."""
+def refuse_unsupported(fields: dict[str, Any], unsupported: Neutral = UNSUPPORTED) -> None:
+    """Raises ApiError 400 for a field that asks for something."""
     for name in fields.keys() & unsupported.keys():
         if not any(_same(fields[name], neutral) for neutral in unsupported[name]):
-            param = within + name
             raise bad_request(
-                f"'{param}' is not supported by this server; leave it out", param, "unsupported_parameter"
+                f"'{name}' is not supported by this server; leave it out", name, "unsupported_parameter"
             )
 
 
