@@ -20,9 +20,9 @@ from gpu_backend.messages import say
 from gpu_backend.model.config import ModelConfig, UnsupportedModel
 from gpu_backend.options import BackendOptions, prompt_capacity, rounded_slots, wanted_limits
 from gpu_backend.rdma.exchange_process import ExchangeFailed, ExchangeProcess
-from gpu_backend.scheduler_abi import Fault
 from gpu_backend.schedulers.base import Scheduler, SchedulerKind
 from gpu_backend.schedulers.setup import SchedulerSetup
+from gpu_backend.watch import Watch
 from ringbuffer.abi import Control, Phase
 from ringbuffer.name import RingError
 from ringbuffer.region import Geometry, ModelFacts, model_fingerprint, ring_path
@@ -30,7 +30,6 @@ from ringbuffer.region import Geometry, ModelFacts, model_fingerprint, ring_path
 DRAIN_S = 30.0
 STOP_S = 15.0
 POLL_S = 0.2
-BEAT_S = 0.1  # a scheduler writes its heartbeat many times meanwhile
 
 
 class BackendError(RuntimeError):
@@ -46,7 +45,6 @@ class Backend:
     def __init__(self, options: BackendOptions) -> None:
         self.options = options
         self._ended = False  # the scheduler, and what it served from is released
-        self._fault: str | None = None
 
     def start(self) -> None:
         try:
@@ -110,8 +108,9 @@ class Backend:
             self.setup: SchedulerSetup = device.setup(geometry, seen, limits, kind)
             self.scheduler: Scheduler = device.start(self.setup, kind)
             self._serving = owned.pop_all()
-        self._ended, self._fault = False, None
-        if not _wait_for(lambda: self.ring.phase() != Phase.STARTING, STOP_S):
+            self._watch = Watch(self.ring, self.scheduler)
+        self._ended = False
+        if not _wait_for(lambda: _has_started(self.ring.phase()), STOP_S):
             raise BackendError("the scheduler did not start: run `blink doctor`")
 
     def serving(self) -> bool:
@@ -120,29 +119,7 @@ class Backend:
 
     def fault(self) -> str | None:
         """Why the scheduler gave up or died, or None; after `stop`, why it had until then."""
-        if self._fault is None and not self._ended:
-            self._fault = self._look_for_fault()
-        return self._fault
-
-    def _look_for_fault(self) -> str | None:
-        dead = self.scheduler.wait(0)  # asked first: one that ends by itself has written the phase before
-        try:
-            phase = self.ring.phase()
-            if phase == Phase.FAILED:
-                fault, detail = self.ring.fault()
-                return f"the scheduler failed: {Fault(fault).name} (detail {detail})"
-            # A stream that is asked between two executions of the kernel might have nothing to do.
-            dead = dead and phase != Phase.STOPPED and not self._beats()
-        except RuntimeError as error:  # the ring is in the memory of a GPU that is lost
-            return f"the ring cannot be read any more: {error}"
-        if dead:
-            return "the scheduler died without saying why: the GPU may be lost, see dmesg and `blink doctor`"
-        return None
-
-    def _beats(self) -> bool:
-        before = self.ring.heartbeat()
-        time.sleep(BEAT_S)
-        return self.ring.heartbeat() != before
+        return self._watch.fault()
 
     def stop(self, drain_s: float = DRAIN_S, hurry: Callable[[], bool] = lambda: False) -> bool:
         """Lets open requests finish for `drain_s` seconds or until `hurry`, then ends the rest.
@@ -180,12 +157,17 @@ class Backend:
             if not self.scheduler.wait(STOP_S):
                 return False
         self.fault()
+        self._watch.end()
         self._ended = True
         try:
             self.scheduler.close()
         finally:
             self._serving.close()
         return True
+
+
+def _has_started(phase: Phase | int) -> bool:
+    return isinstance(phase, Phase) and phase is not Phase.STARTING
 
 
 def _wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:

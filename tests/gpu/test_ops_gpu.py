@@ -1,8 +1,8 @@
 """The device sampler draws what its CPU twin draws, token for token, from the same logits."""
 
 import ctypes
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from engine_driver import EngineDriver
 from model_config import model_config
 
 from gpu_backend.abi import STEP_SETS
-from gpu_backend.cuda.compile import source_root
 from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
@@ -27,12 +26,8 @@ LIMITS = Limits(
 
 
 @pytest.fixture(scope="module")
-def twins(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    library = tmp_path_factory.mktemp("twins") / "twins.so"
-    source = source_root() / "kernels" / "ops" / "twins.cpp"
-    flags = ["-std=c++17", "-O2", "-shared", "-fPIC"]
-    subprocess.run(["g++", *flags, str(source), "-o", str(library)], check=True, timeout=120)
-    return ctypes.CDLL(str(library))
+def twins(build_program: Callable[..., Path]) -> ctypes.CDLL:
+    return ctypes.CDLL(str(build_program("twins.so", ["kernels/ops/twins.cpp"], "-O2", "-shared", "-fPIC")))
 
 
 @pytest.fixture(scope="module")
