@@ -23,9 +23,6 @@ def test_no_race_and_no_wrong_token(build_program: Callable[..., Path]) -> None:
     assert run.returncode == 0, run.stderr
 
 
-NATIVE = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "nic_frontend/native").glob("*.cpp"))
-
-
 @pytest.mark.parametrize("scenario", ["cap", "urgent", "stopped", "steps", "silence"])
 def test_each_cycle(build_program: Callable[..., Path], scenario: str) -> None:
     program = build_program("reader-cycles", ["tests/nic_frontend/reader_cycles.cpp", *NATIVE], "-O1")
