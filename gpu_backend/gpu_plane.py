@@ -18,9 +18,9 @@ from gpu_backend.driven import DrivenError, DrivenScheduler
 from gpu_backend.echo import DeviceEcho
 from gpu_backend.engine.base import Limits, Memory
 from gpu_backend.engine.graph_grid import GraphGrid
-from gpu_backend.engine.native import NativeEngine
-from gpu_backend.engine.native_weights import RandomWeights
-from gpu_backend.engine.sizing import bytes_per_page, mixed_share, needs, pages_that_fit
+from gpu_backend.engines.native.engine import NativeEngine
+from gpu_backend.engines.native.sizing import mixed_share, needs, page_bytes, pages_that_fit
+from gpu_backend.engines.native.weights import RandomWeights
 from gpu_backend.model.checkpoint import Checkpoint, CheckpointError
 from gpu_backend.model.config import ModelConfig
 from gpu_backend.planes import Defaults, EngineHandle, PlaneError, Ring, with_pages
@@ -49,15 +49,12 @@ class GpuPlane:
         shapes, free_bytes = GraphGrid(wanted).shapes, self._device.free_bytes()
         processors = self._device.n_multiprocessors
         if kv_memory:
-            page_bytes = bytes_per_page(config, wanted.page_size)
-            limits = with_pages(wanted, kv_memory // page_bytes)
-            kv_bytes = limits.total_pages * page_bytes
-            needs(config, shapes, processors, kv_bytes).check(free_bytes, free_bytes)
+            page = page_bytes(config, wanted)
+            limits = with_pages(wanted, kv_memory // page)
+            kv_bytes = limits.total_pages * page
+            needs(config, wanted, shapes, processors, kv_bytes).check(free_bytes, free_bytes)
             return limits
-        context = wanted.max_context
-        return with_pages(
-            wanted, pages_that_fit(config, wanted.page_size, shapes, context, free_bytes, processors)
-        )
+        return with_pages(wanted, pages_that_fit(config, wanted, shapes, free_bytes, processors))
 
     def build_engine(
         self, config: ModelConfig, directory: Path, limits: Limits, random: bool, threads: int | None

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gpu_backend.cuda.kernels import kernel_names
+from gpu_backend.engine.native_step import ATTENTION_SHARED_BYTES, ATTENTION_THREADS, CUT_THREADS
+from gpu_backend.engine.sizing import attention_cut
 from model_config import model_config
 from numpy.typing import NDArray
 
 from gpu_backend import abi
 from gpu_backend.cuda.compile import compile_templates, source_root
 from gpu_backend.cuda.driver import Device, Module, Stream
-from gpu_backend.cuda.kernels import kernel_names
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.tensor_map import cache_map
-from gpu_backend.engine.native_step import ATTENTION_SHARED_BYTES, ATTENTION_THREADS, CUT_THREADS
-from gpu_backend.engine.sizing import attention_cut
 from gpu_backend.model.config import ModelConfig
 
 PAGE = 16

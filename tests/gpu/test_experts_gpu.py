@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+from gpu_backend.cuda.kernels import Kernels
+from gpu_backend.engine.activations import Activations
+from gpu_backend.engine.native_mixture import NativeMixture
+from gpu_backend.engine.native_weights import DeviceLayer, half_bits
+from gpu_backend.engine.sizing import TILE_UNIT
 from model_config import model_config
 from numpy.typing import NDArray
 from routings import NO_EXPERT, Choices, padded, skewed, uniform
 
 from gpu_backend.cuda.driver import Device, Stream
-from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.engine.activations import Activations
-from gpu_backend.engine.native_mixture import NativeMixture
-from gpu_backend.engine.native_weights import DeviceLayer, half_bits
-from gpu_backend.engine.sizing import TILE_UNIT
 from gpu_backend.model.config import Experts
 
 NAN = 0x7FFF  # in both half types

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from gpu_backend.cuda.kernels import kernel_names
+from gpu_backend.engine.activations import Activations
+from gpu_backend.engine.flash import FlashAttention
+from gpu_backend.engine.native_weights import half_bits
 from model_config import model_config
 from numpy.typing import NDArray
 
 from gpu_backend import abi
 from gpu_backend.cuda.compile import compile_templates, source_root
 from gpu_backend.cuda.driver import Device, Module, Stream
-from gpu_backend.cuda.kernels import kernel_names
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.base import Limits
-from gpu_backend.engine.flash import FlashAttention
-from gpu_backend.engine.native_weights import half_bits
 
 NAN = 0x7FFF  # in both half types
 UNTOUCHED = 0x4000

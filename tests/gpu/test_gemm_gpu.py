@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gpu_backend.cuda.kernels import Kernels
+from gpu_backend.engine.gemm_clock import GemmClock
+from gpu_backend.engine.native_weights import RandomWeights, half_bits
 from model_config import model_config
 from native_rig import NativeRig, make_limits
 from numpy.typing import NDArray
@@ -16,12 +19,9 @@ from numpy.typing import NDArray
 from gpu_backend.cuda.cublas import R_16BF, WORKSPACE_BYTES, Algorithm, Cublas
 from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.graph import Graph
-from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.product import Product
 from gpu_backend.engine import gemm_choice, native
-from gpu_backend.engine.gemm_clock import GemmClock
-from gpu_backend.engine.native_weights import RandomWeights, half_bits
 
 MULTIPROCESSORS = 131
 BIG = {"hidden": 1024, "intermediate": 2048}  # matrices that are worth measuring

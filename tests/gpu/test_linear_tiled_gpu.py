@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from gpu_backend.cuda.kernels import Kernels
+from gpu_backend.cuda.tiled import FEWEST_COLUMNS, TILED_BOX, TILED_COLUMNS, TiledCut, tiled_cut
+from gpu_backend.cuda.tiled_launch import tiled_launch
+from gpu_backend.engine.native_weights import half_bits
 from model_config import model_config
 from numpy.typing import NDArray
 
 from gpu_backend.cuda.driver import Device, Stream
-from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.product import Product
-from gpu_backend.cuda.tiled import FEWEST_COLUMNS, TILED_BOX, TILED_COLUMNS, TiledCut, tiled_cut
-from gpu_backend.cuda.tiled_launch import tiled_launch
-from gpu_backend.engine.native_weights import half_bits
 
 Floats = NDArray[np.float32]
 TOLERANCE = {"bfloat16": 4e-3, "float16": 5e-4}  # of rounding a result

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from gpu_backend.cuda.kernels import Kernels
+from gpu_backend.cuda.wide import TILE_ROWS, WideNorm, products, wide_cut
+from gpu_backend.cuda.wide_launch import wide_launch
 from model_config import model_config
 from numpy.typing import NDArray
 
 from gpu_backend.cuda.driver import Device, Stream
-from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.product import Product
-from gpu_backend.cuda.wide import TILE_ROWS, WideNorm, products, wide_cut
-from gpu_backend.cuda.wide_launch import wide_launch
 from gpu_backend.model.config import ModelConfig
 
 CONFIG = model_config(

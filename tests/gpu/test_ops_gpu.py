@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 from engine_driver import EngineDriver
+from gpu_backend.cuda.kernels import Kernels
+from gpu_backend.engine.sampling import launch_sample
 from model_config import model_config
 
 from gpu_backend.abi import STEP_SETS
 from gpu_backend.cuda.compile import source_root
 from gpu_backend.cuda.driver import Device, Stream
-from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.engine.base import Limits
 from gpu_backend.engine.host import HostMemory
-from gpu_backend.engine.sampling import launch_sample
 
 LANES = 24
 EOS = (2, 7)
