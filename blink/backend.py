@@ -11,10 +11,10 @@ from blink.errors import CommandError
 from blink.flags import Flag, add_flags, checked, count, given, ordinal
 from blink.model_directory import model_directory
 from blink.sizes import parse_bytes
-from gpu_backend.backend import BackendOptions, run
-from gpu_backend.banner import DEFAULT_CONTEXT
+from gpu_backend.backend import run
+from gpu_backend.options import DEFAULT_CONTEXT, BackendOptions
 from gpu_backend.rdma.options import RdmaOptions
-from gpu_backend.scheduler import SchedulerKind
+from gpu_backend.schedulers.base import SchedulerKind
 from ringbuffer.rdma.exchange_key import VARIABLE
 
 DESCRIPTION = """Loads a model, starts the scheduler, and serves requests that frontends put into the ring.

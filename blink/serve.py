@@ -12,8 +12,9 @@ from blink.address import reserve, url
 from blink.flags import add_flags, arguments, checked, count, defaults, given, seconds
 from blink.model_directory import model_directory
 from blink.supervisor import Plan, Supervisor
-from gpu_backend.backend import DRAIN_S, STOP_S, BackendOptions
+from gpu_backend.backend import DRAIN_S, STOP_S
 from gpu_backend.model.config import ModelConfig
+from gpu_backend.options import BackendOptions
 from nic_frontend.options import FrontendOptions
 from ringbuffer.abi import MAX_LEASES
 from ringbuffer.region import ring_path

@@ -20,11 +20,12 @@ PROMPT_STEPS = 8
 USUAL_MEMORY = 262144
 STATS_INTERVAL_NS = 500000
 LAUNCH_RETRY_NS = 5000000
+LAUNCH_RETRIES = 16
 GATHER_NS = 2000000
 TORN_RETRY_NS = 20000
 STALL_NS = 500000000
 TRACE_STEPS = 4096
-SCHEDULER_LAYOUT_HASH = 0x74e176fa25267141
+SCHEDULER_LAYOUT_HASH = 0x8ca7ae0fbfdc9148
 
 
 class RowUse(IntEnum):
@@ -79,10 +80,10 @@ StepTrace = np.dtype({
 })
 
 SchedulerState = np.dtype({
-    "names": ["launched", "committed", "claims", "last_done_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_waiting", "n_active", "n_zombies", "n_staged", "planned", "ended_prompts", "ended_outputs", "plan_ns", "stats", "leases", "gap_histogram"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", ("<u8", (2,)), Stats, (LeaseRecord, (32,)), ("<u8", (512,))],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 52, 56, 60, 64, 68, 72, 76, 80, 88, 96, 112, 272, 1296],
-    "itemsize": 5392,
+    "names": ["launched", "committed", "claims", "last_done_ns", "turn_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_waiting", "n_active", "n_zombies", "n_staged", "planned", "ended_prompts", "ended_outputs", "plan_ns", "stats", "leases", "gap_histogram"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", ("<u8", (2,)), Stats, (LeaseRecord, (32,)), ("<u8", (512,))],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 96, 104, 120, 280, 1304],
+    "itemsize": 5400,
 })
 
 SchedulerConfig = np.dtype({

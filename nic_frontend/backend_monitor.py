@@ -16,6 +16,7 @@ from nic_frontend.request_tracker import RequestTracker
 from nic_frontend.token_reader import TokenReader
 from nic_frontend.transport.base import Transport, TransportError
 from ringbuffer.abi import LEASE_TIMEOUT_NS, Phase
+from ringbuffer.words import name_of
 
 log = logging.getLogger(__name__)
 
@@ -25,11 +26,10 @@ RECONNECT_PAUSE_S = 1.0  # between attempts, once the lease cannot be saved any 
 
 def why_down(health: Health) -> str | None:
     """Why the backend cannot take requests; None when it can."""
-    phase = Phase(health.phase)
-    if phase is Phase.FAILED:
+    if health.phase == Phase.FAILED:
         return f"the scheduler failed (fault {health.fault}, detail {health.fault_detail})"
-    if phase is not Phase.SERVING:
-        return f"the scheduler is {phase.name.lower()}"
+    if health.phase != Phase.SERVING:
+        return f"the scheduler is in phase {name_of(Phase, health.phase)}, not SERVING"
     if health.heartbeat_lost:
         return f"the scheduler's heartbeat has stood still for {health.heartbeat_age_ns / 1e9:.1f} s"
     if health.lease_lost:
@@ -74,7 +74,9 @@ class BackendMonitor:
         self._broken_since = None
         reason = why_down(health)
         self._report(reason)
-        alive = health.phase in (Phase.SERVING, Phase.DRAINING) and not health.heartbeat_lost
+        # An unknown phase is no end: another process wrote it, and the scheduler beats on.
+        ended = health.phase in (Phase.STARTING, Phase.STOPPED, Phase.FAILED)
+        alive = not ended and not health.heartbeat_lost
         if reason is not None and (not alive or health.lease_lost):
             self._tracker.fail_all(errors.unavailable(reason))
         if not alive and self._transport.is_outdated():

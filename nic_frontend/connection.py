@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from nic_frontend.errors import ApiError, bad_request
 
 MAX_HEAD = 64 << 10  # bytes
+MAX_FRAMING = 16 << 10  # bytes of a chunked body from one byte of content to the next: sizes and extensions
 HEAD_TIMEOUT_S = 30.0
 LOOK_S = 0.5  # for the end of a connection that is not read
 TCP_ESTABLISHED = 1  # netinet/tcp.h, the first byte of struct tcp_info
@@ -21,12 +22,14 @@ TCP_ESTABLISHED = 1  # netinet/tcp.h, the first byte of struct tcp_info
 class Connection(HttpToolsProtocol):
     """A request's head, the first and every other, must be whole within HEAD_TIMEOUT_S and MAX_HEAD (F9).
 
+    Headers behind a chunked body (trailers) are refused: nothing reads them, and they would have no end.
     An offer to upgrade is not taken (RFC 9110, 7.8): curl and the JDK offer HTTP/2 with ordinary requests.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._head_left: int | None = MAX_HEAD  # bytes; None when what comes is a body
+        self._framing = 0  # bytes of the body since its last byte of content
         self._head_timer: asyncio.TimerHandle | None = None
         self._look_timer: asyncio.TimerHandle | None = None
         self._served: RequestResponseCycle | None = None  # self.cycle is the last that came
@@ -49,7 +52,12 @@ class Connection(HttpToolsProtocol):
         if self._head_timer is None and (self.cycle is None or self.cycle.response_complete):
             self._expect_head()  # the rest of a body that was refused is no reason to wait longer
         if self._head_left is None:
+            self._framing += len(data)  # before `on_body`, which sets it back
             self._feed(data)
+            in_body = self._head_left is None and not self.transport.is_closing()
+            if in_body and self._framing > MAX_FRAMING:
+                message = f"the body has no content within {MAX_FRAMING} bytes of chunk sizes and extensions"
+                self._refuse(bad_request(message))
             return
         room = self._head_left
         self._head_left -= min(room, len(data))
@@ -65,7 +73,10 @@ class Connection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._refuse(bad_request(f"this is not HTTP/1.1: {error}"))
+            refused = error.__context__  # what a callback raised
+            self._refuse(
+                refused if isinstance(refused, ApiError) else bad_request(f"this is not HTTP/1.1: {error}")
+            )
         except httptools.HttpParserUpgrade as offer:
             self._serve_without_upgrade(data[offer.args[0] :])
 
@@ -84,8 +95,15 @@ class Connection(HttpToolsProtocol):
         self._feed(b"\r\n".join([first, *kept, b"", rest]))
 
     def _refuse(self, error: ApiError) -> None:
-        """Closes the connection; says why where that does not come in the middle of an answer."""
-        if self._served is None or self._served.response_complete:
+        """Closes the connection; says why unless that came amid an answer or behind it."""
+        served = self._served
+        if served is None or self._head_left is not None:
+            told = served is None or served.response_complete
+        else:
+            told = served is self.cycle and not served.response_started
+            served.disconnected = told  # its handler waits for the body, and must not answer as well
+            served.message_event.set()
+        if told:
             body = json.dumps(error.body).encode()
             head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(
                 body
@@ -97,10 +115,20 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self._expect_head()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._head_left is None:
+            raise bad_request("headers behind the body (trailers) are not supported")
+        super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        self._framing = 0
+        super().on_body(body)
+
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
             return  # it comes again, without the offer
         self._head_left = None
+        self._framing = 0
         self._expect_no_head()
         super().on_headers_complete()
         if self.pipeline and self._look_timer is None:

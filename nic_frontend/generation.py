@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from nic_frontend import errors
 from nic_frontend.detokenizer import Detokenizer
-from nic_frontend.stop import StopStrings
+from nic_frontend.stop import StopAutomaton, StopStrings
 from ringbuffer.abi import Reason
 
 
@@ -25,14 +25,14 @@ class Generation:
     def __init__(
         self,
         detokenizer: Detokenizer,
-        stops: tuple[str, ...] = (),
+        stops: StopAutomaton | None = None,
         include_stop: bool = False,
         min_tokens: int = 0,
     ) -> None:
         self.n_tokens = 0
         self.ending: Ending | None = None
         self._detokenizer = detokenizer
-        self._stops = StopStrings(stops, include_stop) if stops else None
+        self._stops = StopStrings(stops, include_stop) if stops is not None else None
         self._include_stop = include_stop
         self._min_tokens = min_tokens
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from nic_frontend.transport.base import Transport, TransportError, read_header, read_word
 from ringbuffer import abi
-from ringbuffer.words import pair_word
+from ringbuffer.words import name_of, pair_word
 
 POLL_S = 0.002
 
@@ -92,4 +92,4 @@ def low(word: int) -> int:
 
 
 def phase_name(header: np.void) -> str:
-    return abi.Phase(int(header["phase"])).name
+    return name_of(abi.Phase, int(header["phase"]))

@@ -50,7 +50,7 @@ class Mailbox:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._arrivals: list[Arrival] = []
-        self._buffered = 0
+        self._held_up = 0  # tokens that came since the last `take` while the client held the handler up
         self._failure: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
         self.sending = (
@@ -61,13 +61,14 @@ class Mailbox:
 
     def put(self, arrival: Arrival) -> None:
         self._arrivals.append(arrival)
-        self._buffered += len(arrival.tokens)
+        if self.sending:
+            self._held_up += len(arrival.tokens)
         self._wake()
 
     @property
     def overflowing(self) -> bool:
-        """More is buffered than allowed, because the client does not read and not because we are slow."""
-        return self.sending and self._buffered > self._limit
+        """More came than allowed, because the client does not read and not because we are slow."""
+        return self._held_up > self._limit
 
     def fail(self, failure: Exception) -> None:
         """The next `take` raises `failure`. Whatever arrived before is dropped."""
@@ -89,7 +90,7 @@ class Mailbox:
             await self._waiter
         if self._failure is not None:
             raise self._failure
-        arrivals, self._arrivals, self._buffered = self._arrivals, [], 0
+        arrivals, self._arrivals, self._held_up = self._arrivals, [], 0
         return arrivals
 
     def _wake(self) -> None:

@@ -87,6 +87,11 @@ class RequestTracker:
 
     def on_readable(self) -> None:
         """The reader's eventfd fired: hands what arrived to the mailboxes."""
+        if self._receive():
+            asyncio.get_running_loop().call_soon(self.on_readable)
+
+    def _receive(self) -> bool:
+        """Hands over one batch; whether there may be more."""
         events, tokens, more = self._reader.drain()
         now = time.perf_counter()
         at = 0
@@ -112,8 +117,7 @@ class RequestTracker:
                 self._metrics.slow_clients += 1
                 self.cancel(request)
                 request.mailbox.abandon()
-        if more:
-            asyncio.get_running_loop().call_soon(self.on_readable)
+        return more
 
     def _end(self, request: Request) -> None:
         request.ended = True
@@ -121,7 +125,12 @@ class RequestTracker:
         self.slots.releasing()
 
     def fail_all(self, error: errors.ApiError) -> None:
-        """Ends every open request with an error. The slots come back when the scheduler has released them."""
+        """Ends every open request with an error, but for those whose last tokens the reader has delivered.
+
+        The slots come back when the scheduler has released them.
+        """
+        while self._receive():
+            pass
         for request in [*(request for request, _ in self._burst), *filter(None, self._open)]:
             self.cancel(request)
             request.mailbox.fail(error)

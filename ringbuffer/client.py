@@ -50,7 +50,7 @@ class Stream:
     sequence: int
     tokens: list[int] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
-    reason: abi.Reason | None = None
+    reason: abi.Reason | int | None = None
 
     @property
     def done(self) -> bool:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ringbuffer import abi
 from ringbuffer.name import RingError, RingName
+from ringbuffer.words import member_of
 
 PAGE = 4096
 SHM_DIRECTORY = Path("/dev/shm")
@@ -135,8 +136,9 @@ class Region:
     def set_control(self, control: abi.Control) -> None:
         self.header["control"][0] = int(control)
 
-    def phase(self) -> abi.Phase:
-        return abi.Phase(int(self.header["phase"][0]))
+    def phase(self) -> abi.Phase | int:
+        """The scheduler's phase; the word itself where it is no phase (member_of)."""
+        return member_of(abi.Phase, int(self.header["phase"][0]))
 
     def heartbeat(self) -> int:
         return int(self.header["heartbeat"][0])

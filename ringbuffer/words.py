@@ -3,8 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeVar
 
 from ringbuffer import abi
+
+Kind = TypeVar("Kind", bound=IntEnum)
+
+
+def member_of(kind: type[Kind], word: int) -> Kind | int:
+    """The member of `kind` that a word of the ring stands for; the word itself where it stands for none.
+
+    Every process that has mapped the ring can write any word, so reading one must not raise. A member is
+    equal to its number: callers compare the result with members as if it were one.
+    """
+    return kind(word) if word in kind._value2member_map_ else word
+
+
+def name_of(kind: type[IntEnum], word: int) -> str:
+    """The name of the member that a word stands for, or "unknown (99)"."""
+    found = member_of(kind, word)
+    return found.name if isinstance(found, kind) else f"unknown ({word})"
 
 
 def request_word(sequence: int, command: abi.Command, epoch: int) -> int:
@@ -13,19 +32,22 @@ def request_word(sequence: int, command: abi.Command, epoch: int) -> int:
 
 @dataclass(frozen=True)
 class Status:
-    """A slot's status word, unpacked. `count` is the number of output records published."""
+    """A slot's status word, unpacked. `count` is the number of output records published.
+
+    State and reason are numbers where the word has none of the contract's (member_of).
+    """
 
     sequence: int
-    state: abi.State
-    reason: abi.Reason
+    state: abi.State | int
+    reason: abi.Reason | int
     count: int
 
     @classmethod
     def unpack(cls, word: int) -> Status:
         return cls(
             word & 0xFFFFFFFF,
-            abi.State((word >> 32) & 0xF),
-            abi.Reason((word >> 36) & 0xFF),
+            member_of(abi.State, (word >> 32) & 0xF),
+            member_of(abi.Reason, (word >> 36) & 0xFF),
             (word >> 44) & abi.MAX_COUNT,
         )
 

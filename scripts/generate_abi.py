@@ -39,7 +39,7 @@ TARGETS = [
     (
         "kernels/decoder/arguments.h",
         "kernels/decoder/arguments_layout.h",
-        "gpu_backend/engine/decoder_abi.py",
+        "gpu_backend/decoder_abi.py",
         "decoder",
     ),
 ]

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from gpu_backend import abi
-from gpu_backend.batch import allocate_batch
-from gpu_backend.engine.base import Limits, Memory
-from gpu_backend.engine.graph_grid import GraphGrid
+from gpu_backend.engines.base import Limits, Memory
+from gpu_backend.engines.batch import allocate_batch
+from gpu_backend.engines.graph_grid import GraphGrid
 from ringbuffer import abi as ring
 
 Chunk = tuple[int, int, int]  # row, first position, end position

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gpu_backend.cuda.driver import Device
 from gpu_backend.element import compute_element
-from gpu_backend.engine.base import Limits
-from gpu_backend.engine.graph_grid import GraphGrid
+from gpu_backend.engines.base import Limits
+from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.native.kernels import NAMESPACE, Kernels
 from gpu_backend.engines.native.model import target_of
 from gpu_backend.engines.native.plan import described_plans, kernel_names

@@ -18,7 +18,8 @@ from pathlib import Path
 from types import TracebackType
 
 from blink import child
-from gpu_backend import planes
+from gpu_backend.devices.base import DeviceError
+from gpu_backend.devices.select import select_device
 from ringbuffer.abi import COPY_ENGINE_BYTES, SLOT_ALIGNMENT, Control
 from ringbuffer.name import RingError
 from ringbuffer.region import Geometry, ModelFacts, ring_path
@@ -104,7 +105,7 @@ def main() -> int:
     try:
         with ExitStack() as owned:
             serve(arguments, geometry, ring_path(arguments.ring), owned)
-    except (planes.PlaneError, RingError, RuntimeError, ValueError) as error:
+    except (DeviceError, RingError, RuntimeError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
@@ -112,14 +113,14 @@ def main() -> int:
 
 def serve(arguments: argparse.Namespace, geometry: Geometry, path: Path, owned: ExitStack) -> None:
     """Until SIGTERM."""
-    plane = planes.choose(arguments.device)
-    owned.callback(plane.close)
+    device = select_device(arguments.device)
+    owned.callback(device.close)
     slots = geometry.n_slots
     facts = ModelFacts(
-        ECHO_FINGERPRINT, "echo", plane.name, 1 << 31, arguments.prompt, slots, slots, PAGE_SIZE
+        ECHO_FINGERPRINT, "echo", device.name, 1 << 31, arguments.prompt, slots, slots, PAGE_SIZE
     )
-    ring, address = plane.make_ring(arguments.transport, path, geometry, facts, owned)
-    echo = plane.start_echo(address, geometry.n_slots, arguments.step_us * 1000)
+    ring, address = device.make_ring(arguments.transport, path, geometry, facts, owned)
+    echo = device.start_echo(address, geometry.n_slots, arguments.step_us * 1000)
     child.report_ready(arguments.ready_fd)
     signal.sigwait({signal.SIGTERM, signal.SIGINT})
     ring.set_control(Control.STOP)

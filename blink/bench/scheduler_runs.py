@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu_backend.backend import Backend
-from gpu_backend.driven import DrivenScheduler
-from gpu_backend.scheduler import SchedulerKind
+from gpu_backend.schedulers.base import SchedulerKind
+from gpu_backend.schedulers.host_driven import HostDrivenScheduler
 from ringbuffer.abi import RequestFlags
 from ringbuffer.client import RingClient, Stream
 from ringbuffer.region import Region
@@ -115,7 +115,7 @@ class Runs:
 
     def _cpu_ns(self) -> int:
         scheduler = self._backend.scheduler
-        return scheduler.cpu_ns() if isinstance(scheduler, DrivenScheduler) else 0
+        return scheduler.cpu_ns() if isinstance(scheduler, HostDrivenScheduler) else 0
 
 
 @contextmanager

@@ -26,8 +26,9 @@ from blink.bench.step_figures import predicted_speedup, step_figures, strip, zom
 from blink.bench.tables import table
 from blink.flags import checked, count
 from blink.model_directory import demo_directory, model_directory
-from gpu_backend.backend import Backend, BackendOptions
-from gpu_backend.scheduler import SchedulerKind
+from gpu_backend.backend import Backend
+from gpu_backend.options import BackendOptions
+from gpu_backend.schedulers.base import SchedulerKind
 
 DESCRIPTION = """Makespans of bursts, the parts of a decode step, and Photon's cost model, for the scheduler
 on the GPU and three on the host. On a CPU all of it is emulated: only comparing the tokens means anything."""
@@ -142,7 +143,7 @@ def measure(namespace: argparse.Namespace, backend: Backend) -> dict[str, Any]:
             for workload in bursts:
                 row, last = decode_row(runs, workload, expected[workload], namespace.rounds)
                 decode.append({"scheduler": str(kind), "streams": workload.requests, **row})
-            one_clock = not kind.host_driven or backend.plane.name == "cpu"
+            one_clock = not kind.host_driven or backend.device.name == "cpu"
             strips[kind] = strip(last.steps, bursts[-1].requests, one_clock)
             for workload in namespace.makespan:
                 rounds = [runs.run(workload) for _ in range(namespace.rounds)]
@@ -215,7 +216,7 @@ def origin(namespace: argparse.Namespace, backend: Backend) -> dict[str, Any]:
         "model": Path(namespace.model).stem,
         "date": datetime.date.today().isoformat(),
         "commit": namespace.commit or said("git", "rev-parse", "--short", "HEAD"),
-        "machine": backend.plane.name,
+        "machine": backend.device.name,
         "driver": said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"),
         "input": namespace.input,
         "output": namespace.output,

@@ -11,7 +11,7 @@ STAGING_BYTES = 16 << 20
 
 
 class DeviceMemory:
-    """GPU memory of one owner (gpu_backend.engine.base.Memory); addresses are device addresses. Thread-safe.
+    """GPU memory of one owner (gpu_backend.engines.base.Memory); addresses are device addresses. Thread-safe.
 
     Copies go through pinned staging on a private non-blocking stream, so `read` and `write` work while the
     scheduler runs; everything else does not (C2).
@@ -97,7 +97,7 @@ class DeviceMemory:
 
 
 class PinnedMemory:
-    """Page-locked host memory of one owner (gpu_backend.engine.base.Memory): copies run beside the host."""
+    """Page-locked host memory of one owner (gpu_backend.engines.base.Memory): copies run beside the host."""
 
     def __init__(self, device: Device) -> None:
         self._device = device

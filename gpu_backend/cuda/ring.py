@@ -17,6 +17,7 @@ from gpu_backend.cuda.memory import DeviceMemory
 from ringbuffer import abi, device_ring
 from ringbuffer.name import clear_name
 from ringbuffer.region import Geometry, ModelFacts, header_record
+from ringbuffer.words import member_of
 
 # A smaller allocation may share its block with others, all of which the handle would open
 # (cudaIpcGetMemHandle, "sub-allocated").
@@ -41,8 +42,8 @@ class GpuRing:
     def set_control(self, control: abi.Control) -> None:
         self._memory.write(self.address + _at("control"), int(control).to_bytes(8, "little"))
 
-    def phase(self) -> abi.Phase:
-        return abi.Phase(int(self._look()["phase"]))
+    def phase(self) -> abi.Phase | int:
+        return member_of(abi.Phase, int(self._look()["phase"]))
 
     def heartbeat(self) -> int:
         return int(self._look()["heartbeat"])

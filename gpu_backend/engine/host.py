@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu_backend import abi
-from gpu_backend.engine.base import Batch, Limits, Shape
+from gpu_backend.engines.base import Batch, Limits, Shape
 from gpu_backend.host_library import host_library
 from gpu_backend.model.abi import Layer, Model
 from gpu_backend.model.checkpoint import Checkpoint

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_backend.engine.decoder_abi import DECODER_TOKENS
+from gpu_backend.decoder_abi import DECODER_TOKENS
 from gpu_backend.ops.operations import DecodeModel, Heads
 
 DECODER_TILE = 16  # rows of a matrix; divides them

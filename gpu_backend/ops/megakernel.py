@@ -7,8 +7,8 @@ on through all matrices while its blocks wait for each other's outputs.
 from __future__ import annotations
 
 from gpu_backend.arithmetic import ceil_div
+from gpu_backend.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS, STAGE_CHUNKS
 from gpu_backend.element import Element
-from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS, STAGE_CHUNKS
 from gpu_backend.ops.decode_attention import MOST_PARTS
 from gpu_backend.ops.exchange import (
     DECODER_TILE,

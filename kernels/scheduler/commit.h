@@ -12,16 +12,27 @@ BLINK_FN void Scheduler<P>::take_completions(uint64_t completed) {
       fail(BLINK_FAULT_STEP, committed + 1);
     return;
   }
+  if (const uint64_t id = step_run_early()) return fail(BLINK_FAULT_GATE, id);
   while (committed < completed && phase != BLINK_PHASE_FAILED) commit(++committed);
   running_since = now;
   if (s.n_zombies) reap();
+}
+
+// The id of a step in flight whose gate gave up, or 0. Such a step has run beside the one before it and may complete
+// first: the completion word then says that both have, whose outputs are worth nothing (E2).
+template <class P>
+BLINK_FN uint64_t Scheduler<P>::step_run_early() {
+  uint64_t found = 0;
+  for (uint64_t id = launched; tid == 0 && id > committed; --id) {
+    if (p.load(&set_of(id).head->fault)) found = id;
+  }
+  return broadcast(found);
 }
 
 template <class P>
 BLINK_FN void Scheduler<P>::commit(uint64_t id) {
   const blink_step_set& set = set_of(id);
   const blink_step_head& head = *set.head;
-  if (head.fault) return fail(BLINK_FAULT_GATE, id);
   uint32_t bad = 0;
   for (uint32_t lane = tid; lane < head.n_lanes; lane += threads) {
     if (!set.lane_emit[lane]) continue;
@@ -84,7 +95,7 @@ BLINK_FN uint32_t Scheduler<P>::finish_reason(const blink_request& r, const blin
 template <class P>
 BLINK_FN void Scheduler<P>::record_times(const blink_step_head& head) {
   blink_shape_time& time = c.shape_times[head.shape];
-  const uint64_t duration = head.done_ns - head.start_ns;
+  const uint64_t duration = since(head.start_ns, head.done_ns);
   time.expected_ns = duration < time.expected_ns || !time.expected_ns
                          ? duration
                          : time.expected_ns + (duration - time.expected_ns) / 8;

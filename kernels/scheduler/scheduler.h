@@ -6,6 +6,7 @@
  *   staging.h    a waiting request is read from the ring and checked, ahead of time
  *   admission.h  a staged request gets pages and joins the batch
  *   planner.h    what the next step runs: rows, positions, pages; preemption when they run out
+ *   launch.h     a planned step is launched; the kernel relaunches itself
  *   commit.h     what a finished step produced: tokens published, rows retired, pages returned
  * README.md numbers the invariants (S1..).
  */
@@ -41,9 +42,7 @@ class Scheduler {
     restore();
     if (planned) launch_planned();
     for (;;) {
-      const uint64_t before = now;
-      now = broadcast(tid == 0 ? p.now() : 0);
-      if (now - before > BLINK_STALL_NS) start_clocks_anew();
+      read_clock();
       const uint64_t completed = broadcast(tid == 0 ? p.acquire(t.completed) : 0);
       if (window == p.launch_window() && completed == launched) return relaunch();
       take_completions(completed);
@@ -97,46 +96,19 @@ class Scheduler {
     return now + margin >= running_since + expected;
   }
 
-  BLINK_FN void launch_planned() {
-    const uint64_t id = launched + 1;
-    const blink_step_head& head = *set_of(id).head;
-    int error = 0;
-    if (tid == 0) {
-      error = launch_with_retry(head.shape, id % p.step_sets());
-      blink_step_trace& trace = c.trace[id % BLINK_TRACE_STEPS];
-      trace.turn_ns = now;
-      trace.launched_ns = p.now();
-      uint64_t& usual = s.plan_ns[head.kind != BLINK_STEP_DECODE];  // the longest, slowly forgotten
-      const uint64_t took = trace.launched_ns - now;
-      usual = took > usual ? took : usual - (usual - took) / 16;
-    }
-    error = static_cast<int>(broadcast(static_cast<uint32_t>(error)));
-    if (error) return fail(BLINK_FAULT_LAUNCH, error);
-    if (in_flight() == 0) running_since = now;
-    last_kind = head.kind;
-    launched = id;
-    planned = false;
-    ++window;
+  // The clock, which never goes back here: that of another execution may be a little behind, and then stands still
+  // until it has caught up. Times are saved at the end of an execution, so the next one notices a stall between them.
+  BLINK_FN void read_clock() {
+    const uint64_t before = now;
+    now = broadcast(tid == 0 ? p.now() : 0);
+    if (since(before, now) > BLINK_STALL_NS || since(now, before) > BLINK_STATS_INTERVAL_NS) return start_clocks_anew();
+    now = Max()(now, before);
   }
+  BLINK_FN static uint64_t since(uint64_t then, uint64_t at) { return at > then ? at - then : 0; }
 
-  // An executable is refused while the runtime has not retired its last run (S9): rotation makes that rare, retrying
-  // makes it harmless.
-  BLINK_FN int launch_with_retry(uint32_t shape, uint32_t set) {
-    const uint64_t deadline = p.now() + BLINK_LAUNCH_RETRY_NS;
-    for (;;) {
-      const int error = p.launch(c.executables ? c.executables[shape * BLINK_STEP_SETS + set] : 0, shape, set);
-      if (error == 0) {
-        p.add(&s.stats.launches, uint64_t(1));
-        return 0;
-      }
-      p.add(&s.stats.refused_launches, uint64_t(1));
-      if (p.now() > deadline) return error;
-      p.pause(false);
-    }
-  }
-
-  // This loop stood still: its process was stopped, or its machine suspended. What others are given time for begins
-  // anew, because they may have stood still with it, and because what they did meanwhile is only seen now (S10).
+  // This loop stood still: its process was stopped, or its machine suspended. Or its clock was set back. What others
+  // are given time for begins anew, because they may have stood still with it, and because what they did meanwhile is
+  // only seen now (S10).
   BLINK_FN void start_clocks_anew() {
     running_since = now;
     for (uint32_t i = tid; i < c.n_leases; i += threads) s.leases[i].changed_ns = now;
@@ -159,22 +131,6 @@ class Scheduler {
     return Exit::kStopped;
   }
 
-  BLINK_FN Exit relaunch() {
-    p.sync();
-    int error = 0;
-    if (tid == 0) {
-      ++s.stats.relaunches;
-      error = p.relaunch();
-    }
-    error = static_cast<int>(broadcast(static_cast<uint32_t>(error)));
-    if (error) {
-      fail(BLINK_FAULT_RELAUNCH, error);
-      return stop();
-    }
-    save();
-    return Exit::kRelaunch;
-  }
-
   // The engine cannot go on: every open request is told so, nothing more is launched, and the phase says why (S10). It
   // is the last phase, whatever the control word says, and the first fault is the one that is told.
   BLINK_FN void fail(blink_fault fault, uint64_t detail) {
@@ -190,7 +146,9 @@ class Scheduler {
   }
 
   BLINK_FN void restore() {
-    running_since = settled_at = now = broadcast(tid == 0 ? p.now() : 0);
+    now = s.turn_ns;
+    read_clock();
+    running_since = settled_at = now;
     launched = s.launched;
     committed = s.committed;
     phase = s.phase == BLINK_PHASE_STARTING ? uint32_t(BLINK_PHASE_SERVING) : s.phase;
@@ -205,6 +163,7 @@ class Scheduler {
   BLINK_FN void save() {
     p.sync();
     if (tid == 0) {
+      s.turn_ns = now;
       s.launched = launched;
       s.committed = committed;
       s.phase = phase;
@@ -213,6 +172,11 @@ class Scheduler {
     }
     p.sync();
   }
+
+  // ------------------------------------------------------------ launch.h
+  BLINK_FN void launch_planned();
+  BLINK_FN int launch_with_retry(uint32_t shape, uint32_t set);
+  BLINK_FN Exit relaunch();
 
   // ------------------------------------------------------------ intake.h
   BLINK_FN bool observe();
@@ -257,6 +221,7 @@ class Scheduler {
 
   // ------------------------------------------------------------ commit.h
   BLINK_FN void take_completions(uint64_t completed);
+  BLINK_FN uint64_t step_run_early();
   BLINK_FN void commit(uint64_t id);
   BLINK_FN void commit_lane(const blink_step_set& set, uint32_t lane);
   BLINK_FN uint32_t finish_reason(const blink_request& r, const blink_descriptor& d, uint32_t token) const;
@@ -295,6 +260,7 @@ class Scheduler {
 #include "staging.h"
 #include "admission.h"
 #include "planner.h"
+#include "launch.h"
 #include "commit.h"
 
 #endif

@@ -22,7 +22,8 @@ extern "C" {
 #define BLINK_PROMPT_STEPS 8      /* in which a prompt should be in beside rows that decode (S15) */
 #define BLINK_USUAL_MEMORY 262144 /* tokens of ended requests until which none is forgotten */
 #define BLINK_STATS_INTERVAL_NS 500000ull
-#define BLINK_LAUNCH_RETRY_NS 5000000ull
+#define BLINK_LAUNCH_RETRY_NS 5000000ull /* a launch that is refused is tried again for so long */
+#define BLINK_LAUNCH_RETRIES 16      /* ... and at least so often, however long the scheduler stands still between */
 #define BLINK_GATHER_NS 2000000ull   /* a step waits this long at most for a burst to be complete (S14) */
 #define BLINK_TORN_RETRY_NS 20000ull /* a torn payload is read again after this and half the time it has been so */
 #define BLINK_STALL_NS 500000000ull  /* a turn of the loop that comes this late: the scheduler itself stood still */
@@ -107,7 +108,8 @@ struct blink_scheduler_state {
   uint64_t committed; /* id of the last step whose results were taken; launched - committed is 0, 1 or 2 (S4) */
   uint64_t claims;    /* scans that found a submission */
   uint64_t last_done_ns;
-  uint64_t fault; /* enum blink_fault */
+  uint64_t turn_ns; /* when the last turn of the loop began, by the clock of the execution that has ended */
+  uint64_t fault;   /* enum blink_fault */
   uint64_t fault_detail;
   uint32_t phase;     /* enum blink_phase */
   uint32_t last_kind; /* of the last step launched */

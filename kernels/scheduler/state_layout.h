@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x74e176fa25267141ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x8ca7ae0fbfdc9148ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -48,27 +48,28 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, launched_ns) == 40, "bl
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, seen_ns) == 48, "blink_step_trace.seen_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, kind) == 56, "blink_step_trace.kind");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, n_lanes) == 60, "blink_step_trace.n_lanes");
-BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5392, "blink_scheduler_state");
+BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5400, "blink_scheduler_state");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, launched) == 0, "blink_scheduler_state.launched");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, committed) == 8, "blink_scheduler_state.committed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, claims) == 16, "blink_scheduler_state.claims");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, last_done_ns) == 24, "blink_scheduler_state.last_done_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, fault) == 32, "blink_scheduler_state.fault");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, fault_detail) == 40, "blink_scheduler_state.fault_detail");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, phase) == 48, "blink_scheduler_state.phase");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, last_kind) == 52, "blink_scheduler_state.last_kind");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_free_pages) == 56, "blink_scheduler_state.n_free_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_waiting) == 60, "blink_scheduler_state.n_waiting");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_active) == 64, "blink_scheduler_state.n_active");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_zombies) == 68, "blink_scheduler_state.n_zombies");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_staged) == 72, "blink_scheduler_state.n_staged");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, planned) == 76, "blink_scheduler_state.planned");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_prompts) == 80, "blink_scheduler_state.ended_prompts");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_outputs) == 88, "blink_scheduler_state.ended_outputs");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, plan_ns) == 96, "blink_scheduler_state.plan_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 112, "blink_scheduler_state.stats");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 272, "blink_scheduler_state.leases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1296, "blink_scheduler_state.gap_histogram");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, turn_ns) == 32, "blink_scheduler_state.turn_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, fault) == 40, "blink_scheduler_state.fault");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, fault_detail) == 48, "blink_scheduler_state.fault_detail");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, phase) == 56, "blink_scheduler_state.phase");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, last_kind) == 60, "blink_scheduler_state.last_kind");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_free_pages) == 64, "blink_scheduler_state.n_free_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_waiting) == 68, "blink_scheduler_state.n_waiting");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_active) == 72, "blink_scheduler_state.n_active");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_zombies) == 76, "blink_scheduler_state.n_zombies");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_staged) == 80, "blink_scheduler_state.n_staged");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, planned) == 84, "blink_scheduler_state.planned");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_prompts) == 88, "blink_scheduler_state.ended_prompts");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_outputs) == 96, "blink_scheduler_state.ended_outputs");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, plan_ns) == 104, "blink_scheduler_state.plan_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 120, "blink_scheduler_state.stats");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 280, "blink_scheduler_state.leases");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1304, "blink_scheduler_state.gap_histogram");
 BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 512, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
@@ -151,6 +152,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_state, committed) \
   X(blink_scheduler_state, claims) \
   X(blink_scheduler_state, last_done_ns) \
+  X(blink_scheduler_state, turn_ns) \
   X(blink_scheduler_state, fault) \
   X(blink_scheduler_state, fault_detail) \
   X(blink_scheduler_state, phase) \

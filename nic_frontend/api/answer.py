@@ -56,40 +56,51 @@ class Answer:
             "stop_reason": ending.stop_reason,
         }
 
-    def events(self, include_usage: bool) -> Events:
+    def events(self, include_usage: bool, continuous: list[int] | None) -> Events:
+        """See Events."""
         kind = "chat.completion.chunk" if self._chat else "text_completion"
-        return Events(self._chat, {**self._head, "object": kind}, include_usage)
+        return Events(self._chat, {**self._head, "object": kind}, include_usage, continuous)
 
 
 class Events:
     """Server-sent events of one stream:
 
     `data: {json}`, one per token whether it shows text or not, then [DONE] (API reference, "Streaming").
+    `continuous` are the lengths of the choices' prompts where every event is to say how much its choice has
+    used so far (vLLM's continuous_usage_stats). `n_tokens` is the number of tokens up to that event.
     """
 
-    def __init__(self, chat: bool, head: dict[str, Any], include_usage: bool) -> None:
+    def __init__(
+        self, chat: bool, head: dict[str, Any], include_usage: bool, continuous: list[int] | None = None
+    ) -> None:
         self._chat = chat
+        self._continuous = continuous
         self._head = "data: " + compact(head)[:-1]
         self._choice = self._head + ',"choices":[{"index":'
         self._text = ',"delta":{"content":' if chat else ',"text":'
         self._text_end = "}" if chat else ""
-        self._tail = "}]" + (',"usage":null' if include_usage else "") + "}\n\n"
-        self._open_tail = self._text_end + ',"logprobs":null,"finish_reason":null' + self._tail
+        self._open = self._text_end + ',"logprobs":null,"finish_reason":null'
+        self._no_usage = "}]" + (',"usage":null' if include_usage else "") + "}\n\n"
+
+    def _tail(self, index: int, n_tokens: int) -> str:
+        if self._continuous is None:
+            return self._no_usage
+        return f'}}],"usage":{compact(Usage(self._continuous[index], n_tokens).body())}}}\n\n'
 
     def role(self, index: int) -> str:
         """The first event of a chat choice; empty for a completion, which has none."""
         if not self._chat:
             return ""
         delta = ',"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
-        return f"{self._choice}{index}{delta}{self._tail}"
+        return f"{self._choice}{index}{delta}{self._tail(index, 0)}"
 
-    def text(self, index: int, text: str) -> str:
-        return f"{self._choice}{index}{self._text}{quoted(text)}{self._open_tail}"
+    def text(self, index: int, text: str, n_tokens: int) -> str:
+        return f"{self._choice}{index}{self._text}{quoted(text)}{self._open}{self._tail(index, n_tokens)}"
 
-    def end(self, index: int, text: str, ending: Ending) -> str:
+    def end(self, index: int, text: str, ending: Ending, n_tokens: int) -> str:
         shown = f"{self._text}{quoted(text)}{self._text_end}" if text or not self._chat else ',"delta":{}'
         reasons = f'"finish_reason":"{ending.finish_reason}","stop_reason":{json.dumps(ending.stop_reason)}'
-        return f'{self._choice}{index}{shown},"logprobs":null,{reasons}{self._tail}'
+        return f'{self._choice}{index}{shown},"logprobs":null,{reasons}{self._tail(index, n_tokens)}'
 
     def usage(self, usage: Usage) -> str:
         return f'{self._head},"choices":[],"usage":{compact(usage.body())}}}\n\n'

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 
 from nic_frontend.api.answer import DONE, Answer, Events, Usage
 from nic_frontend.api.jobs import Job
@@ -16,7 +17,10 @@ from nic_frontend.generation import Ending, Generation
 from nic_frontend.metrics import Metrics
 from nic_frontend.request import Arrival, ClientGone, Mailbox, Request
 from nic_frontend.request_tracker import RequestTracker
+from nic_frontend.stop import StopAutomaton
 from nic_frontend.tokenizer import Tokenizer
+
+BURST_TOKENS = 256  # are handled before other calls get their turn: 2 ms of work, 10 with a window
 
 
 class Call:
@@ -36,10 +40,13 @@ class Call:
         self._tracker = tracker
         self._metrics = metrics
         self._mailbox = requests[0].mailbox
+        self._arrivals: deque[Arrival] = deque()  # taken from the mailbox, not handled yet
+        self._handled = 0  # tokens, and one for each arrival, since other calls had their turn
+        stops = StopAutomaton(p.stops) if p.stops else None
         self._generations = [
             Generation(
                 tokenizer.detokenizer(skip_special_tokens=p.skip_special_tokens, prompt=request.prompt),
-                p.stops,
+                stops,
                 p.include_stop,
                 p.min_tokens,
             )
@@ -55,7 +62,7 @@ class Call:
         try:
             await self._tracker.submit(self._requests)
             if self._job.parameters.stream:
-                await self._stream(send, answer.events(self._job.parameters.include_usage))
+                await self._stream(send, self._events(answer))
             else:
                 await self._collect(send, answer)
         except ClientGone:
@@ -76,16 +83,23 @@ class Call:
                 )
 
     async def _collect(self, send: Send, answer: Answer) -> None:
-        texts = self._echoes()
+        texts = [[echo] for echo in self._echoes()]
         while not self._finished():
             for index, pieces, _ in await self._take():
-                texts[index] += "".join(pieces)
+                texts[index] += pieces
         endings = [generation.ending for generation in self._generations if generation.ending is not None]
-        await respond_json(send, 200, answer.whole(texts, endings, self._usage()))
+        whole = ["".join(pieces) for pieces in texts]
+        await respond_json(send, 200, answer.whole(whole, endings, self._usage()))
+
+    def _events(self, answer: Answer) -> Events:
+        p = self._job.parameters
+        prompts = [len(request.prompt) for request in self._requests] if p.continuous_usage else None
+        return answer.events(p.include_usage, prompts)
 
     async def _stream(self, send: Send, events: Events) -> None:
         openings = [
-            events.role(i) + (events.text(i, echo) if echo else "") for i, echo in enumerate(self._echoes())
+            events.role(i) + (events.text(i, echo, 0) if echo else "")
+            for i, echo in enumerate(self._echoes())
         ]
         started = False
         try:
@@ -94,10 +108,12 @@ class Call:
                 for index, pieces, ending in await self._take():
                     parts.append(openings[index])
                     openings[index] = ""
+                    n_tokens = self._generations[index].n_tokens
                     last = pieces.pop() if ending is not None and pieces else ""
-                    parts.extend(events.text(index, piece) for piece in pieces)
+                    first = n_tokens - len(pieces) + (ending is None)  # the number of the first piece's token
+                    parts.extend(events.text(index, piece, n) for n, piece in enumerate(pieces, first))
                     if ending is not None:
-                        parts.append(events.end(index, last, ending))
+                        parts.append(events.end(index, last, ending, n_tokens))
                 if not started:
                     await send({"type": "http.response.start", "status": 200, "headers": STREAM})
                     started = True
@@ -116,8 +132,20 @@ class Call:
     async def _take(self) -> list[tuple[int, list[str], Ending | None]]:
         """Waits for arrivals: for each its choice, the text that each token shows, and the ending if that was
         the last. A token that shows none is an event, too: clients count chunks, and proxies see silence.
+
+        However much has arrived, other calls get their turn after each BURST_TOKENS of it (F10).
         """
-        return [self._advance(arrival) for arrival in await self._mailbox.take()]
+        if not self._arrivals:
+            self._arrivals.extend(await self._mailbox.take())
+        if self._handled >= BURST_TOKENS:
+            self._handled = 0
+            await asyncio.sleep(0)
+        shown = []
+        while self._arrivals and self._handled < BURST_TOKENS:
+            arrival = self._arrivals.popleft()
+            self._handled += 1 + len(arrival.tokens)
+            shown.append(self._advance(arrival))
+        return shown
 
     def _advance(self, arrival: Arrival) -> tuple[int, list[str], Ending | None]:
         index, tokens = arrival.request.index, arrival.tokens

@@ -46,7 +46,6 @@ UNSUPPORTED: Neutral = {
     "web_search_options": (None,),
 }
 UNSUPPORTED_IN_CHAT: Neutral = {"echo": (None, False)}
-UNSUPPORTED_STREAM_OPTIONS: Neutral = {"continuous_usage_stats": (None, False)}
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
@@ -63,13 +62,12 @@ def parse_object(body: bytes) -> dict[str, Any]:
     return found
 
 
-def refuse_unsupported(fields: dict[str, Any], unsupported: Neutral = UNSUPPORTED, within: str = "") -> None:
-    """Raises ApiError 400 for a field that asks for something. `within` precedes its name."""
+def refuse_unsupported(fields: dict[str, Any], unsupported: Neutral = UNSUPPORTED) -> None:
+    """Raises ApiError 400 for a field that asks for something."""
     for name in fields.keys() & unsupported.keys():
         if not any(_same(fields[name], neutral) for neutral in unsupported[name]):
-            param = within + name
             raise bad_request(
-                f"'{param}' is not supported by this server; leave it out", param, "unsupported_parameter"
+                f"'{name}' is not supported by this server; leave it out", name, "unsupported_parameter"
             )
 
 
@@ -149,8 +147,8 @@ class Fields:
             raise bad_request(f"'{name}' must be {least}{most}, it is {value}", name, "invalid_value")
         return float(value)
 
-    def strings(self, name: str, limit: int) -> tuple[str, ...]:
-        """A non-empty string, or an array of up to `limit`."""
+    def strings(self, name: str, limit: int, max_characters: int) -> tuple[str, ...]:
+        """A non-empty string, or an array of up to `limit`, of `max_characters` together."""
         value = self.body.get(name)
         if value is None:
             return ()
@@ -163,6 +161,12 @@ class Fields:
             raise wrong_type(name, "a string or an array of strings", value)
         if "" in listed:
             raise bad_request(f"'{name}' must not contain an empty string", name, "invalid_value")
+        if (characters := sum(map(len, listed))) > max_characters:
+            raise bad_request(
+                f"'{name}' takes up to {max_characters} characters in all, it has {characters}",
+                name,
+                "invalid_value",
+            )
         return tuple(listed)
 
     def token_ids(self, name: str, limit: int, vocab_size: int) -> tuple[int, ...]:

@@ -8,12 +8,13 @@ import random
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from nic_frontend.api.fields import UNSUPPORTED_STREAM_OPTIONS, Fields, refuse_unsupported
+from nic_frontend.api.fields import Fields, refuse_unsupported
 from nic_frontend.errors import bad_request, context_length_exceeded
 from nic_frontend.request import Sampling
 from ringbuffer import abi
 
 MAX_STOPS = 16
+MAX_STOP_CHARACTERS = 2048  # of all stop strings together
 MAX_N = 128
 SEED_MASK = 2**64 - 1
 
@@ -83,6 +84,7 @@ class Parameters:
     n: int
     stream: bool
     include_usage: bool
+    continuous_usage: bool  # with every event
     stops: tuple[str, ...]
     include_stop: bool
     skip_special_tokens: bool
@@ -143,6 +145,7 @@ def parse(
         (name for name in max_tokens_fields if fields.body.get(name) is not None), max_tokens_fields[0]
     )
     stream = fields.flag("stream", False)
+    include_usage, continuous_usage = _stream_options(fields, stream)
     seed = fields.integer("seed", None, -(2**63), 2**64 - 1)
     return Parameters(
         max_tokens=fields.integer(chosen, default, 1, abi.MAX_COUNT),
@@ -151,8 +154,9 @@ def parse(
         seed=random.getrandbits(63) if seed is None else seed,
         n=n,
         stream=stream,
-        include_usage=_include_usage(fields, stream),
-        stops=fields.strings("stop", MAX_STOPS),
+        include_usage=include_usage,
+        continuous_usage=continuous_usage,
+        stops=fields.strings("stop", MAX_STOPS, MAX_STOP_CHARACTERS),
         include_stop=fields.flag("include_stop_str_in_output", False),
         skip_special_tokens=fields.flag("skip_special_tokens", True),
         model_sampling=ModelSampling.parse(fields),
@@ -163,13 +167,15 @@ def parse(
     )
 
 
-def _include_usage(fields: Fields, stream: bool) -> bool:
+def _stream_options(fields: Fields, stream: bool) -> tuple[bool, bool]:
+    """Whether the usage comes at the end, and whether with every event, which needs the former as in vLLM."""
     options = fields.body.get("stream_options")
     if options is None:
-        return False
+        return False, False
     if not isinstance(options, dict):
         raise bad_request("'stream_options' must be an object", "stream_options", "invalid_type")
     if not stream:
         raise bad_request("'stream_options' needs 'stream': true", "stream_options", "invalid_value")
-    refuse_unsupported(options, UNSUPPORTED_STREAM_OPTIONS, "stream_options.")
-    return Fields(options).flag("include_usage", False)
+    include_usage = Fields(options).flag("include_usage", False)
+    continuous = Fields(options).flag("continuous_usage_stats", False)
+    return include_usage, include_usage and continuous

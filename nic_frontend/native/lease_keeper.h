@@ -27,6 +27,8 @@ class LeaseKeeper {
   uint32_t epoch() const { return epoch_; }
   bool lost() const { return lost_; }
   uint64_t next_tick() const { return next_tick_; }
+  // Whether the last look found that the scheduler will publish nothing more.
+  bool scheduler_ended() const { return live_[0] == BLINK_PHASE_STOPPED || live_[0] == BLINK_PHASE_FAILED; }
 
   // Fills in what the last look saw.
   void report(blink_health* health) const;

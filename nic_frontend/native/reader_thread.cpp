@@ -19,23 +19,27 @@ constexpr uint32_t kUnresolved = UINT32_MAX;  // no connection has that number
 void TokenReader::run() {
   prctl(PR_SET_TIMERSLACK, 1000);  // the default of 50 us is longer than the shortest sleep
   for (;;) {
-    {
-      std::lock_guard<std::mutex> lock(inbox_mutex_);
-      if (stopping_) return;
-      messages_.swap(inbox_);
-    }
     now_ = monotonic_ns();
-    take_messages();
+    if (!take_messages()) return;
     const bool up = connected();
     if (up) {
       watch();
+      // What was submitted before the scheduler ended is polled before the end is told.
+      if (lease_.scheduler_ended() && !take_messages()) return;
       poll(now_);
+      report();
     }
     pause(monotonic_ns(), up);
   }
 }
 
-void TokenReader::take_messages() {
+// False when the thread is to end.
+bool TokenReader::take_messages() {
+  {
+    std::lock_guard<std::mutex> lock(inbox_mutex_);
+    if (stopping_) return false;
+    messages_.swap(inbox_);
+  }
   for (const Message& message : messages_) {
     if (lease_.lost()) break;
     Slot& slot = slots_[message.slot];
@@ -52,6 +56,7 @@ void TokenReader::take_messages() {
     }
   }
   messages_.clear();
+  return true;
 }
 
 // Whether the link is up, and everything over it is known (V7).
@@ -101,16 +106,21 @@ bool TokenReader::resolve(uint32_t connection) {
 }
 
 void TokenReader::poll(uint64_t now) {
+  behind_ = false;
   const size_t n_flowing = flowing_.size();
   visiting_.assign(urgent_.begin(), urgent_.end());
   for (size_t i = 0; i < n_flowing; ++i) visiting_.push_back(flowing_[(cursor_ + i) % n_flowing]);
   if (visiting_.empty()) return;
   for (uint32_t& index : visiting_) index += first_slot_;
-  if (!link_.gather(header_.progress_offset, visiting_.data(), visiting_.size(), entries_.data())) return;
+  if (!link_.gather(header_.progress_offset, visiting_.data(), visiting_.size(), entries_.data())) {
+    behind_ = true;
+    return;
+  }
   budget_ = options_.records_per_cycle;
   pushed_ = 0;
   size_t visited = 0;
   for (; visited < visiting_.size() && budget_; ++visited) visit(visiting_[visited] - first_slot_, entries_[visited]);
+  behind_ |= visited < visiting_.size();
   if (n_flowing && visited > urgent_.size()) cursor_ = (cursor_ + visited - urgent_.size()) % n_flowing;
   if (regroup_) regroup();
   ++counters_.cycles;
@@ -156,11 +166,12 @@ bool TokenReader::collect(uint32_t index, const blink_progress& entry) {
   if (slot.next == status.count) return completed && push(index, BLINK_EVENT_FINISHED, status.reason, nullptr, 0);
   uint32_t tokens[BLINK_EVENT_TOKENS_MAX];
   bool full;
-  const uint32_t room = std::min(queue_.room(&full), BLINK_EVENT_TOKENS_MAX);
+  const uint32_t room = std::min({queue_.room(&full), BLINK_EVENT_TOKENS_MAX, budget_});
+  behind_ |= status.count > slot.next && status.count - slot.next > room;
   if (room == 0) return false;
   uint32_t n = 0;
   if (slot.next < status.count && status.count <= header_.output_capacity)
-    n = read_records(index, entry, std::min({status.count - slot.next, room, budget_}), tokens);
+    n = read_records(index, entry, std::min(status.count - slot.next, room), tokens);
   if (n == 0) {
     if (slot.unreadable_since == 0) slot.unreadable_since = now_;
     if (now_ - slot.unreadable_since > options_.torn_timeout_ns &&
@@ -201,7 +212,10 @@ uint32_t TokenReader::read_records(uint32_t index, const blink_progress& entry, 
 // False when the queue is full: the caller leaves the slot as it is and comes back.
 bool TokenReader::push(uint32_t index, blink_event_kind kind, uint32_t reason, const uint32_t* tokens, uint32_t n) {
   bool full;
-  if (queue_.room(&full) < n || full) return false;
+  if (queue_.room(&full) < n || full) {
+    behind_ = true;
+    return false;
+  }
   queue_.push({index, slots_[index].sequence, n, kind, reason}, tokens);
   ++pushed_;
   return true;
@@ -234,6 +248,14 @@ void TokenReader::watch() {
     urgent_.clear();
     flowing_.clear();
   }
+  unreported_ = true;
+}
+
+// Tells what the last look saw. That the scheduler has ended is told only when everything that it had published
+// before was delivered: whoever learns of the end fails what is still open.
+void TokenReader::report() {
+  if (!unreported_ || (behind_ && lease_.scheduler_ended())) return;
+  unreported_ = false;
   std::lock_guard<std::mutex> lock(health_mutex_);
   health_ = counters_;
   lease_.report(&health_);

@@ -49,7 +49,7 @@ class TokenReader {
 
   void stop();
   void run();
-  void take_messages();
+  bool take_messages();
   bool connected();
   bool resolve(uint32_t connection);
   void poll(uint64_t now);
@@ -60,6 +60,7 @@ class TokenReader {
   void end(uint32_t index, Phase phase, uint32_t command);
   void regroup();
   void watch();
+  void report();
   void wake();
   void pause(uint64_t now, bool up);
 
@@ -85,10 +86,12 @@ class TokenReader {
   std::vector<uint32_t> visiting_;
   std::vector<blink_progress> entries_;
   bool regroup_ = false;
-  uint32_t resolved_ = 0;  // what every slot was told over connections before this one is settled (V7)
-  size_t cursor_ = 0;      // where the flowing slots' turn begins, so that a full cycle starves none
-  uint32_t budget_ = 0;    // records that this cycle may still take
-  uint32_t pushed_ = 0;    // events of this cycle
+  uint32_t resolved_ = 0;    // what every slot was told over connections before this one is settled (V7)
+  size_t cursor_ = 0;        // where the flowing slots' turn begins, so that a full cycle starves none
+  uint32_t budget_ = 0;      // records that this cycle may still take
+  uint32_t pushed_ = 0;      // events of this cycle
+  bool behind_ = false;      // this cycle left records that it could have taken
+  bool unreported_ = false;  // the last look is not in health_ yet
   uint64_t now_ = 0;
   uint64_t last_arrival_ = 0, period_ = 0;
 

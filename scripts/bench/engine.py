@@ -43,12 +43,12 @@ from bench.sustained import Sustained, sustain  # noqa: E402
 from blink.bench.energy import EnergyCounter  # noqa: E402
 from gpu_backend.abi import NO_ROW, StepHead, StepKind  # noqa: E402
 from gpu_backend.arithmetic import ceil_div  # noqa: E402
-from gpu_backend.batch import allocate_batch  # noqa: E402
 from gpu_backend.cuda.driver import Device, Stream  # noqa: E402
 from gpu_backend.cuda.graph import Graph  # noqa: E402
 from gpu_backend.cuda.memory import DeviceMemory  # noqa: E402
-from gpu_backend.engine.base import Limits, Shape  # noqa: E402
-from gpu_backend.engine.graph_grid import GraphGrid  # noqa: E402
+from gpu_backend.engines.base import Limits, Shape  # noqa: E402
+from gpu_backend.engines.batch import allocate_batch  # noqa: E402
+from gpu_backend.engines.graph_grid import GraphGrid  # noqa: E402
 from gpu_backend.engines.native.engine import NativeEngine  # noqa: E402
 from gpu_backend.engines.native.plan import plan_step  # noqa: E402
 from gpu_backend.engines.native.sizing import mixed_share  # noqa: E402

@@ -31,7 +31,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from gpu_backend.abi import STEP_SETS  # noqa: E402
-from gpu_backend.backend import Backend, BackendOptions  # noqa: E402
+from gpu_backend.backend import Backend  # noqa: E402
+from gpu_backend.options import BackendOptions  # noqa: E402
 from gpu_backend.scheduler_abi import GAP_BIN_NS  # noqa: E402
 from ringbuffer.abi import Control, RequestFlags  # noqa: E402
 from ringbuffer.client import RingClient, Stream  # noqa: E402
@@ -125,7 +126,7 @@ def measure(backend: Backend, batch: int, context: int, steps: int) -> dict[str,
 
 def replay_us(backend: Backend, shape: int) -> float:
     """Mean period of the shape's executables, launched by the host back to back in one stream."""
-    engine: Any = backend.plane.engine  # type: ignore[attr-defined]
+    engine: Any = backend.device.engine  # type: ignore[attr-defined]
     ids = [int(step_set["id"]) for step_set in heads(backend)]
     order = sorted(range(STEP_SETS), key=lambda i: ids[i])
     for timed in (False, True):
@@ -141,10 +142,10 @@ def replay_us(backend: Backend, shape: int) -> float:
 def heads(backend: Backend) -> list[Any]:
     from gpu_backend.abi import StepHead
 
-    plane: Any = backend.plane
+    device: Any = backend.device
     return [
-        np.frombuffer(plane.memory.read(int(s["head"]), StepHead.itemsize), StepHead)[0]
-        for s in plane.batch.step_sets
+        np.frombuffer(device.memory.read(int(s["head"]), StepHead.itemsize), StepHead)[0]
+        for s in device.batch.step_sets
     ]
 
 
@@ -202,7 +203,7 @@ def main() -> int:
                 )
             )
             backend.start()
-            machine = backend.plane.name
+            machine = backend.device.name
             row = (
                 soak(backend, batch, options.soak)
                 if options.soak

@@ -19,7 +19,7 @@ from blink import backend, cli, frontend, serve
 from blink.flags import add_flags, arguments, defaults, given
 from blink.model_directory import demo_directory
 from blink.sizes import format_bytes, parse_bytes
-from gpu_backend.backend import BackendOptions
+from gpu_backend.options import BackendOptions
 from nic_frontend.options import FrontendOptions
 from ringbuffer.region import ring_path
 

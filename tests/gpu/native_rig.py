@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 from engine_driver import Chunk, EngineDriver
-from gpu_backend.engine.native import NativeEngine
 from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM
 
 from gpu_backend.cuda.driver import Device
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.engine.base import Limits
+from gpu_backend.engines.base import Limits
+from gpu_backend.engines.native.engine import NativeEngine
 from gpu_backend.model.checkpoint import Checkpoint
 from gpu_backend.model.config import ModelConfig
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from gpu_backend.abi import StepKind
-from gpu_backend.backend import Backend, BackendOptions
+from gpu_backend.backend import Backend
+from gpu_backend.options import BackendOptions
 from ringbuffer.abi import RequestFlags
 from ringbuffer.client import RingClient
 from ringbuffer.region import Region

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from gpu_backend.engine.native_weights import RandomWeights
 from native_rig import NativeRig, Reference, make_limits, open_rig, sharpen_routers
 
 from gpu_backend import abi
 from gpu_backend.cuda.driver import Device
+from gpu_backend.engines.native.weights import RandomWeights
 from gpu_backend.model.config import ModelConfig
 
 pytestmark = pytest.mark.slow

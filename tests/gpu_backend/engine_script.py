@@ -10,7 +10,7 @@ SCRIPT = """
 from engine_driver import EngineDriver
 from gpu_backend.cuda.driver import Device
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.engine.base import Limits
+from gpu_backend.engines.base import Limits
 from gpu_backend.engines.native.engine import NativeEngine
 from gpu_backend.engines.native.sizing import weight_bytes
 from gpu_backend.engines.native.weights import RandomWeights

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
+import compilation
 
 PRELUDE = """
 import sys
@@ -27,19 +26,11 @@ Log = list[list[str]]
 
 def build(directory: Path) -> Path:
     """The directory, whose lib/ holds the fake libraries then."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("needs a C compiler")
+    fake = compilation.build("fake_cuda.so", ["tests/gpu_backend/fake_cuda.c"], "-shared", "-fPIC", "-Werror")
     library = directory / "lib"
     library.mkdir()
-    source = Path(__file__).parent / "fake_cuda.c"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", source, "-o", library / "libcuda.so.1"],
-        check=True,
-        timeout=60,
-    )
-    for name in ("libcublas.so.13", "libcublasLt.so.13"):
-        (library / name).symlink_to("libcuda.so.1")  # one library, which knows of all captures
+    for name in ("libcuda.so.1", "libcublas.so.13", "libcublasLt.so.13"):
+        (library / name).symlink_to(fake)  # one library, which knows of all captures
     return directory
 
 

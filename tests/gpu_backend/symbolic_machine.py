@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from gpu_backend.element import Element
-from gpu_backend.engine.base import Limits, Shape
+from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.native.model import (
     DeviceLayer,
     DeviceWeights,

@@ -19,7 +19,7 @@ from symbolic_machine import (
 )
 
 from gpu_backend.abi import StepKind
-from gpu_backend.engine.base import Limits, Shape
+from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.native.step import decoding_lanes
 from gpu_backend.ops.decode_attention import PIECE_RECORD, AttentionCut, attention_cut
 from gpu_backend.ops.moe_one import ONE_EXPERTS, ONE_SLICE, SUM_PLACES

@@ -14,8 +14,10 @@ from types import SimpleNamespace
 import pytest
 
 from gpu_backend import backend
-from gpu_backend.engine.base import Limits
+from gpu_backend.engines.base import Limits
+from gpu_backend.options import BackendOptions
 from gpu_backend.scheduler_abi import Fault
+from gpu_backend.watch import Watch
 from ringbuffer.abi import Control, Phase
 from ringbuffer.region import Geometry
 
@@ -25,12 +27,14 @@ class Broken:
 
     def __init__(self) -> None:
         self.address, self.geometry = 0, Geometry(16, 1, 8, 8)
-        self.now, self.last, self.over = Phase.SERVING, Phase.STOPPED, threading.Event()
+        self.now: Phase | int = Phase.SERVING
+        self.last: Phase | int = Phase.STOPPED
+        self.over = threading.Event()
         self.controls: list[Control] = []
         self.error: RuntimeError | None = None
         self.beats, self.beating = 0, False
 
-    def phase(self) -> Phase:
+    def phase(self) -> Phase | int:
         return self.now
 
     def heartbeat(self) -> int:
@@ -66,13 +70,14 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broken]:
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
 
     def start(self: backend.Backend) -> None:
-        self.plane, self.limits, self.exchange = (
+        self.device, self.limits, self.exchange = (
             SimpleNamespace(name="fake"),
             Limits(1, 2, 16, 1, 16, 1),
             None,
         )
         self.config = SimpleNamespace(max_context=2)
         self.ring = self.scheduler = broken
+        self._watch = Watch(broken, broken)
         self._serving, self._owned = ExitStack(), ExitStack()
         self._serving.callback(released.append, "ring")
         self._owned.callback(released.append, "engine")
@@ -85,7 +90,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broken]:
 
 
 def run(then: Callable[[], None]) -> int:
-    return backend.run(backend.BackendOptions(Path("/model")), lambda: threading.Timer(0.1, then).start())
+    return backend.run(BackendOptions(Path("/model")), lambda: threading.Timer(0.1, then).start())
 
 
 def terminate() -> None:
@@ -131,3 +136,24 @@ def test_a_fault_is_told_whenever_it_comes(
     broken.last = Phase.FAILED
     assert run(terminate if asked else broken.die) == 1
     assert capsys.readouterr().err.count("the scheduler failed: STEP (detail 7)") == 1
+
+
+def test_a_phase_that_there_is_not_ends_nothing(broken: Broken, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever has mapped the ring can write the word; the scheduler writes it again while it lives."""
+
+    def scribble() -> None:
+        broken.now = 99
+        time.sleep(0.5)
+        terminate()
+
+    assert run(scribble) == 0
+    assert broken.controls == [Control.DRAIN]
+    assert capsys.readouterr().err.count("the ring's phase is unknown (99)") == 1
+
+
+def test_a_scheduler_that_dies_in_an_unknown_phase_is_noticed(
+    broken: Broken, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken.last = 99
+    assert run(broken.die) == 1
+    assert "the scheduler died without saying why" in capsys.readouterr().err

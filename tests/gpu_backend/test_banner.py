@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from blink.model_directory import demo_directory
-from gpu_backend.backend import Backend, BackendOptions
+from gpu_backend.backend import Backend
 from gpu_backend.banner import banner
+from gpu_backend.options import BackendOptions
 
 
 @pytest.fixture
@@ -28,7 +29,8 @@ def said(model: Path, **changes: object) -> str:
     backend = Backend(BackendOptions(model, **options))  # type: ignore[arg-type]
     backend.start()
     try:
-        return banner(backend)
+        config, geometry = backend.config, backend.ring.geometry
+        return banner(backend.options, config, backend.limits, geometry, backend.device.name)
     finally:
         backend.stop(0.0)
 

@@ -46,6 +46,8 @@ assert ring.phase() == abi.Phase.STARTING
 header["phase"], header["fault"], header["fault_detail"] = abi.Phase.FAILED, 3, 719
 header["stats"]["tokens"] = 12345
 assert (ring.phase(), ring.fault(), ring.stats()["tokens"]) == (abi.Phase.FAILED, (3, 719), 12345)
+header["phase"] = 99
+assert ring.phase() == 99
 before = header.tobytes()
 ring.set_control(abi.Control.STOP)
 assert header["control"][0] == abi.Control.STOP

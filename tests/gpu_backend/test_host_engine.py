@@ -15,8 +15,8 @@ from engine_driver import Chunk, EngineDriver
 from model_factory import LLAMA3_ROPE, make_model
 from numpy.typing import NDArray
 
-from gpu_backend.engine.base import Limits
 from gpu_backend.engine.host import HostEngine, HostMemory
+from gpu_backend.engines.base import Limits
 from gpu_backend.model.checkpoint import Checkpoint, CheckpointError
 from gpu_backend.model.config import ModelConfig
 

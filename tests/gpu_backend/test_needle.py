@@ -8,8 +8,8 @@ import pytest
 from engine_driver import EngineDriver
 from needle_model import answers, make_needle_model, needle_prompt
 
-from gpu_backend.engine.base import Limits
 from gpu_backend.engine.host import HostEngine, HostMemory
+from gpu_backend.engines.base import Limits
 from gpu_backend.model.checkpoint import Checkpoint
 from gpu_backend.model.config import ModelConfig
 

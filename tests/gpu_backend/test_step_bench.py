@@ -16,7 +16,7 @@ BENCH = """
 sys.path.insert(0, str(Path(toolkit.__file__).resolve().parents[2] / "scripts"))
 from bench import engine, sustained
 from bench.ceilings import Ceiling
-from gpu_backend.engine.base import Limits
+from gpu_backend.engines.base import Limits
 from gpu_backend.model.config import ModelConfig
 from steady_meter import SteadyMeter
 

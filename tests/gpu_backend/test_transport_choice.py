@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from blink.model_directory import demo_directory
-from gpu_backend.backend import Backend, BackendError, BackendOptions, prompt_capacity
+from gpu_backend.backend import Backend, BackendError
+from gpu_backend.options import BackendOptions, prompt_capacity
 from ringbuffer.abi import COPY_ENGINE_BYTES
 
 

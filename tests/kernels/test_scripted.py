@@ -1,4 +1,4 @@
-"""The scheduler beside frontends that break the protocol and machines that break down, in scripted worlds."""
+"""The scheduler beside frontends that break the protocol, in scripted worlds."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from ringbuffer.abi import Control
 
 Play = Callable[..., None]
 
@@ -37,13 +35,6 @@ def test_a_paused_request_resumes_from_nothing_but_what_was_admitted(play: Play,
     play(script)
 
 
-@pytest.mark.parametrize("control", [Control.RUN, Control.DRAIN])
-@pytest.mark.parametrize("fault", ["launch", "step", "gate", "relaunch", "token"])
-def test_a_fault_ends_the_scheduler_and_every_request(play: Play, fault: str, control: Control) -> None:
-    """S10: FAILED is final, also while the backend drains."""
-    play(f"{fault}_fault", control)
-
-
 def test_the_ring_is_looked_at_while_the_last_step_of_an_execution_runs(play: Play) -> None:
     """S10."""
     play("long_last_step")
@@ -52,11 +43,6 @@ def test_the_ring_is_looked_at_while_the_last_step_of_an_execution_runs(play: Pl
 def test_requests_that_are_refused_keep_nobody_waiting(play: Play) -> None:
     """S14."""
     play("refused_without_end")
-
-
-def test_a_scheduler_that_stood_still_blames_nobody(play: Play) -> None:
-    """S10, R6."""
-    play("everybody_stood_still")
 
 
 @pytest.mark.parametrize("script", ["submitted_behind_a_scan", "ticket_of_another"])

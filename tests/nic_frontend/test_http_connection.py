@@ -105,6 +105,64 @@ def test_a_head_that_is_too_large_is_told(client: socket.socket) -> None:
     assert is_closed(client)
 
 
+CHUNKED = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+CONTENT = json.dumps({"prompt": "x", "max_tokens": 2}).encode()
+CHUNK = b"%x\r\n%s\r\n" % (len(CONTENT), CONTENT)
+
+
+@pytest.mark.parametrize("path", [b"/v1/completions", b"/nothing"], ids=["body awaited", "answered before"])
+@pytest.mark.parametrize(
+    ("opening", "unit"),
+    [
+        (CHUNK + b"0\r\n", b"a:b\r\n" * 2000),
+        (CHUNK + b"0\r\nx: ", b"a" * 10_000),
+        (b"1e;", b"a" * 10_000),
+    ],
+    ids=["trailers", "one trailer", "one extension"],
+)
+def test_what_surrounds_a_body_is_bounded(
+    frontend: Frontend, client: socket.socket, path: bytes, opening: bytes, unit: bytes
+) -> None:
+    """F9, whatever comes and whoever sends it: the key is checked later."""
+    client.sendall(CHUNKED.replace(b"/v1/completions", path) + opening)
+    if path == b"/nothing":
+        assert answer(client)[0] == 404
+    with pytest.raises((BrokenPipeError, ConnectionResetError)):  # the server does not read on
+        client.sendall(unit * 2000)
+    wait_until(lambda: len(frontend.server.server_state.connections) == 0)
+
+
+@pytest.mark.parametrize(
+    ("opening", "rest", "told"),
+    [
+        (CHUNK, b"0\r\na: b\r\n\r\n", "trailers"),
+        (CHUNK, b"0\r\nx: " + b"a" * (16 << 10), "16384 bytes"),
+        (b"", b"1;" + b"a" * (16 << 10), "16384 bytes"),
+        (CHUNK, b"no size\r\n", "not HTTP/1.1"),
+    ],
+    ids=["a trailer", "half a trailer", "an extension", "no chunk"],
+)
+def test_why_a_body_is_refused_is_told(
+    frontend: Frontend, client: socket.socket, opening: bytes, rest: bytes, told: str
+) -> None:
+    client.sendall(CHUNKED + opening)
+    time.sleep(0.05)  # its handler waits for the body
+    client.sendall(rest)
+    status, refused = answer(client)
+    assert (status, refused["error"]["type"]) == (400, "invalid_request_error")
+    assert told in refused["error"]["message"]
+    assert is_closed(client)
+    assert frontend.client.post("/v1/completions", json={"prompt": "x", "max_tokens": 2}).status_code == 200
+
+
+def test_a_body_in_many_small_chunks(client: socket.socket) -> None:
+    """Their sizes and extensions together are larger than what one may have."""
+    padded = json.dumps({"prompt": "x", "max_tokens": 2, "user": "u" * 5000}).encode()
+    client.sendall(CHUNKED + b"".join(b"1;ab=cd\r\n%c\r\n" % byte for byte in padded))
+    client.sendall(b"0\r\n\r\n")
+    assert answer(client)[1]["usage"]["completion_tokens"] == 2
+
+
 HALF = b"GET /health HTTP/1.1\r\nhost: x\r\n"
 
 

@@ -173,8 +173,27 @@ def test_a_backend_that_ends(
     thread.join()
     message = error_of(answers[0], 503)["message"]
     assert message == (
-        "the scheduler failed (fault 2, detail 0)" if phase is Phase.FAILED else "the scheduler is stopped"
+        "the scheduler failed (fault 2, detail 0)"
+        if phase is Phase.FAILED
+        else "the scheduler is in phase STOPPED, not SERVING"
     )
+
+
+def test_an_unknown_phase_refuses_what_is_new_and_ends_nothing(
+    start_backend: StartBackend, start_frontend: StartFrontend
+) -> None:
+    """Whoever has mapped the ring can write the word. The scheduler lives: its heartbeat changes."""
+    backend = start_backend(step_s=0.005)
+    frontend = start_frontend(backend)
+    thread, answers = in_thread(frontend, {"prompt": "x", "max_tokens": 60})
+    wait_until(lambda: frontend.service.tracker.n_open == 1)
+    backend.region.header["phase"][0] = 99
+    wait_until(lambda: frontend.client.get("/health").status_code == 503)
+    assert "in phase unknown (99)" in error_of(frontend.client.get("/health"), 503)["message"]
+    thread.join()
+    assert answers[0].json()["usage"]["completion_tokens"] == 60
+    backend.set_phase(Phase.SERVING)
+    wait_until(lambda: frontend.client.get("/health").status_code == 200)
 
 
 def test_a_draining_backend_finishes_what_is_open(

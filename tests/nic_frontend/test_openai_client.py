@@ -105,7 +105,7 @@ def test_full_and_gone(start_backend: StartBackend, start_frontend: StartFronten
         client.completions.create(model="tiny", prompt="x")
     assert int(full.value.response.headers["retry-after"]) >= 1
     backend.set_phase(Phase.STOPPED)
-    with pytest.raises(openai.APIError, match="the scheduler is stopped"):
+    with pytest.raises(openai.APIError, match="the scheduler is in phase STOPPED"):
         list(chunks)
     with pytest.raises(openai.InternalServerError) as gone:
         client.completions.create(model="tiny", prompt="x")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,26 +11,32 @@ import pytest
 from harness import StartBackend, StartFrontend
 from sse import events, text_of
 
-ROOT = Path(__file__).resolve().parents[2]
+NATIVE = sorted((Path(__file__).resolve().parents[2] / "nic_frontend/native").glob("*.cpp"))
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_no_race_and_no_wrong_token(tmp_path: Path) -> None:
-    program = tmp_path / "reader_stress"
-    sources = [ROOT / "tests/nic_frontend/reader_stress.cpp", *(ROOT / "nic_frontend/native").glob("*.cpp")]
+def test_no_race_and_no_wrong_token(build_program: Callable[..., Path]) -> None:
     # -Wno-tsan: the sanitizer does not model fences. What they order here are atomics, which never race.
-    flags = ["-std=c++17", "-O1", "-g", "-fsanitize=thread", "-Wno-tsan", f"-I{ROOT}"]
-    subprocess.run(["g++", *flags, *map(str, sources), "-o", str(program), "-lpthread"], check=True)
+    flags = ["-O1", "-fsanitize=thread", "-Wno-tsan"]
+    program = build_program("reader_stress", ["tests/nic_frontend/reader_stress.cpp", *NATIVE], *flags)
     environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1"}
     run = subprocess.run([program], capture_output=True, text=True, timeout=120, env=environment)
+    assert run.returncode == 0, run.stderr
+
+
+NATIVE = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "nic_frontend/native").glob("*.cpp"))
+
+
+@pytest.mark.parametrize("scenario", ["cap", "urgent", "stopped", "steps", "silence"])
+def test_each_cycle(build_program: Callable[..., Path], scenario: str) -> None:
+    program = build_program("reader-cycles", ["tests/nic_frontend/reader_cycles.cpp", *NATIVE], "-O1")
+    run = subprocess.run([program, scenario], capture_output=True, text=True, timeout=60)
     assert run.returncode == 0, run.stderr
 
 
 def test_an_event_loop_that_was_faster_than_its_wakeup_sleeps_again(
     build_program: Callable[..., Path],
 ) -> None:
-    native = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "nic_frontend/native").glob("*.cpp"))
-    program = build_program("reader-wakeup", ["tests/nic_frontend/reader_wakeup.cpp", *native], "-O1")
+    program = build_program("reader-wakeup", ["tests/nic_frontend/reader_wakeup.cpp", *NATIVE], "-O1")
     run = subprocess.run([program], capture_output=True, text=True, timeout=60)
     assert run.returncode == 0, run.stderr
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 from harness import StartBackend, StartFrontend, wait_until
@@ -12,8 +16,11 @@ from mock_backend import say
 from sse import events, finish_reasons, text_of
 from tokenizers import Tokenizer
 
+from nic_frontend.api.parameters import MAX_STOP_CHARACTERS, MAX_STOPS
 from nic_frontend.detokenizer import byte_level_alphabet
-from nic_frontend.stop import StopStrings
+from nic_frontend.stop import StopAutomaton, StopStrings
+
+STOP_FILE = sys.modules[StopStrings.__module__].__file__
 
 
 def reference(text: str, stops: list[str], include: bool) -> tuple[str, str | None]:
@@ -25,13 +32,13 @@ def reference(text: str, stops: list[str], include: bool) -> tuple[str, str | No
     return text, None
 
 
-small = st.text(alphabet="abé😀", max_size=30)
-stop_lists = st.lists(st.text(alphabet="abé😀", min_size=1, max_size=5), min_size=1, max_size=4)
+small = st.text(alphabet="ab😀", max_size=30)
+stop_lists = st.lists(st.text(alphabet="ab😀", min_size=1, max_size=8), min_size=1, max_size=4)
 
 
-@given(st.lists(st.text(alphabet="abé😀", max_size=4), max_size=20), stop_lists, st.booleans())
+@given(st.lists(st.text(alphabet="ab😀", max_size=4), max_size=20), stop_lists, st.booleans())
 def test_any_pieces_give_the_same_text(pieces: list[str], stops: list[str], include: bool) -> None:
-    checker = StopStrings(tuple(stops), include)
+    checker = StopStrings(StopAutomaton(tuple(stops)), include)
     shown, matched = "", None
     for piece in pieces:
         text, matched = checker.feed(piece)
@@ -45,7 +52,7 @@ def test_any_pieces_give_the_same_text(pieces: list[str], stops: list[str], incl
 
 @given(small, stop_lists)
 def test_what_was_shown_is_never_part_of_a_stop_string(text: str, stops: list[str]) -> None:
-    checker = StopStrings(tuple(stops), include=False)
+    checker = StopStrings(StopAutomaton(tuple(stops)), include=False)
     shown = ""
     for character in text:
         piece, matched = checker.feed(character)
@@ -56,12 +63,55 @@ def test_what_was_shown_is_never_part_of_a_stop_string(text: str, stops: list[st
 
 
 def test_holds_back_no_more_than_needed() -> None:
-    checker = StopStrings(("###",), include=False)
+    checker = StopStrings(StopAutomaton(("###",)), include=False)
     assert checker.feed("ab") == ("ab", None)
     assert checker.feed("c#") == ("c", None)
     assert checker.feed("#d") == ("##d", None)
     assert checker.feed("##") == ("", None)
     assert checker.feed("#x") == ("", "###")
+
+
+def lines_run(work: Callable[[], Any]) -> int:
+    """How many lines of stop.py, and turns of its loops, `work` runs."""
+    n = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal n
+        n += event == "line"
+        return trace if frame.f_code.co_filename == STOP_FILE else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return n
+
+
+def hostile(n: int) -> list[tuple[str, ...]]:
+    """Stop strings of n characters in all that an answer of nothing but the letter a almost completes."""
+    each = n // MAX_STOPS
+    different = tuple(chr(ord("b") + i) + "a" * (each - 1) for i in range(MAX_STOPS))
+    alike = tuple("a" * (each - 1) + chr(ord("b") + i) for i in range(MAX_STOPS))
+    return [("a" * (n - 1) + "b",), different, alike]
+
+
+@pytest.mark.parametrize("kind", range(3))
+@pytest.mark.parametrize("piece", ["a", "aaa", "aab"])
+def test_work_is_linear_in_the_answer_and_in_the_stop_strings(kind: int, piece: str) -> None:
+    """F10: whatever they are, and however the answer comes near them."""
+    stops = hostile(MAX_STOP_CHARACTERS)[kind]
+    made: list[StopAutomaton] = []
+    assert lines_run(lambda: made.append(StopAutomaton(stops))) < 40 * MAX_STOP_CHARACTERS
+    checker = StopStrings(made[0], include=False)
+    n_pieces = 3000
+
+    def answer() -> None:
+        for _ in range(n_pieces):
+            assert checker.feed(piece)[1] is None
+
+    assert lines_run(answer) < n_pieces * (20 + 10 * len(piece))
 
 
 ANSWER = "Sure. 漢字\n\nUser: more"

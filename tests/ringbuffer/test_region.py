@@ -23,7 +23,7 @@ from ringbuffer.region import (
     model_fingerprint,
     ring_path,
 )
-from ringbuffer.words import Status, output_record, request_word
+from ringbuffer.words import Status, name_of, output_record, request_word
 
 FACTS = ModelFacts(bytes(range(32)), "a model", "cpu", 1000, 512, 8, 64, 16)
 GEOMETRY = Geometry(64, 2, 512, 512)
@@ -152,6 +152,22 @@ def test_a_status_word_holds_what_was_packed(
     status = Status(sequence, state, reason, count)
     assert Status.unpack(status.pack()) == status
     assert status.pack() < 2**64
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_any_status_word_can_be_unpacked(word: int) -> None:
+    """Whoever has mapped the ring can write it."""
+    status = Status.unpack(word)
+    assert status.pack() == word
+
+
+def test_a_phase_that_there_is_not_is_told_as_it_is(region: Region) -> None:
+    region.header["phase"][0] = 99
+    assert region.phase() == 99
+    assert name_of(abi.Phase, region.phase()) == "unknown (99)"
+    region.header["phase"][0] = abi.Phase.FAILED
+    assert region.phase() is abi.Phase.FAILED
+    assert name_of(abi.Phase, region.phase()) == "FAILED"
 
 
 def test_words_have_the_documented_layout() -> None:

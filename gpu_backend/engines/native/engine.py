@@ -17,7 +17,7 @@ from gpu_backend.cuda.graph import Graph
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.tensor_map import TENSOR_MAP_BYTES, cache_map
 from gpu_backend.element import compute_element
-from gpu_backend.engine.base import Batch, Limits, Shape
+from gpu_backend.engines.base import Batch, Limits, Shape
 from gpu_backend.engines.native.gemm_choice import GemmChoice
 from gpu_backend.engines.native.gemm_clock import GemmClock
 from gpu_backend.engines.native.kernels import Kernels

@@ -67,7 +67,7 @@ def norm_between_matmuls(ops: list[Operation], target: Target) -> list[Operation
                 return None  # another family is faster, with the norm between
             sums = sums_of(before, target)
             part = SumsOfSquares(norm.norm, norm.out, sums, sums.rows)
-            parts = [replace(before, leaves=part), replace(after, takes=part)]
+            parts: list[Operation] = [replace(before, leaves=part), replace(after, takes=part)]
             return parts if all(serves("skinny_gemm", matmul, target) for matmul in parts) else None
     return None
 

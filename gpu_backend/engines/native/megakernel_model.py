@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.tensor_map import tensor_map
-from gpu_backend.engine.decoder_abi import DecoderModel
+from gpu_backend.decoder_abi import DecoderModel
 from gpu_backend.engines.native.model import DeviceWeights
 from gpu_backend.model.config import ModelConfig
 from gpu_backend.ops.gemv import STREAM_CHUNK

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpu_backend.element import Element, compute_element
-from gpu_backend.engine.base import Limits
+from gpu_backend.engines.base import Limits
 from gpu_backend.model.config import ModelConfig
 from gpu_backend.model.weights import LayerWeights, Weight, model_weights
 from gpu_backend.ops.gemv import gemv_rows

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import lru_cache
 
 from gpu_backend.abi import StepKind
-from gpu_backend.engine.base import Limits, Shape
+from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.native.fusion import fused
 from gpu_backend.engines.native.model import NativeModel
 from gpu_backend.engines.native.step import StepBuilder

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.element import compute_element
-from gpu_backend.engine.base import MIXED_SHARE, MIXED_TOKENS, Limits, Shape
-from gpu_backend.engine.graph_grid import FINEST_STEP
+from gpu_backend.engines.base import MIXED_SHARE, MIXED_TOKENS, Limits, Shape
+from gpu_backend.engines.graph_grid import FINEST_STEP
 from gpu_backend.engines.native.model import kv_cache
 from gpu_backend.engines.native.plan import buffer_bytes, described_plans
 from gpu_backend.model.config import ModelConfig

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from gpu_backend.abi import StepKind
 from gpu_backend.element import Element
-from gpu_backend.engine.base import Shape
+from gpu_backend.engines.base import Shape
 from gpu_backend.engines.native.model import DeviceLayer, NativeModel, heads_of
 from gpu_backend.model.config import ModelConfig
 from gpu_backend.ops import operations as ops

@@ -330,20 +330,21 @@ for arguments in ((1, 2), (1, 2, 0.5, 4), (b"1234", 2, 3)):
 def test_a_model_that_does_not_fit_is_refused_before_anything_is_loaded(fake: Path, tmp_path: Path) -> None:
     """With the numbers, whether the KV cache is given or takes what is left. The fake has 8.6 GB free."""
     script = """
-from gpu_backend.engine.base import Limits
-from gpu_backend.gpu_plane import GpuPlane
+from gpu_backend.engines.base import Limits
+from gpu_backend.devices.gpu import GpuServingDevice
+from gpu_backend.engines.native.builder import NativeEngineBuilder
 from gpu_backend.model.config import ModelConfig
 
-plane = GpuPlane(0)
+device = GpuServingDevice(0, NativeEngineBuilder())
 wanted = Limits(
     max_batch=8, max_context=2048, max_prefill_tokens=64, max_prefill_lanes=4, page_size=16, total_pages=0
 )
 for kv_memory in (None, 1 << 20):
     try:
-        plane.limits(ModelConfig.from_directory(Path(sys.argv[1])), wanted, kv_memory)
+        device.limits(ModelConfig.from_directory(Path(sys.argv[1])), wanted, kv_memory)
     except ValueError as error:
         print(error)
-plane.close()
+device.close()
 """
     out, log = run(fake, tmp_path, script, {**EXPERTS, "moe_intermediate_size": 8 << 20})
     lines = out.splitlines()

@@ -10,8 +10,8 @@ import pytest
 from small_models import DENSE, EXPERTS
 from symbolic_step import SymbolicStep, loads
 
-from gpu_backend.engine.base import Limits
-from gpu_backend.engine.graph_grid import GraphGrid
+from gpu_backend.engines.base import Limits
+from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.model.config import ModelConfig
 
 HELD = {**EXPERTS, "num_attention_heads": 8}  # attention's products of few rows are held_qkv and held_o

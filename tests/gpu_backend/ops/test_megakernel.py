@@ -14,8 +14,8 @@ from engine_script import CONFIG, SCRIPT
 from fake_cuda import Log, captures, op, run
 
 from gpu_backend.abi import StepKind
-from gpu_backend.engine.base import Limits, Shape
-from gpu_backend.engine.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS, STAGE_CHUNKS
+from gpu_backend.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS, STAGE_CHUNKS
+from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.native.model import NativeModel, target_of
 from gpu_backend.engines.native.step import StepBuilder
 from gpu_backend.model.config import ModelConfig

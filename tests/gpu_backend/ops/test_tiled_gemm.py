@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_backend.engine.graph_grid import prefill_sizes
+from gpu_backend.engines.graph_grid import prefill_sizes
 from gpu_backend.ops.operations import Epilogue
 from gpu_backend.ops.tiled_cut import (
     FEWEST_COLUMNS,

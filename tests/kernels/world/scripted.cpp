@@ -68,39 +68,6 @@ void foreign_record(ScriptedWorld& w) {
   resume(w, [&] { *w.outputs(kOther) = blink::output_record(5, 1, 1); });
 }
 
-// Breaks the engine in the middle of an answer, with the script's argument as control word: the scheduler ends, says
-// what broke, and says so to every client (S10).
-void fault(ScriptedWorld& w, blink_fault expected, const std::function<void()>& break_down) {
-  w.attach();
-  w.submit(0, {5, 6, 7}, 200);
-  w.until([&] { return w.status(0).count == 5; });
-  for (uint32_t slot = 1; slot < 8; ++slot) w.submit(slot, {9}, 200);  // more than run together
-  w.until([&] { return w.status(7).state == BLINK_STATE_PREFILL_PENDING && w.status(3).count > 0; });
-  w.control(w.argument);
-  break_down();
-  w.expect(w.until([&] { return w.ended; }, w.c.step_timeout_ns + 1'000'000'000), "S10: the scheduler goes on");
-  w.expect(w.c.header->phase == BLINK_PHASE_FAILED, "S10: it ended in phase " + std::to_string(w.c.header->phase));
-  w.expect(w.c.header->fault == expected, "S10: the fault is " + std::to_string(w.c.header->fault));
-  for (uint32_t slot = 0; slot < 8; ++slot)
-    w.expect(w.completed(slot) && w.status(slot).reason == BLINK_REASON_ENGINE_FAULT, "S10: a client was not told");
-}
-
-void launch_fault(ScriptedWorld& w) {
-  fault(w, BLINK_FAULT_LAUNCH, [&] { w.refusal = 719; });
-}
-void step_fault(ScriptedWorld& w) {
-  fault(w, BLINK_FAULT_STEP, [&] { w.hangs = true; });
-}
-void gate_fault(ScriptedWorld& w) {
-  fault(w, BLINK_FAULT_GATE, [&] { w.gate_fails = true; });
-}
-void relaunch_fault(ScriptedWorld& w) {
-  fault(w, BLINK_FAULT_RELAUNCH, [&] { w.relaunch_refusal = 1; });
-}
-void token_fault(ScriptedWorld& w) {
-  fault(w, BLINK_FAULT_TOKEN, [&] { w.c.tables.vocab_size = 1; });
-}
-
 // The last step of an execution takes long, and the next one is planned: the ring is still looked at.
 void long_last_step(ScriptedWorld& w) {
   w.step_ns = 1'000'000;
@@ -138,23 +105,6 @@ void refused_without_end(ScriptedWorld& w) {
   w.expect(w.c.state->stats.failed > 100, "too few were refused");
   w.submit(0, {8, 9}, 5);
   w.expect(w.until([&] { return w.status(0).count > 0; }, 2 * BLINK_GATHER_NS), "S14: a step waits for ever");
-}
-
-// Nobody runs for a while: the machine was suspended, or the process stopped. Nobody is to blame, and nothing is lost.
-void everybody_stood_still(ScriptedWorld& w) {
-  w.attach();
-  w.step_ns = 1'000'000;
-  w.submit(0, {5, 6, 7}, 200);
-  w.until([&] { return w.status(0).count == 5; });
-  w.submit(1, {5, 6, 7}, 10, true);
-  w.until([&] { return w.c.state->stats.torn_payloads > 0; });
-  w.clock += w.c.step_timeout_ns + 2 * BLINK_LEASE_TIMEOUT_NS;
-  w.pass(1'000'000);
-  w.write(1, w.descriptor(1, 10), {5, 6, 7});  // it was about to be
-  w.expect(w.until([&] { return w.ended || (w.completed(0) && w.completed(1)); }), "a request waits for ever");
-  for (uint32_t slot : {0u, 1u})
-    w.expect(w.status(slot).reason == BLINK_REASON_LENGTH, "S10: a client was blamed, or the engine");
-  w.expect(w.c.state->stats.leases_reclaimed == 0, "R6: a frontend was blamed");
 }
 
 // A lease of payloads that are never whole does not make the scheduler read them at every step, and each is refused in
@@ -298,26 +248,15 @@ void prompts_given_up(ScriptedWorld& w) {
   expect_tokens(w, taken_in(w, 26, 26).most, 253);
 }
 
-struct Named {
-  const char* name;
-  void (*script)(ScriptedWorld&);
-  Sizes sizes;
-};
-constexpr Named kScripts[] = {
+constexpr Script kScripts[] = {
     {"unknown_command", unknown_command, kSmall},
     {"longer_prompt", longer_prompt, kTight},
     {"other_prompt", other_prompt, kTight},
     {"foreign_token", foreign_token, kTight},
     {"foreign_record", foreign_record, kTight},
-    {"launch_fault", launch_fault, kLong},
-    {"step_fault", step_fault, kLong},
-    {"gate_fault", gate_fault, kLong},
-    {"relaunch_fault", relaunch_fault, kLong},
-    {"token_fault", token_fault, kLong},
     {"long_last_step", long_last_step, kArmed},
     {"refused_without_end", refused_without_end, kSmall},
     {"torn_without_end", torn_without_end, kShared},
-    {"everybody_stood_still", everybody_stood_still, kLong},
     {"submitted_behind_a_scan", submitted_behind_a_scan, kLong},
     {"ticket_of_another", ticket_of_another, kLong},
     {"prompts_in_balance", prompts_in_balance, kMixed},
@@ -329,13 +268,5 @@ constexpr Named kScripts[] = {
 }  // namespace
 
 int main(int argc, char** argv) {
-  for (const Named& named : kScripts) {
-    if (argc < 2 || std::string(argv[1]) != named.name) continue;
-    ScriptedWorld w(named.sizes);
-    if (argc > 2) w.argument = std::atoi(argv[2]);
-    const std::string failure = w.play(named.script);
-    if (!failure.empty()) std::printf("%s\n", failure.c_str());
-    return failure.empty() ? 0 : 1;
-  }
-  return 2;
+  return play_one(kScripts, argc, argv);
 }

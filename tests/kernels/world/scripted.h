@@ -38,8 +38,9 @@ class ScriptedWorld {
   uint64_t loads = 0;  // of words of the ring's payloads
   bool hangs = false;  // steps do not complete any more
   bool gate_fails = false;
-  int refusal = 0, relaunch_refusal = 0;  // what the runtime answers
-  uint64_t argument = 0;                  // the script's
+  int refusal = 0, relaunch_refusal = 0;             // what the runtime answers
+  std::function<void()> between_executions = [] {};  // called when the scheduler relaunches itself
+  uint64_t argument = 0;                             // the script's
 
   // ---- the script's side
   // Waits until the condition holds. False: it did not within `limit_ns`, or the scheduler has ended before.
@@ -51,6 +52,11 @@ class ScriptedWorld {
   }
   void pass(uint64_t ns) {
     until([] { return false; }, ns);
+  }
+  // Turns the clock back. Whatever is under way takes as long as it would have.
+  void turn_back(uint64_t ns) {
+    clock -= ns, last_beat_ -= ns, limit_ -= ns;
+    for (Run& run : runs) run.start -= ns, run.done -= ns;
   }
   void attach() {
     for (uint32_t i = 0; i < c.n_leases; ++i) publish(&c.leases[i].word, blink::pair_word(1, beats_[i]));
@@ -159,7 +165,10 @@ class ScriptedPlatform : public blink::HostMemoryModel {
     return HostMemoryModel::load_pair(p);
   }
   int launch(uint64_t, uint32_t, uint32_t set) { return world_.launch(set); }
-  int relaunch() { return world_.relaunch_refusal; }
+  int relaunch() {
+    world_.between_executions();
+    return world_.relaunch_refusal;
+  }
   void pause(bool) { world_.pause(); }
 
  private:
@@ -189,6 +198,26 @@ inline std::string ScriptedWorld::play(void (*script)(ScriptedWorld&)) {
   }
   thread.join();
   return !failure.empty() ? failure : engine.error;
+}
+
+struct Script {
+  const char* name;
+  void (*play)(ScriptedWorld&);
+  Sizes sizes;
+};
+
+// The main of a program of scripts: NAME [ARGUMENT]. Exits 1 and prints what went wrong.
+template <size_t N>
+int play_one(const Script (&scripts)[N], int argc, char** argv) {
+  for (const Script& script : scripts) {
+    if (argc < 2 || std::string(argv[1]) != script.name) continue;
+    ScriptedWorld w(script.sizes);
+    if (argc > 2) w.argument = std::strtoull(argv[2], nullptr, 10);
+    const std::string failure = w.play(script.play);
+    if (!failure.empty()) std::printf("%s\n", failure.c_str());
+    return failure.empty() ? 0 : 1;
+  }
+  return 2;
 }
 
 }  // namespace world

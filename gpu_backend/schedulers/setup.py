@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu_backend import abi
 from gpu_backend import scheduler_abi as layout
-from gpu_backend.engine.base import Batch, Limits, Memory
-from gpu_backend.engine.graph_grid import GraphGrid
+from gpu_backend.engines.base import Batch, Limits, Memory
+from gpu_backend.engines.graph_grid import GraphGrid
 from ringbuffer.region import Geometry
-
-
-class SchedulerKind(StrEnum):
-    """Who schedules: the GPU (on a CPU, its emulation), or a host thread in one of three designs.
-
-    The host's are there to compare with (kernels/scheduler/driven/README.md).
-    """
-
-    GPU = "gpu"
-    BLOCKING = "blocking"
-    PIPELINED = "pipelined"
-    ASYNC = "async"
-
-    @property
-    def host_driven(self) -> bool:
-        return self is not SchedulerKind.GPU
 
 
 @dataclass(frozen=True)
@@ -45,23 +28,11 @@ GPU_PACE = Pace(arm_margin_ns=30_000, scan_interval_ns=5_000, step_timeout_ns=10
 CPU_PACE = Pace(arm_margin_ns=200_000, scan_interval_ns=200_000, step_timeout_ns=300_000_000_000)
 
 
-class Scheduler(Protocol):
-    """A scheduler that was started; the ring's control word stops it."""
-
-    def wait(self, timeout_s: float) -> bool:
-        """True once it has stopped."""
-        ...
-
-    def close(self) -> None:
-        """Releases it after it has stopped."""
-        ...
-
-
 class SchedulerSetup:
     """The scheduler's arrays in `memory`, and its configuration.
 
-    `ring_address` is where the scheduler sees the region. `executables` uint64 [n_shapes, STEP_SETS] are
-    graph handles; None for the emulation, whose engine is called instead.
+    `ring_address` is where the scheduler sees the region. `executables` uint64 [n_shapes, STEP_SETS] are the
+    graphs that the scheduler on the GPU launches by itself; None where a host thread runs the engine's steps.
     """
 
     def __init__(

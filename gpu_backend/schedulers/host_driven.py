@@ -6,23 +6,23 @@ import ctypes
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpu_backend.engine.base import Batch
+from gpu_backend.engines.base import Batch, CalledEngine, GraphEngine
 from gpu_backend.host_library import host_library
-from gpu_backend.scheduler import SchedulerKind, SchedulerSetup
+from gpu_backend.schedulers.base import SchedulerKind
+from gpu_backend.schedulers.setup import SchedulerSetup
 
 ERROR_BYTES = 256
 
 
-class DrivenError(RuntimeError):
+class HostDrivenError(RuntimeError):
     """The scheduler could not start; says why."""
 
 
-class DrivenScheduler:
+class HostDrivenScheduler:
     """Runs from creation until the ring's control word stops it. `batch` is the engine's, `setup` the host's.
 
-    Use `on_gpu` or `emulated`; both raise DrivenError. What they are given must outlive the scheduler.
+    Use `on_gpu` or `emulated`; both raise HostDrivenError. What they are given must outlive the scheduler.
     """
 
     def __init__(
@@ -35,27 +35,23 @@ class DrivenScheduler:
             kind.encode(), setup.config, tables, sets, *rest, error, ERROR_BYTES
         )
         if not self._handle:
-            raise DrivenError(f"the {kind} scheduler cannot start: {error.value.decode()}")
+            raise HostDrivenError(f"the {kind} scheduler cannot start: {error.value.decode()}")
 
     @classmethod
     def on_gpu(
-        cls,
-        kind: SchedulerKind,
-        setup: SchedulerSetup,
-        batch: Batch,
-        context: int,
-        executables: NDArray[np.uint64],
-    ) -> DrivenScheduler:
-        """`context` is a CUcontext; `executables` uint64 [n_shapes, STEP_SETS] are CUgraphExecs."""
-        handles = np.ascontiguousarray(executables)
+        cls, kind: SchedulerKind, setup: SchedulerSetup, batch: Batch, context: int, engine: GraphEngine
+    ) -> HostDrivenScheduler:
+        """`context` is the CUcontext that the engine's graphs were made in."""
+        handles = np.ascontiguousarray(engine.executables)
         return cls("blink_driven_start_cuda", kind, setup, batch, context, handles.ctypes.data)
 
     @classmethod
     def emulated(
-        cls, kind: SchedulerKind, setup: SchedulerSetup, batch: Batch, run_address: int, context_address: int
-    ) -> DrivenScheduler:
+        cls, kind: SchedulerKind, setup: SchedulerSetup, batch: Batch, engine: CalledEngine
+    ) -> HostDrivenScheduler:
         """Over threads in place of streams; the engine is called as by EmulatedScheduler."""
-        return cls("blink_driven_start_emulated", kind, setup, batch, run_address, context_address)
+        addresses = engine.run_address, engine.context_address
+        return cls("blink_driven_start_emulated", kind, setup, batch, *addresses)
 
     def wait(self, timeout_s: float) -> bool:
         return bool(self._library.blink_driven_wait(self._handle, int(timeout_s * 1000)))

@@ -16,7 +16,7 @@ POLL_S = 0.002
 SLOT_BYTES = 32  # struct blink_echo_slot
 
 
-class DeviceEcho:
+class GpuEcho:
     """One persistent block on the GPU, from creation until the ring's control word stops it.
 
     Raises CompileError, ToolkitError, CudaError.

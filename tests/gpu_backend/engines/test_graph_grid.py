@@ -3,8 +3,8 @@
 import pytest
 
 from gpu_backend.abi import StepKind
-from gpu_backend.engine.base import Limits
-from gpu_backend.engine.graph_grid import (
+from gpu_backend.engines.base import Limits
+from gpu_backend.engines.graph_grid import (
     FEW_LANES,
     GraphGrid,
     decode_sizes,

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import ctypes
 
+from gpu_backend.engines.base import CalledEngine
 from gpu_backend.host_library import host_library
-from gpu_backend.scheduler import SchedulerSetup
+from gpu_backend.schedulers.setup import SchedulerSetup
 
 
 class EmulatedScheduler:
-    """Runs from creation until the ring's control word stops it. `engine` must outlive it.
+    """Runs from creation until the ring's control word stops it. `engine` must outlive it."""
 
-    `run_address` and `context_address` are the engine's step function and its context.
-    """
-
-    def __init__(
-        self, setup: SchedulerSetup, run_address: int, context_address: int, policy_threads: int = 1
-    ) -> None:
+    def __init__(self, setup: SchedulerSetup, engine: CalledEngine, policy_threads: int = 1) -> None:
         self._library = _declare(host_library())
         self._handle = self._library.blink_emulation_start(
-            setup.config, run_address, context_address, policy_threads
+            setup.config, engine.run_address, engine.context_address, policy_threads
         )
 
     def wait(self, timeout_s: float) -> bool:

@@ -7,11 +7,11 @@ from contextlib import ExitStack
 from gpu_backend.cuda.compile import compile_module, source_root
 from gpu_backend.cuda.driver import Device, Module, Stream
 from gpu_backend.cuda.graph import Graph
-from gpu_backend.scheduler import SchedulerSetup
 from gpu_backend.scheduler_abi import SCHEDULER_THREADS
+from gpu_backend.schedulers.setup import SchedulerSetup
 
 
-class DeviceScheduler:
+class GpuScheduler:
     """Runs from creation until the ring's control word stops it; this process is not needed meanwhile.
 
     Raises CompileError, ToolkitError, CudaError.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gpu_backend.abi import StepKind
 from gpu_backend.arithmetic import ceil_div
-from gpu_backend.engine.base import Limits, Shape
+from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.scheduler_abi import TOKEN_GRANULE
 
 FINEST_STEP = 64  # tokens between prefill shapes, from 128 tokens on

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpu_backend import abi
-from gpu_backend.engine.base import Batch, Limits, Memory, Shape
-from gpu_backend.engine.graph_grid import GraphGrid
+from gpu_backend.engines.base import Batch, Limits, Memory, Shape
+from gpu_backend.engines.graph_grid import GraphGrid
 from ringbuffer.abi import Descriptor
 
 LINE = 128  # bytes

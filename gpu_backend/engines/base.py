@@ -1,9 +1,16 @@
-"""What every engine offers: executables for a grid of shapes over fixed buffers (design: kernels/step.h)."""
+"""What every engine offers: a loaded model that runs steps of a grid of shapes over fixed buffers.
+
+The design is in kernels/step.h. Who runs the steps differs: the GPU's own scheduler launches those of a
+GraphEngine, a host thread calls those of a CalledEngine.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gpu_backend.abi import StepKind
 
@@ -75,3 +82,49 @@ class Memory(Protocol):
     def read(self, address: int, n_bytes: int) -> bytes: ...
 
     def close(self) -> None: ...
+
+
+class EngineError(RuntimeError):
+    """The engine cannot be built; says why and what to do."""
+
+
+class Engine(Protocol):
+    """A loaded model. Shapes are indices into the grid it was built for, step sets are 0 to STEP_SETS - 1."""
+
+    def run(self, shape: int, step_set: int) -> None:
+        """Runs one step to its end, from the host; never beside a scheduler."""
+        ...
+
+    def logits(self, lanes: int) -> NDArray[np.float32]:
+        """The last step's logits [lanes, vocab_size]."""
+        ...
+
+    def close(self) -> None:
+        """Releases everything. No step may be running, and the scheduler must have ended."""
+        ...
+
+
+class GraphEngine(Engine, Protocol):
+    """An engine whose steps are CUDA graphs, which a scheduler launches by their handles."""
+
+    @property
+    def executables(self) -> NDArray[np.uint64]:
+        """CUgraphExec handles [n_shapes, STEP_SETS], instantiated for launches from the device."""
+        ...
+
+
+class CalledEngine(Engine, Protocol):
+    """An engine whose steps are calls of a C function (void* context, uint32_t shape, uint32_t step_set).
+
+    One thread calls it, one step at a time, and each call returns when its step is done.
+    """
+
+    @property
+    def run_address(self) -> int:
+        """The function's address in this process."""
+        ...
+
+    @property
+    def context_address(self) -> int:
+        """What the function takes as its context."""
+        ...

@@ -1,0 +1,38 @@
+"""How an engine for a GPU is made. A further engine brings a builder; what serves from it stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from gpu_backend.cuda.driver import Device
+from gpu_backend.engines.base import Batch, GraphEngine, Limits, Shape
+from gpu_backend.model.config import ModelConfig
+
+
+class GpuEngineBuilder(Protocol):
+    """Call `limits` first, on a GPU that holds nothing else yet, then `build` with what it returned."""
+
+    def limits(self, device: Device, config: ModelConfig, wanted: Limits, kv_memory: int | None) -> Limits:
+        """`wanted` with the KV pages that fit beside the model, or those of `kv_memory` bytes.
+
+        Raises ValueError with the numbers where the model does not fit the GPU's free memory.
+        """
+        ...
+
+    def build(
+        self,
+        device: Device,
+        config: ModelConfig,
+        directory: Path,
+        random: bool,
+        limits: Limits,
+        shapes: Sequence[Shape],
+        batch: Batch,
+    ) -> GraphEngine:
+        """Loads the checkpoint in `directory`, or random weights, and makes an executable for every shape.
+
+        `batch` lies in the GPU's memory. Raises EngineError; what was acquired until then is released.
+        """
+        ...

@@ -1,0 +1,79 @@
+"""What `blink backend` can be told, and the sizes that follow from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpu_backend.devices.base import Defaults
+from gpu_backend.engines.base import Limits
+from gpu_backend.model.config import ModelConfig
+from gpu_backend.rdma.options import RdmaOptions
+from gpu_backend.schedulers.base import SchedulerKind
+from ringbuffer.abi import COPY_ENGINE_BYTES, MAX_SLOTS, SLOT_ALIGNMENT
+from ringbuffer.name import DEFAULT_NAME
+
+DEFAULT_CONTEXT = 8192
+SMALLEST_PAGE = 16  # tokens: what a warp of decode attention reads at once
+
+
+@dataclass(frozen=True)
+class BackendOptions:
+    """What `blink backend` can be told. Sizes in tokens, rows or bytes as named; None chooses by device."""
+
+    model_dir: Path
+    ring: str = DEFAULT_NAME
+    transport: str = "shm"  # shm, cuda_ipc
+    device: str = "auto"  # auto, gpu, cpu
+    gpu: int | None = None  # one that is named is asked for: device gpu
+    slots: int = 1024
+    leases: int = 1
+    max_context: int | None = None
+    max_batch: int | None = None
+    max_prefill_tokens: int | None = None
+    kv_memory: int | None = None
+    page_size: int = 16
+    threads: int | None = None
+    model_name: str | None = None
+    random_weights: bool = False
+    scheduler: str = SchedulerKind.GPU
+    rdma: RdmaOptions | None = None  # for frontends on other hosts
+
+
+def default_context(config: ModelConfig) -> int:
+    """Tokens of a context where the user gives none."""
+    return min(config.max_context, DEFAULT_CONTEXT)
+
+
+def rounded_slots(slots: int, leases: int) -> int:
+    """At least `slots`, divided evenly among the leases in whole lines (R5)."""
+    share = leases * SLOT_ALIGNMENT
+    rounded = -(-slots // share) * share
+    if not slots >= 1 or rounded > MAX_SLOTS:
+        raise ValueError(f"slots is {slots} for {leases} lease(s), it must be between 1 and {MAX_SLOTS}")
+    return rounded
+
+
+def prompt_capacity(transport: str, max_context: int) -> int:
+    """Tokens of a slot's prompt arena: the context, and in GPU memory room for the smallest good copy."""
+    return max(max_context, COPY_ENGINE_BYTES // 4) if transport == "cuda_ipc" else max_context
+
+
+def wanted_limits(options: BackendOptions, config: ModelConfig, defaults: Defaults) -> Limits:
+    """Limits before the KV cache is sized (`total_pages` 0). Raises ValueError for what cannot be."""
+    context = options.max_context or default_context(config)
+    if not 2 <= context <= config.max_context:
+        raise ValueError(
+            f"max-context is {context}, the model was trained for 2 to {config.max_context} tokens"
+        )
+    if options.page_size < SMALLEST_PAGE or options.page_size & (options.page_size - 1):
+        raise ValueError(
+            f"page-size is {options.page_size}, it must be a power of two from {SMALLEST_PAGE} on"
+        )
+    batch = options.max_batch or defaults.max_batch
+    if not 1 <= batch <= 1024:
+        raise ValueError(f"max-batch is {batch}, it must be between 1 and 1024")
+    prefill = options.max_prefill_tokens or min(defaults.max_prefill_tokens, -(-context // 16) * 16)
+    if prefill < 16 or prefill % 16:
+        raise ValueError(f"max-prefill-tokens is {prefill}, it must be a multiple of 16")
+    return Limits(batch, context, prefill, min(defaults.max_prefill_lanes, batch), options.page_size, 0)

@@ -1,0 +1,60 @@
+"""What the host process sees of a scheduler that serves: its phase in the ring, and whether it still runs."""
+
+from __future__ import annotations
+
+import time
+
+from gpu_backend.devices.base import Ring
+from gpu_backend.scheduler_abi import Fault
+from gpu_backend.schedulers.base import Scheduler
+from ringbuffer.abi import Phase
+from ringbuffer.words import name_of
+
+BEAT_S = 0.1  # a scheduler writes its heartbeat many times meanwhile
+
+
+class Watch:
+    """Watches `scheduler` through `ring` until `end`, after which neither is touched any more."""
+
+    def __init__(self, ring: Ring, scheduler: Scheduler) -> None:
+        self._ring, self._scheduler = ring, scheduler
+        self._fault: str | None = None
+        self._told_unknown = False  # that the ring's phase is none
+        self._over = False
+
+    def end(self) -> None:
+        self._over = True
+
+    def fault(self) -> str | None:
+        """Why the scheduler gave up or died, or None; after `end`, why it had until then."""
+        if self._fault is None and not self._over:
+            self._fault = self._look()
+        return self._fault
+
+    def _look(self) -> str | None:
+        dead = self._scheduler.wait(0)  # asked first: one that ends by itself has written the phase before
+        try:
+            phase = self._ring.phase()
+            if not isinstance(phase, Phase):
+                self._tell_unknown(phase)
+            if phase == Phase.FAILED:
+                fault, detail = self._ring.fault()
+                return f"the scheduler failed: {name_of(Fault, fault)} (detail {detail})"
+            # A stream that is asked between two executions of the kernel might have nothing to do.
+            dead = dead and phase != Phase.STOPPED and not self._beats()
+        except RuntimeError as error:  # the ring is in the memory of a GPU that is lost
+            return f"the ring cannot be read any more: {error}"
+        if dead:
+            return "the scheduler died without saying why: the GPU may be lost, see dmesg and `blink doctor`"
+        return None
+
+    def _tell_unknown(self, phase: int) -> None:
+        """The scheduler has not written it, and will write its phase again: nothing ends by it."""
+        if not self._told_unknown:
+            planes.say(f"the ring's phase is {name_of(Phase, phase)}: another process writes to the ring")
+        self._told_unknown = True
+
+    def _beats(self) -> bool:
+        before = self._ring.heartbeat()
+        time.sleep(BEAT_S)
+        return self._ring.heartbeat() != before

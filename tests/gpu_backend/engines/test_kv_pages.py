@@ -1,0 +1,28 @@
+"""How many pages a KV cache gets, and what that leaves of the context."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpu_backend.engines.base import Limits
+from gpu_backend.engines.kv_pages import with_pages
+
+WANTED = Limits(
+    max_batch=2, max_context=64, max_prefill_tokens=32, max_prefill_lanes=2, page_size=16, total_pages=0
+)
+
+
+def test_a_cache_is_no_larger_than_its_batch_can_use() -> None:
+    assert with_pages(WANTED, 1000) == replace(WANTED, total_pages=8)
+
+
+def test_a_context_that_does_not_fit_is_cut_and_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert with_pages(WANTED, 3) == replace(WANTED, total_pages=3, max_context=48)
+    assert "the context is cut from 64 to that" in capsys.readouterr().err
+
+
+def test_a_cache_of_one_page_is_refused() -> None:
+    with pytest.raises(ValueError, match="no room for two pages: raise --kv-memory"):
+        with_pages(WANTED, 1)

@@ -1,0 +1,45 @@
+/* The kernels around a step's matrices: its gate, the embedding, the norms, and the rows that are gathered. */
+#include "kernels.h"
+
+#include "kernels/ops/activation.h"
+#include "kernels/ops/embed.h"
+#include "kernels/ops/gate.h"
+#include "kernels/ops/gather.h"
+#include "kernels/ops/norm.h"
+
+extern "C" {
+
+void emulate_gate(const blink_set* set, const struct blink_tables* tables) {
+  launch({1}, 1, [&] {
+    blink::gate_kernel(*set, *tables);
+    emulator::block->has_waited = true; /* it starts when the kernel before has ended */
+  });
+}
+
+void emulate_embed(const blink_set* set, const struct blink_tables* tables, const Half* table, float* residual,
+                   uint32_t hidden, uint32_t tokens) {
+  launch({tokens}, 64, [&] { blink::embed_kernel(*set, *tables, table, residual, hidden); });
+}
+
+void emulate_rmsnorm(const float* residual, const Half* weight, float eps, Half* out, uint32_t hidden,
+                     uint32_t tokens) {
+  after(residual, kFloat * tokens * hidden);
+  launch({tokens}, 96, [&] { blink::rmsnorm_kernel(residual, weight, eps, out, hidden); });
+}
+
+void emulate_gather_rmsnorm(const blink_set* set, const float* residual, const Half* weight, float eps, Half* out,
+                            uint32_t hidden, uint32_t lanes) {
+  launch({lanes}, 64, [&] { blink::gather_rmsnorm_kernel(*set, residual, weight, eps, out, hidden); });
+}
+
+void emulate_gather_last(const blink_set* set, const float* residual, const Half* attention, float* last_residual,
+                         Half* last_attention, uint32_t hidden, uint32_t width, uint32_t lanes) {
+  launch({lanes}, 64,
+         [&] { blink::gather_last_kernel(*set, residual, attention, last_residual, last_attention, hidden, width); });
+}
+
+void emulate_silu_mul(const Half* gate_up, Half* out, uint32_t intermediate, uint32_t tokens) {
+  after(gate_up, kHalf * 2 * tokens * intermediate);
+  launch({tokens, (intermediate + 255) / 256}, 32, [&] { blink::silu_mul_kernel(gate_up, out, intermediate); });
+}
+}

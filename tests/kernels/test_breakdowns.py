@@ -1,0 +1,65 @@
+"""The scheduler on machines that break down or stand still, in scripted worlds."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ringbuffer.abi import Control
+
+Play = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def play(build_program: Callable[..., Path]) -> Play:
+    """play(script, *argument): runs a script of world/breakdowns.cpp."""
+    program = build_program("breakdowns", ["tests/kernels/world/breakdowns.cpp"], "-O1")
+
+    def run(script: str, *argument: int) -> None:
+        command = [program, script, *map(str, argument)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return run
+
+
+@pytest.mark.parametrize("control", [Control.RUN, Control.DRAIN])
+@pytest.mark.parametrize("fault", ["launch", "step", "gate", "relaunch", "token"])
+def test_a_fault_ends_the_scheduler_and_every_request(play: Play, fault: str, control: Control) -> None:
+    """S10: FAILED is final, also while the backend drains."""
+    play(f"{fault}_fault", control)
+
+
+def test_a_scheduler_that_stood_still_blames_nobody(play: Play) -> None:
+    """S10, R6."""
+    play("everybody_stood_still")
+
+
+def test_a_stall_between_two_refused_launches_is_no_retry(play: Play) -> None:
+    """S9: what is bounded is the time that the scheduler spends retrying."""
+    play("stall_between_refusals")
+
+
+def test_a_stall_between_two_executions_blames_nobody(play: Play) -> None:
+    """S10, R6, R4: what is given time is also given it anew by an execution that comes late."""
+    play("stall_between_executions")
+
+
+def test_an_execution_whose_clock_is_behind_reclaims_no_lease(play: Play) -> None:
+    """R6: each multiprocessor reads a clock of its own."""
+    play("clock_behind_between_executions")
+
+
+@pytest.mark.parametrize("back_ns", [20_000, 10_000_000, 10_000_000_000])
+def test_a_clock_that_goes_back_harms_nobody(play: Play, back_ns: int) -> None:
+    """R6, S10: neither a little, nor so far that waiting for it would look like death."""
+    play("clock_goes_back", back_ns)
+
+
+@pytest.mark.parametrize("predecessor_completes", [False, True])
+def test_no_step_is_published_beside_which_another_ran(play: Play, predecessor_completes: bool) -> None:
+    """E2: the armed step's gate gave up, and its completion may hide its predecessor's."""
+    play("gate_gives_up_early", int(predecessor_completes))

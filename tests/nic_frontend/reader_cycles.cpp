@@ -1,0 +1,221 @@
+// What the token reader does in each of its cycles, in simulated time: the clock moves only while the reader sleeps,
+// by as much as it asked for, and by a microsecond with each of its polls. The scheduler's part is played in the
+// poll itself, so that every run is the same. `reader_cycles SCENARIO` exits 1 with a message on a wrong one.
+#include <pthread.h>
+#include <sched.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+
+#include "nic_frontend/native/link.h"
+#include "tests/nic_frontend/stress_ring.h"
+
+namespace {
+
+constexpr uint32_t kCap = 100;  // records of a cycle
+constexpr uint64_t kSpinNs = 20'000, kLeastSleepNs = 50'000, kMostSleepNs = 1'000'000, kPollNs = 1'000;
+constexpr blink_reader_options kOptions{0,          kCap,          kSpinNs,      kLeastSleepNs, kMostSleepNs,
+                                        25'000'000, 2'000'000'000, 1'000'000'000};
+constexpr uint32_t kFlowing = 8;  // slots that get tokens in most scenarios
+std::atomic<uint64_t> now_ns{1'000'000'000};
+
+}  // namespace
+
+// In the C library's place: the simulated clock, and a sleep that moves it.
+extern "C" int clock_gettime(clockid_t, timespec* time) noexcept {
+  *time = {time_t(now_ns / 1'000'000'000), long(now_ns % 1'000'000'000)};
+  return 0;
+}
+extern "C" int pthread_cond_clockwait(pthread_cond_t*, pthread_mutex_t* mutex, clockid_t, const timespec* until) {
+  pthread_mutex_unlock(mutex);
+  const uint64_t end = uint64_t(until->tv_sec) * 1'000'000'000 + uint64_t(until->tv_nsec);
+  if (end > now_ns) now_ns = end;
+  sched_yield();
+  pthread_mutex_lock(mutex);
+  return ETIMEDOUT;
+}
+
+namespace {
+
+// The ring in memory. `before_gather` and `before_look` run in the reader's thread, before it polls the slots and
+// before it reads the words that tell of the scheduler.
+struct ScriptedLink final : blink::Link {
+  explicit ScriptedLink(uint8_t* region) : memory(blink::make_shared_memory_link(region)) {}
+
+  std::unique_ptr<blink::Link> memory;
+  std::function<void()> before_gather, before_look;
+
+  bool read(uint64_t offset, uint64_t* to, size_t words) override {
+    if (offset == offsetof(blink_header, phase) && before_look) before_look();
+    return memory->read(offset, to, words);
+  }
+  bool gather(uint64_t table, const uint32_t* entries, size_t n, blink_progress* to) override {
+    now_ns += kPollNs;
+    if (before_gather) before_gather();
+    return memory->gather(table, entries, n, to);
+  }
+  void write(uint64_t offset, const void* from, size_t bytes) override { memory->write(offset, from, bytes); }
+  void publish(uint64_t offset, uint64_t value) override { memory->publish(offset, value); }
+};
+
+// A reader over a ring, the scheduler's hand in the ring, and what the reader has delivered.
+struct Bench {
+  uint8_t* const region = make_region();
+  ScriptedLink* const link = new ScriptedLink(region);
+  blink_link handle{std::unique_ptr<blink::Link>(link)};
+  blink_reader* const reader = blink_reader_create(&handle, &kOptions);
+  std::atomic<bool> done{false};
+  uint32_t counts[kSlots] = {};
+  uint32_t n_tokens = 0, n_finished = 0;  // delivered
+  std::vector<blink_event> events;        // of the last drain
+
+  void phase(uint64_t value) { __atomic_store_n(word(region, offsetof(blink_header, phase)), value, __ATOMIC_RELEASE); }
+
+  void produce(uint32_t slot, uint32_t n, uint32_t state = BLINK_STATE_DECODE_PROCESSING) {
+    uint32_t& count = counts[slot];
+    for (uint32_t i = 0; i < n; ++i, ++count) {
+      const uint64_t record = blink::output_record(count, count, 1);
+      *word(region, kOutputs + (slot * kOutput + count) * 8) = record;
+      *word(region, kProgress + slot * 64 + 8 + count % 7 * 8) = record;
+    }
+    const uint32_t reason = state == BLINK_STATE_DECODE_COMPLETED ? BLINK_REASON_LENGTH : 0;
+    __atomic_store_n(word(region, kProgress + slot * 64), blink::status_word({1, state, reason, count}),
+                     __ATOMIC_RELEASE);
+  }
+
+  // The tokens that the reader delivered since the last time.
+  uint32_t drain() {
+    events.resize(256);
+    uint32_t tokens[4 * BLINK_EVENT_TOKENS_MAX], n = 0;
+    events.resize(blink_reader_drain(reader, events.data(), 256, tokens, 4 * BLINK_EVENT_TOKENS_MAX));
+    for (const blink_event& event : events) {
+      n += event.n_tokens;
+      n_finished += event.kind == BLINK_EVENT_FINISHED;
+    }
+    n_tokens += n;
+    return n;
+  }
+
+  // Opens `slots`, and runs `poll` before each poll until it sets `done`.
+  void run(const std::vector<uint32_t>& slots, std::function<void()> poll) {
+    phase(BLINK_PHASE_SERVING);
+    if (blink_reader_open(reader, 1, 0)) fail("the reader does not open", 0, 0);
+    link->before_gather = [this, polls = 0, poll]() mutable {
+      if (++polls == 100'000) fail("the scenario does not end", 0, n_tokens);
+      if (!done) poll();
+    };
+    std::vector<blink_descriptor> descriptors(slots.size());
+    for (blink_descriptor& descriptor : descriptors) descriptor.prompt_tokens = 1;
+    const std::vector<uint32_t> prompts(slots.size());
+    blink_reader_submit(reader, uint32_t(slots.size()), slots.data(), descriptors.data(), prompts.data());
+    while (!done) usleep(1000);
+    blink_reader_destroy(reader);
+  }
+};
+
+std::vector<uint32_t> first_slots(uint32_t n) {
+  std::vector<uint32_t> slots(n);
+  for (uint32_t i = 0; i < n; ++i) slots[i] = i;
+  return slots;
+}
+
+// A cycle takes no more than the cap, and what it leaves comes in the next ones.
+void cap() {
+  Bench bench;
+  uint32_t cycle = 0;
+  bench.run(first_slots(kFlowing), [&] {
+    const uint32_t n = bench.drain();
+    if (n > kCap) fail("a cycle took more records than it may", 0, n);
+    for (uint32_t slot = 0; cycle < 2 && slot < kFlowing; ++slot) bench.produce(slot, cycle ? kOutput - 1 : 1);
+    bench.done = bench.n_tokens == kFlowing * kOutput;
+    if (++cycle > 2 + 2 * kFlowing * kOutput / kCap) fail("a cycle took too little", 0, bench.n_tokens);
+  });
+}
+
+// A first token is delivered first, and in the cycle that finds it, though others have more than a cycle may take.
+void urgent() {
+  Bench bench;
+  uint32_t cycle = 0;
+  bench.run(first_slots(kFlowing + 1), [&] {
+    bench.drain();
+    if (cycle == 2 && (bench.events.empty() || bench.events[0].slot != kFlowing))
+      fail("a first token waited for others' later ones", kFlowing, 1);
+    for (uint32_t slot = 0; cycle < 2 && slot < kFlowing; ++slot) bench.produce(slot, cycle ? kOutput - 1 : 1);
+    if (cycle == 1) bench.produce(kFlowing, 1);
+    bench.done = ++cycle == 3;
+  });
+}
+
+// That the scheduler has stopped is told only after everything that it had published before was delivered.
+void stopped() {
+  Bench bench;
+  bool flowing = false;
+  bench.link->before_look = [&] {
+    if (!flowing || bench.counts[0] == kOutput) return;
+    for (uint32_t slot = 0; slot < kFlowing; ++slot) bench.produce(slot, kOutput - 1, BLINK_STATE_DECODE_COMPLETED);
+    bench.phase(BLINK_PHASE_STOPPED);
+  };
+  bench.run(first_slots(kFlowing), [&] {
+    for (uint32_t slot = 0; !flowing && slot < kFlowing; ++slot) bench.produce(slot, 1);
+    flowing = true;
+    blink_health health;
+    blink_reader_health(bench.reader, &health);
+    bench.drain();
+    if (health.phase != BLINK_PHASE_STOPPED) return;
+    if (bench.n_finished != kFlowing) fail("stopped, it says, before the last tokens", 0, bench.n_tokens);
+    bench.done = true;
+  });
+}
+
+// Regular steps: each is found soon after it was published, with few polls.
+void steps() {
+  constexpr uint64_t kStepNs = 4'000'000;
+  Bench bench;
+  const uint32_t learned = 30;  // steps, after which the reader knows how long they are
+  uint64_t due = 0, polls = 0;
+  bench.run({0}, [&] {
+    if (due == 0) due = now_ns + kStepNs;
+    polls += bench.counts[0] >= learned;
+    if (now_ns < due) return;
+    if (bench.counts[0] >= learned && now_ns - due > kStepNs / 40)
+      fail("a step was found late", 0, uint32_t(now_ns - due));
+    bench.produce(0, 1);
+    due += kStepNs;
+    bench.done = bench.counts[0] == kOutput;
+  });
+  if (polls > 30 * (kOutput - learned)) fail("too many polls", 0, uint32_t(polls / (kOutput - learned)));
+}
+
+// What has no due time: polled more and more seldom, so that it is found late by an eighth of the time it took at
+// most, or by the longest sleep.
+void silence() {
+  for (const uint64_t silent : {100'000, 2'000'000, 500'000'000}) {
+    Bench bench;
+    uint64_t due = 0, polls = 0;
+    bench.run({0}, [&] {
+      if (due == 0) due = now_ns + silent;
+      ++polls;
+      if (now_ns < due) return;
+      const uint64_t late = now_ns - due;
+      if (late > std::min(silent / 8 + kLeastSleepNs, kMostSleepNs) + 2 * kPollNs)
+        fail("a first token was found late", 0, uint32_t(late));
+      bench.produce(0, 1);
+      bench.done = true;
+    });
+    if (polls > 100 + silent / kMostSleepNs) fail("too many polls", 0, uint32_t(polls));
+  }
+}
+
+}  // namespace
+
+int main(int, char** arguments) {
+  const std::string scenario = arguments[1];
+  if (scenario == "cap") cap();
+  if (scenario == "urgent") urgent();
+  if (scenario == "stopped") stopped();
+  if (scenario == "steps") steps();
+  if (scenario == "silence") silence();
+  return 0;
+}

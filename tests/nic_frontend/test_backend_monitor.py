@@ -1,0 +1,76 @@
+"""What the monitor does to open requests when the scheduler has ended, whatever the event loop did before."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from nic_frontend.backend_monitor import BackendMonitor
+from nic_frontend.errors import ApiError
+from nic_frontend.lease import Lease
+from nic_frontend.library import EVENT_FINISHED, EVENT_TOKENS, Health
+from nic_frontend.metrics import Metrics
+from nic_frontend.request import Mailbox, Request, Sampling
+from nic_frontend.request_tracker import RequestTracker
+from nic_frontend.slot_tracker import SlotTracker
+from nic_frontend.token_reader import EventRow, TokenReader
+from nic_frontend.transport.base import Transport
+from ringbuffer.abi import Phase, Reason
+
+
+class StoppedReader:
+    """The scheduler has stopped, and `batches` are in the reader's queue."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[list[EventRow], list[int]]] = []
+
+    def submit(self, slots: Any, descriptors: Any, prompts: Any) -> bool:
+        descriptors["sequence"] = 1
+        return True
+
+    def cancel(self, slot: int, sequence: int) -> None:
+        pass
+
+    def drain(self) -> tuple[list[EventRow], list[int], bool]:
+        events, tokens = self.batches.pop(0) if self.batches else ([], [])
+        return events, tokens, bool(self.batches)
+
+    def health(self) -> Health:
+        return Health(phase=Phase.STOPPED)
+
+
+async def request_in_a_slot(tracker: RequestTracker) -> Request:
+    prompt = np.array([5], dtype=np.uint32)
+    request = Request(0, prompt, Sampling(max_tokens=9, seed=1), Mailbox(100), 0.0)
+    await tracker.submit([request])
+    await asyncio.sleep(0)
+    return request
+
+
+async def stop_with_tokens_in_the_queue() -> None:
+    reader = StoppedReader()
+    tracker = RequestTracker(cast(TokenReader, reader), SlotTracker(4), Metrics("m", 0), 0.0)
+    complete, half = await request_in_a_slot(tracker), await request_in_a_slot(tracker)
+    reader.batches = [
+        ([(complete.slot, 1, 1, EVENT_TOKENS, 0), (half.slot, 1, 1, EVENT_TOKENS, 0)], [11, 12]),
+        ([(complete.slot, 1, 1, EVENT_FINISHED, Reason.LENGTH)], [13]),
+    ]
+    transport = cast(Transport, SimpleNamespace(is_outdated=lambda: False))
+    monitor = BackendMonitor(
+        transport, cast(TokenReader, reader), tracker, cast(Lease, None), 1.0, lambda reason: None
+    )
+    looking = asyncio.create_task(monitor.run())
+    await asyncio.sleep(0)
+    looking.cancel()
+    arrivals = await complete.mailbox.take()
+    assert [(arrival.tokens, arrival.reason) for arrival in arrivals] == [([11], None), ([13], Reason.LENGTH)]
+    with pytest.raises(ApiError, match="the scheduler is stopped"):
+        await half.mailbox.take()
+
+
+def test_answers_that_are_complete_are_delivered_before_streams_are_failed() -> None:
+    asyncio.run(stop_with_tokens_in_the_queue())

@@ -1,0 +1,96 @@
+"""However much has arrived for one call, other calls get their turn: counted in tokens, not in time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from nic_frontend.api.answer import Answer
+from nic_frontend.api.call import BURST_TOKENS, Call
+from nic_frontend.api.fields import Fields
+from nic_frontend.api.jobs import Job
+from nic_frontend.api.parameters import Limits, parse
+from nic_frontend.library import EVENT_TOKENS_MAX
+from nic_frontend.metrics import Metrics
+from nic_frontend.request import Arrival, Mailbox, Request
+from nic_frontend.request_tracker import RequestTracker
+from nic_frontend.tokenizer import Tokenizer
+from ringbuffer.abi import Reason
+
+N = 16  # choices
+BURSTS = 8  # events of each
+
+
+class Text:
+    """A detokenizer that counts what it was given."""
+
+    fed = 0
+
+    def feed(self, token: int) -> str:
+        Text.fed += 1
+        return "a"
+
+    def flush(self) -> str:
+        return ""
+
+
+async def call_with_everything_at_once(body: dict[str, Any]) -> tuple[list[int], bytes]:
+    """Runs a call for which all tokens have arrived; what was handled between two turns of another task."""
+    limits = Limits(1 << 20, 1 << 20, 1 << 20, 600, 128)
+    parameters = parse(Fields(body), limits, max_tokens_fields=("max_tokens",), default=16)
+    prompt = np.array([5], dtype=np.uint32)
+    job = Job(False, parameters, [prompt], [""], "prompt")
+    mailbox = Mailbox(100)
+    requests = [
+        Request(i, prompt, parameters.sampling(1, i, limits, "prompt"), mailbox, 0.0) for i in range(N)
+    ]
+
+    async def submit(submitted: list[Request]) -> None:
+        for burst in range(BURSTS):
+            for request in submitted:
+                reason = int(Reason.LENGTH) if burst == BURSTS - 1 else None
+                mailbox.put(Arrival(request, [7] * EVENT_TOKENS_MAX, reason))
+
+    tokenizer = cast(Tokenizer, SimpleNamespace(detokenizer=lambda **_: Text()))
+    tracker = cast(RequestTracker, SimpleNamespace(submit=submit, cancel=lambda request: None))
+    call = Call(job, requests, tokenizer, tracker, Metrics("m", 0))
+    sent: list[bytes] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    turns = [0]
+
+    async def others() -> None:
+        while True:
+            turns.append(Text.fed)
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(others())
+    await call.run(receive, send, Answer(False, "m"))
+    turns.append(Text.fed)
+    other.cancel()
+    return turns, b"".join(sent)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_large_burst_is_handled_in_turns(stream: bool) -> None:
+    """F10."""
+    Text.fed = 0
+    body = {"stream": stream, "n": N, "stop": ["ab"], "max_tokens": BURSTS * EVENT_TOKENS_MAX}
+    turns, sent = asyncio.run(call_with_everything_at_once(body))
+    assert Text.fed == N * BURSTS * EVENT_TOKENS_MAX
+    largest = max(after - before for before, after in itertools.pairwise(turns))
+    assert largest < BURST_TOKENS + EVENT_TOKENS_MAX
+    if stream:
+        assert sent.count(b'"text":') == N * BURSTS * EVENT_TOKENS_MAX
+    else:
+        assert sent.count(b"a" * BURSTS * EVENT_TOKENS_MAX) == N
