@@ -10,11 +10,11 @@ import venv
 from pathlib import Path
 
 import pytest
+from planned import planned_symbols
 from serve_process import ROOT, ServeProcess, complete
 
 from blink.model_directory import demo_directory
 from gpu_backend.cuda import compile as compile_cuda
-from gpu_backend.cuda.kernels import kernel_names
 from gpu_backend.model.config import ModelConfig
 
 pytest.importorskip("scikit_build_core", reason="needs the build tools: scripts/setup installs them")
@@ -74,5 +74,5 @@ def test_it_has_every_source_that_a_gpu_needs(
     for name in ("probe.cu", "scheduler/scheduler.cu"):
         assert compile_cuda.compile_module(root / "kernels" / name, "sm_90a", rdc=True)
     config = ModelConfig.from_directory(demo_directory())
-    names = list(kernel_names(config).values())
+    names = planned_symbols(config)
     assert compile_cuda.compile_templates(root / "kernels" / "engine.cu", "sm_90a", names)
