@@ -92,3 +92,15 @@ def test_archives_of_runs_are_cited() -> None:
     archives = tracked("docs/benchmarks/*.json", "docs/benchmarks/*.png")
     assert archives
     assert [path.name for path in archives if path.resolve() not in cited] == []
+
+
+def test_the_kernels_page_says_where_each_label_stands() -> None:
+    page = ROOT / "kernels" / "README.md"
+    rows = re.findall(r"^\| (E\d+(?:, E\d+)*) \| \[[^]]+\]\(([^)]+)\) \|", text_of(page), re.MULTILINE)
+    named = Counter(label for labels, _ in rows for label in labels.split(", "))
+    here = set(IN_README.findall(text_of(page)))
+    assert {label for label in definitions() if label.startswith("E")} == here | named.keys()
+    assert not here & named.keys()
+    for labels, link in rows:
+        stand = IN_SOURCE.findall(text_of(page.parent / link))
+        assert not set(labels.split(", ")) - set(stand), f"{link} does not define {labels}"
