@@ -20,11 +20,6 @@
  * multiprocessor to the scheduler. Each block leaves registers and shared memory for the gate of the next step, which
  * may come to lie beside it, or be there before it. So the gate's multiprocessor must divide its memory as this kernel
  * needs it (E23).
- * E10. What a block reads of another block says itself whether it has been written (../ops/exchange.h), and nothing
- * else does: there is no barrier of the grid. Each layer has places of its own for it, which are zero between kernels.
- * A block has a tile of every matrix, and writes the tile after it has read all that the matmul multiplies. So whoever
- * has all of a matmul's input knows that no block reads the layer before any more, and clears its share of that layer's
- * places. Requests for weights wait for nothing, and those for the keys of earlier steps only for the predecessor.
  * E11. Sums are added up in a fixed order: chunks of k, then warps, then tiles. The logits of a row depend neither on
  * which block was first nor on what is in the other rows. How many rows there are decides into how many splits
  * attention cuts a row's keys.
