@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 from harness import CHAT, COMPLETION, Frontend, error_of
 
-from nic_frontend.api.fields import UNSUPPORTED, UNSUPPORTED_IN_CHAT, UNSUPPORTED_STREAM_OPTIONS
+from nic_frontend.api.fields import UNSUPPORTED, UNSUPPORTED_IN_CHAT
 
 
 def test_neutral_values_of_unsupported_fields(frontend: Frontend) -> None:
@@ -21,21 +20,14 @@ def test_neutral_values_of_unsupported_fields(frontend: Frontend) -> None:
     assert frontend.client.post("/v1/chat/completions", json=chat).status_code == 200
 
 
-def test_what_only_one_endpoint_or_a_stream_has(frontend: Frontend) -> None:
+def test_what_only_one_endpoint_has(frontend: Frontend) -> None:
     error = error_of(frontend.client.post("/v1/chat/completions", json={**CHAT, "echo": True}), 400)
     assert (error["param"], error["code"]) == ("echo", "unsupported_parameter")
-    for path, body in (("/v1/completions", COMPLETION), ("/v1/chat/completions", {**CHAT, "echo": False})):
-        options: dict[str, Any] = {"include_usage": True, "continuous_usage_stats": True}
-        asking = {**body, "stream": True, "stream_options": options}
-        error = error_of(frontend.client.post(path, json=asking), 400)
-        assert error["param"] == "stream_options.continuous_usage_stats"
-        assert f"'{error['param']}'" in error["message"]
-        options["continuous_usage_stats"] = False
-        assert frontend.client.post(path, json=asking).status_code == 200
+    neutral = {**CHAT, "echo": False}
+    assert frontend.client.post("/v1/chat/completions", json=neutral).status_code == 200
 
 
 def test_the_page_of_the_api_lists_what_is_refused() -> None:
     text = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
     (row,) = re.findall(r"^\| refused with 400 unless neutral \|(.*)\|$", text, re.MULTILINE)
-    options = {f"stream_options.{name}" for name in UNSUPPORTED_STREAM_OPTIONS}
-    assert set(re.findall(r"`(.+?)`", row)) == {*UNSUPPORTED, *UNSUPPORTED_IN_CHAT, *options, "best_of"}
+    assert set(re.findall(r"`(.+?)`", row)) == {*UNSUPPORTED, *UNSUPPORTED_IN_CHAT, "best_of"}
