@@ -37,7 +37,7 @@ def test_no_data_race_between_streams_and_policy(build_program: Callable[..., Pa
 
 @pytest.mark.parametrize("design", ["reuse", "unordered"])
 def test_the_worlds_notice_a_wrong_design(build_program: Callable[..., Path], design: str) -> None:
-    """Two steps in flight on one set, and streams that do not wait for each other (V1 to V3)."""
+    """Two steps in flight on one set, and streams that do not wait for each other (Q1 to Q3)."""
     done = run(build_program("driven", SOURCES, "-O2"), design, "3", "7")
     assert done.returncode == 1, done.stdout
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-RECORDED = ROOT / "scripts" / "bench" / "results" / "2026-11-21-load-client.json"
+RECORDED = ROOT / "docs" / "benchmarks" / "2026-11-21-load-client.json"
 
 
 def compare(tmp_path: Path, *results: dict[str, Any]) -> subprocess.CompletedProcess[str]:

@@ -37,7 +37,7 @@ class World {
   bool tail = false;
 
   int launch(uint32_t shape, uint32_t set) {
-    if (window == BLINK_LAUNCH_WINDOW) return fail("L1: more than 120 launches"), 1;
+    if (window == BLINK_LAUNCH_WINDOW) return fail("K1: more than 120 launches"), 1;
     for (const Run& run : runs) {
       if (run.shape == shape && run.set == set) return 1;
     }
@@ -69,9 +69,9 @@ class World {
     return 0;
   }
   int relaunch() {
-    if (tail) fail("L3: a second tail launch");
+    if (tail) fail("K3: a second tail launch");
     for (const Run& run : runs) {
-      if (!run.completed) fail("L4: tail launch with a step in flight");
+      if (!run.completed) fail("K4: tail launch with a step in flight");
     }
     tail = true;
     return 0;
