@@ -1,4 +1,4 @@
-"""What a wheel carries: it must serve, and compile for a GPU, far from the checkout."""
+"""What a wheel carries: it must serve, and compile for a GPU, far from the checkout, which is left alone."""
 
 from __future__ import annotations
 
@@ -20,22 +20,42 @@ from gpu_backend.model.config import ModelConfig
 pytest.importorskip("scikit_build_core", reason="needs the build tools: scripts/setup installs them")
 
 
+BUILD = ROOT / "build" / "native"  # of the editable install that scripts/setup makes
+
+
+def what_was_built() -> dict[str, tuple[int, int]]:
+    """The checkout's own build and the libraries that it loads: inode and time of each file."""
+    files = [path for path in BUILD.rglob("*") if path.is_file() and not path.name.startswith(".ninja_")]
+    for package in ("gpu_backend", "nic_frontend", "blink"):
+        files += [*(ROOT / package).glob("*.so"), *(ROOT / package).glob("bench/blink-*")]
+    return {str(path): (path.stat().st_ino, path.stat().st_mtime_ns) for path in files}
+
+
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built_before() -> dict[str, tuple[int, int]]:
+    return what_was_built()
+
+
+@pytest.fixture(scope="module")
+def python(built_before: object, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of a virtual environment with the wheel, and the packages of this one behind it."""
     folder = tmp_path_factory.mktemp("wheel")
     venv.create(folder / "venv", with_pip=False)
     found = folder / "venv" / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     build = [*pip, "wheel", str(ROOT), "--no-deps", "--no-build-isolation", f"--wheel-dir={folder}"]
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # cmake and ninja
-    run([*build, f"--config-settings=build-dir={folder}/build"], env={**os.environ, "PATH": path})
+    run(build, env=with_build_tools())
     (wheel,) = folder.glob("*.whl")
     run([*pip, f"--python={found}", "install", str(wheel), "--no-deps"])
     # As a line of a .pth, a directory's own .pth files do not count: an editable install there stays out.
     (site_packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
     (site_packages / "outer.pth").write_text(sysconfig.get_path("purelib"))
     return found
+
+
+def with_build_tools() -> dict[str, str]:
+    """The environment, with cmake and ninja."""
+    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
 def run(command: list[str], **options: object) -> str:
@@ -51,6 +71,19 @@ def test_it_serves_its_own_demo_model(python: Path) -> None:
         assert server.stop() == 0
     finally:
         server.close()
+
+
+def test_the_checkout_is_left_as_it_was(python: Path, built_before: dict[str, tuple[int, int]]) -> None:
+    """And what is installed from it, editable, loads and can be built again."""
+    assert what_was_built() == built_before
+    if not (BUILD / "build.ninja").exists():
+        pytest.skip("this checkout was not installed by scripts/setup")
+    run(["cmake", "--build", str(BUILD)], env=with_build_tools())
+    program = (
+        "from nic_frontend.library import library; from gpu_backend.host_library import host_library\n"
+        "library(), host_library()"
+    )
+    run([sys.executable, "-c", program], cwd=ROOT)
 
 
 def test_its_antagonists_work(python: Path) -> None:
