@@ -82,7 +82,8 @@ enum blink_reason {
   BLINK_REASON_BAD_TOKEN = 19,       /* a prompt token outside the vocabulary */
   BLINK_REASON_BAD_PARAMETER = 20,   /* a sampling parameter outside its range */
   BLINK_REASON_SHUTTING_DOWN = 21,   /* submitted while the backend drains */
-  BLINK_REASON_ENGINE_FAULT = 22     /* the engine failed; the scheduler is in BLINK_PHASE_FAILED */
+  BLINK_REASON_ENGINE_FAULT = 22,    /* the engine failed; the scheduler is in BLINK_PHASE_FAILED */
+  BLINK_REASON_NUMERICAL_FAULT = 23  /* the model's logits were all NaN or -infinity: there was no token to sample */
 };
 
 enum blink_phase {

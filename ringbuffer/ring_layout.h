@@ -1,6 +1,6 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0xdc6622e7bf27142eull
+#define BLINK_RING_LAYOUT_HASH 0xed63bc55bb13407cull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert

@@ -16,7 +16,8 @@
 namespace world {
 
 struct Coverage {
-  uint64_t steps, tokens, finished, preempted, zombies, torn, relaunches, refused, reclaimed, cancelled, armed, mixed;
+  uint64_t steps, tokens, finished, preempted, zombies, torn, relaunches, refused, reclaimed, cancelled, armed, mixed,
+      unsampled;
 };
 
 class World {
@@ -131,6 +132,7 @@ class World {
   SyntheticEngine engine;
   Random random;
   Coverage coverage{};
+  std::deque<Frontend> frontends;
   uint64_t with_rows = 0, with_prompts = 0;  // steps
 
  private:
@@ -245,7 +247,6 @@ class World {
 
   Fairness fairness;
   std::deque<Run> runs;
-  std::deque<Frontend> frontends;
   std::set<uint64_t> admitted;
   std::string error;
   uint64_t turns_left, grace = 0;
@@ -284,8 +285,20 @@ const char* blink_world_run(uint64_t seed, const world::Sizes* sizes, uint64_t t
     w.turn();
   }
   const blink_stats& s = w.c.state->stats;
-  *coverage = {s.steps,      s.tokens,           s.completed,        s.preempted, s.zombie_rows,    s.torn_payloads,
-               s.relaunches, s.refused_launches, s.leases_reclaimed, s.cancelled, w.coverage.armed, w.coverage.mixed};
+  *coverage = {s.steps,
+               s.tokens,
+               s.completed,
+               s.preempted,
+               s.zombie_rows,
+               s.torn_payloads,
+               s.relaunches,
+               s.refused_launches,
+               s.leases_reclaimed,
+               s.cancelled,
+               w.coverage.armed,
+               w.coverage.mixed,
+               0};
+  for (const world::Frontend& f : w.frontends) coverage->unsampled += f.unsampled;
   verdict = w.verdict();
   return verdict.c_str();
 }
