@@ -60,8 +60,7 @@ REASONS = {
     Reason.ENGINE_FAULT: ApiError(500, "the engine failed"),
     Reason.NUMERICAL_FAULT: ApiError(
         500,
-        "the model's logits for this request were all NaN or -inf: there was no token to sample. Other requests "
-        "are not affected",
+        "the model's logits for this request were all NaN or -inf: there was no token to sample",
         code="numerical_fault",
     ),
     Reason.CANCELLED: unavailable("the backend cancelled the request"),
