@@ -6,8 +6,8 @@ import time
 
 from gpu_backend import planes
 from gpu_backend.scheduler import Scheduler
-from gpu_backend.scheduler_abi import Fault
 from ringbuffer.abi import Phase
+from ringbuffer.fault import describe
 from ringbuffer.words import name_of
 
 BEAT_S = 0.1  # a scheduler writes its heartbeat many times meanwhile
@@ -38,8 +38,7 @@ class Watch:
             if not isinstance(phase, Phase):
                 self._tell_unknown(phase)
             if phase == Phase.FAILED:
-                fault, detail = self._ring.fault()
-                return f"the scheduler failed: {name_of(Fault, fault)} (detail {detail})"
+                return f"the scheduler failed: {describe(*self._ring.fault())}"
             # A stream that is asked between two executions of the kernel might have nothing to do.
             dead = dead and phase != Phase.STOPPED and not self._beats()
         except RuntimeError as error:  # the ring is in the memory of a GPU that is lost

@@ -36,16 +36,6 @@ enum blink_row_use {
   BLINK_ROW_STAGED = 3 /* a waiting request, checked and on the device: no pages yet, and in no step (S13) */
 };
 
-/* Published in blink_header.fault. */
-enum blink_fault {
-  BLINK_FAULT_NONE = 0,
-  BLINK_FAULT_LAUNCH = 1,   /* detail: the runtime's error code after BLINK_LAUNCH_RETRY_NS of retries */
-  BLINK_FAULT_STEP = 2,     /* detail: the id of the step that did not complete in time */
-  BLINK_FAULT_GATE = 3,     /* detail: the id of the step whose gate gave up */
-  BLINK_FAULT_RELAUNCH = 4, /* detail: the runtime's error code */
-  BLINK_FAULT_TOKEN = 5     /* detail: the id of the step that sampled a token outside the vocabulary */
-};
-
 /* A slot's request, as the scheduler knows it. */
 struct blink_request {
   uint64_t arrival;       /* claim:39 | order within the claim:13 | slot:12. Smaller is older; kept when paused */
