@@ -170,11 +170,8 @@ BLINK_FN void Scheduler<P>::reap() {
     }
     dead = p.reduce(dead, Min());
     if (dead == BLINK_NO_ROW) return;
-    const uint32_t n = c.rows[dead].n_pages, base = s.n_free_pages;
-    for (uint32_t i = tid; i < n; i += threads) c.free_pages[base + i] = pages(dead)[i];
-    p.sync();
+    pool.give_back(pages(dead), c.rows[dead].n_pages);
     if (tid == 0) {
-      s.n_free_pages = base + n;
       --s.n_zombies;
       c.rows[dead].use = BLINK_ROW_FREE;
     }

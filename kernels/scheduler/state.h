@@ -101,9 +101,9 @@ struct blink_scheduler_state {
   uint64_t turn_ns; /* when the last turn of the loop began, by the clock of the execution that has ended */
   uint64_t fault;   /* enum blink_fault */
   uint64_t fault_detail;
-  uint32_t phase;     /* enum blink_phase */
-  uint32_t last_kind; /* of the last step launched */
-  uint32_t n_free_pages;
+  uint32_t phase;         /* enum blink_phase */
+  uint32_t last_kind;     /* of the last step launched */
+  uint32_t n_free_pages;  /* of the stack (pages.h) */
   uint32_t n_waiting;     /* requests PREFILL_PENDING or DECODE_PAUSED */
   uint32_t n_active;      /* rows ACTIVE */
   uint32_t n_zombies;     /* rows ZOMBIE */
@@ -142,7 +142,7 @@ struct blink_scheduler_config {
   uint64_t* seen;             /* [n_slots] the last request word acted upon */
   struct blink_request* requests;       /* [n_slots] */
   struct blink_row* rows;               /* [tables.n_rows] */
-  uint32_t* free_pages;                 /* [total_pages] a stack, n_free_pages high */
+  uint32_t* free_pages;                 /* [total_pages] a stack, n_free_pages high (pages.h) */
   struct blink_shape_time* shape_times; /* [n_shapes] */
   struct blink_step_trace* trace;       /* [BLINK_TRACE_STEPS] */
   struct blink_scheduler_state* state;

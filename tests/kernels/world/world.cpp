@@ -121,7 +121,7 @@ class World {
       if (!f.error.empty()) return f.error;
     }
     if (c.state->phase != BLINK_PHASE_STOPPED) return "the scheduler did not stop cleanly";
-    if (c.state->n_free_pages != c.total_pages) return "pages leaked";
+    if (blink::FreePages(c).count() != c.total_pages) return "pages leaked";
     if (c.state->stats.decode_steps != with_rows || c.state->stats.prefill_steps != with_prompts)
       return "steps were miscounted";
     return "";
@@ -175,7 +175,8 @@ class World {
   void check() {
     const blink_scheduler_state& s = *c.state;
     std::vector<int> owners(c.total_pages);
-    for (uint32_t i = 0; i < s.n_free_pages; ++i) ++owners[c.free_pages[i]];
+    const blink::FreePages free(c);
+    for (uint32_t i = 0; i < free.count(); ++i) ++owners[free.nth(i)];
     uint32_t active = 0, zombies = 0, waiting = 0, staged = 0;
     for (uint32_t i = 0; i < c.tables.n_rows; ++i) {
       const blink_row& row = c.rows[i];
