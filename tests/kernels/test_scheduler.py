@@ -46,6 +46,7 @@ COUNTERS = (
     "cancelled",
     "armed",
     "mixed",
+    "unsampled",
 )
 
 

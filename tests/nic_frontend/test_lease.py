@@ -22,7 +22,7 @@ from nic_frontend.service import Service
 from nic_frontend.transport.base import TransportError
 from nic_frontend.transport.shm import SharedMemory
 from ringbuffer import abi
-from ringbuffer.abi import Phase
+from ringbuffer.abi import Fault, Phase
 
 
 def in_thread(frontend: Frontend, body: dict[str, Any]) -> tuple[threading.Thread, list[Any]]:
@@ -83,6 +83,15 @@ def test_a_backend_that_never_serves(start_backend: StartBackend, model_dir: Pat
     backend.set_phase(Phase.STARTING)
     options = FrontendOptions(ring=backend.path, model_dir=model_dir, attach_timeout_s=0.1)
     with pytest.raises(TransportError, match="in phase STARTING, not SERVING"):
+        Service(options)
+
+
+def test_a_backend_that_has_failed_says_why(start_backend: StartBackend, model_dir: Path) -> None:
+    backend = start_backend()
+    backend.region.header["fault"][0], backend.region.header["fault_detail"][0] = Fault.LAUNCH, 719
+    backend.set_phase(Phase.FAILED)
+    options = FrontendOptions(ring=backend.path, model_dir=model_dir, attach_timeout_s=0.1)
+    with pytest.raises(TransportError, match="launching a step was refused with CUDA error 719"):
         Service(options)
 
 
@@ -168,12 +177,12 @@ def test_a_backend_that_ends(
     frontend = start_frontend(backend)
     thread, answers = in_thread(frontend, {"prompt": "x", "max_tokens": 400})
     wait_until(lambda: frontend.service.tracker.n_open == 1)
-    backend.region.header["fault"][0] = 2
+    backend.region.header["fault"][0], backend.region.header["fault_detail"][0] = Fault.STEP, 9
     backend.set_phase(phase)
     thread.join()
     message = error_of(answers[0], 503)["message"]
     assert message == (
-        "the scheduler failed (fault 2, detail 0)"
+        "the scheduler failed: step 9 did not complete in time (fault STEP)"
         if phase is Phase.FAILED
         else "the scheduler is in phase STOPPED, not SERVING"
     )
