@@ -10,6 +10,7 @@ import venv
 from pathlib import Path
 
 import pytest
+from limits import PROGRAM_S
 from serve_process import ROOT, ServeProcess, complete
 
 from blink.model_directory import demo_directory
@@ -39,7 +40,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(command: list[str], **options: object) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, **options)  # type: ignore[call-overload]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_S, check=False, **options)  # type: ignore[call-overload]
     assert done.returncode == 0, done.stdout + done.stderr
     return str(done.stdout)
 
