@@ -75,6 +75,7 @@ def test_the_table_and_the_machine_are_told(measured: tuple[dict[str, Any], str]
     assert "tokens per core second" in told
 
 
+@pytest.mark.alone
 def test_nothing_is_left_behind(measured: tuple[dict[str, Any], str]) -> None:
     assert not list(Path("/dev/shm").glob("blink-bench-*-shm"))
 

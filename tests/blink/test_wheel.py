@@ -20,6 +20,8 @@ from gpu_backend.model.config import ModelConfig
 
 pytest.importorskip("scikit_build_core", reason="needs the build tools: scripts/setup installs them")
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -63,15 +65,12 @@ def test_its_antagonists_work(python: Path) -> None:
     assert run([str(python), "-c", program], cwd=python.parent) == "sort\n"
 
 
-def test_it_has_every_source_that_a_gpu_needs(
-    python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_has_every_source_that_a_gpu_needs(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cuda.bindings.nvrtc", reason="needs pip install 'blink-serving[compile]'")
     program = "from gpu_backend.cuda.compile import source_root; print(source_root())"
     root = Path(run([str(python), "-c", program], cwd=python.parent).strip())
     assert python.parent.parent in root.parents
     monkeypatch.setattr(compile_cuda, "source_root", lambda: root)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for name in ("probe.cu", "scheduler/scheduler.cu"):
         assert compile_cuda.compile_module(root / "kernels" / name, "sm_90a", rdc=True)
     config = ModelConfig.from_directory(demo_directory())

@@ -38,6 +38,7 @@ def idle(server: ServeProcess, pages: int) -> bool:
     return (stats["running"], stats["waiting"], stats["free_pages"]) == (0, 0, pages)
 
 
+@pytest.mark.alone
 def test_a_frontend_killed_in_mid_stream(serve: Serve) -> None:
     server = serve("--threads=1")
     pages = server.stats()["free_pages"]

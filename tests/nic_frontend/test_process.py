@@ -98,6 +98,7 @@ def test_sigterm_lets_streams_finish(
     assert int(backend.region.leases["word"][0]) == 0
 
 
+@pytest.mark.alone
 def test_sigterm_ends_streams_that_take_too_long(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:

@@ -280,6 +280,7 @@ def test_a_frame_cannot_be_replayed_or_reflected() -> None:
         backend.unseal(code, raw)
 
 
+@pytest.mark.alone
 def test_a_slow_stranger_is_dropped_and_holds_nobody_up(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

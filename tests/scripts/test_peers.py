@@ -17,6 +17,8 @@ from tokenizers import Tokenizer
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "models" / "demo"
 
+pytestmark = [pytest.mark.alone, pytest.mark.slow]
+
 
 def run(tmp_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     core = min(os.sched_getaffinity(0))

@@ -22,6 +22,8 @@ from blink.flags import cores
 
 CORE = min(os.sched_getaffinity(0))
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_works_on_its_core_and_ends(kind: str) -> None:

@@ -43,6 +43,7 @@ def bench(url: str, tmp_path: Path, *flags: str) -> tuple[subprocess.CompletedPr
     return done, json.loads(path.read_text()) if path.exists() else {}
 
 
+@pytest.mark.alone
 def test_a_closed_loop_against_blink_serve(tmp_path: Path) -> None:
     server = ServeProcess().wait_ready()
     try:
@@ -72,6 +73,7 @@ def test_a_closed_loop_against_blink_serve(tmp_path: Path) -> None:
         server.close()
 
 
+@pytest.mark.alone
 def test_an_open_loop_keeps_its_rate_when_the_server_does_not(tmp_path: Path) -> None:
     with BadServer(bad_server.stalled) as server:
         done, result = bench(server.url, tmp_path, "--rate=20", *SHORT)
@@ -110,6 +112,7 @@ def test_each_failure_is_told_and_the_others_are_measured(
     assert f"{point['tokens_missing']} tokens did not come" in done.stdout
 
 
+@pytest.mark.alone
 def test_chunks_of_several_tokens_are_counted_by_usage(tmp_path: Path) -> None:
     with BadServer(bad_server.packed) as server:
         done, result = bench(server.url, tmp_path, "--concurrency=1", *SHORT)
@@ -150,6 +153,7 @@ def test_no_window_repeats_a_prompt_of_another(tmp_path: Path) -> None:
     assert len(set(beginnings)) == len(beginnings)
 
 
+@pytest.mark.alone
 def test_antagonists_make_a_table_with_ratios(tmp_path: Path) -> None:
     flags = ("--antagonists=sort", "--per-core=0,1", "--cores=0")
     with BadServer(bad_server.good) as server:
