@@ -32,14 +32,15 @@ extern "C" __global__ void launcher(struct blink_step_head* head, cudaGraphExec_
 CONFIG = model_config(n_heads=32, n_kv_heads=4, head_dim=128)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "blink"
 
 
 @pytest.fixture
-def launcher(tmp_path: Path) -> Path:
+def launcher(tmp_path: Path, cache: Path) -> Path:
+    """A source of the tests' own, and a cache that holds nothing yet."""
     path = tmp_path / "launcher.cu"
     path.write_text(LAUNCHER)
     return path
@@ -129,6 +130,7 @@ def test_a_missing_library_names_its_wheel() -> None:
         toolkit.library("libnowhere.a", "some-wheel")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize(("n_heads", "head_dim"), [(32, 128), (8, 64), (12, 32), (64, 16)])
 def test_the_engine_compiles_for_every_type_and_head_size(dtype: str, n_heads: int, head_dim: int) -> None:
@@ -139,6 +141,7 @@ def test_the_engine_compiles_for_every_type_and_head_size(dtype: str, n_heads: i
     assert all(symbol.encode() in cubin for symbol in symbols.values())
 
 
+@pytest.mark.slow
 def test_experts_compile_for_every_type() -> None:
     experts = Experts(count=128, per_token=8, intermediate=768, renormalise=True, dense_layers=frozenset())
     for dtype in ("bfloat16", "float16"):

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from limits import PROGRAM_S
 
 DESIGNS = ("blocking", "pipelined", "async")
 SOURCES = ["tests/kernels/world/driven.cpp"]
 
 
 def run(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=PROGRAM_S)
 
 
 @pytest.mark.parametrize("design", DESIGNS)
@@ -61,7 +62,7 @@ def test_the_driver_api_is_called_as_it_wants_to_be(
         [program, design, "3"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PROGRAM_S,
         env={"LD_LIBRARY_PATH": str(tmp_path)},
     )
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]

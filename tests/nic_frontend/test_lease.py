@@ -109,6 +109,7 @@ def test_another_model_is_refused(backend: MockBackend, tmp_path: Path) -> None:
         Service(FrontendOptions(ring=backend.path, model_dir=other))
 
 
+@pytest.mark.alone
 def test_beats_keep_the_lease_for_longer_than_its_timeout(frontend: Frontend, backend: MockBackend) -> None:
     word = backend.region.leases["word"]
     seen = set()
@@ -151,6 +152,7 @@ def test_a_lost_lease_fails_open_requests_and_is_renewed(
     assert answer["usage"]["completion_tokens"] == 128  # every slot works again
 
 
+@pytest.mark.alone
 def test_a_heartbeat_that_stands_still(start_backend: StartBackend, start_frontend: StartFrontend) -> None:
     backend = start_backend(step_s=0.01)
     frontend = start_frontend(backend)
