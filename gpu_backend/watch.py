@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from gpu_backend.devices.base import Ring
+from gpu_backend.messages import say
 from gpu_backend.scheduler_abi import Fault
 from gpu_backend.schedulers.base import Scheduler
 from ringbuffer.abi import Phase
@@ -51,7 +52,7 @@ class Watch:
     def _tell_unknown(self, phase: int) -> None:
         """The scheduler has not written it, and will write its phase again: nothing ends by it."""
         if not self._told_unknown:
-            planes.say(f"the ring's phase is {name_of(Phase, phase)}: another process writes to the ring")
+            say(f"the ring's phase is {name_of(Phase, phase)}: another process writes to the ring")
         self._told_unknown = True
 
     def _beats(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpu_backend.cuda.product import HALF_BYTES
 from gpu_backend.cuda.stream import STREAM_BLOCKS
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 
 # Constants of kernels/ops/linear_held.h.
 HELD_TOKENS = 2  # rows of x
@@ -43,7 +43,7 @@ class HeldProduct:
         return HALF_BYTES * rows * (self.n_in + HELD_PAD)
 
 
-def held_products(config: ModelConfig) -> dict[str, HeldProduct]:
+def held_products(config: Model) -> dict[str, HeldProduct]:
     """The products that the kernel is used for, by op, each with an instance of its own.
 
     They are attention's in a model with experts: a dense model's steps of few rows are one kernel.

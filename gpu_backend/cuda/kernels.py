@@ -10,7 +10,7 @@ from gpu_backend.cuda.stream import STREAM_CHUNK
 from gpu_backend.cuda.tiled import TILED_OUTPUTS
 from gpu_backend.cuda.wide import wide_instances
 from gpu_backend.decoder_abi import STAGE_CHUNKS
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 
 HALF_TYPES = {"bfloat16": "__nv_bfloat16", "float16": "__half"}
 MAX_GROUP = 8
@@ -32,7 +32,7 @@ DECODER_FEWEST_CHUNKS = 6  # of a stage, if a row has so many: with 5 wide produ
 DECODER_TILE = 16  # rows of a matrix; divides them
 
 
-def half_dtype(config: ModelConfig) -> str:
+def half_dtype(config: Model) -> str:
     """What the engine computes in: the checkpoint's type, or bfloat16 for an fp32 checkpoint."""
     return config.dtype if config.dtype in HALF_TYPES else "bfloat16"
 
@@ -42,17 +42,17 @@ def decode_group(n_heads: int, n_kv_heads: int) -> int:
     return min(MAX_GROUP, 1 << (n_heads // n_kv_heads - 1).bit_length())
 
 
-def decoder_group(config: ModelConfig) -> int:
+def decoder_group(config: Model) -> int:
     """The same of the decoder kernel's attention."""
     return min(MAX_DECODER_GROUP, decode_group(config.n_heads, config.n_kv_heads))
 
 
-def suits_flash(config: ModelConfig) -> bool:
+def suits_flash(config: Model) -> bool:
     """Whether prefill attends with wgmma (kernels/ops/attention_flash.h)."""
     return config.head_dim in FLASH_HEAD_DIMS
 
 
-def decoder_blocks(config: ModelConfig, n_multiprocessors: int) -> int:
+def decoder_blocks(config: Model, n_multiprocessors: int) -> int:
     """The decoder kernel's: one a multiprocessor but the scheduler's, each with a tile of every matrix."""
     least = min(config.hidden, config.qkv_width, 2 * config.intermediate, config.vocab_size)
     return min(n_multiprocessors - 1, least // DECODER_TILE)
@@ -64,7 +64,7 @@ def stage_chunks(n_in: int) -> int:
     return next(n for n in range(STAGE_CHUNKS, 0, -1) if share % n == 0)
 
 
-def suits_decoder(config: ModelConfig, n_multiprocessors: int = MULTIPROCESSORS) -> bool:
+def suits_decoder(config: Model, n_multiprocessors: int = MULTIPROCESSORS) -> bool:
     """Whether the decoder kernel (kernels/decoder) covers the model: its tiles fit every matrix exactly, its
     stages keep the memory busy, a block's warps hold its part of the residual, and what it writes before its
     norm is known fits a half."""
@@ -80,7 +80,7 @@ def suits_decoder(config: ModelConfig, n_multiprocessors: int = MULTIPROCESSORS)
     )
 
 
-def kernel_names(config: ModelConfig, n_multiprocessors: int = MULTIPROCESSORS) -> dict[str, str]:
+def kernel_names(config: Model, n_multiprocessors: int = MULTIPROCESSORS) -> dict[str, str]:
     """C++ name of each op's kernel."""
     half, head_dim = HALF_TYPES[half_dtype(config)], config.head_dim
     templates = {
@@ -136,7 +136,7 @@ def kernel_names(config: ModelConfig, n_multiprocessors: int = MULTIPROCESSORS) 
 class Kernels:
     """The loaded module: kernels["embed"].launch(...)."""
 
-    def __init__(self, arch: str, config: ModelConfig, n_multiprocessors: int = MULTIPROCESSORS) -> None:
+    def __init__(self, arch: str, config: Model, n_multiprocessors: int = MULTIPROCESSORS) -> None:
         names = kernel_names(config, n_multiprocessors)
         source = source_root() / "kernels" / "engine.cu"
         cubin, symbols = compile_templates(source, arch, list(names.values()))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpu_backend.cuda.driver import ALL_SHARED_BYTES
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ ALL = Rooms(222 << 10, 113 << 10)
 BESIDE_EXPERTS = Rooms(128 << 10, 64 << 10)
 
 
-def shared_bytes(config: ModelConfig) -> int:
+def shared_bytes(config: Model) -> int:
     """That the kernels of a model ask a multiprocessor to divide off its L1."""
     return ALL_SHARED_BYTES if config.experts is None else 132 << 10
 
 
-def rooms_of(config: ModelConfig, n_out: int) -> Rooms:
+def rooms_of(config: Model, n_out: int) -> Rooms:
     """Of a product of the model. Behind the head a step ends, and its multiprocessors are idle."""
     return ALL if config.experts is None or n_out == config.vocab_size else BESIDE_EXPERTS

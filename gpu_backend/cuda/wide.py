@@ -9,7 +9,7 @@ import numpy as np
 
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.shared_memory import ALL, Rooms, rooms_of
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 
 WARPGROUP = 128  # kWarpgroup of kernels/ops/warpgroup.h
 
@@ -208,7 +208,7 @@ def gate_up_boxes(n_in: int, n_out: int, box_rows: int) -> Boxes:
     return Boxes((n_out // 8, 2, 8, n_in), strides, (box_rows // 16, 2, 8, WIDE_PANEL))
 
 
-def products(config: ModelConfig) -> dict[str, tuple[int, int, str]]:
+def products(config: Model) -> dict[str, tuple[int, int, str]]:
     """n_in, n_out and output of the matrices that the kernel multiplies with."""
     matrices = {
         "qkv": (config.hidden, config.qkv_width, "half"),
@@ -228,7 +228,7 @@ def wide_op(output: str, cut: WideCut) -> str:
     return f"wide_{output}_{cut.columns}_{cut.tiles}_{cut.splits}"
 
 
-def wide_instances(config: ModelConfig, n_multiprocessors: int) -> dict[str, tuple[str, int, int, int]]:
+def wide_instances(config: Model, n_multiprocessors: int) -> dict[str, tuple[str, int, int, int]]:
     """Of the kernel, those that a model needs: output, columns, tiles and splits by name."""
     instances = {}
     for n_in, n_out, output in products(config).values():
@@ -238,7 +238,7 @@ def wide_instances(config: ModelConfig, n_multiprocessors: int) -> dict[str, tup
     return instances
 
 
-def wide_sum_bytes(config: ModelConfig, n_multiprocessors: int) -> int:
+def wide_sum_bytes(config: Model, n_multiprocessors: int) -> int:
     """Of the sums of squares that any of a model's products leaves."""
     cuts = [
         wide_cut(WIDE_ROWS, n_in, n_out, output, n_multiprocessors, rooms_of(config, n_out))

@@ -14,13 +14,13 @@ from gpu_backend.decoder_abi import DecoderBuffers, DecoderModel
 from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.exchange import exchange_parts
 from gpu_backend.engine.native_weights import DeviceWeights
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 
 HALF_TILE = 8  # rows of a tile that lie together
 
 
 def decoder_model(
-    config: ModelConfig,
+    config: Model,
     weights: DeviceWeights,
     memory: DeviceMemory,
     kv_cache: int,
@@ -41,7 +41,7 @@ def decoder_model(
     model["attention_chunks"] = stage_chunks(config.attention_width)
     model["intermediate_chunks"] = stage_chunks(config.intermediate)
     model["cache"], model["cache_bytes"], model["cache_maps"] = kv_cache, layer_bytes, cache_maps
-    norms = [norm for layer in weights.layers for norm in (layer.input_norm, layer.post_norm)]
+    norms = [norm for layer in weights.layers for norm in (layer.input_norm, layer.mlp_norm)]
     halves = _gather(memory, [*norms, weights.final_norm], config.hidden)
     model["norms"] = _upload(memory, pair_tiles(halves).tobytes())
     if config.qk_norm:
@@ -69,7 +69,7 @@ def _upload(memory: DeviceMemory, data: bytes) -> int:
     return address
 
 
-def _maps(config: ModelConfig, weights: DeviceWeights) -> list[bytes]:
+def _maps(config: Model, weights: DeviceWeights) -> list[bytes]:
     """A tensor map of every matrix in the order in which a step uses them."""
     hidden = config.hidden
     maps = []
@@ -90,7 +90,7 @@ def _map(matrix: int, rows: int, columns: int, gate_up: bool = False) -> bytes:
     return tensor_map(matrix, shape, box)
 
 
-def decoder_buffers(config: ModelConfig, activations: Activations, max_splits: int, blocks: int) -> bytes:
+def decoder_buffers(config: Model, activations: Activations, max_splits: int, blocks: int) -> bytes:
     """blink_decoder_buffers by value, for so many blocks."""
     buffers = np.zeros((), DecoderBuffers)
     buffers["max_splits"] = max_splits

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from gpu_backend.cuda.kernels import DECODER_TILE, decoder_group
 from gpu_backend.decoder_abi import DECODER_TOKENS
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 
 
-def exchange_parts(config: ModelConfig, blocks: int) -> dict[str, int]:
+def exchange_parts(config: Model, blocks: int) -> dict[str, int]:
     """Bytes of what a layer's exchange holds, in order: two norms' squares and normed, then the rest."""
     tokens, halves = DECODER_TOKENS, 2 * DECODER_TOKENS
     norm = {"squares": 4 * tokens * (config.hidden // DECODER_TILE), "normed": halves * config.hidden}
@@ -20,6 +20,6 @@ def exchange_parts(config: ModelConfig, blocks: int) -> dict[str, int]:
     }
 
 
-def exchange_bytes(config: ModelConfig, blocks: int) -> int:
+def exchange_bytes(config: Model, blocks: int) -> int:
     """Of all layers and the head, for so many blocks."""
     return (config.n_layers + 1) * sum(exchange_parts(config, blocks).values())

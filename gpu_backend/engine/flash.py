@@ -8,7 +8,7 @@ from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.native_mixture import Launch
 from gpu_backend.engine.sizing import FLASH_ROWS, flash_pack
 from gpu_backend.engines.base import Limits
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 
 FLASH_THREADS = 384  # kFlashThreads
 FLASH_KEYS = 128  # kFlashKeys
@@ -25,7 +25,7 @@ class FlashAttention:
 
     def __init__(
         self,
-        config: ModelConfig,
+        config: Model,
         limits: Limits,
         activations: Activations,
         kv_cache: int,

@@ -24,8 +24,8 @@ from gpu_backend.engine.native_step import NativeStep
 from gpu_backend.engine.native_weights import DeviceWeights, Progress, RandomWeights, WeightLoader
 from gpu_backend.engine.sizing import activation_bytes, bytes_per_page, layer_cache_bytes
 from gpu_backend.engines.base import Batch, Limits, Shape
-from gpu_backend.model.checkpoint import Checkpoint
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
+from gpu_backend.weights.checkpoint import Checkpoint
 
 
 def ignore_progress(what: str, done: int, total: int) -> None:
@@ -44,7 +44,7 @@ class NativeEngine:
     def __init__(
         self,
         device: Device,
-        config: ModelConfig,
+        config: Model,
         source: Checkpoint | RandomWeights,
         limits: Limits,
         shapes: Sequence[Shape],

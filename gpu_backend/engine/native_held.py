@@ -9,7 +9,7 @@ from gpu_backend.cuda.held import HELD_TOKENS, held_products
 from gpu_backend.cuda.stream import STREAM_THREADS
 from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.native_weights import DeviceLayer
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 
 Launch = Callable[..., None]  # op, grid, block, arguments; shared_bytes
 
@@ -25,7 +25,7 @@ NO_ROUTER = router_part(0, 0, 0, 0)
 class NativeHeld:
     """Enqueues the products that suit the kernel. Owns nothing but addresses."""
 
-    def __init__(self, config: ModelConfig, activations: Activations, n_multiprocessors: int) -> None:
+    def __init__(self, config: Model, activations: Activations, n_multiprocessors: int) -> None:
         self._config = config
         self._activations = activations
         self._n_multiprocessors = n_multiprocessors

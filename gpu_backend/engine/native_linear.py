@@ -20,7 +20,7 @@ from gpu_backend.cuda.wide import WIDE_ROWS, WideNorm, wide_cut
 from gpu_backend.cuda.wide_launch import wide_launch
 from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.gemm_choice import GemmChoice
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 
 STREAM_ROWS = 8  # of x, that the streaming kernel is made for
 DENSE_STREAM_ROWS = 4  # up to which it beats the wide product, if its rounds are whole
@@ -33,7 +33,7 @@ class NativeLinear:
 
     def __init__(
         self,
-        config: ModelConfig,
+        config: Model,
         cublas: Cublas,
         choice: GemmChoice,
         activations: Activations,

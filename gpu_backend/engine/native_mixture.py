@@ -24,7 +24,7 @@ from gpu_backend.engine.native_held import NO_ROUTER, router_part
 from gpu_backend.engine.native_weights import DeviceLayer
 from gpu_backend.engine.sizing import ROUTER_TOKENS, SUM_PLACES, TILE_UNIT, streams_experts
 from gpu_backend.engines.base import Shape
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 
 # Launch constants of the headers in kernels/ops, by the names they have there.
 ROUTER_EXPERTS = 16
@@ -52,7 +52,7 @@ Linear = Callable[[Product], int]
 class NativeMixture:
     """Enqueues the mixtures of one model's layers. Owns nothing but its addresses."""
 
-    def __init__(self, config: ModelConfig, activations: Activations, n_multiprocessors: int) -> None:
+    def __init__(self, config: Model, activations: Activations, n_multiprocessors: int) -> None:
         self._config = config
         self._activations = activations
         # One is the scheduler's: a block that had to wait for another's end would double the time.
@@ -102,7 +102,7 @@ class NativeMixture:
         experts = self._config.experts
         if experts is None or not layer.router or not self._is_one(tokens):
             return NO_ROUTER
-        return router_part(layer.post_norm, layer.router, self._activations.router_sums, experts.count)
+        return router_part(layer.mlp_norm, layer.router, self._activations.router_sums, experts.count)
 
     def _is_one(self, tokens: int) -> bool:
         """Whether the kernels for one token suit, and the product in front of them."""
@@ -120,7 +120,7 @@ class NativeMixture:
         chosen, sums = (act.expert_choice, act.expert_weight), act.router_sums
         routing = step_set + struct.pack("<3Q", sums, *chosen)
         routing += struct.pack("<2I", experts.count, int(experts.renormalise))
-        norm = (act.residual, layer.post_norm, config.norm_eps)
+        norm = (act.residual, layer.mlp_norm, config.norm_eps)
         gate_up = (layer.gate_up, act.expert_product, hidden, inter, per_token)
         shared_bytes = HALF_BYTES * hidden
         launch("expert_gate_up_one", grid, block, routing, *norm, *gate_up, shared_bytes=shared_bytes)
@@ -131,7 +131,7 @@ class NativeMixture:
         config, act, experts, tokens = self._config, self._activations, self._config.experts, shape.tokens
         assert experts is not None
         grid = (ceil_div(experts.count, ROUTER_EXPERTS), ceil_div(tokens, ROUTER_TOKENS), 1)
-        norm = (act.residual, layer.post_norm, config.norm_eps)
+        norm = (act.residual, layer.mlp_norm, config.norm_eps)
         outputs = (act.normed, act.router_logits, act.expert_choice, act.expert_weight)
         counts = (tokens, config.hidden, experts.count, experts.per_token, int(experts.renormalise))
         arguments = (step_set, *norm, layer.router, *outputs, act.router_arrivals, *counts)
@@ -142,7 +142,7 @@ class NativeMixture:
     ) -> None:
         config, act, experts, tokens = self._config, self._activations, self._config.experts, shape.tokens
         assert experts is not None
-        norm = (act.residual, layer.post_norm, config.norm_eps, act.normed, config.hidden)
+        norm = (act.residual, layer.mlp_norm, config.norm_eps, act.normed, config.hidden)
         launch("rmsnorm", (tokens, 1, 1), (NORM_THREADS, 1, 1), *norm)
         sizes = (tokens, config.hidden, experts.count)
         linear(Product(layer.router, act.normed, act.router_logits, *sizes, "float"))

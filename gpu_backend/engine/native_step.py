@@ -47,7 +47,7 @@ from gpu_backend.engine.sizing import (
     layer_cache_bytes,
 )
 from gpu_backend.engines.base import Limits, Shape
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 
 # Launch constants of the headers in kernels/ops, by the names they have there.
 ROPE_ELEMENTS = 16  # of a head, a thread
@@ -86,7 +86,7 @@ class NativeStep:
 
     def __init__(
         self,
-        config: ModelConfig,
+        config: Model,
         limits: Limits,
         tables: bytes,
         kernels: Kernels,
@@ -167,7 +167,7 @@ class NativeStep:
                 self._mixture.enqueue(self._launch, self._multiply, shape, step_set, layer, following)
                 n_sums = 0
                 continue
-            self._norm(rows, layer.post_norm, n_sums)
+            self._norm(rows, layer.mlp_norm, n_sums)
             n_sums = self._mlp(rows, layer, n_sums, following)
             self._norm(rows, following, n_sums)
         self._head(shape, step_set, n_sums)
@@ -236,7 +236,7 @@ class NativeStep:
             return 0
         assert router == NO_ROUTER, "nobody adds to the router's sums"
         sizes = (rows.count, config.attention_width, config.hidden)
-        norm_after = 0 if layer.router else layer.post_norm
+        norm_after = 0 if layer.router else layer.mlp_norm
         return self._multiply(Product(layer.o, rows.attention, rows.residual, *sizes, "add"), 0, norm_after)
 
     def _plan_attention(self, shape: Shape, step_set: bytes) -> None:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from gpu_backend.cuda.driver import Stream
 from gpu_backend.cuda.kernels import Kernels, half_dtype
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.product import HALF_BYTES
 from gpu_backend.engine.sizing import weight_bytes
-from gpu_backend.model.checkpoint import Checkpoint
-from gpu_backend.model.config import ModelConfig
-from gpu_backend.model.weights import LayerWeights, Weight, model_weights
+from gpu_backend.models.description import Layer, Model, Weight
+from gpu_backend.models.half import half_bits
+from gpu_backend.weights.checkpoint import Checkpoint
 
 RANDOM_STD = 0.02
 RANDOM_OUTPUT_STD = 0.002  # of attention's output matrix
@@ -45,12 +41,15 @@ class DeviceLayer:
     input_norm: int
     qkv: int
     o: int
-    post_norm: int
+    mlp_norm: int
     gate_up: int
     down: int
     q_norm: int = 0
     k_norm: int = 0
     router: int = 0
+    qkv_bias: int = 0
+    attention_out_norm: int = 0
+    mlp_out_norm: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class WeightLoader:
         memory: DeviceMemory,
         stream: Stream,
         kernels: Kernels,
-        config: ModelConfig,
+        config: Model,
         source: Checkpoint | RandomWeights,
         progress: Progress,
     ) -> None:
@@ -89,23 +88,23 @@ class WeightLoader:
 
     def load(self) -> DeviceWeights:
         """Raises CheckpointError, CudaError."""
-        weights = model_weights(self._config)
+        model = self._config
         if isinstance(self._source, Checkpoint):
-            self._source.check_all(weights)
+            self._source.check_all(model)
         self._progress("weights", 0, self._total)
         inv_freq = self._config.inv_freq()
         address = self._memory.allocate(inv_freq.nbytes)
         self._memory.write(address, inv_freq.data)
-        embed = self._load(weights.embed)
-        layers = tuple(self._load_layer(layer) for layer in weights.layers)
-        final_norm = self._load(weights.final_norm)
-        head = self._load(weights.head) if weights.head else embed
+        embed = self._load(model.embed)
+        layers = tuple(self._load_layer(layer) for layer in model.layers)
+        final_norm = self._load(model.final_norm)
+        head = self._load(model.head) if model.head else embed
         self._stream.synchronize()
         return DeviceWeights(embed, layers, final_norm, head, address)
 
-    def _load_layer(self, layer: LayerWeights) -> DeviceLayer:
+    def _load_layer(self, layer: Layer) -> DeviceLayer:
         stds = {"o": RANDOM_OUTPUT_STD}
-        return DeviceLayer(**{name: self._load(w, stds.get(name, RANDOM_STD)) for name, w in layer})
+        return DeviceLayer(**{name: self._load(w, stds.get(name, RANDOM_STD)) for name, w in layer.weights()})
 
     def _load(self, weight: Weight, random_std: float = RANDOM_STD) -> int:
         n = weight.n_elements
@@ -125,12 +124,11 @@ class WeightLoader:
         self._progress("weights", self._loaded, self._total)
 
     def _upload(self, checkpoint: Checkpoint, weight: Weight, address: int) -> None:
-        for name in weight.tensors:
-            bits = half_bits(checkpoint.tensor(name), checkpoint.dtype(name), half_dtype(self._config))
+        for part, dtype in checkpoint.parts(weight):
+            bits = half_bits(part, dtype, half_dtype(self._config))
             self._memory.write(address, bits.data)
             address += bits.nbytes
             self._count(bits.nbytes)
-            checkpoint.release(name)
 
 
 def enqueue_random(
@@ -139,15 +137,3 @@ def enqueue_random(
     """Fills `n` elements of the engine's half type with normally distributed numbers."""
     blocks, threads = (RANDOM_BLOCKS, 1, 1), (RANDOM_THREADS, 1, 1)
     kernels["random"].launch(blocks, threads, stream, address, n, seed, mean, std)
-
-
-def half_bits(tensor: NDArray[Any], dtype: str, wanted: str) -> NDArray[np.uint16]:
-    """The tensor's elements as bits of `wanted` ("bfloat16" or "float16"), rounded to nearest even."""
-    if dtype == wanted:
-        return np.ascontiguousarray(tensor).view(np.uint16)
-    values = (tensor.astype(np.uint32) << 16).view(np.float32) if dtype == "bfloat16" else tensor
-    values = np.ascontiguousarray(values, np.float32)
-    if wanted == "float16":
-        return values.astype(np.float16).view(np.uint16)
-    bits = values.view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)

@@ -15,8 +15,7 @@ from gpu_backend.cuda.wide import wide_sum_bytes
 from gpu_backend.engine.exchange import exchange_bytes
 from gpu_backend.engines.base import MIXED_SHARE, MIXED_TOKENS, Limits, Shape
 from gpu_backend.engines.graph_grid import FINEST_STEP
-from gpu_backend.model.config import Experts, ModelConfig
-from gpu_backend.model.weights import model_weights
+from gpu_backend.models.description import Experts, Model
 
 MIN_SPLIT = 64  # kMinSplit of kernels/ops/decode_unit.h
 BLOCKS_PER_MULTIPROCESSOR = 4  # what attention in the decoder kernel aims to fill the GPU with
@@ -40,17 +39,17 @@ SMALLEST_CONTEXT = 512  # tokens of KV cache without which a model is not worth 
 RESERVE_BYTES = 1 << 30  # graphs (up to 2 MB each), modules, the GEMM library, its workspace and its clock
 
 
-def bytes_per_page(config: ModelConfig, page_size: int) -> int:
+def bytes_per_page(config: Model, page_size: int) -> int:
     """Keys and values of `page_size` tokens, all layers."""
     return 2 * HALF_BYTES * config.n_layers * config.n_kv_heads * page_size * config.head_dim
 
 
-def layer_cache_bytes(config: ModelConfig, limits: Limits) -> int:
+def layer_cache_bytes(config: Model, limits: Limits) -> int:
     """The keys of one layer, or its values, which come right after them."""
     return limits.total_pages * bytes_per_page(config, limits.page_size) // (2 * config.n_layers)
 
 
-def decode_splits(config: ModelConfig, lanes: int, max_context: int, n_multiprocessors: int) -> int:
+def decode_splits(config: Model, lanes: int, max_context: int, n_multiprocessors: int) -> int:
     """Blocks among which decode attention splits a row's keys: enough to fill the GPU with `lanes` rows."""
     ratio = config.n_heads // config.n_kv_heads
     blocks = lanes * config.n_kv_heads * ceil_div(ratio, decode_group(config.n_heads, config.n_kv_heads))
@@ -81,7 +80,7 @@ def decoding_lanes(shape: Shape, max_batch: int) -> int:
 
 
 def attention_cut(
-    config: ModelConfig, lanes: int, n_multiprocessors: int, kind: StepKind = StepKind.DECODE
+    config: Model, lanes: int, n_multiprocessors: int, kind: StepKind = StepKind.DECODE
 ) -> AttentionCut:
     """For a shape of `lanes`: pieces enough to give every block one, short enough that blocks end together,
     and few enough that combining them takes no time. In a mixed shape fewer than `lanes` may decode."""
@@ -93,13 +92,13 @@ def attention_cut(
     return AttentionCut(usual, LEAST_KEYS, longest, most)
 
 
-def mixed_share(config: ModelConfig) -> int:
+def mixed_share(config: Model) -> int:
     """Prompt tokens that a mixed step should have: beside rows that decode, as many as a layer multiplies
     while its weights are read, or while its kernels start and end.
 
     More take longer; fewer save little, and have a prompt take more steps.
     """
-    layers = model_weights(config).layers
+    layers = config.layers
     layer = next((layer for layer in layers if layer.router), layers[0])
     attention = layer.qkv.n_elements + layer.o.n_elements
     mlp = layer.gate_up.n_elements + layer.down.n_elements
@@ -109,24 +108,24 @@ def mixed_share(config: ModelConfig) -> int:
     return min(MIXED_TOKENS, max(MIXED_SHARE, FINEST_STEP * int(tokens / FINEST_STEP)))
 
 
-def has_tail(config: ModelConfig, shape: Shape) -> bool:
+def has_tail(config: Model, shape: Shape) -> bool:
     """Whether what lies behind the last layer's attention is for the lanes' last tokens alone."""
     return shape.kind != StepKind.DECODE and not config.has_experts(config.n_layers - 1)
 
 
-def ends_in_lanes(config: ModelConfig, shape: Shape) -> bool:
+def ends_in_lanes(config: Model, shape: Shape) -> bool:
     """Whether behind the last layer there is a row for each lane: rows that decode are in the lanes' order
     (kernels/scheduler/planner.h)."""
     return shape.kind == StepKind.DECODE or has_tail(config, shape)
 
 
-def flash_pack(config: ModelConfig) -> int:
+def flash_pack(config: Model) -> int:
     """Query heads of a token, all of one KV head, that are rows of one tile: a power of two."""
     ratio = config.n_heads // config.n_kv_heads
     return min(MAX_PACK, ratio & -ratio)
 
 
-def activation_bytes(config: ModelConfig, shapes: Sequence[Shape], n_multiprocessors: int) -> dict[str, int]:
+def activation_bytes(config: Model, shapes: Sequence[Shape], n_multiprocessors: int) -> dict[str, int]:
     """Bytes of each buffer of native_step.Activations, for the largest shape."""
     tokens = max(shape.tokens for shape in shapes)
     lanes = max(shape.lanes for shape in shapes)
@@ -184,9 +183,9 @@ def _expert_bytes(experts: Experts, hidden: int, most: int) -> dict[str, int]:
     }
 
 
-def weight_bytes(config: ModelConfig) -> int:
+def weight_bytes(config: Model) -> int:
     """All weights in the engine's half type."""
-    return HALF_BYTES * model_weights(config).n_elements
+    return HALF_BYTES * config.n_elements
 
 
 @dataclass(frozen=True)
@@ -212,14 +211,14 @@ class Needs:
             )
 
 
-def needs(config: ModelConfig, shapes: Sequence[Shape], n_multiprocessors: int, kv_bytes: int) -> Needs:
+def needs(config: Model, shapes: Sequence[Shape], n_multiprocessors: int, kv_bytes: int) -> Needs:
     """What `config` takes with `kv_bytes` of KV cache."""
     sizes = activation_bytes(config, shapes, n_multiprocessors)
     return Needs(weight_bytes(config), kv_bytes, sum(sizes.values()))
 
 
 def pages_that_fit(
-    config: ModelConfig,
+    config: Model,
     page_size: int,
     shapes: Sequence[Shape],
     max_context: int,

@@ -54,7 +54,7 @@ from gpu_backend.engine.sizing import bytes_per_page, mixed_share  # noqa: E402
 from gpu_backend.engines.base import Limits, Shape  # noqa: E402
 from gpu_backend.engines.batch import allocate_batch  # noqa: E402
 from gpu_backend.engines.graph_grid import GraphGrid  # noqa: E402
-from gpu_backend.model.config import ModelConfig  # noqa: E402
+from gpu_backend.models.description import Model  # noqa: E402
 from ringbuffer.abi import Descriptor  # noqa: E402
 
 PAGE = 16
@@ -67,7 +67,7 @@ OCCUPY = Path(__file__).with_name("occupy.cu")
 class Bench:
     """An engine with random weights, and what the GPU can do at most."""
 
-    def __init__(self, config: ModelConfig, limits: Limits, sustained_s: float = 0.0) -> None:
+    def __init__(self, config: Model, limits: Limits, sustained_s: float = 0.0) -> None:
         """`sustained_s`: how long steps and operations are to run over and over, 0 for not at all."""
         self.config = config
         self.limits = limits

@@ -15,7 +15,7 @@ from serve_process import ROOT, ServeProcess, complete
 from blink.model_directory import demo_directory
 from gpu_backend.cuda import compile as compile_cuda
 from gpu_backend.cuda.kernels import kernel_names
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.registry import read_model
 
 pytest.importorskip("scikit_build_core", reason="needs the build tools: scripts/setup installs them")
 
@@ -73,6 +73,6 @@ def test_it_has_every_source_that_a_gpu_needs(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for name in ("probe.cu", "scheduler/scheduler.cu"):
         assert compile_cuda.compile_module(root / "kernels" / name, "sm_90a", rdc=True)
-    config = ModelConfig.from_directory(demo_directory())
+    config = read_model(demo_directory())
     names = list(kernel_names(config).values())
     assert compile_cuda.compile_templates(root / "kernels" / "engine.cu", "sm_90a", names)

@@ -18,7 +18,7 @@ from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.tensor_map import cache_map
 from gpu_backend.engine.native_step import ATTENTION_SHARED_BYTES, ATTENTION_THREADS, CUT_THREADS
 from gpu_backend.engine.sizing import attention_cut
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 
 PAGE = 16
 EPS = 1e-6
@@ -44,7 +44,7 @@ class Rig:
     """Rows at `positions` with random keys and values, whose next token attends. The cache's other cells are
     NaN."""
 
-    def __init__(self, device: Device, config: ModelConfig, positions: Sequence[int], seed: int = 0) -> None:
+    def __init__(self, device: Device, config: Model, positions: Sequence[int], seed: int = 0) -> None:
         self.config, self.positions = config, np.array(positions, np.uint32)
         self.dtype, self.memory, self.stream = config.dtype, DeviceMemory(device), Stream()
         names = [kernel_names(config)[op] for op in ("attention_plan", "attention_stream")]

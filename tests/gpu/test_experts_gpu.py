@@ -17,7 +17,7 @@ from gpu_backend.engine.activations import Activations
 from gpu_backend.engine.native_mixture import NativeMixture
 from gpu_backend.engine.native_weights import DeviceLayer, half_bits
 from gpu_backend.engine.sizing import TILE_UNIT
-from gpu_backend.model.config import Experts
+from gpu_backend.models.description import Experts
 
 NAN = 0x7FFF  # in both half types
 Floats = NDArray[np.float32]
@@ -36,7 +36,7 @@ class Mixture:
     def __init__(
         self, device: Device, dtype: str, n_experts: int, per_token: int, hidden: int, intermediate: int
     ) -> None:
-        experts = Experts(n_experts, per_token, intermediate, True, frozenset())
+        experts = Experts(n_experts, per_token, intermediate, True)
         self.config = model_config(dtype=dtype, hidden=hidden, experts=experts)
         self.device, self.dtype = device, dtype
         self.stream, self.memory = Stream(), DeviceMemory(device)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,18 +18,24 @@ from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.product import Product
 from gpu_backend.cuda.wide import TILE_ROWS, WideNorm, products, wide_cut
 from gpu_backend.cuda.wide_launch import wide_launch
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 
-CONFIG = model_config(
-    hidden=1024, n_heads=16, n_kv_heads=4, head_dim=80, intermediate=2744, vocab_size=5001, dtype="bfloat16"
-)
+SIZES: dict[str, Any] = {
+    "hidden": 1024,
+    "n_heads": 16,
+    "n_kv_heads": 4,
+    "head_dim": 80,
+    "intermediate": 2744,
+    "vocab_size": 5001,
+}
+CONFIG = model_config(**SIZES)
 EPS = 1e-5
 Floats = NDArray[np.float32]
 
 
 @dataclass
 class Rig:
-    config: ModelConfig
+    config: Model
     device: Device
     memory: DeviceMemory
     stream: Stream
@@ -78,7 +85,7 @@ def rig() -> Iterator[Rig]:
 
 
 @contextmanager
-def opened(config: ModelConfig) -> Iterator[Rig]:
+def opened(config: Model) -> Iterator[Rig]:
     with ExitStack() as owned:
         device = Device()
         owned.callback(device.close)
@@ -114,7 +121,7 @@ def test_a_product(rig: Rig, name: str, rows: int) -> None:
 @pytest.mark.parametrize("rows", [33, 64])
 @pytest.mark.parametrize("rows_of_w", [150, 200])  # that a block has
 def test_high_tiles(rig: Rig, rows_of_w: int, rows: int) -> None:
-    config = replace(CONFIG, intermediate=rows_of_w * (rig.n_multiprocessors - 1) // 16 * 8)
+    config = model_config(**{**SIZES, "intermediate": rows_of_w * (rig.n_multiprocessors - 1) // 16 * 8})
     n_in, n_out, output = products(config)["gate_up"]
     assert wide_cut(rows, n_in, n_out, output, rig.n_multiprocessors).tile_rows > TILE_ROWS[0]
     with opened(config) as other:
@@ -159,6 +166,6 @@ def test_a_norm_between_products(rig: Rig, first: str, second: str, rows: int) -
 
 
 def test_the_model_has_a_product_of_every_kind() -> None:
-    assert isinstance(CONFIG, ModelConfig)
+    assert isinstance(CONFIG, Model)
     cuts = [wide_cut(32, n_in, n_out, output, 132) for n_in, n_out, output in products(CONFIG).values()]
     assert {cut.splits > 1 for cut in cuts} == {False, True}

@@ -23,7 +23,7 @@ from gpu_backend.engine.native_held import NO_ROUTER
 from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
 from gpu_backend.engine.sizing import SUM_PLACES, activation_bytes
 from gpu_backend.engines.base import Limits, Shape
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 
 MULTIPROCESSORS = 132
 KV_CACHE, CACHE_MAPS, WEIGHTS = 1 << 50, 1 << 51, 1 << 40
@@ -75,9 +75,7 @@ class SymbolicMachine:
     A kernel is the method that is named like it; who has no such methods here is told by a subclass.
     """
 
-    def __init__(
-        self, config: ModelConfig, limits: Limits, shapes: list[Shape], patch: pytest.MonkeyPatch
-    ) -> None:
+    def __init__(self, config: Model, limits: Limits, shapes: list[Shape], patch: pytest.MonkeyPatch) -> None:
         self.config, self._limits = config, limits
         self._names = kernel_names(config, MULTIPROCESSORS)
         self._buffers: dict[int, Buffer] = {}

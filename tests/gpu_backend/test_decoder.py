@@ -17,7 +17,8 @@ from gpu_backend.cuda.kernels import DECODER_WARPS, decoder_blocks, kernel_names
 from gpu_backend.cuda.stream import STREAM_CHUNK
 from gpu_backend.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS, STAGE_CHUNKS
 from gpu_backend.engine.exchange import exchange_bytes, exchange_parts
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
+from gpu_backend.models.registry import read_model
 
 SHAPES = Path(__file__).parents[2] / "scripts" / "bench" / "shapes"
 HIDDEN, INTERMEDIATE, VOCAB = 512, 768, 1008
@@ -25,9 +26,9 @@ SUITED = {**CONFIG, "hidden_size": HIDDEN, "num_attention_heads": 8, "intermedia
           "vocab_size": VOCAB}  # fmt: skip
 
 
-def config(name: str, scratch: Path) -> ModelConfig:
+def config(name: str, scratch: Path) -> Model:
     shutil.copy(SHAPES / f"{name}.json", scratch / "config.json")
-    return ModelConfig.from_directory(scratch)
+    return read_model(scratch)
 
 
 @pytest.mark.parametrize("name", ["llama-3-8b", "llama-3.2-1b", "llama-3.2-3b", "qwen3-8b"])

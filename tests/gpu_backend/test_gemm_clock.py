@@ -19,10 +19,11 @@ from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.product import Product
 from gpu_backend.engine.gemm_clock import GemmClock
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
+from gpu_backend.models.registry import read_model
 
 device = Device()
-config = ModelConfig.from_directory(Path(sys.argv[1]))
+config = read_model(Path(sys.argv[1]))
 memory, kernels = DeviceMemory(device), Kernels(device.arch, config, device.n_multiprocessors)
 weights = [memory.allocate(1 << 21) for _ in range(3)]
 product = Product(weights[0], 4096, 8192, 48, 1024, 1024, "add")

@@ -6,7 +6,7 @@ import pytest
 from model_config import model_config
 
 from gpu_backend.cuda.held import HELD_PAD, HeldProduct, held_products
-from gpu_backend.model.config import Experts
+from gpu_backend.models.description import Experts
 
 MULTIPROCESSORS = 132
 
@@ -31,6 +31,6 @@ def test_other_sizes_do_not_suit(n_in: int, n_out: int) -> None:
 def test_a_dense_model_has_none() -> None:
     sizes = {"hidden": 2048, "n_heads": 32, "n_kv_heads": 4, "head_dim": 128}
     assert held_products(model_config(**sizes)) == {}
-    experts = Experts(128, 8, 768, True, frozenset())
+    experts = Experts(128, 8, 768, True)
     products = held_products(model_config(experts=experts, **sizes))
     assert products == {"held_qkv": HeldProduct(2048, 5120), "held_o": HeldProduct(4096, 2048)}

@@ -27,10 +27,11 @@ from gpu_backend.engines.base import Limits
 from gpu_backend.engine.native import NativeEngine
 from gpu_backend.engine.native_weights import RandomWeights
 from gpu_backend.engine.sizing import weight_bytes
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
+from gpu_backend.models.registry import read_model
 
 device = Device()
-config = ModelConfig.from_directory(Path(sys.argv[1]))
+config = read_model(Path(sys.argv[1]))
 limits = Limits(
     max_batch=20, max_context=512, max_prefill_tokens=100, max_prefill_lanes=4, page_size=16, total_pages=64
 )
@@ -370,7 +371,8 @@ def test_a_model_that_does_not_fit_is_refused_before_anything_is_loaded(fake: Pa
 from gpu_backend.engines.base import Limits
 from gpu_backend.devices.gpu import GpuServingDevice
 from gpu_backend.engine.native_builder import NativeEngineBuilder
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
+from gpu_backend.models.registry import read_model
 
 device = GpuServingDevice(0, NativeEngineBuilder())
 wanted = Limits(
@@ -378,7 +380,7 @@ wanted = Limits(
 )
 for kv_memory in (None, 1 << 20):
     try:
-        device.limits(ModelConfig.from_directory(Path(sys.argv[1])), wanted, kv_memory)
+        device.limits(read_model(Path(sys.argv[1])), wanted, kv_memory)
     except ValueError as error:
         print(error)
 device.close()

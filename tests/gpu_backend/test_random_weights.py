@@ -22,10 +22,11 @@ from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.engine.native_weights import RandomWeights, WeightLoader
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
+from gpu_backend.models.registry import read_model
 
 device, stream = Device(), Stream()
-config, memory = ModelConfig.from_directory(Path(sys.argv[1])), DeviceMemory(device)
+config, memory = read_model(Path(sys.argv[1])), DeviceMemory(device)
 kernels = Kernels(device.arch, config)
 WeightLoader(memory, stream, kernels, config, RandomWeights(1), lambda *progress: None).load()
 kernels.close()

@@ -12,7 +12,7 @@ from symbolic_step import SymbolicStep, loads
 
 from gpu_backend.engines.base import Limits
 from gpu_backend.engines.graph_grid import GraphGrid
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.registry import read_model
 
 HELD = {**EXPERTS, "num_attention_heads": 8}  # attention's products of few rows are held_qkv and held_o
 MODELS = {
@@ -55,7 +55,7 @@ def test_every_lane_gets_its_logits(
     defaults = {"max_batch": 20, "max_prefill_tokens": 100, "max_prefill_lanes": 4}
     limits = Limits(max_context=512, page_size=16, total_pages=64, **{**defaults, **LIMITS[limits_of]})
     shapes = GraphGrid(limits).shapes
-    step = SymbolicStep(ModelConfig.from_directory(tmp_path), limits, shapes, monkeypatch)
+    step = SymbolicStep(read_model(tmp_path), limits, shapes, monkeypatch)
     for shape in shapes:
         for load in loads(shape, limits):
             logits = step.run(shape, load)

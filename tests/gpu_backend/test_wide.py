@@ -24,15 +24,16 @@ from gpu_backend.cuda.wide import (
     wide_op,
     wide_sum_bytes,
 )
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
+from gpu_backend.models.registry import read_model
 
 SHAPES = Path(__file__).resolve().parents[2] / "scripts" / "bench" / "shapes"
 SHARED_BYTES = 228 << 10  # of a multiprocessor, of which every block costs 1 KiB more
 
 
-def model(name: str, scratch: Path) -> ModelConfig:
+def model(name: str, scratch: Path) -> Model:
     shutil.copy(SHAPES / f"{name}.json", scratch / "config.json")
-    return ModelConfig.from_directory(scratch)
+    return read_model(scratch)
 
 
 def check(cut: WideCut, w_rows: int, output: str, n_multiprocessors: int, shared: int = SHARED_BYTES) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from compilation import ROOT
 from harness import StartBackend, StartFrontend
 from sse import events, text_of
 
