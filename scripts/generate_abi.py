@@ -34,7 +34,7 @@ TARGETS = [
         "gpu_backend/scheduler_abi.py",
         "scheduler",
     ),
-    ("kernels/model.h", "kernels/model_layout.h", "gpu_backend/model/abi.py", "model"),
+    ("kernels/model.h", "kernels/model_layout.h", "gpu_backend/models/abi.py", "model"),
     (
         "kernels/decoder/arguments.h",
         "kernels/decoder/arguments_layout.h",

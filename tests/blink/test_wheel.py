@@ -16,7 +16,7 @@ from serve_process import ROOT, ServeProcess, complete
 
 from blink.model_directory import demo_directory
 from gpu_backend.cuda import compile as compile_cuda
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.registry import read_model
 
 pytest.importorskip("scikit_build_core", reason="needs the build tools: scripts/setup installs them")
 
@@ -106,6 +106,6 @@ def test_it_has_every_source_that_a_gpu_needs(python: Path, monkeypatch: pytest.
     monkeypatch.setattr(compile_cuda, "source_root", lambda: root)
     for name in ("probe.cu", "scheduler/scheduler.cu"):
         assert compile_cuda.compile_module(root / "kernels" / name, "sm_90a", rdc=True)
-    config = ModelConfig.from_directory(demo_directory())
+    config = read_model(demo_directory())
     names = planned_symbols(config)
     assert compile_cuda.compile_templates(root / "kernels" / "engine.cu", "sm_90a", names)

@@ -12,7 +12,7 @@ from bench.closed_limit import Gpu, Rate, Work, work_of
 from limits import PROGRAM_S
 from model_config import model_config
 
-from gpu_backend.model.config import Experts
+from gpu_backend.models.description import Experts
 
 ROOT = Path(__file__).parents[2]
 OVER_AND_OVER = {"us": 2.0, "watts": 600.0, "sm_mhz": 1500}
@@ -54,7 +54,7 @@ def test_a_step_is_shared_by_its_rows_and_a_prompt_by_its_answer() -> None:
     assert one.flops == pytest.approx(two.flops)
     assert one.flops > work_of(config, 1, 32, 32).flops
     # Beside few rows, a prompt needs experts that they do not.
-    experts = model_config(experts=Experts(64, 2, 32, True, frozenset()))
+    experts = model_config(experts=Experts(64, 2, 32, True))
     assert work_of(experts, 1, 64, 32).bytes > work_of(experts, 1, 64, 64).bytes
 
 

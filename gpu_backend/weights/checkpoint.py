@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu_backend.model.weights import ModelWeights, Weight
+from gpu_backend.models.description import Model, Weight
+from gpu_backend.models.half import to_float32
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -67,10 +68,7 @@ class Checkpoint:
 
     def float32(self, name: str) -> NDArray[np.float32]:
         """The tensor's values, converted if need be."""
-        data = self.tensor(name)
-        if self.dtype(name) == "bfloat16":
-            return (data.astype(np.uint32) << 16).view(np.float32)
-        return data.astype(np.float32, copy=False)
+        return to_float32(self.tensor(name), self.dtype(name))
 
     def release(self, name: str) -> None:
         """Takes the pages of a tensor that was read out of this process: a later read maps them again.
@@ -83,21 +81,37 @@ class Checkpoint:
         if end > first:
             entry.mapped.madvise(mmap.MADV_DONTNEED, first, end - first)
 
+    def parts(self, weight: Weight) -> Iterator[tuple[NDArray[Any], str]]:
+        """What a weight is stacked from, with its dtype: its tensors, in the weight's order and with its
+        offset.
+
+        A part leaves this process's memory when the next one is asked for.
+        """
+        row = 0
+        for name in weight.tensors:
+            tensor, dtype = self.tensor(name), self.dtype(name)
+            n_rows = len(tensor)
+            if weight.order is not None:
+                tensor = tensor[weight.order.rows(row, n_rows)]
+            if weight.offset:
+                tensor, dtype = to_float32(tensor, dtype) + np.float32(weight.offset), "float32"
+            yield tensor, dtype
+            row += n_rows
+            self.release(name)
+
     def stacked(self, weight: Weight) -> NDArray[np.float32]:
         """The values of a weight, in its shape, contiguous."""
         self.check(weight)
         out = np.empty(weight.shape, np.float32)
         row = 0
-        for name in weight.tensors:
-            values = self.float32(name)
-            out[row : row + len(values)] = values
-            row += len(values)
-            self.release(name)
+        for part, dtype in self.parts(weight):
+            out[row : row + len(part)] = to_float32(part, dtype)
+            row += len(part)
         return out
 
-    def check_all(self, weights: ModelWeights) -> None:
+    def check_all(self, model: Model) -> None:
         """Raises CheckpointError unless every weight can be read; touches headers only."""
-        for weight in weights:
+        for weight in model.weights():
             self.check(weight)
 
     def check(self, weight: Weight) -> None:
