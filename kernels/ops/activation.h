@@ -11,15 +11,16 @@
 #ifndef BLINK_OPS_ACTIVATION_H
 #define BLINK_OPS_ACTIVATION_H
 
+#include "../model.h"
 #include "common.h"
 
 namespace blink {
 
-enum Activation : uint32_t { kSilu, kGeluTanh };
+using Activation = enum blink_activation;
 
 /* s(gate), where f(gate) = gate / (1 + exp(-s(gate))). */
 BLINK_HD float gate_logit(Activation activation, float gate) {
-  if (activation == kGeluTanh) return 1.5957691216f * (gate + 0.044715f * gate * gate * gate);
+  if (activation == BLINK_GELU_TANH) return 1.5957691216f * (gate + 0.044715f * gate * gate * gate);
   return gate;
 }
 
@@ -36,7 +37,7 @@ inline void gated_row(Activation activation, const float* gate_up, float* out, u
 #else
 
 #ifndef BLINK_ACTIVATION
-#define BLINK_ACTIVATION kSilu
+#define BLINK_ACTIVATION BLINK_SILU
 #endif
 constexpr Activation kActivation = BLINK_ACTIVATION;
 
