@@ -6,9 +6,9 @@ import time
 
 from gpu_backend.devices.base import Ring
 from gpu_backend.messages import say
-from gpu_backend.scheduler_abi import Fault
 from gpu_backend.schedulers.base import Scheduler
 from ringbuffer.abi import Phase
+from ringbuffer.fault import describe
 from ringbuffer.words import name_of
 
 BEAT_S = 0.1  # a scheduler writes its heartbeat many times meanwhile
@@ -39,8 +39,7 @@ class Watch:
             if not isinstance(phase, Phase):
                 self._tell_unknown(phase)
             if phase == Phase.FAILED:
-                fault, detail = self._ring.fault()
-                return f"the scheduler failed: {name_of(Fault, fault)} (detail {detail})"
+                return f"the scheduler failed: {describe(*self._ring.fault())}"
             # A stream that is asked between two executions of the kernel might have nothing to do.
             dead = dead and phase != Phase.STOPPED and not self._beats()
         except RuntimeError as error:  # the ring is in the memory of a GPU that is lost

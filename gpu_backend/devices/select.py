@@ -6,7 +6,7 @@ from gpu_backend.cuda.driver import CudaUnavailable, NoGpu
 from gpu_backend.devices.base import DeviceError, ServingDevice
 from gpu_backend.devices.emulated import EmulatedServingDevice
 from gpu_backend.devices.gpu import GpuServingDevice
-from gpu_backend.engine.native_builder import NativeEngineBuilder
+from gpu_backend.engines.native.builder import NativeEngineBuilder
 from gpu_backend.messages import say
 
 

@@ -15,6 +15,14 @@
  * activation.h.
  *
  * Up to BLINK_DECODER_TOKENS tokens, of which token i is lane i of the step; arguments.h has the buffers.
+ *
+ * E9. All blocks of this kernel are resident at once, so their waiting for each other ends. The grid leaves a
+ * multiprocessor to the scheduler. Each block leaves registers and shared memory for the gate of the next step, which
+ * may come to lie beside it, or be there before it. So the gate's multiprocessor must divide its memory as this kernel
+ * needs it (E23).
+ * E11. Sums are added up in a fixed order: chunks of k, then warps, then tiles. The logits of a row depend neither on
+ * which block was first nor on what is in the other rows. How many rows there are decides into how many splits
+ * attention cuts a row's keys.
  */
 #ifndef BLINK_DECODER_DECODER_H
 #define BLINK_DECODER_DECODER_H

@@ -8,6 +8,13 @@
  *   turns  [lanes][head_dim / 2] (cos, sin) of RoPE at the lane's position
  *
  * There is no CPU twin: on the CPU a row is one piece.
+ *
+ * E15. The kernel that makes the plan lets no other start before it has ended. So attention may read, before its own
+ * wait, the plan, the block table, and keys and values of earlier steps, but nothing that another kernel of this step
+ * writes.
+ * E16. Where decode attention cuts a row's keys depends on the row's length and the shape alone. Within a piece the
+ * order of tiles is fixed, and pieces are combined in order. So a row's output does not depend on which block took
+ * which piece, nor on the other rows.
  */
 #ifndef BLINK_OPS_ATTENTION_PLAN_H
 #define BLINK_OPS_ATTENTION_PLAN_H

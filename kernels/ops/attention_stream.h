@@ -5,6 +5,14 @@
  * turn. In a block one warp copies tiles of 16 keys and values into a ring, from before the queries are there on,
  * kTileWarps warps attend to them (attention_tile.h), and one warp a head prepares queries and puts together results
  * (attention_head.h). All meet at barriers in shared memory, so that the copies never stop between two units.
+ *
+ * E17. A warp of decode attention is never more than one use of a barrier or of a stage away from the other warps that
+ * use it, because parities do not tell two uses apart.
+ * E22. A piece of a row whose keys are cut says itself whether it has been written (exchange.h). The block with the
+ * row's last piece combines the pieces and clears their places, which are zero between kernels. Its waiting ends,
+ * because it waits for pieces that come before its own in the plan, every block writes its pieces in the order of the
+ * plan, and all blocks become resident, on a multiprocessor each, since what follows may start only when all have
+ * started.
  */
 #ifndef BLINK_OPS_ATTENTION_STREAM_H
 #define BLINK_OPS_ATTENTION_STREAM_H

@@ -7,8 +7,17 @@
  *   kDown    x [pairs, sorted][n_in], what kGateUp put out; w [experts][n_out][n_in];
  *            out [tokens][per_token][n_out]: x w^T, each row in its pair's own place
  *
- * A row of the output depends on its pair alone: not on the other pairs of its unit, nor on the order (E8).
  * For few pairs an expert, here; for many, experts_tiled.h; of one token, expert_one.h.
+ *
+ * E8. What an expert puts out for a token is a function of the token's normed hidden state alone: not of the other
+ * tokens of its unit, of the unit's block, or of the order of units. Each row is written in its own place, and rows are
+ * summed in the order in which the router ranks the experts. Nothing is added up by atomics except the router at batch
+ * 1, in integers, whose sum has no order. A padding token is routed nowhere. (At batch 1, neither what the router
+ * multiplies nor what the experts put out is rounded.)
+ * E14. The gate_up of few tokens lets its successor, down, start only when all its blocks have waited for the router
+ * (or for the output projection into which the router is fused), and, where the blocks route themselves, when the last
+ * one has published the choice. So down may read the choice, from L2, before its own wait: it plans and requests
+ * weights while gate_up ends.
  */
 #ifndef BLINK_OPS_EXPERTS_H
 #define BLINK_OPS_EXPERTS_H

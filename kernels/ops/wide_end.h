@@ -1,4 +1,9 @@
 /* What becomes of the sums of linear_wide.h: the outputs, and what a norm that follows needs of them.
+ *
+ * E19. Between two of these matmuls there is no norm kernel. The first leaves residual * weight and, by 64 rows of its
+ * tiles, the sums of the squares before the weight. The second adds these up in an order that their number fixes, and
+ * scales its outputs. Both have the same shape, and so the same columns. This is not done in float16, where residual *
+ * weight might overflow.
  */
 #ifndef BLINK_OPS_WIDE_END_H
 #define BLINK_OPS_WIDE_END_H

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a GPU can make of a closed loop at most, from what it was measured to read, multiply and burn.
 
-    scripts/bench/closed_limit.py scripts/bench/results/2026-11-24-h200-engine-c03c904.json --model llama-3-8b
+    scripts/bench/closed_limit.py docs/benchmarks/2026-11-24-h200-engine-c03c904.json --model llama-3-8b
 
 N requests are open at a time, INPUT tokens in and OUTPUT out. Who batches them has to read the weights, and
 the keys and values of N rows, for every N tokens of answers, and to multiply every token of answers and of

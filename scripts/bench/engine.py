@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import copy
 import json
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -34,9 +34,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from bench.ceilings import kernel_of, products, reads, time_us  # noqa: E402
-from bench.recorder import Recorder  # noqa: E402
+from bench.operation_names import operation_name  # noqa: E402
 from bench.shape import shape_config  # noqa: E402
-from bench.step_costs import LAST, Costs, Load, Operation, Step  # noqa: E402
+from bench.step_costs import Costs, Load, Operation, Step  # noqa: E402
 from bench.step_report import draw, line, table  # noqa: E402
 from bench.sustained import Sustained, sustain  # noqa: E402
 
@@ -46,14 +46,13 @@ from gpu_backend.arithmetic import ceil_div  # noqa: E402
 from gpu_backend.cuda.driver import Device, Stream  # noqa: E402
 from gpu_backend.cuda.graph import Graph  # noqa: E402
 from gpu_backend.cuda.memory import DeviceMemory  # noqa: E402
-from gpu_backend.cuda.product import HALF_BYTES, Product  # noqa: E402
-from gpu_backend.engine.native import NativeEngine  # noqa: E402
-from gpu_backend.engine.native_step import NativeStep  # noqa: E402
-from gpu_backend.engine.native_weights import RandomWeights, enqueue_random  # noqa: E402
-from gpu_backend.engine.sizing import bytes_per_page, mixed_share  # noqa: E402
 from gpu_backend.engines.base import Limits, Shape  # noqa: E402
 from gpu_backend.engines.batch import allocate_batch  # noqa: E402
 from gpu_backend.engines.graph_grid import GraphGrid  # noqa: E402
+from gpu_backend.engines.native.engine import NativeEngine  # noqa: E402
+from gpu_backend.engines.native.plan import plan_step  # noqa: E402
+from gpu_backend.engines.native.sizing import mixed_share  # noqa: E402
+from gpu_backend.engines.native.weights import RandomWeights, enqueue_random  # noqa: E402
 from gpu_backend.model.config import ModelConfig  # noqa: E402
 from ringbuffer.abi import Descriptor  # noqa: E402
 
@@ -106,9 +105,8 @@ class Bench:
 
     def _fill_cache(self) -> None:
         """With random keys and values: nothing is timed on zeros."""
-        step, limits = self.engine._step, self.limits
-        n = limits.total_pages * bytes_per_page(self.config, limits.page_size) // HALF_BYTES
-        enqueue_random(step._kernels, self.engine._stream, step._kv_cache, n, CACHE_SEED, 0.0, 1.0)
+        cache, on = self.engine.model.cache, (self.engine.kernels, self.engine._stream)
+        enqueue_random(*on, cache.address, cache.n_bytes // cache.element.n_bytes, CACHE_SEED, 0.0, 1.0)
         self.engine.synchronize()
 
     def fill(self, load: Load) -> int:
@@ -148,7 +146,7 @@ class Bench:
         operations = []
         for name, calls in self.record(shape).items():
             n_bytes, flops = (len(calls) * cost for cost in self.costs.of(name, load))
-            if name == "decoder":
+            if name == "megakernel":
                 n_bytes, flops = self.costs.step(load)
             floor = self.floor_us(n_bytes, flops)
             times = self._chain_times(calls, LARGER * us)
@@ -166,30 +164,13 @@ class Bench:
 
     def record(self, shape: Shape) -> dict[str, list[Callable[[], None]]]:
         """The step's launches by operation, but for the gate, which orders steps."""
-        step = copy.copy(self.engine._step)
-        weights = step._weights
-        matrices = {weights.head: "head"}
-        for layer in weights.layers:
-            matrices |= {layer.qkv: "qkv", layer.o: "o"}
-            matrices |= (
-                {layer.router: "router"} if layer.router else {layer.gate_up: "gate_up", layer.down: "down"}
-            )
-        step._linear = copy.copy(step._linear)
-        recorder = Recorder(step._kernels, step._linear._cublas, matrices)
-        step._kernels = step._linear._cublas = recorder  # type: ignore[assignment]
-
-        def multiply(product: Product, *norms: int) -> int:
-            recorder.matrix = product.weight
-            is_last = product.rows != shape.tokens and product.weight != weights.head
-            recorder.prefix = LAST if is_last else ""
-            try:
-                return NativeStep._multiply(step, product, *norms)
-            finally:
-                recorder.matrix, recorder.prefix = None, ""
-
-        step._multiply = multiply  # type: ignore[method-assign]
-        step.enqueue(shape, self.engine._sets[0])
-        return {name: calls for name, calls in recorder.calls.items() if name != "gate"}
+        launcher, step_set = self.engine.launcher, self.engine._sets[0]
+        calls: dict[str, list[Callable[[], None]]] = {}
+        for choice in plan_step(self.engine.model, shape):
+            for work in choice.launches:
+                name = operation_name(choice, work, shape.tokens)
+                calls.setdefault(name, []).append(partial(launcher.launch, work, step_set))
+        return {name: launches for name, launches in calls.items() if name != "gate"}
 
     def floor_us(self, n_bytes: float, flops: float) -> float:
         return max(n_bytes / self.read_tb_s, flops / self.tflops) / 1e6

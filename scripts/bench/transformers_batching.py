@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT))
 from blink.bench.scheduler_runs import Workload, parse_workload  # noqa: E402
 from blink.bench.schedulers import listed  # noqa: E402
 from blink.flags import checked  # noqa: E402
-from gpu_backend.engine.native_weights import RANDOM_OUTPUT_STD, RANDOM_STD  # noqa: E402
+from gpu_backend.engines.native.weights import RANDOM_OUTPUT_STD, RANDOM_STD  # noqa: E402
 
 SHAPES = ROOT / "scripts" / "bench" / "shapes"
 LIMIT_S = 60.0  # of one burst, of the start, of the end

@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM
 
 from gpu_backend.cuda.driver import Device
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.engine.native import NativeEngine
 from gpu_backend.engines.base import Limits
+from gpu_backend.engines.native.engine import NativeEngine
 from gpu_backend.model.checkpoint import Checkpoint
 from gpu_backend.model.config import ModelConfig
 

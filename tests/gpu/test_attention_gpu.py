@@ -7,18 +7,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from launching import kernels_of, launch
 from model_config import model_config
 from numpy.typing import NDArray
 
 from gpu_backend import abi
-from gpu_backend.cuda.compile import compile_templates, source_root
-from gpu_backend.cuda.driver import Device, Module, Stream
-from gpu_backend.cuda.kernels import kernel_names
+from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.tensor_map import cache_map
-from gpu_backend.engine.native_step import ATTENTION_SHARED_BYTES, ATTENTION_THREADS, CUT_THREADS
-from gpu_backend.engine.sizing import attention_cut
+from gpu_backend.element import Element, compute_element
+from gpu_backend.engines.native.model import heads_of, target_of
 from gpu_backend.model.config import ModelConfig
+from gpu_backend.ops.choice import choose
+from gpu_backend.ops.launch import Work
+from gpu_backend.ops.matrix import Buffer, KvCache, Matrix
+from gpu_backend.ops.operations import DecodeAttention, DecodePlan, LayerAttention
 
 PAGE = 16
 EPS = 1e-6
@@ -47,11 +50,7 @@ class Rig:
     def __init__(self, device: Device, config: ModelConfig, positions: Sequence[int], seed: int = 0) -> None:
         self.config, self.positions = config, np.array(positions, np.uint32)
         self.dtype, self.memory, self.stream = config.dtype, DeviceMemory(device), Stream()
-        names = [kernel_names(config)[op] for op in ("attention_plan", "attention_stream")]
-        cubin, symbols = compile_templates(source_root() / "kernels" / "engine.cu", device.arch, names)
-        self.module = Module(cubin)
-        self.plan_kernel, self.attention = (self.module.kernel(symbols[name]) for name in names)
-        self.n_multiprocessors = device.n_multiprocessors
+        self.element, self.target = compute_element(config.dtype), target_of(config, device.n_multiprocessors)
         rng = np.random.default_rng(seed)
         lanes, heads, kv_heads, dim = len(positions), config.n_heads, config.n_kv_heads, config.head_dim
         pages_per_row = max(positions) // PAGE + 1
@@ -65,6 +64,7 @@ class Rig:
             for _ in range(2)
         ]
         self.inv_freq = (10000.0 ** (-np.arange(0, dim, 2) / dim)).astype(np.float32)
+        self.kernels = kernels_of(device, self.works(0, 0), self.target, self.element)
 
     def put(self, array: NDArray[Any]) -> int:
         address = self.memory.allocate(array.nbytes)
@@ -87,10 +87,27 @@ class Rig:
             )
         return cache
 
+    def works(self, keys: int, maps: int) -> list[Work]:
+        """The plan and attention of a shape of all lanes."""
+        config, total, element = self.config, len(self.positions), self.element
+        heads = heads_of(config)
+        cache = KvCache(1, self.pages.size, PAGE, heads.kv, heads.dim, element, keys, maps)
+        norms = [
+            Matrix(1, heads.dim, element, self.halves(norm)) if config.qk_norm else None
+            for norm in self.norms
+        ]
+        qkv, out = (
+            Buffer("qkv", total, heads.width, element),
+            Buffer("attention", total, heads.q * heads.dim, element),
+        )
+        of = LayerAttention(heads, 0, cache, qkv, out, *norms, EPS)
+        inv_freq = Matrix(1, heads.dim // 2, Element.FP32, self.put(self.inv_freq))
+        ops = DecodePlan(total, False, heads, inv_freq), DecodeAttention(total, False, of)
+        return [work for op in ops for work in choose(op, self.target).launches]
+
     def run(self, lanes: Sequence[int]) -> NDArray[np.uint16]:
         """Halves [lanes, heads, head_dim] of a step of these lanes, in a shape of all."""
-        config, total = self.config, len(self.positions)
-        cut, cache = attention_cut(config, total, self.n_multiprocessors), self.cache()
+        config, total, cache = self.config, len(self.positions), self.cache()
         keys, step_set, tables = self.put(cache), np.zeros((), abi.StepSet), np.zeros((), abi.Tables)
         head = np.zeros(1, abi.StepHead)
         head["n_lanes"] = head["n_decode"] = len(lanes)
@@ -99,31 +116,16 @@ class Rig:
         step_set["token_position"] = self.put(self.positions)
         tables["block_table"], tables["page_size"] = self.put(self.pages), PAGE
         tables["pages_per_row"] = self.pages.shape[1]
-        pieces = max(total * cut.most, self.n_multiprocessors)
-        plan, turns = (
-            self.memory.allocate(32 * (1 + pieces)),
-            self.memory.allocate(4 * total * config.head_dim),
-        )
-        partial_bytes = 4 * total * config.n_heads * cut.most * (config.head_dim + 4)
-        partial, out = self.memory.allocate(partial_bytes), self.halves(np.full_like(self.qkv, 7))
         maps = self.memory.allocate(128)
         self.memory.write(maps, cache_map(keys, cache[0].nbytes, config.head_dim))
-        blocks = 1 + -(-total * config.head_dim // 2 // CUT_THREADS)
-        self.plan_kernel.launch(
-            (blocks, 1, 1), (CUT_THREADS, 1, 1), self.stream, step_set.tobytes(), cut.words, plan,
-            self.put(self.inv_freq), turns, config.head_dim, shared_bytes=8 * total,
-        )  # fmt: skip
-        norms = [self.halves(norm) if config.qk_norm else 0 for norm in self.norms]
-        ratio = config.n_heads // config.n_kv_heads
-        self.attention.launch(
-            (self.n_multiprocessors - 1, 1, 1), (ATTENTION_THREADS, 1, 1), self.stream, tables.tobytes(),
-            plan, turns, maps, self.halves(self.qkv), *norms, EPS, keys, keys + cache[0].nbytes, partial,
-            out, config.n_kv_heads, ratio, cut.most, shared_bytes=ATTENTION_SHARED_BYTES,
-        )  # fmt: skip
-        self.stream.synchronize()
+        works = self.works(keys, maps)
+        sizes = {buffer.name: buffer.n_bytes for work in works for buffer in work.buffers}
+        addresses = {name: self.memory.allocate(size) for name, size in sizes.items()}
+        addresses |= {"qkv": self.halves(self.qkv), "attention": self.halves(np.full_like(self.qkv, 7))}
+        launch(self.kernels, self.stream, works, addresses, step_set.tobytes(), tables.tobytes())
         n_bytes = 2 * total * config.n_heads * config.head_dim
-        result = np.frombuffer(self.memory.read(out, n_bytes), np.uint16)
-        assert not any(self.memory.read(partial, partial_bytes))
+        result = np.frombuffer(self.memory.read(addresses["attention"], n_bytes), np.uint16)
+        assert not any(self.memory.read(addresses["partial"], sizes["partial"]))
         return result.reshape(total, config.n_heads, config.head_dim)[list(lanes)]
 
     def rotated(self, x: Floats, lane: int, norm: Floats | None) -> NDArray[np.float64]:
@@ -162,7 +164,7 @@ class Rig:
 
     def close(self) -> None:
         self.stream.close()
-        self.module.close()
+        self.kernels.close()
         self.memory.close()
 
 

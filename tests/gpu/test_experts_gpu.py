@@ -6,18 +6,19 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from model_config import model_config
+from launching import kernels_of, launch
 from numpy.typing import NDArray
 from routings import NO_EXPERT, Choices, padded, skewed, uniform
 
 from gpu_backend.cuda.driver import Device, Stream
-from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.engine.activations import Activations
-from gpu_backend.engine.native_mixture import NativeMixture
-from gpu_backend.engine.native_weights import DeviceLayer, half_bits
-from gpu_backend.engine.sizing import TILE_UNIT
-from gpu_backend.model.config import Experts
+from gpu_backend.element import Element, compute_element
+from gpu_backend.engines.native.weights import half_bits
+from gpu_backend.ops.gpu import Target
+from gpu_backend.ops.launch import Launch
+from gpu_backend.ops.matrix import Buffer, Matrix
+from gpu_backend.ops.moe_tiled import experts
+from gpu_backend.ops.operations import Moe, Norm, Routing
 
 NAN = 0x7FFF  # in both half types
 Floats = NDArray[np.float32]
@@ -36,16 +37,20 @@ class Mixture:
     def __init__(
         self, device: Device, dtype: str, n_experts: int, per_token: int, hidden: int, intermediate: int
     ) -> None:
-        experts = Experts(n_experts, per_token, intermediate, True, frozenset())
-        self.config = model_config(dtype=dtype, hidden=hidden, experts=experts)
+        self.routing, self.hidden, self.intermediate = (
+            Routing(n_experts, per_token, True),
+            hidden,
+            intermediate,
+        )
         self.device, self.dtype = device, dtype
         self.stream, self.memory = Stream(), DeviceMemory(device)
-        self.kernels = Kernels(device.arch, self.config)
         rng, shape = np.random.default_rng(hidden), (n_experts, 2, intermediate, hidden)
         self.gate_up = self._rounded(rng.standard_normal(shape, np.float32) * hidden**-0.5)
         down = rng.standard_normal((n_experts, hidden, intermediate), np.float32) * intermediate**-0.5
         self.down = self._rounded(down)
         self.weights = [self._upload(half_bits(w, "float32", dtype)) for w in (self.gate_up, self.down)]
+        target, element = Target(device.n_multiprocessors, has_experts=True), compute_element(dtype)
+        self.kernels = kernels_of(device, self.works(1, target), target, element)
 
     def close(self) -> None:
         self.kernels.close()
@@ -66,38 +71,39 @@ class Mixture:
         return self._floats(half_bits(values, "float32", self.dtype))
 
     def tokens(self, n: int) -> Floats:
-        return self._rounded(np.random.default_rng(n).standard_normal((n, self.config.hidden), np.float32))
+        return self._rounded(np.random.default_rng(n).standard_normal((n, self.hidden), np.float32))
+
+    def works(self, tokens: int, target: Target) -> list[Launch]:
+        """The plan and the products of so many tokens, whose experts are chosen."""
+        element, hidden, count = compute_element(self.dtype), self.hidden, self.routing.count
+        gate_up = Matrix(count * 2 * self.intermediate, hidden, element, self.weights[0])
+        down = Matrix(count * hidden, self.intermediate, element, self.weights[1])
+        unused = Matrix(1, hidden, element)
+        residual = Buffer("residual", tokens, hidden, Element.FP32)
+        normed = Buffer("normed", tokens, hidden, element)
+        weights = (Norm(unused, 1e-6), unused, gate_up, down)
+        return experts(Moe(self.routing, self.intermediate, *weights, residual, normed), target)
 
     def run(self, x: Floats, choice: Choices, processors: int | None = None) -> NDArray[np.uint16]:
         """Bits of the rows [tokens][per_token][hidden]; NAN where no pair is."""
-        experts, hidden = self.config.experts, self.config.hidden
-        assert experts is not None
-        rows = np.full((*choice.shape, hidden), NAN, np.uint16)
-        product = np.full((choice.size, experts.intermediate), NAN, np.uint16)
-        units = 1 + choice.size // TILE_UNIT + min(experts.count, choice.size)
-        buffers = dict.fromkeys(Activations.__dataclass_fields__, 0) | {
+        rows = np.full((*choice.shape, self.hidden), NAN, np.uint16)
+        product = np.full((choice.size, self.intermediate), NAN, np.uint16)
+        works = self.works(len(choice), Target(processors or self.device.n_multiprocessors, True))
+        sizes = {buffer.name: buffer.n_bytes for work in works for buffer in work.buffers}
+        addresses = {
             "normed": self._upload(half_bits(x, "float32", self.dtype)),
             "expert_choice": self._upload(choice),
-            "expert_plan": self.memory.allocate(16 * units),
-            "expert_pairs": self.memory.allocate(4 * choice.size),
+            "expert_plan": self.memory.allocate(sizes["expert_plan"]),
+            "expert_pairs": self.memory.allocate(sizes["expert_pairs"]),
             "expert_product": self._upload(product),
             "expert_rows": self._upload(rows),
         }
-        blocks = processors or self.device.n_multiprocessors
-        mixture = NativeMixture(self.config, Activations(**buffers), blocks)
-        layer = DeviceLayer(0, 0, 0, 0, *self.weights)
-
-        def launch(op: str, *arguments: object, **flags: int) -> None:
-            grid, block, *rest = arguments
-            self.kernels[op].launch(grid, block, self.stream, *rest, overlap=True, **flags)  # type: ignore[arg-type]
-
-        mixture._tile(launch, len(choice), layer)
-        self.stream.synchronize()
-        raw = self.memory.read(buffers["expert_rows"], rows.nbytes)
+        launch(self.kernels, self.stream, works, addresses)
+        raw = self.memory.read(addresses["expert_rows"], rows.nbytes)
         return np.frombuffer(raw, np.uint16).reshape(rows.shape)
 
     def expected(self, x: Floats, choice: Choices) -> Floats:
-        rows = np.full((*choice.shape, self.config.hidden), np.nan, np.float32)
+        rows = np.full((*choice.shape, self.hidden), np.nan, np.float32)
         for expert in range(len(self.down)):
             token, place = np.nonzero(choice == expert)
             gate, up = x[token] @ self.gate_up[expert, 0].T, x[token] @ self.gate_up[expert, 1].T

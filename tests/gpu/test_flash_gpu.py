@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from launching import kernels_of, launch
 from model_config import model_config
 from numpy.typing import NDArray
 
 from gpu_backend import abi
-from gpu_backend.cuda.compile import compile_templates, source_root
-from gpu_backend.cuda.driver import Device, Module, Stream
-from gpu_backend.cuda.kernels import kernel_names
+from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.engine.activations import Activations
-from gpu_backend.engine.flash import FlashAttention
-from gpu_backend.engine.native_weights import half_bits
+from gpu_backend.element import compute_element
 from gpu_backend.engines.base import Limits
+from gpu_backend.engines.native.model import heads_of, kv_cache
+from gpu_backend.engines.native.weights import half_bits
+from gpu_backend.ops.choice import choose
+from gpu_backend.ops.gpu import Target
+from gpu_backend.ops.matrix import Buffer
+from gpu_backend.ops.operations import LayerAttention, PrefillAttention, PrefillPlan
 
 NAN = 0x7FFF  # in both half types
 UNTOUCHED = 0x4000
@@ -61,10 +65,6 @@ class Step:
     def run(self, chunks: tuple[tuple[int, int, int], ...], processors: int) -> NDArray[np.uint16]:
         """Bits of [tokens][heads][head_dim], of the queries that the chunks have in CHUNKS' order."""
         memory, stream = DeviceMemory(self.device), Stream()
-        names = {op: kernel_names(self.config)[op] for op in ("prefill_plan", "attention_flash")}
-        source = source_root() / "kernels" / "engine.cu"
-        cubin, symbols = compile_templates(source, self.device.arch, list(names.values()))
-        module = Module(cubin)
 
         def upload(values: NDArray[np.generic]) -> int:
             address = memory.allocate(values.nbytes)
@@ -87,24 +87,29 @@ class Step:
         tables["block_table"], tables["page_size"] = upload(self.block_table), PAGE
         tables["pages_per_row"] = self.limits.pages_per_row
         out = np.full((TOKENS, self.shape[0], self.shape[2]), UNTOUCHED, np.uint16)
-        buffers = dict.fromkeys(Activations.__dataclass_fields__, 0) | {
+        addresses = {
             "qkv": upload(self.queries(chunks)),
             "attention": upload(out),
             "prefill_plan": memory.allocate(16 * (1 + TOKENS + len(chunks))),
         }
         cache = upload(self.cache)
-        flash = FlashAttention(self.config, self.limits, Activations(**buffers), cache, processors)
-
-        def launch(op: str, *arguments: object, **flags: int) -> None:
-            grid, block, *rest = arguments
-            kernel = module.kernel(symbols[names[op]])
-            kernel.launch(grid, block, stream, *rest, overlap=True, **flags)  # type: ignore[arg-type]
-
-        flash.plan(launch, step_set.tobytes())
-        flash.attend(launch, tables.tobytes(), LAYERS - 1, after_decode=False)
-        stream.synchronize()
-        raw = memory.read(buffers["attention"], out.nbytes)
-        for owned in (module, memory, stream):
+        element, heads, target = compute_element(self.dtype), heads_of(self.config), Target(processors)
+        qkv = Buffer("qkv", TOKENS, heads.width, element)
+        to, cells = (
+            Buffer("attention", TOKENS, heads.q * heads.dim, element),
+            kv_cache(self.config, self.limits),
+        )
+        of = LayerAttention(
+            heads, LAYERS - 1, replace(cells, address=cache), qkv, to, q_norm=None, k_norm=None, eps=1e-6
+        )
+        plan = choose(PrefillPlan(TOKENS, len(chunks), heads), target)
+        attention = choose(PrefillAttention(TOKENS, of, after_decode=False), target)
+        assert attention.name == "flash_attention"
+        works = [*plan.launches, *attention.launches]
+        kernels = kernels_of(self.device, works, target, element)
+        launch(kernels, stream, works, addresses, step_set.tobytes(), tables.tobytes())
+        raw = memory.read(addresses["attention"], out.nbytes)
+        for owned in (kernels, memory, stream):
             owned.close()
         return np.frombuffer(raw, np.uint16).reshape(out.shape)
 

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from gpu_backend.cuda.cublas import R_16BF, WORKSPACE_BYTES, Algorithm, Cublas
 from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.graph import Graph
-from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.product import Product
-from gpu_backend.engine import gemm_choice, native
-from gpu_backend.engine.gemm_clock import GemmClock
-from gpu_backend.engine.native_weights import RandomWeights, half_bits
+from gpu_backend.element import Element
+from gpu_backend.engines.native import engine, gemm_choice
+from gpu_backend.engines.native.gemm_clock import GemmClock
+from gpu_backend.engines.native.kernels import Kernels
+from gpu_backend.engines.native.weights import RandomWeights, half_bits
 
 MULTIPROCESSORS = 131
 BIG = {"hidden": 1024, "intermediate": 2048}  # matrices that are worth measuring
@@ -109,8 +110,7 @@ def test_what_is_no_algorithm_is_not_accepted(rig: Rig) -> None:
 
 
 def test_a_clock_leaves_weights_as_they_are(rig: Rig) -> None:
-    config = model_config(**BIG)
-    kernels = Kernels(rig.device.arch, config, rig.device.n_multiprocessors)
+    kernels = Kernels(rig.device.arch, [], 0, Element.BF16)
     clock = GemmClock(rig.device, kernels, rig.workspace, MULTIPROCESSORS)
     w = halves(np.random.default_rng(0), 2048, 2048)
     weights = [rig.upload(w, half=True) for _ in range(3)]
@@ -153,5 +153,5 @@ def test_a_later_start_measures_nothing_and_computes_the_same(
     def no_clock(*arguments: Any) -> GemmClock:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(native, "GemmClock", no_clock)
+    monkeypatch.setattr(engine, "GemmClock", no_clock)
     assert logits() == first

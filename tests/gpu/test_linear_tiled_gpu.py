@@ -7,17 +7,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from model_config import model_config
+from launching import launch
 from numpy.typing import NDArray
 
 from gpu_backend.cuda.driver import Device, Stream
-from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.cuda.product import Product
-from gpu_backend.cuda.tiled import FEWEST_COLUMNS, TILED_BOX, TILED_COLUMNS, TiledCut, tiled_cut
-from gpu_backend.cuda.tiled_launch import tiled_launch
-from gpu_backend.engine.native_weights import half_bits
+from gpu_backend.element import Element, compute_element
+from gpu_backend.engines.native.kernels import Kernels
+from gpu_backend.engines.native.weights import half_bits
+from gpu_backend.ops.gpu import Target
+from gpu_backend.ops.matrix import Buffer, Matrix
+from gpu_backend.ops.operations import Epilogue, MatMul, Role
+from gpu_backend.ops.tiled_cut import FEWEST_COLUMNS, TILED_BOX, TILED_COLUMNS, TiledCut, tiled_cut
+from gpu_backend.ops.tiled_gemm import tiled_launch
 
+ADD, SILU = Epilogue.ADD, Epilogue.SILU_MUL
 Floats = NDArray[np.float32]
 TOLERANCE = {"bfloat16": 4e-3, "float16": 5e-4}  # of rounding a result
 
@@ -57,7 +61,9 @@ class Rig:
 def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     device = Device()
     memory, stream = DeviceMemory(device), Stream()
-    kernels = Kernels(device.arch, model_config(dtype=request.param), device.n_multiprocessors)
+    element, target = compute_element(request.param), Target(device.n_multiprocessors)
+    names = [f"linear_tiled_kernel<{element.cpp}, blink::{output.value}>" for output in (ADD, SILU)]
+    kernels = Kernels(device.arch, names, target.shared_bytes, element)
     yield Rig(memory, stream, kernels, request.param, device.n_multiprocessors)
     kernels.close()
     stream.close()
@@ -66,51 +72,57 @@ def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
 
 
 def multiply(
-    rig: Rig, x: Floats, w: Floats, start: Floats, output: str, cut: TiledCut | None = None
+    rig: Rig, x: Floats, w: Floats, start: Floats, output: Epilogue, cut: TiledCut | None = None
 ) -> Floats:
     """[rows + 1][n_out]: what `start` has become by a product of `rows` rows."""
     rows, (n_out, n_in) = len(x), (start.shape[1], x.shape[1])
-    out = rig.upload(start) if output == "add" else rig.halves(start)
-    product = Product(rig.halves(w), rig.halves(x), out, rows, n_in, n_out, output)
+    out = rig.upload(start) if output is ADD else rig.halves(start)
+    element, adds = compute_element(rig.dtype), output is ADD
+    op = MatMul(
+        Role.DOWN if adds else Role.GATE_UP,
+        Matrix(len(w), n_in, element, rig.halves(w)),
+        Buffer("x", rows, n_in, element),
+        Buffer("out", rows, n_out, Element.FP32 if adds else element),
+        output,
+    )
     cut = cut or tiled_cut(rows, n_in, n_out, output, rig.n_multiprocessors)
-    op, grid, block, arguments, flags = tiled_launch(product, cut, rig.n_multiprocessors)
-    rig.kernels[op].launch(grid, block, rig.stream, *arguments, overlap=True, **flags)
-    rig.stream.synchronize()
-    return rig.read(out, start.shape, output == "add")
+    work = tiled_launch(op, cut, Target(rig.n_multiprocessors))
+    launch(rig.kernels, rig.stream, [work], {"x": rig.halves(x), "out": out})
+    return rig.read(out, start.shape, output is ADD)
 
 
-def inputs(rig: Rig, rows: int, n_in: int, n_out: int, output: str) -> tuple[Floats, Floats, Floats]:
+def inputs(rig: Rig, rows: int, n_in: int, n_out: int, output: Epilogue) -> tuple[Floats, Floats, Floats]:
     """x, w and y, which has one row more."""
     rng = np.random.default_rng(rows)
-    w = rig.rounded(rng, n_out * (2 if output == "silu" else 1), n_in, scale=n_in**-0.5)
+    w = rig.rounded(rng, n_out * (2 if output is SILU else 1), n_in, scale=n_in**-0.5)
     return rig.rounded(rng, rows, n_in), w, rig.rounded(rng, rows + 1, n_out)
 
 
-def check(rig: Rig, x: Floats, w: Floats, start: Floats, output: str, got: Floats) -> None:
+def check(rig: Rig, x: Floats, w: Floats, start: Floats, output: Epilogue, got: Floats) -> None:
     """And what lies behind the product stays as it was."""
     expected, n_out = x @ w.T, start.shape[1]
-    if output == "silu":
+    if output is SILU:
         gate, up = expected[:, :n_out], expected[:, n_out:]
         expected = gate / (1 + np.exp(-gate)) * up
     else:
         expected = expected + start[:-1]
-    tolerance = 1e-5 if output == "add" else TOLERANCE[rig.dtype]
+    tolerance = 1e-5 if output is ADD else TOLERANCE[rig.dtype]
     assert np.linalg.norm(got[:-1] - expected) <= tolerance * np.linalg.norm(expected)
     assert (got[-1] == start[-1]).all()
 
 
-@pytest.mark.parametrize("output", ["add", "silu"])
+@pytest.mark.parametrize("output", [ADD, SILU])
 @pytest.mark.parametrize(
     ("rows", "n_in", "n_out"), [(1, 64, 8), (100, 200, 712), (513, 1000, 408), (1088, 512, 3000)]
 )
-def test_a_product(rig: Rig, rows: int, n_in: int, n_out: int, output: str) -> None:
+def test_a_product(rig: Rig, rows: int, n_in: int, n_out: int, output: Epilogue) -> None:
     x, w, start = inputs(rig, rows, n_in, n_out, output)
     check(rig, x, w, start, output, multiply(rig, x, w, start, output))
 
 
-@pytest.mark.parametrize("output", ["add", "silu"])
+@pytest.mark.parametrize("output", [ADD, SILU])
 @pytest.mark.parametrize("columns", range(FEWEST_COLUMNS, TILED_COLUMNS + 1, TILED_BOX))
-def test_tiles_of_every_size_in_two_bands(rig: Rig, columns: int, output: str) -> None:
+def test_tiles_of_every_size_in_two_bands(rig: Rig, columns: int, output: Epilogue) -> None:
     """More tiles than are multiplied at once, in bands of two along x, the last of them not full."""
     rows, n_in, n_out = 3 * columns - 40, 320, 6000
     x, w, start = inputs(rig, rows, n_in, n_out, output)
@@ -119,8 +131,8 @@ def test_tiles_of_every_size_in_two_bands(rig: Rig, columns: int, output: str) -
     check(rig, x, w, start, output, multiply(rig, x, w, start, output, cut))
 
 
-@pytest.mark.parametrize("output", ["add", "silu"])
-def test_a_row_is_its_own(rig: Rig, output: str) -> None:
+@pytest.mark.parametrize("output", [ADD, SILU])
+def test_a_row_is_its_own(rig: Rig, output: Epilogue) -> None:
     """E20, to the last bit: whatever the rows beside it hold, which may be padding."""
     x, w, start = inputs(rig, 600, 512, 1024, output)
     before = multiply(rig, x, w, start, output)

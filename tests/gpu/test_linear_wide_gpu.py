@@ -8,21 +8,28 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from launching import kernels_of, launch
 from model_config import model_config
 from numpy.typing import NDArray
 
 from gpu_backend.cuda.driver import Device, Stream
-from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.cuda.product import Product
-from gpu_backend.cuda.wide import TILE_ROWS, WideNorm, products, wide_cut
-from gpu_backend.cuda.wide_launch import wide_launch
+from gpu_backend.element import Element
+from gpu_backend.engines.native.kernels import Kernels
+from gpu_backend.engines.native.model import target_of
 from gpu_backend.model.config import ModelConfig
+from gpu_backend.ops.gpu import Target
+from gpu_backend.ops.matrix import Buffer, Matrix
+from gpu_backend.ops.operations import Epilogue, MatMul, Norm, Role, SumsOfSquares
+from gpu_backend.ops.skinny_cut import TILE_ROWS
+from gpu_backend.ops.skinny_gemm import SkinnyGemm, cut_of, sums_of
 
+BF16, FP32 = Element.BF16, Element.FP32
 CONFIG = model_config(
     hidden=1024, n_heads=16, n_kv_heads=4, head_dim=80, intermediate=2744, vocab_size=5001, dtype="bfloat16"
 )
 EPS = 1e-5
+NAMES = ("qkv", "o", "gate_up", "down", "head")
 Floats = NDArray[np.float32]
 
 
@@ -33,7 +40,7 @@ class Rig:
     memory: DeviceMemory
     stream: Stream
     kernels: Kernels
-    n_multiprocessors: int
+    target: Target
 
     def halves(self, values: Floats) -> int:
         """Their address as bfloat16."""
@@ -52,23 +59,25 @@ class Rig:
         bits = np.frombuffer(self.memory.read(address, 2 * int(np.prod(shape))), np.uint16)
         return (bits.astype(np.uint32) << 16).view(np.float32).reshape(shape)
 
-    def multiply(
-        self,
-        name: str,
-        rows: int,
-        weight: int,
-        x: int,
-        out: int,
-        norm: WideNorm = WideNorm(),  # noqa: B008
-    ) -> int:
-        """Returns the sums that it leaves."""
-        n_in, n_out, output = products(self.config)[name]
-        cut = wide_cut(rows, n_in, n_out, output, self.n_multiprocessors)
-        product = Product(weight, x, out, rows, n_in, n_out, output)
-        op, grid, block, arguments, flags = wide_launch(cut, product, norm, self.n_multiprocessors - 1)
-        self.kernels[op].launch(grid, block, self.stream, *arguments, overlap=True, **flags)
-        self.stream.synchronize()
-        return cut.n_sums
+    def multiply(self, op: MatMul, x: int, out: int, **others: int) -> None:
+        """`others` are addresses of further buffers."""
+        works = SkinnyGemm().launches(op, self.target)
+        launch(self.kernels, self.stream, works, {"x": x, "out": out, **others})
+
+
+def matmul(config: ModelConfig, name: str, rows: int, weight: int = 0) -> MatMul:
+    """With one of the model's matrices."""
+    k, n, epilogue = {
+        "qkv": (config.hidden, config.qkv_width, Epilogue.STORE),
+        "o": (config.attention_width, config.hidden, Epilogue.ADD),
+        "gate_up": (config.hidden, config.intermediate, Epilogue.SILU_MUL),
+        "down": (config.intermediate, config.hidden, Epilogue.ADD),
+        "head": (config.hidden, config.vocab_size, Epilogue.STORE_FP32),
+    }[name]
+    fp32 = epilogue in (Epilogue.ADD, Epilogue.STORE_FP32)
+    w_rows = 2 * n if epilogue is Epilogue.SILU_MUL else n
+    out = Buffer("out", rows, n, FP32 if fp32 else BF16)
+    return MatMul(Role(name), Matrix(w_rows, k, BF16, weight), Buffer("x", rows, k, BF16), out, epilogue)
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +94,12 @@ def opened(config: ModelConfig) -> Iterator[Rig]:
         memory, stream = DeviceMemory(device), Stream()
         owned.callback(memory.close)
         owned.callback(stream.close)
-        kernels = Kernels(device.arch, config, device.n_multiprocessors)
+        target = target_of(config, device.n_multiprocessors)
+        ops = [matmul(config, name, rows) for name in NAMES for rows in (16, 32, 64)]
+        works = [work for op in ops for work in SkinnyGemm().launches(op, target)]
+        kernels = kernels_of(device, works, target, BF16)
         owned.callback(kernels.close)
-        yield Rig(config, device, memory, stream, kernels, device.n_multiprocessors)
+        yield Rig(config, device, memory, stream, kernels, target)
 
 
 def rounded(rng: np.random.Generator, *shape: int, scale: float = 1) -> Floats:
@@ -106,7 +118,7 @@ def assert_near(got: Floats, expected: Floats, tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("rows", [9, 16, 17, 32, 33, 64])
-@pytest.mark.parametrize("name", ["qkv", "o", "gate_up", "down", "head"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_product(rig: Rig, name: str, rows: int) -> None:
     check_product(rig, name, rows)
 
@@ -114,51 +126,54 @@ def test_a_product(rig: Rig, name: str, rows: int) -> None:
 @pytest.mark.parametrize("rows", [33, 64])
 @pytest.mark.parametrize("rows_of_w", [150, 200])  # that a block has
 def test_high_tiles(rig: Rig, rows_of_w: int, rows: int) -> None:
-    config = replace(CONFIG, intermediate=rows_of_w * (rig.n_multiprocessors - 1) // 16 * 8)
-    n_in, n_out, output = products(config)["gate_up"]
-    assert wide_cut(rows, n_in, n_out, output, rig.n_multiprocessors).tile_rows > TILE_ROWS[0]
+    config = replace(CONFIG, intermediate=rows_of_w * rig.target.blocks // 16 * 8)
+    assert cut_of(matmul(config, "gate_up", rows), rig.target).tile_rows > TILE_ROWS[0]
     with opened(config) as other:
         check_product(other, "gate_up", rows)
 
 
 def check_product(rig: Rig, name: str, rows: int) -> None:
-    n_in, n_out, output = products(rig.config)[name]
     rng = np.random.default_rng(rows)
-    x, w = rounded(rng, rows, n_in), rounded(rng, n_out * (2 if output == "silu" else 1), n_in, scale=0.05)
-    start = rng.standard_normal((rows, n_out)).astype(np.float32)
+    op = matmul(rig.config, name, rows)
+    x, w = rounded(rng, rows, op.k), rounded(rng, op.weight.rows, op.k, scale=0.05)
+    start = rng.standard_normal((rows, op.n)).astype(np.float32)
     out = rig.upload(start)
-    rig.multiply(name, rows, rig.halves(w), rig.halves(x), out)
+    rig.multiply(matmul(rig.config, name, rows, rig.halves(w)), rig.halves(x), out)
     product = x @ w.T
-    if output in ("add", "float"):
-        assert_near(rig.floats(out, rows, n_out), product + start if output == "add" else product, 1e-5)
+    if op.out.element is FP32:
+        adds = op.epilogue is Epilogue.ADD
+        assert_near(rig.floats(out, rows, op.n), product + start if adds else product, 1e-5)
     else:
-        expected = silu_mul(product, n_out) if output == "silu" else product
-        assert_near(rig.bfloats(out, rows, n_out), expected, 4e-3)
+        expected = silu_mul(product, op.n) if op.epilogue is Epilogue.SILU_MUL else product
+        assert_near(rig.bfloats(out, rows, op.n), expected, 4e-3)
 
 
 @pytest.mark.parametrize("rows", [9, 32, 64])
 @pytest.mark.parametrize(("first", "second"), [("o", "gate_up"), ("down", "qkv"), ("down", "head")])
 def test_a_norm_between_products(rig: Rig, first: str, second: str, rows: int) -> None:
-    (inner, hidden, _), (_, n_out, output) = products(CONFIG)[first], products(CONFIG)[second]
+    before, after = matmul(CONFIG, first, rows), matmul(CONFIG, second, rows)
+    inner, hidden, n_out = before.k, before.n, after.n
     rng = np.random.default_rng(rows)
     x, w = rounded(rng, rows, inner), rounded(rng, hidden, inner, scale=0.05)
     weight, start = rounded(rng, hidden), rng.standard_normal((rows, hidden)).astype(np.float32)
-    v = rounded(rng, n_out * (2 if output == "silu" else 1), hidden, scale=0.05)
+    v = rounded(rng, after.weight.rows, hidden, scale=0.05)
     residual, scaled = rig.upload(start), rig.memory.allocate(2 * rows * hidden)
-    sums, out = rig.memory.allocate(4 * 64 * hidden), rig.memory.allocate(4 * rows * n_out)
-    leaves = WideNorm(weight=rig.halves(weight), scaled=scaled, sums_out=sums)
-    n_sums = rig.multiply(first, rows, rig.halves(w), rig.halves(x), residual, leaves)
-    rig.multiply(second, rows, rig.halves(v), scaled, out, WideNorm(sums, n_sums, EPS))
+    out, sums = rig.memory.allocate(4 * rows * n_out), sums_of(before, rig.target)
+    norm = Norm(Matrix(1, hidden, BF16, rig.halves(weight)), EPS)
+    part = SumsOfSquares(norm, Buffer("scaled", rows, hidden, BF16), sums, sums.rows)
+    buffers = {"sums": rig.memory.allocate(sums.n_bytes), "scaled": scaled}
+    before = replace(matmul(CONFIG, first, rows, rig.halves(w)), leaves=part)
+    rig.multiply(before, rig.halves(x), residual, **buffers)
+    rig.multiply(replace(matmul(CONFIG, second, rows, rig.halves(v)), takes=part), scaled, out, **buffers)
     total = start + x @ w.T
     assert_near(rig.floats(residual, rows, hidden), total, 1e-5)
     normed = total / np.sqrt((total**2).mean(axis=1, keepdims=True) + EPS) * weight
     expected = normed @ v.T
-    expected = silu_mul(expected, n_out) if output == "silu" else expected
-    read = rig.floats if output == "float" else rig.bfloats
+    expected = silu_mul(expected, n_out) if after.epilogue is Epilogue.SILU_MUL else expected
+    read = rig.floats if after.out.element is FP32 else rig.bfloats
     assert_near(read(out, rows, n_out), expected, 8e-3)
 
 
 def test_the_model_has_a_product_of_every_kind() -> None:
-    assert isinstance(CONFIG, ModelConfig)
-    cuts = [wide_cut(32, n_in, n_out, output, 132) for n_in, n_out, output in products(CONFIG).values()]
+    cuts = [cut_of(matmul(CONFIG, name, 32), Target(132)) for name in NAMES]
     assert {cut.splits > 1 for cut in cuts} == {False, True}

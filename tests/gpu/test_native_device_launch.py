@@ -12,7 +12,7 @@ from native_rig import NativeRig, make_limits
 from gpu_backend.cuda.compile import compile_module, source_root
 from gpu_backend.cuda.driver import Device, Kernel, Module, Stream
 from gpu_backend.cuda.graph import Graph
-from gpu_backend.engine.native_weights import RandomWeights
+from gpu_backend.engines.native.weights import RandomWeights
 
 CONFIG = model_config(
     architecture="Qwen3ForCausalLM",

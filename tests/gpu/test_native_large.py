@@ -13,7 +13,7 @@ from native_rig import NativeRig, Reference, make_limits, open_rig, sharpen_rout
 
 from gpu_backend import abi
 from gpu_backend.cuda.driver import Device
-from gpu_backend.engine.native_weights import RandomWeights
+from gpu_backend.engines.native.weights import RandomWeights
 from gpu_backend.model.config import ModelConfig
 
 pytestmark = pytest.mark.slow

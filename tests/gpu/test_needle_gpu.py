@@ -10,8 +10,8 @@ from needle_model import answers, make_needle_model, needle_prompt
 
 from gpu_backend.cuda.driver import Device
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.engine.native import NativeEngine
 from gpu_backend.engines.base import Limits
+from gpu_backend.engines.native.engine import NativeEngine
 from gpu_backend.model.checkpoint import Checkpoint
 from gpu_backend.model.config import ModelConfig
 

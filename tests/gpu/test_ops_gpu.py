@@ -8,15 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 from engine_driver import EngineDriver
-from model_config import model_config
+from launching import kernels_of, launch
 
 from gpu_backend.abi import STEP_SETS
 from gpu_backend.cuda.driver import Device, Stream
-from gpu_backend.cuda.kernels import Kernels
 from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.element import Element
 from gpu_backend.engine.host import HostMemory
-from gpu_backend.engine.sampling import launch_sample
 from gpu_backend.engines.base import Limits
+from gpu_backend.engines.native.kernels import Kernels
+from gpu_backend.ops.choice import choose
+from gpu_backend.ops.gpu import Target
+from gpu_backend.ops.launch import Work
+from gpu_backend.ops.matrix import Buffer
+from gpu_backend.ops.operations import Sample
 
 LANES = 24
 EOS = (2, 7)
@@ -37,10 +42,17 @@ def device() -> Iterator[Device]:
     device.close()
 
 
+def sample(device: Device, lanes: int, vocab: int) -> tuple[Work, ...]:
+    """What samples so many lanes."""
+    return choose(
+        Sample(Buffer("logits", lanes, vocab, Element.FP32)), Target(device.n_multiprocessors)
+    ).launches
+
+
 @pytest.fixture(scope="module")
 def kernels(device: Device) -> Iterator[Kernels]:
-    config = model_config(eos_ids=EOS)
-    kernels = Kernels(device.arch, config)
+    works, target = sample(device, 1, 1), Target(device.n_multiprocessors)
+    kernels = kernels_of(device, works, target, Element.BF16)
     yield kernels
     kernels.close()
 
@@ -95,9 +107,8 @@ def compare(
 
     def run_gpu(shape: int, index: int) -> None:
         lanes = gpu.driver.grid.shapes[shape].lanes
-        arguments = (gpu.sets[index], gpu.driver.tables.tobytes(), gpu.logits)
-        launch_sample(kernels["sample"], stream, device.n_multiprocessors, lanes, *arguments)
-        stream.synchronize()
+        by_value = (gpu.sets[index], gpu.driver.tables.tobytes())
+        launch(kernels, stream, sample(device, lanes, vocab), {"logits": gpu.logits}, *by_value)
 
     for rows in (list(range(LANES)), [5], [20, 3, 11]):
         logits = rng.normal(0, spread, (LANES, vocab)).astype(np.float32)
@@ -150,10 +161,9 @@ def test_greedy_ties_go_to_the_lowest_id(device: Device, kernels: Kernels) -> No
         logits[lane, [vocab - 1 - lane, 100 + 7 * lane, 2000]] = 3.0
 
     def run(shape: int, index: int) -> None:
-        arguments = (rig.sets[index], rig.driver.tables.tobytes(), rig.logits)
+        by_value = (rig.sets[index], rig.driver.tables.tobytes())
         lanes = rig.driver.grid.shapes[shape].lanes
-        launch_sample(kernels["sample"], stream, device.n_multiprocessors, lanes, *arguments)
-        stream.synchronize()
+        launch(kernels, stream, sample(device, lanes, vocab), {"logits": rig.logits}, *by_value)
 
     assert rig.draw(logits, list(range(LANES)), run) == [100 + 7 * lane for lane in range(LANES)]
     stream.close()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import compilation
+from limits import PROGRAM_S
 
 PRELUDE = """
 import sys
@@ -18,7 +19,7 @@ from pathlib import Path
 from gpu_backend.cuda import toolkit
 real = toolkit.library
 toolkit.library = lambda name, wheel: Path(sys.argv[2]) / name if "cublas" in name else real(name, wheel)
-from gpu_backend.engine import gemm_choice
+from gpu_backend.engines.native import gemm_choice
 gemm_choice.cache_directory = lambda: Path(sys.argv[1]) / "cache"  # what one run measures is no other's
 """
 Log = list[list[str]]
@@ -53,7 +54,7 @@ def run(
         env={**os.environ, **changes},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PROGRAM_S,
         check=False,
     )
     assert result.returncode == 0, result.stderr

@@ -1,34 +1,46 @@
 """Expressions in place of numbers, for steps of the CUDA engine.
 
-NativeStep enqueues on this machine, whose buffers have the sizes of real ones, and addresses, and whose
-kernels say what they make of rows: ("norm", "input_norm0", ("embed", 7, 3)). A row that this step did not
-write has the expression of an earlier step, or none, and so has everything that is made of it.
+A planned step runs on this machine, whose buffers have the sizes of real ones, and whose kernels say what
+they make of rows: ("norm", "input_norm0", ("embed", 7, 3)). A row that this step did not write has the
+expression of an earlier step, or none, and so has everything that is made of it.
 """
 
 from __future__ import annotations
 
+import re
 import struct
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import pytest
-
-from gpu_backend.cuda.kernels import half_dtype, kernel_names
-from gpu_backend.cuda.product import FP32_BYTES, HALF_BYTES, Product
-from gpu_backend.cuda.shared_memory import rooms_of
-from gpu_backend.cuda.wide import WideCut, WideNorm, wide_op
-from gpu_backend.engine import flash, native_linear, native_mixture, native_step
-from gpu_backend.engine.activations import Activations
-from gpu_backend.engine.native_held import NO_ROUTER
-from gpu_backend.engine.native_weights import DeviceLayer, DeviceWeights
-from gpu_backend.engine.sizing import SUM_PLACES, activation_bytes
+from gpu_backend.element import Element
 from gpu_backend.engines.base import Limits, Shape
+from gpu_backend.engines.native.model import (
+    DeviceLayer,
+    DeviceWeights,
+    NativeModel,
+    described_weights,
+    kv_cache,
+    target_of,
+)
+from gpu_backend.engines.native.plan import buffer_bytes, described_plans, kernel_names, plan_step
 from gpu_backend.model.config import ModelConfig
+from gpu_backend.ops.candidate import Choice
+from gpu_backend.ops.launch import FromStep, LibraryGemm, Struct, Tensor, Work
+from gpu_backend.ops.matrix import Buffer as Place
+from gpu_backend.ops.matrix import Matrix
+from gpu_backend.ops.moe_one import SUM_PLACES
+from gpu_backend.ops.operations import Epilogue
 
 MULTIPROCESSORS = 132
 KV_CACHE, CACHE_MAPS, WEIGHTS = 1 << 50, 1 << 51, 1 << 40
-ELEMENT = {"half": HALF_BYTES, "silu": HALF_BYTES, "float": FP32_BYTES, "add": FP32_BYTES}
+FP32_BYTES, HALF_BYTES = 4, 2
+ELEMENT = {
+    Epilogue.STORE: HALF_BYTES, Epilogue.SILU_MUL: HALF_BYTES, Epilogue.STORE_FP32: FP32_BYTES,
+    Epilogue.ADD: FP32_BYTES,
+}  # fmt: skip
 ZERO = ("zero",)
+NO_ROUTER = (0, 0, 0, 0)
 
 Expression = Any
 
@@ -43,12 +55,30 @@ class Load:
 
 
 @dataclass(frozen=True)
-class OwnProduct:
-    """The one argument of a wide or tiled product."""
+class Product:
+    """Of x [rows][n_in], by name, with the weight at an address."""
 
-    product: Product
-    cut: WideCut | None = None
-    norm: WideNorm | None = None
+    weight: int
+    x: str
+    out: str
+    rows: int
+    n_in: int
+    n_out: int
+    epilogue: Epilogue
+
+
+@dataclass(frozen=True)
+class SplitNorm:
+    """WideNorm of kernels/ops/wide_end.h, and columns and number of the sums that its tiles leave."""
+
+    sums_in: Any
+    n_sums: int
+    eps: float
+    weight: int
+    scaled: Any
+    sums_out: Any
+    columns: int
+    leaves: int
 
 
 class Buffer:
@@ -70,159 +100,172 @@ class Buffer:
 
 
 class SymbolicMachine:
-    """Runs steps of one model. Stands for the kernels, for cuBLAS and for what chooses its algorithms.
+    """Runs steps of one model. Stands for the kernels and for cuBLAS.
 
-    A kernel is the method that is named like it; who has no such methods here is told by a subclass.
+    A kernel is the method that is named like it; who has no such methods here is told by a subclass. Buffers
+    are arguments by their names, weights by their addresses, structs as tuples.
     """
 
-    def __init__(
-        self, config: ModelConfig, limits: Limits, shapes: list[Shape], patch: pytest.MonkeyPatch
-    ) -> None:
+    def __init__(self, config: ModelConfig, limits: Limits, shapes: Sequence[Shape]) -> None:
         self.config, self._limits = config, limits
-        self._names = kernel_names(config, MULTIPROCESSORS)
-        self._buffers: dict[int, Buffer] = {}
-        addresses, at = {}, 1 << 20
-        for name, size in activation_bytes(config, shapes, MULTIPROCESSORS).items():
-            addresses[name], self._buffers[at] = at, Buffer(name, size)
-            at += size + 4096
-        self._act = Activations(**addresses)
+        described = described_plans(config, limits, tuple(shapes), MULTIPROCESSORS)
+        self._names = kernel_names(described)
+        self._buffers = {name: Buffer(name, size) for name, size in buffer_bytes(described).items()}
         self._weights: dict[int, str] = {}
-        layers = tuple(self._layer(i) for i in range(config.n_layers))
-        ends = [self._weight(name) for name in ("embed", "final_norm", "head", "inv_freq")]
-        weights = DeviceWeights(ends[0], layers, *ends[1:])
-        patch.setattr(native_linear, "wide_launch", self._wide_launch)
-        patch.setattr(native_linear, "tiled_launch", self._tiled_launch)
-        patch.setattr(native_mixture, "tensor_map", lambda address, *_, **__: address)
-        patch.setattr(flash, "tensor_map", lambda address, *_, **__: address)
-        patch.setattr(native_step, "launch_sample", lambda *_: None)
-        self._step = native_step.NativeStep(
-            config, limits, b"tables", self, self, self, "stream", weights, self._act,  # type: ignore[arg-type]
-            KV_CACHE, CACHE_MAPS, MULTIPROCESSORS, None,
-        )  # fmt: skip
+        weights = described_weights(config)
+        layers = tuple(self._layer(i, layer) for i, layer in enumerate(weights.layers))
+        named = {
+            name: self._weight(name, getattr(weights, name))
+            for name in ("embed", "final_norm", "head", "inv_freq")
+        }
+        target, cache = target_of(config, MULTIPROCESSORS), kv_cache(config, limits, KV_CACHE, CACHE_MAPS)
+        loaded = DeviceWeights(layers=layers, **named)
+        self._model = NativeModel(config, limits, loaded, cache, target)
+        self._plans: dict[Shape, list[Choice]] = {}
         self._id = 0
 
     def run(self, shape: Shape, load: Load) -> list[Expression]:
         """Logits of the lanes."""
         self._id += 1
         self._shape, self._load = shape, load
-        self._step.enqueue(shape, b"set")
-        return [self._at(self._act.logits)[lane] for lane in range(len(load.last))]
-
-    # What NativeStep calls.
-
-    def algorithm(self, product: Product, half: int) -> None:
-        return None
-
-    def linear(self, product: Product, half: int, algorithm: None) -> None:
-        self._multiply(OwnProduct(product))
-
-    def __getitem__(self, op: str) -> Any:
-        assert op in self._names, f"the model has no kernel {op}"
-        machine = self
-
-        class Kernel:
-            def launch(self, grid: Any, block: Any, stream: Any, *arguments: Any, **flags: Any) -> None:
-                machine._launch(op, grid[0], arguments)
-
-        return Kernel()
+        if shape not in self._plans:
+            self._plans[shape] = plan_step(self._model, shape)
+        for choice in self._plans[shape]:
+            for work in choice.launches:
+                self._launch(work)
+        return [self._at("logits")[lane] for lane in range(len(load.last))]
 
     # Addresses.
 
-    def _weight(self, name: str) -> int:
+    def _weight(self, name: str, matrix: Matrix) -> Matrix:
         address = WEIGHTS + len(self._weights)
         self._weights[address] = name
-        return address
+        return replace(matrix, address=address)
 
-    def _layer(self, i: int) -> DeviceLayer:
-        names = ["input_norm", "qkv", "o", "post_norm", "gate_up", "down", "q_norm", "k_norm"]
-        names += ["router"] if self.config.has_experts(i) else []
-        return DeviceLayer(**{name: self._weight(f"{name}{i}") for name in names})
+    def _layer(self, i: int, layer: DeviceLayer) -> DeviceLayer:
+        there = {field.name: getattr(layer, field.name) for field in fields(layer)}
+        return DeviceLayer(**{name: self._weight(f"{name}{i}", of) for name, of in there.items() if of})
 
-    def _at(self, address: int, rows: int = 0, row_bytes: int = 0) -> Buffer:
-        assert address in self._buffers, f"{address:x} is no buffer"
-        return self._buffers[address].check(rows * row_bytes)
+    def _at(self, name: str, rows: int = 0, row_bytes: int = 0) -> Buffer:
+        return self._buffers[name].check(rows * row_bytes)
+
+    def _argument(self, operand: Any) -> Any:
+        match operand:
+            case Place():
+                return operand.name
+            case Matrix():
+                return operand.address
+            case Tensor():
+                return operand.of if isinstance(operand.of, int) else self._argument(operand.of)
+            case Struct():
+                return tuple(self._argument(part) for part in operand.parts)
+            case FromStep():
+                return operand
+            case None:
+                return 0
+        return operand
 
     # Products.
 
-    def _wide_launch(self, cut: WideCut, product: Product, norm: WideNorm, most_blocks: int) -> Any:
-        rooms = rooms_of(self.config, product.n_out)
-        assert cut.shared_bytes <= (rooms.large if cut.splits <= 2 else rooms.small), "E23"
-        return wide_op(product.output, cut), (1, 1, 1), (1, 1, 1), (OwnProduct(product, cut, norm),), {}
+    def _library(self, gemm: LibraryGemm) -> None:
+        fp32 = gemm.out.element is Element.FP32
+        epilogue = Epilogue.ADD if gemm.adds else Epilogue.STORE_FP32 if fp32 else Epilogue.STORE
+        sizes = (gemm.x.rows, gemm.x.columns, gemm.out.columns)
+        self._multiply(Product(gemm.weight.address, gemm.x.name, gemm.out.name, *sizes, epilogue))
 
-    @staticmethod
-    def _tiled_launch(product: Product, cut: Any, n_multiprocessors: int) -> Any:
-        return f"tiled_{product.output}", (1, 1, 1), (1, 1, 1), (OwnProduct(product),), {}
-
-    def _multiply(self, own: OwnProduct) -> None:
-        product, cut, norm = own.product, own.cut, own.norm
+    def _multiply(self, product: Product, norm: SplitNorm | None = None) -> None:
         x = self._at(product.x, product.rows, HALF_BYTES * product.n_in)
-        out = self._at(product.out, product.rows, ELEMENT[product.output] * product.n_out)
-        made = [
-            self._times(product.weight, self._scaled(x[row], row, cut, norm)) for row in range(product.rows)
-        ]
+        out = self._at(product.out, product.rows, ELEMENT[product.epilogue] * product.n_out)
+        made = [self._times(product.weight, self._scaled(x[row], row, norm)) for row in range(product.rows)]
         for row, value in enumerate(made):
-            if product.output == "add":
+            if product.epilogue is Epilogue.ADD:
                 out[row] = ("add", out[row], value)
             else:
-                out[row] = ("silu", value) if product.output == "silu" else value
-        if cut and norm and norm.weight:
-            assert half_dtype(self.config) == "bfloat16", "E19: in float16 it might overflow"
-            sums = self._at(norm.sums_out).check(FP32_BYTES * cut.n_sums * cut.columns)
+                out[row] = ("silu", value) if product.epilogue is Epilogue.SILU_MUL else value
+        if norm and norm.weight:
+            assert self._model.cache.element is Element.BF16, "E19: in float16 it might overflow"
+            sums = self._at(norm.sums_out).check(FP32_BYTES * norm.leaves * norm.columns)
             scaled = self._at(norm.scaled, product.rows, HALF_BYTES * product.n_out)
             for row in range(product.rows):
                 scaled[row] = ("without its factor", self._weights[norm.weight], out[row])
-                sums[row] = ("sums", cut.n_sums, cut.columns, out[row])
+                sums[row] = ("sums", norm.leaves, norm.columns, out[row])
 
     def _times(self, weight: int, x: Expression) -> Expression:
         return ("times", self._weights[weight], x)
 
-    def _scaled(self, x: Expression, row: int, cut: WideCut | None, norm: WideNorm | None) -> Expression:
+    def _scaled(self, x: Expression, row: int, norm: SplitNorm | None) -> Expression:
         """E19: x with the factor of the sums, if they are those of its own row in the same shape."""
-        if not cut or not norm or not norm.sums_in:
+        if not norm or not norm.sums_in:
             return x
+        assert norm.eps == self.config.norm_eps
         kind, weight, of = x if len(x) == 3 else (None, None, None)
-        left = self._at(norm.sums_in)[row] == ("sums", norm.n_sums, cut.columns, of)
+        left = self._at(norm.sums_in)[row] == ("sums", norm.n_sums, norm.columns, of)
         return ("norm", weight, of) if kind == "without its factor" and left else ("wrong factor", x)
+
+    def _wide(self, work: Any, epilogue: Epilogue, columns: int, tiles: int) -> None:
+        """WideCut's fields, and WideNorm's."""
+        weight, x, out, cut, norm = map(self._argument, work.operands)
+        rows, n_in, n_out, _, n_tiles, *_ = struct.unpack("<9I", cut)
+        ends_step = self._weights[weight] in ("head", "embed")
+        rooms = self._model.target.rooms(ends_step)
+        assert work.shared_bytes <= (rooms.large if work.cluster <= 2 else rooms.small), "E23"
+        split = SplitNorm(*norm, columns, n_tiles * tiles)
+        self._multiply(Product(weight, x, out, rows, n_in, n_out, epilogue), split)
+
+    def _tiled(self, work: Any, epilogue: Epilogue) -> None:
+        weight, x, out, cut = map(self._argument, work.operands)
+        rows, n_in = struct.unpack_from("<2I", cut)
+        self._multiply(Product(weight, x, out, rows, n_in, work.operands[2].shape[1], epilogue))
 
     # Kernels, by name.
 
-    def _launch(self, op: str, rows: int, arguments: tuple[Any, ...]) -> None:
-        if isinstance(arguments[-1], OwnProduct):
-            self._multiply(arguments[-1])
-        elif op.startswith("linear_"):
-            self._multiply(OwnProduct(Product(*arguments, op.split("_")[1])))
-        elif op.startswith("expert_stream_gate_up"):
-            self._expert_gate_up(*arguments[1:3], chooses=op.endswith("_few"))
+    def _launch(self, work: Work) -> None:
+        if isinstance(work, LibraryGemm):
+            self._library(work)
+            return
+        assert work.kernel in self._names, f"the model has no kernel {work.kernel}"
+        found = re.fullmatch(r"(\w+)_kernel(?:<(.*)>)?", work.kernel)
+        assert found
+        name, template = found[1], (found[2] or "").split(", ")
+        arguments = tuple(map(self._argument, work.operands))
+        if name == "linear_wide":
+            self._wide(work, epilogue_of(template[1]), int(template[2]), int(template[3]))
+        elif name == "linear_tiled":
+            self._tiled(work, epilogue_of(template[1]))
+        elif name == "linear_stream":
+            self._multiply(Product(*arguments, epilogue_of(template[1])))
+        elif name in ("expert_stream", "expert_tiled"):
+            down = template[1] == "blink::kDown"
+            few = {"chooses": True} if template[-1] == "blink::kOfFew" else {}
+            getattr(self, f"_{name}_{'down' if down else 'gate_up'}")(work.grid[0], *arguments, **few)
         else:
-            getattr(self, f"_{op}")(rows, *arguments)
+            getattr(self, f"_{name}")(work.grid[0], *arguments)
 
     def _gate(self, *_: Any) -> None: ...
 
-    _prefill_plan = _gate
+    _prefill_plan = _sample = _gate
 
-    def _embed(
-        self, rows: int, step_set: bytes, tables: bytes, embed: int, residual: int, hidden: int
-    ) -> None:
+    def _embed(self, rows: int, step_set: Any, tables: Any, embed: int, residual: str, hidden: int) -> None:
         out = self._at(residual, rows, FP32_BYTES * hidden)
         assert self._weights[embed] == "embed"
         for token in range(self._load.tokens):
             out[token] = ("embed", self._id, token)
 
-    def _rmsnorm(self, rows: int, residual: int, weight: int, eps: float, normed: int, hidden: int) -> None:
+    def _rmsnorm(self, rows: int, residual: str, weight: int, eps: float, normed: str, hidden: int) -> None:
         x = self._at(residual, rows, FP32_BYTES * hidden)
         out = self._at(normed, rows, HALF_BYTES * hidden)
         for row in range(rows):
             out[row] = ("norm", self._weights[weight], x[row])
 
     def _gather_rmsnorm(
-        self, rows: int, step_set: bytes, residual: int, weight: int, eps: float, out: int, hidden: int
+        self, rows: int, step_set: Any, residual: str, weight: int, eps: float, out: str, hidden: int
     ) -> None:
         x, to = self._at(residual), self._at(out, rows, HALF_BYTES * hidden)
         for lane, token in enumerate(self._load.last):
             to[lane] = ("norm", self._weights[weight], x[token])
 
     def _gather_last(
-        self, rows: int, step_set: bytes, residual: int, attention: int, to_residual: int, to_attention: int,
+        self, rows: int, step_set: Any, residual: str, attention: str, to_residual: str, to_attention: str,
         hidden: int, width: int,
     ) -> None:  # fmt: skip
         pairs = [(residual, to_residual, FP32_BYTES * hidden), (attention, to_attention, HALF_BYTES * width)]
@@ -230,31 +273,33 @@ class SymbolicMachine:
             for lane, token in enumerate(self._load.last):
                 self._at(out, rows, row_bytes)[lane] = self._at(x)[token]
 
-    def _silu_mul(self, rows: int, gate_up: int, product: int, intermediate: int) -> None:
+    def _silu_mul(self, rows: int, gate_up: str, product: str, intermediate: int) -> None:
         x = self._at(gate_up, rows, 2 * HALF_BYTES * intermediate)
         out = self._at(product, rows, HALF_BYTES * intermediate)
         for row in range(rows):
             out[row] = ("silu", x[row])
 
-    def _held_qkv(
-        self, _: int, weight: int, residual: int, norm: int, eps: float, out: int, rows: int, width: int,
-        router: bytes,
-    ) -> None:  # fmt: skip
-        assert router == NO_ROUTER
-        x, to = self._at(residual), self._at(out, rows, HALF_BYTES * width)
-        for row in range(rows):
-            to[row] = self._times(weight, ("norm", self._weights[norm], x[row]))
-
-    def _held_o(
-        self, _: int, weight: int, x: int, norm: int, eps: float, out: int, rows: int, width: int,
-        router: bytes,
-    ) -> None:  # fmt: skip
-        self._multiply(OwnProduct(Product(weight, x, out, rows, self.config.attention_width, width, "add")))
+    def _linear_held(
+        self, _: int, weight: int, x: str, norm: int, eps: float, out: str, rows: int, width: int, router: Any
+    ) -> None:
+        """Stores the product of normed rows, or adds that of what attention puts out."""
+        if norm:
+            assert router == NO_ROUTER
+            residual, to = self._at(x), self._at(out, rows, HALF_BYTES * width)
+            for row in range(rows):
+                to[row] = self._times(weight, ("norm", self._weights[norm], residual[row]))
+            return
+        width_in = self.config.attention_width
+        self._multiply(Product(weight, x, out, rows, width_in, width, Epilogue.ADD))
         if router == NO_ROUTER:
             return
-        router_norm, matrix, to, experts = struct.unpack("<3QI4x", router)
-        sums = self._at(to, SUM_PLACES * experts, 8)
+        router_norm, matrix, places, experts = router
+        sums = self._at(places, SUM_PLACES * experts, 8)
         assert self.config.experts is not None
         assert (rows, experts) == (1, self.config.experts.count)
         assert sums[0] in (ZERO, ("nothing", "router_sums", 0)), "they add up to what was there"
         sums[0] = self._times(matrix, ("norm", self._weights[router_norm], self._at(out)[0]))
+
+
+def epilogue_of(constant: str) -> Epilogue:
+    return Epilogue(constant.removeprefix("blink::"))

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 from symbolic_machine import (
     CACHE_MAPS,
+    FP32_BYTES,
+    HALF_BYTES,
     KV_CACHE,
     MULTIPROCESSORS,
     ZERO,
     Buffer,
     Expression,
     Load,
-    OwnProduct,
+    Product,
     SymbolicMachine,
 )
 
 from gpu_backend.abi import StepKind
-from gpu_backend.cuda.product import FP32_BYTES, HALF_BYTES, Product
-from gpu_backend.engine import native_mixture
-from gpu_backend.engine.sizing import PIECE_RECORD, SUM_PLACES, TILE_UNIT, UNIT_BYTES, layer_cache_bytes
 from gpu_backend.engines.base import Limits, Shape
+from gpu_backend.engines.native.step import decoding_lanes
+from gpu_backend.ops.decode_attention import PIECE_RECORD, AttentionCut, attention_cut
+from gpu_backend.ops.moe_one import ONE_EXPERTS, ONE_SLICE, SUM_PLACES
+from gpu_backend.ops.moe_stream import FEW_TOKENS
+from gpu_backend.ops.moe_tiled import TILE_UNIT, UNIT_BYTES
+from gpu_backend.ops.operations import Epilogue, Heads
 
 
 class SymbolicStep(SymbolicMachine):
@@ -43,27 +47,33 @@ class SymbolicStep(SymbolicMachine):
 
     # Attention.
 
+    def _decoding(self) -> tuple[int, AttentionCut]:
+        """The lanes that rows that decode may have, and how their attention is cut up."""
+        lanes = decoding_lanes(self._shape, self._limits.max_batch)
+        heads = Heads(self.config.n_heads, self.config.n_kv_heads, self.config.head_dim)
+        return lanes, attention_cut(heads, lanes, self._model.target, self._shape.kind == StepKind.MIXED)
+
     def _layer_of(self, keys: int, values: int) -> int:
-        size = layer_cache_bytes(self.config, self._limits)
+        size = self._model.cache.layer_bytes
         assert values == keys + size
         assert (keys - KV_CACHE) % (2 * size) == 0
         return (keys - KV_CACHE) // (2 * size)
 
     def _attention_plan(
-        self, blocks: int, step_set: bytes, cut: bytes, plan: int, inv_freq: int, turns: int, head_dim: int
+        self, blocks: int, step_set: Any, cut: bytes, plan: str, inv_freq: int, turns: str, head_dim: int
     ) -> None:
         assert self._weights[inv_freq] == "inv_freq"
         assert head_dim == self.config.head_dim
-        lanes, sized = self._step._decoding(self._shape)
+        lanes, sized = self._decoding()
         assert cut == sized.words
         self._at(plan).check(PIECE_RECORD * (1 + max(lanes * sized.most, MULTIPROCESSORS - 1)))
         self._at(turns, lanes, FP32_BYTES * head_dim)
 
     def _attention_stream(
-        self, blocks: int, tables: bytes, plan: int, turns: int, cache: int, *rest: Any
+        self, blocks: int, tables: Any, plan: str, turns: str, cache: int, *rest: Any
     ) -> None:
         qkv, q_norm, k_norm, _, keys, values, partial, out, n_kv_heads, ratio, most = rest
-        config, (lanes, cut) = self.config, self._step._decoding(self._shape)
+        config, (lanes, cut) = self.config, self._decoding()
         layer = self._layer_of(keys, values)
         assert blocks == MULTIPROCESSORS - 1, "E22: a multiprocessor each"
         assert cache == CACHE_MAPS + 128 * layer
@@ -76,7 +86,7 @@ class SymbolicStep(SymbolicMachine):
     def _turned(self, q_norm: int, k_norm: int, layer: int, qkv: Expression) -> Expression:
         return ("rope", self._weights[q_norm], self._weights[k_norm], layer, qkv)
 
-    def _rope(self, rows: int, step_set: bytes, tables: bytes, qkv: int, *rest: Any) -> None:
+    def _rope(self, rows: int, step_set: Any, tables: Any, qkv: str, *rest: Any) -> None:
         q_norm, k_norm, _, inv_freq, keys, values, heads, kv_heads = rest
         assert (heads, kv_heads) == (self.config.n_heads, self.config.n_kv_heads)
         assert self._weights[inv_freq] == "inv_freq"
@@ -85,7 +95,7 @@ class SymbolicStep(SymbolicMachine):
             x[token] = self._turned(q_norm, k_norm, self._layer_of(keys, values), x[token])
 
     def _attention_flash(
-        self, blocks: int, queries: int, cache: int, tables: bytes, plan: int, out: int,
+        self, blocks: int, queries: str, cache: int, tables: Any, plan: str, out: str,
         keys: int, values: int, *counts: int,
     ) -> None:  # fmt: skip
         atom = 8 * HALF_BYTES * self.config.head_dim
@@ -93,20 +103,20 @@ class SymbolicStep(SymbolicMachine):
         self._attend_prompts(queries, out, KV_CACHE + keys * atom, KV_CACHE + values * atom)
 
     def _attention_prefill(
-        self, blocks: int, step_set: bytes, tables: bytes, qkv: int, keys: int, values: int, out: int,
+        self, blocks: int, step_set: Any, tables: Any, qkv: str, keys: int, values: int, out: str,
         heads: int, kv_heads: int, tokens: int,
     ) -> None:  # fmt: skip
         assert (heads, kv_heads) == (self.config.n_heads, self.config.n_kv_heads)
         self._attend_prompts(qkv, out, keys, values)
 
-    def _attend_prompts(self, qkv: int, out: int, keys: int, values: int) -> None:
+    def _attend_prompts(self, qkv: str, out: str, keys: int, values: int) -> None:
         to = self._at(out, self._shape.tokens, HALF_BYTES * self.config.attention_width)
         for token in range(self._load.decoding, self._load.tokens):
             to[token] = ("attention", self._layer_of(keys, values), self._at(qkv)[token])
 
     # Mixtures of experts.
 
-    def _router(self, _: int, step_set: bytes, residual: int, norm: int, eps: float, *rest: int) -> None:
+    def _router(self, _: int, step_set: Any, residual: str, norm: int, eps: float, *rest: int) -> None:
         (
             weight,
             normed,
@@ -121,11 +131,11 @@ class SymbolicStep(SymbolicMachine):
             _renormalise,
         ) = rest
         self._rmsnorm(tokens, residual, norm, eps, normed, hidden)
-        self._multiply(OwnProduct(Product(weight, normed, logits, tokens, hidden, count, "float")))
-        if tokens > native_mixture.FEW_TOKENS:
+        self._multiply(Product(weight, normed, logits, tokens, hidden, count, Epilogue.STORE_FP32))
+        if tokens > FEW_TOKENS:
             self._route(0, step_set, logits, choice)
 
-    def _route(self, _: int, step_set: bytes, logits: int, choice: int, *rest: int) -> None:
+    def _route(self, _: int, step_set: Any, logits: str, choice: str, *rest: int) -> None:
         for token in range(self._shape.tokens):
             self._at(choice)[token] = ("choice", self._at(logits)[token])
 
@@ -135,72 +145,77 @@ class SymbolicStep(SymbolicMachine):
         assert experts is not None
         return self._at(address, self._shape.tokens * experts.per_token, element)
 
-    def _expert_gate_up(self, weight: int, x: int, chooses: bool = False) -> None:
-        act, experts = self._act, self.config.experts
+    def _expert_gate_up(self, weight: int, x: str, chooses: bool = False) -> None:
+        experts = self.config.experts
         assert experts is not None
-        self._pairs(act.expert_choice, 4)
-        self._pairs(act.expert_weight, FP32_BYTES)
-        self._pairs(act.expert_product, HALF_BYTES * experts.intermediate)
+        self._pairs("expert_choice", 4)
+        self._pairs("expert_weight", FP32_BYTES)
+        self._pairs("expert_product", HALF_BYTES * experts.intermediate)
         if chooses:
-            self._route(0, b"", act.router_logits, act.expert_choice)
+            self._route(0, None, "router_logits", "expert_choice")
         for token in range(self._shape.tokens):
-            choice = self._at(act.expert_choice)[token]
+            choice = self._at("expert_choice")[token]
             product = ("experts' silu", self._weights[weight], self._at(x)[token], choice)
-            self._at(act.expert_product)[token] = product
+            self._at("expert_product")[token] = product
 
     def _expert_plan(
-        self, _: int, choice: int, plan: int, pairs: int, tokens: int, count: int, per_token: int, unit: int
+        self, _: int, choice: str, plan: str, pairs: str, tokens: int, count: int, per_token: int, unit: int
     ) -> None:
         units = tokens * per_token // TILE_UNIT + min(count, tokens * per_token)
         assert (tokens, unit) == (self._shape.tokens, TILE_UNIT)
         self._at(plan, 1 + units, UNIT_BYTES)
         self._pairs(pairs, 4)
 
-    def _expert_tiled_gate_up(self, _: int, plan: int, pairs: int, weight: int, x: int, *rest: int) -> None:
+    def _expert_stream_gate_up(
+        self, _: int, routing: Any, weight: int, x: str, out: str, *rest: int, chooses: bool = False
+    ) -> None:
+        self._expert_gate_up(weight, x, chooses)
+
+    def _expert_tiled_gate_up(self, _: int, plan: str, pairs: str, weight: int, x: str, *rest: int) -> None:
         self._expert_gate_up(weight, x)
 
-    def _expert_stream_down(self, _: int, routing: bytes, weight: int, x: int, out: int, *rest: int) -> None:
+    def _expert_stream_down(self, _: int, routing: Any, weight: int, x: str, out: str, *rest: int) -> None:
         to = self._pairs(out, HALF_BYTES * self.config.hidden)
         for token in range(self._shape.tokens):
             to[token] = ("experts' down", self._weights[weight], self._at(x)[token])
 
     def _expert_tiled_down(
-        self, _: int, plan: int, pairs: int, weight: int, x: int, out: int, *rest: int
+        self, _: int, plan: str, pairs: str, weight: int, x: str, out: str, *rest: int
     ) -> None:
-        self._expert_stream_down(0, b"", weight, x, out)
+        self._expert_stream_down(0, None, weight, x, out)
 
-    def _expert_gate_up_one(
-        self, _: int, routing: bytes, residual: int, norm: int, eps: float, weight: int, *rest: int
+    def _expert_one_gate_up(
+        self, _: int, routing: Any, residual: str, norm: int, eps: float, weight: int, *rest: int
     ) -> None:
-        sums, choice, _weights, count, renormalise = struct.unpack_from("<3Q2I", routing, len(b"set"))
-        act, hidden, experts = self._act, self.config.hidden, self.config.experts
+        sums, choice, _weights, count, renormalise = routing
+        hidden, experts = self.config.hidden, self.config.experts
         assert experts is not None
         assert (count, renormalise) == (experts.count, experts.renormalise)
         assert rest[1:] == (hidden, experts.intermediate, experts.per_token)
-        assert experts.intermediate % native_mixture.ONE_SLICE == 0
-        assert experts.per_token <= native_mixture.ONE_EXPERTS
-        self._rmsnorm(1, residual, norm, eps, act.normed, hidden)
+        assert experts.intermediate % ONE_SLICE == 0
+        assert experts.per_token <= ONE_EXPERTS
+        self._rmsnorm(1, residual, norm, eps, "normed", hidden)
         self._at(choice)[0] = ("choice", self._at(sums)[0])
-        self._expert_gate_up(weight, act.normed)
+        self._expert_gate_up(weight, "normed")
 
-    def _expert_down_one(
-        self, _: int, choice: int, weights: int, sums: int, n_sums: int, down: int, x: int, out: int,
+    def _expert_one_down(
+        self, _: int, choice: str, weights: str, sums: str, n_sums: int, down: int, x: str, out: str,
         *rest: int,
     ) -> None:  # fmt: skip
         assert self.config.experts is not None
         assert n_sums == SUM_PLACES * self.config.experts.count
         self._at(sums, n_sums, 8)[0] = ZERO
-        rows = self._act.expert_rows
-        self._expert_stream_down(0, b"", down, x, rows)
+        rows = "expert_rows"
+        self._expert_stream_down(0, None, down, x, rows)
         self._expert_sum(1, rows, choice, weights, out, self.config.hidden)
 
-    def _expert_sum(self, rows: int, x: int, choice: int, weights: int, out: int, *rest: int) -> None:
+    def _expert_sum(self, rows: int, x: str, choice: str, weights: str, out: str, *rest: int) -> None:
         to = self._at(out, rows, FP32_BYTES * self.config.hidden)
         for row in range(rows):
             to[row] = ("add", to[row], ("sum", self._at(x)[row], self._at(choice)[row]))
 
     def _expert_sum_rmsnorm(
-        self, rows: int, x: int, choice: int, weights: int, out: int, norm: int, eps: float, normed: int,
+        self, rows: int, x: str, choice: str, weights: str, out: str, norm: int, eps: float, normed: str,
         hidden: int, per_token: int,
     ) -> None:  # fmt: skip
         self._expert_sum(rows, x, choice, weights, out)

@@ -10,10 +10,11 @@ from model_config import model_config
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
+from planned import planned_symbols
+
 from gpu_backend.cuda import compile as compile_cuda
 from gpu_backend.cuda import toolkit
 from gpu_backend.cuda.compile import CompileError, compile_module, compile_templates, source_root
-from gpu_backend.cuda.kernels import kernel_names
 from gpu_backend.model.config import Experts
 
 ELF = b"\x7fELF"
@@ -31,14 +32,15 @@ extern "C" __global__ void launcher(struct blink_step_head* head, cudaGraphExec_
 CONFIG = model_config(n_heads=32, n_kv_heads=4, head_dim=128)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "blink"
 
 
 @pytest.fixture
-def launcher(tmp_path: Path) -> Path:
+def launcher(tmp_path: Path, cache: Path) -> Path:
+    """A source of the tests' own, and a cache that holds nothing yet."""
     path = tmp_path / "launcher.cu"
     path.write_text(LAUNCHER)
     return path
@@ -128,26 +130,26 @@ def test_a_missing_library_names_its_wheel() -> None:
         toolkit.library("libnowhere.a", "some-wheel")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize(("n_heads", "head_dim"), [(32, 128), (8, 64), (12, 32), (64, 16)])
 def test_the_engine_compiles_for_every_type_and_head_size(dtype: str, n_heads: int, head_dim: int) -> None:
     config = replace(CONFIG, dtype=dtype, n_heads=n_heads, head_dim=head_dim)
-    names = kernel_names(config)
-    cubin, symbols = compile_templates(
-        source_root() / "kernels" / "engine.cu", "sm_90a", list(names.values())
-    )
-    assert set(symbols) == set(names.values())
+    names = planned_symbols(config)
+    cubin, symbols = compile_templates(source_root() / "kernels" / "engine.cu", "sm_90a", names)
+    assert set(symbols) == set(names)
     assert all(symbol.encode() in cubin for symbol in symbols.values())
 
 
+@pytest.mark.slow
 def test_experts_compile_for_every_type() -> None:
     experts = Experts(count=128, per_token=8, intermediate=768, renormalise=True, dense_layers=frozenset())
     for dtype in ("bfloat16", "float16"):
-        names = kernel_names(replace(CONFIG, dtype=dtype, experts=experts))
-        assert sum("expert" in name for name in names.values()) == 10
+        names = planned_symbols(replace(CONFIG, dtype=dtype, experts=experts))
+        assert sum("expert" in name for name in names) == 10
         source = source_root() / "kernels" / "engine.cu"
-        cubin, symbols = compile_templates(source, "sm_90a", list(names.values()))
-        assert all(symbols[name].encode() in cubin for name in names.values())
+        cubin, symbols = compile_templates(source, "sm_90a", names)
+        assert all(symbols[name].encode() in cubin for name in names)
 
 
 def test_the_scheduler_links_with_the_device_runtime() -> None:

@@ -29,8 +29,8 @@ config, limits = ModelConfig.from_directory(Path(sys.argv[1])), Limits(4, 256, 6
 """
 FILL = """
 bench = engine.Bench(config, limits)
-step = bench.engine._step
-print(step._kv_cache, step._layer_bytes * config.n_layers)  # keys and values, 2 bytes each
+cache = bench.engine.model.cache
+print(cache.address, cache.n_bytes // 2)  # keys and values, 2 bytes each
 bench.close()
 """
 SUSTAIN = """

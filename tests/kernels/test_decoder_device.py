@@ -12,9 +12,9 @@ from test_attention_device import cache_map
 from test_ops_device import EPS, NAN, Emulate, Halves, assert_close, floats, random
 from twins import Floats, World, call
 
-from gpu_backend.cuda.kernels import stage_chunks
-from gpu_backend.engine import decoder_abi
-from gpu_backend.engine.decoder import pair_tiles
+from gpu_backend import decoder_abi
+from gpu_backend.engines.native.megakernel_model import pair_tiles
+from gpu_backend.ops.megakernel import stage_chunks
 
 CELLS, VOCAB, LAYERS = 11520, 640, 3
 

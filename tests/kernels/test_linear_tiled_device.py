@@ -10,9 +10,9 @@ from test_ops_device import NAN, OUTPUTS, Emulate, assert_close, floats, lagging
 from twins import call
 
 from gpu_backend.arithmetic import ceil_div
-from gpu_backend.cuda.tiled import PAIR, TILED_BOX, TILED_ROWS, TiledCut
-from gpu_backend.cuda.tiled_launch import BOX_OUTPUTS
-from gpu_backend.cuda.wide import Boxes, gate_up_boxes, matrix_boxes
+from gpu_backend.ops.skinny_cut import Boxes, gate_up_boxes, matrix_boxes
+from gpu_backend.ops.tiled_cut import PAIR, TILED_BOX, TILED_ROWS, TiledCut
+from gpu_backend.ops.tiled_gemm import BOX_OUTPUTS
 
 Floats = NDArray[np.float32]
 

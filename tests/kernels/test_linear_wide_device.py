@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import struct
+from dataclasses import astuple, dataclass
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from test_ops_device import EPS, NAN, OUTPUTS, TOLERANCE, Emulate, Halves, assert_close, floats, random
 from twins import call
 
-from gpu_backend.cuda.wide import Boxes, WideCut, WideNorm, gate_up_boxes, matrix_boxes
+from gpu_backend.ops.skinny_cut import Boxes, SkinnyCut, gate_up_boxes, matrix_boxes
+from gpu_backend.ops.skinny_gemm import WIDE_NORM
+
+
+@dataclass(frozen=True)
+class WideNorm:
+    """WideNorm of kernels/ops/wide_end.h: addresses, of which 0 is null."""
+
+    sums_in: int = 0
+    n_sums: int = 0
+    eps: float = 0.0
+    weight: int = 0
+    scaled: int = 0
+    sums_out: int = 0
+
+    def pack(self) -> bytes:
+        return struct.pack(WIDE_NORM, *astuple(self))
 
 
 def share(n_in: int, panels: int, splits: int) -> int:
@@ -81,11 +100,11 @@ def check_product(
     y = (start.view(np.uint32) >> 16).astype(np.uint16) if is_half else start.copy()
     behind = y[m].copy()
     rings = (panels, stages, 1 + stages // 2, share(n_in, panels, splits), splits)
-    cut = WideCut(m, n_in, n_out, tile_rows, -(-rows // tile_rows), *rings)
+    cut = SkinnyCut(m, n_in, n_out, tile_rows, -(-rows // tile_rows), *rings)
     w_map = box_map(w, gate_up_boxes(n_in, n_out, tile_rows) if silu else matrix_boxes(n_in, rows, tile_rows))
     x_map = box_map(x, matrix_boxes(n_in, m, cut.columns))
     grid = cut.clusters(blocks)
-    structs = [np.frombuffer(struct.pack(), np.uint8) for struct in (cut, WideNorm())]
+    structs = [np.frombuffer(by_value.pack(), np.uint8) for by_value in (cut, WideNorm())]
     shape = (OUTPUTS.index(output), cut.columns, cut.tiles, splits, grid, cut.threads, cut.shared_bytes)
     emulate("linear_wide", w_map, x_map, y, *structs, *shape)
     assert_close((floats(y) if is_half else y)[:m], expected[:m])
@@ -124,7 +143,7 @@ def test_norm_between_products(
         product, expected = expected, np.empty((m, n_out), np.float32)
         call("silu_mul", product, expected, n_out, m)
 
-    first = WideCut(
+    first = SkinnyCut(
         m, inner, hidden, tile_rows, -(-hidden // tile_rows), *(1, 3, 2, share(inner, 1, splits), splits)
     )
     scaled, sums = (
@@ -136,17 +155,17 @@ def test_norm_between_products(
         box_map(x, matrix_boxes(inner, m, first.columns)),
     )
     leaves = WideNorm(weight=weight.ctypes.data, scaled=scaled.ctypes.data, sums_out=sums.ctypes.data)
-    structs = [np.frombuffer(struct.pack(), np.uint8) for struct in (first, leaves)]
+    structs = [np.frombuffer(by_value.pack(), np.uint8) for by_value in (first, leaves)]
     blocks = first.clusters(3)  # alone they have several tiles each
     shape = (first.columns, first.tiles, splits, blocks, first.threads, first.shared_bytes)
     emulate("linear_wide", *maps, residual, *structs, OUTPUTS.index("add"), *shape)
     assert_close(residual, total)
 
-    second = WideCut(m, hidden, n_out, 32, -(-rows // 32), *(1, 3, 2, share(hidden, 1, 1), 1))
+    second = SkinnyCut(m, hidden, n_out, 32, -(-rows // 32), *(1, 3, 2, share(hidden, 1, 1), 1))
     boxes = gate_up_boxes(hidden, n_out, 32) if output == "silu" else matrix_boxes(hidden, rows, 32)
     maps = box_map(w, boxes), box_map(scaled, matrix_boxes(hidden, m, second.columns))
     takes = WideNorm(sums_in=sums.ctypes.data, n_sums=first.n_sums, eps=EPS)
-    structs = [np.frombuffer(struct.pack(), np.uint8) for struct in (second, takes)]
+    structs = [np.frombuffer(by_value.pack(), np.uint8) for by_value in (second, takes)]
     y = np.full((m, n_out), np.nan, np.float32) if output == "float" else np.full((m, n_out), NAN, np.uint16)
     shape = (second.columns, second.tiles, 1, second.n_tiles, second.threads, second.shared_bytes)
     emulate("linear_wide", *maps, y, *structs, OUTPUTS.index(output), *shape)
@@ -161,9 +180,9 @@ def test_a_clusters_blocks_add_up_in_order(emulate: Emulate) -> None:
     def multiply(first: int, last: int, splits: int) -> NDArray[np.float32]:
         part_x, part_w = (np.ascontiguousarray(matrix[:, first:last]) for matrix in (x, w))
         k = last - first
-        cut = WideCut(m, k, n_out, 64, 1, 1, 2, 2, share(k, 1, splits), splits)
+        cut = SkinnyCut(m, k, n_out, 64, 1, 1, 2, 2, share(k, 1, splits), splits)
         maps = box_map(part_w, matrix_boxes(k, n_out, 64)), box_map(part_x, matrix_boxes(k, m, cut.columns))
-        structs = [np.frombuffer(struct.pack(), np.uint8) for struct in (cut, WideNorm())]
+        structs = [np.frombuffer(by_value.pack(), np.uint8) for by_value in (cut, WideNorm())]
         y = np.zeros((m, n_out), np.float32)
         shape = (OUTPUTS.index("float"), cut.columns, cut.tiles, splits, 1, cut.threads, cut.shared_bytes)
         emulate("linear_wide", *maps, y, *structs, *shape)

@@ -15,6 +15,8 @@ import pytest
 from numpy.typing import NDArray
 from twins import Floats, World, call
 
+from gpu_backend import abi
+
 EPS = 1e-5
 TOLERANCE = 1e-2  # bfloat16 has 8 bits; relative to the largest value
 CHUNKS = [(3, 0, 20), (0, 17, 18), (6, 30, 40)]
@@ -356,4 +358,5 @@ def test_sampler_draws_what_its_twin_draws(emulate: Emulate, vocab: int, blocks:
     np.testing.assert_array_equal(world.out_token, twin[0])
     np.testing.assert_array_equal(world.history, twin[1])
     np.testing.assert_array_equal(logits, expected)
+    assert world.out_token[3] == abi.NO_TOKEN
     assert (world.completed[0], world.head["lanes_done"][0]) == (77, 0)

@@ -147,6 +147,7 @@ def test_a_count_that_goes_back_delivers_nothing_twice(bench: Bench) -> None:
     assert bench.take() == [(6, sequence, EVENT_TOKENS, 0, [5])]
 
 
+@pytest.mark.alone
 def test_records_that_stay_unreadable_end_their_request_alone(bench: Bench) -> None:
     """F9."""
     broken, healthy = bench.submit(0, 1)
@@ -267,6 +268,7 @@ def test_a_full_queue_loses_nothing(bench: Bench) -> None:
             assert found == list(range(slot, slot + CAPACITY))
 
 
+@pytest.mark.alone
 def test_idle_costs_next_to_nothing(bench: Bench) -> None:
     before = time.process_time()
     time.sleep(1.0)

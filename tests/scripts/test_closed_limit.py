@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from bench.closed_limit import Gpu, Rate, Work, work_of
+from limits import PROGRAM_S
 from model_config import model_config
 
 from gpu_backend.model.config import Experts
@@ -67,7 +68,7 @@ def test_it_prints_the_limits_of_a_shape(tmp_path: Path) -> None:
         "--concurrency",
         "8,64",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PROGRAM_S)
     first, second = done.stdout.splitlines()
     assert first.startswith(
         "llama-3-8b, 8 at a time: 2027 MB and 70.4 GFLOP a token; tokens/s at most by memory"
@@ -75,6 +76,6 @@ def test_it_prints_the_limits_of_a_shape(tmp_path: Path) -> None:
     assert second.startswith("llama-3-8b, 64 at a time: ")
 
     results.write_text(json.dumps({"ceilings": [{**CEILINGS[0], "sustained": None}]}))
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PROGRAM_S)
     assert done.returncode == 2
     assert "run engine.py --sustained 1" in done.stderr

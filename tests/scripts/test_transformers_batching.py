@@ -10,7 +10,7 @@ pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'b
 from bench import transformers_batching
 
 from blink.bench.scheduler_runs import parse_workload
-from gpu_backend.engine.native_weights import RANDOM_OUTPUT_STD, RANDOM_STD
+from gpu_backend.engines.native.weights import RANDOM_OUTPUT_STD, RANDOM_STD
 
 SMALL = {
     "hidden_size": 64,

@@ -1,0 +1,30 @@
+"""The types of a matrix's or a buffer's elements: one enum, with what each part of the system calls them."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Element(Enum):
+    """`dtype` is a checkpoint's name, `cpp` the type in the kernels, `cuda_data_type` cudaDataType."""
+
+    BF16 = ("bfloat16", 2, "__nv_bfloat16", 14)
+    FP16 = ("float16", 2, "__half", 2)
+    FP32 = ("float32", 4, "float", 0)
+    U8 = ("uint8", 1, "uint8_t", 8)
+    U32 = ("uint32", 4, "uint32_t", 12)
+    I64 = ("int64", 8, "int64_t", 24)
+
+    def __init__(self, dtype: str, n_bytes: int, cpp: str, cuda_data_type: int) -> None:
+        self.dtype = dtype
+        self.n_bytes = n_bytes
+        self.cpp = cpp
+        self.cuda_data_type = cuda_data_type
+
+
+HALF_TYPES = (Element.BF16, Element.FP16)  # those that the kernels multiply
+
+
+def compute_element(dtype: str) -> Element:
+    """What the engine computes in: the checkpoint's type, or bfloat16 for an fp32 checkpoint."""
+    return next((element for element in HALF_TYPES if element.dtype == dtype), Element.BF16)

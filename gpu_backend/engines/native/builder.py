@@ -1,0 +1,55 @@
+"""The builder of the CUDA engine: it sizes the KV cache, then loads the weights and captures the graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gpu_backend.cuda.compile import CompileError
+from gpu_backend.cuda.cublas import CublasError
+from gpu_backend.cuda.driver import CudaError, Device
+from gpu_backend.cuda.toolkit import ToolkitError
+from gpu_backend.engines.base import Batch, EngineError, Limits, Shape
+from gpu_backend.engines.graph_grid import GraphGrid
+from gpu_backend.engines.kv_pages import with_pages
+from gpu_backend.engines.native.engine import NativeEngine
+from gpu_backend.engines.native.sizing import mixed_share, needs, page_bytes, pages_that_fit
+from gpu_backend.engines.native.weights import RandomWeights
+from gpu_backend.model.checkpoint import Checkpoint, CheckpointError
+from gpu_backend.model.config import ModelConfig
+from gpu_backend.progress import ProgressLine
+
+RANDOM_SEED = 1
+
+
+class NativeEngineBuilder:
+    """A gpu_backend.engines.builder.GpuEngineBuilder."""
+
+    def limits(self, device: Device, config: ModelConfig, wanted: Limits, kv_memory: int | None) -> Limits:
+        wanted = replace(wanted, mixed_share=mixed_share(config))
+        shapes, free_bytes = GraphGrid(wanted).shapes, device.free_bytes()
+        processors = device.n_multiprocessors
+        if kv_memory:
+            page = page_bytes(config, wanted)
+            limits = with_pages(wanted, kv_memory // page)
+            kv_bytes = limits.total_pages * page
+            needs(config, wanted, shapes, processors, kv_bytes).check(free_bytes, free_bytes)
+            return limits
+        return with_pages(wanted, pages_that_fit(config, wanted, shapes, free_bytes, processors))
+
+    def build(
+        self,
+        device: Device,
+        config: ModelConfig,
+        directory: Path,
+        random: bool,
+        limits: Limits,
+        shapes: Sequence[Shape],
+        batch: Batch,
+    ) -> NativeEngine:
+        try:
+            source = RandomWeights(RANDOM_SEED) if random else Checkpoint(directory)
+            return NativeEngine(device, config, source, limits, shapes, batch, ProgressLine())
+        except (CheckpointError, CudaError, CublasError, CompileError, ToolkitError) as error:
+            raise EngineError(str(error)) from error

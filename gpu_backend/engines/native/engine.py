@@ -1,0 +1,151 @@
+"""The CUDA engine: one captured graph per shape and step set, over buffers in GPU memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu_backend.abi import STEP_SETS
+from gpu_backend.cuda.cublas import WORKSPACE_BYTES, Cublas
+from gpu_backend.cuda.driver import Device, Stream
+from gpu_backend.cuda.graph import Graph
+from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.cuda.tensor_map import TENSOR_MAP_BYTES, cache_map
+from gpu_backend.element import compute_element
+from gpu_backend.engines.base import Batch, Limits, Shape
+from gpu_backend.engines.native.gemm_choice import GemmChoice
+from gpu_backend.engines.native.gemm_clock import GemmClock
+from gpu_backend.engines.native.kernels import Kernels
+from gpu_backend.engines.native.launcher import StepLauncher
+from gpu_backend.engines.native.megakernel_model import decoder_model
+from gpu_backend.engines.native.model import NativeModel, kv_cache, target_of
+from gpu_backend.engines.native.plan import buffer_bytes, described_plans, kernel_names, plan_step
+from gpu_backend.engines.native.weights import Progress, RandomWeights, WeightLoader
+from gpu_backend.model.checkpoint import Checkpoint
+from gpu_backend.model.config import ModelConfig
+from gpu_backend.ops.candidate import Choice
+from gpu_backend.ops.matrix import KvCache
+from gpu_backend.ops.operations import DecodeModel
+
+
+def ignore_progress(what: str, done: int, total: int) -> None:
+    pass
+
+
+class NativeEngine:
+    """Executables for `shapes` over `batch`, whose arrays are device memory of the caller.
+
+    `executables` uint64 [n_shapes, STEP_SETS]: CUgraphExec handles for device-side cudaGraphLaunch. The
+    weights come from `source`: a checkpoint, or RandomWeights for benchmarks of a model's shape. Raises
+    CheckpointError, CudaError, CublasError, CompileError, ToolkitError; what was acquired until then is
+    released.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        config: ModelConfig,
+        source: Checkpoint | RandomWeights,
+        limits: Limits,
+        shapes: Sequence[Shape],
+        batch: Batch,
+        progress: Progress = ignore_progress,
+    ) -> None:
+        self._device = device
+        self._config = config
+        self._shapes = tuple(shapes)
+        self._sets = [step_set.tobytes() for step_set in np.asarray(batch.step_sets)]
+        device.make_current()
+        with ExitStack() as owned:
+            self._stream = Stream()
+            owned.callback(self._stream.close)
+            self._memory = DeviceMemory(device)
+            owned.callback(self._memory.close)
+            described = described_plans(config, limits, self._shapes, device.n_multiprocessors)
+            target, element = target_of(config, device.n_multiprocessors), compute_element(config.dtype)
+            self.kernels = Kernels(device.arch, kernel_names(described), target.shared_bytes, element)
+            owned.callback(self.kernels.close)
+            workspace = self._memory.allocate(WORKSPACE_BYTES)
+            cublas = Cublas(self._stream, workspace, target.blocks)  # one is the scheduler's (C8)
+            owned.callback(cublas.close)
+            loader = WeightLoader(self._memory, self._stream, self.kernels, config, source, progress)
+            weights = loader.load()
+            sizes = buffer_bytes(described)
+            addresses = {name: self._memory.allocate(size) for name, size in sizes.items()}
+            self._logits = addresses["logits"]
+            self.model = NativeModel(config, limits, weights, self._make_cache(limits), target)
+            fused = any(isinstance(choice.op, DecodeModel) for plan in described for choice in plan)
+            decoder = decoder_model(config, weights, self._memory, self.model.cache) if fused else b""
+            tables = np.asarray(batch.tables).tobytes()
+            clock = partial(GemmClock, device, self.kernels, workspace, target.blocks)
+            with closing(GemmChoice(device, cublas, weights, clock)) as choice:
+                on = self.kernels, cublas, choice, self._stream
+                self.launcher = StepLauncher(*on, addresses, tables, decoder)
+                self._graphs = self._capture(owned, choice, progress)
+            self._owned = owned.pop_all()
+        self.executables: NDArray[np.uint64] = np.array(
+            [[graph.executable for graph in row] for row in self._graphs], np.uint64
+        )
+
+    def _make_cache(self, limits: Limits) -> KvCache:
+        """The KV cache, and a tensor map of each layer's."""
+        cache = kv_cache(self._config, limits)
+        cache = replace(cache, address=self._memory.allocate(cache.n_bytes))
+        maps = [cache_map(cache.keys(i), cache.layer_bytes, cache.head_dim) for i in range(cache.layers)]
+        address = self._memory.allocate(TENSOR_MAP_BYTES * len(maps))
+        self._memory.write(address, b"".join(maps))
+        return replace(cache, maps=address)
+
+    def _capture(self, owned: ExitStack, choice: GemmChoice, progress: Progress) -> list[list[Graph]]:
+        """One executable per shape and step set."""
+        graphs: list[list[Graph]] = []
+        total = len(self._shapes) * STEP_SETS
+        for shape in self._shapes:
+            row, plan = [], plan_step(self.model, shape)
+            for step_set in self._sets:
+                graph = self._captured(owned, plan, step_set)
+                if choice.settle():  # of sizes that only this capture has told
+                    graph.close()
+                    graph = self._captured(owned, plan, step_set)
+                graph.instantiate(self._stream)
+                row.append(graph)
+                progress("graphs", len(graphs) * STEP_SETS + len(row), total)
+            graphs.append(row)
+        return graphs
+
+    def _captured(self, owned: ExitStack, plan: list[Choice], step_set: bytes) -> Graph:
+        graph = Graph()
+        owned.callback(graph.close)
+        with graph.capture(self._stream):
+            self.launcher.enqueue(plan, step_set)
+        return graph
+
+    def enqueue(self, shape: int, step_set: int) -> None:
+        """Launches one executable from the host; never beside the scheduler (C5)."""
+        self._device.make_current()
+        self._graphs[shape][step_set].launch(self._stream)
+
+    def synchronize(self) -> None:
+        """Waits for what was enqueued."""
+        self._device.make_current()
+        self._stream.synchronize()
+
+    def run(self, shape: int, step_set: int) -> None:
+        """Runs one executable to completion from the host."""
+        self.enqueue(shape, step_set)
+        self.synchronize()
+
+    def logits(self, lanes: int) -> NDArray[np.float32]:
+        """[lanes][vocab] of the last step; penalties and masks of the sampler are applied in place."""
+        n_bytes = 4 * lanes * self._config.vocab_size
+        return np.frombuffer(self._memory.read(self._logits, n_bytes), np.float32).reshape(lanes, -1)
+
+    def close(self) -> None:
+        """Releases everything, executables first (C7). The scheduler must have ended."""
+        self._device.make_current()
+        self._owned.close()

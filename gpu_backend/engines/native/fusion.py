@@ -1,0 +1,80 @@
+"""Neighbours of a step that one kernel serves become one operation.
+
+    norm, qkv             -> qkv of the residual, where a kernel norms on the way
+    product, experts      -> the product computes the router's logits, where kernels for one token suit
+    experts, norm         -> the experts' sum leaves its norm
+    product, norm, matmul -> each matmul has a part of the norm (E19), where SkinnyGemm serves both
+
+Each is done where the choice finds the kernels for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from gpu_backend.ops.choice import serves
+from gpu_backend.ops.gpu import Target
+from gpu_backend.ops.moe_one import router_sums
+from gpu_backend.ops.operations import MatMul, Moe, Operation, RmsNorm, RouterPart, SumsOfSquares
+from gpu_backend.ops.skinny_gemm import sums_of
+
+Rule = Callable[[list[Operation], Target], list[Operation] | None]
+
+
+def fused(step: list[Operation], target: Target) -> list[Operation]:
+    """The step with its neighbours fused, rule by rule."""
+    for length, rule in RULES:
+        at = 0
+        while at < len(step):
+            if (made := rule(step[at : at + length], target)) is not None:
+                step = step[:at] + made + step[at + length :]
+            at += 1
+    return step
+
+
+def norm_in_matmul(ops: list[Operation], target: Target) -> list[Operation] | None:
+    match ops:
+        case [RmsNorm() as norm, MatMul() as matmul] if matmul.x == norm.out:
+            both = replace(matmul, x=norm.x, norm=norm.norm)
+            return [both] if serves("resident_gemv", both, target) else None
+    return None
+
+
+def router_in_matmul(ops: list[Operation], target: Target) -> list[Operation] | None:
+    match ops:
+        case [MatMul() as matmul, Moe() as moe] if matmul.out == moe.residual:
+            part = RouterPart(moe.norm, moe.router, router_sums(moe.routing.count))
+            first, second = replace(matmul, router=part), replace(moe, routed=True)
+            both = serves("resident_gemv", first, target) and serves("moe_one", second, target)
+            return [first, second] if both else None
+    return None
+
+
+def norm_after_moe(ops: list[Operation], target: Target) -> list[Operation] | None:
+    match ops:
+        case [Moe() as moe, RmsNorm() as norm] if not moe.routed and norm.x == moe.residual:
+            return [replace(moe, norm_after=norm.norm)]
+    return None
+
+
+def norm_between_matmuls(ops: list[Operation], target: Target) -> list[Operation] | None:
+    match ops:
+        case [MatMul() as before, RmsNorm() as norm, MatMul() as after] if (
+            before.out == norm.x and after.x == norm.out
+        ):
+            if not all(serves("skinny_gemm", matmul, target) for matmul in (before, after)):
+                return None  # another family is faster, with the norm between
+            sums = sums_of(before, target)
+            part = SumsOfSquares(norm.norm, norm.out, sums, sums.rows)
+            parts: list[Operation] = [replace(before, leaves=part), replace(after, takes=part)]
+            return parts if all(serves("skinny_gemm", matmul, target) for matmul in parts) else None
+    return None
+
+
+RULES: tuple[tuple[int, Rule], ...] = (
+    (2, norm_in_matmul),
+    (2, router_in_matmul),
+    (2, norm_after_moe),
+    (3, norm_between_matmuls),
+)

@@ -1,0 +1,36 @@
+"""The instances of kernels/engine.cu that a model's steps launch, compiled and loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpu_backend.cuda.compile import compile_templates, source_root
+from gpu_backend.cuda.driver import Kernel, Module
+from gpu_backend.element import Element
+
+NAMESPACE = "blink::"
+
+
+class Kernels:
+    """The loaded module: kernels["embed_kernel<__half>"].launch(...).
+
+    `names` are those of the instances. Every one has a multiprocessor divide `shared_bytes` off its L1 (E23).
+    `random` is the kernel that fills weights of `element`.
+    """
+
+    def __init__(self, arch: str, names: Iterable[str], shared_bytes: int, element: Element) -> None:
+        random = f"random_kernel<{element.cpp}>"
+        wanted = sorted({random, *names})
+        source = source_root() / "kernels" / "engine.cu"
+        cubin, symbols = compile_templates(source, arch, [NAMESPACE + name for name in wanted])
+        self._module = Module(cubin)
+        self._kernels = {name: self._module.kernel(symbols[NAMESPACE + name]) for name in wanted}
+        self.random = self._kernels[random]
+        for kernel in self._kernels.values():
+            kernel.divide_memory(shared_bytes)
+
+    def __getitem__(self, name: str) -> Kernel:
+        return self._kernels[name]
+
+    def close(self) -> None:
+        self._module.close()

@@ -1,0 +1,75 @@
+"""Puts a planned step on a stream, which runs it, or captures it into a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from gpu_backend.cuda.cublas import Algorithm, Cublas
+from gpu_backend.cuda.driver import Kernel, Stream
+from gpu_backend.cuda.product import Product
+from gpu_backend.element import Element
+from gpu_backend.ops.candidate import Choice
+from gpu_backend.ops.launch import FromStep, LibraryGemm, Place, Work
+
+
+class KernelTable(Protocol):
+    def __getitem__(self, name: str) -> Kernel: ...
+
+
+class Algorithms(Protocol):
+    """Which of cuBLAS's algorithms multiplies: gpu_backend.engines.native.gemm_choice.GemmChoice."""
+
+    def algorithm(self, product: Product, half: int) -> Algorithm | None: ...
+
+
+class StepLauncher:
+    """Owns nothing. `addresses` are those of the buffers, `decoder_model` blink_decoder_model by value, empty
+    where no step has the megakernel."""
+
+    def __init__(
+        self,
+        kernels: KernelTable,
+        cublas: Cublas,
+        algorithms: Algorithms,
+        stream: Stream,
+        addresses: Mapping[str, int],
+        tables: bytes,
+        decoder_model: bytes = b"",
+    ) -> None:
+        self._kernels = kernels
+        self._cublas = cublas
+        self._algorithms = algorithms
+        self._stream = stream
+        self._addresses = addresses
+        self._by_value = {FromStep.TABLES: tables, FromStep.DECODER_MODEL: decoder_model}
+
+    def enqueue(self, plan: Sequence[Choice], step_set: bytes) -> None:
+        """The whole step; `step_set` is blink_step_set by value. Raises CudaError, CublasError."""
+        for choice in plan:
+            for work in choice.launches:
+                self.launch(work, step_set)
+
+    def launch(self, work: Work, step_set: bytes) -> None:
+        """One launch of a step. Raises CudaError, CublasError."""
+        place = Place(self._addresses, {**self._by_value, FromStep.STEP_SET: step_set})
+        if isinstance(work, LibraryGemm):
+            half, product = work.weight.element.cuda_data_type, product_of(work, place)
+            self._cublas.linear(product, half, self._algorithms.algorithm(product, half))
+            return
+        self._kernels[work.kernel].launch(
+            work.grid,
+            work.block,
+            self._stream,
+            *(place.argument(operand) for operand in work.operands),
+            shared_bytes=work.shared_bytes,
+            overlap=work.overlap,
+            cluster=work.cluster,
+        )
+
+
+def product_of(gemm: LibraryGemm, place: Place) -> Product:
+    """As Cublas takes it."""
+    addresses = (gemm.weight.address, place.address(gemm.x), place.address(gemm.out))
+    output = "add" if gemm.adds else "float" if gemm.out.element is Element.FP32 else "half"
+    return Product(*addresses, gemm.x.rows, gemm.x.columns, gemm.out.columns, output)

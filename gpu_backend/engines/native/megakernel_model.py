@@ -1,0 +1,70 @@
+"""What the megakernel has of a model, once for all steps (kernels/decoder/arguments.h)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.cuda.tensor_map import tensor_map
+from gpu_backend.decoder_abi import DecoderModel
+from gpu_backend.engines.native.model import DeviceWeights
+from gpu_backend.model.config import ModelConfig
+from gpu_backend.ops.gemv import STREAM_CHUNK
+from gpu_backend.ops.matrix import KvCache, Matrix
+from gpu_backend.ops.megakernel import stage_chunks
+
+HALF_TILE = 8  # rows of a tile that lie together
+
+
+def decoder_model(config: ModelConfig, weights: DeviceWeights, memory: DeviceMemory, cache: KvCache) -> bytes:
+    """blink_decoder_model by value; what it points to is allocated from `memory`. Raises CudaError."""
+    model = np.zeros((), DecoderModel)
+    model["embed"], model["inv_freq"] = weights.embed.address, weights.inv_freq.address
+    for name in ("n_layers", "hidden", "n_heads", "n_kv_heads", "intermediate", "vocab_size", "norm_eps"):
+        model[name] = getattr(config, name)
+    model["hidden_chunks"] = stage_chunks(config.hidden)
+    model["attention_chunks"] = stage_chunks(config.attention_width)
+    model["intermediate_chunks"] = stage_chunks(config.intermediate)
+    model["cache"], model["cache_bytes"], model["cache_maps"] = cache.address, cache.layer_bytes, cache.maps
+    norms = [norm for layer in weights.layers for norm in (layer.input_norm, layer.post_norm)]
+    halves = _gather(memory, [*norms, weights.final_norm])
+    model["norms"] = _upload(memory, pair_tiles(halves).tobytes())
+    norms = [n for layer in weights.layers for n in (layer.q_norm, layer.k_norm) if n is not None]
+    if norms:
+        model["head_norms"] = _upload(memory, _gather(memory, norms).tobytes())
+    model["maps"] = _upload(memory, b"".join(_maps(config, weights)))
+    return model.tobytes()
+
+
+def _gather(memory: DeviceMemory, norms: list[Matrix]) -> NDArray[np.uint16]:
+    """The norms' weights, [norms][width]: no layer has to look up where its own are."""
+    data = b"".join(memory.read(norm.address, norm.n_bytes) for norm in norms)
+    return np.frombuffer(data, np.uint16).reshape(len(norms), -1)
+
+
+def pair_tiles(norms: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    """[norms][hidden] with each element of a tile beside the one 8 behind it: a thread has both."""
+    tiles = norms.reshape(len(norms), -1, 2, HALF_TILE)
+    return np.ascontiguousarray(tiles.swapaxes(2, 3)).reshape(norms.shape)
+
+
+def _upload(memory: DeviceMemory, data: bytes) -> int:
+    address = memory.allocate(len(data))
+    memory.write(address, memoryview(data))
+    return address
+
+
+def _maps(config: ModelConfig, weights: DeviceWeights) -> list[bytes]:
+    """A tensor map of every matrix in the order in which a step uses them."""
+    maps = []
+    for layer in weights.layers:
+        maps += [_map(layer.qkv), _map(layer.o), _map(layer.gate_up, gate_up=True), _map(layer.down)]
+    return [*maps, _map(weights.head)]
+
+
+def _map(matrix: Matrix, gate_up: bool = False) -> bytes:
+    """Boxes of two times eight rows: neighbours, or of the gate's and the up projection's halves."""
+    height, columns = matrix.rows // 2 if gate_up else HALF_TILE, matrix.columns
+    shape = (matrix.rows // height, height, columns)
+    return tensor_map(matrix.address, shape, (2, HALF_TILE, STREAM_CHUNK * stage_chunks(columns)))

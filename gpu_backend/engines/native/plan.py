@@ -1,0 +1,52 @@
+"""What serves each captured shape, and what follows from it: kernels to compile, buffers to allocate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import lru_cache
+
+from gpu_backend.abi import StepKind
+from gpu_backend.engines.base import Limits, Shape
+from gpu_backend.engines.native.fusion import fused
+from gpu_backend.engines.native.model import NativeModel
+from gpu_backend.engines.native.step import StepBuilder
+from gpu_backend.model.config import ModelConfig
+from gpu_backend.ops.candidate import Choice, NoKernel
+from gpu_backend.ops.choice import choose
+
+
+def plan_step(model: NativeModel, shape: Shape) -> list[Choice]:
+    """The choices that make a step of `shape`, in order: the whole model as one kernel, or one by one.
+
+    Raises NoKernel.
+    """
+    builder = StepBuilder(model, shape)
+    if shape.kind == StepKind.DECODE:
+        with suppress(NoKernel):
+            return [choose(op, model.target) for op in builder.whole()]
+    return [choose(op, model.target) for op in fused(builder.build(), model.target)]
+
+
+def kernel_names(plans: Iterable[Sequence[Choice]]) -> set[str]:
+    """C++ names of the instances that the plans launch."""
+    return {kernel for plan in plans for choice in plan for kernel in choice.kernels}
+
+
+def buffer_bytes(plans: Iterable[Sequence[Choice]]) -> dict[str, int]:
+    """Bytes of each buffer of activations, for the largest of the plans."""
+    sizes: dict[str, int] = {}
+    for plan in plans:
+        for choice in plan:
+            for buffer in choice.buffers:
+                sizes[buffer.name] = max(sizes.get(buffer.name, 0), buffer.n_bytes)
+    return sizes
+
+
+@lru_cache(maxsize=4)
+def described_plans(
+    config: ModelConfig, limits: Limits, shapes: tuple[Shape, ...], multiprocessors: int
+) -> tuple[list[Choice], ...]:
+    """Of a model that is not loaded. Raises NoKernel."""
+    model = NativeModel.described(config, limits, multiprocessors)
+    return tuple(plan_step(model, shape) for shape in shapes)

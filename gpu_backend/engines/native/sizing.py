@@ -1,0 +1,105 @@
+"""How much GPU memory a model takes, and how many KV pages fit beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpu_backend.arithmetic import ceil_div
+from gpu_backend.element import compute_element
+from gpu_backend.engines.base import MIXED_SHARE, MIXED_TOKENS, Limits, Shape
+from gpu_backend.engines.graph_grid import FINEST_STEP
+from gpu_backend.engines.native.model import kv_cache
+from gpu_backend.engines.native.plan import buffer_bytes, described_plans
+from gpu_backend.model.config import ModelConfig
+from gpu_backend.model.weights import model_weights
+from gpu_backend.ops.gpu import H200
+
+LAYER_S = 60e-6  # of a layer of a prefill step, however few its tokens: its kernels' starts and ends
+SMALLEST_CONTEXT = 512  # tokens of KV cache without which a model is not worth loading
+RESERVE_BYTES = 1 << 30  # graphs (up to 2 MB each), modules, the GEMM library, its workspace and its clock
+
+
+def page_bytes(config: ModelConfig, limits: Limits) -> int:
+    """Keys and values of a page's tokens, all layers."""
+    return kv_cache(config, limits).page_bytes
+
+
+def weight_bytes(config: ModelConfig) -> int:
+    """All weights in the type that the engine computes in."""
+    return compute_element(config.dtype).n_bytes * model_weights(config).n_elements
+
+
+def activation_bytes(
+    config: ModelConfig, limits: Limits, shapes: Sequence[Shape], multiprocessors: int
+) -> dict[str, int]:
+    """Bytes of each buffer that the steps of all shapes share."""
+    return buffer_bytes(described_plans(config, limits, tuple(shapes), multiprocessors))
+
+
+def mixed_share(config: ModelConfig) -> int:
+    """Prompt tokens that a mixed step should have: beside rows that decode, as many as a layer multiplies
+    while its weights are read, or while its kernels start and end.
+
+    More take longer; fewer save little, and have a prompt take more steps.
+    """
+    layers = model_weights(config).layers
+    layer = next((layer for layer in layers if layer.router), layers[0])
+    attention = layer.qkv.n_elements + layer.o.n_elements
+    mlp = layer.gate_up.n_elements + layer.down.n_elements
+    used = mlp if config.experts is None else mlp * config.experts.per_token / config.experts.count
+    element_bytes = compute_element(config.dtype).n_bytes
+    layer_s = max(element_bytes * (attention + mlp) / H200.read_bytes_s, LAYER_S)
+    tokens = layer_s * H200.half_flops / (2 * (attention + used))
+    return min(MIXED_TOKENS, max(MIXED_SHARE, FINEST_STEP * int(tokens / FINEST_STEP)))
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes of GPU memory that serving a model takes."""
+
+    weights: int
+    kv_cache: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.kv_cache + self.activations + RESERVE_BYTES
+
+    def check(self, room: int, free_bytes: int) -> None:
+        """Raises ValueError, with the numbers, unless all of it fits into `room` of what is free."""
+        if self.total > room:
+            raise ValueError(
+                f"the model does not fit: weights {self.weights / 1e9:.1f} GB + KV cache of at least "
+                f"{self.kv_cache / 1e9:.1f} GB + activations {self.activations / 1e9:.1f} GB + graphs and "
+                f"libraries {RESERVE_BYTES / 1e9:.1f} GB = {self.total / 1e9:.1f} GB, and of "
+                f"{free_bytes / 1e9:.1f} GB of free GPU memory {room / 1e9:.1f} GB may be used"
+            )
+
+
+def needs(
+    config: ModelConfig, limits: Limits, shapes: Sequence[Shape], multiprocessors: int, kv_bytes: int
+) -> Needs:
+    """What `config` takes with `kv_bytes` of KV cache."""
+    sizes = activation_bytes(config, limits, shapes, multiprocessors)
+    return Needs(weight_bytes(config), kv_bytes, sum(sizes.values()))
+
+
+def pages_that_fit(
+    config: ModelConfig,
+    limits: Limits,
+    shapes: Sequence[Shape],
+    free_bytes: int,
+    multiprocessors: int,
+    fraction: float = 0.9,
+) -> int:
+    """KV pages that fit into `fraction` of `free_bytes` beside weights and activations.
+
+    Raises ValueError if they do not hold SMALLEST_CONTEXT tokens, or the context where that is less.
+    """
+    page = page_bytes(config, limits)
+    smallest = page * ceil_div(min(limits.max_context, SMALLEST_CONTEXT), limits.page_size)
+    room = int(fraction * free_bytes)
+    least = needs(config, limits, shapes, multiprocessors, smallest)
+    least.check(room, free_bytes)
+    return (room - least.total + smallest) // page

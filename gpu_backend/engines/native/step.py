@@ -1,0 +1,165 @@
+"""One step of the CUDA engine as a sequence of operations.
+
+    gate, [plan of the rows that decode], embed, [plan of the prompts],
+    L x [norm, qkv, [RoPE of prompts], attention, o + add, norm, MLP or experts + add],
+    norm, head, sample + publish
+
+In a step with prompts, what lies behind the last layer's attention is for the lanes' last tokens alone, which
+are gathered there; where that layer has experts, they are gathered for the last norm.
+
+Neighbours that one kernel serves are fused afterwards (fusion.py); which kernel serves what is the choice's
+matter (gpu_backend/ops/choice.py). A capture fixes capacities and addresses only (C6). Matmuls run at the
+shape's capacity: rows of padding tokens hold zeros or finite values of earlier steps, and nothing reads them.
+"""
+
+from __future__ import annotations
+
+from gpu_backend.abi import StepKind
+from gpu_backend.element import Element
+from gpu_backend.engines.base import Shape
+from gpu_backend.engines.native.model import DeviceLayer, NativeModel, heads_of
+from gpu_backend.model.config import ModelConfig
+from gpu_backend.ops import operations as ops
+from gpu_backend.ops.choice import serves
+from gpu_backend.ops.matrix import Buffer, Matrix
+from gpu_backend.ops.operations import Epilogue, Norm, Operation, Role
+
+
+def decoding_lanes(shape: Shape, max_batch: int) -> int:
+    """Rows that decode in a step of `shape`, at most."""
+    if shape.kind == StepKind.PREFILL:
+        return 0
+    return shape.lanes if shape.kind == StepKind.DECODE else min(shape.lanes, max_batch)
+
+
+def has_tail(config: ModelConfig, shape: Shape) -> bool:
+    """Whether what lies behind the last layer's attention is for the lanes' last tokens alone."""
+    return shape.kind != StepKind.DECODE and not config.has_experts(config.n_layers - 1)
+
+
+class StepBuilder:
+    """The operations of a step of one shape."""
+
+    def __init__(self, model: NativeModel, shape: Shape) -> None:
+        self._model = model
+        self._config = config = model.config
+        self._shape = shape
+        self._half = model.cache.element
+        self._decodes, self._prompts = shape.kind != StepKind.PREFILL, shape.kind != StepKind.DECODE
+        self._lanes = decoding_lanes(shape, model.limits.max_batch)
+        self._heads = heads_of(config)
+        self._residual = Buffer("residual", shape.tokens, config.hidden, Element.FP32)
+        self._attention = Buffer("attention", shape.tokens, config.attention_width, self._half)
+        self._logits = Buffer("logits", shape.lanes, config.vocab_size, Element.FP32)
+
+    def whole(self) -> list[Operation]:
+        """A decode step whose layers are one operation."""
+        config = self._config
+        model = ops.DecodeModel(
+            self._shape.lanes,
+            self._model.limits.max_context,
+            config.n_layers,
+            self._heads,
+            config.hidden,
+            config.intermediate,
+            self._half,
+            config.experts is not None,
+            self._logits,
+        )
+        return [ops.Gate(), model, ops.Sample(self._logits)]
+
+    def build(self) -> list[Operation]:
+        """The step, an operation a row of the table above."""
+        shape, weights = self._shape, self._model.weights
+        mixed = shape.kind == StepKind.MIXED
+        out: list[Operation] = [ops.Gate()]
+        if self._decodes:
+            out.append(ops.DecodePlan(self._lanes, mixed, self._heads, weights.inv_freq))
+        out.append(ops.Embed(weights.embed, self._residual))
+        plan = ops.PrefillPlan(shape.tokens, shape.lanes, self._heads)
+        if self._prompts and serves("prefill_plan", plan, self._model.target):
+            out.append(plan)
+        rows = (self._residual, self._attention)
+        for index, layer in enumerate(weights.layers):
+            out += self._attend(index, layer)
+            if index + 1 == len(weights.layers) and has_tail(self._config, shape):
+                out.append(gather := self._gather())
+                rows = (gather.to_residual, gather.to_attention)
+            out += self._project(layer, *rows)
+            out += self._experts(layer) if layer.router else self._mlp(layer, rows[0])
+        return [*out, *self._head(rows[0]), ops.Sample(self._logits)]
+
+    def _attend(self, index: int, layer: DeviceLayer) -> list[Operation]:
+        """attention(rope(qkv(norm(residual)))), and this step's keys and values into the cache."""
+        config, model = self._config, self._model
+        qkv = Buffer("qkv", self._shape.tokens, config.qkv_width, self._half)
+        out = self._product(Role.QKV, self._norm(layer.input_norm), layer.qkv, self._residual, qkv)
+        norms = (layer.q_norm, layer.k_norm, config.norm_eps)
+        of = ops.LayerAttention(self._heads, index, model.cache, qkv, self._attention, *norms)
+        if self._prompts:  # first: their attention may then begin while rows that decode are at it (E24)
+            out.append(ops.Rope(of, model.weights.inv_freq))
+        if self._decodes:
+            out.append(ops.DecodeAttention(self._lanes, self._shape.kind == StepKind.MIXED, of))
+        if self._prompts:
+            whole = Buffer("qkv", model.limits.max_step_tokens, config.qkv_width, self._half)
+            of = ops.LayerAttention(self._heads, index, model.cache, whole, self._attention, *norms)
+            out.append(ops.PrefillAttention(self._shape.tokens, of, after_decode=self._decodes))
+        return out
+
+    def _gather(self) -> ops.GatherLast:
+        """The lanes' last tokens behind attention."""
+        lanes, config = self._shape.lanes, self._config
+        residual = Buffer("last_residual", lanes, config.hidden, Element.FP32)
+        attention = Buffer("last_attention", lanes, config.attention_width, self._half)
+        return ops.GatherLast(self._residual, self._attention, residual, attention)
+
+    @staticmethod
+    def _project(layer: DeviceLayer, residual: Buffer, attention: Buffer) -> list[Operation]:
+        """residual += o(attention)"""
+        return [ops.MatMul(Role.O, layer.o, attention, residual, Epilogue.ADD)]
+
+    def _mlp(self, layer: DeviceLayer, residual: Buffer) -> list[Operation]:
+        """residual += down(silu(gate(norm(residual))) * up(norm(residual)))"""
+        product = Buffer("product", residual.rows, self._config.intermediate, self._half)
+        norm, silu = self._norm(layer.post_norm), Epilogue.SILU_MUL
+        gate_up = self._product(Role.GATE_UP, norm, layer.gate_up, residual, product, silu)
+        return [*gate_up, ops.MatMul(Role.DOWN, layer.down, product, residual, Epilogue.ADD)]
+
+    def _experts(self, layer: DeviceLayer) -> list[Operation]:
+        """residual += what the experts make of norm(residual)"""
+        experts = self._config.experts
+        assert experts is not None
+        assert layer.router is not None
+        routing = ops.Routing(experts.count, experts.per_token, experts.renormalise)
+        weights = (self._norm(layer.post_norm), layer.router, layer.gate_up, layer.down)
+        return [
+            ops.Moe(routing, experts.intermediate, *weights, self._residual, self._normed(self._residual))
+        ]
+
+    def _head(self, residual: Buffer) -> list[Operation]:
+        """Logits of the lanes' last tokens."""
+        norm, head, shape = self._norm(self._model.weights.final_norm), self._model.weights.head, self._shape
+        if shape.kind == StepKind.DECODE or has_tail(self._config, shape):
+            return self._product(Role.HEAD, norm, head, residual, self._logits, Epilogue.STORE_FP32)
+        gathered = Buffer("gathered", shape.lanes, self._config.hidden, self._half)
+        product = ops.MatMul(Role.HEAD, head, gathered, self._logits, Epilogue.STORE_FP32)
+        return [ops.GatherNorm(residual, norm, gathered), product]
+
+    def _product(
+        self,
+        role: Role,
+        norm: Norm,
+        weight: Matrix,
+        residual: Buffer,
+        out: Buffer,
+        epilogue: Epilogue = Epilogue.STORE,
+    ) -> list[Operation]:
+        """out = norm(residual) times the weight"""
+        normed = self._normed(residual)
+        return [ops.RmsNorm(residual, norm, normed), ops.MatMul(role, weight, normed, out, epilogue)]
+
+    def _norm(self, weight: Matrix) -> Norm:
+        return Norm(weight, self._config.norm_eps)
+
+    def _normed(self, residual: Buffer) -> Buffer:
+        return Buffer("normed", residual.rows, residual.columns, self._half)

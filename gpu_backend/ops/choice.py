@@ -1,0 +1,63 @@
+"""The one choice: which kernels serve an operation on a GPU, and why no other ones do.
+
+What is compiled, captured and allocated follows from its answers. The reasons of a choice stand in the file
+of the family: in `suits`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpu_backend.ops import elementwise
+from gpu_backend.ops import operations as ops
+from gpu_backend.ops.candidate import Candidate, Choice, NoKernel
+from gpu_backend.ops.cublas import CublasGemm
+from gpu_backend.ops.decode_attention import PlanDecode, StreamAttention
+from gpu_backend.ops.gemv import Gemv
+from gpu_backend.ops.gpu import Target
+from gpu_backend.ops.megakernel import Megakernel
+from gpu_backend.ops.moe_one import OneTokenMoe
+from gpu_backend.ops.moe_stream import StreamMoe
+from gpu_backend.ops.moe_tiled import TiledMoe
+from gpu_backend.ops.prefill_attention import FlashAttention, PlainAttention, PlanFlash
+from gpu_backend.ops.resident_gemv import ResidentGemv
+from gpu_backend.ops.sampling import ClusterSample
+from gpu_backend.ops.skinny_gemm import SkinnyGemm
+from gpu_backend.ops.tiled_gemm import TiledGemm
+
+
+def choose(op: ops.Operation, target: Target) -> Choice:
+    """The first family that suits. Raises NoKernel."""
+    refused: list[tuple[str, str]] = []
+    for candidate in CANDIDATES[type(op)]:
+        reason = candidate.suits(op, target)
+        if reason is None:
+            return Choice(op, candidate.name, tuple(candidate.launches(op, target)), tuple(refused))
+        refused.append((candidate.name, reason))
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in refused)
+    raise NoKernel(f"no kernel for {type(op).__name__}: {reasons}")
+
+
+def serves(name: str, op: ops.Operation, target: Target) -> bool:
+    """Whether the choice falls on the family `name`."""
+    suited = (one.name for one in CANDIDATES[type(op)] if one.suits(op, target) is None)
+    return next(suited, None) == name
+
+
+# By operation, the fastest first.
+CANDIDATES: dict[type[Any], tuple[Candidate, ...]] = {
+    ops.MatMul: (ResidentGemv(), Gemv(), SkinnyGemm(), TiledGemm(), CublasGemm()),
+    ops.Moe: (OneTokenMoe(), StreamMoe(choose), TiledMoe(choose)),
+    ops.DecodePlan: (PlanDecode(),),
+    ops.DecodeAttention: (StreamAttention(),),
+    ops.PrefillPlan: (PlanFlash(),),
+    ops.PrefillAttention: (FlashAttention(), PlainAttention()),
+    ops.DecodeModel: (Megakernel(),),
+    ops.Sample: (ClusterSample(),),
+    ops.Gate: (elementwise.GateKernel(),),
+    ops.Embed: (elementwise.EmbedKernel(),),
+    ops.RmsNorm: (elementwise.RmsNormKernel(),),
+    ops.Rope: (elementwise.RopeKernel(),),
+    ops.GatherLast: (elementwise.GatherLastKernel(),),
+    ops.GatherNorm: (elementwise.GatherNormKernel(),),
+}

@@ -1,0 +1,106 @@
+"""Attention of rows that decode, with its RoPE and KV write (kernels/ops/attention_stream.h).
+
+Rows are cut into pieces, which a plan hands to the blocks, once a step (kernels/ops/attention_plan.h).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from gpu_backend.arithmetic import ceil_div
+from gpu_backend.cuda.tensor_map import TENSOR_MAP_BYTES
+from gpu_backend.element import Element
+from gpu_backend.ops.elementwise import Always
+from gpu_backend.ops.gpu import Target
+from gpu_backend.ops.launch import FromStep, Launch
+from gpu_backend.ops.matrix import Buffer
+from gpu_backend.ops.operations import DecodeAttention, DecodePlan, Heads
+
+# Constants of the headers in kernels/ops, by the names they have there.
+CUT_THREADS = 1024
+ATTENTION_THREADS = 480
+ATTENTION_SHARED_BYTES = 128 << 10
+UNIT_HEADS = 8  # kUnitHeads of attention_unit.h: query heads of a unit of decode attention
+MOST_PARTS = 64  # kMostParts of attention_parts.h: into which a row is cut
+PIECE_RECORD = 32  # AttentionPiece of attention_plan.h
+PART_WORDS = 4  # of a piece's partial result, beside its head_dim elements
+
+LEAST_KEYS = 128  # of a piece of a row
+LONGEST_KEYS = 1024  # of a piece where there are other rows, which would have to wait
+MIXED_PIECES = 2  # of a row in a mixed step, at least
+
+
+@dataclass(frozen=True)
+class AttentionCut:
+    """How decode attention cuts rows into pieces (AttentionCut of kernels/ops/attention_plan.h)."""
+
+    usual: int
+    least: int
+    longest: int
+    most: int
+
+    @property
+    def words(self) -> bytes:
+        """The structure by value."""
+        return struct.pack("<4I", self.usual, self.least, self.longest, self.most)
+
+
+def attention_cut(heads: Heads, lanes: int, target: Target, mixed: bool = False) -> AttentionCut:
+    """For a shape of `lanes`: pieces enough to give every block one, short enough that blocks end together,
+    and few enough that combining them takes no time. In a mixed shape fewer than `lanes` may decode."""
+    units = lanes * heads.kv * ceil_div(heads.ratio, UNIT_HEADS)
+    longest = LONGEST_KEYS if lanes > 1 else 1 << 31
+    most = min(MOST_PARTS, max(4, ceil_div(MOST_PARTS * target.blocks, units)))
+    usual = max(MIXED_PIECES if mixed else 1, target.blocks // units)
+    return AttentionCut(usual, LEAST_KEYS, longest, most)
+
+
+def plan_buffers(op: DecodePlan | DecodeAttention, heads: Heads, target: Target) -> tuple[Buffer, Buffer]:
+    """The pieces, and [lanes][head_dim / 2][2] of RoPE."""
+    pieces = op.lanes * attention_cut(heads, op.lanes, target, op.mixed).most
+    records = 1 + max(pieces, target.multiprocessors)
+    return (
+        Buffer("attention_plan", records, PIECE_RECORD, Element.U8),
+        Buffer("turns", op.lanes, 2 * (heads.dim // 2), Element.FP32),
+    )
+
+
+class PlanDecode(Always):
+    name = "decode_plan"
+
+    def launches(self, op: DecodePlan, target: Target) -> list[Launch]:
+        cut = attention_cut(op.heads, op.lanes, target, op.mixed)
+        plan, turns = plan_buffers(op, op.heads, target)
+        blocks = 1 + ceil_div(op.lanes * (op.heads.dim // 2), CUT_THREADS)
+        operands = (FromStep.STEP_SET, cut.words, plan, op.inv_freq, turns, op.heads.dim)
+        return [
+            Launch(
+                *("attention_plan_kernel", (blocks, 1, 1), (CUT_THREADS, 1, 1), operands),
+                shared_bytes=8 * op.lanes,
+            )
+        ]
+
+
+class StreamAttention(Always):
+    name = "decode_attention"
+
+    def launches(self, op: DecodeAttention, target: Target) -> list[Launch]:
+        of, heads = op.of, op.of.heads
+        cut = attention_cut(heads, op.lanes, target, op.mixed)
+        plan, turns = plan_buffers(op, heads, target)
+        parts = op.lanes * cut.most * heads.q
+        partial = Buffer("partial", parts, heads.dim + PART_WORDS, Element.FP32)
+        maps = of.cache.maps + TENSOR_MAP_BYTES * of.layer
+        inputs = (FromStep.TABLES, plan, turns, maps, of.qkv, of.q_norm, of.k_norm, of.eps)
+        caches = (of.cache.keys(of.layer), of.cache.values(of.layer))
+        outputs = (partial, of.out, heads.kv, heads.ratio, cut.most)
+        return [
+            Launch(
+                f"attention_stream_kernel<{of.qkv.element.cpp}, {heads.dim}>",
+                (target.blocks, 1, 1),
+                (ATTENTION_THREADS, 1, 1),
+                (*inputs, *caches, *outputs),
+                shared_bytes=ATTENTION_SHARED_BYTES,
+            )
+        ]

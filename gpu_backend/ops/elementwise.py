@@ -1,0 +1,86 @@
+"""Kernels of operations that one kernel serves whatever the sizes: gate, embedding, norms, RoPE, gathers."""
+
+from __future__ import annotations
+
+from gpu_backend.arithmetic import ceil_div
+from gpu_backend.ops.gpu import Target
+from gpu_backend.ops.launch import FromStep, Launch, Operand, row_block
+from gpu_backend.ops.matrix import Buffer
+from gpu_backend.ops.operations import Embed, Gate, GatherLast, GatherNorm, RmsNorm, Rope
+
+ROPE_ELEMENTS = 16  # of a head, a thread
+MAX_BLOCK = 1024
+
+
+class Always:
+    """A kernel that suits every operation of its kind."""
+
+    def suits(self, op: object, target: Target) -> str | None:
+        return None
+
+
+class GateKernel(Always):
+    name = "gate"
+
+    def launches(self, op: Gate, target: Target) -> list[Launch]:
+        """Nothing of a step starts before its gate opens (E2)."""
+        operands = (FromStep.STEP_SET, FromStep.TABLES)
+        return [Launch("gate_kernel", (1, 1, 1), (1, 1, 1), operands, overlap=False)]
+
+
+class EmbedKernel(Always):
+    name = "embed"
+
+    def launches(self, op: Embed, target: Target) -> list[Launch]:
+        hidden = op.out.columns
+        operands = (FromStep.STEP_SET, FromStep.TABLES, op.table, op.out, hidden)
+        return [_rows(f"embed_kernel<{op.table.element.cpp}>", op.out, operands)]
+
+
+class RmsNormKernel(Always):
+    name = "rmsnorm"
+
+    def launches(self, op: RmsNorm, target: Target) -> list[Launch]:
+        operands = (op.x, op.norm.weight, op.norm.eps, op.out, op.x.columns)
+        return [_rows(f"rmsnorm_kernel<{op.out.element.cpp}>", op.x, operands)]
+
+
+class GatherNormKernel(Always):
+    name = "gather_rmsnorm"
+
+    def launches(self, op: GatherNorm, target: Target) -> list[Launch]:
+        operands = (FromStep.STEP_SET, op.x, op.norm.weight, op.norm.eps, op.out, op.x.columns)
+        return [_rows(f"gather_rmsnorm_kernel<{op.out.element.cpp}>", op.out, operands)]
+
+
+class GatherLastKernel(Always):
+    name = "gather_last"
+
+    def launches(self, op: GatherLast, target: Target) -> list[Launch]:
+        sizes = (op.residual.columns, op.attention.columns)
+        operands = (FromStep.STEP_SET, op.residual, op.attention, op.to_residual, op.to_attention, *sizes)
+        return [_rows(f"gather_last_kernel<{op.attention.element.cpp}>", op.to_residual, operands)]
+
+
+class RopeKernel(Always):
+    name = "rope"
+
+    def launches(self, op: Rope, target: Target) -> list[Launch]:
+        of, heads = op.of, op.of.heads
+        lanes = 1 << (heads.dim // ROPE_ELEMENTS - 1).bit_length()  # of a warp, for a head
+        threads = max((heads.q + 2 * heads.kv) * lanes, heads.dim // 2)
+        operands = (FromStep.STEP_SET, FromStep.TABLES, of.qkv, of.q_norm, of.k_norm, of.eps)
+        caches = (op.inv_freq, of.cache.keys(of.layer), of.cache.values(of.layer))
+        return [
+            Launch(
+                f"rope_kernel<{of.qkv.element.cpp}, {heads.dim}>",
+                (of.qkv.rows, 1, 1),
+                (min(MAX_BLOCK, 32 * ceil_div(threads, 32)), 1, 1),
+                (*operands, *caches, heads.q, heads.kv),
+            )
+        ]
+
+
+def _rows(kernel: str, rows: Buffer, operands: tuple[Operand, ...]) -> Launch:
+    """A block for each of `rows`."""
+    return Launch(kernel, (rows.rows, 1, 1), row_block(rows.columns, MAX_BLOCK), operands)

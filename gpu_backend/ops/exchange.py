@@ -1,0 +1,38 @@
+"""What the blocks of the megakernel tell each other (kernels/decoder/arguments.h)."""
+
+from __future__ import annotations
+
+from gpu_backend.decoder_abi import DECODER_TOKENS
+from gpu_backend.ops.operations import DecodeModel, Heads
+
+DECODER_TILE = 16  # rows of a matrix; divides them
+MAX_GROUP = 8
+MAX_DECODER_GROUP = 4  # the scratch of 8 would cost the megakernel a stage of its weight rings
+
+
+def decode_group(heads: Heads) -> int:
+    """Query heads that a block of decode attention serves: those of a KV head, to a power of two up to 8."""
+    return min(MAX_GROUP, 1 << (heads.ratio - 1).bit_length())
+
+
+def decoder_group(heads: Heads) -> int:
+    """The same of the megakernel's attention."""
+    return min(MAX_DECODER_GROUP, decode_group(heads))
+
+
+def exchange_parts(op: DecodeModel, blocks: int) -> dict[str, int]:
+    """Bytes of what a layer's exchange holds, in order: two norms' squares and normed, then the rest."""
+    tokens, halves = DECODER_TOKENS, op.element.n_bytes * DECODER_TOKENS
+    norm = {"squares": 4 * tokens * (op.hidden // DECODER_TILE), "normed": halves * op.hidden}
+    return norm | {
+        "second norm": sum(norm.values()),
+        "qkv": halves * op.heads.width,
+        "attention": halves * op.heads.q * op.heads.dim,
+        "product": halves * op.intermediate,
+        "parts": 4 * blocks * decoder_group(op.heads) * (op.heads.dim + 4),
+    }
+
+
+def exchange_bytes(op: DecodeModel, blocks: int) -> int:
+    """Of all layers and the head, for so many blocks."""
+    return (op.layers + 1) * sum(exchange_parts(op, blocks).values())

@@ -1,0 +1,56 @@
+"""A matmul of up to 8 rows whose weights stream through registers (kernels/ops/linear_stream.h)."""
+
+from __future__ import annotations
+
+from gpu_backend.arithmetic import ceil_div
+from gpu_backend.ops.gpu import Target
+from gpu_backend.ops.launch import Launch
+from gpu_backend.ops.operations import Epilogue, MatMul
+
+# Constants of kernels/ops/linear_stream.h, which its relatives share.
+STREAM_THREADS = 256
+STREAM_CHUNK = 32  # of k
+STREAM_BLOCKS = 2  # of a multiprocessor
+STREAM_ROUND = 2048  # of k: what the 8 warps of a block have on its way of a row
+
+GEMV_ROWS = 8  # of x, that the kernel is made for
+DENSE_GEMV_ROWS = 4  # up to which it beats SkinnyGemm, if its rounds are whole
+
+
+def gemv_rows(hidden: int, has_experts: bool) -> int:
+    """Rows up to which a model's matmuls are for this kernel: one answer for all of them, since SkinnyGemm
+    saves a norm only between two of its own (E19).
+
+    Where a row of `hidden` elements is not read in whole rounds the last is small, too few weights are on
+    their way, and SkinnyGemm is faster even for one row.
+    """
+    if has_experts:
+        return GEMV_ROWS
+    whole = hidden <= STREAM_ROUND or hidden % STREAM_ROUND == 0
+    return DENSE_GEMV_ROWS if whole else 0
+
+
+class Gemv:
+    name = "gemv"
+
+    def suits(self, op: MatMul, target: Target) -> str | None:
+        if op.m > target.gemv_rows:
+            return f"{op.m} rows, and in this model it is the fastest up to {target.gemv_rows}"
+        if op.k % STREAM_CHUNK:
+            return f"k is {op.k}, no multiple of {STREAM_CHUNK}"
+        return plain(op)
+
+    def launches(self, op: MatMul, target: Target) -> list[Launch]:
+        kernel = f"linear_stream_kernel<{op.weight.element.cpp}, blink::{op.epilogue.value}, 1>"
+        tiles = ceil_div(op.n, 8 if op.epilogue is Epilogue.SILU_MUL else 16)
+        grid = (min(tiles, STREAM_BLOCKS * target.blocks), 1, 1)
+        return [
+            Launch(kernel, grid, (STREAM_THREADS, 1, 1), (op.weight, op.x, op.out, op.m, op.k, op.n)),
+        ]
+
+
+def plain(op: MatMul) -> str | None:
+    """Why a family that fuses nothing does not serve: None if nothing is fused."""
+    if op.norm or op.takes or op.leaves:
+        return "it has no norm"
+    return "it has no router" if op.router else None

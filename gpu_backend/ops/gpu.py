@@ -1,0 +1,70 @@
+"""A GPU as a model's kernels see it: its size and speed, and how they share a multiprocessor's memory.
+
+That memory is divided into L1 and the shared memory of blocks, anew only when the multiprocessor is idle,
+which is never between kernels that overlap. So all kernels of a model ask for the same division (E23): where
+they did not, the experts' kernels, which live by L1, ran with what the kernel before had left, at 2/3 of
+their speed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ALL_SHARED_BYTES = 228 << 10  # that a multiprocessor can divide off its L1
+BESIDE_EXPERTS_SHARED_BYTES = 132 << 10
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """`read_bytes_s` is what a kernel reads of its memory in a second, `half_flops` the floating-point
+    operations that one multiplies in a half type, both as measured, not as advertised."""
+
+    name: str
+    multiprocessors: int
+    memory_bytes: int
+    read_bytes_s: float
+    half_flops: float
+
+
+H200 = Gpu("H200", 132, 141 * 10**9, 4.5e12, 780e12)
+H100 = Gpu("H100", 132, 80 * 10**9, 3.0e12, 780e12)
+GPUS = {"h100": H100, "h200": H200}
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """Bytes that a block of a skinny GEMM may have. The more copies are in flight the better, but not all
+    clusters of more than two blocks find room unless two blocks fit a multiprocessor."""
+
+    large: int
+    small: int
+
+
+ALL = Rooms(222 << 10, 113 << 10)
+BESIDE_EXPERTS = Rooms(128 << 10, 64 << 10)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A GPU and the facts about a model that its kernels' choice depends on, beside an operation's own.
+
+    `has_experts`: kernels of experts run beside the others. `gemv_rows`: up to which Gemv beats SkinnyGemm.
+    """
+
+    multiprocessors: int
+    has_experts: bool = False
+    gemv_rows: int = 0
+
+    @property
+    def blocks(self) -> int:
+        """Multiprocessors that a step's kernels have: one is the scheduler's."""
+        return self.multiprocessors - 1
+
+    @property
+    def shared_bytes(self) -> int:
+        """That the model's kernels ask a multiprocessor to divide off its L1."""
+        return BESIDE_EXPERTS_SHARED_BYTES if self.has_experts else ALL_SHARED_BYTES
+
+    def rooms(self, ends_step: bool) -> Rooms:
+        """Of a matmul. Behind the head a step ends, and its multiprocessors are idle."""
+        return BESIDE_EXPERTS if self.has_experts and not ends_step else ALL

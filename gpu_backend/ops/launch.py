@@ -1,0 +1,151 @@
+"""A launch as data: a kernel's instance, its grid, and arguments whose addresses are filled in at the end."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from gpu_backend.cuda.driver import Argument, Dim
+from gpu_backend.cuda.tensor_map import tensor_map
+from gpu_backend.ops.matrix import Buffer, Matrix
+
+
+class FromStep(Enum):
+    """Arguments by value that differ between step sets and engines."""
+
+    STEP_SET = auto()  # blink_step_set
+    TABLES = auto()  # blink_tables
+    DECODER_MODEL = auto()  # blink_decoder_model
+
+
+@dataclass(frozen=True)
+class Inside:
+    """`offset` bytes behind a buffer's start."""
+
+    buffer: Buffer
+    offset: int
+
+
+Address = Buffer | Matrix | Inside | None  # None is the null pointer
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor map, as gpu_backend.cuda.tensor_map.tensor_map makes it of these."""
+
+    of: Buffer | Matrix | int
+    shape: tuple[int, ...]
+    box: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+    swizzle: bool = True
+    fp32: bool = False
+
+
+@dataclass(frozen=True)
+class Struct:
+    """A struct by value, packed as the module struct does: the values of `parts`, addresses included. What
+    `head` stands for comes in front of them."""
+
+    format: str
+    parts: tuple[Address | int | float, ...]
+    head: FromStep | None = None
+
+
+Operand = Address | int | float | bytes | FromStep | Tensor | Struct
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a step works: addresses of buffers by name, and the structs that it is given by value."""
+
+    addresses: Mapping[str, int]
+    by_value: Mapping[FromStep, bytes]
+
+    def address(self, of: Address) -> int:
+        match of:
+            case None:
+                return 0
+            case Matrix():
+                return of.address
+            case Inside():
+                return self.addresses[of.buffer.name] + of.offset
+            case _:
+                return self.addresses[of.name]
+
+    def argument(self, operand: Operand) -> Argument:
+        """The operand as Kernel.launch takes it. Raises CudaError."""
+        match operand:
+            case FromStep():
+                return self.by_value[operand]
+            case Tensor():
+                address = operand.of if isinstance(operand.of, int) else self.address(operand.of)
+                sizes = (operand.shape, operand.box, operand.strides)
+                return tensor_map(address, *sizes, swizzle=operand.swizzle, fp32=operand.fp32)
+            case Struct():
+                head = b"" if operand.head is None else self.by_value[operand.head]
+                values = (p if isinstance(p, int | float) else self.address(p) for p in operand.parts)
+                return head + struct.pack(operand.format, *values)
+            case int() | float() | bytes():
+                return operand
+            case _:
+                return self.address(operand)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel of a step. `kernel` is the C++ name of its instance; `cluster` counts blocks along x.
+
+    `overlap`: it may start before its predecessor has ended (E7).
+    """
+
+    kernel: str
+    grid: Dim
+    block: Dim
+    operands: tuple[Operand, ...]
+    shared_bytes: int = 0
+    cluster: int = 0
+    overlap: bool = True
+    scratch: tuple[Buffer, ...] = ()  # buffers that operands do not show whole
+
+    @property
+    def buffers(self) -> Iterator[Buffer]:
+        """All that it works in."""
+        yield from self.scratch
+        yield from _buffers(self.operands)
+
+
+@dataclass(frozen=True)
+class LibraryGemm:
+    """One call of cuBLAS: out (+)= x times weight transposed; `adds`: to what is in `out`."""
+
+    weight: Matrix
+    x: Buffer
+    out: Buffer
+    adds: bool = False
+
+    @property
+    def buffers(self) -> Iterator[Buffer]:
+        yield from (self.x, self.out)
+
+
+Work = Launch | LibraryGemm
+
+
+def _buffers(operands: tuple[Operand, ...]) -> Iterator[Buffer]:
+    for operand in operands:
+        match operand:
+            case Buffer():
+                yield operand
+            case Inside():
+                yield operand.buffer
+            case Tensor() if isinstance(operand.of, Buffer):
+                yield operand.of
+            case Struct():
+                yield from _buffers(operand.parts)
+
+
+def row_block(elements: int, most: int = 1024) -> Dim:
+    """Whole warps, enough for one 16-byte access a thread of a row in a half type."""
+    return (min(most, 32 * -(-elements // (32 * 8))), 1, 1)

@@ -1,0 +1,80 @@
+"""What operations read and write: weights, buffers of activations, and the KV cache.
+
+Each knows its sizes and its type. Addresses are 0 where nothing is allocated yet: what a step consists of,
+and what serves it, does not depend on them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpu_backend.element import Element
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A weight [rows][columns], row-major; a vector is a matrix of one row. `scales`: what elements of a
+    narrow type are multiplied by, None where the type holds the values themselves."""
+
+    rows: int
+    columns: int
+    element: Element
+    address: int = 0
+    scales: Matrix | None = None
+
+    @property
+    def n_bytes(self) -> int:
+        own = self.rows * self.columns * self.element.n_bytes
+        return own + (self.scales.n_bytes if self.scales else 0)
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Activations [rows][columns] at the start of the buffer `name`, which all steps share (C4)."""
+
+    name: str
+    rows: int
+    columns: int
+    element: Element
+
+    @property
+    def n_bytes(self) -> int:
+        return self.rows * self.columns * self.element.n_bytes
+
+
+@dataclass(frozen=True)
+class KvCache:
+    """Of each layer the keys, then the values, each [page][kv_head][page_size][head_dim].
+
+    `maps`: where each layer's tensor map for decode attention is.
+    """
+
+    layers: int
+    pages: int
+    page_size: int
+    kv_heads: int
+    head_dim: int
+    element: Element
+    address: int = 0
+    maps: int = 0
+
+    @property
+    def page_bytes(self) -> int:
+        """Keys and values of a page's tokens, all layers."""
+        token = self.layers * self.kv_heads * self.head_dim
+        return 2 * token * self.page_size * self.element.n_bytes
+
+    @property
+    def n_bytes(self) -> int:
+        return self.pages * self.page_bytes
+
+    @property
+    def layer_bytes(self) -> int:
+        """The keys of one layer, or its values, which come right after them."""
+        return self.n_bytes // (2 * self.layers)
+
+    def keys(self, layer: int) -> int:
+        return self.address + 2 * layer * self.layer_bytes
+
+    def values(self, layer: int) -> int:
+        return self.keys(layer) + self.layer_bytes

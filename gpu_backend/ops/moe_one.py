@@ -1,0 +1,60 @@
+"""Experts of one token (kernels/ops/expert_one.h): the matmul before has summed the router's logits, gate_up
+norms and chooses, down adds up."""
+
+from __future__ import annotations
+
+from gpu_backend.element import Element
+from gpu_backend.ops.gemv import STREAM_BLOCKS, STREAM_THREADS
+from gpu_backend.ops.gpu import Target
+from gpu_backend.ops.launch import Launch
+from gpu_backend.ops.matrix import Buffer
+from gpu_backend.ops.moe_parts import MoeBuffers, routing_struct
+from gpu_backend.ops.operations import Moe
+
+ONE_EXPERTS = 8  # kOneExperts: of a token at most
+ONE_SLICE = 64  # of down's k: a chunk for each of its halves
+ONE_HIDDEN = 16384  # at most: gate_up holds the normed token in the shared memory that every kernel may have
+SUM_PLACES = 4  # kSumPlaces of kernels/ops/router_part.h
+
+
+def router_sums(count: int) -> Buffer:
+    """[SUM_PLACES][count], zero between layers."""
+    return Buffer("router_sums", SUM_PLACES, count, Element.I64)
+
+
+class OneTokenMoe:
+    name = "moe_one"
+
+    def suits(self, op: Moe, target: Target) -> str | None:
+        if op.tokens != 1:
+            return f"{op.tokens} tokens, and it is for one"
+        if not op.routed:
+            return "no matmul before it has summed the router's logits"
+        if op.norm_after:
+            return "it has no norm behind it"
+        if op.intermediate % ONE_SLICE or op.routing.per_token > ONE_EXPERTS or op.hidden > ONE_HIDDEN:
+            return "there is no instance for these sizes"
+        return None
+
+    def launches(self, op: Moe, target: Target) -> list[Launch]:
+        buffers, half = MoeBuffers(op), op.gate_up.element
+        sums, per_token = router_sums(op.routing.count), op.routing.per_token
+        grid, block = (STREAM_BLOCKS * target.blocks, 1, 1), (STREAM_THREADS, 1, 1)
+        norm = (op.residual, op.norm.weight, op.norm.eps)
+        gate_up = (op.gate_up, buffers.product, op.hidden, op.intermediate, per_token)
+        down = (op.down, buffers.product, op.residual, op.intermediate, op.hidden, per_token)
+        return [
+            Launch(
+                f"expert_one_gate_up_kernel<{half.cpp}>",
+                grid,
+                block,
+                (routing_struct(op, sums), *norm, *gate_up),
+                shared_bytes=half.n_bytes * op.hidden,
+            ),
+            Launch(
+                f"expert_one_down_kernel<{half.cpp}>",
+                grid,
+                block,
+                (*buffers.chosen, sums, SUM_PLACES * op.routing.count, *down),
+            ),
+        ]

@@ -1,0 +1,82 @@
+"""Experts of few tokens each, whose weights stream past them (kernels/ops/experts.h).
+
+The router computes its logits with the norm before it (kernels/ops/router.h). Of up to FEW_TOKENS every block
+of gate_up chooses by itself; of more the router's last block does.
+"""
+
+from __future__ import annotations
+
+from gpu_backend.arithmetic import ceil_div
+from gpu_backend.element import Element
+from gpu_backend.ops.gpu import Target
+from gpu_backend.ops.launch import FromStep, Launch, Work
+from gpu_backend.ops.matrix import Buffer
+from gpu_backend.ops.moe_parts import Choose, MoeBuffers, expert_sum, route, routing_struct
+from gpu_backend.ops.operations import Moe, Routing
+
+# Constants of kernels/ops/router.h and experts.h.
+ROUTER_EXPERTS = 16
+ROUTER_THREADS = 256
+ROUTER_CHUNK = 32
+ROUTER_TOKENS = 8  # of a block
+EXPERT_THREADS = 256
+EXPERT_BLOCKS = 2
+FEW_TOKENS = 8
+STREAM_TOKENS = 128  # kStreamTokens of kernels/ops/stream_plan.h, whose kStreamPairs are STREAM_PAIRS * 256
+STREAM_PAIRS = 8  # pairs an expert, on average, up to which reading the weights is all the work
+
+
+def streams_experts(routing: Routing, tokens: int) -> bool:
+    """Whether there are so few pairs that reading the experts' weights is all the work."""
+    return tokens <= STREAM_TOKENS and tokens * routing.per_token <= STREAM_PAIRS * routing.count
+
+
+class StreamMoe:
+    name = "moe_stream"
+
+    def __init__(self, choose: Choose) -> None:
+        self._choose = choose
+
+    def suits(self, op: Moe, target: Target) -> str | None:
+        if op.routed:
+            return "it computes the router's logits itself"
+        if not streams_experts(op.routing, op.tokens):
+            return f"{op.tokens} tokens are more than {STREAM_TOKENS}, or {STREAM_PAIRS} an expert"
+        return None
+
+    def launches(self, op: Moe, target: Target) -> list[Work]:
+        buffers, half = MoeBuffers(op), op.gate_up.element.cpp
+        grid, block = (EXPERT_BLOCKS * target.blocks, 1, 1), (EXPERT_THREADS, 1, 1)
+        routing, per_token = routing_struct(op, buffers.logits), op.routing.per_token
+        chooser = "kOfFew" if op.tokens <= FEW_TOKENS else "kMade"
+        sizes = (op.tokens, op.hidden, op.intermediate, per_token)
+        gate_up = Launch(
+            f"expert_stream_kernel<{half}, blink::kGateUp, blink::{chooser}>",
+            grid,
+            block,
+            (routing, op.gate_up, op.normed, buffers.product, *sizes),
+        )
+        sizes = (op.tokens, op.intermediate, op.hidden, per_token)
+        down = Launch(
+            f"expert_stream_kernel<{half}, blink::kDown, blink::kMade>",
+            grid,
+            block,
+            (routing, op.down, buffers.product, buffers.rows, *sizes),
+        )
+        routed = route(op, target, self._choose) if op.hidden % ROUTER_CHUNK else [self._router(op)]
+        return [*routed, gate_up, down, expert_sum(op)]
+
+    @staticmethod
+    def _router(op: Moe) -> Launch:
+        """The norm and the router's logits in one kernel."""
+        buffers, routing = MoeBuffers(op), op.routing
+        groups = ceil_div(op.tokens, ROUTER_TOKENS)
+        arrivals = Buffer("router_arrivals", 1, groups, Element.U32)
+        outputs = (op.normed, buffers.logits, *buffers.chosen, arrivals)
+        counts = (op.tokens, op.hidden, routing.count, routing.per_token, int(routing.renormalise))
+        return Launch(
+            f"router_kernel<{op.router.element.cpp}>",
+            (ceil_div(routing.count, ROUTER_EXPERTS), groups, 1),
+            (ROUTER_THREADS, 1, 1),
+            (FromStep.STEP_SET, op.residual, op.norm.weight, op.norm.eps, op.router, *outputs, *counts),
+        )

@@ -1,0 +1,74 @@
+"""Experts of many tokens each, in tiles of 256 rows of weights (kernels/ops/experts_tiled.h).
+
+A plan groups the pairs of tokens and experts into units of one expert (kernels/ops/expert_plan.h).
+"""
+
+from __future__ import annotations
+
+from gpu_backend.arithmetic import ceil_div
+from gpu_backend.element import Element
+from gpu_backend.ops.gpu import Target
+from gpu_backend.ops.launch import Launch, Tensor, Work
+from gpu_backend.ops.matrix import Buffer
+from gpu_backend.ops.moe_parts import Choose, MoeBuffers, expert_sum, route
+from gpu_backend.ops.operations import Moe
+
+# Constants of kernels/ops/expert_plan.h and experts_tiled.h.
+PLAN_THREADS = 1024
+PLAN_TOKENS = 512
+UNIT_BYTES = 16  # ExpertUnit
+TILE_THREADS = 384
+TILE_SHARED_BYTES = 217152
+TILE_WEIGHTS = 256
+TILE_K = 64
+TILE_UNIT = 160  # pairs of a unit
+
+
+class TiledMoe:
+    name = "moe_tiled"
+
+    def __init__(self, choose: Choose) -> None:
+        self._choose = choose
+
+    def suits(self, op: Moe, target: Target) -> str | None:
+        return "it computes the router's logits itself" if op.routed else None
+
+    def launches(self, op: Moe, target: Target) -> list[Work]:
+        return [*route(op, target, self._choose), *experts(op, target), expert_sum(op)]
+
+
+def experts(op: Moe, target: Target) -> list[Launch]:
+    """The plan and both products of the pairs that have been chosen."""
+    buffers, half, count = MoeBuffers(op), op.gate_up.element.cpp, op.routing.count
+    hidden, inter, per_token = op.hidden, op.intermediate, op.routing.per_token
+    units = 1 + op.pairs // TILE_UNIT + min(count, op.pairs)
+    plan = (
+        Buffer("expert_plan", units, UNIT_BYTES, Element.U8),
+        Buffer("expert_pairs", 1, op.pairs, Element.U32),
+    )
+    box = (2, TILE_WEIGHTS // 2, TILE_K)
+    gate_up = Tensor(op.gate_up, (2 * count, inter, hidden), box)
+    down = Tensor(op.down, (count, hidden, inter), (1, TILE_WEIGHTS, TILE_K))
+    grid, block = (target.blocks, 1, 1), (TILE_THREADS, 1, 1)
+    return [
+        Launch(
+            "expert_plan_kernel",
+            (ceil_div(op.tokens, PLAN_TOKENS), 1, 1),
+            (PLAN_THREADS, 1, 1),
+            (buffers.choice, *plan, op.tokens, count, per_token, TILE_UNIT),
+        ),
+        Launch(
+            f"expert_tiled_kernel<{half}, blink::kGateUp>",
+            grid,
+            block,
+            (*plan, gate_up, op.normed, buffers.product, hidden, inter, per_token),
+            shared_bytes=TILE_SHARED_BYTES,
+        ),
+        Launch(
+            f"expert_tiled_kernel<{half}, blink::kDown>",
+            grid,
+            block,
+            (*plan, down, buffers.product, buffers.rows, inter, hidden, per_token),
+            shared_bytes=TILE_SHARED_BYTES,
+        ),
+    ]

@@ -1,0 +1,300 @@
+"""The operations of a step, each described once, as data: what is computed of which operands.
+
+Which kernel serves an operation is found by gpu_backend.ops.choice. Sizes are counts of elements; m counts
+rows of activations, which are tokens, or lanes behind the last layer's attention.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from gpu_backend.element import Element
+from gpu_backend.ops.matrix import Buffer, KvCache, Matrix
+
+
+@dataclass(frozen=True)
+class Norm:
+    """RMSNorm: x / sqrt(mean(x^2) + eps) * weight."""
+
+    weight: Matrix
+    eps: float
+
+
+class Epilogue(Enum):
+    """What becomes of a matmul's product; the value is the constant's name in C++."""
+
+    STORE = "kStreamHalf"  # in the weight's type
+    STORE_FP32 = "kStreamFloat"
+    ADD = "kStreamAdd"  # to what is in `out`, fp32
+    SILU_MUL = "kStreamSilu"  # silu(gate) * up, of a weight [2][n][k] with gate and up rows
+
+
+class Role(Enum):
+    """Which of a model's matrices a matmul multiplies by."""
+
+    QKV = "qkv"
+    O = "o"  # noqa: E741
+    GATE_UP = "gate_up"
+    DOWN = "down"
+    ROUTER = "router"
+    HEAD = "head"
+
+
+@dataclass(frozen=True)
+class SumsOfSquares:
+    """For a norm that is split between two matmuls (E19): `count` sums of squares of each of `buffer`'s rows.
+
+    The first matmul leaves its output times `norm.weight` in `scaled`, and the sums; the second multiplies
+    `scaled`, and its outputs by the factor that the sums give.
+    """
+
+    norm: Norm
+    scaled: Buffer
+    buffer: Buffer
+    count: int
+
+
+@dataclass(frozen=True)
+class RouterPart:
+    """The router of one token's experts: its input is the norm of a matmul's output (router_part.h)."""
+
+    norm: Norm
+    router: Matrix
+    sums: Buffer
+
+
+@dataclass(frozen=True)
+class MatMul:
+    """out[m][n] of x[m][k] times the weight [n][k] transposed.
+
+    The last four fields are what fusion makes of neighbours: `norm`: x is fp32, and normed on the way;
+    `takes`, `leaves`: the parts of a norm between two matmuls; `router`: what it computes beside.
+    """
+
+    role: Role
+    weight: Matrix
+    x: Buffer
+    out: Buffer
+    epilogue: Epilogue
+    norm: Norm | None = None
+    takes: SumsOfSquares | None = None
+    leaves: SumsOfSquares | None = None
+    router: RouterPart | None = None
+
+    @property
+    def m(self) -> int:
+        return self.x.rows
+
+    @property
+    def k(self) -> int:
+        return self.x.columns
+
+    @property
+    def n(self) -> int:
+        return self.out.columns
+
+    @property
+    def ends_step(self) -> bool:
+        """Behind the head no weights are read any more."""
+        return self.role is Role.HEAD
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Waits for the step before (E2)."""
+
+
+@dataclass(frozen=True)
+class Embed:
+    """out = the embeddings of the step's tokens."""
+
+    table: Matrix
+    out: Buffer
+
+
+@dataclass(frozen=True)
+class RmsNorm:
+    """out = norm(x), row by row."""
+
+    x: Buffer
+    norm: Norm
+    out: Buffer
+
+
+@dataclass(frozen=True)
+class GatherLast:
+    """The lanes' last tokens of the residual and of attention's output."""
+
+    residual: Buffer
+    attention: Buffer
+    to_residual: Buffer
+    to_attention: Buffer
+
+
+@dataclass(frozen=True)
+class GatherNorm:
+    """out = norm(x) of the lanes' last tokens."""
+
+    x: Buffer
+    norm: Norm
+    out: Buffer
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Attention's: `q` query heads and `kv` heads of keys and values, `dim` elements each."""
+
+    q: int
+    kv: int
+    dim: int
+
+    @property
+    def ratio(self) -> int:
+        """Query heads that share a KV head."""
+        return self.q // self.kv
+
+    @property
+    def width(self) -> int:
+        """Elements of a token's queries, keys and values."""
+        return (self.q + 2 * self.kv) * self.dim
+
+
+@dataclass(frozen=True)
+class DecodePlan:
+    """How the rows that decode are cut into pieces, and the angles of their RoPE; once a step.
+
+    At most `lanes` decode. `mixed`: in a step that has prompts, too.
+    """
+
+    lanes: int
+    mixed: bool
+    heads: Heads
+    inv_freq: Matrix  # [1][head_dim / 2] fp32
+
+
+@dataclass(frozen=True)
+class LayerAttention:
+    """What attention works with in one layer. The norms are those of each head's queries and keys."""
+
+    heads: Heads
+    layer: int
+    cache: KvCache
+    qkv: Buffer
+    out: Buffer
+    q_norm: Matrix | None
+    k_norm: Matrix | None
+    eps: float
+
+
+@dataclass(frozen=True)
+class DecodeAttention:
+    """RoPE, KV write and attention of the rows that decode; lanes and mixed as in DecodePlan."""
+
+    lanes: int
+    mixed: bool
+    of: LayerAttention
+
+
+@dataclass(frozen=True)
+class Rope:
+    """RoPE and KV write of prompts' tokens."""
+
+    of: LayerAttention
+    inv_freq: Matrix
+
+
+@dataclass(frozen=True)
+class PrefillPlan:
+    """The units of prompts' attention, once a step."""
+
+    tokens: int
+    lanes: int
+    heads: Heads
+
+
+@dataclass(frozen=True)
+class PrefillAttention:
+    """Attention of prompts' tokens, whose keys and values are in the cache already.
+
+    `after_decode`: rows that decode have their attention before. `of.qkv` is the whole buffer.
+    """
+
+    tokens: int
+    of: LayerAttention
+    after_decode: bool
+
+
+@dataclass(frozen=True)
+class Routing:
+    """A token takes the `per_token` of `count` experts that its router scores highest. `renormalise`: the
+    weights of a token's experts sum to 1."""
+
+    count: int
+    per_token: int
+    renormalise: bool
+
+
+@dataclass(frozen=True)
+class Moe:
+    """residual += the weighted sum of the experts that the router chooses for each token's norm.
+
+    `gate_up` has [count][2][intermediate] rows, `down` [count][hidden]. The last two fields are what fusion
+    makes of neighbours: `routed`: the matmul before has computed the router's logits; `norm_after`: the norm
+    of the sum, which is left in `normed`.
+    """
+
+    routing: Routing
+    intermediate: int
+    norm: Norm
+    router: Matrix
+    gate_up: Matrix
+    down: Matrix
+    residual: Buffer
+    normed: Buffer
+    routed: bool = False
+    norm_after: Norm | None = None
+
+    @property
+    def tokens(self) -> int:
+        return self.residual.rows
+
+    @property
+    def hidden(self) -> int:
+        return self.residual.columns
+
+    @property
+    def pairs(self) -> int:
+        """Of a token and an expert."""
+        return self.tokens * self.routing.per_token
+
+
+@dataclass(frozen=True)
+class DecodeModel:
+    """All layers of a decode step, from embedding to logits, as one operation.
+
+    `max_context` bounds the keys of a row, in tokens.
+    """
+
+    lanes: int
+    max_context: int
+    layers: int
+    heads: Heads
+    hidden: int
+    intermediate: int
+    element: Element
+    has_experts: bool
+    logits: Buffer
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Samples a token a lane, and publishes the step."""
+
+    logits: Buffer
+
+
+Operation = (
+    MatMul | Gate | Embed | RmsNorm | GatherLast | GatherNorm | DecodePlan | DecodeAttention | Rope
+    | PrefillPlan | PrefillAttention | Moe | DecodeModel | Sample
+)  # fmt: skip

@@ -1,0 +1,118 @@
+"""Attention of prompts: with wgmma (kernels/ops/attention_flash.h), or else plainly (attention_prefill.h).
+
+The first works off units that a plan makes of the step's prompts, once a step (kernels/ops/prefill_plan.h).
+"""
+
+from __future__ import annotations
+
+from gpu_backend.arithmetic import ceil_div
+from gpu_backend.element import Element
+from gpu_backend.ops.elementwise import Always
+from gpu_backend.ops.gpu import Target
+from gpu_backend.ops.launch import FromStep, Launch, Tensor
+from gpu_backend.ops.matrix import Buffer
+from gpu_backend.ops.operations import Heads, PrefillAttention, PrefillPlan
+
+FLASH_HEAD_DIMS = (64, 128)
+FLASH_THREADS = 384  # kFlashThreads
+FLASH_KEYS = 128  # kFlashKeys
+FLASH_STAGES = 2  # kFlashStages
+FLASH_ATOM = 1024  # bytes: kFlashAtom
+FLASH_ROWS = 128  # kFlashRows
+MAX_PACK = 8  # heads of a token in one tile
+GROUP_ROWS = 64  # of a warpgroup, whose queries one copy brings
+ROW = 64  # elements of a row in shared memory
+CELLS = 8  # rows of an atom: tokens of one head in the cache
+PLAN_THREADS = 512  # kPrefillPlanThreads of kernels/ops/prefill_plan.h
+UNIT_BYTES = 16  # PrefillUnit of kernels/ops/prefill_plan.h
+PREFILL_THREADS = 128  # kPrefillThreads of kernels/ops/attention_prefill.h
+PREFILL_QUERIES = 64  # kPrefillQueries
+
+
+def flash_pack(heads: Heads) -> int:
+    """Query heads of a token, all of one KV head, that are rows of one tile: a power of two."""
+    return min(MAX_PACK, heads.ratio & -heads.ratio)
+
+
+def flash_shared_bytes(head_dim: int) -> int:
+    """FlashShared, and room to align it."""
+    tiles = 2 * head_dim * (FLASH_ROWS + 2 * FLASH_STAGES * FLASH_KEYS)
+    barriers = 8 * (2 + 4 * FLASH_STAGES)
+    return FLASH_ATOM * ceil_div(tiles + barriers, FLASH_ATOM) + FLASH_ATOM
+
+
+def _refusal(heads: Heads) -> str | None:
+    if heads.dim in FLASH_HEAD_DIMS:
+        return None
+    return f"head_dim is {heads.dim}, it must be one of {', '.join(map(str, FLASH_HEAD_DIMS))}"
+
+
+def _plan(heads: Heads, tokens: int, lanes: int) -> Buffer:
+    units = tokens * flash_pack(heads) // FLASH_ROWS + lanes
+    return Buffer("prefill_plan", 1 + units, UNIT_BYTES, Element.U8)
+
+
+class PlanFlash:
+    name = "prefill_plan"
+
+    def suits(self, op: PrefillPlan, target: Target) -> str | None:
+        return _refusal(op.heads)
+
+    def launches(self, op: PrefillPlan, target: Target) -> list[Launch]:
+        plan = _plan(op.heads, op.tokens, op.lanes)
+        operands = (FromStep.STEP_SET, plan, FLASH_ROWS // flash_pack(op.heads))
+        return [Launch("prefill_plan_kernel", (1, 1, 1), (PLAN_THREADS, 1, 1), operands)]
+
+
+class FlashAttention:
+    name = "flash_attention"
+
+    def suits(self, op: PrefillAttention, target: Target) -> str | None:
+        return _refusal(op.of.heads)
+
+    def launches(self, op: PrefillAttention, target: Target) -> list[Launch]:
+        """All blocks at once."""
+        of, heads, cache = op.of, op.of.heads, op.of.cache
+        columns, pack, width = heads.dim // ROW, flash_pack(heads), heads.q + 2 * heads.kv
+        queries = Tensor(
+            of.qkv,
+            (columns, of.qkv.rows, width, ROW),
+            (columns, GROUP_ROWS // pack, pack, ROW),
+            (ROW, width * heads.dim, heads.dim),
+        )
+        atoms = cache.pages * cache.kv_heads * cache.page_size // CELLS  # of a layer's keys
+        keys = Tensor(
+            cache.address,
+            (2 * cache.layers * atoms, columns, CELLS, ROW),
+            (2, columns, CELLS, ROW),
+            (CELLS * heads.dim, ROW, heads.dim),
+        )
+        first = 2 * of.layer * atoms
+        plan = _plan(heads, op.tokens, 0)  # PlanFlash knows how many lanes it has
+        inputs = (queries, keys, FromStep.TABLES, plan, of.out)
+        counts = (first, first + atoms, heads.q, heads.kv, pack, int(op.after_decode))
+        return [
+            Launch(
+                f"attention_flash_kernel<{of.qkv.element.cpp}, {heads.dim}>",
+                (target.blocks, 1, 1),
+                (FLASH_THREADS, 1, 1),
+                (*inputs, *counts),
+                shared_bytes=flash_shared_bytes(heads.dim),
+            )
+        ]
+
+
+class PlainAttention(Always):
+    name = "prefill_attention"
+
+    def launches(self, op: PrefillAttention, target: Target) -> list[Launch]:
+        of, heads = op.of, op.of.heads
+        caches = (of.cache.keys(of.layer), of.cache.values(of.layer))
+        return [
+            Launch(
+                f"attention_prefill_kernel<{of.qkv.element.cpp}, {heads.dim}>",
+                (ceil_div(op.tokens, PREFILL_QUERIES), heads.q, 1),
+                (PREFILL_THREADS, 1, 1),
+                (FromStep.STEP_SET, FromStep.TABLES, of.qkv, *caches, of.out, heads.q, heads.kv, op.tokens),
+            )
+        ]

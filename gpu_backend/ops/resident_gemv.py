@@ -1,0 +1,59 @@
+"""A matmul of one or two rows, which blocks hold in shared memory (kernels/ops/linear_held.h).
+
+It serves attention's matrices beside experts. In a dense model steps of few rows are one kernel.
+"""
+
+from __future__ import annotations
+
+from gpu_backend.ops.gemv import STREAM_BLOCKS, STREAM_THREADS
+from gpu_backend.ops.gpu import Target
+from gpu_backend.ops.launch import Launch, Struct
+from gpu_backend.ops.operations import Epilogue, MatMul, Role
+
+# Constants of kernels/ops/linear_held.h.
+HELD_TOKENS = 2  # rows of x
+HELD_OUTPUTS = 8  # of a tile
+HELD_PAD = 32  # elements between rows of x
+HELD_SLICE = 512  # k: a chunk for each half of each of the block's warps
+
+CHUNKS = (1, 2, 4, 8)  # of a tile and a warp: kHeldDepth or a divisor, or as many as registers hold
+ROUTER_PART = "<3QI4x"  # RouterPart of kernels/ops/router_part.h
+
+
+class ResidentGemv:
+    name = "resident_gemv"
+
+    def suits(self, op: MatMul, target: Target) -> str | None:
+        """It multiplies normed rows of the residual for qkv, and adds o's product to the residual."""
+        if not target.has_experts or op.role not in (Role.QKV, Role.O):
+            return "it is for attention's matrices beside experts"
+        if op.m > HELD_TOKENS:
+            return f"{op.m} rows, and shared memory is to hold {HELD_TOKENS}"
+        if op.k % HELD_SLICE or op.n % HELD_OUTPUTS or op.k // HELD_SLICE not in CHUNKS:
+            return f"there is no instance for k {op.k} and n {op.n}"
+        if op.takes or op.leaves:
+            return "it has no part of a norm"
+        if op.epilogue is not (Epilogue.STORE if op.norm else Epilogue.ADD):
+            return "it stores products of a norm, and adds others"
+        if op.router and op.m > 1:
+            return "it has a router for one row"
+        return None
+
+    def launches(self, op: MatMul, target: Target) -> list[Launch]:
+        normed = "true" if op.norm else "false"
+        chunks = op.k // HELD_SLICE
+        instance = f"{op.weight.element.cpp}, blink::{op.epilogue.value}, {chunks}, {normed}"
+        norm = (op.norm.weight, op.norm.eps) if op.norm else (None, 0.0)
+        part = Struct(ROUTER_PART, (None, None, None, 0))
+        if op.router:
+            router = op.router.router
+            part = Struct(ROUTER_PART, (op.router.norm.weight, router, op.router.sums, router.rows))
+        return [
+            Launch(
+                f"linear_held_kernel<{instance}>",
+                (min(op.n // HELD_OUTPUTS, STREAM_BLOCKS * target.blocks), 1, 1),
+                (STREAM_THREADS, 1, 1),
+                (op.weight, op.x, *norm, op.out, op.m, op.n, part),
+                shared_bytes=op.weight.element.n_bytes * op.m * (op.k + HELD_PAD),
+            )
+        ]

@@ -1,0 +1,182 @@
+"""How a matmul of some dozens of rows is cut up for the kernel of kernels/ops/linear_wide.h."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import astuple, dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from gpu_backend.arithmetic import ceil_div
+from gpu_backend.ops.gpu import ALL, Rooms
+from gpu_backend.ops.operations import Epilogue
+
+WARPGROUP = 128  # kWarpgroup of kernels/ops/warpgroup.h
+
+# Constants of kernels/ops/wide_ring.h.
+WIDE_COPIERS = 64  # threads
+WIDE_PANEL = 64  # columns
+WIDE_ROW_BYTES = 2 * WIDE_PANEL
+WIDE_MAX_SLOTS = 32
+WIDE_RING_START = 4096  # bytes in front of the rings
+
+FRAGMENT_BYTES = 2048  # kFragmentBytes of kernels/ops/wide_mail.h
+
+WIDE_COLUMNS = (16, 32, 64)  # rows of x of the kernel's instances
+WIDE_ROWS = WIDE_COLUMNS[-1]  # up to which the kernel beats cuBLAS
+FEW_ROWS = WIDE_COLUMNS[-2]  # more of x weigh as much as the weights, and take a tile long to end
+TILE_ROWS = (128, 64)  # the most that a tile has, if its stages fit
+HIGH_TILE_ROWS = 208  # the same of many rows of x, where lower tiles would leave blocks idle
+LEAST_USED = 0.8  # of the blocks' time, by tiles of TILE_ROWS
+FEWEST_ROWS = 40  # that a block should have
+MAX_SPLITS = 8  # blocks of a cluster
+GROUP = 64  # rows of w that an instruction multiplies
+PANELS = (4, 2, 1)  # of a stage: memory reads neighbours faster together
+FEWEST_SLOTS = (3, 2)  # of w and of x, lest the memory waits
+X_SLOTS = 4  # are enough
+
+
+@dataclass(frozen=True)
+class SkinnyCut:
+    """The kernel's WideCut, field by field but for `splits`, and what follows from it."""
+
+    m: int
+    n_in: int
+    n_out: int
+    tile_rows: int
+    n_tiles: int
+    panels: int
+    w_slots: int
+    x_slots: int
+    share: int
+    splits: int  # of k, blocks of a cluster; of the instance
+
+    def pack(self) -> bytes:
+        """The struct by value."""
+        return np.array(astuple(self)[:-1], "<u4").tobytes()
+
+    @property
+    def columns(self) -> int:
+        """Of the instance: the fewest that hold m."""
+        return next(n for n in WIDE_COLUMNS if n >= self.m)
+
+    @property
+    def threads(self) -> int:
+        """Of a block, kWideThreads of the instance: two warpgroups multiply many rows, unless k is split."""
+        warpgroups = 2 if self.m > FEW_ROWS and self.splits == 1 else 1
+        return warpgroups * WARPGROUP + WIDE_COPIERS
+
+    @property
+    def tiles(self) -> int:
+        """Of the instance: groups of rows that a tile needs."""
+        return ceil_div(self.tile_rows, GROUP)
+
+    @property
+    def n_sums(self) -> int:
+        """Sums of squares that a matmul leaves for each row (E19)."""
+        return self.n_tiles * self.tiles
+
+    def clusters(self, n_multiprocessors: int) -> int:
+        """A cluster of `splits` blocks has one tile, a block alone may have several."""
+        return self.n_tiles if self.splits > 1 else min(self.n_tiles, n_multiprocessors)
+
+    @property
+    def shared_bytes(self) -> int:
+        stage = self.panels * WIDE_ROW_BYTES  # a row's bytes
+        w, x = self.w_slots * stage * self.tile_rows, self.x_slots * stage * self.columns
+        beyond = WIDE_ROW_BYTES * (GROUP * self.tiles - self.tile_rows)  # an instruction reads whole groups
+        rings = w + max(x, beyond)
+        groups = self.columns // 8  # fragments of 64 rows
+        if self.splits == 1:
+            return WIDE_RING_START + FRAGMENT_BYTES * groups + rings
+        # In front of the rings: what other blocks of the cluster send. The own tile: where the rings were.
+        sent = (self.splits - 1) * ceil_div(self.tiles * groups, self.splits)
+        return WIDE_RING_START + FRAGMENT_BYTES * sent + max(rings, FRAGMENT_BYTES * self.tiles * groups)
+
+
+@lru_cache(maxsize=4096)
+def skinny_cut(
+    rows: int, n_in: int, n_out: int, output: Epilogue, n_multiprocessors: int, rooms: Rooms = ALL
+) -> SkinnyCut:
+    """For a matmul of x [rows][n_in] to [rows][n_out] on all multiprocessors but the scheduler's.
+
+    All blocks get as many rows of w, in one tile unless those are too many; for many rows of x the highest
+    tiles, of which some blocks get one fewer, unless that leaves too many idle. Too few rows of w, and what
+    each block reads of x would be more than its weights: then a cluster splits k, if its blocks fit their
+    rooms.
+    """
+    splits = 1
+    w_rows = 2 * n_out if output is Epilogue.SILU_MUL else n_out
+    while (
+        splits < MAX_SPLITS
+        and splits * WIDE_PANEL < n_in
+        and w_rows * splits < FEWEST_ROWS * (n_multiprocessors - 1)
+    ):
+        splits *= 2
+    while (cut := _fitting(rows, n_in, n_out, output, n_multiprocessors, splits, rooms)) is None:
+        splits //= 2
+    return cut
+
+
+def _fitting(
+    rows: int, n_in: int, n_out: int, output: Epilogue, n_multiprocessors: int, splits: int, rooms: Rooms
+) -> SkinnyCut | None:
+    """With so many splits; the widest stages and highest tiles that fit, if any do."""
+    silu = output is Epilogue.SILU_MUL
+    w_rows, grain = (2 * n_out, 16) if silu else (n_out, 8)
+    k_panels, clusters = ceil_div(n_in, WIDE_PANEL), (n_multiprocessors - 1) // splits
+    room = rooms.large if splits <= 2 else rooms.small
+    heights: tuple[int, ...] = TILE_ROWS
+    even = True
+    if rows > FEW_ROWS and splits == 1 and w_rows >= (turn := clusters * TILE_ROWS[0]):
+        # x weighs more than that some blocks have a tile fewer: as few tiles as can be, unless many would be
+        # idle then. The squares that an addition leaves have room for no higher ones.
+        even = output is not Epilogue.ADD and w_rows < LEAST_USED * turn * ceil_div(w_rows, turn)
+        heights = (HIGH_TILE_ROWS,) if even else TILE_ROWS[:1]
+    for most_panels, most_rows in itertools.product(PANELS, heights):
+        turns = ceil_div(w_rows, clusters * most_rows)  # a block's tiles
+        if turns > 1 and splits > 1:
+            continue
+        tile_rows = grain * ceil_div(w_rows, clusters * turns * grain) if even else most_rows
+        panels = min(most_panels, ceil_div(k_panels, splits))
+        share = ceil_div(ceil_div(k_panels, panels), splits)
+        stages = share * turns  # of a block
+        w_slots, x_slots = (min(stages, n) for n in FEWEST_SLOTS)
+        tiles = ceil_div(w_rows, tile_rows)
+        cut = SkinnyCut(rows, n_in, n_out, tile_rows, tiles, panels, w_slots, x_slots, share, splits)
+        if cut.shared_bytes <= room:
+            return _filled(cut, min(stages, WIDE_MAX_SLOTS), room)
+    return None
+
+
+def _filled(cut: SkinnyCut, most_slots: int, room: int) -> SkinnyCut:
+    """With as many stages in its rings as there is room for."""
+    while True:
+        more = replace(cut, w_slots=cut.w_slots + 1)
+        if cut.x_slots < min(cut.w_slots, X_SLOTS):
+            more = replace(cut, x_slots=cut.x_slots + 1)
+        if more.w_slots > most_slots or more.shared_bytes > room:
+            return cut
+        cut = more
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """A tensor of four dimensions, and the boxes that copies bring, as tensor_map takes them."""
+
+    shape: tuple[int, int, int, int]
+    strides: tuple[int, int, int]
+    box: tuple[int, int, int, int]
+
+
+def matrix_boxes(n_in: int, rows: int, box_rows: int) -> Boxes:
+    """Panels of `box_rows` rows of a matrix [rows][n_in]."""
+    size = rows * n_in
+    return Boxes((1, 1, rows, n_in), (size, size, n_in), (1, 1, box_rows, WIDE_PANEL))
+
+
+def gate_up_boxes(n_in: int, n_out: int, box_rows: int) -> Boxes:
+    """Panels of 8 gate rows and their 8 up rows in turn, of a matrix [2][n_out][n_in]."""
+    strides = (8 * n_in, n_out * n_in, n_in)
+    return Boxes((n_out // 8, 2, 8, n_in), strides, (box_rows // 16, 2, 8, WIDE_PANEL))

@@ -1,0 +1,53 @@
+"""A matmul of many rows in tiles, with silu * mul or the addition behind it (kernels/ops/linear_tiled.h)."""
+
+from __future__ import annotations
+
+from gpu_backend.ops.gemv import plain
+from gpu_backend.ops.gpu import Target
+from gpu_backend.ops.launch import Launch, Tensor
+from gpu_backend.ops.operations import Epilogue, MatMul
+from gpu_backend.ops.skinny_cut import gate_up_boxes, matrix_boxes
+from gpu_backend.ops.tiled_cut import (
+    PAIR,
+    TILED_BOX,
+    TILED_ROWS,
+    TILED_SHARED_BYTES,
+    TILED_THREADS,
+    TiledCut,
+    tiled_cut,
+    tiled_refusal,
+)
+
+BOX_OUTPUTS = 32  # of a box of y: 64 bytes of halves, 128 of fp32
+
+
+class TiledGemm:
+    name = "tiled_gemm"
+
+    def suits(self, op: MatMul, target: Target) -> str | None:
+        sizes = (op.m, op.k, op.n, op.epilogue)
+        return plain(op) or tiled_refusal(*sizes, target.multiprocessors)
+
+    def launches(self, op: MatMul, target: Target) -> list[Launch]:
+        cut = tiled_cut(op.m, op.k, op.n, op.epilogue, target.multiprocessors)
+        return [tiled_launch(op, cut, target)]
+
+
+def tiled_launch(op: MatMul, cut: TiledCut, target: Target) -> Launch:
+    """The kernel on an operation that is cut up so."""
+    boxes = gate_up_boxes if op.epilogue is Epilogue.SILU_MUL else matrix_boxes
+    w, x = boxes(op.k, op.n, TILED_ROWS), matrix_boxes(op.k, op.m, cut.columns // PAIR)
+    adds = op.epilogue is Epilogue.ADD
+    maps = (
+        Tensor(op.weight, w.shape, w.box, w.strides),
+        Tensor(op.x, x.shape, x.box, x.strides),
+        Tensor(op.out, (op.m, op.n), (TILED_BOX, BOX_OUTPUTS), fp32=adds),
+    )
+    return Launch(
+        f"linear_tiled_kernel<{op.weight.element.cpp}, blink::{op.epilogue.value}>",
+        (PAIR * cut.pairs(target.multiprocessors), 1, 1),
+        (TILED_THREADS, 1, 1),
+        (*maps, cut.pack()),
+        shared_bytes=TILED_SHARED_BYTES,
+        cluster=PAIR,
+    )

@@ -1,0 +1,34 @@
+"""What the benchmark calls a launch: by its matrix where there is one, else by its kernel."""
+
+from __future__ import annotations
+
+import re
+
+from bench.step_costs import LAST
+
+from gpu_backend.ops.candidate import Choice
+from gpu_backend.ops.launch import LibraryGemm, Work
+from gpu_backend.ops.operations import DecodeModel, MatMul, Moe, Role
+
+PARTS = {"kGateUp": "gate_up", "kDown": "down"}  # of the experts' kernels
+
+
+def operation_name(choice: Choice, work: Work, tokens: int) -> str:
+    """`tokens` of the step: the last layer's matmuls have fewer rows where those are the lanes'."""
+    op = choice.op
+    kernel = "cublas" if isinstance(work, LibraryGemm) else kernel_name(work.kernel)
+    if isinstance(op, DecodeModel):
+        return choice.name
+    if isinstance(op, Moe) and (kernel == "cublas" or kernel.startswith("linear_")):
+        return f"router ({kernel})"
+    if not isinstance(op, MatMul) or kernel == "silu_mul":
+        return kernel
+    last = LAST if op.m != tokens and op.role is not Role.HEAD else ""
+    return f"{last}{op.role.value} ({choice.name})"
+
+
+def kernel_name(instance: str) -> str:
+    """Of "expert_stream_kernel<__half, blink::kDown, blink::kMade>": "expert_stream_down"."""
+    name = re.sub(r"_kernel(<.*>)?$", "", instance)
+    parts = [part for constant, part in PARTS.items() if f"blink::{constant}" in instance]
+    return "_".join([name, *parts])

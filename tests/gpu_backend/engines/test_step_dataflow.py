@@ -1,0 +1,61 @@
+"""What a step computes, whatever its shape: every product has its own operands, every norm its weight and its
+factor, and each buffer has room (symbolic_step.py)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from small_models import DENSE, EXPERTS
+from symbolic_step import SymbolicStep, loads
+
+from gpu_backend.engines.base import Limits
+from gpu_backend.engines.graph_grid import GraphGrid
+from gpu_backend.model.config import ModelConfig
+
+HELD = {**EXPERTS, "num_attention_heads": 8}  # attention's products of few rows are held_qkv and held_o
+MODELS = {
+    "dense": DENSE,
+    "float16": {**DENSE, "dtype": "float16"},
+    "no flash": {**DENSE, "head_dim": 16, "hidden_size": 96, "intermediate_size": 104},
+    "large": {**DENSE, "hidden_size": 2048, "intermediate_size": 4096, "vocab_size": 40000},
+    "experts": EXPERTS,
+    "held": HELD,
+    "experts in float16": {**HELD, "dtype": "float16"},
+    "dense first": {**HELD, "mlp_only_layers": [0]},
+    "dense between": {**HELD, "mlp_only_layers": [1]},
+    "dense last": {**HELD, "mlp_only_layers": [2]},
+    "odd experts": {
+        **HELD,
+        "hidden_size": 520,
+        "vocab_size": 5001,
+        "num_experts": 13,
+        "moe_intermediate_size": 72,
+    },
+    "nine a token": {**HELD, "num_experts": 16, "num_experts_per_tok": 9},
+    "not in slices": {**HELD, "moe_intermediate_size": 72},
+    "many experts": {**HELD, "hidden_size": 2048, "num_experts": 128, "num_experts_per_tok": 8},
+}
+LIMITS = {
+    "small": {},
+    "one at a time": {"max_batch": 1, "max_prefill_lanes": 1},
+    "a token at a time": {"max_prefill_tokens": 1, "max_prefill_lanes": 1},
+    "many lanes": {"max_batch": 70, "max_prefill_lanes": 70, "max_prefill_tokens": 500},
+    "large": {"max_batch": 130, "max_prefill_lanes": 8, "max_prefill_tokens": 600},
+}
+
+
+@pytest.mark.parametrize("limits_of", LIMITS)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_lane_gets_its_logits(model: str, limits_of: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(MODELS[model]))
+    defaults = {"max_batch": 20, "max_prefill_tokens": 100, "max_prefill_lanes": 4}
+    limits = Limits(max_context=512, page_size=16, total_pages=64, **{**defaults, **LIMITS[limits_of]})
+    shapes = GraphGrid(limits).shapes
+    step = SymbolicStep(ModelConfig.from_directory(tmp_path), limits, shapes)
+    for shape in shapes:
+        for load in loads(shape, limits):
+            logits = step.run(shape, load)
+            for lane, token in enumerate(load.last):
+                assert logits[lane] == step.expected(token), f"lane {lane} of {load} in {shape}"

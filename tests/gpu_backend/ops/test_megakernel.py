@@ -1,0 +1,146 @@
+"""Which models the decoder kernel takes, how it cuts their matrices, and what the host tells it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+
+from engine_script import CONFIG, SCRIPT
+from fake_cuda import Log, captures, op, run
+
+from gpu_backend.abi import StepKind
+from gpu_backend.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS, STAGE_CHUNKS
+from gpu_backend.engines.base import Limits, Shape
+from gpu_backend.engines.native.model import NativeModel, target_of
+from gpu_backend.engines.native.step import StepBuilder
+from gpu_backend.model.config import ModelConfig
+from gpu_backend.ops.choice import serves
+from gpu_backend.ops.exchange import exchange_bytes, exchange_parts
+from gpu_backend.ops.gemv import STREAM_CHUNK
+from gpu_backend.ops.megakernel import DECODER_WARPS, decode_splits, decoder_blocks, stage_chunks
+from gpu_backend.ops.operations import DecodeModel
+
+SHAPES = Path(__file__).parents[3] / "scripts" / "bench" / "shapes"
+HIDDEN, INTERMEDIATE, VOCAB = 512, 768, 1008
+SUITED = {**CONFIG, "hidden_size": HIDDEN, "num_attention_heads": 8, "intermediate_size": INTERMEDIATE,
+          "vocab_size": VOCAB}  # fmt: skip
+
+
+def config(name: str, scratch: Path) -> ModelConfig:
+    shutil.copy(SHAPES / f"{name}.json", scratch / "config.json")
+    return ModelConfig.from_directory(scratch)
+
+
+def whole(model: ModelConfig, lanes: int = 1, max_context: int = 8192) -> DecodeModel:
+    limits = Limits(64, max_context, 512, 8, 16, 64)
+    described = NativeModel.described(model, limits, 132)
+    op = StepBuilder(described, Shape(StepKind.DECODE, lanes, lanes)).whole()[1]
+    assert isinstance(op, DecodeModel)
+    return op
+
+
+def suits(model: ModelConfig, multiprocessors: int = 132, lanes: int = 1) -> bool:
+    return serves("megakernel", whole(model, lanes), target_of(model, multiprocessors))
+
+
+@pytest.mark.parametrize("name", ["llama-3-8b", "llama-3.2-1b", "llama-3.2-3b", "qwen3-8b"])
+def test_it_takes_dense_models_of_large_stages(name: str, tmp_path: Path) -> None:
+    model = config(name, tmp_path)
+    assert suits(model, lanes=DECODER_TOKENS)
+    assert not suits(model, lanes=DECODER_TOKENS + 1)
+    for columns in (model.hidden, model.n_heads * model.head_dim, model.intermediate):
+        stage = stage_chunks(columns)
+        assert 6 <= stage <= STAGE_CHUNKS  # a shorter one would not keep the memory busy
+        assert columns % (DECODER_WARPS * STREAM_CHUNK * stage) == 0
+
+
+def test_it_leaves_models_of_small_stages_to_the_other_kernels(tmp_path: Path) -> None:
+    llama = config("llama-3-8b", tmp_path)
+    others = [config("qwen3-32b", tmp_path), config("phi-4", tmp_path), replace(llama, intermediate=11008)]
+    assert not any(suits(other) for other in others)
+
+
+def test_it_leaves_experts_and_odd_sizes_to_the_other_kernels(tmp_path: Path) -> None:
+    llama = config("llama-3-8b", tmp_path)
+    others = [
+        config("qwen3-30b-a3b", tmp_path),
+        replace(llama, hidden=llama.hidden + 128),
+        replace(llama, intermediate=llama.intermediate + 64),
+        replace(llama, vocab_size=llama.vocab_size + 8),
+        replace(llama, head_dim=96, n_heads=32),
+        replace(llama, dtype="float16"),  # its residual times a norm's weight might overflow
+    ]
+    assert not any(suits(other) for other in others)
+
+
+@pytest.mark.parametrize(("name", "blocks"), [("llama-3-8b", 131), ("llama-3.2-1b", 128)])
+def test_every_block_is_resident_and_has_a_tile_of_every_matrix(
+    name: str, blocks: int, tmp_path: Path
+) -> None:
+    """E9: one block a multiprocessor but the scheduler's; E10."""
+    model = config(name, tmp_path)
+    assert decoder_blocks(whole(model), target_of(model, 132)) == blocks
+
+
+def test_it_leaves_models_whose_residual_no_block_holds_to_the_other_kernels(tmp_path: Path) -> None:
+    llama = config("llama-3-8b", tmp_path)
+    assert suits(replace(llama, hidden=16384), 132)
+    assert not suits(replace(llama, hidden=16384), 114)
+
+
+def test_what_blocks_tell_each_other_has_room_in_every_layer(tmp_path: Path) -> None:
+    model = whole(config("llama-3-8b", tmp_path))
+    parts = exchange_parts(model, 131)
+    assert all(size % 16 == 0 for size in parts.values())
+    assert parts["second norm"] == parts["squares"] + parts["normed"] == 8 * 4096 * 2 + 256 * 8 * 4
+    assert exchange_bytes(model, 131) == 33 * sum(parts.values())
+
+
+def test_attention_splits_rows_to_fill_the_gpu_and_no_more(tmp_path: Path) -> None:
+    llama = config("llama-3-8b", tmp_path)
+    target = target_of(llama, 132)
+    splits = [decode_splits(whole(llama, lanes), target) for lanes in (1, 8, 64, 256)]
+    assert splits == [64, 9, 2, 1]
+    short = whole(llama, max_context=100)
+    assert decode_splits(short, target) == 2  # a context of 100 has only two splits worth a block
+
+
+def test_all_kernels_leave_their_multiprocessor_to_the_decoder(log: Log) -> None:
+    """E9, E23: whichever of them comes first."""
+    carved = [call[1:] for call in log if call[0] == "carveout"]
+    assert all(any(kernel in symbol for symbol, _ in carved) for kernel in ("gate_kernel", "decoder_kernel"))
+    assert {percent for _, percent in carved} == {"100"}
+
+
+@pytest.fixture(scope="module")
+def log(fake: Path, tmp_path_factory: pytest.TempPathFactory) -> Log:
+    script = SCRIPT.replace("(2, 1001)", f"(2, {VOCAB})")
+    return run(fake, tmp_path_factory.mktemp("decoder"), script, SUITED)[1]
+
+
+def test_a_decode_step_of_few_rows_is_three_kernels(log: Log) -> None:
+    """With no more blocks than the smallest matrix has tiles (E10)."""
+    fused = [capture for capture in captures(log) if "decoder" in map(op, capture)]
+    lanes = [int(capture[-1][3]) for capture in fused]
+    assert lanes == [n for n in (1, 2, 4, 8) for _ in range(3)]
+    assert max(lanes) == DECODER_TOKENS
+    for capture in fused:
+        assert [op(call) for call in capture] == ["gate", "decoder", "sample"]
+        assert [call[-1] == "overlap" for call in capture] == [False, True, True]
+        blocks, threads, shared = (int(capture[1][i]) for i in (2, 5, 6))
+        assert (blocks, threads, shared) == (HIDDEN // 16, 32 * DECODER_WARPS + 128, DECODER_SHARED_BYTES)
+
+
+def test_every_matrix_is_boxes_of_16_rows_in_the_order_of_use(log: Log) -> None:
+    maps = [[int(word) for word in call[1:]] for call in log if call[0] == "map"]
+    attention, qkv = 8 * 64, (8 + 2 * 2) * 64
+    gate_up = [HIDDEN, INTERMEDIATE, 2]
+    layer = [[HIDDEN, 8, qkv // 8], [attention, 8, HIDDEN // 8], gate_up, [INTERMEDIATE, 8, HIDDEN // 8]]
+    assert [at[1:4] for at in maps] == 3 * layer + [[HIDDEN, 8, VOCAB // 8]]
+    assert [at[4:7] for at in maps] == [[32 * stage_chunks(at[1]), 8, 2] for at in maps]
+    assert len({at[0] for at in maps}) == len(maps)

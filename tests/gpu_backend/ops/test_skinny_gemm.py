@@ -1,0 +1,123 @@
+"""How wide products are cut up: all of the matrix, within what a multiprocessor has."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from matmuls import matmul
+
+from gpu_backend.engines.native.model import described_weights, target_of
+from gpu_backend.model.config import ModelConfig
+from gpu_backend.ops.choice import choose
+from gpu_backend.ops.gpu import ALL
+from gpu_backend.ops.operations import Epilogue, MatMul, Role
+from gpu_backend.ops.skinny_cut import (
+    FEW_ROWS,
+    GROUP,
+    HIGH_TILE_ROWS,
+    TILE_ROWS,
+    WIDE_COLUMNS,
+    WIDE_MAX_SLOTS,
+    WIDE_PANEL,
+    WIDE_ROWS,
+    SkinnyCut,
+    skinny_cut,
+)
+from gpu_backend.ops.skinny_gemm import cut_of
+
+SHAPES = Path(__file__).resolve().parents[2] / "scripts" / "bench" / "shapes"
+SHARED_BYTES = 228 << 10  # of a multiprocessor, of which every block costs 1 KiB more
+
+
+def model(name: str, scratch: Path) -> ModelConfig:
+    shutil.copy(SHAPES / f"{name}.json", scratch / "config.json")
+    return ModelConfig.from_directory(scratch)
+
+
+def check(
+    cut: SkinnyCut, w_rows: int, output: Epilogue, n_multiprocessors: int, shared: int = SHARED_BYTES
+) -> None:
+    assert (cut.n_tiles - 1) * cut.tile_rows < w_rows <= cut.n_tiles * cut.tile_rows
+    assert cut.tile_rows % 8 == 0
+    most = TILE_ROWS[0] if cut.m <= FEW_ROWS or output is Epilogue.ADD else HIGH_TILE_ROWS
+    assert cut.tile_rows <= min(most, GROUP * cut.tiles)
+    assert 1 <= cut.x_slots <= cut.w_slots <= WIDE_MAX_SLOTS
+    stages = cut.share * -(-cut.n_tiles // cut.clusters(n_multiprocessors - 1))
+    assert cut.w_slots >= min(3, stages)  # fewer, and the memory would wait
+    assert cut.share * cut.splits * cut.panels * WIDE_PANEL >= cut.n_in
+    assert cut.shared_bytes + 1024 <= shared
+    clusters = cut.clusters(n_multiprocessors - 1)
+    assert clusters * cut.splits <= n_multiprocessors - 1  # one is the scheduler's
+    assert cut.splits == 1 or clusters == cut.n_tiles  # a cluster has one tile
+    if cut.splits > 2:
+        assert 2 * (cut.shared_bytes + 1024) <= shared
+
+
+@pytest.mark.parametrize("n_multiprocessors", [78, 114, 132])
+@pytest.mark.parametrize("name", sorted(path.stem for path in SHAPES.glob("*.json")))
+def test_every_matrix_is_cut_within_the_limits(name: str, n_multiprocessors: int, tmp_path: Path) -> None:
+    config = model(name, tmp_path)
+    target = target_of(config, n_multiprocessors)
+    for rows in (9, *WIDE_COLUMNS):
+        for op in matmuls(config, rows):
+            cut = cut_of(op, target)
+            shared = SHARED_BYTES if op.ends_step else target.shared_bytes
+            check(cut, op.weight.rows, op.epilogue, n_multiprocessors, shared)
+            assert op.epilogue is not Epilogue.SILU_MUL or cut.tile_rows % 16 == 0
+            if rows > target.gemv_rows:
+                assert choose(op, target).name == "skinny_gemm"
+
+
+def matmuls(config: ModelConfig, rows: int) -> list[MatMul]:
+    """With the matrices of the first layer and the head."""
+    weights = described_weights(config)
+    layer = weights.layers[0]
+    made = [
+        (Role.QKV, layer.qkv, Epilogue.STORE),
+        (Role.O, layer.o, Epilogue.ADD),
+        (Role.HEAD, weights.head, Epilogue.STORE_FP32),
+    ]
+    if layer.router:
+        made.append((Role.ROUTER, layer.router, Epilogue.STORE_FP32))
+    else:
+        made += [(Role.GATE_UP, layer.gate_up, Epilogue.SILU_MUL), (Role.DOWN, layer.down, Epilogue.ADD)]
+    return [
+        matmul(role, rows, of.columns, of.rows // (2 if role is Role.GATE_UP else 1), epilogue)
+        for role, of, epilogue in made
+    ]
+
+
+@pytest.mark.parametrize(("n_in", "n_out"), [(8, 8), (200, 1001), (64, 16), (72, 40)])
+def test_small_matrices_have_no_more_blocks_than_stages(n_in: int, n_out: int) -> None:
+    cut = skinny_cut(WIDE_ROWS, n_in, n_out, Epilogue.STORE_FP32, 132)
+    check(cut, n_out, Epilogue.STORE_FP32, 132)
+    assert cut.splits <= max(1, 2 * -(-n_in // 64))
+    assert cut.shared_bytes <= ALL.small
+
+
+@pytest.mark.parametrize("rows", WIDE_COLUMNS)
+@pytest.mark.parametrize(("n_in", "n_out"), [(2744, 1024), (1000, 2048), (4104, 4096), (200, 6144)])
+def test_columns_that_do_not_divide_evenly_are_all_read(n_in: int, n_out: int, rows: int) -> None:
+    check(skinny_cut(rows, n_in, n_out, Epilogue.ADD, 132), n_out, Epilogue.ADD, 132)
+
+
+def test_tiles_are_high_where_x_weighs_more_than_an_even_end() -> None:
+    """Llama-3-8B's gate_up: two turns of the same, or, for more than 32 rows of x, fewer tiles."""
+    assert skinny_cut(32, 4096, 14336, Epilogue.SILU_MUL, 132).n_tiles == 256
+    assert skinny_cut(33, 4096, 14336, Epilogue.SILU_MUL, 132).tile_rows == TILE_ROWS[0]
+
+
+def test_tiles_are_higher_where_many_blocks_would_be_idle() -> None:
+    """Qwen3-8B's gate_up has 192 tiles of 128 rows for 131 blocks; of 192 rows no block has more than one. An
+    addition's squares have no room for higher tiles."""
+    assert skinny_cut(33, 4096, 12288, Epilogue.SILU_MUL, 132).n_tiles == 128
+    assert skinny_cut(33, 5120, 25600, Epilogue.SILU_MUL, 132).tile_rows == 208
+    assert skinny_cut(33, 4096, 24576, Epilogue.ADD, 132).tile_rows == TILE_ROWS[0]
+
+
+def test_few_rows_a_block_are_a_cluster() -> None:
+    """Llama-3.2-1B's o has 16 rows a multiprocessor, Llama-3-8B's gate_up 219."""
+    assert skinny_cut(32, 2048, 2048, Epilogue.ADD, 132).splits == 4
+    assert skinny_cut(32, 4096, 14336, Epilogue.SILU_MUL, 132).splits == 1

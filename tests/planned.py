@@ -1,0 +1,38 @@
+"""The kernels that a model's steps launch, for tests that compile or run some of them."""
+
+from __future__ import annotations
+
+from gpu_backend.cuda.driver import Device
+from gpu_backend.element import compute_element
+from gpu_backend.engines.base import Limits
+from gpu_backend.engines.graph_grid import GraphGrid
+from gpu_backend.engines.native.kernels import NAMESPACE, Kernels
+from gpu_backend.engines.native.model import target_of
+from gpu_backend.engines.native.plan import described_plans, kernel_names
+from gpu_backend.model.config import ModelConfig
+
+LIMITS = Limits(
+    max_batch=96,
+    max_context=2048,
+    max_prefill_tokens=2048,
+    max_prefill_lanes=16,
+    page_size=16,
+    total_pages=64,
+)
+
+
+def planned_kernels(config: ModelConfig, multiprocessors: int = 132) -> set[str]:
+    """Names as Kernels takes them, of the steps of all shapes."""
+    return kernel_names(described_plans(config, LIMITS, GraphGrid(LIMITS).shapes, multiprocessors))
+
+
+def planned_symbols(config: ModelConfig) -> list[str]:
+    """The same as compile_templates takes them."""
+    return [NAMESPACE + name for name in sorted(planned_kernels(config))]
+
+
+def open_kernels(device: Device, config: ModelConfig, *others: str) -> Kernels:
+    """The kernels of the model, and `others`."""
+    names = {*planned_kernels(config, device.n_multiprocessors), *others}
+    shared_bytes = target_of(config, device.n_multiprocessors).shared_bytes
+    return Kernels(device.arch, names, shared_bytes, compute_element(config.dtype))
