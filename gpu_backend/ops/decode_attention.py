@@ -11,19 +11,16 @@ from dataclasses import dataclass
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.tensor_map import TENSOR_MAP_BYTES
 from gpu_backend.element import Element
+from gpu_backend.kernel_abi.attention_parts import MOST_PARTS
+from gpu_backend.kernel_abi.attention_plan import CUT_THREADS, AttentionPiece
+from gpu_backend.kernel_abi.attention_unit import ATTENTION_SHARED_BYTES, ATTENTION_THREADS, UNIT_HEADS
 from gpu_backend.ops.elementwise import Always
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch
 from gpu_backend.ops.matrix import Buffer
 from gpu_backend.ops.operations import DecodeAttention, DecodePlan, Heads, Reach
 
-# Constants of the headers in kernels/ops, by the names they have there.
-CUT_THREADS = 1024
-ATTENTION_THREADS = 480
-ATTENTION_SHARED_BYTES = 128 << 10
-UNIT_HEADS = 8  # kUnitHeads of attention_unit.h: query heads of a unit of decode attention
-MOST_PARTS = 64  # kMostParts of attention_parts.h: into which a row is cut
-PIECE_RECORD = 32  # AttentionPiece of attention_plan.h
+PIECE_RECORD = AttentionPiece.itemsize
 PART_WORDS = 4  # of a piece's partial result, beside its head_dim elements
 
 LEAST_KEYS = 128  # of a piece of a row

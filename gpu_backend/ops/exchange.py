@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from gpu_backend.decoder_abi import DECODER_TOKENS
+from gpu_backend.kernel_abi.linear_stream import STREAM_ROWS
 from gpu_backend.ops.operations import DecodeModel, Heads
 
-DECODER_TILE = 16  # rows of a matrix; divides them
+DECODER_TILE = STREAM_ROWS  # rows of a matrix; divides them
 MAX_GROUP = 8
 MAX_DECODER_GROUP = 4  # the scratch of 8 would cost the megakernel a stage of its weight rings
 

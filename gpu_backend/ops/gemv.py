@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from gpu_backend.arithmetic import ceil_div
+from gpu_backend.kernel_abi.linear_stream import STREAM_BLOCKS, STREAM_CHUNK, STREAM_ROUND, STREAM_THREADS
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch
 from gpu_backend.ops.operations import Epilogue, MatMul
-
-# Constants of kernels/ops/linear_stream.h, which its relatives share.
-STREAM_THREADS = 256
-STREAM_CHUNK = 32  # of k
-STREAM_BLOCKS = 2  # of a multiprocessor
-STREAM_ROUND = 2048  # of k: what the 8 warps of a block have on its way of a row
 
 GEMV_ROWS = 8  # of x, that the kernel is made for
 DENSE_GEMV_ROWS = 4  # up to which it beats SkinnyGemm, if its rounds are whole

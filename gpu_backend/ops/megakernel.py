@@ -9,7 +9,10 @@ from __future__ import annotations
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS, STAGE_CHUNKS
 from gpu_backend.element import Element
-from gpu_backend.ops.decode_attention import MOST_PARTS
+from gpu_backend.kernel_abi.attention_parts import MOST_PARTS
+from gpu_backend.kernel_abi.decode_unit import MIN_SPLIT
+from gpu_backend.kernel_abi.linear_stream import STREAM_CHUNK
+from gpu_backend.kernel_abi.weight_stream import DECODER_BLOCK, DECODER_WARPS, PASS_TILES
 from gpu_backend.ops.exchange import (
     DECODER_TILE,
     decode_group,
@@ -17,19 +20,15 @@ from gpu_backend.ops.exchange import (
     exchange_bytes,
     exchange_parts,
 )
-from gpu_backend.ops.gemv import STREAM_CHUNK
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Inside, Launch, Struct
 from gpu_backend.ops.matrix import Buffer
 from gpu_backend.ops.operations import DecodeModel
 
-DECODER_BLOCK = 384  # kDecoderBlock
 DECODER_HEAD_DIMS = (64, 128)
-DECODER_HIDDEN_TILES = 8  # of hidden a block has at most: one for each warp
-DECODER_WARPS = 8  # that multiply
+DECODER_HIDDEN_TILES = PASS_TILES  # of hidden a block has at most: one for each warp
 DECODER_SLICE = DECODER_WARPS * STREAM_CHUNK  # of k: divides every matrix's columns
 DECODER_FEWEST_CHUNKS = 6  # of a stage, if a row has so many: with 5 SkinnyGemm is faster by 17 %
-MIN_SPLIT = 64  # kMinSplit of kernels/ops/decode_unit.h
 BLOCKS_PER_MULTIPROCESSOR = 4  # what attention aims to fill the GPU with
 DECODER_BUFFERS = "<10QI4x"  # blink_decoder_buffers
 

@@ -4,17 +4,17 @@ norms and chooses, down adds up."""
 from __future__ import annotations
 
 from gpu_backend.element import Element
-from gpu_backend.ops.gemv import STREAM_BLOCKS, STREAM_THREADS
+from gpu_backend.kernel_abi.expert_one import ONE_EXPERTS
+from gpu_backend.kernel_abi.linear_stream import STREAM_BLOCKS, STREAM_CHUNK, STREAM_THREADS
+from gpu_backend.kernel_abi.router_part import SUM_PLACES
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch
 from gpu_backend.ops.matrix import Buffer
 from gpu_backend.ops.moe_parts import MoeBuffers, routing_struct
 from gpu_backend.ops.operations import Moe
 
-ONE_EXPERTS = 8  # kOneExperts: of a token at most
-ONE_SLICE = 64  # of down's k: a chunk for each of its halves
+ONE_SLICE = 2 * STREAM_CHUNK  # of down's k: a chunk for each of its halves
 ONE_HIDDEN = 16384  # at most: gate_up holds the normed token in the shared memory that every kernel may have
-SUM_PLACES = 4  # kSumPlaces of kernels/ops/router_part.h
 
 
 def router_sums(count: int) -> Buffer:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.element import Element
+from gpu_backend.kernel_abi.route import ROUTE_WARPS
 from gpu_backend.ops.candidate import Choice
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch, Struct, Work
 from gpu_backend.ops.matrix import Buffer
 from gpu_backend.ops.operations import Epilogue, MatMul, Moe, Operation, RmsNorm, Role
 
-ROUTE_WARPS = 4  # kRouteWarps of kernels/ops/route.h
 NORM_THREADS = 256
 
 Choose = Callable[[Operation, Target], Choice]

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.element import Element
+from gpu_backend.kernel_abi.experts import EXPERT_BLOCKS
+from gpu_backend.kernel_abi.route import FEW_TOKENS, MAX_EXPERTS
+from gpu_backend.kernel_abi.router import ROUTER_CHUNK, ROUTER_EXPERTS, ROUTER_THREADS, ROUTER_TOKENS
+from gpu_backend.kernel_abi.stream_plan import EXPERT_THREADS, STREAM_TOKENS
+from gpu_backend.kernel_abi.stream_plan import STREAM_PAIRS as MOST_PAIRS
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch, Work
 from gpu_backend.ops.matrix import Buffer
 from gpu_backend.ops.moe_parts import Choose, MoeBuffers, expert_sum, route, routing_struct
 from gpu_backend.ops.operations import Moe, Routing
 
-# Constants of kernels/ops/router.h and experts.h.
-ROUTER_EXPERTS = 16
-ROUTER_THREADS = 256
-ROUTER_CHUNK = 32
-ROUTER_TOKENS = 8  # of a block
-EXPERT_THREADS = 256
-EXPERT_BLOCKS = 2
-FEW_TOKENS = 8
-STREAM_TOKENS = 128  # kStreamTokens of kernels/ops/stream_plan.h, whose kStreamPairs are STREAM_PAIRS * 256
-STREAM_PAIRS = 8  # pairs an expert, on average, up to which reading the weights is all the work
+# Pairs an expert, on average, up to which reading the weights is all the work.
+STREAM_PAIRS = MOST_PAIRS // MAX_EXPERTS
 
 
 def streams_experts(routing: Routing, tokens: int) -> bool:

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.element import Element
+from gpu_backend.kernel_abi.expert_plan import PLAN_THREADS, PLAN_TOKENS, ExpertUnit
+from gpu_backend.kernel_abi.experts_tiled import (
+    TILE_K,
+    TILE_SHARED_BYTES,
+    TILE_THREADS,
+    TILE_UNIT,
+    TILE_WEIGHTS,
+)
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch, Tensor, Work
 from gpu_backend.ops.matrix import Buffer
 from gpu_backend.ops.moe_parts import Choose, MoeBuffers, expert_sum, route
 from gpu_backend.ops.operations import Moe
 
-# Constants of kernels/ops/expert_plan.h and experts_tiled.h.
-PLAN_THREADS = 1024
-PLAN_TOKENS = 512
-UNIT_BYTES = 16  # ExpertUnit
-TILE_THREADS = 384
-TILE_SHARED_BYTES = 217152
-TILE_WEIGHTS = 256
-TILE_K = 64
-TILE_UNIT = 160  # pairs of a unit
+UNIT_BYTES = ExpertUnit.itemsize
 
 
 class TiledMoe:

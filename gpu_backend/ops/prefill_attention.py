@@ -7,6 +7,11 @@ from __future__ import annotations
 
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.element import Element
+from gpu_backend.kernel_abi.attention_flash import FLASH_THREADS
+from gpu_backend.kernel_abi.attention_prefill import PREFILL_QUERIES, PREFILL_THREADS
+from gpu_backend.kernel_abi.flash_copy import FLASH_ROWS, FLASH_STAGES
+from gpu_backend.kernel_abi.flash_rows import FLASH_ATOM, FLASH_KEYS
+from gpu_backend.kernel_abi.prefill_plan import PREFILL_PLAN_THREADS, PrefillUnit
 from gpu_backend.ops.elementwise import Always
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch, Tensor
@@ -14,19 +19,11 @@ from gpu_backend.ops.matrix import Buffer
 from gpu_backend.ops.operations import Heads, PrefillAttention, PrefillPlan
 
 FLASH_HEAD_DIMS = (64, 128)
-FLASH_THREADS = 384  # kFlashThreads
-FLASH_KEYS = 128  # kFlashKeys
-FLASH_STAGES = 2  # kFlashStages
-FLASH_ATOM = 1024  # bytes: kFlashAtom
-FLASH_ROWS = 128  # kFlashRows
 MAX_PACK = 8  # heads of a token in one tile
 GROUP_ROWS = 64  # of a warpgroup, whose queries one copy brings
 ROW = 64  # elements of a row in shared memory
 CELLS = 8  # rows of an atom: tokens of one head in the cache
-PLAN_THREADS = 512  # kPrefillPlanThreads of kernels/ops/prefill_plan.h
-UNIT_BYTES = 16  # PrefillUnit of kernels/ops/prefill_plan.h
-PREFILL_THREADS = 128  # kPrefillThreads of kernels/ops/attention_prefill.h
-PREFILL_QUERIES = 64  # kPrefillQueries
+UNIT_BYTES = PrefillUnit.itemsize
 
 
 def flash_pack(heads: Heads) -> int:
@@ -61,7 +58,7 @@ class PlanFlash:
     def launches(self, op: PrefillPlan, target: Target) -> list[Launch]:
         plan = _plan(op.heads, op.tokens, op.lanes)
         operands = (FromStep.STEP_SET, plan, FLASH_ROWS // flash_pack(op.heads))
-        return [Launch("prefill_plan_kernel", (1, 1, 1), (PLAN_THREADS, 1, 1), operands)]
+        return [Launch("prefill_plan_kernel", (1, 1, 1), (PREFILL_PLAN_THREADS, 1, 1), operands)]
 
 
 class FlashAttention:

@@ -5,16 +5,13 @@ It serves attention's matrices beside experts. In a dense model steps of few row
 
 from __future__ import annotations
 
-from gpu_backend.ops.gemv import STREAM_BLOCKS, STREAM_THREADS
+from gpu_backend.kernel_abi.linear_held import HELD_OUTPUTS, HELD_PAD, HELD_TOKENS
+from gpu_backend.kernel_abi.linear_stream import STREAM_BLOCKS, STREAM_CHUNK, STREAM_THREADS, STREAM_WARPS
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch, Struct
 from gpu_backend.ops.operations import Epilogue, MatMul, Role
 
-# Constants of kernels/ops/linear_held.h.
-HELD_TOKENS = 2  # rows of x
-HELD_OUTPUTS = 8  # of a tile
-HELD_PAD = 32  # elements between rows of x
-HELD_SLICE = 512  # k: a chunk for each half of each of the block's warps
+HELD_SLICE = 2 * STREAM_WARPS * STREAM_CHUNK  # k: a chunk for each half of each of the block's warps
 
 CHUNKS = (1, 2, 4, 8)  # of a tile and a warp: kHeldDepth or a divisor, or as many as registers hold
 ROUTER_PART = "<3QI4x"  # RouterPart of kernels/ops/router_part.h

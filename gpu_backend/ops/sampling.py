@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from gpu_backend.kernel_abi.sample import SAMPLE_SHARED_BYTES
+from gpu_backend.kernel_abi.sample_slice import SAMPLE_BLOCKS as MOST_BLOCKS
+from gpu_backend.kernel_abi.sample_slice import SAMPLE_THREADS
 from gpu_backend.ops.elementwise import Always
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch
 from gpu_backend.ops.operations import Sample
 
-SAMPLE_THREADS = 1024
-SAMPLE_BLOCKS = (8, 4, 2)  # of a lane, in a cluster; up to kSampleBlocks
-SAMPLE_SHARED_BYTES = 38 << 10
+SAMPLE_BLOCKS = (MOST_BLOCKS, MOST_BLOCKS // 2, MOST_BLOCKS // 4)  # of a lane, in a cluster
 
 
 def sample_blocks(lanes: int, target: Target) -> int:

@@ -9,21 +9,20 @@ from functools import lru_cache
 import numpy as np
 
 from gpu_backend.arithmetic import ceil_div
+from gpu_backend.kernel_abi.warpgroup import WARPGROUP
+from gpu_backend.kernel_abi.wide_mail import FRAGMENT_BYTES
+from gpu_backend.kernel_abi.wide_ring import (
+    WIDE_COPIERS,
+    WIDE_MAX_COLUMNS,
+    WIDE_MAX_SLOTS,
+    WIDE_PANEL,
+    WIDE_RING_START,
+    WIDE_ROW_BYTES,
+)
 from gpu_backend.ops.gpu import ALL, Rooms
 from gpu_backend.ops.operations import Epilogue
 
-WARPGROUP = 128  # kWarpgroup of kernels/ops/warpgroup.h
-
-# Constants of kernels/ops/wide_ring.h.
-WIDE_COPIERS = 64  # threads
-WIDE_PANEL = 64  # columns
-WIDE_ROW_BYTES = 2 * WIDE_PANEL
-WIDE_MAX_SLOTS = 32
-WIDE_RING_START = 4096  # bytes in front of the rings
-
-FRAGMENT_BYTES = 2048  # kFragmentBytes of kernels/ops/wide_mail.h
-
-WIDE_COLUMNS = (16, 32, 64)  # rows of x of the kernel's instances
+WIDE_COLUMNS = (16, 32, WIDE_MAX_COLUMNS)  # rows of x of the kernel's instances
 WIDE_ROWS = WIDE_COLUMNS[-1]  # up to which the kernel beats cuBLAS
 FEW_ROWS = WIDE_COLUMNS[-2]  # more of x weigh as much as the weights, and take a tile long to end
 TILE_ROWS = (128, 64)  # the most that a tile has, if its stages fit

@@ -8,14 +8,9 @@ from functools import lru_cache
 import numpy as np
 
 from gpu_backend.arithmetic import ceil_div
+from gpu_backend.kernel_abi.linear_tiled import TILED_ROWS
+from gpu_backend.kernel_abi.tiled_end import TILED_BOX, TILED_COLUMNS
 from gpu_backend.ops.operations import Epilogue
-
-# Constants of kernels/ops/linear_tiled.h and tiled_end.h.
-TILED_THREADS = 384
-TILED_ROWS = 128  # of w, of a block
-TILED_COLUMNS = 256  # rows of x of a tile, at most
-TILED_BOX = 16  # rows of y that a copy takes, and what a tile's rows of x are a multiple of
-TILED_SHARED_BYTES = 229472
 
 TILED_OUTPUTS = (Epilogue.ADD, Epilogue.GATED)
 PAIR = 2  # blocks that share a tile

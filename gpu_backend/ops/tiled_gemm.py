@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpu_backend.kernel_abi.linear_tiled import TILED_ROWS, TILED_SHARED_BYTES, TILED_THREADS
+from gpu_backend.kernel_abi.tiled_end import TILED_BOX
 from gpu_backend.ops.gemv import plain
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch, Tensor
@@ -9,10 +11,6 @@ from gpu_backend.ops.operations import Epilogue, MatMul
 from gpu_backend.ops.skinny_cut import gate_up_boxes, matrix_boxes
 from gpu_backend.ops.tiled_cut import (
     PAIR,
-    TILED_BOX,
-    TILED_ROWS,
-    TILED_SHARED_BYTES,
-    TILED_THREADS,
     TiledCut,
     tiled_cut,
     tiled_refusal,

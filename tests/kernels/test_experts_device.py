@@ -11,8 +11,9 @@ from routings import NO_EXPERT, Choices, absent, padded, skewed, uniform
 from test_ops_device import NAN, Emulate, assert_close, floats, random
 from twins import SILU, World, call
 
-FEW = 8  # kFewTokens of kernels/ops/route.h
-UNIT = 160  # kTileUnit of kernels/ops/experts_tiled.h
+from gpu_backend.kernel_abi import experts_tiled, route, router_part
+
+FEW, UNIT = route.FEW_TOKENS, experts_tiled.TILE_UNIT
 ROUTINGS = [uniform, skewed, padded, absent]
 
 
@@ -199,7 +200,7 @@ def test_expert_sum(emulate: Emulate, hidden: int) -> None:
     assert_close(floats(normed), out * scale * floats(norm))
 
 
-PLACES = 4  # kSumPlaces of kernels/ops/router_part.h
+PLACES = router_part.SUM_PLACES
 UNIT_SUM = 2.0**32  # kSumUnit
 
 

@@ -5,12 +5,15 @@ That the compiler reads the kernels' headers in the same way is shown by tests/g
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
+from typing import Any
 
 import pytest
 from abi_generator.expressions import Names, Template, Unknown, evaluate
-from abi_generator.headers import parse_struct
+from abi_generator.headers import parse_constants, parse_struct, parse_structs
 from abi_generator.kernels import kernel_headers, preprocessed, python_name
+from abi_generator.render import render_ctypes
 
 NAMES: Names = {
     "kWarps": 8,
@@ -69,6 +72,21 @@ def test_a_struct_is_laid_out_as_a_compiler_does() -> None:
         ("far", 24, 8),
     ]
     assert (struct.align, struct.size) == (32, 32)
+
+
+def test_ctypes_lays_a_generated_structure_out_as_the_header_says() -> None:
+    """Members with padding in front of one and behind the last, and an array whose length is a constant."""
+    members = "uint8_t kind; uint64_t far; uint32_t numbers[BLINK_PAIRS];"
+    text = f"#define BLINK_PAIRS 3u\nstruct blink_peer {{ {members} }};"
+    (struct,) = (structs := parse_structs(text, {})).values()
+    namespace: dict[str, Any] = {}
+    exec(render_ctypes(["peer.h"], structs, {}, parse_constants(text)), namespace)
+    peer = namespace["Peer"]
+    assert namespace["PAIRS"] == 3
+    assert ctypes.sizeof(peer) == struct.size == 32
+    assert [(f.name, f.offset) for f in struct.fields] == [
+        (name, getattr(peer, name).offset) for name, _ in peer._fields_
+    ]
 
 
 def test_constants_may_need_those_of_another_header(tmp_path: Path) -> None:

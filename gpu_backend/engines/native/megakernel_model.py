@@ -9,8 +9,8 @@ from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.tensor_map import tensor_map
 from gpu_backend.decoder_abi import DecoderModel
 from gpu_backend.engines.native.model import DeviceWeights
+from gpu_backend.kernel_abi.linear_stream import STREAM_CHUNK
 from gpu_backend.models.description import Model
-from gpu_backend.ops.gemv import STREAM_CHUNK
 from gpu_backend.ops.matrix import KvCache, Matrix
 from gpu_backend.ops.megakernel import stage_chunks
 

@@ -1,0 +1,23 @@
+"""The structs that ops pack by format have the size that the kernels' headers give them."""
+
+from __future__ import annotations
+
+from struct import calcsize
+
+from gpu_backend.decoder_abi import DecoderBuffers
+from gpu_backend.kernel_abi import linear_tiled, router_part, wide_ring
+from gpu_backend.ops.megakernel import DECODER_BUFFERS
+from gpu_backend.ops.operations import Epilogue
+from gpu_backend.ops.resident_gemv import ROUTER_PART
+from gpu_backend.ops.tiled_cut import tiled_cut
+
+
+def test_sizes_are_those_of_the_headers() -> None:
+    assert calcsize(ROUTER_PART) == router_part.RouterPart.itemsize
+    assert calcsize(DECODER_BUFFERS) == DecoderBuffers.itemsize
+    assert len(tiled_cut(1024, 64, 64, Epilogue.ADD, 132).pack()) == linear_tiled.TiledCut.itemsize
+
+
+def test_both_kernels_of_swizzled_panels_have_panels_of_one_width() -> None:
+    """The boxes of their matrices are made by one function."""
+    assert linear_tiled.TILED_PANEL == wide_ring.WIDE_PANEL
