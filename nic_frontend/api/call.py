@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from typing import NamedTuple
 
 from nic_frontend.api.answer import DONE, Answer, Events, Usage
 from nic_frontend.api.jobs import Job
@@ -21,6 +22,15 @@ from nic_frontend.stop import StopAutomaton
 from nic_frontend.tokenizer import Tokenizer
 
 BURST_TOKENS = 256  # are handled before other calls get their turn: 2 ms of work, 10 with a window
+
+
+class Shown(NamedTuple):
+    """What an arrival shows of its choice."""
+
+    choice: int
+    pieces: list[str]  # the text of each token
+    ending: Ending | None  # if that was the last
+    n_tokens: int  # of the choice up to here
 
 
 class Call:
@@ -85,8 +95,8 @@ class Call:
     async def _collect(self, send: Send, answer: Answer) -> None:
         texts = [[echo] for echo in self._echoes()]
         while not self._finished():
-            for index, pieces, _ in await self._take():
-                texts[index] += pieces
+            for shown in await self._take():
+                texts[shown.choice] += shown.pieces
         endings = [generation.ending for generation in self._generations if generation.ending is not None]
         whole = ["".join(pieces) for pieces in texts]
         await respond_json(send, 200, answer.whole(whole, endings, self._usage()))
@@ -105,10 +115,9 @@ class Call:
         try:
             while not self._finished():
                 parts = []
-                for index, pieces, ending in await self._take():
+                for index, pieces, ending, n_tokens in await self._take():
                     parts.append(openings[index])
                     openings[index] = ""
-                    n_tokens = self._generations[index].n_tokens
                     last = pieces.pop() if ending is not None and pieces else ""
                     first = n_tokens - len(pieces) + (ending is None)  # the number of the first piece's token
                     parts.extend(events.text(index, piece, n) for n, piece in enumerate(pieces, first))
@@ -129,9 +138,9 @@ class Call:
             closing = (events.usage(self._usage()) if self._job.parameters.include_usage else "") + DONE
         await send({"type": "http.response.body", "body": closing.encode()})
 
-    async def _take(self) -> list[tuple[int, list[str], Ending | None]]:
-        """Waits for arrivals: for each its choice, the text that each token shows, and the ending if that was
-        the last. A token that shows none is an event, too: clients count chunks, and proxies see silence.
+    async def _take(self) -> list[Shown]:
+        """Waits for arrivals, and says what each of them shows. A token that shows none is an event, too:
+        clients count chunks, and proxies see silence.
 
         However much has arrived, other calls get their turn after each BURST_TOKENS of it (F10).
         """
@@ -147,12 +156,14 @@ class Call:
             shown.append(self._advance(arrival))
         return shown
 
-    def _advance(self, arrival: Arrival) -> tuple[int, list[str], Ending | None]:
+    def _advance(self, arrival: Arrival) -> Shown:
         index, tokens = arrival.request.index, arrival.tokens
         generation = self._generations[index]
         pieces: list[str] = []
         if generation.ending is not None:
-            return index, pieces, None  # what the scheduler produced past a stop string is dropped (F7)
+            return Shown(
+                index, pieces, None, generation.n_tokens
+            )  # what the scheduler produced past a stop string is dropped (F7)
         for token in tokens if arrival.reason is None else tokens[:-1]:
             pieces.append(generation.feed(token))
             if generation.ending is not None:
@@ -160,7 +171,7 @@ class Call:
                 break
         if arrival.reason is not None and generation.ending is None:
             pieces.append(generation.finish(tokens[-1:], arrival.reason))
-        return index, pieces, generation.ending
+        return Shown(index, pieces, generation.ending, generation.n_tokens)
 
     def _finished(self) -> bool:
         return all(generation.ending is not None for generation in self._generations)

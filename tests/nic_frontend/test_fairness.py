@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from sse import parse as parse_events
 
 from nic_frontend.api.answer import Answer
 from nic_frontend.api.call import BURST_TOKENS, Call
@@ -85,12 +86,19 @@ async def call_with_everything_at_once(body: dict[str, Any]) -> tuple[list[int],
 def test_a_large_burst_is_handled_in_turns(stream: bool) -> None:
     """F10."""
     Text.fed = 0
-    body = {"stream": stream, "n": N, "stop": ["ab"], "max_tokens": BURSTS * EVENT_TOKENS_MAX}
+    body: dict[str, Any] = {"stream": stream, "n": N, "stop": ["ab"], "max_tokens": BURSTS * EVENT_TOKENS_MAX}
+    if stream:
+        body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
     turns, sent = asyncio.run(call_with_everything_at_once(body))
     assert Text.fed == N * BURSTS * EVENT_TOKENS_MAX
     largest = max(after - before for before, after in itertools.pairwise(turns))
     assert largest < BURST_TOKENS + EVENT_TOKENS_MAX
     if stream:
-        assert sent.count(b'"text":') == N * BURSTS * EVENT_TOKENS_MAX
+        *chunks, _ = parse_events(sent.decode())
+        for index in range(N):
+            used = [chunk["usage"] for chunk in chunks if chunk["choices"][0]["index"] == index]
+            assert [usage["completion_tokens"] for usage in used] == [
+                *range(1, BURSTS * EVENT_TOKENS_MAX + 1)
+            ]
     else:
         assert sent.count(b"a" * BURSTS * EVENT_TOKENS_MAX) == N
