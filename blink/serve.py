@@ -13,7 +13,7 @@ from blink.flags import add_flags, arguments, checked, count, defaults, given, s
 from blink.model_directory import model_directory
 from blink.supervisor import Plan, Supervisor
 from gpu_backend.backend import DRAIN_S, STOP_S
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.registry import read_model
 from gpu_backend.options import BackendOptions
 from nic_frontend.options import FrontendOptions
 from ringbuffer.abi import MAX_LEASES
@@ -60,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(namespace: argparse.Namespace) -> int:
     directory = model_directory(namespace.model)
-    ModelConfig.from_directory(directory)  # refuse what cannot be served before anything is started
+    read_model(directory)  # refuse what cannot be served before anything is started
     values = defaults(FrontendOptions) | given(namespace, frontend.FLAGS)
     with reserve(values["host"], values["port"]) as reserved:
         port = reserved.getsockname()[1]

@@ -9,7 +9,8 @@ import numpy as np
 STEP_SETS = 3
 MAX_EOS = 8
 NO_ROW = 0xffffffff
-STEP_LAYOUT_HASH = 0x300f3081f0200404
+NO_TOKEN = 0xffffffff
+STEP_LAYOUT_HASH = 0x6b02567f2d7fbad4
 
 
 class StepKind(IntEnum):

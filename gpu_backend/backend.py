@@ -17,7 +17,8 @@ from gpu_backend.devices.base import DeviceError
 from gpu_backend.devices.select import select_device
 from gpu_backend.engines.base import EngineError
 from gpu_backend.messages import say
-from gpu_backend.model.config import ModelConfig, UnsupportedModel
+from gpu_backend.models.fields import UnsupportedModel
+from gpu_backend.models.registry import read_model
 from gpu_backend.options import BackendOptions, prompt_capacity, rounded_slots, wanted_limits
 from gpu_backend.rdma.exchange_process import ExchangeFailed, ExchangeProcess
 from gpu_backend.schedulers.base import Scheduler, SchedulerKind
@@ -60,7 +61,7 @@ class Backend:
 
     def _load(self, owned: ExitStack) -> None:
         options = self.options
-        config = ModelConfig.from_directory(options.model_dir)
+        config = read_model(options.model_dir)
         device = select_device(options.device, options.gpu)
         owned.callback(device.close)
         limits = device.limits(config, wanted_limits(options, config, device.defaults), options.kv_memory)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from gpu_backend.engines.base import Limits
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 from gpu_backend.options import BackendOptions, default_context
 from ringbuffer.region import Geometry
 
 
 def banner(
-    options: BackendOptions, config: ModelConfig, limits: Limits, geometry: Geometry, device_name: str
+    options: BackendOptions, config: Model, limits: Limits, geometry: Geometry, device_name: str
 ) -> str:
     """The sizes, and where they are not what the model has or what was asked for."""
     context, slots = f"{limits.max_context:,} tokens", geometry.n_slots

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from gpu_backend.abi import STEP_LAYOUT_HASH
-from gpu_backend.model.abi import MODEL_LAYOUT_HASH
+from gpu_backend.models.abi import MODEL_LAYOUT_HASH
 
 PATH = Path(__file__).resolve().parent / "libblink_host.so"
 

@@ -7,14 +7,15 @@ from pathlib import Path
 
 from gpu_backend.devices.base import Defaults
 from gpu_backend.engines.base import Limits
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.kernel_abi.attention_tile import TILE_KEYS
+from gpu_backend.models.description import Model
 from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.schedulers.base import SchedulerKind
 from ringbuffer.abi import COPY_ENGINE_BYTES, MAX_SLOTS, SLOT_ALIGNMENT
 from ringbuffer.name import DEFAULT_NAME
 
 DEFAULT_CONTEXT = 8192
-SMALLEST_PAGE = 16  # tokens: what a warp of decode attention reads at once
+SMALLEST_PAGE = TILE_KEYS  # decode attention reads so many tokens of a page at once
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class BackendOptions:
     rdma: RdmaOptions | None = None  # for frontends on other hosts
 
 
-def default_context(config: ModelConfig) -> int:
+def default_context(config: Model) -> int:
     """Tokens of a context where the user gives none."""
     return min(config.max_context, DEFAULT_CONTEXT)
 
@@ -59,7 +60,7 @@ def prompt_capacity(transport: str, max_context: int) -> int:
     return max(max_context, COPY_ENGINE_BYTES // 4) if transport == "cuda_ipc" else max_context
 
 
-def wanted_limits(options: BackendOptions, config: ModelConfig, defaults: Defaults) -> Limits:
+def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) -> Limits:
     """Limits before the KV cache is sized (`total_pages` 0). Raises ValueError for what cannot be."""
     context = options.max_context or default_context(config)
     if not 2 <= context <= config.max_context:

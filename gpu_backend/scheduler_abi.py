@@ -25,7 +25,7 @@ GATHER_NS = 2000000
 TORN_RETRY_NS = 20000
 STALL_NS = 500000000
 TRACE_STEPS = 4096
-SCHEDULER_LAYOUT_HASH = 0x8ca7ae0fbfdc9148
+SCHEDULER_LAYOUT_HASH = 0x7c856779e120290e
 
 
 class RowUse(IntEnum):
@@ -33,15 +33,6 @@ class RowUse(IntEnum):
     ACTIVE = 1
     ZOMBIE = 2
     STAGED = 3
-
-
-class Fault(IntEnum):
-    NONE = 0
-    LAUNCH = 1
-    STEP = 2
-    GATE = 3
-    RELAUNCH = 4
-    TOKEN = 5
 
 
 Request = np.dtype({

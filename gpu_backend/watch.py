@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 from gpu_backend.devices.base import Ring
-from gpu_backend.scheduler_abi import Fault
+from gpu_backend.messages import say
 from gpu_backend.schedulers.base import Scheduler
 from ringbuffer.abi import Phase
+from ringbuffer.fault import describe
 from ringbuffer.words import name_of
 
 BEAT_S = 0.1  # a scheduler writes its heartbeat many times meanwhile
@@ -38,8 +39,7 @@ class Watch:
             if not isinstance(phase, Phase):
                 self._tell_unknown(phase)
             if phase == Phase.FAILED:
-                fault, detail = self._ring.fault()
-                return f"the scheduler failed: {name_of(Fault, fault)} (detail {detail})"
+                return f"the scheduler failed: {describe(*self._ring.fault())}"
             # A stream that is asked between two executions of the kernel might have nothing to do.
             dead = dead and phase != Phase.STOPPED and not self._beats()
         except RuntimeError as error:  # the ring is in the memory of a GPU that is lost
@@ -51,7 +51,7 @@ class Watch:
     def _tell_unknown(self, phase: int) -> None:
         """The scheduler has not written it, and will write its phase again: nothing ends by it."""
         if not self._told_unknown:
-            planes.say(f"the ring's phase is {name_of(Phase, phase)}: another process writes to the ring")
+            say(f"the ring's phase is {name_of(Phase, phase)}: another process writes to the ring")
         self._told_unknown = True
 
     def _beats(self) -> bool:

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ops/activation.h"
+#include "ops/add_norm.h"
 #include "ops/attention.h"
 #include "ops/embed.h"
 #include "ops/expert_sum.h"
@@ -130,41 +131,42 @@ class HostEngine {
   void forward(const blink_step_set& set) {
     const blink_model& m = model_;
     for_each(n_tokens_, 2 * m.hidden, [&](uint32_t i) {
-      embed(set, tables_, m.embed, residual_.get(), m.hidden, i);
+      embed(set, tables_, m.embed, residual_.get(), m.hidden, m.embed_scale, i);
       rmsnorm(residual_ + uint64_t(i) * m.hidden, layers_[0].input_norm, m.norm_eps, normed_ + uint64_t(i) * m.hidden,
               m.hidden);
     });
     for (uint32_t l = 0; l < m.n_layers; ++l) {
+      const blink_layer& layer = layers_[l];
       attend(set, l);
-      add_and_norm(layers_[l].post_norm);
-      if (layers_[l].router)
-        mix_experts(set, layers_[l]);
+      add_and_norm(layer.attention_out_norm, layer.mlp_norm);
+      if (layer.router)
+        mix_experts(set, layer);
       else
-        feed_forward(layers_[l]);
-      if (l + 1 < m.n_layers) add_and_norm(layers_[l + 1].input_norm);
+        feed_forward(layer);
+      if (l + 1 < m.n_layers) add_and_norm(layer.mlp_out_norm, layers_[l + 1].input_norm);
     }
-    for (uint32_t lane = 0; lane < n_lanes_; ++lane)
-      gather_rmsnorm(set, residual_.get(), delta_.get(), m.final_norm, m.norm_eps, normed_.get(), m.hidden, lane);
+    add_and_gather(set);
     project(normed_, m.head, logits_, n_lanes_, m.hidden, m.vocab_size);
   }
 
   void attend(const blink_step_set& set, uint32_t l) {
     const blink_model& m = model_;
     const blink_layer& layer = layers_[l];
+    const RopePair* const table = reinterpret_cast<const RopePair*>(layer.rope);
     float *k_cache = cache_ + 2 * l * layer_cache_, *v_cache = k_cache + layer_cache_;
     project(normed_, layer.qkv, qkv_, n_tokens_, m.hidden, heads_ * m.head_dim);
     for_each(n_tokens_, 10 * heads_ * m.head_dim, [&](uint32_t i) {
       for (uint32_t head = 0; head < heads_; ++head)
-        rope(set, tables_, qkv_.get(), layer.q_norm, layer.k_norm, m.norm_eps, m.inv_freq, k_cache, v_cache, m.n_heads,
-             m.n_kv_heads, m.head_dim, i, head);
+        rope(set, tables_, qkv_.get(), layer.qkv_bias, layer.q_norm, layer.k_norm, m.norm_eps, table, k_cache, v_cache,
+             m.n_heads, m.n_kv_heads, m.head_dim, i, head);
     });
     /* Key head by key head, so that equal shares are equal work although late tokens have more keys than
      * early ones; the query heads of one key head in turn, so that its keys are in the cache. */
     const uint32_t ratio = m.n_heads / m.n_kv_heads, per_kv_head = n_tokens_ * ratio;
     for_each(n_tokens_ * m.n_heads, 64 * m.head_dim, [&](uint32_t j) {
       const uint32_t i = j % per_kv_head / ratio, head = j / per_kv_head * ratio + j % ratio;
-      attention(set, tables_, qkv_.get(), k_cache, v_cache, attended_.get(), m.n_heads, m.n_kv_heads, m.head_dim, i,
-                head);
+      attention(set, tables_, qkv_.get(), k_cache, v_cache, attended_.get(), m.n_heads, m.n_kv_heads, m.head_dim,
+                layer.window, i, head);
     });
     project(attended_, layer.o, delta_, n_tokens_, m.n_heads * m.head_dim, m.hidden);
   }
@@ -173,7 +175,8 @@ class HostEngine {
     const blink_model& m = model_;
     project(normed_, layer.gate_up, gate_up_, n_tokens_, m.hidden, 2 * m.intermediate);
     for_each(n_tokens_, 10 * m.intermediate, [&](uint32_t i) {
-      silu_mul_row(gate_up_ + uint64_t(i) * 2 * m.intermediate, active_ + uint64_t(i) * m.intermediate, m.intermediate);
+      gated_row(Activation(m.activation), gate_up_ + uint64_t(i) * 2 * m.intermediate,
+                active_ + uint64_t(i) * m.intermediate, m.intermediate);
     });
     project(active_, layer.down, delta_, n_tokens_, m.intermediate, m.hidden);
   }
@@ -192,18 +195,34 @@ class HostEngine {
       float* scratch = expert_scratch_ + uint64_t(p) * 3 * m.expert_intermediate;
       expert_mlp(normed_ + uint64_t(p / per_token) * m.hidden, layer.gate_up + expert * 2 * size,
                  layer.down + expert * size, scratch, scratch + 2 * m.expert_intermediate,
-                 expert_rows_ + uint64_t(p) * m.hidden, m.hidden, m.expert_intermediate);
+                 expert_rows_ + uint64_t(p) * m.hidden, m.hidden, m.expert_intermediate, Activation(m.activation));
     });
     for_each(n_tokens_, per_token * m.hidden, [&](uint32_t i) {
       expert_sum(expert_rows_.get(), expert_choice_.data(), expert_weight_.get(), delta_.get(), m.hidden, per_token, i);
     });
   }
 
-  void add_and_norm(const float* weight) {
-    for_each(n_tokens_, 2 * model_.hidden, [&](uint32_t i) {
-      const uint64_t t = uint64_t(i) * model_.hidden;
-      residual_rmsnorm(residual_ + t, delta_ + t, weight, model_.norm_eps, normed_ + t, model_.hidden);
+  /* residual += delta, through the norm behind what made it if there is one; normed = rmsnorm(residual). */
+  void add_and_norm(const float* behind, const float* weight) {
+    const blink_model& m = model_;
+    for_each(n_tokens_, 2 * m.hidden, [&](uint32_t i) {
+      const uint64_t t = uint64_t(i) * m.hidden;
+      if (behind)
+        add_rmsnorm(residual_ + t, delta_ + t, behind, weight, m.norm_eps, normed_ + t, m.hidden);
+      else
+        residual_rmsnorm(residual_ + t, delta_ + t, weight, m.norm_eps, normed_ + t, m.hidden);
     });
+  }
+
+  /* The same behind the last layer, of the lanes' last tokens. */
+  void add_and_gather(const blink_step_set& set) {
+    const blink_model& m = model_;
+    const float* const behind = layers_.back().mlp_out_norm;
+    for (uint32_t lane = 0; lane < n_lanes_; ++lane) {
+      float* const delta = delta_ + uint64_t(set.lane_last[lane]) * m.hidden;
+      if (behind) rmsnorm(delta, behind, m.norm_eps, delta, m.hidden);
+      gather_rmsnorm(set, residual_.get(), delta_.get(), m.final_norm, m.norm_eps, normed_.get(), m.hidden, lane);
+    }
   }
 
   void sample_lane(const blink_step_set& set, uint32_t lane) {

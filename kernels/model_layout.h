@@ -1,22 +1,28 @@
 /* Generated from model.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_MODEL_LAYOUT_HASH 0x52fd029d67a426f5ull
+#define BLINK_MODEL_LAYOUT_HASH 0xdae15fce5a6e72aeull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
 #else
 #define BLINK_ASSERT _Static_assert
 #endif
-BLINK_ASSERT(sizeof(struct blink_layer) == 72, "blink_layer");
+BLINK_ASSERT(sizeof(struct blink_layer) == 112, "blink_layer");
 BLINK_ASSERT(__builtin_offsetof(struct blink_layer, input_norm) == 0, "blink_layer.input_norm");
 BLINK_ASSERT(__builtin_offsetof(struct blink_layer, qkv) == 8, "blink_layer.qkv");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, q_norm) == 16, "blink_layer.q_norm");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, k_norm) == 24, "blink_layer.k_norm");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, o) == 32, "blink_layer.o");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, post_norm) == 40, "blink_layer.post_norm");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, router) == 48, "blink_layer.router");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, gate_up) == 56, "blink_layer.gate_up");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, down) == 64, "blink_layer.down");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, qkv_bias) == 16, "blink_layer.qkv_bias");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, q_norm) == 24, "blink_layer.q_norm");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, k_norm) == 32, "blink_layer.k_norm");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, o) == 40, "blink_layer.o");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, attention_out_norm) == 48, "blink_layer.attention_out_norm");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, mlp_norm) == 56, "blink_layer.mlp_norm");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, router) == 64, "blink_layer.router");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, gate_up) == 72, "blink_layer.gate_up");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, down) == 80, "blink_layer.down");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, mlp_out_norm) == 88, "blink_layer.mlp_out_norm");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, rope) == 96, "blink_layer.rope");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, window) == 104, "blink_layer.window");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, reserved) == 108, "blink_layer.reserved");
 BLINK_ASSERT(sizeof(struct blink_model) == 88, "blink_model");
 BLINK_ASSERT(__builtin_offsetof(struct blink_model, n_layers) == 0, "blink_model.n_layers");
 BLINK_ASSERT(__builtin_offsetof(struct blink_model, hidden) == 4, "blink_model.hidden");
@@ -25,12 +31,13 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_model, n_kv_heads) == 12, "blink_mo
 BLINK_ASSERT(__builtin_offsetof(struct blink_model, head_dim) == 16, "blink_model.head_dim");
 BLINK_ASSERT(__builtin_offsetof(struct blink_model, intermediate) == 20, "blink_model.intermediate");
 BLINK_ASSERT(__builtin_offsetof(struct blink_model, vocab_size) == 24, "blink_model.vocab_size");
-BLINK_ASSERT(__builtin_offsetof(struct blink_model, norm_eps) == 28, "blink_model.norm_eps");
-BLINK_ASSERT(__builtin_offsetof(struct blink_model, n_experts) == 32, "blink_model.n_experts");
-BLINK_ASSERT(__builtin_offsetof(struct blink_model, experts_per_token) == 36, "blink_model.experts_per_token");
-BLINK_ASSERT(__builtin_offsetof(struct blink_model, expert_intermediate) == 40, "blink_model.expert_intermediate");
-BLINK_ASSERT(__builtin_offsetof(struct blink_model, renormalise) == 44, "blink_model.renormalise");
-BLINK_ASSERT(__builtin_offsetof(struct blink_model, inv_freq) == 48, "blink_model.inv_freq");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, activation) == 28, "blink_model.activation");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, norm_eps) == 32, "blink_model.norm_eps");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, embed_scale) == 36, "blink_model.embed_scale");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, n_experts) == 40, "blink_model.n_experts");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, experts_per_token) == 44, "blink_model.experts_per_token");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, expert_intermediate) == 48, "blink_model.expert_intermediate");
+BLINK_ASSERT(__builtin_offsetof(struct blink_model, renormalise) == 52, "blink_model.renormalise");
 BLINK_ASSERT(__builtin_offsetof(struct blink_model, embed) == 56, "blink_model.embed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_model, final_norm) == 64, "blink_model.final_norm");
 BLINK_ASSERT(__builtin_offsetof(struct blink_model, head) == 72, "blink_model.head");
@@ -41,13 +48,19 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_model, layers) == 80, "blink_model.
 #define BLINK_MODEL_MEMBERS(X) \
   X(blink_layer, input_norm) \
   X(blink_layer, qkv) \
+  X(blink_layer, qkv_bias) \
   X(blink_layer, q_norm) \
   X(blink_layer, k_norm) \
   X(blink_layer, o) \
-  X(blink_layer, post_norm) \
+  X(blink_layer, attention_out_norm) \
+  X(blink_layer, mlp_norm) \
   X(blink_layer, router) \
   X(blink_layer, gate_up) \
   X(blink_layer, down) \
+  X(blink_layer, mlp_out_norm) \
+  X(blink_layer, rope) \
+  X(blink_layer, window) \
+  X(blink_layer, reserved) \
   X(blink_model, n_layers) \
   X(blink_model, hidden) \
   X(blink_model, n_heads) \
@@ -55,12 +68,13 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_model, layers) == 80, "blink_model.
   X(blink_model, head_dim) \
   X(blink_model, intermediate) \
   X(blink_model, vocab_size) \
+  X(blink_model, activation) \
   X(blink_model, norm_eps) \
+  X(blink_model, embed_scale) \
   X(blink_model, n_experts) \
   X(blink_model, experts_per_token) \
   X(blink_model, expert_intermediate) \
   X(blink_model, renormalise) \
-  X(blink_model, inv_freq) \
   X(blink_model, embed) \
   X(blink_model, final_norm) \
   X(blink_model, head) \

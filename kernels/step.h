@@ -18,7 +18,8 @@ extern "C" {
 
 #define BLINK_STEP_SETS 3 /* step id runs on set id % 3 and on the third executable of its shape */
 #define BLINK_MAX_EOS 8
-#define BLINK_NO_ROW 0xffffffffu /* in token_row: padding, every kernel skips it */
+#define BLINK_NO_ROW 0xffffffffu   /* in token_row: padding, every kernel skips it */
+#define BLINK_NO_TOKEN 0xffffffffu /* in out_token: the lane had no logit to sample from (ops/sample.h) */
 
 enum blink_step_kind { BLINK_STEP_DECODE = 0, BLINK_STEP_PREFILL = 1, BLINK_STEP_MIXED = 2 };
 

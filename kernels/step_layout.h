@@ -1,6 +1,6 @@
 /* Generated from step.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_STEP_LAYOUT_HASH 0x300f3081f0200404ull
+#define BLINK_STEP_LAYOUT_HASH 0x6b02567f2d7fbad4ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert

@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable
 
 from nic_frontend import errors
+from nic_frontend.abi import Health
 from nic_frontend.lease import POLL_S, Lease
-from nic_frontend.library import Health
 from nic_frontend.request_tracker import RequestTracker
 from nic_frontend.token_reader import TokenReader
 from nic_frontend.transport.base import Transport, TransportError
 from ringbuffer.abi import LEASE_TIMEOUT_NS, Phase
+from ringbuffer.fault import describe
 from ringbuffer.words import name_of
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ RECONNECT_PAUSE_S = 1.0  # between attempts, once the lease cannot be saved any 
 def why_down(health: Health) -> str | None:
     """Why the backend cannot take requests; None when it can."""
     if health.phase == Phase.FAILED:
-        return f"the scheduler failed (fault {health.fault}, detail {health.fault_detail})"
+        return f"the scheduler failed: {describe(health.fault, health.fault_detail)}"
     if health.phase != Phase.SERVING:
         return f"the scheduler is in phase {name_of(Phase, health.phase)}, not SERVING"
     if health.heartbeat_lost:

@@ -58,6 +58,11 @@ REASONS = {
     Reason.BAD_PARAMETER: bad_request("a sampling parameter is outside its range"),
     Reason.SHUTTING_DOWN: unavailable("the backend is shutting down"),
     Reason.ENGINE_FAULT: ApiError(500, "the engine failed"),
+    Reason.NUMERICAL_FAULT: ApiError(
+        500,
+        "the model's logits for this request were all NaN or -inf: there was no token to sample",
+        code="numerical_fault",
+    ),
     Reason.CANCELLED: unavailable("the backend cancelled the request"),
 }
 

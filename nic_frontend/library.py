@@ -8,54 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from nic_frontend.abi import Drained, Event, EventKind, Health, ReaderOptions, Trip
+
 PATH = Path(__file__).with_name("libblink_frontend.so")
-EVENT_TOKENS_MAX = 256
 
-Event = np.dtype([(name, "<u4") for name in ("slot", "sequence", "n_tokens", "kind", "reason")])
-Trip = np.dtype([(name, "<u8") for name in ("posted", "answer", "word")])
-EVENT_TOKENS, EVENT_FINISHED, EVENT_FREED, EVENT_LOST = range(4)
-LINK_DOWN = 0xFFFFFFFF  # BLINK_LINK_DOWN
-
-
-class ReaderOptions(ctypes.Structure):
-    """struct blink_reader_options"""
-
-    _fields_ = (
-        ("lease", ctypes.c_uint32),
-        ("records_per_cycle", ctypes.c_uint32),
-        ("spin_ns", ctypes.c_uint64),
-        ("min_sleep_ns", ctypes.c_uint64),
-        ("max_sleep_ns", ctypes.c_uint64),
-        ("beat_ns", ctypes.c_uint64),
-        ("heartbeat_timeout_ns", ctypes.c_uint64),
-        ("torn_timeout_ns", ctypes.c_uint64),
-    )
-
-
-class Health(ctypes.Structure):
-    """struct blink_health"""
-
-    _fields_ = (
-        ("phase", ctypes.c_uint64),
-        ("fault", ctypes.c_uint64),
-        ("fault_detail", ctypes.c_uint64),
-        ("heartbeat_age_ns", ctypes.c_uint64),
-        ("heartbeat_lost", ctypes.c_uint32),
-        ("lease_lost", ctypes.c_uint32),
-        ("link_down", ctypes.c_uint32),
-        ("resolving", ctypes.c_uint32),
-        ("cycles", ctypes.c_uint64),
-        ("wakes", ctypes.c_uint64),
-        ("records", ctypes.c_uint64),
-        ("bad_records", ctypes.c_uint64),
-        ("arena_reads", ctypes.c_uint64),
-    )
-
-
-class Drained(ctypes.Structure):
-    """struct blink_drained"""
-
-    _fields_ = (("tokens", ctypes.c_uint64), ("wall_ns", ctypes.c_uint64), ("cpu_ns", ctypes.c_uint64))
+EVENT_DTYPE, TRIP_DTYPE = np.dtype(Event), np.dtype(Trip)  # of arrays that the library fills
+EVENT_TOKENS, EVENT_FINISHED, EVENT_FREED, EVENT_LOST = EventKind
 
 
 class LibraryMissing(RuntimeError):

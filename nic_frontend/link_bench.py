@@ -7,8 +7,9 @@ import ctypes
 import numpy as np
 from numpy.typing import NDArray
 
+from nic_frontend.abi import Drained
 from nic_frontend.lease import Lease
-from nic_frontend.library import Drained, Trip, library
+from nic_frontend.library import TRIP_DTYPE, library
 from nic_frontend.token_reader import TokenReader
 from nic_frontend.transport.base import Transport, TransportError
 
@@ -16,11 +17,11 @@ TIMEOUT_S = 5.0  # of one request: orders of magnitude more than the slowest
 
 
 def trips(transport: Transport, lease: Lease, prompt_tokens: int, n: int) -> NDArray[np.void]:
-    """Nanoseconds of n requests of one token, one after the other: library.Trip [n].
+    """Nanoseconds of n requests of one token, one after the other: abi.Trip [n].
 
     The lease's slots are idle, before and after. Raises TransportError when the ring's other end is silent.
     """
-    found = np.zeros(n, Trip)
+    found = np.zeros(n, TRIP_DTYPE)
     done = library().blink_link_trips(
         transport.link, 0, lease.epoch, prompt_tokens, n, int(TIMEOUT_S * 1e9), found.ctypes.data
     )

@@ -14,7 +14,7 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from nic_frontend.library import Health
+from nic_frontend.abi import Health
 from nic_frontend.request import Request
 
 TIME_BUCKETS = (

@@ -117,25 +117,26 @@ class Request:
     def descriptor(self) -> bytes:
         """An abi.Descriptor. The reader fills in the sequence, the ticket and the checksum."""
         s = self.sampling
-        flags = abi.RequestFlags.IGNORE_EOS if s.ignore_eos else 0
-        stop_ids = s.stop_ids + (0,) * (abi.MAX_STOP_IDS - len(s.stop_ids))
-        row = (
-            0,
-            len(self.prompt),
-            s.max_tokens,
-            s.min_tokens,
-            s.seed,
-            s.temperature,
-            s.top_p,
-            s.min_p,
-            s.top_k,
-            s.repetition_penalty,
-            s.presence_penalty,
-            s.frequency_penalty,
-            flags,
-            0,
-            len(s.stop_ids),
-            stop_ids,
-            0,
-        )
+        values = {
+            "sequence": 0,
+            "prompt_tokens": len(self.prompt),
+            "max_tokens": s.max_tokens,
+            "min_tokens": s.min_tokens,
+            "seed": s.seed,
+            "temperature": s.temperature,
+            "top_p": s.top_p,
+            "min_p": s.min_p,
+            "top_k": s.top_k,
+            "repetition_penalty": s.repetition_penalty,
+            "presence_penalty": s.presence_penalty,
+            "frequency_penalty": s.frequency_penalty,
+            "flags": abi.RequestFlags.IGNORE_EOS if s.ignore_eos else 0,
+            "ticket": 0,
+            "n_stop_ids": len(s.stop_ids),
+            "stop_ids": s.stop_ids + (0,) * (abi.MAX_STOP_IDS - len(s.stop_ids)),
+            "crc32c": 0,
+        }
+        row = tuple(values.pop(name) for name in abi.Descriptor.names or ())
+        if values:
+            raise KeyError(f"a descriptor has no {', '.join(values)}")
         return np.array(row, dtype=abi.Descriptor).tobytes()

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from nic_frontend.abi import Health
 from nic_frontend.api.parameters import Limits
 from nic_frontend.backend_monitor import BackendMonitor
 from nic_frontend.lease import Lease, phase_name
-from nic_frontend.library import Health
 from nic_frontend.metrics import Exposition, Metrics
 from nic_frontend.options import FrontendOptions, VerbsRing
 from nic_frontend.request_tracker import RequestTracker
@@ -26,6 +26,7 @@ from nic_frontend.transport.base import Transport, TransportError, read_header
 from nic_frontend.transport.cuda_ipc import CudaIpc
 from nic_frontend.transport.shm import SharedMemory
 from ringbuffer import abi, device_ring
+from ringbuffer.fault import describe
 from ringbuffer.name import RingError
 from ringbuffer.region import model_fingerprint
 
@@ -81,6 +82,8 @@ def open_local(path: Path) -> Transport:
 def why_not_serving(transport: Transport) -> str | None:
     """What the scheduler lacks; None when it serves and its heartbeat changes."""
     before = read_header(transport)
+    if before["phase"] == abi.Phase.FAILED:
+        return f"the scheduler failed: {describe(int(before['fault']), int(before['fault_detail']))}"
     if (phase := phase_name(before)) != abi.Phase.SERVING.name:
         return f"the scheduler is in phase {phase}, not SERVING"
     time.sleep(ATTACH_POLL_S)

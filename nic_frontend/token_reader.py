@@ -9,8 +9,9 @@ import ctypes
 import numpy as np
 from numpy.typing import NDArray
 
+from nic_frontend.abi import EVENT_TOKENS_MAX, LINK_DOWN, Health, ReaderOptions
 from nic_frontend.lease import Lease
-from nic_frontend.library import EVENT_TOKENS_MAX, LINK_DOWN, Event, Health, ReaderOptions, library
+from nic_frontend.library import EVENT_DTYPE, library
 from nic_frontend.options import FrontendOptions
 from nic_frontend.transport.base import Transport, TransportError
 from ringbuffer import abi
@@ -41,7 +42,7 @@ class TokenReader:
         self._reader = self._native.blink_reader_create(transport.link, ctypes.byref(wanted))
         if not self._reader:
             raise TransportError("cannot create the token reader: too many open files, or the link is down")
-        self._events = np.zeros(MAX_EVENTS, dtype=Event)
+        self._events = np.zeros(MAX_EVENTS, dtype=EVENT_DTYPE)
         self._tokens = np.zeros(MAX_TOKENS, dtype=np.uint32)
         self._drain_arguments = (
             self._reader,

@@ -9,7 +9,8 @@ import ctypes
 from functools import cache
 from pathlib import Path
 
-from ringbuffer.rdma.native import NativeAddress, load
+from ringbuffer.rdma.abi import RdmaAddress
+from ringbuffer.rdma.native import load
 
 PATH = Path(__file__).with_name("libblink_verbs.so")
 
@@ -19,7 +20,7 @@ def verbs_library() -> ctypes.CDLL:
     """The library, loaded once. Raises VerbsMissing."""
     found = load(PATH)
     p, text, u32, u64 = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_uint64
-    address = ctypes.POINTER(NativeAddress)
+    address = ctypes.POINTER(RdmaAddress)
     prototypes: dict[str, tuple[object, list[object]]] = {
         "blink_verbs_open": (p, []),
         "blink_verbs_prepare": (ctypes.c_int, [p, text, ctypes.c_int32, text, address, text]),

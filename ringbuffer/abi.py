@@ -20,7 +20,7 @@ HEARTBEAT_TIMEOUT_NS = 2000000000
 TORN_PAYLOAD_TIMEOUT_NS = 1000000000
 COPY_ENGINE_BYTES = 32768
 EPOCH_MASK = 0xffffff
-RING_LAYOUT_HASH = 0xdc6622e7bf27142e
+RING_LAYOUT_HASH = 0x58a8f870d75e157e
 
 
 class State(IntEnum):
@@ -53,6 +53,7 @@ class Reason(IntEnum):
     BAD_PARAMETER = 20
     SHUTTING_DOWN = 21
     ENGINE_FAULT = 22
+    NUMERICAL_FAULT = 23
 
 
 class Phase(IntEnum):
@@ -61,6 +62,15 @@ class Phase(IntEnum):
     DRAINING = 2
     STOPPED = 3
     FAILED = 4
+
+
+class Fault(IntEnum):
+    NONE = 0
+    LAUNCH = 1
+    STEP = 2
+    GATE = 3
+    RELAUNCH = 4
+    TOKEN = 5
 
 
 class Control(IntEnum):

@@ -144,7 +144,7 @@ class Region:
         return int(self.header["heartbeat"][0])
 
     def fault(self) -> tuple[int, int]:
-        """What the scheduler was doing when it failed (enum blink_fault), and the detail."""
+        """The words of `abi.Fault` and of its detail, which fault.describe puts into a sentence."""
         return int(self.header["fault"][0]), int(self.header["fault_detail"][0])
 
     def stats(self) -> dict[str, int]:

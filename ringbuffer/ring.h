@@ -82,7 +82,8 @@ enum blink_reason {
   BLINK_REASON_BAD_TOKEN = 19,       /* a prompt token outside the vocabulary */
   BLINK_REASON_BAD_PARAMETER = 20,   /* a sampling parameter outside its range */
   BLINK_REASON_SHUTTING_DOWN = 21,   /* submitted while the backend drains */
-  BLINK_REASON_ENGINE_FAULT = 22     /* the engine failed; the scheduler is in BLINK_PHASE_FAILED */
+  BLINK_REASON_ENGINE_FAULT = 22,    /* the engine failed; the scheduler is in BLINK_PHASE_FAILED */
+  BLINK_REASON_NUMERICAL_FAULT = 23  /* the model's logits were all NaN or -infinity: there was no token to sample */
 };
 
 enum blink_phase {
@@ -91,6 +92,17 @@ enum blink_phase {
   BLINK_PHASE_DRAINING = 2,
   BLINK_PHASE_STOPPED = 3,
   BLINK_PHASE_FAILED = 4
+};
+
+/* What the scheduler was doing when it entered FAILED, and what `fault_detail` then says (fault.py tells it in words).
+ */
+enum blink_fault {
+  BLINK_FAULT_NONE = 0,
+  BLINK_FAULT_LAUNCH = 1,   /* a step was refused for too long: the runtime's error code */
+  BLINK_FAULT_STEP = 2,     /* a step did not complete in time: its id */
+  BLINK_FAULT_GATE = 3,     /* a step's gate gave up waiting for the step before it: its id */
+  BLINK_FAULT_RELAUNCH = 4, /* the kernel could not launch itself again: the runtime's error code */
+  BLINK_FAULT_TOKEN = 5     /* a step sampled a token outside the vocabulary: its id */
 };
 
 enum blink_control { BLINK_CONTROL_RUN = 0, BLINK_CONTROL_DRAIN = 1, BLINK_CONTROL_STOP = 2 };
@@ -166,8 +178,8 @@ struct blink_header {
   /* S */
   uint64_t phase;        /* enum blink_phase */
   uint64_t heartbeat;    /* changes while the scheduler lives */
-  uint64_t fault;        /* what it was doing when it entered FAILED: enum blink_fault of scheduler/state.h */
-  uint64_t fault_detail; /* the CUDA error or the step that was waited for */
+  uint64_t fault;        /* enum blink_fault */
+  uint64_t fault_detail; /* the runtime's error code or the step's id, as enum blink_fault says */
   uint8_t pad2[96];
   struct blink_stats stats;
 };

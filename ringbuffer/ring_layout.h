@@ -1,6 +1,6 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0xdc6622e7bf27142eull
+#define BLINK_RING_LAYOUT_HASH 0x58a8f870d75e157eull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert

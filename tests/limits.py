@@ -1,8 +1,12 @@
-"""How long tests wait before they call something stuck.
+"""How long tests wait before they call something stuck, in seconds.
 
-Every limit is for a busy machine: it bounds a fault, and no test's verdict depends on it.
+These bound a hang, also on a machine that is busy with other things; no verdict depends on them. A test that
+judges how long something takes says its own bound, and is marked `alone`.
 """
 
 from __future__ import annotations
 
-COMPILATION_S = 600.0  # of one source by a C or C++ compiler, sanitizers included
+COMPILATION_S = 600.0  # one source by a C or C++ compiler, sanitizers included
+PROGRAM_S = 600.0  # a program that runs and ends by itself
+START_S = 300.0  # a server, from its start until it answers
+WAIT_S = 120.0  # an answer, or an event, that comes within a second on an idle machine

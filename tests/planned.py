@@ -9,7 +9,7 @@ from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.native.kernels import NAMESPACE, Kernels
 from gpu_backend.engines.native.model import target_of
 from gpu_backend.engines.native.plan import described_plans, kernel_names
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 
 LIMITS = Limits(
     max_batch=96,
@@ -21,17 +21,17 @@ LIMITS = Limits(
 )
 
 
-def planned_kernels(config: ModelConfig, multiprocessors: int = 132) -> set[str]:
+def planned_kernels(config: Model, multiprocessors: int = 132) -> set[str]:
     """Names as Kernels takes them, of the steps of all shapes."""
     return kernel_names(described_plans(config, LIMITS, GraphGrid(LIMITS).shapes, multiprocessors))
 
 
-def planned_symbols(config: ModelConfig) -> list[str]:
+def planned_symbols(config: Model) -> list[str]:
     """The same as compile_templates takes them."""
     return [NAMESPACE + name for name in sorted(planned_kernels(config))]
 
 
-def open_kernels(device: Device, config: ModelConfig, *others: str) -> Kernels:
+def open_kernels(device: Device, config: Model, *others: str) -> Kernels:
     """The kernels of the model, and `others`."""
     names = {*planned_kernels(config, device.n_multiprocessors), *others}
     shared_bytes = target_of(config, device.n_multiprocessors).shared_bytes

@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+from limits import WAIT_S
 from waiting import wait_until
 
 
@@ -27,7 +28,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def stop(pid: int, timeout_s: float = 5.0) -> None:
+def stop(pid: int, timeout_s: float = WAIT_S) -> None:
     """SIGSTOP, and waits until it has taken effect in every thread: until then they use time."""
     os.kill(pid, signal.SIGSTOP)
 

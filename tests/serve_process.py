@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
+from limits import START_S, WAIT_S
 from process_state import alive
 from waiting import wait_until
 
 from ringbuffer.region import Region, attach
 
 ROOT = Path(__file__).resolve().parent.parent
-START_S = 60.0
 
 
 class ServeProcess:
@@ -52,7 +52,7 @@ class ServeProcess:
     def wait_ready(self) -> ServeProcess:
         wait_until(self._ready, START_S, "ready")
         self._seen |= {*self.backends(), *self.frontends()}
-        self.client = httpx.Client(base_url=self.url, timeout=60)
+        self.client = httpx.Client(base_url=self.url, timeout=WAIT_S)
         return self
 
     def _ready(self) -> bool:
@@ -100,7 +100,7 @@ class ServeProcess:
         self._seen.update(found)
         return found
 
-    def stop(self, timeout_s: float = 20.0, number: int = signal.SIGTERM) -> int:
+    def stop(self, timeout_s: float = WAIT_S, number: int = signal.SIGTERM) -> int:
         """Signals the supervisor and waits for its exit status."""
         self.process.send_signal(number)
         return self.process.wait(timeout_s)

@@ -8,6 +8,7 @@ import threading
 import time
 
 import httpx
+from limits import WAIT_S
 
 
 class Stream(threading.Thread):
@@ -26,7 +27,9 @@ class Stream(threading.Thread):
         body = {"prompt": "x", "max_tokens": self._max_tokens, "stream": True}
         while True:
             try:
-                with httpx.stream("POST", f"{self._url}/v1/completions", json=body, timeout=60) as response:
+                with httpx.stream(
+                    "POST", f"{self._url}/v1/completions", json=body, timeout=WAIT_S
+                ) as response:
                     with contextlib.suppress(httpx.RemoteProtocolError):  # the server was killed
                         for line in response.iter_lines():
                             self._take(line)

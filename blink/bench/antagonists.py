@@ -18,7 +18,7 @@ END_S = 10.0
 class Antagonists:
     """At work between enter and exit; `work` then says how often each kind's unit was done.
 
-    Raises CommandError when they do not start. They end with this process whatever becomes of it (L10).
+    Raises CommandError when they do not start. They end with this process whatever becomes of it (B10).
     """
 
     def __init__(self, kinds: tuple[str, ...], per_core: int, cores: tuple[int, ...]) -> None:

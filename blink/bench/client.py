@@ -124,7 +124,7 @@ class Client:
         self, index: int, n_input: int, n_output: int, due_ns: int | None = None, stream: int | None = None
     ) -> bool:
         """One request from beginning to end; whether the server took it. The clock starts before the request
-        is written, and before the connection is made where none is free (L3).
+        is written, and before the connection is made where none is free (B3).
 
         `due_ns`: of an open loop. `stream`: of a closed one.
         """

@@ -1,4 +1,4 @@
-"""From outcomes to figures. Definitions are in README.md (L4, L6 to L9), cited here by number."""
+"""From outcomes to figures. Definitions are in README.md (B4, B6 to B9), cited here by number."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def e2e_ms(outcome: Outcome) -> float:
 
 
 def gaps_ms(outcome: Outcome) -> Ms:
-    """(chunks - 1,): between chunks, whatever number of tokens they hold (L4)."""
+    """(chunks - 1,): between chunks, whatever number of tokens they hold (B4)."""
     return np.diff(outcome.stamps) / NS_PER_MS
 
 
@@ -90,8 +90,8 @@ def summary(values: Ms) -> dict[str, float] | None:
 
 
 def measure(outcomes: list[Outcome], steady_ns: tuple[int, int], bounds: Slo | None) -> dict[str, Any]:
-    """The figures of one window. Latencies are of complete requests sent in its steady part (L6), rates of
-    what arrived in it (L7).
+    """The figures of one window. Latencies are of complete requests sent in its steady part (B6), rates of
+    what arrived in it (B7).
     """
     begin, end = steady_ns
     seconds = (end - begin) / 1e9
@@ -122,7 +122,7 @@ def measure(outcomes: list[Outcome], steady_ns: tuple[int, int], bounds: Slo | N
 
 
 def failures(outcomes: list[Outcome]) -> dict[str, Any]:
-    """Of the whole window, its unsteady part too: each cause, and the tokens that never came (L8)."""
+    """Of the whole window, its unsteady part too: each cause, and the tokens that never came (B8)."""
     failed = [o for o in outcomes if not o.ok]
     return {
         "requests_failed": len(failed),
@@ -136,7 +136,7 @@ def failures(outcomes: list[Outcome]) -> dict[str, Any]:
 
 
 def tokens_between(outcomes: list[Outcome], begin: int, end: int) -> float:
-    """Tokens of complete requests that arrived in [begin, end); a request's chunks count alike (L4)."""
+    """Tokens of complete requests that arrived in [begin, end); a request's chunks count alike (B4)."""
     return float(
         sum(
             np.count_nonzero((o.stamps >= begin) & (o.stamps < end)) * o.tokens / len(o.stamps)
@@ -148,7 +148,7 @@ def tokens_between(outcomes: list[Outcome], begin: int, end: int) -> float:
 
 def tokens_per_s_of_rounds(outcomes: list[Outcome], begin: int, end: int) -> float | None:
     """Of a closed loop over whole rounds in [begin, end): for each stream, the tokens behind its first
-    completion up to its last, by the time between (L7). None where a stream completes fewer than two.
+    completion up to its last, by the time between (B7). None where a stream completes fewer than two.
     """
     ended: dict[int | None, list[Outcome]] = {o.stream: [] for o in outcomes}
     for o in outcomes:

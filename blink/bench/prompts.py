@@ -12,7 +12,7 @@ class Prompts:
     """`render(i, n)` is the text of a JSON array of n tokens in [low, high).
 
     Rendering is a slice of a pool, because it happens while streams are being timed. The first tokens spell
-    the number i, so that no two prompts have a common prefix that a server could have kept (L2). The slices
+    the number i, so that no two prompts have a common prefix that a server could have kept (B2). The slices
     of prompts that run together begin at random places: greedy answers to alike prompts would be alike, and
     a mixture of experts would read few of its weights.
     """

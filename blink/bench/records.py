@@ -28,7 +28,7 @@ class Order:
     trace: Trace
     first: int  # this process has the requests first, first + step, ...
     step: int
-    first_prompt: int  # the number of request 0's prompt: no two windows have the same (L2)
+    first_prompt: int  # the number of request 0's prompt: no two windows have the same (B2)
     streams: int | None
     start_ns: int
     window_ns: int  # no request starts after start + window
@@ -56,7 +56,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Lag:
-    """How late a load process was itself: what it adds to what it measures (L5)."""
+    """How late a load process was itself: what it adds to what it measures (B5)."""
 
     loop_late_ms: NDArray[np.float64]  # (ticks,) lateness of a timer of its event loop
     cpu_share: float  # of one core

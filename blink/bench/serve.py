@@ -33,7 +33,7 @@ EPILOG = """examples:
   blink bench serve http://127.0.0.1:8000 --rate 8 --antagonists copy,map,sort,spawn --cores 0-11"""
 CONTACT_S = 10.0
 CLOSED_LOOP_REQUESTS = 512  # of the trace that a closed loop takes again and again, with new prompts
-BUSY_SHARE = 0.8  # of a core: a load process beyond it is a bottleneck (L5)
+BUSY_SHARE = 0.8  # of a core: a load process beyond it is a bottleneck (B5)
 LATE_MS = 5.0  # p99 of a load process's event loop or of its sending, likewise
 
 
@@ -235,7 +235,7 @@ def window(
 
 
 def client_health(ran: Run, is_open_loop: bool) -> dict[str, Any]:
-    """What the load processes may have added, and whether they were the bottleneck (L5)."""
+    """What the load processes may have added, and whether they were the bottleneck (B5)."""
     health = {
         "loop_late_p99_ms": late_p99_ms(ran.lags),
         "send_late_p99_ms": send_late_p99_ms(ran.outcomes) if is_open_loop else None,

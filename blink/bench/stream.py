@@ -2,7 +2,7 @@
 
 HTTP/1.1 framing after RFC 9112 (sections 6 and 7.1), events after the HTML standard's server-sent events,
 their content after OpenAI's API reference. Runs after the stream has ended: nothing but a time stamp is taken
-while streams run (L3).
+while streams run (B3).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Workloads: how long prompts and answers are, and when they arrive. A seed decides all of it (L1)."""
+"""Workloads: how long prompts and answers are, and when they arrive. A seed decides all of it (B1)."""
 
 from __future__ import annotations
 

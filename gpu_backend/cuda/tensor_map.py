@@ -9,9 +9,10 @@ import numpy as np
 
 from gpu_backend.cuda.driver import api, call
 from gpu_backend.cuda.product import FP32_BYTES, HALF_BYTES
+from gpu_backend.decoder_abi import TensorMap
+from gpu_backend.kernel_abi.attention_tile import TILE_KEYS
 
-TENSOR_MAP_BYTES = 128
-TILE_KEYS = 16  # kTileKeys of kernels/ops/attention_tile.h
+TENSOR_MAP_BYTES = TensorMap.itemsize
 SPANS = (64, 32, 16)  # kSpanDims of kernels/ops/attention_tile.h: elements of a row that lie together
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gpu_backend.engines.base import Engine, Limits
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 from gpu_backend.rdma.target import ExportedMemory
 from gpu_backend.schedulers.base import Scheduler, SchedulerKind
 from gpu_backend.schedulers.setup import SchedulerSetup
@@ -60,7 +60,7 @@ class ServingDevice(Protocol):
     name: str
     defaults: Defaults
 
-    def limits(self, config: ModelConfig, wanted: Limits, kv_memory: int | None) -> Limits:
+    def limits(self, config: Model, wanted: Limits, kv_memory: int | None) -> Limits:
         """`wanted` with as many KV pages as fit, or those of `kv_memory` bytes.
 
         Raises DeviceError or ValueError where the model does not fit.
@@ -68,7 +68,7 @@ class ServingDevice(Protocol):
         ...
 
     def build_engine(
-        self, config: ModelConfig, directory: Path, limits: Limits, random: bool, threads: int | None
+        self, config: Model, directory: Path, limits: Limits, random: bool, threads: int | None
     ) -> Engine:
         """The engine, which the caller closes. Raises DeviceError, EngineError."""
         ...

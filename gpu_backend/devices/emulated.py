@@ -13,15 +13,14 @@ from gpu_backend.engines.batch import allocate_batch, mirror, restart
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.kv_pages import with_pages
 from gpu_backend.host_library import LibraryError
-from gpu_backend.model.checkpoint import Checkpoint, CheckpointError
-from gpu_backend.model.config import ModelConfig
-from gpu_backend.model.weights import model_weights
+from gpu_backend.models.description import Model
 from gpu_backend.rdma.target import ExportedMemory
 from gpu_backend.schedulers.base import Scheduler, SchedulerKind
 from gpu_backend.schedulers.echo import HostEcho
 from gpu_backend.schedulers.emulated import EmulatedScheduler
 from gpu_backend.schedulers.host_driven import HostDrivenScheduler
 from gpu_backend.schedulers.setup import CPU_PACE, SchedulerSetup
+from gpu_backend.weights.checkpoint import Checkpoint, CheckpointError
 from ringbuffer.region import Geometry, ModelFacts, create
 
 CPU_KV_BYTES = 1 << 30
@@ -48,9 +47,9 @@ class EmulatedServingDevice:
         self.name = "cpu"
         self.memory = HostMemory()
 
-    def limits(self, config: ModelConfig, wanted: Limits, kv_memory: int | None) -> Limits:
+    def limits(self, config: Model, wanted: Limits, kv_memory: int | None) -> Limits:
         per_page = 2 * HOST_ELEMENT * config.n_layers * config.n_kv_heads * config.head_dim * wanted.page_size
-        weight_bytes, room = HOST_ELEMENT * model_weights(config).n_elements, available_bytes()
+        weight_bytes, room = HOST_ELEMENT * config.n_elements, available_bytes()
         if weight_bytes > room:
             raise DeviceError(
                 f"the model does not fit: its weights take {weight_bytes / 1e9:.1f} GB in fp32, and "
@@ -59,7 +58,7 @@ class EmulatedServingDevice:
         return with_pages(wanted, (kv_memory or CPU_KV_BYTES) // per_page)
 
     def build_engine(
-        self, config: ModelConfig, directory: Path, limits: Limits, random: bool, threads: int | None
+        self, config: Model, directory: Path, limits: Limits, random: bool, threads: int | None
     ) -> CalledEngine:
         if random:
             raise DeviceError("random weights are made on the GPU: the CPU emulation needs a checkpoint")

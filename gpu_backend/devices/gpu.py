@@ -15,7 +15,7 @@ from gpu_backend.engines.base import GraphEngine, Limits, Memory
 from gpu_backend.engines.batch import allocate_batch, mirror, restart
 from gpu_backend.engines.builder import GpuEngineBuilder
 from gpu_backend.engines.graph_grid import GraphGrid
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 from gpu_backend.rdma.gpu_memory import export
 from gpu_backend.rdma.target import ExportedMemory
 from gpu_backend.schedulers.base import Scheduler, SchedulerKind
@@ -41,11 +41,11 @@ class GpuServingDevice:
         self._pinned = PinnedMemory(self._device)
         self.name = self._device.name
 
-    def limits(self, config: ModelConfig, wanted: Limits, kv_memory: int | None) -> Limits:
+    def limits(self, config: Model, wanted: Limits, kv_memory: int | None) -> Limits:
         return self._builder.limits(self._device, config, wanted, kv_memory)
 
     def build_engine(
-        self, config: ModelConfig, directory: Path, limits: Limits, random: bool, threads: int | None
+        self, config: Model, directory: Path, limits: Limits, random: bool, threads: int | None
     ) -> GraphEngine:
         self._grid = GraphGrid(limits)
         shapes = self._grid.shapes

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from gpu_backend import abi
 from gpu_backend.engines.base import Batch, Limits, Shape
 from gpu_backend.host_library import host_library
-from gpu_backend.model.abi import Layer, Model
-from gpu_backend.model.checkpoint import Checkpoint
-from gpu_backend.model.config import ModelConfig
-from gpu_backend.model.weights import Weight, model_weights
+from gpu_backend.models import abi as model_abi
+from gpu_backend.models.description import Model, Weight
+from gpu_backend.models.rope import Rope
+from gpu_backend.weights.checkpoint import Checkpoint
 
 ALIGNMENT = 128
 ERROR_BYTES = 256
@@ -53,7 +53,7 @@ class HostEngine:
 
     def __init__(
         self,
-        config: ModelConfig,
+        config: Model,
         checkpoint: Checkpoint,
         limits: Limits,
         shapes: Sequence[Shape],
@@ -66,7 +66,7 @@ class HostEngine:
         self._config = config
         self._arrays: list[NDArray[Any]] = []  # what the C engine points to
         self._context: int | None = None
-        model = self._load(checkpoint)
+        model = self._load(checkpoint, limits.max_context)
         rows = np.array([(shape.kind, shape.tokens, shape.lanes, 0) for shape in shapes], abi.Shape)
         error = ctypes.create_string_buffer(ERROR_BYTES)
         self._context = self._library.blink_host_engine_create(
@@ -111,31 +111,36 @@ class HostEngine:
         self._context = None
         self._arrays.clear()
 
-    def _load(self, checkpoint: Checkpoint) -> NDArray[Any]:
-        """blink_model over fp32 copies of the weights, which `_arrays` owns."""
+    def _load(self, checkpoint: Checkpoint, context: int) -> NDArray[Any]:
+        """blink_model, whose weights `_arrays` owns. `context`: tokens that a request may have."""
 
         def address(weight: Weight) -> int:
             return self._own(checkpoint.stacked(weight))
 
-        config, weights = self._config, model_weights(self._config)
-        checkpoint.check_all(weights)
-        layers = np.zeros(config.n_layers, Layer)
-        for layer, names in zip(layers, weights.layers, strict=True):
-            for name, weight in names:
-                layer[name] = address(weight)
-        model = np.zeros((), Model)
+        config = self._config
+        checkpoint.check_all(config)
+        tables: dict[Rope, int] = {}
+        for rope in config.ropes:
+            tables[rope] = self._own(rope.table(config.head_dim, context))
+        layers = np.zeros(config.n_layers, model_abi.Layer)
+        for record, layer in zip(layers, config.layers, strict=True):
+            for name, weight in layer.weights():
+                record[name] = address(weight)
+            record["rope"] = tables[layer.rope]
+            record["window"] = layer.window or 0
+        model = np.zeros((), model_abi.Model)
         for name in ("n_layers", "hidden", "n_heads", "n_kv_heads", "head_dim", "intermediate", "vocab_size"):
             model[name] = getattr(config, name)
-        model["norm_eps"] = config.norm_eps
+        model["norm_eps"], model["embed_scale"] = config.norm_eps, config.embed_scale
+        model["activation"] = config.activation
         if config.experts is not None:
             model["n_experts"] = config.experts.count
             model["experts_per_token"] = config.experts.per_token
             model["expert_intermediate"] = config.experts.intermediate
             model["renormalise"] = config.experts.renormalise
-        model["inv_freq"] = self._own(config.inv_freq())
-        model["embed"] = address(weights.embed)
-        model["final_norm"] = address(weights.final_norm)
-        model["head"] = model["embed"] if weights.head is None else address(weights.head)
+        model["embed"] = address(config.embed)
+        model["final_norm"] = address(config.final_norm)
+        model["head"] = model["embed"] if config.head is None else address(config.head)
         model["layers"] = self._own(layers)
         return model
 

@@ -8,13 +8,13 @@ from typing import Protocol
 
 from gpu_backend.cuda.driver import Device
 from gpu_backend.engines.base import Batch, GraphEngine, Limits, Shape
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 
 
 class GpuEngineBuilder(Protocol):
     """Call `limits` first, on a GPU that holds nothing else yet, then `build` with what it returned."""
 
-    def limits(self, device: Device, config: ModelConfig, wanted: Limits, kv_memory: int | None) -> Limits:
+    def limits(self, device: Device, config: Model, wanted: Limits, kv_memory: int | None) -> Limits:
         """`wanted` with the KV pages that fit beside the model, or those of `kv_memory` bytes.
 
         Raises ValueError with the numbers where the model does not fit the GPU's free memory.
@@ -24,7 +24,7 @@ class GpuEngineBuilder(Protocol):
     def build(
         self,
         device: Device,
-        config: ModelConfig,
+        config: Model,
         directory: Path,
         random: bool,
         limits: Limits,

@@ -57,6 +57,7 @@ CANDIDATES: dict[type[Any], tuple[Candidate, ...]] = {
     ops.Gate: (elementwise.GateKernel(),),
     ops.Embed: (elementwise.EmbedKernel(),),
     ops.RmsNorm: (elementwise.RmsNormKernel(),),
+    ops.AddNorm: (elementwise.AddNormKernel(),),
     ops.Rope: (elementwise.RopeKernel(),),
     ops.GatherLast: (elementwise.GatherLastKernel(),),
     ops.GatherNorm: (elementwise.GatherNormKernel(),),

@@ -21,7 +21,7 @@ class CublasGemm:
         return plain(op)
 
     def launches(self, op: MatMul, target: Target) -> list[Work]:
-        if op.epilogue is not Epilogue.SILU_MUL:
+        if op.epilogue is not Epilogue.GATED:
             return [LibraryGemm(op.weight, op.x, op.out, op.epilogue is Epilogue.ADD)]
         gate_up = replace(op.out, name="gate_up", columns=2 * op.n)
         block = row_block(op.n, SILU_THREADS)

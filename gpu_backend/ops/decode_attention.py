@@ -15,7 +15,7 @@ from gpu_backend.ops.elementwise import Always
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch
 from gpu_backend.ops.matrix import Buffer
-from gpu_backend.ops.operations import DecodeAttention, DecodePlan, Heads
+from gpu_backend.ops.operations import DecodeAttention, DecodePlan, Heads, Reach
 
 # Constants of the headers in kernels/ops, by the names they have there.
 CUT_THREADS = 1024
@@ -56,13 +56,16 @@ def attention_cut(heads: Heads, lanes: int, target: Target, mixed: bool = False)
     return AttentionCut(usual, LEAST_KEYS, longest, most)
 
 
-def plan_buffers(op: DecodePlan | DecodeAttention, heads: Heads, target: Target) -> tuple[Buffer, Buffer]:
-    """The pieces, and [lanes][head_dim / 2][2] of RoPE."""
+def plan_buffers(
+    op: DecodePlan | DecodeAttention, heads: Heads, reach: Reach, target: Target
+) -> tuple[Buffer, Buffer]:
+    """The pieces, and [lanes][head_dim / 2][2] of RoPE, of one reach."""
+    suffix = f"_{reach.index}" if reach.index else ""
     pieces = op.lanes * attention_cut(heads, op.lanes, target, op.mixed).most
     records = 1 + max(pieces, target.multiprocessors)
     return (
-        Buffer("attention_plan", records, PIECE_RECORD, Element.U8),
-        Buffer("turns", op.lanes, 2 * (heads.dim // 2), Element.FP32),
+        Buffer("attention_plan" + suffix, records, PIECE_RECORD, Element.U8),
+        Buffer("turns" + suffix, op.lanes, 2 * (heads.dim // 2), Element.FP32),
     )
 
 
@@ -71,12 +74,16 @@ class PlanDecode(Always):
 
     def launches(self, op: DecodePlan, target: Target) -> list[Launch]:
         cut = attention_cut(op.heads, op.lanes, target, op.mixed)
-        plan, turns = plan_buffers(op, op.heads, target)
+        plan, turns = plan_buffers(op, op.heads, op.reach, target)
         blocks = 1 + ceil_div(op.lanes * (op.heads.dim // 2), CUT_THREADS)
-        operands = (FromStep.STEP_SET, cut.words, plan, op.inv_freq, turns, op.heads.dim)
+        window = op.reach.window
+        operands = (FromStep.STEP_SET, cut.words, plan, op.reach.rope, turns, op.heads.dim, window or 0)
         return [
             Launch(
-                *("attention_plan_kernel", (blocks, 1, 1), (CUT_THREADS, 1, 1), operands),
+                f"attention_plan_kernel<{'true' if window else ''}>",
+                (blocks, 1, 1),
+                (CUT_THREADS, 1, 1),
+                operands,
                 shared_bytes=8 * op.lanes,
             )
         ]
@@ -88,19 +95,25 @@ class StreamAttention(Always):
     def launches(self, op: DecodeAttention, target: Target) -> list[Launch]:
         of, heads = op.of, op.of.heads
         cut = attention_cut(heads, op.lanes, target, op.mixed)
-        plan, turns = plan_buffers(op, heads, target)
+        plan, turns = plan_buffers(op, heads, of.reach, target)
         parts = op.lanes * cut.most * heads.q
         partial = Buffer("partial", parts, heads.dim + PART_WORDS, Element.FP32)
         maps = of.cache.maps + TENSOR_MAP_BYTES * of.layer
         inputs = (FromStep.TABLES, plan, turns, maps, of.qkv, of.q_norm, of.k_norm, of.eps)
         caches = (of.cache.keys(of.layer), of.cache.values(of.layer))
-        outputs = (partial, of.out, heads.kv, heads.ratio, cut.most)
+        window = of.reach.window
+        outputs = (partial, of.out, heads.kv, heads.ratio, cut.most, of.bias, window or 0)
+        kinds = f", {cpp_bool(of.bias)}, {cpp_bool(window)}" if of.bias or window else ""
         return [
             Launch(
-                f"attention_stream_kernel<{of.qkv.element.cpp}, {heads.dim}>",
+                f"attention_stream_kernel<{of.qkv.element.cpp}, {heads.dim}{kinds}>",
                 (target.blocks, 1, 1),
                 (ATTENTION_THREADS, 1, 1),
                 (*inputs, *caches, *outputs),
                 shared_bytes=ATTENTION_SHARED_BYTES,
             )
         ]
+
+
+def cpp_bool(value: object) -> str:
+    return "true" if value else "false"

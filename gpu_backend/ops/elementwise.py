@@ -6,7 +6,7 @@ from gpu_backend.arithmetic import ceil_div
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch, Operand, row_block
 from gpu_backend.ops.matrix import Buffer
-from gpu_backend.ops.operations import Embed, Gate, GatherLast, GatherNorm, RmsNorm, Rope
+from gpu_backend.ops.operations import AddNorm, Embed, Gate, GatherLast, GatherNorm, RmsNorm, Rope
 
 ROPE_ELEMENTS = 16  # of a head, a thread
 MAX_BLOCK = 1024
@@ -33,7 +33,7 @@ class EmbedKernel(Always):
 
     def launches(self, op: Embed, target: Target) -> list[Launch]:
         hidden = op.out.columns
-        operands = (FromStep.STEP_SET, FromStep.TABLES, op.table, op.out, hidden)
+        operands = (FromStep.STEP_SET, FromStep.TABLES, op.table, op.out, hidden, op.scale)
         return [_rows(f"embed_kernel<{op.table.element.cpp}>", op.out, operands)]
 
 
@@ -43,6 +43,15 @@ class RmsNormKernel(Always):
     def launches(self, op: RmsNorm, target: Target) -> list[Launch]:
         operands = (op.x, op.norm.weight, op.norm.eps, op.out, op.x.columns)
         return [_rows(f"rmsnorm_kernel<{op.out.element.cpp}>", op.x, operands)]
+
+
+class AddNormKernel(Always):
+    name = "add_rmsnorm"
+
+    def launches(self, op: AddNorm, target: Target) -> list[Launch]:
+        after = None if op.norm_after is None else op.norm_after.weight
+        operands = (op.residual, op.x, op.norm.weight, after, op.norm.eps, op.normed, op.x.columns)
+        return [_rows(f"add_rmsnorm_kernel<{op.x.element.cpp}>", op.x, operands)]
 
 
 class GatherNormKernel(Always):
@@ -70,13 +79,14 @@ class RopeKernel(Always):
         lanes = 1 << (heads.dim // ROPE_ELEMENTS - 1).bit_length()  # of a warp, for a head
         threads = max((heads.q + 2 * heads.kv) * lanes, heads.dim // 2)
         operands = (FromStep.STEP_SET, FromStep.TABLES, of.qkv, of.q_norm, of.k_norm, of.eps)
-        caches = (op.inv_freq, of.cache.keys(of.layer), of.cache.values(of.layer))
+        caches = (of.reach.rope, of.cache.keys(of.layer), of.cache.values(of.layer))
+        biased = "" if of.bias is None else ", true"
         return [
             Launch(
-                f"rope_kernel<{of.qkv.element.cpp}, {heads.dim}>",
+                f"rope_kernel<{of.qkv.element.cpp}, {heads.dim}{biased}>",
                 (of.qkv.rows, 1, 1),
                 (min(MAX_BLOCK, 32 * ceil_div(threads, 32)), 1, 1),
-                (*operands, *caches, heads.q, heads.kv),
+                (*operands, *caches, heads.q, heads.kv, of.bias),
             )
         ]
 

@@ -42,7 +42,7 @@ class Gemv:
 
     def launches(self, op: MatMul, target: Target) -> list[Launch]:
         kernel = f"linear_stream_kernel<{op.weight.element.cpp}, blink::{op.epilogue.value}, 1>"
-        tiles = ceil_div(op.n, 8 if op.epilogue is Epilogue.SILU_MUL else 16)
+        tiles = ceil_div(op.n, 8 if op.epilogue is Epilogue.GATED else 16)
         grid = (min(tiles, STREAM_BLOCKS * target.blocks), 1, 1)
         return [
             Launch(kernel, grid, (STREAM_THREADS, 1, 1), (op.weight, op.x, op.out, op.m, op.k, op.n)),

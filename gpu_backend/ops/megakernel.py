@@ -62,8 +62,8 @@ class Megakernel:
         columns = (op.hidden, op.heads.q * op.heads.dim, op.intermediate)
         if op.lanes > DECODER_TOKENS:
             return f"{op.lanes} rows, and it is for up to {DECODER_TOKENS}"
-        if op.has_experts:
-            return "it has no experts"
+        if op.beyond:
+            return f"it has no {op.beyond}"
         if op.element is not Element.BF16:
             return f"what it writes before its norm is known might overflow {op.element.dtype}"
         if op.heads.dim not in DECODER_HEAD_DIMS:

@@ -27,7 +27,7 @@ class Epilogue(Enum):
     STORE = "kStreamHalf"  # in the weight's type
     STORE_FP32 = "kStreamFloat"
     ADD = "kStreamAdd"  # to what is in `out`, fp32
-    SILU_MUL = "kStreamSilu"  # silu(gate) * up, of a weight [2][n][k] with gate and up rows
+    GATED = "kStreamSilu"  # activation(gate) * up, of a weight [2][n][k] with gate and up rows
 
 
 class Role(Enum):
@@ -107,10 +107,11 @@ class Gate:
 
 @dataclass(frozen=True)
 class Embed:
-    """out = the embeddings of the step's tokens."""
+    """out = the embeddings of the step's tokens times `scale`."""
 
     table: Matrix
     out: Buffer
+    scale: float
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,20 @@ class RmsNorm:
     x: Buffer
     norm: Norm
     out: Buffer
+
+
+@dataclass(frozen=True)
+class AddNorm:
+    """residual += norm(x), row by row: the output of a sublayer whose norm stands behind it.
+
+    What fusion makes of neighbours: `norm_after`, the norm of the sum, which is left in `normed`.
+    """
+
+    x: Buffer
+    norm: Norm
+    residual: Buffer
+    normed: Buffer
+    norm_after: Norm | None = None
 
 
 @dataclass(frozen=True)
@@ -161,8 +176,22 @@ class Heads:
 
 
 @dataclass(frozen=True)
+class Reach:
+    """What layers share whose queries and keys turn alike, and whose tokens see equally many keys.
+
+    `rope` [1][head_dim] fp32 has the frequency and the magnitude of each pair of dimensions (RopePair of
+    kernels/ops/rope.h). `window`: keys that a token sees, itself included; None: all. `index`: the number of
+    the reach among the model's.
+    """
+
+    index: int
+    rope: Matrix
+    window: int | None
+
+
+@dataclass(frozen=True)
 class DecodePlan:
-    """How the rows that decode are cut into pieces, and the angles of their RoPE; once a step.
+    """How the rows that decode are cut into pieces, and the angles of their RoPE; once a step and reach.
 
     At most `lanes` decode. `mixed`: in a step that has prompts, too.
     """
@@ -170,14 +199,16 @@ class DecodePlan:
     lanes: int
     mixed: bool
     heads: Heads
-    inv_freq: Matrix  # [1][head_dim / 2] fp32
+    reach: Reach
 
 
 @dataclass(frozen=True)
 class LayerAttention:
-    """What attention works with in one layer. The norms are those of each head's queries and keys."""
+    """What attention works with in one layer. The norms are those of each head's queries and keys; `bias` is
+    that of all heads of `qkv`, added before the norms."""
 
     heads: Heads
+    reach: Reach
     layer: int
     cache: KvCache
     qkv: Buffer
@@ -185,6 +216,7 @@ class LayerAttention:
     q_norm: Matrix | None
     k_norm: Matrix | None
     eps: float
+    bias: Matrix | None
 
 
 @dataclass(frozen=True)
@@ -201,7 +233,6 @@ class Rope:
     """RoPE and KV write of prompts' tokens."""
 
     of: LayerAttention
-    inv_freq: Matrix
 
 
 @dataclass(frozen=True)
@@ -273,7 +304,8 @@ class Moe:
 class DecodeModel:
     """All layers of a decode step, from embedding to logits, as one operation.
 
-    `max_context` bounds the keys of a row, in tokens.
+    `max_context` bounds the keys of a row, in tokens. `beyond`: what the model has beyond layers of norm,
+    attention over all keys, norm and MLP, in words; "" if nothing.
     """
 
     lanes: int
@@ -283,7 +315,7 @@ class DecodeModel:
     hidden: int
     intermediate: int
     element: Element
-    has_experts: bool
+    beyond: str
     logits: Buffer
 
 
@@ -295,6 +327,6 @@ class Sample:
 
 
 Operation = (
-    MatMul | Gate | Embed | RmsNorm | GatherLast | GatherNorm | DecodePlan | DecodeAttention | Rope
-    | PrefillPlan | PrefillAttention | Moe | DecodeModel | Sample
+    MatMul | Gate | Embed | RmsNorm | AddNorm | GatherLast | GatherNorm | DecodePlan | DecodeAttention
+    | Rope | PrefillPlan | PrefillAttention | Moe | DecodeModel | Sample
 )  # fmt: skip

@@ -68,6 +68,8 @@ class FlashAttention:
     name = "flash_attention"
 
     def suits(self, op: PrefillAttention, target: Target) -> str | None:
+        if op.of.reach.window is not None:
+            return f"a token sees {op.of.reach.window} keys, and it attends to all"
         return _refusal(op.of.heads)
 
     def launches(self, op: PrefillAttention, target: Target) -> list[Launch]:
@@ -108,11 +110,12 @@ class PlainAttention(Always):
     def launches(self, op: PrefillAttention, target: Target) -> list[Launch]:
         of, heads = op.of, op.of.heads
         caches = (of.cache.keys(of.layer), of.cache.values(of.layer))
+        sizes = (heads.q, heads.kv, op.tokens, of.reach.window or 0)
         return [
             Launch(
                 f"attention_prefill_kernel<{of.qkv.element.cpp}, {heads.dim}>",
                 (ceil_div(op.tokens, PREFILL_QUERIES), heads.q, 1),
                 (PREFILL_THREADS, 1, 1),
-                (FromStep.STEP_SET, FromStep.TABLES, of.qkv, *caches, of.out, heads.q, heads.kv, op.tokens),
+                (FromStep.STEP_SET, FromStep.TABLES, of.qkv, *caches, of.out, *sizes),
             )
         ]

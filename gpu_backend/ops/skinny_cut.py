@@ -107,7 +107,7 @@ def skinny_cut(
     rooms.
     """
     splits = 1
-    w_rows = 2 * n_out if output is Epilogue.SILU_MUL else n_out
+    w_rows = 2 * n_out if output is Epilogue.GATED else n_out
     while (
         splits < MAX_SPLITS
         and splits * WIDE_PANEL < n_in
@@ -123,7 +123,7 @@ def _fitting(
     rows: int, n_in: int, n_out: int, output: Epilogue, n_multiprocessors: int, splits: int, rooms: Rooms
 ) -> SkinnyCut | None:
     """With so many splits; the widest stages and highest tiles that fit, if any do."""
-    silu = output is Epilogue.SILU_MUL
+    silu = output is Epilogue.GATED
     w_rows, grain = (2 * n_out, 16) if silu else (n_out, 8)
     k_panels, clusters = ceil_div(n_in, WIDE_PANEL), (n_multiprocessors - 1) // splits
     room = rooms.large if splits <= 2 else rooms.small

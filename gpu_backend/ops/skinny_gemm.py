@@ -42,7 +42,7 @@ class SkinnyGemm:
 
     def launches(self, op: MatMul, target: Target) -> list[Launch]:
         cut = cut_of(op, target)
-        boxes = gate_up_boxes if op.epilogue is Epilogue.SILU_MUL else matrix_boxes
+        boxes = gate_up_boxes if op.epilogue is Epilogue.GATED else matrix_boxes
         w, x = boxes(op.k, op.n, cut.tile_rows), matrix_boxes(op.k, op.m, cut.columns)
         maps = (Tensor(op.weight, w.shape, w.box, w.strides), Tensor(op.x, x.shape, x.box, x.strides))
         instance = f"{op.weight.element.cpp}, blink::{op.epilogue.value}"

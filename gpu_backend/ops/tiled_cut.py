@@ -17,7 +17,7 @@ TILED_COLUMNS = 256  # rows of x of a tile, at most
 TILED_BOX = 16  # rows of y that a copy takes, and what a tile's rows of x are a multiple of
 TILED_SHARED_BYTES = 229472
 
-TILED_OUTPUTS = (Epilogue.ADD, Epilogue.SILU_MUL)
+TILED_OUTPUTS = (Epilogue.ADD, Epilogue.GATED)
 PAIR = 2  # blocks that share a tile
 FEWEST_COLUMNS = 128
 MOST_BAND = 8  # tiles along x whose x stays in L2
@@ -74,7 +74,7 @@ def tiled_cut(rows: int, n_in: int, n_out: int, output: Epilogue, n_multiprocess
     Tiles have as many columns as make the last wave of tiles full: 1152 tokens in tiles of 256 would take
     Llama-3-8B's o and down as long as 2048 do.
     """
-    w_tiles = ceil_div(2 * n_out if output is Epilogue.SILU_MUL else n_out, PAIR * TILED_ROWS)
+    w_tiles = ceil_div(2 * n_out if output is Epilogue.GATED else n_out, PAIR * TILED_ROWS)
     pairs = (n_multiprocessors - 1) // PAIR
 
     def cost(columns: int) -> int:
@@ -93,7 +93,7 @@ def tiled_refusal(rows: int, n_in: int, n_out: int, output: Epilogue, n_multipro
     cut = tiled_cut(rows, n_in, n_out, output, n_multiprocessors)
     fill = cut.fill(n_multiprocessors)
     idle = f"its tiles would keep {fill:.0%} of the multiprocessors busy"
-    if output is Epilogue.SILU_MUL:
+    if output is Epilogue.GATED:
         enough = rows >= TILED_SILU_ROWS or fill >= (ONE_TILE_FILL if cut.x_tiles == 1 else FULL)
         return None if enough else idle
     if not ADD_BETWEEN[0] < rows < ADD_BETWEEN[1] or rows % ADD_CUBLAS_ROWS == 0:

@@ -35,7 +35,7 @@ class TiledGemm:
 
 def tiled_launch(op: MatMul, cut: TiledCut, target: Target) -> Launch:
     """The kernel on an operation that is cut up so."""
-    boxes = gate_up_boxes if op.epilogue is Epilogue.SILU_MUL else matrix_boxes
+    boxes = gate_up_boxes if op.epilogue is Epilogue.GATED else matrix_boxes
     w, x = boxes(op.k, op.n, TILED_ROWS), matrix_boxes(op.k, op.m, cut.columns // PAIR)
     adds = op.epilogue is Epilogue.ADD
     maps = (

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from ringbuffer.rdma.abi import RdmaAddress
 from ringbuffer.rdma.messages import EndpointAddress
-from ringbuffer.rdma.native import ERROR_BYTES, NativeAddress, from_native, load, to_native
+from ringbuffer.rdma.native import ERROR_BYTES, from_native, load, to_native
 
 PATH = Path(__file__).parent.with_name("libblink_rdma.so")
 
@@ -19,7 +20,7 @@ def rdma_library() -> ctypes.CDLL:
     found = load(PATH)
     p, text = ctypes.c_void_p, ctypes.c_char_p
     i32, u32, u64 = ctypes.c_int32, ctypes.c_uint32, ctypes.c_uint64
-    address = ctypes.POINTER(NativeAddress)
+    address = ctypes.POINTER(RdmaAddress)
     prototypes: dict[str, tuple[object, list[object]]] = {
         "blink_rdma_open": (p, [text, i32, text, p, u64, text]),
         "blink_rdma_open_dmabuf": (p, [text, i32, text, i32, u64, u64, text]),
@@ -70,7 +71,7 @@ class RegisteredRing:
     def accept(self, peer: EndpointAddress) -> Pairs:
         """Raises OSError when the device cannot reach `peer`."""
         error = ctypes.create_string_buffer(ERROR_BYTES)
-        ours = NativeAddress()
+        ours = RdmaAddress()
         handle = rdma_library().blink_rdma_accept(self._handle, to_native(peer), ours, error)
         if not handle:
             raise OSError(error.value.decode())

@@ -10,10 +10,10 @@ from gpu_backend.cuda.compile import compile_module, source_root
 from gpu_backend.cuda.driver import Device, Module, Stream
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.host_library import host_library
+from gpu_backend.kernel_abi.echo import EchoSlot
 from gpu_backend.scheduler_abi import SCHEDULER_THREADS
 
 POLL_S = 0.002
-SLOT_BYTES = 32  # struct blink_echo_slot
 
 
 class GpuEcho:
@@ -31,7 +31,7 @@ class GpuEcho:
             owned.callback(module.close)
             self._stream = Stream()
             owned.callback(self._stream.close)
-            slots = memory.allocate(SLOT_BYTES * n_slots)
+            slots = memory.allocate(EchoSlot.itemsize * n_slots)
             module.kernel("blink_echo").launch(
                 (1, 1, 1), (SCHEDULER_THREADS, 1, 1), self._stream, ring, slots, step_ns
             )

@@ -56,8 +56,6 @@ class SchedulerSetup:
         shapes = np.zeros(self._n_shapes, abi.Shape)
         for record, shape in zip(shapes, grid.shapes, strict=True):
             record["kind"], record["tokens"], record["lanes"] = shape.kind, shape.tokens, shape.lanes
-        state = np.zeros((), layout.SchedulerState)
-        state["n_free_pages"] = limits.total_pages
         config["shapes"] = self._store(shapes)
         config["decode_lookup"] = self._store(grid.decode_lookup)
         config["prefill_lookup"] = self._store(grid.prefill_lookup)
@@ -66,11 +64,10 @@ class SchedulerSetup:
         config["seen"] = memory.allocate(8 * geometry.n_slots)
         config["requests"] = memory.allocate(layout.Request.itemsize * geometry.n_slots)
         config["rows"] = memory.allocate(layout.Row.itemsize * limits.n_rows)
-        # The stack hands out its top first: page 0 leaves first.
-        config["free_pages"] = self._store(np.arange(limits.total_pages - 1, -1, -1, dtype=np.uint32))
+        config["free_pages"] = memory.allocate(4 * limits.total_pages)
         config["shape_times"] = memory.allocate(layout.ShapeTime.itemsize * self._n_shapes)
         config["trace"] = memory.allocate(layout.StepTrace.itemsize * layout.TRACE_STEPS)
-        config["state"] = self._store(state)
+        config["state"] = memory.allocate(layout.SchedulerState.itemsize)
         config["n_shapes"] = self._n_shapes
         for name in (
             "max_batch", "total_pages", "max_prefill_tokens", "max_prefill_lanes", "max_mixed_tokens",

@@ -15,6 +15,14 @@
  * activation.h.
  *
  * Up to BLINK_DECODER_TOKENS tokens, of which token i is lane i of the step; arguments.h has the buffers.
+ *
+ * E9. All blocks of this kernel are resident at once, so their waiting for each other ends. The grid leaves a
+ * multiprocessor to the scheduler. Each block leaves registers and shared memory for the gate of the next step, which
+ * may come to lie beside it, or be there before it. So the gate's multiprocessor must divide its memory as this kernel
+ * needs it (E23).
+ * E11. Sums are added up in a fixed order: chunks of k, then warps, then tiles. The logits of a row depend neither on
+ * which block was first nor on what is in the other rows. How many rows there are decides into how many splits
+ * attention cuts a row's keys.
  */
 #ifndef BLINK_DECODER_DECODER_H
 #define BLINK_DECODER_DECODER_H
@@ -228,7 +236,7 @@ class Decoder {
     if (output == kToQkv) {
       put_rows(places_.qkv(layer), sequence_.qkv_rows(), tile * kStreamRows, token, low, high);
     } else if (output == kToProduct) {
-      const float value = silu_mul(low, high), next = __shfl_xor_sync(0xffffffffu, value, 4);
+      const float value = gated(low, high), next = __shfl_xor_sync(0xffffffffu, value, 4);
       if (token >= n_tokens_ || tile_row() % 2) return;
       Half* row = places_.product(layer) + uint64_t(token) * model_.intermediate;
       put_pair(row + tile * 8 + tile_row(), value, next);

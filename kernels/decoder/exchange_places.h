@@ -1,4 +1,11 @@
-/* Exchange places: where in the exchange lies what the blocks of the decoder tell each other (arguments.h, E10). */
+/* Exchange places: where in the exchange lies what the blocks of the decoder tell each other (arguments.h).
+ *
+ * E10. What a block reads of another block says itself whether it has been written (../ops/exchange.h), and nothing
+ * else does: there is no barrier of the grid. Each layer has places of its own for it, which are zero between kernels.
+ * A block has a tile of every matrix, and writes the tile after it has read all that the matmul multiplies. So whoever
+ * has all of a matmul's input knows that no block reads the layer before any more, and clears its share of that layer's
+ * places. Requests for weights wait for nothing, and those for the keys of earlier steps only for the predecessor.
+ */
 #ifndef BLINK_DECODER_EXCHANGE_PLACES_H
 #define BLINK_DECODER_EXCHANGE_PLACES_H
 

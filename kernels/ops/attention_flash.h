@@ -4,6 +4,10 @@
  *
  * A row of a tile is a query of one token and head: the `pack` heads of a token, which share their keys, come one
  * after the other, so that a tile of 128 rows has 128 / pack tokens.
+ *
+ * E24. In a mixed step RoPE comes before the attention of rows that decode, and that attention lets its successor, this
+ * kernel, start only when RoPE has ended. So this kernel reads what RoPE has written, by bulk copies, and waits for its
+ * predecessor at its end.
  */
 #ifndef BLINK_OPS_ATTENTION_FLASH_H
 #define BLINK_OPS_ATTENTION_FLASH_H

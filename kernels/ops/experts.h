@@ -7,8 +7,17 @@
  *   kDown    x [pairs, sorted][n_in], what kGateUp put out; w [experts][n_out][n_in];
  *            out [tokens][per_token][n_out]: x w^T, each row in its pair's own place
  *
- * A row of the output depends on its pair alone: not on the other pairs of its unit, nor on the order (E8).
  * For few pairs an expert, here; for many, experts_tiled.h; of one token, expert_one.h.
+ *
+ * E8. What an expert puts out for a token is a function of the token's normed hidden state alone: not of the other
+ * tokens of its unit, of the unit's block, or of the order of units. Each row is written in its own place, and rows are
+ * summed in the order in which the router ranks the experts. Nothing is added up by atomics except the router at batch
+ * 1, in integers, whose sum has no order. A padding token is routed nowhere. (At batch 1, neither what the router
+ * multiplies nor what the experts put out is rounded.)
+ * E14. The gate_up of few tokens lets its successor, down, start only when all its blocks have waited for the router
+ * (or for the output projection into which the router is fused), and, where the blocks route themselves, when the last
+ * one has published the choice. So down may read the choice, from L2, before its own wait: it plans and requests
+ * weights while gate_up ends.
  */
 #ifndef BLINK_OPS_EXPERTS_H
 #define BLINK_OPS_EXPERTS_H
@@ -26,9 +35,9 @@ enum ExpertProduct { kGateUp, kDown };
 /* One pair: x [hidden] to out [hidden] through gate_up [2][intermediate][hidden] and down
  * [hidden][intermediate]; gated [2 * intermediate] and product [intermediate] are scratch. */
 inline void expert_mlp(const float* x, const float* gate_up, const float* down, float* gated, float* product,
-                       float* out, uint32_t hidden, uint32_t intermediate) {
+                       float* out, uint32_t hidden, uint32_t intermediate, Activation activation) {
   linear(x, gate_up, gated, 1, hidden, 2 * intermediate, 0, 2 * intermediate);
-  silu_mul_row(gated, product, intermediate);
+  gated_row(activation, gated, product, intermediate);
   linear(product, down, out, 1, intermediate, hidden, 0, hidden);
 }
 
@@ -167,7 +176,7 @@ __device__ __forceinline__ void store_tile(const ExpertSums& sums, uint32_t buff
     if (j >= n_out) continue;
     const uint32_t sorted = unit.first + column, row = Product == kGateUp ? sorted : pairs[sorted];
     float value = sums.total<kSplits>(buffer, o / 16 * kSplits, o % 16, column);
-    if (Product == kGateUp) value = silu_mul(value, sums.total<kSplits>(buffer, 0, o + 8, column));
+    if (Product == kGateUp) value = gated(value, sums.total<kSplits>(buffer, 0, o + 8, column));
     from_float(value, out + uint64_t(row) * n_out + j);
   }
 }

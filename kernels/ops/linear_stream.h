@@ -32,6 +32,7 @@ constexpr uint32_t kStreamRows = 16;  /* of w in a tile */
 /* Chunks in flight, by groups of 8 rows of x; measured: 4 are slower for one group, and 8 for two. */
 template <int Groups>
 constexpr uint32_t kStreamDepth = Groups == 1 ? 8 : 4;
+constexpr uint32_t kStreamRound = kStreamWarps * kStreamDepth<1> * kStreamChunk; /* k that a block loads at once */
 
 /* A lane's chunk of w: 8 k of two rows. */
 struct WeightChunk {
@@ -100,7 +101,7 @@ __device__ __forceinline__ void store_stream(const StreamSums<Groups>& sums, uin
   if (Output == kStreamHalf) from_float(sum, static_cast<Half*>(y) + at);
   if (Output == kStreamFloat) static_cast<float*>(y)[at] = sum;
   if (Output == kStreamAdd) static_cast<float*>(y)[at] += sum;
-  if (Output == kStreamSilu) from_float(silu_mul(sum, sums.total(buffer, o + 8, column)), static_cast<Half*>(y) + at);
+  if (Output == kStreamSilu) from_float(gated(sum, sums.total(buffer, o + 8, column)), static_cast<Half*>(y) + at);
 }
 
 /* acc += w x^T for one chunk, of 8 rows of x, or of more. */

@@ -10,6 +10,12 @@
  * of x: as many as make the tiles fill the multiprocessors (gpu_backend/cuda/tiled.py).
  *
  * In a block one warp copies w and one x into a ring of stages, 64 of k, and two warpgroups multiply 64 rows of w each.
+ *
+ * E20. Sums are added up over k in order, within one block. An output depends on its row of x and the weights alone,
+ * not on how the matmul is divided. Each element of the residual is added to once.
+ * E21. The two blocks of a pair bring each other half of x. A block writes to a stage of both when the warpgroups of
+ * both have read it, and ends when the other has done so too: until then the other's copies and arrivals may still
+ * come.
  */
 #ifndef BLINK_OPS_LINEAR_TILED_H
 #define BLINK_OPS_LINEAR_TILED_H

@@ -12,6 +12,9 @@
  * A stage is copied as soon as there is room, across tiles and, before the predecessor has ended, across kernels: a
  * block's ring fills as soon as the block has room on a multiprocessor. There must be little code between, since a
  * kernel fetches its code anew, a line after the other.
+ *
+ * E18. Sums are added up in a fixed order: k within a block, then the blocks of a cluster by rank. Each element of the
+ * residual is added to once. An output for a row of x depends on that row, on the weights and on the shape alone.
  */
 #ifndef BLINK_OPS_LINEAR_WIDE_H
 #define BLINK_OPS_LINEAR_WIDE_H

@@ -4,6 +4,10 @@
  *   plan  [1 + max units]: plan[0].count is the number of units; then the units, those with the most keys first
  *
  * There are at most tokens / unit_tokens + lanes units.
+ *
+ * E13. The units of a plan are the tokens of every prompt's lane, each once, whatever the lanes. Neither their order
+ * nor who works on them changes a result: a row of attention adds up its own keys in order of position, in tiles that
+ * begin at position 0, and keys that are not there have the weight 0 and the value 0.
  */
 #ifndef BLINK_OPS_PREFILL_PLAN_H
 #define BLINK_OPS_PREFILL_PLAN_H

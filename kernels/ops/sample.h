@@ -1,11 +1,14 @@
 /* Sample: one token per lane from its logits, and, on the GPU, the step's completion.
  *
  *   logits  [lanes][vocab] fp32, overwritten
- *   set.out_token[lane] and history[row][position of lane_last + 1] receive the token
+ *   set.out_token[lane] and history[row][position of lane_last + 1] receive the token (step.h)
  *
  * In this order: repetition penalty over prompt and answer (the CTRL paper's), presence and frequency penalty
  * over the answer (OpenAI's), end and stop ids masked until min_tokens, temperature, min-p, top-k, top-p
- * (vLLM's order), the draw. Temperature 0 is the argmax, ties to the lowest id. NaN counts as minus infinity.
+ * (vLLM's order), the draw. Temperature 0 is the argmax, ties to the lowest id.
+ *
+ * NaN counts as minus infinity: it never wins, and has no weight in any sum. A lane has no token, BLINK_NO_TOKEN, if
+ * after the masks no logit is larger than that: none is a number, or all that are belong to masked tokens.
  */
 #ifndef BLINK_OPS_SAMPLE_H
 #define BLINK_OPS_SAMPLE_H
@@ -55,6 +58,7 @@ inline uint32_t sample(const Sequence& sequence, const struct blink_tables& tabl
   uint32_t best = 0;
   for (uint32_t t = 1; t < vocab; ++t)
     if (order_key(number(logits[t]), t) > order_key(number(logits[best]), best)) best = t;
+  if (!is_candidate(number(logits[best]))) return BLINK_NO_TOKEN;
   if (params.temperature == 0.0f) return best;
 
   Filter filter = make_filter(params, number(logits[best]));
@@ -75,9 +79,7 @@ inline uint32_t sample(const Sequence& sequence, const struct blink_tables& tabl
 inline void sample_lane(const struct blink_step_set& set, const struct blink_tables& tables, float* logits,
                         uint32_t lane) {
   const Sequence sequence = sequence_of(set, tables, lane);
-  const uint32_t token = sample(sequence, tables, logits);
-  set.out_token[lane] = token;
-  if (sequence.length < tables.max_context) sequence.tokens[sequence.length] = token;
+  put_token(set, tables, sequence, lane, sample(sequence, tables, logits));
 }
 
 #else
@@ -106,8 +108,9 @@ class LaneSampler {
     const struct blink_descriptor& params = sequence_.params;
     penalise();
     const uint64_t best = best_key();
-    if (params.temperature == 0.0f) {
-      if (slice_.rank == 0 && threadIdx.x == 0) take(0xffffffffu - uint32_t(best));
+    const bool has_token = is_candidate(logit_of(best));
+    if (!has_token || params.temperature == 0.0f) {
+      if (slice_.rank == 0 && threadIdx.x == 0) take(has_token ? 0xffffffffu - uint32_t(best) : BLINK_NO_TOKEN);
       return;
     }
     Filter filter = make_filter(params, logit_of(best));
@@ -122,20 +125,24 @@ class LaneSampler {
   }
 
  private:
-  /* Calls body(token) once for every distinct token of the block's among the sequence's from `begin` on. */
+  /* Calls body(token) once for every distinct token of the block's among the sequence's from `begin` on; in one pass,
+   * but where the block has more ids than that marks. */
   template <typename Body>
   __device__ __forceinline__ void for_each_distinct(uint32_t begin, const Body& body) const {
-    const uint32_t first = slice_.block_begin();
     uint32_t* seen = scratch_.select.seen;
 #pragma unroll 1
-    for (uint32_t w = threadIdx.x; w < slice_.piece; w += kSampleThreads) seen[w] = 0;
-    __syncthreads();
+    for (uint32_t first = slice_.block_begin(); first < slice_.block_end(); first += kSampleSeen) {
 #pragma unroll 1
-    for (uint32_t j = begin + threadIdx.x; j < sequence_.length; j += kSampleThreads) {
-      const uint32_t t = sequence_.tokens[j], bit = 1u << t % 32;
-      if (slice_.owns(t) && !(atomicOr(seen + (t - first) / 32, bit) & bit)) body(t);
+      for (uint32_t w = threadIdx.x; w < min(slice_.piece, kSampleSeen / 32); w += kSampleThreads) seen[w] = 0;
+      __syncthreads();
+#pragma unroll 1
+      for (uint32_t j = begin + threadIdx.x; j < sequence_.length; j += kSampleThreads) {
+        const uint32_t t = sequence_.tokens[j], bit = 1u << t % 32;
+        const bool marked = t >= first && t - first < kSampleSeen && t < slice_.block_end();
+        if (marked && !(atomicOr(seen + (t - first) / 32, bit) & bit)) body(t);
+      }
+      __syncthreads();
     }
-    __syncthreads();
   }
 
   __device__ __forceinline__ void penalise() const {
@@ -269,8 +276,7 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
   }
   const LaneSampler sampler(sequence, tables, logits + uint64_t(lane) * tables.vocab_size, slice, mail, scratch);
   sampler.run([&](uint32_t token) {
-    set.out_token[lane] = token;
-    if (sequence.length < tables.max_context) sequence.tokens[sequence.length] = token;
+    put_token(set, tables, sequence, lane, token);
     finish();
   });
 }

@@ -123,6 +123,12 @@ BLINK_HD float logit_of(uint64_t key) {
   return u.value;
 }
 
+/* Whether there is anything to draw: in a lane whose largest logit is minus infinity there is not, and an end token
+ * that is masked would be as likely as all others. */
+BLINK_HD bool is_candidate(float logit) {
+  return logit > -INFINITY;
+}
+
 /* What may be drawn: the weight of a token, 0 if min-p, top-k or top-p excludes it. */
 struct Filter {
   float max, temperature, inverse; /* inverse: 1 / temperature, or 0 where scaled_fast does not apply */
@@ -183,6 +189,14 @@ BLINK_HD Sequence sequence_of(const struct blink_step_set& set, const struct bli
   const uint32_t row = set.lane_row[lane];
   return {tables.params[row], tables.history + uint64_t(row) * tables.max_context,
           set.token_position[set.lane_last[lane]] + 1};
+}
+
+/* Of a lane: the token that was sampled, or BLINK_NO_TOKEN. The history holds tokens only, because a step that was
+ * planned ahead feeds what stands there. */
+BLINK_HD void put_token(const struct blink_step_set& set, const struct blink_tables& tables, const Sequence& sequence,
+                        uint32_t lane, uint32_t token) {
+  set.out_token[lane] = token;
+  if (sequence.length < tables.max_context) sequence.tokens[sequence.length] = token == BLINK_NO_TOKEN ? 0 : token;
 }
 
 BLINK_HD float repeated(float logit, float penalty) {

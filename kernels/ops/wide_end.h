@@ -1,4 +1,9 @@
 /* What becomes of the sums of linear_wide.h: the outputs, and what a norm that follows needs of them.
+ *
+ * E19. Between two of these matmuls there is no norm kernel. The first leaves residual * weight and, by 64 rows of its
+ * tiles, the sums of the squares before the weight. The second adds these up in an order that their number fixes, and
+ * scales its outputs. Both have the same shape, and so the same columns. This is not done in float16, where residual *
+ * weight might overflow.
  */
 #ifndef BLINK_OPS_WIDE_END_H
 #define BLINK_OPS_WIDE_END_H
@@ -113,7 +118,7 @@ struct WideEnd {
     }
     if (Output == kStreamSilu) {
       const uint32_t all = tile * cut.tile_rows + r, o = all / 16 * 8 + all % 8;
-      store_pair(y, r < cut.tile_rows && o < cut.n_out, o, c, silu_mul(v.x, v.z), silu_mul(v.y, v.w));
+      store_pair(y, r < cut.tile_rows && o < cut.n_out, o, c, gated(v.x, v.z), gated(v.y, v.w));
     } else if (Output == kStreamHalf) {
       store_rows(y, tile, r, c, v);
     } else if (Output == kStreamAdd && norm.weight) {

@@ -40,12 +40,10 @@ BLINK_FN bool Scheduler<P>::admit(uint32_t slot) {
   const uint32_t i = r.row, length = c.rows[i].prefill_end;
   const uint32_t n_pages = length / t.page_size + 1;  // the first decode step's token included
   const bool others = s.n_active || s.n_zombies;      // they will give pages back
-  if (others && n_pages + s.n_active > s.n_free_pages) return false;
-  for (uint32_t k = tid; k < n_pages; k += threads) pages(i)[k] = c.free_pages[s.n_free_pages - 1 - k];
-  p.sync();
+  if (others && n_pages + s.n_active > pool.count()) return false;
+  pool.take(pages(i), n_pages);
   if (tid == 0) {
     const blink_descriptor& d = t.params[i];
-    s.n_free_pages -= n_pages;
     ++s.n_active;
     --s.n_waiting;
     --s.n_staged;

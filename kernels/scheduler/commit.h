@@ -36,7 +36,7 @@ BLINK_FN void Scheduler<P>::commit(uint64_t id) {
   uint32_t bad = 0;
   for (uint32_t lane = tid; lane < head.n_lanes; lane += threads) {
     if (!set.lane_emit[lane]) continue;
-    if (set.out_token[lane] >= t.vocab_size) {
+    if (set.out_token[lane] >= t.vocab_size && set.out_token[lane] != BLINK_NO_TOKEN) {
       bad = 1;
     } else {
       commit_lane(set, lane);
@@ -53,7 +53,8 @@ BLINK_FN void Scheduler<P>::commit(uint64_t id) {
   p.sync();
 }
 
-// Publishes one sampled token: the record in the arena and inline, then the status word that makes it visible (R2).
+// Publishes one sampled token, or ends the request where there is none: the record in the arena and inline, then the
+// status word that makes it visible (R2).
 template <class P>
 BLINK_FN void Scheduler<P>::commit_lane(const blink_step_set& set, uint32_t lane) {
   const blink_row& row = c.rows[set.lane_row[lane]];
@@ -62,6 +63,7 @@ BLINK_FN void Scheduler<P>::commit_lane(const blink_step_set& set, uint32_t lane
     return;
   }
   const uint32_t slot = row.slot, token = set.out_token[lane];
+  if (token == BLINK_NO_TOKEN) return finish(slot, BLINK_REASON_NUMERICAL_FAULT);
   blink_request& r = c.requests[slot];
   const uint64_t record = output_record(token, r.generated, r.sequence);
   p.store(outputs(slot) + r.generated, record);
@@ -168,11 +170,8 @@ BLINK_FN void Scheduler<P>::reap() {
     }
     dead = p.reduce(dead, Min());
     if (dead == BLINK_NO_ROW) return;
-    const uint32_t n = c.rows[dead].n_pages, base = s.n_free_pages;
-    for (uint32_t i = tid; i < n; i += threads) c.free_pages[base + i] = pages(dead)[i];
-    p.sync();
+    pool.give_back(pages(dead), c.rows[dead].n_pages);
     if (tid == 0) {
-      s.n_free_pages = base + n;
       --s.n_zombies;
       c.rows[dead].use = BLINK_ROW_FREE;
     }

@@ -192,7 +192,7 @@ BLINK_FN void Scheduler<P>::publish_stats() {
   if (tid == 0) {
     s.stats.running = s.n_active;
     s.stats.waiting = s.n_waiting;
-    s.stats.free_pages = s.n_free_pages;
+    s.stats.free_pages = pool.count();
   }
   p.sync();
   const uint64_t* from = reinterpret_cast<const uint64_t*>(&s.stats);

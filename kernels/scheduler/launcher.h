@@ -1,9 +1,11 @@
 /* A stand-in for the device runtime's graph launches, with its rules (CUDA guide 4.2.6; measured on an H200):
- *   L1  one execution of a graph makes at most 120 fire-and-forget launches
- *   L2  an executable cannot be launched again before its last run has retired: refused, and may be retried
- *   L3  a graph tail-launches itself at most once per execution
- *   L4  a tail launch starts when everything launched has finished; ours is made only with nothing in flight (S8)
- * Breaking L1, L3 or L4 is recorded as a violation: on the device it would be an error, or a stall, that the policy
+ *   K1. One execution of a graph makes at most 120 fire-and-forget launches.
+ *   K2. An executable cannot be launched again before its last run has retired: the launch is refused, and may be
+ *       tried again.
+ *   K3. A graph tail-launches itself at most once in an execution.
+ *   K4. A tail launch starts when everything that was launched has finished. Ours is made only with nothing in flight
+ *       (S8).
+ * Breaking K1, K3 or K4 is recorded as a violation: on the device it would be an error, or a stall, that the policy
  * must never cause.
  */
 #ifndef BLINK_SCHEDULER_LAUNCHER_H
@@ -40,7 +42,7 @@ class Launcher {
   int launch(uint32_t shape, uint32_t set) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (launches_ == BLINK_LAUNCH_WINDOW) {
-      violate("L1: more than 120 launches in one execution");
+      violate("K1: more than 120 launches in one execution");
       return kInvalidValue;
     }
     const auto executable = std::make_pair(shape, set);
@@ -57,10 +59,10 @@ class Launcher {
   int relaunch() {
     std::lock_guard<std::mutex> lock(mutex_);
     if (tail_) {
-      violate("L3: a second tail launch of itself");
+      violate("K3: a second tail launch of itself");
       return kInvalidValue;
     }
-    if (__atomic_load_n(completed_, __ATOMIC_ACQUIRE) < launched_) violate("L4: tail launch with a step in flight");
+    if (__atomic_load_n(completed_, __ATOMIC_ACQUIRE) < launched_) violate("K4: tail launch with a step in flight");
     tail_ = true;
     return 0;
   }

@@ -54,8 +54,8 @@ BLINK_FN uint32_t Scheduler<P>::plan_decode(uint64_t id) {
   const blink_step_set& set = set_of(id);
   uint32_t lanes = 0, taken = 0, need = 0;
   for (uint32_t i = tid; i < t.n_rows; i += threads) need += decoding(c.rows[i]) && needs_page(c.rows[i]);
-  const uint32_t free = s.n_free_pages;
-  const bool starving = p.reduce(need, Sum()) > free;  // pages come back when the preempted rows' last step is done
+  const bool starving =
+      p.reduce(need, Sum()) > pool.count();  // pages come back when the preempted rows' last step is done
   for (uint32_t base = 0; base < t.n_rows; base += threads) {
     const uint32_t i = base + tid;
     bool in = i < t.n_rows && decoding(c.rows[i]);
@@ -66,7 +66,7 @@ BLINK_FN uint32_t Scheduler<P>::plan_decode(uint64_t id) {
     const uint32_t nth = taken + p.rank(page && in, &n_pages);
     if (in) {
       blink_row& row = c.rows[i];
-      if (page) pages(i)[row.n_pages++] = c.free_pages[free - 1 - nth];
+      if (page) pages(i)[row.n_pages++] = pool.nth(nth);
       set.token_row[lane] = set.lane_row[lane] = i;
       set.token_position[lane] = row.fed++;
       set.lane_first[lane] = set.lane_last[lane] = lane;
@@ -76,8 +76,7 @@ BLINK_FN uint32_t Scheduler<P>::plan_decode(uint64_t id) {
     lanes += n_in;
     taken += n_pages;
   }
-  p.sync();
-  if (tid == 0) s.n_free_pages = free - taken;
+  pool.took(taken);
   p.sync();
   return lanes;
 }
@@ -180,7 +179,7 @@ BLINK_FN void Scheduler<P>::make_room() {
       youngest = Max()(youngest, c.requests[row.slot].arrival);
     }
     sums = p.reduce(sums, Sum());
-    if (low(sums) <= s.n_free_pages + high(sums) || s.n_active <= 1) break;
+    if (low(sums) <= pool.count() + high(sums) || s.n_active <= 1) break;
     youngest = p.reduce(youngest, Max());
     if (tid == 0) preempt(c.requests[arrival_slot(youngest)].row);
     p.sync();

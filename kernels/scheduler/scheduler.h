@@ -5,6 +5,7 @@
  *   intake.h     leases, new requests, cancels, releases: what the ring says
  *   staging.h    a waiting request is read from the ring and checked, ahead of time
  *   admission.h  a staged request gets pages and joins the batch
+ *   pages.h      the KV pages that no row has
  *   planner.h    what the next step runs: rows, positions, pages; preemption when they run out
  *   launch.h     a planned step is launched; the kernel relaunches itself
  *   commit.h     what a finished step produced: tokens published, rows retired, pages returned
@@ -15,6 +16,7 @@
 
 #include "../../ringbuffer/words.h"
 #include "crc32c.h"
+#include "pages.h"
 
 namespace blink {
 
@@ -34,6 +36,7 @@ class Scheduler {
         s(*config.state),
         t(config.tables),
         header(*config.header),
+        pool(platform, config),
         tid(platform.thread()),
         threads(platform.threads()) {}
 
@@ -66,6 +69,7 @@ class Scheduler {
   blink_scheduler_state& s;
   const blink_tables& t;
   blink_header& header;
+  PagePool<P> pool;
   const unsigned tid, threads;
 
   // The same in every thread; saved in `s` across a relaunch.
@@ -154,8 +158,9 @@ class Scheduler {
     phase = s.phase == BLINK_PHASE_STARTING ? uint32_t(BLINK_PHASE_SERVING) : s.phase;
     last_kind = s.last_kind;
     planned = s.planned;
-    for (uint32_t slot = tid; s.phase == BLINK_PHASE_STARTING && slot < c.n_slots; slot += threads) {
-      c.requests[slot].row = BLINK_NO_ROW;
+    if (s.phase == BLINK_PHASE_STARTING) {
+      for (uint32_t slot = tid; slot < c.n_slots; slot += threads) c.requests[slot].row = BLINK_NO_ROW;
+      pool.fill();
     }
     p.sync();
   }

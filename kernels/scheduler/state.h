@@ -36,16 +36,6 @@ enum blink_row_use {
   BLINK_ROW_STAGED = 3 /* a waiting request, checked and on the device: no pages yet, and in no step (S13) */
 };
 
-/* Published in blink_header.fault. */
-enum blink_fault {
-  BLINK_FAULT_NONE = 0,
-  BLINK_FAULT_LAUNCH = 1,   /* detail: the runtime's error code after BLINK_LAUNCH_RETRY_NS of retries */
-  BLINK_FAULT_STEP = 2,     /* detail: the id of the step that did not complete in time */
-  BLINK_FAULT_GATE = 3,     /* detail: the id of the step whose gate gave up */
-  BLINK_FAULT_RELAUNCH = 4, /* detail: the runtime's error code */
-  BLINK_FAULT_TOKEN = 5     /* detail: the id of the step that sampled a token outside the vocabulary */
-};
-
 /* A slot's request, as the scheduler knows it. */
 struct blink_request {
   uint64_t arrival;       /* claim:39 | order within the claim:13 | slot:12. Smaller is older; kept when paused */
@@ -111,9 +101,9 @@ struct blink_scheduler_state {
   uint64_t turn_ns; /* when the last turn of the loop began, by the clock of the execution that has ended */
   uint64_t fault;   /* enum blink_fault */
   uint64_t fault_detail;
-  uint32_t phase;     /* enum blink_phase */
-  uint32_t last_kind; /* of the last step launched */
-  uint32_t n_free_pages;
+  uint32_t phase;         /* enum blink_phase */
+  uint32_t last_kind;     /* of the last step launched */
+  uint32_t n_free_pages;  /* of the stack (pages.h) */
   uint32_t n_waiting;     /* requests PREFILL_PENDING or DECODE_PAUSED */
   uint32_t n_active;      /* rows ACTIVE */
   uint32_t n_zombies;     /* rows ZOMBIE */
@@ -152,7 +142,7 @@ struct blink_scheduler_config {
   uint64_t* seen;             /* [n_slots] the last request word acted upon */
   struct blink_request* requests;       /* [n_slots] */
   struct blink_row* rows;               /* [tables.n_rows] */
-  uint32_t* free_pages;                 /* [total_pages] a stack, n_free_pages high */
+  uint32_t* free_pages;                 /* [total_pages] a stack, n_free_pages high (pages.h) */
   struct blink_shape_time* shape_times; /* [n_shapes] */
   struct blink_step_trace* trace;       /* [BLINK_TRACE_STEPS] */
   struct blink_scheduler_state* state;

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x8ca7ae0fbfdc9148ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x7c856779e120290eull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert

@@ -86,7 +86,7 @@ BLINK_EXPORT int blink_reader_eventfd(struct blink_reader* reader);
 /* Takes over a lease that the scheduler has granted, `beat` being the last one written. Every slot is idle
  * afterwards, whatever was open before. Returns the number of slots whose words are not as the scheduler must
  * leave them (0 is success; else nothing changed), or BLINK_LINK_DOWN. */
-#define BLINK_LINK_DOWN UINT32_MAX
+#define BLINK_LINK_DOWN 0xffffffffu
 BLINK_EXPORT uint32_t blink_reader_open(struct blink_reader* reader, uint32_t epoch, uint32_t beat);
 
 /* Submits n requests to idle slots. `prompts` holds their tokens back to back, prompt_tokens of each

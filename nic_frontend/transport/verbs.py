@@ -13,10 +13,10 @@ from nic_frontend.transport.base import Capabilities, NativeLink, TransportError
 from nic_frontend.transport.exchange_client import Exchange
 from nic_frontend.verbs_library import verbs_library
 from ringbuffer import abi
+from ringbuffer.rdma.abi import RdmaAddress
 from ringbuffer.rdma.messages import Claim, EndpointAddress, Grant
 from ringbuffer.rdma.native import (
     ERROR_BYTES,
-    NativeAddress,
     VerbsMissing,
     device_choice,
     from_native,
@@ -107,7 +107,7 @@ class Verbs(NativeLink):
 
     def _prepare(self, local_address: str) -> EndpointAddress:
         error = ctypes.create_string_buffer(ERROR_BYTES)
-        ours = NativeAddress()
+        ours = RdmaAddress()
         device = device_choice(self._ring.rdma_device, self._ring.gid_index, local_address)
         if self._verbs.blink_verbs_prepare(self.link, *device, ours, error):
             raise TransportError(error.value.decode())

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringbuffer import abi
+from ringbuffer.rdma.abi import RDMA_QUEUE_PAIRS
 from ringbuffer.rdma.session import Body, ExchangeError
 
 HANDSHAKE_S = 5.0  # bound on everything until the grant
 ALIVE_S = 1.0
 SILENCE_S = 10.0  # a frontend that says nothing for this long has lost its queue pairs and its lease (V5)
-N_QUEUE_PAIRS = 2  # submission and retrieval (V2)
 ALIVE: Body = {"type": "alive"}
 
 
@@ -48,8 +48,8 @@ class EndpointAddress:
             _integer(body, "lid", 16),
             _integer(body, "mtu", 3),
             _integer(body, "reads", 8),
-            _integers(body, "numbers", N_QUEUE_PAIRS, 24),
-            _integers(body, "first_packets", N_QUEUE_PAIRS, 24),
+            _integers(body, "numbers", RDMA_QUEUE_PAIRS, 24),
+            _integers(body, "first_packets", RDMA_QUEUE_PAIRS, 24),
         )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-from ringbuffer.rdma.messages import N_QUEUE_PAIRS, EndpointAddress
+from ringbuffer.rdma.abi import RdmaAddress
+from ringbuffer.rdma.messages import EndpointAddress
 
 ERROR_BYTES = 512
 
@@ -14,28 +15,15 @@ class VerbsMissing(RuntimeError):
     """The native library for RDMA was not built, or libibverbs is not installed."""
 
 
-class NativeAddress(ctypes.Structure):
-    """struct blink_rdma_address"""
-
-    _fields_ = (
-        ("gid", ctypes.c_uint8 * 16),
-        ("lid", ctypes.c_uint32),
-        ("mtu", ctypes.c_uint32),
-        ("reads", ctypes.c_uint32),
-        ("numbers", ctypes.c_uint32 * N_QUEUE_PAIRS),
-        ("first_packets", ctypes.c_uint32 * N_QUEUE_PAIRS),
-    )
-
-
-def to_native(address: EndpointAddress) -> NativeAddress:
-    found = NativeAddress(lid=address.lid, mtu=address.mtu, reads=address.reads)
+def to_native(address: EndpointAddress) -> RdmaAddress:
+    found = RdmaAddress(lid=address.lid, mtu=address.mtu, reads=address.reads)
     found.gid[:] = address.gid
     found.numbers[:] = address.numbers
     found.first_packets[:] = address.first_packets
     return found
 
 
-def from_native(address: NativeAddress) -> EndpointAddress:
+def from_native(address: RdmaAddress) -> EndpointAddress:
     return EndpointAddress(
         bytes(address.gid),
         address.lid,

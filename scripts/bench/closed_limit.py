@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a GPU can make of a closed loop at most, from what it was measured to read, multiply and burn.
 
-    scripts/bench/closed_limit.py scripts/bench/results/2026-11-24-h200-engine-c03c904.json --model llama-3-8b
+    scripts/bench/closed_limit.py docs/benchmarks/2026-11-24-h200-engine-c03c904.json --model llama-3-8b
 
 N requests are open at a time, INPUT tokens in and OUTPUT out. Who batches them has to read the weights, and
 the keys and values of N rows, for every N tokens of answers, and to multiply every token of answers and of
@@ -31,7 +31,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 from bench.shape import shape_config  # noqa: E402
 from bench.step_costs import Costs, Load  # noqa: E402
 
-from gpu_backend.model.config import ModelConfig  # noqa: E402
+from gpu_backend.models.description import Model  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Gpu:
         return {"memory": 1 / seconds, "power": 1 / max(seconds, powered), "in turn": 1 / in_turn}
 
 
-def work_of(config: ModelConfig, rows: int, n_input: int, n_output: int) -> Work:
+def work_of(config: Model, rows: int, n_input: int, n_output: int) -> Work:
     """`rows` requests at a time."""
     costs = Costs(config)
     step_bytes, step_flops = costs.step(Load(rows, 0, n_input + n_output // 2))

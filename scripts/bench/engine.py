@@ -53,7 +53,7 @@ from gpu_backend.engines.native.engine import NativeEngine  # noqa: E402
 from gpu_backend.engines.native.plan import plan_step  # noqa: E402
 from gpu_backend.engines.native.sizing import mixed_share  # noqa: E402
 from gpu_backend.engines.native.weights import RandomWeights, enqueue_random  # noqa: E402
-from gpu_backend.model.config import ModelConfig  # noqa: E402
+from gpu_backend.models.description import Model  # noqa: E402
 from ringbuffer.abi import Descriptor  # noqa: E402
 
 PAGE = 16
@@ -66,7 +66,7 @@ OCCUPY = Path(__file__).with_name("occupy.cu")
 class Bench:
     """An engine with random weights, and what the GPU can do at most."""
 
-    def __init__(self, config: ModelConfig, limits: Limits, sustained_s: float = 0.0) -> None:
+    def __init__(self, config: Model, limits: Limits, sustained_s: float = 0.0) -> None:
         """`sustained_s`: how long steps and operations are to run over and over, 0 for not at all."""
         self.config = config
         self.limits = limits

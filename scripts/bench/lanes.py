@@ -120,7 +120,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--per-core", default="0,1,4,8", help="of the part interference")
     parser.add_argument("--window", type=float, default=15.0, metavar="SECONDS")
     parser.add_argument("--commit", default="unknown")
-    parser.add_argument("--out", type=Path, default=Path("scripts/bench/results/latest"))
+    parser.add_argument("--out", type=Path, default=Path("build/bench"))
     return parser.parse_args()
 
 

@@ -135,7 +135,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--server", choices=("blink", "vllm"), required=True)
     parser.add_argument("--model", required=True, help="a directory, or a name of scripts/bench/shapes")
     parser.add_argument("--part", default="closed", help="closed, open, interference; several with commas")
-    parser.add_argument("--out", type=Path, default=Path("scripts/bench/results/latest"))
+    parser.add_argument("--out", type=Path, default=Path("build/bench"))
     parser.add_argument("--window", type=float, default=30.0, metavar="SECONDS", help="length of each window")
     parser.add_argument("--begin", type=float, metavar="TIME", help="of the part interference, Unix time")
     parser.add_argument("--name", help="of the server in results (default: blink or vllm)")

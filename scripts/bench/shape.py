@@ -6,13 +6,14 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
+from gpu_backend.models.registry import read_model
 
 SHAPES = Path(__file__).with_name("shapes")
 
 
-def shape_config(name: str) -> ModelConfig:
+def shape_config(name: str) -> Model:
     """Raises FileNotFoundError for a name that is none."""
     with tempfile.TemporaryDirectory() as directory:
         shutil.copy(SHAPES / f"{name}.json", Path(directory) / "config.json")
-        return ModelConfig.from_directory(Path(directory))
+        return read_model(Path(directory))

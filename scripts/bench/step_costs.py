@@ -8,8 +8,7 @@ from bench.sustained import Sustained
 
 from gpu_backend.abi import StepKind
 from gpu_backend.cuda.product import HALF_BYTES
-from gpu_backend.model.config import ModelConfig
-from gpu_backend.model.weights import model_weights
+from gpu_backend.models.description import Model
 
 LAST = "last "  # matrices of the last layer where its rows are the lanes'
 
@@ -68,12 +67,15 @@ class Costs:
     """By the names of matrices and operations. Bytes are those of weights, keys and values; of experts, those
     that as many random choices are expected to name."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: Model) -> None:
         self._config = config
-        weights = model_weights(config)
         mlp = ("gate_up", "down") if config.experts is None else ("router",)
-        each = {name: weight.n_elements for name, weight in weights.layers[0] if name in ("qkv", "o", *mlp)}
-        self.matrices = {**each, "head": weights.embed.n_elements}
+        each = {
+            name: weight.n_elements
+            for name, weight in config.layers[0].weights()
+            if name in ("qkv", "o", *mlp)
+        }
+        self.matrices = {**each, "head": config.embed.n_elements}
 
     def of(self, name: str, load: Load) -> tuple[float, float]:
         """Bytes and floating-point operations of one launch. What is called "last" is for a token a lane."""

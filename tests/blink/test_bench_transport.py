@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from limits import PROGRAM_S
 
 from blink.bench.transport import names, spread
 from gpu_backend.host_library import host_library
@@ -25,7 +26,7 @@ def bench(*flags: str, status: int = 0) -> subprocess.CompletedProcess[str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PROGRAM_S,
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
         check=False,
     )
@@ -74,6 +75,7 @@ def test_the_table_and_the_machine_are_told(measured: tuple[dict[str, Any], str]
     assert "tokens per core second" in told
 
 
+@pytest.mark.alone
 def test_nothing_is_left_behind(measured: tuple[dict[str, Any], str]) -> None:
     assert not list(Path("/dev/shm").glob("blink-bench-*-shm"))
 

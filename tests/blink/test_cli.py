@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given as with_examples
 from hypothesis import strategies as st
+from limits import PROGRAM_S
 from serve_process import ROOT
 
 from blink import backend, cli, frontend, serve
@@ -154,7 +155,7 @@ def broken_model(tmp_path: Path) -> Path:
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "blink", *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PROGRAM_S, check=False)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +225,7 @@ def test_a_missing_package_is_named(
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     command = f"{sys.executable} -m blink doctor | head -n 1"
     done = subprocess.run(
-        command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=PROGRAM_S, check=False
     )
     assert done.stdout == "machine\n"
     assert done.stderr == ""

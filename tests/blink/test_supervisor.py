@@ -16,6 +16,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from limits import WAIT_S
 from process_state import alive
 from serve_process import ROOT, ServeProcess, complete
 from waiting import wait_until
@@ -28,7 +29,6 @@ from ringbuffer.region import ring_path
 Start = Callable[..., ServeProcess]
 QUESTION = "What is 2 + 3?"
 STREAM = {"prompt": "Count from 1 to 250.", "max_tokens": 1500, "temperature": 0, "stream": True}
-END_S = 10.0
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_signal_ends_everything_in_order(start: Start, number: int) -> None:
     server = start("--frontends=2").wait_ready()
     pids = [*server.backends(), *server.frontends()]
     assert len(pids) == 3
-    assert server.stop(END_S, number) == 0
+    assert server.stop(WAIT_S, number) == 0
     assert nothing_is_left(server, pids)
 
 
@@ -117,23 +117,23 @@ def test_an_open_stream_finishes_before_the_end(start: Start) -> None:
         rest = [line for line in lines if line]
     assert rest[-1] == "data: [DONE]"
     assert '"finish_reason":"stop"' in rest[-2]
-    assert server.process.wait(END_S) == 0
+    assert server.process.wait(WAIT_S) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_ends_at_once(start: Start, number: int) -> None:
-    server = start("--drain-timeout=60").wait_ready()
+    server = start("--drain-timeout=600").wait_ready()
     (backend,) = server.backends()
     os.kill(backend, signal.SIGSTOP)  # the stream cannot finish
     with server.client.stream("POST", "/v1/completions", json=STREAM):
         server.process.send_signal(number)
-        notice = "blink: letting open requests finish, at most 60 s"
-        wait_until(lambda: notice in server.output, END_S, "word of the wait")
+        notice = "blink: letting open requests finish, at most 600 s"
+        wait_until(lambda: notice in server.output, WAIT_S, "word of the wait")
         assert (f"{notice}; Ctrl-C again ends at once" in server.output) == (number == signal.SIGINT)
-        assert server.stop(END_S, number) == 128 + number
+        assert server.stop(WAIT_S, number) == 128 + number
     assert "blink: ending at once" in server.output
     assert "killing it" not in server.output
-    wait_until(lambda: not server.ring.exists(), END_S, "the ring gone")
+    wait_until(lambda: not server.ring.exists(), WAIT_S, "the ring gone")
 
 
 def test_the_backends_death_ends_everything(start: Start) -> None:
@@ -141,7 +141,7 @@ def test_the_backends_death_ends_everything(start: Start) -> None:
     (backend,) = server.backends()
     pids = [backend, *server.frontends()]
     os.kill(backend, signal.SIGKILL)
-    assert server.process.wait(END_S) == 1
+    assert server.process.wait(WAIT_S) == 1
     assert "blink: the backend was killed by SIGKILL; stopping" in server.output
     assert nothing_is_left(server, pids)
 
@@ -150,11 +150,11 @@ def test_a_killed_frontend_is_started_again(start: Start) -> None:
     server = start().wait_ready()
     (first,) = server.frontends()
     os.kill(first, signal.SIGKILL)
-    wait_until(lambda: "frontend 0 serves again" in server.output, END_S, "the frontend's return")
+    wait_until(lambda: "frontend 0 serves again" in server.output, WAIT_S, "the frontend's return")
     assert "blink: frontend 0 was killed by SIGKILL" in server.output
     assert server.frontends() != [first]
     assert complete(server.client, QUESTION).strip() == "5"
-    assert server.stop(END_S) == 0
+    assert server.stop(WAIT_S) == 0
 
 
 def test_the_others_serve_while_one_frontend_is_dead(start: Start) -> None:
@@ -168,7 +168,7 @@ def test_the_others_serve_while_one_frontend_is_dead(start: Start) -> None:
         except httpx.TimeoutException:
             return False
 
-    wait_until(answered, END_S, "an answer")
+    wait_until(answered, WAIT_S, "an answer")
     assert server.process.poll() is None
 
 
@@ -177,7 +177,7 @@ def test_the_supervisors_death_ends_its_children(start: Start) -> None:
     pids = [*server.backends(), *server.frontends()]
     server.process.kill()
     server.process.wait()
-    wait_until(lambda: nothing_is_left(server, pids), END_S, "the children's end")
+    wait_until(lambda: nothing_is_left(server, pids), WAIT_S, "the children's end")
 
 
 def test_a_suspended_supervisor_stalls_nothing(start: Start) -> None:
@@ -185,14 +185,14 @@ def test_a_suspended_supervisor_stalls_nothing(start: Start) -> None:
     server.process.send_signal(signal.SIGSTOP)
     assert complete(server.client, QUESTION).strip() == "5"
     server.process.send_signal(signal.SIGCONT)
-    assert server.stop(END_S) == 0
+    assert server.stop(WAIT_S) == 0
 
 
 def test_a_suspended_backend_is_woken_to_end_in_order(start: Start) -> None:
     server = start().wait_ready()
     (backend,) = server.backends()
     os.kill(backend, signal.SIGSTOP)
-    assert server.stop(END_S) == 0
+    assert server.stop(WAIT_S) == 0
     assert not server.ring.exists()
 
 
@@ -202,7 +202,7 @@ def test_two_servers_side_by_side_and_the_second_on_a_taken_port(start: Start) -
     for server in (first, second):
         assert complete(server.client, QUESTION).strip() == "5"
     third = start(f"--port={first.url.rsplit(':', 1)[1]}")
-    assert third.process.wait(END_S) == 1
+    assert third.process.wait(WAIT_S) == 1
     assert "is in use by another process" in third.output
 
 
@@ -245,6 +245,7 @@ def supervise(chosen: Plan, stop_after_s: float | None = None) -> int:
     return status
 
 
+@pytest.mark.alone
 def test_a_frontend_that_does_not_stay_up_is_started_ever_later(capfd: pytest.CaptureFixture[str]) -> None:
     assert supervise(plan("flapping", frontend=READY.format(0.05)), stop_after_s=5.0) == 0
     output = capfd.readouterr().err
@@ -262,6 +263,7 @@ def test_a_frontend_that_never_starts_ends_everything(capfd: pytest.CaptureFixtu
     assert "blink: frontend 0 ended with exit status 3; stopping" in capfd.readouterr().err
 
 
+@pytest.mark.alone
 def test_a_frontend_that_ignores_sigterm_is_killed(capfd: pytest.CaptureFixture[str]) -> None:
     stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + READY.format(60)
     began = time.monotonic()
@@ -279,7 +281,7 @@ def test_a_backend_that_does_not_start_in_time(capfd: pytest.CaptureFixture[str]
 def test_a_ring_of_another_server_is_neither_used_nor_removed(start: Start) -> None:
     server = start().wait_ready()
     second = start(f"--ring={server.ring.name.removeprefix('blink-')}")
-    assert second.process.wait(END_S) == 1
+    assert second.process.wait(WAIT_S) == 1
     assert "belongs to a running backend" in second.output
     assert complete(server.client, QUESTION).strip() == "5"
     assert Path(server.ring).exists()

@@ -1,4 +1,4 @@
-"""What a wheel carries: it must serve, and compile for a GPU, far from the checkout."""
+"""What a wheel carries: it must serve, and compile for a GPU, far from the checkout, which is left alone."""
 
 from __future__ import annotations
 
@@ -10,26 +10,44 @@ import venv
 from pathlib import Path
 
 import pytest
+from limits import PROGRAM_S
 from planned import planned_symbols
 from serve_process import ROOT, ServeProcess, complete
 
 from blink.model_directory import demo_directory
 from gpu_backend.cuda import compile as compile_cuda
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.registry import read_model
 
 pytest.importorskip("scikit_build_core", reason="needs the build tools: scripts/setup installs them")
 
+pytestmark = pytest.mark.slow
+
+
+BUILD = ROOT / "build" / "native"  # of the editable install that scripts/setup makes
+
+
+def what_was_built() -> dict[str, tuple[int, int]]:
+    """The checkout's own build and the libraries that it loads: inode and time of each file."""
+    files = [path for path in BUILD.rglob("*") if path.is_file() and not path.name.startswith(".ninja_")]
+    for package in ("gpu_backend", "nic_frontend", "blink"):
+        files += [*(ROOT / package).glob("*.so"), *(ROOT / package).glob("bench/blink-*")]
+    return {str(path): (path.stat().st_ino, path.stat().st_mtime_ns) for path in files}
+
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built_before() -> dict[str, tuple[int, int]]:
+    return what_was_built()
+
+
+@pytest.fixture(scope="module")
+def python(built_before: object, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of a virtual environment with the wheel, and the packages of this one behind it."""
     folder = tmp_path_factory.mktemp("wheel")
     venv.create(folder / "venv", with_pip=False)
     found = folder / "venv" / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     build = [*pip, "wheel", str(ROOT), "--no-deps", "--no-build-isolation", f"--wheel-dir={folder}"]
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # cmake and ninja
-    run([*build, f"--config-settings=build-dir={folder}/build"], env={**os.environ, "PATH": path})
+    run(build, env=with_build_tools())
     (wheel,) = folder.glob("*.whl")
     run([*pip, f"--python={found}", "install", str(wheel), "--no-deps"])
     # As a line of a .pth, a directory's own .pth files do not count: an editable install there stays out.
@@ -38,8 +56,13 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+def with_build_tools() -> dict[str, str]:
+    """The environment, with cmake and ninja."""
+    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
 def run(command: list[str], **options: object) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, **options)  # type: ignore[call-overload]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_S, check=False, **options)  # type: ignore[call-overload]
     assert done.returncode == 0, done.stdout + done.stderr
     return str(done.stdout)
 
@@ -53,6 +76,19 @@ def test_it_serves_its_own_demo_model(python: Path) -> None:
         server.close()
 
 
+def test_the_checkout_is_left_as_it_was(python: Path, built_before: dict[str, tuple[int, int]]) -> None:
+    """And what is installed from it, editable, loads and can be built again."""
+    assert what_was_built() == built_before
+    if not (BUILD / "build.ninja").exists():
+        pytest.skip("this checkout was not installed by scripts/setup")
+    run(["cmake", "--build", str(BUILD)], env=with_build_tools())
+    program = (
+        "from nic_frontend.library import library; from gpu_backend.host_library import host_library\n"
+        "library(), host_library()"
+    )
+    run([sys.executable, "-c", program], cwd=ROOT)
+
+
 def test_its_antagonists_work(python: Path) -> None:
     program = (
         "from blink.bench.antagonists import Antagonists\n"
@@ -62,17 +98,14 @@ def test_its_antagonists_work(python: Path) -> None:
     assert run([str(python), "-c", program], cwd=python.parent) == "sort\n"
 
 
-def test_it_has_every_source_that_a_gpu_needs(
-    python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_has_every_source_that_a_gpu_needs(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cuda.bindings.nvrtc", reason="needs pip install 'blink-serving[compile]'")
     program = "from gpu_backend.cuda.compile import source_root; print(source_root())"
     root = Path(run([str(python), "-c", program], cwd=python.parent).strip())
     assert python.parent.parent in root.parents
     monkeypatch.setattr(compile_cuda, "source_root", lambda: root)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for name in ("probe.cu", "scheduler/scheduler.cu"):
         assert compile_cuda.compile_module(root / "kernels" / name, "sm_90a", rdc=True)
-    config = ModelConfig.from_directory(demo_directory())
+    config = read_model(demo_directory())
     names = planned_symbols(config)
     assert compile_cuda.compile_templates(root / "kernels" / "engine.cu", "sm_90a", names)

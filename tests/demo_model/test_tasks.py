@@ -11,6 +11,7 @@ import pytest
 from demo_model import corpus, evaluate, tasks, tokenizer, words
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from limits import PROGRAM_S
 from tokenizers import Tokenizer
 
 ROOT = Path(__file__).parents[2]
@@ -109,7 +110,7 @@ def test_the_split_is_stable_across_processes() -> None:
             env={"PYTHONPATH": str(ROOT / "scripts"), "PYTHONHASHSEED": seed},
             capture_output=True,
             check=True,
-            timeout=60,
+            timeout=PROGRAM_S,
         ).stdout
         for seed in ("1", "2")
     ]

@@ -10,6 +10,7 @@ from typing import Any
 import openai
 import pytest
 from demo_client import ask, chat, completion, items, right
+from limits import WAIT_S
 from serve_process import ROOT, ServeProcess, complete
 from sse import events, text_of
 
@@ -52,7 +53,7 @@ def test_an_answer_of_more_than_1000_tokens(server: ServeProcess) -> None:
 
 @pytest.fixture(scope="module")
 def client(server: ServeProcess) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60)
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=WAIT_S)
 
 
 def test_the_openai_client_streams_a_chat(client: openai.OpenAI) -> None:

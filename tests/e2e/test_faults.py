@@ -9,6 +9,7 @@ import threading
 import httpx
 import pytest
 from demo_client import ask, chat, items, right
+from limits import WAIT_S
 from serve_process import Serve, ServeProcess, complete
 from waiting import wait_until
 
@@ -37,18 +38,19 @@ def idle(server: ServeProcess, pages: int) -> bool:
     return (stats["running"], stats["waiting"], stats["free_pages"]) == (0, 0, pages)
 
 
+@pytest.mark.alone
 def test_a_frontend_killed_in_mid_stream(serve: Serve) -> None:
     server = serve("--threads=1")
     pages = server.stats()["free_pages"]
     streams = open_streams(server, 8)
-    wait_until(lambda: server.stats()["running"] == 8, 5, "all running")
+    wait_until(lambda: server.stats()["running"] == 8, WAIT_S, "all running")
     (frontend,) = server.frontends()
     os.kill(frontend, signal.SIGKILL)
     wait_until(lambda: idle(server, pages), RECLAIM_S, "slots and pages back")
     for stream in streams:
         with pytest.raises(httpx.TransportError):
             stream.rest()
-    wait_until(lambda: "serves again" in server.output, 10, "the new frontend")
+    wait_until(lambda: "serves again" in server.output, WAIT_S, "the new frontend")
     chosen = items("add", 8)
     assert all(right(chosen, ask(server.url, [chat(item, stream=True) for item in chosen])))
 
@@ -68,7 +70,7 @@ def test_a_frontends_death_leaves_the_others_streams_alone(serve: Serve) -> None
     for reader in readers:
         reader.start()
     for reader in readers:
-        reader.join(60)
+        reader.join(WAIT_S)
     whole = [text for text in finished if text.endswith("data: [DONE]\n\n")]
     assert len(whole) + finished.count("broken") == 16
     assert 0 < len(whole) < 16
@@ -81,7 +83,7 @@ def test_a_stop_lets_every_stream_finish(serve: Serve) -> None:
     server.process.send_signal(signal.SIGTERM)
     texts = [stream.rest() for stream in streams]
     assert all(text.endswith("data: [DONE]\n\n") and '"finish_reason":"stop"' in text for text in texts)
-    assert server.process.wait(20) == 0
+    assert server.process.wait(WAIT_S) == 0
 
 
 def test_a_backend_that_hangs_is_told_to_clients_and_serves_on_after(serve: Serve) -> None:
@@ -89,10 +91,10 @@ def test_a_backend_that_hangs_is_told_to_clients_and_serves_on_after(serve: Serv
     server = serve()
     (backend,) = server.backends()
     os.kill(backend, signal.SIGSTOP)
-    wait_until(lambda: server.client.get("/health").status_code == 503, 5, "the heartbeat missed")
+    wait_until(lambda: server.client.get("/health").status_code == 503, WAIT_S, "the heartbeat missed")
     answer = server.client.post("/v1/completions", json={"prompt": "2 + 3 ="})
     assert answer.status_code == 503
     assert "heartbeat" in answer.json()["error"]["message"]
     os.kill(backend, signal.SIGCONT)
-    wait_until(lambda: server.client.get("/health").status_code == 200, 5, "the heartbeat back")
+    wait_until(lambda: server.client.get("/health").status_code == 200, WAIT_S, "the heartbeat back")
     assert complete(server.client, "2 + 3 =", max_tokens=3).strip() == "5"

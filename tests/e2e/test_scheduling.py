@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 from demo_client import Reply, ask, chat, completion, fetch, items, new_client, right, together
+from limits import WAIT_S
 from serve_process import Serve, ServeProcess, complete
 from waiting import wait_until
 
@@ -32,7 +33,7 @@ def test_preemption_changes_no_answer(serve: Serve) -> None:
     assert plenty.stats()["preempted"] == 0
     assert [reply.text for reply in with_preemption] == [reply.text for reply in without]
     assert all(right(chosen, without))
-    wait_until(lambda: scarce.stats()["free_pages"] == 64, 5, "all pages free")
+    wait_until(lambda: scarce.stats()["free_pages"] == 64, WAIT_S, "all pages free")
 
 
 def page_bytes() -> int:
@@ -68,7 +69,7 @@ def test_full_slots_are_429_and_come_back(serve: Serve) -> None:
         (" " + ", ".join(map(str, range(1, 151))), "stop")
     }
     assert complete(server.client, "2 + 3 =", max_tokens=3).strip() == "5"
-    wait_until(lambda: server.stats()["free_pages"] == total, 5, "all pages free")
+    wait_until(lambda: server.stats()["free_pages"] == total, WAIT_S, "all pages free")
 
 
 def test_clients_that_leave_free_their_pages(server: ServeProcess) -> None:
@@ -83,8 +84,8 @@ def test_clients_that_leave_free_their_pages(server: ServeProcess) -> None:
     assert server.stats()["free_pages"] < before["free_pages"]
     for stream in streams:
         stream.__exit__(None, None, None)
-    wait_until(lambda: server.stats()["free_pages"] == before["free_pages"], 5, "all pages free")
-    wait_until(lambda: server.stats()["cancelled"] == before["cancelled"] + 8, 5, "all cancelled")
+    wait_until(lambda: server.stats()["free_pages"] == before["free_pages"], WAIT_S, "all pages free")
+    wait_until(lambda: server.stats()["cancelled"] == before["cancelled"] + 8, WAIT_S, "all cancelled")
 
 
 def test_a_seed_decides_whatever_the_batch(server: ServeProcess) -> None:

@@ -1,4 +1,4 @@
-"""Tests here need a GPU; without one each is skipped and says why."""
+"""Tests here need a GPU, one at a time; without one each is skipped and says why."""
 
 from pathlib import Path
 
@@ -18,14 +18,9 @@ def reason_to_skip() -> str | None:
     return None
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes more than a few seconds; deselect with -m 'not slow'")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     mine = [item for item in items if here in item.path.parents]
     reason = reason_to_skip() if mine else None
     for item in mine:
-        if reason:
-            item.add_marker(pytest.mark.skip(reason=reason))
+        item.add_marker(pytest.mark.skip(reason=reason) if reason else pytest.mark.alone)

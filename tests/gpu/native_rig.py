@@ -16,8 +16,9 @@ from gpu_backend.cuda.driver import Device
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.engines.base import Limits
 from gpu_backend.engines.native.engine import NativeEngine
-from gpu_backend.model.checkpoint import Checkpoint
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
+from gpu_backend.models.registry import read_model
+from gpu_backend.weights.checkpoint import Checkpoint
 
 
 def make_limits(**changes: int) -> Limits:
@@ -35,7 +36,7 @@ def make_limits(**changes: int) -> Limits:
 class NativeRig:
     """Steps an engine and keeps the logits of every lane that sampled, for `check`."""
 
-    def __init__(self, device: Device, config: ModelConfig, source: Any, limits: Limits) -> None:
+    def __init__(self, device: Device, config: Model, source: Any, limits: Limits) -> None:
         self.memory = DeviceMemory(device)
         self.driver = EngineDriver(self.memory, limits, config.vocab_size)
         grid = self.driver.grid
@@ -64,7 +65,7 @@ class NativeRig:
 
 
 def open_rig(device: Device, directory: Path, limits: Limits) -> NativeRig:
-    config = ModelConfig.from_directory(directory)
+    config = read_model(directory)
     return NativeRig(device, config, Checkpoint(directory), limits)
 
 

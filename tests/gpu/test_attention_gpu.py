@@ -17,11 +17,11 @@ from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.tensor_map import cache_map
 from gpu_backend.element import Element, compute_element
 from gpu_backend.engines.native.model import heads_of, target_of
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 from gpu_backend.ops.choice import choose
 from gpu_backend.ops.launch import Work
 from gpu_backend.ops.matrix import Buffer, KvCache, Matrix
-from gpu_backend.ops.operations import DecodeAttention, DecodePlan, LayerAttention
+from gpu_backend.ops.operations import DecodeAttention, DecodePlan, LayerAttention, Reach
 
 PAGE = 16
 EPS = 1e-6
@@ -47,11 +47,14 @@ class Rig:
     """Rows at `positions` with random keys and values, whose next token attends. The cache's other cells are
     NaN."""
 
-    def __init__(self, device: Device, config: ModelConfig, positions: Sequence[int], seed: int = 0) -> None:
+    def __init__(
+        self, device: Device, config: Model, positions: Sequence[int], window: int | None = None
+    ) -> None:
         self.config, self.positions = config, np.array(positions, np.uint32)
         self.dtype, self.memory, self.stream = config.dtype, DeviceMemory(device), Stream()
         self.element, self.target = compute_element(config.dtype), target_of(config, device.n_multiprocessors)
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(0)
+        self.window = window
         lanes, heads, kv_heads, dim = len(positions), config.n_heads, config.n_kv_heads, config.head_dim
         pages_per_row = max(positions) // PAGE + 1
         self.pages = rng.permutation(lanes * pages_per_row).astype(np.uint32).reshape(lanes, pages_per_row)
@@ -100,9 +103,10 @@ class Rig:
             Buffer("qkv", total, heads.width, element),
             Buffer("attention", total, heads.q * heads.dim, element),
         )
-        of = LayerAttention(heads, 0, cache, qkv, out, *norms, EPS)
-        inv_freq = Matrix(1, heads.dim // 2, Element.FP32, self.put(self.inv_freq))
-        ops = DecodePlan(total, False, heads, inv_freq), DecodeAttention(total, False, of)
+        table = np.stack([self.inv_freq, np.ones_like(self.inv_freq)], axis=1)
+        reach = Reach(0, Matrix(1, heads.dim, Element.FP32, self.put(table)), self.window)
+        of = LayerAttention(heads, reach, 0, cache, qkv, out, *norms, EPS, bias=None)
+        ops = DecodePlan(total, False, heads, reach), DecodeAttention(total, False, of)
         return [work for op in ops for work in choose(op, self.target).launches]
 
     def run(self, lanes: Sequence[int]) -> NDArray[np.uint16]:
@@ -151,6 +155,8 @@ class Rig:
             values = np.vstack(
                 [self.cached[1, lane, kv_head, :position], self.qkv[lane, heads + kv_heads + kv_head]]
             )
+            seen = slice(-self.window if self.window else None, None)
+            keys, values = keys[seen], values[seen]
             score = keys @ query / np.sqrt(self.config.head_dim)
             weight = np.exp(score - score.max())
             out.append(weight @ values / weight.sum())
@@ -200,6 +206,17 @@ def test_decode_attention_is_softmax(
     rig.check(out, lanes)
     for lane in lanes[:: max(1, len(lanes) // 3)]:
         np.testing.assert_array_equal(rig.run([lane])[0], out[lane])
+    rig.close()
+
+
+@pytest.mark.parametrize("window", [1, 16, 70, 1024])
+@pytest.mark.parametrize("head_dim", [96, 256])
+def test_a_window_hides_what_came_before(device: Device, window: int, head_dim: int) -> None:
+    """Of heads of sizes that only newer models have, too."""
+    config = model_config(head_dim=head_dim, n_heads=8, n_kv_heads=2)
+    rig = Rig(device, config, MIXED, window)
+    lanes = list(range(len(MIXED)))
+    rig.check(rig.run(lanes), lanes)
     rig.close()
 
 

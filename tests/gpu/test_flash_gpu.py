@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from gpu_backend import abi
 from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.element import compute_element
+from gpu_backend.element import Element, compute_element
 from gpu_backend.engines.base import Limits
 from gpu_backend.engines.native.model import heads_of, kv_cache
 from gpu_backend.engines.native.weights import half_bits
 from gpu_backend.ops.choice import choose
 from gpu_backend.ops.gpu import Target
-from gpu_backend.ops.matrix import Buffer
-from gpu_backend.ops.operations import LayerAttention, PrefillAttention, PrefillPlan
+from gpu_backend.ops.matrix import Buffer, Matrix
+from gpu_backend.ops.operations import LayerAttention, PrefillAttention, PrefillPlan, Reach
 
 NAN = 0x7FFF  # in both half types
 UNTOUCHED = 0x4000
@@ -100,7 +100,16 @@ class Step:
             kv_cache(self.config, self.limits),
         )
         of = LayerAttention(
-            heads, LAYERS - 1, replace(cells, address=cache), qkv, to, q_norm=None, k_norm=None, eps=1e-6
+            heads,
+            Reach(0, Matrix(1, heads.dim, Element.FP32), window=None),
+            LAYERS - 1,
+            replace(cells, address=cache),
+            qkv,
+            to,
+            q_norm=None,
+            k_norm=None,
+            eps=1e-6,
+            bias=None,
         )
         plan = choose(PrefillPlan(TOKENS, len(chunks), heads), target)
         attention = choose(PrefillAttention(TOKENS, of, after_decode=False), target)

@@ -21,7 +21,7 @@ from gpu_backend.ops.operations import Epilogue, MatMul, Role
 from gpu_backend.ops.tiled_cut import FEWEST_COLUMNS, TILED_BOX, TILED_COLUMNS, TiledCut, tiled_cut
 from gpu_backend.ops.tiled_gemm import tiled_launch
 
-ADD, SILU = Epilogue.ADD, Epilogue.SILU_MUL
+ADD, SILU = Epilogue.ADD, Epilogue.GATED
 Floats = NDArray[np.float32]
 TOLERANCE = {"bfloat16": 4e-3, "float16": 5e-4}  # of rounding a result
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.element import Element
 from gpu_backend.engines.native.kernels import Kernels
 from gpu_backend.engines.native.model import target_of
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.operations import Epilogue, MatMul, Norm, Role, SumsOfSquares
@@ -25,9 +26,15 @@ from gpu_backend.ops.skinny_cut import TILE_ROWS
 from gpu_backend.ops.skinny_gemm import SkinnyGemm, cut_of, sums_of
 
 BF16, FP32 = Element.BF16, Element.FP32
-CONFIG = model_config(
-    hidden=1024, n_heads=16, n_kv_heads=4, head_dim=80, intermediate=2744, vocab_size=5001, dtype="bfloat16"
-)
+SIZES: dict[str, Any] = {
+    "hidden": 1024,
+    "n_heads": 16,
+    "n_kv_heads": 4,
+    "head_dim": 80,
+    "intermediate": 2744,
+    "vocab_size": 5001,
+}
+CONFIG = model_config(**SIZES)
 EPS = 1e-5
 NAMES = ("qkv", "o", "gate_up", "down", "head")
 Floats = NDArray[np.float32]
@@ -35,7 +42,7 @@ Floats = NDArray[np.float32]
 
 @dataclass
 class Rig:
-    config: ModelConfig
+    config: Model
     device: Device
     memory: DeviceMemory
     stream: Stream
@@ -65,17 +72,17 @@ class Rig:
         launch(self.kernels, self.stream, works, {"x": x, "out": out, **others})
 
 
-def matmul(config: ModelConfig, name: str, rows: int, weight: int = 0) -> MatMul:
+def matmul(config: Model, name: str, rows: int, weight: int = 0) -> MatMul:
     """With one of the model's matrices."""
     k, n, epilogue = {
         "qkv": (config.hidden, config.qkv_width, Epilogue.STORE),
         "o": (config.attention_width, config.hidden, Epilogue.ADD),
-        "gate_up": (config.hidden, config.intermediate, Epilogue.SILU_MUL),
+        "gate_up": (config.hidden, config.intermediate, Epilogue.GATED),
         "down": (config.intermediate, config.hidden, Epilogue.ADD),
         "head": (config.hidden, config.vocab_size, Epilogue.STORE_FP32),
     }[name]
     fp32 = epilogue in (Epilogue.ADD, Epilogue.STORE_FP32)
-    w_rows = 2 * n if epilogue is Epilogue.SILU_MUL else n
+    w_rows = 2 * n if epilogue is Epilogue.GATED else n
     out = Buffer("out", rows, n, FP32 if fp32 else BF16)
     return MatMul(Role(name), Matrix(w_rows, k, BF16, weight), Buffer("x", rows, k, BF16), out, epilogue)
 
@@ -87,7 +94,7 @@ def rig() -> Iterator[Rig]:
 
 
 @contextmanager
-def opened(config: ModelConfig) -> Iterator[Rig]:
+def opened(config: Model) -> Iterator[Rig]:
     with ExitStack() as owned:
         device = Device()
         owned.callback(device.close)
@@ -126,7 +133,7 @@ def test_a_product(rig: Rig, name: str, rows: int) -> None:
 @pytest.mark.parametrize("rows", [33, 64])
 @pytest.mark.parametrize("rows_of_w", [150, 200])  # that a block has
 def test_high_tiles(rig: Rig, rows_of_w: int, rows: int) -> None:
-    config = replace(CONFIG, intermediate=rows_of_w * rig.target.blocks // 16 * 8)
+    config = model_config(**{**SIZES, "intermediate": rows_of_w * rig.target.blocks // 16 * 8})
     assert cut_of(matmul(config, "gate_up", rows), rig.target).tile_rows > TILE_ROWS[0]
     with opened(config) as other:
         check_product(other, "gate_up", rows)
@@ -144,7 +151,7 @@ def check_product(rig: Rig, name: str, rows: int) -> None:
         adds = op.epilogue is Epilogue.ADD
         assert_near(rig.floats(out, rows, op.n), product + start if adds else product, 1e-5)
     else:
-        expected = silu_mul(product, op.n) if op.epilogue is Epilogue.SILU_MUL else product
+        expected = silu_mul(product, op.n) if op.epilogue is Epilogue.GATED else product
         assert_near(rig.bfloats(out, rows, op.n), expected, 4e-3)
 
 
@@ -169,7 +176,7 @@ def test_a_norm_between_products(rig: Rig, first: str, second: str, rows: int) -
     assert_near(rig.floats(residual, rows, hidden), total, 1e-5)
     normed = total / np.sqrt((total**2).mean(axis=1, keepdims=True) + EPS) * weight
     expected = normed @ v.T
-    expected = silu_mul(expected, n_out) if after.epilogue is Epilogue.SILU_MUL else expected
+    expected = silu_mul(expected, n_out) if after.epilogue is Epilogue.GATED else expected
     read = rig.floats if after.out.element is FP32 else rig.bfloats
     assert_near(read(out, rows, n_out), expected, 8e-3)
 

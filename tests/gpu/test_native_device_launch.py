@@ -15,7 +15,6 @@ from gpu_backend.cuda.graph import Graph
 from gpu_backend.engines.native.weights import RandomWeights
 
 CONFIG = model_config(
-    architecture="Qwen3ForCausalLM",
     n_layers=4,
     intermediate=1536,
     vocab_size=4000,

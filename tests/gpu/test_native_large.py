@@ -14,7 +14,7 @@ from native_rig import NativeRig, Reference, make_limits, open_rig, sharpen_rout
 from gpu_backend import abi
 from gpu_backend.cuda.driver import Device
 from gpu_backend.engines.native.weights import RandomWeights
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.registry import read_model
 
 pytestmark = pytest.mark.slow
 
@@ -118,7 +118,7 @@ def test_all_layers_timed(
     make, sizes = CONFIGS[name]
     architecture = make.__name__.replace("Config", "ForCausalLM")
     make(**sizes, architectures=[architecture]).save_pretrained(tmp_path)
-    config = ModelConfig.from_directory(tmp_path)
+    config = read_model(tmp_path)
     limits = make_limits(max_batch=64, max_context=2048, max_prefill_tokens=2048, total_pages=64 * 128)
     rig = NativeRig(device, config, RandomWeights(1), limits)
     rng = np.random.default_rng(4)

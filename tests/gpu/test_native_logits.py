@@ -29,8 +29,17 @@ LLAMA3_ROPE = {
 }
 
 
-def llama(**changes: object) -> transformers.LlamaConfig:
-    sizes = {
+YARN_ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 512,
+}
+
+
+def llama_sizes() -> dict[str, object]:
+    return {
+        **COMMON,
         "hidden_size": 256,
         "intermediate_size": 704,
         "num_hidden_layers": 3,
@@ -38,7 +47,10 @@ def llama(**changes: object) -> transformers.LlamaConfig:
         "num_key_value_heads": 2,
         "head_dim": 64,
     }
-    return transformers.LlamaConfig(**{**COMMON, **sizes, **changes})
+
+
+def llama(**changes: object) -> transformers.LlamaConfig:
+    return transformers.LlamaConfig(**{**llama_sizes(), **changes})
 
 
 def qwen3(**changes: object) -> transformers.Qwen3Config:
@@ -64,6 +76,33 @@ def phi3(**changes: object) -> transformers.Phi3Config:
         "eos_token_id": 2,
     }
     return transformers.Phi3Config(**{**COMMON, **sizes, **changes})
+
+
+def mistral(**changes: object) -> transformers.MistralConfig:
+    return transformers.MistralConfig(**{**llama_sizes(), "sliding_window": None, **changes})
+
+
+def qwen2(**changes: object) -> transformers.Qwen2Config:
+    sizes = {**llama_sizes(), "num_attention_heads": 4}
+    sizes.pop("head_dim")
+    return transformers.Qwen2Config(**{**sizes, **changes})
+
+
+def gemma3(**changes: object) -> transformers.Gemma3TextConfig:
+    """Local and global layers in turn, a score scale of its own, and a window that no tile's edge meets."""
+    sizes = {
+        **llama_sizes(),
+        "head_dim": 256,
+        "num_attention_heads": 4,
+        "sliding_window": 75,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "query_pre_attn_scalar": 168,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+    }
+    return transformers.Gemma3TextConfig(**{**sizes, **changes})
 
 
 def qwen3_moe(**changes: object) -> transformers.Qwen3MoeConfig:
@@ -106,6 +145,52 @@ MODELS: dict[str, tuple[Make, str]] = {
     "qwen3-tied-fp16": (lambda: qwen3(tie_word_embeddings=True), "float16"),
     "phi3": (lambda: phi3(), "bfloat16"),
     "phi3-tied-fp16": (lambda: phi3(tie_word_embeddings=True), "float16"),
+    "mistral": (lambda: mistral(), "bfloat16"),
+    "mistral-window-fp16": (lambda: mistral(sliding_window=100), "float16"),
+    "mistral-decoder-yarn": (  # a magnitude in the decode megakernel
+        lambda: mistral(vocab_size=1008, intermediate_size=768, rope_parameters=YARN_ROPE),
+        "bfloat16",
+    ),
+    "qwen2": (lambda: qwen2(), "bfloat16"),
+    "qwen2-head-128-windows": (
+        lambda: qwen2(
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            use_sliding_window=True,
+            sliding_window=33,
+            max_window_layers=1,
+            tie_word_embeddings=True,
+        ),
+        "bfloat16",
+    ),
+    "qwen3-yarn": (lambda: qwen3(rope_parameters=YARN_ROPE), "bfloat16"),
+    "phi3-window-head-96": (
+        lambda: phi3(hidden_size=576, sliding_window=90),
+        "bfloat16",
+    ),
+    "phi4-mini": (
+        lambda: phi3(
+            tie_word_embeddings=True,
+            original_max_position_embeddings=512,
+            rope_parameters={
+                "rope_type": "longrope",
+                "rope_theta": 10000.0,
+                "partial_rotary_factor": 0.75,
+                "short_factor": [1.0 + 0.05 * i for i in range(24)],
+                "long_factor": [2.0 + 0.5 * i for i in range(24)],
+            },
+        ),
+        "bfloat16",
+    ),
+    "gemma3": (lambda: gemma3(), "bfloat16"),
+    "gemma3-head-128-fp16": (
+        lambda: gemma3(head_dim=128, num_attention_heads=8, sliding_window=16, query_pre_attn_scalar=128),
+        "float16",
+    ),
+    "gemma3-one-head-8-queries": (
+        lambda: gemma3(num_attention_heads=8, num_key_value_heads=1, vocab_size=1008, intermediate_size=768),
+        "bfloat16",
+    ),
     "qwen3-moe": (lambda: qwen3_moe(), "bfloat16"),
     "qwen3-moe-held": (
         lambda: qwen3_moe(

@@ -12,8 +12,8 @@ from gpu_backend.cuda.driver import Device
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.engines.base import Limits
 from gpu_backend.engines.native.engine import NativeEngine
-from gpu_backend.model.checkpoint import Checkpoint
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.registry import read_model
+from gpu_backend.weights.checkpoint import Checkpoint
 
 LENGTH = 32_000
 DEPTHS = (0.0, 0.01, 0.25, 0.5, 0.75, 0.99, 1.0)
@@ -36,7 +36,7 @@ def test_a_needle_is_found_at_any_depth(
     tmp_path: Path, heads: int, kv_heads: int, head_dim: int, head: int
 ) -> None:
     make_needle_model(tmp_path, heads, kv_heads, head_dim, head, CONTEXT)
-    config = ModelConfig.from_directory(tmp_path)
+    config = read_model(tmp_path)
     device = Device()
     memory = DeviceMemory(device)
     driver = EngineDriver(memory, LIMITS, config.vocab_size)

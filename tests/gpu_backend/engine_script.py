@@ -14,10 +14,11 @@ from gpu_backend.engines.base import Limits
 from gpu_backend.engines.native.engine import NativeEngine
 from gpu_backend.engines.native.sizing import weight_bytes
 from gpu_backend.engines.native.weights import RandomWeights
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
+from gpu_backend.models.registry import read_model
 
 device = Device()
-config = ModelConfig.from_directory(Path(sys.argv[1]))
+config = read_model(Path(sys.argv[1]))
 limits = Limits(
     max_batch=20, max_context=512, max_prefill_tokens=100, max_prefill_lanes=4, page_size=16, total_pages=64
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import compilation
+from limits import PROGRAM_S
 
 PRELUDE = """
 import sys
@@ -53,7 +54,7 @@ def run(
         env={**os.environ, **changes},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PROGRAM_S,
         check=False,
     )
     assert result.returncode == 0, result.stderr

@@ -1,17 +1,27 @@
-"""Small models with random weights, written by transformers as users' checkpoints are."""
+"""Small models with random weights, written by transformers and laid out as published checkpoints are."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     LlamaConfig,
     LlamaForCausalLM,
+    MinistralConfig,
+    MinistralForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
     Phi3Config,
     Phi3ForCausalLM,
     PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3MoeConfig,
@@ -37,6 +47,25 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+LINEAR_ROPE = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
+DYNAMIC_ROPE = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+YARN_ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 128,
+}
+
+
+def longrope(pairs: int, original_context: int) -> dict[str, Any]:
+    """Phi-4-mini's kind of rotation, for a model that turns so many pairs of dimensions."""
+    return {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "short_factor": [1.0 + 0.1 * i for i in range(pairs)],
+        "long_factor": [1.5 + 0.5 * i for i in range(pairs)],
+        "original_max_position_embeddings": original_context,
+    }
 
 
 EXPERTS: dict[str, Any] = {
@@ -46,9 +75,31 @@ EXPERTS: dict[str, Any] = {
     "moe_intermediate_size": 40,
     "norm_topk_prob": True,
 }
+GEMMA: dict[str, Any] = {
+    "head_dim": 32,
+    "sliding_window": 24,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "query_pre_attn_scalar": 20,
+    "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    },
+}
 FAMILIES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM, GEMMA),
     "llama": (LlamaConfig, LlamaForCausalLM, {}),
+    "ministral": (
+        MinistralConfig,
+        MinistralForCausalLM,
+        {
+            "head_dim": 16,
+            "sliding_window": 24,
+            "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+        },
+    ),
+    "mistral": (MistralConfig, MistralForCausalLM, {"sliding_window": None}),
     "phi3": (Phi3Config, Phi3ForCausalLM, {"pad_token_id": 0}),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM, {}),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM, {"head_dim": 32}),
     "qwen3-moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM, EXPERTS),
 }
@@ -61,12 +112,55 @@ def make_model(
     torch.manual_seed(0)
     make_config, make, defaults = FAMILIES[family]
     model: PreTrainedModel = make(make_config(**{**SIZES, **defaults, **changes}))
+    middle = 0.0 if family == "gemma3" else 1.0  # of a norm's weights, which Gemma adds 1 to
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("norm.weight"):
-                parameter.copy_(1 + 0.2 * torch.randn_like(parameter))  # norms that are not all one
+                parameter.copy_(middle + 0.2 * torch.randn_like(parameter))  # norms that are not all one
+            elif name.endswith(".bias"):
+                parameter.copy_(0.5 * torch.randn_like(parameter))
             else:
                 parameter.mul_(4.0)  # attention that is far from uniform
     model.to(dtype).save_pretrained(directory)
     # Read back: converting the model in place would have rounded its rotation table too.
-    return type(model).from_pretrained(directory, dtype=torch.float32).eval()
+    oracle: PreTrainedModel = type(model).from_pretrained(directory, dtype=torch.float32).eval()
+    if family == "gemma3":  # transformers rounds the embedding's scale to the type that it computes in
+        scale = oracle.model.embed_tokens.embed_scale
+        scale.copy_(scale.to(dtype))
+    return oracle
+
+
+def as_published(directory: Path) -> None:
+    """Rewrites a config.json of transformers 5 in the form of before, which most published models have."""
+    path = directory / "config.json"
+    config = json.loads(path.read_text())
+    rope = config.pop("rope_parameters")
+    if "full_attention" in rope:
+        local, rope = rope["sliding_attention"], rope["full_attention"]
+        config["rope_local_base_freq"] = local["rope_theta"]
+        config.pop("layer_types")
+        config["sliding_window_pattern"] = 2
+        config.pop("_sliding_window_pattern", None)
+    config["rope_theta"] = rope.pop("rope_theta")
+    if (partial := rope.pop("partial_rotary_factor", None)) is not None:
+        config["partial_rotary_factor"] = partial
+    if rope["rope_type"] == "longrope":
+        config["original_max_position_embeddings"] = rope.pop("original_max_position_embeddings")
+        rope["type"] = rope.pop("rope_type")
+    config["rope_scaling"] = None if rope.get("rope_type") == "default" else rope
+    config["torch_dtype"] = config.pop("dtype")
+    path.write_text(json.dumps(config))
+
+
+def as_gemma3_conditional(directory: Path) -> None:
+    """Rewrites a text model as gemma-3-4b-it and its larger sisters are published: beside a part for
+    images."""
+    path = directory / "config.json"
+    text = json.loads(path.read_text())
+    outer = {"architectures": ["Gemma3ForConditionalGeneration"], "torch_dtype": text.pop("torch_dtype")}
+    outer |= {"vision_config": {"hidden_size": 8}, "text_config": text}
+    path.write_text(json.dumps(outer))
+    tensors = load_file(directory / "model.safetensors")
+    tensors = {f"language_model.{name}": tensor for name, tensor in tensors.items()}
+    tensors["vision_tower.vision_model.post_layernorm.weight"] = torch.zeros(8)
+    save_file(tensors, directory / "model.safetensors", {"format": "pt"})

@@ -24,19 +24,19 @@ from gpu_backend.engines.native.model import (
     target_of,
 )
 from gpu_backend.engines.native.plan import buffer_bytes, described_plans, kernel_names, plan_step
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 from gpu_backend.ops.candidate import Choice
 from gpu_backend.ops.launch import FromStep, LibraryGemm, Struct, Tensor, Work
 from gpu_backend.ops.matrix import Buffer as Place
 from gpu_backend.ops.matrix import Matrix
 from gpu_backend.ops.moe_one import SUM_PLACES
-from gpu_backend.ops.operations import Epilogue
+from gpu_backend.ops.operations import Epilogue, Reach
 
 MULTIPROCESSORS = 132
 KV_CACHE, CACHE_MAPS, WEIGHTS = 1 << 50, 1 << 51, 1 << 40
 FP32_BYTES, HALF_BYTES = 4, 2
 ELEMENT = {
-    Epilogue.STORE: HALF_BYTES, Epilogue.SILU_MUL: HALF_BYTES, Epilogue.STORE_FP32: FP32_BYTES,
+    Epilogue.STORE: HALF_BYTES, Epilogue.GATED: HALF_BYTES, Epilogue.STORE_FP32: FP32_BYTES,
     Epilogue.ADD: FP32_BYTES,
 }  # fmt: skip
 ZERO = ("zero",)
@@ -106,20 +106,20 @@ class SymbolicMachine:
     are arguments by their names, weights by their addresses, structs as tuples.
     """
 
-    def __init__(self, config: ModelConfig, limits: Limits, shapes: Sequence[Shape]) -> None:
+    def __init__(self, config: Model, limits: Limits, shapes: Sequence[Shape]) -> None:
         self.config, self._limits = config, limits
         described = described_plans(config, limits, tuple(shapes), MULTIPROCESSORS)
         self._names = kernel_names(described)
         self._buffers = {name: Buffer(name, size) for name, size in buffer_bytes(described).items()}
         self._weights: dict[int, str] = {}
         weights = described_weights(config)
-        layers = tuple(self._layer(i, layer) for i, layer in enumerate(weights.layers))
-        named = {
-            name: self._weight(name, getattr(weights, name))
-            for name in ("embed", "final_norm", "head", "inv_freq")
-        }
+        reaches = tuple(
+            replace(reach, rope=self._weight(f"rope{reach.index}", reach.rope)) for reach in weights.reaches
+        )
+        layers = tuple(self._layer(i, layer, reaches) for i, layer in enumerate(weights.layers))
+        named = {name: self._weight(name, getattr(weights, name)) for name in ("embed", "final_norm", "head")}
         target, cache = target_of(config, MULTIPROCESSORS), kv_cache(config, limits, KV_CACHE, CACHE_MAPS)
-        loaded = DeviceWeights(layers=layers, **named)
+        loaded = DeviceWeights(layers=layers, reaches=reaches, **named)
         self._model = NativeModel(config, limits, loaded, cache, target)
         self._plans: dict[Shape, list[Choice]] = {}
         self._id = 0
@@ -142,9 +142,11 @@ class SymbolicMachine:
         self._weights[address] = name
         return replace(matrix, address=address)
 
-    def _layer(self, i: int, layer: DeviceLayer) -> DeviceLayer:
+    def _layer(self, i: int, layer: DeviceLayer, reaches: tuple[Reach, ...]) -> DeviceLayer:
         there = {field.name: getattr(layer, field.name) for field in fields(layer)}
-        return DeviceLayer(**{name: self._weight(f"{name}{i}", of) for name, of in there.items() if of})
+        matrices = {name: of for name, of in there.items() if isinstance(of, Matrix)}
+        reach = reaches[layer.reach.index]
+        return DeviceLayer(reach=reach, **{n: self._weight(f"{n}{i}", of) for n, of in matrices.items()})
 
     def _at(self, name: str, rows: int = 0, row_bytes: int = 0) -> Buffer:
         return self._buffers[name].check(rows * row_bytes)
@@ -181,7 +183,7 @@ class SymbolicMachine:
             if product.epilogue is Epilogue.ADD:
                 out[row] = ("add", out[row], value)
             else:
-                out[row] = ("silu", value) if product.epilogue is Epilogue.SILU_MUL else value
+                out[row] = ("silu", value) if product.epilogue is Epilogue.GATED else value
         if norm and norm.weight:
             assert self._model.cache.element is Element.BF16, "E19: in float16 it might overflow"
             sums = self._at(norm.sums_out).check(FP32_BYTES * norm.leaves * norm.columns)
@@ -245,8 +247,11 @@ class SymbolicMachine:
 
     _prefill_plan = _sample = _gate
 
-    def _embed(self, rows: int, step_set: Any, tables: Any, embed: int, residual: str, hidden: int) -> None:
+    def _embed(
+        self, rows: int, step_set: Any, tables: Any, embed: int, residual: str, hidden: int, scale: float
+    ) -> None:
         out = self._at(residual, rows, FP32_BYTES * hidden)
+        assert scale == self.config.embed_scale
         assert self._weights[embed] == "embed"
         for token in range(self._load.tokens):
             out[token] = ("embed", self._id, token)
@@ -256,6 +261,15 @@ class SymbolicMachine:
         out = self._at(normed, rows, HALF_BYTES * hidden)
         for row in range(rows):
             out[row] = ("norm", self._weights[weight], x[row])
+
+    def _add_rmsnorm(
+        self, rows: int, residual: str, x: str, weight: int, after: int, eps: float, normed: str, hidden: int
+    ) -> None:
+        to = self._at(residual, rows, FP32_BYTES * hidden)
+        for row in range(rows):
+            to[row] = ("add", to[row], ("norm", self._weights[weight], self._at(x)[row]))
+        if after:
+            self._rmsnorm(rows, residual, after, eps, normed, hidden)
 
     def _gather_rmsnorm(
         self, rows: int, step_set: Any, residual: str, weight: int, eps: float, out: str, hidden: int

@@ -34,16 +34,30 @@ class SymbolicStep(SymbolicMachine):
         x: Expression = ("embed", self._id, token)
         for i in range(self.config.n_layers):
             qkv = ("times", f"qkv{i}", ("norm", f"input_norm{i}", x))
-            attention = ("attention", i, ("rope", f"q_norm{i}", f"k_norm{i}", i, qkv))
-            x = ("add", x, ("times", f"o{i}", attention))
-            normed = ("norm", f"post_norm{i}", x)
+            layer = self.config.layers[i]
+            norms = (f"q_norm{i}", f"k_norm{i}") if layer.q_norm else (None, None)
+            bias = f"qkv_bias{i}" if layer.qkv_bias else None
+            turned = ("rope", *norms, bias, self._rope_name(i), i, qkv)
+            attended = ("times", f"o{i}", ("attention", i, layer.window or 0, turned))
+            if layer.attention_out_norm:
+                attended = ("norm", f"attention_out_norm{i}", attended)
+            x = ("add", x, attended)
+            normed = ("norm", f"mlp_norm{i}", x)
             if self.config.has_experts(i):
                 choice = ("choice", ("times", f"router{i}", normed))
                 product = ("experts' silu", f"gate_up{i}", normed, choice)
                 x = ("add", x, ("sum", ("experts' down", f"down{i}", product), choice))
             else:
-                x = ("add", x, ("times", f"down{i}", ("silu", ("times", f"gate_up{i}", normed))))
+                made = ("times", f"down{i}", ("silu", ("times", f"gate_up{i}", normed)))
+                if layer.mlp_out_norm:
+                    made = ("norm", f"mlp_out_norm{i}", made)
+                x = ("add", x, made)
         return ("times", "head", ("norm", "final_norm", x))
+
+    def _rope_name(self, i: int) -> str:
+        """Of the table of layer i, which is the first of those with its rotation and its window."""
+        kinds = [(layer.rope, layer.window) for layer in self.config.layers]
+        return f"rope{list(dict.fromkeys(kinds)).index(kinds[i])}"
 
     # Attention.
 
@@ -60,10 +74,19 @@ class SymbolicStep(SymbolicMachine):
         return (keys - KV_CACHE) // (2 * size)
 
     def _attention_plan(
-        self, blocks: int, step_set: Any, cut: bytes, plan: str, inv_freq: int, turns: str, head_dim: int
+        self,
+        blocks: int,
+        step_set: Any,
+        cut: bytes,
+        plan: str,
+        rope: int,
+        turns: str,
+        head_dim: int,
+        window: int,
     ) -> None:
-        assert self._weights[inv_freq] == "inv_freq"
         assert head_dim == self.config.head_dim
+        self._at(plan)[0] = ("plan", window)
+        self._at(turns)[0] = ("turns", self._weights[rope])
         lanes, sized = self._decoding()
         assert cut == sized.words
         self._at(plan).check(PIECE_RECORD * (1 + max(lanes * sized.most, MULTIPROCESSORS - 1)))
@@ -72,27 +95,33 @@ class SymbolicStep(SymbolicMachine):
     def _attention_stream(
         self, blocks: int, tables: Any, plan: str, turns: str, cache: int, *rest: Any
     ) -> None:
-        qkv, q_norm, k_norm, _, keys, values, partial, out, n_kv_heads, ratio, most = rest
+        qkv, q_norm, k_norm, _, keys, values, partial, out, n_kv_heads, ratio, most, bias, window = rest
         config, (lanes, cut) = self.config, self._decoding()
         layer = self._layer_of(keys, values)
         assert blocks == MULTIPROCESSORS - 1, "E22: a multiprocessor each"
         assert cache == CACHE_MAPS + 128 * layer
         assert (n_kv_heads, ratio, most) == (config.n_kv_heads, config.n_heads // config.n_kv_heads, cut.most)
+        assert self._at(plan)[0] == ("plan", window), "the plan is for other keys"
+        kind, rope = self._at(turns)[0]
+        assert kind == "turns"
         self._at(partial, lanes * most * config.n_heads, FP32_BYTES * (config.head_dim + 4))
         for token in range(self._load.decoding):
-            turned = self._turned(q_norm, k_norm, layer, self._at(qkv)[token])
-            self._at(out)[token] = ("attention", layer, turned)
+            turned = self._turned(q_norm, k_norm, bias, rope, layer, self._at(qkv)[token])
+            self._at(out)[token] = ("attention", layer, window, turned)
 
-    def _turned(self, q_norm: int, k_norm: int, layer: int, qkv: Expression) -> Expression:
-        return ("rope", self._weights[q_norm], self._weights[k_norm], layer, qkv)
+    def _turned(
+        self, q_norm: int, k_norm: int, bias: int, rope: str, layer: int, qkv: Expression
+    ) -> Expression:
+        named = [self._weights.get(address) for address in (q_norm, k_norm, bias)]
+        return ("rope", *named, rope, layer, qkv)
 
     def _rope(self, rows: int, step_set: Any, tables: Any, qkv: str, *rest: Any) -> None:
-        q_norm, k_norm, _, inv_freq, keys, values, heads, kv_heads = rest
+        q_norm, k_norm, _, rope, keys, values, heads, kv_heads, bias = rest
         assert (heads, kv_heads) == (self.config.n_heads, self.config.n_kv_heads)
-        assert self._weights[inv_freq] == "inv_freq"
         x = self._at(qkv, rows, HALF_BYTES * self.config.qkv_width)
         for token in range(self._load.decoding, self._load.tokens):
-            x[token] = self._turned(q_norm, k_norm, self._layer_of(keys, values), x[token])
+            layer = self._layer_of(keys, values)
+            x[token] = self._turned(q_norm, k_norm, bias, self._weights[rope], layer, x[token])
 
     def _attention_flash(
         self, blocks: int, queries: str, cache: int, tables: Any, plan: str, out: str,
@@ -100,19 +129,19 @@ class SymbolicStep(SymbolicMachine):
     ) -> None:  # fmt: skip
         atom = 8 * HALF_BYTES * self.config.head_dim
         assert cache == KV_CACHE
-        self._attend_prompts(queries, out, KV_CACHE + keys * atom, KV_CACHE + values * atom)
+        self._attend_prompts(queries, out, KV_CACHE + keys * atom, KV_CACHE + values * atom, window=0)
 
     def _attention_prefill(
         self, blocks: int, step_set: Any, tables: Any, qkv: str, keys: int, values: int, out: str,
-        heads: int, kv_heads: int, tokens: int,
+        heads: int, kv_heads: int, tokens: int, window: int,
     ) -> None:  # fmt: skip
         assert (heads, kv_heads) == (self.config.n_heads, self.config.n_kv_heads)
-        self._attend_prompts(qkv, out, keys, values)
+        self._attend_prompts(qkv, out, keys, values, window)
 
-    def _attend_prompts(self, qkv: str, out: str, keys: int, values: int) -> None:
+    def _attend_prompts(self, qkv: str, out: str, keys: int, values: int, window: int) -> None:
         to = self._at(out, self._shape.tokens, HALF_BYTES * self.config.attention_width)
         for token in range(self._load.decoding, self._load.tokens):
-            to[token] = ("attention", self._layer_of(keys, values), self._at(qkv)[token])
+            to[token] = ("attention", self._layer_of(keys, values), window, self._at(qkv)[token])
 
     # Mixtures of experts.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.registry import read_model
 
 SHAPES = Path(__file__).parents[2] / "scripts" / "bench" / "shapes"
 
@@ -16,4 +16,4 @@ SHAPES = Path(__file__).parents[2] / "scripts" / "bench" / "shapes"
 def test_every_shape_of_the_benchmarks_is_supported(tmp_path: Path, name: str) -> None:
     raw = json.loads((SHAPES / f"{name}.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(raw))
-    assert ModelConfig.from_directory(tmp_path).architecture == raw["architectures"][0]
+    assert read_model(tmp_path).architecture == raw["architectures"][0]

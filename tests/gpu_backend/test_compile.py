@@ -2,8 +2,8 @@
 
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from model_config import model_config
@@ -15,7 +15,7 @@ from planned import planned_symbols
 from gpu_backend.cuda import compile as compile_cuda
 from gpu_backend.cuda import toolkit
 from gpu_backend.cuda.compile import CompileError, compile_module, compile_templates, source_root
-from gpu_backend.model.config import Experts
+from gpu_backend.models.description import Experts
 
 ELF = b"\x7fELF"
 LAUNCHER = """
@@ -29,17 +29,19 @@ extern "C" __global__ void launcher(struct blink_step_head* head, cudaGraphExec_
 """
 
 
-CONFIG = model_config(n_heads=32, n_kv_heads=4, head_dim=128)
+SIZES: dict[str, Any] = {"n_heads": 32, "n_kv_heads": 4, "head_dim": 128}
+CONFIG = model_config(**SIZES)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "blink"
 
 
 @pytest.fixture
-def launcher(tmp_path: Path) -> Path:
+def launcher(tmp_path: Path, cache: Path) -> Path:
+    """A source of the tests' own, and a cache that holds nothing yet."""
     path = tmp_path / "launcher.cu"
     path.write_text(LAUNCHER)
     return path
@@ -129,20 +131,22 @@ def test_a_missing_library_names_its_wheel() -> None:
         toolkit.library("libnowhere.a", "some-wheel")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize(("n_heads", "head_dim"), [(32, 128), (8, 64), (12, 32), (64, 16)])
 def test_the_engine_compiles_for_every_type_and_head_size(dtype: str, n_heads: int, head_dim: int) -> None:
-    config = replace(CONFIG, dtype=dtype, n_heads=n_heads, head_dim=head_dim)
+    config = model_config(**{**SIZES, "dtype": dtype, "n_heads": n_heads, "head_dim": head_dim})
     names = planned_symbols(config)
     cubin, symbols = compile_templates(source_root() / "kernels" / "engine.cu", "sm_90a", names)
     assert set(symbols) == set(names)
     assert all(symbol.encode() in cubin for symbol in symbols.values())
 
 
+@pytest.mark.slow
 def test_experts_compile_for_every_type() -> None:
-    experts = Experts(count=128, per_token=8, intermediate=768, renormalise=True, dense_layers=frozenset())
+    experts = Experts(count=128, per_token=8, intermediate=768, renormalise=True)
     for dtype in ("bfloat16", "float16"):
-        names = planned_symbols(replace(CONFIG, dtype=dtype, experts=experts))
+        names = planned_symbols(model_config(**SIZES, dtype=dtype, experts=experts))
         assert sum("expert" in name for name in names) == 10
         source = source_root() / "kernels" / "engine.cu"
         cubin, symbols = compile_templates(source, "sm_90a", names)

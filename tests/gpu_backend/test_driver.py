@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import fake_cuda
+from limits import PROGRAM_S
 
 
 def run(code: str, **environment: str) -> str:
@@ -13,7 +14,7 @@ def run(code: str, **environment: str) -> str:
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PROGRAM_S,
         env={"CUDA_VISIBLE_DEVICES": "", "PATH": "", "PYTHONPATH": ":".join(sys.path), **environment},
         check=False,
     )

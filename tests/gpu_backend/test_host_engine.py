@@ -12,13 +12,23 @@ import numpy as np
 import pytest
 import torch
 from engine_driver import Chunk, EngineDriver
-from model_factory import LLAMA3_ROPE, make_model
+from model_factory import (
+    DYNAMIC_ROPE,
+    LINEAR_ROPE,
+    LLAMA3_ROPE,
+    YARN_ROPE,
+    as_gemma3_conditional,
+    as_published,
+    longrope,
+    make_model,
+)
 from numpy.typing import NDArray
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from gpu_backend.engine.host import HostEngine, HostMemory
 from gpu_backend.engines.base import Limits
-from gpu_backend.model.checkpoint import Checkpoint, CheckpointError
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.registry import read_model
+from gpu_backend.weights.checkpoint import Checkpoint, CheckpointError
 
 LIMITS = Limits(
     max_batch=12, max_context=256, max_prefill_tokens=128, max_prefill_lanes=4, page_size=16, total_pages=192
@@ -44,6 +54,30 @@ MODELS: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
         "dtype": torch.bfloat16,
     },
+    "mistral": {"family": "mistral"},
+    "mistral-window": {"family": "mistral", "sliding_window": 24},
+    "ministral": {"family": "ministral"},
+    "qwen2": {"family": "qwen2"},
+    "qwen2-window-bf16": {
+        "family": "qwen2",
+        "use_sliding_window": True,
+        "sliding_window": 20,
+        "max_window_layers": 1,
+        "dtype": torch.bfloat16,
+    },
+    "qwen3-yarn": {"family": "qwen3", "rope_parameters": YARN_ROPE},
+    "llama-linear-rope": {"family": "llama", "rope_parameters": LINEAR_ROPE},
+    "llama-dynamic-rope": {"family": "llama", "rope_parameters": DYNAMIC_ROPE},
+    "phi3-window": {"family": "phi3", "sliding_window": 30},
+    "phi4-mini": {
+        "family": "phi3",
+        "tie_word_embeddings": True,
+        "rope_parameters": {**longrope(6, LIMITS.max_context), "partial_rotary_factor": 0.75},
+        "original_max_position_embeddings": LIMITS.max_context,
+    },
+    "gemma3": {"family": "gemma3"},
+    "gemma3-bf16": {"family": "gemma3", "dtype": torch.bfloat16},
+    "gemma3-head-256": {"family": "gemma3", "head_dim": 256, "query_pre_attn_scalar": 256},
 }
 
 
@@ -52,7 +86,7 @@ class Rig:
 
     def __init__(self, directory: Path, oracle: Any, limits: Limits = LIMITS, threads: int = 2) -> None:
         self.oracle = oracle
-        config = ModelConfig.from_directory(directory)
+        config = read_model(directory)
         self.memory = HostMemory()
         self.driver = EngineDriver(self.memory, limits, config.vocab_size)
         self.engine = HostEngine(
@@ -100,6 +134,10 @@ class Rig:
 def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     directory = tmp_path_factory.mktemp("model")
     oracle = make_model(directory, **MODELS[request.param])
+    if (
+        "rope" not in request.param
+    ):  # published models are in the form of before transformers 5, but for new ones
+        as_published(directory)
     rig = Rig(directory, oracle)
     yield rig
     rig.close()
@@ -213,6 +251,43 @@ def test_checkpoint_of_another_shape_is_refused(llama: tuple[Path, Any], tmp_pat
     (tmp_path / "config.json").write_text(json.dumps({**config, "intermediate_size": 168}))
     with pytest.raises(CheckpointError, match=r"gate_proj.*\(336, 96\)"):
         Rig(tmp_path, None)
+
+
+def check_prompt(rig: Rig, n: int) -> None:
+    rig.driver.start(0, rig.prompt(n, seed=9))
+    rig.prefill([(0, 0, n)])
+    rig.decode([0])
+    rig.close()
+
+
+def test_longrope_takes_one_set_of_factors_for_all_requests(tmp_path: Path) -> None:
+    """A server that serves more than the original context takes the long factors from the first token on,
+    since cached keys cannot be turned again; transformers takes them once a sequence is longer."""
+    original = 128
+    rope = {**longrope(6, original), "partial_rotary_factor": 0.75}
+    oracle = make_model(tmp_path, "phi3", rope_parameters=rope, original_max_position_embeddings=original)
+    as_published(tmp_path)
+    rotary = oracle.model.rotary_emb
+    rotary.original_inv_freq, _ = ROPE_INIT_FUNCTIONS["longrope"](oracle.config, None, seq_len=original + 1)
+    check_prompt(Rig(tmp_path, oracle), 90)
+
+
+def test_the_text_part_of_a_gemma_that_takes_images(tmp_path: Path) -> None:
+    oracle = make_model(tmp_path, "gemma3")
+    as_published(tmp_path)
+    as_gemma3_conditional(tmp_path)
+    check_prompt(Rig(tmp_path, oracle), 70)
+
+
+def test_gemmas_vocabulary(tmp_path: Path) -> None:
+    """262,208 tokens, which is more than 2^18; the most likely one may be any of them."""
+    oracle = make_model(
+        tmp_path, "gemma3", vocab_size=262208, num_hidden_layers=1, layer_types=["full_attention"]
+    )
+    limits = Limits(
+        max_batch=1, max_context=64, max_prefill_tokens=64, max_prefill_lanes=1, page_size=16, total_pages=4
+    )
+    check_prompt(Rig(tmp_path, oracle, limits), 20)
 
 
 def test_demo_model() -> None:

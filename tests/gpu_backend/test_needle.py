@@ -10,8 +10,8 @@ from needle_model import answers, make_needle_model, needle_prompt
 
 from gpu_backend.engine.host import HostEngine, HostMemory
 from gpu_backend.engines.base import Limits
-from gpu_backend.model.checkpoint import Checkpoint
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.registry import read_model
+from gpu_backend.weights.checkpoint import Checkpoint
 
 LENGTH = 2000
 DEPTHS = (0.0, 0.3, 0.7, 1.0)
@@ -23,7 +23,7 @@ LIMITS = Limits(
 @pytest.mark.parametrize(("head_dim", "head"), [(64, 0), (128, 3)])
 def test_a_needle_is_found_at_any_depth(tmp_path: Path, head_dim: int, head: int) -> None:
     make_needle_model(tmp_path, 4, 2, head_dim, head, LIMITS.max_context)
-    config = ModelConfig.from_directory(tmp_path)
+    config = read_model(tmp_path)
     memory = HostMemory()
     driver = EngineDriver(memory, LIMITS, config.vocab_size)
     engine = HostEngine(config, Checkpoint(tmp_path), LIMITS, driver.grid.shapes, driver.batch, 2)

@@ -16,8 +16,9 @@ BENCH = """
 sys.path.insert(0, str(Path(toolkit.__file__).resolve().parents[2] / "scripts"))
 from bench import engine, sustained
 from bench.ceilings import Ceiling
+from gpu_backend.models.registry import read_model
 from gpu_backend.engines.base import Limits
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 from steady_meter import SteadyMeter
 
 engine.reads = lambda device, stream, measure: [Ceiling("reads", 8e9, 2e3)]
@@ -25,7 +26,7 @@ engine.products = lambda device, stream, measure: Ceiling("multiplies", 1e12, 1e
 engine.time_us = lambda enqueue, wait: (enqueue(), 1e3)[1]
 engine.EnergyCounter = lambda uuid, flag: SteadyMeter(600, 0.001)
 sustained.WARM_UP_S = 0.0
-config, limits = ModelConfig.from_directory(Path(sys.argv[1])), Limits(4, 256, 64, 4, 16, 64)
+config, limits = read_model(Path(sys.argv[1])), Limits(4, 256, 64, 4, 16, 64)
 """
 FILL = """
 bench = engine.Bench(config, limits)

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from limits import PROGRAM_S
 
 DESIGNS = ("blocking", "pipelined", "async")
 SOURCES = ["tests/kernels/world/driven.cpp"]
 
 
 def run(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=PROGRAM_S)
 
 
 @pytest.mark.parametrize("design", DESIGNS)
@@ -37,7 +38,7 @@ def test_no_data_race_between_streams_and_policy(build_program: Callable[..., Pa
 
 @pytest.mark.parametrize("design", ["reuse", "unordered"])
 def test_the_worlds_notice_a_wrong_design(build_program: Callable[..., Path], design: str) -> None:
-    """Two steps in flight on one set, and streams that do not wait for each other (V1 to V3)."""
+    """Two steps in flight on one set, and streams that do not wait for each other (Q1 to Q3)."""
     done = run(build_program("driven", SOURCES, "-O2"), design, "3", "7")
     assert done.returncode == 1, done.stdout
 
@@ -61,7 +62,7 @@ def test_the_driver_api_is_called_as_it_wants_to_be(
         [program, design, "3"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PROGRAM_S,
         env={"LD_LIBRARY_PATH": str(tmp_path)},
     )
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]

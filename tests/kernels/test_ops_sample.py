@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from transformers import RepetitionPenaltyLogitsProcessor
 from twins import Floats, World
 
+from gpu_backend import abi
 from ringbuffer.abi import RequestFlags
 
 VOCAB = 1000
@@ -68,6 +69,32 @@ def test_greedy_ties_go_to_the_lowest_id() -> None:
     logits[2, 777] = -1e30
     logits[3, [5, 8]] = np.inf
     assert make_world(4).sample(logits) == [17, 2, 777, 5]
+
+
+NO_CANDIDATE = {
+    "NaN": np.full(VOCAB, np.nan, np.float32),
+    "-inf": np.full(VOCAB, -np.inf, np.float32),
+    "both": np.where(np.arange(VOCAB) % 2, np.nan, -np.inf).astype(np.float32),
+    "masked": np.where(np.arange(VOCAB) == 10, 5, -np.inf).astype(np.float32),  # but for an end token
+}
+
+
+@pytest.mark.parametrize("logits", NO_CANDIDATE.values(), ids=NO_CANDIDATE)
+@pytest.mark.parametrize("params", [{}, {"temperature": 1.0}, {"temperature": 1.0, "top_k": 5, "top_p": 0.5}])
+def test_a_lane_without_a_candidate_has_no_token(logits: Floats, params: dict[str, Any]) -> None:
+    """Its neighbour has one. What a step that was planned ahead would feed is a token all the same."""
+    world = make_world(2, eos=(10,), min_tokens=3, **params)
+    assert world.sample(np.stack([logits, make_logits()]))[0] == abi.NO_TOKEN
+    assert world.out_token[1] < VOCAB
+    assert world.history[0, PROMPT] == 0
+
+
+def test_the_only_number_among_nan_is_drawn() -> None:
+    logits = np.full((2, VOCAB), np.nan, np.float32)
+    logits[:, 700] = -1e30
+    world = make_world(2, top_p=0.9)
+    world.params["temperature"] = [0, 1]
+    assert world.sample(logits) == [700, 700]
 
 
 def test_nan_is_never_sampled() -> None:

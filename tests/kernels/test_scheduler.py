@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from limits import PROGRAM_S
 
 
 class Sizes(ctypes.Structure):
@@ -46,6 +47,7 @@ COUNTERS = (
     "cancelled",
     "armed",
     "mixed",
+    "unsampled",
 )
 
 
@@ -148,7 +150,7 @@ def test_no_data_race_between_frontends_policy_and_engine(
         "-fsanitize=thread",
     )
     done = subprocess.run(
-        [program, str(policy_threads), "4", "7"], capture_output=True, text=True, timeout=120
+        [program, str(policy_threads), "4", "7"], capture_output=True, text=True, timeout=PROGRAM_S
     )
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     assert "WARNING: ThreadSanitizer" not in done.stderr
@@ -163,5 +165,5 @@ def test_memory_errors_are_absent(build_program: Callable[..., Path]) -> None:
         "-fsanitize=address,undefined",
         "-fno-sanitize-recover=all",
     )
-    done = subprocess.run([program, "1", "3", "11"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([program, "1", "3", "11"], capture_output=True, text=True, timeout=PROGRAM_S)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
+from limits import WAIT_S
 from mock_backend import MockBackend
+from waiting import wait_until as wait_until  # the tests of this folder import it with the rest
 
 from nic_frontend.options import FrontendOptions
 from nic_frontend.server import Server, listen
@@ -17,14 +18,6 @@ from nic_frontend.service import Service
 
 COMPLETION: dict[str, Any] = {"prompt": "hello", "max_tokens": 2}
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    """Fails when the condition does not come true in time."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.002)
 
 
 def error_of(response: Any, status: int) -> dict[str, Any]:
@@ -66,7 +59,7 @@ class Frontend:
         )
         self._thread.start()
         assert ready.wait(60)
-        self.client = httpx.Client(base_url=self.url, timeout=30)
+        self.client = httpx.Client(base_url=self.url, timeout=WAIT_S)
 
     def stop(self) -> None:
         self.client.close()

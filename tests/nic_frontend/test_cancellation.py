@@ -104,7 +104,7 @@ def test_a_client_that_does_not_read_is_cancelled(
     connection = connect(frontend, {"prompt": "x", "max_tokens": 90_000, "stream": True}, receive_buffer=4096)
     answer = frontend.client.post("/v1/completions", json={"prompt": "y", "max_tokens": 2000}).json()
     assert answer["usage"]["completion_tokens"] == 2000  # the reader was not held up
-    wait_until(lambda: frontend.service.metrics.slow_clients == 1, timeout_s=30)
+    wait_until(lambda: frontend.service.metrics.slow_clients == 1)
     wait_until(lambda: frontend.service.tracker.slots.n_free == 16)
     slow = next(row for row in backend.accepted if row.descriptor["max_tokens"] == 90_000)
     assert slow.count < 90_000
@@ -132,8 +132,8 @@ def test_a_connection_that_acknowledges_nothing_is_dropped(
     backend.tokens_per_step = 2000
     frontend = start_frontend(backend, send_timeout_s=0.5, send_buffer_bytes=8192)
     connection = connect(frontend, {"prompt": "x", "max_tokens": 90_000}, receive_buffer=4096)
-    wait_until(lambda: frontend.service.metrics.finished["length"] == 1, timeout_s=20)
-    wait_until(lambda: not frontend.server.server_state.connections, timeout_s=20)
+    wait_until(lambda: frontend.service.metrics.finished["length"] == 1)
+    wait_until(lambda: not frontend.server.server_state.connections)
     connection.close()
 
 

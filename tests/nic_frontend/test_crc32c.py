@@ -6,9 +6,11 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from limits import PROGRAM_S
+
 
 def test_instruction_and_table_agree_with_the_rfc(build_program: Callable[..., Path]) -> None:
     sources = ["tests/nic_frontend/crc32c.cpp", "nic_frontend/native/crc32c.cpp"]
     program = build_program("crc32c", sources)
-    run = subprocess.run([program], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([program], capture_output=True, text=True, timeout=PROGRAM_S)
     assert run.returncode == 0, run.stderr

@@ -219,6 +219,7 @@ def test_reads_see_the_ring(ring: Ring) -> None:
     assert transport.read(0, region.n_bytes) == bytes(region.mapping[:])  # more than the buffer holds
 
 
+@pytest.mark.alone
 def test_nothing_waits_for_a_submission(ring: Ring, driver: ctypes.CDLL) -> None:
     """U3: what is submitted is queued; a held stream does not hold the caller."""
     driver.fake_hold(1)
@@ -232,6 +233,7 @@ def test_nothing_waits_for_a_submission(ring: Ring, driver: ctypes.CDLL) -> None
         arrived(ring[0], slot, 1)
 
 
+@pytest.mark.alone
 def test_a_gpu_that_hangs_is_given_up_within_its_bound(ring: Ring, driver: ctypes.CDLL) -> None:
     """U4."""
     driver.fake_hang(1)
@@ -250,6 +252,7 @@ def test_a_gpu_that_hangs_is_given_up_within_its_bound(ring: Ring, driver: ctype
     assert not ring[0].requests.any()
 
 
+@pytest.mark.alone
 def test_a_full_queue_is_a_bounded_wait(ring: Ring, driver: ctypes.CDLL) -> None:
     driver.fake_hang(1)
     began = time.monotonic()

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 from harness import Frontend, StartBackend, StartFrontend, wait_until
+from limits import WAIT_S
 
 from nic_frontend import connection
 
 
 @pytest.fixture
 def client(frontend: Frontend) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", frontend.port), timeout=20) as opened:
+    with socket.create_connection(("127.0.0.1", frontend.port), timeout=WAIT_S) as opened:
         yield opened
 
 
@@ -183,7 +184,7 @@ def test_heads_have_a_longest_time(
     """F9."""
     if not first:
         monkeypatch.setattr(connection, "HEAD_TIMEOUT_S", 0.3)
-    with socket.create_connection(("127.0.0.1", frontend.port), timeout=20) as client:
+    with socket.create_connection(("127.0.0.1", frontend.port), timeout=WAIT_S) as client:
         if first:
             client.sendall(first)
             assert answer(client)[0] == 200
@@ -203,7 +204,7 @@ def test_an_answer_may_take_longer_than_a_head(
 
 def test_a_body_that_does_not_come(start_backend: StartBackend, start_frontend: StartFrontend) -> None:
     frontend = start_frontend(start_backend(), body_timeout_s=0.2)
-    with socket.create_connection(("127.0.0.1", frontend.port), timeout=20) as client:
+    with socket.create_connection(("127.0.0.1", frontend.port), timeout=WAIT_S) as client:
         client.sendall(post()[:-1])
         assert answer(client)[0] == 408
         assert is_closed(client)
@@ -221,7 +222,7 @@ def test_leaving_is_noticed_while_a_pipelined_request_waits(
     """F8."""
     backend = start_backend(step_s=0.05)
     frontend = start_frontend(backend)
-    with socket.create_connection(("127.0.0.1", frontend.port), timeout=20) as client:
+    with socket.create_connection(("127.0.0.1", frontend.port), timeout=WAIT_S) as client:
         client.sendall(post(max_tokens=400, stream=stream) + post(max_tokens=400))
         wait_until(lambda: len(backend.accepted) == 1)
     wait_until(lambda: frontend.service.metrics.disconnects == 1)

@@ -22,7 +22,7 @@ from nic_frontend.service import Service
 from nic_frontend.transport.base import TransportError
 from nic_frontend.transport.shm import SharedMemory
 from ringbuffer import abi
-from ringbuffer.abi import Phase
+from ringbuffer.abi import Fault, Phase
 
 
 def in_thread(frontend: Frontend, body: dict[str, Any]) -> tuple[threading.Thread, list[Any]]:
@@ -86,6 +86,15 @@ def test_a_backend_that_never_serves(start_backend: StartBackend, model_dir: Pat
         Service(options)
 
 
+def test_a_backend_that_has_failed_says_why(start_backend: StartBackend, model_dir: Path) -> None:
+    backend = start_backend()
+    backend.region.header["fault"][0], backend.region.header["fault_detail"][0] = Fault.LAUNCH, 719
+    backend.set_phase(Phase.FAILED)
+    options = FrontendOptions(ring=backend.path, model_dir=model_dir, attach_timeout_s=0.1)
+    with pytest.raises(TransportError, match="launching a step was refused with CUDA error 719"):
+        Service(options)
+
+
 @pytest.mark.parametrize("field", ["layout_hash", "abi_version"])
 def test_another_layout_is_refused(backend: MockBackend, model_dir: Path, field: str) -> None:
     backend.region.header[field][0] += 1
@@ -100,6 +109,7 @@ def test_another_model_is_refused(backend: MockBackend, tmp_path: Path) -> None:
         Service(FrontendOptions(ring=backend.path, model_dir=other))
 
 
+@pytest.mark.alone
 def test_beats_keep_the_lease_for_longer_than_its_timeout(frontend: Frontend, backend: MockBackend) -> None:
     word = backend.region.leases["word"]
     seen = set()
@@ -142,6 +152,7 @@ def test_a_lost_lease_fails_open_requests_and_is_renewed(
     assert answer["usage"]["completion_tokens"] == 128  # every slot works again
 
 
+@pytest.mark.alone
 def test_a_heartbeat_that_stands_still(start_backend: StartBackend, start_frontend: StartFrontend) -> None:
     backend = start_backend(step_s=0.01)
     frontend = start_frontend(backend)
@@ -168,12 +179,12 @@ def test_a_backend_that_ends(
     frontend = start_frontend(backend)
     thread, answers = in_thread(frontend, {"prompt": "x", "max_tokens": 400})
     wait_until(lambda: frontend.service.tracker.n_open == 1)
-    backend.region.header["fault"][0] = 2
+    backend.region.header["fault"][0], backend.region.header["fault_detail"][0] = Fault.STEP, 9
     backend.set_phase(phase)
     thread.join()
     message = error_of(answers[0], 503)["message"]
     assert message == (
-        "the scheduler failed (fault 2, detail 0)"
+        "the scheduler failed: step 9 did not complete in time (fault STEP)"
         if phase is Phase.FAILED
         else "the scheduler is in phase STOPPED, not SERVING"
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import openai
 import pytest
 from harness import Frontend, StartBackend, StartFrontend
+from limits import WAIT_S
 from mock_backend import MockBackend
 
 from ringbuffer.abi import Phase
@@ -14,7 +15,7 @@ from ringbuffer.abi import Phase
 
 @pytest.fixture
 def client(frontend: Frontend) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{frontend.url}/v1", api_key="none", max_retries=0, timeout=20) as made:
+    with openai.OpenAI(base_url=f"{frontend.url}/v1", api_key="none", max_retries=0, timeout=WAIT_S) as made:
         yield made
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 from harness import Frontend, StartBackend, StartFrontend, wait_until
+from limits import WAIT_S
 from mock_backend import MockBackend
 from prometheus_client.parser import text_string_to_metric_families
 from sse import parse
@@ -42,7 +43,7 @@ class Process:
         self.url = f"http://127.0.0.1:{port}"
 
     def wait_ready(self) -> None:
-        wait_until(self._healthy, timeout_s=20)
+        wait_until(self._healthy)
 
     def _healthy(self) -> bool:
         assert self.process.poll() is None, self.process.stderr and self.process.stderr.read()
@@ -51,7 +52,7 @@ class Process:
         except httpx.TransportError:
             return False
 
-    def end(self, timeout_s: float = 15) -> str:
+    def end(self, timeout_s: float = WAIT_S) -> str:
         """Waits for the end and returns what was logged."""
         return self.process.communicate(timeout=timeout_s)[1]
 
@@ -82,7 +83,7 @@ def test_sigterm_lets_streams_finish(
     answers: list[httpx.Response] = []
     body = {"prompt": "x", "max_tokens": 100, "stream": True}
     client = threading.Thread(
-        target=lambda: answers.append(httpx.post(f"{frontend.url}/v1/completions", json=body, timeout=20))
+        target=lambda: answers.append(httpx.post(f"{frontend.url}/v1/completions", json=body, timeout=WAIT_S))
     )
     client.start()
     wait_until(lambda: bool(backend.accepted))
@@ -97,6 +98,7 @@ def test_sigterm_lets_streams_finish(
     assert int(backend.region.leases["word"][0]) == 0
 
 
+@pytest.mark.alone
 def test_sigterm_ends_streams_that_take_too_long(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:
@@ -104,7 +106,7 @@ def test_sigterm_ends_streams_that_take_too_long(
     processes.append(frontend := Process(backend, model_dir, port, drain_s=0.5))
     frontend.wait_ready()
     body = {"prompt": "x", "max_tokens": 400, "stream": True}
-    with httpx.stream("POST", f"{frontend.url}/v1/completions", json=body, timeout=20) as response:
+    with httpx.stream("POST", f"{frontend.url}/v1/completions", json=body, timeout=WAIT_S) as response:
         text = iter(response.iter_text())
         received = next(text)
         frontend.process.send_signal(signal.SIGTERM)
@@ -140,8 +142,8 @@ def test_two_processes_share_a_port(
     processes.extend(Process(backend, model_dir, port) for _ in range(2))
     for one in processes:
         one.wait_ready()
-    wait_until(lambda: all(int(word) for word in backend.region.leases["word"][:2]), timeout_s=20)
-    wait_until(lambda: ask_until_both(processes[0].url, backend), timeout_s=20)
+    wait_until(lambda: all(int(word) for word in backend.region.leases["word"][:2]))
+    wait_until(lambda: ask_until_both(processes[0].url, backend))
 
 
 def ask_until_both(url: str, backend: MockBackend) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from harness import StartBackend, StartFrontend
+from limits import PROGRAM_S
 from sse import events, text_of
 
 NATIVE = sorted((Path(__file__).resolve().parents[2] / "nic_frontend/native").glob("*.cpp"))
@@ -19,11 +20,8 @@ def test_no_race_and_no_wrong_token(build_program: Callable[..., Path]) -> None:
     flags = ["-O1", "-fsanitize=thread", "-Wno-tsan"]
     program = build_program("reader_stress", ["tests/nic_frontend/reader_stress.cpp", *NATIVE], *flags)
     environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1"}
-    run = subprocess.run([program], capture_output=True, text=True, timeout=120, env=environment)
+    run = subprocess.run([program], capture_output=True, text=True, timeout=PROGRAM_S, env=environment)
     assert run.returncode == 0, run.stderr
-
-
-NATIVE = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "nic_frontend/native").glob("*.cpp"))
 
 
 @pytest.mark.parametrize("scenario", ["cap", "urgent", "stopped", "steps", "silence"])
@@ -37,7 +35,7 @@ def test_an_event_loop_that_was_faster_than_its_wakeup_sleeps_again(
     build_program: Callable[..., Path],
 ) -> None:
     program = build_program("reader-wakeup", ["tests/nic_frontend/reader_wakeup.cpp", *NATIVE], "-O1")
-    run = subprocess.run([program], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([program], capture_output=True, text=True, timeout=PROGRAM_S)
     assert run.returncode == 0, run.stderr
 
 

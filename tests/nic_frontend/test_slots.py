@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 from harness import StartBackend, StartFrontend, wait_until
+from limits import WAIT_S
 from sse import parse, text_of
 from test_validation import error_of
 
@@ -51,7 +52,7 @@ def test_429_with_retry_after_when_all_slots_are_busy(
 
     def ask() -> None:
         body = {"prompt": ["x"] * 8, "max_tokens": 2}
-        answers.append(httpx.post(f"{frontend.url}/v1/completions", json=body, timeout=30))
+        answers.append(httpx.post(f"{frontend.url}/v1/completions", json=body, timeout=WAIT_S))
 
     threads = [threading.Thread(target=ask) for _ in range(2)]
     for thread in threads:
@@ -80,7 +81,7 @@ def test_as_many_clients_as_slots_never_see_429(
         return [(await client.post("/v1/completions", json=body)).status_code for _ in range(20)]
 
     async def everyone() -> list[list[int]]:
-        async with httpx.AsyncClient(base_url=frontend.url, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=frontend.url, timeout=WAIT_S) as client:
             return await asyncio.gather(*(one(client) for _ in range(16)))
 
     assert asyncio.run(everyone()) == [[200] * 20] * 16
@@ -95,7 +96,7 @@ def test_64_concurrent_streams(start_backend: StartBackend, start_frontend: Star
 
     async def everyone() -> list[str]:
         limits = httpx.Limits(max_connections=64)
-        async with httpx.AsyncClient(base_url=frontend.url, timeout=60, limits=limits) as client:
+        async with httpx.AsyncClient(base_url=frontend.url, timeout=WAIT_S, limits=limits) as client:
             return await asyncio.gather(*(one(client, 20 + i) for i in range(64)))
 
     letters = "".join(chr(0x21 + i) for i in range(94))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from reader_bench import CAPACITY, N_SLOTS, Bench
 
-from nic_frontend import library
+from nic_frontend.abi import EVENT_TOKENS_MAX
 from nic_frontend.library import EVENT_FINISHED, EVENT_FREED, EVENT_TOKENS, crc32c
 from nic_frontend.transport.base import TransportError
 from ringbuffer import abi
@@ -85,7 +85,7 @@ def test_the_arena_serves_what_the_inline_records_lost(bench: Bench) -> None:
     found = [event for _ in range(3) for event in bench.take(0.2)]
     assert [token for event in found for token in event[4]] == list(range(1000, 1600))
     assert [event[2] for event in found][-1] == EVENT_FINISHED
-    assert all(len(event[4]) <= library.EVENT_TOKENS_MAX for event in found)
+    assert all(len(event[4]) <= EVENT_TOKENS_MAX for event in found)
 
 
 def test_inline_records_suffice(bench: Bench) -> None:
@@ -147,6 +147,7 @@ def test_a_count_that_goes_back_delivers_nothing_twice(bench: Bench) -> None:
     assert bench.take() == [(6, sequence, EVENT_TOKENS, 0, [5])]
 
 
+@pytest.mark.alone
 def test_records_that_stay_unreadable_end_their_request_alone(bench: Bench) -> None:
     """F9."""
     broken, healthy = bench.submit(0, 1)
@@ -267,6 +268,7 @@ def test_a_full_queue_loses_nothing(bench: Bench) -> None:
             assert found == list(range(slot, slot + CAPACITY))
 
 
+@pytest.mark.alone
 def test_idle_costs_next_to_nothing(bench: Bench) -> None:
     before = time.process_time()
     time.sleep(1.0)

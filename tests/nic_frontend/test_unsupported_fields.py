@@ -1,4 +1,4 @@
-"""Fields that are not served: refused where they ask for something, and listed in the README."""
+"""Fields that are not served: refused where they ask for something, and listed in docs/api.md."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_what_only_one_endpoint_has(frontend: Frontend) -> None:
     assert frontend.client.post("/v1/chat/completions", json=neutral).status_code == 200
 
 
-def test_the_readme_lists_what_is_refused() -> None:
-    text = (Path(__file__).parents[2] / "README.md").read_text()
+def test_the_page_of_the_api_lists_what_is_refused() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
     (row,) = re.findall(r"^\| refused with 400 unless neutral \|(.*)\|$", text, re.MULTILINE)
     assert set(re.findall(r"`(.+?)`", row)) == {*UNSUPPORTED, *UNSUPPORTED_IN_CHAT, "best_of"}

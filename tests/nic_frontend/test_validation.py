@@ -10,6 +10,7 @@ import pytest
 from harness import CHAT, COMPLETION, Frontend, StartFrontend, error_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from limits import WAIT_S
 from mock_backend import MockBackend
 
 from nic_frontend.tokenizer import Tokenizer
@@ -189,7 +190,7 @@ def test_body_over_the_limit(backend: MockBackend, start_frontend: StartFrontend
 
 def test_body_that_does_not_arrive(backend: MockBackend, start_frontend: StartFrontend) -> None:
     frontend = start_frontend(backend, body_timeout_s=0.2)
-    with socket.create_connection(("127.0.0.1", frontend.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", frontend.port), timeout=WAIT_S) as connection:
         head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 50\r\n\r\n"
         connection.sendall(head.encode() + b'{"prompt"')
         assert b" 408 " in connection.recv(4096).splitlines()[0]

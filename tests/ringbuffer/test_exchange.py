@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from exchange_thread import KEY, ExchangeThread
+from limits import WAIT_S
+from waiting import wait_until
 
 from gpu_backend.rdma.exchange_server import RingFacts
 from nic_frontend.transport.exchange_client import Exchange
@@ -61,7 +63,7 @@ class RunningServer(ExchangeThread):
         return Exchange("127.0.0.1", self.port, key)
 
     def raw(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_S)
 
 
 @pytest.fixture
@@ -92,13 +94,6 @@ def server(start: Callable[..., RunningServer]) -> RunningServer:
 @pytest.fixture(autouse=True)
 def _all_logs(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="gpu_backend.rdma.exchange_server")
-
-
-def wait_until(condition: Callable[[], object], timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.005)
 
 
 def read_to_end(stream: socket.socket) -> bytes:
@@ -285,6 +280,7 @@ def test_a_frame_cannot_be_replayed_or_reflected() -> None:
         backend.unseal(code, raw)
 
 
+@pytest.mark.alone
 def test_a_slow_stranger_is_dropped_and_holds_nobody_up(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from bench.closed_limit import Gpu, Rate, Work, work_of
+from limits import PROGRAM_S
 from model_config import model_config
 
-from gpu_backend.model.config import Experts
+from gpu_backend.models.description import Experts
 
 ROOT = Path(__file__).parents[2]
 OVER_AND_OVER = {"us": 2.0, "watts": 600.0, "sm_mhz": 1500}
@@ -53,7 +54,7 @@ def test_a_step_is_shared_by_its_rows_and_a_prompt_by_its_answer() -> None:
     assert one.flops == pytest.approx(two.flops)
     assert one.flops > work_of(config, 1, 32, 32).flops
     # Beside few rows, a prompt needs experts that they do not.
-    experts = model_config(experts=Experts(64, 2, 32, True, frozenset()))
+    experts = model_config(experts=Experts(64, 2, 32, True))
     assert work_of(experts, 1, 64, 32).bytes > work_of(experts, 1, 64, 64).bytes
 
 
@@ -67,7 +68,7 @@ def test_it_prints_the_limits_of_a_shape(tmp_path: Path) -> None:
         "--concurrency",
         "8,64",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PROGRAM_S)
     first, second = done.stdout.splitlines()
     assert first.startswith(
         "llama-3-8b, 8 at a time: 2027 MB and 70.4 GFLOP a token; tokens/s at most by memory"
@@ -75,6 +76,6 @@ def test_it_prints_the_limits_of_a_shape(tmp_path: Path) -> None:
     assert second.startswith("llama-3-8b, 64 at a time: ")
 
     results.write_text(json.dumps({"ceilings": [{**CEILINGS[0], "sustained": None}]}))
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PROGRAM_S)
     assert done.returncode == 2
     assert "run engine.py --sustained 1" in done.stderr

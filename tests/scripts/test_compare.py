@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from limits import PROGRAM_S
+
 ROOT = Path(__file__).resolve().parents[2]
-RECORDED = ROOT / "scripts" / "bench" / "results" / "2026-11-21-load-client.json"
+RECORDED = ROOT / "docs" / "benchmarks" / "2026-11-21-load-client.json"
 
 
 def compare(tmp_path: Path, *results: dict[str, Any]) -> subprocess.CompletedProcess[str]:
@@ -18,7 +20,9 @@ def compare(tmp_path: Path, *results: dict[str, Any]) -> subprocess.CompletedPro
         paths.append(tmp_path / f"{i}.json")
         paths[-1].write_text(json.dumps(result))
     program = ROOT / "scripts" / "bench" / "compare.py"
-    return subprocess.run([sys.executable, program, *paths], capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, program, *paths], capture_output=True, text=True, timeout=PROGRAM_S
+    )
 
 
 def test_every_load_has_a_row_a_server(tmp_path: Path) -> None:

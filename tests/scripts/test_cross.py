@@ -10,6 +10,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.alone
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_it_builds_for_aarch64_and_passes_the_native_tests() -> None:
     done = subprocess.run([ROOT / "scripts/cross"], capture_output=True, text=True, timeout=1100)

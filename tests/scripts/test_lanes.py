@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from bench import lanes
 from bench.lanes import Turn
+from limits import PROGRAM_S
 
 PROGRAM = Path(lanes.__file__)
 
@@ -60,7 +61,9 @@ def test_antagonists_begin_when_the_slowest_lane_is_there() -> None:
     ],
 )
 def test_what_cannot_be_run(arguments: tuple[str, ...], message: str) -> None:
-    done = subprocess.run([sys.executable, PROGRAM, *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, PROGRAM, *arguments], capture_output=True, text=True, timeout=PROGRAM_S
+    )
     assert done.returncode != 0
     assert message in done.stderr
     assert "Traceback" not in done.stderr

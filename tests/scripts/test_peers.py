@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 from bench import peers, servers
+from limits import PROGRAM_S
 from tokenizers import Tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "models" / "demo"
+
+pytestmark = [pytest.mark.alone, pytest.mark.slow]
 
 
 def run(tmp_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
@@ -24,7 +27,7 @@ def run(tmp_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
         f"--out={tmp_path}", f"--server-cores={core}", f"--client-cores={core}", "--server-flag=--device=cpu",
         "--frontends=1", "--bench-flag=--input=16", "--bench-flag=--output=16", *flags,
     ]  # fmt: skip
-    return subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_S, check=False)
 
 
 def test_a_part_leaves_its_result_and_how_the_server_was_run(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from limits import PROGRAM_S
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 BENCHES = [path for path in sorted((SCRIPTS / "bench").glob("*.py")) if "__main__" in path.read_text()]
@@ -16,7 +17,7 @@ PROGRAMS = [*BENCHES, SCRIPTS / "train_demo_model.py"]
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
 def test_a_program_starts_and_explains_itself(program: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, program, "--help"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        [sys.executable, program, "--help"], cwd=tmp_path, capture_output=True, text=True, timeout=PROGRAM_S
     )
     assert done.returncode == 0, done.stderr
     assert "usage:" in done.stdout
@@ -27,7 +28,7 @@ def test_a_program_starts_and_explains_itself(program: Path, tmp_path: Path) -> 
 def test_a_script_is_explained_by_its_head(name: str, flag: str, tmp_path: Path) -> None:
     script = SCRIPTS / name
     command = [sys.executable, script] if script.suffix else [script]
-    done = subprocess.run([*command, flag], cwd=tmp_path, capture_output=True, text=True, timeout=10)
+    done = subprocess.run([*command, flag], cwd=tmp_path, capture_output=True, text=True, timeout=PROGRAM_S)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert done.stdout.splitlines()[0] in script.read_text().split("\n\n")[0]
@@ -35,7 +36,7 @@ def test_a_script_is_explained_by_its_head(name: str, flag: str, tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["cross", "setup", "demo", "soft-roce"])
 def test_a_script_refuses_what_it_does_not_know(name: str) -> None:
-    done = subprocess.run([SCRIPTS / name, "--nope"], capture_output=True, text=True, timeout=10)
+    done = subprocess.run([SCRIPTS / name, "--nope"], capture_output=True, text=True, timeout=PROGRAM_S)
     assert done.returncode == 2
     assert done.stderr
     assert done.stdout == ""

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from limits import PROGRAM_S
+from waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts/soft-roce"
 
+pytestmark = [pytest.mark.alone, pytest.mark.slow]
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _machine() -> None:
-    done = subprocess.run([SCRIPT, "--setup"], capture_output=True, text=True, timeout=900)
+    done = subprocess.run([SCRIPT, "--setup"], capture_output=True, text=True, timeout=PROGRAM_S)
     if done.returncode == 77:
         pytest.skip(done.stderr.strip().splitlines()[-1])
     assert done.returncode == 0, done.stderr
@@ -40,13 +42,6 @@ def guests_of(process: subprocess.Popen[str]) -> list[int]:
     return [pid for pid in names if names[pid].startswith("qemu") and descends(pid)]
 
 
-def wait_until(condition: Callable[[], object], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.1)
-
-
 @pytest.mark.timeout(600)
 def test_a_command_keeps_its_arguments_output_and_status() -> None:
     command = [
@@ -57,7 +52,7 @@ def test_a_command_keeps_its_arguments_output_and_status() -> None:
         "a 'b' $c",
     ]
     done = subprocess.run(
-        [SCRIPT, *command], capture_output=True, text=True, timeout=500, cwd=ROOT / "scripts"
+        [SCRIPT, *command], capture_output=True, text=True, timeout=PROGRAM_S, cwd=ROOT / "scripts"
     )
     assert done.returncode == 7, done.stderr
     assert done.stdout.splitlines() == ["a 'b' $c", str(ROOT / "scripts"), "rxe0", "rxe1"]
@@ -67,7 +62,7 @@ def test_a_command_keeps_its_arguments_output_and_status() -> None:
 @pytest.mark.timeout(600)
 def test_a_command_that_takes_too_long_is_stopped() -> None:
     done = subprocess.run(
-        [SCRIPT, "--limit", "2", "sleep", "300"], capture_output=True, text=True, timeout=500
+        [SCRIPT, "--limit", "2", "sleep", "300"], capture_output=True, text=True, timeout=PROGRAM_S
     )
     assert done.returncode == 124, done.stderr
     assert "stopped after 2 s" in done.stderr
@@ -76,15 +71,15 @@ def test_a_command_that_takes_too_long_is_stopped() -> None:
 def test_a_killed_script_takes_its_guest_along() -> None:
     process = subprocess.Popen([SCRIPT, "sleep", "300"], stderr=subprocess.DEVNULL, text=True)
     try:
-        wait_until(lambda: guests_of(process), 60)
+        wait_until(lambda: guests_of(process))
         guests = guests_of(process)
     finally:
         process.kill()
         process.wait()
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in guests), 10)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in guests))
 
 
 def test_without_a_command_it_explains_itself() -> None:
-    done = subprocess.run([SCRIPT], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([SCRIPT], capture_output=True, text=True, timeout=PROGRAM_S)
     assert done.returncode == 2
     assert "--limit SECONDS" in done.stderr

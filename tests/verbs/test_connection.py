@@ -116,7 +116,7 @@ def test_a_long_interruption_fails_what_is_open_and_ends(remote: Remote, fronten
     assert answer.status_code == 503
     assert "no backend answers" in answer.json()["error"]["message"]
     remote.start_again()
-    wait_until(lambda: frontend.client.get("/health").status_code == 200, 10.0)
+    wait_until(lambda: frontend.client.get("/health").status_code == 200)
     assert frontend.service.lease.epoch == 2
     body = {"prompt": ["x"] * 64, "max_tokens": 2}
     assert frontend.client.post("/v1/completions", json=body).json()["usage"]["completion_tokens"] == 128
@@ -131,7 +131,7 @@ def test_a_backend_that_was_started_again_is_another(remote: Remote, frontend: F
         response = frontend.client.post("/v1/completions", json={"prompt": "x"})
         return str(response.json().get("error", {}).get("message", ""))
 
-    wait_until(lambda: "the backend was started again" in message(), 10.0)
+    wait_until(lambda: "the backend was started again" in message())
 
 
 def test_a_thousand_requests_over_a_fabric_that_keeps_breaking(
@@ -142,7 +142,7 @@ def test_a_thousand_requests_over_a_fabric_that_keeps_breaking(
     fabric.fake_verbs_break_one_in(3000)
     answered = 0
     for burst in range(20):
-        wait_until(lambda: frontend.client.get("/health").status_code == 200, 10.0)
+        wait_until(lambda: frontend.client.get("/health").status_code == 200)
         prompts = [[10 + burst, 10 + i] for i in range(50)]
         response = frontend.client.post("/v1/completions", json={"prompt": prompts, "max_tokens": 8})
         if response.status_code == 200:
@@ -150,7 +150,7 @@ def test_a_thousand_requests_over_a_fabric_that_keeps_breaking(
             answered += 50
         else:
             assert response.status_code in (503, 429), response.text
-        wait_until(lambda: frontend.service.tracker.slots.n_free == 64, 10.0)
+        wait_until(lambda: frontend.service.tracker.slots.n_free == 64)
     assert answered >= 500
     ran = [tuple(row.prompt) for row in remote.backend.accepted]
     assert len(ran) >= answered

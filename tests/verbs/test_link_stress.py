@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from fabric_sources import CHANNEL, LINK
+from limits import PROGRAM_S
 
 ROOT = Path(__file__).resolve().parents[2]
 Build = Callable[..., Path]
@@ -20,7 +21,7 @@ def run(program: Path, *arguments: int) -> dict[str, int]:
         [program, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=PROGRAM_S,
         env={**os.environ, "TSAN_OPTIONS": "halt_on_error=1"},
     )
     assert done.returncode == 0, done.stderr
@@ -69,7 +70,7 @@ def test_the_fabric_shows_what_is_missing(
     link = [str(mutant) if name == CHANNEL else name for name in LINK]
     program = build_stress(f"mutant_{len(before)}", link=link)
     for _ in range(4):  # a busy machine may see no tear in 20,000 requests
-        done = subprocess.run([program, "20000", "0", "1"], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([program, "20000", "0", "1"], capture_output=True, text=True, timeout=PROGRAM_S)
         if done.returncode != 0:
             break
     assert done.returncode == 1

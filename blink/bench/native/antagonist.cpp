@@ -1,4 +1,4 @@
-// Other tenants of a processor, for measurements under interference (README.md, L10).
+// Other tenants of a processor, for measurements under interference (README.md, B10).
 //
 //   blink-antagonist KIND[,KIND...] THREADS_PER_CORE CORE[,CORE...]
 //

@@ -16,9 +16,9 @@ from gpu_backend.engines.kv_pages import with_pages
 from gpu_backend.engines.native.engine import NativeEngine
 from gpu_backend.engines.native.sizing import mixed_share, needs, page_bytes, pages_that_fit
 from gpu_backend.engines.native.weights import RandomWeights
-from gpu_backend.model.checkpoint import Checkpoint, CheckpointError
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 from gpu_backend.progress import ProgressLine
+from gpu_backend.weights.checkpoint import Checkpoint, CheckpointError
 
 RANDOM_SEED = 1
 
@@ -26,7 +26,7 @@ RANDOM_SEED = 1
 class NativeEngineBuilder:
     """A gpu_backend.engines.builder.GpuEngineBuilder."""
 
-    def limits(self, device: Device, config: ModelConfig, wanted: Limits, kv_memory: int | None) -> Limits:
+    def limits(self, device: Device, config: Model, wanted: Limits, kv_memory: int | None) -> Limits:
         wanted = replace(wanted, mixed_share=mixed_share(config))
         shapes, free_bytes = GraphGrid(wanted).shapes, device.free_bytes()
         processors = device.n_multiprocessors
@@ -41,7 +41,7 @@ class NativeEngineBuilder:
     def build(
         self,
         device: Device,
-        config: ModelConfig,
+        config: Model,
         directory: Path,
         random: bool,
         limits: Limits,

@@ -26,11 +26,11 @@ from gpu_backend.engines.native.megakernel_model import decoder_model
 from gpu_backend.engines.native.model import NativeModel, kv_cache, target_of
 from gpu_backend.engines.native.plan import buffer_bytes, described_plans, kernel_names, plan_step
 from gpu_backend.engines.native.weights import Progress, RandomWeights, WeightLoader
-from gpu_backend.model.checkpoint import Checkpoint
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 from gpu_backend.ops.candidate import Choice
 from gpu_backend.ops.matrix import KvCache
 from gpu_backend.ops.operations import DecodeModel
+from gpu_backend.weights.checkpoint import Checkpoint
 
 
 def ignore_progress(what: str, done: int, total: int) -> None:
@@ -49,7 +49,7 @@ class NativeEngine:
     def __init__(
         self,
         device: Device,
-        config: ModelConfig,
+        config: Model,
         source: Checkpoint | RandomWeights,
         limits: Limits,
         shapes: Sequence[Shape],
@@ -68,12 +68,16 @@ class NativeEngine:
             owned.callback(self._memory.close)
             described = described_plans(config, limits, self._shapes, device.n_multiprocessors)
             target, element = target_of(config, device.n_multiprocessors), compute_element(config.dtype)
-            self.kernels = Kernels(device.arch, kernel_names(described), target.shared_bytes, element)
+            self.kernels = Kernels(
+                device.arch, kernel_names(described), target.shared_bytes, element, config.activation
+            )
             owned.callback(self.kernels.close)
             workspace = self._memory.allocate(WORKSPACE_BYTES)
             cublas = Cublas(self._stream, workspace, target.blocks)  # one is the scheduler's (C8)
             owned.callback(cublas.close)
-            loader = WeightLoader(self._memory, self._stream, self.kernels, config, source, progress)
+            loader = WeightLoader(
+                self._memory, self._stream, self.kernels, config, limits.max_context, source, progress
+            )
             weights = loader.load()
             sizes = buffer_bytes(described)
             addresses = {name: self._memory.allocate(size) for name, size in sizes.items()}

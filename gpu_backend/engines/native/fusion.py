@@ -3,6 +3,7 @@
     norm, qkv             -> qkv of the residual, where a kernel norms on the way
     product, experts      -> the product computes the router's logits, where kernels for one token suit
     experts, norm         -> the experts' sum leaves its norm
+    add norm, norm        -> the sum with a normed output leaves its own norm
     product, norm, matmul -> each matmul has a part of the norm (E19), where SkinnyGemm serves both
 
 Each is done where the choice finds the kernels for it.
@@ -16,7 +17,7 @@ from dataclasses import replace
 from gpu_backend.ops.choice import serves
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.moe_one import router_sums
-from gpu_backend.ops.operations import MatMul, Moe, Operation, RmsNorm, RouterPart, SumsOfSquares
+from gpu_backend.ops.operations import AddNorm, MatMul, Moe, Operation, RmsNorm, RouterPart, SumsOfSquares
 from gpu_backend.ops.skinny_gemm import sums_of
 
 Rule = Callable[[list[Operation], Target], list[Operation] | None]
@@ -58,6 +59,13 @@ def norm_after_moe(ops: list[Operation], target: Target) -> list[Operation] | No
     return None
 
 
+def norm_after_add(ops: list[Operation], target: Target) -> list[Operation] | None:
+    match ops:
+        case [AddNorm() as add, RmsNorm() as norm] if norm.x == add.residual and norm.out == add.normed:
+            return [replace(add, norm_after=norm.norm)]
+    return None
+
+
 def norm_between_matmuls(ops: list[Operation], target: Target) -> list[Operation] | None:
     match ops:
         case [MatMul() as before, RmsNorm() as norm, MatMul() as after] if (
@@ -76,5 +84,6 @@ RULES: tuple[tuple[int, Rule], ...] = (
     (2, norm_in_matmul),
     (2, router_in_matmul),
     (2, norm_after_moe),
+    (2, norm_after_add),
     (3, norm_between_matmuls),
 )

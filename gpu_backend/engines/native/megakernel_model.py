@@ -9,7 +9,7 @@ from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.tensor_map import tensor_map
 from gpu_backend.decoder_abi import DecoderModel
 from gpu_backend.engines.native.model import DeviceWeights
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 from gpu_backend.ops.gemv import STREAM_CHUNK
 from gpu_backend.ops.matrix import KvCache, Matrix
 from gpu_backend.ops.megakernel import stage_chunks
@@ -17,17 +17,17 @@ from gpu_backend.ops.megakernel import stage_chunks
 HALF_TILE = 8  # rows of a tile that lie together
 
 
-def decoder_model(config: ModelConfig, weights: DeviceWeights, memory: DeviceMemory, cache: KvCache) -> bytes:
+def decoder_model(config: Model, weights: DeviceWeights, memory: DeviceMemory, cache: KvCache) -> bytes:
     """blink_decoder_model by value; what it points to is allocated from `memory`. Raises CudaError."""
     model = np.zeros((), DecoderModel)
-    model["embed"], model["inv_freq"] = weights.embed.address, weights.inv_freq.address
+    model["embed"], model["rope"] = weights.embed.address, weights.reaches[0].rope.address
     for name in ("n_layers", "hidden", "n_heads", "n_kv_heads", "intermediate", "vocab_size", "norm_eps"):
         model[name] = getattr(config, name)
     model["hidden_chunks"] = stage_chunks(config.hidden)
     model["attention_chunks"] = stage_chunks(config.attention_width)
     model["intermediate_chunks"] = stage_chunks(config.intermediate)
     model["cache"], model["cache_bytes"], model["cache_maps"] = cache.address, cache.layer_bytes, cache.maps
-    norms = [norm for layer in weights.layers for norm in (layer.input_norm, layer.post_norm)]
+    norms = [norm for layer in weights.layers for norm in (layer.input_norm, layer.mlp_norm)]
     halves = _gather(memory, [*norms, weights.final_norm])
     model["norms"] = _upload(memory, pair_tiles(halves).tobytes())
     norms = [n for layer in weights.layers for n in (layer.q_norm, layer.k_norm) if n is not None]
@@ -55,7 +55,7 @@ def _upload(memory: DeviceMemory, data: bytes) -> int:
     return address
 
 
-def _maps(config: ModelConfig, weights: DeviceWeights) -> list[bytes]:
+def _maps(config: Model, weights: DeviceWeights) -> list[bytes]:
     """A tensor map of every matrix in the order in which a step uses them."""
     maps = []
     for layer in weights.layers:

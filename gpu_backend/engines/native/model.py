@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpu_backend.element import Element, compute_element
 from gpu_backend.engines.base import Limits
-from gpu_backend.model.config import ModelConfig
-from gpu_backend.model.weights import LayerWeights, Weight, model_weights
+from gpu_backend.models.description import Layer, Model, Weight
+from gpu_backend.models.rope import Rope
 from gpu_backend.ops.gemv import gemv_rows
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.matrix import KvCache, Matrix
-from gpu_backend.ops.operations import Heads
+from gpu_backend.ops.operations import Heads, Reach
 
 
 @dataclass(frozen=True)
 class DeviceLayer:
-    """Of one layer, as gpu_backend.model.weights.LayerWeights has them; None where the model has none."""
+    """Of one layer, as gpu_backend.models.description.Layer has them; None where the model has none."""
+
+    reach: Reach
 
     input_norm: Matrix
     qkv: Matrix
     o: Matrix
-    post_norm: Matrix
+    mlp_norm: Matrix
     gate_up: Matrix
     down: Matrix
     q_norm: Matrix | None = None
     k_norm: Matrix | None = None
     router: Matrix | None = None
+    qkv_bias: Matrix | None = None
+    attention_out_norm: Matrix | None = None
+    mlp_out_norm: Matrix | None = None
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,7 @@ class DeviceWeights:
     layers: tuple[DeviceLayer, ...]
     final_norm: Matrix
     head: Matrix  # the embedding where the model ties them
-    inv_freq: Matrix  # [1][head_dim / 2] fp32
+    reaches: tuple[Reach, ...]  # the different ones of the layers
 
 
 def matrix_of(weight: Weight, element: Element, address: int = 0) -> Matrix:
@@ -44,34 +50,46 @@ def matrix_of(weight: Weight, element: Element, address: int = 0) -> Matrix:
     return Matrix(rows, weight.n_elements // rows, element, address)
 
 
-def described_weights(config: ModelConfig) -> DeviceWeights:
+def described_weights(config: Model) -> DeviceWeights:
     """The weights before they are loaded: their addresses are 0."""
-    weights, element = model_weights(config), compute_element(config.dtype)
+    element, reaches = compute_element(config.dtype), reaches_of(config)
 
-    def layer(of: LayerWeights) -> DeviceLayer:
-        return DeviceLayer(**{name: matrix_of(weight, element) for name, weight in of})
+    def layer(of: Layer) -> DeviceLayer:
+        matrices = {name: matrix_of(weight, element) for name, weight in of.weights()}
+        return DeviceLayer(reach=reaches[of.rope, of.window], **matrices)
 
-    embed = matrix_of(weights.embed, element)
+    embed = matrix_of(config.embed, element)
     return DeviceWeights(
         embed=embed,
-        layers=tuple(layer(of) for of in weights.layers),
-        final_norm=matrix_of(weights.final_norm, element),
-        head=embed if weights.head is None else matrix_of(weights.head, element),
-        inv_freq=Matrix(1, config.head_dim // 2, Element.FP32),
+        layers=tuple(layer(of) for of in config.layers),
+        final_norm=matrix_of(config.final_norm, element),
+        head=embed if config.head is None else matrix_of(config.head, element),
+        reaches=tuple(reaches.values()),
     )
 
 
-def kv_cache(config: ModelConfig, limits: Limits, address: int = 0, maps: int = 0) -> KvCache:
+def reaches_of(
+    config: Model, place: Callable[[Rope], int] = lambda rope: 0
+) -> dict[tuple[Rope, int | None], Reach]:
+    """The different reaches of the layers. `place`: where a rotation's table lies in GPU memory."""
+    tables = {rope: Matrix(1, config.head_dim, Element.FP32, place(rope)) for rope in config.ropes}
+    different = dict.fromkeys((layer.rope, layer.window) for layer in config.layers)
+    return {
+        (rope, window): Reach(index, tables[rope], window) for index, (rope, window) in enumerate(different)
+    }
+
+
+def kv_cache(config: Model, limits: Limits, address: int = 0, maps: int = 0) -> KvCache:
     """Of `limits.total_pages`."""
     sizes = (config.n_layers, limits.total_pages, limits.page_size, config.n_kv_heads, config.head_dim)
     return KvCache(*sizes, compute_element(config.dtype), address, maps)
 
 
-def heads_of(config: ModelConfig) -> Heads:
+def heads_of(config: Model) -> Heads:
     return Heads(config.n_heads, config.n_kv_heads, config.head_dim)
 
 
-def target_of(config: ModelConfig, multiprocessors: int) -> Target:
+def target_of(config: Model, multiprocessors: int) -> Target:
     """A GPU with so many, as the model's kernels share it."""
     has_experts = config.experts is not None
     return Target(multiprocessors, has_experts, gemv_rows(config.hidden, has_experts))
@@ -81,14 +99,14 @@ def target_of(config: ModelConfig, multiprocessors: int) -> Target:
 class NativeModel:
     """What a step is built from."""
 
-    config: ModelConfig
+    config: Model
     limits: Limits
     weights: DeviceWeights
     cache: KvCache
     target: Target
 
     @staticmethod
-    def described(config: ModelConfig, limits: Limits, multiprocessors: int) -> NativeModel:
+    def described(config: Model, limits: Limits, multiprocessors: int) -> NativeModel:
         """Before anything is loaded: all addresses are 0, all sizes and choices are what they will be."""
         weights, cache = described_weights(config), kv_cache(config, limits)
         return NativeModel(config, limits, weights, cache, target_of(config, multiprocessors))

@@ -11,7 +11,7 @@ from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.native.fusion import fused
 from gpu_backend.engines.native.model import NativeModel
 from gpu_backend.engines.native.step import StepBuilder
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 from gpu_backend.ops.candidate import Choice, NoKernel
 from gpu_backend.ops.choice import choose
 
@@ -45,7 +45,7 @@ def buffer_bytes(plans: Iterable[Sequence[Choice]]) -> dict[str, int]:
 
 @lru_cache(maxsize=4)
 def described_plans(
-    config: ModelConfig, limits: Limits, shapes: tuple[Shape, ...], multiprocessors: int
+    config: Model, limits: Limits, shapes: tuple[Shape, ...], multiprocessors: int
 ) -> tuple[list[Choice], ...]:
     """Of a model that is not loaded. Raises NoKernel."""
     model = NativeModel.described(config, limits, multiprocessors)

@@ -11,8 +11,7 @@ from gpu_backend.engines.base import MIXED_SHARE, MIXED_TOKENS, Limits, Shape
 from gpu_backend.engines.graph_grid import FINEST_STEP
 from gpu_backend.engines.native.model import kv_cache
 from gpu_backend.engines.native.plan import buffer_bytes, described_plans
-from gpu_backend.model.config import ModelConfig
-from gpu_backend.model.weights import model_weights
+from gpu_backend.models.description import Model
 from gpu_backend.ops.gpu import H200
 
 LAYER_S = 60e-6  # of a layer of a prefill step, however few its tokens: its kernels' starts and ends
@@ -20,30 +19,30 @@ SMALLEST_CONTEXT = 512  # tokens of KV cache without which a model is not worth 
 RESERVE_BYTES = 1 << 30  # graphs (up to 2 MB each), modules, the GEMM library, its workspace and its clock
 
 
-def page_bytes(config: ModelConfig, limits: Limits) -> int:
+def page_bytes(config: Model, limits: Limits) -> int:
     """Keys and values of a page's tokens, all layers."""
     return kv_cache(config, limits).page_bytes
 
 
-def weight_bytes(config: ModelConfig) -> int:
+def weight_bytes(config: Model) -> int:
     """All weights in the type that the engine computes in."""
-    return compute_element(config.dtype).n_bytes * model_weights(config).n_elements
+    return compute_element(config.dtype).n_bytes * config.n_elements
 
 
 def activation_bytes(
-    config: ModelConfig, limits: Limits, shapes: Sequence[Shape], multiprocessors: int
+    config: Model, limits: Limits, shapes: Sequence[Shape], multiprocessors: int
 ) -> dict[str, int]:
     """Bytes of each buffer that the steps of all shapes share."""
     return buffer_bytes(described_plans(config, limits, tuple(shapes), multiprocessors))
 
 
-def mixed_share(config: ModelConfig) -> int:
+def mixed_share(config: Model) -> int:
     """Prompt tokens that a mixed step should have: beside rows that decode, as many as a layer multiplies
     while its weights are read, or while its kernels start and end.
 
     More take longer; fewer save little, and have a prompt take more steps.
     """
-    layers = model_weights(config).layers
+    layers = config.layers
     layer = next((layer for layer in layers if layer.router), layers[0])
     attention = layer.qkv.n_elements + layer.o.n_elements
     mlp = layer.gate_up.n_elements + layer.down.n_elements
@@ -78,7 +77,7 @@ class Needs:
 
 
 def needs(
-    config: ModelConfig, limits: Limits, shapes: Sequence[Shape], multiprocessors: int, kv_bytes: int
+    config: Model, limits: Limits, shapes: Sequence[Shape], multiprocessors: int, kv_bytes: int
 ) -> Needs:
     """What `config` takes with `kv_bytes` of KV cache."""
     sizes = activation_bytes(config, limits, shapes, multiprocessors)
@@ -86,7 +85,7 @@ def needs(
 
 
 def pages_that_fit(
-    config: ModelConfig,
+    config: Model,
     limits: Limits,
     shapes: Sequence[Shape],
     free_bytes: int,

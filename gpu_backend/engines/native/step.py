@@ -1,8 +1,11 @@
 """One step of the CUDA engine as a sequence of operations.
 
     gate, [plan of the rows that decode], embed, [plan of the prompts],
-    L x [norm, qkv, [RoPE of prompts], attention, o + add, norm, MLP or experts + add],
+    L x [norm, qkv, [RoPE of prompts], attention, o, add, norm, MLP or experts, add],
     norm, head, sample + publish
+
+A model with norms behind attention and MLP adds what they give (AddNorm). Layers that differ in their
+rotation, or in how many keys a token sees, have a plan each for the rows that decode.
 
 In a step with prompts, what lies behind the last layer's attention is for the lanes' last tokens alone, which
 are gathered there; where that layer has experts, they are gathered for the last norm.
@@ -18,7 +21,7 @@ from gpu_backend.abi import StepKind
 from gpu_backend.element import Element
 from gpu_backend.engines.base import Shape
 from gpu_backend.engines.native.model import DeviceLayer, NativeModel, heads_of
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 from gpu_backend.ops import operations as ops
 from gpu_backend.ops.choice import serves
 from gpu_backend.ops.matrix import Buffer, Matrix
@@ -32,7 +35,7 @@ def decoding_lanes(shape: Shape, max_batch: int) -> int:
     return shape.lanes if shape.kind == StepKind.DECODE else min(shape.lanes, max_batch)
 
 
-def has_tail(config: ModelConfig, shape: Shape) -> bool:
+def has_tail(config: Model, shape: Shape) -> bool:
     """Whether what lies behind the last layer's attention is for the lanes' last tokens alone."""
     return shape.kind != StepKind.DECODE and not config.has_experts(config.n_layers - 1)
 
@@ -63,10 +66,23 @@ class StepBuilder:
             config.hidden,
             config.intermediate,
             self._half,
-            config.experts is not None,
+            self._beyond(),
             self._logits,
         )
         return [ops.Gate(), model, ops.Sample(self._logits)]
+
+    def _beyond(self) -> str:
+        """What the model has beyond what a whole step as one operation covers."""
+        config = self._config
+        kinds = {
+            "experts": config.experts is not None,
+            "bias": config.qkv_bias,
+            "windows": config.windows != (None,),
+            "norms behind attention and MLP": config.sandwich_norms,
+            "several rotations": len(config.ropes) > 1,
+            "scale of the embedding": config.embed_scale != 1.0,
+        }
+        return ", ".join(kind for kind, there in kinds.items() if there)
 
     def build(self) -> list[Operation]:
         """The step, an operation a row of the table above."""
@@ -74,10 +90,11 @@ class StepBuilder:
         mixed = shape.kind == StepKind.MIXED
         out: list[Operation] = [ops.Gate()]
         if self._decodes:
-            out.append(ops.DecodePlan(self._lanes, mixed, self._heads, weights.inv_freq))
-        out.append(ops.Embed(weights.embed, self._residual))
+            out += [ops.DecodePlan(self._lanes, mixed, self._heads, reach) for reach in weights.reaches]
+        out.append(ops.Embed(weights.embed, self._residual, self._config.embed_scale))
         plan = ops.PrefillPlan(shape.tokens, shape.lanes, self._heads)
-        if self._prompts and serves("prefill_plan", plan, self._model.target):
+        unbounded = any(reach.window is None for reach in weights.reaches)
+        if self._prompts and unbounded and serves("prefill_plan", plan, self._model.target):
             out.append(plan)
         rows = (self._residual, self._attention)
         for index, layer in enumerate(weights.layers):
@@ -94,15 +111,16 @@ class StepBuilder:
         config, model = self._config, self._model
         qkv = Buffer("qkv", self._shape.tokens, config.qkv_width, self._half)
         out = self._product(Role.QKV, self._norm(layer.input_norm), layer.qkv, self._residual, qkv)
-        norms = (layer.q_norm, layer.k_norm, config.norm_eps)
-        of = ops.LayerAttention(self._heads, index, model.cache, qkv, self._attention, *norms)
+        where = (self._heads, layer.reach, index, model.cache)
+        norms = (layer.q_norm, layer.k_norm, config.norm_eps, layer.qkv_bias)
+        of = ops.LayerAttention(*where, qkv, self._attention, *norms)
         if self._prompts:  # first: their attention may then begin while rows that decode are at it (E24)
-            out.append(ops.Rope(of, model.weights.inv_freq))
+            out.append(ops.Rope(of))
         if self._decodes:
             out.append(ops.DecodeAttention(self._lanes, self._shape.kind == StepKind.MIXED, of))
         if self._prompts:
             whole = Buffer("qkv", model.limits.max_step_tokens, config.qkv_width, self._half)
-            of = ops.LayerAttention(self._heads, index, model.cache, whole, self._attention, *norms)
+            of = ops.LayerAttention(*where, whole, self._attention, *norms)
             out.append(ops.PrefillAttention(self._shape.tokens, of, after_decode=self._decodes))
         return out
 
@@ -113,17 +131,26 @@ class StepBuilder:
         attention = Buffer("last_attention", lanes, config.attention_width, self._half)
         return ops.GatherLast(self._residual, self._attention, residual, attention)
 
-    @staticmethod
-    def _project(layer: DeviceLayer, residual: Buffer, attention: Buffer) -> list[Operation]:
+    def _project(self, layer: DeviceLayer, residual: Buffer, attention: Buffer) -> list[Operation]:
         """residual += o(attention)"""
-        return [ops.MatMul(Role.O, layer.o, attention, residual, Epilogue.ADD)]
+        return self._add(Role.O, layer.o, attention, residual, layer.attention_out_norm)
+
+    def _add(
+        self, role: Role, weight: Matrix, x: Buffer, residual: Buffer, norm: Matrix | None
+    ) -> list[Operation]:
+        """residual += norm(x times the weight)"""
+        if norm is None:
+            return [ops.MatMul(role, weight, x, residual, Epilogue.ADD)]
+        out = Buffer("sublayer", residual.rows, residual.columns, self._half)
+        added = ops.AddNorm(out, self._norm(norm), residual, self._normed(residual))
+        return [ops.MatMul(role, weight, x, out, Epilogue.STORE), added]
 
     def _mlp(self, layer: DeviceLayer, residual: Buffer) -> list[Operation]:
-        """residual += down(silu(gate(norm(residual))) * up(norm(residual)))"""
+        """residual += down(activation(gate(norm(residual))) * up(norm(residual)))"""
         product = Buffer("product", residual.rows, self._config.intermediate, self._half)
-        norm, silu = self._norm(layer.post_norm), Epilogue.SILU_MUL
-        gate_up = self._product(Role.GATE_UP, norm, layer.gate_up, residual, product, silu)
-        return [*gate_up, ops.MatMul(Role.DOWN, layer.down, product, residual, Epilogue.ADD)]
+        norm, gated = self._norm(layer.mlp_norm), Epilogue.GATED
+        gate_up = self._product(Role.GATE_UP, norm, layer.gate_up, residual, product, gated)
+        return [*gate_up, *self._add(Role.DOWN, layer.down, product, residual, layer.mlp_out_norm)]
 
     def _experts(self, layer: DeviceLayer) -> list[Operation]:
         """residual += what the experts make of norm(residual)"""
@@ -131,7 +158,7 @@ class StepBuilder:
         assert experts is not None
         assert layer.router is not None
         routing = ops.Routing(experts.count, experts.per_token, experts.renormalise)
-        weights = (self._norm(layer.post_norm), layer.router, layer.gate_up, layer.down)
+        weights = (self._norm(layer.mlp_norm), layer.router, layer.gate_up, layer.down)
         return [
             ops.Moe(routing, experts.intermediate, *weights, self._residual, self._normed(self._residual))
         ]

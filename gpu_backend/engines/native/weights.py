@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from gpu_backend.cuda.driver import Stream
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.element import Element, compute_element
+from gpu_backend.element import compute_element
 from gpu_backend.engines.native.kernels import Kernels
-from gpu_backend.engines.native.model import DeviceLayer, DeviceWeights, matrix_of
+from gpu_backend.engines.native.model import DeviceLayer, DeviceWeights, matrix_of, reaches_of
 from gpu_backend.engines.native.sizing import weight_bytes
-from gpu_backend.model.checkpoint import Checkpoint
-from gpu_backend.model.config import ModelConfig
-from gpu_backend.model.weights import LayerWeights, Weight, model_weights
+from gpu_backend.models.description import Layer, Model, Weight
+from gpu_backend.models.half import half_bits
+from gpu_backend.models.rope import Rope
 from gpu_backend.ops.matrix import Matrix
+from gpu_backend.weights.checkpoint import Checkpoint
 
 RANDOM_STD = 0.02
 RANDOM_OUTPUT_STD = 0.002  # of attention's output matrix
@@ -51,14 +48,17 @@ class WeightLoader:
         memory: DeviceMemory,
         stream: Stream,
         kernels: Kernels,
-        config: ModelConfig,
+        config: Model,
+        max_context: int,
         source: Checkpoint | RandomWeights,
         progress: Progress,
     ) -> None:
+        """`max_context`: tokens that a request may have, by which rotations are chosen."""
         self._memory = memory
         self._stream = stream
         self._kernels = kernels
         self._config = config
+        self._max_context = max_context
         self._element = compute_element(config.dtype)
         self._source = source
         self._progress = progress
@@ -68,33 +68,35 @@ class WeightLoader:
 
     def load(self) -> DeviceWeights:
         """Raises CheckpointError, CudaError."""
-        weights = model_weights(self._config)
+        model = self._config
         if isinstance(self._source, Checkpoint):
-            self._source.check_all(weights)
+            self._source.check_all(model)
         self._progress("weights", 0, self._total)
-        inv_freq = self._config.inv_freq()
-        address = self._memory.allocate(inv_freq.nbytes)
-        self._memory.write(address, inv_freq.data)
-        embed = self._load(weights.embed)
-        layers = tuple(self._load_layer(layer) for layer in weights.layers)
-        final_norm = self._load(weights.final_norm)
-        head = self._load(weights.head) if weights.head else embed
+        self._reaches = reaches_of(model, self._load_rope)
+        embed = self._load(model.embed)
+        layers = tuple(self._load_layer(layer) for layer in model.layers)
+        final_norm = self._load(model.final_norm)
+        head = self._load(model.head) if model.head else embed
         self._stream.synchronize()
-        angles = Matrix(1, len(inv_freq), Element.FP32, address)
-        return DeviceWeights(embed, layers, final_norm, head, angles)
+        return DeviceWeights(embed, layers, final_norm, head, tuple(self._reaches.values()))
 
-    def _load_layer(self, layer: LayerWeights) -> DeviceLayer:
-        stds = {"o": RANDOM_OUTPUT_STD}
-        return DeviceLayer(**{name: self._load(w, stds.get(name, RANDOM_STD)) for name, w in layer})
+    def _load_rope(self, rope: Rope) -> int:
+        table = rope.table(self._config.head_dim, self._max_context)
+        address = self._memory.allocate(table.nbytes)
+        self._memory.write(address, table.data)
+        return address
 
-    def _load(self, weight: Weight, random_std: float = RANDOM_STD) -> Matrix:
+    def _load_layer(self, layer: Layer) -> DeviceLayer:
+        matrices = {name: self._load(weight, name) for name, weight in layer.weights()}
+        return DeviceLayer(reach=self._reaches[layer.rope, layer.window], **matrices)
+
+    def _load(self, weight: Weight, name: str = "") -> Matrix:
         matrix = matrix_of(weight, self._element)
         address = self._memory.allocate(matrix.n_bytes)
         if isinstance(self._source, Checkpoint):
             self._upload(self._source, weight, address)  # counts tensor by tensor
         else:
-            is_norm = len(weight.shape) == 1
-            mean, std = (1.0, 0.0) if is_norm else (0.0, random_std)
+            mean, std = random_distribution(weight, name)
             self._seed += 1  # another sequence of numbers for each weight
             enqueue_random(self._kernels, self._stream, address, weight.n_elements, self._seed, mean, std)
             self._count(matrix.n_bytes)
@@ -105,12 +107,18 @@ class WeightLoader:
         self._progress("weights", self._loaded, self._total)
 
     def _upload(self, checkpoint: Checkpoint, weight: Weight, address: int) -> None:
-        for name in weight.tensors:
-            bits = half_bits(checkpoint.tensor(name), checkpoint.dtype(name), self._element.dtype)
+        for part, dtype in checkpoint.parts(weight):
+            bits = half_bits(part, dtype, self._element.dtype)
             self._memory.write(address, bits.data)
             address += bits.nbytes
             self._count(bits.nbytes)
-            checkpoint.release(name)
+
+
+def random_distribution(weight: Weight, name: str) -> tuple[float, float]:
+    """Mean and standard deviation of RandomWeights in the weight that a layer calls `name`."""
+    if len(weight.shape) == 1 and name != "qkv_bias":
+        return 1.0, 0.0  # a norm
+    return 0.0, RANDOM_OUTPUT_STD if name == "o" else RANDOM_STD
 
 
 def enqueue_random(
@@ -119,15 +127,3 @@ def enqueue_random(
     """Fills `n` elements of the engine's half type with normally distributed numbers."""
     blocks, threads = (RANDOM_BLOCKS, 1, 1), (RANDOM_THREADS, 1, 1)
     kernels.random.launch(blocks, threads, stream, address, n, seed, mean, std)
-
-
-def half_bits(tensor: NDArray[Any], dtype: str, wanted: str) -> NDArray[np.uint16]:
-    """The tensor's elements as bits of `wanted` ("bfloat16" or "float16"), rounded to nearest even."""
-    if dtype == wanted:
-        return np.ascontiguousarray(tensor).view(np.uint16)
-    values = (tensor.astype(np.uint32) << 16).view(np.float32) if dtype == "bfloat16" else tensor
-    values = np.ascontiguousarray(values, np.float32)
-    if wanted == "float16":
-        return values.astype(np.float16).view(np.uint16)
-    bits = values.view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)

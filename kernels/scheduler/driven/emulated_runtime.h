@@ -1,10 +1,11 @@
 /* CUDA's streams and events on the CPU: a thread per stream, an engine where graphs would run.
  *
- * It breaks what CUDA would break and notices what CUDA would not:
- *   V1  two steps run at the same time: they share activations
- *   V2  the host rewrote the source of a copy before the copy had run
- *   V3  the landing site of a copy holds rubbish from the enqueuing on, so results that are read too early, or a set
- *       that is used again before its results were read, show as wrong tokens
+ * It breaks what CUDA would break, and notices what CUDA would not:
+ *   Q1. Two steps never run at the same time, because they share activations.
+ *   Q2. The host does not rewrite the source of a copy before the copy has run.
+ *   Q3. Nobody reads the landing site of a copy before the copy has arrived. The site holds rubbish from the enqueuing
+ *       on, so results that are read too early, or a set that is used again before its results were read, show as
+ *       wrong tokens.
  * Orders that are missing between streams are left to the delays of tests, and to ThreadSanitizer.
  */
 #ifndef BLINK_DRIVEN_EMULATED_RUNTIME_H
@@ -55,7 +56,7 @@ class EmulatedRuntime : public Runtime {
   void copy_in(unsigned stream, void* device, const void* host, size_t bytes) override {
     const uint64_t before = digest(host, bytes);
     enqueue(stream, [=] {
-      if (digest(host, bytes) != before) violate("V2: the source of a copy changed while the copy was in flight");
+      if (digest(host, bytes) != before) violate("Q2: the source of a copy changed while the copy was in flight");
       memcpy(device, host, bytes);
     });
   }
@@ -65,7 +66,7 @@ class EmulatedRuntime : public Runtime {
   }
   void launch(unsigned stream, uint32_t shape, uint32_t set) override {
     enqueue(stream, [=] {
-      if (running_.exchange(true)) violate("V1: two steps ran at the same time");
+      if (running_.exchange(true)) violate("Q1: two steps ran at the same time");
       run_(context_, shape, set);
       running_.store(false);
     });

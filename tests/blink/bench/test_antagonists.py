@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from limits import WAIT_S
 from process_state import alive
 from serve_process import ROOT
 from waiting import wait_until
@@ -21,6 +22,8 @@ from blink.flags import cores
 
 CORE = min(os.sched_getaffinity(0))
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_works_on_its_core_and_ends(kind: str) -> None:
@@ -29,7 +32,7 @@ def test_each_kind_works_on_its_core_and_ends(kind: str) -> None:
         workers = children(program)
         assert len(workers) == 2
         assert all(os.sched_getaffinity(pid) == {CORE} for pid in workers)
-        wait_until(lambda: cpu_ticks(workers) > 20, 20, "work")
+        wait_until(lambda: cpu_ticks(workers) > 20, WAIT_S, "work")
     assert others.work.keys() == {kind}
     assert not any(alive(pid) for pid in {program, *workers})
 
@@ -53,7 +56,7 @@ def test_they_die_with_whoever_started_them(number: int) -> None:
     assert len(started) >= 3
     owner.send_signal(number)
     owner.wait(10)
-    wait_until(lambda: not any(alive(pid) for pid in started), 10, "their end")
+    wait_until(lambda: not any(alive(pid) for pid in started), WAIT_S, "their end")
 
 
 def test_workers_die_with_their_own_program() -> None:
@@ -62,7 +65,7 @@ def test_workers_die_with_their_own_program() -> None:
         workers = children(program)
         assert len(workers) == 2
         os.kill(program, signal.SIGKILL)
-        wait_until(lambda: not any(alive(pid) for pid in workers), 10, "their end")
+        wait_until(lambda: not any(alive(pid) for pid in workers), WAIT_S, "their end")
 
 
 def test_a_core_that_is_not_there() -> None:

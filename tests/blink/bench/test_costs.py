@@ -9,6 +9,7 @@ import types
 from uuid import UUID
 
 import pytest
+from limits import WAIT_S
 from waiting import wait_until
 
 from blink.bench.cpu_time import Watched, seconds, tree, watched
@@ -77,9 +78,9 @@ def test_cpu_time_has_descendants_in_it() -> None:
     try:
         watch = watched(f"burn={parent.pid}")
         assert watch == Watched("burn", (parent.pid,))
-        wait_until(lambda: len(tree(parent.pid)) == 2, 20, "a child")
+        wait_until(lambda: len(tree(parent.pid)) == 2, WAIT_S, "a child")
         before = seconds(watch)
-        wait_until(lambda: seconds(watch) - before > 0.3, 60, "CPU time")
+        wait_until(lambda: seconds(watch) - before > 0.3, WAIT_S, "CPU time")
     finally:
         for pid in tree(parent.pid):
             os.kill(pid, 9)

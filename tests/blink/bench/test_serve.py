@@ -16,6 +16,7 @@ from typing import Any
 import bad_server
 import pytest
 from bad_server import BadServer
+from limits import PROGRAM_S, WAIT_S
 from process_state import alive
 from serve_process import ROOT, ServeProcess
 from waiting import wait_until
@@ -38,10 +39,11 @@ def bench(url: str, tmp_path: Path, *flags: str) -> tuple[subprocess.CompletedPr
     """The finished process and what --json wrote."""
     path = tmp_path / "result.json"
     command = [sys.executable, "-m", "blink", "bench", "serve", url, f"--json={path}", *flags]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PROGRAM_S, check=False)
     return done, json.loads(path.read_text()) if path.exists() else {}
 
 
+@pytest.mark.alone
 def test_a_closed_loop_against_blink_serve(tmp_path: Path) -> None:
     server = ServeProcess().wait_ready()
     try:
@@ -71,6 +73,7 @@ def test_a_closed_loop_against_blink_serve(tmp_path: Path) -> None:
         server.close()
 
 
+@pytest.mark.alone
 def test_an_open_loop_keeps_its_rate_when_the_server_does_not(tmp_path: Path) -> None:
     with BadServer(bad_server.stalled) as server:
         done, result = bench(server.url, tmp_path, "--rate=20", *SHORT)
@@ -109,6 +112,7 @@ def test_each_failure_is_told_and_the_others_are_measured(
     assert f"{point['tokens_missing']} tokens did not come" in done.stdout
 
 
+@pytest.mark.alone
 def test_chunks_of_several_tokens_are_counted_by_usage(tmp_path: Path) -> None:
     with BadServer(bad_server.packed) as server:
         done, result = bench(server.url, tmp_path, "--concurrency=1", *SHORT)
@@ -149,6 +153,7 @@ def test_no_window_repeats_a_prompt_of_another(tmp_path: Path) -> None:
     assert len(set(beginnings)) == len(beginnings)
 
 
+@pytest.mark.alone
 def test_antagonists_make_a_table_with_ratios(tmp_path: Path) -> None:
     flags = ("--antagonists=sort", "--per-core=0,1", "--cores=0")
     with BadServer(bad_server.good) as server:
@@ -176,9 +181,9 @@ def test_ctrl_c_keeps_the_windows_that_are_complete(tmp_path: Path, n_complete: 
             process_group=0,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job ignores it
         )
-        wait_until(lambda: errors.read_text().count("antagonists") > n_complete, 30, "a window's begin")
+        wait_until(lambda: errors.read_text().count("antagonists") > n_complete, WAIT_S, "a window's begin")
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        output, _ = process.communicate(timeout=10)
+        output, _ = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130
     assert len(json.loads(path.read_text())["points"]) == n_complete
     assert output.count("c=1 ") == n_complete
@@ -201,12 +206,12 @@ def test_load_processes_end_when_the_command_is_killed(tmp_path: Path) -> None:
             "--clients=2",
         ]
         process = subprocess.Popen([*command, "--warmup=1"], cwd=ROOT, stderr=subprocess.DEVNULL)
-        wait_until(lambda: len(server.bodies) == 3, 30, "load")
+        wait_until(lambda: len(server.bodies) == 3, WAIT_S, "load")
         children = tree(process.pid) - {process.pid}
         assert len(children) >= 2
         process.kill()
         process.wait()
-        wait_until(lambda: not any(alive(pid) for pid in children), 10, "their end")
+        wait_until(lambda: not any(alive(pid) for pid in children), WAIT_S, "their end")
 
 
 def test_plots_are_drawn(tmp_path: Path) -> None:
@@ -222,7 +227,7 @@ def test_plots_are_drawn(tmp_path: Path) -> None:
         str(tmp_path / "result.json"),
         f"--out={tmp_path}",
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PROGRAM_S, check=True)
     for name in ("load.png", "lengths.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
         assert str(tmp_path / name) in done.stdout

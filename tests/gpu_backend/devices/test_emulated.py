@@ -10,7 +10,8 @@ from gpu_backend.devices import emulated
 from gpu_backend.devices.base import DeviceError
 from gpu_backend.devices.emulated import EmulatedServingDevice
 from gpu_backend.engines.base import Limits
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
+from gpu_backend.models.registry import read_model
 
 SHAPES = Path(__file__).parents[3] / "scripts" / "bench" / "shapes"
 LIMITS = Limits(
@@ -19,14 +20,12 @@ LIMITS = Limits(
 
 
 @pytest.fixture
-def mixture(tmp_path: Path) -> ModelConfig:
+def mixture(tmp_path: Path) -> Model:
     (tmp_path / "config.json").write_text((SHAPES / "qwen3-30b-a3b.json").read_text())
-    return ModelConfig.from_directory(tmp_path)
+    return read_model(tmp_path)
 
 
-def test_the_cpu_refuses_a_model_that_does_not_fit(
-    mixture: ModelConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cpu_refuses_a_model_that_does_not_fit(mixture: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emulated, "available_bytes", lambda: 20 * 10**9)
     message = r"does not fit: its weights take 122\.1 GB in fp32, and 20\.0 GB of host memory is available"
     with pytest.raises(DeviceError, match=message):

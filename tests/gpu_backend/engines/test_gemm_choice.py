@@ -17,6 +17,7 @@ from gpu_backend.engines.native import gemm_choice
 from gpu_backend.engines.native.gemm_choice import GemmChoice, matrices_alike, read_choices
 from gpu_backend.engines.native.model import DeviceLayer, DeviceWeights
 from gpu_backend.ops.matrix import Matrix
+from gpu_backend.ops.operations import Reach
 
 FAST = b"f" * ALGORITHM_BYTES
 
@@ -25,15 +26,18 @@ def at(address: int) -> Matrix:
     return Matrix(1024, 1024, Element.BF16, address)
 
 
+REACH = Reach(0, at(0), window=None)
 WEIGHTS = DeviceWeights(
     embed=at(1),
     layers=tuple(
-        DeviceLayer(at(0), qkv=at(n + 1), o=at(n + 2), post_norm=at(0), gate_up=at(n + 3), down=at(n + 4))
+        DeviceLayer(
+            REACH, at(0), qkv=at(n + 1), o=at(n + 2), mlp_norm=at(0), gate_up=at(n + 3), down=at(n + 4)
+        )
         for n in (10, 20)
     ),
     final_norm=at(0),
     head=at(5),
-    inv_freq=at(0),
+    reaches=(REACH,),
 )
 
 
@@ -254,9 +258,9 @@ def test_without_a_place_for_the_file_every_start_measures(cache: Path) -> None:
 
 def test_matrices_are_alike_where_their_sizes_are() -> None:
     """Those of an MLP are not where some layers have experts."""
-    dense = DeviceLayer(at(0), at(11), at(12), at(0), at(13), at(14))
-    mixture = DeviceLayer(at(0), at(21), at(22), at(0), at(23), at(24), router=at(25))
-    alike = matrices_alike(DeviceWeights(at(1), (dense, mixture, dense), at(2), at(3), at(4)))
+    dense = DeviceLayer(REACH, at(0), at(11), at(12), at(0), at(13), at(14))
+    mixture = DeviceLayer(REACH, at(0), at(21), at(22), at(0), at(23), at(24), router=at(25))
+    alike = matrices_alike(DeviceWeights(at(1), (dense, mixture, dense), at(2), at(3), (REACH,)))
     groups = {3: [3], 13: [13, 13], 14: [14, 14], 23: [23], 24: [24], 25: [25]}
     groups |= {11: [11, 21, 11], 21: [11, 21, 11], 12: [12, 22, 12], 22: [12, 22, 12]}
     assert alike == groups

@@ -333,7 +333,7 @@ def test_a_model_that_does_not_fit_is_refused_before_anything_is_loaded(fake: Pa
 from gpu_backend.engines.base import Limits
 from gpu_backend.devices.gpu import GpuServingDevice
 from gpu_backend.engines.native.builder import NativeEngineBuilder
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 
 device = GpuServingDevice(0, NativeEngineBuilder())
 wanted = Limits(
@@ -341,7 +341,7 @@ wanted = Limits(
 )
 for kv_memory in (None, 1 << 20):
     try:
-        device.limits(ModelConfig.from_directory(Path(sys.argv[1])), wanted, kv_memory)
+        device.limits(read_model(Path(sys.argv[1])), wanted, kv_memory)
     except ValueError as error:
         print(error)
 device.close()

@@ -1,6 +1,6 @@
 """Conversion to the engine's half types, and how much memory a model takes."""
 
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,35 +22,33 @@ from gpu_backend.engines.native.sizing import (
     weight_bytes,
 )
 from gpu_backend.engines.native.weights import half_bits
-from gpu_backend.model.config import Experts
+from gpu_backend.models.description import Experts
 from gpu_backend.ops.decode_attention import attention_cut
 from gpu_backend.ops.moe_stream import STREAM_PAIRS, STREAM_TOKENS, streams_experts
 from gpu_backend.ops.moe_tiled import TILE_UNIT
 from gpu_backend.ops.operations import Routing
 
-LLAMA3_8B = model_config(
-    n_layers=32,
-    hidden=4096,
-    n_heads=32,
-    n_kv_heads=8,
-    head_dim=128,
-    intermediate=14336,
-    vocab_size=128256,
-    max_context=8192,
-    rope_theta=500000.0,
-    eos_ids=(128001,),
-)
-QWEN3_30B_A3B = replace(
-    LLAMA3_8B,
-    architecture="Qwen3MoeForCausalLM",
-    n_layers=48,
-    hidden=2048,
-    n_kv_heads=4,
-    intermediate=6144,
-    vocab_size=151936,
-    qk_norm=True,
-    experts=Experts(count=128, per_token=8, intermediate=768, renormalise=True, dense_layers=frozenset()),
-)
+LLAMA3_8B_SIZES: dict[str, Any] = {
+    "n_layers": 32,
+    "hidden": 4096,
+    "n_heads": 32,
+    "n_kv_heads": 8,
+    "head_dim": 128,
+    "intermediate": 14336,
+    "vocab_size": 128256,
+    "max_context": 8192,
+    "eos_ids": (128001,),
+}
+QWEN3_30B_A3B_SIZES: dict[str, Any] = {
+    **LLAMA3_8B_SIZES,
+    "n_layers": 48,
+    "hidden": 2048,
+    "n_kv_heads": 4,
+    "intermediate": 6144,
+    "vocab_size": 151936,
+    "experts": Experts(count=128, per_token=8, intermediate=768, renormalise=True),
+}
+LLAMA3_8B, QWEN3_30B_A3B = model_config(**LLAMA3_8B_SIZES), model_config(**QWEN3_30B_A3B_SIZES)
 LIMITS = Limits(
     max_batch=64,
     max_context=8192,
@@ -109,10 +107,10 @@ def test_a_mixture_of_experts_takes_what_it_is_known_to_take() -> None:
 
 def test_a_plan_has_room_for_every_routing() -> None:
     """Pairs in units of one expert: at worst every expert's last unit is not full."""
-    experts = Experts(count=5, per_token=2, intermediate=8, renormalise=True, dense_layers=frozenset())
+    experts = Experts(count=5, per_token=2, intermediate=8, renormalise=True)
     rng = np.random.default_rng(0)
     for tokens in (21, 64, 130, 500):
-        config = replace(QWEN3_30B_A3B, experts=experts)
+        config = model_config(**{**QWEN3_30B_A3B_SIZES, "experts": experts})
         shapes = (Shape(StepKind.DECODE, tokens, tokens),)
         room = activation_bytes(config, LIMITS, shapes, 132)["expert_plan"] // 16 - 1
         for _ in range(50):
@@ -132,7 +130,7 @@ def test_streamed_pairs_fit_the_kernel() -> None:
 def test_a_mixed_step_takes_as_many_prompt_tokens_as_the_weights_hide() -> None:
     """Few of a dense model, more where kernels are short, all that there may be of a mixture of experts."""
     assert mixed_share(LLAMA3_8B) == 128
-    small = replace(LLAMA3_8B, hidden=2048, intermediate=8192, head_dim=64)
+    small = model_config(**{**LLAMA3_8B_SIZES, "hidden": 2048, "intermediate": 8192, "head_dim": 64})
     assert mixed_share(small) == 384
     assert mixed_share(QWEN3_30B_A3B) == 1024
 

@@ -12,7 +12,7 @@ from symbolic_step import SymbolicStep, loads
 
 from gpu_backend.engines.base import Limits
 from gpu_backend.engines.graph_grid import GraphGrid
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.registry import read_model
 
 HELD = {**EXPERTS, "num_attention_heads": 8}  # attention's products of few rows are held_qkv and held_o
 MODELS = {
@@ -20,6 +20,25 @@ MODELS = {
     "float16": {**DENSE, "dtype": "float16"},
     "no flash": {**DENSE, "head_dim": 16, "hidden_size": 96, "intermediate_size": 104},
     "large": {**DENSE, "hidden_size": 2048, "intermediate_size": 4096, "vocab_size": 40000},
+    "bias and windows": {
+        **DENSE,
+        "architectures": ["Qwen2ForCausalLM"],
+        "use_sliding_window": True,
+        "sliding_window": 100,
+        "max_window_layers": 1,
+    },
+    "norms behind sublayers": {
+        **DENSE,
+        "architectures": ["Gemma3ForCausalLM"],
+        "head_dim": 256,
+        "sliding_window": 64,
+        "sliding_window_pattern": 2,
+    },
+    "norms behind sublayers in float16": {
+        **DENSE,
+        "architectures": ["Gemma3ForCausalLM"],
+        "dtype": "float16",
+    },
     "experts": EXPERTS,
     "held": HELD,
     "experts in float16": {**HELD, "dtype": "float16"},
@@ -53,7 +72,7 @@ def test_every_lane_gets_its_logits(model: str, limits_of: str, tmp_path: Path) 
     defaults = {"max_batch": 20, "max_prefill_tokens": 100, "max_prefill_lanes": 4}
     limits = Limits(max_context=512, page_size=16, total_pages=64, **{**defaults, **LIMITS[limits_of]})
     shapes = GraphGrid(limits).shapes
-    step = SymbolicStep(ModelConfig.from_directory(tmp_path), limits, shapes)
+    step = SymbolicStep(read_model(tmp_path), limits, shapes)
     for shape in shapes:
         for load in loads(shape, limits):
             logits = step.run(shape, load)

@@ -13,5 +13,5 @@ def matmul(role: Role, m: int, k: int, n: int, epilogue: Epilogue, element: Elem
     """x [m][k] times a weight [n][k], or [2][n][k]."""
     fp32 = epilogue in (Epilogue.ADD, Epilogue.STORE_FP32)
     out = Buffer("out", m, n, Element.FP32 if fp32 else element)
-    rows = 2 * n if epilogue is Epilogue.SILU_MUL else n
+    rows = 2 * n if epilogue is Epilogue.GATED else n
     return MatMul(role, Matrix(rows, k, element), Buffer("x", m, k, element), out, epilogue)

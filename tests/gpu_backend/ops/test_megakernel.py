@@ -18,7 +18,8 @@ from gpu_backend.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS, STAGE_
 from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.native.model import NativeModel, target_of
 from gpu_backend.engines.native.step import StepBuilder
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
+from gpu_backend.models.registry import read_model
 from gpu_backend.ops.choice import serves
 from gpu_backend.ops.exchange import exchange_bytes, exchange_parts
 from gpu_backend.ops.gemv import STREAM_CHUNK
@@ -31,12 +32,12 @@ SUITED = {**CONFIG, "hidden_size": HIDDEN, "num_attention_heads": 8, "intermedia
           "vocab_size": VOCAB}  # fmt: skip
 
 
-def config(name: str, scratch: Path) -> ModelConfig:
+def config(name: str, scratch: Path) -> Model:
     shutil.copy(SHAPES / f"{name}.json", scratch / "config.json")
-    return ModelConfig.from_directory(scratch)
+    return read_model(scratch)
 
 
-def whole(model: ModelConfig, lanes: int = 1, max_context: int = 8192) -> DecodeModel:
+def whole(model: Model, lanes: int = 1, max_context: int = 8192) -> DecodeModel:
     limits = Limits(64, max_context, 512, 8, 16, 64)
     described = NativeModel.described(model, limits, 132)
     op = StepBuilder(described, Shape(StepKind.DECODE, lanes, lanes)).whole()[1]
@@ -44,7 +45,7 @@ def whole(model: ModelConfig, lanes: int = 1, max_context: int = 8192) -> Decode
     return op
 
 
-def suits(model: ModelConfig, multiprocessors: int = 132, lanes: int = 1) -> bool:
+def suits(model: Model, multiprocessors: int = 132, lanes: int = 1) -> bool:
     return serves("megakernel", whole(model, lanes), target_of(model, multiprocessors))
 
 

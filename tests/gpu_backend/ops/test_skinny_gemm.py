@@ -9,7 +9,8 @@ import pytest
 from matmuls import matmul
 
 from gpu_backend.engines.native.model import described_weights, target_of
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
+from gpu_backend.models.registry import read_model
 from gpu_backend.ops.choice import choose
 from gpu_backend.ops.gpu import ALL
 from gpu_backend.ops.operations import Epilogue, MatMul, Role
@@ -31,9 +32,9 @@ SHAPES = Path(__file__).resolve().parents[2] / "scripts" / "bench" / "shapes"
 SHARED_BYTES = 228 << 10  # of a multiprocessor, of which every block costs 1 KiB more
 
 
-def model(name: str, scratch: Path) -> ModelConfig:
+def model(name: str, scratch: Path) -> Model:
     shutil.copy(SHAPES / f"{name}.json", scratch / "config.json")
-    return ModelConfig.from_directory(scratch)
+    return read_model(scratch)
 
 
 def check(
@@ -65,12 +66,12 @@ def test_every_matrix_is_cut_within_the_limits(name: str, n_multiprocessors: int
             cut = cut_of(op, target)
             shared = SHARED_BYTES if op.ends_step else target.shared_bytes
             check(cut, op.weight.rows, op.epilogue, n_multiprocessors, shared)
-            assert op.epilogue is not Epilogue.SILU_MUL or cut.tile_rows % 16 == 0
+            assert op.epilogue is not Epilogue.GATED or cut.tile_rows % 16 == 0
             if rows > target.gemv_rows:
                 assert choose(op, target).name == "skinny_gemm"
 
 
-def matmuls(config: ModelConfig, rows: int) -> list[MatMul]:
+def matmuls(config: Model, rows: int) -> list[MatMul]:
     """With the matrices of the first layer and the head."""
     weights = described_weights(config)
     layer = weights.layers[0]
@@ -82,7 +83,7 @@ def matmuls(config: ModelConfig, rows: int) -> list[MatMul]:
     if layer.router:
         made.append((Role.ROUTER, layer.router, Epilogue.STORE_FP32))
     else:
-        made += [(Role.GATE_UP, layer.gate_up, Epilogue.SILU_MUL), (Role.DOWN, layer.down, Epilogue.ADD)]
+        made += [(Role.GATE_UP, layer.gate_up, Epilogue.GATED), (Role.DOWN, layer.down, Epilogue.ADD)]
     return [
         matmul(role, rows, of.columns, of.rows // (2 if role is Role.GATE_UP else 1), epilogue)
         for role, of, epilogue in made
@@ -105,19 +106,19 @@ def test_columns_that_do_not_divide_evenly_are_all_read(n_in: int, n_out: int, r
 
 def test_tiles_are_high_where_x_weighs_more_than_an_even_end() -> None:
     """Llama-3-8B's gate_up: two turns of the same, or, for more than 32 rows of x, fewer tiles."""
-    assert skinny_cut(32, 4096, 14336, Epilogue.SILU_MUL, 132).n_tiles == 256
-    assert skinny_cut(33, 4096, 14336, Epilogue.SILU_MUL, 132).tile_rows == TILE_ROWS[0]
+    assert skinny_cut(32, 4096, 14336, Epilogue.GATED, 132).n_tiles == 256
+    assert skinny_cut(33, 4096, 14336, Epilogue.GATED, 132).tile_rows == TILE_ROWS[0]
 
 
 def test_tiles_are_higher_where_many_blocks_would_be_idle() -> None:
     """Qwen3-8B's gate_up has 192 tiles of 128 rows for 131 blocks; of 192 rows no block has more than one. An
     addition's squares have no room for higher tiles."""
-    assert skinny_cut(33, 4096, 12288, Epilogue.SILU_MUL, 132).n_tiles == 128
-    assert skinny_cut(33, 5120, 25600, Epilogue.SILU_MUL, 132).tile_rows == 208
+    assert skinny_cut(33, 4096, 12288, Epilogue.GATED, 132).n_tiles == 128
+    assert skinny_cut(33, 5120, 25600, Epilogue.GATED, 132).tile_rows == 208
     assert skinny_cut(33, 4096, 24576, Epilogue.ADD, 132).tile_rows == TILE_ROWS[0]
 
 
 def test_few_rows_a_block_are_a_cluster() -> None:
     """Llama-3.2-1B's o has 16 rows a multiprocessor, Llama-3-8B's gate_up 219."""
     assert skinny_cut(32, 2048, 2048, Epilogue.ADD, 132).splits == 4
-    assert skinny_cut(32, 4096, 14336, Epilogue.SILU_MUL, 132).splits == 1
+    assert skinny_cut(32, 4096, 14336, Epilogue.GATED, 132).splits == 1

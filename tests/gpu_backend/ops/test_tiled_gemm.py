@@ -18,7 +18,7 @@ from gpu_backend.ops.tiled_cut import (
     tiled_refusal,
 )
 
-ADD, SILU = Epilogue.ADD, Epilogue.SILU_MUL
+ADD, SILU = Epilogue.ADD, Epilogue.GATED
 
 
 def suits_tiled(rows: int, n_in: int, n_out: int, output: Epilogue, multiprocessors: int) -> bool:

@@ -5,6 +5,7 @@
 #define BLINK_EMULATOR_THREADS_H
 
 #include <math.h>
+#include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,11 +60,14 @@ struct Warp {
   Lanes arriving, published[2]; /* of even and odd generations: a lane may still read the one before */
 };
 
+/* Where a fiber goes on. Only its start uses ucontext: swapcontext calls the kernel, to save the mask of signals, which
+ * took more time than all that the fibers do. */
 struct Thread {
-  ucontext_t context;
+  ucontext_t start;
+  jmp_buf here;
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
   dim3 index;
-  bool done = false;
+  bool started = false, done = false;
   uint64_t cluster_generation = 0; /* of the cluster's meeting at which it arrived */
 };
 
@@ -99,7 +103,7 @@ inline std::vector<std::unique_ptr<Block>> blocks; /* kept between launches */
 inline Block* block;                               /* whose thread runs */
 inline Meeting cluster;                            /* of all blocks that run in turns */
 inline Thread* current;
-inline ucontext_t scheduler;
+inline jmp_buf scheduler;
 inline std::function<void()> body;
 inline uint32_t dynamic_bytes = kMostBytes; /* of shared memory, that the kernel may write to */
 inline uint32_t cluster_blocks = 1;         /* along x */
@@ -152,7 +156,15 @@ inline uint32_t this_lane() {
 
 /* Lets the other threads run. */
 inline void give_way() {
-  swapcontext(&current->context, &scheduler);
+  if (!_setjmp(current->here)) _longjmp(scheduler, 1);
+}
+
+/* Lets `current` run until it gives way or ends. */
+inline void resume() {
+  if (_setjmp(scheduler)) return;
+  if (current->started) _longjmp(current->here, 1);
+  current->started = true;
+  setcontext(&current->start);
 }
 
 /* Waits until all of the meeting are here; the last to arrive runs `publish` first. */
@@ -201,6 +213,7 @@ inline void thread_main() {
   leave(this_warp().meeting);
   leave(block->meeting);
   leave(cluster);
+  _longjmp(scheduler, 1);
 }
 
 inline void prepare(Block& made, dim3 index, uint32_t n_threads) {
@@ -214,14 +227,13 @@ inline void prepare(Block& made, dim3 index, uint32_t n_threads) {
   for (uint32_t t = 0; t < n_threads; ++t) {
     Thread& thread = made.threads[t];
     thread.index = {t, 0, 0};
-    thread.done = false;
+    thread.started = thread.done = false;
     memset(thread.stack.get() + kStackBytes - kFilledBytes, 0xff, kFilledBytes);
     ++made.warps[t / kWarp].meeting.alive;
-    getcontext(&thread.context);
-    thread.context.uc_stack.ss_sp = thread.stack.get();
-    thread.context.uc_stack.ss_size = kStackBytes;
-    thread.context.uc_link = &scheduler;
-    makecontext(&thread.context, thread_main, 0);
+    getcontext(&thread.start);
+    thread.start.uc_stack.ss_sp = thread.stack.get();
+    thread.start.uc_stack.ss_size = kStackBytes;
+    makecontext(&thread.start, thread_main, 0);
   }
 }
 
@@ -243,7 +255,7 @@ inline void run_blocks(const std::vector<dim3>& indices, uint32_t n_threads, boo
       if (round < of->start || slow.skips(of->index, *thread, round)) continue;
       block = of;
       current = thread;
-      swapcontext(&scheduler, &thread->context);
+      resume();
     }
     const auto done = [](const auto& pair) { return pair.second->done; };
     alive.erase(std::remove_if(alive.begin(), alive.end(), done), alive.end());

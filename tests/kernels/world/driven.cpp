@@ -103,7 +103,7 @@ int main(int argc, char** argv) {
   }
   judge(s.phase != BLINK_PHASE_STOPPED, "the scheduler failed with fault " + std::to_string(s.fault));
   judge(!all_idle, "no progress: requests are still open");
-  judge(s.n_free_pages != host.c.total_pages, "pages leaked");
+  judge(blink::FreePages(host.c).count() != host.c.total_pages, "pages leaked");
   judge(finished < 20, "too little happened");
   judge(s.stats.preempted == 0, "no request was preempted");
   judge(s.stats.zombie_rows == 0 && design->step_sets > 1, "no row was a zombie");

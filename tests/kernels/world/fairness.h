@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/scheduler/state.h"
+#include "kernels/scheduler/pages.h"
 
 namespace world {
 
@@ -48,7 +48,7 @@ class Fairness {
     uint32_t need = 0;
     for (uint32_t i = 0; i < c.tables.n_rows; ++i) need += decodes(i) && needs_page(i) && !in[i];
     // What was planned by the execution before may have been planned with fewer pages.
-    const bool starving = nth == 0 || need > c.state->n_free_pages;
+    const bool starving = nth == 0 || need > blink::FreePages(c).count();
     uint64_t oldest = ~0ull;  // of the prompts that are under way
     bool oldest_in = true;
     for (uint32_t i = 0; i < c.tables.n_rows; ++i) {

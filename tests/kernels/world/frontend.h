@@ -25,9 +25,9 @@ class Frontend {
   Frontend(RingWorld& ring, uint32_t lease, Random& random) : ring_(ring), c_(ring.c), lease_(lease), random_(random) {}
 
   std::string error;
-  uint64_t finished = 0;
-  bool quiet = false;   // submit nothing more
-  bool tearing = true;  // let some payloads arrive after their request word
+  uint64_t finished = 0, unsampled = 0;  // requests; those of them that ended without a token to sample
+  bool quiet = false;                    // submit nothing more
+  bool tearing = true;                   // let some payloads arrive after their request word
 
   void act(uint64_t now) {
     if (dead_until_) {
@@ -220,11 +220,17 @@ class Frontend {
     const uint32_t context = std::min(ring_.sizes.max_context, ring_.sizes.total_pages * ring_.sizes.page_size);
     const uint32_t limit = std::min<uint64_t>(s.max_tokens, context > s.prompt.size() ? context - s.prompt.size() : 0);
     const bool eos = !s.tokens.empty() && s.tokens.back() == kEos && !s.ignore_eos;
+    const uint32_t n = s.tokens.size();
+    const bool no_token =
+        !s.prompt.empty() && answer(s.seed, n, n ? s.tokens.back() : s.prompt.back()) == BLINK_NO_TOKEN;
     if (s.cancelled && reason == BLINK_REASON_CANCELLED) return;
     if (reason == BLINK_REASON_SHUTTING_DOWN) return;
     if (s.expected_error) {
       if (reason != s.expected_error)
         fail("expected error " + std::to_string(s.expected_error) + ", got " + std::to_string(reason));
+    } else if (reason == BLINK_REASON_NUMERICAL_FAULT) {
+      ++unsampled;
+      if (!no_token || eos || n == limit) fail("a token that there was is missing");
     } else if (reason == BLINK_REASON_EOS) {
       if (!eos) fail("EOS without an end token");
     } else if (reason == BLINK_REASON_LENGTH) {

@@ -69,11 +69,10 @@ class RingWorld {
     c.requests = array<blink_request>(z.n_slots);
     c.rows = array<blink_row>(t.n_rows);
     c.free_pages = array<uint32_t>(z.total_pages);
-    for (uint32_t i = 0; i < z.total_pages; ++i) c.free_pages[i] = i;
     c.shape_times = array<blink_shape_time>(c.n_shapes);
     c.trace = array<blink_step_trace>(BLINK_TRACE_STEPS);
     c.state = array<blink_scheduler_state>(1);
-    c.state->n_free_pages = c.total_pages = z.total_pages;
+    c.total_pages = z.total_pages;
     c.max_prefill_tokens = z.max_prefill_tokens;
     c.max_prefill_lanes = z.max_prefill_lanes;
     c.max_mixed_tokens = mixed;

@@ -34,7 +34,7 @@ void unknown_command(ScriptedWorld& w) {
   w.submit(kOther, {8, 9}, 5);
   w.expect(w.until([&] { return w.completed(1) && w.completed(kOther); }), "R3: a request waits for ever");
   w.expect(w.c.state->n_waiting == 0 && w.c.state->n_active == 0, "S3: somebody is still counted");
-  w.expect(w.until([&] { return w.c.state->n_free_pages == w.c.total_pages; }, 1'000'000), "S1: pages are lost");
+  w.expect(w.until([&] { return blink::FreePages(w.c).count() == w.c.total_pages; }, 1'000'000), "S1: pages are lost");
 }
 
 // Two requests outgrow the pages. Lets `meddle` act when the second lease's is paused; that one alone may notice.

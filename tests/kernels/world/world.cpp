@@ -16,7 +16,8 @@
 namespace world {
 
 struct Coverage {
-  uint64_t steps, tokens, finished, preempted, zombies, torn, relaunches, refused, reclaimed, cancelled, armed, mixed;
+  uint64_t steps, tokens, finished, preempted, zombies, torn, relaunches, refused, reclaimed, cancelled, armed, mixed,
+      unsampled;
 };
 
 class World {
@@ -37,7 +38,7 @@ class World {
   bool tail = false;
 
   int launch(uint32_t shape, uint32_t set) {
-    if (window == BLINK_LAUNCH_WINDOW) return fail("L1: more than 120 launches"), 1;
+    if (window == BLINK_LAUNCH_WINDOW) return fail("K1: more than 120 launches"), 1;
     for (const Run& run : runs) {
       if (run.shape == shape && run.set == set) return 1;
     }
@@ -69,9 +70,9 @@ class World {
     return 0;
   }
   int relaunch() {
-    if (tail) fail("L3: a second tail launch");
+    if (tail) fail("K3: a second tail launch");
     for (const Run& run : runs) {
-      if (!run.completed) fail("L4: tail launch with a step in flight");
+      if (!run.completed) fail("K4: tail launch with a step in flight");
     }
     tail = true;
     return 0;
@@ -120,7 +121,7 @@ class World {
       if (!f.error.empty()) return f.error;
     }
     if (c.state->phase != BLINK_PHASE_STOPPED) return "the scheduler did not stop cleanly";
-    if (c.state->n_free_pages != c.total_pages) return "pages leaked";
+    if (blink::FreePages(c).count() != c.total_pages) return "pages leaked";
     if (c.state->stats.decode_steps != with_rows || c.state->stats.prefill_steps != with_prompts)
       return "steps were miscounted";
     return "";
@@ -131,6 +132,7 @@ class World {
   SyntheticEngine engine;
   Random random;
   Coverage coverage{};
+  std::deque<Frontend> frontends;
   uint64_t with_rows = 0, with_prompts = 0;  // steps
 
  private:
@@ -173,7 +175,8 @@ class World {
   void check() {
     const blink_scheduler_state& s = *c.state;
     std::vector<int> owners(c.total_pages);
-    for (uint32_t i = 0; i < s.n_free_pages; ++i) ++owners[c.free_pages[i]];
+    const blink::FreePages free(c);
+    for (uint32_t i = 0; i < free.count(); ++i) ++owners[free.nth(i)];
     uint32_t active = 0, zombies = 0, waiting = 0, staged = 0;
     for (uint32_t i = 0; i < c.tables.n_rows; ++i) {
       const blink_row& row = c.rows[i];
@@ -245,7 +248,6 @@ class World {
 
   Fairness fairness;
   std::deque<Run> runs;
-  std::deque<Frontend> frontends;
   std::set<uint64_t> admitted;
   std::string error;
   uint64_t turns_left, grace = 0;
@@ -284,8 +286,20 @@ const char* blink_world_run(uint64_t seed, const world::Sizes* sizes, uint64_t t
     w.turn();
   }
   const blink_stats& s = w.c.state->stats;
-  *coverage = {s.steps,      s.tokens,           s.completed,        s.preempted, s.zombie_rows,    s.torn_payloads,
-               s.relaunches, s.refused_launches, s.leases_reclaimed, s.cancelled, w.coverage.armed, w.coverage.mixed};
+  *coverage = {s.steps,
+               s.tokens,
+               s.completed,
+               s.preempted,
+               s.zombie_rows,
+               s.torn_payloads,
+               s.relaunches,
+               s.refused_launches,
+               s.leases_reclaimed,
+               s.cancelled,
+               w.coverage.armed,
+               w.coverage.mixed,
+               0};
+  for (const world::Frontend& f : w.frontends) coverage->unsampled += f.unsampled;
   verdict = w.verdict();
   return verdict.c_str();
 }

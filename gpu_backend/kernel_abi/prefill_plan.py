@@ -1,0 +1,13 @@
+"""Generated from kernels/ops/prefill_plan.h by scripts/generate_abi.py. Do not edit."""
+
+# fmt: off
+import numpy as np
+
+PREFILL_PLAN_THREADS = 512
+
+PrefillUnit = np.dtype({
+    "names": ["row", "first", "count", "keys"],
+    "formats": ["<u4", "<u4", "<u4", "<u4"],
+    "offsets": [0, 4, 8, 12],
+    "itemsize": 16,
+})

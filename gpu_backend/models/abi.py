@@ -1,0 +1,29 @@
+"""Generated from kernels/model.h by scripts/generate_abi.py. Do not edit."""
+
+# fmt: off
+from enum import IntEnum
+
+import numpy as np
+
+
+MODEL_LAYOUT_HASH = 0xdae15fce5a6e72ae
+
+
+class Activation(IntEnum):
+    SILU = 0
+    GELU_TANH = 1
+
+
+Layer = np.dtype({
+    "names": ["input_norm", "qkv", "qkv_bias", "q_norm", "k_norm", "o", "attention_out_norm", "mlp_norm", "router", "gate_up", "down", "mlp_out_norm", "rope", "window", "reserved"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 108],
+    "itemsize": 112,
+})
+
+Model = np.dtype({
+    "names": ["n_layers", "hidden", "n_heads", "n_kv_heads", "head_dim", "intermediate", "vocab_size", "activation", "norm_eps", "embed_scale", "n_experts", "experts_per_token", "expert_intermediate", "renormalise", "embed", "final_norm", "head", "layers"],
+    "formats": ["<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<f4", "<f4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8"],
+    "offsets": [0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 64, 72, 80],
+    "itemsize": 88,
+})

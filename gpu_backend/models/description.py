@@ -1,0 +1,201 @@
+"""What a decoder-only transformer is made of, as data.
+
+Everything that differs between families stands here and nowhere else: the engines, the sizing, the loader
+and the tests read this description, and none of them knows a model's name.
+`gpu_backend/models/registry.py` lists the functions that make one from a config.json.
+
+A layer computes, with x the residual:
+
+    x += attention_out_norm(o(attention(rope(head_norms(qkv(input_norm(x)) + qkv_bias))))) x +=
+    mlp_out_norm(down(activation(gate(mlp_norm(x))) * up(mlp_norm(x))))      or the same of a token's
+    experts
+
+where the norms behind attention and MLP, the norms of heads and the bias may be missing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu_backend.models.abi import Activation
+from gpu_backend.models.rope import Rope
+
+DTYPES = ("bfloat16", "float16", "float32")
+
+
+@dataclass(frozen=True)
+class HeadOrder:
+    """In which order the rows of the first `heads` heads of a matrix are loaded: `dims[i]` is the row of
+    a head in the checkpoint that becomes its i-th (gpu_backend/models/rope.py says why)."""
+
+    heads: int
+    dims: tuple[int, ...]
+
+    def rows(self, first: int, n: int) -> NDArray[np.intp]:
+        """Of n rows from `first` on, which are whole heads: where each comes from, counted from `first`."""
+        head_dim = len(self.dims)
+        rows = np.arange(n)
+        head, dim = rows // head_dim, rows % head_dim
+        moved = head * head_dim + np.array(self.dims)[dim]
+        return np.where(head + first // head_dim < self.heads, moved, rows)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A matrix [out, in], row-major, or a vector.
+
+    The checkpoint's `tensors`, stacked along their first axis, give `shape`. Their rows are loaded in
+    `order`, if there is one, and `offset` is added to every element (Gemma multiplies norms by 1 + w).
+    """
+
+    tensors: tuple[str, ...]
+    shape: tuple[int, ...]
+    order: HeadOrder | None = None
+    offset: float = 0.0
+
+    @property
+    def n_elements(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A mixture of experts (MoE): a token takes the `per_token` of `count` MLPs that its router scores
+    highest."""
+
+    count: int
+    per_token: int
+    intermediate: int  # of one expert
+    renormalise: bool  # the weights of a token's experts sum to 1
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer. The weights stand in the order in which a step reads them (blink_layer of kernels/model.h).
+
+    `window`: how many keys a token sees, itself included; None: all before it. In a layer of experts,
+    which has a `router`, `gate_up` and `down` are those of all experts, one expert after the other.
+    """
+
+    window: int | None
+    rope: Rope
+    input_norm: Weight
+    qkv: Weight
+    qkv_bias: Weight | None
+    q_norm: Weight | None
+    k_norm: Weight | None
+    o: Weight
+    attention_out_norm: Weight | None
+    mlp_norm: Weight
+    router: Weight | None
+    gate_up: Weight
+    down: Weight
+    mlp_out_norm: Weight | None
+
+    def weights(self) -> Iterator[tuple[str, Weight]]:
+        """(field, weight) of every weight that the layer has."""
+        for field in fields(self):
+            weight = getattr(self, field.name)
+            if isinstance(weight, Weight):
+                yield field.name, weight
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model. Sizes are counts of elements.
+
+    `intermediate` is the width of an MLP that is no expert; `max_context` is the trained context in
+    tokens; `dtype` is what the checkpoint says it holds, one of DTYPES; `eos_ids` are the ids that end an
+    answer, at most MAX_EOS. `head` is None when the output layer is the embedding. What `embed` gives is
+    multiplied by `embed_scale`.
+    """
+
+    architecture: str
+    hidden: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    intermediate: int
+    activation: Activation
+    experts: Experts | None
+    vocab_size: int
+    max_context: int
+    norm_eps: float
+    dtype: str
+    eos_ids: tuple[int, ...]
+    embed: Weight
+    embed_scale: float
+    layers: tuple[Layer, ...]
+    final_norm: Weight
+    head: Weight | None
+
+    @property
+    def n_layers(self) -> int:
+        return len(self.layers)
+
+    @property
+    def tied_head(self) -> bool:
+        """Whether the output layer is the embedding."""
+        return self.head is None
+
+    @property
+    def attention_width(self) -> int:
+        """Elements of a token's queries, and of what attention makes of them."""
+        return self.n_heads * self.head_dim
+
+    @property
+    def qkv_width(self) -> int:
+        """Elements of a token's queries, keys and values."""
+        return (self.n_heads + 2 * self.n_kv_heads) * self.head_dim
+
+    @property
+    def qk_norm(self) -> bool:
+        """Whether queries and keys are normed, head by head."""
+        return self.layers[0].q_norm is not None
+
+    @property
+    def qkv_bias(self) -> bool:
+        """Whether queries, keys and values have a bias."""
+        return self.layers[0].qkv_bias is not None
+
+    @property
+    def sandwich_norms(self) -> bool:
+        """Whether norms stand behind attention and MLP, too."""
+        return self.layers[0].attention_out_norm is not None
+
+    @property
+    def windows(self) -> tuple[int | None, ...]:
+        """The different windows of the layers, in the order in which they appear."""
+        return tuple(dict.fromkeys(layer.window for layer in self.layers))
+
+    @property
+    def ropes(self) -> tuple[Rope, ...]:
+        """The different rotations of the layers, in the order in which they appear."""
+        return tuple(dict.fromkeys(layer.rope for layer in self.layers))
+
+    @property
+    def any_dense(self) -> bool:
+        """Whether a layer has an ordinary MLP."""
+        return any(layer.router is None for layer in self.layers)
+
+    def has_experts(self, layer: int) -> bool:
+        return self.layers[layer].router is not None
+
+    def weights(self) -> Iterator[Weight]:
+        """Every weight of the model."""
+        yield self.embed
+        for layer in self.layers:
+            yield from (weight for _, weight in layer.weights())
+        yield self.final_norm
+        if self.head is not None:
+            yield self.head
+
+    @property
+    def n_elements(self) -> int:
+        """Of all weights."""
+        return sum(weight.n_elements for weight in self.weights())

@@ -1,0 +1,102 @@
+"""Reading config.json: typed values with the defaults of a family, and errors that name the key."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+class UnsupportedModel(ValueError):
+    """No engine here can run the model, or its config.json is not valid. Says what and why."""
+
+
+class Fields:
+    """The keys of one JSON object. A key that is missing or null has the default of the caller's family."""
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self.raw = raw
+
+    def __contains__(self, key: str) -> bool:
+        return self.raw.get(key) is not None
+
+    def defaulted(self, **defaults: Any) -> Fields:
+        """The same keys, with `defaults` in place of those that are missing (not of those that are null)."""
+        return Fields({**defaults, **self.raw})
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """A positive integer. Raises UnsupportedModel where there is neither that nor a default."""
+        value = self._get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise UnsupportedModel(f"config.json: {key} must be a positive integer, found {value!r}")
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A finite number. Raises UnsupportedModel where there is neither that nor a default."""
+        value = self._get(key, default)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+            raise UnsupportedModel(f"config.json: {key} must be a number, found {value!r}")
+        return float(value)
+
+    def numbers(self, key: str, length: int) -> tuple[float, ...]:
+        """As many positive numbers as `length`. Raises UnsupportedModel."""
+        values = self.raw.get(key)
+        if not isinstance(values, list) or len(values) != length:
+            found = f"{len(values)} values" if isinstance(values, list) else repr(values)
+            raise UnsupportedModel(f"config.json: {key} must be a list of {length} numbers, found {found}")
+        if not all(isinstance(v, int | float) and not isinstance(v, bool) and v > 0 for v in values):
+            raise UnsupportedModel(f"config.json: {key} must hold positive numbers only")
+        return tuple(float(value) for value in values)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """True or false. Raises UnsupportedModel for anything else."""
+        value = self._get(key, default)
+        if not isinstance(value, bool):
+            raise UnsupportedModel(f"config.json: {key} must be true or false, found {value!r}")
+        return value
+
+    def text(self, key: str, default: str) -> str:
+        """A string. Raises UnsupportedModel for anything else."""
+        value = self._get(key, default)
+        if not isinstance(value, str):
+            raise UnsupportedModel(f"config.json: {key} must be a string, found {value!r}")
+        return value
+
+    def section(self, key: str) -> Fields:
+        """The keys of a nested object; none where it is missing. Raises UnsupportedModel."""
+        value = self._get(key, {})
+        if not isinstance(value, dict):
+            raise UnsupportedModel(f"config.json: {key} must be an object, found {value!r}")
+        return Fields(value)
+
+    def items(self, key: str) -> list[Any]:
+        """A list; empty where it is missing. Raises UnsupportedModel for anything else."""
+        value = self._get(key, [])
+        if not isinstance(value, list):
+            raise UnsupportedModel(f"config.json: {key} must be a list, found {value!r}")
+        return value
+
+    def only(self, key: str, *neutral: Any) -> None:
+        """Refuses an option that changes the arithmetic in a way that no engine implements."""
+        if key in self and self.raw[key] not in neutral:
+            wanted = " or ".join(repr(value) for value in neutral) or "to be left out"
+            raise UnsupportedModel(f"config.json: {key}: {self.raw[key]!r} is not supported, only {wanted}")
+
+    def _get(self, key: str, default: Any) -> Any:
+        value = self.raw.get(key)
+        return default if value is None else value
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file. Raises FileNotFoundError, UnsupportedModel."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path}: no such file; a model directory has a {path.name}") from None
+    except ValueError as error:
+        raise UnsupportedModel(f"{path}: not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise UnsupportedModel(f"{path}: expected a JSON object, found {type(value).__name__}")
+    return value

@@ -1,0 +1,114 @@
+"""The architectures that can be served, by the name that config.json gives them, and their limits.
+
+A further family is one file beside this one, and one line here (docs/adding-a-model.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gpu_backend.abi import MAX_EOS
+from gpu_backend.models.description import DTYPES, Experts, Model
+from gpu_backend.models.fields import Fields, UnsupportedModel, read_json
+from gpu_backend.models.gemma import gemma3, gemma3_conditional
+from gpu_backend.models.llama import llama, ministral, mistral
+from gpu_backend.models.phi import phi3
+from gpu_backend.models.qwen import qwen2, qwen3, qwen3_moe
+
+ARCHITECTURES: dict[str, Callable[[Fields], Model]] = {
+    "Gemma3ForCausalLM": gemma3,
+    "Gemma3ForConditionalGeneration": gemma3_conditional,
+    "LlamaForCausalLM": llama,
+    "MinistralForCausalLM": ministral,
+    "MistralForCausalLM": mistral,
+    "Phi3ForCausalLM": phi3,
+    "Qwen2ForCausalLM": qwen2,
+    "Qwen3ForCausalLM": qwen3,
+    "Qwen3MoeForCausalLM": qwen3_moe,
+}
+MAX_EXPERTS = 256  # a warp of the router holds 8 a lane
+MAX_EXPERTS_PER_TOKEN = 32  # the router's warp hands them to one lane each
+MAX_VOCAB = 1 << 19  # the sampler keeps a bit per token in shared memory, and sums as many 40-bit weights
+MAX_HEAD_DIM = 256
+
+
+def read_model(directory: Path) -> Model:
+    """The description of the model in `directory`, by config.json and, where it is there,
+    generation_config.json.
+
+    Raises UnsupportedModel, and FileNotFoundError when there is no config.json.
+    """
+    generation = directory / "generation_config.json"
+    return describe(
+        read_json(directory / "config.json"), read_json(generation) if generation.exists() else {}
+    )
+
+
+def describe(raw: dict[str, Any], generation: dict[str, Any] | None = None) -> Model:
+    """The description of a model by the contents of these two files. Raises UnsupportedModel."""
+    fields = Fields(raw)
+    fields.only("quantization_config")
+    model = replace(_family(fields)(fields), eos_ids=_eos_ids(generation or {}, raw))
+    _validate(model)
+    return model
+
+
+def _family(fields: Fields) -> Callable[[Fields], Model]:
+    names = fields.items("architectures")
+    for name in names:
+        if name in ARCHITECTURES:
+            return ARCHITECTURES[name]
+    found = ", ".join(map(str, names)) or "none"
+    raise UnsupportedModel(f"architectures: {found}; supported are {', '.join(ARCHITECTURES)}")
+
+
+def _eos_ids(generation: dict[str, Any], raw: dict[str, Any]) -> tuple[int, ...]:
+    """generation_config.json decides where it says something: it lists the ids that end a chat turn too."""
+    value = generation.get("eos_token_id")
+    value = raw.get("eos_token_id") if value is None else value
+    ids = tuple(value) if isinstance(value, list) else () if value is None else (value,)
+    if not all(isinstance(i, int) for i in ids):
+        raise UnsupportedModel(f"eos_token_id: expected an integer or a list of integers, found {value!r}")
+    return ids
+
+
+def _validate(model: Model) -> None:
+    """What the kernels rely on. The limits are those of kernels/ops."""
+    rules = [
+        (
+            model.n_heads % model.n_kv_heads == 0,
+            "num_attention_heads must be a multiple of num_key_value_heads",
+        ),
+        (
+            model.head_dim % 16 == 0 and model.head_dim <= MAX_HEAD_DIM,
+            f"head_dim must be a multiple of 16, at most {MAX_HEAD_DIM}",
+        ),
+        (model.hidden % 8 == 0, "hidden_size must be a multiple of 8"),
+        (model.intermediate % 8 == 0, "intermediate_size must be a multiple of 8"),
+        *_expert_rules(model.experts),
+        (model.vocab_size <= MAX_VOCAB, f"vocab_size must be at most {MAX_VOCAB}"),
+        (model.norm_eps > 0, "rms_norm_eps must be positive"),
+        (model.dtype in DTYPES, f"dtype must be one of {', '.join(DTYPES)}, found {model.dtype!r}"),
+        (len(model.eos_ids) <= MAX_EOS, f"eos_token_id must name at most {MAX_EOS} ids"),
+        (
+            all(0 <= i < model.vocab_size for i in model.eos_ids),
+            "eos_token_id must lie inside the vocabulary",
+        ),
+    ]
+    for holds, message in rules:
+        if not holds:
+            raise UnsupportedModel(f"config.json: {message}")
+
+
+def _expert_rules(experts: Experts | None) -> list[tuple[bool, str]]:
+    if experts is None:
+        return []
+    most = min(experts.count, MAX_EXPERTS_PER_TOKEN)
+    return [
+        (experts.count <= MAX_EXPERTS, f"num_experts must be at most {MAX_EXPERTS}"),
+        (experts.per_token <= most, f"num_experts_per_tok must be at most {most}"),
+        (experts.intermediate % 8 == 0, "moe_intermediate_size must be a multiple of 8"),
+    ]

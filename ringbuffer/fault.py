@@ -1,0 +1,23 @@
+"""Why a scheduler failed, in words (ring.h, "enum blink_fault")."""
+
+from __future__ import annotations
+
+from ringbuffer.abi import Fault
+from ringbuffer.words import member_of
+
+SENTENCES = {
+    Fault.NONE: "it gave no reason",
+    Fault.LAUNCH: "launching a step was refused with CUDA error {detail}",
+    Fault.STEP: "step {detail} did not complete in time",
+    Fault.GATE: "step {detail} did not wait for the step before it",
+    Fault.RELAUNCH: "launching itself again was refused with CUDA error {detail}",
+    Fault.TOKEN: "step {detail} sampled a token outside the vocabulary",
+}
+
+
+def describe(fault: int, detail: int) -> str:
+    """The sentence of the header's words `fault` and `fault_detail`, whatever they hold."""
+    known = member_of(Fault, fault)
+    if not isinstance(known, Fault):
+        return f"it gave no known reason (fault {fault}, detail {detail})"
+    return f"{SENTENCES[known].format(detail=detail)} (fault {known.name})"

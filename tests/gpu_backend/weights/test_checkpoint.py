@@ -1,0 +1,117 @@
+"""safetensors: what is read, and what is refused with which words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from gpu_backend.models.description import HeadOrder, Weight
+from gpu_backend.weights.checkpoint import Checkpoint, CheckpointError
+
+
+def write(directory: Path, name: str, value: Any) -> None:
+    (directory / name).write_text(json.dumps(value))
+
+
+def test_rows_of_heads_are_read_in_the_order_that_a_weight_asks_for(tmp_path: Path) -> None:
+    """Across tensors of whole heads; the heads behind the first `heads` stay as they are."""
+    rows = torch.arange(6 * 4 * 2, dtype=torch.float32).reshape(24, 2)  # 6 heads of 4
+    save_file(
+        {"q": rows[:12].clone(), "k": rows[12:20].clone(), "v": rows[20:].clone()},
+        tmp_path / "model.safetensors",
+    )
+    order = HeadOrder(heads=5, dims=(0, 2, 1, 3))
+    loaded = Checkpoint(tmp_path).stacked(Weight(("q", "k", "v"), (24, 2), order))
+    heads = rows.numpy().reshape(6, 4, 2).copy()
+    heads[:5] = heads[:5, [0, 2, 1, 3]]
+    np.testing.assert_array_equal(loaded, heads.reshape(24, 2))
+
+
+def test_an_offset_is_added_in_fp32(tmp_path: Path) -> None:
+    values = torch.tensor([0.0009765625, -0.25, 3.0], dtype=torch.bfloat16)
+    save_file({"norm": values}, tmp_path / "model.safetensors")
+    loaded = Checkpoint(tmp_path).stacked(Weight(("norm",), (3,), offset=1.0))
+    np.testing.assert_array_equal(loaded, values.float().numpy() + 1)
+
+
+def test_sharded_checkpoint_in_three_types(tmp_path: Path) -> None:
+    values = torch.linspace(-3, 3, 24).reshape(4, 6)
+    types = {"a": torch.bfloat16, "b": torch.float16, "c": torch.float32}
+    for name, dtype in types.items():
+        save_file({name: values.to(dtype)}, tmp_path / f"{name}.safetensors", {"format": "pt"})
+    index = {"weight_map": {name: f"{name}.safetensors" for name in types}}
+    write(tmp_path, "model.safetensors.index.json", index)
+    checkpoint = Checkpoint(tmp_path)
+    assert list(checkpoint) == ["a", "b", "c"]
+    assert [checkpoint.tensor(name).dtype for name in types] == [np.uint16, np.float16, np.float32]
+    for name, dtype in types.items():
+        assert checkpoint.dtype(name) == str(dtype).removeprefix("torch.")
+        np.testing.assert_array_equal(checkpoint.float32(name), values.to(dtype).float().numpy())
+    (tmp_path / "b.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"names b\.safetensors, which is not there"):
+        Checkpoint(tmp_path)
+
+
+def test_tensors_that_were_released_leave_memory_and_come_back(tmp_path: Path) -> None:
+    """A checkpoint that is read tensor by tensor never becomes resident as a whole."""
+    values = torch.arange(8 << 20, dtype=torch.float32).reshape(8, -1)  # 32 MiB
+    save_file({str(i): row for i, row in enumerate(values)}, tmp_path / "model.safetensors")
+    checkpoint = Checkpoint(tmp_path)
+
+    def mapped_kib() -> int:
+        lines = Path("/proc/self/smaps").read_text().split("model.safetensors")[1].splitlines()
+        return int(next(line.split()[1] for line in lines if line.startswith("Rss:")))
+
+    most = 0
+    for name in list(checkpoint):
+        assert checkpoint.tensor(name).sum() == values[int(name)].numpy().sum()
+        most = max(most, mapped_kib())
+        checkpoint.release(name)
+    assert most < 3 * 4096
+    assert mapped_kib() < 1024
+    np.testing.assert_array_equal(checkpoint.tensor("3"), values[3].numpy())
+
+
+def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
+    save_file({"a": torch.zeros(2)}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"no tensor 'lm_head\.weight'"):
+        Checkpoint(tmp_path).tensor("lm_head.weight")
+
+
+def safetensors_bytes(header: bytes, data: bytes = b"", length: int | None = None) -> bytes:
+    return (len(header) if length is None else length).to_bytes(8, "little") + header + data
+
+
+def one_tensor(dtype: str, n: int, end: int, data: bytes) -> bytes:
+    header = {"a": {"dtype": dtype, "shape": [n], "data_offsets": [0, end]}}
+    return safetensors_bytes(json.dumps(header).encode(), data)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not a safetensors file"),
+        (b"PK\x03\x04 a zip archive, say", "not a safetensors file"),
+        (safetensors_bytes(b"{}", length=3), "not a safetensors file"),
+        (safetensors_bytes(b"[1]"), "damaged safetensors header"),
+        (safetensors_bytes(b'{"a": {"dtype": "F32"}}'), "damaged safetensors header"),
+        (one_tensor("I64", 1, 8, b"12345678"), "'a' is I64; supported are BF16, F16, F32"),
+        (one_tensor("F32", 1, 4, b"123"), r"'a' of shape \(1,\) cannot lie at bytes 0 to 4"),
+        (one_tensor("F32", 2, 4, b"1234"), r"'a' of shape \(2,\) cannot lie at bytes 0 to 4"),
+    ],
+)
+def test_damaged_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(CheckpointError, match=message):
+        Checkpoint(tmp_path)
+
+
+def test_empty_directory(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"neither model\.safetensors nor"):
+        Checkpoint(tmp_path)

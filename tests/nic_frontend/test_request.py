@@ -1,0 +1,53 @@
+"""The descriptor of a request: each value in the field of its name, wherever the ring's layout has it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nic_frontend.request import Mailbox, Request, Sampling
+from ringbuffer import abi
+
+SAMPLING = Sampling(
+    max_tokens=11, seed=2**63 + 5, min_tokens=3, temperature=0.5, top_p=0.25, min_p=0.125, top_k=7,
+    repetition_penalty=1.5, presence_penalty=-0.5, frequency_penalty=0.75, ignore_eos=True, stop_ids=(8, 9),
+)  # fmt: skip
+WRITTEN: dict[str, Any] = {
+    "sequence": 0, "prompt_tokens": 4, "max_tokens": 11, "min_tokens": 3, "seed": 2**63 + 5,
+    "temperature": 0.5, "top_p": 0.25, "min_p": 0.125, "top_k": 7, "repetition_penalty": 1.5,
+    "presence_penalty": -0.5, "frequency_penalty": 0.75, "flags": abi.RequestFlags.IGNORE_EOS, "ticket": 0,
+    "n_stop_ids": 2, "stop_ids": [8, 9] + [0] * 13, "crc32c": 0,
+}  # fmt: skip
+
+
+def written() -> bytes:
+    async def write() -> bytes:  # a mailbox belongs to the task that makes it
+        prompt = np.arange(4, dtype=np.uint32)
+        return Request(0, prompt, SAMPLING, Mailbox(1), 0.0).descriptor()
+
+    return asyncio.run(write())
+
+
+def fields() -> list[tuple[Any, ...]]:
+    return list(abi.Descriptor.descr)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_values_are_written_by_name(monkeypatch: pytest.MonkeyPatch, backwards: bool) -> None:
+    if backwards:
+        monkeypatch.setattr(abi, "Descriptor", np.dtype(fields()[::-1]))
+    found = np.frombuffer(written(), dtype=abi.Descriptor)[0]
+    assert {name: found[name].tolist() for name in abi.Descriptor.names or ()} == WRITTEN
+
+
+def test_a_field_too_many_or_too_few_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = fields()
+    monkeypatch.setattr(abi, "Descriptor", np.dtype([*known, ("priority", "<u4")]))
+    with pytest.raises(KeyError, match="priority"):
+        written()
+    monkeypatch.setattr(abi, "Descriptor", np.dtype(known[1:]))
+    with pytest.raises(KeyError, match="sequence"):
+        written()
