@@ -16,6 +16,7 @@ COMMANDS = {
     "backend": "the provisioning plane alone",
     "frontend": "the HTTP server alone, for a running backend",
     "bench": "measure a server, a scheduler or a transport",
+    "explain": "which kernels serve a model, and what they take at least",
     "doctor": "what this machine can do, and what is missing",
 }
 EPILOG = """examples:

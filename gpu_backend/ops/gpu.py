@@ -16,8 +16,8 @@ BESIDE_EXPERTS_SHARED_BYTES = 132 << 10
 
 @dataclass(frozen=True)
 class Gpu:
-    """`read_bytes_s` is what a kernel reads of its memory in a second, `half_flops` the floating-point
-    operations that one multiplies in a half type, both as measured, not as advertised."""
+    """What kernels reach in a second: `read_bytes_s` of its memory, `half_flops` floating-point operations
+    in a half type. Of the H200 as measured; of the H100's memory the same share of what is advertised."""
 
     name: str
     multiprocessors: int
@@ -27,7 +27,7 @@ class Gpu:
 
 
 H200 = Gpu("H200", 132, 141 * 10**9, 4.5e12, 780e12)
-H100 = Gpu("H100", 132, 80 * 10**9, 3.0e12, 780e12)
+H100 = Gpu("H100", 132, 80 * 10**9, 3.1e12, 780e12)
 GPUS = {"h100": H100, "h200": H200}
 
 

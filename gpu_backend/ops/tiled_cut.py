@@ -84,7 +84,7 @@ def tiled_cut(rows: int, n_in: int, n_out: int, output: Epilogue, n_multiprocess
 def tiled_refusal(rows: int, n_in: int, n_out: int, output: Epilogue, n_multiprocessors: int) -> str | None:
     """Why cuBLAS is faster, or None: measured on an H200 with 8B, 1B and 32B parameters."""
     if output not in TILED_OUTPUTS:
-        return "it adds, or multiplies silu"
+        return "it serves additions and silu * mul alone"
     cut = tiled_cut(rows, n_in, n_out, output, n_multiprocessors)
     fill = cut.fill(n_multiprocessors)
     idle = f"its tiles would keep {fill:.0%} of the multiprocessors busy"

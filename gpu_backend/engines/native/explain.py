@@ -1,0 +1,170 @@
+"""What the CUDA engine would capture for a model on a named GPU, without one: `blink explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gpu_backend.abi import StepKind
+from gpu_backend.arithmetic import ceil_div
+from gpu_backend.engines.base import Limits, Shape
+from gpu_backend.engines.graph_grid import GraphGrid
+from gpu_backend.engines.native.model import NativeModel
+from gpu_backend.engines.native.plan import buffer_bytes, kernel_names, plan_step
+from gpu_backend.engines.native.sizing import mixed_share, page_bytes, pages_that_fit, weight_bytes
+from gpu_backend.engines.native.step import StepBuilder
+from gpu_backend.model.config import ModelConfig
+from gpu_backend.ops.candidate import Choice
+from gpu_backend.ops.costs import Cost, Load, cost, total
+from gpu_backend.ops.gpu import Gpu
+from gpu_backend.ops.launch import LibraryGemm, Work
+from gpu_backend.ops.operations import DecodeModel, Gate, MatMul, Operation, RmsNorm, Sample
+
+KINDS = {StepKind.DECODE: "decode", StepKind.PREFILL: "prefill", StepKind.MIXED: "mixed"}
+CACHED_TOKENS = 1024  # tokens in the cache of a row that decodes, unless the user says another number
+
+
+@dataclass(frozen=True)
+class LaunchRow:
+    """One kernel. `kernel` is its C++ instance, or cuBLAS's call; `cluster` 0 means none."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """`count` operations of a step that are alike. Bytes, flops and floor are those of all of them."""
+
+    count: int
+    operation: str
+    family: str
+    launches: tuple[LaunchRow, ...]
+    bytes: float
+    flops: float
+    floor_us: float
+    bound: str
+    refused: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One captured shape, filled as `load` says."""
+
+    kind: str
+    tokens: int
+    lanes: int
+    load: Load
+    rows: tuple[Row, ...]
+    launches: int
+    bytes: float
+    floor_us: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Bytes by name of what is allocated; `kv_pages` fit beside it into nine tenths of the GPU's memory."""
+
+    gpu: Gpu
+    limits: Limits
+    steps: tuple[Step, ...]
+    shapes: int
+    kernels: int
+    weight_bytes: int
+    buffers: dict[str, int]
+    page_bytes: int
+    kv_pages: int
+
+
+def explain(config: ModelConfig, wanted: Limits, gpu: Gpu, context: int, every: bool = False) -> Explanation:
+    """Of all shapes with `every`, else of a few that stand for the others.
+
+    Raises ValueError for a model that does not fit, and NoKernel where no kernel serves an operation.
+    """
+    limits = replace(wanted, mixed_share=mixed_share(config))
+    shapes = GraphGrid(limits).shapes
+    free_bytes, processors = gpu.memory_bytes, gpu.multiprocessors
+    pages = pages_that_fit(config, limits, shapes, free_bytes, processors)
+    limits = replace(limits, total_pages=min(pages, limits.max_batch * limits.pages_per_row))
+    model = NativeModel.described(config, limits, processors)
+    plans = {shape: plan_step(model, shape) for shape in shapes}
+    chosen = shapes if every else representative(shapes)
+    return Explanation(
+        gpu,
+        limits,
+        tuple(_step(model, shape, plans[shape], gpu, context) for shape in chosen),
+        len(shapes),
+        len(kernel_names(plans.values())),
+        weight_bytes(config),
+        buffer_bytes(plans.values()),
+        page_bytes(config, limits),
+        pages,
+    )
+
+
+def representative(shapes: Sequence[Shape]) -> list[Shape]:
+    """Decode steps of 1, 8 and 32 rows and of the most, prefill steps of 512 tokens and of the most, and a
+    mixed step of about 256 tokens: as far as there are such."""
+    out: list[Shape] = []
+    for kind, wanted in ((StepKind.DECODE, (1, 8, 32)), (StepKind.PREFILL, (512,)), (StepKind.MIXED, (256,))):
+        of_kind = [shape for shape in shapes if shape.kind == kind]
+        most = [] if kind == StepKind.MIXED else [of_kind[-1]]
+        nearest = [min(of_kind, key=lambda shape: (abs(shape.tokens - n), shape.lanes)) for n in wanted]
+        out += [shape for shape in of_kind if shape in (*nearest, *most)]
+    return out
+
+
+def load_of(shape: Shape, limits: Limits, context: int) -> Load:
+    """Of a full step: a prefill step has one prompt, a mixed one a prompt and rows in half of its lanes."""
+    if shape.kind == StepKind.DECODE:
+        return Load(shape.lanes, context, 0, 0)
+    rows = 0 if shape.kind == StepKind.PREFILL else min(ceil_div(shape.lanes, 2), limits.max_batch)
+    return Load(rows, context if rows else 0, 1, shape.tokens - rows)
+
+
+def _step(model: NativeModel, shape: Shape, plan: list[Choice], gpu: Gpu, context: int) -> Step:
+    load = load_of(shape, model.limits, context)
+    groups: dict[tuple[object, ...], list[Choice]] = {}
+    for choice in plan:
+        launches = tuple(_launch(work) for work in choice.launches)
+        groups.setdefault((describe(choice), choice.name, launches), []).append(choice)
+    rows = []
+    for (operation, family, launches), alike in groups.items():
+        spent = sum((cost(choice.op, load) for choice in alike), Cost())
+        if isinstance(alike[0].op, DecodeModel):
+            spent = total(_inside(model, shape), load)
+        figures = (spent.bytes, spent.flops, spent.floor_us(gpu), spent.bound(gpu))
+        known = (len(alike), str(operation), str(family), launches)
+        rows.append(Row(*known, *figures, alike[0].refused))  # type: ignore[arg-type]
+    floor_us = sum(row.floor_us for row in rows)
+    n_launches = sum(len(choice.launches) for choice in plan)
+    where = (KINDS[shape.kind], shape.tokens, shape.lanes)
+    return Step(*where, load, tuple(rows), n_launches, sum(row.bytes for row in rows), floor_us)
+
+
+def _inside(model: NativeModel, shape: Shape) -> list[Operation]:
+    """What a DecodeModel stands for. Norms are part of the matmuls that read them."""
+    outside = (Gate, RmsNorm, Sample)
+    return [op for op in StepBuilder(model, shape).build() if not isinstance(op, outside)]
+
+
+def _launch(work: Work) -> LaunchRow:
+    if isinstance(work, LibraryGemm):
+        return LaunchRow("cublasGemmEx", (0, 0, 0), (0, 0, 0), 0, 0)
+    cluster = work.cluster if work.cluster > 1 else 0
+    return LaunchRow(work.kernel, work.grid, work.block, cluster, work.shared_bytes)
+
+
+def describe(choice: Choice) -> str:
+    """The operation in words: its name, and the sizes of a matmul."""
+    op = choice.op
+    if not isinstance(op, MatMul):
+        name = type(op).__name__
+        return f"{name} + norm" if getattr(op, "norm_after", None) else name
+    sizes = f"{op.m} x {op.weight.rows} x {op.k}"
+    before = "norm, " if op.norm else "scaled " if op.takes else ""
+    after = " + router" if op.router else " + norm" if op.leaves else ""
+    return f"{before}{op.role.value}{after} ({sizes})"

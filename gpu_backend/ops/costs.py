@@ -1,0 +1,112 @@
+"""What an operation must read, write and compute, and the time that a GPU needs for it at least."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gpu_backend.ops import operations as ops
+from gpu_backend.ops.gpu import Gpu
+from gpu_backend.ops.matrix import Buffer, Matrix
+from gpu_backend.ops.operations import Epilogue, LayerAttention, MatMul, Moe, Operation
+
+
+@dataclass(frozen=True)
+class Load:
+    """What fills a step: `rows` that decode with `context` tokens each in the cache, and `prompts` prompts
+    that share `prompt_tokens`, from their first token on."""
+
+    rows: int
+    context: int
+    prompts: int
+    prompt_tokens: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """`bytes` of GPU memory that are moved once each, and floating-point operations."""
+
+    bytes: float = 0
+    flops: float = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.bytes + other.bytes, self.flops + other.flops)
+
+    def times(self, n: int) -> Cost:
+        return Cost(n * self.bytes, n * self.flops)
+
+    def floor_us(self, gpu: Gpu) -> float:
+        """Microseconds that `gpu` needs at least."""
+        return 1e6 * max(self.bytes / gpu.read_bytes_s, self.flops / gpu.half_flops)
+
+    def bound(self, gpu: Gpu) -> str:
+        """What the floor is made of."""
+        return "memory" if self.bytes / gpu.read_bytes_s >= self.flops / gpu.half_flops else "compute"
+
+
+def cost(op: Operation, load: Load) -> Cost:
+    """Of one operation. Activations count as read and written once, though caches may hold them. What a
+    DecodeModel costs is told by the operations in whose place it stands."""
+    match op:
+        case MatMul():
+            return _matmul(op)
+        case Moe():
+            return _moe(op)
+        case ops.DecodeAttention(of=of):
+            keys = load.rows * (load.context + 1)
+            return Cost(keys * _token_bytes(of) + load.rows * _row_bytes(of), 4 * keys * _query_width(of))
+        case ops.PrefillAttention(of=of):
+            share = load.prompt_tokens / max(load.prompts, 1)
+            pairs = load.prompts * share * (share + 1) / 2
+            moved = load.prompt_tokens * (_token_bytes(of) + _row_bytes(of))
+            return Cost(moved, 4 * pairs * _query_width(of))
+        case ops.Rope(of=of):
+            width = of.heads.width * of.qkv.element.n_bytes
+            return Cost(load.prompt_tokens * (2 * width + _token_bytes(of)))
+        case ops.Embed():
+            return Cost(op.out.n_bytes + op.out.rows * op.table.columns * op.table.element.n_bytes)
+        case ops.RmsNorm() | ops.GatherNorm():
+            return Cost(_moved(op.x if isinstance(op, ops.RmsNorm) else op.out, op.out, op.norm.weight))
+        case ops.GatherLast():
+            return Cost(2 * _moved(op.to_residual, op.to_attention))
+        case ops.Sample():
+            return Cost(_moved(op.logits))
+    return Cost()
+
+
+def total(step: Iterable[Operation], load: Load) -> Cost:
+    """Of a whole step."""
+    return sum((cost(op, load) for op in step), Cost())
+
+
+def _moved(*operands: Buffer | Matrix) -> int:
+    return sum(operand.n_bytes for operand in operands)
+
+
+def _matmul(op: MatMul) -> Cost:
+    adds = op.epilogue is Epilogue.ADD
+    moved = _moved(op.weight, op.x, op.out) + (op.out.n_bytes if adds else 0)
+    return Cost(moved, 2 * op.m * op.weight.rows * op.k)
+
+
+def _moe(op: Moe) -> Cost:
+    """Of experts, those that as many random choices are expected to name."""
+    count, per_token = op.routing.count, op.routing.per_token
+    chosen = 1 - (1 - per_token / count) ** op.tokens
+    rows = 3 * op.intermediate * op.hidden
+    moved = chosen * _moved(op.gate_up, op.down) + _moved(op.router, op.residual, op.residual, op.normed)
+    return Cost(moved, 2 * op.pairs * rows + 2 * op.tokens * count * op.hidden)
+
+
+def _token_bytes(of: LayerAttention) -> int:
+    """Keys and values of a token."""
+    return 2 * of.heads.kv * of.heads.dim * of.cache.element.n_bytes
+
+
+def _row_bytes(of: LayerAttention) -> int:
+    """What attention reads and writes for a token beside them."""
+    return (of.heads.width + of.heads.q * of.heads.dim) * of.qkv.element.n_bytes
+
+
+def _query_width(of: LayerAttention) -> int:
+    return of.heads.q * of.heads.dim
