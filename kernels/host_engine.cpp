@@ -89,7 +89,9 @@ class HostEngine {
     head->start_ns = now_ns();
     /* The gate's check: a step that runs before its predecessor completed would read its rows' tokens too
      * early (E2). */
-    head->fault = __atomic_load_n(tables_.completed, __ATOMIC_ACQUIRE) + 1 < head->id;
+    /* The scheduler looks at it while the step runs. */
+    const uint64_t early = __atomic_load_n(tables_.completed, __ATOMIC_ACQUIRE) + 1 < head->id;
+    __atomic_store_n(&head->fault, early, __ATOMIC_RELAXED);
     n_tokens_ = std::min(head->n_tokens, shapes_.at(shape).tokens);
     n_lanes_ = std::min(head->n_lanes, shapes_.at(shape).lanes);
     forward(set);

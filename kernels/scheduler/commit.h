@@ -12,7 +12,7 @@ BLINK_FN void Scheduler<P>::take_completions(uint64_t completed) {
       fail(BLINK_FAULT_STEP, committed + 1);
     return;
   }
-  if (const uint64_t id = step_run_early()) return fail(BLINK_FAULT_GATE, id);
+  if (const uint64_t id = step_run_early(completed)) return fail(BLINK_FAULT_GATE, id);
   while (committed < completed && phase != BLINK_PHASE_FAILED) commit(++committed);
   running_since = now;
   if (s.n_zombies) reap();
@@ -21,9 +21,9 @@ BLINK_FN void Scheduler<P>::take_completions(uint64_t completed) {
 // The id of a step in flight whose gate gave up, or 0. Such a step has run beside the one before it and may complete
 // first: the completion word then says that both have, whose outputs are worth nothing (E2).
 template <class P>
-BLINK_FN uint64_t Scheduler<P>::step_run_early() {
+BLINK_FN uint64_t Scheduler<P>::step_run_early(uint64_t completed) {
   uint64_t found = 0;
-  for (uint64_t id = launched; tid == 0 && id > committed; --id) {
+  for (uint64_t id = p.shares_step_sets() ? launched : completed; tid == 0 && id > committed; --id) {
     if (p.load(&set_of(id).head->fault)) found = id;
   }
   return broadcast(found);

@@ -97,6 +97,7 @@ class DevicePlatform {
 
   __device__ uint32_t step_sets() const { return BLINK_STEP_SETS; }
   __device__ uint32_t launch_window() const { return BLINK_LAUNCH_WINDOW; }
+  __device__ bool shares_step_sets() const { return true; }
   __device__ int launch(uint64_t executable, uint32_t, uint32_t) {
     __threadfence();
     return cudaGraphLaunch(reinterpret_cast<cudaGraphExec_t>(executable), cudaStreamGraphFireAndForget);

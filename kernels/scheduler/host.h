@@ -37,6 +37,7 @@ class HostMemoryModel {
   unsigned thread() const { return thread_; }
   uint32_t step_sets() const { return BLINK_STEP_SETS; }
   uint32_t launch_window() const { return BLINK_LAUNCH_WINDOW; }
+  bool shares_step_sets() const { return true; }
   unsigned threads() const { return team_.size(); }
   void sync() { team_.sync(); }
 

@@ -226,7 +226,7 @@ class Scheduler {
 
   // ------------------------------------------------------------ commit.h
   BLINK_FN void take_completions(uint64_t completed);
-  BLINK_FN uint64_t step_run_early();
+  BLINK_FN uint64_t step_run_early(uint64_t completed);
   BLINK_FN void commit(uint64_t id);
   BLINK_FN void commit_lane(const blink_step_set& set, uint32_t lane);
   BLINK_FN uint32_t finish_reason(const blink_request& r, const blink_descriptor& d, uint32_t token) const;

@@ -20,7 +20,8 @@ class DrivenPlatform : public HostMemoryModel {
         .count();
   }
   uint32_t step_sets() const { return pipeline_.step_sets(); }
-  uint32_t launch_window() const { return ~0u; } /* the device runtime's limit, not the host's */
+  bool shares_step_sets() const { return false; } /* until a copy has brought it, an output is anything (D3) */
+  uint32_t launch_window() const { return ~0u; }  /* the device runtime's limit, not the host's */
   int launch(uint64_t, uint32_t shape, uint32_t set) { return pipeline_.submit(shape, set); }
   int relaunch() { return 0; }
   void pause(bool idle) {
