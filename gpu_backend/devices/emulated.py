@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from gpu_backend.devices.base import Defaults, DeviceError, Ring
-from gpu_backend.engine.host import HostEngine, HostMemory
+from gpu_backend.engines.reference import HostEngine, HostMemory
 from gpu_backend.engines.base import CalledEngine, EngineError, Limits
 from gpu_backend.engines.batch import allocate_batch, mirror, restart
 from gpu_backend.engines.graph_grid import GraphGrid

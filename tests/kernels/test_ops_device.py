@@ -365,7 +365,9 @@ def test_penalties_of_the_largest_vocabularies(emulate: Emulate, blocks: int) ->
     np.testing.assert_array_equal(logits, expected)
 
 
-@pytest.mark.parametrize(("vocab", "blocks"), [(33, 2), (512, 1), (3001, 4)])
+@pytest.mark.parametrize(
+    ("vocab", "blocks"), [(33, 2), (512, 1), pytest.param(3001, 4, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("seed", range(8))
 def test_sampler_draws_what_its_twin_draws(emulate: Emulate, vocab: int, blocks: int, seed: int) -> None:
     """Token for token and logit for logit, with parameters drawn at random (E1, E4, E6)."""

@@ -103,6 +103,7 @@ def run_world(build_program: Callable[..., Path]) -> Callable[[int, Sizes, int],
     return run
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(seed=st.integers(0, 2**63), sizes=worlds())
 def test_invariants_hold_in_any_world(

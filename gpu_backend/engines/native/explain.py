@@ -13,7 +13,7 @@ from gpu_backend.engines.native.model import NativeModel
 from gpu_backend.engines.native.plan import buffer_bytes, kernel_names, plan_step
 from gpu_backend.engines.native.sizing import mixed_share, page_bytes, pages_that_fit, weight_bytes
 from gpu_backend.engines.native.step import StepBuilder
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 from gpu_backend.ops.candidate import Choice
 from gpu_backend.ops.costs import Cost, Load, cost, total
 from gpu_backend.ops.gpu import Gpu
@@ -79,7 +79,7 @@ class Explanation:
     kv_pages: int
 
 
-def explain(config: ModelConfig, wanted: Limits, gpu: Gpu, context: int, every: bool = False) -> Explanation:
+def explain(config: Model, wanted: Limits, gpu: Gpu, context: int, every: bool = False) -> Explanation:
     """Of all shapes with `every`, else of a few that stand for the others.
 
     Raises ValueError for a model that does not fit, and NoKernel where no kernel serves an operation.
