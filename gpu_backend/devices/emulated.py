@@ -7,11 +7,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from gpu_backend.devices.base import Defaults, DeviceError, Ring
-from gpu_backend.engines.reference import HostEngine, HostMemory
 from gpu_backend.engines.base import CalledEngine, EngineError, Limits
 from gpu_backend.engines.batch import allocate_batch, mirror, restart
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.kv_pages import with_pages
+from gpu_backend.engines.reference import HostEngine, HostMemory
 from gpu_backend.host_library import LibraryError
 from gpu_backend.models.description import Model
 from gpu_backend.rdma.target import ExportedMemory

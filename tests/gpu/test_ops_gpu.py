@@ -14,9 +14,9 @@ from gpu_backend.abi import STEP_SETS
 from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.element import Element
-from gpu_backend.engines.reference import HostMemory
 from gpu_backend.engines.base import Limits
 from gpu_backend.engines.native.kernels import Kernels
+from gpu_backend.engines.reference import HostMemory
 from gpu_backend.ops.choice import choose
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Work

@@ -8,8 +8,8 @@ import pytest
 from engine_driver import EngineDriver
 from needle_model import answers, make_needle_model, needle_prompt
 
-from gpu_backend.engines.reference import HostEngine, HostMemory
 from gpu_backend.engines.base import Limits
+from gpu_backend.engines.reference import HostEngine, HostMemory
 from gpu_backend.models.registry import read_model
 from gpu_backend.weights.checkpoint import Checkpoint
 

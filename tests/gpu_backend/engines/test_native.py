@@ -14,7 +14,6 @@ from fake_cuda import Log, captures, op, run
 
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
-from gpu_backend.models.registry import read_model
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.sampling import sample_blocks
 from gpu_backend.ops.tiled_cut import TILED_SILU_ROWS

@@ -25,8 +25,8 @@ from model_factory import (
 from numpy.typing import NDArray
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from gpu_backend.engines.reference import HostEngine, HostMemory
 from gpu_backend.engines.base import Limits
+from gpu_backend.engines.reference import HostEngine, HostMemory
 from gpu_backend.models.registry import read_model
 from gpu_backend.weights.checkpoint import Checkpoint, CheckpointError
 
