@@ -14,7 +14,8 @@ from blink.flags import checked, count
 from blink.model_directory import model_directory
 from gpu_backend.devices.gpu import GpuServingDevice
 from gpu_backend.engines.native.explain import CACHED_TOKENS, Explanation, LaunchRow, Row, Step, explain
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
+from gpu_backend.models.registry import read_model
 from gpu_backend.ops.gpu import GPUS
 from gpu_backend.options import BackendOptions, wanted_limits
 
@@ -65,13 +66,13 @@ def main(namespace: argparse.Namespace) -> int:
     return 0
 
 
-def config_of(model: str) -> ModelConfig:
+def config_of(model: str) -> Model:
     """Of a directory, or of a config.json alone. Raises UnsupportedModel, FileNotFoundError."""
     if not model.endswith(".json"):
-        return ModelConfig.from_directory(model_directory(model))
+        return read_model(model_directory(model))
     with tempfile.TemporaryDirectory() as scratch:
         shutil.copy(model, Path(scratch) / "config.json")
-        return ModelConfig.from_directory(Path(scratch))
+        return read_model(Path(scratch))
 
 
 def report(explanation: Explanation, why: bool) -> list[str]:
@@ -110,8 +111,8 @@ def row_lines(row: Row) -> list[tuple[str, ...]]:
         row.bound if row.floor_us else "",
     )  # fmt: skip
     first, *others = row.launches
-    lines = [(f"{row.count} x", row.operation, *launch_cells(row.family, first), *figures)]
-    return lines + [("", "", *launch_cells("", other), "", "", "", "") for other in others]
+    head = (f"{row.count} x", row.operation, *launch_cells(row.family, first), *figures)
+    return [head, *(("", "", *launch_cells("", other), "", "", "", "") for other in others)]
 
 
 def launch_cells(family: str, launch: LaunchRow) -> tuple[str, str, str]:

@@ -13,7 +13,7 @@ from gpu_backend.engines.native.model import NativeModel
 from gpu_backend.engines.native.plan import buffer_bytes, kernel_names, plan_step
 from gpu_backend.engines.native.sizing import mixed_share, page_bytes, pages_that_fit, weight_bytes
 from gpu_backend.engines.native.step import StepBuilder
-from gpu_backend.model.config import ModelConfig
+from gpu_backend.models.description import Model
 from gpu_backend.ops.candidate import Choice
 from gpu_backend.ops.costs import Cost, Load, cost, total
 from gpu_backend.ops.gpu import Gpu
@@ -79,7 +79,7 @@ class Explanation:
     kv_pages: int
 
 
-def explain(config: ModelConfig, wanted: Limits, gpu: Gpu, context: int, every: bool = False) -> Explanation:
+def explain(config: Model, wanted: Limits, gpu: Gpu, context: int, every: bool = False) -> Explanation:
     """Of all shapes with `every`, else of a few that stand for the others.
 
     Raises ValueError for a model that does not fit, and NoKernel where no kernel serves an operation.
@@ -127,7 +127,7 @@ def load_of(shape: Shape, limits: Limits, context: int) -> Load:
 
 def _step(model: NativeModel, shape: Shape, plan: list[Choice], gpu: Gpu, context: int) -> Step:
     load = load_of(shape, model.limits, context)
-    groups: dict[tuple[object, ...], list[Choice]] = {}
+    groups: dict[tuple[str, str, tuple[LaunchRow, ...]], list[Choice]] = {}
     for choice in plan:
         launches = tuple(_launch(work) for work in choice.launches)
         groups.setdefault((describe(choice), choice.name, launches), []).append(choice)
@@ -137,8 +137,7 @@ def _step(model: NativeModel, shape: Shape, plan: list[Choice], gpu: Gpu, contex
         if isinstance(alike[0].op, DecodeModel):
             spent = total(_inside(model, shape), load)
         figures = (spent.bytes, spent.flops, spent.floor_us(gpu), spent.bound(gpu))
-        known = (len(alike), str(operation), str(family), launches)
-        rows.append(Row(*known, *figures, alike[0].refused))  # type: ignore[arg-type]
+        rows.append(Row(len(alike), operation, family, launches, *figures, alike[0].refused))
     floor_us = sum(row.floor_us for row in rows)
     n_launches = sum(len(choice.launches) for choice in plan)
     where = (KINDS[shape.kind], shape.tokens, shape.lanes)
