@@ -111,8 +111,8 @@ def row_lines(row: Row) -> Sequence[tuple[str, ...]]:
         row.bound if row.floor_us else "",
     )  # fmt: skip
     first, *others = row.launches
-    lines = [(f"{row.count} x", row.operation, *launch_cells(row.family, first), *figures)]
-    return lines + [("", "", *launch_cells("", other), "", "", "", "") for other in others]
+    head = (f"{row.count} x", row.operation, *launch_cells(row.family, first), *figures)
+    return [head, *(("", "", *launch_cells("", other), "", "", "", "") for other in others)]
 
 
 def launch_cells(family: str, launch: LaunchRow) -> tuple[str, str, str]:

@@ -53,11 +53,10 @@ def cost(op: Operation, load: Load) -> Cost:
         case Moe():
             return _moe(op)
         case ops.DecodeAttention(of=of):
-            keys = load.rows * (load.context + 1)
+            keys = load.rows * min(load.context + 1, of.reach.window or load.context + 1)
             return Cost(keys * _token_bytes(of) + load.rows * _row_bytes(of), 4 * keys * _query_width(of))
         case ops.PrefillAttention(of=of):
-            share = load.prompt_tokens / max(load.prompts, 1)
-            pairs = load.prompts * share * (share + 1) / 2
+            pairs = load.prompts * _pairs(load.prompt_tokens / max(load.prompts, 1), of.reach.window)
             moved = load.prompt_tokens * (_token_bytes(of) + _row_bytes(of))
             return Cost(moved, 4 * pairs * _query_width(of))
         case ops.Rope(of=of):
@@ -67,6 +66,9 @@ def cost(op: Operation, load: Load) -> Cost:
             return Cost(op.out.n_bytes + op.out.rows * op.table.columns * op.table.element.n_bytes)
         case ops.RmsNorm() | ops.GatherNorm():
             return Cost(_moved(op.x if isinstance(op, ops.RmsNorm) else op.out, op.out, op.norm.weight))
+        case ops.AddNorm():
+            left = (op.normed,) if op.norm_after else ()
+            return Cost(_moved(op.x, op.norm.weight, op.residual, op.residual, *left))
         case ops.GatherLast():
             return Cost(2 * _moved(op.to_residual, op.to_attention))
         case ops.Sample():
@@ -77,6 +79,12 @@ def cost(op: Operation, load: Load) -> Cost:
 def total(step: Iterable[Operation], load: Load) -> Cost:
     """Of a whole step."""
     return sum((cost(op, load) for op in step), Cost())
+
+
+def _pairs(tokens: float, window: int | None) -> float:
+    """Of a prompt's tokens and the keys that each sees."""
+    seen = min(tokens, window or tokens)
+    return seen * (seen + 1) / 2 + (tokens - seen) * seen
 
 
 def _moved(*operands: Buffer | Matrix) -> int:

@@ -7,7 +7,7 @@
  * A pair of blocks, a cluster, has a tile: 256 rows of w, for kStreamSilu 8 gate rows and their 8 up rows in turn, and
  * up to 256 rows of x. Each block multiplies 128 of the rows of w with all of x, of which it brings half to both.
  * The weights are the 64-row operand of the warpgroups' instructions, so that a tile may have any multiple of 16 rows
- * of x: as many as make the tiles fill the multiprocessors (gpu_backend/cuda/tiled.py).
+ * of x: as many as make the tiles fill the multiprocessors (gpu_backend/ops/tiled_cut.py).
  *
  * In a block one warp copies w and one x into a ring of stages, 64 of k, and two warpgroups multiply 64 rows of w each.
  *
@@ -35,7 +35,7 @@ constexpr uint32_t kTiledRingBytes = 196608;
 constexpr uint32_t kTiledMaxSlots = 6;
 constexpr uint32_t kTiledLoaderRegisters = 40, kTiledProductRegisters = 232; /* of a thread: 168 on average */
 
-/* How a product is cut up: made on the host (gpu_backend/cuda/tiled.py). */
+/* How a product is cut up: made on the host (gpu_backend/ops/tiled_cut.py). */
 struct TiledCut {
   uint32_t m, n_in;
   uint32_t columns;          /* rows of x of a tile: a multiple of 16, 128 to kTiledColumns */

@@ -36,7 +36,7 @@ __device__ __forceinline__ uint32_t wide_place() {
   return Members == kWarpgroup ? threadIdx.x : threadIdx.x % kWarpgroup;
 }
 
-/* How a product is cut up: made on the host (gpu_backend/cuda/wide.py). */
+/* How a product is cut up: made on the host (gpu_backend/ops/skinny_cut.py). */
 struct WideCut {
   uint32_t m, n_in, n_out; /* n_out outputs of a row */
   uint32_t tile_rows;      /* of w, a multiple of 8, for kStreamSilu of 16 */

@@ -127,7 +127,7 @@ def load_of(shape: Shape, limits: Limits, context: int) -> Load:
 
 def _step(model: NativeModel, shape: Shape, plan: list[Choice], gpu: Gpu, context: int) -> Step:
     load = load_of(shape, model.limits, context)
-    groups: dict[tuple[object, ...], list[Choice]] = {}
+    groups: dict[tuple[str, str, tuple[LaunchRow, ...]], list[Choice]] = {}
     for choice in plan:
         launches = tuple(_launch(work) for work in choice.launches)
         groups.setdefault((describe(choice), choice.name, launches), []).append(choice)
@@ -137,8 +137,7 @@ def _step(model: NativeModel, shape: Shape, plan: list[Choice], gpu: Gpu, contex
         if isinstance(alike[0].op, DecodeModel):
             spent = total(_inside(model, shape), load)
         figures = (spent.bytes, spent.flops, spent.floor_us(gpu), spent.bound(gpu))
-        known = (len(alike), str(operation), str(family), launches)
-        rows.append(Row(*known, *figures, alike[0].refused))  # type: ignore[arg-type]
+        rows.append(Row(len(alike), operation, family, launches, *figures, alike[0].refused))
     floor_us = sum(row.floor_us for row in rows)
     n_launches = sum(len(choice.launches) for choice in plan)
     where = (KINDS[shape.kind], shape.tokens, shape.lanes)

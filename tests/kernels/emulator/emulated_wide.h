@@ -1,8 +1,8 @@
 /* kernels/ops/wide_copy.h for the emulator, after the PTX manual's description of each instruction. */
 namespace blink {
 
-/* A tensor of four dimensions as gpu_backend/cuda/wide.py describes it, the slowest first; strides in elements, of all
- * but the last. */
+/* A tensor of four dimensions as gpu_backend/ops/skinny_cut.py describes it, the slowest first; strides in elements, of
+ * all but the last. */
 struct BoxMap {
   uint64_t data, shape[4], strides[3], box[4], unused[4];
 };
