@@ -172,6 +172,7 @@ class Decoder:
         return record
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("positions", "blocks", "sizes"),
     [
