@@ -81,7 +81,7 @@ def worlds(draw: st.DrawFn) -> Sizes:
 
 
 @pytest.fixture(scope="module")
-def run_world(build_program: Callable[..., Path]) -> Callable[[int, Sizes, int], Coverage]:
+def run_world(build_program: Callable[..., Path]) -> Callable[..., Coverage]:
     library = ctypes.CDLL(
         str(build_program("world.so", ["tests/kernels/world/world.cpp"], "-O2", "-shared", "-fPIC"))
     )
@@ -90,14 +90,17 @@ def run_world(build_program: Callable[..., Path]) -> Callable[[int, Sizes, int],
         ctypes.c_uint64,
         ctypes.POINTER(Sizes),
         ctypes.c_uint64,
+        ctypes.c_uint32,
         ctypes.POINTER(Coverage),
     ]
 
-    def run(seed: int, sizes: Sizes, turns: int) -> Coverage:
+    def run(seed: int, sizes: Sizes, turns: int, threads: int = 1) -> Coverage:
         coverage = Coverage()
-        verdict = library.blink_world_run(seed, ctypes.byref(sizes), turns, ctypes.byref(coverage)).decode()
+        verdict = library.blink_world_run(
+            seed, ctypes.byref(sizes), turns, threads, ctypes.byref(coverage)
+        ).decode()
         described = {name: getattr(sizes, name) for name, _ in Sizes._fields_}
-        assert verdict == "", f"{verdict} (seed {seed}, {described})"
+        assert verdict == "", f"{verdict} (seed {seed}, {threads} threads, {described})"
         return coverage
 
     return run
@@ -106,15 +109,22 @@ def run_world(build_program: Callable[..., Path]) -> Callable[[int, Sizes, int],
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(seed=st.integers(0, 2**63), sizes=worlds())
-def test_invariants_hold_in_any_world(
-    run_world: Callable[[int, Sizes, int], Coverage], seed: int, sizes: Sizes
-) -> None:
+def test_invariants_hold_in_any_world(run_world: Callable[..., Coverage], seed: int, sizes: Sizes) -> None:
     """No slot lost, no page leaked or owned twice, tokens contiguous and right, FIFO admission, progress,
     CUDA's launch rules; under arrivals, cancels, EOS, page exhaustion, lost leases, torn payloads."""
     run_world(seed, sizes, 1500)
 
 
-def test_the_worlds_exercise_everything(run_world: Callable[[int, Sizes, int], Coverage]) -> None:
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**63), sizes=worlds(), threads=st.sampled_from([2, 5, 16, 64]))
+def test_nothing_depends_on_the_order_of_the_threads(
+    run_world: Callable[..., Coverage], seed: int, sizes: Sizes, threads: int
+) -> None:
+    """S11: between two barriers the policy's threads run in any order, and decide alike."""
+    run_world(seed, sizes, 100, threads)
+
+
+def test_the_worlds_exercise_everything(run_world: Callable[..., Coverage]) -> None:
     """The property test means something only if its worlds reach the rare paths."""
     rng, total = random.Random(1), dict.fromkeys(COUNTERS, 0)
     for seed in range(40):
@@ -128,9 +138,7 @@ def test_the_worlds_exercise_everything(run_world: Callable[[int, Sizes, int], C
 
 
 @pytest.mark.parametrize("arm_margin_ns", [ARM_NEVER, ARM_LATE, ARM_AT_ONCE])
-def test_more_than_1000_steps_in_one_request(
-    run_world: Callable[[int, Sizes, int], Coverage], arm_margin_ns: int
-) -> None:
+def test_more_than_1000_steps_in_one_request(run_world: Callable[..., Coverage], arm_margin_ns: int) -> None:
     """Past the launch window of 120 many times over: the scheduler relaunches itself, losing nothing (S8)."""
     sizes = Sizes(16, 1, 1, 4096, 16, 256, 512, 1, arm_margin_ns, mixed_share=16)
     coverage = run_world(3, sizes, 60_000)
