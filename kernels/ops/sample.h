@@ -122,20 +122,24 @@ class LaneSampler {
   }
 
  private:
-  /* Calls body(token) once for every distinct token of the block's among the sequence's from `begin` on. */
+  /* Calls body(token) once for every distinct token of the block's among the sequence's from `begin` on; in one pass,
+   * but where the block has more ids than that marks. */
   template <typename Body>
   __device__ __forceinline__ void for_each_distinct(uint32_t begin, const Body& body) const {
-    const uint32_t first = slice_.block_begin();
     uint32_t* seen = scratch_.select.seen;
 #pragma unroll 1
-    for (uint32_t w = threadIdx.x; w < slice_.piece; w += kSampleThreads) seen[w] = 0;
-    __syncthreads();
+    for (uint32_t first = slice_.block_begin(); first < slice_.block_end(); first += kSampleSeen) {
 #pragma unroll 1
-    for (uint32_t j = begin + threadIdx.x; j < sequence_.length; j += kSampleThreads) {
-      const uint32_t t = sequence_.tokens[j], bit = 1u << t % 32;
-      if (slice_.owns(t) && !(atomicOr(seen + (t - first) / 32, bit) & bit)) body(t);
+      for (uint32_t w = threadIdx.x; w < min(slice_.piece, kSampleSeen / 32); w += kSampleThreads) seen[w] = 0;
+      __syncthreads();
+#pragma unroll 1
+      for (uint32_t j = begin + threadIdx.x; j < sequence_.length; j += kSampleThreads) {
+        const uint32_t t = sequence_.tokens[j], bit = 1u << t % 32;
+        const bool marked = t >= first && t - first < kSampleSeen && t < slice_.block_end();
+        if (marked && !(atomicOr(seen + (t - first) / 32, bit) & bit)) body(t);
+      }
+      __syncthreads();
     }
-    __syncthreads();
   }
 
   __device__ __forceinline__ void penalise() const {

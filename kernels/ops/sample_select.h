@@ -44,7 +44,7 @@ struct SelectScratch {
   alignas(16) uint64_t histogram[2][kBins]; /* of this block: one is sent while the next is filled */
   union {
     alignas(16) uint64_t received[2][kSampleBlocks][kBins];
-    uint32_t seen[kSampleVocab / 32]; /* a bit for each of the block's tokens, before the first exchange */
+    uint32_t seen[kSampleSeen / 32]; /* a bit for each of a pass's tokens, before the first exchange */
   };
   uint64_t per_warp[kBins / 32];
   uint64_t target;

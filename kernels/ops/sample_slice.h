@@ -12,8 +12,8 @@
 namespace blink {
 
 constexpr uint32_t kSampleThreads = 1024, kSampleWarps = kSampleThreads / 32;
-constexpr uint32_t kSampleVocab = 1 << 18; /* at most */
-constexpr uint32_t kSampleBlocks = 8;      /* of a lane at most: the largest cluster that can always be placed */
+constexpr uint32_t kSampleSeen = 1 << 18; /* ids of a block that one pass marks: what shared memory has bits for */
+constexpr uint32_t kSampleBlocks = 8;     /* of a lane at most: the largest cluster that can always be placed */
 
 struct SampleSlice {
   uint32_t rank, blocks; /* in the cluster */
@@ -29,9 +29,8 @@ struct SampleSlice {
   __device__ __forceinline__ uint32_t begin(uint32_t warp) const { return min(vocab, warp * piece); }
   __device__ __forceinline__ uint32_t warp() const { return rank * kSampleWarps + threadIdx.x / 32; }
   __device__ __forceinline__ uint32_t block_begin() const { return begin(rank * kSampleWarps); }
-  __device__ __forceinline__ bool owns(uint32_t token) const {
-    return token >= block_begin() && token < begin((rank + 1) * kSampleWarps);
-  }
+  __device__ __forceinline__ uint32_t block_end() const { return begin((rank + 1) * kSampleWarps); }
+  __device__ __forceinline__ bool owns(uint32_t token) const { return token >= block_begin() && token < block_end(); }
 
   /* Calls body(token, logit) for this warp's tokens, each thread its own, in ascending order, `Ahead` loads in
    * flight. `Ahead` is the code's size, too: what runs once costs the time to fetch it. */
