@@ -4,6 +4,7 @@
  */
 #include "decoder/decoder.h"
 #include "ops/activation.h"
+#include "ops/add_norm.h"
 #include "ops/attention.h"
 #include "ops/embed.h"
 #include "ops/expert_one.h"

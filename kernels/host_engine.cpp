@@ -58,6 +58,7 @@ class HostEngine {
              const blink_shape* shapes, uint32_t n_shapes, uint32_t total_pages, uint32_t n_threads)
       : model_(model),
         layers_(model.layers, model.layers + model.n_layers),
+        rope_(model.head_dim / 2),
         tables_(tables),
         sets_(sets, sets + BLINK_STEP_SETS),
         shapes_(shapes, shapes + n_shapes),
@@ -80,7 +81,9 @@ class HostEngine {
         expert_scratch_(expert_choice_.size() * 3 * model.expert_intermediate),
         expert_rows_(expert_choice_.size() * model.hidden),
         logits_(uint64_t(lanes_) * model.vocab_size),
-        penalised_(uint64_t(lanes_) * model.vocab_size) {}
+        penalised_(uint64_t(lanes_) * model.vocab_size) {
+    for (uint32_t d = 0; d < rope_.size(); ++d) rope_[d] = {model.inv_freq[d], 1.0f};
+  }
 
   void run(uint32_t shape, uint32_t set_index) {
     const blink_step_set& set = sets_.at(set_index);
@@ -130,7 +133,7 @@ class HostEngine {
   void forward(const blink_step_set& set) {
     const blink_model& m = model_;
     for_each(n_tokens_, 2 * m.hidden, [&](uint32_t i) {
-      embed(set, tables_, m.embed, residual_.get(), m.hidden, i);
+      embed(set, tables_, m.embed, residual_.get(), m.hidden, 1.0f, i);
       rmsnorm(residual_ + uint64_t(i) * m.hidden, layers_[0].input_norm, m.norm_eps, normed_ + uint64_t(i) * m.hidden,
               m.hidden);
     });
@@ -155,15 +158,15 @@ class HostEngine {
     project(normed_, layer.qkv, qkv_, n_tokens_, m.hidden, heads_ * m.head_dim);
     for_each(n_tokens_, 10 * heads_ * m.head_dim, [&](uint32_t i) {
       for (uint32_t head = 0; head < heads_; ++head)
-        rope(set, tables_, qkv_.get(), layer.q_norm, layer.k_norm, m.norm_eps, m.inv_freq, k_cache, v_cache, m.n_heads,
-             m.n_kv_heads, m.head_dim, i, head);
+        rope(set, tables_, qkv_.get(), nullptr, layer.q_norm, layer.k_norm, m.norm_eps, rope_.data(), k_cache, v_cache,
+             m.n_heads, m.n_kv_heads, m.head_dim, i, head);
     });
     /* Key head by key head, so that equal shares are equal work although late tokens have more keys than
      * early ones; the query heads of one key head in turn, so that its keys are in the cache. */
     const uint32_t ratio = m.n_heads / m.n_kv_heads, per_kv_head = n_tokens_ * ratio;
     for_each(n_tokens_ * m.n_heads, 64 * m.head_dim, [&](uint32_t j) {
       const uint32_t i = j % per_kv_head / ratio, head = j / per_kv_head * ratio + j % ratio;
-      attention(set, tables_, qkv_.get(), k_cache, v_cache, attended_.get(), m.n_heads, m.n_kv_heads, m.head_dim, i,
+      attention(set, tables_, qkv_.get(), k_cache, v_cache, attended_.get(), m.n_heads, m.n_kv_heads, m.head_dim, 0, i,
                 head);
     });
     project(attended_, layer.o, delta_, n_tokens_, m.n_heads * m.head_dim, m.hidden);
@@ -173,7 +176,8 @@ class HostEngine {
     const blink_model& m = model_;
     project(normed_, layer.gate_up, gate_up_, n_tokens_, m.hidden, 2 * m.intermediate);
     for_each(n_tokens_, 10 * m.intermediate, [&](uint32_t i) {
-      silu_mul_row(gate_up_ + uint64_t(i) * 2 * m.intermediate, active_ + uint64_t(i) * m.intermediate, m.intermediate);
+      gated_row(kSilu, gate_up_ + uint64_t(i) * 2 * m.intermediate, active_ + uint64_t(i) * m.intermediate,
+                m.intermediate);
     });
     project(active_, layer.down, delta_, n_tokens_, m.intermediate, m.hidden);
   }
@@ -192,7 +196,7 @@ class HostEngine {
       float* scratch = expert_scratch_ + uint64_t(p) * 3 * m.expert_intermediate;
       expert_mlp(normed_ + uint64_t(p / per_token) * m.hidden, layer.gate_up + expert * 2 * size,
                  layer.down + expert * size, scratch, scratch + 2 * m.expert_intermediate,
-                 expert_rows_ + uint64_t(p) * m.hidden, m.hidden, m.expert_intermediate);
+                 expert_rows_ + uint64_t(p) * m.hidden, m.hidden, m.expert_intermediate, kSilu);
     });
     for_each(n_tokens_, per_token * m.hidden, [&](uint32_t i) {
       expert_sum(expert_rows_.get(), expert_choice_.data(), expert_weight_.get(), delta_.get(), m.hidden, per_token, i);
@@ -215,6 +219,7 @@ class HostEngine {
 
   const blink_model model_;
   const std::vector<blink_layer> layers_;
+  std::vector<RopePair> rope_;
   const blink_tables tables_;
   const std::vector<blink_step_set> sets_;
   const std::vector<blink_shape> shapes_;

@@ -88,7 +88,7 @@ def kernel_names(config: ModelConfig, n_multiprocessors: int = MULTIPROCESSORS) 
         "embed": f"embed_kernel<{half}>",
         "rmsnorm": f"rmsnorm_kernel<{half}>",
         "rope": f"rope_kernel<{half}, {head_dim}>",
-        "attention_plan": "attention_plan_kernel",
+        "attention_plan": "attention_plan_kernel<>",
         "attention_stream": f"attention_stream_kernel<{half}, {head_dim}>",
         "silu_mul": f"silu_mul_kernel<{half}>",
         "gather_last": f"gather_last_kernel<{half}>",

@@ -33,7 +33,7 @@ def decoder_model(
     NativeStep has them.
     """
     model = np.zeros((), DecoderModel)
-    for name in ("embed", "inv_freq"):
+    for name in ("embed", "rope"):
         model[name] = getattr(weights, name)
     for name in ("n_layers", "hidden", "n_heads", "n_kv_heads", "intermediate", "vocab_size", "norm_eps"):
         model[name] = getattr(config, name)

@@ -8,7 +8,7 @@ import numpy as np
 DECODER_SHARED_BYTES = 231424
 DECODER_TOKENS = 8
 STAGE_CHUNKS = 8
-DECODER_LAYOUT_HASH = 0xf10c8523de4bcb90
+DECODER_LAYOUT_HASH = 0x652ea70bf0978126
 
 
 TensorMap = np.dtype({
@@ -19,7 +19,7 @@ TensorMap = np.dtype({
 })
 
 DecoderModel = np.dtype({
-    "names": ["maps", "embed", "norms", "head_norms", "inv_freq", "cache", "cache_bytes", "cache_maps", "n_layers", "hidden", "n_heads", "n_kv_heads", "intermediate", "vocab_size", "hidden_chunks", "attention_chunks", "intermediate_chunks", "norm_eps"],
+    "names": ["maps", "embed", "norms", "head_norms", "rope", "cache", "cache_bytes", "cache_maps", "n_layers", "hidden", "n_heads", "n_kv_heads", "intermediate", "vocab_size", "hidden_chunks", "attention_chunks", "intermediate_chunks", "norm_eps"],
     "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<f4"],
     "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80, 84, 88, 92, 96, 100],
     "itemsize": 104,

@@ -59,6 +59,8 @@ PREFILL_THREADS = 128
 PREFILL_QUERIES = 64
 DECODER_BLOCK = 384
 VECTOR = 8  # elements of a 16-byte access
+NO_BIAS = 0  # of the projection to queries, keys and values
+NO_WINDOW = 0  # a token attends to all that come before it
 
 
 def row_block(elements: int, most: int = MAX_BLOCK) -> Dim:
@@ -149,7 +151,7 @@ class NativeStep:
         config, weights, act = self._config, self._weights, self._activations
         if shape.kind != StepKind.PREFILL:
             self._plan_attention(shape, step_set)
-        arguments = (step_set, self._tables, weights.embed, act.residual, config.hidden)
+        arguments = (step_set, self._tables, weights.embed, act.residual, config.hidden, 1.0)
         self._launch("embed", (shape.tokens, 1, 1), row_block(config.hidden), *arguments)
         if self._flash is not None and shape.kind != StepKind.DECODE:
             self._flash.plan(self._launch, step_set)
@@ -215,8 +217,8 @@ class NativeStep:
         decodes, has_prompts = shape.kind != StepKind.PREFILL, shape.kind != StepKind.DECODE
         if has_prompts:  # first: their attention may then begin while rows that decode are at it (E24)
             grid, block = (tokens, 1, 1), rope_block(heads + 2 * kv_heads, config.head_dim)
-            caches = (self._weights.inv_freq, keys, values)
-            self._launch("rope", grid, block, *step, *rope, *caches, heads, kv_heads)
+            caches = (self._weights.rope, keys, values)
+            self._launch("rope", grid, block, *step, *rope, *caches, heads, kv_heads, NO_BIAS)
         if decodes:
             self._attention_decode(shape, index, act.qkv, *rope, keys, values)
         if not has_prompts:
@@ -225,7 +227,7 @@ class NativeStep:
             self._flash.attend(self._launch, self._tables, index, after_decode=decodes)
         else:
             grid, block = (ceil_div(tokens, PREFILL_QUERIES), heads, 1), (PREFILL_THREADS, 1, 1)
-            arguments = (keys, values, act.attention, heads, kv_heads, tokens)
+            arguments = (keys, values, act.attention, heads, kv_heads, tokens, NO_WINDOW)
             self._launch("attention_prefill", grid, block, *step, *arguments)
 
     def _project(self, rows: Rows, layer: DeviceLayer) -> int:
@@ -242,7 +244,7 @@ class NativeStep:
     def _plan_attention(self, shape: Shape, step_set: bytes) -> None:
         """What the attention of the rows that decode goes by, in all layers."""
         act, (lanes, cut) = self._activations, self._decoding(shape)
-        outputs = (act.attention_plan, self._weights.inv_freq, act.turns, self._config.head_dim)
+        outputs = (act.attention_plan, self._weights.rope, act.turns, self._config.head_dim, NO_WINDOW)
         blocks = 1 + ceil_div(lanes * (self._config.head_dim // 2), CUT_THREADS)
         grid, block = (blocks, 1, 1), (CUT_THREADS, 1, 1)
         self._launch("attention_plan", grid, block, step_set, cut.words, *outputs, shared_bytes=8 * lanes)
@@ -254,7 +256,7 @@ class NativeStep:
         grid, block = (self._n_multiprocessors - 1, 1, 1), (ATTENTION_THREADS, 1, 1)  # one is the scheduler's
         plan = (act.attention_plan, act.turns, self._cache_maps + TENSOR_MAP_BYTES * index)
         ratio = config.n_heads // config.n_kv_heads
-        outputs = (act.partial, act.attention, config.n_kv_heads, ratio, cut.most)
+        outputs = (act.partial, act.attention, config.n_kv_heads, ratio, cut.most, NO_BIAS, NO_WINDOW)
         arguments = (self._tables, *plan, *inputs, *outputs)
         self._launch("attention_stream", grid, block, *arguments, shared_bytes=ATTENTION_SHARED_BYTES)
 

@@ -59,7 +59,7 @@ class DeviceWeights:
     layers: tuple[DeviceLayer, ...]
     final_norm: int
     head: int  # the embedding where the model ties them
-    inv_freq: int  # [head_dim / 2] fp32
+    rope: int  # [head_dim / 2] RopePair (kernels/ops/rope.h)
 
 
 class WeightLoader:
@@ -93,9 +93,9 @@ class WeightLoader:
         if isinstance(self._source, Checkpoint):
             self._source.check_all(weights)
         self._progress("weights", 0, self._total)
-        inv_freq = self._config.inv_freq()
-        address = self._memory.allocate(inv_freq.nbytes)
-        self._memory.write(address, inv_freq.data)
+        rope = rope_table(self._config.inv_freq())
+        address = self._memory.allocate(rope.nbytes)
+        self._memory.write(address, rope.data)
         embed = self._load(weights.embed)
         layers = tuple(self._load_layer(layer) for layer in weights.layers)
         final_norm = self._load(weights.final_norm)
@@ -131,6 +131,11 @@ class WeightLoader:
             address += bits.nbytes
             self._count(bits.nbytes)
             checkpoint.release(name)
+
+
+def rope_table(inv_freq: NDArray[np.float32]) -> NDArray[np.float32]:
+    """[head_dim / 2] of RopePair (kernels/ops/rope.h): cosines and sines are not scaled."""
+    return np.stack([inv_freq, np.ones_like(inv_freq)], axis=1)
 
 
 def enqueue_random(

@@ -24,7 +24,7 @@ struct blink_decoder_model {
   const void* norms;                   /* [2 n_layers + 1][hidden / 16][8][2]: of each layer the input's and the one
                                           after attention, then the head's; elements 8 apart in a tile are neighbours */
   const void* head_norms;              /* [n_layers][2][head_dim], of queries and of keys, or null */
-  const float* inv_freq;               /* [head_dim / 2] */
+  const void* rope;                    /* [head_dim / 2] RopePair (ops/rope.h) */
   void* cache; /* [n_layers][2] of cache_bytes: keys, values [page][n_kv_heads][page_size][head_dim] */
   uint64_t cache_bytes;
   const struct blink_tensor_map* cache_maps; /* [n_layers]: of both, for tiles of keys (ops/attention_tile.h) */

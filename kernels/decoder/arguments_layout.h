@@ -1,6 +1,6 @@
 /* Generated from arguments.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_DECODER_LAYOUT_HASH 0xf10c8523de4bcb90ull
+#define BLINK_DECODER_LAYOUT_HASH 0x652ea70bf0978126ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -14,7 +14,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, maps) == 0, "blink_d
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, embed) == 8, "blink_decoder_model.embed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, norms) == 16, "blink_decoder_model.norms");
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, head_norms) == 24, "blink_decoder_model.head_norms");
-BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, inv_freq) == 32, "blink_decoder_model.inv_freq");
+BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, rope) == 32, "blink_decoder_model.rope");
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, cache) == 40, "blink_decoder_model.cache");
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, cache_bytes) == 48, "blink_decoder_model.cache_bytes");
 BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_model, cache_maps) == 56, "blink_decoder_model.cache_maps");
@@ -49,7 +49,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_decoder_buffers, max_splits) == 80,
   X(blink_decoder_model, embed) \
   X(blink_decoder_model, norms) \
   X(blink_decoder_model, head_norms) \
-  X(blink_decoder_model, inv_freq) \
+  X(blink_decoder_model, rope) \
   X(blink_decoder_model, cache) \
   X(blink_decoder_model, cache_bytes) \
   X(blink_decoder_model, cache_maps) \

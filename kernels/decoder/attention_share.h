@@ -20,7 +20,7 @@ struct AttentionShare {
   static __device__ __forceinline__ void prepare(const struct blink_decoder_model& model,
                                                  const struct blink_step_set& set, Prepared& prepared,
                                                  const DecoderUnits<Group>& units, uint32_t unit) {
-    if (unit < units.count()) prepared.prepare(units.unit(model, set, unit), model.inv_freq);
+    if (unit < units.count()) prepared.prepare(units.unit(model, set, unit), static_cast<const RopePair*>(model.rope));
   }
 
   /* Of one layer, with the block's first unit prepared. */

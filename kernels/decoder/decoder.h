@@ -228,7 +228,7 @@ class Decoder {
     if (output == kToQkv) {
       put_rows(places_.qkv(layer), sequence_.qkv_rows(), tile * kStreamRows, token, low, high);
     } else if (output == kToProduct) {
-      const float value = silu_mul(low, high), next = __shfl_xor_sync(0xffffffffu, value, 4);
+      const float value = gated(low, high), next = __shfl_xor_sync(0xffffffffu, value, 4);
       if (token >= n_tokens_ || tile_row() % 2) return;
       Half* row = places_.product(layer) + uint64_t(token) * model_.intermediate;
       put_pair(row + tile * 8 + tile_row(), value, next);

@@ -6,6 +6,8 @@
  *   k_cache   one layer's keys, [page][n_kv_heads][page_size][head_dim]; v_cache likewise
  *   out       [tokens][n_heads][head_dim] half; rows of padding tokens are not written
  *
+ * With a window a token attends to as many positions alone, its own included.
+ *
  * softmax(q . k / sqrt(head_dim)) v, fp32 inside; query head h reads key head h / (n_heads / n_kv_heads).
  */
 #ifndef BLINK_OPS_ATTENTION_H
@@ -24,7 +26,7 @@ constexpr uint32_t kKeyBlock = 16; /* keys that share one rescaling of the sums 
 /* One head of one token: a running softmax, its sums relative to the largest score so far. */
 inline void attention(const struct blink_step_set& set, const struct blink_tables& tables, const float* qkv,
                       const float* k_cache, const float* v_cache, float* out, uint32_t n_heads, uint32_t n_kv_heads,
-                      uint32_t head_dim, uint32_t i, uint32_t head) {
+                      uint32_t head_dim, uint32_t window, uint32_t i, uint32_t head) {
   if (set.token_row[i] == BLINK_NO_ROW) return;
   const uint32_t kv_head = head / (n_heads / n_kv_heads), length = set.token_position[i] + 1;
   const uint32_t block = tables.page_size < kKeyBlock ? tables.page_size : kKeyBlock; /* divides the page */
@@ -33,9 +35,11 @@ inline void attention(const struct blink_step_set& set, const struct blink_table
   const float scale = 1.0f / sqrtf(float(head_dim));
   float max = -INFINITY, sum = 0.0f;
   for (uint32_t d = 0; d < head_dim; ++d) acc[d] = 0.0f;
-  for (uint32_t first = 0; first < length; first += block) {
+  uint32_t first = first_seen(set.token_position[i], window);
+  while (first < length) {
     const uint64_t offset = cache_offset(tables, set.token_row[i], first, kv_head, n_kv_heads, head_dim);
-    const uint32_t n = length - first < block ? length - first : block;
+    const uint32_t rest = block - first % block, n = length - first < rest ? length - first : rest;
+    first += n;
     float score[kKeyBlock], next = max;
     for (uint32_t j = 0; j < n; ++j) {
       const float* k = k_cache + offset + j * head_dim;

@@ -99,8 +99,9 @@ class DecodeAttention {
       const uint32_t head = is_query ? unit_.head + u : n_heads + unit_.kv_head + (is_value ? n_kv_heads : 0);
       const Half* norm = is_query ? layer_.q_norm : is_value ? nullptr : layer_.k_norm;
       Pairs pairs, weights;
-      float4 turn = {}; /* lanes without dimensions turn zeros */
-      if (Pairs::used()) turn = prepared_.turn[threadIdx.x % 32];
+      static_assert(Pairs::kRounds == 1, "a turn a lane");
+      float4 turn[1] = {}; /* lanes without dimensions turn zeros */
+      if (Pairs::used(0)) turn[0] = prepared_.turn[threadIdx.x % 32];
       if (norm) weights.load(norm);
       pairs.await(x + head * HeadDim);
       if (!is_value) pairs.rotate(norm != nullptr, weights, layer_.eps, turn);

@@ -16,25 +16,31 @@
 
 namespace blink {
 
-/* A query head's sums in a warp: a lane has four dimensions. */
+/* A query head's sums in a warp: of each round of 128 dimensions a lane has four. */
 template <typename Half, int HeadDim>
 struct HeadSums {
-  float value[4] = {}, max = -INFINITY, sum = 0.0f;
+  static constexpr uint32_t kRounds = (HeadDim + 127) / 128;
+  float value[kRounds][4] = {}, max = -INFINITY, sum = 0.0f;
 
-  static __device__ __forceinline__ uint32_t d() { return threadIdx.x % 32 * 4; }
-  static __device__ __forceinline__ bool used() { return d() < HeadDim; }
+  static __device__ __forceinline__ uint32_t d(uint32_t round) { return threadIdx.x % 32 * 4 + 128 * round; }
+  static __device__ __forceinline__ bool used(uint32_t round) { return d(round) < HeadDim; }
 
-  __device__ __forceinline__ void add(const float4& x, float weight) {
-    value[0] += weight * x.x, value[1] += weight * x.y, value[2] += weight * x.z, value[3] += weight * x.w;
+  __device__ __forceinline__ void add(uint32_t round, const float4& x, float weight) {
+    float (&to)[4] = value[round];
+    to[0] += weight * x.x, to[1] += weight * x.y, to[2] += weight * x.z, to[3] += weight * x.w;
   }
   __device__ __forceinline__ void store(Half* to) const {
     const float share = 1.0f / sum;
-    const uint2 raw = {pack<Half>(value[0] * share, value[1] * share), pack<Half>(value[2] * share, value[3] * share)};
-    if (used()) *reinterpret_cast<uint2*>(to + d()) = raw;
+#pragma unroll
+    for (uint32_t j = 0; j < kRounds; ++j) {
+      const float (&of)[4] = value[j];
+      const uint2 raw = {pack<Half>(of[0] * share, of[1] * share), pack<Half>(of[2] * share, of[3] * share)};
+      if (used(j)) *reinterpret_cast<uint2*>(to + d(j)) = raw;
+    }
   }
 };
 
-template <typename Half, int HeadDim>
+template <typename Half, int HeadDim, bool Biased, bool Windowed>
 class AttentionHead {
  public:
   using Shared = AttentionShared<Half, HeadDim>;
@@ -75,8 +81,10 @@ class AttentionHead {
 
  private:
   static constexpr uint32_t kPart = HeadDim + 4;
-  static constexpr uint32_t kAhead = 4; /* parts that are loaded at once */
   using Sums = HeadSums<Half, HeadDim>;
+  using Pairs = HeadPairs<Half, HeadDim>;
+  static constexpr uint32_t kRounds = Pairs::kRounds;
+  static constexpr uint32_t kAhead = 4 / kRounds; /* parts that are loaded at once */
 
   __device__ __forceinline__ bool is_query() const { return head_ < kUnitHeads; }
   __device__ __forceinline__ bool takes_part(const AttentionUnit& unit) const {
@@ -100,14 +108,21 @@ class AttentionHead {
                                                         : head_ == kUnitHeads ? key
                                                                               : key + n_kv_heads;
     pairs_.load(layer_.qkv + (uint64_t(unit.piece.token) * (n_heads + 2 * n_kv_heads) + from) * HeadDim);
-    if (pairs_.used())
-      turn_ = *reinterpret_cast<const float4*>(layer_.turns + uint64_t(unit.piece.lane) * (HeadDim / 2) + pairs_.d());
+    if (Biased) bias_.load(layer_.bias + uint64_t(from) * HeadDim);
+#pragma unroll
+    for (uint32_t j = 0; j < kRounds; ++j)
+      if (Pairs::used(j))
+        turn_[j] =
+            *reinterpret_cast<const float4*>(layer_.turns + uint64_t(unit.piece.lane) * (HeadDim / 2) + Pairs::d(j));
   }
 
   /* For the warps that attend, whom no unit ends; the new key and value go to the cache, too. */
   __device__ __forceinline__ void prepare(const AttentionUnit& unit, uint32_t k) {
     if (takes_part(unit)) {
-      if (head_ <= kUnitHeads) pairs_.rotate(normed_, norm_, layer_.eps, turn_);
+      if (head_ <= kUnitHeads)
+        pairs_.rotate(normed_, norm_, layer_.eps, turn_, Biased ? &bias_ : nullptr);
+      else if (Biased)
+        pairs_.add(bias_);
       pairs_.store(shared_.heads[k % 2][head_]);
       if (!is_query())
         pairs_.store(
@@ -119,6 +134,7 @@ class AttentionHead {
       shared_.keys[k % 2] = unit.piece.keys;
       shared_.n_queries[k % 2] = unit.n_queries;
       shared_.is_last[k % 2] = unit.is_last();
+      if (Windowed) shared_.n_hidden[k % 2] = unit.n_hidden(layer_.window);
     }
     __syncwarp();
     if (speaks) barrier_arrive(shared_.prepared + k % 2);
@@ -137,7 +153,9 @@ class AttentionHead {
       return;
     }
     uint32_t* part = parts(unit) + unit.piece.split * kPart;
-    if (sums.used()) put_floats(part + sums.d(), sums.value);
+#pragma unroll
+    for (uint32_t j = 0; j < kRounds; ++j)
+      if (Sums::used(j)) put_floats(part + Sums::d(j), sums.value[j]);
     if (speaks)
       put_word(part + HeadDim, __float_as_uint(sums.max)), put_word(part + HeadDim + 1, __float_as_uint(sums.sum));
     if (unit.is_last()) pending_ = {parts(unit), output(unit), unit.piece.n_splits};
@@ -152,7 +170,9 @@ class AttentionHead {
     for (uint32_t w = 0; w < kTileWarps; ++w) {
       const float weight = exp2f(shared_.max[w][head_] - sums.max);
       sums.sum += weight * shared_.sum[w][head_];
-      if (sums.used()) sums.add(*reinterpret_cast<const float4*>(shared_.out[w][head_] + sums.d()), weight);
+#pragma unroll
+      for (uint32_t j = 0; j < kRounds; ++j)
+        if (Sums::used(j)) sums.add(j, *reinterpret_cast<const float4*>(shared_.out[w][head_] + Sums::d(j)), weight);
     }
     return sums;
   }
@@ -165,7 +185,7 @@ class AttentionHead {
     uint32_t* all = pending_.parts;
     Sums sums;
     PartBounds bounds(threadIdx.x % 32, n);
-    uint4 part[kAhead];
+    uint4 part[kAhead * kRounds]; /* of one part after the other, its rounds */
     float weight[2];
 #pragma unroll 1
     for (uint32_t first = 0; first < n; first += kAhead) {
@@ -174,7 +194,9 @@ class AttentionHead {
 #pragma unroll
       for (uint32_t j = 0; j < kAhead; ++j) {
         const float scale = __shfl_sync(0xffffffffu, first < 32 ? weight[0] : weight[1], int((first + j) % 32));
-        if (first + j < n) sums.add(as_floats(part[j]), scale);
+#pragma unroll
+        for (uint32_t i = 0; i < kRounds; ++i)
+          if (first + j < n) sums.add(i, as_floats(part[j * kRounds + i]), scale);
       }
     }
     sums.store(pending_.to);
@@ -182,28 +204,29 @@ class AttentionHead {
 
   /* The bounds of all n parts, where they are missing, and the lane's dimensions of parts `first`.., up to the last.
    * Clears their places. Loads do not wait for each other: this is the end of the longest path through the op. */
-  __device__ __forceinline__ void receive(PartBounds& bounds, uint4 (&part)[kAhead], uint32_t* all, uint32_t first,
-                                          uint32_t n) const {
+  __device__ __forceinline__ void receive(PartBounds& bounds, uint4 (&part)[kAhead * kRounds], uint32_t* all,
+                                          uint32_t first, uint32_t n) const {
     const uint32_t t = threadIdx.x % 32;
     uint4* const of_lane = reinterpret_cast<uint4*>(all + t * kPart + HeadDim);
-    uint4* const sums = reinterpret_cast<uint4*>(all + first * kPart + Sums::d());
-    const auto wanted = [&](uint32_t j) { return first + j < n && Sums::used(); };
+    uint4* const sums = reinterpret_cast<uint4*>(all + first * kPart + Sums::d(0));
+    const auto place = [&](uint32_t e) { return sums + e / kRounds * (kPart / 4) + e % kRounds * 32; };
+    const auto wanted = [&](uint32_t e) { return first + e / kRounds < n && Sums::used(e % kRounds); };
 #pragma unroll
-    for (uint32_t j = 0; j < kAhead; ++j) part[j] = wanted(j) ? uint4{} : make_uint4(1, 1, 1, 1);
+    for (uint32_t e = 0; e < kAhead * kRounds; ++e) part[e] = wanted(e) ? uint4{} : make_uint4(1, 1, 1, 1);
     bool missing = true;
     for (Patience patience; missing; patience.spend()) {
       bounds.load(of_lane, kPart / 4);
 #pragma unroll
-      for (uint32_t j = 0; j < kAhead; ++j)
-        if (is_missing(part[j])) part[j] = load_relaxed(sums + j * (kPart / 4));
+      for (uint32_t e = 0; e < kAhead * kRounds; ++e)
+        if (is_missing(part[e])) part[e] = load_relaxed(place(e));
       missing = bounds.missing();
 #pragma unroll
-      for (uint32_t j = 0; j < kAhead; ++j) missing |= is_missing(part[j]);
+      for (uint32_t e = 0; e < kAhead * kRounds; ++e) missing |= is_missing(part[e]);
     }
     if (first == 0) PartBounds::clear(of_lane, kPart / 4, t, n);
 #pragma unroll
-    for (uint32_t j = 0; j < kAhead; ++j)
-      if (wanted(j)) sums[j * (kPart / 4)] = make_uint4(0, 0, 0, 0);
+    for (uint32_t e = 0; e < kAhead * kRounds; ++e)
+      if (wanted(e)) *place(e) = make_uint4(0, 0, 0, 0);
   }
 
   struct Pending {
@@ -216,8 +239,9 @@ class AttentionHead {
   Shared& shared_;
   uint32_t head_, n_heads_;
   bool normed_;
-  HeadPairs<Half, HeadDim> norm_, pairs_;
-  float4 turn_ = {}; /* lanes without dimensions turn zeros; a NaN here would be theirs, and reach the next norm */
+  Pairs norm_, pairs_, bias_;
+  /* Lanes without dimensions turn zeros; a NaN here would be theirs, and reach the next norm. */
+  float4 turn_[kRounds] = {};
   Pending pending_ = {};
 };
 

@@ -7,12 +7,16 @@
  *   plan   [1 + lanes * most]: plan[0].lane is the number of pieces, which follow
  *   turns  [lanes][head_dim / 2] (cos, sin) of RoPE at the lane's position
  *
+ * A model whose layers differ in window or RoPE has a plan and turns for each kind of layer. With a window, a row's
+ * keys are cut from the tile on that has the first one seen: its first piece may begin with keys that are hidden.
+ *
  * There is no CPU twin: on the CPU a row is one piece.
  */
 #ifndef BLINK_OPS_ATTENTION_PLAN_H
 #define BLINK_OPS_ATTENTION_PLAN_H
 
 #include "attention_tile.h"
+#include "rope.h"
 
 #ifdef __CUDACC__
 
@@ -42,15 +46,22 @@ struct AttentionCut {
   }
 };
 
+/* Where the cached keys begin that the new token at `position` needs: at a tile, if it needs any. */
+__device__ __forceinline__ uint32_t first_needed(uint32_t position, uint32_t window) {
+  const uint32_t seen = first_seen(position, window);
+  return seen == position ? position : seen / kTileKeys * kTileKeys;
+}
+
 /* The pieces, by one block with shared memory for two words a lane. */
-__device__ __forceinline__ void cut_rows(const struct blink_step_set& set, const AttentionCut& cut,
+__device__ __forceinline__ void cut_rows(const struct blink_step_set& set, const AttentionCut& cut, uint32_t window,
                                          AttentionPiece* plan) {
   const uint32_t n_lanes = set.head->n_decode, member = threadIdx.x % kLaneThreads;
   uint32_t *pieces = dynamic_shared(), *keys = pieces + n_lanes;
   for (uint32_t i = threadIdx.x; i < n_lanes; i += kCutThreads) {
     const uint32_t position = set.token_position[set.lane_last[i]];
-    keys[i] = AttentionCut::keys(position, cut.pieces(position));
-    pieces[i] = max(1u, (position + keys[i] - 1) / keys[i]); /* rounding up may have left nothing for the last */
+    const uint32_t n_keys = position - first_needed(position, window);
+    keys[i] = AttentionCut::keys(n_keys, cut.pieces(n_keys));
+    pieces[i] = max(1u, (n_keys + keys[i] - 1) / keys[i]); /* rounding up may have left nothing for the last */
   }
   __syncthreads();
   for (uint32_t base = 0; base < n_lanes; base += kCutThreads / kLaneThreads) {
@@ -70,7 +81,7 @@ __device__ __forceinline__ void cut_rows(const struct blink_step_set& set, const
     }
     if (i == 0 && member == 0) plan[0] = {total, 0, 0, 0, 0, 0, 0, 0};
     for (uint32_t s = member; used && s < pieces[i]; s += kLaneThreads) {
-      const uint32_t first = s * mine;
+      const uint32_t first = first_needed(position, window) + s * mine;
       plan[1 + before + s] = {i, token, row, position, first, min(mine, position - first), s, pieces[i]};
     }
   }
@@ -78,19 +89,21 @@ __device__ __forceinline__ void cut_rows(const struct blink_step_set& set, const
 }
 
 /* grid (1 + ceil(lanes * head_dim / 2 / kCutThreads)), block (kCutThreads), 8 bytes of dynamic shared memory a lane:
- * the first block cuts, the others turn. The successor does not start early: what starts after this kernel may read
- * the plan before it waits (E15). */
+ * the first block cuts, the others turn. Windowed: rows see `window` keys, as first_seen() has it; otherwise all. The
+ * successor does not start early: what starts after this kernel may read the plan before it waits (E15). */
+template <bool Windowed = false>
 __global__ void __launch_bounds__(kCutThreads)
-    attention_plan_kernel(struct blink_step_set set, AttentionCut cut, AttentionPiece* plan, const float* inv_freq,
-                          float2* turns, uint32_t head_dim) {
+    attention_plan_kernel(struct blink_step_set set, AttentionCut cut, AttentionPiece* plan, const RopePair* table,
+                          float2* turns, uint32_t head_dim, uint32_t window) {
   wait_for_predecessor();
   if (blockIdx.x == 0) {
-    cut_rows(set, cut, plan);
+    cut_rows(set, cut, Windowed ? window : 0, plan);
   } else {
     const uint32_t e = (blockIdx.x - 1) * kCutThreads + threadIdx.x, lane = e / (head_dim / 2);
     if (lane < set.head->n_decode) {
-      const float angle = float(set.token_position[set.lane_last[lane]]) * inv_freq[e % (head_dim / 2)];
-      turns[e] = make_float2(cosf(angle), sinf(angle));
+      const uint32_t position = set.token_position[set.lane_last[lane]];
+      const RopePair pair = table[e % (head_dim / 2)];
+      turns[e] = make_float2(pair.cosine(position), pair.sine(position));
     }
   }
   publish();

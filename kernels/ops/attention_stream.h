@@ -79,7 +79,7 @@ class TileCopier {
 
 /* A warp that attends. They take turns from unit to unit: what decides the result is a warp's rank in the unit, whose
  * tiles are those i with i % kTileWarps == rank. */
-template <typename Half, int HeadDim>
+template <bool Windowed, typename Half, int HeadDim>
 __device__ __forceinline__ void attend(AttentionShared<Half, HeadDim>& shared, uint32_t warp) {
   constexpr uint32_t n_stages = AttentionShared<Half, HeadDim>::kStages;
   const bool speaks = threadIdx.x % 32 == 0;
@@ -97,7 +97,7 @@ __device__ __forceinline__ void attend(AttentionShared<Half, HeadDim>& shared, u
       barrier_wait(shared.full + stage, (before + i) / n_stages % 2);
       const CopiedTile<Half, HeadDim> tile(shared.ring[stage]);
       if (n_valid < kTileKeys) tile.clear_values(n_valid), bulk_writes_done();
-      softmax.add(tile, n_valid);
+      softmax.add(tile, n_valid, Windowed && i == 0 ? shared.n_hidden[k % 2] : 0);
       __syncwarp();
       if (speaks) barrier_arrive(shared.empty + stage);
     }
@@ -112,20 +112,22 @@ __device__ __forceinline__ void attend(AttentionShared<Half, HeadDim>& shared, u
 }
 
 /* grid (at most the multiprocessors: E22), block (kAttentionThreads), kAttentionSharedBytes of dynamic shared memory.
- * The plan has room for a piece for every block. */
-template <typename Half, int HeadDim>
+ * The plan has room for a piece for every block. Biased: the projection has a bias, as rope.h has it, which is null
+ * otherwise. Windowed: a row sees `window` keys, for which its plan was made; otherwise all. */
+template <typename Half, int HeadDim, bool Biased = false, bool Windowed = false>
 __global__ void __launch_bounds__(kAttentionThreads, 1)
     attention_stream_kernel(const __grid_constant__ struct blink_tables tables, const AttentionPiece* plan,
                             const float2* turns, const void* map, const Half* qkv, const Half* q_norm,
                             const Half* k_norm, float eps, Half* k_cache, Half* v_cache, uint32_t* partial, Half* out,
-                            uint32_t n_kv_heads, uint32_t ratio, uint32_t max_pieces) {
+                            uint32_t n_kv_heads, uint32_t ratio, uint32_t max_pieces, const Half* bias,
+                            uint32_t window) {
   using Shared = AttentionShared<Half, HeadDim>;
   static_assert(sizeof(Shared) + kRingAlign <= kAttentionSharedBytes, "does not fit");
   const uint64_t raw = reinterpret_cast<uint64_t>(dynamic_shared());
   Shared& shared = *reinterpret_cast<Shared*>((raw + kRingAlign - 1) / kRingAlign * kRingAlign);
   const AttentionUnits units(plan, n_kv_heads, ratio);
-  const AttentionLayer<Half> layer = {tables,  plan,    turns,   map, qkv,        q_norm, k_norm,    eps,
-                                      k_cache, v_cache, partial, out, n_kv_heads, ratio,  max_pieces};
+  const AttentionLayer<Half> layer = {tables,  plan,    turns, map,        qkv,   q_norm,     k_norm, eps,   k_cache,
+                                      v_cache, partial, out,   n_kv_heads, ratio, max_pieces, bias,   window};
   const uint32_t warp = threadIdx.x / 32;
   if (warp < kRingWarps) {
     shared.init_ring(warp);
@@ -135,12 +137,12 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
     if (warp == 0)
       TileCopier<Half, HeadDim>(layer, shared).run(units);
     else
-      attend(shared, warp - 1);
+      attend<Windowed>(shared, warp - 1);
   } else {
     if (warp == kRingWarps) shared.init_heads();
     __syncwarp();
     group_arrive(1, kAttentionThreads);
-    AttentionHead<Half, HeadDim>(layer, shared, warp - kRingWarps).run(units);
+    AttentionHead<Half, HeadDim, Biased, Windowed>(layer, shared, warp - kRingWarps).run(units);
   }
 }
 

@@ -89,24 +89,24 @@ class TileSoftmax {
  public:
   static constexpr int kChunks = HeadDim / 16;
   static constexpr uint32_t kOutStride = HeadDim + 4; /* spreads the heads over the banks */
+  static constexpr bool kHeld = HeadDim <= 128;       /* queries stay in registers, which larger heads do not leave */
 
   /* `queries` [8][stride], rotated; what lies behind the group's end has no influence on the others. */
   __device__ __forceinline__ TileSoftmax(const Half* queries, uint32_t stride) {
-    const Half* row = queries + r() * stride + 2 * q();
+    row_ = queries + r() * stride + 2 * q();
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
-      query_[c][0] = *reinterpret_cast<const uint32_t*>(row + 16 * c);
-      query_[c][1] = *reinterpret_cast<const uint32_t*>(row + 16 * c + 8);
+      if (kHeld) query_[kHeld ? c : 0] = load_query(c);
       output_[c][0] = output_[c][1] = output_[c][2] = output_[c][3] = 0.0f;
     }
   }
 
-  /* n_valid >= 1 of the tile's keys. */
+  /* Keys n_hidden to n_valid - 1 of the tile, at least one. */
   template <typename Tile>
-  __device__ __forceinline__ void add(const Tile& tile, uint32_t n_valid) {
+  __device__ __forceinline__ void add(const Tile& tile, uint32_t n_valid, uint32_t n_hidden = 0) {
     float s[2][4] = {};
     score(tile, s);
-    weigh(s, n_valid);
+    weigh(s, n_valid, n_hidden);
     const uint32_t low = pack<Half>(s[0][0], s[0][1]), high = pack<Half>(s[1][0], s[1][1]);
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
@@ -134,6 +134,11 @@ class TileSoftmax {
   static __device__ __forceinline__ uint32_t r() { return threadIdx.x % 32 / 4; }
   static __device__ __forceinline__ uint32_t q() { return threadIdx.x % 4; }
 
+  __device__ __forceinline__ uint2 load_query(int c) const {
+    const uint32_t* from = reinterpret_cast<const uint32_t*>(row_ + 16 * c);
+    return {from[0], from[4]};
+  }
+
   /* Scores of keys 8h + 2q, 8h + 2q + 1 for head r, in elements 0 and 1 of s[h]. Even and odd chunks are summed
    * apart: the products of a sum wait for each other. */
   template <typename Tile>
@@ -143,7 +148,8 @@ class TileSoftmax {
     for (int c = 0; c < kChunks; ++c) {
       uint32_t k[4];
       tile.keys(c, k);
-      const uint32_t a[4] = {query_[c][0], 0, query_[c][1], 0};
+      const uint2 query = kHeld ? query_[kHeld ? c : 0] : load_query(c);
+      const uint32_t a[4] = {query.x, 0, query.y, 0};
       mma(c % 2 ? odd[0] : s[0], a, k[0], k[1], Half());
       mma(c % 2 ? odd[1] : s[1], a, k[2], k[3], Half());
     }
@@ -151,15 +157,16 @@ class TileSoftmax {
     for (int h = 0; h < 2; ++h) s[h][0] += odd[h][0], s[h][1] += odd[h][1];
   }
 
-  /* Scores of head r to weights, in place; n_valid >= 1 keys count. A lane has keys 8h + 2q + e. */
-  __device__ __forceinline__ void weigh(float (&s)[2][4], uint32_t n_valid) {
+  /* Scores of head r to weights, in place; those of keys that do not count to 0. A lane has keys 8h + 2q + e. */
+  __device__ __forceinline__ void weigh(float (&s)[2][4], uint32_t n_valid, uint32_t n_hidden) {
     const float scale = kLog2E / sqrtf(float(HeadDim));
     float next = max_;
 #pragma unroll
     for (int h = 0; h < 2; ++h)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        s[h][e] = 8 * h + 2 * q() + e < n_valid ? s[h][e] * scale : -INFINITY;
+        const uint32_t key = 8 * h + 2 * q() + e;
+        s[h][e] = key < n_valid && key >= n_hidden ? s[h][e] * scale : -INFINITY;
         next = fmaxf(next, s[h][e]);
       }
     next = fmaxf(next, __shfl_xor_sync(0xffffffffu, next, 1));
@@ -180,7 +187,8 @@ class TileSoftmax {
       output_[c][0] *= even, output_[c][1] *= odd, output_[c][2] *= even, output_[c][3] *= odd;
   }
 
-  uint32_t query_[kChunks][2]; /* dimensions 16c + 2q.. and + 8 of head r */
+  const Half* row_;                  /* the queries' dimensions 2q.. of head r */
+  uint2 query_[kHeld ? kChunks : 1]; /* dimensions 16c + 2q.. and + 8 of head r */
   float output_[kChunks][4], max_ = -INFINITY, sum_ = 0.0f;
 };
 

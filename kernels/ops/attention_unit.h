@@ -15,9 +15,10 @@ constexpr uint32_t kTileWarps = 4;              /* that attend */
 constexpr uint32_t kHeadWarps = kUnitHeads + 2; /* one each for the queries, the new key and the new value */
 constexpr uint32_t kRingWarps = 1 + kTileWarps;
 constexpr uint32_t kAttentionThreads = 32 * (kRingWarps + kHeadWarps);
-constexpr uint32_t kRingBytes = 96 * 1024;
 constexpr uint32_t kRingAlign = 1024; /* swizzles repeat so */
 constexpr uint32_t kAttentionSharedBytes = 128 * 1024;
+template <int HeadDim>
+constexpr uint32_t kRingBytes = (HeadDim > 160 ? 64 : 96) * 1024; /* beside larger heads less has room */
 
 /* One layer's attention.
  *
@@ -37,12 +38,14 @@ struct AttentionLayer {
   uint32_t* partial;
   Half* out;
   uint32_t n_kv_heads, ratio, max_pieces; /* query heads of a key head */
+  const Half* bias;                       /* of queries, keys and values, for a kernel that is Biased */
+  uint32_t window;                        /* as the plan's, for a kernel that is Windowed */
 };
 
 template <typename Half, int HeadDim>
 struct AttentionShared {
   /* A multiple of the warps: a stage is always the same warp's, which keeps it from taking one use for another. */
-  static constexpr uint32_t kStages = kRingBytes / kTileBytes<HeadDim> / kTileWarps * kTileWarps;
+  static constexpr uint32_t kStages = kRingBytes<HeadDim> / kTileBytes<HeadDim> / kTileWarps * kTileWarps;
   char ring[kStages][kTileBytes<HeadDim>]; /* kRingAlign-aligned */
   float out[kTileWarps][kUnitHeads][TileSoftmax<Half, HeadDim>::kOutStride];
   float max[kTileWarps][kUnitHeads], sum[kTileWarps][kUnitHeads];
@@ -52,6 +55,7 @@ struct AttentionShared {
   Half heads[2][kHeadWarps][HeadDim + 8];
   /* Of a stage: copied; free again. Of even and odd units: heads are there. Results are there; free again. */
   uint64_t full[kStages], empty[kStages], prepared[2], results, taken;
+  uint32_t n_hidden[2]; /* of even and odd units, of the first tile's keys; of a kernel that is Windowed */
 
   /* A barrier takes its time, so warps share the ring's: `member` of the warps that copy or attend. */
   __device__ __forceinline__ void init_ring(uint32_t member) {
@@ -79,6 +83,11 @@ struct AttentionUnit {
   __device__ __forceinline__ uint32_t tiles() const { return (piece.keys + kTileKeys - 1) / kTileKeys; }
   /* Whether the new key is among its keys. */
   __device__ __forceinline__ bool is_last() const { return piece.split + 1 == piece.n_splits; }
+  /* Keys of its first tile that lie before the window. */
+  __device__ __forceinline__ uint32_t n_hidden(uint32_t window) const {
+    const uint32_t seen = first_seen(piece.position, window);
+    return seen > piece.first ? seen - piece.first : 0;
+  }
 };
 
 /* A block's units, in the order of the plan. The first is requested at once. */

@@ -40,6 +40,12 @@ BLINK_HD uint64_t cache_offset(const struct blink_tables& tables, uint32_t row, 
   return ((page * n_kv_heads + kv_head) * tables.page_size + position % tables.page_size) * head_dim;
 }
 
+/* The first position that a token at `position` attends to, where it sees `window` keys, its own included; 0 is none.
+ */
+BLINK_HD uint32_t first_seen(uint32_t position, uint32_t window) {
+  return window != 0 && position >= window ? position + 1 - window : 0;
+}
+
 #ifdef __CUDACC__
 
 constexpr float kLog2E = 1.4426950408889634f;

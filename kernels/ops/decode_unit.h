@@ -3,6 +3,7 @@
 #define BLINK_OPS_DECODE_UNIT_H
 
 #include "attention_tile.h"
+#include "rope.h"
 
 #ifdef __CUDACC__
 
@@ -55,17 +56,17 @@ struct DecodeUnit {
  * the other. */
 template <int HeadDim>
 struct __align__(16) PreparedUnit {
-  float4 turn[HeadDim / 4]; /* cosine and sine of the angles of dimensions 2 i and 2 i + 1 */
+  float4 turn[HeadDim / 4]; /* cosine and sine of dimensions 2 i and 2 i + 1 */
   DecodeUnit unit;
 
   /* By the whole block, which meets before it uses it. */
-  __device__ __forceinline__ void prepare(const DecodeUnit& of_block, const float* inv_freq) {
+  __device__ __forceinline__ void prepare(const DecodeUnit& of_block, const RopePair* table) {
     const uint32_t t = threadIdx.x;
     if (t == 0) unit = of_block;
     if (t >= HeadDim / 4) return;
-    const float position = float(of_block.position), low = position * inv_freq[2 * t],
-                high = position * inv_freq[2 * t + 1];
-    turn[t] = make_float4(cosf(low), sinf(low), cosf(high), sinf(high));
+    const RopePair low = table[2 * t], high = table[2 * t + 1];
+    const uint32_t position = of_block.position;
+    turn[t] = make_float4(low.cosine(position), low.sine(position), high.cosine(position), high.sine(position));
   }
 };
 

@@ -1,4 +1,4 @@
-/* Embed: residual[i] = table[id of token i], zero for padding.
+/* Embed: residual[i] = scale * table[id of token i], zero for padding.
  *
  *   set.token_row, set.token_position  [tokens]
  *   table     [vocab][hidden]
@@ -21,10 +21,10 @@ BLINK_HD uint32_t token_id(const struct blink_step_set& set, const struct blink_
 #ifndef __CUDACC__
 
 inline void embed(const struct blink_step_set& set, const struct blink_tables& tables, const float* table,
-                  float* residual, uint32_t hidden, uint32_t i) {
+                  float* residual, uint32_t hidden, float scale, uint32_t i) {
   const bool padding = set.token_row[i] == BLINK_NO_ROW;
   const float* source = padding ? nullptr : table + uint64_t(token_id(set, tables, i)) * hidden;
-  for (uint32_t j = 0; j < hidden; ++j) residual[uint64_t(i) * hidden + j] = padding ? 0.0f : source[j];
+  for (uint32_t j = 0; j < hidden; ++j) residual[uint64_t(i) * hidden + j] = padding ? 0.0f : scale * source[j];
 }
 
 #else
@@ -32,7 +32,7 @@ inline void embed(const struct blink_step_set& set, const struct blink_tables& t
 /* grid (tokens), block (any multiple of 32); hidden is a multiple of 8. */
 template <typename Half>
 __global__ void embed_kernel(struct blink_step_set set, struct blink_tables tables, const Half* table, float* residual,
-                             uint32_t hidden) {
+                             uint32_t hidden, float scale) {
   allow_successor();
   wait_for_predecessor();
   const uint32_t i = blockIdx.x;
@@ -41,6 +41,8 @@ __global__ void embed_kernel(struct blink_step_set set, struct blink_tables tabl
   for (uint32_t j = threadIdx.x * 8; j < hidden; j += blockDim.x * 8) {
     float x[8] = {};
     if (!padding) load8(source + j, x);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) x[k] *= scale;
     store8(residual + uint64_t(i) * hidden + j, x);
   }
 }

@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
 #pragma unroll
     for (uint32_t i = 0; i < kStreamWarps; ++i)
       gate += scratch.part[buffer][i][threadIdx.x], up += scratch.part[buffer][i][kOneOutputs + threadIdx.x];
-    from_float(silu_mul(gate, up), product + uint64_t(item / stream.n_tiles) * n_out + j);
+    from_float(gated(gate, up), product + uint64_t(item / stream.n_tiles) * n_out + j);
   }
 }
 

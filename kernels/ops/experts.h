@@ -26,9 +26,9 @@ enum ExpertProduct { kGateUp, kDown };
 /* One pair: x [hidden] to out [hidden] through gate_up [2][intermediate][hidden] and down
  * [hidden][intermediate]; gated [2 * intermediate] and product [intermediate] are scratch. */
 inline void expert_mlp(const float* x, const float* gate_up, const float* down, float* gated, float* product,
-                       float* out, uint32_t hidden, uint32_t intermediate) {
+                       float* out, uint32_t hidden, uint32_t intermediate, Activation activation) {
   linear(x, gate_up, gated, 1, hidden, 2 * intermediate, 0, 2 * intermediate);
-  silu_mul_row(gated, product, intermediate);
+  gated_row(activation, gated, product, intermediate);
   linear(product, down, out, 1, intermediate, hidden, 0, hidden);
 }
 
@@ -167,7 +167,7 @@ __device__ __forceinline__ void store_tile(const ExpertSums& sums, uint32_t buff
     if (j >= n_out) continue;
     const uint32_t sorted = unit.first + column, row = Product == kGateUp ? sorted : pairs[sorted];
     float value = sums.total<kSplits>(buffer, o / 16 * kSplits, o % 16, column);
-    if (Product == kGateUp) value = silu_mul(value, sums.total<kSplits>(buffer, 0, o + 8, column));
+    if (Product == kGateUp) value = gated(value, sums.total<kSplits>(buffer, 0, o + 8, column));
     from_float(value, out + uint64_t(row) * n_out + j);
   }
 }

@@ -171,9 +171,8 @@ struct ExpertMultiplier {
 #pragma unroll
       for (uint32_t i = 0; i < 4; ++i) {
         const uint32_t at = Product == kGateUp ? first / 2 + 4 * (i / 2) + 2 * (i % 2) : first / 2 + 2 * (i % 2);
-        m[i] = Product == kGateUp
-                   ? pack<Half>(silu_mul(sums[0][at], sums[1][at]), silu_mul(sums[0][at + 1], sums[1][at + 1]))
-                   : pack<Half>(sums[i / 2][at], sums[i / 2][at + 1]);
+        m[i] = Product == kGateUp ? pack<Half>(gated(sums[0][at], sums[1][at]), gated(sums[0][at + 1], sums[1][at + 1]))
+                                  : pack<Half>(sums[i / 2][at], sums[i / 2][at + 1]);
       }
       const uint32_t pair = first + (Product == kGateUp ? 8 * part : 0) + lane / 2 % 8;
       const uint32_t row = __shfl_sync(0xffffffffu, rows[first / 32], pair % 32);

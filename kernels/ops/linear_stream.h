@@ -100,7 +100,7 @@ __device__ __forceinline__ void store_stream(const StreamSums<Groups>& sums, uin
   if (Output == kStreamHalf) from_float(sum, static_cast<Half*>(y) + at);
   if (Output == kStreamFloat) static_cast<float*>(y)[at] = sum;
   if (Output == kStreamAdd) static_cast<float*>(y)[at] += sum;
-  if (Output == kStreamSilu) from_float(silu_mul(sum, sums.total(buffer, o + 8, column)), static_cast<Half*>(y) + at);
+  if (Output == kStreamSilu) from_float(gated(sum, sums.total(buffer, o + 8, column)), static_cast<Half*>(y) + at);
 }
 
 /* acc += w x^T for one chunk, of 8 rows of x, or of more. */

@@ -2,12 +2,13 @@
  * the cache; with Qwen3's per-head RMSNorm of queries and keys first, where the model has it.
  *
  *   qkv       [tokens][n_heads + 2 n_kv_heads][head_dim] half (fp32 on the host): queries, keys, values
+ *   bias      [(n_heads + 2 n_kv_heads) * head_dim] or null: of the projection, added before anything else
  *   q_norm    [head_dim] or null, k_norm likewise
- *   inv_freq  [head_dim / 2] fp32, scaling applied (gpu_backend/model/config.py)
+ *   table     [head_dim / 2]: how each pair of dimensions turns
  *   k_cache   one layer's keys, [page][n_kv_heads][page_size][head_dim]; v_cache likewise
  *
- * Rotation is the half-split one of Hugging Face: element d pairs with d + head_dim / 2. Padding tokens write
- * nothing (E3).
+ * Rotation is the half-split one of Hugging Face: element d pairs with d + head_dim / 2. A pair that a model does not
+ * rotate has the frequency 0 and the magnitude 1. Padding tokens write nothing (E3).
  */
 #ifndef BLINK_OPS_ROPE_H
 #define BLINK_OPS_ROPE_H
@@ -23,21 +24,28 @@ BLINK_HD void turn(float& a, float& b, float c, float s) {
   b = b * c + x * s;
 }
 
-/* The pair (a, b) = (x[d], x[d + head_dim / 2]) at `position`, turned by position * inv_freq[d]. */
-BLINK_HD void rotate(float& a, float& b, uint32_t position, float inv_freq) {
-  const float angle = float(position) * inv_freq;
-  turn(a, b, cosf(angle), sinf(angle));
-}
+/* A pair of dimensions: its angle per position, in radians, and the factor of its cosine and sine. The factor carries
+ * what a model scales queries and keys by, each by the root of what their product shall have: YaRN's and longrope's
+ * attention factor, and a score's scale that is not 1 / sqrt(head_dim). */
+struct alignas(8) RopePair {
+  float frequency, magnitude;
+
+  BLINK_HD float angle(uint32_t position) const { return float(position) * frequency; }
+  BLINK_HD float cosine(uint32_t position) const { return cosf(angle(position)) * magnitude; }
+  BLINK_HD float sine(uint32_t position) const { return sinf(angle(position)) * magnitude; }
+};
 
 #ifndef __CUDACC__
 
 /* One head of one token: `head` counts queries, then keys, then values. */
-inline void rope(const struct blink_step_set& set, const struct blink_tables& tables, float* qkv, const float* q_norm,
-                 const float* k_norm, float eps, const float* inv_freq, float* k_cache, float* v_cache,
-                 uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t i, uint32_t head) {
+inline void rope(const struct blink_step_set& set, const struct blink_tables& tables, float* qkv, const float* bias,
+                 const float* q_norm, const float* k_norm, float eps, const RopePair* table, float* k_cache,
+                 float* v_cache, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t i, uint32_t head) {
   if (set.token_row[i] == BLINK_NO_ROW) return;
   const bool is_query = head < n_heads, is_value = head >= n_heads + n_kv_heads;
   float* x = qkv + (uint64_t(i) * (n_heads + 2 * n_kv_heads) + head) * head_dim;
+  if (bias)
+    for (uint32_t d = 0; d < head_dim; ++d) x[d] += bias[uint64_t(head) * head_dim + d];
   if (!is_value) {
     const float* norm = is_query ? q_norm : k_norm;
     float scale = 1.0f;
@@ -49,7 +57,7 @@ inline void rope(const struct blink_step_set& set, const struct blink_tables& ta
     for (uint32_t d = 0; d < head_dim / 2; ++d) {
       float &a = x[d], &b = x[d + head_dim / 2];
       if (norm) a *= scale * norm[d], b *= scale * norm[d + head_dim / 2];
-      rotate(a, b, set.token_position[i], inv_freq[d]);
+      turn(a, b, table[d].cosine(set.token_position[i]), table[d].sine(set.token_position[i]));
     }
   }
   if (is_query) return;
@@ -63,23 +71,22 @@ inline void rope(const struct blink_step_set& set, const struct blink_tables& ta
 
 /* grid (tokens), block (a multiple of 32, at least HeadDim / 2): a token, a thread 8 pairs of a head at a time. The
  * angles are the same for all heads, and the costliest part; they come before the wait, as does all that the scheduler
- * has written (E7). Tokens of rows that decode are left to attention_stream.h. */
-template <typename Half, int HeadDim>
+ * has written (E7). Tokens of rows that decode are left to attention_stream.h. `bias` is null unless Biased. */
+template <typename Half, int HeadDim, bool Biased = false>
 __global__ void rope_kernel(struct blink_step_set set, struct blink_tables tables, Half* qkv, const Half* q_norm,
-                            const Half* k_norm, float eps, const float* inv_freq, Half* k_cache, Half* v_cache,
-                            uint32_t n_heads, uint32_t n_kv_heads) {
-  constexpr uint32_t kPieces = HeadDim / 16, kLanes = kPieces > 4 ? 8 : kPieces > 2 ? 4 : kPieces;
+                            const Half* k_norm, float eps, const RopePair* table, Half* k_cache, Half* v_cache,
+                            uint32_t n_heads, uint32_t n_kv_heads, const Half* bias) {
+  constexpr uint32_t kPieces = HeadDim / 16;
+  constexpr uint32_t kLanes = kPieces > 8 ? 16 : kPieces > 4 ? 8 : kPieces > 2 ? 4 : kPieces;
+  static_assert(HeadDim % 16 == 0 && HeadDim <= 256, "lanes of 8 pairs, at most 16");
   __shared__ __align__(16) float2 angles[HeadDim / 2];
   const uint32_t i = blockIdx.x, n_all = n_heads + 2 * n_kv_heads;
   allow_successor();
   const uint32_t row = set.token_row[i], position = set.token_position[i];
-  const float frequency = threadIdx.x < HeadDim / 2 ? inv_freq[threadIdx.x] : 0.0f;
+  const RopePair pair = threadIdx.x < HeadDim / 2 ? table[threadIdx.x] : RopePair{};
   const bool skipped = row == BLINK_NO_ROW || i < set.head->n_decode;
   const uint64_t cell = skipped ? 0 : cache_offset(tables, row, position, 0, n_kv_heads, HeadDim);
-  if (threadIdx.x < HeadDim / 2) {
-    const float angle = float(position) * frequency;
-    angles[threadIdx.x] = make_float2(cosf(angle), sinf(angle));
-  }
+  if (threadIdx.x < HeadDim / 2) angles[threadIdx.x] = make_float2(pair.cosine(position), pair.sine(position));
   __syncthreads();
   wait_for_predecessor();
   if (skipped) return;
@@ -90,6 +97,13 @@ __global__ void rope_kernel(struct blink_step_set set, struct blink_tables table
     Half* const x = qkv + (uint64_t(i) * n_all + head) * HeadDim + 8 * piece;
     float a[8] = {}, b[8] = {};
     if (mine) load8(x, a), load8(x + HeadDim / 2, b);
+    if (Biased && mine) {
+      const Half* const of_head = bias + uint64_t(head) * HeadDim + 8 * piece;
+      float low[8], high[8];
+      load8(of_head, low), load8(of_head + HeadDim / 2, high);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) a[k] += low[k], b[k] += high[k];
+    }
     if (q_norm) { /* both or none */
       const Half* const norm = (is_query ? q_norm : k_norm) + 8 * piece;
       const bool normed = mine && !is_value;

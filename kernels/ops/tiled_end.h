@@ -14,9 +14,9 @@ constexpr uint32_t kTiledColumns = 256;     /* rows of x of a tile, at most */
 constexpr uint32_t kTiledTurnBytes = 16384; /* of a warpgroup's results on their way out */
 constexpr uint32_t kTiledBox = 16;          /* rows of y that a copy takes */
 
-/* silu_mul to about 1e-6 of its size. Of gates below -41 the result, less than 1e-16 of `up`, is one of -41. */
-__device__ __forceinline__ float silu_mul_fast(float gate, float up) {
-  return __fdividef(gate * up, 1.0f + exp2_fast(fminf(-kLog2E * gate, 60.0f)));
+/* gated() to about 1e-6 of its size. The exponential is at most 2^60: beyond, the result is nothing beside `up`. */
+__device__ __forceinline__ float gated_fast(float gate, float up) {
+  return __fdividef(gate * up, 1.0f + exp2_fast(fminf(-kLog2E * gate_logit(kActivation, gate), 60.0f)));
 }
 
 /* The sums of a warpgroup: 64 rows of w, of which a warp has 16, times up to kTiledColumns rows of x, as `product` of
@@ -68,7 +68,7 @@ struct TiledEnd {
 #pragma unroll
         for (uint32_t i = 0; i < 4; ++i) {
           const float* at = sums + t / 2 + 4 * i;
-          m[i] = pack<Half>(silu_mul_fast(at[0], at[2]), silu_mul_fast(at[1], at[3]));
+          m[i] = pack<Half>(gated_fast(at[0], at[2]), gated_fast(at[1], at[3]));
         }
         const uint32_t row = t + lane;
         store_transposed(turned + row * 64 + (warp ^ row / 2 % 4) * 16, m);

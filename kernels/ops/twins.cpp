@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "activation.h"
+#include "add_norm.h"
 #include "attention.h"
 #include "embed.h"
 #include "expert_plan.h"
@@ -18,8 +19,8 @@
 extern "C" {
 
 void blink_twin_embed(const struct blink_step_set* set, const struct blink_tables* tables, const float* table,
-                      float* residual, uint32_t hidden, uint32_t tokens) {
-  for (uint32_t i = 0; i < tokens; ++i) blink::embed(*set, *tables, table, residual, hidden, i);
+                      float* residual, uint32_t hidden, float scale, uint32_t tokens) {
+  for (uint32_t i = 0; i < tokens; ++i) blink::embed(*set, *tables, table, residual, hidden, scale, i);
 }
 
 void blink_twin_residual_rmsnorm(float* residual, const float* delta, const float* weight, float eps, float* out,
@@ -28,32 +29,39 @@ void blink_twin_residual_rmsnorm(float* residual, const float* delta, const floa
     blink::residual_rmsnorm(residual + t, delta + t, weight, eps, out + t, hidden);
 }
 
+void blink_twin_add_rmsnorm(float* residual, const float* x, const float* weight, const float* next, float eps,
+                            float* out, uint32_t hidden, uint32_t tokens) {
+  for (uint64_t t = 0; t < uint64_t(tokens) * hidden; t += hidden)
+    blink::add_rmsnorm(residual + t, x + t, weight, next, eps, out + t, hidden);
+}
+
 void blink_twin_gather_rmsnorm(const struct blink_step_set* set, float* residual, const float* delta,
                                const float* weight, float eps, float* out, uint32_t hidden) {
   for (uint32_t lane = 0; lane < set->head->n_lanes; ++lane)
     blink::gather_rmsnorm(*set, residual, delta, weight, eps, out, hidden, lane);
 }
 
-void blink_twin_silu_mul(const float* gate_up, float* out, uint32_t intermediate, uint32_t tokens) {
+void blink_twin_gated(const float* gate_up, float* out, uint32_t intermediate, uint32_t tokens, uint32_t activation) {
   for (uint64_t i = 0; i < tokens; ++i)
-    blink::silu_mul_row(gate_up + i * 2 * intermediate, out + i * intermediate, intermediate);
+    blink::gated_row(blink::Activation(activation), gate_up + i * 2 * intermediate, out + i * intermediate,
+                     intermediate);
 }
 
-void blink_twin_rope(const struct blink_step_set* set, const struct blink_tables* tables, float* qkv,
-                     const float* q_norm, const float* k_norm, float eps, const float* inv_freq, float* k_cache,
+void blink_twin_rope(const struct blink_step_set* set, const struct blink_tables* tables, float* qkv, const float* bias,
+                     const float* q_norm, const float* k_norm, float eps, const blink::RopePair* table, float* k_cache,
                      float* v_cache, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t tokens) {
   for (uint32_t i = 0; i < tokens; ++i)
     for (uint32_t head = 0; head < n_heads + 2 * n_kv_heads; ++head)
-      blink::rope(*set, *tables, qkv, q_norm, k_norm, eps, inv_freq, k_cache, v_cache, n_heads, n_kv_heads, head_dim, i,
-                  head);
+      blink::rope(*set, *tables, qkv, bias, q_norm, k_norm, eps, table, k_cache, v_cache, n_heads, n_kv_heads, head_dim,
+                  i, head);
 }
 
 void blink_twin_attention(const struct blink_step_set* set, const struct blink_tables* tables, const float* qkv,
                           const float* k_cache, const float* v_cache, float* out, uint32_t n_heads, uint32_t n_kv_heads,
-                          uint32_t head_dim, uint32_t tokens) {
+                          uint32_t head_dim, uint32_t window, uint32_t tokens) {
   for (uint32_t i = 0; i < tokens; ++i)
     for (uint32_t head = 0; head < n_heads; ++head)
-      blink::attention(*set, *tables, qkv, k_cache, v_cache, out, n_heads, n_kv_heads, head_dim, i, head);
+      blink::attention(*set, *tables, qkv, k_cache, v_cache, out, n_heads, n_kv_heads, head_dim, window, i, head);
 }
 
 void blink_twin_linear(const float* x, const float* w, float* y, uint32_t rows, uint32_t in, uint32_t out) {
@@ -73,13 +81,15 @@ void blink_twin_expert_plan(const uint32_t* choice, blink::ExpertUnit* plan, uin
 
 /* rows [tokens][per_token][hidden] of the pairs that exist. */
 void blink_twin_experts(const uint32_t* choice, const float* gate_up, const float* down, const float* x, float* rows,
-                        uint32_t hidden, uint32_t intermediate, uint32_t per_token, uint32_t tokens) {
+                        uint32_t hidden, uint32_t intermediate, uint32_t per_token, uint32_t tokens,
+                        uint32_t activation) {
   std::vector<float> scratch(3 * intermediate);
   const uint64_t size = uint64_t(hidden) * intermediate;
   for (uint64_t p = 0; p < uint64_t(tokens) * per_token; ++p)
     if (choice[p] != blink::kNoExpert)
       blink::expert_mlp(x + p / per_token * hidden, gate_up + choice[p] * 2 * size, down + choice[p] * size,
-                        scratch.data(), scratch.data() + 2 * intermediate, rows + p * hidden, hidden, intermediate);
+                        scratch.data(), scratch.data() + 2 * intermediate, rows + p * hidden, hidden, intermediate,
+                        blink::Activation(activation));
 }
 
 void blink_twin_expert_sum(const float* rows, const uint32_t* choice, const float* weight, float* delta,

@@ -113,7 +113,7 @@ struct WideEnd {
     }
     if (Output == kStreamSilu) {
       const uint32_t all = tile * cut.tile_rows + r, o = all / 16 * 8 + all % 8;
-      store_pair(y, r < cut.tile_rows && o < cut.n_out, o, c, silu_mul(v.x, v.z), silu_mul(v.y, v.w));
+      store_pair(y, r < cut.tile_rows && o < cut.n_out, o, c, gated(v.x, v.z), gated(v.y, v.w));
     } else if (Output == kStreamHalf) {
       store_rows(y, tile, r, c, v);
     } else if (Output == kStreamAdd && norm.weight) {

@@ -17,6 +17,7 @@ from gpu_backend.cuda.kernels import kernel_names
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.tensor_map import cache_map
 from gpu_backend.engine.native_step import ATTENTION_SHARED_BYTES, ATTENTION_THREADS, CUT_THREADS
+from gpu_backend.engine.native_weights import rope_table
 from gpu_backend.engine.sizing import attention_cut
 from gpu_backend.model.config import ModelConfig
 
@@ -111,14 +112,14 @@ class Rig:
         blocks = 1 + -(-total * config.head_dim // 2 // CUT_THREADS)
         self.plan_kernel.launch(
             (blocks, 1, 1), (CUT_THREADS, 1, 1), self.stream, step_set.tobytes(), cut.words, plan,
-            self.put(self.inv_freq), turns, config.head_dim, shared_bytes=8 * total,
+            self.put(rope_table(self.inv_freq)), turns, config.head_dim, 0, shared_bytes=8 * total,
         )  # fmt: skip
         norms = [self.halves(norm) if config.qk_norm else 0 for norm in self.norms]
         ratio = config.n_heads // config.n_kv_heads
         self.attention.launch(
             (self.n_multiprocessors - 1, 1, 1), (ATTENTION_THREADS, 1, 1), self.stream, tables.tobytes(),
             plan, turns, maps, self.halves(self.qkv), *norms, EPS, keys, keys + cache[0].nbytes, partial,
-            out, config.n_kv_heads, ratio, cut.most, shared_bytes=ATTENTION_SHARED_BYTES,
+            out, config.n_kv_heads, ratio, cut.most, 0, 0, shared_bytes=ATTENTION_SHARED_BYTES,
         )  # fmt: skip
         self.stream.synchronize()
         n_bytes = 2 * total * config.n_heads * config.head_dim

@@ -88,7 +88,7 @@ class SymbolicMachine:
         self._act = Activations(**addresses)
         self._weights: dict[int, str] = {}
         layers = tuple(self._layer(i) for i in range(config.n_layers))
-        ends = [self._weight(name) for name in ("embed", "final_norm", "head", "inv_freq")]
+        ends = [self._weight(name) for name in ("embed", "final_norm", "head", "rope")]
         weights = DeviceWeights(ends[0], layers, *ends[1:])
         patch.setattr(native_linear, "wide_launch", self._wide_launch)
         patch.setattr(native_linear, "tiled_launch", self._tiled_launch)
@@ -201,8 +201,9 @@ class SymbolicMachine:
     _prefill_plan = _gate
 
     def _embed(
-        self, rows: int, step_set: bytes, tables: bytes, embed: int, residual: int, hidden: int
+        self, rows: int, step_set: bytes, tables: bytes, embed: int, residual: int, hidden: int, scale: float
     ) -> None:
+        assert scale == 1
         out = self._at(residual, rows, FP32_BYTES * hidden)
         assert self._weights[embed] == "embed"
         for token in range(self._load.tokens):

@@ -50,9 +50,11 @@ class SymbolicStep(SymbolicMachine):
         return (keys - KV_CACHE) // (2 * size)
 
     def _attention_plan(
-        self, blocks: int, step_set: bytes, cut: bytes, plan: int, inv_freq: int, turns: int, head_dim: int
-    ) -> None:
-        assert self._weights[inv_freq] == "inv_freq"
+        self, blocks: int, step_set: bytes, cut: bytes, plan: int, rope: int, turns: int, head_dim: int,
+        window: int,
+    ) -> None:  # fmt: skip
+        assert self._weights[rope] == "rope"
+        assert window == 0
         assert head_dim == self.config.head_dim
         lanes, sized = self._step._decoding(self._shape)
         assert cut == sized.words
@@ -62,9 +64,10 @@ class SymbolicStep(SymbolicMachine):
     def _attention_stream(
         self, blocks: int, tables: bytes, plan: int, turns: int, cache: int, *rest: Any
     ) -> None:
-        qkv, q_norm, k_norm, _, keys, values, partial, out, n_kv_heads, ratio, most = rest
+        qkv, q_norm, k_norm, _, keys, values, partial, out, n_kv_heads, ratio, most, bias, window = rest
         config, (lanes, cut) = self.config, self._step._decoding(self._shape)
         layer = self._layer_of(keys, values)
+        assert (bias, window) == (0, 0)
         assert blocks == MULTIPROCESSORS - 1, "E22: a multiprocessor each"
         assert cache == CACHE_MAPS + 128 * layer
         assert (n_kv_heads, ratio, most) == (config.n_kv_heads, config.n_heads // config.n_kv_heads, cut.most)
@@ -77,9 +80,10 @@ class SymbolicStep(SymbolicMachine):
         return ("rope", self._weights[q_norm], self._weights[k_norm], layer, qkv)
 
     def _rope(self, rows: int, step_set: bytes, tables: bytes, qkv: int, *rest: Any) -> None:
-        q_norm, k_norm, _, inv_freq, keys, values, heads, kv_heads = rest
+        q_norm, k_norm, _, rope, keys, values, heads, kv_heads, bias = rest
         assert (heads, kv_heads) == (self.config.n_heads, self.config.n_kv_heads)
-        assert self._weights[inv_freq] == "inv_freq"
+        assert self._weights[rope] == "rope"
+        assert bias == 0
         x = self._at(qkv, rows, HALF_BYTES * self.config.qkv_width)
         for token in range(self._load.decoding, self._load.tokens):
             x[token] = self._turned(q_norm, k_norm, self._layer_of(keys, values), x[token])
@@ -94,8 +98,9 @@ class SymbolicStep(SymbolicMachine):
 
     def _attention_prefill(
         self, blocks: int, step_set: bytes, tables: bytes, qkv: int, keys: int, values: int, out: int,
-        heads: int, kv_heads: int, tokens: int,
+        heads: int, kv_heads: int, tokens: int, window: int,
     ) -> None:  # fmt: skip
+        assert window == 0
         assert (heads, kv_heads) == (self.config.n_heads, self.config.n_kv_heads)
         self._attend_prompts(qkv, out, keys, values)
 

@@ -24,7 +24,7 @@ WEIGHTS = DeviceWeights(
     ),
     final_norm=0,
     head=5,
-    inv_freq=0,
+    rope=0,
 )
 
 

@@ -117,7 +117,7 @@ def test_end_ids(tmp_path: Path, generation: dict[str, Any] | None, expected: tu
         ({"head_dim": 24}, "head_dim must be a multiple of 16"),
         ({"head_dim": 256}, "head_dim must be a multiple of 16"),
         ({"intermediate_size": 100}, "intermediate_size must be a multiple of 8"),
-        ({"vocab_size": 300_000}, "vocab_size must be at most 262144"),
+        ({"vocab_size": 600_000}, "vocab_size must be at most 524288"),
         ({"torch_dtype": "float8_e4m3fn"}, "dtype must be one of bfloat16, float16, float32"),
         ({"eos_token_id": 512}, "inside the vocabulary"),
         ({"eos_token_id": list(range(9))}, "at most 8 ids"),

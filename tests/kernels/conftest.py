@@ -21,5 +21,18 @@ def emulate(build_program: Callable[..., Path]) -> Callable[..., None]:
     """emulate(kernel, *arguments)"""
     # Those that take longest are compiled first.
     sources = sorted((ROOT / EMULATOR).glob("*.cpp"), key=lambda path: "wide" not in path.name)
-    library = ctypes.CDLL(str(build_program("emulator.so", sources, *FLAGS)))
+    return loaded(build_program("emulator.so", sources, *FLAGS))
+
+
+@pytest.fixture(scope="session")
+def emulate_gelu(build_program: Callable[..., Path]) -> Callable[..., None]:
+    """The same of a model whose activation is GELU: the kernels that end in one."""
+    sources = [
+        ROOT / EMULATOR / f"{name}.cpp" for name in ("linear_wide", "linear", "experts", "step", "threads")
+    ]
+    return loaded(build_program("emulator_gelu.so", sources, *FLAGS, "-DBLINK_ACTIVATION=kGeluTanh"))
+
+
+def loaded(path: Path) -> Callable[..., None]:
+    library = ctypes.CDLL(str(path))
     return lambda kernel, *arguments: getattr(library, f"emulate_{kernel}")(*map(as_c, arguments))

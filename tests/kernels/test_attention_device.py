@@ -21,6 +21,7 @@ from test_ops_device import (
     lagging,
     random,
 )
+from twins import rope_table
 
 PIECE_WORDS = 8
 ROWS = [(3, 0, 1), (0, 130, 131), (6, 400, 401), (1, 64, 65), (2, 127, 128), (4, 80, 81), (5, 15, 16)]
@@ -44,6 +45,8 @@ class StreamStep:
         kv_heads: int,
         head_dim: int,
         prompts: Sequence[tuple[int, int, int]] = (),
+        biased: bool = False,
+        window: int = 0,
         **sizes: int,
     ):
         chunks = [*rows, *prompts]
@@ -58,7 +61,9 @@ class StreamStep:
         self.new = new[: len(rows)]  # where the rows that decode write
         self.qkv, self.before = floats(step.qkv), [floats(cache) for cache in step.caches]
         self.cache = np.stack(step.caches)
-        self.inv_freq = (1 / 10000.0 ** (np.arange(0, head_dim, 2) / head_dim)).astype(np.float32)
+        self.rope = rope_table(head_dim)
+        self.bias = random(heads + 2 * kv_heads, head_dim, seed=7) if biased else None
+        self.window = window
         self.lanes, self.plan = len(rows) + 2, np.zeros((1, PIECE_WORDS), np.uint32)
 
     def run(
@@ -75,10 +80,10 @@ class StreamStep:
         turns = np.full((self.lanes, head_dim), np.nan, np.float32)
         partial = np.zeros(self.lanes * heads * most * (head_dim + 4), np.uint32)
         out = np.full_like(step.out, 0x40E0)  # 7
-        rope = (step.qkv, *norms, EPS, self.cache[0], self.cache[1])
-        inputs = (step.world.step_set, step.world.tables, *cut, self.plan, self.inv_freq, turns, where)
+        rope = (step.qkv, self.bias, *norms, EPS, self.cache[0], self.cache[1])
+        inputs = (step.world.step_set, step.world.tables, *cut, self.plan, self.rope, turns, where)
         outputs = (partial, out)
-        emulate("attention_stream", *inputs, *rope, *outputs, *step.shape, self.lanes, blocks)
+        emulate("attention_stream", *inputs, *rope, *outputs, *step.shape, self.window, self.lanes, blocks)
         assert not partial.any()
         return out
 
@@ -86,11 +91,19 @@ class StreamStep:
         """RoPE and attention of the prompts."""
         step, world, n_tokens = self.step, self.step.world, self.step.n_tokens
         inputs = (world.step_set, world.tables, step.qkv)
-        emulate(
-            "rope", *inputs, *norms, EPS, self.inv_freq, self.cache[0], self.cache[1], *step.shape, n_tokens
-        )
+        arguments = (self.bias, *norms, EPS, self.rope, self.cache[0], self.cache[1], *step.shape)
+        emulate("rope", *inputs, *arguments, n_tokens)
         if not flash:
-            emulate("attention_prefill", *inputs, self.cache[0], self.cache[1], out, *step.shape, n_tokens)
+            emulate(
+                "attention_prefill",
+                *inputs,
+                self.cache[0],
+                self.cache[1],
+                out,
+                *step.shape,
+                self.window,
+                n_tokens,
+            )
             return
         plan = np.zeros((1 + n_tokens, 4), np.uint32)
         emulate("prefill_plan", world.step_set, plan, 128)
@@ -101,10 +114,10 @@ class StreamStep:
     def check(self, out: Halves, norms: list[Halves | None]) -> None:
         step = self.step
         qkv, expected = self.qkv.copy(), [cache.copy() for cache in self.before]
-        float_norms = [None if norm is None else floats(norm) for norm in norms]
-        step.world.call("rope", qkv, *float_norms, EPS, self.inv_freq, *expected, *step.shape, step.n_tokens)
+        weights = [None if weight is None else floats(weight) for weight in (self.bias, *norms)]
+        step.world.call("rope", qkv, *weights, EPS, self.rope, *expected, *step.shape, step.n_tokens)
         reference = np.full(out.shape, 7, np.float32)
-        step.world.call("attention", qkv, *expected, reference, *step.shape, step.n_tokens)
+        step.world.call("attention", qkv, *expected, reference, *step.shape, self.window, step.n_tokens)
         assert_close(floats(out), reference, 2 * TOLERANCE)
         for got, cache in zip(self.cache, expected, strict=True):
             np.testing.assert_array_equal(
@@ -168,6 +181,53 @@ def test_decode_attention(
     step = StreamStep(ROWS, heads, kv_heads, head_dim, padding=2)
     norms = [random(head_dim, seed=s) if normed else None for s in (5, 6)]
     step.check(step.run(emulate, cut, blocks, norms), norms)
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim"), [(2, 1, 80), (2, 2, 96), (2, 1, 192), (2, 2, 256), (8, 1, 256)]
+)
+@pytest.mark.parametrize("cut", [(4, 64, 128, 64), (64, 16, 512, 64)], ids=["split", "finest"])
+def test_decode_attention_of_other_head_sizes(
+    emulate: Emulate, heads: int, kv_heads: int, head_dim: int, cut: tuple[int, int, int, int]
+) -> None:
+    step = StreamStep(ROWS, heads, kv_heads, head_dim, padding=2)
+    norms = [random(head_dim, seed=s) for s in (5, 6)]
+    step.check(step.run(emulate, cut, 5, norms), norms)
+
+
+@pytest.mark.parametrize(("normed", "window"), [(False, 0), (True, 0), (False, 40)])
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(6, 2, 16), (4, 2, 128), (4, 2, 256)])
+def test_decode_attention_with_a_bias(
+    emulate: Emulate, heads: int, kv_heads: int, head_dim: int, normed: bool, window: int
+) -> None:
+    step = StreamStep(ROWS, heads, kv_heads, head_dim, padding=2, biased=True, window=window)
+    norms = [random(head_dim, seed=s) if normed else None for s in (5, 6)]
+    step.check(step.run(emulate, (2, 64, 512, 4), 5, norms), norms)
+
+
+@pytest.mark.parametrize("window", [1, 5, 17, 65, 130, 1000])
+@pytest.mark.parametrize(
+    ("cut", "blocks"), [((1, 64, 512, 4), 3), ((64, 16, 512, 64), 5)], ids=["whole", "finest"]
+)
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(6, 2, 16), (8, 1, 128), (8, 1, 256)])
+def test_decode_attention_in_a_window(
+    emulate: Emulate,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    cut: tuple[int, int, int, int],
+    blocks: int,
+    window: int,
+) -> None:
+    """Shorter than a tile, across pieces, and longer than a row: what lies before it is not read, but for the
+    rest of its first tile."""
+    step = StreamStep(ROWS, heads, kv_heads, head_dim, padding=2, window=window)
+    for row, first, _ in ROWS:
+        tile = max(0, first + 1 - window) // 16
+        before = step.step.world.block_table[row, :tile]
+        step.cache[:, before] = NAN
+        step.before = [floats(cache) for cache in step.cache]
+    step.check(step.run(emulate, cut, blocks, [None, None]), [None, None])
 
 
 @pytest.mark.parametrize(

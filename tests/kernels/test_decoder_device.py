@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from test_attention_device import cache_map
 from test_ops_device import EPS, NAN, Emulate, Halves, assert_close, floats, random
-from twins import Floats, World, call
+from twins import SILU, Floats, World, call, rope_table
 
 from gpu_backend.cuda.kernels import stage_chunks
 from gpu_backend.engine import decoder_abi
@@ -55,7 +55,7 @@ class Model:
         self.norms = ("q_norm", "k_norm") if normed else ()
         self.embed, self.head = random(VOCAB, hidden, seed=1), self._weight((VOCAB, hidden), 3)
         self.final_norm = random(hidden, seed=2)
-        self.inv_freq = (1 / 10000.0 ** (np.arange(0, head_dim, 2) / head_dim)).astype(np.float32)
+        self.rope = rope_table(head_dim)
 
     @staticmethod
     def _weight(shape: tuple[int, ...], seed: int) -> Halves:
@@ -65,21 +65,21 @@ class Model:
         """Logits of a step's tokens, and the layers' caches after it."""
         tokens, width = len(world.token_row), self.heads + 2 * self.kv_heads
         residual, caches = np.zeros((tokens, self.hidden), np.float32), []
-        world.call("embed", floats(self.embed), residual, self.hidden, tokens)
+        world.call("embed", floats(self.embed), residual, self.hidden, 1.0, tokens)
         for layer in self.layers:
             w = {name: floats(weight) for name, weight in layer.items()}
             qkv = self._linear(self._norm(residual, w["input_norm"]), w["qkv"]).reshape(tokens, width, -1)
             norms = [w[name] if name in self.norms else None for name in ("q_norm", "k_norm")]
             sizes = (self.heads, self.kv_heads, self.head_dim, tokens)
             cache = (w["k_cache"], w["v_cache"])
-            world.call("rope", qkv, *norms, EPS, self.inv_freq, *cache, *sizes)
+            world.call("rope", qkv, None, *norms, EPS, self.rope, *cache, *sizes)
             attention = np.zeros((tokens, self.heads * self.head_dim), np.float32)
-            world.call("attention", qkv, *cache, attention, *sizes)
+            world.call("attention", qkv, *cache, attention, *sizes[:3], 0, tokens)
             caches.append(cache)
             residual += self._linear(attention, w["o"])
             gate_up = self._linear(self._norm(residual, w["post_norm"]), w["gate_up"])
-            call("silu_mul", gate_up, product := np.zeros((tokens, self.intermediate), np.float32),
-                 self.intermediate, tokens)  # fmt: skip
+            call("gated", gate_up, product := np.zeros((tokens, self.intermediate), np.float32),
+                 self.intermediate, tokens, SILU)  # fmt: skip
             residual += self._linear(product, w["down"])
         return self._linear(self._norm(residual, floats(self.final_norm)), floats(self.head)), caches
 
@@ -126,7 +126,7 @@ class Decoder:
         chunks = [stage_chunks(n) for n in (model.hidden, model.heads * model.head_dim, model.intermediate)]
         self.model = self._record(
             decoder_abi.DecoderModel,
-            {"maps": np.array(maps), "embed": model.embed, "inv_freq": model.inv_freq, "cache": model.cache,
+            {"maps": np.array(maps), "embed": model.embed, "rope": model.rope, "cache": model.cache,
              "cache_maps": cache_maps(model),
              "norms": pair_tiles(np.array([*norms, model.final_norm]))}
             | ({"head_norms": np.array(head_norms)} if head_norms else {}),

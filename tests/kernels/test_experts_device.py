@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from routings import NO_EXPERT, Choices, absent, padded, skewed, uniform
 from test_ops_device import NAN, Emulate, assert_close, floats, random
-from twins import World, call
+from twins import SILU, World, call
 
 FEW = 8  # kFewTokens of kernels/ops/route.h
 UNIT = 160  # kTileUnit of kernels/ops/experts_tiled.h
@@ -116,11 +116,13 @@ class Mixture:
         emulate("experts_tiled", *plan, *inputs, *sizes)
         return rows
 
+    activation = SILU
+
     def expected(self) -> NDArray[np.float32]:
         rows = np.full((self.tokens, self.per_token, self.hidden), np.nan, np.float32)
         inputs = (floats(self.gate_up), floats(self.down), floats(self.x))
         sizes = (self.hidden, self.intermediate, self.per_token, self.tokens)
-        call("experts", self.choice, *inputs, rows, *sizes)
+        call("experts", self.choice, *inputs, rows, *sizes, self.activation)
         return rows
 
     def check(self, rows: NDArray[np.uint16]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from test_linear_wide_device import box_map
 from test_ops_device import NAN, OUTPUTS, Emulate, assert_close, floats, lagging, random
-from twins import call
+from twins import SILU, call
 
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.tiled import PAIR, TILED_BOX, TILED_ROWS, TiledCut
@@ -18,8 +18,9 @@ Floats = NDArray[np.float32]
 
 
 def multiply(
-    emulate: Emulate, x: NDArray[np.uint16], n_out: int, output: str, columns: int, band: int, pairs: int
-) -> tuple[Floats, Floats]:
+    emulate: Emulate, x: NDArray[np.uint16], n_out: int, output: str, columns: int, band: int, pairs: int,
+    activation: int = SILU,
+) -> tuple[Floats, Floats]:  # fmt: skip
     """[m + 1][n_out]: what the kernel makes of random numbers, and their definition."""
     m, n_in = x.shape
     silu = output == "silu"
@@ -32,7 +33,7 @@ def multiply(
     expected = start.copy()
     if silu:
         y = np.full((m + 1, n_out), NAN, np.uint16)
-        call("silu_mul", product, active := np.empty((m, n_out), np.float32), n_out, m)
+        call("gated", product, active := np.empty((m, n_out), np.float32), n_out, m, activation)
         expected[:m], expected[m] = active, np.nan
     else:
         expected[:m] += product

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from test_ops_device import EPS, NAN, OUTPUTS, TOLERANCE, Emulate, Halves, assert_close, floats, random
-from twins import call
+from twins import SILU, call
 
 from gpu_backend.cuda.wide import Boxes, WideCut, WideNorm, gate_up_boxes, matrix_boxes
 
@@ -59,7 +59,7 @@ def test_high_tiles(
 
 def check_product(
     emulate: Emulate, m: int, n_in: int, n_out: int, tile_rows: int, panels: int, stages: int,
-    splits: int, blocks: int, output: str
+    splits: int, blocks: int, output: str, activation: int = SILU,
 ) -> None:  # fmt: skip
     """What lies behind the last row of x and of y is neither read nor written."""
     silu = output == "silu"
@@ -73,7 +73,7 @@ def check_product(
     if output == "add":
         expected[:m] += product
     elif silu:
-        call("silu_mul", product, active := np.empty((m, n_out), np.float32), n_out, m)
+        call("gated", product, active := np.empty((m, n_out), np.float32), n_out, m, activation)
         expected[:m] = active
     else:
         expected[:m] = product
@@ -122,7 +122,7 @@ def test_norm_between_products(
     call("linear", normed, floats(w), expected, m, hidden, rows)
     if output == "silu":
         product, expected = expected, np.empty((m, n_out), np.float32)
-        call("silu_mul", product, expected, n_out, m)
+        call("gated", product, expected, n_out, m, SILU)
 
     first = WideCut(
         m, inner, hidden, tile_rows, -(-hidden // tile_rows), *(1, 3, 2, share(inner, 1, splits), splits)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from twins import Floats, World, call
+from twins import GELU_TANH, SILU, Floats, World, call, rope_table
 
 from gpu_backend.abi import NO_ROW
 
@@ -21,12 +21,13 @@ def rmsnorm(x: NDArray[np.float64], weight: Floats) -> NDArray[np.float64]:
     return np.asarray(x / np.sqrt((x**2).mean(-1, keepdims=True) + EPS) * weight)
 
 
-def test_embed_reads_history_and_zeroes_padding() -> None:
+@pytest.mark.parametrize("scale", [1.0, 50.5])
+def test_embed_reads_history_and_zeroes_padding(scale: float) -> None:
     world = World(CHUNKS, padding=3)
     table, residual = random(64, 24), np.full((34, 24), 7, np.float32)
-    world.call("embed", table, residual, 24, 34)
+    world.call("embed", table, residual, 24, scale, 34)
     ids = [world.history[row, position] for row, first, end in CHUNKS for position in range(first, end)]
-    np.testing.assert_array_equal(residual[:31], table[ids])
+    np.testing.assert_array_equal(residual[:31], np.float32(scale) * table[ids])
     np.testing.assert_array_equal(residual[31:], 0)
 
 
@@ -48,11 +49,27 @@ def test_gather_takes_the_last_token_of_each_lane() -> None:
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_silu_mul() -> None:
+@pytest.mark.parametrize("activation", [SILU, GELU_TANH])
+def test_gated(activation: int) -> None:
     gate_up, out = 10 * random(7, 2, 24), np.empty((7, 24), np.float32)
+    gate_up[0, 0, :4] = (-1e4, 1e4, -100, 0)
     gate, up = gate_up.astype(np.float64).transpose(1, 0, 2)
-    call("silu_mul", gate_up, out, 24, 7)
-    np.testing.assert_allclose(out, gate / (1 + np.exp(-gate)) * up, rtol=1e-5, atol=1e-6)
+    call("gated", gate_up, out, 24, 7, activation)
+    inner = np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)
+    sigmoid = 1 / (1 + np.exp(-np.clip(gate, -700, 700)))
+    expected = gate * sigmoid if activation == SILU else gate / 2 * (1 + np.tanh(inner))
+    np.testing.assert_allclose(out, expected * up, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("normed", [False, True])
+def test_add_rmsnorm(normed: bool) -> None:
+    residual, x, weight = random(5, 40), 3 * random(5, 40, seed=1), random(40, seed=2)
+    following, out = random(40, seed=3), np.full((5, 40), 7, np.float32)
+    total = residual + rmsnorm(x.astype(np.float64), weight)
+    call("add_rmsnorm", residual, x, weight, following if normed else None, EPS, out, 40, 5)
+    np.testing.assert_allclose(residual, total, rtol=1e-5, atol=1e-6)
+    expected = rmsnorm(total, following) if normed else np.full((5, 40), 7)
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("rows", "inputs", "outputs"), [(1, 64, 33), (3, 100, 7), (9, 17, 4), (70, 1030, 6)])
@@ -62,20 +79,24 @@ def test_linear(rows: int, inputs: int, outputs: int) -> None:
     np.testing.assert_allclose(y, x.astype(np.float64) @ w.T, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("normed", [False, True])
-@pytest.mark.parametrize("head_dim", [16, 48, 128])
-def test_rope_rotates_and_writes_the_pages(head_dim: int, normed: bool) -> None:
+@pytest.mark.parametrize(("normed", "biased"), [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("head_dim", [16, 48, 128, 256])
+def test_rope_rotates_and_writes_the_pages(head_dim: int, normed: bool, biased: bool) -> None:
     heads, kv_heads, tokens = 6, 2, 33
     world = World(CHUNKS, padding=2)
     qkv = random(tokens, heads + 2 * kv_heads, head_dim)
     norms = [random(head_dim, seed=s) if normed else None for s in (1, 2)]
-    inv_freq = (1 / 10000.0 ** (np.arange(0, head_dim, 2) / head_dim)).astype(np.float32)
+    bias = random(heads + 2 * kv_heads, head_dim, seed=3) if biased else None
+    rope = rope_table(head_dim, magnitude=1.25, rotated=head_dim - 4)
     caches = [np.full((64, kv_heads, 16, head_dim), np.nan, np.float32) for _ in range(2)]
-    before = qkv.astype(np.float64)
-    world.call("rope", qkv, *norms, EPS, inv_freq, *caches, heads, kv_heads, head_dim, tokens)
+    given, before = qkv.copy(), qkv.astype(np.float64)
+    if bias is not None:
+        before[:31] += bias
+    world.call("rope", qkv, bias, *norms, EPS, rope, *caches, heads, kv_heads, head_dim, tokens)
 
-    angle = world.token_position[:, None] * inv_freq.astype(np.float64)
-    cos, sin = (np.concatenate([f(angle)] * 2, -1)[:, None] for f in (np.cos, np.sin))
+    frequency, magnitude = rope.astype(np.float64).T
+    angle = world.token_position[:, None] * frequency
+    cos, sin = (np.concatenate([magnitude * f(angle)] * 2, -1)[:, None] for f in (np.cos, np.sin))
     parts = [before[:, :heads], before[:, heads : heads + kv_heads]]
     if normed:
         parts = [rmsnorm(part, norm) for part, norm in zip(parts, norms, strict=True) if norm is not None]
@@ -83,7 +104,7 @@ def test_rope_rotates_and_writes_the_pages(head_dim: int, normed: bool) -> None:
     q, k = (x * cos + np.concatenate([-x[..., half:], x[..., :half]], -1) * sin for x in parts)
     v = before[:, heads + kv_heads :]
     np.testing.assert_allclose(qkv[:31, :heads], q[:31], atol=2e-5)
-    np.testing.assert_array_equal(qkv[31:], before[31:].astype(np.float32))  # E3: padding is left alone
+    np.testing.assert_array_equal(qkv[31:], given[31:])  # E3: padding is left alone
     written = np.zeros((*caches[0].shape[:1], 16), bool)
     for i, (row, position) in enumerate(zip(world.token_row[:31], world.token_position[:31], strict=True)):
         page, slot = world.block_table[row, position // 16], position % 16
@@ -94,20 +115,21 @@ def test_rope_rotates_and_writes_the_pages(head_dim: int, normed: bool) -> None:
         assert np.isnan(cache.transpose(0, 2, 1, 3)[~written]).all()
 
 
+@pytest.mark.parametrize("window", [0, 1, 5, 16, 21, 100])
 @pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(4, 4, 16), (6, 2, 48), (8, 1, 128)])
-def test_attention_over_pages(heads: int, kv_heads: int, head_dim: int) -> None:
+def test_attention_over_pages(heads: int, kv_heads: int, head_dim: int, window: int) -> None:
     world = World(CHUNKS, padding=2)
     qkv = random(33, heads + 2 * kv_heads, head_dim)
     k_cache, v_cache = (3 * random(64, kv_heads, 16, head_dim, seed=s) for s in (1, 2))
     out = np.full((33, heads, head_dim), 7, np.float32)
-    world.call("attention", qkv, k_cache, v_cache, out, heads, kv_heads, head_dim, 33)
+    world.call("attention", qkv, k_cache, v_cache, out, heads, kv_heads, head_dim, window, 33)
     for i, (row, position) in enumerate(zip(world.token_row, world.token_position, strict=True)):
         if row == NO_ROW:
             np.testing.assert_array_equal(out[i], 7)
             continue
-        pages = world.block_table[row]
+        pages, first = world.block_table[row], max(0, int(position) + 1 - window) if window else 0
         k, v = (
-            cache[pages].transpose(0, 2, 1, 3).reshape(-1, kv_heads, head_dim)[: position + 1]
+            cache[pages].transpose(0, 2, 1, 3).reshape(-1, kv_heads, head_dim)[first : position + 1]
             .astype(np.float64).repeat(heads // kv_heads, 1)
             for cache in (k_cache, v_cache)
         )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from twins import Floats, World, call
+from twins import GELU_TANH, SILU, Floats, World, call, rope_table
 
 EPS = 1e-5
 TOLERANCE = 1e-2  # bfloat16 has 8 bits; relative to the largest value
@@ -66,11 +66,12 @@ def test_gate_gives_up(emulate: Emulate) -> None:
     assert world.head["fault"][0] == 1
 
 
-def test_embed(emulate: Emulate) -> None:
+@pytest.mark.parametrize("scale", [1.0, 50.5])
+def test_embed(emulate: Emulate, scale: float) -> None:
     world, table = World(CHUNKS, padding=3), random(64, 40)
     got, expected = (np.full((34, 40), 7, np.float32) for _ in range(2))
-    emulate("embed", world.step_set, world.tables, table, got, 40, 34)
-    world.call("embed", floats(table), expected, 40, 34)
+    emulate("embed", world.step_set, world.tables, table, got, 40, scale, 34)
+    world.call("embed", floats(table), expected, 40, scale, 34)
     np.testing.assert_array_equal(got, expected)
 
 
@@ -100,28 +101,49 @@ def test_gather_of_the_last_tokens(emulate: Emulate, hidden: int, width: int) ->
         np.testing.assert_array_equal(got[2:], 0)  # lanes that are not in use
 
 
+@pytest.mark.parametrize("hidden", [8, 96, 1600])
+@pytest.mark.parametrize("normed", [False, True])
+def test_add_rmsnorm(emulate: Emulate, hidden: int, normed: bool) -> None:
+    residual, x = floats(random(5, hidden)), random(5, hidden, seed=1, scale=3)
+    weight, following = random(hidden, seed=2), random(hidden, seed=3)
+    total, expected = residual.copy(), np.empty_like(residual)
+    call("add_rmsnorm", total, floats(x), floats(weight), floats(following), EPS, expected, hidden, 5)
+    out = np.full((5, hidden), NAN, np.uint16)
+    emulate("add_rmsnorm", residual, x, weight, following if normed else None, EPS, out, hidden, 5)
+    np.testing.assert_allclose(residual, total, rtol=1e-5, atol=1e-5)
+    if normed:
+        assert_close(floats(out), expected)
+    else:
+        assert (out == NAN).all()
+
+
+@pytest.mark.parametrize("activation", [SILU, GELU_TANH])
 @pytest.mark.parametrize("intermediate", [8, 256, 1000])
-def test_silu_mul(emulate: Emulate, intermediate: int) -> None:
+def test_gated(emulate: Emulate, emulate_gelu: Emulate, intermediate: int, activation: int) -> None:
     gate_up, out = random(6, 2, intermediate, scale=5), np.zeros((6, intermediate), np.uint16)
     expected = np.empty((6, intermediate), np.float32)
-    emulate("silu_mul", gate_up, out, intermediate, 6)
-    call("silu_mul", floats(gate_up), expected, intermediate, 6)
+    (emulate, emulate_gelu)[activation]("silu_mul", gate_up, out, intermediate, 6)
+    call("gated", floats(gate_up), expected, intermediate, 6, activation)
     assert_close(floats(out), expected)
 
 
-@pytest.mark.parametrize("normed", [False, True])
-@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(6, 2, 16), (4, 4, 48), (8, 1, 64), (6, 2, 128)])
-def test_rope(emulate: Emulate, heads: int, kv_heads: int, head_dim: int, normed: bool) -> None:
+@pytest.mark.parametrize(("normed", "biased"), [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim"),
+    [(6, 2, 16), (4, 4, 48), (8, 1, 64), (3, 1, 80), (2, 2, 96), (6, 2, 128), (2, 1, 192), (5, 2, 256)],
+)
+def test_rope(emulate: Emulate, heads: int, kv_heads: int, head_dim: int, normed: bool, biased: bool) -> None:
     world = World(CHUNKS, padding=2)
     qkv = random(33, heads + 2 * kv_heads, head_dim)
     norms = [random(head_dim, seed=s) if normed else None for s in (1, 2)]
-    inv_freq = (1 / 10000.0 ** (np.arange(0, head_dim, 2) / head_dim)).astype(np.float32)
+    bias = random(heads + 2 * kv_heads, head_dim, seed=3) if biased else None
+    rope = rope_table(head_dim, magnitude=1.25, rotated=head_dim - 4)
     caches = [np.full((64, kv_heads, 16, head_dim), NAN, np.uint16) for _ in range(2)]
     expected = [floats(array) for array in (qkv, *caches)]
     sizes = (heads, kv_heads, head_dim, 33)
-    float_norms = [None if norm is None else floats(norm) for norm in norms]
-    world.call("rope", expected[0], *float_norms, EPS, inv_freq, *expected[1:], *sizes)
-    emulate("rope", world.step_set, world.tables, qkv, *norms, EPS, inv_freq, *caches, *sizes)
+    float_weights = [None if weight is None else floats(weight) for weight in (bias, *norms)]
+    world.call("rope", expected[0], *float_weights, EPS, rope, *expected[1:], *sizes)
+    emulate("rope", world.step_set, world.tables, qkv, bias, *norms, EPS, rope, *caches, *sizes)
     assert_close(floats(qkv)[:, :heads], expected[0][:, :heads])
     for got, cache in zip(caches, expected[1:], strict=True):
         np.testing.assert_array_equal(np.isnan(floats(got)), np.isnan(cache))  # E3: nothing else is written
@@ -152,7 +174,7 @@ def test_linear_stream(
     if output == "add":
         expected[:m] += product
     elif output == "silu":
-        call("silu_mul", product, active := np.empty((m, n_out), np.float32), n_out, m)
+        call("gated", product, active := np.empty((m, n_out), np.float32), n_out, m, SILU)
         expected[:m] = active
     else:
         expected[:m] = product
@@ -238,15 +260,18 @@ class Attention:
         self.out = np.full((self.n_tokens, heads, head_dim), 0x40E0, np.uint16)  # 7
         self.arguments = (self.world.step_set, self.world.tables, self.qkv, *self.caches)
 
-    def check(self) -> None:
+    def check(self, window: int = 0) -> None:
         heads, kv_heads, head_dim = self.shape
         expected = np.full((self.n_tokens, heads, head_dim), 7, np.float32)
         inputs = [floats(array) for array in (self.qkv, *self.caches)]
-        self.world.call("attention", *inputs, expected, heads, kv_heads, head_dim, self.n_tokens)
+        self.world.call("attention", *inputs, expected, heads, kv_heads, head_dim, window, self.n_tokens)
         assert_close(floats(self.out), expected, 2 * TOLERANCE)
 
 
-@pytest.mark.parametrize("head_dim", [16, 48, 64, 128])
+@pytest.mark.parametrize(
+    ("head_dim", "window"),
+    [(16, 0), (48, 0), (64, 0), (128, 0), (256, 0), (16, 1), (16, 5), (96, 65), (192, 100), (256, 20)],
+)
 @pytest.mark.parametrize(
     ("chunks", "sizes"),
     [
@@ -258,11 +283,12 @@ class Attention:
     ids=["mixed", "one", "short", "chunk"],
 )
 def test_prefill_attention(
-    emulate: Emulate, chunks: list[tuple[int, int, int]], sizes: dict[str, int], head_dim: int
+    emulate: Emulate, chunks: list[tuple[int, int, int]], sizes: dict[str, int], head_dim: int, window: int
 ) -> None:
+    """Windows shorter and longer than a tile, whose edge lies anywhere in one, and longer than a row."""
     step = Attention(chunks, 4, 2, head_dim, **LONG, **sizes)
-    emulate("attention_prefill", *step.arguments, step.out, *step.shape, step.n_tokens)
-    step.check()
+    emulate("attention_prefill", *step.arguments, step.out, *step.shape, window, step.n_tokens)
+    step.check(window)
 
 
 @pytest.mark.parametrize("unit_tokens", [16, 32, 128])
@@ -318,6 +344,23 @@ def test_flash_attention(
     inputs = (step.world.tables, step.qkv, step.cache, step.out, plan)
     emulate("attention_flash", *inputs, *step.shape, step.n_tokens, n_cells, pack, blocks, 0)
     step.check()
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_penalties_of_the_largest_vocabularies(emulate: Emulate, blocks: int) -> None:
+    """More ids than a block marks in one pass: each of a sequence's is penalised once, wherever it lies."""
+    vocab, ids = 1 << 19, [0, 5, 262143, 262144, 262207, 300000, 524287]
+    world = World([(0, 15, 16)], vocab_size=vocab, max_context=48)
+    world.history[0, :16] = (ids * 3)[:16]
+    world.params["prompt_tokens"], world.params["repetition_penalty"] = 10, 1.3
+    world.params["presence_penalty"], world.params["temperature"] = 0.5, 1
+    logits = np.random.default_rng(1).standard_normal((1, vocab)).astype(np.float32)
+    expected = logits.copy()
+    world.call("sample", expected)
+    token = int(world.out_token[0])
+    emulate("sample", world.step_set, world.tables, logits, 1, blocks)
+    assert world.out_token[0] == token
+    np.testing.assert_array_equal(logits, expected)
 
 
 @pytest.mark.parametrize(("vocab", "blocks"), [(33, 2), (512, 1), (3001, 4)])

@@ -14,6 +14,17 @@ from gpu_backend.host_library import host_library
 from ringbuffer.abi import Descriptor
 
 Floats = NDArray[np.float32]
+SILU, GELU_TANH = 0, 1  # Activation of kernels/ops/activation.h
+
+
+def rope_table(head_dim: int, magnitude: float = 1.0, rotated: int = 0) -> Floats:
+    """[head_dim / 2] of RopePair: `rotated` of the head's dimensions turn, 0 for all, with that magnitude."""
+    rotated = rotated or head_dim
+    table = np.zeros((head_dim // 2, 2), np.float32)
+    table[:, 1] = 1
+    table[: rotated // 2, 0] = 1 / 10000.0 ** (np.arange(0, rotated, 2) / rotated)
+    table[: rotated // 2, 1] = magnitude
+    return table
 
 
 class World:

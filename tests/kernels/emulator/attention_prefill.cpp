@@ -9,13 +9,13 @@ extern "C" {
 
 void emulate_attention_prefill(const blink_set* set, const struct blink_tables* tables, const Half* qkv,
                                const Half* k_cache, const Half* v_cache, Half* out, uint32_t n_heads,
-                               uint32_t n_kv_heads, uint32_t head_dim, uint32_t tokens) {
+                               uint32_t n_kv_heads, uint32_t head_dim, uint32_t window, uint32_t tokens) {
   const uint32_t tiles = (tokens + blink::kPrefillQueries - 1) / blink::kPrefillQueries;
   after(qkv, kHalf * tokens * (n_heads + 2 * n_kv_heads) * head_dim);
   with_head_dim(head_dim, [&](auto dim) {
     launch({tiles, n_heads}, blink::kPrefillThreads, [&] {
       blink::attention_prefill_kernel<Half, dim()>(*set, *tables, qkv, k_cache, v_cache, out, n_heads, n_kv_heads,
-                                                   tokens);
+                                                   tokens, window);
     });
   });
 }

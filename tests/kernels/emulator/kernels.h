@@ -32,7 +32,7 @@ void with_constant(uint32_t value, const Body& body) {
 
 template <typename Body>
 void with_head_dim(uint32_t head_dim, const Body& body) {
-  with_constant<16, 48, 64, 128>(head_dim, body);
+  with_constant<16, 48, 64, 80, 96, 128, 192, 256>(head_dim, body);
 }
 
 #endif /* BLINK_EMULATOR_KERNELS_H */

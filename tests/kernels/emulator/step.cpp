@@ -2,6 +2,7 @@
 #include "kernels.h"
 
 #include "kernels/ops/activation.h"
+#include "kernels/ops/add_norm.h"
 #include "kernels/ops/embed.h"
 #include "kernels/ops/gate.h"
 #include "kernels/ops/gather.h"
@@ -17,14 +18,21 @@ void emulate_gate(const blink_set* set, const struct blink_tables* tables) {
 }
 
 void emulate_embed(const blink_set* set, const struct blink_tables* tables, const Half* table, float* residual,
-                   uint32_t hidden, uint32_t tokens) {
-  launch({tokens}, 64, [&] { blink::embed_kernel(*set, *tables, table, residual, hidden); });
+                   uint32_t hidden, float scale, uint32_t tokens) {
+  launch({tokens}, 64, [&] { blink::embed_kernel(*set, *tables, table, residual, hidden, scale); });
 }
 
 void emulate_rmsnorm(const float* residual, const Half* weight, float eps, Half* out, uint32_t hidden,
                      uint32_t tokens) {
   after(residual, kFloat * tokens * hidden);
   launch({tokens}, 96, [&] { blink::rmsnorm_kernel(residual, weight, eps, out, hidden); });
+}
+
+void emulate_add_rmsnorm(float* residual, const Half* x, const Half* weight, const Half* next, float eps, Half* out,
+                         uint32_t hidden, uint32_t tokens) {
+  after(x, kHalf * tokens * hidden);
+  after(residual, kFloat * tokens * hidden);
+  launch({tokens}, 96, [&] { blink::add_rmsnorm_kernel(residual, x, weight, next, eps, out, hidden); });
 }
 
 void emulate_gather_rmsnorm(const blink_set* set, const float* residual, const Half* weight, float eps, Half* out,

@@ -1,0 +1,38 @@
+"""Kernels that end in an activation, compiled for a model whose activation is GELU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_experts_device import STREAMED, TILED, Mixture, uniform
+from test_linear_tiled_device import multiply
+from test_linear_wide_device import check_product
+from test_ops_device import OUTPUTS, Emulate, assert_close, floats, random
+from twins import GELU_TANH, call
+
+
+def test_stream(emulate_gelu: Emulate) -> None:
+    m, n_in, n_out = 3, 96, 40
+    x, w = random(m, n_in), random(2 * n_out, n_in, seed=1, scale=0.1)
+    product, expected = np.empty((m, 2 * n_out), np.float32), np.empty((m, n_out), np.float32)
+    call("linear", floats(x), floats(w), product, m, n_in, 2 * n_out)
+    call("gated", product, expected, n_out, m, GELU_TANH)
+    y = np.zeros((m, n_out), np.uint16)
+    emulate_gelu("linear_stream", w, x, y, m, n_in, n_out, OUTPUTS.index("silu"), 1, 2)
+    assert_close(floats(y), expected)
+
+
+def test_wide(emulate_gelu: Emulate) -> None:
+    check_product(emulate_gelu, 20, 320, 72, 48, 1, 3, 1, 2, "silu", GELU_TANH)
+
+
+def test_tiled(emulate_gelu: Emulate) -> None:
+    got, expected = multiply(emulate_gelu, random(100, 200), 72, "silu", 128, 1, 1, GELU_TANH)
+    assert_close(got[:100], expected[:100])
+
+
+@pytest.mark.parametrize(("run", "tokens"), [(STREAMED, 5), (STREAMED, 40), (TILED, 70)])
+def test_experts(emulate_gelu: Emulate, run: object, tokens: int) -> None:
+    mixture = Mixture(uniform(tokens, 5, 2), 5, 72, 40)
+    mixture.activation = GELU_TANH
+    mixture.check(run(mixture, emulate_gelu))  # type: ignore[operator]
