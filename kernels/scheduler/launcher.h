@@ -47,7 +47,7 @@ class Launcher {
     }
     const auto executable = std::make_pair(shape, set);
     for (const auto& pending : pending_) {
-      if (pending == executable) return kInvalidValue;  // L2
+      if (pending == executable) return kInvalidValue;  // K2
     }
     ++launches_;
     ++launched_;
