@@ -6,6 +6,7 @@ import argparse
 import json
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
