@@ -5,7 +5,9 @@
 #ifndef BLINK_MODEL_H
 #define BLINK_MODEL_H
 
+#ifndef __CUDACC_RTC__
 #include <stdint.h>
+#endif
 
 #ifdef __cplusplus
 extern "C" {
