@@ -105,7 +105,7 @@ def step_text(step: Step, why: bool) -> str:
     return "\n".join([text, "", *sorted(refused)]) if why and refused else text
 
 
-def row_lines(row: Row) -> Sequence[tuple[str, ...]]:
+def row_lines(row: Row) -> list[tuple[str, ...]]:
     """A line for each launch; the first has the figures of all."""
     figures = (
         f"{row.bytes / 1e6:,.1f}", f"{row.flops / 1e9:,.1f}", f"{row.floor_us:,.1f}",

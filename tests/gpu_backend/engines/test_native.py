@@ -333,7 +333,7 @@ def test_a_model_that_does_not_fit_is_refused_before_anything_is_loaded(fake: Pa
 from gpu_backend.engines.base import Limits
 from gpu_backend.devices.gpu import GpuServingDevice
 from gpu_backend.engines.native.builder import NativeEngineBuilder
-from gpu_backend.models.description import Model
+from gpu_backend.models.registry import read_model
 
 device = GpuServingDevice(0, NativeEngineBuilder())
 wanted = Limits(
