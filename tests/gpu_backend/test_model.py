@@ -115,7 +115,7 @@ def test_end_ids(tmp_path: Path, generation: dict[str, Any] | None, expected: tu
         ({"num_attention_heads": 0}, "num_attention_heads must be a positive integer, found 0"),
         ({"hidden_size": "96"}, "hidden_size must be a positive integer, found '96'"),
         ({"head_dim": 24}, "head_dim must be a multiple of 16"),
-        ({"head_dim": 256}, "head_dim must be a multiple of 16"),
+        ({"head_dim": 272}, "head_dim must be a multiple of 16"),
         ({"intermediate_size": 100}, "intermediate_size must be a multiple of 8"),
         ({"vocab_size": 600_000}, "vocab_size must be at most 524288"),
         ({"torch_dtype": "float8_e4m3fn"}, "dtype must be one of bfloat16, float16, float32"),
