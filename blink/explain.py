@@ -6,7 +6,6 @@ import argparse
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
