@@ -10,7 +10,7 @@ import pytest
 from engine_driver import EngineDriver
 from launching import kernels_of, launch
 
-from gpu_backend.abi import STEP_SETS
+from gpu_backend.abi import NO_TOKEN, STEP_SETS
 from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.element import Element
@@ -142,7 +142,7 @@ PARAMS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("vocab", [37, 1000, 128256])
+@pytest.mark.parametrize("vocab", [37, 1000, 128256, 262208])
 @pytest.mark.parametrize("name", list(PARAMS))
 def test_the_device_draws_what_the_twin_draws(
     twins: ctypes.CDLL, device: Device, kernels: Kernels, vocab: int, name: str
@@ -150,21 +150,40 @@ def test_the_device_draws_what_the_twin_draws(
     compare(twins, device, kernels, vocab, PARAMS[name], spread=2.0, seed=vocab)
 
 
-def test_greedy_ties_go_to_the_lowest_id(device: Device, kernels: Kernels) -> None:
-    vocab = 5000
-    rig = SamplerRig(DeviceMemory(device), vocab)
-    stream = Stream()
+def draw_of_all(device: Device, kernels: Kernels, logits: np.ndarray, **params: Any) -> list[int | None]:
+    """What LANES rows draw from [LANES][vocab] logits."""
+    vocab = logits.shape[1]
+    rig, stream = SamplerRig(DeviceMemory(device), vocab), Stream()
     for row in range(LANES):
-        rig.driver.start(row, [1])
-    logits = np.zeros((LANES, vocab), np.float32)
-    for lane in range(LANES):
-        logits[lane, [vocab - 1 - lane, 100 + 7 * lane, 2000]] = 3.0
+        rig.driver.start(row, [1], **params)
 
     def run(shape: int, index: int) -> None:
         by_value = (rig.sets[index], rig.driver.tables.tobytes())
         lanes = rig.driver.grid.shapes[shape].lanes
         launch(kernels, stream, sample(device, lanes, vocab), {"logits": rig.logits}, *by_value)
 
-    assert rig.draw(logits, list(range(LANES)), run) == [100 + 7 * lane for lane in range(LANES)]
+    tokens = rig.draw(logits, list(range(LANES)), run)
     stream.close()
     rig.memory.close()
+    return tokens
+
+
+def test_greedy_ties_go_to_the_lowest_id(device: Device, kernels: Kernels) -> None:
+    vocab = 5000
+    logits = np.zeros((LANES, vocab), np.float32)
+    for lane in range(LANES):
+        logits[lane, [vocab - 1 - lane, 100 + 7 * lane, 2000]] = 3.0
+    assert draw_of_all(device, kernels, logits) == [100 + 7 * lane for lane in range(LANES)]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_logits_without_a_candidate_have_no_token(
+    device: Device, kernels: Kernels, temperature: float
+) -> None:
+    """E4: all NaN, or NaN and minus infinity; a NaN beside numbers never wins."""
+    logits = np.full((LANES, 5000), -np.inf, np.float32)
+    logits[0] = logits[1, ::3] = np.nan
+    logits[2:] = np.nan
+    logits[2:, 4321] = -7.0
+    expected = [NO_TOKEN, NO_TOKEN] + [4321] * (LANES - 2)
+    assert draw_of_all(device, kernels, logits, temperature=temperature) == expected
