@@ -94,7 +94,7 @@ def step_text(step: Step, why: bool) -> str:
     filled = [f"{counted(load.rows, 'row')} to decode, with {cached} each"] if load.rows else []
     filled += [f"a prompt of {counted(load.prompt_tokens, 'token')}"] if load.prompts else []
     title = (
-        f"{step.kind} step of {counted(step.tokens, 'token')} and {counted(step.lanes, 'lane')} "
+        f"{step.kind} step of {counted(step.tokens, 'token')} and {counted(step.batch_slots, 'batch_slot')} "
         f"({', '.join(filled)}): {step.launches} launches, {step.bytes / 1e6:,.0f} MB, "
         f"at least {step.floor_us:,.0f} us"
     )
@@ -138,7 +138,7 @@ def memory_text(explanation: Explanation) -> str:
         f"A KV page has {limits.page_size} tokens and {page / 1e6:.2f} MB. Beside weights and buffers "
         f"{pages:,} of them, for {pages * limits.page_size:,} tokens,",
         f"fit into 90 % of {explanation.gpu.memory_bytes / 1e9:.0f} GB; the batch can use at most "
-        f"{limits.max_batch * limits.pages_per_row:,}.",
+        f"{limits.max_batch * limits.pages_per_sequence:,}.",
     )
     return "\n".join([*lines, "", table(("buffer", "MB"), rows)])
 

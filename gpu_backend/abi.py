@@ -8,9 +8,9 @@ import numpy as np
 
 STEP_SETS = 3
 MAX_EOS = 8
-NO_ROW = 0xffffffff
+NO_SEQUENCE = 0xffffffff
 NO_TOKEN = 0xffffffff
-STEP_LAYOUT_HASH = 0x6b02567f2d7fbad4
+STEP_LAYOUT_HASH = 0xe5a38c777a9b3494
 
 
 class StepKind(IntEnum):
@@ -20,28 +20,28 @@ class StepKind(IntEnum):
 
 
 Shape = np.dtype({
-    "names": ["kind", "tokens", "lanes", "reserved"],
+    "names": ["kind", "tokens", "batch_slots", "reserved"],
     "formats": ["<u4", "<u4", "<u4", "<u4"],
     "offsets": [0, 4, 8, 12],
     "itemsize": 16,
 })
 
 StepHead = np.dtype({
-    "names": ["id", "kind", "shape", "n_tokens", "n_lanes", "n_decode", "pad0", "start_ns", "sample_ns", "done_ns", "fault", "lanes_done", "pad1"],
+    "names": ["id", "kind", "shape", "n_tokens", "batch_size", "n_decode", "pad0", "start_ns", "sample_ns", "done_ns", "fault", "slots_done", "pad1"],
     "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", ("u1", (100,)), "<u8", "<u8", "<u8", "<u8", "<u4", ("u1", (92,))],
     "offsets": [0, 8, 12, 16, 20, 24, 28, 128, 136, 144, 152, 160, 164],
     "itemsize": 256,
 })
 
 StepSet = np.dtype({
-    "names": ["head", "token_row", "token_position", "lane_row", "lane_first", "lane_last", "lane_emit", "out_token"],
+    "names": ["head", "token_sequence", "token_position", "batch_sequence", "batch_first", "batch_last", "batch_emit", "out_token"],
     "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
     "offsets": [0, 8, 16, 24, 32, 40, 48, 56],
     "itemsize": 64,
 })
 
 Tables = np.dtype({
-    "names": ["history", "block_table", "params", "completed", "n_rows", "max_context", "pages_per_row", "page_size", "vocab_size", "n_eos", "eos"],
+    "names": ["history", "block_table", "params", "completed", "n_sequences", "max_context", "pages_per_sequence", "page_size", "vocab_size", "n_eos", "eos"],
     "formats": ["<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,))],
     "offsets": [0, 8, 16, 24, 32, 36, 40, 44, 48, 52, 56],
     "itemsize": 88,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpu_backend.devices.base import Defaults
 from gpu_backend.engines.base import Limits
-from gpu_backend.kernel_abi.attention_tile import TILE_KEYS
+from gpu_backend.kernel_abi.kv_tile import TILE_KEYS
 from gpu_backend.models.description import Model
 from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.schedulers.base import SchedulerKind
@@ -77,4 +77,4 @@ def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) ->
     prefill = options.max_prefill_tokens or min(defaults.max_prefill_tokens, -(-context // 16) * 16)
     if prefill < 16 or prefill % 16:
         raise ValueError(f"max-prefill-tokens is {prefill}, it must be a multiple of 16")
-    return Limits(batch, context, prefill, min(defaults.max_prefill_lanes, batch), options.page_size, 0)
+    return Limits(batch, context, prefill, min(defaults.max_prefill_slots, batch), options.page_size, 0)

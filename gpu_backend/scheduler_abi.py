@@ -25,10 +25,10 @@ GATHER_NS = 2000000
 TORN_RETRY_NS = 20000
 STALL_NS = 500000000
 TRACE_STEPS = 4096
-SCHEDULER_LAYOUT_HASH = 0x7c856779e120290e
+SCHEDULER_LAYOUT_HASH = 0x663d335f11fd17f7
 
 
-class RowUse(IntEnum):
+class SequenceUse(IntEnum):
     FREE = 0
     ACTIVE = 1
     ZOMBIE = 2
@@ -36,13 +36,13 @@ class RowUse(IntEnum):
 
 
 Request = np.dtype({
-    "names": ["arrival", "torn_since_ns", "torn_last_ns", "sequence", "state", "row", "prompt_tokens", "max_outputs", "generated", "crc32c", "reserved"],
+    "names": ["arrival", "torn_since_ns", "torn_last_ns", "submission", "state", "sequence_index", "prompt_tokens", "max_outputs", "generated", "crc32c", "reserved"],
     "formats": ["<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
     "offsets": [0, 8, 16, 24, 28, 32, 36, 40, 44, 48, 52],
     "itemsize": 56,
 })
 
-Row = np.dtype({
+Sequence = np.dtype({
     "names": ["last_step", "use", "slot", "fed", "prefill_end", "n_pages", "reserved"],
     "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
     "offsets": [0, 8, 12, 16, 20, 24, 28],
@@ -64,7 +64,7 @@ ShapeTime = np.dtype({
 })
 
 StepTrace = np.dtype({
-    "names": ["id", "start_ns", "sample_ns", "done_ns", "turn_ns", "launched_ns", "seen_ns", "kind", "n_lanes"],
+    "names": ["id", "start_ns", "sample_ns", "done_ns", "turn_ns", "launched_ns", "seen_ns", "kind", "batch_size"],
     "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4"],
     "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 60],
     "itemsize": 64,
@@ -78,7 +78,7 @@ SchedulerState = np.dtype({
 })
 
 SchedulerConfig = np.dtype({
-    "names": ["header", "leases", "lease_acks", "request_words", "descriptors", "progress", "prompts", "outputs", "n_slots", "n_leases", "prompt_capacity", "output_capacity", "tables", "sets", "shapes", "executables", "decode_lookup", "prefill_lookup", "mixed_lookup", "seen", "requests", "rows", "free_pages", "shape_times", "trace", "state", "n_shapes", "total_pages", "max_prefill_tokens", "max_prefill_lanes", "max_mixed_tokens", "mixed_share", "max_batch", "reserved", "arm_margin_ns", "scan_interval_ns", "step_timeout_ns"],
+    "names": ["header", "leases", "lease_acks", "request_words", "descriptors", "progress", "prompts", "outputs", "n_slots", "n_leases", "prompt_capacity", "output_capacity", "tables", "sets", "shapes", "executables", "decode_lookup", "prefill_lookup", "mixed_lookup", "seen", "requests", "sequences", "free_pages", "shape_times", "trace", "state", "n_shapes", "total_pages", "max_prefill_tokens", "max_prefill_slots", "max_mixed_tokens", "mixed_share", "max_batch", "reserved", "arm_margin_ns", "scan_interval_ns", "step_timeout_ns"],
     "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", Tables, (StepSet, (3,)), "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8"],
     "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80, 168, 360, 368, 376, 384, 392, 400, 408, 416, 424, 432, 440, 448, 456, 460, 464, 468, 472, 476, 480, 484, 488, 496, 504],
     "itemsize": 512,

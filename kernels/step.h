@@ -18,18 +18,19 @@ extern "C" {
 
 #define BLINK_STEP_SETS 3 /* step id runs on set id % 3 and on the third executable of its shape */
 #define BLINK_MAX_EOS 8
-#define BLINK_NO_ROW 0xffffffffu   /* in token_row: padding, every kernel skips it */
-#define BLINK_NO_TOKEN 0xffffffffu /* in out_token: the lane had no logit to sample from (ops/sample.h) */
+#define BLINK_NO_SEQUENCE 0xffffffffu /* in token_sequence: padding, every kernel skips it */
+/* in out_token: the batch slot had no logit to sample from (ops/sampling/sample.h) */
+#define BLINK_NO_TOKEN 0xffffffffu
 
 enum blink_step_kind { BLINK_STEP_DECODE = 0, BLINK_STEP_PREFILL = 1, BLINK_STEP_MIXED = 2 };
 
-/* One captured graph. A decode step of n rows uses n tokens and n lanes (token i belongs to lane i). A prefill step
- * packs the prompts' chunks one after the other; each chunk is a lane. A mixed step has both, the rows that decode
- * first. */
+/* One captured graph. A decode step of n sequences uses n tokens and n batch slots (token i belongs to batch slot i). A
+ * prefill step packs the prompts' chunks one after the other; each chunk is a batch slot. A mixed step has both, the
+ * sequences that decode first. */
 struct blink_shape {
-  uint32_t kind;   /* enum blink_step_kind */
-  uint32_t tokens; /* capacity */
-  uint32_t lanes;  /* capacity */
+  uint32_t kind;        /* enum blink_step_kind */
+  uint32_t tokens;      /* capacity */
+  uint32_t batch_slots; /* capacity */
   uint32_t reserved;
 };
 
@@ -38,42 +39,46 @@ struct blink_step_head {
   uint64_t id; /* steps count from 1 and run in order of id */
   uint32_t kind;
   uint32_t shape;
-  uint32_t n_tokens; /* in use, <= shape.tokens; token_row of the rest is BLINK_NO_ROW */
-  uint32_t n_lanes;  /* in use, <= shape.lanes */
-  uint32_t n_decode; /* the first tokens and lanes, of rows that decode: all of a decode step, none of a prefill step */
+  uint32_t n_tokens;   /* in use, <= shape.tokens; token_sequence of the rest is BLINK_NO_SEQUENCE */
+  uint32_t batch_size; /* in use, <= shape.batch_slots */
+  uint32_t n_decode;   /* the first tokens and batch slots, of sequences that decode: all of a decode step, none of a
+                          prefill step */
   uint8_t pad0[100];
   /* E */
   uint64_t start_ns;   /* %globaltimer when the step's gate opened */
   uint64_t sample_ns;  /* %globaltimer when its logits were there and sampling began */
   uint64_t done_ns;    /* %globaltimer just before `completed` was published */
   uint64_t fault;      /* not 0: the gate gave up waiting for step id - 1 */
-  uint32_t lanes_done; /* lanes that the sampler has finished; the last one resets it and publishes */
+  uint32_t slots_done; /* batch slots that the sampler has finished; the last one resets it and publishes */
   uint8_t pad1[92];
 };
 
 /* Arrays of one step set, in device memory, sized for the largest shape. They lie in one block, what S writes before
- * what E writes: token_row, token_position, lane_row, lane_first, lane_last, lane_emit, head, out_token. */
+ * what E writes: token_sequence, token_position, batch_sequence, batch_first, batch_last, batch_emit, head, out_token.
+ */
 struct blink_step_set {
   struct blink_step_head* head;
-  uint32_t* token_row;      /* [tokens] S: the row of each token, or BLINK_NO_ROW */
-  uint32_t* token_position; /* [tokens] S: its position in the row's sequence; its id is history[row][position] */
-  uint32_t* lane_row;       /* [lanes] S */
-  uint32_t* lane_first;     /* [lanes] S: index in this step of the lane's first token */
-  uint32_t* lane_last;      /* [lanes] S: ... of its last token, whose hidden state is sampled from */
-  uint32_t* lane_emit;      /* [lanes] S: 0 for a chunk that does not end its prompt: nothing is sampled (E4) */
-  uint32_t* out_token;      /* [lanes] E: the sampled token, also stored at history[row][position of lane_last + 1] */
+  uint32_t* token_sequence; /* [tokens] S: the sequence of each token, or BLINK_NO_SEQUENCE */
+  uint32_t*
+      token_position; /* [tokens] S: its position in the sequence's sequence; its id is history[sequence][position] */
+  uint32_t* batch_sequence; /* [batch_slots] S */
+  uint32_t* batch_first;    /* [batch_slots] S: index in this step of the batch slot's first token */
+  uint32_t* batch_last;     /* [batch_slots] S: ... of its last token, whose hidden state is sampled from */
+  uint32_t* batch_emit;     /* [batch_slots] S: 0 for a chunk that does not end its prompt: nothing is sampled (E4) */
+  uint32_t*
+      out_token; /* [batch_slots] E: the sampled token, also stored at history[sequence][position of batch_last + 1] */
 };
 
-/* State per row (a row is a sequence's place in the batch) that all steps share. */
+/* State per sequence (a sequence is a sequence's place in the batch) that all steps share. */
 struct blink_tables {
-  uint32_t* history;               /* [n_rows][max_context] token ids: prompt (S), then sampled tokens (E) */
-  uint32_t* block_table;           /* [n_rows][pages_per_row] page ids (S) */
-  struct blink_descriptor* params; /* [n_rows] the request as submitted (S): sampling, stop ids, prompt length */
+  uint32_t* history;               /* [n_sequences][max_context] token ids: prompt (S), then sampled tokens (E) */
+  uint32_t* block_table;           /* [n_sequences][pages_per_sequence] page ids (S) */
+  struct blink_descriptor* params; /* [n_sequences] the request as submitted (S): sampling, stop ids, prompt length */
   uint64_t* completed;             /* id of the last completed step (E), released after out_token (E1) */
-  uint32_t n_rows;                 /* more than run together: the others hold requests that are about to */
+  uint32_t n_sequences;            /* more than run together: the others hold requests that are about to */
   uint32_t max_context;
-  uint32_t pages_per_row; /* ceil(max_context / page_size) */
-  uint32_t page_size;     /* tokens, a power of two */
+  uint32_t pages_per_sequence; /* ceil(max_context / page_size) */
+  uint32_t page_size;          /* tokens, a power of two */
   uint32_t vocab_size;
   uint32_t n_eos;
   uint32_t eos[8];

@@ -1,6 +1,6 @@
 /* Generated from step.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_STEP_LAYOUT_HASH 0x6b02567f2d7fbad4ull
+#define BLINK_STEP_LAYOUT_HASH 0xe5a38c777a9b3494ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -10,39 +10,39 @@
 BLINK_ASSERT(sizeof(struct blink_shape) == 16, "blink_shape");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shape, kind) == 0, "blink_shape.kind");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shape, tokens) == 4, "blink_shape.tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_shape, lanes) == 8, "blink_shape.lanes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_shape, batch_slots) == 8, "blink_shape.batch_slots");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shape, reserved) == 12, "blink_shape.reserved");
 BLINK_ASSERT(sizeof(struct blink_step_head) == 256, "blink_step_head");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, id) == 0, "blink_step_head.id");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, kind) == 8, "blink_step_head.kind");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, shape) == 12, "blink_step_head.shape");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, n_tokens) == 16, "blink_step_head.n_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, n_lanes) == 20, "blink_step_head.n_lanes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, batch_size) == 20, "blink_step_head.batch_size");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, n_decode) == 24, "blink_step_head.n_decode");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, pad0) == 28, "blink_step_head.pad0");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, start_ns) == 128, "blink_step_head.start_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, sample_ns) == 136, "blink_step_head.sample_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, done_ns) == 144, "blink_step_head.done_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, fault) == 152, "blink_step_head.fault");
-BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, lanes_done) == 160, "blink_step_head.lanes_done");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, slots_done) == 160, "blink_step_head.slots_done");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, pad1) == 164, "blink_step_head.pad1");
 BLINK_ASSERT(sizeof(struct blink_step_set) == 64, "blink_step_set");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, head) == 0, "blink_step_set.head");
-BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, token_row) == 8, "blink_step_set.token_row");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, token_sequence) == 8, "blink_step_set.token_sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, token_position) == 16, "blink_step_set.token_position");
-BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, lane_row) == 24, "blink_step_set.lane_row");
-BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, lane_first) == 32, "blink_step_set.lane_first");
-BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, lane_last) == 40, "blink_step_set.lane_last");
-BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, lane_emit) == 48, "blink_step_set.lane_emit");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, batch_sequence) == 24, "blink_step_set.batch_sequence");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, batch_first) == 32, "blink_step_set.batch_first");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, batch_last) == 40, "blink_step_set.batch_last");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, batch_emit) == 48, "blink_step_set.batch_emit");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, out_token) == 56, "blink_step_set.out_token");
 BLINK_ASSERT(sizeof(struct blink_tables) == 88, "blink_tables");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, history) == 0, "blink_tables.history");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, block_table) == 8, "blink_tables.block_table");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, params) == 16, "blink_tables.params");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, completed) == 24, "blink_tables.completed");
-BLINK_ASSERT(__builtin_offsetof(struct blink_tables, n_rows) == 32, "blink_tables.n_rows");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, n_sequences) == 32, "blink_tables.n_sequences");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, max_context) == 36, "blink_tables.max_context");
-BLINK_ASSERT(__builtin_offsetof(struct blink_tables, pages_per_row) == 40, "blink_tables.pages_per_row");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, pages_per_sequence) == 40, "blink_tables.pages_per_sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, page_size) == 44, "blink_tables.page_size");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, vocab_size) == 48, "blink_tables.vocab_size");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, n_eos) == 52, "blink_tables.n_eos");
@@ -53,36 +53,36 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_tables, eos) == 56, "blink_tables.e
 #define BLINK_STEP_MEMBERS(X) \
   X(blink_shape, kind) \
   X(blink_shape, tokens) \
-  X(blink_shape, lanes) \
+  X(blink_shape, batch_slots) \
   X(blink_shape, reserved) \
   X(blink_step_head, id) \
   X(blink_step_head, kind) \
   X(blink_step_head, shape) \
   X(blink_step_head, n_tokens) \
-  X(blink_step_head, n_lanes) \
+  X(blink_step_head, batch_size) \
   X(blink_step_head, n_decode) \
   X(blink_step_head, pad0) \
   X(blink_step_head, start_ns) \
   X(blink_step_head, sample_ns) \
   X(blink_step_head, done_ns) \
   X(blink_step_head, fault) \
-  X(blink_step_head, lanes_done) \
+  X(blink_step_head, slots_done) \
   X(blink_step_head, pad1) \
   X(blink_step_set, head) \
-  X(blink_step_set, token_row) \
+  X(blink_step_set, token_sequence) \
   X(blink_step_set, token_position) \
-  X(blink_step_set, lane_row) \
-  X(blink_step_set, lane_first) \
-  X(blink_step_set, lane_last) \
-  X(blink_step_set, lane_emit) \
+  X(blink_step_set, batch_sequence) \
+  X(blink_step_set, batch_first) \
+  X(blink_step_set, batch_last) \
+  X(blink_step_set, batch_emit) \
   X(blink_step_set, out_token) \
   X(blink_tables, history) \
   X(blink_tables, block_table) \
   X(blink_tables, params) \
   X(blink_tables, completed) \
-  X(blink_tables, n_rows) \
+  X(blink_tables, n_sequences) \
   X(blink_tables, max_context) \
-  X(blink_tables, pages_per_row) \
+  X(blink_tables, pages_per_sequence) \
   X(blink_tables, page_size) \
   X(blink_tables, vocab_size) \
   X(blink_tables, n_eos) \

@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
 """Generates the Python view and the layout assertions of what two languages share.
 
-Of each C header in TARGETS: NAME_layout.h (a hash of the layout, a static_assert on every field's offset, and the table
-that the compiled library exports so that tests can compare) and an abi.py (constants, IntEnums, numpy dtypes).
+Of each C header in TARGETS: NAME_layout.h (a hash of the layout, a static_assert on every field's offset, and
+the table
+that the compiled library exports so that tests can compare) and an abi.py (constants, IntEnums, numpy
+dtypes).
 
-Of each library's headers in LIBRARIES: an abi.py with constants, IntEnums and ctypes structures, which follow the
+Of each library's headers in LIBRARIES: an abi.py with constants, IntEnums and ctypes structures, which follow
+the
 compiler's rules by themselves.
 
-Of each header of the kernels that has constants or structs for the host: a module of its name in gpu_backend/kernel_abi.
-The kernels are compiled at start from the same tree, so these need no hash; tests compare them with what the compiler
+Of each header of the kernels that has constants or structs for the host: a module of its name in
+gpu_backend/kernel_abi.
+The kernels are compiled at start from the same tree, so these need no hash; tests compare them with what the
+compiler
 makes of the headers.
 
 The outputs are checked in; `--check` exits 1 when they differ from what the headers say.
@@ -34,12 +39,12 @@ TARGETS = [
         "gpu_backend/scheduler_abi.py",
         "scheduler",
     ),
-    ("kernels/model.h", "kernels/model_layout.h", "gpu_backend/models/abi.py", "model"),
+    ("kernels/reference/model.h", "kernels/reference/model_layout.h", "gpu_backend/models/abi.py", "model"),
     (
-        "kernels/decoder/arguments.h",
-        "kernels/decoder/arguments_layout.h",
-        "gpu_backend/decoder_abi.py",
-        "decoder",
+        "kernels/megakernel/arguments.h",
+        "kernels/megakernel/arguments_layout.h",
+        "gpu_backend/megakernel_abi.py",
+        "megakernel",
     ),
 ]
 # Of libraries that Python calls: the module, and the headers that it is the view of.
@@ -68,7 +73,8 @@ def layout_hash(
 
 
 def shared_headers(outputs: dict[str, str], known: dict[str, Struct], modules: dict[str, str]) -> None:
-    """The views of TARGETS into `outputs`, by path. `known` and `modules` get their structs, and where these are."""
+    """The views of TARGETS into `outputs`, by path. `known` and `modules` get their structs, and where these
+    are."""
     for header, c_out, py_out, stem in TARGETS:
         text = strip_comments((ROOT / header).read_text())
         constants, enums, structs = parse_constants(text), parse_enums(text), parse_structs(text, known)

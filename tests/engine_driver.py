@@ -1,4 +1,4 @@
-"""Drives an engine step by step without the scheduler: the host engine and the CUDA engine share it.
+"""Drives an engine step by step without the scheduler: the reference engine and the CUDA engine share it.
 
     driver = EngineDriver(memory, limits, vocab_size)
     engine = SomeEngine(..., limits, driver.grid.shapes, driver.batch, ...)
@@ -95,9 +95,11 @@ class EngineDriver:
         self._fill(index, shape, chunks, emits, n_decode)
         self.run(shape, index)
         self._check(index)
-        lanes = np.frombuffer(self.memory.read(int(self.sets[index]["out_token"]), 4 * len(chunks)), "<u4")
+        batch_slots = np.frombuffer(
+            self.memory.read(int(self.sets[index]["out_token"]), 4 * len(chunks)), "<u4"
+        )
         out: list[int | None] = []
-        for (row, _, _), emit, token in zip(chunks, emits, lanes, strict=True):
+        for (row, _, _), emit, token in zip(chunks, emits, batch_slots, strict=True):
             if emit:
                 self.tokens[row].append(int(token))
             out.append(int(token) if emit else None)
@@ -107,7 +109,7 @@ class EngineDriver:
         """Gives the row enough pages for `n_tokens` positions."""
         while len(self.pages[row]) * self.limits.page_size < n_tokens:
             self.pages[row].append(self.free.pop())
-        at = int(self.tables["block_table"]) + 4 * row * self.limits.pages_per_row
+        at = int(self.tables["block_table"]) + 4 * row * self.limits.pages_per_sequence
         self._write_u32(at, self.pages[row])
 
     def _fill(self, index: int, shape: int, chunks: list[Chunk], emits: list[bool], n_decode: int) -> None:
@@ -116,18 +118,18 @@ class EngineDriver:
         rows = [row for row, first, end in chunks for _ in range(first, end)]
         positions = [p for _, first, end in chunks for p in range(first, end)]
         assert len(rows) <= capacity.tokens
-        assert len(chunks) <= capacity.lanes
+        assert len(chunks) <= capacity.batch_slots
         ends = np.cumsum([end - first for _, first, end in chunks])
-        padding = [abi.NO_ROW] * (capacity.tokens - len(rows))
-        self._write_u32(int(step_set["token_row"]), rows + padding)
+        padding = [abi.NO_SEQUENCE] * (capacity.tokens - len(rows))
+        self._write_u32(int(step_set["token_sequence"]), rows + padding)
         self._write_u32(int(step_set["token_position"]), positions)
-        self._write_u32(int(step_set["lane_row"]), [row for row, _, _ in chunks])
+        self._write_u32(int(step_set["batch_sequence"]), [row for row, _, _ in chunks])
         self._write_u32(
-            int(step_set["lane_first"]),
+            int(step_set["batch_first"]),
             [e - (end - first) for e, (_, first, end) in zip(ends, chunks, strict=True)],
         )
-        self._write_u32(int(step_set["lane_last"]), ends - 1)
-        self._write_u32(int(step_set["lane_emit"]), emits)
+        self._write_u32(int(step_set["batch_last"]), ends - 1)
+        self._write_u32(int(step_set["batch_emit"]), emits)
         head = np.frombuffer(
             bytearray(self.memory.read(int(step_set["head"]), abi.StepHead.itemsize)), abi.StepHead
         )[0]
@@ -135,7 +137,7 @@ class EngineDriver:
         head["kind"] = capacity.kind
         head["shape"] = shape
         head["n_tokens"] = len(rows)
-        head["n_lanes"] = len(chunks)
+        head["batch_size"] = len(chunks)
         head["n_decode"] = n_decode
         self.memory.write(int(step_set["head"]), head.tobytes())
 
@@ -146,7 +148,7 @@ class EngineDriver:
         )[0]
         completed = int.from_bytes(self.memory.read(int(self.tables["completed"]), 8), "little")
         assert head["fault"] == 0
-        assert head["lanes_done"] == 0
+        assert head["slots_done"] == 0
         assert completed == self.step_id
         assert head["done_ns"] >= head["start_ns"]
 

@@ -15,7 +15,7 @@ LIMITS = Limits(
     max_batch=96,
     max_context=2048,
     max_prefill_tokens=2048,
-    max_prefill_lanes=16,
+    max_prefill_slots=16,
     page_size=16,
     total_pages=64,
 )

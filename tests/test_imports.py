@@ -16,7 +16,7 @@ PACKAGES = ("ringbuffer", "gpu_backend", "nic_frontend", "blink")
 LAYERS = (
     ("ringbuffer",),
     ("gpu_backend.abi", "gpu_backend.arithmetic", "gpu_backend.messages", "gpu_backend.progress"),
-    ("gpu_backend.decoder_abi", "gpu_backend.kernel_abi", "gpu_backend.scheduler_abi"),
+    ("gpu_backend.megakernel_abi", "gpu_backend.kernel_abi", "gpu_backend.scheduler_abi"),
     ("gpu_backend.models",),
     ("gpu_backend.weights",),
     ("gpu_backend.element",),

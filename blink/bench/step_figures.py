@@ -33,7 +33,7 @@ class StepFigures:
 
 def full_decodes(steps: NDArray[Any], rows: int) -> NDArray[Any]:
     """Decode steps of `rows` rows whose successor is one too, and the last one's successor; oldest first."""
-    full = (steps["kind"] == StepKind.DECODE) & (steps["n_lanes"] == rows)
+    full = (steps["kind"] == StepKind.DECODE) & (steps["batch_size"] == rows)
     if full.size < 2:
         return steps[:0]
     follows = full[:-1] & full[1:] & (np.diff(steps["id"].astype(np.int64)) == 1)

@@ -9,11 +9,11 @@ import numpy as np
 
 from gpu_backend.cuda.driver import api, call
 from gpu_backend.cuda.product import FP32_BYTES, HALF_BYTES
-from gpu_backend.decoder_abi import TensorMap
-from gpu_backend.kernel_abi.attention_tile import TILE_KEYS
+from gpu_backend.kernel_abi.kv_tile import TILE_KEYS
+from gpu_backend.megakernel_abi import TensorMap
 
 TENSOR_MAP_BYTES = TensorMap.itemsize
-SPANS = (64, 32, 16)  # kSpanDims of kernels/ops/attention_tile.h: elements of a row that lie together
+SPANS = (64, 32, 16)  # kSpanDims of kernels/ops/attention/kv_tile.h: elements of a row that lie together
 
 
 def tensor_map(
@@ -61,7 +61,8 @@ def tensor_map(
 def cache_map(address: int, layer_bytes: int, head_dim: int) -> bytes:
     """A CUtensorMap of a layer's keys at `address` and values `layer_bytes` behind: [...][head_dim] halves.
 
-    Copies bring TILE_KEYS neighbours of both, as kernels/ops/attention_tile.h wants them. Raises CudaError.
+    Copies bring TILE_KEYS neighbours of both, as kernels/ops/attention/kv_tile.h wants them. Raises
+    CudaError.
     """
     span = next(span for span in SPANS if head_dim % span == 0)
     spans, elements = head_dim // span, layer_bytes // HALF_BYTES

@@ -30,7 +30,7 @@ class Defaults:
 
     max_batch: int
     max_prefill_tokens: int
-    max_prefill_lanes: int
+    max_prefill_slots: int
 
 
 class Ring(Protocol):

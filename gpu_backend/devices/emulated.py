@@ -1,4 +1,4 @@
-"""The emulation: the scheduler's source and the host engine, in this process's memory."""
+"""The emulation: the scheduler's source and the reference engine, in this process's memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpu_backend.engines.base import CalledEngine, EngineError, Limits
 from gpu_backend.engines.batch import allocate_batch, mirror, restart
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.kv_pages import with_pages
-from gpu_backend.engines.reference import HostEngine, HostMemory
+from gpu_backend.engines.reference import HostMemory, ReferenceEngine
 from gpu_backend.host_library import LibraryError
 from gpu_backend.models.description import Model
 from gpu_backend.rdma.target import ExportedMemory
@@ -24,7 +24,7 @@ from gpu_backend.weights.checkpoint import Checkpoint, CheckpointError
 from ringbuffer.region import Geometry, ModelFacts, create
 
 CPU_KV_BYTES = 1 << 30
-HOST_ELEMENT = 4  # the host engine computes in fp32
+HOST_ELEMENT = 4  # the reference engine computes in fp32
 
 
 def available_bytes() -> int:
@@ -41,7 +41,7 @@ def default_threads() -> int:
 class EmulatedServingDevice:
     """A GPU emulated on the CPU: for machines without one, and the oracle of the tests."""
 
-    defaults = Defaults(max_batch=32, max_prefill_tokens=512, max_prefill_lanes=8)
+    defaults = Defaults(max_batch=32, max_prefill_tokens=512, max_prefill_slots=8)
 
     def __init__(self) -> None:
         self.name = "cpu"
@@ -65,7 +65,7 @@ class EmulatedServingDevice:
         self._grid = GraphGrid(limits)
         self.batch = allocate_batch(self.memory, limits, self._grid.shapes, config.vocab_size, config.eos_ids)
         try:
-            self.engine: CalledEngine = HostEngine(
+            self.engine: CalledEngine = ReferenceEngine(
                 config,
                 Checkpoint(directory),
                 limits,

@@ -32,7 +32,7 @@ class GpuServingDevice:
     Raises CudaUnavailable when there is no GPU that can launch graphs from the device.
     """
 
-    defaults = Defaults(max_batch=128, max_prefill_tokens=2048, max_prefill_lanes=16)
+    defaults = Defaults(max_batch=128, max_prefill_tokens=2048, max_prefill_slots=16)
 
     def __init__(self, ordinal: int, builder: GpuEngineBuilder) -> None:
         self._builder = builder

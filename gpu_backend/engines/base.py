@@ -25,15 +25,15 @@ class Limits:
     max_batch: int
     max_context: int
     max_prefill_tokens: int
-    max_prefill_lanes: int
+    max_prefill_slots: int
     page_size: int
     total_pages: int
     mixed_share: int = MIXED_SHARE  # of prompts in a mixed step, at least (S15)
 
     @property
-    def n_rows(self) -> int:
+    def n_sequences(self) -> int:
         """Rows in memory: those that run together, and a prefill step's worth of requests that are next."""
-        return self.max_batch + self.max_prefill_lanes
+        return self.max_batch + self.max_prefill_slots
 
     @property
     def max_mixed_tokens(self) -> int:
@@ -47,17 +47,17 @@ class Limits:
         return max(self.max_prefill_tokens, self.max_mixed_tokens)
 
     @property
-    def pages_per_row(self) -> int:
+    def pages_per_sequence(self) -> int:
         return -(-self.max_context // self.page_size)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One captured graph: at most `tokens` tokens fed and `lanes` rows sampled (blink_shape)."""
+    """One captured graph: at most `tokens` tokens fed and `batch_slots` rows sampled (blink_shape)."""
 
     kind: StepKind
     tokens: int
-    lanes: int
+    batch_slots: int
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Batch:
 
 
 class Memory(Protocol):
-    """The memory that an engine computes in: the GPU's, or the host's for the host engine."""
+    """The memory that an engine computes in: the GPU's, or the host's for the reference engine."""
 
     def allocate(self, n_bytes: int) -> int: ...
 
@@ -95,8 +95,8 @@ class Engine(Protocol):
         """Runs one step to its end, from the host; never beside a scheduler."""
         ...
 
-    def logits(self, lanes: int) -> NDArray[np.float32]:
-        """The last step's logits [lanes, vocab_size]."""
+    def logits(self, batch_slots: int) -> NDArray[np.float32]:
+        """The last step's logits [batch slots, vocab_size]."""
         ...
 
     def close(self) -> None:

@@ -22,23 +22,23 @@ def allocate_batch(
     The arrays of a step set are one block in the order that blink_step_set says.
     """
     tables = np.zeros((), abi.Tables)
-    tables["history"] = memory.allocate(4 * limits.n_rows * limits.max_context)
-    tables["block_table"] = memory.allocate(4 * limits.n_rows * limits.pages_per_row)
-    tables["params"] = memory.allocate(Descriptor.itemsize * limits.n_rows)
+    tables["history"] = memory.allocate(4 * limits.n_sequences * limits.max_context)
+    tables["block_table"] = memory.allocate(4 * limits.n_sequences * limits.pages_per_sequence)
+    tables["params"] = memory.allocate(Descriptor.itemsize * limits.n_sequences)
     tables["completed"] = memory.allocate(8)
-    for name in ("n_rows", "max_context", "pages_per_row", "page_size"):
+    for name in ("n_sequences", "max_context", "pages_per_sequence", "page_size"):
         tables[name] = getattr(limits, name)
     tables["vocab_size"] = vocab_size
     tables["n_eos"] = len(eos_ids)
     tables["eos"][: len(eos_ids)] = eos_ids
 
     n_tokens = max(shape.tokens for shape in shapes)
-    n_lanes = max(shape.lanes for shape in shapes)
+    batch_size = max(shape.batch_slots for shape in shapes)
     sets = np.zeros(abi.STEP_SETS, abi.StepSet)
-    tokens, lanes = rounded(4 * n_tokens), rounded(4 * n_lanes)
-    sizes = {"token_row": tokens, "token_position": tokens}
-    sizes |= dict.fromkeys(("lane_row", "lane_first", "lane_last", "lane_emit"), lanes)
-    sizes |= {"head": abi.StepHead.itemsize, "out_token": lanes}
+    tokens, batch_slots = rounded(4 * n_tokens), rounded(4 * batch_size)
+    sizes = {"token_sequence": tokens, "token_position": tokens}
+    sizes |= dict.fromkeys(("batch_sequence", "batch_first", "batch_last", "batch_emit"), batch_slots)
+    sizes |= {"head": abi.StepHead.itemsize, "out_token": batch_slots}
     for step_set in sets:
         address = memory.allocate(sum(sizes.values()))
         for name, size in sizes.items():

@@ -14,7 +14,7 @@ from gpu_backend.scheduler_abi import TOKEN_GRANULE
 
 FINEST_STEP = 64  # tokens between prefill shapes, from 128 tokens on
 STEPS_PER_OCTAVE = 8  # prefill shapes to a doubling, where that is coarser
-FEW_LANES = 64  # of a mixed step: a shape's are all multiplied, and rarely are there the most
+FEW_SLOTS = 64  # of a mixed step: a shape's are all multiplied, and rarely are there the most
 
 
 def decode_sizes(max_batch: int) -> list[int]:
@@ -47,55 +47,61 @@ def mixed_sizes(max_tokens: int) -> list[int]:
     return [*sizes, *range(256, max_tokens, 128), max_tokens]
 
 
-def mixed_lanes(n_tokens: int, n_rows: int) -> list[int]:
+def mixed_slots(n_tokens: int, n_sequences: int) -> list[int]:
     """Of the mixed shapes of `n_tokens`: few, and as many as there can be."""
-    return sorted({min(FEW_LANES, n_rows, n_tokens), min(n_rows, n_tokens)})
+    return sorted({min(FEW_SLOTS, n_sequences, n_tokens), min(n_sequences, n_tokens)})
 
 
 class GraphGrid:
     """Every shape that is captured, and for each count the index of the tightest one.
 
-    `shapes`          decode shapes, then prefill shapes, then mixed shapes; ascending in tokens, then lanes
+    `shapes`          decode shapes, then prefill shapes, then mixed shapes; ascending in tokens, then batch
+    slots
     `decode_lookup`   uint32 [max_batch + 1]: rows -> index into `shapes`
     `prefill_lookup`  uint32 [ceil(max_prefill_tokens / 16) + 1]: ceil(tokens / 16) -> index into `shapes`
-    `mixed_lookup`    uint32 [ceil(max_mixed_tokens / 16) + 1] likewise; shapes behind have more lanes
+    `mixed_lookup`    uint32 [ceil(max_mixed_tokens / 16) + 1] likewise; shapes behind have more batch slots
 
-    A prefill shape of t tokens has min(max_prefill_lanes, t) lanes: a chunk has at least one token, so the
-    lanes of any step that fits its tokens and the limits fit too. Of mixed shapes of t tokens
+    A prefill shape of t tokens has min(max_prefill_slots, t) batch slots: a chunk has at least one token, so
+    the
+    batch slots of any step that fits its tokens and the limits fit too. Of mixed shapes of t tokens
     the last has max_batch more, or t.
     """
 
     def __init__(self, limits: Limits) -> None:
-        if min(limits.max_batch, limits.max_prefill_tokens, limits.max_prefill_lanes) < 1:
+        if min(limits.max_batch, limits.max_prefill_tokens, limits.max_prefill_slots) < 1:
             raise ValueError(
-                "max_batch, max_prefill_tokens and max_prefill_lanes must be at least 1, got "
-                f"{limits.max_batch}, {limits.max_prefill_tokens}, {limits.max_prefill_lanes}"
+                "max_batch, max_prefill_tokens and max_prefill_slots must be at least 1, got "
+                f"{limits.max_batch}, {limits.max_prefill_tokens}, {limits.max_prefill_slots}"
             )
         decode = decode_sizes(limits.max_batch)
         prefill = prefill_sizes(limits.max_prefill_tokens)
         mixed = mixed_sizes(limits.max_mixed_tokens)
         self.shapes: tuple[Shape, ...] = (
             *(Shape(StepKind.DECODE, n, n) for n in decode),
-            *(Shape(StepKind.PREFILL, n, min(limits.max_prefill_lanes, n)) for n in prefill),
-            *(Shape(StepKind.MIXED, n, lanes) for n in mixed for lanes in mixed_lanes(n, limits.n_rows)),
+            *(Shape(StepKind.PREFILL, n, min(limits.max_prefill_slots, n)) for n in prefill),
+            *(
+                Shape(StepKind.MIXED, n, batch_slots)
+                for n in mixed
+                for batch_slots in mixed_slots(n, limits.n_sequences)
+            ),
         )
         sizes = [shape.tokens for shape in self.shapes if shape.kind == StepKind.MIXED]
         self.decode_lookup = _tightest(range(limits.max_batch + 1), decode, 0)
         self.prefill_lookup = _tightest(_granules(prefill[-1]), prefill, len(decode))
         self.mixed_lookup = _tightest(_granules(sizes[-1]), sizes, len(decode) + len(prefill))
 
-    def decode_shape(self, n_rows: int) -> int:
-        """Index of the shape that runs `n_rows` rows."""
-        return int(self.decode_lookup[n_rows])
+    def decode_shape(self, n_sequences: int) -> int:
+        """Index of the shape that runs `n_sequences` rows."""
+        return int(self.decode_lookup[n_sequences])
 
     def prefill_shape(self, n_tokens: int) -> int:
         """Index of the shape that runs `n_tokens` packed prompt tokens."""
         return int(self.prefill_lookup[ceil_div(n_tokens, TOKEN_GRANULE)])
 
-    def mixed_shape(self, n_tokens: int, n_lanes: int) -> int:
-        """Index of the shape that runs rows that decode and prompts, `n_lanes` with `n_tokens` in all."""
+    def mixed_shape(self, n_tokens: int, batch_size: int) -> int:
+        """Index of the shape that runs rows that decode and prompts, `batch_size` with `n_tokens` in all."""
         index = int(self.mixed_lookup[ceil_div(n_tokens, TOKEN_GRANULE)])
-        while self.shapes[index].lanes < n_lanes:
+        while self.shapes[index].batch_slots < batch_size:
             index += 1
         return index
 

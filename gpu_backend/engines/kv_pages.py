@@ -13,7 +13,7 @@ def with_pages(wanted: Limits, pages: int) -> Limits:
 
     Raises ValueError where there is no room for two pages.
     """
-    pages = min(pages, wanted.max_batch * wanted.pages_per_row)
+    pages = min(pages, wanted.max_batch * wanted.pages_per_sequence)
     if pages < 2:
         raise ValueError("the KV cache has no room for two pages: raise --kv-memory")
     context = min(wanted.max_context, pages * wanted.page_size)

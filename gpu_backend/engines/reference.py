@@ -1,4 +1,5 @@
-"""The host engine: the model on the CPU twins of the kernels (kernels/host_engine.h)."""
+"""The reference engine: the model on the CPU references of the kernels
+(kernels/reference/reference_engine.h)."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ class HostMemory:
         self._blocks.clear()
 
 
-class HostEngine:
+class ReferenceEngine:
     """Runs steps on the CPU; `batch` lies in a HostMemory that outlives the engine.
 
     The scheduler's emulation calls `run_address`, a C function (void* context, uint32_t shape, uint32_t set),
@@ -67,9 +68,9 @@ class HostEngine:
         self._arrays: list[NDArray[Any]] = []  # what the C engine points to
         self._context: int | None = None
         model = self._load(checkpoint, limits.max_context)
-        rows = np.array([(shape.kind, shape.tokens, shape.lanes, 0) for shape in shapes], abi.Shape)
+        rows = np.array([(shape.kind, shape.tokens, shape.batch_slots, 0) for shape in shapes], abi.Shape)
         error = ctypes.create_string_buffer(ERROR_BYTES)
-        self._context = self._library.blink_host_engine_create(
+        self._context = self._library.blink_reference_engine_create(
             model.tobytes(),
             np.asarray(batch.tables).tobytes(),
             np.asarray(batch.step_sets).tobytes(),
@@ -85,7 +86,7 @@ class HostEngine:
 
     @property
     def run_address(self) -> int:
-        address = ctypes.cast(self._library.blink_host_engine_run, ctypes.c_void_p).value
+        address = ctypes.cast(self._library.blink_reference_engine_run, ctypes.c_void_p).value
         assert address is not None
         return address
 
@@ -96,18 +97,18 @@ class HostEngine:
 
     def run(self, shape: int, step_set: int) -> None:
         """Runs one step on the calling thread: tests, never beside the scheduler."""
-        self._library.blink_host_engine_run(self.context_address, shape, step_set)
+        self._library.blink_reference_engine_run(self.context_address, shape, step_set)
 
-    def logits(self, lanes: int) -> NDArray[np.float32]:
-        """A copy of the last step's logits [lanes, vocab_size], before penalties."""
-        address = self._library.blink_host_engine_logits(self.context_address)
-        data = ctypes.string_at(address, 4 * lanes * self._config.vocab_size)
-        return np.frombuffer(data, np.float32).reshape(lanes, -1)
+    def logits(self, batch_slots: int) -> NDArray[np.float32]:
+        """A copy of the last step's logits [batch slots, vocab_size], before penalties."""
+        address = self._library.blink_reference_engine_logits(self.context_address)
+        data = ctypes.string_at(address, 4 * batch_slots * self._config.vocab_size)
+        return np.frombuffer(data, np.float32).reshape(batch_slots, -1)
 
     def close(self) -> None:
         """Releases everything; no step may be running."""
         if self._context is not None:
-            self._library.blink_host_engine_destroy(self._context)
+            self._library.blink_reference_engine_destroy(self._context)
         self._context = None
         self._arrays.clear()
 
@@ -150,15 +151,15 @@ class HostEngine:
 
 
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
-    """Argument types of kernels/host_engine.h."""
+    """Argument types of kernels/reference/reference_engine.h."""
     pointer, u32 = ctypes.c_void_p, ctypes.c_uint32
-    create = library.blink_host_engine_create
+    create = library.blink_reference_engine_create
     create.restype = pointer
     create.argtypes = [*[ctypes.c_char_p] * 4, u32, u32, u32, ctypes.c_char_p, u32]
-    library.blink_host_engine_run.argtypes = [pointer, u32, u32]
-    library.blink_host_engine_run.restype = None
-    library.blink_host_engine_logits.argtypes = [pointer]
-    library.blink_host_engine_logits.restype = pointer
-    library.blink_host_engine_destroy.argtypes = [pointer]
-    library.blink_host_engine_destroy.restype = None
+    library.blink_reference_engine_run.argtypes = [pointer, u32, u32]
+    library.blink_reference_engine_run.restype = None
+    library.blink_reference_engine_logits.argtypes = [pointer]
+    library.blink_reference_engine_logits.restype = pointer
+    library.blink_reference_engine_destroy.argtypes = [pointer]
+    library.blink_reference_engine_destroy.restype = None
     return library

@@ -1,4 +1,4 @@
-"""Generated from kernels/ops/decode_unit.h by scripts/generate_abi.py. Do not edit."""
+"""Generated from kernels/megakernel/decode_unit.h by scripts/generate_abi.py. Do not edit."""
 
 # fmt: off
-MIN_SPLIT = 64
+MIN_SPLIT_KEYS = 64

@@ -1,4 +1,4 @@
-"""Generated from kernels/ops/expert_plan.h by scripts/generate_abi.py. Do not edit."""
+"""Generated from kernels/ops/moe/expert_plan.h by scripts/generate_abi.py. Do not edit."""
 
 # fmt: off
 import numpy as np

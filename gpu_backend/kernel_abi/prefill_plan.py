@@ -1,4 +1,4 @@
-"""Generated from kernels/ops/prefill_plan.h by scripts/generate_abi.py. Do not edit."""
+"""Generated from kernels/ops/attention/prefill_plan.h by scripts/generate_abi.py. Do not edit."""
 
 # fmt: off
 import numpy as np
@@ -6,7 +6,7 @@ import numpy as np
 PREFILL_PLAN_THREADS = 512
 
 PrefillUnit = np.dtype({
-    "names": ["row", "first", "count", "keys"],
+    "names": ["sequence", "first", "count", "keys"],
     "formats": ["<u4", "<u4", "<u4", "<u4"],
     "offsets": [0, 4, 8, 12],
     "itemsize": 16,

@@ -1,4 +1,4 @@
-"""Generated from kernels/ops/router.h by scripts/generate_abi.py. Do not edit."""
+"""Generated from kernels/ops/moe/router.h by scripts/generate_abi.py. Do not edit."""
 
 # fmt: off
 ROUTER_EXPERTS = 16

@@ -1,4 +1,4 @@
-"""Generated from kernels/model.h by scripts/generate_abi.py. Do not edit."""
+"""Generated from kernels/reference/model.h by scripts/generate_abi.py. Do not edit."""
 
 # fmt: off
 from enum import IntEnum

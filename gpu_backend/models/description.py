@@ -76,7 +76,8 @@ class Experts:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer. The weights stand in the order in which a step reads them (blink_layer of kernels/model.h).
+    """One layer. The weights stand in the order in which a step reads them (blink_layer of
+    kernels/reference/model.h).
 
     `window`: how many keys a token sees, itself included; None: all before it. In a layer of experts,
     which has a `router`, `gate_up` and `down` are those of all experts, one expert after the other.

@@ -1,12 +1,12 @@
-"""What the blocks of the megakernel tell each other (kernels/decoder/arguments.h)."""
+"""What the blocks of the megakernel tell each other (kernels/megakernel/arguments.h)."""
 
 from __future__ import annotations
 
-from gpu_backend.decoder_abi import DECODER_TOKENS
-from gpu_backend.kernel_abi.linear_stream import STREAM_ROWS
+from gpu_backend.kernel_abi.gemv import GEMV_ROWS
+from gpu_backend.megakernel_abi import MEGAKERNEL_TOKENS
 from gpu_backend.ops.operations import DecodeModel, Heads
 
-DECODER_TILE = STREAM_ROWS  # rows of a matrix; divides them
+DECODER_TILE = GEMV_ROWS  # rows of a matrix; divides them
 MAX_GROUP = 8
 MAX_DECODER_GROUP = 4  # the scratch of 8 would cost the megakernel a stage of its weight rings
 
@@ -23,7 +23,7 @@ def decoder_group(heads: Heads) -> int:
 
 def exchange_parts(op: DecodeModel, blocks: int) -> dict[str, int]:
     """Bytes of what a layer's exchange holds, in order: two norms' squares and normed, then the rest."""
-    tokens, halves = DECODER_TOKENS, op.element.n_bytes * DECODER_TOKENS
+    tokens, halves = MEGAKERNEL_TOKENS, op.element.n_bytes * MEGAKERNEL_TOKENS
     norm = {"squares": 4 * tokens * (op.hidden // DECODER_TILE), "normed": halves * op.hidden}
     return norm | {
         "second norm": sum(norm.values()),

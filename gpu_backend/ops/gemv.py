@@ -1,9 +1,9 @@
-"""A matmul of up to 8 rows whose weights stream through registers (kernels/ops/linear_stream.h)."""
+"""A matmul of up to 8 rows whose weights stream through registers (kernels/ops/gemm/gemv.h)."""
 
 from __future__ import annotations
 
 from gpu_backend.arithmetic import ceil_div
-from gpu_backend.kernel_abi.linear_stream import STREAM_BLOCKS, STREAM_CHUNK, STREAM_ROUND, STREAM_THREADS
+from gpu_backend.kernel_abi.gemv import GEMV_BLOCKS, GEMV_CHUNK, GEMV_ROUND, GEMV_THREADS
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch
 from gpu_backend.ops.operations import Epilogue, MatMul
@@ -21,7 +21,7 @@ def gemv_rows(hidden: int, has_experts: bool) -> int:
     """
     if has_experts:
         return GEMV_ROWS
-    whole = hidden <= STREAM_ROUND or hidden % STREAM_ROUND == 0
+    whole = hidden <= GEMV_ROUND or hidden % GEMV_ROUND == 0
     return DENSE_GEMV_ROWS if whole else 0
 
 
@@ -31,16 +31,16 @@ class Gemv:
     def suits(self, op: MatMul, target: Target) -> str | None:
         if op.m > target.gemv_rows:
             return f"{op.m} rows, and in this model it is the fastest up to {target.gemv_rows}"
-        if op.k % STREAM_CHUNK:
-            return f"k is {op.k}, no multiple of {STREAM_CHUNK}"
+        if op.k % GEMV_CHUNK:
+            return f"k is {op.k}, no multiple of {GEMV_CHUNK}"
         return plain(op)
 
     def launches(self, op: MatMul, target: Target) -> list[Launch]:
-        kernel = f"linear_stream_kernel<{op.weight.element.cpp}, blink::{op.epilogue.value}, 1>"
+        kernel = f"gemv_kernel<{op.weight.element.cpp}, blink::{op.epilogue.value}, 1>"
         tiles = ceil_div(op.n, 8 if op.epilogue is Epilogue.GATED else 16)
-        grid = (min(tiles, STREAM_BLOCKS * target.blocks), 1, 1)
+        grid = (min(tiles, GEMV_BLOCKS * target.blocks), 1, 1)
         return [
-            Launch(kernel, grid, (STREAM_THREADS, 1, 1), (op.weight, op.x, op.out, op.m, op.k, op.n)),
+            Launch(kernel, grid, (GEMV_THREADS, 1, 1), (op.weight, op.x, op.out, op.m, op.k, op.n)),
         ]
 
 

@@ -1,4 +1,4 @@
-"""A decode step of few rows, from embedding to logits, in one kernel (kernels/decoder/decoder.h).
+"""A decode step of few rows, from embedding to logits, in one kernel (kernels/megakernel/megakernel_sm90.h).
 
 Few rows make a step a stream of weights, which stops at the edges of kernels. The megakernel's warps stream
 on through all matrices while its blocks wait for each other's outputs.
@@ -7,12 +7,12 @@ on through all matrices while its blocks wait for each other's outputs.
 from __future__ import annotations
 
 from gpu_backend.arithmetic import ceil_div
-from gpu_backend.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS, STAGE_CHUNKS
 from gpu_backend.element import Element
-from gpu_backend.kernel_abi.attention_parts import MOST_PARTS
-from gpu_backend.kernel_abi.decode_unit import MIN_SPLIT
-from gpu_backend.kernel_abi.linear_stream import STREAM_CHUNK
-from gpu_backend.kernel_abi.weight_stream import DECODER_BLOCK, DECODER_WARPS, PASS_TILES
+from gpu_backend.kernel_abi.decode_unit import MIN_SPLIT_KEYS
+from gpu_backend.kernel_abi.gemv import GEMV_CHUNK
+from gpu_backend.kernel_abi.kv_split_combine import MAX_SPLITS
+from gpu_backend.kernel_abi.weight_stream_sm90 import MEGAKERNEL_BLOCK, MEGAKERNEL_WARPS, PASS_TILES
+from gpu_backend.megakernel_abi import MEGAKERNEL_SHARED_BYTES, MEGAKERNEL_TOKENS, STAGE_CHUNKS
 from gpu_backend.ops.exchange import (
     DECODER_TILE,
     decode_group,
@@ -27,10 +27,10 @@ from gpu_backend.ops.operations import DecodeModel
 
 DECODER_HEAD_DIMS = (64, 128)
 DECODER_HIDDEN_TILES = PASS_TILES  # of hidden a block has at most: one for each warp
-DECODER_SLICE = DECODER_WARPS * STREAM_CHUNK  # of k: divides every matrix's columns
+DECODER_SLICE = MEGAKERNEL_WARPS * GEMV_CHUNK  # of k: divides every matrix's columns
 DECODER_FEWEST_CHUNKS = 6  # of a stage, if a row has so many: with 5 SkinnyGemm is faster by 17 %
 BLOCKS_PER_MULTIPROCESSOR = 4  # what attention aims to fill the GPU with
-DECODER_BUFFERS = "<10QI4x"  # blink_decoder_buffers
+DECODER_BUFFERS = "<10QI4x"  # blink_megakernel_buffers
 
 
 def decoder_blocks(op: DecodeModel, target: Target) -> int:
@@ -46,10 +46,10 @@ def stage_chunks(n_in: int) -> int:
 
 
 def decode_splits(op: DecodeModel, target: Target) -> int:
-    """Blocks among which attention splits a row's keys: enough to fill the GPU with the lanes' rows."""
-    blocks = op.lanes * op.heads.kv * ceil_div(op.heads.ratio, decode_group(op.heads))
+    """Blocks among which attention splits a row's keys: enough to fill the GPU with the batch slots' rows."""
+    blocks = op.batch_slots * op.heads.kv * ceil_div(op.heads.ratio, decode_group(op.heads))
     wanted = ceil_div(BLOCKS_PER_MULTIPROCESSOR * target.multiprocessors, blocks)
-    return max(1, min(wanted, MOST_PARTS, ceil_div(op.max_context, MIN_SPLIT)))
+    return max(1, min(wanted, MAX_SPLITS, ceil_div(op.max_context, MIN_SPLIT_KEYS)))
 
 
 class Megakernel:
@@ -59,8 +59,8 @@ class Megakernel:
         """Its tiles must fit every matrix exactly, its stages keep the memory busy, a block's warps hold its
         part of the residual, and what it writes before its norm is known fit a bfloat16."""
         columns = (op.hidden, op.heads.q * op.heads.dim, op.intermediate)
-        if op.lanes > DECODER_TOKENS:
-            return f"{op.lanes} rows, and it is for up to {DECODER_TOKENS}"
+        if op.batch_slots > MEGAKERNEL_TOKENS:
+            return f"{op.batch_slots} rows, and it is for up to {MEGAKERNEL_TOKENS}"
         if op.beyond:
             return f"it has no {op.beyond}"
         if op.element is not Element.BF16:
@@ -83,17 +83,17 @@ class Megakernel:
         operands = (FromStep.STEP_SET, FromStep.TABLES, FromStep.DECODER_MODEL, decoder_buffers(op, target))
         return [
             Launch(
-                f"decoder_kernel<{instance}>",
+                f"megakernel_kernel<{instance}>",
                 (blocks, 1, 1),
-                (DECODER_BLOCK, 1, 1),
+                (MEGAKERNEL_BLOCK, 1, 1),
                 operands,
-                shared_bytes=DECODER_SHARED_BYTES,
+                shared_bytes=MEGAKERNEL_SHARED_BYTES,
             )
         ]
 
 
 def decoder_buffers(op: DecodeModel, target: Target) -> Struct:
-    """blink_decoder_buffers, field by field."""
+    """blink_megakernel_buffers, field by field."""
     blocks = decoder_blocks(op, target)
     exchange = Buffer("exchange", 1, exchange_bytes(op, blocks), Element.U8)
     leavers = Buffer("leavers", 1, 1, Element.U32)

@@ -1,19 +1,20 @@
-"""Experts of one token (kernels/ops/expert_one.h): the matmul before has summed the router's logits, gate_up
+"""Experts of one token (kernels/ops/moe/single_token.h): the matmul before has summed the router's logits,
+gate_up
 norms and chooses, down adds up."""
 
 from __future__ import annotations
 
 from gpu_backend.element import Element
-from gpu_backend.kernel_abi.expert_one import ONE_EXPERTS
-from gpu_backend.kernel_abi.linear_stream import STREAM_BLOCKS, STREAM_CHUNK, STREAM_THREADS
-from gpu_backend.kernel_abi.router_part import SUM_PLACES
+from gpu_backend.kernel_abi.fused_router import SUM_PLACES
+from gpu_backend.kernel_abi.gemv import GEMV_BLOCKS, GEMV_CHUNK, GEMV_THREADS
+from gpu_backend.kernel_abi.single_token import SINGLE_EXPERTS
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch
 from gpu_backend.ops.matrix import Buffer
 from gpu_backend.ops.moe_parts import MoeBuffers, routing_struct
 from gpu_backend.ops.operations import Moe
 
-ONE_SLICE = 2 * STREAM_CHUNK  # of down's k: a chunk for each of its halves
+ONE_SLICE = 2 * GEMV_CHUNK  # of down's k: a chunk for each of its halves
 ONE_HIDDEN = 16384  # at most: gate_up holds the normed token in the shared memory that every kernel may have
 
 
@@ -32,27 +33,27 @@ class OneTokenMoe:
             return "no matmul before it has summed the router's logits"
         if op.norm_after:
             return "it has no norm behind it"
-        if op.intermediate % ONE_SLICE or op.routing.per_token > ONE_EXPERTS or op.hidden > ONE_HIDDEN:
+        if op.intermediate % ONE_SLICE or op.routing.per_token > SINGLE_EXPERTS or op.hidden > ONE_HIDDEN:
             return "there is no instance for these sizes"
         return None
 
     def launches(self, op: Moe, target: Target) -> list[Launch]:
         buffers, half = MoeBuffers(op), op.gate_up.element
         sums, per_token = router_sums(op.routing.count), op.routing.per_token
-        grid, block = (STREAM_BLOCKS * target.blocks, 1, 1), (STREAM_THREADS, 1, 1)
+        grid, block = (GEMV_BLOCKS * target.blocks, 1, 1), (GEMV_THREADS, 1, 1)
         norm = (op.residual, op.norm.weight, op.norm.eps)
         gate_up = (op.gate_up, buffers.product, op.hidden, op.intermediate, per_token)
         down = (op.down, buffers.product, op.residual, op.intermediate, op.hidden, per_token)
         return [
             Launch(
-                f"expert_one_gate_up_kernel<{half.cpp}>",
+                f"moe_single_token_gate_up_kernel<{half.cpp}>",
                 grid,
                 block,
                 (routing_struct(op, sums), *norm, *gate_up),
                 shared_bytes=half.n_bytes * op.hidden,
             ),
             Launch(
-                f"expert_one_down_kernel<{half.cpp}>",
+                f"moe_single_token_down_kernel<{half.cpp}>",
                 grid,
                 block,
                 (*buffers.chosen, sums, SUM_PLACES * op.routing.count, *down),

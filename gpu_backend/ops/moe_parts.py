@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.element import Element
-from gpu_backend.kernel_abi.route import ROUTE_WARPS
+from gpu_backend.kernel_abi.routing import ROUTE_WARPS
 from gpu_backend.ops.candidate import Choice
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch, Struct, Work
@@ -63,6 +63,6 @@ def expert_sum(op: Moe) -> Launch:
     total = (buffers.rows, *buffers.chosen, op.residual)
     sizes = (op.hidden, op.routing.per_token)
     if op.norm_after is None:
-        return Launch(f"expert_sum_kernel<{half}>", grid, block, (*total, *sizes))
+        return Launch(f"moe_combine_kernel<{half}>", grid, block, (*total, *sizes))
     norm = (op.norm_after.weight, op.norm_after.eps, op.normed)
-    return Launch(f"expert_sum_rmsnorm_kernel<{half}>", grid, block, (*total, *norm, *sizes))
+    return Launch(f"moe_combine_rmsnorm_kernel<{half}>", grid, block, (*total, *norm, *sizes))

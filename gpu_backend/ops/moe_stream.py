@@ -1,6 +1,7 @@
-"""Experts of few tokens each, whose weights stream past them (kernels/ops/experts.h).
+"""Experts of few tokens each, whose weights stream past them (kernels/ops/moe/expert_gemv.h).
 
-The router computes its logits with the norm before it (kernels/ops/router.h). Of up to FEW_TOKENS every block
+The router computes its logits with the norm before it (kernels/ops/moe/router.h). Of up to FEW_TOKENS every
+block
 of gate_up chooses by itself; of more the router's last block does.
 """
 
@@ -8,11 +9,11 @@ from __future__ import annotations
 
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.element import Element
-from gpu_backend.kernel_abi.experts import EXPERT_BLOCKS
-from gpu_backend.kernel_abi.route import FEW_TOKENS, MAX_EXPERTS
+from gpu_backend.kernel_abi.expert_gemv import EXPERT_BLOCKS
 from gpu_backend.kernel_abi.router import ROUTER_CHUNK, ROUTER_EXPERTS, ROUTER_THREADS, ROUTER_TOKENS
-from gpu_backend.kernel_abi.stream_plan import EXPERT_THREADS, STREAM_TOKENS
-from gpu_backend.kernel_abi.stream_plan import STREAM_PAIRS as MOST_PAIRS
+from gpu_backend.kernel_abi.routing import FEW_TOKENS, MAX_EXPERTS
+from gpu_backend.kernel_abi.small_batch_plan import EXPERT_THREADS, SMALL_BATCH_TOKENS
+from gpu_backend.kernel_abi.small_batch_plan import SMALL_BATCH_PAIRS as MOST_PAIRS
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch, Work
 from gpu_backend.ops.matrix import Buffer
@@ -20,12 +21,12 @@ from gpu_backend.ops.moe_parts import Choose, MoeBuffers, expert_sum, route, rou
 from gpu_backend.ops.operations import Moe, Routing
 
 # Pairs an expert, on average, up to which reading the weights is all the work.
-STREAM_PAIRS = MOST_PAIRS // MAX_EXPERTS
+SMALL_BATCH_PAIRS = MOST_PAIRS // MAX_EXPERTS
 
 
 def streams_experts(routing: Routing, tokens: int) -> bool:
     """Whether there are so few pairs that reading the experts' weights is all the work."""
-    return tokens <= STREAM_TOKENS and tokens * routing.per_token <= STREAM_PAIRS * routing.count
+    return tokens <= SMALL_BATCH_TOKENS and tokens * routing.per_token <= SMALL_BATCH_PAIRS * routing.count
 
 
 class StreamMoe:
@@ -38,24 +39,24 @@ class StreamMoe:
         if op.routed:
             return "it computes the router's logits itself"
         if not streams_experts(op.routing, op.tokens):
-            return f"{op.tokens} tokens are more than {STREAM_TOKENS}, or {STREAM_PAIRS} an expert"
+            return f"{op.tokens} tokens are more than {SMALL_BATCH_TOKENS}, or {SMALL_BATCH_PAIRS} an expert"
         return None
 
     def launches(self, op: Moe, target: Target) -> list[Work]:
         buffers, half = MoeBuffers(op), op.gate_up.element.cpp
         grid, block = (EXPERT_BLOCKS * target.blocks, 1, 1), (EXPERT_THREADS, 1, 1)
         routing, per_token = routing_struct(op, buffers.logits), op.routing.per_token
-        chooser = "kOfFew" if op.tokens <= FEW_TOKENS else "kMade"
+        chooser = "kRoutingFused" if op.tokens <= FEW_TOKENS else "kRoutingGiven"
         sizes = (op.tokens, op.hidden, op.intermediate, per_token)
         gate_up = Launch(
-            f"expert_stream_kernel<{half}, blink::kGateUp, blink::{chooser}>",
+            f"moe_gemv_kernel<{half}, blink::kGateUp, blink::{chooser}>",
             grid,
             block,
             (routing, op.gate_up, op.normed, buffers.product, *sizes),
         )
         sizes = (op.tokens, op.intermediate, op.hidden, per_token)
         down = Launch(
-            f"expert_stream_kernel<{half}, blink::kDown, blink::kMade>",
+            f"moe_gemv_kernel<{half}, blink::kDown, blink::kRoutingGiven>",
             grid,
             block,
             (routing, op.down, buffers.product, buffers.rows, *sizes),

@@ -1,6 +1,6 @@
-"""Experts of many tokens each, in tiles of 256 rows of weights (kernels/ops/experts_tiled.h).
+"""Experts of many tokens each, in tiles of 256 rows of weights (kernels/ops/moe/grouped_gemm_sm90.h).
 
-A plan groups the pairs of tokens and experts into units of one expert (kernels/ops/expert_plan.h).
+A plan groups the pairs of tokens and experts into units of one expert (kernels/ops/moe/expert_plan.h).
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.element import Element
 from gpu_backend.kernel_abi.expert_plan import PLAN_THREADS, PLAN_TOKENS, ExpertUnit
-from gpu_backend.kernel_abi.experts_tiled import (
-    TILE_K,
-    TILE_SHARED_BYTES,
-    TILE_THREADS,
-    TILE_UNIT,
-    TILE_WEIGHTS,
+from gpu_backend.kernel_abi.grouped_gemm_sm90 import (
+    GROUPED_K,
+    GROUPED_SHARED_BYTES,
+    GROUPED_THREADS,
+    GROUPED_UNIT,
+    GROUPED_WEIGHTS,
 )
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch, Tensor, Work
@@ -41,34 +41,34 @@ def experts(op: Moe, target: Target) -> list[Launch]:
     """The plan and both products of the pairs that have been chosen."""
     buffers, half, count = MoeBuffers(op), op.gate_up.element.cpp, op.routing.count
     hidden, inter, per_token = op.hidden, op.intermediate, op.routing.per_token
-    units = 1 + op.pairs // TILE_UNIT + min(count, op.pairs)
+    units = 1 + op.pairs // GROUPED_UNIT + min(count, op.pairs)
     plan = (
         Buffer("expert_plan", units, UNIT_BYTES, Element.U8),
         Buffer("expert_pairs", 1, op.pairs, Element.U32),
     )
-    box = (2, TILE_WEIGHTS // 2, TILE_K)
+    box = (2, GROUPED_WEIGHTS // 2, GROUPED_K)
     gate_up = Tensor(op.gate_up, (2 * count, inter, hidden), box)
-    down = Tensor(op.down, (count, hidden, inter), (1, TILE_WEIGHTS, TILE_K))
-    grid, block = (target.blocks, 1, 1), (TILE_THREADS, 1, 1)
+    down = Tensor(op.down, (count, hidden, inter), (1, GROUPED_WEIGHTS, GROUPED_K))
+    grid, block = (target.blocks, 1, 1), (GROUPED_THREADS, 1, 1)
     return [
         Launch(
             "expert_plan_kernel",
             (ceil_div(op.tokens, PLAN_TOKENS), 1, 1),
             (PLAN_THREADS, 1, 1),
-            (buffers.choice, *plan, op.tokens, count, per_token, TILE_UNIT),
+            (buffers.choice, *plan, op.tokens, count, per_token, GROUPED_UNIT),
         ),
         Launch(
-            f"expert_tiled_kernel<{half}, blink::kGateUp>",
+            f"moe_grouped_gemm_kernel<{half}, blink::kGateUp>",
             grid,
             block,
             (*plan, gate_up, op.normed, buffers.product, hidden, inter, per_token),
-            shared_bytes=TILE_SHARED_BYTES,
+            shared_bytes=GROUPED_SHARED_BYTES,
         ),
         Launch(
-            f"expert_tiled_kernel<{half}, blink::kDown>",
+            f"moe_grouped_gemm_kernel<{half}, blink::kDown>",
             grid,
             block,
             (*plan, down, buffers.product, buffers.rows, inter, hidden, per_token),
-            shared_bytes=TILE_SHARED_BYTES,
+            shared_bytes=GROUPED_SHARED_BYTES,
         ),
     ]

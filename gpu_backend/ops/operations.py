@@ -1,7 +1,7 @@
 """The operations of a step, each described once, as data: what is computed of which operands.
 
 Which kernel serves an operation is found by gpu_backend.ops.choice. Sizes are counts of elements; m counts
-rows of activations, which are tokens, or lanes behind the last layer's attention.
+rows of activations, which are tokens, or batch slots behind the last layer's attention.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Norm:
 class Epilogue(Enum):
     """What becomes of a matmul's product; the value is the constant's name in C++."""
 
-    STORE = "kStreamHalf"  # in the weight's type
-    STORE_FP32 = "kStreamFloat"
-    ADD = "kStreamAdd"  # to what is in `out`, fp32
-    GATED = "kStreamSilu"  # activation(gate) * up, of a weight [2][n][k] with gate and up rows
+    STORE = "kEpilogueHalf"  # in the weight's type
+    STORE_FP32 = "kEpilogueFloat"
+    ADD = "kEpilogueAdd"  # to what is in `out`, fp32
+    GATED = "kEpilogueSilu"  # activation(gate) * up, of a weight [2][n][k] with gate and up rows
 
 
 class Role(Enum):
@@ -56,8 +56,8 @@ class SumsOfSquares:
 
 
 @dataclass(frozen=True)
-class RouterPart:
-    """The router of one token's experts: its input is the norm of a matmul's output (router_part.h)."""
+class FusedRouter:
+    """The router of one token's experts: its input is the norm of a matmul's output (fused_router.h)."""
 
     norm: Norm
     router: Matrix
@@ -80,7 +80,7 @@ class MatMul:
     norm: Norm | None = None
     takes: SumsOfSquares | None = None
     leaves: SumsOfSquares | None = None
-    router: RouterPart | None = None
+    router: FusedRouter | None = None
 
     @property
     def m(self) -> int:
@@ -139,7 +139,7 @@ class AddNorm:
 
 @dataclass(frozen=True)
 class GatherLast:
-    """The lanes' last tokens of the residual and of attention's output."""
+    """The batch slots' last tokens of the residual and of attention's output."""
 
     residual: Buffer
     attention: Buffer
@@ -149,7 +149,7 @@ class GatherLast:
 
 @dataclass(frozen=True)
 class GatherNorm:
-    """out = norm(x) of the lanes' last tokens."""
+    """out = norm(x) of the batch slots' last tokens."""
 
     x: Buffer
     norm: Norm
@@ -180,7 +180,8 @@ class Reach:
     """What layers share whose queries and keys turn alike, and whose tokens see equally many keys.
 
     `rope` [1][head_dim] fp32 has the frequency and the magnitude of each pair of dimensions (RopePair of
-    kernels/ops/rope.h). `window`: keys that a token sees, itself included; None: all. `index`: the number of
+    kernels/ops/attention/rope.h). `window`: keys that a token sees, itself included; None: all. `index`: the
+    number of
     the reach among the model's.
     """
 
@@ -193,10 +194,10 @@ class Reach:
 class DecodePlan:
     """How the rows that decode are cut into pieces, and the angles of their RoPE; once a step and reach.
 
-    At most `lanes` decode. `mixed`: in a step that has prompts, too.
+    At most `batch_slots` decode. `mixed`: in a step that has prompts, too.
     """
 
-    lanes: int
+    batch_slots: int
     mixed: bool
     heads: Heads
     reach: Reach
@@ -221,9 +222,9 @@ class LayerAttention:
 
 @dataclass(frozen=True)
 class DecodeAttention:
-    """RoPE, KV write and attention of the rows that decode; lanes and mixed as in DecodePlan."""
+    """RoPE, KV write and attention of the rows that decode; batch slots and mixed as in DecodePlan."""
 
-    lanes: int
+    batch_slots: int
     mixed: bool
     of: LayerAttention
 
@@ -240,7 +241,7 @@ class PrefillPlan:
     """The units of prompts' attention, once a step."""
 
     tokens: int
-    lanes: int
+    batch_slots: int
     heads: Heads
 
 
@@ -308,7 +309,7 @@ class DecodeModel:
     attention over all keys, norm and MLP, in words; "" if nothing.
     """
 
-    lanes: int
+    batch_slots: int
     max_context: int
     layers: int
     heads: Heads
@@ -321,7 +322,7 @@ class DecodeModel:
 
 @dataclass(frozen=True)
 class Sample:
-    """Samples a token a lane, and publishes the step."""
+    """Samples a token a batch slot, and publishes the step."""
 
     logits: Buffer
 

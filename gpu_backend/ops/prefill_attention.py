@@ -1,16 +1,18 @@
-"""Attention of prompts: with wgmma (kernels/ops/attention_flash.h), or else plainly (attention_prefill.h).
+"""Attention of prompts: with wgmma (kernels/ops/attention/flash_attention_sm90.h), or else plainly
+(prefill_attention.h).
 
-The first works off units that a plan makes of the step's prompts, once a step (kernels/ops/prefill_plan.h).
+The first works off units that a plan makes of the step's prompts, once a step
+(kernels/ops/attention/prefill_plan.h).
 """
 
 from __future__ import annotations
 
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.element import Element
-from gpu_backend.kernel_abi.attention_flash import FLASH_THREADS
-from gpu_backend.kernel_abi.attention_prefill import PREFILL_QUERIES, PREFILL_THREADS
-from gpu_backend.kernel_abi.flash_copy import FLASH_ROWS, FLASH_STAGES
-from gpu_backend.kernel_abi.flash_rows import FLASH_ATOM, FLASH_KEYS
+from gpu_backend.kernel_abi.flash_accumulators_sm90 import FLASH_ATOM, FLASH_KEYS
+from gpu_backend.kernel_abi.flash_attention_sm90 import FLASH_THREADS
+from gpu_backend.kernel_abi.flash_producer_sm90 import FLASH_ROWS, FLASH_STAGES
+from gpu_backend.kernel_abi.prefill_attention import PREFILL_QUERIES, PREFILL_THREADS
 from gpu_backend.kernel_abi.prefill_plan import PREFILL_PLAN_THREADS, PrefillUnit
 from gpu_backend.ops.elementwise import Always
 from gpu_backend.ops.gpu import Target
@@ -44,8 +46,8 @@ def _refusal(heads: Heads) -> str | None:
     return f"head_dim is {heads.dim}, it must be one of {', '.join(map(str, FLASH_HEAD_DIMS))}"
 
 
-def _plan(heads: Heads, tokens: int, lanes: int) -> Buffer:
-    units = tokens * flash_pack(heads) // FLASH_ROWS + lanes
+def _plan(heads: Heads, tokens: int, batch_slots: int) -> Buffer:
+    units = tokens * flash_pack(heads) // FLASH_ROWS + batch_slots
     return Buffer("prefill_plan", 1 + units, UNIT_BYTES, Element.U8)
 
 
@@ -56,7 +58,7 @@ class PlanFlash:
         return _refusal(op.heads)
 
     def launches(self, op: PrefillPlan, target: Target) -> list[Launch]:
-        plan = _plan(op.heads, op.tokens, op.lanes)
+        plan = _plan(op.heads, op.tokens, op.batch_slots)
         operands = (FromStep.STEP_SET, plan, FLASH_ROWS // flash_pack(op.heads))
         return [Launch("prefill_plan_kernel", (1, 1, 1), (PREFILL_PLAN_THREADS, 1, 1), operands)]
 
@@ -87,12 +89,12 @@ class FlashAttention:
             (CELLS * heads.dim, ROW, heads.dim),
         )
         first = 2 * of.layer * atoms
-        plan = _plan(heads, op.tokens, 0)  # PlanFlash knows how many lanes it has
+        plan = _plan(heads, op.tokens, 0)  # PlanFlash knows how many batch slots it has
         inputs = (queries, keys, FromStep.TABLES, plan, of.out)
         counts = (first, first + atoms, heads.q, heads.kv, pack, int(op.after_decode))
         return [
             Launch(
-                f"attention_flash_kernel<{of.qkv.element.cpp}, {heads.dim}>",
+                f"flash_attention_kernel<{of.qkv.element.cpp}, {heads.dim}>",
                 (target.blocks, 1, 1),
                 (FLASH_THREADS, 1, 1),
                 (*inputs, *counts),
@@ -110,7 +112,7 @@ class PlainAttention(Always):
         sizes = (heads.q, heads.kv, op.tokens, of.reach.window or 0)
         return [
             Launch(
-                f"attention_prefill_kernel<{of.qkv.element.cpp}, {heads.dim}>",
+                f"prefill_attention_kernel<{of.qkv.element.cpp}, {heads.dim}>",
                 (ceil_div(op.tokens, PREFILL_QUERIES), heads.q, 1),
                 (PREFILL_THREADS, 1, 1),
                 (FromStep.STEP_SET, FromStep.TABLES, of.qkv, *caches, of.out, *sizes),

@@ -1,20 +1,20 @@
-"""A matmul of one or two rows, which blocks hold in shared memory (kernels/ops/linear_held.h).
+"""A matmul of one or two rows, which blocks hold in shared memory (kernels/ops/gemm/resident_gemv.h).
 
 It serves attention's matrices beside experts. In a dense model steps of few rows are one kernel.
 """
 
 from __future__ import annotations
 
-from gpu_backend.kernel_abi.linear_held import HELD_OUTPUTS, HELD_PAD, HELD_TOKENS
-from gpu_backend.kernel_abi.linear_stream import STREAM_BLOCKS, STREAM_CHUNK, STREAM_THREADS, STREAM_WARPS
+from gpu_backend.kernel_abi.gemv import GEMV_BLOCKS, GEMV_CHUNK, GEMV_THREADS, GEMV_WARPS
+from gpu_backend.kernel_abi.resident_gemv import RESIDENT_OUTPUTS, RESIDENT_PAD, RESIDENT_TOKENS
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch, Struct
 from gpu_backend.ops.operations import Epilogue, MatMul, Role
 
-HELD_SLICE = 2 * STREAM_WARPS * STREAM_CHUNK  # k: a chunk for each half of each of the block's warps
+HELD_SLICE = 2 * GEMV_WARPS * GEMV_CHUNK  # k: a chunk for each half of each of the block's warps
 
-CHUNKS = (1, 2, 4, 8)  # of a tile and a warp: kHeldDepth or a divisor, or as many as registers hold
-ROUTER_PART = "<3QI4x"  # RouterPart of kernels/ops/router_part.h
+CHUNKS = (1, 2, 4, 8)  # of a tile and a warp: kResidentDepth or a divisor, or as many as registers hold
+ROUTER_PART = "<3QI4x"  # FusedRouter of kernels/ops/moe/fused_router.h
 
 
 class ResidentGemv:
@@ -24,9 +24,9 @@ class ResidentGemv:
         """It multiplies normed rows of the residual for qkv, and adds o's product to the residual."""
         if not target.has_experts or op.role not in (Role.QKV, Role.O):
             return "it is for attention's matrices beside experts"
-        if op.m > HELD_TOKENS:
-            return f"{op.m} rows, and shared memory is to hold {HELD_TOKENS}"
-        if op.k % HELD_SLICE or op.n % HELD_OUTPUTS or op.k // HELD_SLICE not in CHUNKS:
+        if op.m > RESIDENT_TOKENS:
+            return f"{op.m} rows, and shared memory is to hold {RESIDENT_TOKENS}"
+        if op.k % HELD_SLICE or op.n % RESIDENT_OUTPUTS or op.k // HELD_SLICE not in CHUNKS:
             return f"there is no instance for k {op.k} and n {op.n}"
         if op.takes or op.leaves:
             return "it has no part of a norm"
@@ -47,10 +47,10 @@ class ResidentGemv:
             part = Struct(ROUTER_PART, (op.router.norm.weight, router, op.router.sums, router.rows))
         return [
             Launch(
-                f"linear_held_kernel<{instance}>",
-                (min(op.n // HELD_OUTPUTS, STREAM_BLOCKS * target.blocks), 1, 1),
-                (STREAM_THREADS, 1, 1),
+                f"resident_gemv_kernel<{instance}>",
+                (min(op.n // RESIDENT_OUTPUTS, GEMV_BLOCKS * target.blocks), 1, 1),
+                (GEMV_THREADS, 1, 1),
                 (op.weight, op.x, *norm, op.out, op.m, op.n, part),
-                shared_bytes=op.weight.element.n_bytes * op.m * (op.k + HELD_PAD),
+                shared_bytes=op.weight.element.n_bytes * op.m * (op.k + RESIDENT_PAD),
             )
         ]

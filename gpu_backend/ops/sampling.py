@@ -1,38 +1,38 @@
-"""The last kernel of a step, which samples and publishes (kernels/ops/sample.h)."""
+"""The last kernel of a step, which samples and publishes (kernels/ops/sampling/sample.h)."""
 
 from __future__ import annotations
 
 from gpu_backend.kernel_abi.sample import SAMPLE_SHARED_BYTES
-from gpu_backend.kernel_abi.sample_slice import SAMPLE_BLOCKS as MOST_BLOCKS
-from gpu_backend.kernel_abi.sample_slice import SAMPLE_THREADS
+from gpu_backend.kernel_abi.vocab_slice import SAMPLE_BLOCKS as MOST_BLOCKS
+from gpu_backend.kernel_abi.vocab_slice import SAMPLE_THREADS
 from gpu_backend.ops.elementwise import Always
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch
 from gpu_backend.ops.operations import Sample
 
-SAMPLE_BLOCKS = (MOST_BLOCKS, MOST_BLOCKS // 2, MOST_BLOCKS // 4)  # of a lane, in a cluster
+SAMPLE_BLOCKS = (MOST_BLOCKS, MOST_BLOCKS // 2, MOST_BLOCKS // 4)  # of a batch slot, in a cluster
 
 
-def sample_blocks(lanes: int, target: Target) -> int:
-    """Blocks that share a lane: the most of whose clusters all run at once.
+def sample_blocks(batch_slots: int, target: Target) -> int:
+    """Blocks that share a batch slot: the most of whose clusters all run at once.
 
     A cluster lies in one group of up to 18 multiprocessors, and the scheduler has one multiprocessor. Pairs
     fill the groups; larger clusters leave some of each unused.
     """
     room = target.blocks
-    return next((n for n in SAMPLE_BLOCKS if lanes * n <= (room if n == 2 else room * 3 // 4)), 1)
+    return next((n for n in SAMPLE_BLOCKS if batch_slots * n <= (room if n == 2 else room * 3 // 4)), 1)
 
 
 class ClusterSample(Always):
     name = "sample"
 
     def launches(self, op: Sample, target: Target) -> list[Launch]:
-        lanes = op.logits.rows
-        blocks = sample_blocks(lanes, target)
+        batch_slots = op.logits.rows
+        blocks = sample_blocks(batch_slots, target)
         return [
             Launch(
                 "sample_kernel",
-                (blocks, lanes, 1),
+                (blocks, batch_slots, 1),
                 (SAMPLE_THREADS, 1, 1),
                 (FromStep.STEP_SET, FromStep.TABLES, op.logits),
                 shared_bytes=SAMPLE_SHARED_BYTES,

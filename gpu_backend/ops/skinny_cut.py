@@ -1,4 +1,4 @@
-"""How a matmul of some dozens of rows is cut up for the kernel of kernels/ops/linear_wide.h."""
+"""How a matmul of some dozens of rows is cut up for the kernel of kernels/ops/gemm/skinny_gemm_sm90.h."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from functools import lru_cache
 import numpy as np
 
 from gpu_backend.arithmetic import ceil_div
-from gpu_backend.kernel_abi.warpgroup import WARPGROUP
-from gpu_backend.kernel_abi.wide_mail import FRAGMENT_BYTES
-from gpu_backend.kernel_abi.wide_ring import (
-    WIDE_COPIERS,
-    WIDE_MAX_COLUMNS,
-    WIDE_MAX_SLOTS,
-    WIDE_PANEL,
-    WIDE_RING_START,
-    WIDE_ROW_BYTES,
+from gpu_backend.kernel_abi.skinny_pipeline_sm90 import (
+    SKINNY_MAX_COLUMNS,
+    SKINNY_MAX_STAGES,
+    SKINNY_PANEL,
+    SKINNY_PIPELINE_START,
+    SKINNY_PRODUCERS,
+    SKINNY_ROW_BYTES,
 )
+from gpu_backend.kernel_abi.split_k_reduction_sm90 import FRAGMENT_BYTES
+from gpu_backend.kernel_abi.wgmma_sm90 import WARPGROUP
 from gpu_backend.ops.gpu import ALL, Rooms
 from gpu_backend.ops.operations import Epilogue
 
-WIDE_COLUMNS = (16, 32, WIDE_MAX_COLUMNS)  # rows of x of the kernel's instances
+WIDE_COLUMNS = (16, 32, SKINNY_MAX_COLUMNS)  # rows of x of the kernel's instances
 WIDE_ROWS = WIDE_COLUMNS[-1]  # up to which the kernel beats cuBLAS
 FEW_ROWS = WIDE_COLUMNS[-2]  # more of x weigh as much as the weights, and take a tile long to end
 TILE_ROWS = (128, 64)  # the most that a tile has, if its stages fit
@@ -38,7 +38,7 @@ X_SLOTS = 4  # are enough
 
 @dataclass(frozen=True)
 class SkinnyCut:
-    """The kernel's WideCut, field by field but for `splits`, and what follows from it."""
+    """The kernel's SkinnyParams, field by field but for `splits`, and what follows from it."""
 
     m: int
     n_in: int
@@ -62,9 +62,10 @@ class SkinnyCut:
 
     @property
     def threads(self) -> int:
-        """Of a block, kWideThreads of the instance: two warpgroups multiply many rows, unless k is split."""
+        """Of a block, kSkinnyThreads of the instance: two warpgroups multiply many rows, unless k is
+        split."""
         warpgroups = 2 if self.m > FEW_ROWS and self.splits == 1 else 1
-        return warpgroups * WARPGROUP + WIDE_COPIERS
+        return warpgroups * WARPGROUP + SKINNY_PRODUCERS
 
     @property
     def tiles(self) -> int:
@@ -82,16 +83,18 @@ class SkinnyCut:
 
     @property
     def shared_bytes(self) -> int:
-        stage = self.panels * WIDE_ROW_BYTES  # a row's bytes
+        stage = self.panels * SKINNY_ROW_BYTES  # a row's bytes
         w, x = self.w_slots * stage * self.tile_rows, self.x_slots * stage * self.columns
-        beyond = WIDE_ROW_BYTES * (GROUP * self.tiles - self.tile_rows)  # an instruction reads whole groups
+        beyond = SKINNY_ROW_BYTES * (GROUP * self.tiles - self.tile_rows)  # an instruction reads whole groups
         rings = w + max(x, beyond)
         groups = self.columns // 8  # fragments of 64 rows
         if self.splits == 1:
-            return WIDE_RING_START + FRAGMENT_BYTES * groups + rings
+            return SKINNY_PIPELINE_START + FRAGMENT_BYTES * groups + rings
         # In front of the rings: what other blocks of the cluster send. The own tile: where the rings were.
         sent = (self.splits - 1) * ceil_div(self.tiles * groups, self.splits)
-        return WIDE_RING_START + FRAGMENT_BYTES * sent + max(rings, FRAGMENT_BYTES * self.tiles * groups)
+        return (
+            SKINNY_PIPELINE_START + FRAGMENT_BYTES * sent + max(rings, FRAGMENT_BYTES * self.tiles * groups)
+        )
 
 
 @lru_cache(maxsize=4096)
@@ -109,7 +112,7 @@ def skinny_cut(
     w_rows = 2 * n_out if output is Epilogue.GATED else n_out
     while (
         splits < MAX_SPLITS
-        and splits * WIDE_PANEL < n_in
+        and splits * SKINNY_PANEL < n_in
         and w_rows * splits < FEWEST_ROWS * (n_multiprocessors - 1)
     ):
         splits *= 2
@@ -124,7 +127,7 @@ def _fitting(
     """With so many splits; the widest stages and highest tiles that fit, if any do."""
     silu = output is Epilogue.GATED
     w_rows, grain = (2 * n_out, 16) if silu else (n_out, 8)
-    k_panels, clusters = ceil_div(n_in, WIDE_PANEL), (n_multiprocessors - 1) // splits
+    k_panels, clusters = ceil_div(n_in, SKINNY_PANEL), (n_multiprocessors - 1) // splits
     room = rooms.large if splits <= 2 else rooms.small
     heights: tuple[int, ...] = TILE_ROWS
     even = True
@@ -145,7 +148,7 @@ def _fitting(
         tiles = ceil_div(w_rows, tile_rows)
         cut = SkinnyCut(rows, n_in, n_out, tile_rows, tiles, panels, w_slots, x_slots, share, splits)
         if cut.shared_bytes <= room:
-            return _filled(cut, min(stages, WIDE_MAX_SLOTS), room)
+            return _filled(cut, min(stages, SKINNY_MAX_STAGES), room)
     return None
 
 
@@ -172,10 +175,10 @@ class Boxes:
 def matrix_boxes(n_in: int, rows: int, box_rows: int) -> Boxes:
     """Panels of `box_rows` rows of a matrix [rows][n_in]."""
     size = rows * n_in
-    return Boxes((1, 1, rows, n_in), (size, size, n_in), (1, 1, box_rows, WIDE_PANEL))
+    return Boxes((1, 1, rows, n_in), (size, size, n_in), (1, 1, box_rows, SKINNY_PANEL))
 
 
 def gate_up_boxes(n_in: int, n_out: int, box_rows: int) -> Boxes:
     """Panels of 8 gate rows and their 8 up rows in turn, of a matrix [2][n_out][n_in]."""
     strides = (8 * n_in, n_out * n_in, n_in)
-    return Boxes((n_out // 8, 2, 8, n_in), strides, (box_rows // 16, 2, 8, WIDE_PANEL))
+    return Boxes((n_out // 8, 2, 8, n_in), strides, (box_rows // 16, 2, 8, SKINNY_PANEL))

@@ -1,4 +1,4 @@
-"""A matmul of up to 64 rows whose weights stream through shared memory (kernels/ops/linear_wide.h).
+"""A matmul of up to 64 rows whose weights stream through shared memory (kernels/ops/gemm/skinny_gemm_sm90.h).
 
 Where a block would have too few rows of weights, a cluster of blocks splits k. Between two of these there is
 no norm: both have a part of it (E19).
@@ -13,7 +13,7 @@ from gpu_backend.ops.matrix import Buffer
 from gpu_backend.ops.operations import Epilogue, MatMul, SumsOfSquares
 from gpu_backend.ops.skinny_cut import WIDE_ROWS, SkinnyCut, gate_up_boxes, matrix_boxes, skinny_cut
 
-WIDE_NORM = "<QIfQQQ"  # WideNorm of kernels/ops/wide_end.h
+WIDE_NORM = "<QIfQQQ"  # FusedNorm of kernels/ops/gemm/skinny_epilogue_sm90.h
 
 
 def cut_of(op: MatMul, target: Target) -> SkinnyCut:
@@ -48,7 +48,7 @@ class SkinnyGemm:
         instance = f"{op.weight.element.cpp}, blink::{op.epilogue.value}"
         return [
             Launch(
-                f"linear_wide_kernel<{instance}, {cut.columns}, {cut.tiles}, {cut.splits}>",
+                f"skinny_gemm_kernel<{instance}, {cut.columns}, {cut.tiles}, {cut.splits}>",
                 (cut.splits, cut.clusters(target.blocks), 1),
                 (cut.threads, 1, 1),
                 (*maps, op.out, cut.pack(), _norm(op.takes, op.leaves)),
@@ -59,7 +59,7 @@ class SkinnyGemm:
 
 
 def _norm(takes: SumsOfSquares | None, leaves: SumsOfSquares | None) -> Struct:
-    """WideNorm: the sums that are taken, their number and eps; the weight, and where things are left."""
+    """FusedNorm: the sums that are taken, their number and eps; the weight, and where things are left."""
     taken = (takes.buffer, takes.count, takes.norm.eps) if takes else (None, 0, 0.0)
     left = (leaves.norm.weight, leaves.scaled, leaves.buffer) if leaves else (None, None, None)
     return Struct(WIDE_NORM, (*taken, *left))

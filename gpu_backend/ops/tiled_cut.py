@@ -1,4 +1,5 @@
-"""How a matmul of many rows is cut up for the kernel of kernels/ops/linear_tiled.h, and which are for it."""
+"""How a matmul of many rows is cut up for the kernel of kernels/ops/gemm/tiled_gemm_sm90.h, and which are for
+it."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from functools import lru_cache
 import numpy as np
 
 from gpu_backend.arithmetic import ceil_div
-from gpu_backend.kernel_abi.linear_tiled import TILED_ROWS
-from gpu_backend.kernel_abi.tiled_end import TILED_BOX, TILED_COLUMNS
+from gpu_backend.kernel_abi.tiled_epilogue_sm90 import TILED_BOX, TILED_COLUMNS
+from gpu_backend.kernel_abi.tiled_gemm_sm90 import TILED_ROWS
 from gpu_backend.ops.operations import Epilogue
 
 TILED_OUTPUTS = (Epilogue.ADD, Epilogue.GATED)
@@ -34,8 +35,8 @@ ADD_COLUMNS = 176
 
 
 @dataclass(frozen=True)
-class TiledCut:
-    """The kernel's TiledCut, field by field, and what follows from it."""
+class TiledParams:
+    """The kernel's TiledParams, field by field, and what follows from it."""
 
     m: int
     n_in: int
@@ -63,7 +64,7 @@ class TiledCut:
 
 
 @lru_cache(maxsize=4096)
-def tiled_cut(rows: int, n_in: int, n_out: int, output: Epilogue, n_multiprocessors: int) -> TiledCut:
+def tiled_cut(rows: int, n_in: int, n_out: int, output: Epilogue, n_multiprocessors: int) -> TiledParams:
     """For a product on all multiprocessors but the scheduler's. `output`: one of TILED_OUTPUTS.
 
     Tiles have as many columns as make the last wave of tiles full: 1152 tokens in tiles of 256 would take
@@ -78,7 +79,7 @@ def tiled_cut(rows: int, n_in: int, n_out: int, output: Epilogue, n_multiprocess
 
     columns = min(range(TILED_COLUMNS, FEWEST_COLUMNS - 1, -TILED_BOX), key=cost)
     x_tiles = ceil_div(rows, columns)
-    return TiledCut(rows, n_in, columns, w_tiles, x_tiles, ceil_div(x_tiles, ceil_div(x_tiles, MOST_BAND)))
+    return TiledParams(rows, n_in, columns, w_tiles, x_tiles, ceil_div(x_tiles, ceil_div(x_tiles, MOST_BAND)))
 
 
 def tiled_refusal(rows: int, n_in: int, n_out: int, output: Epilogue, n_multiprocessors: int) -> str | None:

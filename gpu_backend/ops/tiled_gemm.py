@@ -1,9 +1,10 @@
-"""A matmul of many rows in tiles, with silu * mul or the addition behind it (kernels/ops/linear_tiled.h)."""
+"""A matmul of many rows in tiles, with silu * mul or the addition behind it
+(kernels/ops/gemm/tiled_gemm_sm90.h)."""
 
 from __future__ import annotations
 
-from gpu_backend.kernel_abi.linear_tiled import TILED_ROWS, TILED_SHARED_BYTES, TILED_THREADS
-from gpu_backend.kernel_abi.tiled_end import TILED_BOX
+from gpu_backend.kernel_abi.tiled_epilogue_sm90 import TILED_BOX
+from gpu_backend.kernel_abi.tiled_gemm_sm90 import TILED_ROWS, TILED_SHARED_BYTES, TILED_THREADS
 from gpu_backend.ops.gemv import plain
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch, Tensor
@@ -11,7 +12,7 @@ from gpu_backend.ops.operations import Epilogue, MatMul
 from gpu_backend.ops.skinny_cut import gate_up_boxes, matrix_boxes
 from gpu_backend.ops.tiled_cut import (
     PAIR,
-    TiledCut,
+    TiledParams,
     tiled_cut,
     tiled_refusal,
 )
@@ -31,7 +32,7 @@ class TiledGemm:
         return [tiled_launch(op, cut, target)]
 
 
-def tiled_launch(op: MatMul, cut: TiledCut, target: Target) -> Launch:
+def tiled_launch(op: MatMul, cut: TiledParams, target: Target) -> Launch:
     """The kernel on an operation that is cut up so."""
     boxes = gate_up_boxes if op.epilogue is Epilogue.GATED else matrix_boxes
     w, x = boxes(op.k, op.n, TILED_ROWS), matrix_boxes(op.k, op.m, cut.columns // PAIR)
@@ -42,7 +43,7 @@ def tiled_launch(op: MatMul, cut: TiledCut, target: Target) -> Launch:
         Tensor(op.out, (op.m, op.n), (TILED_BOX, BOX_OUTPUTS), fp32=adds),
     )
     return Launch(
-        f"linear_tiled_kernel<{op.weight.element.cpp}, blink::{op.epilogue.value}>",
+        f"tiled_gemm_kernel<{op.weight.element.cpp}, blink::{op.epilogue.value}>",
         (PAIR * cut.pairs(target.multiprocessors), 1, 1),
         (TILED_THREADS, 1, 1),
         (*maps, cut.pack()),

@@ -55,7 +55,11 @@ class SchedulerSetup:
 
         shapes = np.zeros(self._n_shapes, abi.Shape)
         for record, shape in zip(shapes, grid.shapes, strict=True):
-            record["kind"], record["tokens"], record["lanes"] = shape.kind, shape.tokens, shape.lanes
+            record["kind"], record["tokens"], record["batch_slots"] = (
+                shape.kind,
+                shape.tokens,
+                shape.batch_slots,
+            )
         config["shapes"] = self._store(shapes)
         config["decode_lookup"] = self._store(grid.decode_lookup)
         config["prefill_lookup"] = self._store(grid.prefill_lookup)
@@ -63,14 +67,14 @@ class SchedulerSetup:
         config["executables"] = 0 if executables is None else self._store(executables)
         config["seen"] = memory.allocate(8 * geometry.n_slots)
         config["requests"] = memory.allocate(layout.Request.itemsize * geometry.n_slots)
-        config["rows"] = memory.allocate(layout.Row.itemsize * limits.n_rows)
+        config["sequences"] = memory.allocate(layout.Sequence.itemsize * limits.n_sequences)
         config["free_pages"] = memory.allocate(4 * limits.total_pages)
         config["shape_times"] = memory.allocate(layout.ShapeTime.itemsize * self._n_shapes)
         config["trace"] = memory.allocate(layout.StepTrace.itemsize * layout.TRACE_STEPS)
         config["state"] = memory.allocate(layout.SchedulerState.itemsize)
         config["n_shapes"] = self._n_shapes
         for name in (
-            "max_batch", "total_pages", "max_prefill_tokens", "max_prefill_lanes", "max_mixed_tokens",
+            "max_batch", "total_pages", "max_prefill_tokens", "max_prefill_slots", "max_mixed_tokens",
             "mixed_share",
         ):  # fmt: skip
             config[name] = getattr(limits, name)

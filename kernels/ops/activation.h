@@ -6,13 +6,13 @@
  *   out      [tokens][intermediate] half
  *
  * A model has one activation, which its module of kernels is compiled with: BLINK_ACTIVATION. All kernels that end in
- * an activation call gated(), or gated_fast() of tiled_end.h; a further activation is a case of gate_logit().
+ * an activation call gated(), or gated_fast() of tiled_epilogue_sm90.h; a further activation is a case of gate_logit().
  */
 #ifndef BLINK_OPS_ACTIVATION_H
 #define BLINK_OPS_ACTIVATION_H
 
-#include "../model.h"
-#include "common.h"
+#include "kernels/reference/model.h"
+#include "kernels/primitives/common.h"
 
 namespace blink {
 

@@ -1,6 +1,6 @@
 /* Embed: residual[i] = scale * table[id of token i], zero for padding.
  *
- *   set.token_row, set.token_position  [tokens]
+ *   set.token_sequence, set.token_position  [tokens]
  *   table     [vocab][hidden]
  *   residual  [tokens][hidden] fp32
  *
@@ -9,20 +9,20 @@
 #ifndef BLINK_OPS_EMBED_H
 #define BLINK_OPS_EMBED_H
 
-#include "common.h"
+#include "kernels/primitives/common.h"
 
 namespace blink {
 
 /* The id of token i, which is not padding. */
 BLINK_HD uint32_t token_id(const struct blink_step_set& set, const struct blink_tables& tables, uint32_t i) {
-  return tables.history[uint64_t(set.token_row[i]) * tables.max_context + set.token_position[i]];
+  return tables.history[uint64_t(set.token_sequence[i]) * tables.max_context + set.token_position[i]];
 }
 
 #ifndef __CUDACC__
 
 inline void embed(const struct blink_step_set& set, const struct blink_tables& tables, const float* table,
                   float* residual, uint32_t hidden, float scale, uint32_t i) {
-  const bool padding = set.token_row[i] == BLINK_NO_ROW;
+  const bool padding = set.token_sequence[i] == BLINK_NO_SEQUENCE;
   const float* source = padding ? nullptr : table + uint64_t(token_id(set, tables, i)) * hidden;
   for (uint32_t j = 0; j < hidden; ++j) residual[uint64_t(i) * hidden + j] = padding ? 0.0f : scale * source[j];
 }
@@ -36,7 +36,7 @@ __global__ void embed_kernel(struct blink_step_set set, struct blink_tables tabl
   allow_successor();
   wait_for_predecessor();
   const uint32_t i = blockIdx.x;
-  const bool padding = set.token_row[i] == BLINK_NO_ROW;
+  const bool padding = set.token_sequence[i] == BLINK_NO_SEQUENCE;
   const Half* source = padding ? nullptr : table + uint64_t(token_id(set, tables, i)) * hidden;
   for (uint32_t j = threadIdx.x * 8; j < hidden; j += blockDim.x * 8) {
     float x[8] = {};

@@ -1,19 +1,19 @@
 /* Gate: the first node of every step's graph. Holds the step back until the step before it has published its
  * completion, so that the scheduler can launch a step while the last one still runs (E2).
  *
- * It has no CPU twin: the host engine runs steps in order on one thread.
+ * It has no CPU reference: the reference engine runs steps in order on one thread.
  */
 #ifndef BLINK_OPS_GATE_H
 #define BLINK_OPS_GATE_H
 
-#include "common.h"
+#include "kernels/primitives/common.h"
 
 #ifdef __CUDACC__
 namespace blink {
 
 constexpr uint64_t kGateTimeoutNs = 10000000000ull; /* far beyond any step; a wait this long is a lost step */
 
-/* A thread's: as many as a block of the decoder leaves on its multiprocessor (E9). */
+/* A thread's: as many as a block of the megakernel leaves on its multiprocessor (E9). */
 constexpr int kGateRegisters = 32;
 
 /* grid (1), block (1). Writes head->start_ns and, when the wait ran out, head->fault. */

@@ -9,7 +9,7 @@
 #ifndef BLINK_OPS_NORM_H
 #define BLINK_OPS_NORM_H
 
-#include "common.h"
+#include "kernels/primitives/common.h"
 
 namespace blink {
 

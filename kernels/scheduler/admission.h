@@ -7,15 +7,16 @@
 
 namespace blink {
 
-// True if a row was added. False: nothing waits, or the oldest that waits must wait on (FCFS: nobody overtakes it, S2).
+// True if a sequence was added. False: nothing waits, or the oldest that waits must wait on (FCFS: nobody overtakes it,
+// S2).
 template <class P>
 BLINK_FN bool Scheduler<P>::admit_next() {
   uint64_t arrival;
   while ((arrival = oldest_waiting()) != kNone) {
     const uint32_t slot = arrival_slot(arrival);
     blink_request& r = c.requests[slot];
-    if (r.row != BLINK_NO_ROW) return admit(slot);
-    if (!stage(1) && !torn(r)) return false;  // no row is free yet
+    if (r.sequence_index != BLINK_NO_SEQUENCE) return admit(slot);
+    if (!stage(1) && !torn(r)) return false;  // no sequence is free yet
   }
   return false;
 }
@@ -37,7 +38,7 @@ BLINK_FN uint64_t Scheduler<P>::oldest_waiting() {
 template <class P>
 BLINK_FN bool Scheduler<P>::admit(uint32_t slot) {
   blink_request& r = c.requests[slot];
-  const uint32_t i = r.row, length = c.rows[i].prefill_end;
+  const uint32_t i = r.sequence_index, length = c.sequences[i].prefill_end;
   const uint32_t n_pages = length / t.page_size + 1;  // the first decode step's token included
   const bool others = s.n_active || s.n_zombies;      // they will give pages back
   if (others && n_pages + s.n_active > pool.count()) return false;
@@ -48,7 +49,7 @@ BLINK_FN bool Scheduler<P>::admit(uint32_t slot) {
     --s.n_waiting;
     --s.n_staged;
     ++s.stats.admitted;
-    c.rows[i] = {0, BLINK_ROW_ACTIVE, slot, 0, length, n_pages, 0};
+    c.sequences[i] = {0, BLINK_SEQUENCE_ACTIVE, slot, 0, length, n_pages, 0};
     const uint32_t left = Min()(uint32_t(longest_context()) - d.prompt_tokens, c.output_capacity);
     r.prompt_tokens = d.prompt_tokens;
     r.crc32c = d.crc32c;

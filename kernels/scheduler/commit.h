@@ -1,5 +1,5 @@
-/* Commit: what a completed step produced goes into the ring; rows that ended are detached now and released when nothing
- * uses them. */
+/* Commit: what a completed step produced goes into the ring; sequences that ended are detached now and released when
+ * nothing uses them. */
 #ifndef BLINK_SCHEDULER_COMMIT_H
 #define BLINK_SCHEDULER_COMMIT_H
 
@@ -34,19 +34,19 @@ BLINK_FN void Scheduler<P>::commit(uint64_t id) {
   const blink_step_set& set = set_of(id);
   const blink_step_head& head = *set.head;
   uint32_t bad = 0;
-  for (uint32_t lane = tid; lane < head.n_lanes; lane += threads) {
-    if (!set.lane_emit[lane]) continue;
-    if (set.out_token[lane] >= t.vocab_size && set.out_token[lane] != BLINK_NO_TOKEN) {
+  for (uint32_t batch_slot = tid; batch_slot < head.batch_size; batch_slot += threads) {
+    if (!set.batch_emit[batch_slot]) continue;
+    if (set.out_token[batch_slot] >= t.vocab_size && set.out_token[batch_slot] != BLINK_NO_TOKEN) {
       bad = 1;
     } else {
-      commit_lane(set, lane);
+      commit_token(set, batch_slot);
     }
   }
   if (p.reduce(bad, Or())) return fail(BLINK_FAULT_TOKEN, id);
   if (tid == 0) {
     ++s.stats.steps;
     s.stats.decode_steps += head.n_decode > 0;
-    s.stats.prefill_steps += head.n_lanes > head.n_decode;
+    s.stats.prefill_steps += head.batch_size > head.n_decode;
     if (s.ended_prompts + s.ended_outputs > BLINK_USUAL_MEMORY) s.ended_prompts /= 2, s.ended_outputs /= 2;
     record_times(head);
   }
@@ -56,21 +56,21 @@ BLINK_FN void Scheduler<P>::commit(uint64_t id) {
 // Publishes one sampled token, or ends the request where there is none: the record in the arena and inline, then the
 // status word that makes it visible (R2).
 template <class P>
-BLINK_FN void Scheduler<P>::commit_lane(const blink_step_set& set, uint32_t lane) {
-  const blink_row& row = c.rows[set.lane_row[lane]];
-  if (row.use != BLINK_ROW_ACTIVE) {
+BLINK_FN void Scheduler<P>::commit_token(const blink_step_set& set, uint32_t batch_slot) {
+  const blink_sequence& sequence = c.sequences[set.batch_sequence[batch_slot]];
+  if (sequence.use != BLINK_SEQUENCE_ACTIVE) {
     p.add(&s.stats.zombie_rows, uint64_t(1));
     return;
   }
-  const uint32_t slot = row.slot, token = set.out_token[lane];
+  const uint32_t slot = sequence.slot, token = set.out_token[batch_slot];
   if (token == BLINK_NO_TOKEN) return finish(slot, BLINK_REASON_NUMERICAL_FAULT);
   blink_request& r = c.requests[slot];
-  const uint64_t record = output_record(token, r.generated, r.sequence);
+  const uint64_t record = output_record(token, r.generated, r.submission);
   p.store(outputs(slot) + r.generated, record);
   p.store(&c.progress[slot].records[r.generated % BLINK_INLINE_RECORDS], record);
   ++r.generated;
   p.add(&s.stats.tokens, uint64_t(1));
-  const uint32_t reason = finish_reason(r, t.params[set.lane_row[lane]], token);
+  const uint32_t reason = finish_reason(r, t.params[set.batch_sequence[batch_slot]], token);
   r.state = BLINK_STATE_DECODE_PROCESSING;
   if (reason) {
     finish(slot, reason);
@@ -114,18 +114,19 @@ BLINK_FN void Scheduler<P>::record_times(const blink_step_head& head) {
   trace.done_ns = head.done_ns;
   trace.seen_ns = now;
   trace.kind = head.kind;
-  trace.n_lanes = head.n_lanes;
+  trace.batch_size = head.batch_size;
   trace.id = head.id;
 }
 
-// Ends a request in the ring's eyes. Its row, if it has one, lives on as a zombie until its last step is done (S5, S6).
+// Ends a request in the ring's eyes. Its sequence, if it has one, lives on as a zombie until its last step is done (S5,
+// S6).
 template <class P>
 BLINK_FN void Scheduler<P>::finish(uint32_t slot, uint32_t reason) {
   blink_request& r = c.requests[slot];
   if (waiting(r)) {
     p.add(&s.n_waiting, ~0u);
-    if (r.row != BLINK_NO_ROW) {
-      c.rows[r.row].use = BLINK_ROW_FREE;
+    if (r.sequence_index != BLINK_NO_SEQUENCE) {
+      c.sequences[r.sequence_index].use = BLINK_SEQUENCE_FREE;
       p.add(&s.n_staged, ~0u);
     }
   } else {
@@ -133,9 +134,9 @@ BLINK_FN void Scheduler<P>::finish(uint32_t slot, uint32_t reason) {
       p.add(&s.ended_prompts, uint64_t(r.prompt_tokens));
       p.add(&s.ended_outputs, uint64_t(r.generated));
     }
-    detach(r.row);
+    detach(r.sequence_index);
   }
-  r.row = BLINK_NO_ROW;
+  r.sequence_index = BLINK_NO_SEQUENCE;
   r.state = BLINK_STATE_DECODE_COMPLETED;
   uint64_t& counter = reason >= BLINK_REASON_ERROR_FIRST ? s.stats.failed
                       : reason == BLINK_REASON_CANCELLED ? s.stats.cancelled
@@ -154,8 +155,8 @@ BLINK_FN void Scheduler<P>::finish_all(uint32_t reason) {
 }
 
 template <class P>
-BLINK_FN void Scheduler<P>::detach(uint32_t row) {
-  c.rows[row].use = BLINK_ROW_ZOMBIE;
+BLINK_FN void Scheduler<P>::detach(uint32_t sequence) {
+  c.sequences[sequence].use = BLINK_SEQUENCE_ZOMBIE;
   p.add(&s.n_active, ~0u);
   p.add(&s.n_zombies, 1u);
 }
@@ -164,16 +165,16 @@ BLINK_FN void Scheduler<P>::detach(uint32_t row) {
 template <class P>
 BLINK_FN void Scheduler<P>::reap() {
   for (;;) {
-    uint32_t dead = BLINK_NO_ROW;
-    for (uint32_t i = tid; i < t.n_rows; i += threads) {
-      if (c.rows[i].use == BLINK_ROW_ZOMBIE && c.rows[i].last_step <= committed) dead = Min()(dead, i);
+    uint32_t dead = BLINK_NO_SEQUENCE;
+    for (uint32_t i = tid; i < t.n_sequences; i += threads) {
+      if (c.sequences[i].use == BLINK_SEQUENCE_ZOMBIE && c.sequences[i].last_step <= committed) dead = Min()(dead, i);
     }
     dead = p.reduce(dead, Min());
-    if (dead == BLINK_NO_ROW) return;
-    pool.give_back(pages(dead), c.rows[dead].n_pages);
+    if (dead == BLINK_NO_SEQUENCE) return;
+    pool.give_back(pages(dead), c.sequences[dead].n_pages);
     if (tid == 0) {
       --s.n_zombies;
-      c.rows[dead].use = BLINK_ROW_FREE;
+      c.sequences[dead].use = BLINK_SEQUENCE_FREE;
     }
     p.sync();
   }
@@ -182,7 +183,7 @@ BLINK_FN void Scheduler<P>::reap() {
 template <class P>
 BLINK_FN void Scheduler<P>::publish(uint32_t slot, uint32_t reason) {
   const blink_request& r = c.requests[slot];
-  p.release(&c.progress[slot].status, status_word({r.sequence, r.state, reason, r.generated}));
+  p.release(&c.progress[slot].status, status_word({r.submission, r.state, reason, r.generated}));
 }
 
 }  // namespace blink

@@ -96,7 +96,7 @@ BLINK_FN void Scheduler<P>::reset_slots(uint32_t lease) {
     blink_request& r = c.requests[slot];
     if (open(r)) finish(slot, BLINK_REASON_CANCELLED);
     c.seen[slot] = p.acquire(&c.request_words[slot]);
-    r.sequence = low(c.seen[slot]);
+    r.submission = low(c.seen[slot]);
     r.state = BLINK_STATE_EMPTY;
     r.generated = 0;
     publish(slot);
@@ -146,7 +146,7 @@ BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, bool older) {
   const bool valid = lease.state == BLINK_LEASE_GRANTED && request_epoch(word) == (lease.epoch & BLINK_EPOCH_MASK);
   const uint32_t command = request_command(word);
   // The frontend may cancel or release before the submission was ever seen: the words in between are then skipped.
-  const bool fresh = valid && r.state == BLINK_STATE_EMPTY && low(word) == r.sequence + 1;
+  const bool fresh = valid && r.state == BLINK_STATE_EMPTY && low(word) == r.submission + 1;
   const bool submitted = fresh && command == BLINK_COMMAND_SUBMIT;
   uint32_t order = 0;  // none, also if the payload was overtaken, and nobody knows its ticket (R4)
   if (submitted) {
@@ -155,12 +155,12 @@ BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, bool older) {
   }
   if (older && (order == 0 || order >= lease.newest)) return false;
   c.seen[slot] = word;
-  if (!fresh && !(valid && low(word) == r.sequence)) return false;
+  if (!fresh && !(valid && low(word) == r.submission)) return false;
   if (command < BLINK_COMMAND_SUBMIT || command > BLINK_COMMAND_RELEASE) return false;
   if (fresh) {
-    r.sequence = low(word);
+    r.submission = low(word);
     r.state = BLINK_STATE_PREFILL_PENDING;
-    r.row = BLINK_NO_ROW;
+    r.sequence_index = BLINK_NO_SEQUENCE;
     r.generated = 0;
     r.torn_since_ns = r.torn_last_ns = 0;
     p.add(&s.n_waiting, 1u);

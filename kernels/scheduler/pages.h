@@ -1,8 +1,8 @@
-/* Pages: the KV pages that no row has, and the only code that takes them or has them back.
+/* Pages: the KV pages that no sequence has, and the only code that takes them or has them back.
  *
- * S1: every page is either free, and then here, or in the block table of exactly one row that is not FREE. Callers put
- * what they take into a row's block table and give back a table's entries, all of them at once; what a page's state is
- * beyond that is known here alone.
+ * S1: every page is either free, and then here, or in the block table of exactly one sequence that is not FREE. Callers
+ * put what they take into a sequence's block table and give back a table's entries, all of them at once; what a page's
+ * state is beyond that is known here alone.
  *
  * The free pages are a stack in device memory. All threads of the block call each function together and move a share of
  * the pages each. The count changes in thread 0, after the pages were moved: the others see it behind the caller's next
@@ -42,7 +42,7 @@ class PagePool : public FreePages {
     set_count(n_pages_);
   }
 
-  // Takes `n` pages, at most count(), into a row's block table from `to` on.
+  // Takes `n` pages, at most count(), into a sequence's block table from `to` on.
   BLINK_FN void take(uint32_t* to, uint32_t n) {
     const uint32_t top = count_;
     for (uint32_t i = p_.thread(); i < n; i += p_.threads()) to[i] = stack_[top - 1 - i];
@@ -52,7 +52,7 @@ class PagePool : public FreePages {
   // Takes the pages nth(0) to nth(n - 1), which threads have put into tables one by one.
   BLINK_FN void took(uint32_t n) { set_count(count_ - n); }
 
-  // Has the `n` pages back that a row's block table holds from `from` on.
+  // Has the `n` pages back that a sequence's block table holds from `from` on.
   BLINK_FN void give_back(const uint32_t* from, uint32_t n) {
     const uint32_t top = count_;
     for (uint32_t i = p_.thread(); i < n; i += p_.threads()) stack_[top + i] = from[i];

@@ -1,8 +1,8 @@
 /* The planner: fills the step set of the next step while the running one still runs.
  *
- * A position is known before its token is: row r feeds position `fed`, whose token id the step before writes into the
- * row's history. So a step can be planned one step ahead; only an end token cannot be foreseen, and its row then rides
- * along once more (S6).
+ * A position is known before its token is: sequence r feeds position `fed`, whose token id the step before writes into
+ * the sequence's history. So a step can be planned one step ahead; only an end token cannot be foreseen, and its
+ * sequence then rides along once more (S6).
  */
 #ifndef BLINK_SCHEDULER_PLANNER_H
 #define BLINK_SCHEDULER_PLANNER_H
@@ -15,24 +15,24 @@ BLINK_FN inline uint32_t granules(uint32_t n) {
 }
 
 template <class P>
-BLINK_FN bool Scheduler<P>::decoding(const blink_row& row) const {
-  if (row.use != BLINK_ROW_ACTIVE || row.fed < row.prefill_end) return false;
-  const blink_request& r = c.requests[row.slot];
-  return row.fed - r.prompt_tokens + 1 < r.max_outputs;  // feeding position q yields output q + 1 - prompt
+BLINK_FN bool Scheduler<P>::decoding(const blink_sequence& sequence) const {
+  if (sequence.use != BLINK_SEQUENCE_ACTIVE || sequence.fed < sequence.prefill_end) return false;
+  const blink_request& r = c.requests[sequence.slot];
+  return sequence.fed - r.prompt_tokens + 1 < r.max_outputs;  // feeding position q yields output q + 1 - prompt
 }
 
-// Decides what step `id` runs and writes its step set: every row that decodes, and prompts. False: there is nothing to
-// run.
+// Decides what step `id` runs and writes its step set: every sequence that decodes, and prompts. False: there is
+// nothing to run.
 template <class P>
 BLINK_FN bool Scheduler<P>::plan(uint64_t id) {
   if (s.n_active == 0 && s.n_waiting == 0) return false;
-  uint32_t counts = 0;  // rows that prefill in the low half, rows that decode in the high half
-  for (uint32_t i = tid; i < t.n_rows; i += threads) {
-    counts += prefilling(c.rows[i]) ? 1 : decoding(c.rows[i]) ? 1u << 16 : 0;
+  uint32_t counts = 0;  // sequences that prefill in the low half, sequences that decode in the high half
+  for (uint32_t i = tid; i < t.n_sequences; i += threads) {
+    counts += prefilling(c.sequences[i]) ? 1 : decoding(c.sequences[i]) ? 1u << 16 : 0;
   }
   counts = p.reduce(counts, Sum());
   const uint32_t n_prefilling = counts & 0xffff, n_decoding = counts >> 16;
-  // A row whose last token is on its way needs no further step: its successor need not wait for it.
+  // A sequence whose last token is on its way needs no further step: its successor need not wait for it.
   const uint32_t room = c.max_batch - n_prefilling - n_decoding;
   const uint32_t n_prompts = n_prefilling + Min()(room, s.n_waiting);
   const uint32_t n_decode = n_decoding ? plan_decode(id) : 0;
@@ -41,56 +41,57 @@ BLINK_FN bool Scheduler<P>::plan(uint64_t id) {
     const uint32_t limit = n_decode ? mixed_limit(n_decode, n_decode + n_prompts) : c.max_prefill_tokens;
     load = plan_prompts(id, n_decode, limit, room);
   }
-  if (load.lanes == 0) return false;
+  if (load.batch_slots == 0) return false;
   close_plan(id, n_decode, load);
   return true;
 }
 
-// Every row that decodes gets its next token's place, and a page where it needs one; without enough pages, those that
-// need one wait. Returns how many do not.
+// Every sequence that decodes gets its next token's place, and a page where it needs one; without enough pages, those
+// that need one wait. Returns how many do not.
 template <class P>
 BLINK_FN uint32_t Scheduler<P>::plan_decode(uint64_t id) {
   make_room();
   const blink_step_set& set = set_of(id);
-  uint32_t lanes = 0, taken = 0, need = 0;
-  for (uint32_t i = tid; i < t.n_rows; i += threads) need += decoding(c.rows[i]) && needs_page(c.rows[i]);
+  uint32_t batch_slots = 0, taken = 0, need = 0;
+  for (uint32_t i = tid; i < t.n_sequences; i += threads)
+    need += decoding(c.sequences[i]) && needs_page(c.sequences[i]);
   const bool starving =
-      p.reduce(need, Sum()) > pool.count();  // pages come back when the preempted rows' last step is done
-  for (uint32_t base = 0; base < t.n_rows; base += threads) {
+      p.reduce(need, Sum()) > pool.count();  // pages come back when the preempted sequences' last step is done
+  for (uint32_t base = 0; base < t.n_sequences; base += threads) {
     const uint32_t i = base + tid;
-    bool in = i < t.n_rows && decoding(c.rows[i]);
-    const bool page = in && needs_page(c.rows[i]);
+    bool in = i < t.n_sequences && decoding(c.sequences[i]);
+    const bool page = in && needs_page(c.sequences[i]);
     if (page && starving) in = false;
     uint32_t n_in, n_pages;
-    const uint32_t lane = lanes + p.rank(in, &n_in);
+    const uint32_t batch_slot = batch_slots + p.rank(in, &n_in);
     const uint32_t nth = taken + p.rank(page && in, &n_pages);
     if (in) {
-      blink_row& row = c.rows[i];
-      if (page) pages(i)[row.n_pages++] = pool.nth(nth);
-      set.token_row[lane] = set.lane_row[lane] = i;
-      set.token_position[lane] = row.fed++;
-      set.lane_first[lane] = set.lane_last[lane] = lane;
-      set.lane_emit[lane] = 1;
-      row.last_step = id;
+      blink_sequence& sequence = c.sequences[i];
+      if (page) pages(i)[sequence.n_pages++] = pool.nth(nth);
+      set.token_sequence[batch_slot] = set.batch_sequence[batch_slot] = i;
+      set.token_position[batch_slot] = sequence.fed++;
+      set.batch_first[batch_slot] = set.batch_last[batch_slot] = batch_slot;
+      set.batch_emit[batch_slot] = 1;
+      sequence.last_step = id;
     }
-    lanes += n_in;
+    batch_slots += n_in;
     taken += n_pages;
   }
   pool.took(taken);
   p.sync();
-  return lanes;
+  return batch_slots;
 }
 
-// Tokens of a step of `n_decode` rows and prompts, of `n` requests in all that run or could (S15). In balance prompts
-// come in as fast as answers go out: with each output token, as much of a prompt as the requests have on average. A
-// longer prompt comes in larger parts, or it would wait for many steps. Less than `mixed_share` would save nothing, and
-// a shape is filled to the last token, because products run at its capacity.
+// Tokens of a step of `n_decode` sequences and prompts, of `n` requests in all that run or could (S15). In balance
+// prompts come in as fast as answers go out: with each output token, as much of a prompt as the requests have on
+// average. A longer prompt comes in larger parts, or it would wait for many steps. Less than `mixed_share` would save
+// nothing, and a shape is filled to the last token, because products run at its capacity.
 template <class P>
 BLINK_FN uint32_t Scheduler<P>::mixed_limit(uint32_t n_decode, uint32_t n) const {
   uint32_t longest = 0;
-  for (uint32_t i = tid; i < t.n_rows; i += threads) {
-    const blink_row& row = c.rows[i];
-    if (prefilling(row) || row.use == BLINK_ROW_STAGED) longest = Max()(longest, row.prefill_end);
+  for (uint32_t i = tid; i < t.n_sequences; i += threads) {
+    const blink_sequence& sequence = c.sequences[i];
+    if (prefilling(sequence) || sequence.use == BLINK_SEQUENCE_STAGED) longest = Max()(longest, sequence.prefill_end);
   }
   const uint64_t part = p.reduce(longest, Max()) / BLINK_PROMPT_STEPS;
   const uint64_t balance = n * (s.ended_prompts + BLINK_USUAL_PROMPT) / (s.ended_outputs + BLINK_USUAL_OUTPUT);
@@ -99,17 +100,17 @@ BLINK_FN uint32_t Scheduler<P>::mixed_limit(uint32_t n_decode, uint32_t n) const
   return Min()(c.shapes[shape].tokens, n_decode + c.max_prefill_tokens);
 }
 
-// Packs chunks of prompts behind the rows that decode, oldest first, until the step has `limit` tokens; admits waiting
-// requests to fill it, at most `room`.
+// Packs chunks of prompts behind the sequences that decode, oldest first, until the step has `limit` tokens; admits
+// waiting requests to fill it, at most `room`.
 template <class P>
 BLINK_FN StepLoad Scheduler<P>::plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room) {
   const blink_step_set& set = set_of(id);
-  uint32_t used = n_decode, lanes = n_decode;
-  while (lanes < n_decode + c.max_prefill_lanes && used < limit) {
+  uint32_t used = n_decode, batch_slots = n_decode;
+  while (batch_slots < n_decode + c.max_prefill_slots && used < limit) {
     uint64_t oldest = kNone;
-    for (uint32_t i = tid; i < t.n_rows; i += threads) {
-      const blink_row& row = c.rows[i];
-      if (prefilling(row) && row.last_step != id) oldest = Min()(oldest, c.requests[row.slot].arrival);
+    for (uint32_t i = tid; i < t.n_sequences; i += threads) {
+      const blink_sequence& sequence = c.sequences[i];
+      if (prefilling(sequence) && sequence.last_step != id) oldest = Min()(oldest, c.requests[sequence.slot].arrival);
     }
     oldest = p.reduce(oldest, Min());
     if (oldest == kNone) {
@@ -117,71 +118,74 @@ BLINK_FN StepLoad Scheduler<P>::plan_prompts(uint64_t id, uint32_t n_decode, uin
       --room;
       continue;
     }
-    const uint32_t r = c.requests[arrival_slot(oldest)].row;
-    blink_row& row = c.rows[r];
-    const uint32_t first = row.fed, take = Min()(row.prefill_end - first, limit - used);
+    const uint32_t r = c.requests[arrival_slot(oldest)].sequence_index;
+    blink_sequence& sequence = c.sequences[r];
+    const uint32_t first = sequence.fed, take = Min()(sequence.prefill_end - first, limit - used);
     for (uint32_t i = tid; i < take; i += threads) {
-      set.token_row[used + i] = r;
+      set.token_sequence[used + i] = r;
       set.token_position[used + i] = first + i;
     }
     p.sync();
     if (tid == 0) {
-      set.lane_row[lanes] = r;
-      set.lane_first[lanes] = used;
-      set.lane_last[lanes] = used + take - 1;
-      set.lane_emit[lanes] = first + take == row.prefill_end;
-      row.fed = first + take;
-      row.last_step = id;
+      set.batch_sequence[batch_slots] = r;
+      set.batch_first[batch_slots] = used;
+      set.batch_last[batch_slots] = used + take - 1;
+      set.batch_emit[batch_slots] = first + take == sequence.prefill_end;
+      sequence.fed = first + take;
+      sequence.last_step = id;
       s.stats.prompt_tokens += take;
     }
     p.sync();
     used += take;
-    ++lanes;
+    ++batch_slots;
   }
-  return {used, lanes};
+  return {used, batch_slots};
 }
 
-// Picks the tightest shape, whose tokens beyond the load are padding. Mixed shapes of equal tokens ascend in lanes.
+// Picks the tightest shape, whose tokens beyond the load are padding. Mixed shapes of equal tokens ascend in batch
+// slots.
 template <class P>
 BLINK_FN void Scheduler<P>::close_plan(uint64_t id, uint32_t n_decode, StepLoad load) {
   const blink_step_set& set = set_of(id);
-  const uint32_t kind = n_decode == 0            ? BLINK_STEP_PREFILL
-                        : load.lanes == n_decode ? BLINK_STEP_DECODE
-                                                 : BLINK_STEP_MIXED;
+  const uint32_t kind = n_decode == 0                  ? BLINK_STEP_PREFILL
+                        : load.batch_slots == n_decode ? BLINK_STEP_DECODE
+                                                       : BLINK_STEP_MIXED;
   uint32_t shape = kind == BLINK_STEP_DECODE    ? c.decode_lookup[n_decode]
                    : kind == BLINK_STEP_PREFILL ? c.prefill_lookup[granules(load.tokens)]
                                                 : c.mixed_lookup[granules(load.tokens)];
-  while (c.shapes[shape].lanes < load.lanes) ++shape;
-  for (uint32_t i = load.tokens + tid; i < c.shapes[shape].tokens; i += threads) set.token_row[i] = BLINK_NO_ROW;
+  while (c.shapes[shape].batch_slots < load.batch_slots) ++shape;
+  for (uint32_t i = load.tokens + tid; i < c.shapes[shape].tokens; i += threads)
+    set.token_sequence[i] = BLINK_NO_SEQUENCE;
   if (tid == 0) {
     blink_step_head& head = *set.head;
     head.id = id;
     head.kind = kind;
     head.shape = shape;
     head.n_tokens = load.tokens;
-    head.n_lanes = load.lanes;
+    head.batch_size = load.batch_slots;
     head.n_decode = n_decode;
     head.fault = 0;
   }
   p.sync();
 }
 
-// Preempts the youngest rows until the pages that are free or about to be are enough for every row's next token (S7).
+// Preempts the youngest sequences until the pages that are free or about to be are enough for every sequence's next
+// token (S7).
 template <class P>
 BLINK_FN void Scheduler<P>::make_room() {
   for (;;) {
     uint64_t sums = 0, youngest = 0;  // pages needed in the low half, pages of zombies in the high half
-    for (uint32_t i = tid; i < t.n_rows; i += threads) {
-      const blink_row& row = c.rows[i];
-      if (row.use == BLINK_ROW_ZOMBIE) sums += uint64_t(row.n_pages) << 32;
-      if (row.use != BLINK_ROW_ACTIVE) continue;
-      if (decoding(row) && needs_page(row)) ++sums;
-      youngest = Max()(youngest, c.requests[row.slot].arrival);
+    for (uint32_t i = tid; i < t.n_sequences; i += threads) {
+      const blink_sequence& sequence = c.sequences[i];
+      if (sequence.use == BLINK_SEQUENCE_ZOMBIE) sums += uint64_t(sequence.n_pages) << 32;
+      if (sequence.use != BLINK_SEQUENCE_ACTIVE) continue;
+      if (decoding(sequence) && needs_page(sequence)) ++sums;
+      youngest = Max()(youngest, c.requests[sequence.slot].arrival);
     }
     sums = p.reduce(sums, Sum());
     if (low(sums) <= pool.count() + high(sums) || s.n_active <= 1) break;
     youngest = p.reduce(youngest, Max());
-    if (tid == 0) preempt(c.requests[arrival_slot(youngest)].row);
+    if (tid == 0) preempt(c.requests[arrival_slot(youngest)].sequence_index);
     p.sync();
   }
   if (s.n_zombies) reap();
@@ -189,11 +193,11 @@ BLINK_FN void Scheduler<P>::make_room() {
 
 // The request keeps its arrival, so it is the first to come back, and its published tokens, so nothing is lost.
 template <class P>
-BLINK_FN void Scheduler<P>::preempt(uint32_t row) {
-  const uint32_t slot = c.rows[row].slot;
+BLINK_FN void Scheduler<P>::preempt(uint32_t sequence) {
+  const uint32_t slot = c.sequences[sequence].slot;
   blink_request& r = c.requests[slot];
-  detach(row);
-  r.row = BLINK_NO_ROW;
+  detach(sequence);
+  r.sequence_index = BLINK_NO_SEQUENCE;
   r.state = BLINK_STATE_DECODE_PAUSED;
   p.add(&s.n_waiting, 1u);
   ++s.stats.preempted;

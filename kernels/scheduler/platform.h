@@ -2,7 +2,7 @@
  *   device.cuh            one thread block on the GPU, graphs launched from the device
  *   emulation.cpp         host threads, an engine on the CPU, CUDA's launch rules enforced
  *   driven/platform.h     a host thread that launches an engine's graphs, on a GPU or emulated
- *   tests/.../world.cpp   virtual time, one thread, every interleaving chosen by a seed
+ *   tests/.../simulator.cpp   virtual time, one thread, every interleaving chosen by a seed
  *
  * A Platform P offers
  *   unsigned thread(), threads()           this thread's index, and how many run the policy together

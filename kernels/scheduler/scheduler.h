@@ -5,10 +5,10 @@
  *   intake.h     leases, new requests, cancels, releases: what the ring says
  *   staging.h    a waiting request is read from the ring and checked, ahead of time
  *   admission.h  a staged request gets pages and joins the batch
- *   pages.h      the KV pages that no row has
- *   planner.h    what the next step runs: rows, positions, pages; preemption when they run out
+ *   pages.h      the KV pages that no sequence has
+ *   planner.h    what the next step runs: sequences, positions, pages; preemption when they run out
  *   launch.h     a planned step is launched; the kernel relaunches itself
- *   commit.h     what a finished step produced: tokens published, rows retired, pages returned
+ *   commit.h     what a finished step produced: tokens published, sequences retired, pages returned
  * README.md numbers the invariants (S1..).
  */
 #ifndef BLINK_SCHEDULER_H
@@ -24,7 +24,7 @@ enum class Exit { kRelaunch, kStopped };
 
 // What a step that is being planned has so far.
 struct StepLoad {
-  uint32_t tokens, lanes;
+  uint32_t tokens, batch_slots;
 };
 
 template <class P>
@@ -159,7 +159,7 @@ class Scheduler {
     last_kind = s.last_kind;
     planned = s.planned;
     if (s.phase == BLINK_PHASE_STARTING) {
-      for (uint32_t slot = tid; slot < c.n_slots; slot += threads) c.requests[slot].row = BLINK_NO_ROW;
+      for (uint32_t slot = tid; slot < c.n_slots; slot += threads) c.requests[slot].sequence_index = BLINK_NO_SEQUENCE;
       pool.fill();
     }
     p.sync();
@@ -197,11 +197,11 @@ class Scheduler {
   BLINK_FN bool stage_ahead();
   BLINK_FN bool stage(uint32_t most);
   BLINK_FN uint64_t next_unstaged(uint64_t arrival);
-  BLINK_FN uint32_t next_free_row(uint32_t first);
+  BLINK_FN uint32_t next_free_sequence(uint32_t first);
   BLINK_FN bool replaced(const blink_request& r, const blink_descriptor& d) const;
-  BLINK_FN uint64_t read_payload(uint32_t slot, uint32_t row, unsigned member, unsigned size);
-  BLINK_FN uint32_t read_answer(uint32_t slot, uint32_t row, unsigned member, unsigned size);
-  BLINK_FN uint32_t settle(uint32_t slot, uint32_t row, uint64_t found, unsigned member);
+  BLINK_FN uint64_t read_payload(uint32_t slot, uint32_t sequence, unsigned member, unsigned size);
+  BLINK_FN uint32_t read_answer(uint32_t slot, uint32_t sequence, unsigned member, unsigned size);
+  BLINK_FN uint32_t settle(uint32_t slot, uint32_t sequence, uint64_t found, unsigned member);
   BLINK_FN uint32_t judge(const blink_request& r, const blink_descriptor& d, uint64_t found) const;
   BLINK_FN uint32_t check_parameters(const blink_descriptor& d) const;
 
@@ -216,33 +216,37 @@ class Scheduler {
   BLINK_FN StepLoad plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room);
   BLINK_FN uint32_t mixed_limit(uint32_t n_decode, uint32_t n) const;
   BLINK_FN void close_plan(uint64_t id, uint32_t n_decode, StepLoad load);
-  BLINK_FN bool prefilling(const blink_row& row) const {
-    return row.use == BLINK_ROW_ACTIVE && row.fed < row.prefill_end;
+  BLINK_FN bool prefilling(const blink_sequence& sequence) const {
+    return sequence.use == BLINK_SEQUENCE_ACTIVE && sequence.fed < sequence.prefill_end;
   }
-  BLINK_FN bool decoding(const blink_row& row) const;
-  BLINK_FN bool needs_page(const blink_row& row) const { return row.fed / t.page_size >= row.n_pages; }
+  BLINK_FN bool decoding(const blink_sequence& sequence) const;
+  BLINK_FN bool needs_page(const blink_sequence& sequence) const {
+    return sequence.fed / t.page_size >= sequence.n_pages;
+  }
   BLINK_FN void make_room();
-  BLINK_FN void preempt(uint32_t row);
+  BLINK_FN void preempt(uint32_t sequence);
 
   // ------------------------------------------------------------ commit.h
   BLINK_FN void take_completions(uint64_t completed);
   BLINK_FN uint64_t step_run_early(uint64_t completed);
   BLINK_FN void commit(uint64_t id);
-  BLINK_FN void commit_lane(const blink_step_set& set, uint32_t lane);
+  BLINK_FN void commit_token(const blink_step_set& set, uint32_t batch_slot);
   BLINK_FN uint32_t finish_reason(const blink_request& r, const blink_descriptor& d, uint32_t token) const;
   BLINK_FN void record_times(const blink_step_head& head);
   BLINK_FN void finish(uint32_t slot, uint32_t reason);
   BLINK_FN void finish_all(uint32_t reason);
-  BLINK_FN void detach(uint32_t row);
+  BLINK_FN void detach(uint32_t sequence);
   BLINK_FN void reap();
   BLINK_FN void publish(uint32_t slot, uint32_t reason = BLINK_REASON_NONE);
 
-  // ------------------------------------------------------------ a slot's and a row's arrays
+  // ------------------------------------------------------------ a slot's and a sequence's arrays
   BLINK_FN uint32_t* prompt(uint32_t slot) const { return c.prompts + uint64_t(slot) * c.prompt_capacity; }
   BLINK_FN uint64_t* outputs(uint32_t slot) const { return c.outputs + uint64_t(slot) * c.output_capacity; }
-  BLINK_FN uint32_t* history(uint32_t row) const { return t.history + uint64_t(row) * t.max_context; }
-  BLINK_FN uint32_t* pages(uint32_t row) const { return t.block_table + uint64_t(row) * t.pages_per_row; }
-  // Tokens of a sequence: what a row and the KV cache hold.
+  BLINK_FN uint32_t* history(uint32_t sequence) const { return t.history + uint64_t(sequence) * t.max_context; }
+  BLINK_FN uint32_t* pages(uint32_t sequence) const {
+    return t.block_table + uint64_t(sequence) * t.pages_per_sequence;
+  }
+  // Tokens of a sequence: what a sequence and the KV cache hold.
   BLINK_FN uint64_t longest_context() const {
     return Min()(uint64_t(t.max_context), uint64_t(c.total_pages) * t.page_size);
   }
@@ -251,7 +255,7 @@ class Scheduler {
   }
   // It waits for its payload to be whole, and is passed by meanwhile: reading it over and over crosses PCIe (R4).
   BLINK_FN bool torn(const blink_request& r) const {
-    if (r.row != BLINK_NO_ROW || r.torn_since_ns == 0) return false;
+    if (r.sequence_index != BLINK_NO_SEQUENCE || r.torn_since_ns == 0) return false;
     return now - r.torn_last_ns < BLINK_TORN_RETRY_NS + (r.torn_last_ns - r.torn_since_ns) / 2;
   }
   BLINK_FN static bool waiting(const blink_request& r) {

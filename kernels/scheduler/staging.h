@@ -1,9 +1,9 @@
 /* Staging: requests that wait are read from the ring and checked before they are needed, so that planning a prefill
  * step is bookkeeping.
  *
- * A staged request holds a row: descriptor and prompt are in the row's parameters and history, copied and checksummed
- * on the way (R4). It still waits, in its place in the line, without pages and in no step (S13). A payload that does
- * not match was overtaken by its request word; it is read again later, never served.
+ * A staged request holds a sequence: descriptor and prompt are in the sequence's parameters and history, copied and
+ * checksummed on the way (R4). It still waits, in its place in the line, without pages and in no step (S13). A payload
+ * that does not match was overtaken by its request word; it is read again later, never served.
  *
  * With the ring in host memory a read takes a microsecond or two, so everything is read side by side: all descriptors
  * at once, then the prompts, a team of threads each.
@@ -31,7 +31,7 @@ struct Findings {
 // others wait for all of it.
 template <class P>
 BLINK_FN bool Scheduler<P>::stage_ahead() {
-  const uint32_t room = t.n_rows - c.max_batch;
+  const uint32_t room = t.n_sequences - c.max_batch;
   if (s.n_waiting == s.n_staged || s.n_staged >= room || phase == BLINK_PHASE_FAILED) return false;
   if (in_flight() ? plan_is_due() : s.n_active != 0) return false;
   return stage(room - s.n_staged);
@@ -40,34 +40,35 @@ BLINK_FN bool Scheduler<P>::stage_ahead() {
 // Stages the oldest requests that wait, at most `most`. False: none could be staged or refused.
 template <class P>
 BLINK_FN bool Scheduler<P>::stage(uint32_t most) {
-  uint32_t slots[kStageSlots], rows[kStageSlots], n = 0;
+  uint32_t slots[kStageSlots], sequences[kStageSlots], n = 0;
   uint64_t arrival = 0;
-  for (uint32_t row = 0; n < Min()(most, kStageSlots); ++n, ++row) {
-    if ((arrival = next_unstaged(arrival)) == kNone || (row = next_free_row(row)) == BLINK_NO_ROW) break;
+  for (uint32_t sequence = 0; n < Min()(most, kStageSlots); ++n, ++sequence) {
+    if ((arrival = next_unstaged(arrival)) == kNone || (sequence = next_free_sequence(sequence)) == BLINK_NO_SEQUENCE)
+      break;
     slots[n] = arrival_slot(arrival);
-    rows[n] = row;
+    sequences[n] = sequence;
   }
   if (n == 0) return false;
   for (uint32_t i = tid; i < n * kDescriptorWords; i += threads) {
     const uint32_t k = i / kDescriptorWords, word = i % kDescriptorWords;
-    reinterpret_cast<uint32_t*>(t.params + rows[k])[word] =
+    reinterpret_cast<uint32_t*>(t.params + sequences[k])[word] =
         p.load(reinterpret_cast<const uint32_t*>(&c.descriptors[slots[k]]) + word);
   }
   p.sync();
   uint32_t longest = 0, settled = 0;
-  for (uint32_t k = 0; k < n; ++k) longest = Max()(longest, t.params[rows[k]].prompt_tokens);
+  for (uint32_t k = 0; k < n; ++k) longest = Max()(longest, t.params[sequences[k]].prompt_tokens);
   uint32_t teams = 1;
   while (longest <= kLongPrompt && teams < n && threads % (2 * teams) == 0) teams *= 2;
   const uint32_t size = threads / teams, team = tid / size, member = tid % size;
   for (uint32_t first = 0; first < n; first += teams) {
     const uint32_t k = first + team;
-    const uint64_t part = k < n ? read_payload(slots[k], rows[k], member, size) : 0;
+    const uint64_t part = k < n ? read_payload(slots[k], sequences[k], member, size) : 0;
     uint64_t found = 0;
     for (uint32_t i = 0; i < teams; ++i) {
       const uint64_t sum = p.reduce(i == team ? part : 0, Findings());
       if (i == team) found = sum;
     }
-    if (k < n) settled |= settle(slots[k], rows[k], found, member);
+    if (k < n) settled |= settle(slots[k], sequences[k], found, member);
   }
   return p.reduce(settled, Or());
 }
@@ -78,7 +79,7 @@ BLINK_FN uint64_t Scheduler<P>::next_unstaged(uint64_t arrival) {
   uint64_t next = kNone;
   for (uint32_t slot = tid; slot < c.n_slots; slot += threads) {
     const blink_request& r = c.requests[slot];
-    if (waiting(r) && r.row == BLINK_NO_ROW && !torn(r) && r.arrival > arrival) {
+    if (waiting(r) && r.sequence_index == BLINK_NO_SEQUENCE && !torn(r) && r.arrival > arrival) {
       next = Min()(next, r.arrival);
     }
   }
@@ -86,32 +87,32 @@ BLINK_FN uint64_t Scheduler<P>::next_unstaged(uint64_t arrival) {
 }
 
 template <class P>
-BLINK_FN uint32_t Scheduler<P>::next_free_row(uint32_t first) {
-  uint32_t row = BLINK_NO_ROW;
-  for (uint32_t i = tid; i < t.n_rows; i += threads) {
-    if (i >= first && c.rows[i].use == BLINK_ROW_FREE) row = Min()(row, i);
+BLINK_FN uint32_t Scheduler<P>::next_free_sequence(uint32_t first) {
+  uint32_t sequence = BLINK_NO_SEQUENCE;
+  for (uint32_t i = tid; i < t.n_sequences; i += threads) {
+    if (i >= first && c.sequences[i].use == BLINK_SEQUENCE_FREE) sequence = Min()(sequence, i);
   }
-  return p.reduce(row, Min());
+  return p.reduce(sequence, Min());
 }
 
-// Whether another payload lies in the slot than the one that a paused request was admitted with. How far its row, its
-// pages and its answer reach was decided by that one, so it resumes from no other, be its checksum right or wrong
+// Whether another payload lies in the slot than the one that a paused request was admitted with. How far its sequence,
+// its pages and its answer reach was decided by that one, so it resumes from no other, be its checksum right or wrong
 // (S13).
 template <class P>
 BLINK_FN bool Scheduler<P>::replaced(const blink_request& r, const blink_descriptor& d) const {
   return r.state == BLINK_STATE_DECODE_PAUSED && (d.crc32c != r.crc32c || d.prompt_tokens != r.prompt_tokens);
 }
 
-// One thread's part of a payload whose descriptor is in the row's parameters: the prompt goes into the row's history,
-// and behind it what a paused request has answered. Nothing in the descriptor may be believed before the checksum has
-// matched.
+// One thread's part of a payload whose descriptor is in the sequence's parameters: the prompt goes into the sequence's
+// history, and behind it what a paused request has answered. Nothing in the descriptor may be believed before the
+// checksum has matched.
 template <class P>
-BLINK_FN uint64_t Scheduler<P>::read_payload(uint32_t slot, uint32_t row, unsigned member, unsigned size) {
-  const blink_descriptor& d = t.params[row];
+BLINK_FN uint64_t Scheduler<P>::read_payload(uint32_t slot, uint32_t sequence, unsigned member, unsigned size) {
+  const blink_descriptor& d = t.params[sequence];
   if (d.prompt_tokens > c.prompt_capacity || replaced(c.requests[slot], d)) return 0;
   const uint32_t* words = reinterpret_cast<const uint32_t*>(&d);
   const uint32_t* from = prompt(slot);
-  uint32_t* to = history(row);
+  uint32_t* to = history(sequence);
   const uint32_t head = kDescriptorWords - 1;
   CrcShare crc(head + d.prompt_tokens, member, size);
   uint32_t largest = 0;
@@ -133,20 +134,20 @@ BLINK_FN uint64_t Scheduler<P>::read_payload(uint32_t slot, uint32_t row, unsign
     }
     left -= n;
   }
-  const uint32_t wrong = (largest >= t.vocab_size ? kBadPrompt : 0) | read_answer(slot, row, member, size);
+  const uint32_t wrong = (largest >= t.vocab_size ? kBadPrompt : 0) | read_answer(slot, sequence, member, size);
   return crc.share() | uint64_t(wrong) << 32;
 }
 
 // One thread's part of the tokens that a paused request has published: it goes on where it was, so they are prefilled
 // again. They index what the engine reads, and the ring may have been written by anybody.
 template <class P>
-BLINK_FN uint32_t Scheduler<P>::read_answer(uint32_t slot, uint32_t row, unsigned member, unsigned size) {
+BLINK_FN uint32_t Scheduler<P>::read_answer(uint32_t slot, uint32_t sequence, unsigned member, unsigned size) {
   const blink_request& r = c.requests[slot];
-  uint32_t* to = history(row) + r.prompt_tokens;
+  uint32_t* to = history(sequence) + r.prompt_tokens;
   bool good = true;
   for (uint32_t i = member; i < r.generated; i += size) {
     const uint64_t record = p.load(outputs(slot) + i);
-    good = good && low(record) < t.vocab_size && record_is(record, i, r.sequence);
+    good = good && low(record) < t.vocab_size && record_is(record, i, r.submission);
     to[i] = low(record);
   }
   return good ? 0 : kBadAnswer;
@@ -154,13 +155,13 @@ BLINK_FN uint32_t Scheduler<P>::read_answer(uint32_t slot, uint32_t row, unsigne
 
 // What becomes of a payload that a team has read. Nonzero unless it must be read again.
 template <class P>
-BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t row, uint64_t found, unsigned member) {
+BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t sequence, uint64_t found, unsigned member) {
   blink_request& r = c.requests[slot];
   if (member != 0) return 0;
-  const uint32_t problem = judge(r, t.params[row], found);
+  const uint32_t problem = judge(r, t.params[sequence], found);
   if (!problem) {
-    c.rows[row] = {0, BLINK_ROW_STAGED, slot, 0, t.params[row].prompt_tokens + r.generated, 0, 0};
-    r.row = row;
+    c.sequences[sequence] = {0, BLINK_SEQUENCE_STAGED, slot, 0, t.params[sequence].prompt_tokens + r.generated, 0, 0};
+    r.sequence_index = sequence;
     p.add(&s.n_staged, 1u);
     return 1;
   }
@@ -180,7 +181,7 @@ BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t row, uint64_t fou
 template <class P>
 BLINK_FN uint32_t Scheduler<P>::judge(const blink_request& r, const blink_descriptor& d, uint64_t found) const {
   if (replaced(r, d)) return BLINK_REASON_BAD_CHECKSUM;
-  if (d.sequence != r.sequence || d.prompt_tokens > c.prompt_capacity || ~low(found) != d.crc32c) return kTorn;
+  if (d.sequence != r.submission || d.prompt_tokens > c.prompt_capacity || ~low(found) != d.crc32c) return kTorn;
   if (high(found) & kBadPrompt) return BLINK_REASON_BAD_TOKEN;
   return high(found) & kBadAnswer ? uint32_t(BLINK_REASON_BAD_CHECKSUM) : check_parameters(d);
 }

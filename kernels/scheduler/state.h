@@ -19,7 +19,7 @@ extern "C" {
 /* What a request is taken to be until enough have ended, in tokens (S15). */
 #define BLINK_USUAL_PROMPT 1024
 #define BLINK_USUAL_OUTPUT 256
-#define BLINK_PROMPT_STEPS 8      /* in which a prompt should be in beside rows that decode (S15) */
+#define BLINK_PROMPT_STEPS 8      /* in which a prompt should be in beside sequences that decode (S15) */
 #define BLINK_USUAL_MEMORY 262144 /* tokens of ended requests until which none is forgotten */
 #define BLINK_STATS_INTERVAL_NS 500000ull
 #define BLINK_LAUNCH_RETRY_NS 5000000ull /* a launch that is refused is tried again for so long */
@@ -29,11 +29,11 @@ extern "C" {
 #define BLINK_STALL_NS 500000000ull  /* a turn of the loop that comes this late: the scheduler itself stood still */
 #define BLINK_TRACE_STEPS 4096       /* the last steps, of which the trace is kept */
 
-enum blink_row_use {
-  BLINK_ROW_FREE = 0,
-  BLINK_ROW_ACTIVE = 1,
-  BLINK_ROW_ZOMBIE = 2,
-  BLINK_ROW_STAGED = 3 /* a waiting request, checked and on the device: no pages yet, and in no step (S13) */
+enum blink_sequence_use {
+  BLINK_SEQUENCE_FREE = 0,
+  BLINK_SEQUENCE_ACTIVE = 1,
+  BLINK_SEQUENCE_ZOMBIE = 2,
+  BLINK_SEQUENCE_STAGED = 3 /* a waiting request, checked and on the device: no pages yet, and in no step (S13) */
 };
 
 /* A slot's request, as the scheduler knows it. */
@@ -41,9 +41,9 @@ struct blink_request {
   uint64_t arrival;       /* claim:39 | order within the claim:13 | slot:12. Smaller is older; kept when paused */
   uint64_t torn_since_ns; /* when the payload was first found torn; 0: never */
   uint64_t torn_last_ns;  /* ... and last */
-  uint32_t sequence;
-  uint32_t state; /* enum blink_state, as published */
-  uint32_t row;   /* BLINK_NO_ROW while it waits and is not staged */
+  uint32_t submission;
+  uint32_t state;          /* enum blink_state, as published */
+  uint32_t sequence_index; /* BLINK_NO_SEQUENCE while it waits and is not staged */
   uint32_t prompt_tokens;
   uint32_t max_outputs; /* max_tokens, cut to what the context and the KV cache hold */
   uint32_t generated;   /* output records published */
@@ -53,12 +53,12 @@ struct blink_request {
 
 /* A sequence's place in the batch. `fed` counts the tokens of all steps planned so far, so it runs ahead of what has
  * completed. */
-struct blink_row {
-  uint64_t last_step; /* the last planned step that includes the row: pages stay until it has completed (S5) */
-  uint32_t use;       /* enum blink_row_use */
+struct blink_sequence {
+  uint64_t last_step; /* the last planned step that includes the sequence: pages stay until it has completed (S5) */
+  uint32_t use;       /* enum blink_sequence_use */
   uint32_t slot;
   uint32_t fed;
-  uint32_t prefill_end; /* tokens known at admission: the row prefills while fed < prefill_end, then decodes */
+  uint32_t prefill_end; /* tokens known at admission: the sequence prefills while fed < prefill_end, then decodes */
   uint32_t n_pages;
   uint32_t reserved;
 };
@@ -90,7 +90,7 @@ struct blink_step_trace {
   uint64_t launched_ns; /* ... the launch had been made */
   uint64_t seen_ns;     /* ... the turn that took its results began */
   uint32_t kind;
-  uint32_t n_lanes;
+  uint32_t batch_size;
 };
 
 struct blink_scheduler_state {
@@ -105,9 +105,9 @@ struct blink_scheduler_state {
   uint32_t last_kind;     /* of the last step launched */
   uint32_t n_free_pages;  /* of the stack (pages.h) */
   uint32_t n_waiting;     /* requests PREFILL_PENDING or DECODE_PAUSED */
-  uint32_t n_active;      /* rows ACTIVE */
-  uint32_t n_zombies;     /* rows ZOMBIE */
-  uint32_t n_staged;      /* rows STAGED */
+  uint32_t n_active;      /* sequences ACTIVE */
+  uint32_t n_zombies;     /* sequences ZOMBIE */
+  uint32_t n_staged;      /* sequences STAGED */
   uint32_t planned;       /* step launched + 1 is planned and waits for the next execution to launch it */
   uint64_t ended_prompts; /* tokens of requests that ended with an answer, the last ones counting most (S15) */
   uint64_t ended_outputs;
@@ -136,12 +136,12 @@ struct blink_scheduler_config {
   struct blink_step_set sets[3];
   struct blink_shape* shapes; /* [n_shapes] */
   uint64_t* executables;      /* [n_shapes][BLINK_STEP_SETS] graph handles; null where a host launches */
-  uint32_t* decode_lookup;    /* [max_batch + 1] the tightest shape for n rows */
+  uint32_t* decode_lookup;    /* [max_batch + 1] the tightest shape for n sequences */
   uint32_t* prefill_lookup;   /* [ceil(max_prefill_tokens / BLINK_TOKEN_GRANULE) + 1] ... for n tokens, rounded up */
-  uint32_t* mixed_lookup;     /* [ceil(max_mixed_tokens / BLINK_TOKEN_GRANULE) + 1] ... of the fewest lanes */
+  uint32_t* mixed_lookup;     /* [ceil(max_mixed_tokens / BLINK_TOKEN_GRANULE) + 1] ... of the fewest batch slots */
   uint64_t* seen;             /* [n_slots] the last request word acted upon */
   struct blink_request* requests;       /* [n_slots] */
-  struct blink_row* rows;               /* [tables.n_rows] */
+  struct blink_sequence* sequences;     /* [tables.n_sequences] */
   uint32_t* free_pages;                 /* [total_pages] a stack, n_free_pages high (pages.h) */
   struct blink_shape_time* shape_times; /* [n_shapes] */
   struct blink_step_trace* trace;       /* [BLINK_TRACE_STEPS] */
@@ -149,10 +149,11 @@ struct blink_scheduler_config {
   uint32_t n_shapes;
   uint32_t total_pages;
   uint32_t max_prefill_tokens; /* of prompts in one step */
-  uint32_t max_prefill_lanes;
-  uint32_t max_mixed_tokens; /* of prompts and rows that decode, more than max_batch; its lanes suffice for both */
+  uint32_t max_prefill_slots;
+  uint32_t max_mixed_tokens; /* of prompts and sequences that decode, more than max_batch; its batch slots suffice for
+                                both */
   uint32_t mixed_share;      /* of prompts in a mixed step, at least, where there are as many (S15) */
-  uint32_t max_batch;        /* rows that run together; the rest of tables.n_rows are for staging */
+  uint32_t max_batch;        /* sequences that run together; the rest of tables.n_sequences are for staging */
   uint32_t reserved;
   /* Launch the next step this long, 1/64 of a step and the time of planning before the running one's expected end; 0:
    * after it ended. */

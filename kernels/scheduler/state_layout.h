@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x7c856779e120290eull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x663d335f11fd17f7ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -11,22 +11,22 @@ BLINK_ASSERT(sizeof(struct blink_request) == 56, "blink_request");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, arrival) == 0, "blink_request.arrival");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, torn_since_ns) == 8, "blink_request.torn_since_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, torn_last_ns) == 16, "blink_request.torn_last_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, sequence) == 24, "blink_request.sequence");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, submission) == 24, "blink_request.submission");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, state) == 28, "blink_request.state");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, row) == 32, "blink_request.row");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, sequence_index) == 32, "blink_request.sequence_index");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, prompt_tokens) == 36, "blink_request.prompt_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, max_outputs) == 40, "blink_request.max_outputs");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, generated) == 44, "blink_request.generated");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, crc32c) == 48, "blink_request.crc32c");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, reserved) == 52, "blink_request.reserved");
-BLINK_ASSERT(sizeof(struct blink_row) == 32, "blink_row");
-BLINK_ASSERT(__builtin_offsetof(struct blink_row, last_step) == 0, "blink_row.last_step");
-BLINK_ASSERT(__builtin_offsetof(struct blink_row, use) == 8, "blink_row.use");
-BLINK_ASSERT(__builtin_offsetof(struct blink_row, slot) == 12, "blink_row.slot");
-BLINK_ASSERT(__builtin_offsetof(struct blink_row, fed) == 16, "blink_row.fed");
-BLINK_ASSERT(__builtin_offsetof(struct blink_row, prefill_end) == 20, "blink_row.prefill_end");
-BLINK_ASSERT(__builtin_offsetof(struct blink_row, n_pages) == 24, "blink_row.n_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_row, reserved) == 28, "blink_row.reserved");
+BLINK_ASSERT(sizeof(struct blink_sequence) == 32, "blink_sequence");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, last_step) == 0, "blink_sequence.last_step");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, use) == 8, "blink_sequence.use");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, slot) == 12, "blink_sequence.slot");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, fed) == 16, "blink_sequence.fed");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, prefill_end) == 20, "blink_sequence.prefill_end");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_pages) == 24, "blink_sequence.n_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, reserved) == 28, "blink_sequence.reserved");
 BLINK_ASSERT(sizeof(struct blink_lease_record) == 32, "blink_lease_record");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, word) == 0, "blink_lease_record.word");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, changed_ns) == 8, "blink_lease_record.changed_ns");
@@ -47,7 +47,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, turn_ns) == 32, "blink_
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, launched_ns) == 40, "blink_step_trace.launched_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, seen_ns) == 48, "blink_step_trace.seen_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, kind) == 56, "blink_step_trace.kind");
-BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, n_lanes) == 60, "blink_step_trace.n_lanes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, batch_size) == 60, "blink_step_trace.batch_size");
 BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5400, "blink_scheduler_state");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, launched) == 0, "blink_scheduler_state.launched");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, committed) == 8, "blink_scheduler_state.committed");
@@ -92,7 +92,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefill_lookup) =
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_lookup) == 392, "blink_scheduler_config.mixed_lookup");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, seen) == 400, "blink_scheduler_config.seen");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, requests) == 408, "blink_scheduler_config.requests");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, rows) == 416, "blink_scheduler_config.rows");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sequences) == 416, "blink_scheduler_config.sequences");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, free_pages) == 424, "blink_scheduler_config.free_pages");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shape_times) == 432, "blink_scheduler_config.shape_times");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, trace) == 440, "blink_scheduler_config.trace");
@@ -100,7 +100,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, state) == 448, "b
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_shapes) == 456, "blink_scheduler_config.n_shapes");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, total_pages) == 460, "blink_scheduler_config.total_pages");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_tokens) == 464, "blink_scheduler_config.max_prefill_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_lanes) == 468, "blink_scheduler_config.max_prefill_lanes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_slots) == 468, "blink_scheduler_config.max_prefill_slots");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_mixed_tokens) == 472, "blink_scheduler_config.max_mixed_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_share) == 476, "blink_scheduler_config.mixed_share");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_batch) == 480, "blink_scheduler_config.max_batch");
@@ -115,21 +115,21 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_request, arrival) \
   X(blink_request, torn_since_ns) \
   X(blink_request, torn_last_ns) \
-  X(blink_request, sequence) \
+  X(blink_request, submission) \
   X(blink_request, state) \
-  X(blink_request, row) \
+  X(blink_request, sequence_index) \
   X(blink_request, prompt_tokens) \
   X(blink_request, max_outputs) \
   X(blink_request, generated) \
   X(blink_request, crc32c) \
   X(blink_request, reserved) \
-  X(blink_row, last_step) \
-  X(blink_row, use) \
-  X(blink_row, slot) \
-  X(blink_row, fed) \
-  X(blink_row, prefill_end) \
-  X(blink_row, n_pages) \
-  X(blink_row, reserved) \
+  X(blink_sequence, last_step) \
+  X(blink_sequence, use) \
+  X(blink_sequence, slot) \
+  X(blink_sequence, fed) \
+  X(blink_sequence, prefill_end) \
+  X(blink_sequence, n_pages) \
+  X(blink_sequence, reserved) \
   X(blink_lease_record, word) \
   X(blink_lease_record, changed_ns) \
   X(blink_lease_record, epoch) \
@@ -147,7 +147,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_step_trace, launched_ns) \
   X(blink_step_trace, seen_ns) \
   X(blink_step_trace, kind) \
-  X(blink_step_trace, n_lanes) \
+  X(blink_step_trace, batch_size) \
   X(blink_scheduler_state, launched) \
   X(blink_scheduler_state, committed) \
   X(blink_scheduler_state, claims) \
@@ -190,7 +190,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, mixed_lookup) \
   X(blink_scheduler_config, seen) \
   X(blink_scheduler_config, requests) \
-  X(blink_scheduler_config, rows) \
+  X(blink_scheduler_config, sequences) \
   X(blink_scheduler_config, free_pages) \
   X(blink_scheduler_config, shape_times) \
   X(blink_scheduler_config, trace) \
@@ -198,7 +198,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, n_shapes) \
   X(blink_scheduler_config, total_pages) \
   X(blink_scheduler_config, max_prefill_tokens) \
-  X(blink_scheduler_config, max_prefill_lanes) \
+  X(blink_scheduler_config, max_prefill_slots) \
   X(blink_scheduler_config, max_mixed_tokens) \
   X(blink_scheduler_config, mixed_share) \
   X(blink_scheduler_config, max_batch) \

@@ -16,15 +16,15 @@ from abi_generator.headers import Struct, parse_constants, parse_struct, strip_c
 DEFINED = {"__CUDACC__", "__CUDACC_RTC__", "__CUDA_ARCH__", "__cplusplus"}  # by NVRTC
 # Structs that the host fills in, or of which it allocates arrays.
 STRUCTS = (
-    "AttentionCut",
-    "AttentionPiece",
+    "KvSplitLimits",
+    "KvSplit",
     "ExpertUnit",
     "PrefillUnit",
-    "RouterPart",
+    "FusedRouter",
     "Routing",
-    "TiledCut",
-    "WideCut",
-    "WideNorm",
+    "TiledParams",
+    "SkinnyParams",
+    "FusedNorm",
     "blink_echo_slot",
 )
 CONSTANT = re.compile(
@@ -47,7 +47,7 @@ class KernelHeader:
 
 
 def python_name(constant: str) -> str:
-    """kCutThreads -> CUT_THREADS."""
+    """kSplitPlanThreads -> SPLIT_PLAN_THREADS."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", constant.removeprefix("k")).upper()
 
 

@@ -41,7 +41,7 @@ from bench.step_report import draw, line, table  # noqa: E402
 from bench.sustained import Sustained, sustain  # noqa: E402
 
 from blink.bench.energy import EnergyCounter  # noqa: E402
-from gpu_backend.abi import NO_ROW, StepHead, StepKind  # noqa: E402
+from gpu_backend.abi import NO_SEQUENCE, StepHead, StepKind  # noqa: E402
 from gpu_backend.arithmetic import ceil_div  # noqa: E402
 from gpu_backend.cuda.driver import Device, Stream  # noqa: E402
 from gpu_backend.cuda.graph import Graph  # noqa: E402
@@ -83,13 +83,17 @@ class Bench:
         self.grid = GraphGrid(limits)
         self.batch = allocate_batch(self.memory, limits, self.grid.shapes, config.vocab_size, ())
         tables: Any = self.batch.tables
-        pages = np.random.default_rng(0).permutation(limits.max_batch * limits.pages_per_row).astype("<u4")
+        pages = (
+            np.random.default_rng(0).permutation(limits.max_batch * limits.pages_per_sequence).astype("<u4")
+        )
         self.memory.write(int(tables["block_table"]), pages.tobytes())
-        tokens = np.random.default_rng(1).integers(0, config.vocab_size, (limits.n_rows, limits.max_context))
+        tokens = np.random.default_rng(1).integers(
+            0, config.vocab_size, (limits.n_sequences, limits.max_context)
+        )
         self.memory.write(
             int(tables["history"]), tokens.astype("<u4").tobytes()
         )  # alike, they would cost less
-        params = np.zeros(limits.n_rows, Descriptor)
+        params = np.zeros(limits.n_sequences, Descriptor)
         params["repetition_penalty"] = params["top_p"] = 1
         self.memory.write(int(tables["params"]), params.tobytes())
         began = time.monotonic()
@@ -113,26 +117,26 @@ class Bench:
         """Makes step set 0 a step of id 1, whose gate is open. Returns the index of its shape."""
         step_set: Any = self.batch.step_sets[0]  # type: ignore[index]
         head = np.zeros((), StepHead)
-        head["id"], head["n_tokens"], head["n_lanes"] = 1, load.tokens, load.lanes
+        head["id"], head["n_tokens"], head["batch_size"] = 1, load.tokens, load.batch_slots
         head["n_decode"] = load.rows
         shape_of = {
             StepKind.DECODE: self.grid.decode_shape,
             StepKind.PREFILL: self.grid.prefill_shape,
-            StepKind.MIXED: lambda tokens: self.grid.mixed_shape(tokens, load.lanes),
+            StepKind.MIXED: lambda tokens: self.grid.mixed_shape(tokens, load.batch_slots),
         }
         head["shape"] = index = shape_of[load.kind](load.tokens)
-        lanes = np.arange(load.lanes, dtype="<u4")
+        batch_slots = np.arange(load.batch_slots, dtype="<u4")
         own = np.full(load.prompt, load.rows, "<u4")  # the prompt's row
         values = {
-            "token_row": np.concatenate([lanes[: load.rows], own]),
+            "token_sequence": np.concatenate([batch_slots[: load.rows], own]),
             "token_position": np.concatenate([[load.context] * load.rows, np.arange(load.prompt)]),
-            "lane_row": lanes,
-            "lane_first": lanes,
-            "lane_last": np.append(lanes[: load.rows], [load.tokens - 1] * (load.prompt > 0)),
-            "lane_emit": np.ones(load.lanes),
+            "batch_sequence": batch_slots,
+            "batch_first": batch_slots,
+            "batch_last": np.append(batch_slots[: load.rows], [load.tokens - 1] * (load.prompt > 0)),
+            "batch_emit": np.ones(load.batch_slots),
         }
         padding = self.grid.shapes[index].tokens - load.tokens
-        values["token_row"] = np.append(values["token_row"], [NO_ROW] * padding)
+        values["token_sequence"] = np.append(values["token_sequence"], [NO_SEQUENCE] * padding)
         self.memory.write(int(step_set["head"]), head.tobytes())
         for name, array in values.items():
             self.memory.write(int(step_set[name]), array.astype("<u4").tobytes())

@@ -14,7 +14,7 @@ PARTS = {"kGateUp": "gate_up", "kDown": "down"}  # of the experts' kernels
 
 
 def operation_name(choice: Choice, work: Work, tokens: int) -> str:
-    """`tokens` of the step: the last layer's matmuls have fewer rows where those are the lanes'."""
+    """`tokens` of the step: the last layer's matmuls have fewer rows where those are the batch slots'."""
     op = choice.op
     kernel = "cublas" if isinstance(work, LibraryGemm) else kernel_name(work.kernel)
     if isinstance(op, DecodeModel):
@@ -28,7 +28,7 @@ def operation_name(choice: Choice, work: Work, tokens: int) -> str:
 
 
 def kernel_name(instance: str) -> str:
-    """Of "expert_stream_kernel<__half, blink::kDown, blink::kMade>": "expert_stream_down"."""
+    """Of "moe_gemv_kernel<__half, blink::kDown, blink::kRoutingGiven>": "expert_stream_down"."""
     name = re.sub(r"_kernel(<.*>)?$", "", instance)
     parts = [part for constant, part in PARTS.items() if f"blink::{constant}" in instance]
     return "_".join([name, *parts])

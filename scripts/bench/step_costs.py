@@ -10,7 +10,7 @@ from gpu_backend.abi import StepKind
 from gpu_backend.cuda.product import HALF_BYTES
 from gpu_backend.models.description import Model
 
-LAST = "last "  # matrices of the last layer where its rows are the lanes'
+LAST = "last "  # matrices of the last layer where its rows are the batch slots'
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Load:
         return self.rows + self.prompt
 
     @property
-    def lanes(self) -> int:
+    def batch_slots(self) -> int:
         return self.rows + (self.prompt > 0)
 
 
@@ -78,11 +78,12 @@ class Costs:
         self.matrices = {**each, "head": config.embed.n_elements}
 
     def of(self, name: str, load: Load) -> tuple[float, float]:
-        """Bytes and floating-point operations of one launch. What is called "last" is for a token a lane."""
+        """Bytes and floating-point operations of one launch. What is called "last" is for a token a batch
+        slot."""
         config, tokens = self._config, load.tokens
         matrix, experts = name.removeprefix(LAST).split(" ")[0], config.experts
         if matrix in self.matrices:
-            rows = load.lanes if matrix == "head" or name.startswith(LAST) else tokens
+            rows = load.batch_slots if matrix == "head" or name.startswith(LAST) else tokens
             return HALF_BYTES * self.matrices[matrix], 2 * rows * self.matrices[matrix]
         if experts is not None and name.startswith("expert_") and ("gate_up" in name or "down" in name):
             size = config.hidden * experts.intermediate * (2 if "gate_up" in name else 1)
@@ -90,7 +91,7 @@ class Costs:
             return HALF_BYTES * size * chosen, 2 * size * tokens * experts.per_token
         if name.startswith("attention") and not name.endswith("_plan"):
             token_bytes = 2 * HALF_BYTES * config.n_kv_heads * config.head_dim
-            if name == "attention_stream":
+            if name == "decode_attention":
                 return load.rows * (load.context + 1) * token_bytes, 0
             pairs = load.prompt * (load.prompt + 1) / 2
             return load.prompt * token_bytes, 4 * pairs * config.n_heads * config.head_dim
@@ -99,7 +100,7 @@ class Costs:
     def step(self, load: Load) -> tuple[float, float]:
         """Of a whole step, whatever kernels it is made of."""
         layers = self._config.n_layers
-        each = [*(m for m in self.matrices if m != "head"), "attention_stream", "attention_flash"]
+        each = [*(m for m in self.matrices if m != "head"), "decode_attention", "flash_attention"]
         each += ["expert_gate_up", "expert_down"] if self._config.experts is not None else []
         costs = [*([self.of(name, load) for name in each] * layers), self.of("head", load)]
         if load.prompt and self._config.experts is None:

@@ -100,7 +100,8 @@ class Stream(asyncio.Protocol):
 
     def begin(self, request: dict[str, object]) -> None:
         self.clock.requests += 1
-        self.prompt, self.sent, self.wanted = len(request["prompt"]), 0, int(request["max_tokens"])  # type: ignore[arg-type,call-overload]
+        # type: ignore[arg-type,call-overload]
+        self.prompt, self.sent, self.wanted = len(request["prompt"]), 0, int(request["max_tokens"])
         self.first_due = time.monotonic() + self.clock.first_s
         self.transport.write(HEAD)
         self.clock.streams.add(self)

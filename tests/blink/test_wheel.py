@@ -62,7 +62,8 @@ def with_build_tools() -> dict[str, str]:
 
 
 def run(command: list[str], **options: object) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_S, check=False, **options)  # type: ignore[call-overload]
+    # type: ignore[call-overload]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_S, check=False, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return str(done.stdout)
 

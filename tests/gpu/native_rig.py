@@ -26,7 +26,7 @@ def make_limits(**changes: int) -> Limits:
         "max_batch": 24,
         "max_context": 512,
         "max_prefill_tokens": 256,
-        "max_prefill_lanes": 8,
+        "max_prefill_slots": 8,
         "page_size": 16,
         "total_pages": 24 * 32,
     }
@@ -34,7 +34,7 @@ def make_limits(**changes: int) -> Limits:
 
 
 class NativeRig:
-    """Steps an engine and keeps the logits of every lane that sampled, for `check`."""
+    """Steps an engine and keeps the logits of every batch slot that sampled, for `check`."""
 
     def __init__(self, device: Device, config: Model, source: Any, limits: Limits) -> None:
         self.memory = DeviceMemory(device)
@@ -55,9 +55,9 @@ class NativeRig:
 
     def _record(self, rows: Sequence[int], tokens: Sequence[int | None]) -> None:
         logits = self.engine.logits(len(rows))
-        for row, lane, token in zip(rows, logits, tokens, strict=True):
+        for row, batch_slot, token in zip(rows, logits, tokens, strict=True):
             if token is not None:
-                self.seen.append((row, len(self.driver.tokens[row]) - 2, lane.copy(), token))
+                self.seen.append((row, len(self.driver.tokens[row]) - 2, batch_slot.copy(), token))
 
     def close(self) -> None:
         self.engine.close()

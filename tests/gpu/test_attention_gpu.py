@@ -55,12 +55,16 @@ class Rig:
         self.element, self.target = compute_element(config.dtype), target_of(config, device.n_multiprocessors)
         rng = np.random.default_rng(0)
         self.window = window
-        lanes, heads, kv_heads, dim = len(positions), config.n_heads, config.n_kv_heads, config.head_dim
-        pages_per_row = max(positions) // PAGE + 1
-        self.pages = rng.permutation(lanes * pages_per_row).astype(np.uint32).reshape(lanes, pages_per_row)
-        shape = (2, lanes, kv_heads, max(positions), dim)
+        batch_slots, heads, kv_heads, dim = len(positions), config.n_heads, config.n_kv_heads, config.head_dim
+        pages_per_sequence = max(positions) // PAGE + 1
+        self.pages = (
+            rng.permutation(batch_slots * pages_per_sequence)
+            .astype(np.uint32)
+            .reshape(batch_slots, pages_per_sequence)
+        )
+        shape = (2, batch_slots, kv_heads, max(positions), dim)
         self.cached = to_floats(to_halves(rng.standard_normal(shape, np.float32), self.dtype), self.dtype)
-        self.qkv = rng.standard_normal((lanes, heads + 2 * kv_heads, dim), np.float32)
+        self.qkv = rng.standard_normal((batch_slots, heads + 2 * kv_heads, dim), np.float32)
         self.qkv = to_floats(to_halves(self.qkv, self.dtype), self.dtype)
         self.norms = [
             to_floats(to_halves(rng.standard_normal(dim).astype(np.float32), self.dtype), self.dtype)
@@ -79,19 +83,19 @@ class Rig:
 
     def cache(self) -> NDArray[np.uint16]:
         """Keys and values, each [page][kv_head][PAGE][head_dim]."""
-        lanes, pages_per_row = self.pages.shape
+        batch_slots, pages_per_sequence = self.pages.shape
         kv_heads, dim = self.config.n_kv_heads, self.config.head_dim
-        cache = np.full((2, lanes * pages_per_row, kv_heads, PAGE, dim), 0x7FFF, np.uint16)
+        cache = np.full((2, batch_slots * pages_per_sequence, kv_heads, PAGE, dim), 0x7FFF, np.uint16)
         halves = to_halves(self.cached, self.dtype)
-        for lane, position in enumerate(self.positions):
+        for batch_slot, position in enumerate(self.positions):
             at = np.arange(position)
-            cache[:, self.pages[lane, at // PAGE], :, at % PAGE] = halves[:, lane, :, :position].transpose(
-                2, 0, 1, 3
-            )
+            cache[:, self.pages[batch_slot, at // PAGE], :, at % PAGE] = halves[
+                :, batch_slot, :, :position
+            ].transpose(2, 0, 1, 3)
         return cache
 
     def works(self, keys: int, maps: int) -> list[Work]:
-        """The plan and attention of a shape of all lanes."""
+        """The plan and attention of a shape of all batch slots."""
         config, total, element = self.config, len(self.positions), self.element
         heads = heads_of(config)
         cache = KvCache(1, self.pages.size, PAGE, heads.kv, heads.dim, element, keys, maps)
@@ -109,17 +113,17 @@ class Rig:
         ops = DecodePlan(total, False, heads, reach), DecodeAttention(total, False, of)
         return [work for op in ops for work in choose(op, self.target).launches]
 
-    def run(self, lanes: Sequence[int]) -> NDArray[np.uint16]:
-        """Halves [lanes, heads, head_dim] of a step of these lanes, in a shape of all."""
+    def run(self, batch_slots: Sequence[int]) -> NDArray[np.uint16]:
+        """Halves [batch slots, heads, head_dim] of a step of these batch slots, in a shape of all."""
         config, total, cache = self.config, len(self.positions), self.cache()
         keys, step_set, tables = self.put(cache), np.zeros((), abi.StepSet), np.zeros((), abi.Tables)
         head = np.zeros(1, abi.StepHead)
-        head["n_lanes"] = head["n_decode"] = len(lanes)
-        step_set["head"], step_set["lane_last"] = self.put(head), self.put(np.array(lanes, np.uint32))
-        step_set["token_row"] = self.put(np.arange(total, dtype=np.uint32))
+        head["batch_size"] = head["n_decode"] = len(batch_slots)
+        step_set["head"], step_set["batch_last"] = self.put(head), self.put(np.array(batch_slots, np.uint32))
+        step_set["token_sequence"] = self.put(np.arange(total, dtype=np.uint32))
         step_set["token_position"] = self.put(self.positions)
         tables["block_table"], tables["page_size"] = self.put(self.pages), PAGE
-        tables["pages_per_row"] = self.pages.shape[1]
+        tables["pages_per_sequence"] = self.pages.shape[1]
         maps = self.memory.allocate(128)
         self.memory.write(maps, cache_map(keys, cache[0].nbytes, config.head_dim))
         works = self.works(keys, maps)
@@ -130,30 +134,33 @@ class Rig:
         n_bytes = 2 * total * config.n_heads * config.head_dim
         result = np.frombuffer(self.memory.read(addresses["attention"], n_bytes), np.uint16)
         assert not any(self.memory.read(addresses["partial"], sizes["partial"]))
-        return result.reshape(total, config.n_heads, config.head_dim)[list(lanes)]
+        return result.reshape(total, config.n_heads, config.head_dim)[list(batch_slots)]
 
-    def rotated(self, x: Floats, lane: int, norm: Floats | None) -> NDArray[np.float64]:
-        """[heads, head_dim] at the lane's position, as the kernel rounds it."""
+    def rotated(self, x: Floats, batch_slot: int, norm: Floats | None) -> NDArray[np.float64]:
+        """[heads, head_dim] at the batch slot's position, as the kernel rounds it."""
         y = x.astype(np.float64)
         if norm is not None:
             y = y / np.sqrt((y * y).mean(-1, keepdims=True) + EPS) * norm
-        angle = (np.float32(self.positions[lane]) * self.inv_freq).astype(np.float64)
+        angle = (np.float32(self.positions[batch_slot]) * self.inv_freq).astype(np.float64)
         a, b = np.split(y, 2, -1)
         y = np.concatenate([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)], -1)
         return to_floats(to_halves(y.astype(np.float32), self.dtype), self.dtype).astype(np.float64)
 
-    def reference(self, lane: int) -> NDArray[np.float64]:
+    def reference(self, batch_slot: int) -> NDArray[np.float64]:
         """[heads, head_dim]"""
         heads, kv_heads = self.config.n_heads, self.config.n_kv_heads
         norms = self.norms if self.config.qk_norm else (None, None)
-        queries = self.rotated(self.qkv[lane, :heads], lane, norms[0])
-        new = self.rotated(self.qkv[lane, heads : heads + kv_heads], lane, norms[1])
-        position, out = self.positions[lane], []
+        queries = self.rotated(self.qkv[batch_slot, :heads], batch_slot, norms[0])
+        new = self.rotated(self.qkv[batch_slot, heads : heads + kv_heads], batch_slot, norms[1])
+        position, out = self.positions[batch_slot], []
         for head, query in enumerate(queries):
             kv_head = head // (heads // kv_heads)
-            keys = np.vstack([self.cached[0, lane, kv_head, :position], new[kv_head]])
+            keys = np.vstack([self.cached[0, batch_slot, kv_head, :position], new[kv_head]])
             values = np.vstack(
-                [self.cached[1, lane, kv_head, :position], self.qkv[lane, heads + kv_heads + kv_head]]
+                [
+                    self.cached[1, batch_slot, kv_head, :position],
+                    self.qkv[batch_slot, heads + kv_heads + kv_head],
+                ]
             )
             seen = slice(-self.window if self.window else None, None)
             keys, values = keys[seen], values[seen]
@@ -162,11 +169,11 @@ class Rig:
             out.append(weight @ values / weight.sum())
         return np.array(out)
 
-    def check(self, out: NDArray[np.uint16], lanes: Sequence[int]) -> None:
-        for lane, got in zip(lanes, to_floats(out, self.dtype), strict=True):
-            expected = self.reference(lane)
+    def check(self, out: NDArray[np.uint16], batch_slots: Sequence[int]) -> None:
+        for batch_slot, got in zip(batch_slots, to_floats(out, self.dtype), strict=True):
+            expected = self.reference(batch_slot)
             error = np.linalg.norm(got - expected, axis=-1) / np.linalg.norm(expected, axis=-1)
-            assert (error < TOLERANCE[self.dtype]).all(), (self.positions[lane], error.max())
+            assert (error < TOLERANCE[self.dtype]).all(), (self.positions[batch_slot], error.max())
 
     def close(self) -> None:
         self.stream.close()
@@ -199,13 +206,13 @@ MIXED = (0, 1, 15, 16, 17, 63, 64, 200, 255, 256, 257, 1000, 1023, 5000)
 def test_decode_attention_is_softmax(
     device: Device, positions: tuple[int, ...], changes: dict[str, Any]
 ) -> None:
-    """E16: a step of one lane in the same shape gives the same bits as a step of all."""
+    """E16: a step of one batch slot in the same shape gives the same bits as a step of all."""
     rig = Rig(device, model_config(**changes), positions)
-    lanes = list(range(len(positions)))
-    out = rig.run(lanes)
-    rig.check(out, lanes)
-    for lane in lanes[:: max(1, len(lanes) // 3)]:
-        np.testing.assert_array_equal(rig.run([lane])[0], out[lane])
+    batch_slots = list(range(len(positions)))
+    out = rig.run(batch_slots)
+    rig.check(out, batch_slots)
+    for batch_slot in batch_slots[:: max(1, len(batch_slots) // 3)]:
+        np.testing.assert_array_equal(rig.run([batch_slot])[0], out[batch_slot])
     rig.close()
 
 
@@ -215,8 +222,8 @@ def test_a_window_hides_what_came_before(device: Device, window: int, head_dim: 
     """Of heads of sizes that only newer models have, too."""
     config = model_config(head_dim=head_dim, n_heads=8, n_kv_heads=2)
     rig = Rig(device, config, MIXED, window)
-    lanes = list(range(len(MIXED)))
-    rig.check(rig.run(lanes), lanes)
+    batch_slots = list(range(len(MIXED)))
+    rig.check(rig.run(batch_slots), batch_slots)
     rig.close()
 
 

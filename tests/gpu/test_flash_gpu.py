@@ -77,15 +77,15 @@ class Step:
         for (_, first, n), start in zip(chunks, starts, strict=True):
             positions[start : start + n] = np.arange(first, first + n)
         head = np.zeros((), abi.StepHead)
-        head["n_tokens"], head["n_lanes"] = ends[-1], len(chunks)
+        head["n_tokens"], head["batch_size"] = ends[-1], len(chunks)
         step_set, tables = np.zeros((), abi.StepSet), np.zeros((), abi.Tables)
         step_set["head"] = upload(np.atleast_1d(head).view(np.uint8))
         step_set["token_position"] = upload(positions)
-        step_set["lane_row"] = upload(np.array([row for row, _, _ in chunks], np.uint32))
-        step_set["lane_first"] = upload(starts.astype(np.uint32))
-        step_set["lane_last"] = upload((ends - 1).astype(np.uint32))
+        step_set["batch_sequence"] = upload(np.array([row for row, _, _ in chunks], np.uint32))
+        step_set["batch_first"] = upload(starts.astype(np.uint32))
+        step_set["batch_last"] = upload((ends - 1).astype(np.uint32))
         tables["block_table"], tables["page_size"] = upload(self.block_table), PAGE
-        tables["pages_per_row"] = self.limits.pages_per_row
+        tables["pages_per_sequence"] = self.limits.pages_per_sequence
         out = np.full((TOKENS, self.shape[0], self.shape[2]), UNTOUCHED, np.uint16)
         addresses = {
             "qkv": upload(self.queries(chunks)),

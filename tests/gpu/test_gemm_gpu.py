@@ -141,7 +141,7 @@ def test_a_later_start_measures_nothing_and_computes_the_same(
         for row, length in enumerate(lengths):
             rig.driver.start(row, range(5, 5 + length))
         rig.prefill([(row, 0, length) for row, length in enumerate(lengths)])
-        seen = [lane.tobytes() for _, _, lane, _ in rig.seen]
+        seen = [batch_slot.tobytes() for _, _, batch_slot, _ in rig.seen]
         rig.close()
         device.close()
         return seen

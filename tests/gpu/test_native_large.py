@@ -150,4 +150,5 @@ def median_ms(rig: NativeRig, repeats: int = 20) -> float:
 
 
 def read_head(rig: NativeRig, address: int) -> np.void:
-    return np.frombuffer(rig.memory.read(address, abi.StepHead.itemsize), abi.StepHead)[0]  # type: ignore[no-any-return]
+    # type: ignore[no-any-return]
+    return np.frombuffer(rig.memory.read(address, abi.StepHead.itemsize), abi.StepHead)[0]

@@ -268,7 +268,7 @@ def test_packed_prompts(rig: NativeRig, reference: Reference) -> None:
 
 
 def test_decode_after_prefill_in_every_batch_size(rig: NativeRig, reference: Reference) -> None:
-    """Rows of different lengths decode together, join and leave; order of rows and of lanes differ."""
+    """Rows of different lengths decode together, join and leave; order of rows and of batch slots differ."""
     rows = [17, 4, 0, 23, 8, 11, 1, 2, 3, 5, 6, 7, 9, 10, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22]
     for row in rows:
         length = 1 + row * 9

@@ -23,7 +23,7 @@ LIMITS = Limits(
     max_batch=len(DEPTHS),
     max_context=CONTEXT,
     max_prefill_tokens=2048,
-    max_prefill_lanes=4,
+    max_prefill_slots=4,
     page_size=PAGE,
     total_pages=len(DEPTHS) * CONTEXT // PAGE,
 )

@@ -1,4 +1,4 @@
-"""The device sampler draws what its CPU twin draws, token for token, from the same logits."""
+"""The device sampler draws what its CPU reference draws, token for token, from the same logits."""
 
 import ctypes
 from collections.abc import Callable, Iterator
@@ -26,13 +26,17 @@ from gpu_backend.ops.operations import Sample
 LANES = 24
 EOS = (2, 7)
 LIMITS = Limits(
-    max_batch=LANES, max_context=64, max_prefill_tokens=64, max_prefill_lanes=4, page_size=16, total_pages=128
+    max_batch=LANES, max_context=64, max_prefill_tokens=64, max_prefill_slots=4, page_size=16, total_pages=128
 )
 
 
 @pytest.fixture(scope="module")
-def twins(build_program: Callable[..., Path]) -> ctypes.CDLL:
-    return ctypes.CDLL(str(build_program("twins.so", ["kernels/ops/twins.cpp"], "-O2", "-shared", "-fPIC")))
+def references(build_program: Callable[..., Path]) -> ctypes.CDLL:
+    return ctypes.CDLL(
+        str(
+            build_program("references.so", ["kernels/reference/reference_ops.cpp"], "-O2", "-shared", "-fPIC")
+        )
+    )
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +46,10 @@ def device() -> Iterator[Device]:
     device.close()
 
 
-def sample(device: Device, lanes: int, vocab: int) -> tuple[Work, ...]:
-    """What samples so many lanes."""
+def sample(device: Device, batch_slots: int, vocab: int) -> tuple[Work, ...]:
+    """What samples so many batch slots."""
     return choose(
-        Sample(Buffer("logits", lanes, vocab, Element.FP32)), Target(device.n_multiprocessors)
+        Sample(Buffer("logits", batch_slots, vocab, Element.FP32)), Target(device.n_multiprocessors)
     ).launches
 
 
@@ -85,7 +89,7 @@ class SamplerRig:
 
 
 def compare(
-    twins: ctypes.CDLL,
+    references: ctypes.CDLL,
     device: Device,
     kernels: Kernels,
     vocab: int,
@@ -101,14 +105,14 @@ def compare(
     def run_host(_: int, index: int) -> None:
         tables = ctypes.create_string_buffer(host.driver.tables.tobytes())
         step_set = ctypes.create_string_buffer(host.sets[index])
-        twins.blink_twin_sample(step_set, tables, ctypes.c_void_p(host.logits))
+        references.blink_reference_sample(step_set, tables, ctypes.c_void_p(host.logits))
         completed = int(host.driver.tables["completed"])
         host.memory.write(completed, host.driver.step_id.to_bytes(8, "little"))
 
     def run_gpu(shape: int, index: int) -> None:
-        lanes = gpu.driver.grid.shapes[shape].lanes
+        batch_slots = gpu.driver.grid.shapes[shape].batch_slots
         by_value = (gpu.sets[index], gpu.driver.tables.tobytes())
-        launch(kernels, stream, sample(device, lanes, vocab), {"logits": gpu.logits}, *by_value)
+        launch(kernels, stream, sample(device, batch_slots, vocab), {"logits": gpu.logits}, *by_value)
 
     for rows in (list(range(LANES)), [5], [20, 3, 11]):
         logits = rng.normal(0, spread, (LANES, vocab)).astype(np.float32)
@@ -145,9 +149,9 @@ PARAMS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("vocab", [37, 1000, 128256, 262208])
 @pytest.mark.parametrize("name", list(PARAMS))
 def test_the_device_draws_what_the_twin_draws(
-    twins: ctypes.CDLL, device: Device, kernels: Kernels, vocab: int, name: str
+    references: ctypes.CDLL, device: Device, kernels: Kernels, vocab: int, name: str
 ) -> None:
-    compare(twins, device, kernels, vocab, PARAMS[name], spread=2.0, seed=vocab)
+    compare(references, device, kernels, vocab, PARAMS[name], spread=2.0, seed=vocab)
 
 
 def draw_of_all(device: Device, kernels: Kernels, logits: np.ndarray, **params: Any) -> list[int | None]:
@@ -159,8 +163,8 @@ def draw_of_all(device: Device, kernels: Kernels, logits: np.ndarray, **params: 
 
     def run(shape: int, index: int) -> None:
         by_value = (rig.sets[index], rig.driver.tables.tobytes())
-        lanes = rig.driver.grid.shapes[shape].lanes
-        launch(kernels, stream, sample(device, lanes, vocab), {"logits": rig.logits}, *by_value)
+        batch_slots = rig.driver.grid.shapes[shape].batch_slots
+        launch(kernels, stream, sample(device, batch_slots, vocab), {"logits": rig.logits}, *by_value)
 
     tokens = rig.draw(logits, list(range(LANES)), run)
     stream.close()

@@ -20,7 +20,7 @@ from gpu_backend.models.registry import read_model
 device = Device()
 config = read_model(Path(sys.argv[1]))
 limits = Limits(
-    max_batch=20, max_context=512, max_prefill_tokens=100, max_prefill_lanes=4, page_size=16, total_pages=64
+    max_batch=20, max_context=512, max_prefill_tokens=100, max_prefill_slots=4, page_size=16, total_pages=64
 )
 memory = DeviceMemory(device)
 driver = EngineDriver(memory, limits, config.vocab_size)

@@ -47,7 +47,8 @@ Expression = Any
 
 @dataclass(frozen=True)
 class Load:
-    """What a step has of its capacities: rows that decode first, then prompts; `last` tokens by lane."""
+    """What a step has of its capacities: rows that decode first, then prompts; `last` tokens by batch
+    slot."""
 
     tokens: int
     decoding: int
@@ -69,7 +70,8 @@ class Product:
 
 @dataclass(frozen=True)
 class SplitNorm:
-    """WideNorm of kernels/ops/wide_end.h, and columns and number of the sums that its tiles leave."""
+    """FusedNorm of kernels/ops/gemm/skinny_epilogue_sm90.h, and columns and number of the sums that its tiles
+    leave."""
 
     sums_in: Any
     n_sums: int
@@ -125,7 +127,7 @@ class SymbolicMachine:
         self._id = 0
 
     def run(self, shape: Shape, load: Load) -> list[Expression]:
-        """Logits of the lanes."""
+        """Logits of the batch slots."""
         self._id += 1
         self._shape, self._load = shape, load
         if shape not in self._plans:
@@ -133,7 +135,7 @@ class SymbolicMachine:
         for choice in self._plans[shape]:
             for work in choice.launches:
                 self._launch(work)
-        return [self._at("logits")[lane] for lane in range(len(load.last))]
+        return [self._at("logits")[batch_slot] for batch_slot in range(len(load.last))]
 
     # Addresses.
 
@@ -205,7 +207,7 @@ class SymbolicMachine:
         return ("norm", weight, of) if kind == "without its factor" and left else ("wrong factor", x)
 
     def _wide(self, work: Any, epilogue: Epilogue, columns: int, tiles: int) -> None:
-        """WideCut's fields, and WideNorm's."""
+        """SkinnyParams's fields, and FusedNorm's."""
         weight, x, out, cut, norm = map(self._argument, work.operands)
         rows, n_in, n_out, _, n_tiles, *_ = struct.unpack("<9I", cut)
         ends_step = self._weights[weight] in ("head", "embed")
@@ -230,15 +232,15 @@ class SymbolicMachine:
         assert found
         name, template = found[1], (found[2] or "").split(", ")
         arguments = tuple(map(self._argument, work.operands))
-        if name == "linear_wide":
+        if name == "skinny_gemm":
             self._wide(work, epilogue_of(template[1]), int(template[2]), int(template[3]))
-        elif name == "linear_tiled":
+        elif name == "tiled_gemm":
             self._tiled(work, epilogue_of(template[1]))
-        elif name == "linear_stream":
+        elif name == "gemv":
             self._multiply(Product(*arguments, epilogue_of(template[1])))
-        elif name in ("expert_stream", "expert_tiled"):
+        elif name in ("moe_gemv", "moe_grouped_gemm"):
             down = template[1] == "blink::kDown"
-            few = {"chooses": True} if template[-1] == "blink::kOfFew" else {}
+            few = {"chooses": True} if template[-1] == "blink::kRoutingFused" else {}
             getattr(self, f"_{name}_{'down' if down else 'gate_up'}")(work.grid[0], *arguments, **few)
         else:
             getattr(self, f"_{name}")(work.grid[0], *arguments)
@@ -275,8 +277,8 @@ class SymbolicMachine:
         self, rows: int, step_set: Any, residual: str, weight: int, eps: float, out: str, hidden: int
     ) -> None:
         x, to = self._at(residual), self._at(out, rows, HALF_BYTES * hidden)
-        for lane, token in enumerate(self._load.last):
-            to[lane] = ("norm", self._weights[weight], x[token])
+        for batch_slot, token in enumerate(self._load.last):
+            to[batch_slot] = ("norm", self._weights[weight], x[token])
 
     def _gather_last(
         self, rows: int, step_set: Any, residual: str, attention: str, to_residual: str, to_attention: str,
@@ -284,8 +286,8 @@ class SymbolicMachine:
     ) -> None:  # fmt: skip
         pairs = [(residual, to_residual, FP32_BYTES * hidden), (attention, to_attention, HALF_BYTES * width)]
         for x, out, row_bytes in pairs:
-            for lane, token in enumerate(self._load.last):
-                self._at(out, rows, row_bytes)[lane] = self._at(x)[token]
+            for batch_slot, token in enumerate(self._load.last):
+                self._at(out, rows, row_bytes)[batch_slot] = self._at(x)[token]
 
     def _silu_mul(self, rows: int, gate_up: str, product: str, intermediate: int) -> None:
         x = self._at(gate_up, rows, 2 * HALF_BYTES * intermediate)
@@ -293,7 +295,7 @@ class SymbolicMachine:
         for row in range(rows):
             out[row] = ("silu", x[row])
 
-    def _linear_held(
+    def _resident_gemv(
         self, _: int, weight: int, x: str, norm: int, eps: float, out: str, rows: int, width: int, router: Any
     ) -> None:
         """Stores the product of normed rows, or adds that of what attention puts out."""

@@ -20,11 +20,11 @@ from symbolic_machine import (
 
 from gpu_backend.abi import StepKind
 from gpu_backend.engines.base import Limits, Shape
-from gpu_backend.engines.native.step import decoding_lanes
-from gpu_backend.ops.decode_attention import PIECE_RECORD, AttentionCut, attention_cut
-from gpu_backend.ops.moe_one import ONE_EXPERTS, ONE_SLICE, SUM_PLACES
+from gpu_backend.engines.native.step import decoding_slots
+from gpu_backend.ops.decode_attention import PIECE_RECORD, KvSplitLimits, attention_cut
+from gpu_backend.ops.moe_one import ONE_SLICE, SINGLE_EXPERTS, SUM_PLACES
 from gpu_backend.ops.moe_stream import FEW_TOKENS
-from gpu_backend.ops.moe_tiled import TILE_UNIT, UNIT_BYTES
+from gpu_backend.ops.moe_tiled import GROUPED_UNIT, UNIT_BYTES
 from gpu_backend.ops.operations import Epilogue, Heads
 
 
@@ -61,11 +61,13 @@ class SymbolicStep(SymbolicMachine):
 
     # Attention.
 
-    def _decoding(self) -> tuple[int, AttentionCut]:
-        """The lanes that rows that decode may have, and how their attention is cut up."""
-        lanes = decoding_lanes(self._shape, self._limits.max_batch)
+    def _decoding(self) -> tuple[int, KvSplitLimits]:
+        """The batch slots that rows that decode may have, and how their attention is cut up."""
+        batch_slots = decoding_slots(self._shape, self._limits.max_batch)
         heads = Heads(self.config.n_heads, self.config.n_kv_heads, self.config.head_dim)
-        return lanes, attention_cut(heads, lanes, self._model.target, self._shape.kind == StepKind.MIXED)
+        return batch_slots, attention_cut(
+            heads, batch_slots, self._model.target, self._shape.kind == StepKind.MIXED
+        )
 
     def _layer_of(self, keys: int, values: int) -> int:
         size = self._model.cache.layer_bytes
@@ -87,16 +89,16 @@ class SymbolicStep(SymbolicMachine):
         assert head_dim == self.config.head_dim
         self._at(plan)[0] = ("plan", window)
         self._at(turns)[0] = ("turns", self._weights[rope])
-        lanes, sized = self._decoding()
+        batch_slots, sized = self._decoding()
         assert cut == sized.words
-        self._at(plan).check(PIECE_RECORD * (1 + max(lanes * sized.most, MULTIPROCESSORS - 1)))
-        self._at(turns, lanes, FP32_BYTES * head_dim)
+        self._at(plan).check(PIECE_RECORD * (1 + max(batch_slots * sized.most, MULTIPROCESSORS - 1)))
+        self._at(turns, batch_slots, FP32_BYTES * head_dim)
 
-    def _attention_stream(
+    def _decode_attention(
         self, blocks: int, tables: Any, plan: str, turns: str, cache: int, *rest: Any
     ) -> None:
         qkv, q_norm, k_norm, _, keys, values, partial, out, n_kv_heads, ratio, most, bias, window = rest
-        config, (lanes, cut) = self.config, self._decoding()
+        config, (batch_slots, cut) = self.config, self._decoding()
         layer = self._layer_of(keys, values)
         assert blocks == MULTIPROCESSORS - 1, "E22: a multiprocessor each"
         assert cache == CACHE_MAPS + 128 * layer
@@ -104,7 +106,7 @@ class SymbolicStep(SymbolicMachine):
         assert self._at(plan)[0] == ("plan", window), "the plan is for other keys"
         kind, rope = self._at(turns)[0]
         assert kind == "turns"
-        self._at(partial, lanes * most * config.n_heads, FP32_BYTES * (config.head_dim + 4))
+        self._at(partial, batch_slots * most * config.n_heads, FP32_BYTES * (config.head_dim + 4))
         for token in range(self._load.decoding):
             turned = self._turned(q_norm, k_norm, bias, rope, layer, self._at(qkv)[token])
             self._at(out)[token] = ("attention", layer, window, turned)
@@ -123,7 +125,7 @@ class SymbolicStep(SymbolicMachine):
             layer = self._layer_of(keys, values)
             x[token] = self._turned(q_norm, k_norm, bias, self._weights[rope], layer, x[token])
 
-    def _attention_flash(
+    def _flash_attention(
         self, blocks: int, queries: str, cache: int, tables: Any, plan: str, out: str,
         keys: int, values: int, *counts: int,
     ) -> None:  # fmt: skip
@@ -131,7 +133,7 @@ class SymbolicStep(SymbolicMachine):
         assert cache == KV_CACHE
         self._attend_prompts(queries, out, KV_CACHE + keys * atom, KV_CACHE + values * atom, window=0)
 
-    def _attention_prefill(
+    def _prefill_attention(
         self, blocks: int, step_set: Any, tables: Any, qkv: str, keys: int, values: int, out: str,
         heads: int, kv_heads: int, tokens: int, window: int,
     ) -> None:  # fmt: skip
@@ -190,30 +192,32 @@ class SymbolicStep(SymbolicMachine):
     def _expert_plan(
         self, _: int, choice: str, plan: str, pairs: str, tokens: int, count: int, per_token: int, unit: int
     ) -> None:
-        units = tokens * per_token // TILE_UNIT + min(count, tokens * per_token)
-        assert (tokens, unit) == (self._shape.tokens, TILE_UNIT)
+        units = tokens * per_token // GROUPED_UNIT + min(count, tokens * per_token)
+        assert (tokens, unit) == (self._shape.tokens, GROUPED_UNIT)
         self._at(plan, 1 + units, UNIT_BYTES)
         self._pairs(pairs, 4)
 
-    def _expert_stream_gate_up(
+    def _moe_gemv_gate_up(
         self, _: int, routing: Any, weight: int, x: str, out: str, *rest: int, chooses: bool = False
     ) -> None:
         self._expert_gate_up(weight, x, chooses)
 
-    def _expert_tiled_gate_up(self, _: int, plan: str, pairs: str, weight: int, x: str, *rest: int) -> None:
+    def _moe_grouped_gemm_gate_up(
+        self, _: int, plan: str, pairs: str, weight: int, x: str, *rest: int
+    ) -> None:
         self._expert_gate_up(weight, x)
 
-    def _expert_stream_down(self, _: int, routing: Any, weight: int, x: str, out: str, *rest: int) -> None:
+    def _moe_gemv_down(self, _: int, routing: Any, weight: int, x: str, out: str, *rest: int) -> None:
         to = self._pairs(out, HALF_BYTES * self.config.hidden)
         for token in range(self._shape.tokens):
             to[token] = ("experts' down", self._weights[weight], self._at(x)[token])
 
-    def _expert_tiled_down(
+    def _moe_grouped_gemm_down(
         self, _: int, plan: str, pairs: str, weight: int, x: str, out: str, *rest: int
     ) -> None:
-        self._expert_stream_down(0, None, weight, x, out)
+        self._moe_gemv_down(0, None, weight, x, out)
 
-    def _expert_one_gate_up(
+    def _moe_single_token_gate_up(
         self, _: int, routing: Any, residual: str, norm: int, eps: float, weight: int, *rest: int
     ) -> None:
         sums, choice, _weights, count, renormalise = routing
@@ -222,12 +226,12 @@ class SymbolicStep(SymbolicMachine):
         assert (count, renormalise) == (experts.count, experts.renormalise)
         assert rest[1:] == (hidden, experts.intermediate, experts.per_token)
         assert experts.intermediate % ONE_SLICE == 0
-        assert experts.per_token <= ONE_EXPERTS
+        assert experts.per_token <= SINGLE_EXPERTS
         self._rmsnorm(1, residual, norm, eps, "normed", hidden)
         self._at(choice)[0] = ("choice", self._at(sums)[0])
         self._expert_gate_up(weight, "normed")
 
-    def _expert_one_down(
+    def _moe_single_token_down(
         self, _: int, choice: str, weights: str, sums: str, n_sums: int, down: int, x: str, out: str,
         *rest: int,
     ) -> None:  # fmt: skip
@@ -235,19 +239,19 @@ class SymbolicStep(SymbolicMachine):
         assert n_sums == SUM_PLACES * self.config.experts.count
         self._at(sums, n_sums, 8)[0] = ZERO
         rows = "expert_rows"
-        self._expert_stream_down(0, None, down, x, rows)
-        self._expert_sum(1, rows, choice, weights, out, self.config.hidden)
+        self._moe_gemv_down(0, None, down, x, rows)
+        self._moe_combine(1, rows, choice, weights, out, self.config.hidden)
 
-    def _expert_sum(self, rows: int, x: str, choice: str, weights: str, out: str, *rest: int) -> None:
+    def _moe_combine(self, rows: int, x: str, choice: str, weights: str, out: str, *rest: int) -> None:
         to = self._at(out, rows, FP32_BYTES * self.config.hidden)
         for row in range(rows):
             to[row] = ("add", to[row], ("sum", self._at(x)[row], self._at(choice)[row]))
 
-    def _expert_sum_rmsnorm(
+    def _moe_combine_rmsnorm(
         self, rows: int, x: str, choice: str, weights: str, out: str, norm: int, eps: float, normed: str,
         hidden: int, per_token: int,
     ) -> None:  # fmt: skip
-        self._expert_sum(rows, x, choice, weights, out)
+        self._moe_combine(rows, x, choice, weights, out)
         self._rmsnorm(rows, out, norm, eps, normed, hidden)
 
 
@@ -257,8 +261,8 @@ def loads(shape: Shape, limits: Limits) -> list[Load]:
         return [Load(n, n, tuple(range(n))) for n in {shape.tokens, max(1, shape.tokens - 1)}]
     out = []
     for full in (True, False):
-        prompts = min(limits.max_prefill_lanes, shape.lanes, shape.tokens) if full else 1
-        most = min(limits.max_batch, shape.lanes - prompts, shape.tokens - prompts)
+        prompts = min(limits.max_prefill_slots, shape.batch_slots, shape.tokens) if full else 1
+        most = min(limits.max_batch, shape.batch_slots - prompts, shape.tokens - prompts)
         decoding = 0 if shape.kind == StepKind.PREFILL else most if full else 1
         tokens = shape.tokens if full else decoding + 1
         ends = [decoding + (i + 1) * (tokens - decoding) // prompts - 1 for i in range(prompts)]

@@ -60,6 +60,8 @@ def test_a_difference_does_not_compile(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     source = tmp_path / "constants.cu"
-    source.write_text(f'#include "{ENGINE}"\nnamespace blink {{ static_assert(kCutThreads == 1, "cut"); }}\n')
+    source.write_text(
+        f'#include "{ENGINE}"\nnamespace blink {{ static_assert(kSplitPlanThreads == 1, "cut"); }}\n'
+    )
     with pytest.raises(CompileError, match="cut"):
         compile_templates(source, "sm_90a", ["blink::gate_kernel"])

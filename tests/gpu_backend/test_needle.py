@@ -1,4 +1,4 @@
-"""A value that followed a key 2,000 tokens ago is found again, by the host engine."""
+"""A value that followed a key 2,000 tokens ago is found again, by the reference engine."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from engine_driver import EngineDriver
 from needle_model import answers, make_needle_model, needle_prompt
 
 from gpu_backend.engines.base import Limits
-from gpu_backend.engines.reference import HostEngine, HostMemory
+from gpu_backend.engines.reference import HostMemory, ReferenceEngine
 from gpu_backend.models.registry import read_model
 from gpu_backend.weights.checkpoint import Checkpoint
 
 LENGTH = 2000
 DEPTHS = (0.0, 0.3, 0.7, 1.0)
 LIMITS = Limits(
-    max_batch=4, max_context=2048, max_prefill_tokens=256, max_prefill_lanes=4, page_size=16, total_pages=512
+    max_batch=4, max_context=2048, max_prefill_tokens=256, max_prefill_slots=4, page_size=16, total_pages=512
 )
 
 
@@ -26,7 +26,7 @@ def test_a_needle_is_found_at_any_depth(tmp_path: Path, head_dim: int, head: int
     config = read_model(tmp_path)
     memory = HostMemory()
     driver = EngineDriver(memory, LIMITS, config.vocab_size)
-    engine = HostEngine(config, Checkpoint(tmp_path), LIMITS, driver.grid.shapes, driver.batch, 2)
+    engine = ReferenceEngine(config, Checkpoint(tmp_path), LIMITS, driver.grid.shapes, driver.batch, 2)
     driver.run = engine.run
     asked = [needle_prompt(LENGTH, depth, seed) for seed, depth in enumerate(DEPTHS)]
     assert answers(driver, [prompt for prompt, _ in asked]) == [value for _, value in asked]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from compilation import ROOT
-from twins import as_c
+from reference_ops import as_c
 
 EMULATOR = Path("tests/kernels/emulator")
 FLAGS = ["-O1", "-g0", "-shared", "-fPIC", "-fno-strict-aliasing", f"-I{EMULATOR}"]
@@ -20,16 +20,14 @@ FLAGS += ["-fsanitize=alignment,bounds", "-fno-sanitize-recover=all"]
 def emulate(build_program: Callable[..., Path]) -> Callable[..., None]:
     """emulate(kernel, *arguments)"""
     # Those that take longest are compiled first.
-    sources = sorted((ROOT / EMULATOR).glob("*.cpp"), key=lambda path: "wide" not in path.name)
+    sources = sorted((ROOT / EMULATOR).glob("*.cpp"), key=lambda path: "skinny" not in path.name)
     return loaded(build_program("emulator.so", sources, *FLAGS))
 
 
 @pytest.fixture(scope="session")
 def emulate_gelu(build_program: Callable[..., Path]) -> Callable[..., None]:
     """The same of a model whose activation is GELU: the kernels that end in one."""
-    sources = [
-        ROOT / EMULATOR / f"{name}.cpp" for name in ("linear_wide", "linear", "experts", "step", "threads")
-    ]
+    sources = [ROOT / EMULATOR / f"{name}.cpp" for name in ("skinny_gemm", "gemm", "moe", "step", "threads")]
     return loaded(build_program("emulator_gelu.so", sources, *FLAGS, "-DBLINK_ACTIVATION=BLINK_GELU_TANH"))
 
 

@@ -20,7 +20,7 @@ def waited(build_program: Callable[..., Path]) -> Waited:
     With `torn`, a request older than they waits for a payload that never comes.
     """
     library = ctypes.CDLL(
-        str(build_program("latency.so", ["tests/kernels/world/latency.cpp"], "-O2", "-shared", "-fPIC"))
+        str(build_program("latency.so", ["tests/kernels/simulator/latency.cpp"], "-O2", "-shared", "-fPIC"))
     )
     run = library.blink_latency_run
     run.restype, count, wide = ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64

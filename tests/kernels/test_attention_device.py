@@ -1,5 +1,5 @@
 """Decode attention, plan and stream, on the emulator, whose bulk copies arrive late and in any order, against
-its CPU twins."""
+its CPU references."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from reference_ops import rope_table
 from test_ops_device import (
     EPS,
     LONG,
@@ -21,7 +22,6 @@ from test_ops_device import (
     lagging,
     random,
 )
-from twins import rope_table
 
 PIECE_WORDS = 8
 ROWS = [(3, 0, 1), (0, 130, 131), (6, 400, 401), (1, 64, 65), (2, 127, 128), (4, 80, 81), (5, 15, 16)]
@@ -52,10 +52,10 @@ class StreamStep:
         chunks = [*rows, *prompts]
         sizes = {**LONG, **sizes, "n_decode": len(rows)}
         self.step = step = Attention(chunks, heads, kv_heads, head_dim, **sizes)
-        page_size, new = int(step.world.tables["page_size"]), []
+        page_size, new = int(step.arrays.tables["page_size"]), []
         for row, first, end in chunks:
             pages, cells = np.divmod(np.arange(first, end), page_size)
-            new.append((step.world.block_table[row, pages], cells))
+            new.append((step.arrays.block_table[row, pages], cells))
             for cache in step.caches:  # not yet written
                 cache[new[-1][0], :, cells] = NAN
         self.new = new[: len(rows)]  # where the rows that decode write
@@ -64,7 +64,7 @@ class StreamStep:
         self.rope = rope_table(head_dim)
         self.bias = random(heads + 2 * kv_heads, head_dim, seed=7) if biased else None
         self.window = window
-        self.lanes, self.plan = len(rows) + 2, np.zeros((1, PIECE_WORDS), np.uint32)
+        self.batch_slots, self.plan = len(rows) + 2, np.zeros((1, PIECE_WORDS), np.uint32)
 
     def run(
         self,
@@ -73,29 +73,31 @@ class StreamStep:
         blocks: int,
         norms: list[Halves | None],
     ) -> Halves:
-        """`cut`: usual, least, longest, most of AttentionCut."""
+        """`cut`: usual, least, longest, most of KvSplitLimits."""
         step, (heads, _, head_dim), most = self.step, self.step.shape, cut[3]
         where = cache_map(self.cache[0])
-        self.plan = np.full((1 + max(self.lanes * most, blocks), PIECE_WORDS), 0xFFFFFFFF, np.uint32)
-        turns = np.full((self.lanes, head_dim), np.nan, np.float32)
-        partial = np.zeros(self.lanes * heads * most * (head_dim + 4), np.uint32)
+        self.plan = np.full((1 + max(self.batch_slots * most, blocks), PIECE_WORDS), 0xFFFFFFFF, np.uint32)
+        turns = np.full((self.batch_slots, head_dim), np.nan, np.float32)
+        partial = np.zeros(self.batch_slots * heads * most * (head_dim + 4), np.uint32)
         out = np.full_like(step.out, 0x40E0)  # 7
         rope = (step.qkv, self.bias, *norms, EPS, self.cache[0], self.cache[1])
-        inputs = (step.world.step_set, step.world.tables, *cut, self.plan, self.rope, turns, where)
+        inputs = (step.arrays.step_set, step.arrays.tables, *cut, self.plan, self.rope, turns, where)
         outputs = (partial, out)
-        emulate("attention_stream", *inputs, *rope, *outputs, *step.shape, self.window, self.lanes, blocks)
+        emulate(
+            "decode_attention", *inputs, *rope, *outputs, *step.shape, self.window, self.batch_slots, blocks
+        )
         assert not partial.any()
         return out
 
     def run_prompts(self, emulate: Emulate, out: Halves, norms: list[Halves | None], flash: bool) -> None:
         """RoPE and attention of the prompts."""
-        step, world, n_tokens = self.step, self.step.world, self.step.n_tokens
-        inputs = (world.step_set, world.tables, step.qkv)
+        step, arrays, n_tokens = self.step, self.step.arrays, self.step.n_tokens
+        inputs = (arrays.step_set, arrays.tables, step.qkv)
         arguments = (self.bias, *norms, EPS, self.rope, self.cache[0], self.cache[1], *step.shape)
         emulate("rope", *inputs, *arguments, n_tokens)
         if not flash:
             emulate(
-                "attention_prefill",
+                "prefill_attention",
                 *inputs,
                 self.cache[0],
                 self.cache[1],
@@ -106,18 +108,18 @@ class StreamStep:
             )
             return
         plan = np.zeros((1 + n_tokens, 4), np.uint32)
-        emulate("prefill_plan", world.step_set, plan, 128)
+        emulate("prefill_plan", arrays.step_set, plan, 128)
         cells = step.caches[0].size // step.shape[1] // step.shape[2]
-        inputs = (world.tables, step.qkv, self.cache, out, plan)
-        emulate("attention_flash", *inputs, *step.shape, n_tokens, cells, 1, 3, 1)
+        inputs = (arrays.tables, step.qkv, self.cache, out, plan)
+        emulate("flash_attention", *inputs, *step.shape, n_tokens, cells, 1, 3, 1)
 
     def check(self, out: Halves, norms: list[Halves | None]) -> None:
         step = self.step
         qkv, expected = self.qkv.copy(), [cache.copy() for cache in self.before]
         weights = [None if weight is None else floats(weight) for weight in (self.bias, *norms)]
-        step.world.call("rope", qkv, *weights, EPS, self.rope, *expected, *step.shape, step.n_tokens)
+        step.arrays.call("rope", qkv, *weights, EPS, self.rope, *expected, *step.shape, step.n_tokens)
         reference = np.full(out.shape, 7, np.float32)
-        step.world.call("attention", qkv, *expected, reference, *step.shape, self.window, step.n_tokens)
+        step.arrays.call("attention", qkv, *expected, reference, *step.shape, self.window, step.n_tokens)
         assert_close(floats(out), reference, 2 * TOLERANCE)
         for got, cache in zip(self.cache, expected, strict=True):
             np.testing.assert_array_equal(
@@ -224,7 +226,7 @@ def test_decode_attention_in_a_window(
     step = StreamStep(ROWS, heads, kv_heads, head_dim, padding=2, window=window)
     for row, first, _ in ROWS:
         tile = max(0, first + 1 - window) // 16
-        before = step.step.world.block_table[row, :tile]
+        before = step.step.arrays.block_table[row, :tile]
         step.cache[:, before] = NAN
         step.before = [floats(cache) for cache in step.cache]
     step.check(step.run(emulate, cut, blocks, [None, None]), [None, None])
@@ -249,7 +251,7 @@ def test_more_pieces_than_lanes_of_a_warp(emulate: Emulate) -> None:
 
 
 def test_pieces_that_are_all_zero(emulate: Emulate) -> None:
-    """A word that is 0 has not been written (exchange.h), so zeros are written otherwise."""
+    """A word that is 0 has not been written (ll_protocol.h), so zeros are written otherwise."""
     heads, kv_heads = 4, 2
     step = StreamStep(ROWS, heads, kv_heads, 64, padding=2)
     step.cache[1][step.cache[1] != NAN] = 0

@@ -15,8 +15,8 @@ Play = Callable[..., None]
 
 @pytest.fixture(scope="module")
 def play(build_program: Callable[..., Path]) -> Play:
-    """play(script, *argument): runs a script of world/breakdowns.cpp."""
-    program = build_program("breakdowns", ["tests/kernels/world/breakdowns.cpp"], "-O1")
+    """play(script, *argument): runs a script of simulator/breakdowns.cpp."""
+    program = build_program("breakdowns", ["tests/kernels/simulator/breakdowns.cpp"], "-O1")
 
     def run(script: str, *argument: int) -> None:
         command = [program, script, *map(str, argument)]

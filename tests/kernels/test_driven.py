@@ -10,7 +10,7 @@ import pytest
 from limits import PROGRAM_S
 
 DESIGNS = ("blocking", "pipelined", "async")
-SOURCES = ["tests/kernels/world/driven.cpp"]
+SOURCES = ["tests/kernels/simulator/driven.cpp"]
 
 
 def run(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -37,7 +37,7 @@ def test_no_data_race_between_streams_and_policy(build_program: Callable[..., Pa
 
 
 @pytest.mark.parametrize("design", ["reuse", "unordered"])
-def test_the_worlds_notice_a_wrong_design(build_program: Callable[..., Path], design: str) -> None:
+def test_the_simulations_notice_a_wrong_design(build_program: Callable[..., Path], design: str) -> None:
     """Two steps in flight on one set, and streams that do not wait for each other (Q1 to Q3)."""
     done = run(build_program("driven", SOURCES, "-O2"), design, "3", "7")
     assert done.returncode == 1, done.stdout
@@ -48,12 +48,12 @@ def test_the_driver_api_is_called_as_it_wants_to_be(
     build_program: Callable[..., Path], tmp_path: Path, design: str
 ) -> None:
     """Through the C interface and a driver library: arguments, contexts, releases; under AddressSanitizer."""
-    fake = build_program("fake-libcuda", ["tests/kernels/world/fake_libcuda.cpp"], "-shared", "-fPIC")
+    fake = build_program("fake-libcuda", ["tests/kernels/simulator/fake_libcuda.cpp"], "-shared", "-fPIC")
     (tmp_path / "libcuda.so.1").symlink_to(fake)
     driven = "kernels/scheduler/driven"
     program = build_program(
         "driven-cuda",
-        ["tests/kernels/world/driven_cuda.cpp", f"{driven}/driven.cpp", f"{driven}/cuda_runtime.cpp"],
+        ["tests/kernels/simulator/driven_cuda.cpp", f"{driven}/driven.cpp", f"{driven}/cuda_runtime.cpp"],
         "-O1",
         "-fsanitize=address,undefined",
         "-fno-sanitize-recover=all",

@@ -1,13 +1,13 @@
-"""The ops' CPU twins against numpy references in double precision."""
+"""The ops' CPU references against numpy references in double precision."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from twins import GELU_TANH, SILU, Floats, World, call, rope_table
+from reference_ops import GELU_TANH, SILU, Floats, StepData, call, rope_table
 
-from gpu_backend.abi import NO_ROW
+from gpu_backend.abi import NO_SEQUENCE
 
 EPS = 1e-5
 CHUNKS = [(3, 0, 20), (0, 17, 18), (6, 30, 40)]
@@ -23,10 +23,10 @@ def rmsnorm(x: NDArray[np.float64], weight: Floats) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("scale", [1.0, 50.5])
 def test_embed_reads_history_and_zeroes_padding(scale: float) -> None:
-    world = World(CHUNKS, padding=3)
+    arrays = StepData(CHUNKS, padding=3)
     table, residual = random(64, 24), np.full((34, 24), 7, np.float32)
-    world.call("embed", table, residual, 24, scale, 34)
-    ids = [world.history[row, position] for row, first, end in CHUNKS for position in range(first, end)]
+    arrays.call("embed", table, residual, 24, scale, 34)
+    ids = [arrays.history[row, position] for row, first, end in CHUNKS for position in range(first, end)]
     np.testing.assert_array_equal(residual[:31], np.float32(scale) * table[ids])
     np.testing.assert_array_equal(residual[31:], 0)
 
@@ -41,11 +41,11 @@ def test_residual_rmsnorm() -> None:
 
 
 def test_gather_takes_the_last_token_of_each_lane() -> None:
-    world = World(CHUNKS)
+    arrays = StepData(CHUNKS)
     residual, delta, weight = random(31, 40), random(31, 40, seed=1), random(40, seed=2)
     expected = rmsnorm(residual.astype(np.float64) + delta, weight)[[19, 20, 30]]
     out = np.empty((3, 40), np.float32)
-    call("gather_rmsnorm", world.step_set, residual, delta, weight, EPS, out, 40)
+    call("gather_rmsnorm", arrays.step_set, residual, delta, weight, EPS, out, 40)
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -83,7 +83,7 @@ def test_linear(rows: int, inputs: int, outputs: int) -> None:
 @pytest.mark.parametrize("head_dim", [16, 48, 128, 256])
 def test_rope_rotates_and_writes_the_pages(head_dim: int, normed: bool, biased: bool) -> None:
     heads, kv_heads, tokens = 6, 2, 33
-    world = World(CHUNKS, padding=2)
+    arrays = StepData(CHUNKS, padding=2)
     qkv = random(tokens, heads + 2 * kv_heads, head_dim)
     norms = [random(head_dim, seed=s) if normed else None for s in (1, 2)]
     bias = random(heads + 2 * kv_heads, head_dim, seed=3) if biased else None
@@ -92,10 +92,10 @@ def test_rope_rotates_and_writes_the_pages(head_dim: int, normed: bool, biased: 
     given, before = qkv.copy(), qkv.astype(np.float64)
     if bias is not None:
         before[:31] += bias
-    world.call("rope", qkv, bias, *norms, EPS, rope, *caches, heads, kv_heads, head_dim, tokens)
+    arrays.call("rope", qkv, bias, *norms, EPS, rope, *caches, heads, kv_heads, head_dim, tokens)
 
     frequency, magnitude = rope.astype(np.float64).T
-    angle = world.token_position[:, None] * frequency
+    angle = arrays.token_position[:, None] * frequency
     cos, sin = (np.concatenate([magnitude * f(angle)] * 2, -1)[:, None] for f in (np.cos, np.sin))
     parts = [before[:, :heads], before[:, heads : heads + kv_heads]]
     if normed:
@@ -106,8 +106,10 @@ def test_rope_rotates_and_writes_the_pages(head_dim: int, normed: bool, biased: 
     np.testing.assert_allclose(qkv[:31, :heads], q[:31], atol=2e-5)
     np.testing.assert_array_equal(qkv[31:], given[31:])  # E3: padding is left alone
     written = np.zeros((*caches[0].shape[:1], 16), bool)
-    for i, (row, position) in enumerate(zip(world.token_row[:31], world.token_position[:31], strict=True)):
-        page, slot = world.block_table[row, position // 16], position % 16
+    for i, (row, position) in enumerate(
+        zip(arrays.token_sequence[:31], arrays.token_position[:31], strict=True)
+    ):
+        page, slot = arrays.block_table[row, position // 16], position % 16
         np.testing.assert_allclose(caches[0][page, :, slot], k[i], atol=2e-5)
         np.testing.assert_array_equal(caches[1][page, :, slot], v[i].astype(np.float32))
         written[page, slot] = True
@@ -118,16 +120,16 @@ def test_rope_rotates_and_writes_the_pages(head_dim: int, normed: bool, biased: 
 @pytest.mark.parametrize("window", [0, 1, 5, 16, 21, 100])
 @pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(4, 4, 16), (6, 2, 48), (8, 1, 128)])
 def test_attention_over_pages(heads: int, kv_heads: int, head_dim: int, window: int) -> None:
-    world = World(CHUNKS, padding=2)
+    arrays = StepData(CHUNKS, padding=2)
     qkv = random(33, heads + 2 * kv_heads, head_dim)
     k_cache, v_cache = (3 * random(64, kv_heads, 16, head_dim, seed=s) for s in (1, 2))
     out = np.full((33, heads, head_dim), 7, np.float32)
-    world.call("attention", qkv, k_cache, v_cache, out, heads, kv_heads, head_dim, window, 33)
-    for i, (row, position) in enumerate(zip(world.token_row, world.token_position, strict=True)):
-        if row == NO_ROW:
+    arrays.call("attention", qkv, k_cache, v_cache, out, heads, kv_heads, head_dim, window, 33)
+    for i, (row, position) in enumerate(zip(arrays.token_sequence, arrays.token_position, strict=True)):
+        if row == NO_SEQUENCE:
             np.testing.assert_array_equal(out[i], 7)
             continue
-        pages, first = world.block_table[row], max(0, int(position) + 1 - window) if window else 0
+        pages, first = arrays.block_table[row], max(0, int(position) + 1 - window) if window else 0
         k, v = (
             cache[pages].transpose(0, 2, 1, 3).reshape(-1, kv_heads, head_dim)[first : position + 1]
             .astype(np.float64).repeat(heads // kv_heads, 1)

@@ -1,4 +1,4 @@
-"""The CUDA kernels, run on the CPU by an emulator of CUDA's threads, against their CPU twins.
+"""The CUDA kernels, run on the CPU by an emulator of CUDA's threads, against their CPU references.
 
 What the emulator cannot show: memory ordering between blocks, real float16, speed. tests/gpu runs the same
 kernels on a GPU.
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from twins import GELU_TANH, SILU, Floats, World, call, rope_table
+from reference_ops import GELU_TANH, SILU, Floats, StepData, call, rope_table
 
 from gpu_backend import abi
 
@@ -54,26 +54,26 @@ def assert_close(got: Floats, expected: Floats, tolerance: float = TOLERANCE) ->
 
 def test_gate_opens_when_the_step_before_is_complete(emulate: Emulate) -> None:
     """E2."""
-    world = World(CHUNKS)
-    world.head["id"], world.head["fault"], world.completed[0] = 5, 1, 4
-    emulate("gate", world.step_set, world.tables)
-    assert (world.head["fault"][0], world.head["start_ns"][0] > 0) == (0, True)
+    arrays = StepData(CHUNKS)
+    arrays.head["id"], arrays.head["fault"], arrays.completed[0] = 5, 1, 4
+    emulate("gate", arrays.step_set, arrays.tables)
+    assert (arrays.head["fault"][0], arrays.head["start_ns"][0] > 0) == (0, True)
 
 
 def test_gate_gives_up(emulate: Emulate) -> None:
     """E2: a lost step ends in a fault. The emulator's clock advances by one second a reading."""
-    world = World(CHUNKS)
-    world.head["id"], world.completed[0] = 5, 3
-    emulate("gate", world.step_set, world.tables)
-    assert world.head["fault"][0] == 1
+    arrays = StepData(CHUNKS)
+    arrays.head["id"], arrays.completed[0] = 5, 3
+    emulate("gate", arrays.step_set, arrays.tables)
+    assert arrays.head["fault"][0] == 1
 
 
 @pytest.mark.parametrize("scale", [1.0, 50.5])
 def test_embed(emulate: Emulate, scale: float) -> None:
-    world, table = World(CHUNKS, padding=3), random(64, 40)
+    arrays, table = StepData(CHUNKS, padding=3), random(64, 40)
     got, expected = (np.full((34, 40), 7, np.float32) for _ in range(2))
-    emulate("embed", world.step_set, world.tables, table, got, 40, scale, 34)
-    world.call("embed", floats(table), expected, 40, scale, 34)
+    emulate("embed", arrays.step_set, arrays.tables, table, got, 40, scale, 34)
+    arrays.call("embed", floats(table), expected, 40, scale, 34)
     np.testing.assert_array_equal(got, expected)
 
 
@@ -86,21 +86,21 @@ def test_norms(emulate: Emulate, hidden: int) -> None:
     out = np.zeros((5, hidden), np.uint16)
     emulate("rmsnorm", residual, weight, EPS, out, hidden, 5)
     assert_close(floats(out), expected)
-    world, gathered = World([(1, 0, 2), (2, 0, 3)]), np.full((4, hidden), NAN, np.uint16)
-    emulate("gather_rmsnorm", world.step_set, residual, weight, EPS, gathered, hidden, 4)
+    arrays, gathered = StepData([(1, 0, 2), (2, 0, 3)]), np.full((4, hidden), NAN, np.uint16)
+    emulate("gather_rmsnorm", arrays.step_set, residual, weight, EPS, gathered, hidden, 4)
     assert_close(floats(gathered[:2]), expected[[1, 4]])
-    np.testing.assert_array_equal(gathered[2:], 0)  # lanes that are not in use
+    np.testing.assert_array_equal(gathered[2:], 0)  # batch slots that are not in use
 
 
 @pytest.mark.parametrize(("hidden", "width"), [(8, 16), (1600, 96), (96, 1600)])
 def test_gather_of_the_last_tokens(emulate: Emulate, hidden: int, width: int) -> None:
-    world = World([(1, 0, 2), (2, 0, 3)])
+    arrays = StepData([(1, 0, 2), (2, 0, 3)])
     residual, attention = floats(random(5, hidden)), random(5, width, seed=1)
     last = np.full((4, hidden), np.nan, np.float32), np.full((4, width), NAN, np.uint16)
-    emulate("gather_last", world.step_set, residual, attention, *last, hidden, width, 4)
+    emulate("gather_last", arrays.step_set, residual, attention, *last, hidden, width, 4)
     for got, rows in zip(last, (residual, attention), strict=True):
         np.testing.assert_array_equal(got[:2], rows[[1, 4]])
-        np.testing.assert_array_equal(got[2:], 0)  # lanes that are not in use
+        np.testing.assert_array_equal(got[2:], 0)  # batch slots that are not in use
 
 
 @pytest.mark.parametrize("hidden", [8, 96, 1600])
@@ -135,7 +135,7 @@ def test_gated(emulate: Emulate, emulate_gelu: Emulate, intermediate: int, activ
     [(6, 2, 16), (4, 4, 48), (8, 1, 64), (3, 1, 80), (2, 2, 96), (6, 2, 128), (2, 1, 192), (5, 2, 256)],
 )
 def test_rope(emulate: Emulate, heads: int, kv_heads: int, head_dim: int, normed: bool, biased: bool) -> None:
-    world = World(CHUNKS, padding=2)
+    arrays = StepData(CHUNKS, padding=2)
     qkv = random(33, heads + 2 * kv_heads, head_dim)
     norms = [random(head_dim, seed=s) if normed else None for s in (1, 2)]
     bias = random(heads + 2 * kv_heads, head_dim, seed=3) if biased else None
@@ -144,8 +144,8 @@ def test_rope(emulate: Emulate, heads: int, kv_heads: int, head_dim: int, normed
     expected = [floats(array) for array in (qkv, *caches)]
     sizes = (heads, kv_heads, head_dim, 33)
     float_weights = [None if weight is None else floats(weight) for weight in (bias, *norms)]
-    world.call("rope", expected[0], *float_weights, EPS, rope, *expected[1:], *sizes)
-    emulate("rope", world.step_set, world.tables, qkv, bias, *norms, EPS, rope, *caches, *sizes)
+    arrays.call("rope", expected[0], *float_weights, EPS, rope, *expected[1:], *sizes)
+    emulate("rope", arrays.step_set, arrays.tables, qkv, bias, *norms, EPS, rope, *caches, *sizes)
     assert_close(floats(qkv)[:, :heads], expected[0][:, :heads])
     for got, cache in zip(caches, expected[1:], strict=True):
         np.testing.assert_array_equal(np.isnan(floats(got)), np.isnan(cache))  # E3: nothing else is written
@@ -153,7 +153,7 @@ def test_rope(emulate: Emulate, heads: int, kv_heads: int, head_dim: int, normed
         assert_close(floats(got)[written], cache[written])
 
 
-OUTPUTS = ("half", "float", "add", "silu")  # of StreamOutput
+OUTPUTS = ("half", "float", "add", "silu")  # of EpilogueOp
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
@@ -162,9 +162,7 @@ OUTPUTS = ("half", "float", "add", "silu")  # of StreamOutput
     [(1, 32, 16, 1, 1), (1, 4096, 40, 1, 2), (3, 96, 41, 1, 3), (8, 704, 64, 1, 2), (5, 2304, 24, 2, 2),
      (16, 1024, 48, 2, 1), (9, 544, 19, 2, 1), (12, 320, 40, 2, 2)],
 )  # fmt: skip
-def test_linear_stream(
-    emulate: Emulate, m: int, n_in: int, n_out: int, groups: int, blocks: int, output: str
-) -> None:
+def test_gemv(emulate: Emulate, m: int, n_in: int, n_out: int, groups: int, blocks: int, output: str) -> None:
     """Shares of k that are uneven, tiles that are not full, blocks with several tiles, padding rows of x."""
     rows = 2 * n_out if output == "silu" else n_out
     x, w = random(m + 1, n_in), random(rows, n_in, seed=1, scale=0.1)
@@ -183,7 +181,7 @@ def test_linear_stream(
     is_half = output in ("half", "silu")
     y = (start.view(np.uint32) >> 16).astype(np.uint16) if is_half else start.copy()
     behind = y[m].copy()
-    emulate("linear_stream", w, x, y, m, n_in, n_out, OUTPUTS.index(output), groups, blocks)
+    emulate("gemv", w, x, y, m, n_in, n_out, OUTPUTS.index(output), groups, blocks)
     assert_close((floats(y) if is_half else y)[:m], expected[:m])
     np.testing.assert_array_equal(y[m], behind)
 
@@ -195,7 +193,7 @@ NO_ROUTER = (None, None, None, 0)
 @pytest.mark.parametrize(
     ("m", "n_in", "n_out", "blocks"), [(1, 512, 40, 3), (2, 2048, 88, 4), (1, 4096, 24, 2), (2, 1024, 8, 1)]
 )
-def test_linear_held(emulate: Emulate, m: int, n_in: int, n_out: int, blocks: int, normed: bool) -> None:
+def test_resident_gemv(emulate: Emulate, m: int, n_in: int, n_out: int, blocks: int, normed: bool) -> None:
     """Blocks with several tiles and with none abreast, rows of x past the end; a norm before, a sum after."""
     w, norm = random(n_out, n_in, seed=1, scale=0.1), random(n_in, seed=2)
     residual = np.random.default_rng(3).standard_normal((m + 1, n_in)).astype(np.float32)
@@ -204,14 +202,14 @@ def test_linear_held(emulate: Emulate, m: int, n_in: int, n_out: int, blocks: in
         y, x = np.full((m + 1, n_out), NAN, np.uint16), residual
         scale = 1 / np.sqrt((residual[:m] ** 2).mean(axis=1, keepdims=True) + np.float32(1e-5))
         expected = residual[:m] * scale * floats(norm) @ floats(w).T
-        emulate("linear_held", w, x, norm, 1e-5, y, m, n_in, n_out, blocks, *NO_ROUTER)
+        emulate("resident_gemv", w, x, norm, 1e-5, y, m, n_in, n_out, blocks, *NO_ROUTER)
         assert_close(floats(y)[:m], expected)
         assert (y[m] == NAN).all()
     else:
         before = np.random.default_rng(4).standard_normal((m + 1, n_out)).astype(np.float32)
         y, half = before.copy(), random(m + 1, n_in)
         half[m] = NAN
-        emulate("linear_held", w, half, None, 1e-5, y, m, n_in, n_out, blocks, *NO_ROUTER)
+        emulate("resident_gemv", w, half, None, 1e-5, y, m, n_in, n_out, blocks, *NO_ROUTER)
         assert_close(y[:m], before[:m] + floats(half[:m]) @ floats(w).T)
         np.testing.assert_array_equal(y[m], before[m])
 
@@ -228,7 +226,7 @@ def test_linear_held_of_one_row_leaves_a_router_its_sums(
     router = random(n_experts, n_out, seed=3)
     before = (scale * np.random.default_rng(4).standard_normal((1, n_out))).astype(np.float32)
     y, sums = before.copy(), np.full((4, n_experts), 1 << 20, np.int64)
-    emulate("linear_held", w, x, None, 1e-5, y, 1, n_in, n_out, blocks, norm, router, sums, n_experts)
+    emulate("resident_gemv", w, x, None, 1e-5, y, 1, n_in, n_out, blocks, norm, router, sums, n_experts)
     assert_close(y, before + floats(x) @ floats(w).T)
     expected = np.full((4, n_experts), 1 << 20, np.int64)
     for block in range(blocks):
@@ -246,27 +244,27 @@ class Attention:
     def __init__(
         self, chunks: Sequence[tuple[int, int, int]], heads: int, kv_heads: int, head_dim: int, **sizes: Any
     ) -> None:
-        self.world = World(chunks, **sizes)
+        self.arrays = StepData(chunks, **sizes)
         self.shape = (heads, kv_heads, head_dim)
-        self.n_tokens = len(self.world.token_row)
-        page_size, n_pages = int(self.world.tables["page_size"]), sizes["total_pages"]
+        self.n_tokens = len(self.arrays.token_sequence)
+        page_size, n_pages = int(self.arrays.tables["page_size"]), sizes["total_pages"]
         self.qkv = random(self.n_tokens, heads + 2 * kv_heads, head_dim)
         self.cache = random(2, n_pages, kv_heads, page_size, head_dim, seed=1, scale=2)
         self.caches = list(self.cache)
         used = np.zeros((n_pages, page_size), bool)
         for row, _, end in chunks:
             positions = np.arange(end)
-            used[self.world.block_table[row, positions // page_size], positions % page_size] = True
+            used[self.arrays.block_table[row, positions // page_size], positions % page_size] = True
         for cache in self.caches:
             cache.transpose(0, 2, 1, 3)[~used] = NAN
         self.out = np.full((self.n_tokens, heads, head_dim), 0x40E0, np.uint16)  # 7
-        self.arguments = (self.world.step_set, self.world.tables, self.qkv, *self.caches)
+        self.arguments = (self.arrays.step_set, self.arrays.tables, self.qkv, *self.caches)
 
     def check(self, window: int = 0) -> None:
         heads, kv_heads, head_dim = self.shape
         expected = np.full((self.n_tokens, heads, head_dim), 7, np.float32)
         inputs = [floats(array) for array in (self.qkv, *self.caches)]
-        self.world.call("attention", *inputs, expected, heads, kv_heads, head_dim, window, self.n_tokens)
+        self.arrays.call("attention", *inputs, expected, heads, kv_heads, head_dim, window, self.n_tokens)
         assert_close(floats(self.out), expected, 2 * TOLERANCE)
 
 
@@ -289,7 +287,7 @@ def test_prefill_attention(
 ) -> None:
     """Windows shorter and longer than a tile, whose edge lies anywhere in one, and longer than a row."""
     step = Attention(chunks, 4, 2, head_dim, **LONG, **sizes)
-    emulate("attention_prefill", *step.arguments, step.out, *step.shape, window, step.n_tokens)
+    emulate("prefill_attention", *step.arguments, step.out, *step.shape, window, step.n_tokens)
     step.check(window)
 
 
@@ -300,9 +298,9 @@ def test_prefill_plan(emulate: Emulate, unit_tokens: int, most: int) -> None:
     rng = np.random.default_rng(most)
     starts, lengths = rng.integers(0, 200, 8), rng.integers(1, most + 1, 8)
     chunks = [(row, int(at), int(at + n)) for row, (at, n) in enumerate(zip(starts, lengths, strict=True))]
-    world = World(chunks, padding=5, **LONG)
+    arrays = StepData(chunks, padding=5, **LONG)
     plan = np.full((10 + lengths.sum() // unit_tokens, 4), 77, np.uint32)
-    emulate("prefill_plan", world.step_set, plan, unit_tokens)
+    emulate("prefill_plan", arrays.step_set, plan, unit_tokens)
     n_units = plan[0, 2]
     assert n_units == sum(-(-n // unit_tokens) for n in lengths)
     assert (plan[1 + n_units :] == 77).all()
@@ -311,8 +309,8 @@ def test_prefill_plan(emulate: Emulate, unit_tokens: int, most: int) -> None:
     assert tokens == list(range(lengths.sum()))
     assert (units[:, 2] <= unit_tokens).all()
     for row, first, count, keys in units:
-        assert (world.token_row[first : first + count] == row).all()
-        assert world.token_position[first + count - 1] == keys - 1
+        assert (arrays.token_sequence[first : first + count] == row).all()
+        assert arrays.token_position[first + count - 1] == keys - 1
     assert (units[:-1, 3] >= units[1:, 3]).all()
 
 
@@ -341,10 +339,10 @@ def test_flash_attention(
 ) -> None:
     step = Attention(chunks, heads, kv_heads, head_dim, **LONG, **sizes)
     plan = np.zeros((1 + step.n_tokens + len(chunks), 4), np.uint32)
-    emulate("prefill_plan", step.world.step_set, plan, 128 // pack)
-    n_cells = 256 * int(step.world.tables["page_size"])
-    inputs = (step.world.tables, step.qkv, step.cache, step.out, plan)
-    emulate("attention_flash", *inputs, *step.shape, step.n_tokens, n_cells, pack, blocks, 0)
+    emulate("prefill_plan", step.arrays.step_set, plan, 128 // pack)
+    n_cells = 256 * int(step.arrays.tables["page_size"])
+    inputs = (step.arrays.tables, step.qkv, step.cache, step.out, plan)
+    emulate("flash_attention", *inputs, *step.shape, step.n_tokens, n_cells, pack, blocks, 0)
     step.check()
 
 
@@ -352,16 +350,16 @@ def test_flash_attention(
 def test_penalties_of_the_largest_vocabularies(emulate: Emulate, blocks: int) -> None:
     """More ids than a block marks in one pass: each of a sequence's is penalised once, wherever it lies."""
     vocab, ids = 1 << 19, [0, 5, 262143, 262144, 262207, 300000, 524287]
-    world = World([(0, 15, 16)], vocab_size=vocab, max_context=48)
-    world.history[0, :16] = (ids * 3)[:16]
-    world.params["prompt_tokens"], world.params["repetition_penalty"] = 10, 1.3
-    world.params["presence_penalty"], world.params["temperature"] = 0.5, 1
+    arrays = StepData([(0, 15, 16)], vocab_size=vocab, max_context=48)
+    arrays.history[0, :16] = (ids * 3)[:16]
+    arrays.params["prompt_tokens"], arrays.params["repetition_penalty"] = 10, 1.3
+    arrays.params["presence_penalty"], arrays.params["temperature"] = 0.5, 1
     logits = np.random.default_rng(1).standard_normal((1, vocab)).astype(np.float32)
     expected = logits.copy()
-    world.call("sample", expected)
-    token = int(world.out_token[0])
-    emulate("sample", world.step_set, world.tables, logits, 1, blocks)
-    assert world.out_token[0] == token
+    arrays.call("sample", expected)
+    token = int(arrays.out_token[0])
+    emulate("sample", arrays.step_set, arrays.tables, logits, 1, blocks)
+    assert arrays.out_token[0] == token
     np.testing.assert_array_equal(logits, expected)
 
 
@@ -372,7 +370,7 @@ def test_penalties_of_the_largest_vocabularies(emulate: Emulate, blocks: int) ->
 def test_sampler_draws_what_its_twin_draws(emulate: Emulate, vocab: int, blocks: int, seed: int) -> None:
     """Token for token and logit for logit, with parameters drawn at random (E1, E4, E6)."""
     rng = np.random.default_rng(seed)
-    world = World(
+    arrays = StepData(
         [(i, 15 + 3 * i, 16 + 3 * i) for i in range(6)],
         vocab_size=vocab,
         max_context=48,
@@ -386,22 +384,22 @@ def test_sampler_draws_what_its_twin_draws(emulate: Emulate, vocab: int, blocks:
         "frequency_penalty": [0, 0.3], "min_tokens": [0, 100], "flags": [0, 1],
     }  # fmt: skip
     for name, values in choices.items():
-        world.params[name] = rng.choice(values, 8)
-    world.params["prompt_tokens"], world.params["seed"] = 10, rng.integers(0, 2**63, 8)
-    world.params["n_stop_ids"], world.params["stop_ids"][:, :4] = 4, [5, 9, vocab, 2**32 - 1]
-    world.lane_emit[4], world.head["id"] = 0, 77
+        arrays.params[name] = rng.choice(values, 8)
+    arrays.params["prompt_tokens"], arrays.params["seed"] = 10, rng.integers(0, 2**63, 8)
+    arrays.params["n_stop_ids"], arrays.params["stop_ids"][:, :4] = 4, [5, 9, vocab, 2**32 - 1]
+    arrays.batch_emit[4], arrays.head["id"] = 0, 77
     logits = (rng.choice([0.1, 3, 30]) * rng.standard_normal((6, vocab))).astype(np.float32)
     logits[1] = np.round(logits[1])  # ties
     logits[2, rng.integers(0, vocab, 5)] = np.nan
     logits[3] = np.nan if seed % 2 else -np.inf
 
-    expected, history = logits.copy(), world.history.copy()
-    world.call("sample", expected)
-    twin = (world.out_token.copy(), world.history.copy())
-    world.out_token[:], world.history[:] = 0, history
-    emulate("sample", world.step_set, world.tables, logits, 9, blocks)
-    np.testing.assert_array_equal(world.out_token, twin[0])
-    np.testing.assert_array_equal(world.history, twin[1])
+    expected, history = logits.copy(), arrays.history.copy()
+    arrays.call("sample", expected)
+    reference = (arrays.out_token.copy(), arrays.history.copy())
+    arrays.out_token[:], arrays.history[:] = 0, history
+    emulate("sample", arrays.step_set, arrays.tables, logits, 9, blocks)
+    np.testing.assert_array_equal(arrays.out_token, reference[0])
+    np.testing.assert_array_equal(arrays.history, reference[1])
     np.testing.assert_array_equal(logits, expected)
-    assert world.out_token[3] == abi.NO_TOKEN
-    assert (world.completed[0], world.head["lanes_done"][0]) == (77, 0)
+    assert arrays.out_token[3] == abi.NO_TOKEN
+    assert (arrays.completed[0], arrays.head["slots_done"][0]) == (77, 0)

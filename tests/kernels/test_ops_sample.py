@@ -1,4 +1,4 @@
-"""The sampler's CPU twin: sets, distribution, penalties, independence of the batch (E6)."""
+"""The sampler's CPU reference: sets, distribution, penalties, independence of the batch (E6)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from reference_ops import Floats, StepData
 from transformers import RepetitionPenaltyLogitsProcessor
-from twins import Floats, World
 
 from gpu_backend import abi
 from ringbuffer.abi import RequestFlags
@@ -23,27 +23,33 @@ def make_logits(vocab: int = VOCAB, seed: int = 0) -> Floats:
     return (3 * np.random.default_rng(seed).standard_normal(vocab)).astype(np.float32)
 
 
-def make_world(lanes: int = 1, answered: int = 0, eos: tuple[int, ...] = (), **params: Any) -> World:
+def make_arrays(
+    batch_slots: int = 1, answered: int = 0, eos: tuple[int, ...] = (), **params: Any
+) -> StepData:
     """Lanes whose rows hold PROMPT prompt tokens and `answered` tokens of an answer."""
     last = PROMPT + answered - 1
-    world = World(
-        [(lane, last, last + 1) for lane in range(lanes)], vocab_size=VOCAB, max_batch=max(lanes, 1),
-        max_context=32, total_pages=2 * lanes, eos=eos,
-    )  # fmt: skip
-    world.params["prompt_tokens"] = PROMPT
+    arrays = StepData(
+        [(batch_slot, last, last + 1) for batch_slot in range(batch_slots)],
+        vocab_size=VOCAB,
+        max_batch=max(batch_slots, 1),
+        max_context=32,
+        total_pages=2 * batch_slots,
+        eos=eos,
+    )
+    arrays.params["prompt_tokens"] = PROMPT
     for name, value in params.items():
-        world.params[name] = value
-    return world
+        arrays.params[name] = value
+    return arrays
 
 
 def draws(logits: Floats, n: int = DRAWS, **params: Any) -> NDArray[np.int64]:
     """Tokens drawn with seeds 0..n."""
-    lanes = 200
-    world = make_world(lanes, **params)
+    batch_slots = 200
+    arrays = make_arrays(batch_slots, **params)
     out = []
-    for first in range(0, n, lanes):
-        world.params["seed"] = np.arange(first, first + lanes)
-        out += world.sample(np.tile(logits, (lanes, 1)))
+    for first in range(0, n, batch_slots):
+        arrays.params["seed"] = np.arange(first, first + batch_slots)
+        out += arrays.sample(np.tile(logits, (batch_slots, 1)))
     return np.array(out)
 
 
@@ -68,7 +74,7 @@ def test_greedy_ties_go_to_the_lowest_id() -> None:
     logits[2] = -np.inf
     logits[2, 777] = -1e30
     logits[3, [5, 8]] = np.inf
-    assert make_world(4).sample(logits) == [17, 2, 777, 5]
+    assert make_arrays(4).sample(logits) == [17, 2, 777, 5]
 
 
 NO_CANDIDATE = {
@@ -83,26 +89,26 @@ NO_CANDIDATE = {
 @pytest.mark.parametrize("params", [{}, {"temperature": 1.0}, {"temperature": 1.0, "top_k": 5, "top_p": 0.5}])
 def test_a_lane_without_a_candidate_has_no_token(logits: Floats, params: dict[str, Any]) -> None:
     """Its neighbour has one. What a step that was planned ahead would feed is a token all the same."""
-    world = make_world(2, eos=(10,), min_tokens=3, **params)
-    assert world.sample(np.stack([logits, make_logits()]))[0] == abi.NO_TOKEN
-    assert world.out_token[1] < VOCAB
-    assert world.history[0, PROMPT] == 0
+    arrays = make_arrays(2, eos=(10,), min_tokens=3, **params)
+    assert arrays.sample(np.stack([logits, make_logits()]))[0] == abi.NO_TOKEN
+    assert arrays.out_token[1] < VOCAB
+    assert arrays.history[0, PROMPT] == 0
 
 
 def test_the_only_number_among_nan_is_drawn() -> None:
     logits = np.full((2, VOCAB), np.nan, np.float32)
     logits[:, 700] = -1e30
-    world = make_world(2, top_p=0.9)
-    world.params["temperature"] = [0, 1]
-    assert world.sample(logits) == [700, 700]
+    arrays = make_arrays(2, top_p=0.9)
+    arrays.params["temperature"] = [0, 1]
+    assert arrays.sample(logits) == [700, 700]
 
 
 def test_nan_is_never_sampled() -> None:
     logits = np.tile(make_logits(), (2, 1))
     logits[:, :900] = np.nan
-    world = make_world(2)
-    world.params["temperature"] = [0, 1]
-    assert min(world.sample(logits)) >= 900
+    arrays = make_arrays(2)
+    arrays.params["temperature"] = [0, 1]
+    assert min(arrays.sample(logits)) >= 900
 
 
 @pytest.mark.parametrize(
@@ -153,25 +159,28 @@ def test_distribution(params: dict[str, Any]) -> None:
 
 
 def test_draw_depends_on_seed_and_position_alone() -> None:
-    """E6: the same lane in other company, at another lane index, with other neighbours' parameters."""
+    """E6: the same batch slot in other company, at another batch slot index, with other neighbours'
+    parameters."""
     logits = np.stack([make_logits(seed=s) for s in range(6)])
-    world = make_world(6, answered=3)
-    world.params["temperature"] = [1, 0, 2, 1, 0.7, 1]
-    world.params["top_p"] = [0.9, 1, 0.5, 1, 1, 0.99]
-    world.params["seed"] = [1, 2, 3, 4, 5, 6]
-    together = world.sample(logits)
-    for lane in range(6):
-        alone = make_world(1, answered=3)
-        alone.params[0] = world.params[lane]
-        assert alone.sample(logits[lane : lane + 1]) == together[lane : lane + 1]
-    reversed_world = make_world(6, answered=3)
-    reversed_world.params[:] = world.params[::-1]
-    assert reversed_world.sample(logits[::-1]) == together[::-1]
+    arrays = make_arrays(6, answered=3)
+    arrays.params["temperature"] = [1, 0, 2, 1, 0.7, 1]
+    arrays.params["top_p"] = [0.9, 1, 0.5, 1, 1, 0.99]
+    arrays.params["seed"] = [1, 2, 3, 4, 5, 6]
+    together = arrays.sample(logits)
+    for batch_slot in range(6):
+        alone = make_arrays(1, answered=3)
+        alone.params[0] = arrays.params[batch_slot]
+        assert alone.sample(logits[batch_slot : batch_slot + 1]) == together[batch_slot : batch_slot + 1]
+    reversed_arrays = make_arrays(6, answered=3)
+    reversed_arrays.params[:] = arrays.params[::-1]
+    assert reversed_arrays.sample(logits[::-1]) == together[::-1]
 
 
 def test_positions_and_seeds_draw_independently() -> None:
     logits = np.zeros(VOCAB, np.float32)
-    by_position = [make_world(answered=n, temperature=1.0, seed=1).sample(logits[None])[0] for n in range(20)]
+    by_position = [
+        make_arrays(answered=n, temperature=1.0, seed=1).sample(logits[None])[0] for n in range(20)
+    ]
     assert len(set(by_position)) > 15
     tokens = draws(logits, 2000, temperature=1.0)
     assert abs(np.corrcoef(tokens[:-1], tokens[1:])[0, 1]) < 0.1
@@ -180,18 +189,18 @@ def test_positions_and_seeds_draw_independently() -> None:
 def test_penalties() -> None:
     """Repetition over prompt and answer as transformers does it; presence and frequency over the answer."""
     answered = 20
-    world = make_world(
+    arrays = make_arrays(
         answered=answered, repetition_penalty=1.3, presence_penalty=0.4, frequency_penalty=0.25
     )
     rng = np.random.default_rng(3)
-    world.history[0] = rng.integers(0, 12, world.history.shape[1])
-    history = world.history[0, : PROMPT + answered].astype(np.int64)
+    arrays.history[0] = rng.integers(0, 12, arrays.history.shape[1])
+    history = arrays.history[0, : PROMPT + answered].astype(np.int64)
     logits = np.array(make_logits(seed=4))[None]
     repetition = RepetitionPenaltyLogitsProcessor(1.3)
     expected = repetition(torch.tensor(history[None]), torch.tensor(logits)).numpy()[0].astype(np.float64)
     counts = np.bincount(history[PROMPT:], minlength=VOCAB)
     expected -= 0.4 * (counts > 0) + 0.25 * counts
-    world.call("sample", logits)  # the twin leaves the penalised logits behind
+    arrays.call("sample", logits)  # the reference leaves the penalised logits behind
     np.testing.assert_allclose(logits[0], expected, rtol=1e-5, atol=1e-5)
 
 
@@ -201,22 +210,22 @@ def test_penalties() -> None:
 def test_min_tokens_masks_end_and_stop_ids(answered: int, flags: int, expected: int) -> None:
     logits = np.zeros((1, VOCAB), np.float32)
     logits[0, [10, 20, 30]] = [5, 4, 3]
-    world = make_world(answered=answered, eos=(10,), min_tokens=2, flags=flags)
-    world.params["n_stop_ids"] = 3
-    world.params["stop_ids"][0, :3] = 20, VOCAB, 2**32 - 1  # a stop id may be no token at all
-    assert world.sample(logits) == [expected]
+    arrays = make_arrays(answered=answered, eos=(10,), min_tokens=2, flags=flags)
+    arrays.params["n_stop_ids"] = 3
+    arrays.params["stop_ids"][0, :3] = 20, VOCAB, 2**32 - 1  # a stop id may be no token at all
+    assert arrays.sample(logits) == [expected]
 
 
 def test_only_emitting_lanes_write() -> None:
     """E4."""
-    world = make_world(3)
-    world.lane_emit[1] = 0
-    world.out_token[:] = VOCAB + 1
-    before = world.history.copy()
-    tokens = world.sample(np.stack([make_logits(seed=s) for s in range(3)]))
+    arrays = make_arrays(3)
+    arrays.batch_emit[1] = 0
+    arrays.out_token[:] = VOCAB + 1
+    before = arrays.history.copy()
+    tokens = arrays.sample(np.stack([make_logits(seed=s) for s in range(3)]))
     assert tokens[1] == VOCAB + 1
-    np.testing.assert_array_equal(world.history[1], before[1])
-    assert [int(world.history[lane, PROMPT]) for lane in (0, 2)] == [tokens[0], tokens[2]]
+    np.testing.assert_array_equal(arrays.history[1], before[1])
+    assert [int(arrays.history[batch_slot, PROMPT]) for batch_slot in (0, 2)] == [tokens[0], tokens[2]]
 
 
 def test_extreme_temperatures() -> None:

@@ -25,7 +25,7 @@ class Sizes(ctypes.Structure):
             "page_size",
             "total_pages",
             "max_prefill_tokens",
-            "max_prefill_lanes",
+            "max_prefill_slots",
         )
     ] + [
         ("arm_margin_ns", ctypes.c_uint64),
@@ -59,11 +59,11 @@ ARM_NEVER, ARM_LATE, ARM_AT_ONCE = 0, 5_000, 2**62
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> Sizes:
+def simulations(draw: st.DrawFn) -> Sizes:
     n_leases = draw(st.integers(1, 4))
     page_size = draw(st.sampled_from([1, 2, 4, 8, 16]))
     max_context = draw(st.integers(16, 256))
-    pages_per_row = -(-max_context // page_size)
+    pages_per_sequence = -(-max_context // page_size)
     max_batch, max_prefill_tokens = draw(st.integers(1, 32)), 16 * draw(st.integers(1, 8))
     return Sizes(
         n_slots=n_leases * 16 * draw(st.integers(1, 4)),
@@ -71,9 +71,9 @@ def worlds(draw: st.DrawFn) -> Sizes:
         max_batch=max_batch,
         max_context=max_context,
         page_size=page_size,
-        total_pages=draw(st.integers(max(2, pages_per_row // 2), pages_per_row * 5)),
+        total_pages=draw(st.integers(max(2, pages_per_sequence // 2), pages_per_sequence * 5)),
         max_prefill_tokens=max_prefill_tokens,
-        max_prefill_lanes=draw(st.integers(1, 8)),
+        max_prefill_slots=draw(st.integers(1, 8)),
         arm_margin_ns=draw(st.sampled_from([ARM_NEVER, ARM_LATE, ARM_AT_ONCE])),
         max_mixed_tokens=max_batch + draw(st.integers(1, max_prefill_tokens)),
         mixed_share=draw(st.sampled_from([1, 16, 50, 300])),
@@ -81,12 +81,16 @@ def worlds(draw: st.DrawFn) -> Sizes:
 
 
 @pytest.fixture(scope="module")
-def run_world(build_program: Callable[..., Path]) -> Callable[..., Coverage]:
+def run_simulation(build_program: Callable[..., Path]) -> Callable[..., Coverage]:
     library = ctypes.CDLL(
-        str(build_program("world.so", ["tests/kernels/world/world.cpp"], "-O2", "-shared", "-fPIC"))
+        str(
+            build_program(
+                "simulator.so", ["tests/kernels/simulator/simulator.cpp"], "-O2", "-shared", "-fPIC"
+            )
+        )
     )
-    library.blink_world_run.restype = ctypes.c_char_p
-    library.blink_world_run.argtypes = [
+    library.blink_simulator_run.restype = ctypes.c_char_p
+    library.blink_simulator_run.argtypes = [
         ctypes.c_uint64,
         ctypes.POINTER(Sizes),
         ctypes.c_uint64,
@@ -96,7 +100,7 @@ def run_world(build_program: Callable[..., Path]) -> Callable[..., Coverage]:
 
     def run(seed: int, sizes: Sizes, turns: int, threads: int = 1) -> Coverage:
         coverage = Coverage()
-        verdict = library.blink_world_run(
+        verdict = library.blink_simulator_run(
             seed, ctypes.byref(sizes), turns, threads, ctypes.byref(coverage)
         ).decode()
         described = {name: getattr(sizes, name) for name, _ in Sizes._fields_}
@@ -108,40 +112,44 @@ def run_world(build_program: Callable[..., Path]) -> Callable[..., Coverage]:
 
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
-@given(seed=st.integers(0, 2**63), sizes=worlds())
-def test_invariants_hold_in_any_world(run_world: Callable[..., Coverage], seed: int, sizes: Sizes) -> None:
+@given(seed=st.integers(0, 2**63), sizes=simulations())
+def test_invariants_hold_in_any_simulation(
+    run_simulation: Callable[..., Coverage], seed: int, sizes: Sizes
+) -> None:
     """No slot lost, no page leaked or owned twice, tokens contiguous and right, FIFO admission, progress,
     CUDA's launch rules; under arrivals, cancels, EOS, page exhaustion, lost leases, torn payloads."""
-    run_world(seed, sizes, 1500)
+    run_simulation(seed, sizes, 1500)
 
 
 @settings(max_examples=10, deadline=None)
-@given(seed=st.integers(0, 2**63), sizes=worlds(), threads=st.sampled_from([2, 5, 16, 64]))
+@given(seed=st.integers(0, 2**63), sizes=simulations(), threads=st.sampled_from([2, 5, 16, 64]))
 def test_nothing_depends_on_the_order_of_the_threads(
-    run_world: Callable[..., Coverage], seed: int, sizes: Sizes, threads: int
+    run_simulation: Callable[..., Coverage], seed: int, sizes: Sizes, threads: int
 ) -> None:
     """S11: between two barriers the policy's threads run in any order, and decide alike."""
-    run_world(seed, sizes, 100, threads)
+    run_simulation(seed, sizes, 100, threads)
 
 
-def test_the_worlds_exercise_everything(run_world: Callable[..., Coverage]) -> None:
-    """The property test means something only if its worlds reach the rare paths."""
+def test_the_simulations_exercise_everything(run_simulation: Callable[..., Coverage]) -> None:
+    """The property test means something only if its simulations reach the rare paths."""
     rng, total = random.Random(1), dict.fromkeys(COUNTERS, 0)
     for seed in range(40):
         arm_margin_ns = rng.choice([0, 5000, 2**62])
         sizes = Sizes(
             48, 3, rng.randint(4, 24), 160, 4, rng.randint(50, 120), 64, 4, arm_margin_ns, mixed_share=16
         )
-        coverage = run_world(seed, sizes, 3000)
+        coverage = run_simulation(seed, sizes, 3000)
         total = {name: count + getattr(coverage, name) for name, count in total.items()}
     assert all(count > 20 for count in total.values()), total
 
 
 @pytest.mark.parametrize("arm_margin_ns", [ARM_NEVER, ARM_LATE, ARM_AT_ONCE])
-def test_more_than_1000_steps_in_one_request(run_world: Callable[..., Coverage], arm_margin_ns: int) -> None:
+def test_more_than_1000_steps_in_one_request(
+    run_simulation: Callable[..., Coverage], arm_margin_ns: int
+) -> None:
     """Past the launch window of 120 many times over: the scheduler relaunches itself, losing nothing (S8)."""
     sizes = Sizes(16, 1, 1, 4096, 16, 256, 512, 1, arm_margin_ns, mixed_share=16)
-    coverage = run_world(3, sizes, 60_000)
+    coverage = run_simulation(3, sizes, 60_000)
     assert coverage.steps > 2000
     assert coverage.relaunches >= coverage.steps // 120 - 1
     assert coverage.finished >= 2
@@ -154,7 +162,7 @@ def test_no_data_race_between_frontends_policy_and_engine(
     """Producer, scheduler threads and engine under ThreadSanitizer (S11)."""
     program = build_program(
         "threads-tsan",
-        ["tests/kernels/world/threads.cpp", "kernels/scheduler/emulation.cpp"],
+        ["tests/kernels/simulator/threads.cpp", "kernels/scheduler/emulation.cpp"],
         "-O1",
         "-fsanitize=thread",
     )
@@ -169,7 +177,7 @@ def test_memory_errors_are_absent(build_program: Callable[..., Path]) -> None:
     """The same program under AddressSanitizer and UndefinedBehaviorSanitizer."""
     program = build_program(
         "threads-asan",
-        ["tests/kernels/world/threads.cpp", "kernels/scheduler/emulation.cpp"],
+        ["tests/kernels/simulator/threads.cpp", "kernels/scheduler/emulation.cpp"],
         "-O1",
         "-fsanitize=address,undefined",
         "-fno-sanitize-recover=all",

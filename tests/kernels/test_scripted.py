@@ -1,4 +1,4 @@
-"""The scheduler beside frontends that break the protocol, in scripted worlds."""
+"""The scheduler beside frontends that break the protocol, in scripted simulations."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Play = Callable[..., None]
 
 @pytest.fixture(scope="module")
 def play(build_program: Callable[..., Path]) -> Play:
-    """play(script, *argument): runs a script of world/scripted.cpp."""
-    program = build_program("scripted", ["tests/kernels/world/scripted.cpp"], "-O1")
+    """play(script, *argument): runs a script of simulator/scripted.cpp."""
+    program = build_program("scripted", ["tests/kernels/simulator/scripted.cpp"], "-O1")
 
     def run(script: str, *argument: int) -> None:
         command = [program, script, *map(str, argument)]

@@ -1,7 +1,7 @@
 /* Splits loops of many sizes on pools of many sizes, with pauses long enough for workers to fall asleep, from
  * two threads in turn. Every index must be visited exactly once, and what a loop wrote must be visible after
  * it. Exits 1 otherwise. */
-#include "kernels/thread_pool.h"
+#include "kernels/reference/thread_pool.h"
 
 #include <chrono>
 #include <cstdio>

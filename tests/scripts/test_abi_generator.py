@@ -47,10 +47,10 @@ def test_what_is_no_integer_constant_is_refused(expression: str) -> None:
 
 
 def test_names_in_python() -> None:
-    assert [python_name(name) for name in ("kCutThreads", "kTileK", "kMostParts")] == [
-        "CUT_THREADS",
-        "TILE_K",
-        "MOST_PARTS",
+    assert [python_name(name) for name in ("kSplitPlanThreads", "kGroupedK", "kMaxSplits")] == [
+        "SPLIT_PLAN_THREADS",
+        "GROUPED_K",
+        "MAX_SPLITS",
     ]
 
 

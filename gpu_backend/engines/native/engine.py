@@ -144,10 +144,10 @@ class NativeEngine:
         self.enqueue(shape, step_set)
         self.synchronize()
 
-    def logits(self, lanes: int) -> NDArray[np.float32]:
-        """[lanes][vocab] of the last step; penalties and masks of the sampler are applied in place."""
-        n_bytes = 4 * lanes * self._config.vocab_size
-        return np.frombuffer(self._memory.read(self._logits, n_bytes), np.float32).reshape(lanes, -1)
+    def logits(self, batch_slots: int) -> NDArray[np.float32]:
+        """[batch_slots][vocab] of the last step; penalties and masks of the sampler are applied in place."""
+        n_bytes = 4 * batch_slots * self._config.vocab_size
+        return np.frombuffer(self._memory.read(self._logits, n_bytes), np.float32).reshape(batch_slots, -1)
 
     def close(self) -> None:
         """Releases everything, executables first (C7). The scheduler must have ended."""

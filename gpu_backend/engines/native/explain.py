@@ -56,7 +56,7 @@ class Step:
 
     kind: str
     tokens: int
-    lanes: int
+    batch_slots: int
     load: Load
     rows: tuple[Row, ...]
     launches: int
@@ -88,7 +88,7 @@ def explain(config: Model, wanted: Limits, gpu: Gpu, context: int, every: bool =
     shapes = GraphGrid(limits).shapes
     free_bytes, processors = gpu.memory_bytes, gpu.multiprocessors
     pages = pages_that_fit(config, limits, shapes, free_bytes, processors)
-    limits = replace(limits, total_pages=min(pages, limits.max_batch * limits.pages_per_row))
+    limits = replace(limits, total_pages=min(pages, limits.max_batch * limits.pages_per_sequence))
     model = NativeModel.described(config, limits, processors)
     plans = {shape: plan_step(model, shape) for shape in shapes}
     chosen = shapes if every else representative(shapes)
@@ -112,16 +112,17 @@ def representative(shapes: Sequence[Shape]) -> list[Shape]:
     for kind, wanted in ((StepKind.DECODE, (1, 8, 32)), (StepKind.PREFILL, (512,)), (StepKind.MIXED, (256,))):
         of_kind = [shape for shape in shapes if shape.kind == kind]
         most = [] if kind == StepKind.MIXED else [of_kind[-1]]
-        nearest = [min(of_kind, key=lambda shape: (abs(shape.tokens - n), shape.lanes)) for n in wanted]
+        nearest = [min(of_kind, key=lambda shape: (abs(shape.tokens - n), shape.batch_slots)) for n in wanted]
         out += [shape for shape in of_kind if shape in (*nearest, *most)]
     return out
 
 
 def load_of(shape: Shape, limits: Limits, context: int) -> Load:
-    """Of a full step: a prefill step has one prompt, a mixed one a prompt and rows in half of its lanes."""
+    """Of a full step: a prefill step has one prompt, a mixed one a prompt and rows in half of its batch
+    slots."""
     if shape.kind == StepKind.DECODE:
-        return Load(shape.lanes, context, 0, 0)
-    rows = 0 if shape.kind == StepKind.PREFILL else min(ceil_div(shape.lanes, 2), limits.max_batch)
+        return Load(shape.batch_slots, context, 0, 0)
+    rows = 0 if shape.kind == StepKind.PREFILL else min(ceil_div(shape.batch_slots, 2), limits.max_batch)
     return Load(rows, context if rows else 0, 1, shape.tokens - rows)
 
 
@@ -140,7 +141,7 @@ def _step(model: NativeModel, shape: Shape, plan: list[Choice], gpu: Gpu, contex
         rows.append(Row(len(alike), operation, family, launches, *figures, alike[0].refused))
     floor_us = sum(row.floor_us for row in rows)
     n_launches = sum(len(choice.launches) for choice in plan)
-    where = (KINDS[shape.kind], shape.tokens, shape.lanes)
+    where = (KINDS[shape.kind], shape.tokens, shape.batch_slots)
     return Step(*where, load, tuple(rows), n_launches, sum(row.bytes for row in rows), floor_us)
 
 

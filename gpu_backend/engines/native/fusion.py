@@ -17,7 +17,7 @@ from dataclasses import replace
 from gpu_backend.ops.choice import serves
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.moe_one import router_sums
-from gpu_backend.ops.operations import AddNorm, MatMul, Moe, Operation, RmsNorm, RouterPart, SumsOfSquares
+from gpu_backend.ops.operations import AddNorm, FusedRouter, MatMul, Moe, Operation, RmsNorm, SumsOfSquares
 from gpu_backend.ops.skinny_gemm import sums_of
 
 Rule = Callable[[list[Operation], Target], list[Operation] | None]
@@ -45,7 +45,7 @@ def norm_in_matmul(ops: list[Operation], target: Target) -> list[Operation] | No
 def router_in_matmul(ops: list[Operation], target: Target) -> list[Operation] | None:
     match ops:
         case [MatMul() as matmul, Moe() as moe] if matmul.out == moe.residual:
-            part = RouterPart(moe.norm, moe.router, router_sums(moe.routing.count))
+            part = FusedRouter(moe.norm, moe.router, router_sums(moe.routing.count))
             first, second = replace(matmul, router=part), replace(moe, routed=True)
             both = serves("resident_gemv", first, target) and serves("moe_one", second, target)
             return [first, second] if both else None

@@ -24,7 +24,8 @@ class Algorithms(Protocol):
 
 
 class StepLauncher:
-    """Owns nothing. `addresses` are those of the buffers, `decoder_model` blink_decoder_model by value, empty
+    """Owns nothing. `addresses` are those of the buffers, `decoder_model` blink_megakernel_model by value,
+    empty
     where no step has the megakernel."""
 
     def __init__(

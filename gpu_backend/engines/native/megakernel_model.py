@@ -1,4 +1,4 @@
-"""What the megakernel has of a model, once for all steps (kernels/decoder/arguments.h)."""
+"""What the megakernel has of a model, once for all steps (kernels/megakernel/arguments.h)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.tensor_map import tensor_map
-from gpu_backend.decoder_abi import DecoderModel
 from gpu_backend.engines.native.model import DeviceWeights
-from gpu_backend.kernel_abi.linear_stream import STREAM_CHUNK
+from gpu_backend.kernel_abi.gemv import GEMV_CHUNK
+from gpu_backend.megakernel_abi import MegakernelModel
 from gpu_backend.models.description import Model
 from gpu_backend.ops.matrix import KvCache, Matrix
 from gpu_backend.ops.megakernel import stage_chunks
@@ -18,8 +18,8 @@ HALF_TILE = 8  # rows of a tile that lie together
 
 
 def decoder_model(config: Model, weights: DeviceWeights, memory: DeviceMemory, cache: KvCache) -> bytes:
-    """blink_decoder_model by value; what it points to is allocated from `memory`. Raises CudaError."""
-    model = np.zeros((), DecoderModel)
+    """blink_megakernel_model by value; what it points to is allocated from `memory`. Raises CudaError."""
+    model = np.zeros((), MegakernelModel)
     model["embed"], model["rope"] = weights.embed.address, weights.reaches[0].rope.address
     for name in ("n_layers", "hidden", "n_heads", "n_kv_heads", "intermediate", "vocab_size", "norm_eps"):
         model[name] = getattr(config, name)
@@ -67,4 +67,4 @@ def _map(matrix: Matrix, gate_up: bool = False) -> bytes:
     """Boxes of two times eight rows: neighbours, or of the gate's and the up projection's halves."""
     height, columns = matrix.rows // 2 if gate_up else HALF_TILE, matrix.columns
     shape = (matrix.rows // height, height, columns)
-    return tensor_map(matrix.address, shape, (2, HALF_TILE, STREAM_CHUNK * stage_chunks(columns)))
+    return tensor_map(matrix.address, shape, (2, HALF_TILE, GEMV_CHUNK * stage_chunks(columns)))

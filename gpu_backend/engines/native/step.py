@@ -7,7 +7,8 @@
 A model with norms behind attention and MLP adds what they give (AddNorm). Layers that differ in their
 rotation, or in how many keys a token sees, have a plan each for the rows that decode.
 
-In a step with prompts, what lies behind the last layer's attention is for the lanes' last tokens alone, which
+In a step with prompts, what lies behind the last layer's attention is for the batch slots' last tokens alone,
+which
 are gathered there; where that layer has experts, they are gathered for the last norm.
 
 Neighbours that one kernel serves are fused afterwards (fusion.py); which kernel serves what is the choice's
@@ -28,15 +29,15 @@ from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.operations import Epilogue, Norm, Operation, Role
 
 
-def decoding_lanes(shape: Shape, max_batch: int) -> int:
+def decoding_slots(shape: Shape, max_batch: int) -> int:
     """Rows that decode in a step of `shape`, at most."""
     if shape.kind == StepKind.PREFILL:
         return 0
-    return shape.lanes if shape.kind == StepKind.DECODE else min(shape.lanes, max_batch)
+    return shape.batch_slots if shape.kind == StepKind.DECODE else min(shape.batch_slots, max_batch)
 
 
 def has_tail(config: Model, shape: Shape) -> bool:
-    """Whether what lies behind the last layer's attention is for the lanes' last tokens alone."""
+    """Whether what lies behind the last layer's attention is for the batch slots' last tokens alone."""
     return shape.kind != StepKind.DECODE and not config.has_experts(config.n_layers - 1)
 
 
@@ -49,17 +50,17 @@ class StepBuilder:
         self._shape = shape
         self._half = model.cache.element
         self._decodes, self._prompts = shape.kind != StepKind.PREFILL, shape.kind != StepKind.DECODE
-        self._lanes = decoding_lanes(shape, model.limits.max_batch)
+        self._lanes = decoding_slots(shape, model.limits.max_batch)
         self._heads = heads_of(config)
         self._residual = Buffer("residual", shape.tokens, config.hidden, Element.FP32)
         self._attention = Buffer("attention", shape.tokens, config.attention_width, self._half)
-        self._logits = Buffer("logits", shape.lanes, config.vocab_size, Element.FP32)
+        self._logits = Buffer("logits", shape.batch_slots, config.vocab_size, Element.FP32)
 
     def whole(self) -> list[Operation]:
         """A decode step whose layers are one operation."""
         config = self._config
         model = ops.DecodeModel(
-            self._shape.lanes,
+            self._shape.batch_slots,
             self._model.limits.max_context,
             config.n_layers,
             self._heads,
@@ -92,7 +93,7 @@ class StepBuilder:
         if self._decodes:
             out += [ops.DecodePlan(self._lanes, mixed, self._heads, reach) for reach in weights.reaches]
         out.append(ops.Embed(weights.embed, self._residual, self._config.embed_scale))
-        plan = ops.PrefillPlan(shape.tokens, shape.lanes, self._heads)
+        plan = ops.PrefillPlan(shape.tokens, shape.batch_slots, self._heads)
         unbounded = any(reach.window is None for reach in weights.reaches)
         if self._prompts and unbounded and serves("prefill_plan", plan, self._model.target):
             out.append(plan)
@@ -125,10 +126,10 @@ class StepBuilder:
         return out
 
     def _gather(self) -> ops.GatherLast:
-        """The lanes' last tokens behind attention."""
-        lanes, config = self._shape.lanes, self._config
-        residual = Buffer("last_residual", lanes, config.hidden, Element.FP32)
-        attention = Buffer("last_attention", lanes, config.attention_width, self._half)
+        """The batch slots' last tokens behind attention."""
+        batch_slots, config = self._shape.batch_slots, self._config
+        residual = Buffer("last_residual", batch_slots, config.hidden, Element.FP32)
+        attention = Buffer("last_attention", batch_slots, config.attention_width, self._half)
         return ops.GatherLast(self._residual, self._attention, residual, attention)
 
     def _project(self, layer: DeviceLayer, residual: Buffer, attention: Buffer) -> list[Operation]:
@@ -164,11 +165,11 @@ class StepBuilder:
         ]
 
     def _head(self, residual: Buffer) -> list[Operation]:
-        """Logits of the lanes' last tokens."""
+        """Logits of the batch slots' last tokens."""
         norm, head, shape = self._norm(self._model.weights.final_norm), self._model.weights.head, self._shape
         if shape.kind == StepKind.DECODE or has_tail(self._config, shape):
             return self._product(Role.HEAD, norm, head, residual, self._logits, Epilogue.STORE_FP32)
-        gathered = Buffer("gathered", shape.lanes, self._config.hidden, self._half)
+        gathered = Buffer("gathered", shape.batch_slots, self._config.hidden, self._half)
         product = ops.MatMul(Role.HEAD, head, gathered, self._logits, Epilogue.STORE_FP32)
         return [ops.GatherNorm(residual, norm, gathered), product]
 

@@ -69,10 +69,10 @@ blink_driven* fail(const std::string& why, char* error, uint32_t error_bytes) {
 /* One copy moves a set's inputs and another its outputs (D5): both sides must lie alike. */
 bool alike(const blink_step_set& a, const blink_step_set& b) {
   auto offset = [](const blink_step_set& set, const void* member) {
-    return static_cast<const char*>(member) - reinterpret_cast<const char*>(set.token_row);
+    return static_cast<const char*>(member) - reinterpret_cast<const char*>(set.token_sequence);
   };
-  const ptrdiff_t head = offset(a, a.head), out = offset(a, a.out_token), last = offset(a, a.lane_emit);
-  return offset(b, b.head) == head && offset(b, b.out_token) == out && offset(b, b.lane_emit) == last && 0 < last &&
+  const ptrdiff_t head = offset(a, a.head), out = offset(a, a.out_token), last = offset(a, a.batch_emit);
+  return offset(b, b.head) == head && offset(b, b.out_token) == out && offset(b, b.batch_emit) == last && 0 < last &&
          last < head && head < out;
 }
 

@@ -46,7 +46,7 @@ class Pipeline {
         host_(host),
         tables_(tables),
         sets_(sets, sets + BLINK_STEP_SETS),
-        pages_sent_(host.tables.n_rows) {
+        pages_sent_(host.tables.n_sequences) {
     runtime_.open(design.n_streams, design.step_sets * kEvents);
   }
 
@@ -56,12 +56,12 @@ class Pipeline {
   int submit(uint32_t shape, uint32_t set) {
     const blink_step_set &from = host_.sets[set], &to = sets_[set];
     const unsigned sent = event(set, kSent), computed = event(set, kComputed), returned = event(set, kReturned);
-    send_rows(from);
-    runtime_.copy_in(design_.inputs, to.token_row, from.token_row, input_bytes(from));
+    send_sequences(from);
+    runtime_.copy_in(design_.inputs, to.token_sequence, from.token_sequence, input_bytes(from));
     order(design_.inputs, sent, design_.compute);
     runtime_.launch(design_.compute, shape, set);
     order(design_.compute, computed, design_.outputs);
-    runtime_.copy_out(design_.outputs, outputs(from), outputs(to), output_bytes(from, host_.shapes[shape].lanes));
+    runtime_.copy_out(design_.outputs, outputs(from), outputs(to), output_bytes(from, host_.shapes[shape].batch_slots));
     runtime_.record(returned, design_.outputs);
     submitted_ = from.head->id;
     return runtime_.error();
@@ -85,42 +85,42 @@ class Pipeline {
     runtime_.wait(after, event);
   }
 
-  /* A row is new to the GPU in the step that feeds its position 0; later steps bring it pages alone (D4). */
-  void send_rows(const blink_step_set& set) {
+  /* A sequence is new to the GPU in the step that feeds its position 0; later steps bring it pages alone (D4). */
+  void send_sequences(const blink_step_set& set) {
     const blink_step_head& head = *set.head;
-    for (uint32_t lane = 0; lane < head.n_lanes; ++lane) {
-      const uint32_t row = set.lane_row[lane];
-      if (set.token_position[set.lane_first[lane]] == 0) send_request(row);
-      send_pages(row);
+    for (uint32_t batch_slot = 0; batch_slot < head.batch_size; ++batch_slot) {
+      const uint32_t sequence = set.batch_sequence[batch_slot];
+      if (set.token_position[set.batch_first[batch_slot]] == 0) send_request(sequence);
+      send_pages(sequence);
     }
   }
 
-  void send_request(uint32_t row) {
+  void send_request(uint32_t sequence) {
     const blink_tables& from = host_.tables;
-    const uint64_t history = uint64_t(row) * from.max_context;
-    runtime_.copy_in(design_.inputs, tables_.params + row, from.params + row, sizeof *from.params);
+    const uint64_t history = uint64_t(sequence) * from.max_context;
+    runtime_.copy_in(design_.inputs, tables_.params + sequence, from.params + sequence, sizeof *from.params);
     runtime_.copy_in(design_.inputs, tables_.history + history, from.history + history,
-                     host_.rows[row].prefill_end * sizeof *from.history);
-    pages_sent_[row] = 0;
+                     host_.sequences[sequence].prefill_end * sizeof *from.history);
+    pages_sent_[sequence] = 0;
   }
 
   /* Only the entries that are new: the running step reads the others. */
-  void send_pages(uint32_t row) {
-    const uint32_t first = pages_sent_[row], n = host_.rows[row].n_pages - first;
+  void send_pages(uint32_t sequence) {
+    const uint32_t first = pages_sent_[sequence], n = host_.sequences[sequence].n_pages - first;
     if (n == 0) return;
-    const uint64_t at = uint64_t(row) * host_.tables.pages_per_row + first;
+    const uint64_t at = uint64_t(sequence) * host_.tables.pages_per_sequence + first;
     runtime_.copy_in(design_.inputs, tables_.block_table + at, host_.tables.block_table + at,
                      n * sizeof *tables_.block_table);
-    pages_sent_[row] += n;
+    pages_sent_[sequence] += n;
   }
 
   /* A set is one block (step.h): one copy takes all that the scheduler writes, another all that the engine writes. */
   static uint8_t* outputs(const blink_step_set& set) { return reinterpret_cast<uint8_t*>(&set.head->start_ns); }
   static size_t input_bytes(const blink_step_set& set) {
-    return outputs(set) - reinterpret_cast<uint8_t*>(set.token_row);
+    return outputs(set) - reinterpret_cast<uint8_t*>(set.token_sequence);
   }
-  static size_t output_bytes(const blink_step_set& set, uint32_t lanes) {
-    return reinterpret_cast<uint8_t*>(set.out_token + lanes) - outputs(set);
+  static size_t output_bytes(const blink_step_set& set, uint32_t batch_slots) {
+    return reinterpret_cast<uint8_t*>(set.out_token + batch_slots) - outputs(set);
   }
 
   Runtime& runtime_;
@@ -128,7 +128,7 @@ class Pipeline {
   const blink_scheduler_config& host_;
   const blink_tables tables_;
   const std::vector<blink_step_set> sets_;
-  std::vector<uint32_t> pages_sent_; /* [n_rows] block-table entries that the GPU has */
+  std::vector<uint32_t> pages_sent_; /* [n_sequences] block-table entries that the GPU has */
   uint64_t submitted_ = 0, completed_ = 0;
 };
 

@@ -18,12 +18,14 @@ from gpu_backend.abi import StepKind
 from gpu_backend.scheduler_abi import StepTrace
 
 
-def trace(*steps: tuple[int, int, int, int], kind: int = StepKind.DECODE, lanes: int = 2) -> NDArray[Any]:
+def trace(
+    *steps: tuple[int, int, int, int], kind: int = StepKind.DECODE, batch_slots: int = 2
+) -> NDArray[Any]:
     """Steps of (id, start, sample, done) in microseconds; turns of 3 us, results seen after 7 us, by a clock
     that is 1,000 us ahead."""
     rows = np.zeros(len(steps), StepTrace)
     for row, (step, start, sample, done) in zip(rows, steps, strict=True):
-        row["id"], row["kind"], row["n_lanes"] = step, kind, lanes
+        row["id"], row["kind"], row["batch_size"] = step, kind, batch_slots
         row["start_ns"], row["sample_ns"], row["done_ns"] = start * 1000, sample * 1000, done * 1000
         row["turn_ns"] = (start + 1000 - 10) * 1000
         row["launched_ns"] = row["turn_ns"] + 3000
@@ -43,7 +45,7 @@ def test_figures_of_steps_that_followed_one_another() -> None:
 
 def test_steps_of_other_sizes_and_gaps_between_rounds_do_not_count() -> None:
     others = trace((7, 420, 421, 900), kind=StepKind.PREFILL)
-    partial = trace((8, 1000, 1001, 1500), lanes=1)
+    partial = trace((8, 1000, 1001, 1500), batch_slots=1)
     later = trace((20, 9000, 9080, 9090), (21, 9100, 9180, 9190))
     figures = step_figures(np.concatenate([STEPS, others, partial, later]), 2)
     assert (figures.steps, figures.period_us) == (5, 100)

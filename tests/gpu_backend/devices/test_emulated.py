@@ -15,7 +15,7 @@ from gpu_backend.models.registry import read_model
 
 SHAPES = Path(__file__).parents[3] / "scripts" / "bench" / "shapes"
 LIMITS = Limits(
-    max_batch=4, max_context=4096, max_prefill_tokens=512, max_prefill_lanes=4, page_size=16, total_pages=0
+    max_batch=4, max_context=4096, max_prefill_tokens=512, max_prefill_slots=4, page_size=16, total_pages=0
 )
 
 

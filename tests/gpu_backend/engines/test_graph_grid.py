@@ -5,21 +5,21 @@ import pytest
 from gpu_backend.abi import StepKind
 from gpu_backend.engines.base import Limits
 from gpu_backend.engines.graph_grid import (
-    FEW_LANES,
+    FEW_SLOTS,
     GraphGrid,
     decode_sizes,
-    mixed_lanes,
     mixed_sizes,
+    mixed_slots,
     prefill_sizes,
 )
 
 
-def limits(max_batch: int = 64, max_prefill_tokens: int = 2048, max_prefill_lanes: int = 16) -> Limits:
+def limits(max_batch: int = 64, max_prefill_tokens: int = 2048, max_prefill_slots: int = 16) -> Limits:
     return Limits(
         max_batch=max_batch,
         max_context=4096,
         max_prefill_tokens=max_prefill_tokens,
-        max_prefill_lanes=max_prefill_lanes,
+        max_prefill_slots=max_prefill_slots,
         page_size=16,
         total_pages=1024,
     )
@@ -34,8 +34,8 @@ def test_sizes_are_the_documented_ones() -> None:
     assert mixed_sizes(1024) == [64, 128, 160, 192, 256, 384, 512, 640, 768, 896, 1024]
     assert mixed_sizes(200) == [64, 128, 160, 192, 200]
     assert mixed_sizes(18) == [18]
-    assert mixed_lanes(160, 136) == [64, 136]
-    assert mixed_lanes(64, 136) == mixed_lanes(160, 64) == [64]
+    assert mixed_slots(160, 136) == [64, 136]
+    assert mixed_slots(64, 136) == mixed_slots(160, 64) == [64]
 
 
 @pytest.mark.parametrize("max_tokens", [2048, 5000, 8192, 65536])
@@ -58,24 +58,25 @@ def test_decode_lookup_is_the_tightest_fit(max_batch: int) -> None:
     for rows in range(max_batch + 1):
         shape = grid.shapes[grid.decode_shape(rows)]
         assert shape.kind == StepKind.DECODE
-        assert shape.lanes == shape.tokens
+        assert shape.batch_slots == shape.tokens
         assert shape.tokens == min(s for s in sizes if s >= rows)
 
 
 @pytest.mark.parametrize("max_tokens", [1, 8, 15, 16, 17, 32, 48, 100, 128, 1000, 2048, 8192])
 @pytest.mark.parametrize("max_lanes", [1, 4, 16, 64])
 def test_prefill_lookup_is_the_tightest_fit(max_tokens: int, max_lanes: int) -> None:
-    grid = GraphGrid(limits(max_prefill_tokens=max_tokens, max_prefill_lanes=max_lanes))
+    grid = GraphGrid(limits(max_prefill_tokens=max_tokens, max_prefill_slots=max_lanes))
     sizes = [s.tokens for s in grid.shapes if s.kind == StepKind.PREFILL]
     assert sizes == sorted(set(sizes))
     assert sizes[-1] == max_tokens
     for tokens in range(1, max_tokens + 1):
         shape = grid.shapes[grid.prefill_shape(tokens)]
         assert shape.kind == StepKind.PREFILL
-        # no smaller size would do for any count of the same lookup entry; lanes never run out before tokens
+        # no smaller size would do for any count of the same lookup entry; batch slots never run out before
+        # tokens
         entry = min(-(-tokens // 16) * 16, max_tokens)
         assert shape.tokens == min(s for s in sizes if s >= entry)
-        assert shape.lanes >= min(tokens, max_lanes)
+        assert shape.batch_slots >= min(tokens, max_lanes)
 
 
 @pytest.mark.parametrize("max_batch", [1, 2, 31, 128, 1024, 3000])
@@ -84,18 +85,18 @@ def test_a_mixed_step_has_room_for_a_full_batch_and_a_prompt(max_batch: int, max
     """S15: whatever decodes, a prompt gets its share of a step, or all that it may have."""
     sizes = limits(max_batch=max_batch, max_prefill_tokens=max_tokens)
     grid = GraphGrid(sizes)
-    mixed = [(s.tokens, s.lanes) for s in grid.shapes if s.kind == StepKind.MIXED]
+    mixed = [(s.tokens, s.batch_slots) for s in grid.shapes if s.kind == StepKind.MIXED]
     assert mixed == sorted(set(mixed))
     tokens = [tokens for tokens, _ in mixed]
     assert tokens[-1] == sizes.max_mixed_tokens >= max_batch + min(sizes.mixed_share, max_tokens)
     for n in range(1, sizes.max_mixed_tokens + 1):
         entry = min(-(-n // 16) * 16, tokens[-1])
-        most = min(n, max_batch + sizes.max_prefill_lanes)
-        for lanes in {1, min(FEW_LANES, most), min(FEW_LANES + 1, most), most}:
-            shape = grid.shapes[grid.mixed_shape(n, lanes)]
+        most = min(n, max_batch + sizes.max_prefill_slots)
+        for batch_slots in {1, min(FEW_SLOTS, most), min(FEW_SLOTS + 1, most), most}:
+            shape = grid.shapes[grid.mixed_shape(n, batch_slots)]
             assert shape.kind == StepKind.MIXED
             assert shape.tokens == min(t for t in tokens if t >= entry)
-            assert shape.lanes == min(m for t, m in mixed if t == shape.tokens and m >= lanes)
+            assert shape.batch_slots == min(m for t, m in mixed if t == shape.tokens and m >= batch_slots)
     assert sizes.max_step_tokens == max(s.tokens for s in grid.shapes)
 
 
@@ -108,7 +109,7 @@ def test_lookups_are_monotone_and_the_order_is_stable() -> None:
     assert kinds == sorted(kinds)
 
 
-@pytest.mark.parametrize("field", ["max_batch", "max_prefill_tokens", "max_prefill_lanes"])
+@pytest.mark.parametrize("field", ["max_batch", "max_prefill_tokens", "max_prefill_slots"])
 def test_zero_is_refused(field: str) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         GraphGrid(limits(**{field: 0}))

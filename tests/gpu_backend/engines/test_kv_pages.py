@@ -10,7 +10,7 @@ from gpu_backend.engines.base import Limits
 from gpu_backend.engines.kv_pages import with_pages
 
 WANTED = Limits(
-    max_batch=2, max_context=64, max_prefill_tokens=32, max_prefill_lanes=2, page_size=16, total_pages=0
+    max_batch=2, max_context=64, max_prefill_tokens=32, max_prefill_slots=2, page_size=16, total_pages=0
 )
 
 

@@ -34,37 +34,39 @@ def tokens_of(capture: Log) -> int:
 
 
 def test_every_shape_is_captured_once_per_step_set(log: Log) -> None:
-    lanes = [(int(capture[-1][3]), tokens_of(capture)) for capture in captures(log)]  # lanes are sample's
+    # batch slots are sample's
+    batch_slots = [(int(capture[-1][3]), tokens_of(capture)) for capture in captures(log)]
     decode = [(n, n) for n in (1, 2, 4, 8, 16, 20)]
     prefill = [(4, n) for n in (16, 32, 64, 100)]
     mixed = [(24, n) for n in (64, 120)]
-    assert lanes == [shape for shape in decode + prefill + mixed for _ in range(3)]
+    assert batch_slots == [shape for shape in decode + prefill + mixed for _ in range(3)]
 
 
 def gemm(rows: int, n_in: int = 256) -> str:
     """What multiplies."""
     if rows <= 4 and n_in % 32 == 0:
-        return "linear_stream"
-    return "linear_wide" if rows <= 64 else "gemm"
+        return "gemv"
+    return "skinny_gemm" if rows <= 64 else "gemm"
 
 
 def test_a_step_is_the_documented_sequence(log: Log) -> None:
-    """Between two wide products there is no norm; with prompts the last layer goes on with a row a lane."""
+    """Between two skinny GEMMs there is no norm; with prompts the last layer goes on with a row a batch
+    slot."""
 
     def norm(rows: int) -> list[str]:
-        return [] if gemm(rows) == "linear_wide" else ["rmsnorm"]
+        return [] if gemm(rows) == "skinny_gemm" else ["rmsnorm"]
 
     for capture in captures(log):
         decode, prompts = ("attention_plan" in map(op, capture)), ("prefill_plan" in map(op, capture))
-        attention = ["rope"] * prompts + ["attention_stream"] * decode + ["attention_flash"] * prompts
-        tokens, lanes = tokens_of(capture), int(capture[-1][3])
+        attention = ["rope"] * prompts + ["decode_attention"] * decode + ["flash_attention"] * prompts
+        tokens, batch_slots = tokens_of(capture), int(capture[-1][3])
         before, after = ["attention_plan"] * decode, ["prefill_plan"] * prompts
         expected = ["gate", *before, "embed", *after, "rmsnorm"]
-        for rows, gather in ((tokens, []), (tokens, []), (lanes, ["gather_last"] * prompts)):
+        for rows, gather in ((tokens, []), (tokens, []), (batch_slots, ["gather_last"] * prompts)):
             gate_up = ["gemm", "silu_mul"] if rows > 64 else [gemm(rows)]
             expected += [gemm(tokens), *attention, *gather, gemm(rows), *norm(rows)]
             expected += [*gate_up, gemm(rows, 1000), *norm(rows)]
-        assert [op(call) for call in capture] == [*expected, gemm(lanes), "sample"]
+        assert [op(call) for call in capture] == [*expected, gemm(batch_slots), "sample"]
 
 
 def test_where_stages_are_small_products_are_wide_from_one_row_on(fake: Path, tmp_path: Path) -> None:
@@ -72,22 +74,22 @@ def test_where_stages_are_small_products_are_wide_from_one_row_on(fake: Path, tm
     decoding = [capture for capture in captures(log) if tokens_of(capture) <= 4]
     assert len(decoding) == 3 * len((1, 2, 4))
     for capture in decoding:
-        assert [op(call) for call in capture].count("linear_wide") == 3 * 4 + 1
+        assert [op(call) for call in capture].count("skinny_gemm") == 3 * 4 + 1
 
 
 def test_a_wide_product_takes_the_norm_that_another_left(log: Log) -> None:
     """Where the sums of squares were left; o leaves them for gate_up, and down for what follows."""
     places = set()
     for capture in captures(log):
-        products = [call for call in capture if op(call) in ("gemm", "linear_stream", "linear_wide")]
+        products = [call for call in capture if op(call) in ("gemm", "gemv", "skinny_gemm")]
         assert len(products) == 3 * 4 + 1
         left = 0
         for i, call in enumerate(products):
-            norm = bytes.fromhex(call[11]) if op(call) == "linear_wide" else bytes(40)
+            norm = bytes.fromhex(call[11]) if op(call) == "skinny_gemm" else bytes(40)
             takes, leaves = (int.from_bytes(norm[at : at + 8], "little") for at in (0, 32))
             assert takes == left
-            is_before = i % 4 in (1, 3) and op(products[i + 1]) == "linear_wide"
-            assert bool(leaves) == (is_before and op(call) == "linear_wide")
+            is_before = i % 4 in (1, 3) and op(products[i + 1]) == "skinny_gemm"
+            assert bool(leaves) == (is_before and op(call) == "skinny_gemm")
             left = leaves
             places.add(leaves)
     assert len(places) == 2  # none, and the buffer
@@ -95,17 +97,17 @@ def test_a_wide_product_takes_the_norm_that_another_left(log: Log) -> None:
 
 def test_a_lane_is_sampled_by_a_cluster_of_blocks(log: Log) -> None:
     for capture in captures(log):
-        blocks, lanes = int(capture[-1][2]), int(capture[-1][3])
-        assert blocks == sample_blocks(lanes, Target(132))
+        blocks, batch_slots = int(capture[-1][2]), int(capture[-1][3])
+        assert blocks == sample_blocks(batch_slots, Target(132))
         assert (capture[-1][-1], "cluster") == ("overlap", capture[-1][-3] if blocks > 1 else "cluster")
 
 
 @pytest.mark.parametrize(
-    ("lanes", "blocks"), [(1, 8), (12, 8), (13, 4), (24, 4), (32, 2), (65, 2), (66, 1), (512, 1)]
+    ("batch_slots", "blocks"), [(1, 8), (12, 8), (13, 4), (24, 4), (32, 2), (65, 2), (66, 1), (512, 1)]
 )
-def test_all_blocks_that_sample_run_at_once(lanes: int, blocks: int) -> None:
+def test_all_blocks_that_sample_run_at_once(batch_slots: int, blocks: int) -> None:
     """Beside the scheduler's, as far as there is room: a second wave would double the time."""
-    assert sample_blocks(lanes, Target(132)) == blocks
+    assert sample_blocks(batch_slots, Target(132)) == blocks
 
 
 def test_every_kernel_but_the_gate_overlaps_its_predecessor(log: Log) -> None:
@@ -121,27 +123,27 @@ def test_a_layer_of_experts_is_the_documented_sequence(expert_log: Log) -> None:
         calls = [call for call in capture if "map" not in call[0]]
         ops, tokens = [op(call) for call in calls], tokens_of(calls)
         if tokens * 3 <= 8 * 8:
-            mixture = ["router", "expert_stream", "expert_stream"]
+            mixture = ["router", "moe_gemv", "moe_gemv"]
             if tokens == 1:  # the router is part of o
-                mixture = ["linear_held", "expert_one_gate_up", "expert_one_down"]
+                mixture = ["resident_gemv", "moe_single_token_gate_up", "moe_single_token_down"]
         else:
-            router = "linear_stream" if tokens <= 8 else "linear_wide" if tokens <= 64 else "gemm"
-            mixture = ["rmsnorm", router, "route", "expert_plan", "expert_tiled", "expert_tiled"]
+            router = "gemv" if tokens <= 8 else "skinny_gemm" if tokens <= 64 else "gemm"
+            mixture = ["rmsnorm", router, "route", "expert_plan", "moe_grouped_gemm", "moe_grouped_gemm"]
         starts = [i for i in range(len(ops)) if ops[i : i + len(mixture)] == mixture]
         held = tokens <= 2  # qkv, with the norm in front of it, and o
         decode = "rope" not in ops  # the last sum is with the norm, of as many rows as the head has
         ends = [
-            "expert_sum" if held else "expert_sum_rmsnorm",
-            "expert_sum_rmsnorm" if decode else "expert_sum",
+            "moe_combine" if held else "moe_combine_rmsnorm",
+            "moe_combine_rmsnorm" if decode else "moe_combine",
         ]
-        one = ["linear_held", "rmsnorm"]  # whose experts are summed where they are
+        one = ["resident_gemv", "rmsnorm"]  # whose experts are summed where they are
         assert [ops[i + len(mixture)] for i in starts] == (one if tokens == 1 else ends)
         assert ops[starts[1] + len(mixture) + 1 :][:-2] == ([] if decode else ["gather_rmsnorm"])
-        assert ops.count("linear_held") == 6 * held
-        before = ops[: ops.index("rope" if "rope" in ops else "attention_stream")]
+        assert ops.count("resident_gemv") == 6 * held
+        before = ops[: ops.index("rope" if "rope" in ops else "decode_attention")]
         assert ("rmsnorm" in before) == (not held)
         assert ops.count("silu_mul") == int(tokens > 64)
-        assert ("linear_wide" in ops[:-2]) == (tokens <= 64)  # of few, where columns are no whole chunks
+        assert ("skinny_gemm" in ops[:-2]) == (tokens <= 64)  # of few, where columns are no whole chunks
         if "expert_plan" in ops:
             plan = calls[ops.index("expert_plan")]
             words = [int.from_bytes(bytes.fromhex(word), "little") for word in plan[-5:-1]]
@@ -151,7 +153,7 @@ def test_a_layer_of_experts_is_the_documented_sequence(expert_log: Log) -> None:
 def test_kernels_of_a_model_of_experts_divide_a_multiprocessor_alike(expert_log: Log) -> None:
     """E23: or the experts would have no L1."""
     carved = {call[1]: call[2] for call in expert_log if call[0] == "carveout"}
-    for kernel in ("attention_stream", "linear_wide", "expert_stream", "gate"):
+    for kernel in ("decode_attention", "skinny_gemm", "moe_gemv", "gate"):
         assert any(kernel in symbol for symbol in carved)
     assert set(carved.values()) == {"58"}
 
@@ -165,9 +167,9 @@ def test_many_tokens_are_multiplied_in_tiles(fake: Path, tmp_path: Path) -> None
         if tokens <= 64:
             continue
         assert ops.count("silu_mul") == (2 if tokens < TILED_SILU_ROWS else 0)
-        assert ops.count("linear_tiled") == (0 if tokens < TILED_SILU_ROWS else 6 if tokens == 1408 else 2)
+        assert ops.count("tiled_gemm") == (0 if tokens < TILED_SILU_ROWS else 6 if tokens == 1408 else 2)
         for call in capture:
-            if op(call) == "linear_tiled":
+            if op(call) == "tiled_gemm":
                 assert call[-3:] == ["cluster", "2", "overlap"]
                 assert int(call[2]) <= 130
 
@@ -179,12 +181,12 @@ def test_the_three_sets_of_a_shape_differ_only_in_the_step_set(log: Log) -> None
         for calls in zip(*graphs[first : first + 3], strict=True):
             if op(calls[0]) in (
                 "gemm",
-                "linear_stream",
+                "gemv",
                 "rmsnorm",
                 "silu_mul",
-                "attention_flash",
-                "attention_stream",
-                "linear_wide",
+                "flash_attention",
+                "decode_attention",
+                "skinny_gemm",
             ):
                 assert calls[0] == calls[1] == calls[2]
             else:
@@ -203,7 +205,7 @@ def test_flash_attention_sees_the_queries_and_the_whole_cache(log: Log) -> None:
     assert queries[9] == allocations[queries[0]] == 2 * 120 * 10 * 64
     assert cache[1:9] == [64, 8, 1, 2 * 3 * 64 * 2 * 16 // 8, 64, 8, 1, 2]
     assert cache[9] == allocations[cache[0]]
-    flash = [call for capture in captures(log) for call in capture if op(call) == "attention_flash"]
+    flash = [call for capture in captures(log) for call in capture if op(call) == "flash_attention"]
     starts = [[int.from_bytes(bytes.fromhex(word), "little") for word in call[-7:-5]] for call in flash]
     layer = 64 * 2 * 16 // 8
     assert starts[:3] == [[0, layer], [2 * layer, 3 * layer], [4 * layer, 5 * layer]]
@@ -212,8 +214,8 @@ def test_flash_attention_sees_the_queries_and_the_whole_cache(log: Log) -> None:
 def test_another_head_size_takes_the_kernel_for_all(fake: Path, tmp_path: Path) -> None:
     _, log = run(fake, tmp_path, SCRIPT, {**CONFIG, "head_dim": 48})
     ops = {op(call) for capture in captures(log) for call in capture}
-    assert "attention_prefill" in ops
-    assert not ops & {"attention_flash", "prefill_plan"}
+    assert "prefill_attention" in ops
+    assert not ops & {"flash_attention", "prefill_plan"}
 
 
 @pytest.mark.parametrize("model", ["log", "expert_log"])
@@ -337,7 +339,7 @@ from gpu_backend.models.registry import read_model
 
 device = GpuServingDevice(0, NativeEngineBuilder())
 wanted = Limits(
-    max_batch=8, max_context=2048, max_prefill_tokens=64, max_prefill_lanes=4, page_size=16, total_pages=0
+    max_batch=8, max_context=2048, max_prefill_tokens=64, max_prefill_slots=4, page_size=16, total_pages=0
 )
 for kv_memory in (None, 1 << 20):
     try:

@@ -24,8 +24,8 @@ from gpu_backend.engines.native.sizing import (
 from gpu_backend.engines.native.weights import half_bits
 from gpu_backend.models.description import Experts
 from gpu_backend.ops.decode_attention import attention_cut
-from gpu_backend.ops.moe_stream import STREAM_PAIRS, STREAM_TOKENS, streams_experts
-from gpu_backend.ops.moe_tiled import TILE_UNIT
+from gpu_backend.ops.moe_stream import SMALL_BATCH_PAIRS, SMALL_BATCH_TOKENS, streams_experts
+from gpu_backend.ops.moe_tiled import GROUPED_UNIT
 from gpu_backend.ops.operations import Routing
 
 LLAMA3_8B_SIZES: dict[str, Any] = {
@@ -53,7 +53,7 @@ LIMITS = Limits(
     max_batch=64,
     max_context=8192,
     max_prefill_tokens=2048,
-    max_prefill_lanes=16,
+    max_prefill_slots=16,
     page_size=16,
     total_pages=0,
 )
@@ -115,16 +115,17 @@ def test_a_plan_has_room_for_every_routing() -> None:
         room = activation_bytes(config, LIMITS, shapes, 132)["expert_plan"] // 16 - 1
         for _ in range(50):
             counts = rng.multinomial(2 * tokens, rng.dirichlet(0.3 * np.ones(5)))
-            assert sum(-(-counts // TILE_UNIT)) <= room
+            assert sum(-(-counts // GROUPED_UNIT)) <= room
 
 
 def test_streamed_pairs_fit_the_kernel() -> None:
-    """kStreamTokens and kStreamPairs of kernels/ops/stream_plan.h, with as many experts as are supported."""
+    """kSmallBatchTokens and kSmallBatchPairs of kernels/ops/moe/small_batch_plan.h, with as many experts as
+    are supported."""
     for per_token, most in ((1, 128), (8, 128), (20, 102), (32, 64)):
         routing = Routing(256, per_token, True)
         assert [n for n in range(1, 3000) if streams_experts(routing, n)] == list(range(1, most + 1))
-        assert most <= STREAM_TOKENS
-        assert most * per_token <= STREAM_PAIRS * 256 == 2048
+        assert most <= SMALL_BATCH_TOKENS
+        assert most * per_token <= SMALL_BATCH_PAIRS * 256 == 2048
 
 
 def test_a_mixed_step_takes_as_many_prompt_tokens_as_the_weights_hide() -> None:
@@ -138,12 +139,14 @@ def test_a_mixed_step_takes_as_many_prompt_tokens_as_the_weights_hide() -> None:
 def test_attention_cuts_rows_for_every_block_and_within_its_buffer() -> None:
     """E16: as many pieces as there are blocks for them, of few rows; of many, whole rows up to a length."""
     heads, target = heads_of(QWEN3_30B_A3B), target_of(QWEN3_30B_A3B, 132)
-    cuts = {lanes: attention_cut(heads, lanes, target) for lanes in (1, 8, 32, 64, 256)}
+    cuts = {batch_slots: attention_cut(heads, batch_slots, target) for batch_slots in (1, 8, 32, 64, 256)}
     assert [cut.usual for cut in cuts.values()] == [32, 4, 1, 1, 1]
     assert cuts[1].longest > QWEN3_30B_A3B.max_context > cuts[8].longest == 1024
-    for lanes, cut in cuts.items():
+    for batch_slots, cut in cuts.items():
         assert cut.most <= 64  # kMostPieces
-        sizes = activation_bytes(QWEN3_30B_A3B, LIMITS, [Shape(StepKind.DECODE, lanes, lanes)], 132)
-        assert sizes["partial"] >= 4 * lanes * cut.most * 32 * (128 + 4)
-        assert sizes["attention_plan"] >= 32 * (1 + max(lanes * cut.most, 131))
+        sizes = activation_bytes(
+            QWEN3_30B_A3B, LIMITS, [Shape(StepKind.DECODE, batch_slots, batch_slots)], 132
+        )
+        assert sizes["partial"] >= 4 * batch_slots * cut.most * 32 * (128 + 4)
+        assert sizes["attention_plan"] >= 32 * (1 + max(batch_slots * cut.most, 131))
     assert cuts[256].most == 9  # of long rows among many: 64 * 131 units in all

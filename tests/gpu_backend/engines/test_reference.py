@@ -1,4 +1,4 @@
-"""The host engine's logits against transformers in fp32 (kernels/README.md: E3, E4, E5)."""
+"""The reference engine's logits against transformers in fp32 (kernels/README.md: E3, E4, E5)."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from gpu_backend.engines.base import Limits
-from gpu_backend.engines.reference import HostEngine, HostMemory
+from gpu_backend.engines.reference import HostMemory, ReferenceEngine
 from gpu_backend.models.registry import read_model
 from gpu_backend.weights.checkpoint import Checkpoint, CheckpointError
 
 LIMITS = Limits(
-    max_batch=12, max_context=256, max_prefill_tokens=128, max_prefill_lanes=4, page_size=16, total_pages=192
+    max_batch=12, max_context=256, max_prefill_tokens=128, max_prefill_slots=4, page_size=16, total_pages=192
 )
 TOLERANCE = 1e-3
 MODELS: dict[str, dict[str, Any]] = {
@@ -89,7 +89,7 @@ class Rig:
         config = read_model(directory)
         self.memory = HostMemory()
         self.driver = EngineDriver(self.memory, limits, config.vocab_size)
-        self.engine = HostEngine(
+        self.engine = ReferenceEngine(
             config, Checkpoint(directory), limits, self.driver.grid.shapes, self.driver.batch, threads
         )
         self.driver.run = self.engine.run
@@ -100,7 +100,8 @@ class Rig:
             return np.asarray(self.oracle(torch.tensor([tokens])).logits[0, -1].float().numpy())
 
     def check(self, fed: Sequence[tuple[int, int]]) -> None:
-        """`fed`: for each lane of the last step its row and how many of the row's tokens were fed so far."""
+        """`fed`: for each batch slot of the last step its row and how many of the row's tokens were fed so
+        far."""
         for (row, n), got in zip(fed, self.engine.logits(len(fed)), strict=True):
             expected = self.expected(self.driver.tokens[row][:n])
             error = np.abs(got - expected).max() / np.abs(expected).max()
@@ -115,7 +116,7 @@ class Rig:
         before = [len(self.driver.tokens[row]) for row in rows]
         tokens = self.driver.decode(rows)
         self.check(list(zip(rows, before, strict=True)))
-        assert tokens == [int(lane.argmax()) for lane in self.engine.logits(len(rows))]
+        assert tokens == [int(batch_slot.argmax()) for batch_slot in self.engine.logits(len(rows))]
 
     def mixed(self, rows: Sequence[int], chunks: Sequence[Chunk]) -> None:
         before = [(row, len(self.driver.tokens[row])) for row in rows]
@@ -214,7 +215,7 @@ def test_runs_on_another_thread_than_its_creator(llama: tuple[Path, Any]) -> Non
 def test_answer_up_to_the_end_of_the_context(llama: tuple[Path, Any]) -> None:
     """The last token of a full context is sampled but has no place in the history."""
     limits = Limits(
-        max_batch=1, max_context=20, max_prefill_tokens=16, max_prefill_lanes=1, page_size=16, total_pages=2
+        max_batch=1, max_context=20, max_prefill_tokens=16, max_prefill_slots=1, page_size=16, total_pages=2
     )
     rig = Rig(*llama, limits=limits)
     rig.driver.start(0, rig.prompt(16, seed=5))
@@ -285,7 +286,7 @@ def test_gemmas_vocabulary(tmp_path: Path) -> None:
         tmp_path, "gemma3", vocab_size=262208, num_hidden_layers=1, layer_types=["full_attention"]
     )
     limits = Limits(
-        max_batch=1, max_context=64, max_prefill_tokens=64, max_prefill_lanes=1, page_size=16, total_pages=4
+        max_batch=1, max_context=64, max_prefill_tokens=64, max_prefill_slots=1, page_size=16, total_pages=4
     )
     check_prompt(Rig(tmp_path, oracle, limits), 20)
 

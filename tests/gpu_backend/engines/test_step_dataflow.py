@@ -58,10 +58,10 @@ MODELS = {
 }
 LIMITS = {
     "small": {},
-    "one at a time": {"max_batch": 1, "max_prefill_lanes": 1},
-    "a token at a time": {"max_prefill_tokens": 1, "max_prefill_lanes": 1},
-    "many lanes": {"max_batch": 70, "max_prefill_lanes": 70, "max_prefill_tokens": 500},
-    "large": {"max_batch": 130, "max_prefill_lanes": 8, "max_prefill_tokens": 600},
+    "one at a time": {"max_batch": 1, "max_prefill_slots": 1},
+    "a token at a time": {"max_prefill_tokens": 1, "max_prefill_slots": 1},
+    "many lanes": {"max_batch": 70, "max_prefill_slots": 70, "max_prefill_tokens": 500},
+    "large": {"max_batch": 130, "max_prefill_slots": 8, "max_prefill_tokens": 600},
 }
 
 
@@ -69,12 +69,12 @@ LIMITS = {
 @pytest.mark.parametrize("model", MODELS)
 def test_every_lane_gets_its_logits(model: str, limits_of: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(MODELS[model]))
-    defaults = {"max_batch": 20, "max_prefill_tokens": 100, "max_prefill_lanes": 4}
+    defaults = {"max_batch": 20, "max_prefill_tokens": 100, "max_prefill_slots": 4}
     limits = Limits(max_context=512, page_size=16, total_pages=64, **{**defaults, **LIMITS[limits_of]})
     shapes = GraphGrid(limits).shapes
     step = SymbolicStep(read_model(tmp_path), limits, shapes)
     for shape in shapes:
         for load in loads(shape, limits):
             logits = step.run(shape, load)
-            for lane, token in enumerate(load.last):
-                assert logits[lane] == step.expected(token), f"lane {lane} of {load} in {shape}"
+            for batch_slot, token in enumerate(load.last):
+                assert logits[batch_slot] == step.expected(token), f"lane {batch_slot} of {load} in {shape}"

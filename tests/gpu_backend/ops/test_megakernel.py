@@ -1,4 +1,4 @@
-"""Which models the decoder kernel takes, how it cuts their matrices, and what the host tells it."""
+"""Which models the megakernel takes, how it cuts their matrices, and what the host tells it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from engine_script import CONFIG, SCRIPT
 from fake_cuda import Log, captures, op, run
 
 from gpu_backend.abi import StepKind
-from gpu_backend.decoder_abi import DECODER_SHARED_BYTES, DECODER_TOKENS, STAGE_CHUNKS
 from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.native.model import NativeModel, target_of
 from gpu_backend.engines.native.step import StepBuilder
+from gpu_backend.megakernel_abi import MEGAKERNEL_SHARED_BYTES, MEGAKERNEL_TOKENS, STAGE_CHUNKS
 from gpu_backend.models.description import Model
 from gpu_backend.models.registry import read_model
 from gpu_backend.ops.choice import serves
 from gpu_backend.ops.exchange import exchange_bytes, exchange_parts
-from gpu_backend.ops.gemv import STREAM_CHUNK
-from gpu_backend.ops.megakernel import DECODER_WARPS, decode_splits, decoder_blocks, stage_chunks
+from gpu_backend.ops.gemv import GEMV_CHUNK
+from gpu_backend.ops.megakernel import MEGAKERNEL_WARPS, decode_splits, decoder_blocks, stage_chunks
 from gpu_backend.ops.operations import DecodeModel
 
 SHAPES = Path(__file__).parents[3] / "scripts" / "bench" / "shapes"
@@ -37,27 +37,27 @@ def config(name: str, scratch: Path) -> Model:
     return read_model(scratch)
 
 
-def whole(model: Model, lanes: int = 1, max_context: int = 8192) -> DecodeModel:
+def whole(model: Model, batch_slots: int = 1, max_context: int = 8192) -> DecodeModel:
     limits = Limits(64, max_context, 512, 8, 16, 64)
     described = NativeModel.described(model, limits, 132)
-    op = StepBuilder(described, Shape(StepKind.DECODE, lanes, lanes)).whole()[1]
+    op = StepBuilder(described, Shape(StepKind.DECODE, batch_slots, batch_slots)).whole()[1]
     assert isinstance(op, DecodeModel)
     return op
 
 
-def suits(model: Model, multiprocessors: int = 132, lanes: int = 1) -> bool:
-    return serves("megakernel", whole(model, lanes), target_of(model, multiprocessors))
+def suits(model: Model, multiprocessors: int = 132, batch_slots: int = 1) -> bool:
+    return serves("megakernel", whole(model, batch_slots), target_of(model, multiprocessors))
 
 
 @pytest.mark.parametrize("name", ["llama-3-8b", "llama-3.2-1b", "llama-3.2-3b", "qwen3-8b"])
 def test_it_takes_dense_models_of_large_stages(name: str, tmp_path: Path) -> None:
     model = config(name, tmp_path)
-    assert suits(model, lanes=DECODER_TOKENS)
-    assert not suits(model, lanes=DECODER_TOKENS + 1)
+    assert suits(model, batch_slots=MEGAKERNEL_TOKENS)
+    assert not suits(model, batch_slots=MEGAKERNEL_TOKENS + 1)
     for columns in (model.hidden, model.n_heads * model.head_dim, model.intermediate):
         stage = stage_chunks(columns)
         assert 6 <= stage <= STAGE_CHUNKS  # a shorter one would not keep the memory busy
-        assert columns % (DECODER_WARPS * STREAM_CHUNK * stage) == 0
+        assert columns % (MEGAKERNEL_WARPS * GEMV_CHUNK * stage) == 0
 
 
 def test_it_leaves_models_of_small_stages_to_the_other_kernels(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_what_blocks_tell_each_other_has_room_in_every_layer(tmp_path: Path) -> 
 def test_attention_splits_rows_to_fill_the_gpu_and_no_more(tmp_path: Path) -> None:
     llama = config("llama-3-8b", tmp_path)
     target = target_of(llama, 132)
-    splits = [decode_splits(whole(llama, lanes), target) for lanes in (1, 8, 64, 256)]
+    splits = [decode_splits(whole(llama, batch_slots), target) for batch_slots in (1, 8, 64, 256)]
     assert splits == [64, 9, 2, 1]
     short = whole(llama, max_context=100)
     assert decode_splits(short, target) == 2  # a context of 100 has only two splits worth a block
@@ -114,27 +114,33 @@ def test_attention_splits_rows_to_fill_the_gpu_and_no_more(tmp_path: Path) -> No
 def test_all_kernels_leave_their_multiprocessor_to_the_decoder(log: Log) -> None:
     """E9, E23: whichever of them comes first."""
     carved = [call[1:] for call in log if call[0] == "carveout"]
-    assert all(any(kernel in symbol for symbol, _ in carved) for kernel in ("gate_kernel", "decoder_kernel"))
+    assert all(
+        any(kernel in symbol for symbol, _ in carved) for kernel in ("gate_kernel", "megakernel_kernel")
+    )
     assert {percent for _, percent in carved} == {"100"}
 
 
 @pytest.fixture(scope="module")
 def log(fake: Path, tmp_path_factory: pytest.TempPathFactory) -> Log:
     script = SCRIPT.replace("(2, 1001)", f"(2, {VOCAB})")
-    return run(fake, tmp_path_factory.mktemp("decoder"), script, SUITED)[1]
+    return run(fake, tmp_path_factory.mktemp("megakernel"), script, SUITED)[1]
 
 
 def test_a_decode_step_of_few_rows_is_three_kernels(log: Log) -> None:
     """With no more blocks than the smallest matrix has tiles (E10)."""
-    fused = [capture for capture in captures(log) if "decoder" in map(op, capture)]
-    lanes = [int(capture[-1][3]) for capture in fused]
-    assert lanes == [n for n in (1, 2, 4, 8) for _ in range(3)]
-    assert max(lanes) == DECODER_TOKENS
+    fused = [capture for capture in captures(log) if "megakernel" in map(op, capture)]
+    batch_slots = [int(capture[-1][3]) for capture in fused]
+    assert batch_slots == [n for n in (1, 2, 4, 8) for _ in range(3)]
+    assert max(batch_slots) == MEGAKERNEL_TOKENS
     for capture in fused:
-        assert [op(call) for call in capture] == ["gate", "decoder", "sample"]
+        assert [op(call) for call in capture] == ["gate", "megakernel", "sample"]
         assert [call[-1] == "overlap" for call in capture] == [False, True, True]
         blocks, threads, shared = (int(capture[1][i]) for i in (2, 5, 6))
-        assert (blocks, threads, shared) == (HIDDEN // 16, 32 * DECODER_WARPS + 128, DECODER_SHARED_BYTES)
+        assert (blocks, threads, shared) == (
+            HIDDEN // 16,
+            32 * MEGAKERNEL_WARPS + 128,
+            MEGAKERNEL_SHARED_BYTES,
+        )
 
 
 def test_every_matrix_is_boxes_of_16_rows_in_the_order_of_use(log: Log) -> None:

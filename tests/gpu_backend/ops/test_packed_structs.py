@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from struct import calcsize
 
-from gpu_backend.decoder_abi import DecoderBuffers
-from gpu_backend.kernel_abi import linear_tiled, router_part, wide_ring
+from gpu_backend.kernel_abi import fused_router, skinny_pipeline_sm90, tiled_gemm_sm90
+from gpu_backend.megakernel_abi import MegakernelBuffers
 from gpu_backend.ops.megakernel import DECODER_BUFFERS
 from gpu_backend.ops.operations import Epilogue
 from gpu_backend.ops.resident_gemv import ROUTER_PART
@@ -13,11 +13,11 @@ from gpu_backend.ops.tiled_cut import tiled_cut
 
 
 def test_sizes_are_those_of_the_headers() -> None:
-    assert calcsize(ROUTER_PART) == router_part.RouterPart.itemsize
-    assert calcsize(DECODER_BUFFERS) == DecoderBuffers.itemsize
-    assert len(tiled_cut(1024, 64, 64, Epilogue.ADD, 132).pack()) == linear_tiled.TiledCut.itemsize
+    assert calcsize(ROUTER_PART) == fused_router.FusedRouter.itemsize
+    assert calcsize(DECODER_BUFFERS) == MegakernelBuffers.itemsize
+    assert len(tiled_cut(1024, 64, 64, Epilogue.ADD, 132).pack()) == tiled_gemm_sm90.TiledParams.itemsize
 
 
 def test_both_kernels_of_swizzled_panels_have_panels_of_one_width() -> None:
     """The boxes of their matrices are made by one function."""
-    assert linear_tiled.TILED_PANEL == wide_ring.WIDE_PANEL
+    assert tiled_gemm_sm90.TILED_PANEL == skinny_pipeline_sm90.SKINNY_PANEL

@@ -11,7 +11,7 @@ from gpu_backend.ops.choice import choose, serves
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.matrix import Matrix
 from gpu_backend.ops.operations import Epilogue, MatMul, Norm, Role
-from gpu_backend.ops.resident_gemv import HELD_PAD
+from gpu_backend.ops.resident_gemv import RESIDENT_PAD
 
 BESIDE_EXPERTS = Target(132, has_experts=True, gemv_rows=8)
 
@@ -28,8 +28,8 @@ def test_a_matmul_has_an_instance_and_at_most_a_tile_a_block(
     k: int, n: int, chunks: int, blocks: int
 ) -> None:
     (launch,) = choose(qkv(2, k, n), BESIDE_EXPERTS).launches
-    assert launch.kernel == f"linear_held_kernel<__nv_bfloat16, blink::kStreamHalf, {chunks}, true>"
-    assert (launch.grid, launch.shared_bytes) == ((blocks, 1, 1), 2 * 2 * (k + HELD_PAD))
+    assert launch.kernel == f"resident_gemv_kernel<__nv_bfloat16, blink::kEpilogueHalf, {chunks}, true>"
+    assert (launch.grid, launch.shared_bytes) == ((blocks, 1, 1), 2 * 2 * (k + RESIDENT_PAD))
 
 
 @pytest.mark.parametrize(("k", "n"), [(1536, 2048), (8192, 1024), (2080, 2048), (2048, 20)])

@@ -1,4 +1,4 @@
-"""How wide products are cut up: all of the matrix, within what a multiprocessor has."""
+"""How skinny GEMMs are cut up: all of the matrix, within what a multiprocessor has."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gpu_backend.ops.skinny_cut import (
     FEW_ROWS,
     GROUP,
     HIGH_TILE_ROWS,
+    SKINNY_MAX_STAGES,
+    SKINNY_PANEL,
     TILE_ROWS,
     WIDE_COLUMNS,
-    WIDE_MAX_SLOTS,
-    WIDE_PANEL,
     WIDE_ROWS,
     SkinnyCut,
     skinny_cut,
@@ -44,10 +44,10 @@ def check(
     assert cut.tile_rows % 8 == 0
     most = TILE_ROWS[0] if cut.m <= FEW_ROWS or output is Epilogue.ADD else HIGH_TILE_ROWS
     assert cut.tile_rows <= min(most, GROUP * cut.tiles)
-    assert 1 <= cut.x_slots <= cut.w_slots <= WIDE_MAX_SLOTS
+    assert 1 <= cut.x_slots <= cut.w_slots <= SKINNY_MAX_STAGES
     stages = cut.share * -(-cut.n_tiles // cut.clusters(n_multiprocessors - 1))
     assert cut.w_slots >= min(3, stages)  # fewer, and the memory would wait
-    assert cut.share * cut.splits * cut.panels * WIDE_PANEL >= cut.n_in
+    assert cut.share * cut.splits * cut.panels * SKINNY_PANEL >= cut.n_in
     assert cut.shared_bytes + 1024 <= shared
     clusters = cut.clusters(n_multiprocessors - 1)
     assert clusters * cut.splits <= n_multiprocessors - 1  # one is the scheduler's

@@ -1,9 +1,9 @@
 /* RoPE, and attention where a sequence has one new token. */
 #include "kernels.h"
 
-#include "kernels/ops/attention_plan.h"
-#include "kernels/ops/attention_stream.h"
-#include "kernels/ops/rope.h"
+#include "kernels/ops/attention/attention_plan.h"
+#include "kernels/ops/attention/decode_attention_sm90.h"
+#include "kernels/ops/attention/rope.h"
 
 extern "C" {
 
@@ -20,17 +20,18 @@ void emulate_rope(const blink_set* set, const struct blink_tables* tables, Half*
 }
 
 /* The plan, and attention of one layer; `window` 0 is none. */
-void emulate_attention_stream(const blink_set* set, const struct blink_tables* tables, uint32_t usual, uint32_t least,
-                              uint32_t longest, uint32_t most, blink::AttentionPiece* plan,
-                              const blink::RopePair* table, float2* turns, const void* map, const Half* qkv,
-                              const Half* bias, const Half* q_norm, const Half* k_norm, float eps, Half* k_cache,
-                              Half* v_cache, uint32_t* partial, Half* out, uint32_t n_heads, uint32_t n_kv_heads,
-                              uint32_t head_dim, uint32_t window, uint32_t lanes, uint32_t blocks) {
-  const blink::AttentionCut cut = {usual, least, longest, most};
-  launch({1 + (lanes * head_dim / 2 + blink::kCutThreads - 1) / blink::kCutThreads}, blink::kCutThreads, [&] {
-    const auto kernel = window ? blink::attention_plan_kernel<true> : blink::attention_plan_kernel<false>;
-    kernel(*set, cut, plan, table, turns, head_dim, window);
-  });
+void emulate_decode_attention(const blink_set* set, const struct blink_tables* tables, uint32_t usual, uint32_t least,
+                              uint32_t longest, uint32_t most, blink::KvSplit* plan, const blink::RopePair* table,
+                              float2* turns, const void* map, const Half* qkv, const Half* bias, const Half* q_norm,
+                              const Half* k_norm, float eps, Half* k_cache, Half* v_cache, uint32_t* partial, Half* out,
+                              uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t window,
+                              uint32_t batch_slots, uint32_t blocks) {
+  const blink::KvSplitLimits cut = {usual, least, longest, most};
+  launch({1 + (batch_slots * head_dim / 2 + blink::kSplitPlanThreads - 1) / blink::kSplitPlanThreads},
+         blink::kSplitPlanThreads, [&] {
+           const auto kernel = window ? blink::attention_plan_kernel<true> : blink::attention_plan_kernel<false>;
+           kernel(*set, cut, plan, table, turns, head_dim, window);
+         });
   after(qkv, kHalf * set->head->n_decode * (n_heads + 2 * n_kv_heads) * head_dim);
   with_head_dim(head_dim, [&](auto dim) {
     const auto kernel = [&] {
@@ -38,16 +39,16 @@ void emulate_attention_stream(const blink_set* set, const struct blink_tables* t
         instance(*tables, plan, turns, map, qkv, q_norm, k_norm, eps, k_cache, v_cache, partial, out, n_kv_heads,
                  n_heads / n_kv_heads, most, bias, window);
       };
-      using blink::attention_stream_kernel;
+      using blink::decode_attention_kernel;
       if (!bias && !window) {
-        run(attention_stream_kernel<Half, dim()>);
+        run(decode_attention_kernel<Half, dim()>);
       } else if constexpr (dim() == 16 || dim() == 128 || dim() == 256) { /* others take long to compile */
         if (!window)
-          run(attention_stream_kernel<Half, dim(), true>);
+          run(decode_attention_kernel<Half, dim(), true>);
         else if (!bias)
-          run(attention_stream_kernel<Half, dim(), false, true>);
+          run(decode_attention_kernel<Half, dim(), false, true>);
         else
-          run(attention_stream_kernel<Half, dim(), true, true>);
+          run(decode_attention_kernel<Half, dim(), true, true>);
       } else {
         emulator::fail("no such instance");
       }

@@ -1,20 +1,20 @@
 /* Attention of prompts. */
 #include "kernels.h"
 
-#include "kernels/ops/attention_flash.h"
-#include "kernels/ops/attention_prefill.h"
-#include "kernels/ops/prefill_plan.h"
+#include "kernels/ops/attention/flash_attention_sm90.h"
+#include "kernels/ops/attention/prefill_attention.h"
+#include "kernels/ops/attention/prefill_plan.h"
 
 extern "C" {
 
-void emulate_attention_prefill(const blink_set* set, const struct blink_tables* tables, const Half* qkv,
+void emulate_prefill_attention(const blink_set* set, const struct blink_tables* tables, const Half* qkv,
                                const Half* k_cache, const Half* v_cache, Half* out, uint32_t n_heads,
                                uint32_t n_kv_heads, uint32_t head_dim, uint32_t window, uint32_t tokens) {
   const uint32_t tiles = (tokens + blink::kPrefillQueries - 1) / blink::kPrefillQueries;
   after(qkv, kHalf * tokens * (n_heads + 2 * n_kv_heads) * head_dim);
   with_head_dim(head_dim, [&](auto dim) {
     launch({tiles, n_heads}, blink::kPrefillThreads, [&] {
-      blink::attention_prefill_kernel<Half, dim()>(*set, *tables, qkv, k_cache, v_cache, out, n_heads, n_kv_heads,
+      blink::prefill_attention_kernel<Half, dim()>(*set, *tables, qkv, k_cache, v_cache, out, n_heads, n_kv_heads,
                                                    tokens, window);
     });
   });
@@ -24,7 +24,7 @@ void emulate_prefill_plan(const blink_set* set, blink::PrefillUnit* plan, uint32
   launch({1}, blink::kPrefillPlanThreads, [&] { blink::prefill_plan_kernel(*set, plan, unit_tokens); });
 }
 
-void emulate_attention_flash(const struct blink_tables* tables, const Half* qkv, const Half* cache, Half* out,
+void emulate_flash_attention(const struct blink_tables* tables, const Half* qkv, const Half* cache, Half* out,
                              const blink::PrefillUnit* plan, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim,
                              uint32_t tokens, uint32_t cells, uint32_t pack, uint32_t blocks, uint32_t after_decode) {
   using namespace blink;
@@ -40,7 +40,7 @@ void emulate_attention_flash(const struct blink_tables* tables, const Half* qkv,
   if (!after_decode) after(qkv, kHalf * tokens * heads * head_dim);
   with_constant<64, 128>(head_dim, [&](auto dim) {
     launch({blocks}, kFlashThreads, [&] {
-      attention_flash_kernel<Half, dim()>(maps[0], maps[1], *tables, plan, out, 0, cells * n_kv_heads / 8, n_heads,
+      flash_attention_kernel<Half, dim()>(maps[0], maps[1], *tables, plan, out, 0, cells * n_kv_heads / 8, n_heads,
                                           n_kv_heads, pack, after_decode);
     });
   });

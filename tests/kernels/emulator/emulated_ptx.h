@@ -1,4 +1,4 @@
-/* kernels/ops/ptx.h for the emulator, after the PTX manual's description of each instruction. */
+/* kernels/primitives/ptx.h for the emulator, after the PTX manual's description of each instruction. */
 namespace blink {
 
 inline uint64_t load_acquire(const uint64_t* p) {
@@ -169,7 +169,7 @@ inline bool barrier_test(uint64_t* word, uint32_t parity) {
   if (barrier.copies.empty() || !barrier.arrivals) return barrier.phase % 2 != parity;
   const BulkBarrier::Copy copy = barrier.copies.back();
   barrier.copies.pop_back();
-  if (copy.source && copy.source->meeting.alive == 0) emulator::fail("a block ends before what it has sent has come");
+  if (copy.source && copy.source->barrier.alive == 0) emulator::fail("a block ends before what it has sent has come");
   memcpy(copy.to, copy.from ? copy.from : &copy.word, copy.bytes);
   barrier.bytes -= copy.bytes;
   if (barrier.bytes < 0) emulator::fail("a barrier receives more than was announced");
@@ -187,7 +187,7 @@ inline uint32_t cluster_size() {
   return emulator::cluster_blocks;
 }
 inline void cluster_arrive() {
-  emulator::Meeting& cluster = emulator::cluster;
+  emulator::ThreadBarrier& cluster = emulator::cluster;
   emulator::current->cluster_generation = cluster.generation;
   if (++cluster.arrived != cluster.alive) return;
   cluster.arrived = 0;
@@ -205,7 +205,7 @@ inline uint64_t* peer_shared(uint64_t* here, uint32_t rank) {
 inline void send(uint64_t* to, uint32_t rank, uint64_t value, uint64_t* word) {
   bulk_barrier(peer_shared(word, rank)).add({peer_shared(to, rank), nullptr, sizeof value, value});
 }
-inline void bulk_writes_done() {}
+inline void fence_async_proxy() {}
 inline void send_bulk(uint64_t* to, uint32_t rank, const uint64_t* from, uint32_t bytes, uint64_t* word) {
   bulk_barrier(peer_shared(word, rank)).add({peer_shared(to, rank), from, bytes, 0, emulator::block});
 }
@@ -246,6 +246,6 @@ void load_matrices(uint32_t (&m)[4], const void* row) {
 
 }  // namespace blink
 
-#include "emulated_warpgroup.h"
-#include "emulated_wide.h"
-#include "emulated_tiled.h"
+#include "emulated_wgmma.h"
+#include "emulated_tma.h"
+#include "emulated_tma_store.h"

@@ -1,6 +1,6 @@
 /* What the files of this folder share, one a family of kernels. Each puts the CUDA kernels of its family behind the C
- * interface of the CPU references (kernels/ops/twins.cpp) as `emulate_NAME`, and launches them on the emulator as
- * kernels/README.md says. Arrays of halves are bfloat16.
+ * interface of the CPU references (kernels/reference/reference_ops.cpp) as `emulate_NAME`, and launches them on the
+ * emulator as kernels/README.md says. Arrays of halves are bfloat16.
  */
 #ifndef BLINK_EMULATOR_KERNELS_H
 #define BLINK_EMULATOR_KERNELS_H
@@ -10,7 +10,7 @@
 
 #include "cuda_bf16.h"
 
-#include "kernels/ops/common.h"
+#include "kernels/primitives/common.h"
 
 using Half = __nv_bfloat16;
 using blink_set = struct blink_step_set;

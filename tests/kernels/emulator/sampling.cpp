@@ -1,13 +1,13 @@
 /* The sampler. */
 #include "kernels.h"
 
-#include "kernels/ops/sample.h"
+#include "kernels/ops/sampling/sample.h"
 
 extern "C" {
 
-void emulate_sample(const blink_set* set, const struct blink_tables* tables, float* logits, uint32_t lanes,
+void emulate_sample(const blink_set* set, const struct blink_tables* tables, float* logits, uint32_t batch_slots,
                     uint32_t blocks) {
-  after(logits, kFloat * set->head->n_lanes * tables->vocab_size);
-  launch({blocks, lanes}, blink::kSampleThreads, [&] { blink::sample_kernel(*set, *tables, logits); }, kClusters);
+  after(logits, kFloat * set->head->batch_size * tables->vocab_size);
+  launch({blocks, batch_slots}, blink::kSampleThreads, [&] { blink::sample_kernel(*set, *tables, logits); }, kClusters);
 }
 }

@@ -36,13 +36,13 @@ void emulate_add_rmsnorm(float* residual, const Half* x, const Half* weight, con
 }
 
 void emulate_gather_rmsnorm(const blink_set* set, const float* residual, const Half* weight, float eps, Half* out,
-                            uint32_t hidden, uint32_t lanes) {
-  launch({lanes}, 64, [&] { blink::gather_rmsnorm_kernel(*set, residual, weight, eps, out, hidden); });
+                            uint32_t hidden, uint32_t batch_slots) {
+  launch({batch_slots}, 64, [&] { blink::gather_rmsnorm_kernel(*set, residual, weight, eps, out, hidden); });
 }
 
 void emulate_gather_last(const blink_set* set, const float* residual, const Half* attention, float* last_residual,
-                         Half* last_attention, uint32_t hidden, uint32_t width, uint32_t lanes) {
-  launch({lanes}, 64,
+                         Half* last_attention, uint32_t hidden, uint32_t width, uint32_t batch_slots) {
+  launch({batch_slots}, 64,
          [&] { blink::gather_last_kernel(*set, residual, attention, last_residual, last_attention, hidden, width); });
 }
 

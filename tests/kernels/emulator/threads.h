@@ -1,5 +1,5 @@
 /* Threads of the emulator: a thread is a fiber that gives way at barriers and warp collectives only, and every round
- * resumes the blocks' threads in another order. Meetings, memory and checks; what CUDA calls them is in cuda.h.
+ * resumes the blocks' threads in another order. Barriers, memory and checks; what CUDA calls them is in cuda.h.
  */
 #ifndef BLINK_EMULATOR_THREADS_H
 #define BLINK_EMULATOR_THREADS_H
@@ -36,8 +36,8 @@ constexpr uint32_t kFilledBytes = 4 * 1024;      /* of a stack, with NaNs, where
   abort();
 }
 
-/* A meeting of `alive` threads: the last to arrive opens the next generation. */
-struct Meeting {
+/* A barrier of `alive` threads: the last to arrive opens the next generation. */
+struct ThreadBarrier {
   uint32_t alive = 0, arrived = 0;
   uint64_t generation = 0;
 };
@@ -56,7 +56,7 @@ struct Lanes {
 };
 
 struct Warp {
-  Meeting meeting;
+  ThreadBarrier barrier;
   Lanes arriving, published[2]; /* of even and odd generations: a lane may still read the one before */
 };
 
@@ -68,7 +68,7 @@ struct Thread {
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
   dim3 index;
   bool started = false, done = false;
-  uint64_t cluster_generation = 0; /* of the cluster's meeting at which it arrived */
+  uint64_t cluster_generation = 0; /* of the cluster's barrier at which it arrived */
 };
 
 /* Among some of a block's threads. */
@@ -81,7 +81,7 @@ struct Block {
   dim3 index;
   std::vector<Thread> threads;
   std::vector<Warp> warps;
-  Meeting meeting;
+  ThreadBarrier barrier;
   std::map<uint32_t, NamedBarrier> named_barriers;
   int count = 0, counted = 0; /* of __syncthreads_count */
   std::unique_ptr<char[]> dynamic{new char[kDynamicBytes]};
@@ -101,7 +101,7 @@ struct Block {
 
 inline std::vector<std::unique_ptr<Block>> blocks; /* kept between launches */
 inline Block* block;                               /* whose thread runs */
-inline Meeting cluster;                            /* of all blocks that run in turns */
+inline ThreadBarrier cluster;                      /* of all blocks that run in turns */
 inline Thread* current;
 inline jmp_buf scheduler;
 inline std::function<void()> body;
@@ -167,21 +167,21 @@ inline void resume() {
   setcontext(&current->start);
 }
 
-/* Waits until all of the meeting are here; the last to arrive runs `publish` first. */
+/* Waits until all of the barrier are here; the last to arrive runs `publish` first. */
 template <typename Publish>
-void meet(Meeting& meeting, const Publish& publish) {
-  const uint64_t generation = meeting.generation;
-  if (++meeting.arrived == meeting.alive) {
+void arrive_and_wait(ThreadBarrier& barrier, const Publish& publish) {
+  const uint64_t generation = barrier.generation;
+  if (++barrier.arrived == barrier.alive) {
     publish();
-    meeting.arrived = 0;
-    ++meeting.generation;
+    barrier.arrived = 0;
+    ++barrier.generation;
   }
-  while (meeting.generation == generation) give_way();
+  while (barrier.generation == generation) give_way();
 }
 
 inline int barrier(bool predicate) {
   block->count += predicate;
-  meet(block->meeting, [] {
+  arrive_and_wait(block->barrier, [] {
     block->counted = block->count;
     block->count = 0;
   });
@@ -193,25 +193,25 @@ template <typename T>
 const Lanes& exchange(const T& value) {
   static_assert(sizeof(T) <= kValueBytes, "value too large");
   Warp& warp = this_warp();
-  Lanes& published = warp.published[warp.meeting.generation % 2];
+  Lanes& published = warp.published[warp.barrier.generation % 2];
   memcpy(warp.arriving.value[this_lane()], &value, sizeof(T));
   warp.arriving.present |= 1u << this_lane();
-  meet(warp.meeting, [&] {
+  arrive_and_wait(warp.barrier, [&] {
     published = warp.arriving;
     warp.arriving.present = 0;
   });
   return published;
 }
 
-inline void leave(Meeting& meeting) {
-  if (--meeting.alive != 0 && meeting.arrived == meeting.alive) fail("a thread ended while others wait for it");
+inline void leave(ThreadBarrier& barrier) {
+  if (--barrier.alive != 0 && barrier.arrived == barrier.alive) fail("a thread ended while others wait for it");
 }
 
 inline void thread_main() {
   body();
   current->done = true;
-  leave(this_warp().meeting);
-  leave(block->meeting);
+  leave(this_warp().barrier);
+  leave(block->barrier);
   leave(cluster);
   _longjmp(scheduler, 1);
 }
@@ -221,7 +221,7 @@ inline void prepare(Block& made, dim3 index, uint32_t n_threads) {
   memset(made.dynamic.get(), 0xff, kDynamicBytes);
   made.threads.resize(std::max<size_t>(made.threads.size(), n_threads));
   made.warps.assign((n_threads + kWarp - 1) / kWarp, Warp());
-  made.meeting = Meeting{n_threads};
+  made.barrier = ThreadBarrier{n_threads};
   made.named_barriers.clear();
   made.has_waited = false;
   for (uint32_t t = 0; t < n_threads; ++t) {
@@ -229,7 +229,7 @@ inline void prepare(Block& made, dim3 index, uint32_t n_threads) {
     thread.index = {t, 0, 0};
     thread.started = thread.done = false;
     memset(thread.stack.get() + kStackBytes - kFilledBytes, 0xff, kFilledBytes);
-    ++made.warps[t / kWarp].meeting.alive;
+    ++made.warps[t / kWarp].barrier.alive;
     getcontext(&thread.start);
     thread.start.uc_stack.ss_sp = thread.stack.get();
     thread.start.uc_stack.ss_size = kStackBytes;
@@ -240,7 +240,7 @@ inline void prepare(Block& made, dim3 index, uint32_t n_threads) {
 /* Runs the threads of blocks at the indices, all of them in turns. */
 inline void run_blocks(const std::vector<dim3>& indices, uint32_t n_threads, bool is_cluster) {
   while (blocks.size() < indices.size()) blocks.emplace_back(new Block);
-  cluster = Meeting{uint32_t(indices.size()) * n_threads};
+  cluster = ThreadBarrier{uint32_t(indices.size()) * n_threads};
   std::vector<std::pair<Block*, Thread*>> alive;
   for (size_t b = 0; b < indices.size(); ++b) {
     prepare(*blocks[b], indices[b], n_threads);

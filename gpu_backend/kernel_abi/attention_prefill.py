@@ -1,5 +1,0 @@
-"""Generated from kernels/ops/attention_prefill.h by scripts/generate_abi.py. Do not edit."""
-
-# fmt: off
-PREFILL_THREADS = 128
-PREFILL_QUERIES = 64

@@ -1,6 +1,0 @@
-"""Generated from kernels/ops/experts.h by scripts/generate_abi.py. Do not edit."""
-
-# fmt: off
-EXPERT_BLOCKS = 2
-EXPERT_CHUNK = 32
-EXPERT_DEPTH = 4

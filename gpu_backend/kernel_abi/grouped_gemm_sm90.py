@@ -1,0 +1,11 @@
+"""Generated from kernels/ops/moe/grouped_gemm_sm90.h by scripts/generate_abi.py. Do not edit."""
+
+# fmt: off
+GROUPED_UNIT = 160
+GROUPED_WEIGHTS = 256
+GROUPED_K = 64
+GROUPED_STAGES = 4
+GROUPED_THREADS = 384
+GROUPED_PRODUCER_REGISTERS = 56
+GROUPED_CONSUMER_REGISTERS = 224
+GROUPED_SHARED_BYTES = 217152

@@ -1,4 +1,0 @@
-"""Generated from kernels/ops/sample_weight.h by scripts/generate_abi.py. Do not edit."""
-
-# fmt: off
-LAST_RANK = 4294967295

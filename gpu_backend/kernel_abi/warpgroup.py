@@ -1,8 +1,0 @@
-"""Generated from kernels/ops/warpgroup.h by scripts/generate_abi.py. Do not edit."""
-
-# fmt: off
-WARPGROUP = 128
-SWIZZLE_BYTES = 128
-GROUP_BYTES = 1024
-NO_COLUMNS = 16
-PRODUCT_K = 16

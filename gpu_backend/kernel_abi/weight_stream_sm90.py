@@ -1,0 +1,11 @@
+"""Generated from kernels/megakernel/weight_stream_sm90.h by scripts/generate_abi.py. Do not edit."""
+
+# fmt: off
+MEGAKERNEL_WARPS = 8
+MEGAKERNEL_THREADS = 256
+MEGAKERNEL_BLOCK = 384
+STAGE_CHUNKS = 8
+STAGE_K = 256
+STAGES = 3
+STAGE_BYTES = 8192
+PASS_TILES = 8

@@ -1,0 +1,67 @@
+/* What the megakernel is told once, at capture: the model and the buffers that it works on, all in device
+ * memory. Matrices are row-major [out][in] in the engine's half type.
+ */
+#ifndef BLINK_MEGAKERNEL_ARGUMENTS_H
+#define BLINK_MEGAKERNEL_ARGUMENTS_H
+
+#ifndef __CUDACC_RTC__
+#include <stdint.h>
+#endif
+
+#define BLINK_MEGAKERNEL_SHARED_BYTES 231424 /* of a block: 226 KiB, which leave room for the next step's gate */
+
+#define BLINK_MEGAKERNEL_TOKENS 8 /* of a step at most */
+#define BLINK_STAGE_CHUNKS 8      /* most chunks of k, of 32, in a stage of the weight stream */
+
+/* How a matrix [n_out][n_in] comes: as boxes of 16 rows (weight_stream_sm90.h) and so many chunks of k as a stage has.
+ */
+struct blink_tensor_map {
+  uint64_t opaque[16]; /* a CUtensorMap, which must be 64-byte aligned */
+};
+
+struct blink_megakernel_model {
+  const struct blink_tensor_map* maps; /* [4 n_layers + 1]: of each layer qkv, o, gate_up, down; the head */
+  const void* embed;                   /* [vocab][hidden] */
+  const void* norms;                   /* [2 n_layers + 1][hidden / 16][8][2]: of each layer the input's and the one
+                                          after attention, then the head's; elements 8 apart in a tile are neighbours */
+  const void* head_norms;              /* [n_layers][2][head_dim], of queries and of keys, or null */
+  const void* rope;                    /* [head_dim / 2] RopePair (ops/attention/rope.h) */
+  void* cache; /* [n_layers][2] of cache_bytes: keys, values [page][n_kv_heads][page_size][head_dim] */
+  uint64_t cache_bytes;
+  const struct blink_tensor_map* cache_maps; /* [n_layers]: of both, for tiles of keys (ops/attention/kv_tile.h) */
+  uint32_t n_layers;
+  uint32_t hidden;
+  uint32_t n_heads;
+  uint32_t n_kv_heads;
+  uint32_t intermediate;
+  uint32_t vocab_size;
+  /* Chunks of k in a stage of the matrices with so many columns: they divide the eighth of k that a warp has. */
+  uint32_t hidden_chunks;
+  uint32_t attention_chunks; /* n_heads * head_dim */
+  uint32_t intermediate_chunks;
+  float norm_eps;
+};
+
+/* T is BLINK_MEGAKERNEL_TOKENS; buffers that other kernels use too may have more.
+ *
+ * What blocks tell each other lies in scratch memory, [n_layers + 1] of layer_bytes, of which the last is the head's:
+ * all zero between kernels (primitives/ll_protocol.h). The pointers into it are of the first layer. A layer has two
+ * norms, whose squares and normed are norm_bytes apart; the first norm's lie at the layer's beginning.
+ */
+struct blink_megakernel_buffers {
+  float* squares; /* [hidden / 16][T]: of each 16 elements of the residual, the sum of squares */
+  void* normed;   /* [T][hidden]: what the next product reads, but for a factor that is the row's (megakernel_sm90.h) */
+  void* qkv;      /* [T][n_heads + 2 n_kv_heads][head_dim] */
+  void* attention; /* [T][n_heads][head_dim] */
+  void* product;   /* [T][intermediate] */
+  float* parts;    /* of attention, as in megakernel/decode_attention.h: of one unit for each block */
+  uint64_t norm_bytes;
+  uint64_t layer_bytes;
+  float* logits;     /* [T][vocab] */
+  uint32_t* leavers; /* blocks that have ended, zero between kernels */
+  uint32_t max_splits;
+};
+
+#include "arguments_layout.h"
+
+#endif /* BLINK_MEGAKERNEL_ARGUMENTS_H */

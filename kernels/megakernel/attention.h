@@ -1,0 +1,66 @@
+/* Attention: which of a layer's attention is a block's. */
+#ifndef BLINK_MEGAKERNEL_ATTENTION_H
+#define BLINK_MEGAKERNEL_ATTENTION_H
+
+#include "decode_attention.h"
+#include "attention_units.h"
+#include "scratch.h"
+
+#ifdef __CUDACC__
+
+namespace blink {
+
+/* What a block does of it. */
+template <typename Half, int HeadDim, int Group>
+struct MegakernelAttention {
+  using Work = DecodeAttention<Half, HeadDim, Group, kMegakernelWarps, kStageTiles<HeadDim>>;
+  using Prepared = typename Work::Prepared;
+  using Scratch = typename Work::Scratch;
+
+  static __device__ __forceinline__ void prepare(const struct blink_megakernel_model& model,
+                                                 const struct blink_step_set& set, Prepared& prepared,
+                                                 const MegakernelUnits<Group>& units, uint32_t unit) {
+    if (unit < units.count()) prepared.prepare(units.unit(model, set, unit), static_cast<const RopePair*>(model.rope));
+  }
+
+  /* Of one layer, with the block's first unit prepared. */
+  static __device__ __forceinline__ void attend(const struct blink_megakernel_model& model,
+                                                const struct blink_step_set& set, const struct blink_tables& tables,
+                                                const struct blink_megakernel_buffers& buffers, Prepared& prepared,
+                                                Scratch& scratch, WeightStream<Half>& stream, uint32_t index,
+                                                uint32_t n_tokens) {
+    const MegakernelUnits<Group> units(model, buffers, n_tokens);
+    const ScratchLayout<Half> layout(buffers);
+    const Half* const norms =
+        model.head_norms ? static_cast<const Half*>(model.head_norms) + uint64_t(index) * 2 * HeadDim : nullptr;
+    char* const keys = static_cast<char*>(model.cache) + uint64_t(index) * 2 * model.cache_bytes;
+    const DecodeLayer<Half> layer = {tables,
+                                     layout.qkv(index),
+                                     norms,
+                                     norms ? norms + HeadDim : nullptr,
+                                     model.norm_eps,
+                                     reinterpret_cast<Half*>(keys),
+                                     reinterpret_cast<Half*>(keys + model.cache_bytes),
+                                     layout.parts(index),
+                                     layout.attention(index),
+                                     model.n_heads,
+                                     model.n_kv_heads};
+    for (uint32_t unit = blockIdx.x; unit < units.count(); unit += gridDim.x) {
+      if (units.count() > gridDim.x) {
+        sync_workers(); /* the unit before has been read */
+        prepare(model, set, prepared, units, unit);
+        sync_workers();
+      }
+      if (!prepared.unit.exists()) continue;
+      Work work(layer, prepared, units.splits);
+      sync_workers(); /* the scratch has been read: the product's sums, or the unit's before */
+      work.run(scratch, stream);
+    }
+  }
+};
+
+}  // namespace blink
+
+#endif /* __CUDACC__ */
+
+#endif /* BLINK_MEGAKERNEL_ATTENTION_H */

@@ -1,0 +1,119 @@
+/* Matmul: y = x w^T of up to BLINK_MEGAKERNEL_TOKENS tokens, a block its tiles of w, over the weight stream.
+ *
+ * x is what other blocks write meanwhile (../primitives/ll_protocol.h); it is loaded once for a pass. What is computed
+ * for tokens past the last one is never stored.
+ */
+#ifndef BLINK_MEGAKERNEL_MATMUL_H
+#define BLINK_MEGAKERNEL_MATMUL_H
+
+#include "kernels/primitives/ll_protocol.h"
+#include "weight_stream_sm90.h"
+
+#ifdef __CUDACC__
+
+namespace blink {
+
+/* What the warps of a block add up: the fragments of each. They stay in shared memory and not in registers,
+ * which would have to be named: the loop over a pass's tiles would become code for each, more than the
+ * multiprocessor's instruction cache holds. */
+struct MatmulSums {
+  float4 part[kPassTiles][kMegakernelWarps][32];
+
+  /* A lane's fragment of a tile: rows r and r + 8 (r = lane / 4) for token 2 (lane % 4), elements 0 and 2, and the next
+   * token, 1 and 3. */
+  __device__ __forceinline__ float4 total(uint32_t tile) const {
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+    for (uint32_t warp = 0; warp < kMegakernelWarps; ++warp) {
+      const float4& of = part[tile][warp][threadIdx.x % 32];
+      sum.x += of.x, sum.y += of.y, sum.z += of.z, sum.w += of.w;
+    }
+    return sum;
+  }
+};
+
+/* Rows of x, [tokens][n_in] half, that other blocks write meanwhile (ll_protocol.h). */
+template <typename Half>
+struct HalfRows {
+  const Half* x;
+  uint32_t n_in, n_tokens;
+};
+
+/* A stage's share of x: what a lane needs of it. */
+struct StageRows {
+  uint4 x[kStageChunks];
+
+  /* Requests it, from the warp's k + done on; past its end, which only a stage that is not full reaches, the last
+   * again. A token that does not exist is another: a branch would make the loads wait for each other. */
+  template <typename Half>
+  __device__ __forceinline__ void load(const HalfRows<Half>& rows, const BlockTiles& tiles, uint32_t done) {
+#pragma unroll
+    for (uint32_t c = 0; c < kStageChunks; ++c) x[c] = load_relaxed(at(rows, tiles, done, c));
+  }
+  /* Waits for what had not been written then. */
+  template <typename Half>
+  __device__ __forceinline__ void complete(const HalfRows<Half>& rows, const BlockTiles& tiles, uint32_t done) {
+    if (rows.n_tokens == 0) return;
+    for (Patience patience;; patience.spend()) {
+      bool missing = false;
+#pragma unroll
+      for (uint32_t c = 0; c < kStageChunks; ++c) missing |= is_missing(x[c]);
+      if (!missing) return;
+#pragma unroll
+      for (uint32_t c = 0; c < kStageChunks; ++c)
+        if (is_missing(x[c])) x[c] = load_relaxed(at(rows, tiles, done, c));
+    }
+  }
+
+ private:
+  template <typename Half>
+  static __device__ __forceinline__ const uint4* at(const HalfRows<Half>& rows, const BlockTiles& tiles, uint32_t done,
+                                                    uint32_t c) {
+    const uint32_t lane = threadIdx.x % 32, token = min(lane / 4, rows.n_tokens - 1);
+    const uint32_t k = min(done + c * kGemvChunk, tiles.share() - kGemvChunk);
+    const Half* row = rows.x + uint64_t(token) * rows.n_in + tiles.first_k(threadIdx.x / 32) + lane % 4 * 8;
+    return reinterpret_cast<const uint4*>(row + k);
+  }
+};
+
+static_assert(kPassTiles == kMegakernelWarps, "a warp ends a tile");
+
+/* By the whole block, for the next matrix of the stream. While the weights of the first pass stream, it calls
+ * epilogue.request() and then epilogue.receive(), for what the outputs need beside the product; at the end of every
+ * pass epilogue.prepare(), and then, by a warp for each of the block's tiles, epilogue.put(tile, fragment)
+ * (MatmulSums::total). */
+template <typename Half, typename Epilogue>
+__device__ __forceinline__ void multiply(WeightStream<Half>& stream, const BlockTiles& tiles,
+                                         const HalfRows<Half>& rows, MatmulSums& sums, Epilogue& epilogue) {
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll 1
+  for (uint32_t pass = 0; pass < tiles.count; pass += kPassTiles) {
+    const uint32_t n = min(kPassTiles, tiles.count - pass);
+    sync_workers(); /* the sums of the pass before, or attention's scratch, have been read */
+#pragma unroll 1
+    for (uint32_t done = 0; done < tiles.share(); done += tiles.stage_k()) {
+      StageRows now;
+      now.load(rows, tiles, done);
+      now.complete(rows, tiles, done);
+      if (done == 0 && pass == 0) epilogue.request();
+#pragma unroll 1
+      for (uint32_t t = 0; t < n; ++t) {
+        float4& sum = sums.part[t][warp][lane];
+        float acc[4] = {};
+        if (done) acc[0] = sum.x, acc[1] = sum.y, acc[2] = sum.z, acc[3] = sum.w;
+        stream.add(acc, now.x, tiles.stage_chunks);
+        sum = make_float4(acc[0], acc[1], acc[2], acc[3]);
+      }
+      if (done == 0 && pass == 0) epilogue.receive();
+    }
+    sync_workers();
+    epilogue.prepare();
+    if (warp < n) epilogue.put(pass + warp, sums.total(warp));
+  }
+}
+
+}  // namespace blink
+
+#endif /* __CUDACC__ */
+
+#endif /* BLINK_MEGAKERNEL_MATMUL_H */

@@ -1,0 +1,300 @@
+/* Decode megakernel: one decode step of a dense model from embedding to logits, as one kernel of blocks that stay.
+ *
+ *     embed, L x [qkv, attention, o + add, gate_up and silu * mul, down + add], head
+ *
+ * Few rows make a step a stream of weights. As one kernel per product the stream stops at every edge; here each
+ * warp streams on (weight_stream_sm90.h) while the blocks wait for each other's outputs (../primitives/ll_protocol.h).
+ *
+ * A block has the same tiles of the residual throughout, in registers. A norm costs nothing of its own: a product is
+ * linear in its row's scale, so the scale can wait. Whoever writes a tile of the residual tells its sums of squares,
+ * and the tile times the norm's weight as halves; whoever reads that adds up the squares while the weights stream, and
+ * multiplies what comes out. It is written with the scale of the norm before, which all blocks know and take out again:
+ * so it is small unless the residual grows at once, and for that half is bfloat16 here. In float16 it might overflow.
+ *
+ * Maths and CPU references are those of the ops that it is made of: embed.h, norm.h, matmul.h, rope.h, attention.h,
+ * activation.h.
+ *
+ * Up to BLINK_MEGAKERNEL_TOKENS tokens, of which token i is lane i of the step; arguments.h has the buffers.
+ *
+ * E9. All blocks of this kernel are resident at once, so their waiting for each other ends. The grid leaves a
+ * multiprocessor to the scheduler. Each block leaves registers and shared memory for the gate of the next step, which
+ * may come to lie beside it, or be there before it. So the gate's multiprocessor must divide its memory as this kernel
+ * needs it (E23).
+ * E11. Sums are added up in a fixed order: chunks of k, then warps, then tiles. The logits of a row depend neither on
+ * which block was first nor on what is in the other rows. How many rows there are decides into how many splits
+ * attention cuts a row's keys.
+ */
+#ifndef BLINK_MEGAKERNEL_H
+#define BLINK_MEGAKERNEL_H
+
+#include "kernels/ops/embed.h"
+#include "attention.h"
+#include "scratch.h"
+#include "matmul.h"
+#include "row_scales.h"
+#include "producer_sm90.h"
+
+#ifdef __CUDACC__
+
+namespace blink {
+
+/* A thread's. A quarter of the multiprocessor has 512 for each lane of its warps: three warps of a block leave
+ * kGateRegisters of them for the next step's gate. One of the three requests weights or ends at once, and the two that
+ * work take what it does not need: what does not fit into registers lies in memory, whose every access under a stream
+ * of weights takes as long as an exchange. */
+constexpr int kMegakernelRegisters = 160, kProducerRegisters = 64, kConsumerRegisters = 208;
+static_assert(kProducerRegisters + 2 * kConsumerRegisters <= 3 * kMegakernelRegisters, "more than there are");
+
+template <typename Half, int HeadDim, int Group>
+class Megakernel {
+ public:
+  using Share = MegakernelAttention<Half, HeadDim, Group>;
+  using Scales = RowScales<Half>;
+
+  struct __align__(128) Shared {
+    WeightPipelines pipelines;
+    typename Scales::Squares squares;
+    typename Share::Prepared prepared;  /* the block's unit of attention */
+    uint32_t norm[kMegakernelWarps][8]; /* weights for the residual's tiles (Decoder::norm) */
+    uint32_t is_last;
+    union {
+      MatmulSums sums;
+      typename Share::Scratch attention;
+    };
+  };
+
+  __device__ __forceinline__ Megakernel(const struct blink_megakernel_model& model, const struct blink_step_set& set,
+                                        const struct blink_tables& tables,
+                                        const struct blink_megakernel_buffers& buffers, Shared& shared)
+      : model_(model),
+        set_(set),
+        tables_(tables),
+        buffers_(buffers),
+        layout_(buffers),
+        shared_(shared),
+        scales_(layout_, shared.squares, model),
+        order_{model},
+        stream_(shared.pipelines) {}
+
+  __device__ __forceinline__ void run() {
+    n_tokens_ = set_.head->batch_size;
+    scales_.start(n_tokens_);
+    embed();
+    prepare_attention();
+#pragma unroll 1
+    for (uint32_t i = 0;; ++i) {
+      const bool is_head = i + 1 == order_.count();
+      if (is_head) allow_successor();
+      multiply_next(i);
+      if (is_head) break;
+      if (i % 4 == 0)
+        Share::attend(model_, set_, tables_, buffers_, shared_.prepared, shared_.attention, stream_, i / 4, n_tokens_);
+      if (i % 4 == 1 && i > 4) layout_.clear(i / 4 - 1); /* every block has read it (E10) */
+    }
+    leave();
+  }
+
+ private:
+  static __device__ __forceinline__ Half* half(void* p) { return static_cast<Half*>(p); }
+  static __device__ __forceinline__ const Half* half(const void* p) { return static_cast<const Half*>(p); }
+
+  /* The last block to end clears what the head has read. */
+  __device__ __forceinline__ void leave() {
+    layout_.clear(model_.n_layers - 1);
+    sync_workers();
+    if (threadIdx.x == 0) shared_.is_last = arrive(buffers_.leavers) == gridDim.x - 1;
+    sync_workers();
+    if (!shared_.is_last) return;
+    layout_.clear_head(model_.n_layers);
+    if (threadIdx.x == 0) *buffers_.leavers = 0;
+  }
+
+  /* What the i-th matrix multiplies. */
+  __device__ __forceinline__ HalfRows<Half> input(uint32_t i) const {
+    if (order_.output(i) != kToResidual) return {layout_.normed(i / 2), model_.hidden, n_tokens_};
+    if (i % 4 == 1) return {layout_.attention(i / 4), model_.n_heads * HeadDim, n_tokens_};
+    return {layout_.wgmma(i / 4), model_.intermediate, n_tokens_};
+  }
+  /* Weights of the norm-th norm for rows tile_row() and + 8 of a tile, which lie together. They come from memory, late:
+   * they are asked for with the product's input, and wait in shared memory, where nobody waits for them. */
+  __device__ __forceinline__ const uint32_t* norm(uint32_t index, uint32_t tile) const {
+    return static_cast<const uint32_t*>(model_.norms) + (index * model_.hidden + tile * kGemvRows) / 2 + tile_row();
+  }
+  __device__ __forceinline__ void request_norm(uint32_t index, uint32_t tile) const {
+    if (threadIdx.x % 4 == 0) copy_word(&shared_.norm[threadIdx.x / 32][tile_row()], norm(index, tile));
+  }
+  __device__ __forceinline__ uint32_t receive_norm() const {
+    copied_words();
+    __syncwarp();
+    return shared_.norm[threadIdx.x / 32][tile_row()];
+  }
+
+  static __device__ __forceinline__ uint32_t tile_row() { return threadIdx.x % 32 / 4; }
+  static __device__ __forceinline__ uint32_t tile_token() { return threadIdx.x % 4 * 2; }
+
+  /* The residual is each block's own, of its tiles of hidden, one for each warp. */
+  __device__ __forceinline__ void embed() {
+    const BlockTiles tiles = order_.tiles(1);
+    const uint32_t warp = threadIdx.x / 32;
+    if (warp >= tiles.count) return;
+    const uint32_t at = tiles.index(warp) * kGemvRows + tile_row();
+#pragma unroll
+    for (uint32_t t = 0; t < 2; ++t) {
+      const uint32_t token = tile_token() + t;
+      if (token >= n_tokens_ || set_.token_sequence[token] == BLINK_NO_SEQUENCE) continue;
+      const Half* source = half(model_.embed) + uint64_t(token_id(set_, tables_, token)) * model_.hidden + at;
+      low_[t] = to_float(source[0]), high_[t] = to_float(source[8]);
+    }
+    const float by[2] = {1.0f, 1.0f};
+    put_residual(0, tiles.index(warp), by, *norm(0, tiles.index(warp)));
+  }
+
+  /* Tells the tile's sums of squares, and what the next product reads: the rows times the token's `by` and the norm's
+   * weights. */
+  __device__ __forceinline__ void put_residual(uint32_t norm, uint32_t tile, const float (&by)[2], uint32_t weights) {
+    const Half* halves = reinterpret_cast<const Half*>(&weights);
+    const float low = to_float(halves[0]), high = to_float(halves[1]);
+#pragma unroll
+    for (uint32_t t = 0; t < 2; ++t) {
+      const uint32_t token = tile_token() + t;
+      put_rows(layout_.normed(norm), model_.hidden, tile * kGemvRows, token, low_[t] * by[t] * low,
+               high_[t] * by[t] * high);
+      float square = low_[t] * low_[t] + high_[t] * high_[t];
+#pragma unroll
+      for (int offset = 16; offset >= 4; offset >>= 1) square += __shfl_xor_sync(0xffffffffu, square, offset);
+      if (token < n_tokens_ && tile_row() == 0)
+        put_float(layout_.squares(norm) + tile * BLINK_MEGAKERNEL_TOKENS + token, square);
+    }
+  }
+
+  /* Rows tile_row() and + 8 of a tile for a token, in pairs: words are what the exchange knows. */
+  __device__ __forceinline__ void put_rows(Half* to, uint32_t width, uint32_t first, uint32_t token, float low,
+                                           float high) {
+    const bool odd = tile_row() % 2;
+    const float other = __shfl_xor_sync(0xffffffffu, odd ? low : high, 4);
+    if (token >= n_tokens_) return;
+    Half* row = to + uint64_t(token) * width + first + tile_row() / 2 * 2;
+    if (odd)
+      put_pair(row + 8, other, high);
+    else
+      put_pair(row, low, other);
+  }
+
+  /* What becomes of the i-th product. Outputs are told apart at run time, so that there is little code to fetch. */
+  struct Epilogue {
+    Megakernel& megakernel;
+    const BlockTiles& tiles;
+    const uint32_t i;
+    const Output output;
+    typename Scales::Words words = {}; /* of the norm that the product reads */
+    float by[2] = {};                  /* what a token's row is multiplied by */
+
+    __device__ __forceinline__ Epilogue(Megakernel& all, const BlockTiles& of_block, uint32_t index, Output to)
+        : megakernel(all), tiles(of_block), i(index), output(to) {}
+
+    __device__ __forceinline__ void request() {
+      const uint32_t warp = threadIdx.x / 32;
+      if (output != kToResidual) {
+        megakernel.scales_.request(i / 2, words);
+      } else if (warp < tiles.count) {
+        megakernel.request_norm(i / 2 + 1, tiles.index(warp));
+      }
+    }
+    __device__ __forceinline__ void receive() {
+      if (output != kToResidual) megakernel.scales_.receive(i / 2, words);
+    }
+    __device__ __forceinline__ void prepare() {
+#pragma unroll
+      for (uint32_t t = 0; t < 2; ++t) {
+        const uint32_t token = tile_token() + t;
+        by[t] = megakernel.scales_.scale(i / 2, token);
+        if (output != kToResidual && i > 0) by[t] *= megakernel.scales_.unscale(i / 2 - 1, token);
+      }
+    }
+    __device__ __forceinline__ void put(uint32_t tile, const float4& sum) {
+      const uint32_t index = tiles.index(tile);
+      if (output != kToResidual) {
+        megakernel.put(output, i / 4, index, tile_token(), sum.x * by[0], sum.z * by[0]);
+        megakernel.put(output, i / 4, index, tile_token() + 1, sum.y * by[1], sum.w * by[1]);
+        return;
+      }
+      megakernel.low_[0] += sum.x, megakernel.high_[0] += sum.z, megakernel.low_[1] += sum.y,
+          megakernel.high_[1] += sum.w;
+      megakernel.put_residual(i / 2 + 1, index, by, megakernel.receive_norm());
+    }
+  };
+
+  /* The matrix of the sequence whose turn it is. */
+  __device__ __forceinline__ void multiply_next(uint32_t i) {
+    const BlockTiles tiles = order_.tiles(i);
+    Epilogue epilogue(*this, tiles, i, order_.output(i));
+    multiply<Half>(stream_, tiles, input(i), shared_.sums, epilogue);
+  }
+
+  /* Rows tile_row() and + 8 of a tile of a product that is not the residual's, for a token. */
+  __device__ __forceinline__ void put(Output output, uint32_t layer, uint32_t tile, uint32_t token, float low,
+                                      float high) {
+    if (output == kToQkv) {
+      put_rows(layout_.qkv(layer), order_.qkv_rows(), tile * kGemvRows, token, low, high);
+    } else if (output == kToProduct) {
+      const float value = gated(low, high), next = __shfl_xor_sync(0xffffffffu, value, 4);
+      if (token >= n_tokens_ || tile_row() % 2) return;
+      Half* row = layout_.wgmma(layer) + uint64_t(token) * model_.intermediate;
+      put_pair(row + tile * 8 + tile_row(), value, next);
+    } else if (token < n_tokens_) {
+      float* logits = buffers_.logits + uint64_t(token) * model_.vocab_size + tile * kGemvRows + tile_row();
+      logits[0] = low, logits[8] = high;
+    }
+  }
+
+  /* Before any layer: the block's first unit of attention, in the usual case its only one. */
+  __device__ __forceinline__ void prepare_attention() {
+    const MegakernelUnits<Group> units(model_, buffers_, n_tokens_);
+    Share::prepare(model_, set_, shared_.prepared, units, blockIdx.x);
+    sync_workers();
+  }
+  const struct blink_megakernel_model& model_;
+  const struct blink_step_set& set_;
+  const struct blink_tables& tables_;
+  const struct blink_megakernel_buffers& buffers_;
+  ScratchLayout<Half> layout_;
+  Shared& shared_;
+  Scales scales_;
+  MatmulOrder<HeadDim> order_;
+  WeightStream<Half> stream_;
+  uint32_t n_tokens_ = 0;
+  float low_[2] = {}, high_[2] = {}; /* residual: rows tile_row() and + 8 of a tile for two tokens */
+};
+
+/* grid (resident at once, and no more than the smallest matrix has tiles: E9, E10), block (kMegakernelBlock),
+ * sizeof(Decoder::Shared) of dynamic shared memory. hidden, heads * HeadDim and intermediate are multiples of 256, the
+ * vocabulary of 16; a block has at most kPassTiles tiles of hidden. */
+template <typename Half, int HeadDim, int Group>
+__global__ void __maxnreg__(kMegakernelRegisters)
+    megakernel_kernel(const __grid_constant__ struct blink_step_set set,
+                      const __grid_constant__ struct blink_tables tables,
+                      const __grid_constant__ struct blink_megakernel_model model,
+                      const __grid_constant__ struct blink_megakernel_buffers buffers) {
+  using Block = Megakernel<Half, HeadDim, Group>;
+  static_assert(sizeof(typename Block::Shared) <= BLINK_MEGAKERNEL_SHARED_BYTES, "does not fit");
+  auto& shared = *reinterpret_cast<typename Block::Shared*>(dynamic_shared());
+  shared.pipelines.init();
+  if (threadIdx.x < kMegakernelThreads) {
+    take_registers<kConsumerRegisters>();
+    Block megakernel(model, set, tables, buffers, shared);
+    wait_for_predecessor();
+    megakernel.run();
+  } else {
+    keep_registers<kProducerRegisters>();
+    if (threadIdx.x >= kMegakernelThreads + kMegakernelWarps) return;
+    const uint32_t warp = threadIdx.x - kMegakernelThreads;
+    const KvProducer<HeadDim, Group> keys(model, set, tables, buffers, warp);
+    StageProducer<HeadDim, Group>({model}, keys, shared.pipelines, warp).run();
+  }
+}
+
+}  // namespace blink
+
+#endif /* __CUDACC__ */
+
+#endif /* BLINK_MEGAKERNEL_H */

@@ -1,0 +1,147 @@
+/* Producer: what fills a block's pipelines, in the order in which its warps use it: the weights of a step, and in
+ * each layer between qkv's and o's the keys and values that the block attends to.
+ */
+#ifndef BLINK_MEGAKERNEL_PRODUCER_SM90_H
+#define BLINK_MEGAKERNEL_PRODUCER_SM90_H
+
+#include "attention_units.h"
+#include "matmul_order.h"
+
+#ifdef __CUDACC__
+
+namespace blink {
+
+/* Keys and values for one warp: its tiles of the block's units of attention, the same in every layer. What earlier
+ * steps have written, of which the predecessor is the last to tell. */
+template <int HeadDim, int Group>
+class KvProducer {
+ public:
+  __device__ __forceinline__ KvProducer(const struct blink_megakernel_model& model, const struct blink_step_set& set,
+                                        const struct blink_tables& tables,
+                                        const struct blink_megakernel_buffers& buffers, uint32_t warp)
+      : model_(model), set_(set), tables_(tables), buffers_(buffers), warp_(warp) {}
+
+  /* A layer's turn; the first finds out which units there are. */
+  __device__ __forceinline__ void begin() {
+    if (known_ == kNone) {
+      wait_for_predecessor();
+      n_units_ = units().count();
+    }
+    unit_ = blockIdx.x;
+    enter();
+  }
+  __device__ __forceinline__ bool ended() const { return key_ >= end_; }
+
+  /* The next stage of the layer's. */
+  __device__ __forceinline__ void request(uint32_t layer, char* stage, uint64_t* full) {
+    barrier_expect(full, min(kTiles, (end_ - key_ + kStep - 1) / kStep) * kTileBytes<HeadDim>);
+#pragma unroll
+    for (uint32_t t = 0; t < kTiles; ++t) {
+      const uint32_t key = key_ + t * kStep, in_page = key % tables_.page_size;
+      const uint32_t row = (page_[t] * model_.n_kv_heads + kv_head_) * tables_.page_size + in_page;
+      if (key < end_) copy_rows(stage + t * kTileBytes<HeadDim>, model_.cache_maps + layer, row, full);
+    }
+    key_ += kTiles * kStep;
+    if (key_ < end_) {
+      look_up();
+    } else {
+      unit_ += gridDim.x;
+      enter();
+    }
+  }
+
+ private:
+  static constexpr uint32_t kTiles = kStageTiles<HeadDim>, kStep = kMegakernelWarps * kTileKeys, kNone = 0xffffffff;
+
+  __device__ __forceinline__ MegakernelUnits<Group> units() const { return {model_, buffers_, set_.head->batch_size}; }
+
+  /* The next unit of which the warp has keys, if there is one. */
+  __device__ __forceinline__ void enter() {
+    for (; unit_ < n_units_; unit_ += gridDim.x) {
+      if (unit_ != known_) learn();
+      key_ = first_, end_ = last_;
+      if (key_ >= end_) continue;
+      look_up();
+      return;
+    }
+  }
+  __device__ __forceinline__ void learn() {
+    const DecodeUnit unit = units().unit(model_, set_, unit_);
+    known_ = unit_, sequence_ = unit.sequence, kv_head_ = unit.kv_head;
+    first_ = unit.first_key(warp_), last_ = unit.end_key();
+  }
+  /* The pages of the next stage's tiles, which are there by the time that it is requested. */
+  __device__ __forceinline__ void look_up() {
+    const uint32_t* pages = tables_.block_table + uint64_t(sequence_) * tables_.pages_per_sequence;
+#pragma unroll
+    for (uint32_t t = 0; t < kTiles; ++t)
+      if (key_ + t * kStep < end_) page_[t] = load_relaxed32(pages + (key_ + t * kStep) / tables_.page_size);
+  }
+
+  const struct blink_megakernel_model& model_;
+  const struct blink_step_set& set_;
+  const struct blink_tables& tables_;
+  const struct blink_megakernel_buffers& buffers_;
+  const uint32_t warp_;
+  uint32_t n_units_ = 0, known_ = kNone, sequence_ = 0, kv_head_ = 0, first_ = 0,
+           last_ = 0;                                         /* of the unit last learnt */
+  uint32_t unit_ = 0, key_ = 0, end_ = 0, page_[kTiles] = {}; /* what is requested next */
+};
+
+/* Fills the pipeline of one warp, by one thread, with one stage at a time on its way. It asks instead of waiting, since
+ * the threads for the other warps are in the same warp. */
+template <int HeadDim, int Group>
+class StageProducer {
+ public:
+  __device__ __forceinline__ StageProducer(const MatmulOrder<HeadDim>& order, const KvProducer<HeadDim, Group>& keys,
+                                           WeightPipelines& pipelines, uint32_t warp)
+      : order_(order), pipelines_(pipelines), warp_(warp), tiles_(order.tiles(0)), keys_(keys) {}
+
+  __device__ __forceinline__ void run() {
+    PipelineState last = {kStages - 1, 1}, to; /* before the first phase of a barrier, that of parity 1 is complete */
+    while (matrix_ < order_.count()) {
+      if (!barrier_test(&pipelines_.full[warp_][last.index], last.phase) ||
+          !barrier_test(&pipelines_.empty[warp_][to.index], to.phase ^ 1))
+        continue;
+      char* stage = pipelines_.stage[warp_][to.index];
+      uint64_t* full = &pipelines_.full[warp_][to.index];
+      if (keys_.ended())
+        request_weights(stage, full);
+      else
+        keys_.request(matrix_ / 4, stage, full);
+      last = to;
+      to.next(kStages);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void request_weights(char* stage, uint64_t* full) {
+    barrier_expect(full, 2 * kGemvRows * tiles_.stage_k());
+    tiles_.copy(stage, warp_, pass_ + tile_, k_, full);
+    if (++tile_ < min(kPassTiles, tiles_.count - pass_)) return;
+    tile_ = 0;
+    k_ += tiles_.stage_k();
+    if (k_ < tiles_.share()) return;
+    k_ = 0;
+    pass_ += kPassTiles;
+    if (pass_ < tiles_.count) return;
+    pass_ = 0;
+    const Output output = order_.output(matrix_++);
+    if (matrix_ < order_.count()) tiles_ = order_.tiles(matrix_);
+    if (output == kToQkv) keys_.begin();
+  }
+
+  const MatmulOrder<HeadDim> order_;
+  WeightPipelines& pipelines_;
+  const uint32_t warp_;
+  /* What is requested next: keys, until they end, or this. */
+  BlockTiles tiles_;
+  uint32_t matrix_ = 0, pass_ = 0, k_ = 0, tile_ = 0;
+  KvProducer<HeadDim, Group> keys_;
+};
+
+}  // namespace blink
+
+#endif /* __CUDACC__ */
+
+#endif /* BLINK_MEGAKERNEL_PRODUCER_SM90_H */

@@ -1,0 +1,169 @@
+/* Weight stream: a warp's own way through all weights of a step, and the keys and values that it attends to, in the
+ * order in which the step uses them.
+ *
+ * They depend on nothing that the step computes, so they are requested as early as there is room for them: a warp of
+ * its own copies the share of each other warp (producer_sm90.h) into a pipeline of stages in shared memory. The
+ * pipelines of a multiprocessor hold about 5 us of its share of the memory's bandwidth, which keeps the memory busy
+ * while the blocks wait for each other between two products. But no more is requested at once than keeps the memory
+ * busy, 64 KB: with all 192 KB on their way every other access waits behind them (measured on an H200: a load that hits
+ * L2 takes 3,000 cycles instead of 850, and an atomic 14,000 instead of 5,000, at the same bandwidth).
+ *
+ * A matrix w [n_out][n_in] is cut into tiles of 16 rows. A block has every row of its tiles, a warp of it one
+ * eighth of k. The block takes up to kPassTiles tiles together, so that it loads x once for all of them: a pass
+ * goes through k in stages, and at each stage through its tiles. One bulk copy brings a stage, 16 rows of up to
+ * kStageK: smaller copies, or 16 bytes a thread, were measured to stop at 2.3 TB/s.
+ */
+#ifndef BLINK_MEGAKERNEL_WEIGHT_STREAM_SM90_H
+#define BLINK_MEGAKERNEL_WEIGHT_STREAM_SM90_H
+
+#include "kernels/ops/attention/kv_tile.h"
+#include "kernels/ops/gemm/gemv.h"
+#include "kernels/primitives/pipeline_state.h"
+#include "arguments.h"
+
+#ifdef __CUDACC__
+
+namespace blink {
+
+constexpr uint32_t kMegakernelWarps = 8, kMegakernelThreads = 32 * kMegakernelWarps;
+constexpr uint32_t kMegakernelBlock = kMegakernelThreads + 128; /* and a warpgroup of which a warp requests weights */
+constexpr uint32_t kStageChunks = BLINK_STAGE_CHUNKS, kStageK = kStageChunks * kGemvChunk;
+constexpr uint32_t kStages = 3; /* of a warp */
+constexpr uint32_t kStageBytes = 2 * kGemvRows * kStageK;
+
+constexpr uint32_t kPassTiles = 8; /* that a block adds up at once */
+
+/* Tiles of keys and values that a stage brings. */
+template <int HeadDim>
+constexpr uint32_t kStageTiles = kStageBytes / kTileBytes<HeadDim>;
+
+/* The tiles of one matrix that are this block's. A tile is a box of its tensor map, which sees w as [n_out / 8][8]
+ * [n_in], or gate_up, of which a tile has 8 gate rows and their up rows, as [2][n_out / 2][n_in]. */
+struct BlockTiles {
+  const void* map;
+  uint32_t n_in, stage_chunks; /* k of a stage, in chunks: those of the map's boxes */
+  uint32_t first, count;       /* every gridDim.x-th from `first` on */
+  bool gate_up;
+
+  /* `turn` shifts who has one tile fewer, so that over many matrices all blocks have the same work. */
+  __device__ __forceinline__ BlockTiles(const void* tensor_map, uint32_t in, uint32_t out, uint32_t chunks,
+                                        bool is_gate_up, uint32_t turn)
+      : map(tensor_map), n_in(in), stage_chunks(chunks), gate_up(is_gate_up) {
+    first = (blockIdx.x + 29 * turn) % gridDim.x;
+    count = (out / kGemvRows + gridDim.x - 1 - first) / gridDim.x;
+  }
+
+  /* Which tile of the matrix the block's `tile` is. Neighbours are read at the same time by different blocks: a step
+   * takes 1 % less than if each block had neighbours. */
+  __device__ __forceinline__ uint32_t index(uint32_t tile) const { return first + tile * gridDim.x; }
+
+  __device__ __forceinline__ uint32_t share() const { return n_in / kMegakernelWarps; } /* of k, a warp */
+  __device__ __forceinline__ uint32_t first_k(uint32_t warp) const { return warp * share(); }
+  __device__ __forceinline__ uint32_t stage_k() const { return stage_chunks * kGemvChunk; }
+  /* The stage of the block's tile `tile` at the warp's k + done. */
+  __device__ __forceinline__ void copy(char* to, uint32_t warp, uint32_t tile, uint32_t done, uint64_t* barrier) const {
+    const uint32_t at = index(tile);
+    copy_box(to, map, first_k(warp) + done, gate_up ? 8 * at : 0, gate_up ? 0 : 2 * at, barrier);
+  }
+};
+
+/* Register by register: the address of a chosen array element would put the array into memory. */
+__device__ __forceinline__ void swap_if(bool wanted, uint4& a, uint4& b) {
+  const uint4 c = a;
+  a = make_uint4(wanted ? b.x : a.x, wanted ? b.y : a.y, wanted ? b.z : a.z, wanted ? b.w : a.w);
+  b = make_uint4(wanted ? c.x : b.x, wanted ? c.y : b.y, wanted ? c.z : b.z, wanted ? c.w : b.w);
+}
+
+/* __syncthreads of the warps that multiply. */
+__device__ __forceinline__ void sync_workers() {
+  group_sync(1, kMegakernelThreads);
+}
+
+/* A block's pipelines, and what says of each stage that it has come or has been used up. */
+struct __align__(128) WeightPipelines {
+  char stage[kMegakernelWarps][kStages][kStageBytes];
+  uint64_t full[kMegakernelWarps][kStages], empty[kMegakernelWarps][kStages];
+
+  /* By the block, before anything else. */
+  __device__ __forceinline__ void init() {
+    if (threadIdx.x < kMegakernelWarps * kStages) {
+      barrier_init(&full[threadIdx.x / kStages][threadIdx.x % kStages]);
+      barrier_init(&empty[threadIdx.x / kStages][threadIdx.x % kStages]);
+    }
+    barrier_init_done();
+    __syncthreads();
+  }
+};
+
+/* What a warp takes out of its pipeline. */
+template <typename Half>
+class WeightStream {
+ public:
+  __device__ __forceinline__ explicit WeightStream(WeightPipelines& pipelines) : pipelines_(pipelines) {}
+
+  /* Where the next stage lies, once it has come. */
+  __device__ __forceinline__ char* wait() const {
+    const uint32_t warp = threadIdx.x / 32;
+    barrier_wait(&pipelines_.full[warp][state_.index], state_.phase);
+    return pipelines_.stage[warp][state_.index];
+  }
+  __device__ __forceinline__ void release() {
+    __syncwarp(); /* every lane has read the stage */
+    if (threadIdx.x % 32 == 0) barrier_arrive(&pipelines_.empty[threadIdx.x / 32][state_.index]);
+    state_.next(kStages);
+  }
+
+  /* acc += the next stage's product with x, whose x[c] is token lane / 4 at the stage's k + 32 c + 8 (lane % 4). */
+  __device__ __forceinline__ void add(float (&acc)[4], const uint4 (&x)[kStageChunks], uint32_t n_chunks) {
+    const char* stage = wait();
+    if (n_chunks == kStageChunks)
+      add_chunks<true>(stage, acc, x, kStageChunks);
+    else
+      add_chunks<false>(stage, acc, x, n_chunks);
+    release();
+  }
+
+ private:
+  /* In two halves, each with its loads together, and every other chunk in a sum of its own: neither loads nor
+   * products wait for each other. The rows of a full stage start at the same bank, so odd rows load each pair of
+   * chunks the other way round. */
+  template <bool Full>
+  __device__ __forceinline__ void add_chunks(const char* stage, float (&acc)[4], const uint4 (&x)[kStageChunks],
+                                             uint32_t n_chunks) const {
+    const uint32_t lane = threadIdx.x % 32, row_bytes = 2 * kGemvChunk * n_chunks;
+    const char* low = stage + lane / 4 * row_bytes + lane % 4 * 16;
+    const char* high = low + 8 * row_bytes;
+    constexpr uint32_t kHalf = kStageChunks / 2;
+    const bool swap = Full && lane / 4 % 2;
+    float other[4] = {};
+#pragma unroll
+    for (uint32_t first = 0; first < kStageChunks; first += kHalf) {
+      WeightChunk chunk[kHalf] = {};
+#pragma unroll
+      for (uint32_t c = 0; c < kHalf; ++c)
+        if (Full || first + c < n_chunks) {
+          const uint32_t at = 2 * kGemvChunk * (first + (swap ? c ^ 1 : c));
+          chunk[c].low = *reinterpret_cast<const uint4*>(low + at);
+          chunk[c].high = *reinterpret_cast<const uint4*>(high + at);
+        }
+#pragma unroll
+      for (uint32_t c = 0; c < kHalf; c += 2) {
+        swap_if(swap, chunk[c].low, chunk[c + 1].low);
+        swap_if(swap, chunk[c].high, chunk[c + 1].high);
+        add_chunk<Half>(acc, chunk[c], x[first + c]);
+        add_chunk<Half>(other, chunk[c + 1], x[first + c + 1]);
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < 4; ++e) acc[e] += other[e];
+  }
+
+  WeightPipelines& pipelines_;
+  PipelineState state_;
+};
+
+}  // namespace blink
+
+#endif /* __CUDACC__ */
+
+#endif /* BLINK_MEGAKERNEL_WEIGHT_STREAM_SM90_H */

@@ -1,0 +1,125 @@
+/* Attention plan: how the sequences that decode are cut into splits of work, once a step for all its layers.
+ *
+ * A split is a run of a sequence's cached keys, which one block (decode_attention_sm90.h) reads for each of the key
+ * heads. Where a sequence is cut depends on its own length and the shape, never on the other sequences; splits are
+ * listed longest first, so that dealing them out in order leaves little to wait for at the end.
+ *
+ *   plan   [1 + batch slots * most]: plan[0].batch slot is the number of splits, which follow
+ *   turns  [batch_slots][head_dim / 2] (cos, sin) of RoPE at the batch slot's position
+ *
+ * A model whose layers differ in window or RoPE has a plan and turns for each kind of layer. With a window, a
+ * sequence's keys are cut from the tile on that has the first one seen: its first split may begin with keys that are
+ * hidden.
+ *
+ * There is no CPU reference: on the CPU a sequence is one split.
+ *
+ * E15. The kernel that makes the plan lets no other start before it has ended. So attention may read, before its own
+ * wait, the plan, the block table, and keys and values of earlier steps, but nothing that another kernel of this step
+ * writes.
+ * E16. Where decode attention cuts a sequence's keys depends on the sequence's length and the shape alone. Within a
+ * split the order of tiles is fixed, and splits are combined in order. So a sequence's output does not depend on which
+ * block took which split, nor on the other sequences.
+ */
+#ifndef BLINK_OPS_ATTENTION_ATTENTION_PLAN_H
+#define BLINK_OPS_ATTENTION_ATTENTION_PLAN_H
+
+#include "kv_tile.h"
+#include "rope.h"
+
+#ifdef __CUDACC__
+
+namespace blink {
+
+constexpr uint32_t kSplitPlanThreads = 1024;
+constexpr uint32_t kSlotThreads = 4; /* that work on a batch slot */
+
+/* Keys first.. first + keys - 1 of a sequence; the last of its n_splits splits also has the step's own key. */
+struct alignas(16) KvSplit {
+  uint32_t batch_slot, token, sequence, position;
+  uint32_t first, keys, index, n_splits;
+};
+
+/* A sequence's cached keys are cut into `usual` splits, of at least `least` and at most `longest` keys, but never into
+ * more than `most`. */
+struct KvSplitLimits {
+  uint32_t usual, least, longest, most;
+
+  __device__ __forceinline__ uint32_t splits(uint32_t n_keys) const {
+    const uint32_t share = max(least, min(longest, (n_keys + usual - 1) / usual));
+    return max(1u, min(most, (n_keys + share - 1) / share));
+  }
+  /* Keys of each of n splits but the last. */
+  static __device__ __forceinline__ uint32_t keys(uint32_t n_keys, uint32_t n) {
+    return max(1u, ((n_keys + n - 1) / n + kTileKeys - 1) / kTileKeys) * kTileKeys;
+  }
+};
+
+/* Where the cached keys begin that the new token at `position` needs: at a tile, if it needs any. */
+__device__ __forceinline__ uint32_t first_needed(uint32_t position, uint32_t window) {
+  const uint32_t seen = first_seen(position, window);
+  return seen == position ? position : seen / kTileKeys * kTileKeys;
+}
+
+/* The splits, by one block with shared memory for two words a batch slot. */
+__device__ __forceinline__ void split_sequences(const struct blink_step_set& set, const KvSplitLimits& limits,
+                                                uint32_t window, KvSplit* plan) {
+  const uint32_t batch_size = set.head->n_decode, member = threadIdx.x % kSlotThreads;
+  uint32_t *splits = dynamic_shared(), *keys = splits + batch_size;
+  for (uint32_t i = threadIdx.x; i < batch_size; i += kSplitPlanThreads) {
+    const uint32_t position = set.token_position[set.batch_last[i]];
+    const uint32_t n_keys = position - first_needed(position, window);
+    keys[i] = KvSplitLimits::keys(n_keys, limits.splits(n_keys));
+    splits[i] = max(1u, (n_keys + keys[i] - 1) / keys[i]); /* rounding up may have left nothing for the last */
+  }
+  __syncthreads();
+  for (uint32_t base = 0; base < batch_size; base += kSplitPlanThreads / kSlotThreads) {
+    const uint32_t i = base + threadIdx.x / kSlotThreads;
+    const bool used = i < batch_size;
+    const uint32_t mine = used ? keys[i] : 0, token = used ? set.batch_last[i] : 0;
+    const uint32_t position = used ? set.token_position[token] : 0, sequence = used ? set.token_sequence[token] : 0;
+    uint32_t before = 0, total = 0; /* splits of the batch slots that come first, and of all */
+    for (uint32_t j = member; j < batch_size; j += kSlotThreads) {
+      total += splits[j];
+      if (keys[j] > mine || (keys[j] == mine && j < i)) before += splits[j];
+    }
+#pragma unroll
+    for (uint32_t offset = 1; offset < kSlotThreads; offset *= 2) {
+      before += __shfl_xor_sync(0xffffffffu, before, int(offset));
+      total += __shfl_xor_sync(0xffffffffu, total, int(offset));
+    }
+    if (i == 0 && member == 0) plan[0] = {total, 0, 0, 0, 0, 0, 0, 0};
+    for (uint32_t s = member; used && s < splits[i]; s += kSlotThreads) {
+      const uint32_t first = first_needed(position, window) + s * mine;
+      plan[1 + before + s] = {i, token, sequence, position, first, min(mine, position - first), s, splits[i]};
+    }
+  }
+  if (batch_size == 0 && threadIdx.x == 0) plan[0] = {};
+}
+
+/* grid (1 + ceil(batch slots * head_dim / 2 / kSplitPlanThreads)), block (kSplitPlanThreads), 8 bytes of dynamic shared
+ * memory a batch slot: the first block cuts, the others turn. Windowed: sequences see `window` keys, as first_seen()
+ * has it; otherwise all. The successor does not start early: what starts after this kernel may read the plan before it
+ * waits (E15). */
+template <bool Windowed = false>
+__global__ void __launch_bounds__(kSplitPlanThreads)
+    attention_plan_kernel(struct blink_step_set set, KvSplitLimits limits, KvSplit* plan, const RopePair* table,
+                          float2* turns, uint32_t head_dim, uint32_t window) {
+  wait_for_predecessor();
+  if (blockIdx.x == 0) {
+    split_sequences(set, limits, Windowed ? window : 0, plan);
+  } else {
+    const uint32_t e = (blockIdx.x - 1) * kSplitPlanThreads + threadIdx.x, batch_slot = e / (head_dim / 2);
+    if (batch_slot < set.head->n_decode) {
+      const uint32_t position = set.token_position[set.batch_last[batch_slot]];
+      const RopePair pair = table[e % (head_dim / 2)];
+      turns[e] = make_float2(pair.cosine(position), pair.sine(position));
+    }
+  }
+  publish();
+}
+
+}  // namespace blink
+
+#endif /* __CUDACC__ */
+
+#endif /* BLINK_OPS_ATTENTION_ATTENTION_PLAN_H */

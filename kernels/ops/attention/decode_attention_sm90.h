@@ -1,0 +1,161 @@
+/* Attention of a decode step as a stream of keys and values, with the RoPE of rope.h: one token a row. Maths and CPU
+ * references are those of rope.h and attention.h; the new key and value are written to the cache here.
+ *
+ * Blocks that stay take units of work, a split of a row (attention_plan.h) and up to 8 query heads of a key head, in
+ * turn. In a block one warp copies tiles of 16 keys and values into a pipeline, from before the queries are there on,
+ * kTileWarps warps attend to them (kv_tile.h), and one warp a head prepares queries and puts together results
+ * (decode_head_sm90.h). All meet at barriers in shared memory, so that the copies never stop between two units.
+ *
+ * E17. A warp of decode attention is never more than one use of a barrier or of a stage away from the other warps that
+ * use it, because parities do not tell two uses apart.
+ * E22. A split of a row whose keys are cut says itself whether it has been written (ll_protocol.h). The block with the
+ * row's last split combines the splits and clears their places, which are zero between kernels. Its waiting ends,
+ * because it waits for splits that come before its own in the plan, every block writes its splits in the order of the
+ * plan, and all blocks become resident, on a multiprocessor each, since what follows may start only when all have
+ * started.
+ */
+#ifndef BLINK_OPS_ATTENTION_DECODE_ATTENTION_SM90_H
+#define BLINK_OPS_ATTENTION_DECODE_ATTENTION_SM90_H
+
+#include "decode_head_sm90.h"
+
+#ifdef __CUDACC__
+
+namespace blink {
+
+/* The warp that copies: all tiles of the block's units, in order. */
+template <typename Half, int HeadDim>
+class TileProducer {
+ public:
+  using Shared = AttentionShared<Half, HeadDim>;
+
+  __device__ __forceinline__ TileProducer(const AttentionLayer<Half>& layer, Shared& shared)
+      : layer_(layer), page_bits_(uint32_t(__ffs(layer.tables.page_size)) - 1) {
+    full_ = opaque(shared.full);
+    empty_ = opaque(shared.empty);
+    stages_ = opaque(shared.stages[0]);
+  }
+
+  /* Pages are looked up a batch ahead. */
+  __device__ __forceinline__ void run(const AttentionUnits& units) {
+    const uint32_t lane = threadIdx.x % 32;
+    AttentionUnit unit = units.first(), ahead = units.next(unit);
+    uint32_t base = 0, before = 0, row = unit.exists() ? row_of(unit, lane) : 0; /* tiles of the unit; of all */
+    while (unit.exists()) {
+      const uint32_t here = row, n = min(32u, unit.tiles() - base);
+      base += 32;
+      if (base >= unit.tiles()) unit = ahead, ahead = units.next(unit), base = 0;
+      if (unit.exists()) row = row_of(unit, base + lane);
+      copy(here, before, n);
+      before += n;
+    }
+  }
+
+ private:
+  static constexpr uint32_t kAbreast = 4; /* lanes that issue copies side by side */
+  static_assert(Shared::kStages % kAbreast == 0, "a lane waits for no copy of another");
+
+  /* Where the unit's i-th tile begins in the layer's cache, in keys. */
+  __device__ __forceinline__ uint32_t row_of(const AttentionUnit& unit, uint32_t i) const {
+    if (i >= unit.tiles()) return 0;
+    const struct blink_tables& tables = layer_.tables;
+    const uint32_t key = unit.split.first + i * kTileKeys;
+    const uint32_t* pages = tables.block_table + uint64_t(unit.split.sequence) * tables.pages_per_sequence;
+    const uint32_t page = load_relaxed32(pages + (key >> page_bits_));
+    return ((page * layer_.n_kv_heads + unit.kv_head) << page_bits_) + key % (1u << page_bits_);
+  }
+
+  /* n <= 32 tiles, of which lane i has the i-th; `before` came before them. */
+  __device__ __forceinline__ void copy(uint32_t row, uint32_t before, uint32_t n) const {
+    const uint32_t lane = threadIdx.x % 32;
+    for (uint32_t i = 0; i < n; i += kAbreast) {
+      const uint32_t from = __shfl_sync(0xffffffffu, row, int((i + lane) % 32));
+      if (lane >= kAbreast || i + lane >= n) continue;
+      const uint32_t stage = (before + i + lane) % Shared::kStages, use = (before + i + lane) / Shared::kStages;
+      barrier_wait(empty_ + stage, (use + 1) % 2);
+      barrier_expect(full_ + stage, kTileBytes<HeadDim>);
+      copy_rows(stages_ + stage * kTileBytes<HeadDim>, layer_.map, from, full_ + stage);
+    }
+    __syncwarp();
+  }
+
+  const AttentionLayer<Half>& layer_;
+  uint64_t *full_, *empty_;
+  char* stages_;
+  uint32_t page_bits_;
+};
+
+/* A warp that attends. They take turns from unit to unit: what decides the result is a warp's rank in the unit, whose
+ * tiles are those i with i % kTileWarps == rank. */
+template <bool Windowed, typename Half, int HeadDim>
+__device__ __forceinline__ void attend(AttentionShared<Half, HeadDim>& shared, uint32_t warp) {
+  constexpr uint32_t n_stages = AttentionShared<Half, HeadDim>::kStages;
+  const bool speaks = threadIdx.x % 32 == 0;
+  uint32_t before = 0; /* tiles */
+  for (uint32_t k = 0;; ++k) {
+    barrier_wait(shared.prepared + k % 2, k / 2 % 2);
+    const uint32_t keys = shared.keys[k % 2], n_queries = shared.n_queries[k % 2];
+    if (n_queries == 0) return;
+    auto& heads = shared.heads[k % 2];
+    const uint32_t n = (keys + kTileKeys - 1) / kTileKeys;
+    const uint32_t rank = (warp + kTileWarps - before % kTileWarps) % kTileWarps;
+    TileSoftmax<Half, HeadDim> softmax(heads[0], HeadDim + 8);
+    for (uint32_t i = rank; i < n; i += kTileWarps) {
+      const uint32_t stage = (before + i) % n_stages, n_valid = keys - i * kTileKeys;
+      barrier_wait(shared.full + stage, (before + i) / n_stages % 2);
+      const CopiedTile<Half, HeadDim> tile(shared.stages[stage]);
+      if (n_valid < kTileKeys) tile.clear_values(n_valid), fence_async_proxy();
+      softmax.add(tile, n_valid, Windowed && i == 0 ? shared.n_hidden[k % 2] : 0);
+      __syncwarp();
+      if (speaks) barrier_arrive(shared.empty + stage);
+    }
+    if (shared.is_last[k % 2] && rank == n % kTileWarps)
+      softmax.add(NewTile<Half>{heads[kUnitHeads], heads[kUnitHeads + 1]}, 1);
+    before += n;
+    barrier_wait(&shared.taken, (k + 1) % 2);
+    softmax.store(shared.out[rank][0], shared.max[rank], shared.sum[rank], n_queries);
+    __syncwarp();
+    if (speaks) barrier_arrive(&shared.results);
+  }
+}
+
+/* grid (at most the multiprocessors: E22), block (kAttentionThreads), kAttentionSharedBytes of dynamic shared memory.
+ * The plan has room for a split for every block. Biased: the projection has a bias, as rope.h has it, which is null
+ * otherwise. Windowed: a row sees `window` keys, for which its plan was made; otherwise all. */
+template <typename Half, int HeadDim, bool Biased = false, bool Windowed = false>
+__global__ void __launch_bounds__(kAttentionThreads, 1)
+    decode_attention_kernel(const __grid_constant__ struct blink_tables tables, const KvSplit* plan,
+                            const float2* turns, const void* map, const Half* qkv, const Half* q_norm,
+                            const Half* k_norm, float eps, Half* k_cache, Half* v_cache, uint32_t* partial, Half* out,
+                            uint32_t n_kv_heads, uint32_t ratio, uint32_t max_splits, const Half* bias,
+                            uint32_t window) {
+  using Shared = AttentionShared<Half, HeadDim>;
+  static_assert(sizeof(Shared) + kStageAlign <= kAttentionSharedBytes, "does not fit");
+  const uint64_t raw = reinterpret_cast<uint64_t>(dynamic_shared());
+  Shared& shared = *reinterpret_cast<Shared*>((raw + kStageAlign - 1) / kStageAlign * kStageAlign);
+  const AttentionUnits units(plan, n_kv_heads, ratio);
+  const AttentionLayer<Half> layer = {tables,  plan,    turns, map,        qkv,   q_norm,     k_norm, eps,   k_cache,
+                                      v_cache, partial, out,   n_kv_heads, ratio, max_splits, bias,   window};
+  const uint32_t warp = threadIdx.x / 32;
+  if (warp < kPipelineWarps) {
+    shared.init_stages(warp);
+    if (threadIdx.x == 0) prefetch_map(map);
+    __syncwarp();
+    group_sync(1, kAttentionThreads);
+    if (warp == 0)
+      TileProducer<Half, HeadDim>(layer, shared).run(units);
+    else
+      attend<Windowed>(shared, warp - 1);
+  } else {
+    if (warp == kPipelineWarps) shared.init_heads();
+    __syncwarp();
+    group_arrive(1, kAttentionThreads);
+    AttentionHead<Half, HeadDim, Biased, Windowed>(layer, shared, warp - kPipelineWarps).run(units);
+  }
+}
+
+}  // namespace blink
+
+#endif /* __CUDACC__ */
+
+#endif /* BLINK_OPS_ATTENTION_DECODE_ATTENTION_SM90_H */

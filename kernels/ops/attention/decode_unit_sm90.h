@@ -1,0 +1,137 @@
+/* Units of decode attention's work, and what the warps of a block share while they work on them
+ * (decode_attention_sm90.h).
+ */
+#ifndef BLINK_OPS_ATTENTION_DECODE_UNIT_SM90_H
+#define BLINK_OPS_ATTENTION_DECODE_UNIT_SM90_H
+
+#include "attention_plan.h"
+#include "kv_tile.h"
+
+#ifdef __CUDACC__
+
+namespace blink {
+
+constexpr uint32_t kUnitHeads = 8;              /* query heads of a unit at most */
+constexpr uint32_t kTileWarps = 4;              /* that attend */
+constexpr uint32_t kHeadWarps = kUnitHeads + 2; /* one each for the queries, the new key and the new value */
+constexpr uint32_t kPipelineWarps = 1 + kTileWarps;
+constexpr uint32_t kAttentionThreads = 32 * (kPipelineWarps + kHeadWarps);
+constexpr uint32_t kStageAlign = 1024; /* swizzles repeat so */
+constexpr uint32_t kAttentionSharedBytes = 128 * 1024;
+template <int HeadDim>
+constexpr uint32_t kPipelineBytes = (HeadDim > 160 ? 64 : 96) * 1024; /* beside larger heads less has room */
+
+/* One layer's attention.
+ *
+ *   map       of the layer's cache: copy_rows() brings 16 keys and their values as kv_tile.h wants them
+ *   partial   [batch_slots][n_heads][max_splits][HeadDim + 4] fp32 as words of ll_protocol.h, zero before and after:
+ *             unnormalised output, maximum (log2 units), sum
+ */
+template <typename Half>
+struct AttentionLayer {
+  const struct blink_tables& tables;
+  const KvSplit* plan;
+  const float2* turns;
+  const void* map;
+  const Half *qkv, *q_norm, *k_norm;
+  float eps;
+  Half *k_cache, *v_cache;
+  uint32_t* partial;
+  Half* out;
+  uint32_t n_kv_heads, ratio, max_splits; /* query heads of a key head */
+  const Half* bias;                       /* of queries, keys and values, for a kernel that is Biased */
+  uint32_t window;                        /* as the plan's, for a kernel that is Windowed */
+};
+
+template <typename Half, int HeadDim>
+struct AttentionShared {
+  /* A multiple of the warps: a stage is always the same warp's, which keeps it from taking one use for another. */
+  static constexpr uint32_t kStages = kPipelineBytes<HeadDim> / kTileBytes<HeadDim> / kTileWarps * kTileWarps;
+  char stages[kStages][kTileBytes<HeadDim>]; /* kStageAlign-aligned */
+  float out[kTileWarps][kUnitHeads][TileSoftmax<Half, HeadDim>::kOutStride];
+  float max[kTileWarps][kUnitHeads], sum[kTileWarps][kUnitHeads];
+  /* Of even and odd units: keys, query heads (none after the last unit), whether the new key is among the keys; rotated
+   * queries, the new key and the new value. */
+  uint32_t keys[2], n_queries[2], is_last[2];
+  Half heads[2][kHeadWarps][HeadDim + 8];
+  /* Of a stage: copied; free again. Of even and odd units: heads are there. Results are there; free again. */
+  uint64_t full[kStages], empty[kStages], prepared[2], results, taken;
+  uint32_t n_hidden[2]; /* of even and odd units, of the first tile's keys; of a kernel that is Windowed */
+
+  /* A barrier takes its time, so warps share the pipeline's: `member` of the warps that copy or attend. */
+  __device__ __forceinline__ void init_stages(uint32_t member) {
+    if (threadIdx.x % 32 != 0) return;
+    for (uint32_t s = member; s < kStages; s += kPipelineWarps) barrier_init(full + s), barrier_init(empty + s);
+    barrier_init_done();
+  }
+  /* By a warp that belongs to a head. */
+  __device__ __forceinline__ void init_heads() {
+    if (threadIdx.x % 32 != 0) return;
+    for (uint32_t i = 0; i < 2; ++i) barrier_init_count(prepared + i, kHeadWarps);
+    barrier_init_count(&results, kTileWarps);
+    barrier_init_count(&taken, kHeadWarps);
+    barrier_init_done();
+  }
+};
+
+/* A split of a row for up to kUnitHeads query heads of one key head. */
+struct AttentionUnit {
+  KvSplit split;
+  uint32_t index, kv_head, head, n_queries; /* the first query head; how many, 0 of no unit */
+
+  __device__ __forceinline__ bool exists() const { return n_queries != 0; }
+
+  __device__ __forceinline__ uint32_t tiles() const { return (split.keys + kTileKeys - 1) / kTileKeys; }
+  /* Whether the new key is among its keys. */
+  __device__ __forceinline__ bool is_last() const { return split.index + 1 == split.n_splits; }
+  /* Keys of its first tile that lie before the window. */
+  __device__ __forceinline__ uint32_t n_hidden(uint32_t window) const {
+    const uint32_t seen = first_seen(split.position, window);
+    return seen > split.first ? seen - split.first : 0;
+  }
+};
+
+/* A block's units, in the order of the plan. The first is requested at once. */
+class AttentionUnits {
+ public:
+  __device__ __forceinline__ AttentionUnits(const KvSplit* plan, uint32_t n_kv_heads, uint32_t ratio)
+      : plan_(reinterpret_cast<const uint4*>(plan)), ratio_(ratio) {
+    per_head_ = (ratio_ + kUnitHeads - 1) / kUnitHeads;
+    groups_ = n_kv_heads * per_head_;
+    /* The plan has room for a split for every block, whether it is in use or not: neither load waits for the other. */
+    n_units_ = load_relaxed(plan_).x;
+    first_ = load(blockIdx.x);
+    n_units_ *= groups_;
+  }
+  __device__ __forceinline__ AttentionUnit first() const {
+    AttentionUnit unit = first_;
+    if (unit.index >= n_units_) unit.n_queries = 0;
+    return unit;
+  }
+  __device__ __forceinline__ AttentionUnit next(const AttentionUnit& unit) const {
+    const uint32_t index = unit.index + gridDim.x;
+    if (index < n_units_) return load(index);
+    return {{}, index, 0, 0, 0};
+  }
+
+ private:
+  __device__ __forceinline__ AttentionUnit load(uint32_t index) const {
+    const uint32_t group = index % groups_, member = group % per_head_ * kUnitHeads;
+    const uint4 *at = plan_ + (1 + index / groups_) * 2, low = load_relaxed(at), high = load_relaxed(at + 1);
+    return {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w},
+            index,
+            group / per_head_,
+            group / per_head_ * ratio_ + member,
+            min(kUnitHeads, ratio_ - member)};
+  }
+
+  const uint4* plan_;
+  uint32_t ratio_, per_head_, groups_, n_units_;
+  AttentionUnit first_;
+};
+
+}  // namespace blink
+
+#endif /* __CUDACC__ */
+
+#endif /* BLINK_OPS_ATTENTION_DECODE_UNIT_SM90_H */

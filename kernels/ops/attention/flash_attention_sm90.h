@@ -1,0 +1,199 @@
+/* Attention of a prefill step on Hopper, after FlashAttention-3 (Shah et al., 2024): one warp copies queries, keys and
+ * values into shared memory, two warpgroups of 64 rows each multiply, and the products run while the softmax of the
+ * tile before is made. Arguments, maths and CPU reference are those of attention.h; for head sizes 64 and 128.
+ *
+ * A row of a tile is a query of one token and head: the `pack` heads of a token, which share their keys, come one
+ * after the other, so that a tile of 128 rows has 128 / pack tokens.
+ *
+ * E24. In a mixed step RoPE comes before the attention of rows that decode, and that attention lets its successor, this
+ * kernel, start only when RoPE has ended. So this kernel reads what RoPE has written, by bulk copies, and waits for its
+ * predecessor at its end.
+ */
+#ifndef BLINK_OPS_ATTENTION_FLASH_ATTENTION_SM90_H
+#define BLINK_OPS_ATTENTION_FLASH_ATTENTION_SM90_H
+
+#include "flash_producer_sm90.h"
+
+#ifdef __CUDACC__
+
+namespace blink {
+
+constexpr uint32_t kFlashThreads = 128 * (kFlashGroups + 1);
+
+/* A warpgroup that multiplies. */
+template <typename Half, int HeadDim>
+class FlashConsumer {
+ public:
+  __device__ __forceinline__ FlashConsumer(FlashShared<HeadDim>& shared, const FlashArguments<Half>& arguments)
+      : shared_(shared),
+        a_(arguments),
+        q_(matrix_descriptor(shared.q[group_], kFlashAtom, kFlashAtom)),
+        k_(matrix_descriptor(shared.k[0], HeadDim / 64 * kFlashAtom, kFlashAtom)),
+        v_(matrix_descriptor(shared.v[0], HeadDim / 64 * kFlashAtom, kFlashAtom)) {}
+
+  __device__ __forceinline__ void run() {
+    if (group_ == 1) end_turn();
+    for (FlashWork work(a_); work.next();) {
+      const PrefillUnit unit = a_.plan[1 + work.unit()];
+      begin(unit);
+      first_tile();
+      const uint32_t n_tiles = (unit.keys + kFlashKeys - 1) / kFlashKeys;
+      uint32_t tile = 1;
+      for (; tile < min(full_tiles_, n_tiles); ++tile) next_tile<false>(tile);
+      for (; tile < n_tiles; ++tile) next_tile<true>(tile);
+      release(&shared_.q_empty);
+      last_values(unit.keys % kFlashKeys);
+      store(unit, work.head(a_.pack));
+    }
+  }
+
+ private:
+  static constexpr uint32_t kTileBytes = FlashShared<HeadDim>::kTileBytes;
+
+  __device__ __forceinline__ void begin(const PrefillUnit& unit) {
+    const uint32_t before = unit.keys - unit.count; /* keys of the tokens before the unit */
+    full_tiles_ = (before + group_ * 64 / a_.pack + 1) / kFlashKeys;
+    last_[0] = int32_t(before + row_ / a_.pack), last_[1] = int32_t(before + (row_ + 8) / a_.pack);
+    rows_.start();
+    barrier_wait(&shared_.q_full, q_parity_);
+    q_parity_ ^= 1;
+  }
+
+  /* The warpgroups issue their products in turns, so that one multiplies while the other makes weights. */
+  __device__ __forceinline__ void begin_turn() { group_sync(1 + group_, 128 * kFlashGroups); }
+  __device__ __forceinline__ void end_turn() { group_arrive(2 - group_, 128 * kFlashGroups); }
+
+  __device__ __forceinline__ void release(uint64_t* barrier) {
+    if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
+  }
+
+  __device__ __forceinline__ void first_tile() {
+    issue_keys();
+    end_turn();
+    wgmma_wait<0>();
+    take_scores();
+    if (full_tiles_ == 0) rows_.mask(last_, my_key_);
+    rows_.softmax();
+    rows_.pack_weights();
+  }
+
+  /* The scores of tile `tile`, and the output of the one before. */
+  template <bool Masked>
+  __device__ __forceinline__ void next_tile(uint32_t tile) {
+    issue_keys();
+    barrier_wait(shared_.v_full + v_stage_.index, v_stage_.phase);
+    issue_values();
+    end_turn();
+    wgmma_wait<1>();
+    take_scores();
+    if (Masked) rows_.mask(last_, int32_t(tile * kFlashKeys) + my_key_);
+    rows_.softmax();
+    wgmma_wait<0>();
+    take_output();
+    rows_.rescale();
+    rows_.pack_weights();
+  }
+
+  /* The output of the last tile, of whose keys only the first `n` exist, or all if n is 0. */
+  __device__ __forceinline__ void last_values(uint32_t n) {
+    barrier_wait(shared_.v_full + v_stage_.index, v_stage_.phase);
+    if (n) clear_values(shared_.v[v_stage_.index], n);
+    issue_values();
+    wgmma_wait<0>();
+    take_output();
+  }
+
+  __device__ __forceinline__ void issue_keys() {
+    barrier_wait(shared_.k_full + k_stage_.index, k_stage_.phase);
+    begin_turn();
+    wgmma_fence();
+    rows_.multiply_keys(q_, advance(k_, k_stage_.index * kTileBytes));
+    wgmma_commit();
+  }
+  __device__ __forceinline__ void issue_values() {
+    wgmma_fence();
+    rows_.multiply_values(advance(v_, v_stage_.index * kTileBytes));
+    wgmma_commit();
+  }
+
+  __device__ __forceinline__ void take_scores() {
+    settle(rows_.s);
+    release(shared_.k_empty + k_stage_.index);
+    k_stage_.next(kFlashStages);
+  }
+  __device__ __forceinline__ void take_output() {
+    settle(rows_.out);
+    release(shared_.v_empty + v_stage_.index);
+    v_stage_.next(kFlashStages);
+  }
+
+  /* The values of keys from `n` on are zero: their weight is 0, and 0 times a stale value may be NaN. Each warpgroup
+   * does it for itself. */
+  __device__ __forceinline__ void clear_values(char* v, uint32_t n) {
+    constexpr uint32_t kVectors = HeadDim / 8; /* of 16 bytes; swizzling moves them within their row */
+    for (uint32_t e = n * kVectors + threadIdx.x % 128; e < kFlashKeys * kVectors; e += 128) {
+      const uint32_t key = e / kVectors, vector = e % kVectors;
+      const uint32_t at = (key / 8 * (HeadDim / 64) + vector / 8) * kFlashAtom + key % 8 * 128 + vector % 8 * 16;
+      *reinterpret_cast<uint4*>(v + at) = make_uint4(0, 0, 0, 0);
+    }
+    fence_async_proxy();
+    group_sync(1 + kFlashGroups + group_, 128);
+  }
+
+  __device__ __forceinline__ void store(const PrefillUnit& unit, uint32_t first_head) {
+    Half* target[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const uint32_t token = (row_ + 8 * h) / a_.pack, head = first_head + (row_ + 8 * h) % a_.pack;
+      Half* const to = a_.out + (uint64_t(unit.first + token) * a_.n_heads + head) * HeadDim;
+      target[h] = token < unit.count ? to : nullptr;
+    }
+    rows_.store(target);
+  }
+
+  FlashShared<HeadDim>& shared_;
+  const FlashArguments<Half>& a_;
+  const uint32_t group_ = threadIdx.x / 128 - 1;
+  const uint32_t row_ = group_ * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4; /* and row_ + 8, of the tile */
+  const int32_t my_key_ = int32_t(threadIdx.x % 4 * 2);
+  const uint64_t q_, k_, v_;
+  PipelineState k_stage_, v_stage_;
+  uint32_t q_parity_ = 0;
+  uint32_t full_tiles_; /* that every row of the warpgroup sees whole */
+  int32_t last_[2];     /* keys that the thread's rows see */
+  FlashAccumulators<Half, HeadDim> rows_;
+};
+
+/* grid (any), block (kFlashThreads), FlashShared and kFlashAtom bytes of shared memory. `queries` sees qkv as
+ * [HeadDim / 64][tokens][n_heads + 2 n_kv_heads][64], its boxes are [HeadDim / 64][64 / pack][pack][64]; `cache` sees
+ * the cache of all layers as [cells / 8][HeadDim / 64][8][64], its boxes are [2][HeadDim / 64][8][64]. `pack` is a
+ * power of two, at most 64, that divides n_heads / n_kv_heads; pages have a multiple of 16 tokens. `after_decode`: its
+ * predecessor is the attention of rows that decode, which does not concern it (E24). */
+template <typename Half, int HeadDim>
+__global__ void __launch_bounds__(kFlashThreads, 1)
+    flash_attention_kernel(const __grid_constant__ FlashMap queries, const __grid_constant__ FlashMap cache,
+                           const __grid_constant__ struct blink_tables tables, const PrefillUnit* plan, Half* out,
+                           uint32_t key_atoms, uint32_t value_atoms, uint32_t n_heads, uint32_t n_kv_heads,
+                           uint32_t pack, uint32_t after_decode) {
+  const FlashArguments<Half> arguments = {tables, plan, out, key_atoms, value_atoms, n_heads, n_kv_heads, pack};
+  const uint32_t offset = (kFlashAtom - shared_address(dynamic_shared()) % kFlashAtom) % kFlashAtom;
+  auto& shared = *reinterpret_cast<FlashShared<HeadDim>*>(reinterpret_cast<char*>(dynamic_shared()) + offset);
+  if (threadIdx.x == 0) shared.init();
+  __syncthreads();
+  allow_successor();
+  if (!after_decode) wait_for_predecessor();
+  if (threadIdx.x < 128) {
+    keep_registers<24>();
+    if (threadIdx.x < 32) FlashProducer<Half, HeadDim>(shared, queries, cache, arguments).run();
+  } else {
+    take_registers<240>();
+    FlashConsumer<Half, HeadDim>(shared, arguments).run();
+  }
+  if (after_decode) wait_for_predecessor(); /* E24 */
+}
+
+}  // namespace blink
+
+#endif /* __CUDACC__ */
+
+#endif /* BLINK_OPS_ATTENTION_FLASH_ATTENTION_SM90_H */

@@ -1,0 +1,195 @@
+/* Resident GEMV, for few rows and a matrix of few columns: y = x w^T, where x stays in shared memory. CPU reference:
+ * matmul.h.
+ *
+ *   x  [m][n_in] half, or fp32 for a Normed product: what is multiplied is rmsnorm(x) then
+ *   w  [n_out][n_in] half
+ *   y  [m][n_out]: kEpilogueHalf half; kEpilogueAdd fp32, y += x w^T
+ *
+ * As in gemv.h the weights go through registers. A tile is 8 outputs, and its 16 rows for the tensor cores are
+ * their first and second halves of k: twice as many tiles, which spread more evenly and are on their way at once. Each
+ * half meets its own half of x; what else such a product has is not used.
+ *
+ * A kEpilogueAdd product of one row may end with its blocks' part of the router that follows (fused_router.h).
+ */
+#ifndef BLINK_OPS_GEMM_RESIDENT_GEMV_H
+#define BLINK_OPS_GEMM_RESIDENT_GEMV_H
+
+#include "gemv.h"
+#include "kernels/ops/moe/fused_router.h"
+
+#ifdef __CUDACC__
+
+namespace blink {
+
+constexpr uint32_t kResidentTokens = 2;  /* rows of x at most: of more, gemv.h is faster */
+constexpr uint32_t kResidentOutputs = 8; /* of a tile */
+constexpr uint32_t kResidentDepth = 4;   /* chunks in flight in every warp, or a tile's if those are more */
+constexpr uint32_t kResidentPad = 32;    /* elements between rows of x: two neighbours' chunks fill the banks */
+
+struct ResidentScratch {
+  float2 part[2][kGemvWarps][32]; /* two tiles in turn: the warps' fragments */
+  float squares[kResidentTokens][kGemvWarps];
+  float sums[2][kResidentOutputs]; /* y of two tiles in turn, of one row */
+
+  /* Output o for row `column` of x. */
+  __device__ __forceinline__ float total(uint32_t buffer, uint32_t o, uint32_t column) const {
+    float sum = 0.0f;
+#pragma unroll
+    for (uint32_t warp = 0; warp < kGemvWarps; ++warp)
+      sum += reinterpret_cast<const float*>(&part[buffer][warp][o * 4 + column / 2])[column % 2];
+    return sum;
+  }
+};
+
+/* x to `resident`, by the whole block. */
+template <typename Half, uint32_t Columns>
+__device__ __forceinline__ void load_resident(Half* resident, const Half* x, uint32_t m) {
+  constexpr uint32_t kVectors = Columns / 8, kAhead = 8; /* that a thread loads together */
+  uint4 value[kAhead];
+  for (uint32_t base = threadIdx.x; base < m * kVectors; base += kAhead * kGemvThreads) {
+#pragma unroll
+    for (uint32_t i = 0; i < kAhead; ++i) {
+      const uint32_t at = base + i * kGemvThreads;
+      if (at < m * kVectors) value[i] = reinterpret_cast<const uint4*>(x)[at];
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kAhead; ++i) {
+      const uint32_t at = base + i * kGemvThreads;
+      if (at < m * kVectors)
+        *reinterpret_cast<uint4*>(resident + at / kVectors * (Columns + kResidentPad) + at % kVectors * 8) = value[i];
+    }
+  }
+  __syncthreads();
+}
+
+/* rmsnorm(x) to `resident`, by the whole block; `factors` are the weights of the norm at the thread's columns. A thread
+ * reads its elements twice, the second time near. */
+template <typename Half, uint32_t Columns, uint32_t Rounds>
+__device__ __forceinline__ void load_resident_normed(ResidentScratch& scratch, Half* resident, const float* x,
+                                                     const uint4 (&factors)[Rounds], float eps, uint32_t m) {
+  float squares[kResidentTokens] = {};
+#pragma unroll
+  for (uint32_t t = 0; t < kResidentTokens; ++t) {
+    if (t >= m) break;
+#pragma unroll
+    for (uint32_t i = 0; i < Rounds; ++i) {
+      const uint32_t j = (i * kGemvThreads + threadIdx.x) * 8;
+      float value[8];
+      if (j < Columns) load8(x + uint64_t(t) * Columns + j, value);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) squares[t] += j < Columns ? value[k] * value[k] : 0.0f;
+    }
+  }
+#pragma unroll
+  for (uint32_t t = 0; t < kResidentTokens; ++t) {
+    if (t >= m) break;
+    const float sum = warp_sum(squares[t]);
+    if (threadIdx.x % 32 == 0) scratch.squares[t][threadIdx.x / 32] = sum;
+  }
+  __syncthreads();
+#pragma unroll
+  for (uint32_t t = 0; t < kResidentTokens; ++t) {
+    if (t >= m) break;
+    float sum = 0.0f;
+#pragma unroll
+    for (uint32_t warp = 0; warp < kGemvWarps; ++warp) sum += scratch.squares[t][warp];
+    const float scale = 1.0f / sqrtf(sum / float(Columns) + eps);
+#pragma unroll
+    for (uint32_t i = 0; i < Rounds; ++i) {
+      const uint32_t j = (i * kGemvThreads + threadIdx.x) * 8;
+      if (j >= Columns) continue;
+      const Half* factor = reinterpret_cast<const Half*>(&factors[i]);
+      float value[8];
+      load8(x + uint64_t(t) * Columns + j, value);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) value[k] *= scale * to_float(factor[k]);
+      store8(resident + t * (Columns + kResidentPad) + j, value);
+    }
+  }
+  __syncthreads();
+}
+
+/* grid (at most the tiles), block (kGemvThreads), m * (n_in + kResidentPad) halves of dynamic shared memory; n_in is
+ * 2 * kGemvWarps * Chunks * kGemvChunk, m at most kResidentTokens, n_out a multiple of kResidentOutputs. Blocks take
+ * tiles blockIdx.x, blockIdx.x + gridDim.x, ... */
+template <typename Half, int Output, int Chunks, bool Normed>
+__global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
+    resident_gemv_kernel(const Half* w, const void* x, const Half* norm, float eps, void* y, uint32_t m, uint32_t n_out,
+                         const __grid_constant__ FusedRouter router) {
+  constexpr uint32_t n_half = kGemvWarps * Chunks * kGemvChunk, n_in = 2 * n_half;
+  constexpr uint32_t kAbreast = Chunks < kResidentDepth ? kResidentDepth / Chunks : 1; /* tiles in flight */
+  constexpr uint32_t kRounds = (n_in / 8 + kGemvThreads - 1) / kGemvThreads;
+  static_assert(kAbreast == 1 || kResidentDepth % Chunks == 0, "tiles in flight are whole");
+  static_assert(kFusedRouterOutputs == kResidentOutputs, "a tile's outputs are a part");
+  __shared__ ResidentScratch scratch;
+  Half* resident = reinterpret_cast<Half*>(dynamic_shared());
+  allow_successor();
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, r = lane / 4;
+  const uint32_t k = warp * Chunks * kGemvChunk + lane % 4 * 8, n_tiles = n_out / kResidentOutputs;
+  WeightChunk chunk[kAbreast][Chunks] = {};
+  const auto request = [&](uint32_t tile, WeightChunk(&to)[Chunks]) {
+    const Half* row = w + uint64_t(min(tile, n_tiles - 1) * kResidentOutputs + r) * n_in + k;
+#pragma unroll
+    for (uint32_t c = 0; c < Chunks; ++c) {
+      load_weight(row + c * kGemvChunk, tile < n_tiles, to[c].low);
+      load_weight(row + n_half + c * kGemvChunk, tile < n_tiles, to[c].high);
+    }
+  };
+#pragma unroll
+  for (uint32_t i = 0; i < kAbreast; ++i) request(blockIdx.x + i * gridDim.x, chunk[i]);
+  PartialLogit<Half> part(router, n_out);
+  if (Output == kEpilogueAdd) part.request(blockIdx.x, blockIdx.x < n_tiles);
+  if constexpr (Normed) {
+    uint4 factors[kRounds] = {};
+#pragma unroll
+    for (uint32_t i = 0; i < kRounds; ++i) {
+      const uint32_t j = (i * kGemvThreads + threadIdx.x) * 8;
+      load_weight(norm + j, j < n_in, factors[i]);
+    }
+    wait_for_predecessor();
+    load_resident_normed<Half, n_in, kRounds>(scratch, resident, static_cast<const float*>(x), factors, eps, m);
+  } else {
+    wait_for_predecessor();
+    load_resident<Half, n_in>(resident, static_cast<const Half*>(x), m);
+  }
+
+  const Half* row =
+      resident + min(r, m - 1) * (n_in + kResidentPad) + k; /* what is computed for rows past the end is not used */
+  uint32_t buffer = 0;
+  for (uint32_t first = blockIdx.x; first < n_tiles; first += kAbreast * gridDim.x) {
+#pragma unroll
+    for (uint32_t i = 0; i < kAbreast; ++i, buffer ^= 1) {
+      const uint32_t tile = first + i * gridDim.x;
+      if (tile >= n_tiles) break;
+      const uint32_t o = threadIdx.x % kResidentOutputs, column = threadIdx.x / kResidentOutputs;
+      const uint64_t at = uint64_t(column) * n_out + tile * kResidentOutputs + o;
+      const bool stores = column < m;
+      float before = 0.0f;
+      if (Output == kEpilogueAdd && stores) before = static_cast<const float*>(y)[at];
+      float low[4] = {}, high[4] = {};
+#pragma unroll
+      for (uint32_t c = 0; c < Chunks; ++c) {
+        add_chunk<Half>(low, chunk[i][c], *reinterpret_cast<const uint4*>(row + c * kGemvChunk));
+        add_chunk<Half>(high, chunk[i][c], *reinterpret_cast<const uint4*>(row + n_half + c * kGemvChunk));
+      }
+      request(tile + kAbreast * gridDim.x, chunk[i]);
+      scratch.part[buffer][warp][lane] = make_float2(low[0] + high[2], low[1] + high[3]);
+      __syncthreads(); /* also: all have read the other buffer's sums */
+      const float sum = before + (stores ? scratch.total(buffer, o, column) : 0.0f);
+      if (Output == kEpilogueHalf && stores) from_float(sum, static_cast<Half*>(y) + at);
+      if (Output == kEpilogueAdd && stores) static_cast<float*>(y)[at] = sum;
+      if (Output != kEpilogueAdd || !router.w) continue;
+      if (stores) scratch.sums[buffer][o] = sum;
+      __syncthreads();
+      part.add(scratch.sums[buffer]);
+      part.request(tile + gridDim.x, tile + gridDim.x < n_tiles);
+    }
+  }
+  if (Output == kEpilogueAdd) part.finish();
+}
+
+}  // namespace blink
+
+#endif /* __CUDACC__ */
+
+#endif /* BLINK_OPS_GEMM_RESIDENT_GEMV_H */

@@ -1,0 +1,203 @@
+/* Skinny GEMM with split k, for some dozens of rows: y = x w^T at the speed of the memory. CPU reference: matmul.h.
+ *
+ *   x  [m][n_in] half, m at most Columns
+ *   w  [n_out][n_in] half, or [2][n_out][n_in] for kEpilogueSilu: gate rows, then up rows
+ *   y  [m][n_out], what becomes of the product: EpilogueOp of gemv.h (E18)
+ *
+ * The weights are the 64-row operand of a warpgroup's instructions, the rows of x the other. A tile is up to 256
+ * rows of w, for kEpilogueSilu 8 gate rows and their 8 up rows in turn; a block goes through k in stages of panels of
+ * 64 columns, which one warp copies of the tile and another of x, each into a pipeline of stages in shared memory.
+ * Where tiles are fewer than multiprocessors, a cluster of blocks splits k and adds up in the order of its blocks.
+ *
+ * A stage is copied as soon as there is room, across tiles and, before the predecessor has ended, across kernels: a
+ * block's pipeline fills as soon as the block has room on a multiprocessor. There must be little code between, since a
+ * kernel fetches its code anew, a line after the other.
+ *
+ * E18. Sums are added up in a fixed order: k within a block, then the blocks of a cluster by rank. Each element of the
+ * residual is added to once. An output for a row of x depends on that row, on the weights and on the shape alone.
+ */
+#ifndef BLINK_OPS_GEMM_SKINNY_GEMM_SM90_H
+#define BLINK_OPS_GEMM_SKINNY_GEMM_SM90_H
+
+#include "skinny_epilogue_sm90.h"
+#include "split_k_reduction_sm90.h"
+#include "skinny_pipeline_sm90.h"
+
+#ifdef __CUDACC__
+
+namespace blink {
+
+/* Fragments f to last - 1 of a tile, `Batch` at a time so that what their ends load does not wait for each other;
+ * sum(f) is a fragment. Rolled up: as code for each, they were up to 60 KB, and every kernel had to fetch its code
+ * anew. */
+template <uint32_t Batch, typename Epilogue, typename Sum>
+__device__ __forceinline__ void epilogue_fragments(const Epilogue& epilogue, uint32_t tile, uint32_t f, uint32_t last,
+                                                   const Sum& sum) {
+#pragma unroll 1
+  for (; f < last; f += Batch) {
+    typename Epilogue::Before before[Batch];
+    float4 v[Batch];
+#pragma unroll
+    for (uint32_t b = 0; b < Batch; ++b)
+      if (f + b < last) before[b] = epilogue.load(tile, f + b), v[b] = sum(f + b);
+#pragma unroll
+    for (uint32_t b = 0; b < Batch; ++b)
+      if (f + b < last) epilogue.put(tile, f + b, v[b], before[b]);
+  }
+}
+
+/* A warpgroup's part of a tile, which is 2 * N rows of x: acc += w x^T over the block's stages. A stage is given back
+ * as soon as it has been used: what is in flight counts, not what the tensor cores could do meanwhile. */
+template <typename Half, int Tiles, int N>
+__device__ __forceinline__ void multiply_tile(float (&acc)[Tiles][N], uint32_t group, const SkinnyParams& params,
+                                              const SkinnyPipeline& w, const SkinnyPipeline& x, PipelineState& w_state,
+                                              PipelineState& x_state) {
+  const uint32_t columns = group * (2 * N * kSkinnyRowBytes);
+#pragma unroll 1
+  for (uint32_t stage = 0; stage < params.share; ++stage) {
+    barrier_wait(w.full + w_state.index, w_state.phase);
+    barrier_wait(x.full + x_state.index, x_state.phase);
+#pragma unroll 1
+    for (uint32_t p = 0; p < params.panels; ++p) {
+      const uint64_t a = matrix_descriptor(w.panel(w_state.index, p), kSkinnyAtom, 0),
+                     b = matrix_descriptor(x.panel(x_state.index, p) + columns, kSkinnyAtom, 0);
+      wgmma_fence();
+#pragma unroll
+      for (uint32_t step = 0; step < kSkinnyPanel / 16; ++step)
+#pragma unroll
+        for (uint32_t t = 0; t < Tiles; ++t)
+          wgmma(acc[t], advance(a, 64 * t * kSkinnyRowBytes + 32 * step), advance(b, 32 * step), true, Half());
+      wgmma_commit();
+    }
+    wgmma_wait<0>();
+#pragma unroll
+    for (uint32_t t = 0; t < Tiles; ++t) settle(acc[t]);
+    if (threadIdx.x % 32 == 0) barrier_arrive(w.empty + w_state.index), barrier_arrive(x.empty + x_state.index);
+    w_state.next(w.n_stages);
+    x_state.next(x.n_stages);
+  }
+}
+
+/* A thread's part of 64 rows, where it finds fragment f again at [f * kWarpgroup]. */
+template <int N>
+__device__ __forceinline__ void keep_fragments(float4* kept, const float (&v)[N]) {
+#pragma unroll
+  for (uint32_t f = 0; f < N / 4; ++f)
+    kept[f * kWarpgroup] = make_float4(v[4 * f], v[4 * f + 1], v[4 * f + 2], v[4 * f + 3]);
+}
+
+/* What becomes of a tile that is the block's alone: its outputs, by 64 rows. Of the fragments of each, the warpgroup
+ * has those from `mine` on, for which there is room at `kept`. */
+template <int Tiles, int N, typename Epilogue>
+__device__ __forceinline__ void epilogue_tile(float (&acc)[Tiles][N], uint32_t mine, uint32_t tile, float4* kept,
+                                              const Epilogue& epilogue) {
+#pragma unroll 1
+  for (uint32_t t = 0; t < Tiles; ++t) {
+    keep_fragments(kept, acc[0]);
+    const uint32_t first = t * Epilogue::kGroups + mine;
+    const auto sum = [=](uint32_t f) { return kept[(f - first) * kWarpgroup]; };
+    epilogue_fragments<Epilogue::kBatch>(epilogue, tile, first, first + N / 4, sum);
+#pragma unroll
+    for (uint32_t u = 1; u < Tiles; ++u)
+#pragma unroll
+      for (uint32_t i = 0; i < N; ++i) acc[u - 1][i] = acc[u][i];
+  }
+  epilogue.store_squares(tile, 0, Tiles * Epilogue::kGroups);
+}
+
+/* The same of a tile of which each block of the cluster has made a part of the sums, and ends a part. One warpgroup. */
+template <int Tiles, int N, typename Reduction, typename Epilogue>
+__device__ __forceinline__ void epilogue_split(const float (&acc)[Tiles][N], uint32_t tile, float4* kept,
+                                               const Reduction& reduction, const Epilogue& epilogue) {
+  group_sync(1, kWarpgroup); /* every warp has read the pipelines */
+#pragma unroll
+  for (uint32_t t = 0; t < Tiles; ++t) keep_fragments(kept + t * (N / 4) * kWarpgroup + threadIdx.x, acc[t]);
+  cluster_wait(); /* all blocks have started */
+  reduction.send(kept);
+  const uint32_t first = reduction.first(reduction.rank()), n = reduction.count(reduction.rank());
+  typename Epilogue::Before before[Reduction::kShare];
+#pragma unroll
+  for (uint32_t i = 0; i < Reduction::kShare; ++i)
+    if (i < n) before[i] = epilogue.load(tile, first + i);
+  reduction.receive();
+#pragma unroll 1
+  for (uint32_t i = 0; i < n; ++i) {
+    epilogue.put(tile, first + i, reduction.sum(kept, i), before[0]);
+#pragma unroll
+    for (uint32_t u = 1; u < Reduction::kShare; ++u) before[u - 1] = before[u];
+  }
+  epilogue.store_squares(tile, first, first + n);
+}
+
+/* grid (Splits, clusters), clusters of Splits blocks, which have one tile each if they are more than one; block
+ * (kSkinnyThreads<Columns, Splits>); n_in a multiple of 8. Tiles: 64 times it covers a tile's rows; the pipelines are
+ * followed by as much space as 64 * Tiles rows reach beyond a panel. */
+template <typename Half, int Output, int Columns, int Tiles, int Splits>
+__global__ void __launch_bounds__(kSkinnyThreads<Columns, Splits>, 2)
+    skinny_gemm_kernel(const __grid_constant__ BoxMap w_map, const __grid_constant__ BoxMap x_map, void* y,
+                       const __grid_constant__ SkinnyParams params, const __grid_constant__ FusedNorm norm) {
+  static_assert(kSkinnyFits<Output, Columns, Tiles>, "the squares would reach into what lies behind them");
+  constexpr uint32_t kConsumers = kSkinnyConsumers<Columns, Splits>, kThreads = kSkinnyThreads<Columns, Splits>;
+  using Reduction = SplitKReduction<Tiles * Columns / 8, Splits>;
+  uint64_t* barriers = reinterpret_cast<uint64_t*>(dynamic_shared());
+  float *scale = reinterpret_cast<float*>(barriers + 4 * kSkinnyMaxStages + 2), *squares = scale + kSkinnyMaxColumns;
+  char* behind = reinterpret_cast<char*>(dynamic_shared()) + kSkinnyPipelineStart;
+  /* In front of the pipelines: fragments of 64 rows, or what other blocks send, which may be ahead. A cluster's only
+   * tile is kept where the pipelines were. */
+  constexpr uint32_t kFront = Splits == 1 ? Columns / 8 : (Splits - 1) * Reduction::kShare;
+  char* data = behind + kFront * kFragmentBytes;
+  const Reduction reduction(barriers + 4 * kSkinnyMaxStages, behind);
+  const SkinnyPipeline w(data, barriers, params.w_stages, params.tile_rows, params.panels);
+  const SkinnyPipeline x(data + params.w_stages * w.stage_bytes, barriers + 2 * kSkinnyMaxStages, params.x_stages,
+                         Columns, params.panels);
+  allow_successor();
+  if (threadIdx.x >= kConsumers) { /* a warp that copies weights, and one that copies x */
+    const bool weights = threadIdx.x < kConsumers + 32;
+    const SkinnyPipeline pipeline = weights ? w : x;
+    pipeline.init(kConsumers / 32);
+    if (Splits != 1 && threadIdx.x == kConsumers) reduction.init();
+    __syncwarp();
+    group_arrive(2, kThreads);
+    if (Splits != 1) cluster_arrive();
+    if (!weights) {
+      if (threadIdx.x % 32 == 0) prefetch_map(x_map);
+      wait_for_predecessor();
+    }
+    if (threadIdx.x % 32 == 0)
+      copy_stages(pipeline, weights ? w_map : x_map, params, weights ? params.tile_rows : 0,
+                  weights && Output == kEpilogueSilu, weights ? evict_first() : evict_last());
+    __syncwarp();
+    if (Splits != 1) cluster_wait();
+  } else {
+    const SkinnyEpilogue<Half, Output, Columns, kConsumers> epilogue{params, norm, y, scale, squares};
+    if (Splits != 1) cluster_arrive();
+    group_sync(2, kThreads); /* the barriers are there */
+    epilogue.prefetch_weights(blockIdx.y);
+    wait_for_predecessor();
+    if (norm.sums_in) epilogue.load_scales();
+    constexpr uint32_t kSums = Columns / 2 * kWarpgroup / kConsumers;
+    const uint32_t group = consumer_group<kConsumers>(), mine = group * kSums / 4;
+    PipelineState w_state, x_state;
+#pragma unroll 1
+    for (uint32_t tile = blockIdx.y; tile < params.n_tiles; tile += gridDim.y) {
+      float acc[Tiles][kSums];
+#pragma unroll
+      for (uint32_t i = 0; i < Tiles * kSums; ++i) acc[i / kSums][i % kSums] = 0.0f;
+      multiply_tile<Half>(acc, group, params, w, x, w_state, x_state);
+      if constexpr (Splits == 1)
+        epilogue_tile(acc, mine, tile,
+                      reinterpret_cast<float4*>(behind) + mine * kWarpgroup + consumer_thread<kConsumers>(), epilogue);
+      else
+        epilogue_split(acc, tile, reinterpret_cast<float4*>(data), reduction, epilogue);
+    }
+  }
+  if (Splits == 1) return;
+  cluster_arrive(); /* no block ends before what it has sent has come */
+  cluster_wait();
+}
+
+}  // namespace blink
+
+#endif /* __CUDACC__ */
+
+#endif /* BLINK_OPS_GEMM_SKINNY_GEMM_SM90_H */

@@ -1,0 +1,100 @@
+/* How skinny_gemm_sm90.h is tiled, and the pipelines in shared memory through which its operands come.
+ */
+#ifndef BLINK_OPS_GEMM_SKINNY_PIPELINE_SM90_H
+#define BLINK_OPS_GEMM_SKINNY_PIPELINE_SM90_H
+
+#include "kernels/primitives/common.h"
+#include "kernels/primitives/pipeline_state.h"
+
+#ifdef __CUDACC__
+
+namespace blink {
+
+constexpr uint32_t kSkinnyProducers = 64; /* two warps that copy */
+/* Those that multiply, of an instance: of many rows of x two warpgroups with half of them each, since a tile's end is
+ * long for one. Where a cluster splits k, its blocks share the end, and one is faster. */
+template <int Columns, int Splits>
+constexpr uint32_t kSkinnyConsumers = Columns > 32 && Splits == 1 ? 2 * kWarpgroup : kWarpgroup;
+/* Of a block. */
+template <int Columns, int Splits>
+constexpr uint32_t kSkinnyThreads = kSkinnyConsumers<Columns, Splits> + kSkinnyProducers;
+constexpr uint32_t kSkinnyPanel = 64; /* columns: 128 bytes */
+constexpr uint32_t kSkinnyRowBytes = 2 * kSkinnyPanel;
+constexpr uint32_t kSkinnyAtom = 8 * kSkinnyRowBytes; /* rows that a swizzle covers */
+constexpr uint32_t kSkinnyMaxStages = 32;
+constexpr uint32_t kSkinnyMaxColumns = 64;
+/* Where what has no fixed size starts, behind barriers, scales and squares: panels are aligned to 1024 bytes. */
+constexpr uint32_t kSkinnyPipelineStart = 4096;
+
+/* Of a thread among those that multiply: its warpgroup, and its place there. */
+template <uint32_t Consumers>
+__device__ __forceinline__ uint32_t consumer_group() {
+  return Consumers == kWarpgroup ? 0 : threadIdx.x / kWarpgroup;
+}
+template <uint32_t Consumers>
+__device__ __forceinline__ uint32_t consumer_thread() {
+  return Consumers == kWarpgroup ? threadIdx.x : threadIdx.x % kWarpgroup;
+}
+
+/* How a product is cut up: made on the host (gpu_backend/ops/skinny_cut.py). */
+struct SkinnyParams {
+  uint32_t m, n_in, n_out; /* n_out outputs of a row */
+  uint32_t tile_rows;      /* of w, a multiple of 8, for kEpilogueSilu of 16 */
+  uint32_t n_tiles;
+  uint32_t panels;             /* of a stage */
+  uint32_t w_stages, x_stages; /* stages that the pipelines hold */
+  uint32_t share;              /* stages of k, a block. What lies behind the end of k is zero */
+};
+
+/* A pipeline of stages in shared memory: panels of the tile's rows of w, or of the rows of x. */
+struct SkinnyPipeline {
+  char* data;
+  uint64_t *full, *empty;
+  uint32_t n_stages, panel_bytes, stage_bytes;
+
+  __device__ __forceinline__ SkinnyPipeline(char* at, uint64_t* barriers, uint32_t stages, uint32_t rows,
+                                            uint32_t panels)
+      : data(at),
+        full(barriers),
+        empty(barriers + stages),
+        n_stages(stages),
+        panel_bytes(rows * kSkinnyRowBytes),
+        stage_bytes(panels * panel_bytes) {}
+  __device__ __forceinline__ char* panel(uint32_t stage, uint32_t p) const {
+    return data + stage * stage_bytes + p * panel_bytes;
+  }
+  /* By a warp, before the barriers are used: a warp of `users` gives back its part of a stage. */
+  __device__ __forceinline__ void init(uint32_t users) const {
+    const uint32_t s = threadIdx.x % 32;
+    if (s < n_stages) barrier_init(full + s), barrier_init_count(empty + s, users);
+    barrier_init_done();
+    __syncwarp();
+  }
+};
+
+/* Fills a pipeline with all that the block needs, by one thread: of w for each tile its `tile_rows` rows, of x (0) all.
+ */
+__device__ __forceinline__ void copy_stages(const SkinnyPipeline& pipeline, const BoxMap& map,
+                                            const SkinnyParams& params, uint32_t tile_rows, bool gate_up,
+                                            uint64_t policy) {
+  PipelineState state; /* before the first phase of a barrier, that of parity 1 is complete */
+#pragma unroll 1
+  for (uint32_t tile = blockIdx.y; tile < params.n_tiles; tile += gridDim.y) {
+    const uint32_t row = tile * tile_rows, first = gate_up ? 0 : row, group = gate_up ? row / 16 : 0;
+    uint32_t k = blockIdx.x * params.share * params.panels * kSkinnyPanel;
+#pragma unroll 1
+    for (uint32_t stage = 0; stage < params.share; ++stage, state.next(pipeline.n_stages)) {
+      barrier_wait(pipeline.empty + state.index, state.phase ^ 1);
+      barrier_expect(pipeline.full + state.index, pipeline.stage_bytes);
+#pragma unroll 1
+      for (uint32_t p = 0; p < params.panels; ++p, k += kSkinnyPanel)
+        copy_box(pipeline.panel(state.index, p), map, k, first, 0, group, pipeline.full + state.index, policy);
+    }
+  }
+}
+
+}  // namespace blink
+
+#endif /* __CUDACC__ */
+
+#endif /* BLINK_OPS_GEMM_SKINNY_PIPELINE_SM90_H */

@@ -1,0 +1,244 @@
+/* Expert GEMV: the MLPs of a mixture of experts (MoE), down(silu(gate(x)) * up(x)) for every (token, expert) pair, in
+ * two products over the units of an expert plan.
+ *
+ *   choice   [tokens][per_token] (routing.h); the plan orders its pairs
+ *   kGateUp  x [tokens][n_in] half, the token of each pair; w [experts][2][n_out][n_in] half: gate, then up;
+ *            out [pairs, sorted][n_out] half: silu(x gate^T) * (x up^T)
+ *   kDown    x [pairs, sorted][n_in], what kGateUp put out; w [experts][n_out][n_in];
+ *            out [tokens][per_token][n_out]: x w^T, each row in its pair's own place
+ *
+ * For few pairs an expert, here; for many, grouped_gemm_sm90.h; of one token, single_token.h.
+ *
+ * E8. What an expert puts out for a token is a function of the token's normed hidden state alone: not of the other
+ * tokens of its unit, of the unit's block, or of the order of units. Each row is written in its own place, and rows are
+ * summed in the order in which the router ranks the experts. Nothing is added up by atomics except the router at batch
+ * 1, in integers, whose sum has no order. A padding token is routed nowhere. (At batch 1, neither what the router
+ * multiplies nor what the experts put out is rounded.)
+ * E14. The gate_up of few tokens lets its successor, down, start only when all its blocks have waited for the router
+ * (or for the output projection into which the router is fused), and, where the blocks route themselves, when the last
+ * one has published the choice. So down may read the choice, from L2, before its own wait: it plans and requests
+ * weights while gate_up ends.
+ */
+#ifndef BLINK_OPS_MOE_EXPERT_GEMV_H
+#define BLINK_OPS_MOE_EXPERT_GEMV_H
+
+#include "kernels/ops/activation.h"
+#include "kernels/reference/matmul.h"
+#include "small_batch_plan.h"
+
+namespace blink {
+
+enum ExpertMatmul { kGateUp, kDown };
+
+#ifndef __CUDACC__
+
+/* One pair: x [hidden] to out [hidden] through gate_up [2][intermediate][hidden] and down
+ * [hidden][intermediate]; gated [2 * intermediate] and product [intermediate] are scratch. */
+inline void expert_mlp(const float* x, const float* gate_up, const float* down, float* gated, float* product,
+                       float* out, uint32_t hidden, uint32_t intermediate, Activation activation) {
+  linear(x, gate_up, gated, 1, hidden, 2 * intermediate, 0, 2 * intermediate);
+  gated_row(activation, gated, product, intermediate);
+  linear(product, down, out, 1, intermediate, hidden, 0, hidden);
+}
+
+#else
+
+/* A block's units are those of plan, times the tiles of an output: item i is tile i % n_tiles of unit
+ * i / n_tiles. An expert's tiles are neighbours, and so in memory are its weights. */
+
+/* Where a kernel has the choice from: it is made, or the kernel makes it, of up to kFewTokens. */
+enum RoutingSource { kRoutingGiven, kRoutingFused };
+
+constexpr uint32_t kExpertBlocks = 2; /* of a multiprocessor: they fill its registers */
+constexpr uint32_t kExpertChunk = 32; /* k that a warp loads at once: 8 a lane */
+constexpr uint32_t kExpertDepth = 4;  /* chunks in flight in every warp, measured: with 8 a step is 2 % slower */
+
+/* How a block shares a tile's outputs and k among its warps, and which rows of w they are. A down product is
+ * short in k, so two groups of warps take 16 outputs each; a gate_up tile is 8 gate rows and their 8 up rows. */
+template <ExpertMatmul Matmul>
+struct ExpertLayout {
+  static constexpr uint32_t kGroups = Matmul == kGateUp ? 1 : 2, kSplits = kExpertWarps / kGroups;
+  static constexpr uint32_t kOutputs = Matmul == kGateUp ? 8 : 16 * kGroups;
+};
+
+/* A lane's chunk of w: 8 k of two rows. */
+struct ExpertChunk {
+  uint4 low, high;
+};
+
+/* Where a warp's chunks of an item come from: the lane's two rows of w at the warp's first k. */
+template <typename Half>
+struct ExpertSource {
+  const Half *low, *high;
+  uint32_t n_chunks, n_k; /* left for the warp, and for the lane */
+
+  __device__ __forceinline__ bool has(uint32_t slot) const { return slot < n_chunks && slot * kExpertChunk < n_k; }
+  __device__ __forceinline__ void load(uint32_t slot, ExpertChunk& chunk) const {
+    load_weight(low + slot * kExpertChunk, has(slot), chunk.low);
+    load_weight(high + slot * kExpertChunk, has(slot), chunk.high);
+  }
+};
+
+/* A warp's view of the whole product. */
+template <typename Half, ExpertMatmul Matmul, uint32_t Depth>
+struct ExpertGemv {
+  using Layout = ExpertLayout<Matmul>;
+  const ExpertUnit* units;
+  const Half* w;
+  uint32_t n_in, n_out, n_tiles, n_items, first_k, n_chunks, rounds;
+
+  __device__ __forceinline__ ExpertGemv(const ExpertUnit* all_units, uint32_t n_units, const Half* weight, uint32_t in,
+                                        uint32_t out)
+      : units(all_units), w(weight), n_in(in), n_out(out) {
+    n_tiles = (out + Layout::kOutputs - 1) / Layout::kOutputs;
+    n_items = n_units * n_tiles;
+    const uint32_t all = (in + kExpertChunk - 1) / kExpertChunk;
+    const uint32_t share = (all + Layout::kSplits - 1) / Layout::kSplits;
+    const uint32_t first = min(all, threadIdx.x / 32 % Layout::kSplits * share);
+    first_k = first * kExpertChunk;
+    n_chunks = min(all, first + share) - first;
+    rounds = (share + Depth - 1) / Depth;
+  }
+
+  /* Chunks round * Depth.. of the warp's share of an item; rows past the end repeat the last one. */
+  __device__ __forceinline__ ExpertSource<Half> source(uint32_t item, uint32_t round) const {
+    const uint32_t done = round * Depth, r = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+    if (item >= n_items || done >= n_chunks) return {w, w, 0, 0};
+    const uint32_t k = first_k + done * kExpertChunk + q * 8;
+    const uint32_t group = threadIdx.x / 32 / Layout::kSplits;
+    const uint32_t o = item % n_tiles * Layout::kOutputs + 16 * group + r;
+    const uint32_t low = min(n_out - 1, o);
+    const uint32_t high = Matmul == kGateUp ? n_out + low : min(n_out - 1, o + 8);
+    const uint64_t rows = Matmul == kGateUp ? 2 * n_out : n_out;
+    const Half* expert = w + units[item / n_tiles].expert * rows * n_in + k;
+    return {expert + uint64_t(low) * n_in, expert + uint64_t(high) * n_in, n_chunks - done, n_in > k ? n_in - k : 0};
+  }
+};
+
+/* Adds a round of chunks to acc, for 8 * Columns pairs, and puts those of `next` in their place. `row` is the
+ * lane's row of x in each 8 pairs, at the round's first k. The lane holds k = 8q..8q + 7 where the tensor
+ * cores want 2q, 2q + 1, 2q + 8, 2q + 9 twice: the sum over k has no order, and both operands agree. */
+template <typename Half, int Columns, uint32_t Depth>
+__device__ __forceinline__ void expert_round(float (&acc)[2][4], ExpertChunk (&chunk)[Depth],
+                                             const Half* const (&row)[2], const ExpertSource<Half>& source,
+                                             const ExpertSource<Half>& next) {
+  constexpr uint32_t kAhead = 4 / Columns; /* chunks whose x is loaded together */
+#pragma unroll
+  for (uint32_t first = 0; first < Depth; first += kAhead) {
+    uint4 x[kAhead][Columns];
+#pragma unroll
+    for (uint32_t i = 0; i < kAhead; ++i)
+#pragma unroll
+      for (int g = 0; g < Columns; ++g) {
+        x[i][g] = make_uint4(0, 0, 0, 0); /* past the end of k, where chunk holds stale weights */
+        if (source.has(first + i)) x[i][g] = *reinterpret_cast<const uint4*>(row[g] + (first + i) * kExpertChunk);
+      }
+#pragma unroll
+    for (uint32_t i = 0; i < kAhead; ++i) {
+      const ExpertChunk& c = chunk[first + i];
+      const uint32_t front[4] = {c.low.x, c.high.x, c.low.y, c.high.y};
+      const uint32_t back[4] = {c.low.z, c.high.z, c.low.w, c.high.w};
+#pragma unroll
+      for (int g = 0; g < Columns; ++g)
+        if (first + i < source.n_chunks) {
+          mma(acc[g], front, x[i][g].x, x[i][g].y, Half());
+          mma(acc[g], back, x[i][g].z, x[i][g].w, Half());
+        }
+      next.load(first + i, chunk[first + i]);
+    }
+  }
+}
+
+/* What the warps of a block add up: the fragments of each. */
+struct ExpertSums {
+  float4 part[2][kExpertWarps][2][32]; /* two tiles in turn, warps, 8 pairs each */
+
+  /* Row `row` of the 16 of warps first.. for pair `column` of the unit. */
+  template <uint32_t Splits>
+  __device__ __forceinline__ float total(uint32_t buffer, uint32_t first, uint32_t row, uint32_t column) const {
+    const uint32_t lane = row % 8 * 4 + column % 8 / 2, e = row / 8 * 2 + column % 2;
+    float sum = 0.0f;
+#pragma unroll
+    for (uint32_t warp = 0; warp < Splits; ++warp)
+      sum += reinterpret_cast<const float*>(&part[buffer][first + warp][column / 8][lane])[e];
+    return sum;
+  }
+};
+
+/* Writes the tile: the sums over k, for kGateUp through silu * mul. */
+template <typename Half, ExpertMatmul Matmul>
+__device__ __forceinline__ void store_tile(const ExpertSums& sums, uint32_t buffer, const ExpertUnit& unit,
+                                           const uint32_t* pairs, Half* out, uint32_t tile, uint32_t n_out) {
+  using Layout = ExpertLayout<Matmul>;
+  constexpr uint32_t kSplits = Layout::kSplits, kOutputs = Layout::kOutputs;
+  for (uint32_t i = threadIdx.x; i < unit.count * kOutputs; i += kExpertThreads) {
+    const uint32_t o = i % kOutputs, column = i / kOutputs, j = tile * kOutputs + o;
+    if (j >= n_out) continue;
+    const uint32_t sorted = unit.first + column, row = Matmul == kGateUp ? sorted : pairs[sorted];
+    float value = sums.total<kSplits>(buffer, o / 16 * kSplits, o % 16, column);
+    if (Matmul == kGateUp) value = gated(value, sums.total<kSplits>(buffer, 0, o + 8, column));
+    from_float(value, out + uint64_t(row) * n_out + j);
+  }
+}
+
+/* grid (any), block (kExpertThreads); at most kSmallBatchTokens tokens and kSmallBatchPairs pairs; n_in a multiple
+ * of 8. Every weight of a unit is read once, 16 bytes a lane straight into registers; the loads of the next tile are in
+ * flight while the warps add up this one. Launch kExpertBlocks blocks a multiprocessor at most.
+ *
+ * kGateUp lets kDown start when all of its blocks have waited for the router, and the choice is there: kDown may then
+ * read it, plan and request weights before its own wait, while the last blocks of kGateUp are at work. */
+template <typename Half, ExpertMatmul Matmul, RoutingSource Source>
+__global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
+    moe_gemv_kernel(const __grid_constant__ Routing routing, const Half* w, const Half* x, Half* out, uint32_t tokens,
+                    uint32_t n_in, uint32_t n_out, uint32_t per_token) {
+  __shared__ ExpertSums sums;
+  constexpr bool kFew = Source != kRoutingGiven;
+  __shared__ SmallBatchPlan<kFew ? kFewTokens : kSmallBatchTokens, kFew ? kFewPairs : kSmallBatchPairs> plan;
+  plan.clear();
+  if (Matmul == kGateUp) wait_for_predecessor();
+  if constexpr (kFew) plan.choose(routing, tokens, per_token);
+  allow_successor();
+  plan.make(Source == kRoutingGiven ? routing.topk_ids : nullptr, tokens, per_token);
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, *pairs = plan.pairs;
+  const ExpertGemv<Half, Matmul, kExpertDepth> stream(plan.units, plan.n_units, w, n_in, n_out);
+  ExpertChunk chunk[kExpertDepth] = {};
+  ExpertSource<Half> source = stream.source(blockIdx.x, 0);
+#pragma unroll
+  for (uint32_t slot = 0; slot < kExpertDepth; ++slot) source.load(slot, chunk[slot]);
+  if (Matmul == kDown) wait_for_predecessor();
+
+  uint32_t buffer = 0;
+  for (uint32_t item = blockIdx.x; item < stream.n_items; item += gridDim.x, buffer ^= 1) {
+    const ExpertUnit unit = plan.units[item / stream.n_tiles];
+    const Half* row[2]; /* of x; what is computed for pairs past the end is not stored */
+#pragma unroll
+    for (uint32_t g = 0; g < 2; ++g) {
+      const uint32_t sorted = unit.first + min(unit.count - 1, lane / 4 + 8 * g);
+      const uint32_t from = Matmul == kGateUp ? pairs[sorted] / per_token : sorted;
+      row[g] = x + uint64_t(from) * n_in + stream.first_k + lane % 4 * 8;
+    }
+    float acc[2][4] = {};
+    for (uint32_t round = 0; round < stream.rounds; ++round) {
+      const bool last = round + 1 == stream.rounds;
+      const ExpertSource<Half> next = stream.source(last ? item + gridDim.x : item, last ? 0 : round + 1);
+      if (unit.count > 8)
+        expert_round<Half, 2>(acc, chunk, row, source, next);
+      else
+        expert_round<Half, 1>(acc, chunk, row, source, next);
+      source = next;
+#pragma unroll
+      for (int g = 0; g < 2; ++g) row[g] += kExpertDepth * kExpertChunk;
+    }
+#pragma unroll
+    for (int g = 0; g < 2; ++g)
+      sums.part[buffer][warp][g][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);
+    __syncthreads(); /* also: all have read the other buffer's sums */
+    store_tile<Half, Matmul>(sums, buffer, unit, pairs, out, item % stream.n_tiles, n_out);
+  }
+}
+
+#endif /* __CUDACC__ */
+
+}  // namespace blink
+
+#endif /* BLINK_OPS_MOE_EXPERT_GEMV_H */

@@ -1,0 +1,238 @@
+/* One token's experts in two kernels: the norm, the choice, and gate_up with silu * mul; then down, the weighted sum of
+ * what they put out, and the sum's place in the residual. They compute what router.h, expert_gemv.h and combine.h
+ * compute one after the other; their CPU references are its own. Neither what the router multiplies nor what an expert
+ * puts out is rounded here.
+ *
+ *   sums           the router's, which the product before has left (fused_router.h)
+ *   norm           [hidden] half, weights of the norm
+ *   choice, weight [per_token] (routing.h); nothing is added for padding
+ *   gate_up        [experts][2][intermediate][hidden] half, down [experts][hidden][intermediate] half
+ *   product        [per_token][intermediate] half: of each chosen expert, silu(gate) * up
+ *   residual       [hidden] fp32; residual += sum over k of weight[k] (product[k] down[choice[k]]^T), in that order
+ */
+#ifndef BLINK_OPS_MOE_SINGLE_TOKEN_H
+#define BLINK_OPS_MOE_SINGLE_TOKEN_H
+
+#include "expert_gemv.h"
+#include "kernels/ops/gemm/gemv.h"
+#include "fused_router.h"
+
+#ifdef __CUDACC__
+
+namespace blink {
+
+constexpr uint32_t kSingleOutputs = 8;          /* of a tile */
+constexpr uint32_t kSingleExperts = kGemvWarps; /* of a token at most */
+constexpr uint32_t kSingleDepth = 8; /* chunks in flight in every warp: in gate_up an item's in Qwen3-30B-A3B */
+
+static_assert(kGemvThreads == kMaxExperts, "a thread has an expert");
+
+/* What a choice is made of, and where it goes. */
+struct SingleTokenRouting {
+  struct blink_step_set set;
+  const int64_t* sums;
+  uint32_t* topk_ids;
+  float* weight;
+  uint32_t n_experts, renormalise;
+};
+
+struct SingleTokenScratch {
+  alignas(16) uint32_t keys[kMaxExperts]; /* logit_key of each expert's sum; 0 is nobody's */
+  float squares[kGemvWarps];
+  uint32_t chosen_keys[kSingleExperts];
+  ExpertUnit units[kSingleExperts];              /* of one pair each, in the order of the choice */
+  float part[2][kGemvWarps][2 * kSingleOutputs]; /* two tiles in turn, warps: rows of gate, rows of up */
+};
+
+/* How many experts go before the thread's own: higher ones, and equal ones with a lower id. All at once, where a choice
+ * one by one would be eight rounds of the longest path through the layer. */
+__device__ __forceinline__ uint32_t rank_of(const uint32_t (&keys)[kMaxExperts], uint32_t n_experts) {
+  const uint32_t own = keys[threadIdx.x];
+  uint32_t rank = 0;
+  for (uint32_t e = 0; e < n_experts; e += 4) {
+    const uint4 other = *reinterpret_cast<const uint4*>(keys + e);
+    const auto before = [&](uint32_t key, uint32_t id) { return key > own || (key == own && id < threadIdx.x); };
+    rank += before(other.x, e) + before(other.y, e + 1) + before(other.z, e + 2) + before(other.w, e + 3);
+  }
+  return rank;
+}
+
+/* The weight of the lane's expert. `scale` is the norm's factor, which no sum contains. By a warp. */
+__device__ __forceinline__ float single_weight(const SingleTokenScratch& scratch, const SingleTokenRouting& routing,
+                                               uint32_t per_token, float scale) {
+  const uint32_t lane = threadIdx.x % 32;
+  const float highest = key_logit(scratch.chosen_keys[0]);
+  const auto share = [&](uint32_t key) { return expf((key_logit(key) - highest) * scale); };
+  const float own = lane < per_token ? share(scratch.chosen_keys[lane]) : 0.0f;
+  float all = own;
+  if (!routing.renormalise) {
+    all = 0.0f;
+    for (uint32_t e = lane; e < routing.n_experts; e += 32) all += share(scratch.keys[e]);
+  }
+  return own / warp_sum(all);
+}
+
+/* Chooses, by the whole block. The residual is read meanwhile, and the warps' sums of its squares left in the scratch.
+ */
+__device__ __forceinline__ void route_single(SingleTokenScratch& scratch, const SingleTokenRouting& routing,
+                                             const float* residual, uint32_t n_in, uint32_t per_token) {
+  const uint32_t n = routing.n_experts, t = threadIdx.x;
+  const float logit = t < n ? summed_logit(routing.sums, n, t) : 0.0f;
+  float squares = 0.0f;
+  for (uint32_t j = t * 8; j < n_in; j += kGemvThreads * 8) {
+    float value[8];
+    load8(residual + j, value);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) squares += value[i] * value[i];
+  }
+  scratch.keys[t] = t < n ? logit_key(logit) : 0;
+  squares = warp_sum(squares);
+  if (t % 32 == 0) scratch.squares[t / 32] = squares;
+  __syncthreads();
+  const uint32_t rank = t < n ? rank_of(scratch.keys, n) : per_token;
+  if (rank < per_token) scratch.units[rank] = {t, rank, 1, 0}, scratch.chosen_keys[rank] = scratch.keys[t];
+  __syncthreads();
+}
+
+/* grid (any), block (kGemvThreads), n_in halves of dynamic shared memory; n_in a multiple of 8, per_token at most
+ * kSingleExperts and n_experts. Lets its successor start when the choice is there (E14). */
+template <typename Half>
+__global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
+    moe_single_token_gate_up_kernel(const __grid_constant__ SingleTokenRouting routing, const float* residual,
+                                    const Half* norm, float eps, const Half* w, Half* product, uint32_t n_in,
+                                    uint32_t n_out, uint32_t per_token) {
+  __shared__ SingleTokenScratch scratch;
+  Half* resident = reinterpret_cast<Half*>(dynamic_shared());
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, begin = threadIdx.x * 8;
+  const bool padding = routing.set.token_sequence[0] == BLINK_NO_SEQUENCE;
+  uint4 factors = {};
+  load_weight(norm + begin, begin < n_in, factors);
+  wait_for_predecessor();
+  route_single(scratch, routing, residual, n_in, per_token);
+
+  const ExpertGemv<Half, kGateUp, kSingleDepth> stream(scratch.units, padding ? 0 : per_token, w, n_in, n_out);
+  ExpertChunk chunk[kSingleDepth] = {};
+  ExpertSource<Half> source = stream.source(blockIdx.x, 0);
+#pragma unroll
+  for (uint32_t slot = 0; slot < kSingleDepth; ++slot) source.load(slot, chunk[slot]);
+
+  float squares = 0.0f;
+#pragma unroll
+  for (uint32_t i = 0; i < kGemvWarps; ++i) squares += scratch.squares[i];
+  const float scale = 1.0f / sqrtf(squares / float(n_in) + eps);
+  if (blockIdx.x + 1 == gridDim.x && warp == 0) { /* of all blocks the one with the fewest items, and so the time */
+    const float weight = single_weight(scratch, routing, per_token, scale);
+    if (lane < per_token) {
+      routing.topk_ids[lane] = padding ? kNoExpert : scratch.units[lane].expert;
+      routing.weight[lane] = padding ? 0.0f : weight;
+    }
+    publish();
+  }
+  for (uint32_t j = begin; j < n_in; j += kGemvThreads * 8) {
+    if (j != begin) factors = *reinterpret_cast<const uint4*>(norm + j);
+    const Half* factor = reinterpret_cast<const Half*>(&factors);
+    float value[8];
+    load8(residual + j, value);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) value[i] *= scale * to_float(factor[i]);
+    store8(resident + j, value);
+  }
+  __syncthreads();
+  allow_successor();
+
+  uint32_t buffer = 0;
+  for (uint32_t item = blockIdx.x; item < stream.n_items; item += gridDim.x, buffer ^= 1) {
+    const Half* from = resident + stream.first_k + lane % 4 * 8;
+    const Half* row[2] = {from, from}; /* one token is all columns of the tensor cores' 8 */
+    float acc[2][4] = {};
+    for (uint32_t round = 0; round < stream.rounds; ++round) {
+      const bool last = round + 1 == stream.rounds;
+      const ExpertSource<Half> next = stream.source(last ? item + gridDim.x : item, last ? 0 : round + 1);
+      expert_round<Half, 1>(acc, chunk, row, source, next);
+      source = next;
+      row[0] += kSingleDepth * kExpertChunk;
+    }
+    if (lane % 4 == 0) {
+      scratch.part[buffer][warp][lane / 4] = acc[0][0];
+      scratch.part[buffer][warp][kSingleOutputs + lane / 4] = acc[0][2];
+    }
+    __syncthreads(); /* also: all have read the other buffer */
+    const uint32_t j = item % stream.n_tiles * kSingleOutputs + threadIdx.x;
+    if (threadIdx.x >= kSingleOutputs || j >= n_out) continue;
+    float gate = 0.0f, up = 0.0f;
+#pragma unroll
+    for (uint32_t i = 0; i < kGemvWarps; ++i)
+      gate += scratch.part[buffer][i][threadIdx.x], up += scratch.part[buffer][i][kSingleOutputs + threadIdx.x];
+    from_float(gated(gate, up), product + uint64_t(item / stream.n_tiles) * n_out + j);
+  }
+}
+
+/* grid (any), block (kGemvThreads); per_token at most kSingleExperts, n_in a multiple of 2 * kGemvChunk, n_out of
+ * kSingleOutputs. Its predecessor is gate_up, which lets it start when the choice is there (E14), and leaves it n_sums
+ * sums to clear. A tile is 8 outputs of all experts, a warp's each; its 16 rows for the tensor cores are the first and
+ * second halves of k, as in resident_gemv.h, and x the first two columns. */
+template <typename Half>
+__global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
+    moe_single_token_down_kernel(const uint32_t* topk_ids, const float* weight, int64_t* sums, uint32_t n_sums,
+                                 const Half* w, const Half* x, float* residual, uint32_t n_in, uint32_t n_out,
+                                 uint32_t per_token) {
+  __shared__ float part[2][kSingleExperts][kSingleOutputs]; /* two tiles in turn */
+  allow_successor();
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, r = lane / 4, n_half = n_in / 2;
+  const uint32_t n_tiles = n_out / kSingleOutputs, n_chunks = n_half / kGemvChunk;
+  const uint32_t expert = warp < per_token ? load_relaxed32(topk_ids + warp) : kNoExpert;
+  const bool exists = expert != kNoExpert;
+  const Half* matrix = w + (exists ? uint64_t(expert) * n_out * n_in : 0) + lane % 4 * 8;
+  WeightChunk chunk[kSingleDepth] = {};
+  /* Chunk c of the warp's rows of a tile, if there is such a chunk. */
+  const auto request = [&](uint32_t tile, uint32_t c, WeightChunk& to) {
+    const bool wanted = exists && tile < n_tiles && c < n_chunks;
+    const Half* from = matrix + (wanted ? uint64_t(tile * kSingleOutputs + r) * n_in + c * kGemvChunk : 0);
+    load_weight(from, wanted, to.low);
+    load_weight(from + n_half, wanted, to.high);
+  };
+#pragma unroll
+  for (uint32_t i = 0; i < kSingleDepth; ++i) request(blockIdx.x, i, chunk[i]);
+  wait_for_predecessor();
+  if (blockIdx.x + 1 == gridDim.x)
+    for (uint32_t i = threadIdx.x; i < n_sums; i += kGemvThreads) sums[i] = 0;
+  const bool ends = threadIdx.x < kSingleOutputs;
+  float share[kSingleExperts];
+#pragma unroll
+  for (uint32_t e = 0; e < kSingleExperts; ++e) share[e] = ends && e < per_token ? weight[e] : 0.0f;
+  const Half* row = x + uint64_t(warp) * n_in + r * n_half + lane % 4 * 8; /* of the first two columns */
+  uint32_t buffer = 0;
+  for (uint32_t tile = blockIdx.x; tile < n_tiles; tile += gridDim.x, buffer ^= 1) {
+    const uint32_t at = tile * kSingleOutputs + threadIdx.x;
+    const float before = ends ? residual[at] : 0.0f;
+    float acc[4] = {};
+    for (uint32_t done = 0; done < n_chunks; done += kSingleDepth) {
+      const bool last = done + kSingleDepth >= n_chunks;
+      uint4 value[kSingleDepth];
+#pragma unroll
+      for (uint32_t i = 0; i < kSingleDepth; ++i) {
+        value[i] = make_uint4(0, 0, 0, 0);
+        if (exists && r < 2 && done + i < n_chunks)
+          value[i] = *reinterpret_cast<const uint4*>(row + (done + i) * kGemvChunk);
+      }
+#pragma unroll
+      for (uint32_t i = 0; i < kSingleDepth; ++i) {
+        add_chunk<Half>(acc, chunk[i], value[i]);
+        request(last ? tile + gridDim.x : tile, last ? i : done + kSingleDepth + i, chunk[i]);
+      }
+    }
+    if (lane % 4 == 0) part[buffer][warp][r] = acc[0] + acc[3];
+    __syncthreads(); /* also: all have read the other buffer */
+    if (!ends) continue;
+    float sum = before;
+#pragma unroll
+    for (uint32_t e = 0; e < kSingleExperts; ++e) sum += share[e] * part[buffer][e][threadIdx.x];
+    residual[at] = sum;
+  }
+}
+
+}  // namespace blink
+
+#endif /* __CUDACC__ */
+
+#endif /* BLINK_OPS_MOE_SINGLE_TOKEN_H */

@@ -1,0 +1,135 @@
+/* Small-batch plan: the expert plan of few tokens, which every block makes for itself in shared memory: sooner than
+ * reading one that another kernel made. Its units are those of expert_plan.h, of kSmallBatchUnit pairs. For up to
+ * kFewTokens tokens the first product's blocks choose the experts, too, each for itself.
+ */
+#ifndef BLINK_OPS_MOE_SMALL_BATCH_PLAN_H
+#define BLINK_OPS_MOE_SMALL_BATCH_PLAN_H
+
+#include "expert_plan.h"
+
+#ifdef __CUDACC__
+
+namespace blink {
+
+constexpr uint32_t kExpertWarps = 8, kExpertThreads = 32 * kExpertWarps;
+constexpr uint32_t kSmallBatchUnit = 16;    /* pairs of a unit: two of the tensor cores' 8 columns */
+constexpr uint32_t kSmallBatchTokens = 128; /* at most, in a step, and pairs */
+constexpr uint32_t kSmallBatchPairs = 2048, kFewPairs = kFewTokens * 32;
+static_assert(kExpertThreads == kMaxExperts && kExpertWarps == kFewTokens, "a thread counts, a warp chooses");
+
+/* A choice as the router kernel wrote it, whatever lies in L1: see kDown's prologue. */
+__device__ __forceinline__ uint32_t load_topk_id(const uint32_t* topk_ids) {
+  return load_relaxed32(topk_ids);
+}
+
+/* What a choice is made of (routing.h). */
+struct Routing {
+  struct blink_step_set set;
+  const float* logits; /* [tokens][n_experts] */
+  uint32_t* topk_ids;  /* [tokens][per_token], as weight */
+  float* weight;
+  uint32_t n_experts, renormalise;
+};
+
+template <uint32_t Tokens, uint32_t Pairs>
+struct SmallBatchPlan {
+  static constexpr uint32_t kWords = (Tokens + 31) / 32;
+  uint32_t chosen[kFewPairs]; /* if the blocks choose: [tokens][per_token] */
+  uint32_t n_units;
+  ExpertUnit units[Pairs / kSmallBatchUnit + kMaxExperts];
+  uint32_t pairs[Pairs];
+  uint32_t mask[kMaxExperts][kWords];      /* a bit per token that chose the expert */
+  alignas(16) uint32_t first[kMaxExperts]; /* where the expert's first pair goes */
+  uint64_t totals[kExpertWarps];
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (uint32_t word = 0; word < kWords; ++word) mask[threadIdx.x][word] = 0;
+  }
+
+  /* The choice, by a warp a token. One block tells the kernels that follow, before it lets the next one start: of all
+   * blocks the last has the fewest items, and so the time. */
+  __device__ __forceinline__ void choose(const Routing& routing, uint32_t tokens, uint32_t per_token) {
+    const uint32_t t = threadIdx.x / 32, lane = threadIdx.x % 32, n = routing.n_experts;
+    const bool tells = blockIdx.x + 1 == gridDim.x;
+    if (t < tokens) {
+      const bool padding = routing.set.token_sequence[t] == BLINK_NO_SEQUENCE;
+      TopK chooser(routing.logits + t * n, n);
+      const uint32_t expert = padding ? kNoExpert : chooser.choose(per_token), at = t * per_token + lane;
+      if (lane < per_token) chosen[at] = expert;
+      if (tells) {
+        const float share = padding ? 0.0f : chooser.weight(per_token, routing.renormalise);
+        if (lane < per_token) routing.topk_ids[at] = expert, routing.weight[at] = share;
+        publish();
+      }
+    }
+    __syncthreads();
+  }
+
+  /* Of a choice, or of the one that the blocks have made if that is null. The block has cleared and not met since, but
+   * to choose. */
+  __device__ __forceinline__ void make(const uint32_t* topk_ids, uint32_t tokens, uint32_t per_token) {
+    constexpr uint32_t kEach = Pairs / kExpertThreads;
+    const uint32_t n = tokens * per_token;
+    uint32_t expert[kEach];
+#pragma unroll
+    for (uint32_t i = 0; i < kEach; ++i) {
+      const uint32_t p = i * kExpertThreads + threadIdx.x;
+      expert[i] = p < n ? load(topk_ids, p) : kNoExpert;
+    }
+    __syncthreads();
+#pragma unroll
+    for (uint32_t i = 0; i < kEach; ++i) {
+      const uint32_t t = (i * kExpertThreads + threadIdx.x) / per_token;
+      if (expert[i] != kNoExpert) atomicOr(&mask[expert[i]][t / 32], 1u << t % 32);
+    }
+    __syncthreads();
+    cut();
+    __syncthreads();
+#pragma unroll
+    for (uint32_t i = 0; i < kEach; ++i) {
+      const uint32_t p = i * kExpertThreads + threadIdx.x, t = p / per_token;
+      if (expert[i] != kNoExpert) pairs[first[expert[i]] + lower(expert[i], t)] = p;
+    }
+    __syncthreads();
+  }
+
+ private:
+  __device__ __forceinline__ uint32_t load(const uint32_t* topk_ids, uint32_t p) const {
+    return topk_ids ? load_topk_id(topk_ids + p) : chosen[p];
+  }
+  /* Tokens before t that chose the expert; t is 32 * kWords for all of them. */
+  __device__ __forceinline__ uint32_t lower(uint32_t expert, uint32_t t) const {
+    uint32_t n = 0;
+#pragma unroll
+    for (uint32_t word = 0; word < kWords; ++word) {
+      const uint32_t bits = mask[expert][word];
+      if (word < t / 32) n += __popc(bits);
+      if (word == t / 32) n += __popc(bits & ((1u << t % 32) - 1));
+    }
+    return n;
+  }
+  /* The units and `first`, a thread an expert. */
+  __device__ __forceinline__ void cut() {
+    const uint32_t n = lower(threadIdx.x, 32 * kWords), count = (n + kSmallBatchUnit - 1) / kSmallBatchUnit;
+    uint64_t upto = warp_scan(uint64_t(count) << 32 | n);
+    if (threadIdx.x % 32 == 31) totals[threadIdx.x / 32] = upto;
+    __syncthreads();
+#pragma unroll
+    for (uint32_t warp = 0; warp < kExpertWarps; ++warp)
+      if (warp < threadIdx.x / 32) upto += totals[warp];
+    const uint32_t begin = uint32_t(upto) - n, unit = uint32_t(upto >> 32) - count;
+    first[threadIdx.x] = begin;
+    for (uint32_t u = 0; u < count; ++u) {
+      const uint32_t at = u * kSmallBatchUnit;
+      units[unit + u] = {threadIdx.x, begin + at, min(kSmallBatchUnit, n - at), 0};
+    }
+    if (threadIdx.x == kExpertThreads - 1) n_units = unit + count;
+  }
+};
+
+}  // namespace blink
+
+#endif /* __CUDACC__ */
+
+#endif /* BLINK_OPS_MOE_SMALL_BATCH_PLAN_H */

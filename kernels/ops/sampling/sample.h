@@ -1,0 +1,291 @@
+/* Sample: one token per batch slot from its logits, and, on the GPU, the step's completion.
+ *
+ *   logits  [batch_slots][vocab] fp32, overwritten
+ *   set.out_token[batch_slot] and history[row][position of batch_last + 1] receive the token (step.h)
+ *
+ * In this order: repetition penalty over prompt and answer (the CTRL paper's), presence and frequency penalty
+ * over the answer (OpenAI's), end and stop ids masked until min_tokens, temperature, min-p, top-k, top-p
+ * (vLLM's order), the draw. Temperature 0 is the argmax, ties to the lowest id.
+ *
+ * NaN counts as minus infinity: it never wins, and has no weight in any sum. A batch slot has no token, BLINK_NO_TOKEN,
+ * if after the masks no logit is larger than that: none is a number, or all that are belong to masked tokens.
+ */
+#ifndef BLINK_OPS_SAMPLING_SAMPLE_H
+#define BLINK_OPS_SAMPLING_SAMPLE_H
+
+#include "top_k_top_p.h"
+
+#ifndef __CUDACC__
+#include <vector>
+#endif
+
+namespace blink {
+
+#ifndef __CUDACC__
+
+inline void penalise(const Sequence& sequence, const struct blink_tables& tables, float* logits) {
+  const struct blink_descriptor& params = sequence.params;
+  std::vector<bool> seen(tables.vocab_size);
+  if (params.repetition_penalty != 1.0f) {
+    for (uint32_t j = 0; j < sequence.length; ++j) {
+      const uint32_t t = sequence.tokens[j];
+      if (!seen[t]) logits[t] = repeated(logits[t], params.repetition_penalty);
+      seen[t] = true;
+    }
+    seen.assign(tables.vocab_size, false);
+  }
+  if (params.presence_penalty != 0.0f) {
+    for (uint32_t j = params.prompt_tokens; j < sequence.length; ++j) {
+      const uint32_t t = sequence.tokens[j];
+      if (!seen[t]) logits[t] -= params.presence_penalty;
+      seen[t] = true;
+    }
+  }
+  if (params.frequency_penalty != 0.0f)
+    for (uint32_t j = params.prompt_tokens; j < sequence.length; ++j)
+      logits[sequence.tokens[j]] -= params.frequency_penalty;
+  if (sequence.may_end()) return;
+  for (uint32_t j = 0; j < tables.n_eos && !sequence.ignores_eos(); ++j) logits[tables.eos[j]] = -INFINITY;
+  for (uint32_t j = 0; j < params.n_stop_ids; ++j)
+    if (params.stop_ids[j] < tables.vocab_size) logits[params.stop_ids[j]] = -INFINITY;
+}
+
+/* The token of one batch slot, from its logits. */
+inline uint32_t sample(const Sequence& sequence, const struct blink_tables& tables, float* logits) {
+  const struct blink_descriptor& params = sequence.params;
+  const uint32_t vocab = tables.vocab_size;
+  penalise(sequence, tables, logits);
+  uint32_t best = 0;
+  for (uint32_t t = 1; t < vocab; ++t)
+    if (order_key(number(logits[t]), t) > order_key(number(logits[best]), best)) best = t;
+  if (!is_candidate(number(logits[best]))) return BLINK_NO_TOKEN;
+  if (params.temperature == 0.0f) return best;
+
+  Filter filter = make_filter(params, number(logits[best]));
+  if (params.top_k != 0 && params.top_k < vocab) filter.max_rank = select_rank(params, filter, false, logits, vocab);
+  if (params.top_p < 1.0f) filter.max_rank = select_rank(params, filter, true, logits, vocab);
+  uint64_t total = 0;
+  for (uint32_t t = 0; t < vocab; ++t) total += filter.weight(logits[t]);
+  uint64_t rest = scale_to(random_bits(params.seed, sequence.answered()), total);
+  for (uint32_t t = 0; t < vocab; ++t) {
+    const uint64_t weight = filter.weight(logits[t]);
+    if (rest < weight) return t;
+    rest -= weight;
+  }
+  return best; /* not reached: rest < total */
+}
+
+/* Samples one batch slot that emits, from `logits` [vocab]. */
+inline void sample_slot(const struct blink_step_set& set, const struct blink_tables& tables, float* logits,
+                        uint32_t batch_slot) {
+  const Sequence sequence = sequence_of(set, tables, batch_slot);
+  put_token(set, tables, sequence, batch_slot, sample(sequence, tables, logits));
+}
+
+#else
+
+constexpr uint32_t kSampleSharedBytes = 38 * 1024;
+
+/* Shared memory of one block. */
+struct SampleScratch {
+  DsmemExchange::Barriers barriers;
+  struct blink_descriptor params;
+  SelectScratch select;
+  uint64_t per_warp[kSampleWarps];
+  uint64_t best[kSampleBlocks], weight[kSampleBlocks]; /* of each block of the cluster */
+};
+
+/* One batch slot's sampling, by its cluster. */
+class SlotSampler {
+ public:
+  __device__ __forceinline__ SlotSampler(const Sequence& sequence, const struct blink_tables& tables, float* logits,
+                                         const SampleSlice& slice, DsmemExchange& exchange, SampleScratch& scratch)
+      : sequence_(sequence), tables_(tables), logits_(logits), slice_(slice), exchange_(exchange), scratch_(scratch) {}
+
+  /* As the reference's. Calls take(token) in one thread of the cluster. */
+  template <typename Take>
+  __device__ __forceinline__ void run(const Take& take) const {
+    const struct blink_descriptor& params = sequence_.params;
+    penalise();
+    const uint64_t best = best_key();
+    const bool has_token = is_candidate(logit_of(best));
+    if (!has_token || params.temperature == 0.0f) {
+      if (slice_.rank == 0 && threadIdx.x == 0) take(has_token ? 0xffffffffu - uint32_t(best) : BLINK_NO_TOKEN);
+      return;
+    }
+    Filter filter = make_filter(params, logit_of(best));
+    Selection selection(params, slice_, logits_, exchange_, scratch_.select);
+#pragma unroll 1
+    for (int stage = 0; stage < 2; ++stage) {
+      const bool by_weight = stage;
+      const bool wanted = by_weight ? params.top_p < 1.0f : params.top_k != 0 && params.top_k < slice_.vocab;
+      if (wanted) filter.max_rank = selection.rank(filter, by_weight);
+    }
+    draw(filter, take);
+  }
+
+ private:
+  /* Calls body(token) once for every distinct token of the block's among the sequence's from `begin` on; in one pass,
+   * but where the block has more ids than that marks. */
+  template <typename Body>
+  __device__ __forceinline__ void for_each_distinct(uint32_t begin, const Body& body) const {
+    uint32_t* seen = scratch_.select.seen;
+#pragma unroll 1
+    for (uint32_t first = slice_.block_begin(); first < slice_.block_end(); first += kSampleSeen) {
+#pragma unroll 1
+      for (uint32_t w = threadIdx.x; w < min(slice_.partition, kSampleSeen / 32); w += kSampleThreads) seen[w] = 0;
+      __syncthreads();
+#pragma unroll 1
+      for (uint32_t j = begin + threadIdx.x; j < sequence_.length; j += kSampleThreads) {
+        const uint32_t t = sequence_.tokens[j], bit = 1u << t % 32;
+        const bool marked = t >= first && t - first < kSampleSeen && t < slice_.block_end();
+        if (marked && !(atomicOr(seen + (t - first) / 32, bit) & bit)) body(t);
+      }
+      __syncthreads();
+    }
+  }
+
+  __device__ __forceinline__ void penalise() const {
+    const struct blink_descriptor& params = sequence_.params;
+    if (params.repetition_penalty != 1.0f)
+      for_each_distinct(0, [&](uint32_t t) { logits_[t] = repeated(logits_[t], params.repetition_penalty); });
+    if (params.presence_penalty != 0.0f)
+      for_each_distinct(params.prompt_tokens, [&](uint32_t t) { logits_[t] -= params.presence_penalty; });
+    if (params.frequency_penalty != 0.0f) /* equal terms: the order in which threads subtract them does not matter */
+      for (uint32_t j = params.prompt_tokens + threadIdx.x; j < sequence_.length; j += kSampleThreads)
+        if (slice_.owns(sequence_.tokens[j])) atomicAdd(logits_ + sequence_.tokens[j], -params.frequency_penalty);
+    __syncthreads();
+    if (!sequence_.may_end()) {
+      const uint32_t tid = threadIdx.x;
+      if (tid < tables_.n_eos && !sequence_.ignores_eos()) mask(tables_.eos[tid]);
+      if (tid < params.n_stop_ids) mask(params.stop_ids[tid]);
+      __syncthreads();
+    }
+  }
+  __device__ __forceinline__ void mask(uint32_t token) const {
+    if (slice_.owns(token)) logits_[token] = -INFINITY;
+  }
+
+  /* The largest order_key of the batch slot, in every thread. */
+  __device__ __forceinline__ uint64_t best_key() const {
+    const uint32_t lane = threadIdx.x % 32;
+    uint32_t id = slice_.begin(slice_.warp()) + lane;
+    float most = -INFINITY;
+    const bool exists = id < slice_.begin(slice_.warp() + 1);
+    slice_.for_each<16>(logits_, [&](uint32_t t, float logit) { /* ascending ids: among equals the first stays */
+                                                                if (logit > most) most = logit, id = t;
+    });
+    uint64_t best = warp_most(exists ? order_key(number(most), id) : 0);
+    if (lane == 0) scratch_.per_warp[threadIdx.x / 32] = best;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+      best = warp_most(scratch_.per_warp[lane]);
+      if (lane < slice_.blocks) exchange_.send(&scratch_.best[slice_.rank], lane, best);
+    }
+    exchange_.receive(slice_.blocks);
+    best = 0;
+    for (uint32_t block = 0; block < slice_.blocks; ++block) best = max(best, scratch_.best[block]);
+    return best;
+  }
+
+  /* Inverse of the cumulative weight in order of ids: every warp sums its partition, and the block that holds the draw
+   * walks through the partition that does. */
+  template <typename Take>
+  __device__ __forceinline__ void draw(const Filter& filter, const Take& take) const {
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const float low = filter.least_logit(filter.weighted_ranks());
+    uint64_t sum = 0;
+    slice_.for_each<4>(logits_, [&](uint32_t, float logit) {
+      if (!(logit < low)) sum += filter.weight(logit);
+    });
+    sum = warp_total(sum);
+    if (lane == 0) scratch_.per_warp[warp] = sum;
+    __syncthreads();
+    if (warp == 0) {
+      sum = warp_total(scratch_.per_warp[lane]);
+      if (lane < slice_.blocks) exchange_.send(&scratch_.weight[slice_.rank], lane, sum);
+    }
+    exchange_.receive(slice_.blocks);
+    uint64_t total = 0;
+    for (uint32_t block = 0; block < slice_.blocks; ++block) total += scratch_.weight[block];
+    uint64_t rest = scale_to(random_bits(sequence_.params.seed, sequence_.answered()), total);
+    uint32_t holder = 0;
+    while (rest >= scratch_.weight[holder]) rest -= scratch_.weight[holder++];
+    if (holder != slice_.rank) return;
+    const uint32_t partition = holder * kSampleWarps + warp_find(scratch_.per_warp[lane], rest);
+    for (uint32_t first = slice_.begin(partition), end = slice_.begin(partition + 1); first < end;
+         first += kSampleThreads) {
+      const uint32_t t = first + threadIdx.x;
+      const uint64_t weight = t < end ? filter.weight(logits_[t]) : 0;
+      sum = warp_total(weight);
+      __syncthreads(); /* the sums of the warps have been read */
+      if (lane == 0) scratch_.per_warp[warp] = sum;
+      __syncthreads();
+      const uint32_t found = warp_find(scratch_.per_warp[lane], rest);
+      if (found == 32) continue;
+      if (warp != found) return;
+      const uint32_t at = warp_find(weight, rest);
+      if (lane == 0) take(first + 32 * warp + at);
+      return;
+    }
+  }
+
+  const Sequence& sequence_;
+  const struct blink_tables& tables_;
+  float* logits_;
+  const SampleSlice& slice_;
+  DsmemExchange& exchange_;
+  SampleScratch& scratch_;
+};
+
+/* grid (blocks of a batch slot, batch slots), in clusters of a batch slot's, block (kSampleThreads), kSampleSharedBytes
+ * of dynamic shared memory. The last batch slot to finish publishes the step: every token is visible to whoever
+ * acquires `completed` (E1). What the scheduler has written for the step is read before the wait: one after the other,
+ * such reads are late. */
+__global__ void __launch_bounds__(kSampleThreads, 1)
+    sample_kernel(const __grid_constant__ struct blink_step_set set, const __grid_constant__ struct blink_tables tables,
+                  float* logits) {
+  static_assert(sizeof(SampleScratch) <= kSampleSharedBytes, "does not fit");
+  SampleScratch& scratch = *reinterpret_cast<SampleScratch*>(dynamic_shared());
+  const uint32_t batch_slot = blockIdx.y;
+  struct blink_step_head* head = set.head;
+  const bool emits = batch_slot < head->batch_size && set.batch_emit[batch_slot];
+  Sequence sequence = {scratch.params, nullptr, 0};
+  if (emits) {
+    const Sequence given = sequence_of(set, tables, batch_slot);
+    constexpr uint32_t kWords = sizeof(struct blink_descriptor) / sizeof(uint32_t);
+    if (threadIdx.x < kWords)
+      reinterpret_cast<uint32_t*>(&scratch.params)[threadIdx.x] =
+          reinterpret_cast<const uint32_t*>(&given.params)[threadIdx.x];
+    sequence.tokens = given.tokens, sequence.length = given.length;
+  }
+  Selection::clear(scratch.select);
+  DsmemExchange exchange(scratch.barriers); /* which has a barrier of the block behind both */
+  wait_for_predecessor();
+  const SampleSlice slice(tables.vocab_size);
+  const bool is_first = slice.rank == 0 && threadIdx.x == 0;
+  if (is_first && batch_slot == 0) head->sample_ns = global_ns();
+  const auto finish = [&] {
+    if (gridDim.y > 1 && arrive(&head->slots_done) != gridDim.y - 1) return;
+    if (gridDim.y > 1) head->slots_done = 0;
+    head->done_ns = global_ns();
+    store_release(tables.completed, head->id);
+  };
+  cluster_wait(); /* the other blocks have started and can be sent to */
+  if (!emits) {
+    if (is_first) finish();
+    return;
+  }
+  const SlotSampler sampler(sequence, tables, logits + uint64_t(batch_slot) * tables.vocab_size, slice, exchange,
+                            scratch);
+  sampler.run([&](uint32_t token) {
+    put_token(set, tables, sequence, batch_slot, token);
+    finish();
+  });
+}
+
+#endif /* __CUDACC__ */
+
+}  // namespace blink
+
+#endif /* BLINK_OPS_SAMPLING_SAMPLE_H */

@@ -1,0 +1,179 @@
+/* The instructions that CUDA C++ has no function for in a header that NVRTC can include: memory-ordered
+ * accesses, through which kernels of different graphs meet, the clock, and the tensor cores.
+ */
+#ifndef BLINK_PRIMITIVES_PTX_H
+#define BLINK_PRIMITIVES_PTX_H
+
+namespace blink {
+
+/* Inline PTX and not `volatile`: a volatile load may hit a stale, non-coherent L1 line, and orders nothing
+ * around it. */
+__device__ __forceinline__ uint64_t load_acquire(const uint64_t* p) {
+  unsigned long long value;
+  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(p) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ void store_release(uint64_t* p, uint64_t value) {
+  asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(p), "l"((unsigned long long)value) : "memory");
+}
+
+/* Adds 1 and returns the value before: everything the block wrote is visible to whoever observes the sum. */
+__device__ __forceinline__ uint32_t arrive(uint32_t* counter) {
+  uint32_t before;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+  return before;
+}
+
+/* The same for who does not look back. */
+__device__ __forceinline__ void announce(uint32_t* counter) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+
+/* Adds, and says nothing of the order. */
+__device__ __forceinline__ void add_relaxed(int64_t* to, int64_t value) {
+  asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(to), "l"((long long)value) : "memory");
+}
+
+/* What others have written to L2, in no order with other accesses. */
+__device__ __forceinline__ uint32_t load_relaxed32(const uint32_t* p) {
+  uint32_t value;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(p));
+  return value;
+}
+
+__device__ __forceinline__ void store_relaxed32(uint32_t* p, uint32_t value) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
+}
+__device__ __forceinline__ uint4 load_relaxed(const uint4* p) {
+  uint4 value;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(p));
+  return value;
+}
+
+__device__ __forceinline__ void store_relaxed(uint4* p, const uint4& value) {
+  asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(value.x), "r"(value.y), "r"(value.z),
+               "r"(value.w)
+               : "memory");
+}
+
+/* What this thread wrote is visible to every kernel that starts after this one. */
+__device__ __forceinline__ void publish() {
+  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+}
+
+__device__ __forceinline__ void trap() {
+  asm volatile("trap;");
+}
+
+__device__ __forceinline__ uint64_t global_ns() {
+  unsigned long long value;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value)::"memory");
+  return value;
+}
+
+/* 16 bytes of a weight, if `wanted`: read once, so they pass by L1. Not ld.nc, which ptxas moves behind
+ * griddepcontrol.wait. L2 asks for 128 bytes at a time: a stream alone was measured 11 % slower at 256. */
+__device__ __forceinline__ void load_weight(const void* p, bool wanted, uint4& value) {
+  asm volatile(
+      "{ .reg .pred wanted; setp.ne.u32 wanted, %5, 0;\n"
+      "@wanted ld.global.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4]; }"
+      : "+r"(value.x), "+r"(value.y), "+r"(value.z), "+r"(value.w)
+      : "l"(p), "r"(uint32_t(wanted)));
+}
+
+__device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+/* Asks for the line of 128 bytes that p is in, to L2. */
+__device__ __forceinline__ void prefetch_line(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
+/* A thread's copies of words to shared memory, for which it waits with copied_words (PTX manual, cp.async). */
+__device__ __forceinline__ void copy_word(uint32_t* to_shared, const uint32_t* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to_shared)), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copied_words() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+/* The same pointer, which the compiler does not compute anew at every use. Not for loads and stores: it no longer knows
+ * that it points to shared memory. */
+template <typename T>
+__device__ __forceinline__ T* opaque(T* p) {
+  asm volatile("" : "+l"(p));
+  return p;
+}
+
+/* The block's dynamic shared memory, aligned as bulk copies that swizzle need it. */
+__device__ __forceinline__ uint32_t* dynamic_shared() {
+  extern __shared__ __align__(1024) uint32_t words[];
+  return words;
+}
+
+/* d += a b on tensor cores: a is 16 x 16, b 16 x 8, d 16 x 8 fp32. With r = lane / 4 and c = 2 (lane % 4), a
+ * lane holds rows r and r + 8 of a at columns (c, c + 1), then the same at columns + 8; rows (c, c + 1), then
+ * + 8, of b at column r; rows r, then r + 8, of d at columns (c, c + 1). */
+__device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, __nv_bfloat16) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, __half) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* Four 8 x 8 matrices; lane l passes the address of row l % 8 of matrix l / 8. A lane receives of each matrix
+ * row lane / 4, columns (c, c + 1), or with `transposed` rows (c, c + 1) of column lane / 4. */
+template <bool transposed>
+__device__ __forceinline__ void load_matrices(uint32_t (&m)[4], const void* row) {
+  const uint32_t address = shared_address(row);
+  if (transposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                 : "r"(address)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                 : "r"(address)
+                 : "memory");
+  }
+}
+
+/* 16 bytes, those from `n` on as zero. */
+__device__ __forceinline__ void copy_async(uint32_t to_shared, const void* from, uint32_t n) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to_shared), "l"(from), "r"(n) : "memory");
+}
+
+/* *p += x, without waiting for the old value. */
+__device__ __forceinline__ void add_to(float* p, float x) {
+  asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(p), "f"(x) : "memory");
+}
+
+__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+}  // namespace blink
+
+#include "pdl_sm90.h"
+#include "mbarrier_sm90.h"
+#include "cluster_sm90.h"
+#include "tma_sm90.h"
+#include "wgmma_sm90.h"
+
+#endif /* BLINK_PRIMITIVES_PTX_H */

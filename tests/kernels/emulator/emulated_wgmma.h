@@ -1,0 +1,171 @@
+/* kernels/primitives/wgmma_sm90.h for the emulator, after the PTX manual's description of each instruction. A product
+ * is made when it is issued: what it reads must be there, but a missing wait for it does not show. */
+namespace blink {
+
+constexpr uint32_t kWarpgroup = 128;
+constexpr uint32_t kSwizzleBytes = 128, kGroupBytes = 8 * kSwizzleBytes, kNoColumns = 16, kWgmmaK = 16;
+
+template <uint32_t N>
+void keep_registers() {}
+template <uint32_t N>
+void take_registers() {}
+inline void wgmma_fence() {}
+inline void wgmma_commit() {}
+template <int N>
+void wgmma_wait() {
+  emulator::exchange(0); /* by the warp's threads together */
+}
+template <int N>
+void settle(float (&)[N]) {}
+inline float exp2_fast(float x) {
+  return exp2f(x);
+}
+
+inline void group_arrive(uint32_t id, uint32_t threads) {
+  emulator::NamedBarrier& barrier = emulator::block->named_barriers[id];
+  if (++barrier.arrived < threads) return;
+  barrier.arrived = 0;
+  ++barrier.generation;
+}
+inline void group_sync(uint32_t id, uint32_t threads) {
+  const emulator::NamedBarrier& barrier = emulator::block->named_barriers[id];
+  const uint64_t generation = barrier.generation;
+  group_arrive(id, threads);
+  while (barrier.generation == generation) emulator::give_way();
+}
+
+inline uint32_t shared_address(const void* p) {
+  return uint32_t(reinterpret_cast<uintptr_t>(p));
+}
+
+/* Of the block's dynamic memory. */
+inline char* shared_at(uint32_t address) {
+  char* base = reinterpret_cast<char*>(dynamic_shared());
+  return base + (address - shared_address(base));
+}
+
+/* A map of a tensor of halves; dimension 0 is contiguous. Its boxes are 64 elements wide and swizzled. */
+struct TensorMap4 {
+  const uint16_t* data;
+  uint32_t size[4], box[4];
+  uint64_t stride[3]; /* of dimensions 1.., in elements */
+};
+
+/* Where a byte of atoms of 8 rows of 128 bytes lies. */
+inline char* swizzled(char* p) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(p);
+  return reinterpret_cast<char*>(address ^ (address >> 7 & 7) << 4);
+}
+
+inline uint32_t swizzled(uint32_t row, uint32_t chunk) {
+  return row * kSwizzleBytes + (chunk ^ row % 8) * 16;
+}
+
+/* Of a tensor as TensorMap describes it, swizzled boxes of 256 rows in all; what lies outside is zero. */
+inline void copy_tile(void* to, const void* map, uint32_t x, uint32_t y, uint32_t z, uint64_t* word) {
+  static const uint16_t zeros[8] = {};
+  const TensorMap& tensor = *static_cast<const TensorMap*>(map);
+  if (reinterpret_cast<uintptr_t>(to) % 1024) emulator::fail("a swizzled box to an address not aligned to 1024 bytes");
+  for (uint32_t r = 0; r < 256; ++r)
+    for (uint32_t piece = 0; piece < 8; ++piece) {
+      const uint64_t row = y + r % tensor.box_rows, column = x + 8 * piece;
+      const uint64_t matrix = z + r / tensor.box_rows;
+      char* target = swizzled(static_cast<char*>(to) + r * kSwizzleBytes + 16 * piece);
+      memset(target, 0xff, 16); /* until somebody has waited */
+      const bool inside = row < tensor.rows && column < tensor.columns;
+      const uint16_t* from = inside ? tensor.data + (matrix * tensor.rows + row) * tensor.columns + column : zeros;
+      bulk_barrier(word).add({target, from, 16});
+    }
+}
+
+/* A thread's copies come when those of a bulk copy would, after it has said at which barrier. */
+inline std::map<const void*, std::vector<BulkBarrier::Copy>> thread_copies;
+inline void copy_async(uint32_t to, const void* from, uint32_t n) {
+  static const uint16_t zeros[8] = {};
+  if (to % 16 || reinterpret_cast<uintptr_t>(from) % 16) emulator::fail("a copy that is not 16-byte aligned");
+  memset(shared_at(to), 0xff, 16);
+  thread_copies[emulator::current].push_back({shared_at(to), n ? from : zeros, 16});
+}
+inline void barrier_arrive_copied(uint64_t* word) {
+  for (const BulkBarrier::Copy& copy : thread_copies[emulator::current]) {
+    bulk_barrier(word).add(copy);
+    bulk_barrier(word).bytes += copy.bytes;
+  }
+  thread_copies.erase(emulator::current);
+  bulk_barrier(word).arrive();
+}
+
+inline void store_transposed(const void* column, const uint32_t (&m)[4]) {
+  if (reinterpret_cast<uintptr_t>(column) % 16) emulator::fail("stmatrix to an address that is not 16-byte aligned");
+  const emulator::Lanes& lanes = emulator::exchange(column);
+  const uint32_t row = emulator::this_lane() / 4, first = emulator::this_lane() % 4 * 2;
+  for (uint32_t i = 0; i < 4; ++i)
+    for (uint32_t e = 0; e < 2; ++e)
+      const_cast<uint16_t*>(lanes.get<const uint16_t*>(8 * i + first + e))[row] = uint16_t(m[i] >> 16 * e);
+}
+
+inline void copy_box4(void* to, const void* map, uint32_t a, uint32_t b, uint32_t c, uint64_t* word) {
+  static const uint16_t zeros[8] = {};
+  const TensorMap4& tensor = *static_cast<const TensorMap4*>(map);
+  if (reinterpret_cast<uintptr_t>(to) % 1024) emulator::fail("a swizzled box to an address not aligned to 1024 bytes");
+  char* row = static_cast<char*>(to);
+  for (uint32_t z = 0; z < tensor.box[3]; ++z)
+    for (uint32_t y = 0; y < tensor.box[2]; ++y)
+      for (uint32_t x = 0; x < tensor.box[1]; ++x, row += 128) {
+        const bool inside = a + x < tensor.size[1] && b + y < tensor.size[2] && c + z < tensor.size[3];
+        const uint64_t at = (a + x) * tensor.stride[0] + (b + y) * tensor.stride[1] + (c + z) * tensor.stride[2];
+        for (uint32_t piece = 0; piece < 8; ++piece) {
+          char* target = swizzled(row + 16 * piece);
+          memset(target, 0xff, 16); /* until somebody has waited */
+          const uint16_t* from = inside ? tensor.data + at + 8 * piece : zeros;
+          bulk_barrier(word).add({target, from, 16});
+        }
+      }
+}
+
+/* The place in the block's dynamic memory, and the strides. */
+inline uint64_t matrix_descriptor(const void* p, uint32_t group_bytes, uint32_t column_bytes) {
+  const char* base = reinterpret_cast<const char*>(dynamic_shared());
+  return uint64_t(static_cast<const char*>(p) - base) | uint64_t(group_bytes) << 20 | uint64_t(column_bytes) << 42;
+}
+inline uint64_t advance(uint64_t descriptor, uint32_t bytes) {
+  return descriptor + bytes;
+}
+
+/* Element (row, k) of an operand with k along its rows. */
+inline float along_k(uint64_t descriptor, uint32_t row, uint32_t k) {
+  char* at = reinterpret_cast<char*>(dynamic_shared()) + (descriptor & 0xfffff);
+  at += row / 8 * (descriptor >> 20 & 0x3fffff) + row % 8 * 128 + 2 * k;
+  return half_of(*reinterpret_cast<const uint16_t*>(swizzled(at)), 0);
+}
+/* Element (k, n) of one with n along its rows. */
+inline float along_n(uint64_t descriptor, uint32_t k, uint32_t n) {
+  char* at = reinterpret_cast<char*>(dynamic_shared()) + (descriptor & 0xfffff);
+  at += k / 8 * (descriptor >> 20 & 0x3fffff) + k % 8 * 128 + n / 64 * (descriptor >> 42) + n % 64 * 2;
+  return half_of(*reinterpret_cast<const uint16_t*>(swizzled(at)), 0);
+}
+
+template <int N, typename Half>
+void wgmma(float (&d)[N], uint64_t a, uint64_t b, bool accumulate, Half) {
+  const uint32_t lane = emulator::this_lane(), first = emulator::current->index.x / 32 % 4 * 16 + lane / 4;
+  for (uint32_t i = 0; i < N; ++i) {
+    const uint32_t row = first + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    if (!accumulate) d[i] = 0;
+    for (uint32_t k = 0; k < 16; ++k) d[i] += along_k(a, row, k) * along_k(b, column, k);
+  }
+}
+
+template <int N, typename Half>
+void wgmma(float (&d)[N], const uint32_t (&a)[4], uint64_t b, Half) {
+  const emulator::Lanes& lanes = emulator::exchange(Fragments{{a[0], a[1], a[2], a[3]}, {}});
+  const uint32_t lane = emulator::this_lane();
+  for (uint32_t k = 0; k < 16; ++k) {
+    const Fragments of_k = lanes.get<Fragments>(lane / 4 * 4 + k % 8 / 2);
+    for (uint32_t i = 0; i < N; ++i) {
+      const float weight = half_of(of_k.a[i / 2 % 2 + 2 * (k / 8)], k % 2);
+      d[i] += weight * along_n(b, k, i / 4 * 8 + lane % 4 * 2 + i % 2);
+    }
+  }
+}
+
+}  // namespace blink

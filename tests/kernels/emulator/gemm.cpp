@@ -1,0 +1,52 @@
+/* The matmuls, but for the skinny GEMM. */
+#include "kernels.h"
+
+#include "kernels/ops/gemm/resident_gemv.h"
+#include "kernels/ops/gemm/gemv.h"
+#include "kernels/ops/gemm/tiled_gemm_sm90.h"
+
+extern "C" {
+
+void emulate_gemv(const Half* w, const Half* x, void* y, uint32_t m, uint32_t n_in, uint32_t n_out, uint32_t output,
+                  uint32_t groups, uint32_t blocks) {
+  using namespace blink;
+  after(x, kHalf * m * n_in);
+  with_constant<kEpilogueHalf, kEpilogueFloat, kEpilogueAdd, kEpilogueSilu>(output, [&](auto kind) {
+    with_constant<1, 2>(groups, [&](auto n_groups) {
+      launch({blocks}, kGemvThreads, [&] { gemv_kernel<Half, kind(), n_groups()>(w, x, y, m, n_in, n_out); });
+    });
+  });
+}
+
+/* With `w_router`, the sums of a router. */
+void emulate_resident_gemv(const Half* w, const void* x, const Half* norm, float eps, void* y, uint32_t m,
+                           uint32_t n_in, uint32_t n_out, uint32_t blocks, const Half* router_norm,
+                           const Half* w_router, int64_t* sums, uint32_t n_experts) {
+  using namespace blink;
+  const FusedRouter router = {router_norm, w_router, sums, n_experts};
+  after(x, (norm ? kFloat : kHalf) * m * n_in);
+  if (!norm) after(y, kFloat * m * n_out);
+  if (w_router) after(sums, sizeof(int64_t) * kSumPlaces * n_experts);
+  with_constant<1, 2, 4, 8>(n_in / (2 * kGemvWarps * kGemvChunk), [&](auto chunks) {
+    launch({blocks}, kGemvThreads, [&] {
+      if (norm)
+        resident_gemv_kernel<Half, kEpilogueHalf, chunks(), true>(w, x, norm, eps, y, m, n_out, router);
+      else
+        resident_gemv_kernel<Half, kEpilogueAdd, chunks(), false>(w, x, norm, eps, y, m, n_out, router);
+    });
+  });
+}
+
+void emulate_tiled_gemm(const blink::BoxMap* w, const blink::BoxMap* x, const blink::BoxMap* y,
+                        const blink::TiledParams* cut, uint32_t output, uint32_t pairs) {
+  using namespace blink;
+  emulator::dynamic_bytes = kTiledSharedBytes;
+  after(reinterpret_cast<const void*>(x->data), kHalf * cut->m * cut->n_in);
+  with_constant<kEpilogueAdd, kEpilogueSilu>(output, [&](auto kind) {
+    if (kind() == kEpilogueAdd) after(reinterpret_cast<const void*>(y->data), kFloat * y->shape[2] * y->shape[3]);
+    const auto kernel = [&] { tiled_gemm_kernel<Half, kind()>(*w, *x, *y, *cut); };
+    launch({2 * pairs}, kTiledThreads, kernel, kPairs);
+  });
+  emulator::dynamic_bytes = emulator::kMostBytes;
+}
+}

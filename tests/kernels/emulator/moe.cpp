@@ -1,0 +1,94 @@
+/* The products of experts, and their sums. */
+#include "kernels.h"
+
+#include "kernels/ops/moe/single_token.h"
+#include "kernels/ops/moe/combine.h"
+#include "kernels/ops/moe/expert_gemv.h"
+#include "kernels/ops/moe/grouped_gemm_sm90.h"
+
+extern "C" {
+
+/* Both products; `product` lies between them. */
+void emulate_moe_gemv(uint32_t* token_sequence, const float* logits, uint32_t* topk_ids, float* weight,
+                      const Half* gate_up, const Half* down, const Half* x, Half* product, Half* rows, uint32_t tokens,
+                      uint32_t n_experts, uint32_t hidden, uint32_t intermediate, uint32_t per_token, uint32_t blocks) {
+  using namespace blink;
+  blink_set set = {};
+  set.token_sequence = token_sequence;
+  const Routing routing = {set, logits, topk_ids, weight, n_experts, 1};
+  after(x, kHalf * tokens * hidden);
+  after(logits, kFloat * tokens * n_experts);
+  launch({blocks}, kExpertThreads, [&] {
+    if (tokens <= kFewTokens)
+      moe_gemv_kernel<Half, kGateUp, kRoutingFused>(routing, gate_up, x, product, tokens, hidden, intermediate,
+                                                    per_token);
+    else
+      moe_gemv_kernel<Half, kGateUp, kRoutingGiven>(routing, gate_up, x, product, tokens, hidden, intermediate,
+                                                    per_token);
+  });
+  after(product, kHalf * tokens * per_token * intermediate);
+  launch({blocks}, kExpertThreads, [&] {
+    moe_gemv_kernel<Half, kDown, kRoutingGiven>(routing, down, product, rows, tokens, intermediate, hidden, per_token);
+  });
+}
+
+/* The same of one token, from a router's sums to the residual. */
+void emulate_moe_single_token(uint32_t* token_sequence, int64_t* sums, uint32_t* topk_ids, float* weight,
+                              const Half* norm, float eps, const Half* gate_up, const Half* down, Half* product,
+                              float* residual, uint32_t n_experts, uint32_t hidden, uint32_t intermediate,
+                              uint32_t per_token, uint32_t renormalise, uint32_t blocks) {
+  using namespace blink;
+  blink_set set = {};
+  set.token_sequence = token_sequence;
+  const SingleTokenRouting routing = {set, sums, topk_ids, weight, n_experts, renormalise};
+  const uint32_t n_sums = kSumPlaces * n_experts;
+  after(residual, kFloat * hidden);
+  after(sums, sizeof(int64_t) * n_sums);
+  launch({blocks}, kGemvThreads, [&] {
+    moe_single_token_gate_up_kernel<Half>(routing, residual, norm, eps, gate_up, product, hidden, intermediate,
+                                          per_token);
+  });
+  after(product, kHalf * per_token * intermediate);
+  after(residual, kFloat * hidden);
+  after(sums, sizeof(int64_t) * n_sums);
+  launch({blocks}, kGemvThreads, [&] {
+    moe_single_token_down_kernel<Half>(topk_ids, weight, sums, n_sums, down, product, residual, intermediate, hidden,
+                                       per_token);
+  });
+}
+
+/* The same for many tokens, by a plan. */
+void emulate_moe_grouped_gemm(const blink::ExpertUnit* plan, const uint32_t* pairs, const Half* gate_up,
+                              const Half* down, const Half* x, Half* product, Half* rows, uint32_t tokens,
+                              uint32_t hidden, uint32_t intermediate, uint32_t per_token, uint32_t blocks) {
+  using namespace blink;
+  const auto bits = [](const Half* p) { return reinterpret_cast<const uint16_t*>(p); };
+  const TensorMap gate_up_map = {bits(gate_up), intermediate, hidden, kGroupedWeights / 2, kGroupedK};
+  const TensorMap down_map = {bits(down), hidden, intermediate, kGroupedWeights, kGroupedK};
+  emulator::dynamic_bytes = kGroupedSharedBytes;
+  after(x, kHalf * tokens * hidden);
+  launch({blocks}, kGroupedThreads, [&] {
+    moe_grouped_gemm_kernel<Half, kGateUp>(plan, pairs, gate_up_map, x, product, hidden, intermediate, per_token);
+  });
+  after(product, kHalf * tokens * per_token * intermediate);
+  launch({blocks}, kGroupedThreads, [&] {
+    moe_grouped_gemm_kernel<Half, kDown>(plan, pairs, down_map, product, rows, intermediate, hidden, per_token);
+  });
+  emulator::dynamic_bytes = emulator::kMostBytes;
+}
+
+void emulate_moe_combine_rmsnorm(const Half* rows, const uint32_t* topk_ids, const float* weight, float* residual,
+                                 const Half* norm, float eps, Half* out, uint32_t hidden, uint32_t per_token,
+                                 uint32_t tokens) {
+  after(rows, kHalf * tokens * per_token * hidden);
+  launch({tokens}, 64, [&] {
+    blink::moe_combine_rmsnorm_kernel(rows, topk_ids, weight, residual, norm, eps, out, hidden, per_token);
+  });
+}
+
+void emulate_moe_combine(const Half* rows, const uint32_t* topk_ids, const float* weight, float* residual,
+                         uint32_t hidden, uint32_t per_token, uint32_t tokens) {
+  after(rows, kHalf * tokens * per_token * hidden);
+  launch({tokens}, 64, [&] { blink::moe_combine_kernel(rows, topk_ids, weight, residual, hidden, per_token); });
+}
+}

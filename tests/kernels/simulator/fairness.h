@@ -1,0 +1,85 @@
+/* What no request may suffer from the others: checked over time, at every turn and at every launch. */
+#pragma once
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/scheduler/pages.h"
+
+namespace simulator {
+
+class Fairness {
+ public:
+  explicit Fairness(const blink_scheduler_config& config) : c(config) {}
+
+  std::string error;
+
+  // S2: a request keeps its age, paused or not. S7: whoever is paused was the youngest.
+  void look() {
+    std::set<uint64_t> running;
+    for (uint32_t slot = 0; slot < c.n_slots; ++slot) {
+      const blink_request& r = c.requests[slot];
+      if (r.state == BLINK_STATE_PREFILL_PROCESSING || r.state == BLINK_STATE_DECODE_PROCESSING)
+        running.insert(r.arrival);
+    }
+    for (uint32_t slot = 0; slot < c.n_slots; ++slot) {
+      const blink_request& r = c.requests[slot];
+      if (r.state == BLINK_STATE_EMPTY || r.state == BLINK_STATE_DECODE_COMPLETED) continue;
+      const auto [known, fresh] = ages_.try_emplace({slot, r.submission}, r.arrival);
+      if (known->second != r.arrival) fail("S2: a request lost its age");
+      if (r.state != BLINK_STATE_DECODE_PAUSED || !ran_.count(r.arrival)) continue;
+      if (!running.empty() && *running.rbegin() > r.arrival) fail("S7: a younger one runs on than was paused");
+    }
+    ran_ = std::move(running);
+  }
+
+  // A step was launched, as the `nth` of this execution. A sequence that decodes has a batch slot in it, unless it
+  // needs a page and there are too few; the oldest prompt that is under way has one too: neither starves the other
+  // (S15).
+  void launched(const blink_step_set& set, uint32_t nth) {
+    std::vector<bool> in(c.tables.n_sequences);
+    for (uint32_t batch_slot = 0; batch_slot < set.head->batch_size; ++batch_slot) {
+      const uint32_t sequence = set.batch_sequence[batch_slot];
+      in[sequence] = true;
+      const bool behind_prompt = set.token_position[set.batch_last[batch_slot]] >= c.sequences[sequence].prefill_end;
+      if (behind_prompt != (batch_slot < set.head->n_decode))
+        fail("sequences that decode come first, and no prompt among them");
+    }
+    uint32_t need = 0;
+    for (uint32_t i = 0; i < c.tables.n_sequences; ++i) need += decodes(i) && needs_page(i) && !in[i];
+    // What was planned by the execution before may have been planned with fewer pages.
+    const bool starving = nth == 0 || need > blink::FreePages(c).count();
+    uint64_t oldest = ~0ull;  // of the prompts that are under way
+    bool oldest_in = true;
+    for (uint32_t i = 0; i < c.tables.n_sequences; ++i) {
+      if (decodes(i) && !in[i] && !(starving && needs_page(i))) fail("S15: a sequence that decodes was passed over");
+      const blink_sequence& sequence = c.sequences[i];
+      if (sequence.use != BLINK_SEQUENCE_ACTIVE || sequence.fed >= sequence.prefill_end) continue;
+      const uint64_t arrival = c.requests[sequence.slot].arrival;
+      if (arrival < oldest) oldest = arrival, oldest_in = in[i];
+    }
+    if (!oldest_in) fail("S15: the oldest prompt was passed over");
+  }
+
+ private:
+  // Its next token is still to be planned.
+  bool decodes(uint32_t i) const {
+    const blink_sequence& sequence = c.sequences[i];
+    if (sequence.use != BLINK_SEQUENCE_ACTIVE || sequence.fed < sequence.prefill_end) return false;
+    const blink_request& r = c.requests[sequence.slot];
+    return sequence.fed - r.prompt_tokens + 1 < r.max_outputs;
+  }
+  bool needs_page(uint32_t i) const { return c.sequences[i].fed / c.tables.page_size >= c.sequences[i].n_pages; }
+
+  void fail(const char* what) {
+    if (error.empty()) error = what;
+  }
+
+  const blink_scheduler_config& c;
+  std::map<std::pair<uint32_t, uint32_t>, uint64_t> ages_;  // by slot and sequence
+  std::set<uint64_t> ran_;                                  // arrivals, at the last look
+};
+
+}  // namespace simulator

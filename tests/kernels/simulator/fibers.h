@@ -1,0 +1,154 @@
+/* The policy's threads as fibers on one thread of the host (ucontext): between two barriers they run one after the
+ * other, in an order that is drawn anew each time.
+ *
+ * Whatever the policy decides must not depend on that order (S11): a thread that reads what another writes in the same
+ * phase decides otherwise in another order, and threads that decide differently meet at different barriers, which is
+ * noticed here. Unlike threads of the operating system they always finish the same way for one seed.
+ */
+#pragma once
+#include <ucontext.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/scheduler/platform.h"
+
+namespace simulator {
+
+class Fibers {
+ public:
+  Fibers(unsigned n, uint64_t seed)
+      : scratch{std::vector<uint64_t>(n), std::vector<uint64_t>(n)},
+        contexts_(n),
+        stacks_(n),
+        waits_at_(n),
+        order_(n),
+        random_(seed) {
+    for (auto& stack : stacks_) stack.reset(new char[kStackBytes]);
+    std::iota(order_.begin(), order_.end(), 0u);
+  }
+
+  unsigned size() const { return contexts_.size(); }
+  unsigned current() const { return current_; }
+
+  // Runs body(i) in fiber i, each to its end. "" or how they diverged.
+  std::string run(const std::function<void(unsigned)>& body) {
+    body_ = &body;
+    running() = this;
+    for (unsigned i = 0; i < size(); ++i) {
+      getcontext(&contexts_[i]);
+      contexts_[i].uc_stack.ss_sp = stacks_[i].get();
+      contexts_[i].uc_stack.ss_size = kStackBytes;
+      contexts_[i].uc_link = &scheduler_;
+      makecontext(&contexts_[i], enter, 0);
+    }
+    for (;;) {
+      std::shuffle(order_.begin(), order_.end(), random_);
+      for (unsigned i : order_) {
+        current_ = i;
+        waits_at_[i] = nullptr;  // stays so if the fiber comes to its end
+        swapcontext(&scheduler_, &contexts_[i]);
+      }
+      for (unsigned i = 1; i < size(); ++i) {
+        if (waits_at_[i] != waits_at_[0])
+          return "S11: thread " + std::to_string(i) + " is at " + place(i) + ", thread 0 at " + place(0);
+      }
+      if (waits_at_[0] == nullptr) return "";
+    }
+  }
+
+  // A barrier of all fibers, called by one of them; `kind` names which.
+  void meet(const char* kind) {
+    waits_at_[current_] = kind;
+    swapcontext(&contexts_[current_], &scheduler_);
+  }
+
+  std::vector<uint64_t> scratch[2];  // a value of each fiber; used in turn, as on the device
+
+ private:
+  static constexpr size_t kStackBytes = 256 * 1024;
+
+  static Fibers*& running() {
+    static Fibers* fibers;
+    return fibers;
+  }
+  static void enter() {
+    Fibers& self = *running();
+    (*self.body_)(self.current_);
+  }
+  std::string place(unsigned i) const { return waits_at_[i] ? waits_at_[i] : "its end"; }
+
+  std::vector<ucontext_t> contexts_;
+  std::vector<std::unique_ptr<char[]>> stacks_;
+  std::vector<const char*> waits_at_;
+  std::vector<unsigned> order_;
+  std::mt19937_64 random_;
+  ucontext_t scheduler_;
+  const std::function<void(unsigned)>* body_ = nullptr;
+  unsigned current_ = 0;
+};
+
+// The policy's barriers and reductions by fibers. Memory is plain: one of them runs at a time.
+class FiberMemoryModel {
+ public:
+  FiberMemoryModel(Fibers& fibers, unsigned thread) : fibers_(fibers), thread_(thread) {}
+
+  unsigned thread() const { return thread_; }
+  unsigned threads() const { return fibers_.size(); }
+  uint32_t step_sets() const { return BLINK_STEP_SETS; }
+  uint32_t launch_window() const { return BLINK_LAUNCH_WINDOW; }
+  bool shares_step_sets() const { return true; }
+  void sync() { fibers_.meet("sync"); }
+
+  template <class T>
+  T load(const T* p) const {
+    return *p;
+  }
+  template <class T>
+  void store(T* p, T v) {
+    *p = v;
+  }
+  uint64_t acquire(const uint64_t* p) const { return *p; }
+  void release(uint64_t* p, uint64_t v) { *p = v; }
+  blink::Pair load_pair(const uint64_t* p) const { return {p[0], p[1]}; }
+  template <class T>
+  T add(T* p, T v) {
+    const T old = *p;
+    *p += v;
+    return old;
+  }
+  void raise(uint32_t* p, uint32_t v) { *p = std::max(*p, v); }
+
+  // One barrier each, as on the device.
+  template <class T, class Op>
+  T reduce(T value, Op op) {
+    const std::vector<uint64_t>& all = gather(value, "reduce");
+    T total = static_cast<T>(all[0]);
+    for (unsigned i = 1; i < threads(); ++i) total = op(total, static_cast<T>(all[i]));
+    return total;
+  }
+  unsigned rank(bool flag, unsigned* n) {
+    const std::vector<uint64_t>& all = gather(flag, "rank");
+    *n = std::accumulate(all.begin(), all.end(), 0u);
+    return std::accumulate(all.begin(), all.begin() + thread_, 0u);
+  }
+
+ private:
+  const std::vector<uint64_t>& gather(uint64_t value, const char* kind) {
+    std::vector<uint64_t>& all = fibers_.scratch[turn_ ^= 1];
+    all[thread_] = value;
+    fibers_.meet(kind);
+    return all;
+  }
+
+  Fibers& fibers_;
+  const unsigned thread_;
+  unsigned turn_ = 0;
+};
+
+}  // namespace simulator

@@ -1,0 +1,264 @@
+/* A frontend that does everything a frontend may do, at random, and checks everything it is told. */
+#pragma once
+#include <map>
+#include <random>
+
+#include "ringbuffer/words.h"
+#include "simulated_ring.h"
+
+namespace simulator {
+
+using Random = std::mt19937_64;
+
+struct Sent {
+  uint64_t seed = 0;
+  std::vector<uint32_t> prompt;
+  uint32_t max_tokens = 0, ticket = 0, sequence = 0;
+  uint32_t expected_error = 0;  // a reason from BLINK_REASON_ERROR_FIRST on, or 0
+  bool ignore_eos = false, cancelled = false, torn = false, done = false;
+  uint64_t torn_until = 0;
+  std::vector<uint32_t> tokens;
+};
+
+class Frontend {
+ public:
+  Frontend(SimulatedRing& ring, uint32_t lease, Random& random)
+      : ring_(ring), c_(ring.c), lease_(lease), random_(random) {}
+
+  std::string error;
+  uint64_t finished = 0, unsampled = 0;  // requests; those of them that ended without a token to sample
+  bool quiet = false;                    // submit nothing more
+  bool tearing = true;                   // let some payloads arrive after their request word
+
+  void act(uint64_t now) {
+    if (dead_until_) {
+      if (now < dead_until_) return;
+      dead_until_ = 0;
+      attach();
+    }
+    if (epoch_ == 0) attach();
+    if (now - last_beat_ > BLINK_LEASE_BEAT_NS / 2) beat(now);
+    if (!granted()) return;
+    mend_torn(now);
+    for (auto& [slot, sent] : open_) read(slot, sent);
+    for (auto it = open_.begin(); it != open_.end();) it = it->second.done ? retire(it) : std::next(it);
+    for (auto it = releasing_.begin(); it != releasing_.end();) {
+      const uint64_t word = status(it->first);
+      const bool empty = blink::low(word) == it->second && (blink::high(word) & 0xf) == BLINK_STATE_EMPTY;
+      it = empty ? releasing_.erase(it) : std::next(it);
+    }
+    check_unused(lease_ * share() + random_() % share());
+    if (!quiet && chance(30)) submit(now);
+    if (!quiet && chance(3)) cancel();
+    if (!quiet && chance(1) && chance(10)) die(now);
+    if (!quiet && chance(1) && chance(10)) leave();
+    if (!quiet && chance(1)) write_late();
+    if (!quiet && chance(1)) write_nonsense();
+  }
+
+  const std::map<uint32_t, Sent>& open() const { return open_; }
+  // Whether it has been silent for longer than a lease lasts, and is served all the same. A scan may take a while.
+  bool overstays(uint64_t now) const {
+    return dead_until_ && now - dead_since_ > BLINK_LEASE_TIMEOUT_NS + BLINK_LEASE_TIMEOUT_NS / 5 && granted();
+  }
+  bool idle() const { return open_.empty() && releasing_.empty() && dead_until_ == 0; }
+
+ private:
+  bool chance(unsigned percent) { return random_() % 100 < percent; }
+  uint32_t share() const { return c_.n_slots / c_.n_leases; }
+  void fail(const std::string& what) {
+    if (error.empty()) error = "frontend " + std::to_string(lease_) + ": " + what;
+  }
+
+  void publish(uint64_t* word, uint64_t value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
+  uint64_t status(uint32_t slot) const { return __atomic_load_n(&c_.progress[slot].status, __ATOMIC_ACQUIRE); }
+  void request(uint32_t slot, uint32_t sequence, uint32_t command) {
+    publish(&c_.request_words[slot], sequence | uint64_t(command | (epoch_ & BLINK_EPOCH_MASK) << 8) << 32);
+  }
+
+  void attach() {
+    open_.clear();
+    releasing_.clear();
+    publish(&c_.leases[lease_].word, blink::pair_word(epoch_ = ++epochs_, ++beats_));
+  }
+  void beat(uint64_t now) {
+    last_beat_ = now;
+    publish(&c_.leases[lease_].word, blink::pair_word(epoch_, ++beats_));
+  }
+  bool granted() const {
+    const uint64_t ack = __atomic_load_n(&c_.lease_acks[lease_].word, __ATOMIC_ACQUIRE);
+    return ack == blink::pair_word(epoch_, BLINK_LEASE_GRANTED);
+  }
+  void die(uint64_t now) {
+    dead_since_ = now;
+    dead_until_ = now + BLINK_LEASE_TIMEOUT_NS * (chance(50) ? 3 : 1) / 2;
+  }
+  void leave() {
+    publish(&c_.leases[lease_].word, 0);
+    epoch_ = 0;
+  }
+
+  void check_unused(uint32_t slot) {
+    const bool empty = (blink::high(status(slot)) & 0xf) == BLINK_STATE_EMPTY;
+    if (!empty && !open_.count(slot) && !releasing_.count(slot)) fail("a slot nobody uses is not EMPTY");
+  }
+
+  // A submission of this lease's previous epoch arrives only now.
+  void write_late() {
+    const uint32_t slot = lease_ * share() + random_() % share();
+    if (open_.count(slot) || releasing_.count(slot) || epoch_ < 2) return;
+    const uint64_t stale = BLINK_COMMAND_SUBMIT | ((epoch_ - 1) & BLINK_EPOCH_MASK) << 8;
+    publish(&c_.request_words[slot], (blink::low(status(slot)) + 1) | stale << 32);
+  }
+
+  // A word of the right epoch and sequence, whose command there is not.
+  void write_nonsense() {
+    const uint32_t slot = lease_ * share() + random_() % share();
+    if (open_.count(slot) || releasing_.count(slot)) return;
+    request(slot, blink::low(status(slot)) + 1, chance(50) ? BLINK_COMMAND_NONE : 4 + random_() % 252);
+  }
+
+  void submit(uint64_t now) {
+    const uint32_t slot = lease_ * share() + random_() % share();
+    const uint64_t word = status(slot);
+    if (open_.count(slot) || releasing_.count(slot)) return;
+    if ((blink::high(word) & 0xf) != BLINK_STATE_EMPTY) return;
+    Sent s;
+    s.seed = random_();
+    s.sequence = blink::low(word) + 1;
+    s.ticket = ++tickets_;
+    const uint32_t context = ring_.sizes.max_context;
+    const uint32_t length = chance(10) ? random_() % context : 1 + random_() % (context / 4);
+    for (uint32_t i = 0; i < length; ++i) s.prompt.push_back(random_() % kVocab);
+    s.max_tokens = chance(10) ? 1 : chance(20) ? context : 1 + random_() % 60;
+    s.ignore_eos = chance(30);
+    blink_descriptor d{};
+    d.sequence = s.sequence;
+    d.prompt_tokens = length;
+    d.max_tokens = s.max_tokens;
+    d.seed = s.seed;
+    d.temperature = 1, d.top_p = 1, d.repetition_penalty = 1;
+    d.flags = s.ignore_eos ? BLINK_FLAG_IGNORE_EOS : 0;
+    d.ticket = s.ticket;
+    spoil(s, d);
+    d.crc32c = reference_crc(d, s.prompt.data());
+    if (chance(2)) s.expected_error = BLINK_REASON_BAD_CHECKSUM, d.crc32c ^= 1 << random_() % 32;
+    s.torn = s.expected_error == BLINK_REASON_BAD_CHECKSUM || (tearing && chance(10));
+    if (!s.torn || s.expected_error) {
+      write(slot, d, s);
+    } else {
+      s.torn_until = now + random_() % 1'000'000;  // the payload is overtaken by its request word
+      late_[slot] = d;
+    }
+    request(slot, s.sequence, BLINK_COMMAND_SUBMIT);
+    open_[slot] = s;
+  }
+
+  void spoil(Sent& s, blink_descriptor& d) {
+    const uint32_t context = std::min(ring_.sizes.max_context, ring_.sizes.total_pages * ring_.sizes.page_size);
+    if (s.prompt.empty()) {
+      s.expected_error = BLINK_REASON_EMPTY_PROMPT;
+    } else if (chance(2)) {
+      s.prompt[random_() % s.prompt.size()] = kVocab + random_() % 9;
+      s.expected_error = BLINK_REASON_BAD_TOKEN;
+    } else if (d.prompt_tokens >= context) {
+      s.expected_error = BLINK_REASON_PROMPT_TOO_LONG;
+    } else if (chance(2)) {
+      const float nan = __builtin_nanf("");
+      (chance(50) ? d.temperature : d.top_p) = chance(50) ? nan : -1;
+      s.expected_error = BLINK_REASON_BAD_PARAMETER;
+    }
+  }
+
+  void write(uint32_t slot, const blink_descriptor& d, const Sent& s) {
+    c_.descriptors[slot] = d;
+    std::copy(s.prompt.begin(), s.prompt.end(), c_.prompts + uint64_t(slot) * c_.prompt_capacity);
+  }
+  void mend_torn(uint64_t now) {
+    for (auto it = late_.begin(); it != late_.end();) {
+      const auto sent = open_.find(it->first);
+      if (sent != open_.end() && now < sent->second.torn_until) {
+        ++it;
+        continue;
+      }
+      if (sent != open_.end()) write(it->first, it->second, sent->second);
+      it = late_.erase(it);
+    }
+  }
+
+  void cancel() {
+    if (open_.empty()) return;
+    auto it = std::next(open_.begin(), random_() % open_.size());
+    it->second.cancelled = true;
+    const bool at_once = chance(30);  // do not even wait for the end
+    request(it->first, it->second.sequence, at_once ? BLINK_COMMAND_RELEASE : BLINK_COMMAND_CANCEL);
+    if (at_once) releasing_[it->first] = it->second.sequence, late_.erase(it->first), open_.erase(it);
+  }
+
+  // Checks the slot's status and takes its new records, as a token reader does.
+  void read(uint32_t slot, Sent& s) {
+    const uint64_t word = status(slot);
+    const uint32_t state = blink::high(word) & 0xf, reason = blink::high(word) >> 4 & 0xff,
+                   count = blink::high(word) >> 12;
+    if (blink::low(word) != s.sequence) return;  // not claimed yet
+    if (count < s.tokens.size()) return fail("the count went back");
+    for (uint32_t i = s.tokens.size(); i < count; ++i) {
+      // The inline copy may already hold the record seven positions on: then the arena has this one (R8).
+      uint64_t record = __atomic_load_n(&c_.progress[slot].records[i % BLINK_INLINE_RECORDS], __ATOMIC_RELAXED);
+      if (blink::high(record) != (i | s.sequence << 20)) {
+        record = __atomic_load_n(c_.outputs + uint64_t(slot) * c_.output_capacity + i, __ATOMIC_RELAXED);
+      }
+      const uint32_t previous = i ? s.tokens.back() : s.prompt.back(), token = answer(s.seed, i, previous);
+      if (record != blink::output_record(token, i, s.sequence)) return fail("wrong record at " + std::to_string(i));
+      s.tokens.push_back(token);
+    }
+    if (state == BLINK_STATE_DECODE_COMPLETED) complete(s, reason);
+  }
+
+  void complete(Sent& s, uint32_t reason) {
+    s.done = true;
+    ++finished;
+    const uint32_t context = std::min(ring_.sizes.max_context, ring_.sizes.total_pages * ring_.sizes.page_size);
+    const uint32_t limit = std::min<uint64_t>(s.max_tokens, context > s.prompt.size() ? context - s.prompt.size() : 0);
+    const bool eos = !s.tokens.empty() && s.tokens.back() == kEos && !s.ignore_eos;
+    const uint32_t n = s.tokens.size();
+    const bool no_token =
+        !s.prompt.empty() && answer(s.seed, n, n ? s.tokens.back() : s.prompt.back()) == BLINK_NO_TOKEN;
+    if (s.cancelled && reason == BLINK_REASON_CANCELLED) return;
+    if (reason == BLINK_REASON_SHUTTING_DOWN) return;
+    if (s.expected_error) {
+      if (reason != s.expected_error)
+        fail("expected error " + std::to_string(s.expected_error) + ", got " + std::to_string(reason));
+    } else if (reason == BLINK_REASON_NUMERICAL_FAULT) {
+      ++unsampled;
+      if (!no_token || eos || n == limit) fail("a token that there was is missing");
+    } else if (reason == BLINK_REASON_EOS) {
+      if (!eos) fail("EOS without an end token");
+    } else if (reason == BLINK_REASON_LENGTH) {
+      if (eos || s.tokens.size() != limit)
+        fail("ended at " + std::to_string(s.tokens.size()) + " of " + std::to_string(limit));
+    } else {
+      fail("unexpected reason " + std::to_string(reason));
+    }
+  }
+
+  using Open = std::map<uint32_t, Sent>;
+  Open::iterator retire(Open::iterator it) {
+    request(it->first, it->second.sequence, BLINK_COMMAND_RELEASE);
+    releasing_[it->first] = it->second.sequence;
+    late_.erase(it->first);
+    return open_.erase(it);
+  }
+
+  SimulatedRing& ring_;
+  blink_scheduler_config& c_;
+  const uint32_t lease_;
+  Random& random_;
+  uint32_t epoch_ = 0, epochs_ = 0, beats_ = 0, tickets_ = 0;
+  uint64_t last_beat_ = 0, dead_since_ = 0, dead_until_ = 0;
+  Open open_;
+  std::map<uint32_t, uint32_t> releasing_;
+  std::map<uint32_t, blink_descriptor> late_;
+};
+
+}  // namespace simulator

@@ -1,0 +1,128 @@
+/* A ring and a scheduler's memory on the heap, for tests that have no backend process. */
+#pragma once
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "synthetic_engine.h"
+
+namespace simulator {
+
+struct Sizes {
+  uint32_t n_slots, n_leases, max_batch, max_context, page_size, total_pages, max_prefill_tokens, max_prefill_slots;
+  uint64_t arm_margin_ns;
+  uint32_t max_mixed_tokens = 0;  // 0: as many as sequences and prompts may have
+  uint32_t mixed_share = 16;
+};
+
+class SimulatedRing {
+ public:
+  explicit SimulatedRing(const Sizes& z) : sizes(z) {
+    c.header = array<blink_header>(1);
+    c.leases = array<blink_lease>(BLINK_MAX_LEASES);
+    c.lease_acks = array<blink_lease_ack>(BLINK_MAX_LEASES);
+    c.request_words = array<uint64_t>(z.n_slots);
+    c.descriptors = array<blink_descriptor>(z.n_slots);
+    c.progress = array<blink_progress>(z.n_slots);
+    c.prompts = array<uint32_t>(uint64_t(z.n_slots) * z.max_context);
+    c.outputs = array<uint64_t>(uint64_t(z.n_slots) * z.max_context);
+    c.n_slots = z.n_slots;
+    c.n_leases = z.n_leases;
+    c.prompt_capacity = c.output_capacity = z.max_context;
+    blink_tables& t = c.tables;
+    t.n_sequences = z.max_batch + z.max_prefill_slots;
+    t.max_context = z.max_context;
+    t.page_size = z.page_size;
+    t.pages_per_sequence = (z.max_context + z.page_size - 1) / z.page_size;
+    t.vocab_size = kVocab;
+    t.n_eos = 1;
+    t.eos[0] = kEos;
+    t.history = array<uint32_t>(uint64_t(t.n_sequences) * z.max_context);
+    t.block_table = array<uint32_t>(uint64_t(t.n_sequences) * t.pages_per_sequence);
+    t.params = array<blink_descriptor>(t.n_sequences);
+    t.completed = array<uint64_t>(1);
+    const uint32_t mixed = z.max_mixed_tokens ? z.max_mixed_tokens : z.max_batch + z.max_prefill_tokens;
+    const uint32_t tokens = std::max(mixed, z.max_prefill_tokens), batch_slots = t.n_sequences;
+    for (blink_step_set& set : c.sets) {
+      uint32_t* at = array<uint32_t>(2 * words(tokens) + 5 * words(batch_slots) + words(sizeof(blink_step_head) / 4));
+      auto take = [&at](uint64_t n) { return std::exchange(at, at + words(n)); };
+      for (uint32_t** p : {&set.token_sequence, &set.token_position}) *p = take(tokens);
+      for (uint32_t** p : {&set.batch_sequence, &set.batch_first, &set.batch_last, &set.batch_emit})
+        *p = take(batch_slots);
+      set.head = reinterpret_cast<blink_step_head*>(take(sizeof(blink_step_head) / 4));
+      set.out_token = take(batch_slots);
+    }
+    c.n_shapes = 6;  // one decode shape, one prefill shape, mixed ones of two sizes, each of few batch slots and of all
+    c.shapes = array<blink_shape>(c.n_shapes);
+    const uint32_t small = (mixed + 1) / 2, few = (batch_slots + 1) / 2;
+    c.shapes[0] = {BLINK_STEP_DECODE, z.max_batch, z.max_batch, 0};
+    c.shapes[1] = {BLINK_STEP_PREFILL, z.max_prefill_tokens, z.max_prefill_slots, 0};
+    c.shapes[2] = {BLINK_STEP_MIXED, small, std::min(few, small), 0};
+    c.shapes[3] = {BLINK_STEP_MIXED, small, std::min(batch_slots, small), 0};
+    c.shapes[4] = {BLINK_STEP_MIXED, mixed, std::min(few, mixed), 0};
+    c.shapes[5] = {BLINK_STEP_MIXED, mixed, std::min(batch_slots, mixed), 0};
+    c.decode_lookup = array<uint32_t>(z.max_batch + 1);
+    c.prefill_lookup = lookup(z.max_prefill_tokens);
+    for (uint32_t n = 0; n <= z.max_prefill_tokens; ++n) c.prefill_lookup[granules(n)] = 1;
+    c.mixed_lookup = lookup(mixed);
+    for (uint32_t n = 0; n <= mixed; ++n) c.mixed_lookup[granules(n)] = n <= small ? 2 : 4;
+    c.seen = array<uint64_t>(z.n_slots);
+    c.requests = array<blink_request>(z.n_slots);
+    c.sequences = array<blink_sequence>(t.n_sequences);
+    c.free_pages = array<uint32_t>(z.total_pages);
+    c.shape_times = array<blink_shape_time>(c.n_shapes);
+    c.trace = array<blink_step_trace>(BLINK_TRACE_STEPS);
+    c.state = array<blink_scheduler_state>(1);
+    c.total_pages = z.total_pages;
+    c.max_prefill_tokens = z.max_prefill_tokens;
+    c.max_prefill_slots = z.max_prefill_slots;
+    c.max_mixed_tokens = mixed;
+    c.mixed_share = z.mixed_share;
+    c.max_batch = z.max_batch;
+    c.arm_margin_ns = z.arm_margin_ns;
+    c.scan_interval_ns = 5000;
+    c.step_timeout_ns = 10'000'000'000ull;
+  }
+
+  const Sizes sizes;
+  blink_scheduler_config c{};
+
+ private:
+  // 32-bit words in whole lines.
+  static uint64_t words(uint64_t n) { return (n + 31) / 32 * 32; }
+
+  static uint32_t granules(uint32_t n) { return (n + BLINK_TOKEN_GRANULE - 1) / BLINK_TOKEN_GRANULE; }
+
+  // For up to n tokens; behind its end it names a shape that there is not.
+  uint32_t* lookup(uint32_t n) {
+    const uint32_t entries = granules(n) + 1;
+    uint32_t* at = array<uint32_t>(2 * entries);
+    std::fill_n(at, 2 * entries, c.n_shapes);
+    return at;
+  }
+
+  template <class T>
+  T* array(uint64_t n) {
+    const uint64_t bytes = (n * sizeof(T) + 127) / 128 * 128;
+    memory_.emplace_back(static_cast<uint8_t*>(std::aligned_alloc(128, bytes)), std::free);
+    std::fill_n(memory_.back().get(), bytes, 0);
+    return reinterpret_cast<T*>(memory_.back().get());
+  }
+  std::vector<std::unique_ptr<uint8_t, void (*)(void*)>> memory_;
+};
+
+// The checksum a frontend computes, bit by bit from the definition (not the policy's code).
+inline uint32_t reference_crc(const blink_descriptor& d, const uint32_t* prompt) {
+  uint32_t crc = ~0u;
+  auto feed = [&crc](const void* data, size_t n) {
+    for (size_t i = 0; i < n; ++i) {
+      crc ^= static_cast<const uint8_t*>(data)[i];
+      for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (crc & 1 ? 0x82f63b78u : 0);
+    }
+  };
+  feed(&d, sizeof(d) - 4);
+  feed(prompt, size_t(d.prompt_tokens) * 4);
+  return ~crc;
+}
+
+}  // namespace simulator

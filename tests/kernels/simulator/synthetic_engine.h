@@ -1,0 +1,108 @@
+/* An engine without arithmetic that notices every scheduling mistake.
+ *
+ * Feeding a token writes a tag of (request, position, token) to its place in the paged KV cache; sampling checks the
+ * tags of all positions of the sequence through the block table. A page owned twice, freed early or never filled, a
+ * token fed at the wrong position and a lost or repeated prefill all show as a wrong tag. The sampled token depends on
+ * the request, the position and the token before.
+ */
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/scheduler/state.h"
+
+namespace simulator {
+
+inline uint64_t mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+constexpr uint32_t kVocab = 1000, kEos = 1;
+
+// What a request with this seed answers at output position `index`, after token `previous`. A quarter of all random
+// seeds soon come to where there is no token to sample.
+inline uint32_t answer(uint64_t seed, uint32_t index, uint32_t previous) {
+  const uint64_t h = mix(seed * 1000003 + index * 7919 + previous);
+  if (seed >> 62 == 1 && h % 16 == 1) return BLINK_NO_TOKEN;
+  return h % 64 == 0 ? kEos : 2 + h % (kVocab - 2);
+}
+
+class SyntheticEngine {
+ public:
+  SyntheticEngine(const blink_tables& tables, const blink_step_set* sets, uint32_t total_pages)
+      : t(tables), sets(sets), kv(uint64_t(total_pages) * tables.page_size) {}
+
+  // Runs the step in `set` and publishes its completion. `now_ns` stamps it.
+  void run(uint32_t set_index, uint64_t start_ns, uint64_t done_ns) {
+    const blink_step_set& set = sets[set_index];
+    blink_step_head& head = *set.head;
+    if (head.id != __atomic_load_n(t.completed, __ATOMIC_ACQUIRE) + 1) fail("steps ran out of order");
+    for (uint32_t i = 0; i < head.n_tokens; ++i) {
+      const uint32_t sequence = set.token_sequence[i], position = set.token_position[i];
+      if (exists(sequence, position)) cell(sequence, position) = tag(sequence, position);
+    }
+    for (uint32_t batch_slot = 0; batch_slot < head.n_decode; ++batch_slot) {
+      if (set.batch_first[batch_slot] != batch_slot || set.batch_last[batch_slot] != batch_slot ||
+          !set.batch_emit[batch_slot])
+        fail("the sequences that decode do not come first");
+    }
+    for (uint32_t batch_slot = 0; batch_slot < head.batch_size; ++batch_slot) sample(set, batch_slot);
+    head.start_ns = start_ns;
+    head.done_ns = done_ns;
+    __atomic_store_n(t.completed, head.id, __ATOMIC_RELEASE);
+  }
+
+  std::string error;
+
+ private:
+  bool exists(uint32_t sequence, uint32_t position) {
+    if (sequence < t.n_sequences && position < t.max_context) return true;
+    return fail("sequence or position out of range"), false;
+  }
+
+  // Of a sequence and a position that exist, like `cell`.
+  uint64_t tag(uint32_t sequence, uint32_t position) {
+    return mix(t.params[sequence].seed ^ mix(position) ^
+               mix(t.history[uint64_t(sequence) * t.max_context + position] + 77));
+  }
+
+  uint64_t& cell(uint32_t sequence, uint32_t position) {
+    static uint64_t nowhere;
+    const uint64_t page = t.block_table[uint64_t(sequence) * t.pages_per_sequence + position / t.page_size];
+    if (page * t.page_size >= kv.size()) return fail("page out of range"), nowhere;
+    return kv[page * t.page_size + position % t.page_size];
+  }
+
+  void sample(const blink_step_set& set, uint32_t batch_slot) {
+    const uint32_t sequence = set.batch_sequence[batch_slot], position = set.token_position[set.batch_last[batch_slot]];
+    if (!exists(sequence, position)) return;
+    if (set.token_sequence[set.batch_last[batch_slot]] != sequence ||
+        set.token_sequence[set.batch_first[batch_slot]] != sequence)
+      fail("batch slot and tokens disagree");
+    for (uint32_t q = 0; q <= position; ++q) {
+      if (cell(sequence, q) != tag(sequence, q))
+        return fail("the KV cache of sequence " + std::to_string(sequence) + " is wrong at position " +
+                    std::to_string(q));
+    }
+    if (!set.batch_emit[batch_slot]) return;
+    uint32_t* history = t.history + uint64_t(sequence) * t.max_context;
+    const uint32_t token =
+        answer(t.params[sequence].seed, position + 1 - t.params[sequence].prompt_tokens, history[position]);
+    set.out_token[batch_slot] = token;
+    if (position + 1 < t.max_context) history[position + 1] = token == BLINK_NO_TOKEN ? 0 : token;
+  }
+
+  void fail(const std::string& what) {
+    if (error.empty()) error = "engine: " + what;
+  }
+
+  const blink_tables& t;
+  const blink_step_set* sets;
+  std::vector<uint64_t> kv;
+};
+
+}  // namespace simulator

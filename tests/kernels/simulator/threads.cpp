@@ -1,0 +1,73 @@
+/* The scheduler's emulation with real threads: policy, engine and frontends at the same time. Run under
+ * ThreadSanitizer.
+ *
+ *   threads POLICY_THREADS SECONDS SEED      exits 1 and prints what went wrong
+ */
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <string>
+#include <thread>
+
+#include "frontend.h"
+#include "kernels/scheduler/emulation.h"
+#include "kernels/scheduler/pages.h"
+
+using namespace simulator;
+
+struct Engine {
+  SyntheticEngine synthetic;
+  static void run(void* self, uint32_t, uint32_t set) {
+    const uint64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
+    static_cast<Engine*>(self)->synthetic.run(set, now, now + 1);
+  }
+};
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  const unsigned policy_threads = std::atoi(argv[1]), seconds = std::atoi(argv[2]);
+  Random random(std::atoi(argv[3]));
+  SimulatedRing ring({64, 2, 16, 256, 8, 100, 64, 4, 2000});
+  Engine engine{{ring.c.tables, ring.c.sets, ring.sizes.total_pages}};
+  blink_emulation* emulation = blink_emulation_start(&ring.c, Engine::run, &engine, policy_threads);
+
+  std::deque<Frontend> frontends;
+  for (uint32_t i = 0; i < 2; ++i) frontends.emplace_back(ring, i, random).tearing = false;
+  const auto start = std::chrono::steady_clock::now();
+  auto now = [&] { return std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count(); };
+  auto idle = [&] {
+    for (const Frontend& f : frontends) {
+      if (!f.idle()) return false;
+    }
+    return true;
+  };
+  while (now() < seconds * 1'000'000'000ll || (!idle() && now() < (seconds + 20) * 1'000'000'000ll)) {
+    for (Frontend& f : frontends) {
+      f.quiet = now() >= seconds * 1'000'000'000ll;
+      f.act(now());
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  const bool all_idle = idle();
+  __atomic_store_n(&ring.c.header->control, all_idle ? BLINK_CONTROL_DRAIN : BLINK_CONTROL_STOP, __ATOMIC_RELEASE);
+  const bool stopped = blink_emulation_wait(emulation, 10'000);
+  std::string verdict = blink_emulation_violation(emulation);
+  if (stopped) blink_emulation_destroy(emulation);
+  if (!stopped) verdict = "the scheduler did not stop";
+  if (!all_idle) verdict = "no progress: requests are still open";
+  if (!engine.synthetic.error.empty()) verdict = engine.synthetic.error;
+  uint64_t finished = 0;
+  for (const Frontend& f : frontends) {
+    finished += f.finished;
+    if (!f.error.empty()) verdict = f.error;
+  }
+  const blink_scheduler_state& s = *ring.c.state;
+  if (verdict.empty() && blink::FreePages(ring.c).count() != ring.c.total_pages) verdict = "pages leaked";
+  if (verdict.empty() && (finished < 20 || s.stats.relaunches == 0)) verdict = "too little happened";
+  std::printf("steps %llu finished %llu relaunches %llu preempted %llu %s\n", (unsigned long long)s.stats.steps,
+              (unsigned long long)finished, (unsigned long long)s.stats.relaunches,
+              (unsigned long long)s.stats.preempted, verdict.c_str());
+  if (!stopped) std::_Exit(1);
+  return verdict.empty() ? 0 : 1;
+}

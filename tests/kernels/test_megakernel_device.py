@@ -1,0 +1,247 @@
+"""The megakernel on the emulator, whose blocks take turns and whose bulk copies arrive late and in any
+order, against a step made of the ops' CPU references."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from reference_ops import SILU, Floats, StepData, call, rope_table
+from test_attention_device import cache_map
+from test_ops_device import EPS, NAN, Emulate, Halves, assert_close, floats, random
+
+from gpu_backend import megakernel_abi
+from gpu_backend.engines.native.megakernel_model import pair_tiles
+from gpu_backend.ops.megakernel import stage_chunks
+
+CELLS, VOCAB, LAYERS = 11520, 640, 3
+
+
+class Model:
+    """Random weights, with the caches of its layers."""
+
+    def __init__(
+        self,
+        hidden: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        intermediate: int,
+        *,
+        normed: bool,
+        page_size: int,
+    ):
+        self.hidden, self.heads, self.kv_heads, self.head_dim = hidden, heads, kv_heads, head_dim
+        self.intermediate = intermediate
+        shapes: dict[str, tuple[int, ...]] = {
+            "input_norm": (hidden,),
+            "qkv": ((heads + 2 * kv_heads) * head_dim, hidden),
+            "q_norm": (head_dim,),
+            "k_norm": (head_dim,),
+            "o": (hidden, heads * head_dim),
+            "post_norm": (hidden,),
+            "gate_up": (2 * intermediate, hidden),
+            "down": (hidden, intermediate),
+        }
+        self.layers = [
+            {name: self._weight(shape, 20 * i + j) for j, (name, shape) in enumerate(shapes.items())}
+            for i in range(LAYERS)
+        ]
+        self.cache = random(LAYERS, 2, CELLS // page_size, kv_heads, page_size, head_dim, seed=4)
+        for layer, (keys, values) in zip(self.layers, self.cache, strict=True):
+            layer |= {"k_cache": keys, "v_cache": values}
+        self.norms = ("q_norm", "k_norm") if normed else ()
+        self.embed, self.head = random(VOCAB, hidden, seed=1), self._weight((VOCAB, hidden), 3)
+        self.final_norm = random(hidden, seed=2)
+        self.rope = rope_table(head_dim)
+
+    @staticmethod
+    def _weight(shape: tuple[int, ...], seed: int) -> Halves:
+        return random(*shape, seed=seed, scale=shape[-1] ** -0.5 if len(shape) == 2 else 1)
+
+    def step(self, arrays: StepData) -> tuple[Floats, list[tuple[Floats, Floats]]]:
+        """Logits of a step's tokens, and the layers' caches after it."""
+        tokens, width = len(arrays.token_sequence), self.heads + 2 * self.kv_heads
+        residual, caches = np.zeros((tokens, self.hidden), np.float32), []
+        arrays.call("embed", floats(self.embed), residual, self.hidden, 1.0, tokens)
+        for layer in self.layers:
+            w = {name: floats(weight) for name, weight in layer.items()}
+            qkv = self._linear(self._norm(residual, w["input_norm"]), w["qkv"]).reshape(tokens, width, -1)
+            norms = [w[name] if name in self.norms else None for name in ("q_norm", "k_norm")]
+            sizes = (self.heads, self.kv_heads, self.head_dim, tokens)
+            cache = (w["k_cache"], w["v_cache"])
+            arrays.call("rope", qkv, None, *norms, EPS, self.rope, *cache, *sizes)
+            attention = np.zeros((tokens, self.heads * self.head_dim), np.float32)
+            arrays.call("attention", qkv, *cache, attention, *sizes[:3], 0, tokens)
+            caches.append(cache)
+            residual += self._linear(attention, w["o"])
+            gate_up = self._linear(self._norm(residual, w["post_norm"]), w["gate_up"])
+            call("gated", gate_up, product := np.zeros((tokens, self.intermediate), np.float32),
+                 self.intermediate, tokens, SILU)  # fmt: skip
+            residual += self._linear(product, w["down"])
+        return self._linear(self._norm(residual, floats(self.final_norm)), floats(self.head)), caches
+
+    @staticmethod
+    def _norm(residual: Floats, weight: Floats) -> Floats:
+        out = np.empty_like(residual)
+        arguments = (residual.copy(), np.zeros_like(residual), weight, EPS, out)
+        call("residual_rmsnorm", *arguments, residual.shape[1], len(residual))
+        return out
+
+    @staticmethod
+    def _linear(x: Floats, w: Floats) -> Floats:
+        y = np.empty((len(x), len(w)), np.float32)
+        call("linear", x, w, y, *x.shape, len(w))
+        return y
+
+
+def tensor_map(matrix: Halves, is_gate_up: bool) -> NDArray[np.uint64]:
+    """A tensor map as the emulator takes it (emulated_ptx.h)."""
+    rows, columns = matrix.shape
+    record = np.zeros(16, np.uint64)
+    height = rows // 2 if is_gate_up else 8
+    record[:5] = (matrix.ctypes.data, height, columns, 8, 32 * stage_chunks(columns))
+    return record
+
+
+def cache_maps(model: Model) -> NDArray[np.uint64]:
+    """The same of each layer's keys and values."""
+    records = np.zeros((LAYERS, 16), np.uint64)
+    for record, (keys, _) in zip(records, model.cache, strict=True):
+        record[:4] = cache_map(keys)
+    return records
+
+
+class Decoder:
+    """The kernel's arguments over numpy arrays: what it computes is in `buffers` and the model's caches."""
+
+    def __init__(self, model: Model, max_splits: int, blocks: int):
+        self.arrays: list[NDArray[Any]] = []  # kept, because records hold addresses
+        norms = [layer[name] for layer in model.layers for name in ("input_norm", "post_norm")]
+        head_norms = [layer[name] for layer in model.layers for name in model.norms]
+        matrices = [layer[name] for layer in model.layers for name in ("qkv", "o", "gate_up", "down")]
+        maps = [tensor_map(w, i % 4 == 2) for i, w in enumerate([*matrices, model.head])]
+        chunks = [stage_chunks(n) for n in (model.hidden, model.heads * model.head_dim, model.intermediate)]
+        self.model = self._record(
+            megakernel_abi.MegakernelModel,
+            {"maps": np.array(maps), "embed": model.embed, "rope": model.rope, "cache": model.cache,
+             "cache_maps": cache_maps(model),
+             "norms": pair_tiles(np.array([*norms, model.final_norm]))}
+            | ({"head_norms": np.array(head_norms)} if head_norms else {}),
+            {"n_layers": LAYERS, "hidden": model.hidden, "n_heads": model.heads, "n_kv_heads": model.kv_heads,
+             "intermediate": model.intermediate, "vocab_size": VOCAB, "norm_eps": EPS,
+             "cache_bytes": model.cache[0, 0].nbytes,
+             **dict(zip(("hidden_chunks", "attention_chunks", "intermediate_chunks"), chunks, strict=True))},
+        )  # fmt: skip
+        capacity, heads = megakernel_abi.MEGAKERNEL_TOKENS, model.heads
+        width = (heads + 2 * model.kv_heads) * model.head_dim
+        self.buffers: dict[str, NDArray[Any]] = {
+            "logits": np.full((capacity, VOCAB), np.nan, np.float32),
+            "leavers": np.zeros(1, np.uint32),
+        }
+        parts = {"squares": 4 * capacity * model.hidden // 16, "normed": 2 * capacity * model.hidden}
+        norm_bytes = sum(parts.values())
+        parts |= {
+            "second": norm_bytes,
+            "qkv": 2 * capacity * width,
+            "attention": 2 * capacity * heads * model.head_dim,
+            "product": 2 * capacity * model.intermediate,
+            "parts": 16 * blocks * (model.head_dim + 4),
+        }
+        layer_bytes = sum(parts.values())
+        self.exchange = np.zeros((LAYERS + 1) * layer_bytes, np.uint8)
+        sizes = {"max_splits": max_splits, "norm_bytes": norm_bytes, "layer_bytes": layer_bytes}
+        self.arguments = self._record(megakernel_abi.MegakernelBuffers, self.buffers, sizes)
+        address = self.exchange.ctypes.data
+        for name, size in parts.items():
+            if name != "second":
+                self.arguments[name] = address
+            address += size
+
+    def _record(
+        self, dtype: np.dtype[Any], arrays: dict[str, NDArray[Any]], values: dict[str, float]
+    ) -> NDArray[Any]:
+        record = np.zeros((), dtype)
+        self.arrays.extend(arrays.values())
+        for name, array in arrays.items():
+            record[name] = array.ctypes.data
+        for name, value in values.items():
+            record[name] = value
+        return record
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("positions", "blocks", "sizes"),
+    [
+        ([130], 4, (256, 8, 2, 64, 512)),
+        ([700], 12, (256, 4, 1, 64, 512)),
+        ([0, 17, 400], 8, (512, 4, 2, 128, 256)),
+        ([5, 300, 64, 63, 1, 257, 130, 16], 5, (256, 8, 2, 64, 2560)),
+        ([400, 17, 0, 300, 64, 128, 80, 90], 17, (512, 4, 2, 128, 512)),
+        ([31, 200], 12, (768, 2, 2, 128, 2304)),
+        ([65], 5, (256, 2, 2, 128, 2816)),
+        ([65, 1000], 3, (256, 2, 1, 128, 2816)),
+        ([64, 80, 16, 128], 5, (256, 2, 2, 128, 2816)),
+        ([1000], 16, (256, 4, 1, 128, 2048)),
+        ([2400], 40, (768, 4, 1, 128, 768)),
+    ],
+    ids=[
+        "one",
+        "many splits",
+        "few",
+        "eight",
+        "eight in a turn",
+        "odd stages",
+        "many stages",
+        "two",
+        "odd four",
+        "parts",
+        "most",
+    ],
+)
+@pytest.mark.parametrize("normed", [False, True])
+def test_decoder(
+    emulate: Emulate, positions: list[int], blocks: int, sizes: tuple[int, ...], normed: bool
+) -> None:
+    """Blocks with more and fewer tiles of a matrix, several passes, stages that are not full, splits, and
+    batch slots that are not in use. A second run from the same state gives the same bits, since nothing is
+    added up
+    in the order of arrival, and every counter is as it was."""
+    page_size = 32 if normed else 16
+    rows, context = (11, 1024) if max(positions) < 1024 else (4, 2560)
+    arrays = StepData([(row, p, p + 1) for row, p in enumerate(positions)], vocab_size=VOCAB, max_batch=rows,
+                  max_context=context, page_size=page_size, total_pages=CELLS // page_size)  # fmt: skip
+
+    model = Model(*sizes, normed=normed, page_size=page_size)
+    used = np.zeros((CELLS // page_size, page_size), bool)
+    for row, position in enumerate(positions):
+        earlier = np.arange(position)
+        used[arrays.block_table[row, earlier // page_size], earlier % page_size] = True
+    model.cache[:] = np.where(used[:, None, :, None], model.cache, NAN)  # nobody has written there
+    for row, position in enumerate(positions):  # values that are missed if they are: 8 times as large
+        late = np.arange(position - position // 6, position)
+        model.cache[:, 1, arrays.block_table[row, late // page_size], :, late % page_size] += 3 << 7
+    expected, caches = model.step(arrays)
+    group = min(4, model.heads // model.kv_heads)
+    runs = []
+    for _ in range(2):
+        decoder = Decoder(model, 64, blocks)
+        arguments = (arrays.step_set, arrays.tables, decoder.model, decoder.arguments)
+        emulate("megakernel", *arguments, model.head_dim, group, blocks)
+        logits = decoder.buffers["logits"]
+        assert_close(logits[: len(positions)], expected, 3e-2)
+        assert np.isnan(logits[len(positions) :]).all()
+        assert not decoder.buffers["leavers"].any()
+        assert not decoder.exchange.any()
+        runs.append(logits[: len(positions)].copy())
+    np.testing.assert_array_equal(*runs)
+    for row, position in enumerate(positions):
+        used[arrays.block_table[row, position // page_size], position % page_size] = True
+    for layer, cache in zip(model.layers, caches, strict=True):
+        for name, reference in zip(("k_cache", "v_cache"), cache, strict=True):
+            cells, expected_cells = (x.swapaxes(1, 2) for x in (floats(layer[name]), reference))
+            assert_close(cells[used], expected_cells[used], 3e-2)
+            assert np.isnan(cells[~used]).all()

@@ -1,0 +1,261 @@
+"""The kernels of a mixture of experts, emulated, against their references: skewed, uniform and no routing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from reference_ops import SILU, StepData, call
+from routings import NO_EXPERT, Choices, absent, padded, skewed, uniform
+from test_ops_device import NAN, Emulate, assert_close, floats, random
+
+from gpu_backend.kernel_abi import fused_router, grouped_gemm_sm90, routing
+
+FEW, UNIT = routing.FEW_TOKENS, grouped_gemm_sm90.GROUPED_UNIT
+ROUTINGS = [uniform, skewed, padded, absent]
+
+
+def new_plan(choice: Choices, n_experts: int, unit: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    most = choice.size // unit + min(n_experts, choice.size)
+    return np.full((1 + most, 4), 7, np.uint32), np.full(choice.size, NO_EXPERT, np.uint32)
+
+
+@pytest.mark.parametrize("renormalise", [False, True])
+@pytest.mark.parametrize(("n_experts", "per_token"), [(4, 1), (8, 2), (40, 40), (128, 8), (256, 32)])
+def test_route(emulate: Emulate, n_experts: int, per_token: int, renormalise: bool) -> None:
+    per_token = min(per_token, 32)
+    arrays = StepData([(1, 0, 5), (2, 3, 7)], padding=2)
+    rng = np.random.default_rng(n_experts)
+    logits = (3 * rng.standard_normal((11, n_experts))).astype(np.float32)
+    logits[1] = np.round(logits[1])  # ties
+    logits[2, ::2] = np.nan
+    logits[3, 1:] = -np.inf
+    out = [(np.zeros((11, per_token), np.uint32), np.zeros((11, per_token), np.float32)) for _ in range(2)]
+    call("route", arrays.step_set, logits, *out[0], n_experts, per_token, int(renormalise), 11)
+    emulate("route", arrays.step_set, logits, *out[1], n_experts, per_token, int(renormalise), 11)
+    np.testing.assert_array_equal(out[1][0], out[0][0])
+    np.testing.assert_allclose(out[1][1], out[0][1], rtol=1e-5)
+    assert (out[1][0][9:] == NO_EXPERT).all()
+    assert (out[1][1][9:] == 0).all()
+    order = np.argsort(-logits[4:9], axis=1, kind="stable")[:, :per_token]
+    np.testing.assert_array_equal(out[1][0][4:9], order)
+    shares = np.exp(logits[4:9] - logits[4:9].max(axis=1, keepdims=True))
+    chosen = np.take_along_axis(shares, order, axis=1)
+    total = (chosen if renormalise else shares).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(out[1][1][4:9], chosen / total, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("n_experts", "per_token", "hidden"), [(4, 1, 32), (40, 8, 2080), (128, 8, 96)])
+def test_router(emulate: Emulate, n_experts: int, per_token: int, hidden: int) -> None:
+    """The same as rmsnorm, a product and route, one after the other; tokens 9 and 10 are padding."""
+    arrays, eps = StepData([(1, 0, 5), (2, 3, 7)], padding=2), 1e-5
+    residual = np.random.default_rng(hidden).standard_normal((11, hidden)).astype(np.float32)
+    norm, w = random(hidden, seed=1), random(n_experts, hidden, seed=2, scale=3 * hidden**-0.5)
+    normed, logits = np.zeros((11, hidden), np.uint16), np.zeros((11, n_experts), np.float32)
+    out = [(np.zeros((11, per_token), np.uint32), np.zeros((11, per_token), np.float32)) for _ in range(2)]
+    sizes = (hidden, n_experts, per_token, 1)
+    emulate("router", arrays.step_set, residual, norm, eps, w, normed, logits, *out[1], 11, *sizes)
+    scale = 1 / np.sqrt((residual**2).mean(axis=1, keepdims=True) + np.float32(eps))
+    assert_close(floats(normed), residual * scale * floats(norm))
+    assert_close(logits, floats(normed) @ floats(w).T)
+    call("route", arrays.step_set, logits, *out[0], n_experts, per_token, 1, 11)
+    np.testing.assert_array_equal(out[1][0], out[0][0])
+    np.testing.assert_allclose(out[1][1], out[0][1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("routing", ROUTINGS)
+@pytest.mark.parametrize(
+    ("tokens", "n_experts", "per_token"), [(1, 128, 8), (33, 5, 2), (64, 256, 8), (1100, 9, 3)]
+)
+def test_plan(emulate: Emulate, routing: Any, tokens: int, n_experts: int, per_token: int) -> None:
+    choice = routing(tokens, n_experts, per_token)
+    for unit in (16, 160):
+        got, expected = (new_plan(choice, n_experts, unit) for _ in range(2))
+        call("expert_plan", choice, *expected, tokens, n_experts, per_token, unit)
+        emulate("expert_plan", choice, *got, tokens, n_experts, per_token, unit)
+        for a, b in zip(got, expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+class Mixture:
+    """Experts' weights and tokens, and what the references make of them."""
+
+    def __init__(self, choice: Choices, n_experts: int, hidden: int, intermediate: int) -> None:
+        self.choice, (self.tokens, self.per_token) = choice, choice.shape
+        self.n_experts, self.hidden, self.intermediate = n_experts, hidden, intermediate
+        self.x = random(self.tokens, hidden, seed=1)
+        self.gate_up = random(n_experts, 2, intermediate, hidden, seed=2, scale=hidden**-0.5)
+        self.down = random(n_experts, hidden, intermediate, seed=3, scale=intermediate**-0.5)
+
+    def run(self, emulate: Emulate, blocks: int = 3) -> NDArray[np.uint16]:
+        """The rows [tokens][per_token][hidden]; NaN where no pair is. For FEW tokens the kernel chooses."""
+        product = np.full((self.choice.size, self.intermediate), NAN, np.uint16)
+        rows = np.full((self.tokens, self.per_token, self.hidden), NAN, np.uint16)
+        logits = np.full((self.tokens, self.n_experts), np.nan, np.float32)  # as low as can be
+        padding = self.choice[:, 0] == NO_EXPERT
+        for t in np.nonzero(~padding)[0]:
+            logits[t, self.choice[t]] = 1 + np.arange(self.per_token)[::-1]
+        choice = self.choice.copy() if self.tokens > FEW else np.full_like(self.choice, 7)
+        weight = np.zeros(choice.shape, np.float32)
+        token_sequence = np.where(padding, NO_EXPERT, 0).astype(np.uint32)
+        inputs = (self.gate_up, self.down, self.x, product, rows)
+        sizes = (self.tokens, self.n_experts, self.hidden, self.intermediate, self.per_token, blocks)
+        emulate("moe_gemv", token_sequence, logits, choice, weight, *inputs, *sizes)
+        np.testing.assert_array_equal(choice, self.choice)
+        return rows
+
+    def run_tiled(self, emulate: Emulate, blocks: int = 3) -> NDArray[np.uint16]:
+        """The same of the kernels for many tokens, which a plan feeds."""
+        product = np.full((self.choice.size, self.intermediate), NAN, np.uint16)
+        rows = np.full((self.tokens, self.per_token, self.hidden), NAN, np.uint16)
+        plan = new_plan(self.choice, self.n_experts, UNIT)
+        call("expert_plan", self.choice, *plan, self.tokens, self.n_experts, self.per_token, UNIT)
+        inputs = (self.gate_up, self.down, self.x, product, rows)
+        sizes = (self.tokens, self.hidden, self.intermediate, self.per_token, blocks)
+        emulate("moe_grouped_gemm", *plan, *inputs, *sizes)
+        return rows
+
+    activation = SILU
+
+    def expected(self) -> NDArray[np.float32]:
+        rows = np.full((self.tokens, self.per_token, self.hidden), np.nan, np.float32)
+        inputs = (floats(self.gate_up), floats(self.down), floats(self.x))
+        sizes = (self.hidden, self.intermediate, self.per_token, self.tokens)
+        call("experts", self.choice, *inputs, rows, *sizes, self.activation)
+        return rows
+
+    def check(self, rows: NDArray[np.uint16]) -> None:
+        """Pairs that do not exist are not written."""
+        got, expected = floats(rows), self.expected()
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+        if (self.choice != NO_EXPERT).any():
+            assert_close(got[~np.isnan(got)], expected[~np.isnan(expected)])
+
+
+STREAMED, TILED = Mixture.run, Mixture.run_tiled
+
+
+@pytest.mark.parametrize("routing", ROUTINGS)
+@pytest.mark.parametrize(
+    ("run", "tokens", "n_experts", "per_token", "hidden", "intermediate"),
+    [
+        (STREAMED, 2, 8, 4, 96, 40),
+        (STREAMED, 40, 5, 2, 64, 72),
+        (STREAMED, 128, 4, 2, 200, 136),
+        (STREAMED, 9, 16, 3, 528, 24),
+        (STREAMED, 7, 9, 3, 2056, 1032),
+        (TILED, 3, 4, 2, 200, 136),  # sizes that fill no tile, units of every width
+        (TILED, 70, 3, 1, 72, 24),
+        (TILED, 100, 3, 1, 72, 24),
+        (TILED, 200, 2, 2, 328, 264),
+    ],
+)
+def test_experts(
+    emulate: Emulate,
+    routing: Any,
+    run: Any,
+    tokens: int,
+    n_experts: int,
+    per_token: int,
+    hidden: int,
+    intermediate: int,
+) -> None:
+    mixture = Mixture(routing(tokens, n_experts, per_token), n_experts, hidden, intermediate)
+    mixture.check(run(mixture, emulate))
+
+
+@pytest.mark.parametrize(("run", "skewed_tokens"), [(STREAMED, 20), (TILED, 70)])
+def test_a_row_depends_on_its_pair_alone(emulate: Emulate, run: Any, skewed_tokens: int) -> None:
+    """E8: the same bits whatever else the step holds, and whichever block takes the unit."""
+    choice = skewed(skewed_tokens + 20, 6, 2)
+    choice[skewed_tokens:] = uniform(20, 6, 2)
+    full = Mixture(choice, 6, 96, 48)
+    rows = run(full, emulate)
+    np.testing.assert_array_equal(run(full, emulate, blocks=7), rows)
+    part = Mixture(choice, 6, 96, 48)
+    part.choice = choice.copy()
+    part.choice[[*range(5), *range(9, skewed_tokens + 13)]] = NO_EXPERT
+    kept = part.choice[:, 0] != NO_EXPERT
+    np.testing.assert_array_equal(run(part, emulate)[kept], rows[kept])
+
+
+@pytest.mark.parametrize("hidden", [8, 1000])
+def test_moe_combine(emulate: Emulate, hidden: int) -> None:
+    choice, rows = padded(7, 9, 3), random(7, 3, hidden)
+    rows[1::3] = NAN
+    weight = np.random.default_rng(0).random((7, 3), np.float32)
+    before = np.random.default_rng(1).standard_normal((7, hidden)).astype(np.float32)
+    delta, out = np.full((7, hidden), 7, np.float32), before.copy()
+    call("moe_combine", floats(rows), choice, weight, delta, hidden, 3, 7)
+    emulate("moe_combine", rows, choice, weight, out, hidden, 3, 7)
+    assert_close(out, before + delta)
+    assert (out[1::3] == before[1::3]).all()
+
+    norm, normed, summed = random(hidden, seed=4), np.zeros((7, hidden), np.uint16), before.copy()
+    emulate("moe_combine_rmsnorm", rows, choice, weight, summed, norm, 1e-5, normed, hidden, 3, 7)
+    np.testing.assert_array_equal(summed, out)
+    scale = 1 / np.sqrt((out**2).mean(axis=1, keepdims=True) + np.float32(1e-5))
+    assert_close(floats(normed), out * scale * floats(norm))
+
+
+PLACES = fused_router.SUM_PLACES
+UNIT_SUM = 2.0**32  # kSumUnit
+
+
+@pytest.mark.parametrize("is_padding", [False, True])
+@pytest.mark.parametrize("renormalise", [True, False])
+@pytest.mark.parametrize(
+    ("n_experts", "per_token", "hidden", "intermediate", "blocks"),
+    [
+        (12, 4, 96, 64, 5),
+        (128, 8, 64, 768, 8),
+        (255, 1, 2056, 64, 4),
+        (7, 7, 2080, 128, 3),
+        (4, 1, 64, 1088, 4),
+    ],
+)
+def test_experts_of_one_token(
+    emulate: Emulate,
+    n_experts: int,
+    per_token: int,
+    hidden: int,
+    intermediate: int,
+    blocks: int,
+    renormalise: bool,
+    is_padding: bool,
+) -> None:
+    """From the router's sums to the residual, which padding's stays; the sums are zero again."""
+    rng, eps = np.random.default_rng(hidden), 1e-5
+    residual = (5 * rng.standard_normal(hidden)).astype(np.float32)
+    scale = 1 / np.sqrt((residual**2).mean() + np.float32(eps))
+    norm = random(hidden, seed=4)
+    logits = np.round(2 * rng.standard_normal(n_experts)).astype(np.float32)  # with ties
+    logits += 200  # far beyond what exp takes
+    logits[-1] = -1e6
+    sums = (rng.integers(-(1 << 40), 1 << 40, (PLACES, n_experts))).astype(np.int64)
+    sums[0] += np.round(logits.astype(np.float64) / scale * UNIT_SUM).astype(np.int64) - sums.sum(axis=0)
+
+    mixture = Mixture(np.zeros((1, per_token), np.uint32), n_experts, hidden, intermediate)
+    mixture.choice[0] = np.argsort(-logits, kind="stable")[:per_token]
+    normed = residual * scale * floats(norm)
+    mixture.x = ((normed.view(np.uint32) + 0x8000) >> 16).astype(np.uint16)[None]  # rounded to bfloat16
+    choice, weight = np.full(per_token, 7, np.uint32), np.full(per_token, np.nan, np.float32)
+    product, out = np.full((per_token, intermediate), NAN, np.uint16), residual.copy()
+    token_sequence = np.array([NO_EXPERT if is_padding else 0], np.uint32)
+    inputs = (norm, eps, mixture.gate_up, mixture.down, product, out)
+    sizes = (n_experts, hidden, intermediate, per_token, int(renormalise), blocks)
+    emulate("moe_single_token", token_sequence, sums, choice, weight, *inputs, *sizes)
+    assert (sums == 0).all()
+    if is_padding:
+        np.testing.assert_array_equal(out, residual)
+        assert (product == NAN).all()
+        assert (choice == NO_EXPERT).all()
+        assert (weight == 0).all()
+        return
+    np.testing.assert_array_equal(choice, mixture.choice[0])
+    shares = np.exp(logits - logits.max())
+    total = shares[choice].sum() if renormalise else shares.sum()
+    np.testing.assert_allclose(weight, shares[choice] / total, rtol=1e-4)
+    assert_close(out, residual + weight @ mixture.expected()[0])
