@@ -77,8 +77,7 @@ def rdma() -> Iterator[Finding]:
         ("RDMA, frontend", verbs_library.verbs_library, verbs_library.PATH),
         ("RDMA, backend", target.rdma_library, target.PATH),
     ):
-        # type: ignore[misc]
-        yield _attempt(name, REBUILD_RDMA, lambda load=load, path=path: loaded(load(), path))
+        yield _attempt(name, REBUILD_RDMA, lambda load=load, path=path: loaded(load(), path))  # type: ignore[misc]
 
 
 def loaded(_: ctypes.CDLL, path: Path) -> str:

@@ -146,7 +146,7 @@ __device__ __forceinline__ void route_token(const struct blink_step_set& set, co
 
 /* grid (ceil(tokens / kRouteWarps)), block (32 * kRouteWarps): a warp a token. */
 __global__ void route_kernel(struct blink_step_set set, const float* logits, uint32_t* topk_ids, float* weight,
-                               uint32_t tokens, uint32_t n_experts, uint32_t per_token, uint32_t renormalise) {
+                             uint32_t tokens, uint32_t n_experts, uint32_t per_token, uint32_t renormalise) {
   allow_successor();
   wait_for_predecessor();
   const uint32_t i = blockIdx.x * kRouteWarps + threadIdx.x / 32;
