@@ -292,7 +292,7 @@ def test_gemmas_vocabulary(tmp_path: Path) -> None:
 
 
 def test_demo_model() -> None:
-    directory = Path(__file__).parents[2] / "models" / "demo"
+    directory = Path(__file__).parents[3] / "models" / "demo"
     from transformers import AutoModelForCausalLM
 
     rig = Rig(directory, AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval())
