@@ -94,7 +94,7 @@ def step_text(step: Step, why: bool) -> str:
     filled = [f"{counted(load.rows, 'row')} to decode, with {cached} each"] if load.rows else []
     filled += [f"a prompt of {counted(load.prompt_tokens, 'token')}"] if load.prompts else []
     title = (
-        f"{step.kind} step of {counted(step.tokens, 'token')} and {counted(step.batch_slots, 'batch_slot')} "
+        f"{step.kind} step of {counted(step.tokens, 'token')} and {counted(step.batch_slots, 'batch slot')} "
         f"({', '.join(filled)}): {step.launches} launches, {step.bytes / 1e6:,.0f} MB, "
         f"at least {step.floor_us:,.0f} us"
     )

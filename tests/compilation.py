@@ -57,13 +57,18 @@ def compiled(source: Path, flags: Sequence[str]) -> Path:
     """The object of one source, which is compiled if the cache has none of the same contents."""
     name, usual = COMPILERS[source.suffix]
     common = [*usual, "-g", "-Wall", "-Wextra", "-pthread", "-I."]
-    command = [compiler(name), *common, *flags, "-c", str(source.relative_to(ROOT))]
+    command = [compiler(name), *common, *flags, "-c", str(relative(source))]
     with locked(CACHE / f"{source.stem}.o-{digest([*command, version(command[0])])}") as entry:
         for listing in entry.glob("*.files"):  # several where a change has added an include
             if found := used(entry / f"{contents(listing.read_text().splitlines())}.o"):
                 os.utime(listing)
                 return found
         return compile_into(entry, command)
+
+
+def relative(source: Path) -> Path:
+    """From the tree's root, so that clones share objects; a source from elsewhere stays as it is."""
+    return source.relative_to(ROOT) if source.is_relative_to(ROOT) else source
 
 
 def compile_into(entry: Path, command: Sequence[str]) -> Path:

@@ -10,6 +10,7 @@ from gpu_backend.ops.candidate import Choice
 from gpu_backend.ops.launch import LibraryGemm, Work
 from gpu_backend.ops.operations import DecodeModel, MatMul, Moe, Role
 
+GEMMS = ("gemv", "skinny_gemm", "tiled_gemm")  # kernels of a router that is a matmul
 PARTS = {"kGateUp": "gate_up", "kDown": "down"}  # of the experts' kernels
 
 
@@ -19,7 +20,7 @@ def operation_name(choice: Choice, work: Work, tokens: int) -> str:
     kernel = "cublas" if isinstance(work, LibraryGemm) else kernel_name(work.kernel)
     if isinstance(op, DecodeModel):
         return choice.name
-    if isinstance(op, Moe) and (kernel == "cublas" or kernel.startswith("linear_")):
+    if isinstance(op, Moe) and (kernel == "cublas" or kernel in GEMMS):
         return f"router ({kernel})"
     if not isinstance(op, MatMul) or kernel == "silu_mul":
         return kernel
@@ -28,7 +29,7 @@ def operation_name(choice: Choice, work: Work, tokens: int) -> str:
 
 
 def kernel_name(instance: str) -> str:
-    """Of "moe_gemv_kernel<__half, blink::kDown, blink::kRoutingGiven>": "expert_stream_down"."""
+    """Of "moe_gemv_kernel<__half, blink::kDown, blink::kRoutingGiven>": "moe_gemv_down"."""
     name = re.sub(r"_kernel(<.*>)?$", "", instance)
     parts = [part for constant, part in PARTS.items() if f"blink::{constant}" in instance]
     return "_".join([name, *parts])

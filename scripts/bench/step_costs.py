@@ -63,6 +63,9 @@ class Step:
     sustained: Sustained | None = None
 
 
+ATTENTION = ("decode_attention", "flash_attention", "prefill_attention")
+
+
 class Costs:
     """By the names of matrices and operations. Bytes are those of weights, keys and values; of experts, those
     that as many random choices are expected to name."""
@@ -85,11 +88,11 @@ class Costs:
         if matrix in self.matrices:
             rows = load.batch_slots if matrix == "head" or name.startswith(LAST) else tokens
             return HALF_BYTES * self.matrices[matrix], 2 * rows * self.matrices[matrix]
-        if experts is not None and name.startswith("expert_") and ("gate_up" in name or "down" in name):
+        if experts is not None and name.startswith("moe_") and ("gate_up" in name or "down" in name):
             size = config.hidden * experts.intermediate * (2 if "gate_up" in name else 1)
             chosen = experts.count * (1 - (1 - experts.per_token / experts.count) ** tokens)
             return HALF_BYTES * size * chosen, 2 * size * tokens * experts.per_token
-        if name.startswith("attention") and not name.endswith("_plan"):
+        if name in ATTENTION:
             token_bytes = 2 * HALF_BYTES * config.n_kv_heads * config.head_dim
             if name == "decode_attention":
                 return load.rows * (load.context + 1) * token_bytes, 0
@@ -101,7 +104,7 @@ class Costs:
         """Of a whole step, whatever kernels it is made of."""
         layers = self._config.n_layers
         each = [*(m for m in self.matrices if m != "head"), "decode_attention", "flash_attention"]
-        each += ["expert_gate_up", "expert_down"] if self._config.experts is not None else []
+        each += ["moe_gate_up", "moe_down"] if self._config.experts is not None else []
         costs = [*([self.of(name, load) for name in each] * layers), self.of("head", load)]
         if load.prompt and self._config.experts is None:
             for name in ("o", "gate_up", "down"):

@@ -20,6 +20,7 @@ from blink import backend, cli, frontend, serve
 from blink.flags import add_flags, arguments, defaults, given
 from blink.model_directory import demo_directory
 from blink.sizes import format_bytes, parse_bytes
+from gpu_backend.models.registry import ARCHITECTURES
 from gpu_backend.options import BackendOptions
 from nic_frontend.options import FrontendOptions
 from ringbuffer.region import ring_path
@@ -196,7 +197,7 @@ def test_errors_are_one_line_with_the_mend(words: tuple[str, ...], status: int, 
 def test_an_unsupported_model_is_refused_before_anything_starts(broken_model: Path) -> None:
     done = run("serve", str(broken_model))
     assert done.returncode == 1
-    supported = "supported are LlamaForCausalLM, Phi3ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM"
+    supported = f"supported are {', '.join(ARCHITECTURES)}"
     assert done.stderr == f"blink serve: error: architectures: MambaForCausalLM; {supported}\n"
 
 

@@ -68,7 +68,7 @@ async def stop_with_tokens_in_the_queue() -> None:
     looking.cancel()
     arrivals = await complete.mailbox.take()
     assert [(arrival.tokens, arrival.reason) for arrival in arrivals] == [([11], None), ([13], Reason.LENGTH)]
-    with pytest.raises(ApiError, match="the scheduler is stopped"):
+    with pytest.raises(ApiError, match="the scheduler is in phase STOPPED"):
         await half.mailbox.take()
 
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from sse import parse as parse_events
 
+from nic_frontend.abi import EVENT_TOKENS_MAX
 from nic_frontend.api.answer import Answer
 from nic_frontend.api.call import BURST_TOKENS, Call
 from nic_frontend.api.fields import Fields
 from nic_frontend.api.jobs import Job
 from nic_frontend.api.parameters import Limits, parse
-from nic_frontend.library import EVENT_TOKENS_MAX
 from nic_frontend.metrics import Metrics
 from nic_frontend.request import Arrival, Mailbox, Request
 from nic_frontend.request_tracker import RequestTracker
