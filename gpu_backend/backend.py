@@ -37,10 +37,15 @@ class BackendError(RuntimeError):
     """The backend cannot start or cannot go on; one line that says why and what to do."""
 
 
+class SchedulerHangs(BackendError):
+    """The scheduler did not start, and does not end either."""
+
+
 class Backend:
     """One served model. `start` builds it and returns once the scheduler runs; `stop` drains and ends it.
 
-    `start` raises BackendError; what was acquired until then is released.
+    `start` raises BackendError; what was acquired until then is released, but for what a
+    scheduler that does not end still works in.
     """
 
     def __init__(self, options: BackendOptions) -> None:
@@ -51,7 +56,11 @@ class Backend:
         try:
             with ExitStack() as owned:
                 self._load(owned)
-                self._serve(SchedulerKind(self.options.scheduler))
+                try:
+                    self._serve(SchedulerKind(self.options.scheduler))
+                except SchedulerHangs:
+                    owned.pop_all()  # its engine must not be released under it
+                    raise
                 self._owned = owned.pop_all()
         except (
             UnsupportedModel, RingError, DeviceError, EngineError, ExchangeFailed, FileNotFoundError,
@@ -112,7 +121,8 @@ class Backend:
             self._watch = Watch(self.ring, self.scheduler)
         self._ended = False
         if not _wait_for(lambda: _has_started(self.ring.phase()), STOP_S):
-            raise BackendError("the scheduler did not start: run `blink doctor`")
+            message = "the scheduler did not start: run `blink doctor`"
+            raise BackendError(message) if self._end(0.0, lambda: True) else SchedulerHangs(message)
 
     def serving(self) -> bool:
         """False once the scheduler has given up or ended, whoever ended it."""

@@ -65,7 +65,7 @@ def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) ->
     context = options.max_context or default_context(config)
     if not 2 <= context <= config.max_context:
         raise ValueError(
-            f"max-context is {context}, the model was trained for 2 to {config.max_context} tokens"
+            f"max-context is {context}, it must be between 2 and {config.max_context}, which the model allows"
         )
     if options.page_size < SMALLEST_PAGE or options.page_size & (options.page_size - 1):
         raise ValueError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ringbuffer.abi import Reason
 
 RETRY_AFTER_S = 1
@@ -48,26 +50,31 @@ def unavailable(message: str) -> ApiError:
     return ApiError(503, message, kind="service_unavailable", code="service_unavailable")
 
 
-REASONS = {
-    Reason.BAD_CHECKSUM: ApiError(500, "the request was damaged between the frontend and the scheduler"),
-    Reason.EMPTY_PROMPT: bad_request("the prompt has no tokens", "prompt"),
-    Reason.PROMPT_TOO_LONG: context_length_exceeded(
+# Made anew each time: an exception that is raised again keeps the frames of every time that it was.
+REASONS: dict[Reason, Callable[[], ApiError]] = {
+    Reason.BAD_CHECKSUM: lambda: ApiError(
+        500, "the request was damaged between the frontend and the scheduler"
+    ),
+    Reason.EMPTY_PROMPT: lambda: bad_request("the prompt has no tokens", "prompt"),
+    Reason.PROMPT_TOO_LONG: lambda: context_length_exceeded(
         "the prompt leaves no room for an answer in the context or in the KV cache", "prompt"
     ),
-    Reason.BAD_TOKEN: bad_request("the prompt has a token outside the model's vocabulary", "prompt"),
-    Reason.BAD_PARAMETER: bad_request("a sampling parameter is outside its range"),
-    Reason.SHUTTING_DOWN: unavailable("the backend is shutting down"),
-    Reason.ENGINE_FAULT: ApiError(500, "the engine failed"),
-    Reason.NUMERICAL_FAULT: ApiError(
+    Reason.BAD_TOKEN: lambda: bad_request("the prompt has a token outside the model's vocabulary", "prompt"),
+    Reason.BAD_PARAMETER: lambda: bad_request("a sampling parameter is outside its range"),
+    Reason.SHUTTING_DOWN: lambda: unavailable("the backend is shutting down"),
+    Reason.ENGINE_FAULT: lambda: ApiError(500, "the engine failed"),
+    Reason.NUMERICAL_FAULT: lambda: ApiError(
         500,
         "the model's logits for this request were all NaN or -inf: there was no token to sample",
         code="numerical_fault",
     ),
-    Reason.CANCELLED: unavailable("the backend cancelled the request"),
+    Reason.CANCELLED: lambda: unavailable("the backend cancelled the request"),
 }
 
 
 def of_reason(reason: int) -> ApiError:
     """The error of a slot that ended without an answer (R7)."""
     known = REASONS.get(Reason(reason)) if reason in Reason._value2member_map_ else None
-    return known or ApiError(500, f"the backend ended the request for the unknown reason {reason}")
+    return (
+        known() if known else ApiError(500, f"the backend ended the request for the unknown reason {reason}")
+    )

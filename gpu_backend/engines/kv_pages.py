@@ -13,10 +13,17 @@ def with_pages(wanted: Limits, pages: int) -> Limits:
 
     Raises ValueError where there is no room for two pages.
     """
+    limits = fitted(wanted, pages)
+    if limits.max_context < wanted.max_context:
+        cut = f"the context is cut from {wanted.max_context} to that"
+        say(f"the KV cache holds {limits.max_context} tokens: {cut}")
+    return limits
+
+
+def fitted(wanted: Limits, pages: int) -> Limits:
+    """The same without a word."""
     pages = min(pages, wanted.max_batch * wanted.pages_per_sequence)
     if pages < 2:
         raise ValueError("the KV cache has no room for two pages: raise --kv-memory")
     context = min(wanted.max_context, pages * wanted.page_size)
-    if context < wanted.max_context:
-        say(f"the KV cache holds {context} tokens: the context is cut from {wanted.max_context} to that")
     return replace(wanted, total_pages=pages, max_context=context)

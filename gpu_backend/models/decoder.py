@@ -43,10 +43,15 @@ def decoder(
 ) -> Model:
     """The model of `fields`, whose layers have these rotations and windows.
 
+    A window that hides nothing of the context is none.
+
     `has_experts`: which layers of a model with experts have them. Raises UnsupportedModel.
     """
     hidden, n_heads = fields.count("hidden_size"), fields.count("num_attention_heads")
     names = _Names(fields, style, experts)
+    trained = fields.count("max_position_embeddings")
+    context = min(rope.scaling.longest(trained) if rope.scaling else trained for rope in ropes)
+    windows = [None if window is None or window >= context else window for window in windows]
     table = (fields.count("vocab_size"), hidden)
     layers = [
         names.layer(index, rope, window, experts is not None and has_experts(index))
@@ -69,7 +74,7 @@ def decoder(
         activation=ACTIVATIONS[activation],
         experts=experts,
         vocab_size=fields.count("vocab_size"),
-        max_context=fields.count("max_position_embeddings"),
+        max_context=context,
         norm_eps=fields.number("rms_norm_eps"),
         dtype=str(fields.raw.get("dtype") or fields.raw.get("torch_dtype") or "float32"),
         eos_ids=(),
@@ -111,11 +116,10 @@ def layer_types(fields: Fields, default: Callable[[int], bool]) -> list[bool]:
 
 
 def window_of(fields: Fields, default: int | None = None) -> int | None:
-    """sliding_window in tokens; None where there is none, or where it hides nothing of the context."""
+    """sliding_window in tokens; None where there is none."""
     if fields.raw.get("sliding_window", default) is None:
         return None
-    window = fields.count("sliding_window", default)
-    return window if window < fields.count("max_position_embeddings") else None
+    return fields.count("sliding_window", default)
 
 
 class _Names:

@@ -6,11 +6,11 @@ and the tests read this description, and none of them knows a model's name.
 
 A layer computes, with x the residual:
 
-    x += attention_out_norm(o(attention(rope(head_norms(qkv(input_norm(x)) + qkv_bias))))) x +=
-    mlp_out_norm(down(activation(gate(mlp_norm(x))) * up(mlp_norm(x))))      or the same of a token's
-    experts
+    x += attention_out_norm(o(attention(rope(head_norms(qkv(input_norm(x)) + qkv_bias)))))
+    x += mlp_out_norm(down(activation(gate(mlp_norm(x))) * up(mlp_norm(x))))
 
-where the norms behind attention and MLP, the norms of heads and the bias may be missing.
+In a layer with experts the second line is that of each of a token's experts, whose weighted sum is added. The
+norms behind attention and MLP, the norms of heads and the bias may be missing.
 """
 
 from __future__ import annotations
@@ -110,10 +110,10 @@ class Layer:
 class Model:
     """A model. Sizes are counts of elements.
 
-    `intermediate` is the width of an MLP that is no expert; `max_context` is the trained context in
-    tokens; `dtype` is what the checkpoint says it holds, one of DTYPES; `eos_ids` are the ids that end an
-    answer, at most MAX_EOS. `head` is None when the output layer is the embedding. What `embed` gives is
-    multiplied by `embed_scale`.
+    `intermediate` is the width of an MLP that is no expert; `max_context` is how many tokens prompt and
+    answer may have together, with what a scaling of the rotation adds; `dtype` is what the checkpoint says it holds,
+    one of DTYPES; `eos_ids` are the ids that end an answer, at most MAX_EOS. `head` is None when the output
+    layer is the embedding. What `embed` gives is multiplied by `embed_scale`.
     """
 
     architecture: str

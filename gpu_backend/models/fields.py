@@ -26,6 +26,11 @@ class Fields:
         """The same keys, with `defaults` in place of those that are missing (not of those that are null)."""
         return Fields({**defaults, **self.raw})
 
+    def defaulted_null(self, **defaults: Any) -> Fields:
+        """The same keys, with `defaults` in place of those that are there and null."""
+        null = {key: value for key, value in defaults.items() if key in self.raw and self.raw[key] is None}
+        return Fields({**self.raw, **null})
+
     def count(self, key: str, default: int | None = None) -> int:
         """A positive integer. Raises UnsupportedModel where there is neither that nor a default."""
         value = self._get(key, default)

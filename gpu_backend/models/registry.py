@@ -59,7 +59,7 @@ def describe(raw: dict[str, Any], generation: dict[str, Any] | None = None) -> M
 def _family(fields: Fields) -> Callable[[Fields], Model]:
     names = fields.items("architectures")
     for name in names:
-        if name in ARCHITECTURES:
+        if isinstance(name, str) and name in ARCHITECTURES:
             return ARCHITECTURES[name]
     found = ", ".join(map(str, names)) or "none"
     raise UnsupportedModel(f"architectures: {found}; supported are {', '.join(ARCHITECTURES)}")
@@ -70,7 +70,7 @@ def _eos_ids(generation: dict[str, Any], raw: dict[str, Any]) -> tuple[int, ...]
     value = generation.get("eos_token_id")
     value = raw.get("eos_token_id") if value is None else value
     ids = tuple(value) if isinstance(value, list) else () if value is None else (value,)
-    if not all(isinstance(i, int) for i in ids):
+    if not all(isinstance(i, int) and not isinstance(i, bool) for i in ids):
         raise UnsupportedModel(f"eos_token_id: expected an integer or a list of integers, found {value!r}")
     return ids
 

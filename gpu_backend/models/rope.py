@@ -35,6 +35,10 @@ class Scaling(Protocol):
         """[dims / 2] radians per position where prompt and answer together have at most `context` tokens."""
         ...
 
+    def longest(self, trained: int) -> int:
+        """Tokens of a context, where config.json says that the model was trained for so many."""
+        ...
+
     @property
     def magnitude(self) -> float:
         """What cos and sin are multiplied by."""
@@ -87,8 +91,15 @@ class Rope:
         return (*range(half), *rest[:middle], *range(half, self.dims), *rest[middle:])
 
 
+class WithinTrained:
+    """A scaling whose longer context config.json counts among the trained ones already."""
+
+    def longest(self, trained: int) -> int:
+        return trained
+
+
 @dataclass(frozen=True)
-class Llama3Scaling:
+class Llama3Scaling(WithinTrained):
     """Llama 3.1 divides slow rotations by `factor`, keeps fast ones, and blends in between."""
 
     factor: float
@@ -106,7 +117,7 @@ class Llama3Scaling:
 
 
 @dataclass(frozen=True)
-class LinearScaling:
+class LinearScaling(WithinTrained):
     """All rotations are `factor` times slower."""
 
     factor: float
@@ -128,6 +139,9 @@ class DynamicScaling:
     trained_context: int
     magnitude: float = 1.0
 
+    def longest(self, trained: int) -> int:
+        return int(self.factor * self.trained_context)
+
     def frequencies(self, rope: Rope, context: int) -> Frequencies:
         length = max(context, self.trained_context)
         stretch = self.factor * length / self.trained_context - (self.factor - 1)
@@ -144,6 +158,10 @@ class YarnScaling:
     beta_slow: float
     magnitude: float
     truncate: bool = True  # whether the ends of the ramp are whole dimensions
+
+    def longest(self, trained: int) -> int:
+        """Qwen's model cards add YaRN to a config.json whose max_position_embeddings stays as it was."""
+        return max(trained, int(self.factor * self.original_context))
 
     def frequencies(self, rope: Rope, context: int) -> Frequencies:
         low, high = self._dimension(rope, self.beta_fast), self._dimension(rope, self.beta_slow)
@@ -165,7 +183,7 @@ class YarnScaling:
 
 
 @dataclass(frozen=True)
-class LongRopeScaling:
+class LongRopeScaling(WithinTrained):
     """LongRoPE: a factor for each rotation, one set for contexts as trained, one for longer ones."""
 
     short_factor: tuple[float, ...]
@@ -193,8 +211,8 @@ def read_rope(
     (before). `types`: what a family calls a known type besides its name. Raises UnsupportedModel.
     """
     theta = rope.number("rope_theta", fields.number("rope_theta", default_theta))
-    if theta <= 0:
-        raise UnsupportedModel(f"config.json: rope_theta must be positive, found {theta}")
+    if theta <= 1:
+        raise UnsupportedModel(f"config.json: rope_theta must be larger than 1, found {theta}")
     partial = rope.number("partial_rotary_factor", fields.number("partial_rotary_factor", 1.0))
     dims = int(head_dim * partial)
     if not 0 < dims <= head_dim or dims % 2:
@@ -211,6 +229,8 @@ def _read_scaling(kind: str, fields: Fields, rope: Fields, dims: int, max_contex
     # Phi-3 keeps the context it was trained with outside of the rope's own object.
     inner = rope.count("original_max_position_embeddings", max_context)
     original = fields.count("original_max_position_embeddings", inner)
+    if original < 2:
+        raise UnsupportedModel("config.json: original_max_position_embeddings must be at least 2")
     if kind == "default":
         return None
     if kind == "llama3":
@@ -225,7 +245,7 @@ def _read_scaling(kind: str, fields: Fields, rope: Fields, dims: int, max_contex
     if kind == "dynamic":
         return DynamicScaling(_factor(rope), max_context)
     if kind == "yarn":
-        return _read_yarn(rope, original)
+        return _read_yarn(rope.defaulted_null(factor=max_context / original), original)
     if kind == "longrope":
         return _read_longrope(rope, dims, original, max_context)
     raise UnsupportedModel(
@@ -255,8 +275,8 @@ def _read_yarn(rope: Fields, original: int) -> YarnScaling:
     return YarnScaling(
         factor,
         original,
-        beta_fast=rope.number("beta_fast", 32.0),
-        beta_slow=rope.number("beta_slow", 1.0),
+        beta_fast=rope.number("beta_fast", 32.0) or 32.0,
+        beta_slow=rope.number("beta_slow", 1.0) or 1.0,
         magnitude=rope.number("attention_factor", usual),
         truncate=rope.flag("truncate", True),
     )

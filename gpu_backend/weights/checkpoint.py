@@ -90,13 +90,13 @@ class Checkpoint:
         row = 0
         for name in weight.tensors:
             tensor, dtype = self.tensor(name), self.dtype(name)
-            n_sequences = len(tensor)
+            n_rows = len(tensor)
             if weight.order is not None:
-                tensor = tensor[weight.order.rows(row, n_sequences)]
+                tensor = tensor[weight.order.rows(row, n_rows)]
             if weight.offset:
                 tensor, dtype = to_float32(tensor, dtype) + np.float32(weight.offset), "float32"
             yield tensor, dtype
-            row += n_sequences
+            row += n_rows
             self.release(name)
 
     def stacked(self, weight: Weight) -> NDArray[np.float32]:

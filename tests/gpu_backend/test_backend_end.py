@@ -62,6 +62,39 @@ class Broken:
             raise self.error
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_scheduler_that_does_not_start_keeps_what_it_works_in(
+    monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """An engine that is released under a scheduler that still runs would be used after it is freed."""
+    released: list[str] = []
+    monkeypatch.setattr(backend, "STOP_S", 0.05)
+
+    class Stuck(Broken):
+        def set_control(self, control: Control) -> None:
+            if ends:
+                self.die()
+
+    def load(self: backend.Backend, owned: ExitStack) -> None:
+        owned.callback(released.append, "engine")
+        stuck = Stuck()
+        stuck.now = Phase.STARTING
+        self.limits = Limits(1, 2, 16, 1, 16, 1)
+        self.config = SimpleNamespace(vocab_size=8)
+        self.device = SimpleNamespace(
+            name="fake",
+            make_ring=lambda *_: (stuck, 0),
+            setup=lambda *_: None,
+            start=lambda *_: stuck,
+        )
+
+    monkeypatch.setattr(backend.Backend, "_load", load)
+    options = BackendOptions(Path(__file__).parents[2] / "models" / "demo")
+    with pytest.raises(backend.BackendError, match="did not start"):
+        backend.Backend(options).start()
+    assert released == (["engine"] if ends else [])
+
+
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broken]:
     broken = Broken()

@@ -9,6 +9,7 @@ from gpu_backend.abi import StepKind
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.graph_grid import GraphGrid
+from gpu_backend.engines.kv_pages import fitted
 from gpu_backend.engines.native.model import NativeModel
 from gpu_backend.engines.native.plan import buffer_bytes, kernel_names, plan_step
 from gpu_backend.engines.native.sizing import mixed_share, page_bytes, pages_that_fit, weight_bytes
@@ -88,7 +89,7 @@ def explain(config: Model, wanted: Limits, gpu: Gpu, context: int, every: bool =
     shapes = GraphGrid(limits).shapes
     free_bytes, processors = gpu.memory_bytes, gpu.multiprocessors
     pages = pages_that_fit(config, limits, shapes, free_bytes, processors)
-    limits = replace(limits, total_pages=min(pages, limits.max_batch * limits.pages_per_sequence))
+    limits = fitted(limits, pages)
     model = NativeModel.described(config, limits, processors)
     plans = {shape: plan_step(model, shape) for shape in shapes}
     chosen = shapes if every else representative(shapes)

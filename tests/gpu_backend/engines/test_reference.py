@@ -67,7 +67,6 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "qwen3-yarn": {"family": "qwen3", "rope_parameters": YARN_ROPE},
     "llama-linear-rope": {"family": "llama", "rope_parameters": LINEAR_ROPE},
-    "llama-dynamic-rope": {"family": "llama", "rope_parameters": DYNAMIC_ROPE},
     "phi3-window": {"family": "phi3", "sliding_window": 30},
     "phi4-mini": {
         "family": "phi3",
@@ -270,6 +269,17 @@ def test_longrope_takes_one_set_of_factors_for_all_requests(tmp_path: Path) -> N
     as_published(tmp_path)
     rotary = oracle.model.rotary_emb
     rotary.original_inv_freq, _ = ROPE_INIT_FUNCTIONS["longrope"](oracle.config, None, seq_len=original + 1)
+    check_prompt(Rig(tmp_path, oracle), 90)
+
+
+def test_a_dynamic_scaling_takes_the_longest_context_for_all_requests(tmp_path: Path) -> None:
+    """transformers scales as a sequence grows; cached keys cannot be turned again."""
+    oracle = make_model(tmp_path, "llama", rope_parameters=DYNAMIC_ROPE, max_position_embeddings=128)
+    as_published(tmp_path)
+    rotary = oracle.model.rotary_emb
+    scaled, _ = ROPE_INIT_FUNCTIONS["dynamic"](oracle.config, None, seq_len=LIMITS.max_context)
+    assert not torch.allclose(scaled, rotary.inv_freq)
+    rotary.inv_freq, rotary.rope_type = scaled, "default"
     check_prompt(Rig(tmp_path, oracle), 90)
 
 

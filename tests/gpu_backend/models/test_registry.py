@@ -172,7 +172,9 @@ def test_end_ids(tmp_path: Path, generation: dict[str, Any] | None, expected: tu
         ({"rope_scaling": {"rope_type": "yarn"}}, "factor must be a number, found None"),
         ({"rope_scaling": {"rope_type": "linear", "factor": 0.5}}, "factor must be at least 1, found 0.5"),
         ({"rope_scaling": "linear"}, "rope_scaling must be an object"),
-        ({"rope_theta": -1.0}, "rope_theta must be positive"),
+        ({"rope_theta": 1.0}, "rope_theta must be larger than 1, found 1.0"),
+        ({"eos_token_id": True}, "expected an integer or a list of integers"),
+        ({"architectures": [["LlamaForCausalLM"]]}, "architectures: ['LlamaForCausalLM']; supported are"),
         ({"partial_rotary_factor": 0.05}, "turns 0 of 16 dimensions"),
         (
             {**PHI3, "rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}},
@@ -207,6 +209,25 @@ def test_unsupported_models_are_refused(changes: dict[str, Any], message: str) -
     with pytest.raises(UnsupportedModel) as caught:
         parse(**changes)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("rope", "context"),
+    [
+        (None, 512),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256}, 1024),
+        ({"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 128}, 512),
+        ({"rope_type": "dynamic", "factor": 2.0}, 1024),
+        ({"rope_type": "linear", "factor": 2.0}, 512),
+    ],
+)
+def test_a_scaling_of_the_rotation_makes_the_context_longer(
+    rope: dict[str, Any] | None, context: int
+) -> None:
+    """As Qwen's model cards add YaRN to a config.json, which goes on saying what it was trained for."""
+    model = parse(rope_scaling=rope, architectures=["MistralForCausalLM"], sliding_window=600)
+    assert model.max_context == context
+    assert model.windows == (600 if context > 600 else None,)
 
 
 def test_config_that_is_not_there_or_not_json(tmp_path: Path) -> None:
