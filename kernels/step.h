@@ -59,8 +59,7 @@ struct blink_step_head {
 struct blink_step_set {
   struct blink_step_head* head;
   uint32_t* token_sequence; /* [tokens] S: the sequence of each token, or BLINK_NO_SEQUENCE */
-  uint32_t*
-      token_position; /* [tokens] S: its position in the sequence's sequence; its id is history[sequence][position] */
+  uint32_t* token_position; /* [tokens] S: its position in the sequence; its id is history[sequence][position] */
   uint32_t* batch_sequence; /* [batch_slots] S */
   uint32_t* batch_first;    /* [batch_slots] S: index in this step of the batch slot's first token */
   uint32_t* batch_last;     /* [batch_slots] S: ... of its last token, whose hidden state is sampled from */
@@ -69,7 +68,7 @@ struct blink_step_set {
       out_token; /* [batch_slots] E: the sampled token, also stored at history[sequence][position of batch_last + 1] */
 };
 
-/* State per sequence (a sequence is a sequence's place in the batch) that all steps share. */
+/* State per sequence (its place in memory while it is in the batch) that all steps share. */
 struct blink_tables {
   uint32_t* history;               /* [n_sequences][max_context] token ids: prompt (S), then sampled tokens (E) */
   uint32_t* block_table;           /* [n_sequences][pages_per_sequence] page ids (S) */

@@ -83,7 +83,7 @@ enum blink_reason {
   BLINK_REASON_BAD_PARAMETER = 20,   /* a sampling parameter outside its range */
   BLINK_REASON_SHUTTING_DOWN = 21,   /* submitted while the backend drains */
   BLINK_REASON_ENGINE_FAULT = 22,    /* the engine failed; the scheduler is in BLINK_PHASE_FAILED */
-  BLINK_REASON_NUMERICAL_FAULT = 23  /* the model's logits were all NaN or -infinity: there was no token to sample */
+  BLINK_REASON_NUMERICAL_FAULT = 23  /* logits all NaN or -infinity, or but for masked ends: no token to sample */
 };
 
 enum blink_phase {

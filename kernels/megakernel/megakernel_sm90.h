@@ -55,7 +55,7 @@ class Megakernel {
     WeightPipelines pipelines;
     typename Scales::Squares squares;
     typename Share::Prepared prepared;  /* the block's unit of attention */
-    uint32_t norm[kMegakernelWarps][8]; /* weights for the residual's tiles (Decoder::norm) */
+    uint32_t norm[kMegakernelWarps][8]; /* weights for the residual's tiles (Megakernel::norm) */
     uint32_t is_last;
     union {
       MatmulSums sums;
@@ -113,7 +113,7 @@ class Megakernel {
   __device__ __forceinline__ HalfRows<Half> input(uint32_t i) const {
     if (order_.output(i) != kToResidual) return {layout_.normed(i / 2), model_.hidden, n_tokens_};
     if (i % 4 == 1) return {layout_.attention(i / 4), model_.n_heads * HeadDim, n_tokens_};
-    return {layout_.wgmma(i / 4), model_.intermediate, n_tokens_};
+    return {layout_.mlp(i / 4), model_.intermediate, n_tokens_};
   }
   /* Weights of the norm-th norm for rows tile_row() and + 8 of a tile, which lie together. They come from memory, late:
    * they are asked for with the product's input, and wait in shared memory, where nobody waits for them. */
@@ -239,7 +239,7 @@ class Megakernel {
     } else if (output == kToProduct) {
       const float value = gated(low, high), next = __shfl_xor_sync(0xffffffffu, value, 4);
       if (token >= n_tokens_ || tile_row() % 2) return;
-      Half* row = layout_.wgmma(layer) + uint64_t(token) * model_.intermediate;
+      Half* row = layout_.mlp(layer) + uint64_t(token) * model_.intermediate;
       put_pair(row + tile * 8 + tile_row(), value, next);
     } else if (token < n_tokens_) {
       float* logits = buffers_.logits + uint64_t(token) * model_.vocab_size + tile * kGemvRows + tile_row();
@@ -267,8 +267,8 @@ class Megakernel {
 };
 
 /* grid (resident at once, and no more than the smallest matrix has tiles: E9, E10), block (kMegakernelBlock),
- * sizeof(Decoder::Shared) of dynamic shared memory. hidden, heads * HeadDim and intermediate are multiples of 256, the
- * vocabulary of 16; a block has at most kPassTiles tiles of hidden. */
+ * sizeof(Megakernel::Shared) of dynamic shared memory. hidden, heads * HeadDim and intermediate are multiples of 256,
+ * the vocabulary of 16; a block has at most kPassTiles tiles of hidden. */
 template <typename Half, int HeadDim, int Group>
 __global__ void __maxnreg__(kMegakernelRegisters)
     megakernel_kernel(const __grid_constant__ struct blink_step_set set,

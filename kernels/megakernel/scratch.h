@@ -34,9 +34,7 @@ class ScratchLayout {
   __device__ __forceinline__ Half* attention(uint32_t layer) const {
     return static_cast<Half*>(at(buffers_.attention, layer));
   }
-  __device__ __forceinline__ Half* wgmma(uint32_t layer) const {
-    return static_cast<Half*>(at(buffers_.product, layer));
-  }
+  __device__ __forceinline__ Half* mlp(uint32_t layer) const { return static_cast<Half*>(at(buffers_.product, layer)); }
   __device__ __forceinline__ float* parts(uint32_t layer) const {
     return static_cast<float*>(at(buffers_.parts, layer));
   }

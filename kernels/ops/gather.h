@@ -6,8 +6,10 @@
  *   weight          [hidden]
  *   out             [batch_slots][hidden] half (fp32 on the host); zero for batch slots that are not in use
  *   attention       [tokens][width] half: what the last layer's attention put out
- *   last_residual,  [batch_slots][hidden] and [batch_slots][width]: those rows as they are; zero for batch slots that
- * are not in use. last_attention  On the CPU the last layer is all tokens', so there is no reference
+ *   last_residual   [batch_slots][hidden]: those rows as they are; zero for batch slots that are not in use
+ *   last_attention  [batch_slots][width] likewise
+ *
+ * On the CPU the last layer is computed for all tokens, so there is no reference of that.
  */
 #ifndef BLINK_OPS_GATHER_H
 #define BLINK_OPS_GATHER_H

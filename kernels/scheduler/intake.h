@@ -167,7 +167,7 @@ BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, bool older) {
   }
   if (submitted) {
     if (phase != BLINK_PHASE_SERVING) {
-      finish(slot, BLINK_REASON_SHUTTING_DOWN);
+      finish(slot, phase == BLINK_PHASE_FAILED ? BLINK_REASON_ENGINE_FAULT : BLINK_REASON_SHUTTING_DOWN);
       return false;
     }
     if (!older) p.raise(&lease.newest, order);

@@ -15,7 +15,8 @@ BLINK_FN void Scheduler<P>::launch_planned() {
     trace.turn_ns = now;
     trace.launched_ns = p.now();
     uint64_t& usual = s.plan_ns[head.kind != BLINK_STEP_DECODE];  // the longest, slowly forgotten
-    const uint64_t took = since(now, trace.launched_ns);
+    // What a launch may take at most: a scheduler that stood still meanwhile has not planned for so long.
+    const uint64_t took = Min()(since(now, trace.launched_ns), uint64_t(BLINK_LAUNCH_RETRY_NS));
     usual = took > usual ? took : usual - (usual - took) / 16;
   }
   error = static_cast<int>(broadcast(static_cast<uint32_t>(error)));

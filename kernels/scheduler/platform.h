@@ -17,10 +17,10 @@
  *   unsigned rank(bool flag, unsigned* n)  how many lower threads have the flag set; *n, how many do in all
  *   uint32_t step_sets()                   how many step sets rotate, at most BLINK_STEP_SETS
  *   uint32_t launch_window()               launches after which `relaunch` is due (S8)
- *   bool shares_step_sets()                whether what a step writes is here while it runs; else it is copied at its
- * end int launch(executable, shape, set)     0, or the runtime's error code int relaunch()                         run
- * this kernel again once everything launched has finished void pause(bool idle)                  back off between two
- * polls
+ *   bool shares_step_sets()                whether what a step writes is here while it runs, not copied at its end
+ *   int launch(executable, shape, set)     0, or the runtime's error code
+ *   int relaunch()                         run this kernel again once everything launched has finished
+ *   void pause(bool idle)                  back off between two polls
  */
 #ifndef BLINK_SCHEDULER_PLATFORM_H
 #define BLINK_SCHEDULER_PLATFORM_H

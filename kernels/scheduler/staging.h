@@ -160,6 +160,7 @@ BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t sequence, uint64_
   if (member != 0) return 0;
   const uint32_t problem = judge(r, t.params[sequence], found);
   if (!problem) {
+    r.torn_since_ns = r.torn_last_ns = 0;  // a pause that comes later is as old as the request, and torn by nobody
     c.sequences[sequence] = {0, BLINK_SEQUENCE_STAGED, slot, 0, t.params[sequence].prompt_tokens + r.generated, 0, 0};
     r.sequence_index = sequence;
     p.add(&s.n_staged, 1u);
