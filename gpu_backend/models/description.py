@@ -111,7 +111,7 @@ class Model:
     """A model. Sizes are counts of elements.
 
     `intermediate` is the width of an MLP that is no expert; `max_context` is how many tokens a prompt and
-    its answer may have, with what a scaling of the rotation adds; `dtype` is what the checkpoint says it holds,
+    its answer may have, what a scaling of the rotation adds included; `dtype` is what the checkpoint holds,
     one of DTYPES; `eos_ids` are the ids that end an answer, at most MAX_EOS. `head` is None when the output
     layer is the embedding. What `embed` gives is multiplied by `embed_scale`.
     """
