@@ -1,7 +1,7 @@
 /* Sample: one token per batch slot from its logits, and, on the GPU, the step's completion.
  *
  *   logits  [batch_slots][vocab] fp32, overwritten
- *   set.out_token[batch_slot] and history[row][position of batch_last + 1] receive the token (step.h)
+ *   set.out_token[batch_slot] and history[sequence][position of batch_last + 1] receive the token (step.h)
  *
  * In this order: repetition penalty over prompt and answer (the CTRL paper's), presence and frequency penalty
  * over the answer (OpenAI's), end and stop ids masked until min_tokens, temperature, min-p, top-k, top-p
