@@ -192,9 +192,11 @@ class Reach:
 
 @dataclass(frozen=True)
 class DecodePlan:
-    """How the rows that decode are cut into pieces, and the angles of their RoPE; once a step and reach.
+    """Divides the cached keys of the sequences that decode into KV splits, and computes the angles of their
+    RoPE.
 
-    At most `batch_slots` decode. `mixed`: in a step that has prompts, too.
+    It runs once a step for each reach. At most `batch_slots` sequences decode. `mixed`: the step has
+    prompts, too.
     """
 
     batch_slots: int
