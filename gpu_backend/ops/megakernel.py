@@ -28,9 +28,8 @@ from gpu_backend.ops.operations import DecodeModel
 
 MEGAKERNEL_HEAD_DIMS = (64, 128)
 MEGAKERNEL_HIDDEN_TILES = PASS_TILES  # a block has at most so many tiles of the residual: one for each warp
-MEGAKERNEL_SLICE = (
-    MEGAKERNEL_WARPS * GEMV_CHUNK
-)  # k of a chunk for each warp; it divides every matrix's columns
+# The k of one chunk for each warp of a block; it divides every matrix's columns.
+MEGAKERNEL_SLICE = MEGAKERNEL_WARPS * GEMV_CHUNK
 MEGAKERNEL_FEWEST_CHUNKS = 6  # of a stage, if a warp has so many: with 5 SkinnyGemm is faster by 17 %
 BLOCKS_PER_MULTIPROCESSOR = 4  # what attention aims to fill the GPU with
 MEGAKERNEL_BUFFERS = "<10QI4x"  # blink_megakernel_buffers

@@ -29,9 +29,8 @@ from gpu_backend.ops.operations import Epilogue
 
 SKINNY_COLUMNS = (16, 32, SKINNY_MAX_COLUMNS)  # for so many rows of x there are instances of the kernel
 SKINNY_MAX_ROWS = SKINNY_COLUMNS[-1]  # up to so many rows of x the kernel beats cuBLAS
-FEW_ROWS = SKINNY_COLUMNS[
-    -2
-]  # more rows of x weigh as much as the weights, and a tile then takes long to end
+# More rows of x weigh as much as the weights, and a tile then takes long to end.
+FEW_ROWS = SKINNY_COLUMNS[-2]
 TILE_ROWS = (128, 64)  # the most rows that a tile has, if its stages fit
 HIGH_TILE_ROWS = 208  # the same for many rows of x, if lower tiles would leave blocks idle
 LEAST_USED = 0.8  # the share of the blocks' time that tiles of TILE_ROWS must use
