@@ -22,7 +22,7 @@ class Norm:
 
 
 class Epilogue(Enum):
-    """What becomes of a matmul's product; the value is the constant's name in C++."""
+    """What a matmul does with its result; the value is the constant's name in C++."""
 
     STORE = "kEpilogueHalf"  # in the weight's type
     STORE_FP32 = "kEpilogueFloat"
@@ -224,7 +224,7 @@ class LayerAttention:
 
 @dataclass(frozen=True)
 class DecodeAttention:
-    """RoPE, KV write and attention of the rows that decode; batch slots and mixed as in DecodePlan."""
+    """RoPE, KV write and attention of the sequences that decode; batch slots and mixed as in DecodePlan."""
 
     batch_slots: int
     mixed: bool
@@ -251,7 +251,7 @@ class PrefillPlan:
 class PrefillAttention:
     """Attention of prompts' tokens, whose keys and values are in the cache already.
 
-    `after_decode`: rows that decode have their attention before. `of.qkv` is the whole buffer.
+    `after_decode`: the sequences that decode have their attention before. `of.qkv` is the whole buffer.
     """
 
     tokens: int
