@@ -1,7 +1,9 @@
-"""Attention of rows that decode, with its RoPE and KV write (kernels/ops/attention/decode_attention_sm90.h).
+"""Attention of the sequences that decode, with RoPE and the KV write
+(kernels/ops/attention/decode_attention_sm90.h).
 
-Rows are cut into pieces, which a plan hands to the blocks, once a step
-(kernels/ops/attention/attention_plan.h).
+The cached keys of a sequence are divided into KV splits, as in flash-decoding: one block attends to one split
+at a time, and the results of the splits are combined. A plan, which is made once a step, hands the splits to
+the blocks (kernels/ops/attention/attention_plan.h).
 """
 
 from __future__ import annotations
@@ -21,18 +23,18 @@ from gpu_backend.ops.launch import FromStep, Launch
 from gpu_backend.ops.matrix import Buffer
 from gpu_backend.ops.operations import DecodeAttention, DecodePlan, Heads, Reach
 
-PIECE_RECORD = KvSplit.itemsize
-PART_WORDS = 4  # of a piece's partial result, beside its head_dim elements
+KV_SPLIT_BYTES = KvSplit.itemsize
+PART_WORDS = 4  # a split's partial result has these beside its head_dim elements
 
-LEAST_KEYS = 128  # of a piece of a row
-LONGEST_KEYS = 1024  # of a piece where there are other rows, which would have to wait
-MIXED_PIECES = 2  # of a row in a mixed step, at least
+LEAST_KEYS = 128  # that a split has, unless it is the last of its sequence
+LONGEST_KEYS = 1024  # that a split has if there are other sequences, which would have to wait
+MIXED_SPLITS = 2  # the fewest that are aimed at for a sequence in a mixed step
 
 
 @dataclass(frozen=True)
 class KvSplitLimits:
-    """How decode attention cuts rows into pieces (KvSplitLimits of
-    kernels/ops/attention/attention_plan.h)."""
+    """How decode attention divides a sequence's cached keys into splits: the struct KvSplitLimits of
+    kernels/ops/attention/attention_plan.h, field by field."""
 
     usual: int
     least: int
@@ -45,26 +47,29 @@ class KvSplitLimits:
         return struct.pack("<4I", self.usual, self.least, self.longest, self.most)
 
 
-def attention_cut(heads: Heads, batch_slots: int, target: Target, mixed: bool = False) -> KvSplitLimits:
-    """For a shape of `batch_slots`: pieces enough to give every block one, short enough that blocks end
-    together,
-    and few enough that combining them takes no time. In a mixed shape fewer than `batch_slots` may decode."""
+def kv_split_limits(heads: Heads, batch_slots: int, target: Target, mixed: bool = False) -> KvSplitLimits:
+    """The limits for a shape of `batch_slots`.
+
+    There are enough splits to give every block one; they are short enough that the blocks end together, and
+    few enough that combining them takes no time. In a mixed shape fewer than `batch_slots` may decode.
+    """
     units = batch_slots * heads.kv * ceil_div(heads.ratio, UNIT_HEADS)
     longest = LONGEST_KEYS if batch_slots > 1 else 1 << 31
     most = min(MAX_SPLITS, max(4, ceil_div(MAX_SPLITS * target.blocks, units)))
-    usual = max(MIXED_PIECES if mixed else 1, target.blocks // units)
+    usual = max(MIXED_SPLITS if mixed else 1, target.blocks // units)
     return KvSplitLimits(usual, LEAST_KEYS, longest, most)
 
 
 def plan_buffers(
     op: DecodePlan | DecodeAttention, heads: Heads, reach: Reach, target: Target
 ) -> tuple[Buffer, Buffer]:
-    """The pieces, and [batch_slots][head_dim / 2][2] of RoPE, of one reach."""
+    """The plan's buffer of splits, and the (cos, sin) of RoPE [batch_slots][head_dim / 2][2], of one
+    reach."""
     suffix = f"_{reach.index}" if reach.index else ""
-    pieces = op.batch_slots * attention_cut(heads, op.batch_slots, target, op.mixed).most
-    records = 1 + max(pieces, target.multiprocessors)
+    splits = op.batch_slots * kv_split_limits(heads, op.batch_slots, target, op.mixed).most
+    records = 1 + max(splits, target.multiprocessors)
     return (
-        Buffer("attention_plan" + suffix, records, PIECE_RECORD, Element.U8),
+        Buffer("attention_plan" + suffix, records, KV_SPLIT_BYTES, Element.U8),
         Buffer("turns" + suffix, op.batch_slots, 2 * (heads.dim // 2), Element.FP32),
     )
 
@@ -73,11 +78,11 @@ class PlanDecode(Always):
     name = "decode_plan"
 
     def launches(self, op: DecodePlan, target: Target) -> list[Launch]:
-        cut = attention_cut(op.heads, op.batch_slots, target, op.mixed)
+        limits = kv_split_limits(op.heads, op.batch_slots, target, op.mixed)
         plan, turns = plan_buffers(op, op.heads, op.reach, target)
         blocks = 1 + ceil_div(op.batch_slots * (op.heads.dim // 2), SPLIT_PLAN_THREADS)
         window = op.reach.window
-        operands = (FromStep.STEP_SET, cut.words, plan, op.reach.rope, turns, op.heads.dim, window or 0)
+        operands = (FromStep.STEP_SET, limits.words, plan, op.reach.rope, turns, op.heads.dim, window or 0)
         return [
             Launch(
                 f"attention_plan_kernel<{'true' if window else ''}>",
@@ -94,15 +99,15 @@ class StreamAttention(Always):
 
     def launches(self, op: DecodeAttention, target: Target) -> list[Launch]:
         of, heads = op.of, op.of.heads
-        cut = attention_cut(heads, op.batch_slots, target, op.mixed)
+        limits = kv_split_limits(heads, op.batch_slots, target, op.mixed)
         plan, turns = plan_buffers(op, heads, of.reach, target)
-        parts = op.batch_slots * cut.most * heads.q
+        parts = op.batch_slots * limits.most * heads.q
         partial = Buffer("partial", parts, heads.dim + PART_WORDS, Element.FP32)
         maps = of.cache.maps + TENSOR_MAP_BYTES * of.layer
         inputs = (FromStep.TABLES, plan, turns, maps, of.qkv, of.q_norm, of.k_norm, of.eps)
         caches = (of.cache.keys(of.layer), of.cache.values(of.layer))
         window = of.reach.window
-        outputs = (partial, of.out, heads.kv, heads.ratio, cut.most, of.bias, window or 0)
+        outputs = (partial, of.out, heads.kv, heads.ratio, limits.most, of.bias, window or 0)
         kinds = f", {cpp_bool(of.bias)}, {cpp_bool(window)}" if of.bias or window else ""
         return [
             Launch(

@@ -17,7 +17,7 @@ class FromStep(Enum):
 
     STEP_SET = auto()  # blink_step_set
     TABLES = auto()  # blink_tables
-    DECODER_MODEL = auto()  # blink_megakernel_model
+    MEGAKERNEL_MODEL = auto()  # blink_megakernel_model
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """A decode step of few rows, from embedding to logits, in one kernel (kernels/megakernel/megakernel_sm90.h).
 
-Few rows make a step a stream of weights, which stops at the edges of kernels. The megakernel's warps stream
-on through all matrices while its blocks wait for each other's outputs.
+A step of few rows takes as long as reading the weights does, and with one kernel per operation the reading
+stops wherever a kernel ends. The megakernel's warps go on reading, through all matrices, while its blocks
+wait for each other's outputs.
 """
 
 from __future__ import annotations
@@ -14,39 +15,42 @@ from gpu_backend.kernel_abi.kv_split_combine import MAX_SPLITS
 from gpu_backend.kernel_abi.weight_stream_sm90 import MEGAKERNEL_BLOCK, MEGAKERNEL_WARPS, PASS_TILES
 from gpu_backend.megakernel_abi import MEGAKERNEL_SHARED_BYTES, MEGAKERNEL_TOKENS, STAGE_CHUNKS
 from gpu_backend.ops.exchange import (
-    DECODER_TILE,
+    MEGAKERNEL_TILE,
     decode_group,
-    decoder_group,
     exchange_bytes,
     exchange_parts,
+    megakernel_group,
 )
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Inside, Launch, Struct
 from gpu_backend.ops.matrix import Buffer
 from gpu_backend.ops.operations import DecodeModel
 
-DECODER_HEAD_DIMS = (64, 128)
-DECODER_HIDDEN_TILES = PASS_TILES  # of hidden a block has at most: one for each warp
-DECODER_SLICE = MEGAKERNEL_WARPS * GEMV_CHUNK  # of k: divides every matrix's columns
-DECODER_FEWEST_CHUNKS = 6  # of a stage, if a row has so many: with 5 SkinnyGemm is faster by 17 %
+MEGAKERNEL_HEAD_DIMS = (64, 128)
+MEGAKERNEL_HIDDEN_TILES = PASS_TILES  # a block has at most so many tiles of the residual: one for each warp
+# The k of one chunk for each warp of a block; it divides every matrix's columns.
+MEGAKERNEL_SLICE = MEGAKERNEL_WARPS * GEMV_CHUNK
+MEGAKERNEL_FEWEST_CHUNKS = 6  # of a stage, if a warp has so many: with 5 SkinnyGemm is faster by 17 %
 BLOCKS_PER_MULTIPROCESSOR = 4  # what attention aims to fill the GPU with
-DECODER_BUFFERS = "<10QI4x"  # blink_megakernel_buffers
+MEGAKERNEL_BUFFERS = "<10QI4x"  # blink_megakernel_buffers
 
 
-def decoder_blocks(op: DecodeModel, target: Target) -> int:
-    """One a multiprocessor but the scheduler's, each with a tile of every matrix."""
+def megakernel_blocks(op: DecodeModel, target: Target) -> int:
+    """The blocks of the grid: one for each multiprocessor but the scheduler's, each with a tile of every
+    matrix."""
     least = min(op.hidden, op.heads.width, 2 * op.intermediate, op.logits.columns)
-    return min(target.blocks, least // DECODER_TILE)
+    return min(target.blocks, least // MEGAKERNEL_TILE)
 
 
 def stage_chunks(n_in: int) -> int:
-    """Chunks of a row that a warp brings at once: as many as divide its share."""
-    share = n_in // DECODER_SLICE
+    """Chunks of a row of w that a warp's stage brings: the most that divide the warp's share of the row."""
+    share = n_in // MEGAKERNEL_SLICE
     return next(n for n in range(STAGE_CHUNKS, 0, -1) if share % n == 0)
 
 
 def decode_splits(op: DecodeModel, target: Target) -> int:
-    """Blocks among which attention splits a row's keys: enough to fill the GPU with the batch slots' rows."""
+    """The blocks over which attention splits a sequence's keys: enough to fill the GPU with all batch
+    slots."""
     blocks = op.batch_slots * op.heads.kv * ceil_div(op.heads.ratio, decode_group(op.heads))
     wanted = ceil_div(BLOCKS_PER_MULTIPROCESSOR * target.multiprocessors, blocks)
     return max(1, min(wanted, MAX_SPLITS, ceil_div(op.max_context, MIN_SPLIT_KEYS)))
@@ -65,22 +69,29 @@ class Megakernel:
             return f"it has no {op.beyond}"
         if op.element is not Element.BF16:
             return f"what it writes before its norm is known might overflow {op.element.dtype}"
-        if op.heads.dim not in DECODER_HEAD_DIMS:
-            return f"head_dim is {op.heads.dim}, it must be one of {', '.join(map(str, DECODER_HEAD_DIMS))}"
-        if any(n % DECODER_SLICE for n in columns):
-            return f"the matrices' columns are {columns}, not all multiples of {DECODER_SLICE}"
-        if any(stage_chunks(n) < min(DECODER_FEWEST_CHUNKS, n // DECODER_SLICE) for n in columns):
+        if op.heads.dim not in MEGAKERNEL_HEAD_DIMS:
+            return (
+                f"head_dim is {op.heads.dim}, it must be one of {', '.join(map(str, MEGAKERNEL_HEAD_DIMS))}"
+            )
+        if any(n % MEGAKERNEL_SLICE for n in columns):
+            return f"the matrices' columns are {columns}, not all multiples of {MEGAKERNEL_SLICE}"
+        if any(stage_chunks(n) < min(MEGAKERNEL_FEWEST_CHUNKS, n // MEGAKERNEL_SLICE) for n in columns):
             return f"of {columns} columns, stages would be too small to keep the memory busy"
-        if op.logits.columns % DECODER_TILE:
-            return f"the vocabulary is {op.logits.columns}, no multiple of {DECODER_TILE}"
-        if op.hidden > DECODER_TILE * DECODER_HIDDEN_TILES * decoder_blocks(op, target):
+        if op.logits.columns % MEGAKERNEL_TILE:
+            return f"the vocabulary is {op.logits.columns}, no multiple of {MEGAKERNEL_TILE}"
+        if op.hidden > MEGAKERNEL_TILE * MEGAKERNEL_HIDDEN_TILES * megakernel_blocks(op, target):
             return "its blocks cannot hold the residual"
         return None
 
     def launches(self, op: DecodeModel, target: Target) -> list[Launch]:
-        instance = f"{op.element.cpp}, {op.heads.dim}, {decoder_group(op.heads)}"
-        blocks = decoder_blocks(op, target)
-        operands = (FromStep.STEP_SET, FromStep.TABLES, FromStep.DECODER_MODEL, decoder_buffers(op, target))
+        instance = f"{op.element.cpp}, {op.heads.dim}, {megakernel_group(op.heads)}"
+        blocks = megakernel_blocks(op, target)
+        operands = (
+            FromStep.STEP_SET,
+            FromStep.TABLES,
+            FromStep.MEGAKERNEL_MODEL,
+            megakernel_buffers(op, target),
+        )
         return [
             Launch(
                 f"megakernel_kernel<{instance}>",
@@ -92,9 +103,9 @@ class Megakernel:
         ]
 
 
-def decoder_buffers(op: DecodeModel, target: Target) -> Struct:
+def megakernel_buffers(op: DecodeModel, target: Target) -> Struct:
     """blink_megakernel_buffers, field by field."""
-    blocks = decoder_blocks(op, target)
+    blocks = megakernel_blocks(op, target)
     exchange = Buffer("exchange", 1, exchange_bytes(op, blocks), Element.U8)
     leavers = Buffer("leavers", 1, 1, Element.U32)
     parts = exchange_parts(op, blocks)
@@ -104,4 +115,4 @@ def decoder_buffers(op: DecodeModel, target: Target) -> Struct:
             places.append(Inside(exchange, offset))
         offset += size
     sizes = (parts["second norm"], offset)
-    return Struct(DECODER_BUFFERS, (*places, *sizes, op.logits, leavers, decode_splits(op, target)))
+    return Struct(MEGAKERNEL_BUFFERS, (*places, *sizes, op.logits, leavers, decode_splits(op, target)))

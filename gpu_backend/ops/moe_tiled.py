@@ -38,7 +38,7 @@ class TiledMoe:
 
 
 def experts(op: Moe, target: Target) -> list[Launch]:
-    """The plan and both products of the pairs that have been chosen."""
+    """Makes the plan and runs both matmuls of the chosen (token, expert) pairs."""
     buffers, half, count = MoeBuffers(op), op.gate_up.element.cpp, op.routing.count
     hidden, inter, per_token = op.hidden, op.intermediate, op.routing.per_token
     units = 1 + op.pairs // GROUPED_UNIT + min(count, op.pairs)

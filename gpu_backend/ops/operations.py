@@ -22,7 +22,7 @@ class Norm:
 
 
 class Epilogue(Enum):
-    """What becomes of a matmul's product; the value is the constant's name in C++."""
+    """What a matmul does with its result; the value is the constant's name in C++."""
 
     STORE = "kEpilogueHalf"  # in the weight's type
     STORE_FP32 = "kEpilogueFloat"
@@ -192,9 +192,11 @@ class Reach:
 
 @dataclass(frozen=True)
 class DecodePlan:
-    """How the rows that decode are cut into pieces, and the angles of their RoPE; once a step and reach.
+    """Divides the cached keys of the sequences that decode into KV splits, and computes the angles of their
+    RoPE.
 
-    At most `batch_slots` decode. `mixed`: in a step that has prompts, too.
+    It runs once a step for each reach. At most `batch_slots` sequences decode. `mixed`: the step has
+    prompts, too.
     """
 
     batch_slots: int
@@ -222,7 +224,7 @@ class LayerAttention:
 
 @dataclass(frozen=True)
 class DecodeAttention:
-    """RoPE, KV write and attention of the rows that decode; batch slots and mixed as in DecodePlan."""
+    """RoPE, KV write and attention of the sequences that decode; batch slots and mixed as in DecodePlan."""
 
     batch_slots: int
     mixed: bool
@@ -249,7 +251,7 @@ class PrefillPlan:
 class PrefillAttention:
     """Attention of prompts' tokens, whose keys and values are in the cache already.
 
-    `after_decode`: rows that decode have their attention before. `of.qkv` is the whole buffer.
+    `after_decode`: the sequences that decode have their attention before. `of.qkv` is the whole buffer.
     """
 
     tokens: int

@@ -21,7 +21,7 @@ class ResidentGemv:
     name = "resident_gemv"
 
     def suits(self, op: MatMul, target: Target) -> str | None:
-        """It multiplies normed rows of the residual for qkv, and adds o's product to the residual."""
+        """It multiplies normed rows of the residual for qkv, and adds o's result to the residual."""
         if not target.has_experts or op.role not in (Role.QKV, Role.O):
             return "it is for attention's matrices beside experts"
         if op.m > RESIDENT_TOKENS:

@@ -1,4 +1,9 @@
-"""How a matmul of some dozens of rows is cut up for the kernel of kernels/ops/gemm/skinny_gemm_sm90.h."""
+"""The tiling of a skinny GEMM, a matmul of some dozens of rows (kernels/ops/gemm/skinny_gemm_sm90.h).
+
+y [rows][n_out] = x [rows][n_in] w^T. A block computes tiles of rows of w, over k in stages of panels, which
+are SKINNY_PANEL columns wide. Stages of w and of x come through pipelines in shared memory, whose places are
+`slots`.
+"""
 
 from __future__ import annotations
 
@@ -22,23 +27,24 @@ from gpu_backend.kernel_abi.wgmma_sm90 import WARPGROUP
 from gpu_backend.ops.gpu import ALL, Rooms
 from gpu_backend.ops.operations import Epilogue
 
-WIDE_COLUMNS = (16, 32, SKINNY_MAX_COLUMNS)  # rows of x of the kernel's instances
-WIDE_ROWS = WIDE_COLUMNS[-1]  # up to which the kernel beats cuBLAS
-FEW_ROWS = WIDE_COLUMNS[-2]  # more of x weigh as much as the weights, and take a tile long to end
-TILE_ROWS = (128, 64)  # the most that a tile has, if its stages fit
-HIGH_TILE_ROWS = 208  # the same of many rows of x, where lower tiles would leave blocks idle
-LEAST_USED = 0.8  # of the blocks' time, by tiles of TILE_ROWS
-FEWEST_ROWS = 40  # that a block should have
-MAX_SPLITS = 8  # blocks of a cluster
-GROUP = 64  # rows of w that an instruction multiplies
-PANELS = (4, 2, 1)  # of a stage: memory reads neighbours faster together
-FEWEST_SLOTS = (3, 2)  # of w and of x, lest the memory waits
-X_SLOTS = 4  # are enough
+SKINNY_COLUMNS = (16, 32, SKINNY_MAX_COLUMNS)  # for so many rows of x there are instances of the kernel
+SKINNY_MAX_ROWS = SKINNY_COLUMNS[-1]  # up to so many rows of x the kernel beats cuBLAS
+# More rows of x weigh as much as the weights, and a tile then takes long to end.
+FEW_ROWS = SKINNY_COLUMNS[-2]
+TILE_ROWS = (128, 64)  # the most rows that a tile has, if its stages fit
+HIGH_TILE_ROWS = 208  # the same for many rows of x, if lower tiles would leave blocks idle
+LEAST_USED = 0.8  # the share of the blocks' time that tiles of TILE_ROWS must use
+FEWEST_ROWS = 40  # of w, which a block should have
+MAX_SPLITS = 8  # of k: the blocks of a cluster
+GROUP = 64  # rows of w that one wgmma instruction multiplies
+PANELS = (4, 2, 1)  # of a stage, the best first: memory delivers neighbouring panels faster together
+FEWEST_SLOTS = (3, 2)  # of w and of x, so that the memory never waits
+X_SLOTS = 4  # more slots of x bring nothing
 
 
 @dataclass(frozen=True)
 class SkinnyCut:
-    """The kernel's SkinnyParams, field by field but for `splits`, and what follows from it."""
+    """The kernel's SkinnyParams, field by field except for `splits`, and what follows from them."""
 
     m: int
     n_in: int
@@ -49,7 +55,7 @@ class SkinnyCut:
     w_slots: int
     x_slots: int
     share: int
-    splits: int  # of k, blocks of a cluster; of the instance
+    splits: int  # of k: the blocks of a cluster, a template argument of the kernel
 
     def pack(self) -> bytes:
         """The struct by value."""
@@ -57,43 +63,47 @@ class SkinnyCut:
 
     @property
     def columns(self) -> int:
-        """Of the instance: the fewest that hold m."""
-        return next(n for n in WIDE_COLUMNS if n >= self.m)
+        """The rows of x of the kernel's instance: the fewest that hold m."""
+        return next(n for n in SKINNY_COLUMNS if n >= self.m)
 
     @property
     def threads(self) -> int:
-        """Of a block, kSkinnyThreads of the instance: two warpgroups multiply many rows, unless k is
-        split."""
+        """The threads of a block, kSkinnyThreads of the instance: two warpgroups multiply many rows, unless
+        k is split."""
         warpgroups = 2 if self.m > FEW_ROWS and self.splits == 1 else 1
         return warpgroups * WARPGROUP + SKINNY_PRODUCERS
 
     @property
     def tiles(self) -> int:
-        """Of the instance: groups of rows that a tile needs."""
+        """The groups of GROUP rows that a tile needs, a template argument of the kernel."""
         return ceil_div(self.tile_rows, GROUP)
 
     @property
     def n_sums(self) -> int:
-        """Sums of squares that a matmul leaves for each row (E19)."""
+        """The number of sums of squares that the matmul leaves for each row of y (E19)."""
         return self.n_tiles * self.tiles
 
     def clusters(self, n_multiprocessors: int) -> int:
-        """A cluster of `splits` blocks has one tile, a block alone may have several."""
+        """How many are launched: a cluster of `splits` blocks has one tile, a block alone may have
+        several."""
         return self.n_tiles if self.splits > 1 else min(self.n_tiles, n_multiprocessors)
 
     @property
     def shared_bytes(self) -> int:
         stage = self.panels * SKINNY_ROW_BYTES  # a row's bytes
         w, x = self.w_slots * stage * self.tile_rows, self.x_slots * stage * self.columns
-        beyond = SKINNY_ROW_BYTES * (GROUP * self.tiles - self.tile_rows)  # an instruction reads whole groups
-        rings = w + max(x, beyond)
+        beyond = SKINNY_ROW_BYTES * (GROUP * self.tiles - self.tile_rows)  # a wgmma reads whole groups
+        pipelines = w + max(x, beyond)
         groups = self.columns // 8  # fragments of 64 rows
         if self.splits == 1:
-            return SKINNY_PIPELINE_START + FRAGMENT_BYTES * groups + rings
-        # In front of the rings: what other blocks of the cluster send. The own tile: where the rings were.
+            return SKINNY_PIPELINE_START + FRAGMENT_BYTES * groups + pipelines
+        # What other blocks of the cluster send lies in front of the pipelines, and the block's own tile
+        # where they were.
         sent = (self.splits - 1) * ceil_div(self.tiles * groups, self.splits)
         return (
-            SKINNY_PIPELINE_START + FRAGMENT_BYTES * sent + max(rings, FRAGMENT_BYTES * self.tiles * groups)
+            SKINNY_PIPELINE_START
+            + FRAGMENT_BYTES * sent
+            + max(pipelines, FRAGMENT_BYTES * self.tiles * groups)
         )
 
 
@@ -101,12 +111,12 @@ class SkinnyCut:
 def skinny_cut(
     rows: int, n_in: int, n_out: int, output: Epilogue, n_multiprocessors: int, rooms: Rooms = ALL
 ) -> SkinnyCut:
-    """For a matmul of x [rows][n_in] to [rows][n_out] on all multiprocessors but the scheduler's.
+    """The tiling of a matmul of x [rows][n_in] to [rows][n_out] on all multiprocessors but the scheduler's.
 
-    All blocks get as many rows of w, in one tile unless those are too many; for many rows of x the highest
-    tiles, of which some blocks get one fewer, unless that leaves too many idle. Too few rows of w, and what
-    each block reads of x would be more than its weights: then a cluster splits k, if its blocks fit their
-    rooms.
+    All blocks get equally many rows of w, in one tile unless those are too many. For many rows of x the tiles
+    are the highest ones, of which some blocks get one fewer, unless that leaves too many blocks idle. If a
+    block would have too few rows of w, it would read more of x than of the weights: then a cluster of blocks
+    splits k, if the blocks fit their rooms, the shared memory that `rooms` leaves them.
     """
     splits = 1
     w_rows = 2 * n_out if output is Epilogue.GATED else n_out
@@ -116,15 +126,16 @@ def skinny_cut(
         and w_rows * splits < FEWEST_ROWS * (n_multiprocessors - 1)
     ):
         splits *= 2
-    while (cut := _fitting(rows, n_in, n_out, output, n_multiprocessors, splits, rooms)) is None:
+    while (tiling := _fitting(rows, n_in, n_out, output, n_multiprocessors, splits, rooms)) is None:
         splits //= 2
-    return cut
+    return tiling
 
 
 def _fitting(
     rows: int, n_in: int, n_out: int, output: Epilogue, n_multiprocessors: int, splits: int, rooms: Rooms
 ) -> SkinnyCut | None:
-    """With so many splits; the widest stages and highest tiles that fit, if any do."""
+    """The tiling with `splits` splits of k: with the widest stages and highest tiles that fit, or None if
+    none do."""
     silu = output is Epilogue.GATED
     w_rows, grain = (2 * n_out, 16) if silu else (n_out, 8)
     k_panels, clusters = ceil_div(n_in, SKINNY_PANEL), (n_multiprocessors - 1) // splits
@@ -132,12 +143,13 @@ def _fitting(
     heights: tuple[int, ...] = TILE_ROWS
     even = True
     if rows > FEW_ROWS and splits == 1 and w_rows >= (turn := clusters * TILE_ROWS[0]):
-        # x weighs more than that some blocks have a tile fewer: as few tiles as can be, unless many would be
-        # idle then. The squares that an addition leaves have room for no higher ones.
+        # Reading x costs more than it does that some blocks have a tile fewer. So there are as few tiles as
+        # can be, unless many blocks would then be idle. The squares that an addition leaves allow no higher
+        # tiles.
         even = output is not Epilogue.ADD and w_rows < LEAST_USED * turn * ceil_div(w_rows, turn)
         heights = (HIGH_TILE_ROWS,) if even else TILE_ROWS[:1]
     for most_panels, most_rows in itertools.product(PANELS, heights):
-        turns = ceil_div(w_rows, clusters * most_rows)  # a block's tiles
+        turns = ceil_div(w_rows, clusters * most_rows)  # the tiles of a block
         if turns > 1 and splits > 1:
             continue
         tile_rows = grain * ceil_div(w_rows, clusters * turns * grain) if even else most_rows
@@ -146,26 +158,26 @@ def _fitting(
         stages = share * turns  # of a block
         w_slots, x_slots = (min(stages, n) for n in FEWEST_SLOTS)
         tiles = ceil_div(w_rows, tile_rows)
-        cut = SkinnyCut(rows, n_in, n_out, tile_rows, tiles, panels, w_slots, x_slots, share, splits)
-        if cut.shared_bytes <= room:
-            return _filled(cut, min(stages, SKINNY_MAX_STAGES), room)
+        tiling = SkinnyCut(rows, n_in, n_out, tile_rows, tiles, panels, w_slots, x_slots, share, splits)
+        if tiling.shared_bytes <= room:
+            return _filled(tiling, min(stages, SKINNY_MAX_STAGES), room)
     return None
 
 
-def _filled(cut: SkinnyCut, most_slots: int, room: int) -> SkinnyCut:
-    """With as many stages in its rings as there is room for."""
+def _filled(tiling: SkinnyCut, most_slots: int, room: int) -> SkinnyCut:
+    """The tiling with as many slots in its pipelines as there is room for."""
     while True:
-        more = replace(cut, w_slots=cut.w_slots + 1)
-        if cut.x_slots < min(cut.w_slots, X_SLOTS):
-            more = replace(cut, x_slots=cut.x_slots + 1)
+        more = replace(tiling, w_slots=tiling.w_slots + 1)
+        if tiling.x_slots < min(tiling.w_slots, X_SLOTS):
+            more = replace(tiling, x_slots=tiling.x_slots + 1)
         if more.w_slots > most_slots or more.shared_bytes > room:
-            return cut
-        cut = more
+            return tiling
+        tiling = more
 
 
 @dataclass(frozen=True)
 class Boxes:
-    """A tensor of four dimensions, and the boxes that copies bring, as tensor_map takes them."""
+    """A tensor of four dimensions and the boxes of it that bulk copies bring, as tensor_map takes them."""
 
     shape: tuple[int, int, int, int]
     strides: tuple[int, int, int]

@@ -1,5 +1,5 @@
-"""How a matmul of many rows is cut up for the kernel of kernels/ops/gemm/tiled_gemm_sm90.h, and which are for
-it."""
+"""The tiling of a matmul of many rows (kernels/ops/gemm/tiled_gemm_sm90.h), and which matmuls that kernel
+gets."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from gpu_backend.ops.operations import Epilogue
 TILED_OUTPUTS = (Epilogue.ADD, Epilogue.GATED)
 PAIR = 2  # blocks that share a tile
 FEWEST_COLUMNS = 128
-MOST_BAND = 8  # tiles along x whose x stays in L2
-TILE_OVERHEAD = 8  # what a tile takes besides its columns, in columns
+MOST_BAND = 8  # the most tiles along x whose rows of x stay in L2 together
+TILE_OVERHEAD = 8  # the fixed time of a tile, in the time that one column takes
 
-# From as many rows on, the kernel with silu * mul is faster than cuBLAS and a kernel after it. At 448, where
-# cuBLAS chooses badly, by far: 183 us for 289 with 8B parameters. Of fewer rows it is where one tile holds
-# them all, or several fill the GPU: 0 to 3 % of a step with 8B parameters, 1 to 6 % with 1B.
+# From this many rows on, the kernel with silu * mul is faster than cuBLAS followed by a second kernel. At
+# 448 rows, for which cuBLAS chooses badly, it is faster by far: 183 us instead of 289 with 8B parameters.
+# With fewer rows it is faster if one tile holds them all, or if several tiles fill the GPU: by 0 to 3 % of a
+# step with 8B parameters, by 1 to 6 % with 1B.
 TILED_SILU_ROWS = 448
 ONE_TILE_FILL = 0.8
 FULL = 0.95
-# Of "add", where cuBLAS needs no second kernel, it is faster if it leaves few multiprocessors idle and cuBLAS
-# many: at numbers of rows that are no multiple of 512. Of fewer rows now one is faster, now the other; of
-# more, both fill the GPU. Narrow tiles move more bytes, which costs power, and power limits a long prefill:
-# with 144 columns a step of 1152 tokens of Llama-3-8B took 1.9 % longer, though each product alone took less.
+# For "add" cuBLAS needs no second kernel. There this kernel is faster if it leaves few multiprocessors idle
+# and cuBLAS many, which is so at numbers of rows that are no multiple of 512. With fewer rows sometimes one
+# is faster and sometimes the other; with more, both fill the GPU. Narrow tiles move more bytes, which costs
+# power, and power limits a long prefill: with 144 columns a step of 1152 tokens of Llama-3-8B took 1.9 %
+# longer, although each matmul alone took less.
 ADD_BETWEEN = (1024, 2560)
 ADD_CUBLAS_ROWS = 512
 ADD_COLUMNS = 176
@@ -36,7 +38,7 @@ ADD_COLUMNS = 176
 
 @dataclass(frozen=True)
 class TiledParams:
-    """The kernel's TiledParams, field by field, and what follows from it."""
+    """The kernel's TiledParams, field by field, and what follows from them."""
 
     m: int
     n_in: int
@@ -54,7 +56,7 @@ class TiledParams:
         return self.w_tiles * self.x_tiles
 
     def pairs(self, n_multiprocessors: int) -> int:
-        """That run at once: one multiprocessor is the scheduler's."""
+        """The pairs of blocks that run at once: one multiprocessor is the scheduler's."""
         return min(self.tiles, (n_multiprocessors - 1) // PAIR)
 
     def fill(self, n_multiprocessors: int) -> float:
@@ -65,7 +67,7 @@ class TiledParams:
 
 @lru_cache(maxsize=4096)
 def tiled_cut(rows: int, n_in: int, n_out: int, output: Epilogue, n_multiprocessors: int) -> TiledParams:
-    """For a product on all multiprocessors but the scheduler's. `output`: one of TILED_OUTPUTS.
+    """The tiling of a matmul on all multiprocessors but the scheduler's. `output`: one of TILED_OUTPUTS.
 
     Tiles have as many columns as make the last wave of tiles full: 1152 tokens in tiles of 256 would take
     Llama-3-8B's o and down as long as 2048 do.
@@ -86,14 +88,14 @@ def tiled_refusal(rows: int, n_in: int, n_out: int, output: Epilogue, n_multipro
     """Why cuBLAS is faster, or None: measured on an H200 with 8B, 1B and 32B parameters."""
     if output not in TILED_OUTPUTS:
         return "it serves additions and silu * mul alone"
-    cut = tiled_cut(rows, n_in, n_out, output, n_multiprocessors)
-    fill = cut.fill(n_multiprocessors)
+    tiling = tiled_cut(rows, n_in, n_out, output, n_multiprocessors)
+    fill = tiling.fill(n_multiprocessors)
     idle = f"its tiles would keep {fill:.0%} of the multiprocessors busy"
     if output is Epilogue.GATED:
-        enough = rows >= TILED_SILU_ROWS or fill >= (ONE_TILE_FILL if cut.x_tiles == 1 else FULL)
+        enough = rows >= TILED_SILU_ROWS or fill >= (ONE_TILE_FILL if tiling.x_tiles == 1 else FULL)
         return None if enough else idle
     if not ADD_BETWEEN[0] < rows < ADD_BETWEEN[1] or rows % ADD_CUBLAS_ROWS == 0:
         return f"of {rows} rows cuBLAS leaves no multiprocessors idle"
-    if cut.columns < ADD_COLUMNS:
-        return f"tiles of {cut.columns} columns cost power"
+    if tiling.columns < ADD_COLUMNS:
+        return f"tiles of {tiling.columns} columns cost power"
     return None if fill >= FULL else idle

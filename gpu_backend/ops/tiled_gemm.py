@@ -1,4 +1,4 @@
-"""A matmul of many rows in tiles, with silu * mul or the addition behind it
+"""A matmul of many rows in tiles, followed by silu * mul or an addition
 (kernels/ops/gemm/tiled_gemm_sm90.h)."""
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class TiledGemm:
         return plain(op) or tiled_refusal(*sizes, target.multiprocessors)
 
     def launches(self, op: MatMul, target: Target) -> list[Launch]:
-        cut = tiled_cut(op.m, op.k, op.n, op.epilogue, target.multiprocessors)
-        return [tiled_launch(op, cut, target)]
+        tiling = tiled_cut(op.m, op.k, op.n, op.epilogue, target.multiprocessors)
+        return [tiled_launch(op, tiling, target)]
 
 
-def tiled_launch(op: MatMul, cut: TiledParams, target: Target) -> Launch:
-    """The kernel on an operation that is cut up so."""
+def tiled_launch(op: MatMul, tiling: TiledParams, target: Target) -> Launch:
+    """The launch of the kernel for an operation with this tiling."""
     boxes = gate_up_boxes if op.epilogue is Epilogue.GATED else matrix_boxes
-    w, x = boxes(op.k, op.n, TILED_ROWS), matrix_boxes(op.k, op.m, cut.columns // PAIR)
+    w, x = boxes(op.k, op.n, TILED_ROWS), matrix_boxes(op.k, op.m, tiling.columns // PAIR)
     adds = op.epilogue is Epilogue.ADD
     maps = (
         Tensor(op.weight, w.shape, w.box, w.strides),
@@ -44,9 +44,9 @@ def tiled_launch(op: MatMul, cut: TiledParams, target: Target) -> Launch:
     )
     return Launch(
         f"tiled_gemm_kernel<{op.weight.element.cpp}, blink::{op.epilogue.value}>",
-        (PAIR * cut.pairs(target.multiprocessors), 1, 1),
+        (PAIR * tiling.pairs(target.multiprocessors), 1, 1),
         (TILED_THREADS, 1, 1),
-        (*maps, cut.pack()),
+        (*maps, tiling.pack()),
         shared_bytes=TILED_SHARED_BYTES,
         cluster=PAIR,
     )

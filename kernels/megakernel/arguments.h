@@ -8,13 +8,13 @@
 #include <stdint.h>
 #endif
 
-#define BLINK_MEGAKERNEL_SHARED_BYTES 231424 /* of a block: 226 KiB, which leave room for the next step's gate */
+#define BLINK_MEGAKERNEL_SHARED_BYTES 231424 /* of a block: 226 KiB, which leaves room for the next step's gate */
 
 #define BLINK_MEGAKERNEL_TOKENS 8 /* of a step at most */
 #define BLINK_STAGE_CHUNKS 8      /* most chunks of k, of 32, in a stage of the weight stream */
 
-/* How a matrix [n_out][n_in] comes: as boxes of 16 rows (weight_stream_sm90.h) and so many chunks of k as a stage has.
- */
+/* How bulk copies read a matrix [n_out][n_in]: in boxes of 16 rows (weight_stream_sm90.h) and as many chunks of k as a
+ * stage has. */
 struct blink_tensor_map {
   uint64_t opaque[16]; /* a CUtensorMap, which must be 64-byte aligned */
 };
@@ -35,7 +35,7 @@ struct blink_megakernel_model {
   uint32_t n_kv_heads;
   uint32_t intermediate;
   uint32_t vocab_size;
-  /* Chunks of k in a stage of the matrices with so many columns: they divide the eighth of k that a warp has. */
+  /* The chunks of k in a stage, for matrices with this many columns: they divide the eighth of k that a warp has. */
   uint32_t hidden_chunks;
   uint32_t attention_chunks; /* n_heads * head_dim */
   uint32_t intermediate_chunks;
@@ -44,17 +44,17 @@ struct blink_megakernel_model {
 
 /* T is BLINK_MEGAKERNEL_TOKENS; buffers that other kernels use too may have more.
  *
- * What blocks tell each other lies in scratch memory, [n_layers + 1] of layer_bytes, of which the last is the head's:
- * all zero between kernels (primitives/ll_protocol.h). The pointers into it are of the first layer. A layer has two
- * norms, whose squares and normed are norm_bytes apart; the first norm's lie at the layer's beginning.
+ * Blocks pass results to each other through scratch memory, [n_layers + 1] of layer_bytes, of which the last is the
+ * head's. It is all zero between kernels (primitives/ll_protocol.h). The pointers into it point to the first layer's. A
+ * layer has two norms, whose squares and normed are norm_bytes apart; the first norm's lie at the layer's beginning.
  */
 struct blink_megakernel_buffers {
-  float* squares; /* [hidden / 16][T]: of each 16 elements of the residual, the sum of squares */
-  void* normed;   /* [T][hidden]: what the next product reads, but for a factor that is the row's (megakernel_sm90.h) */
-  void* qkv;      /* [T][n_heads + 2 n_kv_heads][head_dim] */
+  float* squares;  /* [hidden / 16][T]: of each 16 elements of the residual, the sum of squares */
+  void* normed;    /* [T][hidden]: what the next matmul reads, except for a factor of the row (megakernel_sm90.h) */
+  void* qkv;       /* [T][n_heads + 2 n_kv_heads][head_dim] */
   void* attention; /* [T][n_heads][head_dim] */
-  void* product;   /* [T][intermediate] */
-  float* parts;    /* of attention, as in megakernel/decode_attention.h: of one unit for each block */
+  void* product;   /* [T][intermediate]: silu(gate) * up, which down reads */
+  float* parts;    /* of attention, as megakernel/decode_attention.h has them: one unit's for each block */
   uint64_t norm_bytes;
   uint64_t layer_bytes;
   float* logits;     /* [T][vocab] */

@@ -1,4 +1,4 @@
-/* Attention: which of a layer's attention is a block's. */
+/* Attention: runs the units of a layer's attention that are a block's own. */
 #ifndef BLINK_MEGAKERNEL_ATTENTION_H
 #define BLINK_MEGAKERNEL_ATTENTION_H
 
@@ -10,7 +10,7 @@
 
 namespace blink {
 
-/* What a block does of it. */
+/* The attention of one block. */
 template <typename Half, int HeadDim, int Group>
 struct MegakernelAttention {
   using Work = DecodeAttention<Half, HeadDim, Group, kMegakernelWarps, kStageTiles<HeadDim>>;
@@ -23,7 +23,7 @@ struct MegakernelAttention {
     if (unit < units.count()) prepared.prepare(units.unit(model, set, unit), static_cast<const RopePair*>(model.rope));
   }
 
-  /* Of one layer, with the block's first unit prepared. */
+  /* Attends in one layer. The block's first unit has been prepared. */
   static __device__ __forceinline__ void attend(const struct blink_megakernel_model& model,
                                                 const struct blink_step_set& set, const struct blink_tables& tables,
                                                 const struct blink_megakernel_buffers& buffers, Prepared& prepared,
@@ -47,13 +47,13 @@ struct MegakernelAttention {
                                      model.n_kv_heads};
     for (uint32_t unit = blockIdx.x; unit < units.count(); unit += gridDim.x) {
       if (units.count() > gridDim.x) {
-        sync_workers(); /* the unit before has been read */
+        sync_workers(); /* every warp has read the unit before */
         prepare(model, set, prepared, units, unit);
         sync_workers();
       }
       if (!prepared.unit.exists()) continue;
       Work work(layer, prepared, units.splits);
-      sync_workers(); /* the scratch has been read: the product's sums, or the unit's before */
+      sync_workers(); /* the scratch is free: the sums of the matmul, or the unit before, have been read */
       work.run(scratch, stream);
     }
   }

@@ -9,7 +9,7 @@
 
 namespace blink {
 
-/* Units of attention's work are (batch slot, group of query heads, split); a block's are every gridDim.x-th. */
+/* A unit of attention's work is a (batch slot, group of query heads, KV split). A block has every gridDim.x-th unit. */
 template <int Group>
 struct MegakernelUnits {
   uint32_t tokens, groups_of_head, groups, splits;

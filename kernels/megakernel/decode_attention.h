@@ -1,9 +1,9 @@
-/* Attention in the megakernel, with the RoPE of rope.h: one token a row. Maths and CPU references are those of
- * rope.h and attention.h; the new key and value are written to the cache here.
+/* Attention in the megakernel, with the RoPE of rope.h: one new token for each sequence. Maths and CPU references
+ * are those of rope.h and attention.h; the new key and value are written to the cache here.
  *
- * A row's keys are split over blocks (flash-decoding), a split's tiles of 16 keys (kv_tile.h) over the
- * block's warps, to which they come in stages of shared memory. What they have found is put together by all of them,
- * some dimensions each.
+ * The keys of a sequence are split over blocks (flash-decoding), and the tiles of 16 keys of a split (kv_tile.h) over
+ * the block's warps, to which they come in stages of shared memory. The partial results of the splits are combined by
+ * all the sequence's blocks, each for some of the dimensions.
  */
 #ifndef BLINK_MEGAKERNEL_DECODE_ATTENTION_H
 #define BLINK_MEGAKERNEL_DECODE_ATTENTION_H
@@ -18,9 +18,10 @@ namespace blink {
 
 /* One layer's attention.
  *
- *   parts  [batch_slots][groups a lane][splits][Group][kPartWords] fp32: unnormalised output, maximum (log2 units), sum
+ *   parts  [batch_slots][groups of a batch slot][splits][Group][kPartWords] fp32: unnormalised output, maximum (log2
+ *          units), sum
  *
- * qkv and parts other blocks write meanwhile, and out is read by others (ll_protocol.h).
+ * Other blocks write qkv and parts while this runs, and other blocks read out (ll_protocol.h).
  */
 template <int HeadDim>
 constexpr uint32_t kPartWords = HeadDim + 4; /* a multiple of 16 bytes */
@@ -36,7 +37,7 @@ struct DecodeLayer {
   uint32_t n_heads, n_kv_heads;
 };
 
-/* A block's shared memory, for up to Group query heads of a key head and so many warps. */
+/* A block's shared memory, for up to Group query heads of one key head, and `Warps` warps. */
 template <typename Half, int HeadDim, int Group, int Warps>
 struct __align__(16) DecodeScratch {
   using Softmax = TileSoftmax<Half, HeadDim>;
@@ -47,8 +48,8 @@ struct __align__(16) DecodeScratch {
   float out[Warps][Group][Softmax::kOutStride], max[Warps][Group], sum[Warps][Group];
 };
 
-/* A block's work on one unit. A stage brings the next StageTiles of a warp's tiles, as far as there are so many:
- * `stages.wait()` is where it lies, once it has come, until `stages.release()`. */
+/* A block's work on one unit. A stage brings the next StageTiles of a warp's tiles, or the rest of them.
+ * `stages.wait()` returns where the stage lies, once it has come; it stays until `stages.release()`. */
 template <typename Half, int HeadDim, int Group, int Warps, int StageTiles>
 class DecodeAttention {
  public:
@@ -87,8 +88,8 @@ class DecodeAttention {
  private:
   static constexpr uint32_t kThreads = 32 * Warps, kPart = kPartWords<HeadDim>;
 
-  /* The queries, and for the unit that takes them the new key and value, from the qkv projection's output into scratch,
-   * a warp each. */
+  /* Brings the queries from the qkv projection's output into scratch, one warp for each head; in the unit that has the
+   * sequence's last split also the new key and value. */
   __device__ __forceinline__ void rotate(Scratch& scratch) const {
     using Pairs = HeadPairs<Half, HeadDim>;
     static_assert(Group + 2 <= Warps, "a warp for each head");
@@ -135,7 +136,7 @@ class DecodeAttention {
     to.x += weight * x.x, to.y += weight * x.y, to.z += weight * x.z, to.w += weight * x.w;
   }
 
-  /* The block's result: the output if it has all of the row's keys, or else one split's part. */
+  /* The block's result: the output if the block has all keys of the sequence, or else the partial result of a split. */
   __device__ __forceinline__ void combine_warps(const Scratch& scratch) const {
     for (uint32_t e = threadIdx.x; e < unit_.n_queries * HeadDim / 4; e += kThreads) {
       const uint32_t g = e / (HeadDim / 4), d = e % (HeadDim / 4) * 4;
@@ -160,8 +161,8 @@ class DecodeAttention {
     }
   }
 
-  /* The block's share of the output from all splits' parts: all blocks would wait for one that had more to do. Of four
-   * dimensions a lane has a part, or two. */
+  /* Combines all splits' partial results into the block's share of the output. Every block has a share, since all would
+   * wait for one that had more to do. For four dimensions a lane has one split's part, or two. */
   __device__ __forceinline__ void combine_splits() const {
     const uint32_t t = threadIdx.x % 32, used = unit_.splits.used, all = unit_.n_queries * (HeadDim / 4);
     uint32_t lanes = 2;
@@ -187,8 +188,8 @@ class DecodeAttention {
     }
   }
 
-  /* Bounds and four dimensions of the parts `split` and `split` + 32. Loads do not wait for each other: this is the end
-   * of the longest path through the op. */
+  /* Receives the bounds and four dimensions of the parts `split` and `split` + 32. The loads do not wait for each
+   * other, because this is the end of the longest path through the op. */
   __device__ __forceinline__ void receive(PartBounds& bounds, uint4 (&sums)[2], uint32_t split, uint32_t query,
                                           uint32_t d) const {
     constexpr uint32_t kStride = Group * kPart / 4; /* from split to split */

@@ -1,4 +1,4 @@
-/* Units of the megakernel's attention: which part of it is a block's (decode_attention.h). */
+/* Units of the megakernel's attention: which part of it a block works on (decode_attention.h). */
 #ifndef BLINK_MEGAKERNEL_DECODE_UNIT_H
 #define BLINK_MEGAKERNEL_DECODE_UNIT_H
 
@@ -11,7 +11,7 @@ namespace blink {
 
 constexpr uint32_t kMinSplitKeys = 64; /* a split shorter than this is not worth a block */
 
-/* How a row's cached keys are split over at most `most` blocks, of at most kMaxSplits. */
+/* How a sequence's cached keys are split over at most `most` blocks, where `most` is at most kMaxSplits. */
 struct Splits {
   uint32_t keys, used; /* keys of a split; splits */
 
@@ -45,21 +45,21 @@ struct DecodeUnit {
     index = batch_slot * n_kv_heads * groups + group;
   }
 
-  /* The keys before the new one may take fewer splits. */
+  /* Whether the unit has work: the sequence's cached keys may need fewer splits than there are units for. */
   __device__ __forceinline__ bool exists() const { return split < splits.used; }
   __device__ __forceinline__ bool takes_new() const { return split + 1 == splits.used; }
   __device__ __forceinline__ uint32_t first_key(uint32_t warp) const { return split * splits.keys + warp * kTileKeys; }
   __device__ __forceinline__ uint32_t end_key() const { return min(position, (split + 1) * splits.keys); }
 };
 
-/* A unit in shared memory, with all of it that is the same in every layer. Finding it out takes two loads, one after
- * the other. */
+/* A unit in shared memory, with all that is the same in every layer. It is kept because computing it takes two loads,
+ * one after the other. */
 template <int HeadDim>
 struct __align__(16) PreparedUnit {
   float4 turn[HeadDim / 4]; /* cosine and sine of dimensions 2 i and 2 i + 1 */
   DecodeUnit unit;
 
-  /* By the whole block, which meets before it uses it. */
+  /* Called by the whole block, which must synchronise before it uses the unit. */
   __device__ __forceinline__ void prepare(const DecodeUnit& of_block, const RopePair* table) {
     const uint32_t t = threadIdx.x;
     if (t == 0) unit = of_block;

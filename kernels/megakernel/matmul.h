@@ -1,6 +1,7 @@
-/* Matmul: y = x w^T of up to BLINK_MEGAKERNEL_TOKENS tokens, a block its tiles of w, over the weight stream.
+/* Matmul: y = x w^T of up to BLINK_MEGAKERNEL_TOKENS tokens, in which a block computes its tiles of w, from the weight
+ * stream.
  *
- * x is what other blocks write meanwhile (../primitives/ll_protocol.h); it is loaded once for a pass. What is computed
+ * Other blocks write x while this runs (../primitives/ll_protocol.h); it is loaded once for a pass. What is computed
  * for tokens past the last one is never stored.
  */
 #ifndef BLINK_MEGAKERNEL_MATMUL_H
@@ -13,9 +14,9 @@
 
 namespace blink {
 
-/* What the warps of a block add up: the fragments of each. They stay in shared memory and not in registers,
- * which would have to be named: the loop over a pass's tiles would become code for each, more than the
- * multiprocessor's instruction cache holds. */
+/* The partial sums of a block's warps, a fragment of each. They stay in shared memory because registers cannot be
+ * indexed: the loop over a pass's tiles would be unrolled into more code than the multiprocessor's instruction cache
+ * holds. */
 struct MatmulSums {
   float4 part[kPassTiles][kMegakernelWarps][32];
 
@@ -32,25 +33,26 @@ struct MatmulSums {
   }
 };
 
-/* Rows of x, [tokens][n_in] half, that other blocks write meanwhile (ll_protocol.h). */
+/* Rows of x, [tokens][n_in] half, that other blocks write while this kernel runs (ll_protocol.h). */
 template <typename Half>
 struct HalfRows {
   const Half* x;
   uint32_t n_in, n_tokens;
 };
 
-/* A stage's share of x: what a lane needs of it. */
+/* The elements of x that one lane needs for a stage. */
 struct StageRows {
   uint4 x[kStageChunks];
 
-  /* Requests it, from the warp's k + done on; past its end, which only a stage that is not full reaches, the last
-   * again. A token that does not exist is another: a branch would make the loads wait for each other. */
+  /* Requests them, from the warp's k + done on. Past the end of its k, which only a stage that is not full reaches, the
+   * last chunk is loaded again. In place of a token that does not exist the last one is loaded: a branch would make the
+   * loads wait for each other. */
   template <typename Half>
   __device__ __forceinline__ void load(const HalfRows<Half>& rows, const BlockTiles& tiles, uint32_t done) {
 #pragma unroll
     for (uint32_t c = 0; c < kStageChunks; ++c) x[c] = load_relaxed(at(rows, tiles, done, c));
   }
-  /* Waits for what had not been written then. */
+  /* Waits for what had not been written when it was requested. */
   template <typename Half>
   __device__ __forceinline__ void complete(const HalfRows<Half>& rows, const BlockTiles& tiles, uint32_t done) {
     if (rows.n_tokens == 0) return;
@@ -78,10 +80,10 @@ struct StageRows {
 
 static_assert(kPassTiles == kMegakernelWarps, "a warp ends a tile");
 
-/* By the whole block, for the next matrix of the stream. While the weights of the first pass stream, it calls
- * epilogue.request() and then epilogue.receive(), for what the outputs need beside the product; at the end of every
- * pass epilogue.prepare(), and then, by a warp for each of the block's tiles, epilogue.put(tile, fragment)
- * (MatmulSums::total). */
+/* Multiplies by the next matrix of the stream; called by the whole block. While the weights of the first pass stream,
+ * it calls epilogue.request() and then epilogue.receive(), for what the outputs need besides the matmul's result. At
+ * the end of every pass it calls epilogue.prepare(), and then one warp for each of the block's tiles calls
+ * epilogue.put(tile, fragment), where the fragment is MatmulSums::total(). */
 template <typename Half, typename Epilogue>
 __device__ __forceinline__ void multiply(WeightStream<Half>& stream, const BlockTiles& tiles,
                                          const HalfRows<Half>& rows, MatmulSums& sums, Epilogue& epilogue) {

@@ -1,28 +1,29 @@
-/* Decode megakernel: one decode step of a dense model from embedding to logits, as one kernel of blocks that stay.
+/* Decode megakernel: one decode step of a dense model from embedding to logits, as one kernel of persistent blocks.
  *
  *     embed, L x [qkv, attention, o + add, gate_up and silu * mul, down + add], head
  *
- * Few rows make a step a stream of weights. As one kernel per product the stream stops at every edge; here each
- * warp streams on (weight_stream_sm90.h) while the blocks wait for each other's outputs (../primitives/ll_protocol.h).
+ * A step of few rows takes as long as reading the weights. With a kernel for each matmul the reading stops wherever one
+ * ends; here each warp reads on (weight_stream_sm90.h) while blocks wait for each other's outputs (ll_protocol.h).
  *
- * A block has the same tiles of the residual throughout, in registers. A norm costs nothing of its own: a product is
- * linear in its row's scale, so the scale can wait. Whoever writes a tile of the residual tells its sums of squares,
- * and the tile times the norm's weight as halves; whoever reads that adds up the squares while the weights stream, and
- * multiplies what comes out. It is written with the scale of the norm before, which all blocks know and take out again:
- * so it is small unless the residual grows at once, and for that half is bfloat16 here. In float16 it might overflow.
+ * A block keeps the same tiles of the residual throughout, in registers. A norm costs nothing of its own: a matmul is
+ * linear in the scale of its input's row, so the scale can be applied to the output. The block that writes a tile of
+ * the residual publishes the tile's sums of squares, and the tile times the norm's weight as halves. A block that reads
+ * these adds up the squares while the weights stream, and multiplies the matmul's output by the scale. It is
+ * written with the scale of the norm before, which all blocks know and take out again. So its values are small, unless
+ * the residual grows by much at once; because of that case half is bfloat16 here: in float16 they might overflow.
  *
  * Maths and CPU references are those of the ops that it is made of: embed.h, norm.h, matmul.h, rope.h, attention.h,
  * activation.h.
  *
- * Up to BLINK_MEGAKERNEL_TOKENS tokens, of which token i is lane i of the step; arguments.h has the buffers.
+ * Up to BLINK_MEGAKERNEL_TOKENS tokens, of which token i is batch slot i of the step; arguments.h has the buffers.
  *
- * E9. All blocks of this kernel are resident at once, so their waiting for each other ends. The grid leaves a
+ * E9. All blocks of this kernel are resident at once, so every wait of one block for another ends. The grid leaves a
  * multiprocessor to the scheduler. Each block leaves registers and shared memory for the gate of the next step, which
- * may come to lie beside it, or be there before it. So the gate's multiprocessor must divide its memory as this kernel
- * needs it (E23).
- * E11. Sums are added up in a fixed order: chunks of k, then warps, then tiles. The logits of a row depend neither on
- * which block was first nor on what is in the other rows. How many rows there are decides into how many splits
- * attention cuts a row's keys.
+ * may come onto the same multiprocessor later, or be there already. So the gate's multiprocessor must divide its memory
+ * as this kernel needs it (E23).
+ * E11. Sums are added up in a fixed order: chunks of k, then warps, then tiles. The logits of a token depend neither on
+ * which block was first nor on the other tokens. Their number decides into how many splits a sequence's
+ * keys are divided.
  */
 #ifndef BLINK_MEGAKERNEL_H
 #define BLINK_MEGAKERNEL_H
@@ -38,10 +39,10 @@
 
 namespace blink {
 
-/* A thread's. A quarter of the multiprocessor has 512 for each lane of its warps: three warps of a block leave
- * kGateRegisters of them for the next step's gate. One of the three requests weights or ends at once, and the two that
- * work take what it does not need: what does not fit into registers lies in memory, whose every access under a stream
- * of weights takes as long as an exchange. */
+/* The registers of a thread. A quarter of the multiprocessor has 512 for each lane of its warps, and three warps of a
+ * block leave kGateRegisters of them for the next step's gate. One of the three warps requests weights or ends at once,
+ * and the two that compute take the registers that it does not need: what does not fit into registers lies in memory,
+ * where every access takes as long as an exchange between blocks while weights stream. */
 constexpr int kMegakernelRegisters = 160, kProducerRegisters = 64, kConsumerRegisters = 208;
 static_assert(kProducerRegisters + 2 * kConsumerRegisters <= 3 * kMegakernelRegisters, "more than there are");
 
@@ -98,7 +99,7 @@ class Megakernel {
   static __device__ __forceinline__ Half* half(void* p) { return static_cast<Half*>(p); }
   static __device__ __forceinline__ const Half* half(const void* p) { return static_cast<const Half*>(p); }
 
-  /* The last block to end clears what the head has read. */
+  /* The last block to end clears the scratch that the head has read. */
   __device__ __forceinline__ void leave() {
     layout_.clear(model_.n_layers - 1);
     sync_workers();
@@ -115,8 +116,8 @@ class Megakernel {
     if (i % 4 == 1) return {layout_.attention(i / 4), model_.n_heads * HeadDim, n_tokens_};
     return {layout_.mlp(i / 4), model_.intermediate, n_tokens_};
   }
-  /* Weights of the norm-th norm for rows tile_row() and + 8 of a tile, which lie together. They come from memory, late:
-   * they are asked for with the product's input, and wait in shared memory, where nobody waits for them. */
+  /* Weights of the norm-th norm for rows tile_row() and + 8 of a tile, which lie together. They come from memory, late.
+   * So they are requested together with the matmul's input and stay in shared memory until they are needed. */
   __device__ __forceinline__ const uint32_t* norm(uint32_t index, uint32_t tile) const {
     return static_cast<const uint32_t*>(model_.norms) + (index * model_.hidden + tile * kGemvRows) / 2 + tile_row();
   }
@@ -132,7 +133,7 @@ class Megakernel {
   static __device__ __forceinline__ uint32_t tile_row() { return threadIdx.x % 32 / 4; }
   static __device__ __forceinline__ uint32_t tile_token() { return threadIdx.x % 4 * 2; }
 
-  /* The residual is each block's own, of its tiles of hidden, one for each warp. */
+  /* Each block holds the residual of its own tiles of hidden, one tile for each warp. */
   __device__ __forceinline__ void embed() {
     const BlockTiles tiles = order_.tiles(1);
     const uint32_t warp = threadIdx.x / 32;
@@ -149,8 +150,7 @@ class Megakernel {
     put_residual(0, tiles.index(warp), by, *norm(0, tiles.index(warp)));
   }
 
-  /* Tells the tile's sums of squares, and what the next product reads: the rows times the token's `by` and the norm's
-   * weights. */
+  /* Publishes the tile's sums of squares, and the next matmul's input: the rows times `by` and the norm's weights. */
   __device__ __forceinline__ void put_residual(uint32_t norm, uint32_t tile, const float (&by)[2], uint32_t weights) {
     const Half* halves = reinterpret_cast<const Half*>(&weights);
     const float low = to_float(halves[0]), high = to_float(halves[1]);
@@ -167,7 +167,7 @@ class Megakernel {
     }
   }
 
-  /* Rows tile_row() and + 8 of a tile for a token, in pairs: words are what the exchange knows. */
+  /* Rows tile_row() and + 8 of a tile for a token, in pairs: blocks exchange whole words. */
   __device__ __forceinline__ void put_rows(Half* to, uint32_t width, uint32_t first, uint32_t token, float low,
                                            float high) {
     const bool odd = tile_row() % 2;
@@ -180,13 +180,13 @@ class Megakernel {
       put_pair(row, low, other);
   }
 
-  /* What becomes of the i-th product. Outputs are told apart at run time, so that there is little code to fetch. */
+  /* Stores the i-th matmul's result. Kinds of output are told apart at run time, which keeps the code small. */
   struct Epilogue {
     Megakernel& megakernel;
     const BlockTiles& tiles;
     const uint32_t i;
     const Output output;
-    typename Scales::Words words = {}; /* of the norm that the product reads */
+    typename Scales::Words words = {}; /* of the norm that the matmul reads */
     float by[2] = {};                  /* what a token's row is multiplied by */
 
     __device__ __forceinline__ Epilogue(Megakernel& all, const BlockTiles& of_block, uint32_t index, Output to)
@@ -224,14 +224,14 @@ class Megakernel {
     }
   };
 
-  /* The matrix of the sequence whose turn it is. */
+  /* Multiplies by the i-th matrix of the step. */
   __device__ __forceinline__ void multiply_next(uint32_t i) {
     const BlockTiles tiles = order_.tiles(i);
     Epilogue epilogue(*this, tiles, i, order_.output(i));
     multiply<Half>(stream_, tiles, input(i), shared_.sums, epilogue);
   }
 
-  /* Rows tile_row() and + 8 of a tile of a product that is not the residual's, for a token. */
+  /* Stores rows tile_row() and + 8 of a tile for a token; the output is not the residual. */
   __device__ __forceinline__ void put(Output output, uint32_t layer, uint32_t tile, uint32_t token, float low,
                                       float high) {
     if (output == kToQkv) {
@@ -247,7 +247,7 @@ class Megakernel {
     }
   }
 
-  /* Before any layer: the block's first unit of attention, in the usual case its only one. */
+  /* Runs before any layer: prepares the block's first unit of attention, which is usually its only one. */
   __device__ __forceinline__ void prepare_attention() {
     const MegakernelUnits<Group> units(model_, buffers_, n_tokens_);
     Share::prepare(model_, set_, shared_.prepared, units, blockIdx.x);

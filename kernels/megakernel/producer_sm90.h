@@ -1,5 +1,5 @@
-/* Producer: what fills a block's pipelines, in the order in which its warps use it: the weights of a step, and in
- * each layer between qkv's and o's the keys and values that the block attends to.
+/* Producer: fills a block's pipelines in the order in which its warps use the data: the weights of a step, and in each
+ * layer, between the weights of qkv and of o, the keys and values that the block attends to.
  */
 #ifndef BLINK_MEGAKERNEL_PRODUCER_SM90_H
 #define BLINK_MEGAKERNEL_PRODUCER_SM90_H
@@ -11,8 +11,8 @@
 
 namespace blink {
 
-/* Keys and values for one warp: its tiles of the block's units of attention, the same in every layer. What earlier
- * steps have written, of which the predecessor is the last to tell. */
+/* Keys and values for one warp: its tiles of the block's units of attention, the same in every layer. Earlier steps
+ * have written them, and all have when the predecessor has ended. */
 template <int HeadDim, int Group>
 class KvProducer {
  public:
@@ -21,7 +21,7 @@ class KvProducer {
                                         const struct blink_megakernel_buffers& buffers, uint32_t warp)
       : model_(model), set_(set), tables_(tables), buffers_(buffers), warp_(warp) {}
 
-  /* A layer's turn; the first finds out which units there are. */
+  /* Begins a layer. The first call finds out which units there are. */
   __device__ __forceinline__ void begin() {
     if (known_ == kNone) {
       wait_for_predecessor();
@@ -32,7 +32,7 @@ class KvProducer {
   }
   __device__ __forceinline__ bool ended() const { return key_ >= end_; }
 
-  /* The next stage of the layer's. */
+  /* Requests the next stage of the layer. */
   __device__ __forceinline__ void request(uint32_t layer, char* stage, uint64_t* full) {
     barrier_expect(full, min(kTiles, (end_ - key_ + kStep - 1) / kStep) * kTileBytes<HeadDim>);
 #pragma unroll
@@ -55,7 +55,7 @@ class KvProducer {
 
   __device__ __forceinline__ MegakernelUnits<Group> units() const { return {model_, buffers_, set_.head->batch_size}; }
 
-  /* The next unit of which the warp has keys, if there is one. */
+  /* Goes to the next unit in which the warp has keys, if there is one. */
   __device__ __forceinline__ void enter() {
     for (; unit_ < n_units_; unit_ += gridDim.x) {
       if (unit_ != known_) learn();
@@ -70,7 +70,7 @@ class KvProducer {
     known_ = unit_, sequence_ = unit.sequence, kv_head_ = unit.kv_head;
     first_ = unit.first_key(warp_), last_ = unit.end_key();
   }
-  /* The pages of the next stage's tiles, which are there by the time that it is requested. */
+  /* Loads the page numbers of the next stage's tiles, which have arrived by the time the stage is requested. */
   __device__ __forceinline__ void look_up() {
     const uint32_t* pages = tables_.block_table + uint64_t(sequence_) * tables_.pages_per_sequence;
 #pragma unroll
@@ -88,8 +88,8 @@ class KvProducer {
   uint32_t unit_ = 0, key_ = 0, end_ = 0, page_[kTiles] = {}; /* what is requested next */
 };
 
-/* Fills the pipeline of one warp, by one thread, with one stage at a time on its way. It asks instead of waiting, since
- * the threads for the other warps are in the same warp. */
+/* Fills the pipeline of one warp. One thread does so, with one stage at a time under way. It polls its barriers instead
+ * of blocking on them, since the threads that serve the other warps are in the same warp. */
 template <int HeadDim, int Group>
 class StageProducer {
  public:
@@ -134,7 +134,7 @@ class StageProducer {
   const MatmulOrder<HeadDim> order_;
   WeightPipelines& pipelines_;
   const uint32_t warp_;
-  /* What is requested next: keys, until they end, or this. */
+  /* The weights that are requested next, once there are no keys left to request. */
   BlockTiles tiles_;
   uint32_t matrix_ = 0, pass_ = 0, k_ = 0, tile_ = 0;
   KvProducer<HeadDim, Group> keys_;

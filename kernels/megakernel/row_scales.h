@@ -1,5 +1,6 @@
-/* Row scales: what a norm multiplies a token's row by, 1 / rms, which every block adds up from the sums of squares that
- * the residual's tiles come with. In the order of tiles within a thread, then of threads, then of warps (E11).
+/* Row scales: what a norm multiplies a token's row by, 1 / rms, which every block computes from the sums of squares
+ * that come with the residual's tiles. They are added up in the order of tiles within a thread, then of threads, then
+ * of warps (E11).
  */
 #ifndef BLINK_MEGAKERNEL_ROW_SCALES_H
 #define BLINK_MEGAKERNEL_ROW_SCALES_H
@@ -16,7 +17,7 @@ class RowScales {
  public:
   static constexpr uint32_t kTokens = BLINK_MEGAKERNEL_TOKENS;
 
-  /* Of the last two norms, by warps. */
+  /* The sums of squares of the last two norms, for each warp. */
   struct Squares {
     float sum[2][kMegakernelWarps][kTokens];
   };
@@ -37,7 +38,7 @@ class RowScales {
     for (uint32_t w = 0; w < kWords; ++w)
       if (at(w) < count()) words.word[w] = load_relaxed32(square(norm, at(w)));
   }
-  /* A barrier of the block later the scale is there, until the norm after the next. */
+  /* The scale is valid after the block's next barrier, until the norm after the next. */
   __device__ __forceinline__ void receive(uint32_t norm, const Words& words) const {
     float sum = 0.0f;
     if (threadIdx.x % kTokens < n_tokens_) {
@@ -58,7 +59,7 @@ class RowScales {
   __device__ __forceinline__ float scale(uint32_t norm, uint32_t token) const {
     return rsqrtf(mean_square(norm, token));
   }
-  /* One over that. */
+  /* 1 / scale(). */
   __device__ __forceinline__ float unscale(uint32_t norm, uint32_t token) const {
     const float mean = mean_square(norm, token);
     return mean * rsqrtf(mean);

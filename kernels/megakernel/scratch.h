@@ -1,11 +1,11 @@
-/* Scratch: where in the scratch memory lies what the blocks of the megakernel tell each other (arguments.h).
+/* Scratch: where the results that the megakernel's blocks pass to each other lie in scratch memory (arguments.h).
  *
- * E10. What a block reads of another block says itself whether it has been written (../primitives/ll_protocol.h), and
- * nothing else does: there is no barrier of the grid. Each layer has places of its own for it, which are zero between
- * kernels. A block has a tile of every matrix, and writes the tile after it has read all that the matmul multiplies. So
- * whoever has all of a matmul's input knows that no block reads the layer before any more, and clears its share of that
- * layer's places. Requests for weights wait for nothing, and those for the keys of earlier steps only for the
- * predecessor.
+ * E10. The data that a block reads from another block shows by itself whether it has been written
+ * (../primitives/ll_protocol.h), and nothing else does: there is no grid barrier. Each layer has places of its own for
+ * the data, which are zero between kernels. A block has a tile of every matrix, and writes the tile after it has read
+ * the matmul's whole input. So a block that has all of a matmul's input knows that no block reads the layer before any
+ * more, and clears its share of that layer's places. Requests for weights wait for nothing, and those for the keys of
+ * earlier steps only for the predecessor.
  */
 #ifndef BLINK_MEGAKERNEL_SCRATCH_H
 #define BLINK_MEGAKERNEL_SCRATCH_H

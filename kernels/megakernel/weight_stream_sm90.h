@@ -1,14 +1,14 @@
-/* Weight stream: a warp's own way through all weights of a step, and the keys and values that it attends to, in the
- * order in which the step uses them.
+/* Weight stream: the sequence in which a warp reads its share of all weights of a step, and the keys and values that it
+ * attends to. It is the order in which the step uses them.
  *
- * They depend on nothing that the step computes, so they are requested as early as there is room for them: a warp of
- * its own copies the share of each other warp (producer_sm90.h) into a pipeline of stages in shared memory. The
+ * They depend on nothing that the step computes, so they are requested as early as there is room for them: a dedicated
+ * warp copies the share of each other warp (producer_sm90.h) into a pipeline of stages in shared memory. The
  * pipelines of a multiprocessor hold about 5 us of its share of the memory's bandwidth, which keeps the memory busy
- * while the blocks wait for each other between two products. But no more is requested at once than keeps the memory
+ * while the blocks wait for each other between two matmuls. But no more is requested at once than keeps the memory
  * busy, 64 KB: with all 192 KB on their way every other access waits behind them (measured on an H200: a load that hits
  * L2 takes 3,000 cycles instead of 850, and an atomic 14,000 instead of 5,000, at the same bandwidth).
  *
- * A matrix w [n_out][n_in] is cut into tiles of 16 rows. A block has every row of its tiles, a warp of it one
+ * A matrix w [n_out][n_in] is divided into tiles of 16 rows. A block has every row of its tiles, a warp of it one
  * eighth of k. The block takes up to kPassTiles tiles together, so that it loads x once for all of them: a pass
  * goes through k in stages, and at each stage through its tiles. One bulk copy brings a stage, 16 rows of up to
  * kStageK: smaller copies, or 16 bytes a thread, were measured to stop at 2.3 TB/s.
@@ -26,12 +26,12 @@
 namespace blink {
 
 constexpr uint32_t kMegakernelWarps = 8, kMegakernelThreads = 32 * kMegakernelWarps;
-constexpr uint32_t kMegakernelBlock = kMegakernelThreads + 128; /* and a warpgroup of which a warp requests weights */
+constexpr uint32_t kMegakernelBlock = kMegakernelThreads + 128; /* and a warpgroup, of which one warp copies */
 constexpr uint32_t kStageChunks = BLINK_STAGE_CHUNKS, kStageK = kStageChunks * kGemvChunk;
 constexpr uint32_t kStages = 3; /* of a warp */
 constexpr uint32_t kStageBytes = 2 * kGemvRows * kStageK;
 
-constexpr uint32_t kPassTiles = 8; /* that a block adds up at once */
+constexpr uint32_t kPassTiles = 8; /* the tiles whose sums a block accumulates at once */
 
 /* Tiles of keys and values that a stage brings. */
 template <int HeadDim>
@@ -45,7 +45,7 @@ struct BlockTiles {
   uint32_t first, count;       /* every gridDim.x-th from `first` on */
   bool gate_up;
 
-  /* `turn` shifts who has one tile fewer, so that over many matrices all blocks have the same work. */
+  /* `turn` shifts which blocks have one tile fewer, so that over many matrices all blocks have the same work. */
   __device__ __forceinline__ BlockTiles(const void* tensor_map, uint32_t in, uint32_t out, uint32_t chunks,
                                         bool is_gate_up, uint32_t turn)
       : map(tensor_map), n_in(in), stage_chunks(chunks), gate_up(is_gate_up) {
@@ -53,8 +53,8 @@ struct BlockTiles {
     count = (out / kGemvRows + gridDim.x - 1 - first) / gridDim.x;
   }
 
-  /* Which tile of the matrix the block's `tile` is. Neighbours are read at the same time by different blocks: a step
-   * takes 1 % less than if each block had neighbours. */
+  /* Which tile of the matrix the block's `tile` is. Different blocks read neighbouring tiles at the same time: a step
+   * takes 1 % less than if each block had neighbouring tiles. */
   __device__ __forceinline__ uint32_t index(uint32_t tile) const { return first + tile * gridDim.x; }
 
   __device__ __forceinline__ uint32_t share() const { return n_in / kMegakernelWarps; } /* of k, a warp */
@@ -79,12 +79,12 @@ __device__ __forceinline__ void sync_workers() {
   group_sync(1, kMegakernelThreads);
 }
 
-/* A block's pipelines, and what says of each stage that it has come or has been used up. */
+/* A block's pipelines, with two barriers for each stage: its data has come; its data has been used. */
 struct __align__(128) WeightPipelines {
   char stage[kMegakernelWarps][kStages][kStageBytes];
   uint64_t full[kMegakernelWarps][kStages], empty[kMegakernelWarps][kStages];
 
-  /* By the block, before anything else. */
+  /* Called by the whole block, before anything else. */
   __device__ __forceinline__ void init() {
     if (threadIdx.x < kMegakernelWarps * kStages) {
       barrier_init(&full[threadIdx.x / kStages][threadIdx.x % kStages]);
@@ -95,13 +95,13 @@ struct __align__(128) WeightPipelines {
   }
 };
 
-/* What a warp takes out of its pipeline. */
+/* The consumer side of a warp's pipeline. */
 template <typename Half>
 class WeightStream {
  public:
   __device__ __forceinline__ explicit WeightStream(WeightPipelines& pipelines) : pipelines_(pipelines) {}
 
-  /* Where the next stage lies, once it has come. */
+  /* Waits until the next stage has come, and returns where it lies. */
   __device__ __forceinline__ char* wait() const {
     const uint32_t warp = threadIdx.x / 32;
     barrier_wait(&pipelines_.full[warp][state_.index], state_.phase);
@@ -113,7 +113,7 @@ class WeightStream {
     state_.next(kStages);
   }
 
-  /* acc += the next stage's product with x, whose x[c] is token lane / 4 at the stage's k + 32 c + 8 (lane % 4). */
+  /* acc += the next stage's weights times x, where x[c] is token lane / 4 at the stage's k + 32 c + 8 (lane % 4). */
   __device__ __forceinline__ void add(float (&acc)[4], const uint4 (&x)[kStageChunks], uint32_t n_chunks) {
     const char* stage = wait();
     if (n_chunks == kStageChunks)
@@ -124,9 +124,9 @@ class WeightStream {
   }
 
  private:
-  /* In two halves, each with its loads together, and every other chunk in a sum of its own: neither loads nor
-   * products wait for each other. The rows of a full stage start at the same bank, so odd rows load each pair of
-   * chunks the other way round. */
+  /* A stage is added in two halves, each with its loads together, and every other chunk goes into a sum of its own, so
+   * that neither the loads nor the mma instructions wait for each other. The rows of a full stage start at the same
+   * bank, so odd rows load each pair of chunks the other way round. */
   template <bool Full>
   __device__ __forceinline__ void add_chunks(const char* stage, float (&acc)[4], const uint4 (&x)[kStageChunks],
                                              uint32_t n_chunks) const {

@@ -4,7 +4,7 @@
  *   w  [out][in] fp32
  *   y  [rows][out] fp32
  *
- * Register tiles of 4 x 4 dot products, vectorised along `in`. Rows go through in blocks that stay in the L2
+ * Register tiles of 4 x 4 dot products, vectorised along `in`. Rows are handled in blocks that stay in the L2
  * cache while the weights stream past, so that a decode step reads each weight once.
  */
 #ifndef BLINK_REFERENCE_MATMUL_H
@@ -66,7 +66,7 @@ inline void linear_rows(const float* x, const float* w, float* y, uint32_t rows,
   for (; r < rows; ++r) linear_tile<1, Outputs>(x + uint64_t(r) * in, w, y + uint64_t(r) * out, in, out);
 }
 
-/* Outputs [begin, end) of all rows. */
+/* Computes outputs [begin, end) of all rows. */
 inline void linear(const float* x, const float* w, float* y, uint32_t rows, uint32_t in, uint32_t out, uint32_t begin,
                    uint32_t end) {
   const uint32_t block = kBlockFloats / in < kTileRows ? kTileRows : kBlockFloats / in / kTileRows * kTileRows;

@@ -1,5 +1,5 @@
-/* A decoder-only transformer as the reference engine takes it: dimensions and fp32 weights, row-major [out][in].
- * Null where the model has no such weight. gpu_backend/models/ says which tensors of a checkpoint each
+/* A decoder-only transformer as the reference engine takes it: dimensions and fp32 weights, row-major [out][in]. A
+ * pointer is null if the model has no such weight. gpu_backend/models/ says which tensors of a checkpoint each
  * one is made of.
  */
 #ifndef BLINK_REFERENCE_MODEL_H
@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-/* The function between an MLP's two products (ops/activation.h). */
+/* The activation between an MLP's two matmuls (ops/activation.h). */
 enum blink_activation { BLINK_SILU = 0, BLINK_GELU_TANH = 1 };
 
 struct blink_layer {

@@ -121,8 +121,9 @@ BLINK_FN void Scheduler<P>::observe_requests() {
   p.sync();
 }
 
-// Scans wide and relaxed, then acquires only the words that changed; of these it takes all, or only submissions that
-// are `older` than the newest of their lease in this claim. Nonzero if this thread found a submission.
+// Scans all words with relaxed loads, several at once, then acquires only the words that changed; of these it takes
+// all, or only submissions that are `older` than the newest of their lease in this claim. Nonzero if this thread found
+// a submission.
 template <class P>
 BLINK_FN uint32_t Scheduler<P>::scan_requests(bool older) {
   const uint64_t* words = c.request_words;

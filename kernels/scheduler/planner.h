@@ -85,7 +85,7 @@ BLINK_FN uint32_t Scheduler<P>::plan_decode(uint64_t id) {
 // Tokens of a step of `n_decode` sequences and prompts, of `n` requests in all that run or could (S15). In balance
 // prompts come in as fast as answers go out: with each output token, as much of a prompt as the requests have on
 // average. A longer prompt comes in larger parts, or it would wait for many steps. Less than `mixed_share` would save
-// nothing, and a shape is filled to the last token, because products run at its capacity.
+// nothing, and a shape is filled to the last token, because its matmuls run at its capacity.
 template <class P>
 BLINK_FN uint32_t Scheduler<P>::mixed_limit(uint32_t n_decode, uint32_t n) const {
   uint32_t longest = 0;

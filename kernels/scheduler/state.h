@@ -45,7 +45,7 @@ struct blink_request {
   uint32_t state;          /* enum blink_state, as published */
   uint32_t sequence_index; /* BLINK_NO_SEQUENCE while it waits and is not staged */
   uint32_t prompt_tokens;
-  uint32_t max_outputs; /* max_tokens, cut to what the context and the KV cache hold */
+  uint32_t max_outputs; /* max_tokens, limited to what the context and the KV cache hold */
   uint32_t generated;   /* output records published */
   uint32_t crc32c;      /* of the payload that was admitted: a paused request resumes from no other */
   uint32_t reserved;

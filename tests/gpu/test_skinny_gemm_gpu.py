@@ -23,7 +23,7 @@ from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.operations import Epilogue, MatMul, Norm, Role, SumsOfSquares
 from gpu_backend.ops.skinny_cut import TILE_ROWS
-from gpu_backend.ops.skinny_gemm import SkinnyGemm, cut_of, sums_of
+from gpu_backend.ops.skinny_gemm import SkinnyGemm, sums_of, tiling_of
 
 BF16, FP32 = Element.BF16, Element.FP32
 SIZES: dict[str, Any] = {
@@ -134,7 +134,7 @@ def test_a_product(rig: Rig, name: str, rows: int) -> None:
 @pytest.mark.parametrize("rows_of_w", [150, 200])  # that a block has
 def test_high_tiles(rig: Rig, rows_of_w: int, rows: int) -> None:
     config = model_config(**{**SIZES, "intermediate": rows_of_w * rig.target.blocks // 16 * 8})
-    assert cut_of(matmul(config, "gate_up", rows), rig.target).tile_rows > TILE_ROWS[0]
+    assert tiling_of(matmul(config, "gate_up", rows), rig.target).tile_rows > TILE_ROWS[0]
     with opened(config) as other:
         check_product(other, "gate_up", rows)
 
@@ -182,5 +182,5 @@ def test_a_norm_between_products(rig: Rig, first: str, second: str, rows: int) -
 
 
 def test_the_model_has_a_product_of_every_kind() -> None:
-    cuts = [cut_of(matmul(CONFIG, name, 32), Target(132)) for name in NAMES]
+    cuts = [tiling_of(matmul(CONFIG, name, 32), Target(132)) for name in NAMES]
     assert {cut.splits > 1 for cut in cuts} == {False, True}

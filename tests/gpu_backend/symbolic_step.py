@@ -21,7 +21,7 @@ from symbolic_machine import (
 from gpu_backend.abi import StepKind
 from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.native.step import decoding_slots
-from gpu_backend.ops.decode_attention import PIECE_RECORD, KvSplitLimits, attention_cut
+from gpu_backend.ops.decode_attention import KV_SPLIT_BYTES, KvSplitLimits, kv_split_limits
 from gpu_backend.ops.moe_one import ONE_SLICE, SINGLE_EXPERTS, SUM_PLACES
 from gpu_backend.ops.moe_stream import FEW_TOKENS
 from gpu_backend.ops.moe_tiled import GROUPED_UNIT, UNIT_BYTES
@@ -65,7 +65,7 @@ class SymbolicStep(SymbolicMachine):
         """The batch slots that rows that decode may have, and how their attention is cut up."""
         batch_slots = decoding_slots(self._shape, self._limits.max_batch)
         heads = Heads(self.config.n_heads, self.config.n_kv_heads, self.config.head_dim)
-        return batch_slots, attention_cut(
+        return batch_slots, kv_split_limits(
             heads, batch_slots, self._model.target, self._shape.kind == StepKind.MIXED
         )
 
@@ -91,7 +91,7 @@ class SymbolicStep(SymbolicMachine):
         self._at(turns)[0] = ("turns", self._weights[rope])
         batch_slots, sized = self._decoding()
         assert cut == sized.words
-        self._at(plan).check(PIECE_RECORD * (1 + max(batch_slots * sized.most, MULTIPROCESSORS - 1)))
+        self._at(plan).check(KV_SPLIT_BYTES * (1 + max(batch_slots * sized.most, MULTIPROCESSORS - 1)))
         self._at(turns, batch_slots, FP32_BYTES * head_dim)
 
     def _decode_attention(

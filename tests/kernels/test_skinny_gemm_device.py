@@ -12,7 +12,7 @@ from reference_ops import SILU, call
 from test_ops_device import EPS, NAN, OUTPUTS, TOLERANCE, Emulate, Halves, assert_close, floats, random
 
 from gpu_backend.ops.skinny_cut import Boxes, SkinnyCut, gate_up_boxes, matrix_boxes
-from gpu_backend.ops.skinny_gemm import WIDE_NORM
+from gpu_backend.ops.skinny_gemm import FUSED_NORM
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class FusedNorm:
     sums_out: int = 0
 
     def pack(self) -> bytes:
-        return struct.pack(WIDE_NORM, *astuple(self))
+        return struct.pack(FUSED_NORM, *astuple(self))
 
 
 def share(n_in: int, panels: int, splits: int) -> int:

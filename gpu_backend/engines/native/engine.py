@@ -22,7 +22,7 @@ from gpu_backend.engines.native.gemm_choice import GemmChoice
 from gpu_backend.engines.native.gemm_clock import GemmClock
 from gpu_backend.engines.native.kernels import Kernels
 from gpu_backend.engines.native.launcher import StepLauncher
-from gpu_backend.engines.native.megakernel_model import decoder_model
+from gpu_backend.engines.native.megakernel_model import megakernel_model
 from gpu_backend.engines.native.model import NativeModel, kv_cache, target_of
 from gpu_backend.engines.native.plan import buffer_bytes, described_plans, kernel_names, plan_step
 from gpu_backend.engines.native.weights import Progress, RandomWeights, WeightLoader
@@ -84,12 +84,12 @@ class NativeEngine:
             self._logits = addresses["logits"]
             self.model = NativeModel(config, limits, weights, self._make_cache(limits), target)
             fused = any(isinstance(choice.op, DecodeModel) for plan in described for choice in plan)
-            decoder = decoder_model(config, weights, self._memory, self.model.cache) if fused else b""
+            model_struct = megakernel_model(config, weights, self._memory, self.model.cache) if fused else b""
             tables = np.asarray(batch.tables).tobytes()
             clock = partial(GemmClock, device, self.kernels, workspace, target.blocks)
             with closing(GemmChoice(device, cublas, weights, clock)) as choice:
                 on = self.kernels, cublas, choice, self._stream
-                self.launcher = StepLauncher(*on, addresses, tables, decoder)
+                self.launcher = StepLauncher(*on, addresses, tables, model_struct)
                 self._graphs = self._capture(owned, choice, progress)
             self._owned = owned.pop_all()
         self.executables: NDArray[np.uint64] = np.array(

@@ -1,10 +1,10 @@
 """Neighbours of a step that one kernel serves become one operation.
 
     norm, qkv             -> qkv of the residual, where a kernel norms on the way
-    product, experts      -> the product computes the router's logits, where kernels for one token suit
+    matmul, experts       -> the matmul also computes the router's logits, where kernels for one token suit
     experts, norm         -> the experts' sum leaves its norm
     add norm, norm        -> the sum with a normed output leaves its own norm
-    product, norm, matmul -> each matmul has a part of the norm (E19), where SkinnyGemm serves both
+    matmul, norm, matmul  -> each matmul has a part of the norm (E19), where SkinnyGemm serves both
 
 Each is done where the choice finds the kernels for it.
 """

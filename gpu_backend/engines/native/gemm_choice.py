@@ -1,4 +1,4 @@
-"""The algorithm of each product that the GEMM library makes: the fastest here, measured once on a machine.
+"""The algorithm of each matmul that the GEMM library runs: the fastest here, measured once on a machine.
 
 The library's own choice is the best at most sizes and a few percent off at others. What was measured is kept
 in a file, so that later starts compute the same to the last bit, and at once (C9).
@@ -20,7 +20,7 @@ from gpu_backend.engines.native.gemm_clock import GemmClock
 from gpu_backend.engines.native.model import DeviceWeights
 from gpu_backend.ops.matrix import Matrix
 
-MEASURED_ROWS = 1024  # the most: products of more fill the GPU whatever their tiles are
+MEASURED_ROWS = 1024  # the most: matmuls of more fill the GPU whatever their tiles are
 LEAST_BYTES = 1 << 20  # of a matrix that is worth it
 MEASURED_AS = 2  # counts the ways of measuring, whose answers must not mix
 
@@ -43,12 +43,12 @@ def _group(matrices: list[Matrix | None]) -> dict[int, list[int]]:
 
 
 class GemmChoice:
-    """Says which algorithm makes a product. Sizes met for the first time it measures when it settles."""
+    """Says which algorithm runs a matmul. Sizes that are new to it are measured when it settles."""
 
     def __init__(
         self, device: Device, cublas: Cublas, weights: DeviceWeights, make_clock: Callable[[], GemmClock]
     ) -> None:
-        """`cublas` makes the products, on as many multiprocessors as the clock's."""
+        """`cublas` runs the matmuls, on as many multiprocessors as the clock's."""
         self._cublas = cublas
         self._alike = matrices_alike(weights)
         self._make_clock = make_clock

@@ -47,12 +47,12 @@ class GemmClock:
 
     @staticmethod
     def has_room(product: Product) -> bool:
-        """Whether x and out of the product fit the scratch memory."""
+        """Whether x and out of the matmul fit the scratch memory."""
         x_bytes, out_bytes = HALF_BYTES * product.n_in, FP32_BYTES * product.n_out
         return product.rows * x_bytes <= X_BYTES and product.rows * out_bytes <= OUT_BYTES
 
     def fastest(self, product: Product, half: int, weights: Sequence[int]) -> Algorithm | None:
-        """Of products with these sizes and any of `weights`; None is the library's own choice.
+        """The fastest algorithm for these sizes and any of `weights`; None is the library's own choice.
 
         Raises CudaError, CublasError.
         """

@@ -24,9 +24,11 @@ class Algorithms(Protocol):
 
 
 class StepLauncher:
-    """Owns nothing. `addresses` are those of the buffers, `decoder_model` blink_megakernel_model by value,
-    empty
-    where no step has the megakernel."""
+    """Launches the work of a step's plan on a stream. It owns nothing.
+
+    `addresses` are those of the buffers. `megakernel_model` is blink_megakernel_model by value, and empty if
+    no step has the megakernel.
+    """
 
     def __init__(
         self,
@@ -36,14 +38,14 @@ class StepLauncher:
         stream: Stream,
         addresses: Mapping[str, int],
         tables: bytes,
-        decoder_model: bytes = b"",
+        megakernel_model: bytes = b"",
     ) -> None:
         self._kernels = kernels
         self._cublas = cublas
         self._algorithms = algorithms
         self._stream = stream
         self._addresses = addresses
-        self._by_value = {FromStep.TABLES: tables, FromStep.DECODER_MODEL: decoder_model}
+        self._by_value = {FromStep.TABLES: tables, FromStep.MEGAKERNEL_MODEL: megakernel_model}
 
     def enqueue(self, plan: Sequence[Choice], step_set: bytes) -> None:
         """The whole step; `step_set` is blink_step_set by value. Raises CudaError, CublasError."""

@@ -17,7 +17,7 @@ from gpu_backend.ops.megakernel import stage_chunks
 HALF_TILE = 8  # rows of a tile that lie together
 
 
-def decoder_model(config: Model, weights: DeviceWeights, memory: DeviceMemory, cache: KvCache) -> bytes:
+def megakernel_model(config: Model, weights: DeviceWeights, memory: DeviceMemory, cache: KvCache) -> bytes:
     """blink_megakernel_model by value; what it points to is allocated from `memory`. Raises CudaError."""
     model = np.zeros((), MegakernelModel)
     model["embed"], model["rope"] = weights.embed.address, weights.reaches[0].rope.address

@@ -37,7 +37,7 @@ def activation_bytes(
 
 
 def mixed_share(config: Model) -> int:
-    """Prompt tokens that a mixed step should have: beside rows that decode, as many as a layer multiplies
+    """Prompt tokens that a mixed step should have: beside those that decode, as many as a layer multiplies
     while its weights are read, or while its kernels start and end.
 
     More take longer; fewer save little, and have a prompt take more steps.

@@ -1,11 +1,11 @@
 """One step of the CUDA engine as a sequence of operations.
 
-    gate, [plan of the rows that decode], embed, [plan of the prompts],
+    gate, [plan of the sequences that decode], embed, [plan of the prompts],
     L x [norm, qkv, [RoPE of prompts], attention, o, add, norm, MLP or experts, add],
     norm, head, sample + publish
 
 A model with norms behind attention and MLP adds what they give (AddNorm). Layers that differ in their
-rotation, or in how many keys a token sees, have a plan each for the rows that decode.
+rotation, or in how many keys a token sees, have a plan each for the sequences that decode.
 
 In a step with prompts, what lies behind the last layer's attention is for the batch slots' last tokens alone,
 which
@@ -30,7 +30,7 @@ from gpu_backend.ops.operations import Epilogue, Norm, Operation, Role
 
 
 def decoding_slots(shape: Shape, max_batch: int) -> int:
-    """Rows that decode in a step of `shape`, at most."""
+    """Sequences that decode in a step of `shape`, at most."""
     if shape.kind == StepKind.PREFILL:
         return 0
     return shape.batch_slots if shape.kind == StepKind.DECODE else min(shape.batch_slots, max_batch)
@@ -115,7 +115,9 @@ class StepBuilder:
         where = (self._heads, layer.reach, index, model.cache)
         norms = (layer.q_norm, layer.k_norm, config.norm_eps, layer.qkv_bias)
         of = ops.LayerAttention(*where, qkv, self._attention, *norms)
-        if self._prompts:  # first: their attention may then begin while rows that decode are at it (E24)
+        if (
+            self._prompts
+        ):  # first: their attention may then begin during that of the sequences that decode (E24)
             out.append(ops.Rope(of))
         if self._decodes:
             out.append(ops.DecodeAttention(self._lanes, self._shape.kind == StepKind.MIXED, of))

@@ -1,12 +1,12 @@
-/* Attention over pages: token i attends to positions 0..token_position[i] of its row, read through the block
+/* Attention over pages: token i attends to positions 0..token_position[i] of its sequence, read through the block
  * table, in decode and prefill alike, so that chunks of a prompt and shared prefixes need no second path.
- * This step's keys and values are in the cache; decode_attention_sm90.h puts them there itself.
+ * This step's keys and values are in the cache already, except that decode_attention_sm90.h puts them there itself.
  *
  *   qkv       [tokens][n_heads + 2 n_kv_heads][head_dim] half (fp32 on the host): the rotated queries
  *   k_cache   one layer's keys, [page][n_kv_heads][page_size][head_dim]; v_cache likewise
  *   out       [tokens][n_heads][head_dim] half; rows of padding tokens are not written
  *
- * With a window a token attends to as many positions alone, its own included.
+ * With a window a token attends only to the last `window` positions, its own included.
  *
  * softmax(q . k / sqrt(head_dim)) v, fp32 inside; query head h reads key head h / (n_heads / n_kv_heads).
  */

@@ -1,22 +1,22 @@
-/* Attention plan: how the sequences that decode are cut into splits of work, once a step for all its layers.
+/* Attention plan: how the cached keys of the sequences that decode are divided into KV splits, once a step for
+ * all its layers.
  *
  * A split is a run of a sequence's cached keys, which one block (decode_attention_sm90.h) reads for each of the key
- * heads. Where a sequence is cut depends on its own length and the shape, never on the other sequences; splits are
+ * heads. Where a sequence is split depends on its own length and the shape, never on the other sequences. Splits are
  * listed longest first, so that dealing them out in order leaves little to wait for at the end.
  *
  *   plan   [1 + batch slots * most]: plan[0].batch slot is the number of splits, which follow
  *   turns  [batch_slots][head_dim / 2] (cos, sin) of RoPE at the batch slot's position
  *
- * A model whose layers differ in window or RoPE has a plan and turns for each kind of layer. With a window, a
- * sequence's keys are cut from the tile on that has the first one seen: its first split may begin with keys that are
- * hidden.
+ * A model whose layers differ in window or RoPE has a plan and turns for each kind of layer. With a window, the
+ * first split of a sequence begins at the tile that has the first key seen, so it may begin with keys that are hidden.
  *
  * There is no CPU reference: on the CPU a sequence is one split.
  *
  * E15. The kernel that makes the plan lets no other start before it has ended. So attention may read, before its own
  * wait, the plan, the block table, and keys and values of earlier steps, but nothing that another kernel of this step
  * writes.
- * E16. Where decode attention cuts a sequence's keys depends on the sequence's length and the shape alone. Within a
+ * E16. Where decode attention splits a sequence's keys depends on the sequence's length and the shape alone. Within a
  * split the order of tiles is fixed, and splits are combined in order. So a sequence's output does not depend on which
  * block took which split, nor on the other sequences.
  */
@@ -31,7 +31,7 @@
 namespace blink {
 
 constexpr uint32_t kSplitPlanThreads = 1024;
-constexpr uint32_t kSlotThreads = 4; /* that work on a batch slot */
+constexpr uint32_t kSlotThreads = 4; /* threads that work on one batch slot */
 
 /* Keys first.. first + keys - 1 of a sequence; the last of its n_splits splits also has the step's own key. */
 struct alignas(16) KvSplit {
@@ -39,8 +39,8 @@ struct alignas(16) KvSplit {
   uint32_t first, keys, index, n_splits;
 };
 
-/* A sequence's cached keys are cut into `usual` splits, of at least `least` and at most `longest` keys, but never into
- * more than `most`. */
+/* A sequence's cached keys are divided into `usual` splits, of at least `least` and at most `longest` keys, but never
+ * into more than `most`. */
 struct KvSplitLimits {
   uint32_t usual, least, longest, most;
 
@@ -48,7 +48,7 @@ struct KvSplitLimits {
     const uint32_t share = max(least, min(longest, (n_keys + usual - 1) / usual));
     return max(1u, min(most, (n_keys + share - 1) / share));
   }
-  /* Keys of each of n splits but the last. */
+  /* The keys of each of n splits except the last. */
   static __device__ __forceinline__ uint32_t keys(uint32_t n_keys, uint32_t n) {
     return max(1u, ((n_keys + n - 1) / n + kTileKeys - 1) / kTileKeys) * kTileKeys;
   }
@@ -60,7 +60,7 @@ __device__ __forceinline__ uint32_t first_needed(uint32_t position, uint32_t win
   return seen == position ? position : seen / kTileKeys * kTileKeys;
 }
 
-/* The splits, by one block with shared memory for two words a batch slot. */
+/* Lists the splits; called by one block with shared memory for two words a batch slot. */
 __device__ __forceinline__ void split_sequences(const struct blink_step_set& set, const KvSplitLimits& limits,
                                                 uint32_t window, KvSplit* plan) {
   const uint32_t batch_size = set.head->n_decode, member = threadIdx.x % kSlotThreads;
@@ -97,9 +97,9 @@ __device__ __forceinline__ void split_sequences(const struct blink_step_set& set
 }
 
 /* grid (1 + ceil(batch slots * head_dim / 2 / kSplitPlanThreads)), block (kSplitPlanThreads), 8 bytes of dynamic shared
- * memory a batch slot: the first block cuts, the others turn. Windowed: sequences see `window` keys, as first_seen()
- * has it; otherwise all. The successor does not start early: what starts after this kernel may read the plan before it
- * waits (E15). */
+ * memory a batch slot: the first block makes the splits, the others the angles. Windowed: sequences see `window` keys,
+ * as first_seen() has it; otherwise all. The successor does not start early: what starts after this kernel may read the
+ * plan before it waits (E15). */
 template <bool Windowed = false>
 __global__ void __launch_bounds__(kSplitPlanThreads)
     attention_plan_kernel(struct blink_step_set set, KvSplitLimits limits, KvSplit* plan, const RopePair* table,

@@ -1,18 +1,20 @@
-/* Attention of a decode step as a stream of keys and values, with the RoPE of rope.h: one token a row. Maths and CPU
- * references are those of rope.h and attention.h; the new key and value are written to the cache here.
+/* Attention of a decode step as a stream of keys and values, with the RoPE of rope.h: one new token for each
+ * sequence. Maths and CPU references are those of rope.h and attention.h; the new key and value are written to the
+ * cache here.
  *
- * Blocks that stay take units of work, a split of a row (attention_plan.h) and up to 8 query heads of a key head, in
- * turn. In a block one warp copies tiles of 16 keys and values into a pipeline, from before the queries are there on,
- * kTileWarps warps attend to them (kv_tile.h), and one warp a head prepares queries and puts together results
- * (decode_head_sm90.h). All meet at barriers in shared memory, so that the copies never stop between two units.
+ * Persistent blocks take units of work in turn. A unit is a KV split of a sequence (attention_plan.h) and up to 8 query
+ * heads of one key head. In a block one warp copies tiles of 16 keys and values into a pipeline, which it begins before
+ * the queries are there. kTileWarps warps attend to the tiles (kv_tile.h), and one warp for each head prepares queries
+ * and combines results (decode_head_sm90.h). They synchronise through mbarriers in shared memory, so that the copies
+ * never stop between two units.
  *
  * E17. A warp of decode attention is never more than one use of a barrier or of a stage away from the other warps that
  * use it, because parities do not tell two uses apart.
- * E22. A split of a row whose keys are cut says itself whether it has been written (ll_protocol.h). The block with the
- * row's last split combines the splits and clears their places, which are zero between kernels. Its waiting ends,
- * because it waits for splits that come before its own in the plan, every block writes its splits in the order of the
- * plan, and all blocks become resident, on a multiprocessor each, since what follows may start only when all have
- * started.
+ * E22. If a sequence has several splits, the result of each shows by itself whether it has been written
+ * (ll_protocol.h). The block with the sequence's last split combines the splits and clears their places, which are zero
+ * between kernels. Its waiting ends because it waits for splits that come before its own in the plan, every block
+ * writes its splits in the order of the plan, and all blocks become resident, on a multiprocessor each, since what
+ * follows may start only when all have started.
  */
 #ifndef BLINK_OPS_ATTENTION_DECODE_ATTENTION_SM90_H
 #define BLINK_OPS_ATTENTION_DECODE_ATTENTION_SM90_H
@@ -23,7 +25,7 @@
 
 namespace blink {
 
-/* The warp that copies: all tiles of the block's units, in order. */
+/* The warp that copies all tiles of the block's units, in order. */
 template <typename Half, int HeadDim>
 class TileProducer {
  public:
@@ -65,7 +67,7 @@ class TileProducer {
     return ((page * layer_.n_kv_heads + unit.kv_head) << page_bits_) + key % (1u << page_bits_);
   }
 
-  /* n <= 32 tiles, of which lane i has the i-th; `before` came before them. */
+  /* Copies n <= 32 tiles, of which lane i has the i-th's place; `before` tiles were copied before. */
   __device__ __forceinline__ void copy(uint32_t row, uint32_t before, uint32_t n) const {
     const uint32_t lane = threadIdx.x % 32;
     for (uint32_t i = 0; i < n; i += kAbreast) {
@@ -85,8 +87,8 @@ class TileProducer {
   uint32_t page_bits_;
 };
 
-/* A warp that attends. They take turns from unit to unit: what decides the result is a warp's rank in the unit, whose
- * tiles are those i with i % kTileWarps == rank. */
+/* A warp that attends. Its rank changes from unit to unit, and only the rank decides the result: the warp attends to
+ * the unit's tiles i with i % kTileWarps == rank. */
 template <bool Windowed, typename Half, int HeadDim>
 __device__ __forceinline__ void attend(AttentionShared<Half, HeadDim>& shared, uint32_t warp) {
   constexpr uint32_t n_stages = AttentionShared<Half, HeadDim>::kStages;
@@ -121,7 +123,7 @@ __device__ __forceinline__ void attend(AttentionShared<Half, HeadDim>& shared, u
 
 /* grid (at most the multiprocessors: E22), block (kAttentionThreads), kAttentionSharedBytes of dynamic shared memory.
  * The plan has room for a split for every block. Biased: the projection has a bias, as rope.h has it, which is null
- * otherwise. Windowed: a row sees `window` keys, for which its plan was made; otherwise all. */
+ * otherwise. Windowed: a sequence sees `window` keys, for which its plan was made; otherwise all. */
 template <typename Half, int HeadDim, bool Biased = false, bool Windowed = false>
 __global__ void __launch_bounds__(kAttentionThreads, 1)
     decode_attention_kernel(const __grid_constant__ struct blink_tables tables, const KvSplit* plan,

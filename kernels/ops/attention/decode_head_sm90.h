@@ -1,9 +1,9 @@
-/* A warp's part of decode_attention_sm90.h that belongs to one head: a query, the new key or the new value is prepared
- * for a unit, and a query's result put together from the warps that attended and, by the block with a row's last split,
- * from all its splits.
+/* The work of a warp of decode_attention_sm90.h that belongs to one head. It prepares a query, the new key or the new
+ * value for a unit. It combines a query's results of the warps that attended, and, in the block with a sequence's last
+ * split, those of all the sequence's splits.
  *
- * Loads are issued a unit ahead, and a row's other splits are asked for a unit later, so that neither holds up the
- * warps that attend (E22).
+ * Loads are issued a unit ahead, and a sequence's other splits are read a unit later, so that neither delays the warps
+ * that attend (E22).
  */
 #ifndef BLINK_OPS_ATTENTION_DECODE_HEAD_SM90_H
 #define BLINK_OPS_ATTENTION_DECODE_HEAD_SM90_H
@@ -53,13 +53,13 @@ class AttentionHead {
     if (normed_) norm_.load(norm);
   }
 
-  /* A unit's results say that its heads have been read: those of the unit after the next may overwrite them. */
+  /* When a unit's results are there, its heads have been read: those of the unit after the next may overwrite them. */
   __device__ __forceinline__ void run(const AttentionUnits& units) {
     AttentionUnit behind = {}, unit = units.first();
     wait_for_predecessor();
     allow_successor(); /* E24 */
     if (unit.exists()) request(unit);
-    group_sync(2, 32 * kHeadWarps); /* the barriers are there */
+    group_sync(2, 32 * kHeadWarps); /* the barriers have been initialised */
     for (uint32_t k = 0;; ++k) {
       const bool ends = k > 0 && !behind.exists();
       AttentionUnit ahead = {};
@@ -91,7 +91,7 @@ class AttentionHead {
     return is_query() ? head_ < unit.n_queries : unit.exists() && unit.is_last();
   }
 
-  /* The head's own, of the unit's row. */
+  /* Where the head's output and its partial results lie, for the unit's sequence. */
   __device__ __forceinline__ Half* output(const AttentionUnit& unit) const {
     return layer_.out + (uint64_t(unit.split.token) * n_heads_ + unit.head + head_) * HeadDim;
   }
@@ -116,7 +116,8 @@ class AttentionHead {
                                                     Pairs::d(j));
   }
 
-  /* For the warps that attend, whom no unit ends; the new key and value go to the cache, too. */
+  /* Hands the head to the warps that attend; a unit that does not exist tells them to end. The new key and value also
+   * go to the cache. */
   __device__ __forceinline__ void prepare(const AttentionUnit& unit, uint32_t k) {
     if (takes_part(unit)) {
       if (head_ <= kUnitHeads)
@@ -140,8 +141,8 @@ class AttentionHead {
     if (speaks) barrier_arrive(shared_.prepared + k % 2);
   }
 
-  /* The unit's part of the row, or the output if there is no other. Who has nothing to take says so all the same: the
-   * warps that attend must not be two units ahead of it (E17). */
+  /* Stores the unit's partial result, or the output if the sequence has one split. A warp without a query arrives at
+   * the barrier all the same: the warps that attend must not be two units ahead of it (E17). */
   __device__ __forceinline__ void finish(const AttentionUnit& unit) {
     const bool takes = is_query() && takes_part(unit), speaks = threadIdx.x % 32 == 0;
     const Sums sums = takes ? add_warps() : Sums();
@@ -161,7 +162,7 @@ class AttentionHead {
     if (unit.is_last()) pending_ = {parts(unit), output(unit), unit.split.n_splits};
   }
 
-  /* What the warps that attended have found. */
+  /* The combined result of the warps that attended. */
   __device__ __forceinline__ Sums add_warps() const {
     Sums sums;
 #pragma unroll
@@ -177,7 +178,7 @@ class AttentionHead {
     return sums;
   }
 
-  /* The output from all parts of the row whose last split was finished a unit ago. */
+  /* Combines all parts of the sequence whose last split was finished a unit ago into the output. */
   __device__ __forceinline__ void combine_pending() {
     const uint32_t n = pending_.n_parts;
     if (n == 0) return;
@@ -203,7 +204,7 @@ class AttentionHead {
   }
 
   /* The bounds of all n parts, where they are missing, and the lane's dimensions of parts `first`.., up to the last.
-   * Clears their places. Loads do not wait for each other: this is the end of the longest path through the op. */
+   * Clears their places. The loads do not wait for each other: this is the end of the longest path through the op. */
   __device__ __forceinline__ void receive(PartBounds& bounds, uint4 (&part)[kAhead * kRounds], uint32_t* all,
                                           uint32_t first, uint32_t n) const {
     const uint32_t t = threadIdx.x % 32;

@@ -12,14 +12,14 @@
 namespace blink {
 
 constexpr uint32_t kUnitHeads = 8;              /* query heads of a unit at most */
-constexpr uint32_t kTileWarps = 4;              /* that attend */
+constexpr uint32_t kTileWarps = 4;              /* warps that attend */
 constexpr uint32_t kHeadWarps = kUnitHeads + 2; /* one each for the queries, the new key and the new value */
 constexpr uint32_t kPipelineWarps = 1 + kTileWarps;
 constexpr uint32_t kAttentionThreads = 32 * (kPipelineWarps + kHeadWarps);
-constexpr uint32_t kStageAlign = 1024; /* swizzles repeat so */
+constexpr uint32_t kStageAlign = 1024; /* bytes after which the swizzle pattern repeats */
 constexpr uint32_t kAttentionSharedBytes = 128 * 1024;
 template <int HeadDim>
-constexpr uint32_t kPipelineBytes = (HeadDim > 160 ? 64 : 96) * 1024; /* beside larger heads less has room */
+constexpr uint32_t kPipelineBytes = (HeadDim > 160 ? 64 : 96) * 1024; /* larger heads leave less room for it */
 
 /* One layer's attention.
  *
@@ -64,7 +64,7 @@ struct AttentionShared {
     for (uint32_t s = member; s < kStages; s += kPipelineWarps) barrier_init(full + s), barrier_init(empty + s);
     barrier_init_done();
   }
-  /* By a warp that belongs to a head. */
+  /* Called by a warp that belongs to a head. */
   __device__ __forceinline__ void init_heads() {
     if (threadIdx.x % 32 != 0) return;
     for (uint32_t i = 0; i < 2; ++i) barrier_init_count(prepared + i, kHeadWarps);
@@ -74,7 +74,7 @@ struct AttentionShared {
   }
 };
 
-/* A split of a row for up to kUnitHeads query heads of one key head. */
+/* A KV split of a sequence, for up to kUnitHeads query heads of one key head. */
 struct AttentionUnit {
   KvSplit split;
   uint32_t index, kv_head, head, n_queries; /* the first query head; how many, 0 of no unit */

@@ -84,7 +84,7 @@ struct FlashAccumulators {
       for (int i = 0; i < 4; ++i) p[j][i] = pack<Half>(s[8 * j + 2 * i], s[8 * j + 2 * i + 1]);
   }
 
-  /* Row h of the thread to target[h], or nowhere. The four threads of a row change pieces, so that each stores 16
+  /* Row h of the thread to target[h], or nowhere. The four threads of a row exchange words, so that each stores 16
    * bytes. */
   __device__ __forceinline__ void store(Half* const (&target)[2]) {
     const uint32_t c = threadIdx.x % 4;

@@ -1,13 +1,14 @@
 /* Attention of a prefill step on Hopper, after FlashAttention-3 (Shah et al., 2024): one warp copies queries, keys and
- * values into shared memory, two warpgroups of 64 rows each multiply, and the products run while the softmax of the
- * tile before is made. Arguments, maths and CPU reference are those of attention.h; for head sizes 64 and 128.
+ * values into shared memory, two warpgroups of 64 rows each multiply, and the wgmma instructions run while the softmax
+ * of the tile before is computed. Arguments, maths and CPU reference are those of attention.h; for head sizes 64 and
+ * 128.
  *
  * A row of a tile is a query of one token and head: the `pack` heads of a token, which share their keys, come one
  * after the other, so that a tile of 128 rows has 128 / pack tokens.
  *
- * E24. In a mixed step RoPE comes before the attention of rows that decode, and that attention lets its successor, this
- * kernel, start only when RoPE has ended. So this kernel reads what RoPE has written, by bulk copies, and waits for its
- * predecessor at its end.
+ * E24. In a mixed step RoPE comes before the attention of the sequences that decode, and that attention lets its
+ * successor, this kernel, start only when RoPE has ended. So this kernel reads what RoPE has written, by bulk copies,
+ * and waits for its predecessor at its end.
  */
 #ifndef BLINK_OPS_ATTENTION_FLASH_ATTENTION_SM90_H
 #define BLINK_OPS_ATTENTION_FLASH_ATTENTION_SM90_H
@@ -59,7 +60,7 @@ class FlashConsumer {
     q_parity_ ^= 1;
   }
 
-  /* The warpgroups issue their products in turns, so that one multiplies while the other makes weights. */
+  /* The warpgroups issue their wgmma in turns, so that one multiplies while the other computes weights. */
   __device__ __forceinline__ void begin_turn() { group_sync(1 + group_, 128 * kFlashGroups); }
   __device__ __forceinline__ void end_turn() { group_arrive(2 - group_, 128 * kFlashGroups); }
 
@@ -168,7 +169,7 @@ class FlashConsumer {
  * [HeadDim / 64][tokens][n_heads + 2 n_kv_heads][64], its boxes are [HeadDim / 64][64 / pack][pack][64]; `cache` sees
  * the cache of all layers as [cells / 8][HeadDim / 64][8][64], its boxes are [2][HeadDim / 64][8][64]. `pack` is a
  * power of two, at most 64, that divides n_heads / n_kv_heads; pages have a multiple of 16 tokens. `after_decode`: its
- * predecessor is the attention of rows that decode, which does not concern it (E24). */
+ * predecessor is the attention of the sequences that decode, whose results it does not read (E24). */
 template <typename Half, int HeadDim>
 __global__ void __launch_bounds__(kFlashThreads, 1)
     flash_attention_kernel(const __grid_constant__ FlashMap queries, const __grid_constant__ FlashMap cache,

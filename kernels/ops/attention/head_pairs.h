@@ -1,4 +1,4 @@
-/* Head pairs: a head of one token in a warp, normed and turned. Maths and CPU reference are those of rope.h. */
+/* Head pairs: a head of one token in a warp, normed and rotated. Maths and CPU reference are those of rope.h. */
 #ifndef BLINK_OPS_ATTENTION_HEAD_PAIRS_H
 #define BLINK_OPS_ATTENTION_HEAD_PAIRS_H
 
@@ -26,7 +26,7 @@ struct HeadPairs {
       high[j] = *reinterpret_cast<const uint32_t*>(x + d(j) + HeadDim / 2);
     }
   }
-  /* Of what another block writes meanwhile (ll_protocol.h). */
+  /* Waits for values that another block writes while this runs (ll_protocol.h). */
   __device__ __forceinline__ void await(const Half* x) {
 #pragma unroll
     for (uint32_t j = 0; j < kRounds; ++j) {

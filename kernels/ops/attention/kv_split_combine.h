@@ -10,7 +10,7 @@
 
 namespace blink {
 
-constexpr uint32_t kMaxSplits = 64; /* of a row: two for each lane of the warp that puts them together */
+constexpr uint32_t kMaxSplits = 64; /* of a sequence: two for each lane of the warp that combines them */
 
 /* Maximum and sum of a lane's parts, `part` and `part` + 32 of n, which lie `stride` times 16 bytes apart. What does
  * not exist weighs nothing. */
@@ -23,7 +23,7 @@ struct PartBounds {
       bound[h] = part + 32 * h < n ? uint4{} : make_uint4(__float_as_uint(-INFINITY), 1, 0, 0);
   }
 
-  /* Asks for those that are missing. */
+  /* Requests those that are missing. */
   __device__ __forceinline__ void load(const uint4* of_part, uint32_t stride) {
 #pragma unroll
     for (uint32_t h = 0; h < 2; ++h)
@@ -31,7 +31,8 @@ struct PartBounds {
   }
   __device__ __forceinline__ bool missing() const { return is_missing(bound[0]) || is_missing(bound[1]); }
 
-  /* What the lane's parts weigh; the sum of all, which so many neighbouring lanes have, a power of two. */
+  /* Sets the weights of the lane's parts, and returns the sum of all. `lanes` neighbouring lanes, a power of two, have
+   * the parts. */
   __device__ __forceinline__ float weigh(float (&weight)[2], uint32_t lanes = 32) const {
     const float max[2] = {__uint_as_float(bound[0].x), __uint_as_float(bound[1].x)};
     float most = fmaxf(max[0], max[1]), sum = 0.0f;

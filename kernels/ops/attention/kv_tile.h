@@ -2,7 +2,7 @@
  *
  * On the tensor cores scores are [heads][keys] and the output is [dimensions][heads], with the weights where the
  * scores left them. A tile lies as one bulk copy leaves it: keys, then values, each [spans][16][span] with the
- * 16-byte units of a row swizzled (PTX manual, "Swizzling Modes"), so that ldmatrix meets no bank conflicts.
+ * 16-byte units of a row swizzled (PTX manual, "Swizzling Modes"), so that ldmatrix has no bank conflicts.
  */
 #ifndef BLINK_OPS_ATTENTION_KV_TILE_H
 #define BLINK_OPS_ATTENTION_KV_TILE_H
@@ -34,14 +34,15 @@ class CopiedTile {
     swizzle_ = (lane / 8 % 2 ^ key * kSpan / 128 % (kSpan / 16)) * 16;
   }
 
-  /* Keys 0..7, then 8..15, each the lower 8 dimensions and then the upper: operand b of two products. */
+  /* Keys 0..7, then 8..15, each the lower 8 dimensions and then the upper: operand b of two mma instructions. */
   __device__ __forceinline__ void keys(uint32_t c, uint32_t (&m)[4]) const { load_matrices<false>(m, at(c)); }
   /* Operand a: dimensions by keys. */
   __device__ __forceinline__ void values(uint32_t c, uint32_t (&m)[4]) const {
     load_matrices<true>(m, at(c) + kTileBytes<HeadDim> / 2);
   }
 
-  /* What lies behind the last of n_valid keys has weight 0, and 0 times a stale value may be NaN. By the warp. */
+  /* Clears the values past the n_valid-th: their weight is 0, but 0 times a stale value may be NaN. Called by the warp.
+   */
   __device__ __forceinline__ void clear_values(uint32_t n_valid) const {
     constexpr uint32_t units = kSpan / 16;
     const uint32_t n = (kTileKeys - n_valid) * units;
@@ -140,7 +141,7 @@ class TileSoftmax {
   }
 
   /* Scores of keys 8h + 2q, 8h + 2q + 1 for head r, in elements 0 and 1 of s[h]. Even and odd chunks are summed
-   * apart: the products of a sum wait for each other. */
+   * apart: the mma instructions of one sum wait for each other. */
   template <typename Tile>
   __device__ __forceinline__ void score(const Tile& tile, float (&s)[2][4]) const {
     float odd[2][4] = {};

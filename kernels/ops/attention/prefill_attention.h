@@ -155,8 +155,9 @@ struct QueryTile {
 };
 
 /* grid (ceil(tokens / kPrefillQueries), n_heads), block (kPrefillThreads). `tokens` is the shape's capacity.
- * A block takes the prompts that meet its 64 tokens one after the other; a step has each row at most once, in
- * consecutive tokens (E5). `window` as first_seen() has it. Rows that decode are left to decode_attention_sm90.h. */
+ * A block handles the prompts that have some of its 64 tokens one after the other; a step has each sequence at most
+ * once, in consecutive tokens (E5). `window` as first_seen() has it. Sequences that decode are left to
+ * decode_attention_sm90.h. */
 template <typename Half, int HeadDim>
 __global__ void __launch_bounds__(kPrefillThreads)
     prefill_attention_kernel(struct blink_step_set set, struct blink_tables tables, const Half* qkv,
@@ -166,7 +167,7 @@ __global__ void __launch_bounds__(kPrefillThreads)
   wait_for_predecessor();
   __shared__ __align__(16) KeyTile<Half, HeadDim> tile;
   constexpr uint32_t kKeys = kPrefillKeys<HeadDim>;
-  const uint32_t begin = (gridDim.x - 1 - blockIdx.x) * kPrefillQueries; /* the longest rows of keys first */
+  const uint32_t begin = (gridDim.x - 1 - blockIdx.x) * kPrefillQueries; /* the tokens with the most keys first */
   const uint32_t end = min(tokens, begin + kPrefillQueries), mine = begin + threadIdx.x;
   const uint32_t head = blockIdx.y, kv_head = head / (n_heads / n_kv_heads), warp = threadIdx.x / 32;
   const uint32_t my_sequence = mine < end ? set.token_sequence[mine] : BLINK_NO_SEQUENCE;

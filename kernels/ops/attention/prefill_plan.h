@@ -1,13 +1,13 @@
-/* Prefill plan: the prompts of a step, its batch slots from n_decode on, cut into units of work for attention, at most
- * `unit_tokens` consecutive tokens of one batch slot. Made once a step, read by attention in every layer.
+/* Prefill plan: the prompts of a step, its batch slots from n_decode on, divided into units of work for attention, at
+ * most `unit_tokens` consecutive tokens of one batch slot. Made once a step, read by attention in every layer.
  *
  *   plan  [1 + max units]: plan[0].count is the number of units; then the units, those with the most keys first
  *
  * There are at most tokens / unit_tokens + batch slots units.
  *
  * E13. The units of a plan are the tokens of every prompt's batch slot, each once, whatever the batch slots. Neither
- * their order nor who works on them changes a result: a row of attention adds up its own keys in order of position, in
- * tiles that begin at position 0, and keys that are not there have the weight 0 and the value 0.
+ * their order nor which block works on them changes a result: a row of attention adds up its own keys in order of
+ * position, in tiles that begin at position 0, and keys that are not there have the weight 0 and the value 0.
  */
 #ifndef BLINK_OPS_ATTENTION_PREFILL_PLAN_H
 #define BLINK_OPS_ATTENTION_PREFILL_PLAN_H
@@ -16,7 +16,7 @@
 
 namespace blink {
 
-/* Tokens first.. first + count - 1 of the step, of one row; the last one attends to `keys` keys. */
+/* Tokens first.. first + count - 1 of the step, of one sequence; the last one attends to `keys` keys. */
 struct alignas(16) PrefillUnit {
   uint32_t sequence, first, count, keys;
 };
@@ -25,7 +25,7 @@ struct alignas(16) PrefillUnit {
 
 constexpr uint32_t kPrefillPlanThreads = 512;
 
-/* A batch slot's tokens, and the units that they are cut into: all are full but the last. */
+/* A batch slot's tokens, and the units that they are divided into: all are full except the last. */
 struct PromptChunk {
   uint32_t first, tokens, past; /* past: keys that an earlier step has put into the cache */
   uint32_t units;

@@ -25,8 +25,8 @@ BLINK_HD void turn(float& a, float& b, float c, float s) {
 }
 
 /* A pair of dimensions: its angle per position, in radians, and the factor of its cosine and sine. The factor carries
- * what a model scales queries and keys by, each by the root of what their product shall have: YaRN's and longrope's
- * attention factor, and a score's scale that is not 1 / sqrt(head_dim). */
+ * what a model scales queries and keys by, each by the square root of the factor that their dot product shall have:
+ * YaRN's and longrope's attention factor, and a score's scale that is not 1 / sqrt(head_dim). */
 struct alignas(8) RopePair {
   float frequency, magnitude;
 
@@ -71,7 +71,8 @@ inline void rope(const struct blink_step_set& set, const struct blink_tables& ta
 
 /* grid (tokens), block (a multiple of 32, at least HeadDim / 2): a token, a thread 8 pairs of a head at a time. The
  * angles are the same for all heads, and the costliest part; they come before the wait, as does all that the scheduler
- * has written (E7). Tokens of rows that decode are left to decode_attention_sm90.h. `bias` is null unless Biased. */
+ * has written (E7). Tokens of sequences that decode are left to decode_attention_sm90.h. `bias` is null unless Biased.
+ */
 template <typename Half, int HeadDim, bool Biased = false>
 __global__ void rope_kernel(struct blink_step_set set, struct blink_tables tables, Half* qkv, const Half* q_norm,
                             const Half* k_norm, float eps, const RopePair* table, Half* k_cache, Half* v_cache,

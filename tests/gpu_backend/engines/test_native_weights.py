@@ -23,7 +23,7 @@ from gpu_backend.engines.native.sizing import (
 )
 from gpu_backend.engines.native.weights import half_bits
 from gpu_backend.models.description import Experts
-from gpu_backend.ops.decode_attention import attention_cut
+from gpu_backend.ops.decode_attention import kv_split_limits
 from gpu_backend.ops.moe_stream import SMALL_BATCH_PAIRS, SMALL_BATCH_TOKENS, streams_experts
 from gpu_backend.ops.moe_tiled import GROUPED_UNIT
 from gpu_backend.ops.operations import Routing
@@ -139,7 +139,7 @@ def test_a_mixed_step_takes_as_many_prompt_tokens_as_the_weights_hide() -> None:
 def test_attention_cuts_rows_for_every_block_and_within_its_buffer() -> None:
     """E16: as many pieces as there are blocks for them, of few rows; of many, whole rows up to a length."""
     heads, target = heads_of(QWEN3_30B_A3B), target_of(QWEN3_30B_A3B, 132)
-    cuts = {batch_slots: attention_cut(heads, batch_slots, target) for batch_slots in (1, 8, 32, 64, 256)}
+    cuts = {batch_slots: kv_split_limits(heads, batch_slots, target) for batch_slots in (1, 8, 32, 64, 256)}
     assert [cut.usual for cut in cuts.values()] == [32, 4, 1, 1, 1]
     assert cuts[1].longest > QWEN3_30B_A3B.max_context > cuts[8].longest == 1024
     for batch_slots, cut in cuts.items():

@@ -23,7 +23,7 @@ from gpu_backend.models.registry import read_model
 from gpu_backend.ops.choice import serves
 from gpu_backend.ops.exchange import exchange_bytes, exchange_parts
 from gpu_backend.ops.gemv import GEMV_CHUNK
-from gpu_backend.ops.megakernel import MEGAKERNEL_WARPS, decode_splits, decoder_blocks, stage_chunks
+from gpu_backend.ops.megakernel import MEGAKERNEL_WARPS, decode_splits, megakernel_blocks, stage_chunks
 from gpu_backend.ops.operations import DecodeModel
 
 SHAPES = Path(__file__).parents[3] / "scripts" / "bench" / "shapes"
@@ -85,7 +85,7 @@ def test_every_block_is_resident_and_has_a_tile_of_every_matrix(
 ) -> None:
     """E9: one block a multiprocessor but the scheduler's; E10."""
     model = config(name, tmp_path)
-    assert decoder_blocks(whole(model), target_of(model, 132)) == blocks
+    assert megakernel_blocks(whole(model), target_of(model, 132)) == blocks
 
 
 def test_it_leaves_models_whose_residual_no_block_holds_to_the_other_kernels(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from struct import calcsize
 
 from gpu_backend.kernel_abi import fused_router, skinny_pipeline_sm90, tiled_gemm_sm90
 from gpu_backend.megakernel_abi import MegakernelBuffers
-from gpu_backend.ops.megakernel import DECODER_BUFFERS
+from gpu_backend.ops.megakernel import MEGAKERNEL_BUFFERS
 from gpu_backend.ops.operations import Epilogue
 from gpu_backend.ops.resident_gemv import ROUTER_PART
 from gpu_backend.ops.tiled_cut import tiled_cut
@@ -14,7 +14,7 @@ from gpu_backend.ops.tiled_cut import tiled_cut
 
 def test_sizes_are_those_of_the_headers() -> None:
     assert calcsize(ROUTER_PART) == fused_router.FusedRouter.itemsize
-    assert calcsize(DECODER_BUFFERS) == MegakernelBuffers.itemsize
+    assert calcsize(MEGAKERNEL_BUFFERS) == MegakernelBuffers.itemsize
     assert len(tiled_cut(1024, 64, 64, Epilogue.ADD, 132).pack()) == tiled_gemm_sm90.TiledParams.itemsize
 
 

@@ -18,15 +18,15 @@ from gpu_backend.ops.skinny_cut import (
     FEW_ROWS,
     GROUP,
     HIGH_TILE_ROWS,
+    SKINNY_COLUMNS,
+    SKINNY_MAX_ROWS,
     SKINNY_MAX_STAGES,
     SKINNY_PANEL,
     TILE_ROWS,
-    WIDE_COLUMNS,
-    WIDE_ROWS,
     SkinnyCut,
     skinny_cut,
 )
-from gpu_backend.ops.skinny_gemm import cut_of
+from gpu_backend.ops.skinny_gemm import tiling_of
 
 SHAPES = Path(__file__).resolve().parents[2] / "scripts" / "bench" / "shapes"
 SHARED_BYTES = 228 << 10  # of a multiprocessor, of which every block costs 1 KiB more
@@ -61,9 +61,9 @@ def check(
 def test_every_matrix_is_cut_within_the_limits(name: str, n_multiprocessors: int, tmp_path: Path) -> None:
     config = model(name, tmp_path)
     target = target_of(config, n_multiprocessors)
-    for rows in (9, *WIDE_COLUMNS):
+    for rows in (9, *SKINNY_COLUMNS):
         for op in matmuls(config, rows):
-            cut = cut_of(op, target)
+            cut = tiling_of(op, target)
             shared = SHARED_BYTES if op.ends_step else target.shared_bytes
             check(cut, op.weight.rows, op.epilogue, n_multiprocessors, shared)
             assert op.epilogue is not Epilogue.GATED or cut.tile_rows % 16 == 0
@@ -92,13 +92,13 @@ def matmuls(config: Model, rows: int) -> list[MatMul]:
 
 @pytest.mark.parametrize(("n_in", "n_out"), [(8, 8), (200, 1001), (64, 16), (72, 40)])
 def test_small_matrices_have_no_more_blocks_than_stages(n_in: int, n_out: int) -> None:
-    cut = skinny_cut(WIDE_ROWS, n_in, n_out, Epilogue.STORE_FP32, 132)
+    cut = skinny_cut(SKINNY_MAX_ROWS, n_in, n_out, Epilogue.STORE_FP32, 132)
     check(cut, n_out, Epilogue.STORE_FP32, 132)
     assert cut.splits <= max(1, 2 * -(-n_in // 64))
     assert cut.shared_bytes <= ALL.small
 
 
-@pytest.mark.parametrize("rows", WIDE_COLUMNS)
+@pytest.mark.parametrize("rows", SKINNY_COLUMNS)
 @pytest.mark.parametrize(("n_in", "n_out"), [(2744, 1024), (1000, 2048), (4104, 4096), (200, 6144)])
 def test_columns_that_do_not_divide_evenly_are_all_read(n_in: int, n_out: int, rows: int) -> None:
     check(skinny_cut(rows, n_in, n_out, Epilogue.ADD, 132), n_out, Epilogue.ADD, 132)
