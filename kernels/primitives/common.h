@@ -1,5 +1,5 @@
 /* What every op shares: qualifiers, half-precision loads and stores, reductions, and the memory-ordered
- * accesses through which kernels of different graphs meet. Header-only; valid for g++, nvcc and NVRTC (no
+ * accesses through which kernels of different graphs communicate. Header-only; valid for g++, nvcc and NVRTC (no
  * host header on the device side). */
 #ifndef BLINK_PRIMITIVES_COMMON_H
 #define BLINK_PRIMITIVES_COMMON_H

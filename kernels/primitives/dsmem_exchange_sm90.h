@@ -1,7 +1,7 @@
 /* DSMEM exchange: how the blocks of a cluster tell each other 8-byte words, each all others and itself, in exchanges
  * that all of them take part in. No barrier of the cluster and no fence: a block goes on as soon as it has received.
  *
- * E12. The blocks that share the sampling of a lane are a cluster and write into each other's shared memory. None
+ * E12. The blocks that share the sampling of a batch slot are a cluster and write into each other's shared memory. None
  * writes before all have started, and none ends before it has received what the others send it. The words of two
  * exchanges that follow each other land in different places.
  */

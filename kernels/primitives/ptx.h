@@ -1,5 +1,5 @@
 /* The instructions that CUDA C++ has no function for in a header that NVRTC can include: memory-ordered
- * accesses, through which kernels of different graphs meet, the clock, and the tensor cores.
+ * accesses, through which kernels of different graphs communicate, the clock, and the tensor cores.
  */
 #ifndef BLINK_PRIMITIVES_PTX_H
 #define BLINK_PRIMITIVES_PTX_H

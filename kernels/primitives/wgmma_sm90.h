@@ -1,4 +1,4 @@
-/* Hopper's instructions for warpgroups of 4 warps: asynchronous matrix products out of shared memory (PTX manual,
+/* Hopper's instructions for warpgroups of 4 warps: asynchronous matmuls out of shared memory (PTX manual,
  * wgmma), registers that move between warpgroups (setmaxnreg), barriers of some of a block's warps.
  *
  * Operands in shared memory lie in atoms of 8 rows of 128 bytes, 1024-byte aligned, with the 128-byte swizzle: what
@@ -13,7 +13,7 @@ constexpr uint32_t kWarpgroup = 128;    /* threads */
 constexpr uint32_t kSwizzleBytes = 128; /* a row of an operand, and what the swizzle works on */
 constexpr uint32_t kGroupBytes = 8 * kSwizzleBytes;
 constexpr uint32_t kNoColumns = 16; /* column_bytes of an operand with k along its rows, which has no use for them */
-constexpr uint32_t kWgmmaK = 16;    /* of one product */
+constexpr uint32_t kWgmmaK = 16;    /* of one wgmma */
 
 /* Where 16 bytes of an operand with k along its rows lie. */
 __device__ __forceinline__ uint32_t swizzled(uint32_t row, uint32_t chunk) {
@@ -59,7 +59,7 @@ __device__ __forceinline__ uint64_t advance(uint64_t descriptor, uint32_t bytes)
   return descriptor + (bytes >> 4);
 }
 
-/* Products run behind the program's back from begin to wait. Registers that take part are handed over to
+/* Matmuls run asynchronously from begin to wait. Registers that take part are handed over to
  * them at `begin`, and are back after a `wait` and `settle`. */
 __device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -72,7 +72,7 @@ template <int N>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
-/* The compiler takes results for ready when the product is issued: no use of them moves above this. */
+/* The compiler takes results for ready when the wgmma is issued: no use of them moves above this. */
 template <int N>
 __device__ __forceinline__ void settle(float (&x)[N]) {
 #pragma unroll

@@ -51,7 +51,7 @@ struct WeightSource {
   }
 };
 
-/* A block's place in the product. */
+/* A block's place in the matmul. */
 template <typename Half, int Output>
 struct GemvTiles {
   const Half* w;

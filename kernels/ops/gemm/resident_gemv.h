@@ -1,15 +1,15 @@
 /* Resident GEMV, for few rows and a matrix of few columns: y = x w^T, where x stays in shared memory. CPU reference:
  * matmul.h.
  *
- *   x  [m][n_in] half, or fp32 for a Normed product: what is multiplied is rmsnorm(x) then
+ *   x  [m][n_in] half, or fp32 for a Normed matmul, which multiplies rmsnorm(x)
  *   w  [n_out][n_in] half
  *   y  [m][n_out]: kEpilogueHalf half; kEpilogueAdd fp32, y += x w^T
  *
  * As in gemv.h the weights go through registers. A tile is 8 outputs, and its 16 rows for the tensor cores are
  * their first and second halves of k: twice as many tiles, which spread more evenly and are on their way at once. Each
- * half meets its own half of x; what else such a product has is not used.
+ * half is multiplied with its own half of x; the cross terms of the instruction's result are not used.
  *
- * A kEpilogueAdd product of one row may end with its blocks' part of the router that follows (fused_router.h).
+ * A kEpilogueAdd matmul of one row may end with its blocks' part of the router that follows (fused_router.h).
  */
 #ifndef BLINK_OPS_GEMM_RESIDENT_GEMV_H
 #define BLINK_OPS_GEMM_RESIDENT_GEMV_H

@@ -15,8 +15,8 @@
 
 namespace blink {
 
-/* RMSNorm across products (E19), without a kernel between them. The product that completes a residual also leaves its
- * elements times the norm's weight, and the sum of their squares by 64 rows of its tiles; the product that reads these
+/* RMSNorm across matmuls (E19), without a kernel between them. The matmul that completes a residual also leaves its
+ * elements times the norm's weight, and the sum of their squares by 64 rows of its tiles; the matmul that reads these
  * as its x scales its outputs by the norm's factor of the row. */
 struct FusedNorm {
   const float* sums_in; /* [n_sums][Columns] fp32; null: x needs no factor */

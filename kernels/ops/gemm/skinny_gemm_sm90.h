@@ -2,7 +2,7 @@
  *
  *   x  [m][n_in] half, m at most Columns
  *   w  [n_out][n_in] half, or [2][n_out][n_in] for kEpilogueSilu: gate rows, then up rows
- *   y  [m][n_out], what becomes of the product: EpilogueOp of gemv.h (E18)
+ *   y  [m][n_out], what becomes of the result: EpilogueOp of gemv.h (E18)
  *
  * The weights are the 64-row operand of a warpgroup's instructions, the rows of x the other. A tile is up to 256
  * rows of w, for kEpilogueSilu 8 gate rows and their 8 up rows in turn; a block goes through k in stages of panels of

@@ -36,7 +36,7 @@ __device__ __forceinline__ uint32_t consumer_thread() {
   return Consumers == kWarpgroup ? threadIdx.x : threadIdx.x % kWarpgroup;
 }
 
-/* How a product is cut up: made on the host (gpu_backend/ops/skinny_cut.py). */
+/* The tiling of a matmul: made on the host (gpu_backend/ops/skinny_cut.py). */
 struct SkinnyParams {
   uint32_t m, n_in, n_out; /* n_out outputs of a row */
   uint32_t tile_rows;      /* of w, a multiple of 8, for kEpilogueSilu of 16 */

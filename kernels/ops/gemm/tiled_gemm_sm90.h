@@ -2,7 +2,7 @@
  *
  *   x  [m][n_in] half
  *   w  [n_out][n_in] half, or [2][n_out][n_in] for kEpilogueSilu: gate rows, then up rows
- *   y  [m][n_out], what becomes of the product: kEpilogueAdd or kEpilogueSilu of gemv.h (E20)
+ *   y  [m][n_out], what becomes of the result: kEpilogueAdd or kEpilogueSilu of gemv.h (E20)
  *
  * A pair of blocks, a cluster, has a tile: 256 rows of w, for kEpilogueSilu 8 gate rows and their 8 up rows in turn,
  * and up to 256 rows of x. Each block multiplies 128 of the rows of w with all of x, of which it brings half to both.
@@ -36,7 +36,7 @@ constexpr uint32_t kTiledPipelineBytes = 196608;
 constexpr uint32_t kTiledMaxStages = 6;
 constexpr uint32_t kTiledProducerRegisters = 40, kTiledConsumerRegisters = 232; /* of a thread: 168 on average */
 
-/* How a product is cut up: made on the host (gpu_backend/ops/tiled_cut.py). */
+/* The tiling of a matmul: made on the host (gpu_backend/ops/tiled_cut.py). */
 struct TiledParams {
   uint32_t m, n_in;
   uint32_t columns;          /* rows of x of a tile: a multiple of 16, 128 to kTiledColumns */

@@ -2,7 +2,7 @@
  * CPU reference writes it to delta, the kernel adds it to the residual.
  *
  *   rows    [tokens][per_token][hidden] half (fp32 on the host)
- *   choice, weight  [tokens][per_token] (routing.h)
+ *   topk_ids, weight [tokens][per_token] (routing.h)
  *   delta, residual [tokens][hidden] fp32
  */
 #ifndef BLINK_OPS_MOE_COMBINE_H

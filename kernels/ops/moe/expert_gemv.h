@@ -1,7 +1,7 @@
-/* Expert GEMV: the MLPs of a mixture of experts (MoE), down(silu(gate(x)) * up(x)) for every (token, expert) pair, in
- * two products over the units of an expert plan.
+/* Expert GEMV: the experts' MLPs (MoE), down(silu(gate(x)) * up(x)) for every (token, expert) pair, in
+ * two matmuls over the units of an expert plan.
  *
- *   choice   [tokens][per_token] (routing.h); the plan orders its pairs
+ *   topk_ids [tokens][per_token] (routing.h); the plan orders its pairs
  *   kGateUp  x [tokens][n_in] half, the token of each pair; w [experts][2][n_out][n_in] half: gate, then up;
  *            out [pairs, sorted][n_out] half: silu(x gate^T) * (x up^T)
  *   kDown    x [pairs, sorted][n_in], what kGateUp put out; w [experts][n_out][n_in];
@@ -16,7 +16,7 @@
  * multiplies nor what the experts put out is rounded.)
  * E14. The gate_up of few tokens lets its successor, down, start only when all its blocks have waited for the router
  * (or for the output projection into which the router is fused), and, where the blocks route themselves, when the last
- * one has published the choice. So down may read the choice, from L2, before its own wait: it plans and requests
+ * one has published the routing. So down may read the routing, from L2, before its own wait: it plans and requests
  * weights while gate_up ends.
  */
 #ifndef BLINK_OPS_MOE_EXPERT_GEMV_H
@@ -46,14 +46,14 @@ inline void expert_mlp(const float* x, const float* gate_up, const float* down, 
 /* A block's units are those of plan, times the tiles of an output: item i is tile i % n_tiles of unit
  * i / n_tiles. An expert's tiles are neighbours, and so in memory are its weights. */
 
-/* Where a kernel has the choice from: it is made, or the kernel makes it, of up to kFewTokens. */
+/* Where a kernel gets its routing from: an earlier kernel made it, or the kernel itself does, for up to kFewTokens. */
 enum RoutingSource { kRoutingGiven, kRoutingFused };
 
 constexpr uint32_t kExpertBlocks = 2; /* of a multiprocessor: they fill its registers */
 constexpr uint32_t kExpertChunk = 32; /* k that a warp loads at once: 8 a lane */
 constexpr uint32_t kExpertDepth = 4;  /* chunks in flight in every warp, measured: with 8 a step is 2 % slower */
 
-/* How a block shares a tile's outputs and k among its warps, and which rows of w they are. A down product is
+/* How a block shares a tile's outputs and k among its warps, and which rows of w they are. A down matmul is
  * short in k, so two groups of warps take 16 outputs each; a gate_up tile is 8 gate rows and their 8 up rows. */
 template <ExpertMatmul Matmul>
 struct ExpertLayout {
@@ -79,7 +79,7 @@ struct ExpertSource {
   }
 };
 
-/* A warp's view of the whole product. */
+/* A warp's view of the whole matmul. */
 template <typename Half, ExpertMatmul Matmul, uint32_t Depth>
 struct ExpertGemv {
   using Layout = ExpertLayout<Matmul>;
@@ -185,7 +185,7 @@ __device__ __forceinline__ void store_tile(const ExpertSums& sums, uint32_t buff
  * of 8. Every weight of a unit is read once, 16 bytes a lane straight into registers; the loads of the next tile are in
  * flight while the warps add up this one. Launch kExpertBlocks blocks a multiprocessor at most.
  *
- * kGateUp lets kDown start when all of its blocks have waited for the router, and the choice is there: kDown may then
+ * kGateUp lets kDown start when all of its blocks have waited for the router, and the routing is there: kDown may then
  * read it, plan and request weights before its own wait, while the last blocks of kGateUp are at work. */
 template <typename Half, ExpertMatmul Matmul, RoutingSource Source>
 __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)

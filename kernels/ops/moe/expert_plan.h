@@ -1,7 +1,7 @@
-/* Expert plan: a step's (token, expert) pairs in the order of their experts, cut into units of work: at most
+/* Expert plan: a step's (token, expert) pairs in the order of their experts, split into units of work: at most
  * unit_tokens pairs of one expert, which the expert kernels take one by one.
  *
- *   choice  [tokens][per_token]; pair p is choice p: token p / per_token and its expert. kNoExpert is no pair
+ *   topk_ids [tokens][per_token]; pair p is entry p: token p / per_token and its expert. kNoExpert is no pair
  *   pairs   [tokens * per_token]: pair ids, by expert and then ascending
  *   plan    [1 + max units]: plan[0].count is the number of units, plan[1 + u] unit u, by expert
  *
@@ -103,7 +103,7 @@ __device__ __forceinline__ void find_places(PlanTables& table, uint32_t n_expert
   }
 }
 
-/* grid (ceil(tokens / kPlanTokens)), block (kPlanThreads). Every block counts all choices and puts a part of the pairs
+/* grid (ceil(tokens / kPlanTokens)), block (kPlanThreads). Every block counts all pairs and puts a part of the pairs
  * in order: a bit per token and expert gives each its place. The first writes the units. */
 __global__ void __launch_bounds__(kPlanThreads)
     expert_plan_kernel(const uint32_t* topk_ids, ExpertUnit* plan, uint32_t* pairs, uint32_t tokens, uint32_t n_experts,

@@ -1,12 +1,12 @@
-/* The router of one token without a kernel of its own: each block of the product that completes the residual behind
- * attention adds what its outputs contribute to all logits, and the experts' first product makes of that a choice
- * (single_token.h). Together they compute what router.h does; CPU references are those of norm.h, matmul.h and
+/* The router of one token without a kernel of its own: each block of the matmul that completes the residual behind
+ * attention adds what its outputs contribute to all logits, and the experts' gate_up kernel makes the routing from
+ * them (single_token.h). Together they compute what router.h does; CPU references are those of norm.h, matmul.h and
  * routing.h.
  *
  *   sums [kSumPlaces][n_experts] int64, in units of 1 / kSumUnit: what the places of an expert add up to is
  *        sum over j of residual[j] * norm[j] * w[expert][j], its logit but for the norm's factor
  *
- * Blocks add in no order, and integers add up to the same in any (E8). sums are zero before the product, and again
+ * Blocks add in no order, and integers add up to the same in any (E8). sums are zero before the matmul, and again
  * when the experts' down has ended.
  */
 #ifndef BLINK_OPS_MOE_FUSED_ROUTER_H
@@ -22,9 +22,9 @@ constexpr uint32_t kSumPlaces = 4; /* on different lines: blocks that end togeth
 /* Sums reach to 2^31, far beyond a logit times the residual's root mean square; their last digit is 2^-32, where a
  * float just below 2^-8 has its own. */
 constexpr float kSumUnit = 4294967296.0f;
-constexpr uint32_t kFusedRouterOutputs = 8; /* of a tile of the product, one 16-byte access of w */
+constexpr uint32_t kFusedRouterOutputs = 8; /* of a tile of the matmul, one 16-byte access of w */
 
-/* What of the router a product needs. Null: none follows it. */
+/* What a matmul needs of the router that follows it. A null pointer means that none follows. */
 struct FusedRouter {
   const void *norm, *w; /* [hidden] half; [n_experts][hidden] half */
   int64_t* sums;

@@ -129,7 +129,7 @@ struct GroupedConsumer {
   __device__ __forceinline__ void multiply(GroupedPipeline& pipeline, PipelineState& state, Sums& sums) const {
     auto& first = reinterpret_cast<float (&)[N / 2]>(sums[0]);
     auto& second = reinterpret_cast<float (&)[N / 2]>(sums[1]);
-    uint64_t* used = nullptr; /* the stage before, which is read until the products after it have begun */
+    uint64_t* used = nullptr; /* the stage before, which is read until the wgmma after it have begun */
     for (uint32_t k = 0; k < n_in; k += kGroupedK, state.next(kGroupedStages)) {
       const GroupedStage& stage = pipeline.stages[state.index];
       barrier_wait(pipeline.full + state.index, state.phase);

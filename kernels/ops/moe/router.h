@@ -1,9 +1,9 @@
-/* Router: what lies between attention and the experts for few tokens, in one kernel: the norm, the router's product
- * with the normed tokens, and the choice of experts, which for up to kFewTokens is left to the experts' kernel. It
+/* Router: what lies between attention and the experts for few tokens, in one kernel: the norm, the router's matmul
+ * with the normed tokens, and the top-k routing, which for up to kFewTokens is left to the experts' kernel. It
  * computes what rmsnorm, a GEMM and route compute one after the other; their CPU references are its own.
  *
  *   residual [tokens][hidden] fp32; norm [hidden]; w [n_experts][hidden], the router
- *   normed   [tokens][hidden]: for the experts; logits [tokens][n_experts] fp32; choice, weight (routing.h)
+ *   normed   [tokens][hidden]: for the experts; logits [tokens][n_experts] fp32; topk_ids, weight (routing.h)
  *   arrivals [ceil(tokens / kRouterTokens)], zero between kernels
  */
 #ifndef BLINK_OPS_MOE_ROUTER_H
@@ -149,7 +149,7 @@ __device__ __forceinline__ bool last_to_arrive(RouterScratch& scratch, uint32_t*
 }
 
 /* grid (ceil(n_experts / kRouterExperts), ceil(tokens / kRouterTokens)), block (kRouterThreads); hidden a multiple of
- * kRouterChunk. The last block of some tokens chooses for them, a warp a token, if there are more than kFewTokens. */
+ * kRouterChunk. The last block of some tokens routes them, one warp per token, if there are more than kFewTokens. */
 template <typename Half>
 __global__ void __launch_bounds__(kRouterThreads, 1)
     router_kernel(struct blink_step_set set, const float* residual, const Half* norm, float eps, const Half* w,

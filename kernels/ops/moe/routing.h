@@ -1,8 +1,8 @@
-/* Top-k routing: the experts of each token and their weights: of the softmax over all experts' logits the per_token
- * highest, which `renormalise` makes sum to 1 (Qwen3-MoE's norm_topk_prob).
+/* Top-k routing: finds each token's experts and their weights. These are the per_token highest values of the softmax
+ * over all experts' logits; `renormalise` makes them sum to 1 (Qwen3-MoE's norm_topk_prob).
  *
- *   logits  [tokens][n_experts] fp32: the router's product with the token
- *   choice  [tokens][per_token] uint32, highest first; kNoExpert for padding (E3)
+ *   logits  [tokens][n_experts] fp32: the token times the router's weights
+ *   topk_ids [tokens][per_token] uint32, highest first; kNoExpert for padding (E3)
  *   weight  [tokens][per_token] fp32
  *
  * Of equal logits the lower id comes first; NaN counts as -infinity, so that a token always has per_token
@@ -17,12 +17,12 @@ namespace blink {
 
 constexpr uint32_t kNoExpert = 0xffffffffu;
 constexpr uint32_t kMaxExperts = 256;
-constexpr uint32_t kFewTokens = 8; /* up to which the experts' kernel chooses (small_batch_plan.h), not the router's */
+constexpr uint32_t kFewTokens = 8; /* up to these the experts' kernel routes (small_batch_plan.h) */
 
 /* An expert and its logit. */
 struct Candidate {
   float logit;
-  uint32_t expert; /* kNoExpert: nobody */
+  uint32_t expert; /* kNoExpert: no candidate */
 };
 
 BLINK_HD bool goes_before(const Candidate& a, const Candidate& b) {
@@ -66,7 +66,7 @@ inline void route(const struct blink_step_set& set, const float* logits, uint32_
 constexpr uint32_t kRouteWarps = 4;
 constexpr uint32_t kRoutePerLane = kMaxExperts / 32;
 
-/* A logit as an integer of the same order, zero being nobody's, and back. -0 counts as 0. */
+/* These turn a logit into an integer of the same order and back. No logit has the key zero. -0 counts as 0. */
 __device__ __forceinline__ uint32_t logit_key(float logit) {
   const uint32_t bits = __float_as_uint(without_nan(logit) + 0.0f);
   return bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
@@ -75,8 +75,8 @@ __device__ __forceinline__ float key_logit(uint32_t key) {
   return __uint_as_float(key ^ (key >> 31 ? 0x80000000u : 0xffffffffu));
 }
 
-/* A warp's choice for a token. A lane holds the experts from kRoutePerLane * lane on and, of those chosen, the lane-th.
- */
+/* A warp's top-k routing of one token. A lane holds the logits of kRoutePerLane experts from kRoutePerLane * lane on,
+ * and the lane-th of the routed experts. */
 class TopK {
  public:
   /* `logits` [n_experts]. */
@@ -90,8 +90,8 @@ class TopK {
     }
   }
 
-  /* Returns the batch slot's, kNoExpert from per_token on. The batch slot that has the highest gives it away; of
-   * several the first, whose experts come first. */
+  /* Returns the lane's routed expert; lanes from per_token on get kNoExpert. In each round the lane that holds the
+   * highest key removes it; of several such lanes it is the first, whose experts have the lower ids. */
   __device__ __forceinline__ uint32_t choose(uint32_t per_token) {
     const uint32_t lane = threadIdx.x % 32;
     uint32_t expert = kNoExpert;
@@ -115,7 +115,7 @@ class TopK {
     return expert;
   }
 
-  /* The weight of the expert that the batch slot has chosen. */
+  /* Returns the weight of the lane's routed expert. */
   __device__ __forceinline__ float weight(uint32_t per_token, bool renormalise) const {
     const float highest = key_logit(highest_);
     const float own = threadIdx.x % 32 < per_token ? expf(key_logit(mine_) - highest) : 0.0f;
@@ -130,7 +130,7 @@ class TopK {
   float logit_[kRoutePerLane];
 };
 
-/* A warp writes its choice for token i. */
+/* A warp routes token i and writes the experts and their weights. */
 __device__ __forceinline__ void route_token(const struct blink_step_set& set, const float* logits, uint32_t* topk_ids,
                                             float* weight, uint32_t n_experts, uint32_t per_token, bool renormalise,
                                             uint32_t i) {
@@ -144,7 +144,7 @@ __device__ __forceinline__ void route_token(const struct blink_step_set& set, co
   weight[i * per_token + lane] = padding ? 0.0f : share;
 }
 
-/* grid (ceil(tokens / kRouteWarps)), block (32 * kRouteWarps): a warp a token. */
+/* grid (ceil(tokens / kRouteWarps)), block (32 * kRouteWarps): one warp per token. */
 __global__ void route_kernel(struct blink_step_set set, const float* logits, uint32_t* topk_ids, float* weight,
                              uint32_t tokens, uint32_t n_experts, uint32_t per_token, uint32_t renormalise) {
   allow_successor();

@@ -1,14 +1,14 @@
-/* One token's experts in two kernels: the norm, the choice, and gate_up with silu * mul; then down, the weighted sum of
+/* One token's experts in two kernels: the norm, the routing, gate_up with silu * mul; then down, the weighted sum of
  * what they put out, and the sum's place in the residual. They compute what router.h, expert_gemv.h and combine.h
  * compute one after the other; their CPU references are its own. Neither what the router multiplies nor what an expert
  * puts out is rounded here.
  *
- *   sums           the router's, which the product before has left (fused_router.h)
+ *   sums           the router's, which the matmul before has left (fused_router.h)
  *   norm           [hidden] half, weights of the norm
- *   choice, weight [per_token] (routing.h); nothing is added for padding
+ *   topk_ids, weight [per_token] (routing.h); nothing is added for padding
  *   gate_up        [experts][2][intermediate][hidden] half, down [experts][hidden][intermediate] half
- *   product        [per_token][intermediate] half: of each chosen expert, silu(gate) * up
- *   residual       [hidden] fp32; residual += sum over k of weight[k] (product[k] down[choice[k]]^T), in that order
+ *   product        [per_token][intermediate] half: of each routed expert, silu(gate) * up
+ *   residual       [hidden] fp32; residual += sum over k of weight[k] (product[k] down[topk_ids[k]]^T), in that order
  */
 #ifndef BLINK_OPS_MOE_SINGLE_TOKEN_H
 #define BLINK_OPS_MOE_SINGLE_TOKEN_H
@@ -27,7 +27,7 @@ constexpr uint32_t kSingleDepth = 8; /* chunks in flight in every warp: in gate_
 
 static_assert(kGemvThreads == kMaxExperts, "a thread has an expert");
 
-/* What a choice is made of, and where it goes. */
+/* What the routing is computed from, and where it goes. */
 struct SingleTokenRouting {
   struct blink_step_set set;
   const int64_t* sums;
@@ -40,12 +40,12 @@ struct SingleTokenScratch {
   alignas(16) uint32_t keys[kMaxExperts]; /* logit_key of each expert's sum; 0 is nobody's */
   float squares[kGemvWarps];
   uint32_t chosen_keys[kSingleExperts];
-  ExpertUnit units[kSingleExperts];              /* of one pair each, in the order of the choice */
+  ExpertUnit units[kSingleExperts];              /* of one pair each, in the order of topk_ids */
   float part[2][kGemvWarps][2 * kSingleOutputs]; /* two tiles in turn, warps: rows of gate, rows of up */
 };
 
-/* How many experts go before the thread's own: higher ones, and equal ones with a lower id. All at once, where a choice
- * one by one would be eight rounds of the longest path through the layer. */
+/* How many experts go before the thread's own: higher ones, and equal ones with a lower id. All are ranked at once:
+ * a top-k one by one would be eight rounds of the longest path through the layer. */
 __device__ __forceinline__ uint32_t rank_of(const uint32_t (&keys)[kMaxExperts], uint32_t n_experts) {
   const uint32_t own = keys[threadIdx.x];
   uint32_t rank = 0;
@@ -72,7 +72,7 @@ __device__ __forceinline__ float single_weight(const SingleTokenScratch& scratch
   return own / warp_sum(all);
 }
 
-/* Chooses, by the whole block. The residual is read meanwhile, and the warps' sums of its squares left in the scratch.
+/* Routes, by the whole block. The residual is read meanwhile, and the warps' sums of its squares left in the scratch.
  */
 __device__ __forceinline__ void route_single(SingleTokenScratch& scratch, const SingleTokenRouting& routing,
                                              const float* residual, uint32_t n_in, uint32_t per_token) {
@@ -95,7 +95,7 @@ __device__ __forceinline__ void route_single(SingleTokenScratch& scratch, const 
 }
 
 /* grid (any), block (kGemvThreads), n_in halves of dynamic shared memory; n_in a multiple of 8, per_token at most
- * kSingleExperts and n_experts. Lets its successor start when the choice is there (E14). */
+ * kSingleExperts and n_experts. Lets its successor start when the routing is there (E14). */
 template <typename Half>
 __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
     moe_single_token_gate_up_kernel(const __grid_constant__ SingleTokenRouting routing, const float* residual,
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
 }
 
 /* grid (any), block (kGemvThreads); per_token at most kSingleExperts, n_in a multiple of 2 * kGemvChunk, n_out of
- * kSingleOutputs. Its predecessor is gate_up, which lets it start when the choice is there (E14), and leaves it n_sums
+ * kSingleOutputs. Its predecessor is gate_up, which lets it start when the routing is there (E14), and leaves it n_sums
  * sums to clear. A tile is 8 outputs of all experts, a warp's each; its 16 rows for the tensor cores are the first and
  * second halves of k, as in resident_gemv.h, and x the first two columns. */
 template <typename Half>

@@ -1,6 +1,6 @@
-/* Small-batch plan: the expert plan of few tokens, which every block makes for itself in shared memory: sooner than
- * reading one that another kernel made. Its units are those of expert_plan.h, of kSmallBatchUnit pairs. For up to
- * kFewTokens tokens the first product's blocks choose the experts, too, each for itself.
+/* Small-batch plan: the expert plan of few tokens. Every block makes it for itself in shared memory, which is faster
+ * than reading one that another kernel made. Its units are those of expert_plan.h, of kSmallBatchUnit pairs. For up to
+ * kFewTokens tokens each block of the first matmul, gate_up, also does the top-k routing for itself.
  */
 #ifndef BLINK_OPS_MOE_SMALL_BATCH_PLAN_H
 #define BLINK_OPS_MOE_SMALL_BATCH_PLAN_H
@@ -17,16 +17,16 @@ constexpr uint32_t kSmallBatchTokens = 128; /* at most, in a step, and pairs */
 constexpr uint32_t kSmallBatchPairs = 2048, kFewPairs = kFewTokens * 32;
 static_assert(kExpertThreads == kMaxExperts && kExpertWarps == kFewTokens, "a thread counts, a warp chooses");
 
-/* A choice as the router kernel wrote it, whatever lies in L1: see kDown's prologue. */
+/* Loads a routed expert as the router kernel wrote it, even if L1 holds a stale line: see kDown's prologue. */
 __device__ __forceinline__ uint32_t load_topk_id(const uint32_t* topk_ids) {
   return load_relaxed32(topk_ids);
 }
 
-/* What a choice is made of (routing.h). */
+/* What top-k routing reads and writes (routing.h). */
 struct Routing {
   struct blink_step_set set;
   const float* logits; /* [tokens][n_experts] */
-  uint32_t* topk_ids;  /* [tokens][per_token], as weight */
+  uint32_t* topk_ids;  /* [tokens][per_token], like weight */
   float* weight;
   uint32_t n_experts, renormalise;
 };
@@ -34,11 +34,11 @@ struct Routing {
 template <uint32_t Tokens, uint32_t Pairs>
 struct SmallBatchPlan {
   static constexpr uint32_t kWords = (Tokens + 31) / 32;
-  uint32_t chosen[kFewPairs]; /* if the blocks choose: [tokens][per_token] */
+  uint32_t chosen[kFewPairs]; /* if the blocks route: [tokens][per_token] */
   uint32_t n_units;
   ExpertUnit units[Pairs / kSmallBatchUnit + kMaxExperts];
   uint32_t pairs[Pairs];
-  uint32_t mask[kMaxExperts][kWords];      /* a bit per token that chose the expert */
+  uint32_t mask[kMaxExperts][kWords];      /* a bit per token that is routed to the expert */
   alignas(16) uint32_t first[kMaxExperts]; /* where the expert's first pair goes */
   uint64_t totals[kExpertWarps];
 
@@ -47,8 +47,8 @@ struct SmallBatchPlan {
     for (uint32_t word = 0; word < kWords; ++word) mask[threadIdx.x][word] = 0;
   }
 
-  /* The choice, by a warp a token. One block tells the kernels that follow, before it lets the next one start: of all
-   * blocks the last has the fewest items, and so the time. */
+  /* Routes the tokens, one warp per token. One block publishes the result for the kernels that follow before it lets
+   * the next one start. It is the last block, which has the fewest items and therefore the time. */
   __device__ __forceinline__ void choose(const Routing& routing, uint32_t tokens, uint32_t per_token) {
     const uint32_t t = threadIdx.x / 32, lane = threadIdx.x % 32, n = routing.n_experts;
     const bool tells = blockIdx.x + 1 == gridDim.x;
@@ -66,8 +66,8 @@ struct SmallBatchPlan {
     __syncthreads();
   }
 
-  /* Of a choice, or of the one that the blocks have made if that is null. The block has cleared and not met since, but
-   * to choose. */
+  /* Makes the plan from topk_ids, or from the block's own routing if that is null. The block has called clear() before;
+   * no __syncthreads() is needed in between, and only choose() has one. */
   __device__ __forceinline__ void make(const uint32_t* topk_ids, uint32_t tokens, uint32_t per_token) {
     constexpr uint32_t kEach = Pairs / kExpertThreads;
     const uint32_t n = tokens * per_token;
@@ -98,7 +98,7 @@ struct SmallBatchPlan {
   __device__ __forceinline__ uint32_t load(const uint32_t* topk_ids, uint32_t p) const {
     return topk_ids ? load_topk_id(topk_ids + p) : chosen[p];
   }
-  /* Tokens before t that chose the expert; t is 32 * kWords for all of them. */
+  /* Counts the tokens before t that are routed to the expert; t is 32 * kWords for all of them. */
   __device__ __forceinline__ uint32_t lower(uint32_t expert, uint32_t t) const {
     uint32_t n = 0;
 #pragma unroll
@@ -109,7 +109,7 @@ struct SmallBatchPlan {
     }
     return n;
   }
-  /* The units and `first`, a thread an expert. */
+  /* Fills in the units and `first`, one thread per expert. */
   __device__ __forceinline__ void cut() {
     const uint32_t n = lower(threadIdx.x, 32 * kWords), count = (n + kSmallBatchUnit - 1) / kSmallBatchUnit;
     uint64_t upto = warp_scan(uint64_t(count) << 32 | n);
