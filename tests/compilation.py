@@ -125,7 +125,8 @@ def used(path: Path) -> Path | None:
 def remove_unused() -> None:
     for entry in CACHE.glob("*/"):
         with contextlib.suppress(OSError):  # another run removes it, too
-            if all(time.time() - file.stat().st_mtime > UNUSED_S for file in entry.iterdir()):
+            files = [entry, *entry.iterdir()]  # itself too: another run may just have made it
+            if all(time.time() - file.stat().st_mtime > UNUSED_S for file in files):
                 shutil.rmtree(entry)
 
 
