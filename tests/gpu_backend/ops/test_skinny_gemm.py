@@ -28,7 +28,7 @@ from gpu_backend.ops.skinny_cut import (
 )
 from gpu_backend.ops.skinny_gemm import tiling_of
 
-SHAPES = Path(__file__).resolve().parents[2] / "scripts" / "bench" / "shapes"
+SHAPES = Path(__file__).resolve().parents[3] / "scripts" / "bench" / "shapes"
 SHARED_BYTES = 228 << 10  # of a multiprocessor, of which every block costs 1 KiB more
 
 
