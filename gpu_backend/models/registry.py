@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_backend.abi import MAX_EOS
+from gpu_backend.kernel_abi.routing import MAX_EXPERTS
 from gpu_backend.models.description import DTYPES, Experts, Model
 from gpu_backend.models.fields import Fields, UnsupportedModel, read_json
 from gpu_backend.models.gemma import gemma3, gemma3_conditional
@@ -29,7 +30,6 @@ ARCHITECTURES: dict[str, Callable[[Fields], Model]] = {
     "Qwen3ForCausalLM": qwen3,
     "Qwen3MoeForCausalLM": qwen3_moe,
 }
-MAX_EXPERTS = 256  # a warp of the router holds 8 a lane
 MAX_EXPERTS_PER_TOKEN = 32  # the router's warp hands them to one lane each
 MAX_VOCAB = 1 << 19  # the sampler keeps a bit per token in shared memory, and sums as many 40-bit weights
 MAX_HEAD_DIM = 256
