@@ -9,11 +9,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fabric import StartExchange, remote_ring
 from harness import Frontend, StartBackend, StartFrontend, wait_until
@@ -75,6 +77,28 @@ def test_tokens_cross_the_wire(backend: MockBackend, frontend: Frontend) -> None
     chunks = events(frontend.client.post("/v1/completions", json=body))
     assert [text_of(chunks, i) for i in range(32)] == [expected(12)] * 32
     assert backend.bad_checksums == 0
+
+
+def test_words_are_read_whole_while_they_are_written(backend: MockBackend, frontend: Frontend) -> None:
+    """R2 and R8 rest on it; a device that copies byte by byte, which InfiniBand allows, cannot serve."""
+    words = backend.region.outputs[0]
+    written, read = threading.Event(), set()
+
+    def write() -> None:
+        while not written.is_set():
+            words[:] = 0
+            words[:] = 2**64 - 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(200):
+            found = frontend.service.transport.read(backend.geometry.offsets()["outputs"], words.nbytes)
+            read.update(np.frombuffer(found, np.uint64).tolist())
+    finally:
+        written.set()
+        writer.join()
+    assert read == {0, 2**64 - 1}
 
 
 def test_answers_from_the_arena_of_slots_used_again(
