@@ -210,7 +210,8 @@ class MockBackend:
         descriptor = self.region.descriptors[slot].copy()
         prompt = self.region.prompts[slot, : descriptor["prompt_tokens"]].copy()
         row.descriptor, row.prompt = descriptor, prompt.tolist()
-        if crc32c(prompt.tobytes(), crc32c(descriptor.tobytes()[:124])) != descriptor["crc32c"]:
+        covered = descriptor.tobytes()[: abi.Descriptor.fields["crc32c"][1]]
+        if crc32c(prompt.tobytes(), crc32c(covered)) != descriptor["crc32c"]:
             self.bad_checksums += 1
             self._finish(slot, row, Reason.BAD_CHECKSUM)
             return

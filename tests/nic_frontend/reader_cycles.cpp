@@ -78,7 +78,7 @@ struct Bench {
     for (uint32_t i = 0; i < n; ++i, ++count) {
       const uint64_t record = blink::output_record(count, count, 1);
       *word(region, kOutputs + (slot * kOutput + count) * 8) = record;
-      *word(region, kProgress + slot * 64 + 8 + count % 7 * 8) = record;
+      *word(region, kProgress + slot * 64 + 16 + count % BLINK_INLINE_RECORDS * 8) = record;
     }
     const uint32_t reason = state == BLINK_STATE_DECODE_COMPLETED ? BLINK_REASON_LENGTH : 0;
     __atomic_store_n(word(region, kProgress + slot * 64), blink::status_word({1, state, reason, count}),

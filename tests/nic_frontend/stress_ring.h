@@ -16,8 +16,8 @@
 #include "ringbuffer/words.h"
 
 constexpr uint32_t kSlots = 64, kPrompt = 16, kOutput = 64;
-constexpr uint64_t kLeases = 4096, kAcks = 8192, kWords = 12288, kDescriptors = 16384, kProgress = 24576,
-                   kPrompts = 28672, kOutputs = 32768, kEnd = kOutputs + kSlots * kOutput * 8;
+constexpr uint64_t kLeases = 4096, kAcks = 8192, kWords = 12288, kDescriptors = 16384, kProgress = 28672,
+                   kPrompts = 32768, kOutputs = 36864, kEnd = kOutputs + kSlots * kOutput * 8;
 
 [[noreturn]] inline void fail(const char* what, uint32_t slot, uint32_t sequence) {
   std::fprintf(stderr, "%s (slot %u, sequence %u)\n", what, slot, sequence);
@@ -133,7 +133,7 @@ struct Scheduler {
     const uint64_t high = row.count | row.sequence << 20;
     const uint64_t record = expected_token(slot, row.sequence, row.count) | high << 32;
     __atomic_store_n(word(region, kOutputs + (slot * kOutput + row.count) * 8), record, __ATOMIC_RELAXED);
-    __atomic_store_n(word(region, kProgress + slot * 64 + 8 + row.count % 7 * 8), record, __ATOMIC_RELAXED);
+    __atomic_store_n(word(region, kProgress + slot * 64 + 16 + row.count % BLINK_INLINE_RECORDS * 8), record, __ATOMIC_RELAXED);
     if (++row.count == row.limit) row.state = BLINK_STATE_DECODE_COMPLETED;
     publish(slot, row.count == row.limit ? BLINK_REASON_LENGTH : 0);
   }
