@@ -123,6 +123,7 @@ class Request:
             "max_tokens": s.max_tokens,
             "min_tokens": s.min_tokens,
             "seed": s.seed,
+            "salt": (0, 0),
             "temperature": s.temperature,
             "top_p": s.top_p,
             "min_p": s.min_p,

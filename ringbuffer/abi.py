@@ -20,7 +20,7 @@ HEARTBEAT_TIMEOUT_NS = 2000000000
 TORN_PAYLOAD_TIMEOUT_NS = 1000000000
 COPY_ENGINE_BYTES = 32768
 EPOCH_MASK = 0xffffff
-RING_LAYOUT_HASH = 0xec953c1ad79275a4
+RING_LAYOUT_HASH = 0x47388861e162782e
 
 
 class State(IntEnum):
@@ -118,10 +118,10 @@ LeaseAck = np.dtype({
 })
 
 Descriptor = np.dtype({
-    "names": ["sequence", "prompt_tokens", "max_tokens", "min_tokens", "seed", "temperature", "top_p", "min_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty", "flags", "ticket", "n_stop_ids", "stop_ids", "reserved0", "salt", "pad0", "crc32c"],
-    "formats": ["<u4", "<u4", "<u4", "<u4", "<u8", "<f4", "<f4", "<f4", "<u4", "<f4", "<f4", "<f4", "<u4", "<u4", "<u4", ("<u4", (15,)), "<u4", ("<u8", (2,)), ("u1", (12,)), "<u4"],
-    "offsets": [0, 4, 8, 12, 16, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 124, 128, 144, 156],
-    "itemsize": 160,
+    "names": ["sequence", "prompt_tokens", "max_tokens", "min_tokens", "seed", "salt", "temperature", "top_p", "min_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty", "flags", "ticket", "n_stop_ids", "stop_ids", "crc32c"],
+    "formats": ["<u4", "<u4", "<u4", "<u4", "<u8", ("<u8", (2,)), "<f4", "<f4", "<f4", "<u4", "<f4", "<f4", "<f4", "<u4", "<u4", "<u4", ("<u4", (15,)), "<u4"],
+    "offsets": [0, 4, 8, 12, 16, 24, 40, 44, 48, 52, 56, 60, 64, 68, 72, 76, 80, 140],
+    "itemsize": 144,
 })
 
 Progress = np.dtype({

@@ -212,6 +212,7 @@ struct blink_descriptor {
   uint32_t max_tokens; /* output tokens, at least 1 */
   uint32_t min_tokens; /* end and stop ids are not sampled before this many output tokens */
   uint64_t seed;
+  uint64_t salt[2];         /* requests share cached keys and values only where these are equal */
   float temperature;        /* >= 0; 0 is greedy */
   float top_p;              /* (0, 1]; 1 is off */
   float min_p;              /* [0, 1]; 0 is off */
@@ -223,9 +224,6 @@ struct blink_descriptor {
   uint32_t ticket;          /* order of submission within this lease, wrapping */
   uint32_t n_stop_ids;
   uint32_t stop_ids[15];
-  uint32_t reserved0;
-  uint64_t salt[2]; /* prompts share cached keys and values only where these are equal; 0, 0: with all who have none */
-  uint8_t pad0[12];
   uint32_t crc32c;
 };
 

@@ -1,6 +1,6 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0xec953c1ad79275a4ull
+#define BLINK_RING_LAYOUT_HASH 0x47388861e162782eull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -78,27 +78,25 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_lease, pad) == 8, "blink_lease.pad"
 BLINK_ASSERT(sizeof(struct blink_lease_ack) == 128, "blink_lease_ack");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_ack, word) == 0, "blink_lease_ack.word");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_ack, pad) == 8, "blink_lease_ack.pad");
-BLINK_ASSERT(sizeof(struct blink_descriptor) == 160, "blink_descriptor");
+BLINK_ASSERT(sizeof(struct blink_descriptor) == 144, "blink_descriptor");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, sequence) == 0, "blink_descriptor.sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_tokens) == 4, "blink_descriptor.prompt_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, max_tokens) == 8, "blink_descriptor.max_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, min_tokens) == 12, "blink_descriptor.min_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, seed) == 16, "blink_descriptor.seed");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, temperature) == 24, "blink_descriptor.temperature");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, top_p) == 28, "blink_descriptor.top_p");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, min_p) == 32, "blink_descriptor.min_p");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, top_k) == 36, "blink_descriptor.top_k");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, repetition_penalty) == 40, "blink_descriptor.repetition_penalty");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, presence_penalty) == 44, "blink_descriptor.presence_penalty");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, frequency_penalty) == 48, "blink_descriptor.frequency_penalty");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, flags) == 52, "blink_descriptor.flags");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, ticket) == 56, "blink_descriptor.ticket");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, n_stop_ids) == 60, "blink_descriptor.n_stop_ids");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, stop_ids) == 64, "blink_descriptor.stop_ids");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, reserved0) == 124, "blink_descriptor.reserved0");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, salt) == 128, "blink_descriptor.salt");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, pad0) == 144, "blink_descriptor.pad0");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, crc32c) == 156, "blink_descriptor.crc32c");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, salt) == 24, "blink_descriptor.salt");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, temperature) == 40, "blink_descriptor.temperature");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, top_p) == 44, "blink_descriptor.top_p");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, min_p) == 48, "blink_descriptor.min_p");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, top_k) == 52, "blink_descriptor.top_k");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, repetition_penalty) == 56, "blink_descriptor.repetition_penalty");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, presence_penalty) == 60, "blink_descriptor.presence_penalty");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, frequency_penalty) == 64, "blink_descriptor.frequency_penalty");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, flags) == 68, "blink_descriptor.flags");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, ticket) == 72, "blink_descriptor.ticket");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, n_stop_ids) == 76, "blink_descriptor.n_stop_ids");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, stop_ids) == 80, "blink_descriptor.stop_ids");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, crc32c) == 140, "blink_descriptor.crc32c");
 BLINK_ASSERT(sizeof(struct blink_progress) == 64, "blink_progress");
 BLINK_ASSERT(__builtin_offsetof(struct blink_progress, status) == 0, "blink_progress.status");
 BLINK_ASSERT(__builtin_offsetof(struct blink_progress, prefix) == 8, "blink_progress.prefix");
@@ -179,6 +177,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_progress, records) == 16, "blink_pr
   X(blink_descriptor, max_tokens) \
   X(blink_descriptor, min_tokens) \
   X(blink_descriptor, seed) \
+  X(blink_descriptor, salt) \
   X(blink_descriptor, temperature) \
   X(blink_descriptor, top_p) \
   X(blink_descriptor, min_p) \
@@ -190,9 +189,6 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_progress, records) == 16, "blink_pr
   X(blink_descriptor, ticket) \
   X(blink_descriptor, n_stop_ids) \
   X(blink_descriptor, stop_ids) \
-  X(blink_descriptor, reserved0) \
-  X(blink_descriptor, salt) \
-  X(blink_descriptor, pad0) \
   X(blink_descriptor, crc32c) \
   X(blink_progress, status) \
   X(blink_progress, prefix) \
