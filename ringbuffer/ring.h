@@ -139,9 +139,9 @@ struct blink_stats {
   uint64_t zombie_rows;   /* rows that rode one step past their end */
   uint64_t torn_payloads; /* payloads re-read because the checksum did not match */
   uint64_t leases_reclaimed;
-  uint64_t prefix_queries;   /* prompt tokens that were looked up in the prefix cache */
-  uint64_t prefix_hits;      /* ... and were there */
-  uint64_t prefix_lookups;   /* look-ups, and the nanoseconds that they took; likewise what follows */
+  uint64_t prefix_queries; /* prompt tokens that were looked up in the prefix cache */
+  uint64_t prefix_hits;    /* ... and were there */
+  uint64_t prefix_lookups; /* look-ups, and the nanoseconds that they took; likewise what follows */
   uint64_t prefix_lookup_ns;
   uint64_t prefix_insertions; /* pages that became findable */
   uint64_t prefix_insertion_ns;

@@ -133,7 +133,8 @@ struct Scheduler {
     const uint64_t high = row.count | row.sequence << 20;
     const uint64_t record = expected_token(slot, row.sequence, row.count) | high << 32;
     __atomic_store_n(word(region, kOutputs + (slot * kOutput + row.count) * 8), record, __ATOMIC_RELAXED);
-    __atomic_store_n(word(region, kProgress + slot * 64 + 16 + row.count % BLINK_INLINE_RECORDS * 8), record, __ATOMIC_RELAXED);
+    __atomic_store_n(word(region, kProgress + slot * 64 + 16 + row.count % BLINK_INLINE_RECORDS * 8), record,
+                     __ATOMIC_RELAXED);
     if (++row.count == row.limit) row.state = BLINK_STATE_DECODE_COMPLETED;
     publish(slot, row.count == row.limit ? BLINK_REASON_LENGTH : 0);
   }
