@@ -162,7 +162,7 @@ BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, bool older) {
     r.submission = low(word);
     r.state = BLINK_STATE_PREFILL_PENDING;
     r.sequence_index = BLINK_NO_SEQUENCE;
-    r.generated = 0;
+    r.generated = r.cached = 0;
     r.torn_since_ns = r.torn_last_ns = 0;
     p.add(&s.n_waiting, 1u);
   }
@@ -193,7 +193,8 @@ BLINK_FN void Scheduler<P>::publish_stats() {
   if (tid == 0) {
     s.stats.running = s.n_active;
     s.stats.waiting = s.n_waiting;
-    s.stats.free_pages = pool.count();
+    s.stats.free_pages = pool.available();
+    s.stats.cached_pages = pool.idle();
   }
   p.sync();
   const uint64_t* from = reinterpret_cast<const uint64_t*>(&s.stats);

@@ -161,7 +161,12 @@ BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t sequence, uint64_
   const uint32_t problem = judge(r, t.params[sequence], found);
   if (!problem) {
     r.torn_since_ns = r.torn_last_ns = 0;  // a pause that comes later is as old as the request, and torn by nobody
-    c.sequences[sequence] = {0, BLINK_SEQUENCE_STAGED, slot, 0, t.params[sequence].prompt_tokens + r.generated, 0, 0};
+    blink_sequence& staged = c.sequences[sequence];
+    staged = {};
+    staged.use = BLINK_SEQUENCE_STAGED;
+    staged.slot = slot;
+    staged.prefill_end = t.params[sequence].prompt_tokens + r.generated;
+    begin_links(staged, index.salt_sum(t.params[sequence].salt));
     r.sequence_index = sequence;
     p.add(&s.n_staged, 1u);
     return 1;

@@ -129,7 +129,11 @@ class Frontend {
     s.ticket = ++tickets_;
     const uint32_t context = ring_.sizes.max_context;
     const uint32_t length = chance(10) ? random_() % context : 1 + random_() % (context / 4);
-    for (uint32_t i = 0; i < length; ++i) s.prompt.push_back(random_() % kVocab);
+    if (!ring_.texts.empty() && chance(70)) {
+      s.prompt = ring_.texts[random_() % ring_.texts.size()];
+      s.prompt.resize(std::min<uint64_t>(length, chance(50) ? s.prompt.size() : random_() % (s.prompt.size() + 1)));
+    }
+    while (s.prompt.size() < length) s.prompt.push_back(random_() % kVocab);
     s.max_tokens = chance(10) ? 1 : chance(20) ? context : 1 + random_() % 60;
     s.ignore_eos = chance(30);
     blink_descriptor d{};
@@ -137,6 +141,7 @@ class Frontend {
     d.prompt_tokens = length;
     d.max_tokens = s.max_tokens;
     d.seed = s.seed;
+    if (chance(20)) d.salt[random_() % 2] = 1 + random_() % 2;
     d.temperature = 1, d.top_p = 1, d.repetition_penalty = 1;
     d.flags = s.ignore_eos ? BLINK_FLAG_IGNORE_EOS : 0;
     d.ticket = s.ticket;
@@ -218,6 +223,7 @@ class Frontend {
   void complete(Sent& s, uint32_t reason) {
     s.done = true;
     ++finished;
+    if (!s.expected_error) remember(s);
     const uint32_t context = std::min(ring_.sizes.max_context, ring_.sizes.total_pages * ring_.sizes.page_size);
     const uint32_t limit = std::min<uint64_t>(s.max_tokens, context > s.prompt.size() ? context - s.prompt.size() : 0);
     const bool eos = !s.tokens.empty() && s.tokens.back() == kEos && !s.ignore_eos;
@@ -240,6 +246,14 @@ class Frontend {
     } else {
       fail("unexpected reason " + std::to_string(reason));
     }
+  }
+
+  // What was said may be said again, as conversations do.
+  void remember(const Sent& s) {
+    std::vector<uint32_t> text = s.prompt;
+    text.insert(text.end(), s.tokens.begin(), s.tokens.end());
+    if (ring_.texts.size() < 12) ring_.texts.emplace_back();
+    ring_.texts[random_() % ring_.texts.size()] = text;
   }
 
   using Open = std::map<uint32_t, Sent>;
