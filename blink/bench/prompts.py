@@ -1,15 +1,22 @@
-"""Prompts as lists of random tokens, already in JSON: no server's tokenizer is in the measurement."""
+"""Prompts as random tokens, already in JSON: no server's tokenizer is in the measurement. Or as random words,
+for servers and endpoints that take text.
+"""
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
+
+from blink.bench.words import WORDS
 
 POOL = 1 << 16  # tokens, longer than any prompt
 UNIQUE = 4  # leading tokens that number the prompt
+WORDS_RANGE = (0, len(WORDS))
 
 
 class Prompts:
-    """`render(i, n)` is the text of a JSON array of n tokens in [low, high).
+    """`ids(i, n)` are n tokens in [low, high) as JSON, with commas between them, without brackets.
 
     Rendering is a slice of a pool, because it happens while streams are being timed. The first tokens spell
     the number i, so that no two prompts have a common prefix that a server could have kept (B2). The slices
@@ -27,7 +34,7 @@ class Prompts:
         self._starts = [0, *np.cumsum([len(word) for word in words]).tolist()]
         self._offsets = rng.integers(0, POOL, 1021).tolist()
 
-    def render(self, index: int, n: int) -> str:
+    def ids(self, index: int, n: int) -> str:
         if not 1 <= n < POOL // 2:
             raise ValueError(f"a prompt of {n} tokens; from 1 to {POOL // 2 - 1} can be made")
         first = self._offsets[(index + n) % len(self._offsets)] % (POOL - n)
@@ -36,4 +43,8 @@ class Prompts:
             index, digit = divmod(index, self._base)
             digits.append(f"{self._low + digit},")
         body = self._text[self._starts[first] : self._starts[first + n - len(digits)]]
-        return f"[{''.join(digits)}{body}"[:-1] + "]"
+        return f"{''.join(digits)}{body}"[:-1]
+
+    def words(self, index: int, n: int) -> str:
+        """n words with spaces between them. Prompts of words are those over WORDS_RANGE."""
+        return " ".join(WORDS[token] for token in json.loads(f"[{self.ids(index, n)}]"))
