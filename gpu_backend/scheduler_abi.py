@@ -25,7 +25,7 @@ GATHER_NS = 2000000
 TORN_RETRY_NS = 20000
 STALL_NS = 500000000
 TRACE_STEPS = 4096
-SCHEDULER_LAYOUT_HASH = 0x663d335f11fd17f7
+SCHEDULER_LAYOUT_HASH = 0x9056e296ad5b5ec0
 
 
 class SequenceUse(IntEnum):
@@ -73,8 +73,8 @@ StepTrace = np.dtype({
 SchedulerState = np.dtype({
     "names": ["launched", "committed", "claims", "last_done_ns", "turn_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_waiting", "n_active", "n_zombies", "n_staged", "planned", "ended_prompts", "ended_outputs", "plan_ns", "stats", "leases", "gap_histogram"],
     "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", ("<u8", (2,)), Stats, (LeaseRecord, (32,)), ("<u8", (512,))],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 96, 104, 120, 280, 1304],
-    "itemsize": 5400,
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 96, 104, 120, 352, 1376],
+    "itemsize": 5472,
 })
 
 SchedulerConfig = np.dtype({

@@ -12,7 +12,7 @@ MAX_LEASES = 32
 MAX_SLOTS = 4096
 SLOT_ALIGNMENT = 16
 MAX_STOP_IDS = 15
-INLINE_RECORDS = 7
+INLINE_RECORDS = 6
 MAX_COUNT = 0xfffff
 LEASE_BEAT_NS = 50000000
 LEASE_TIMEOUT_NS = 1000000000
@@ -20,7 +20,7 @@ HEARTBEAT_TIMEOUT_NS = 2000000000
 TORN_PAYLOAD_TIMEOUT_NS = 1000000000
 COPY_ENGINE_BYTES = 32768
 EPOCH_MASK = 0xffffff
-RING_LAYOUT_HASH = 0x58a8f870d75e157e
+RING_LAYOUT_HASH = 0x47388861e162782e
 
 
 class State(IntEnum):
@@ -90,17 +90,17 @@ class RequestFlags(IntEnum):
 
 
 Stats = np.dtype({
-    "names": ["steps", "decode_steps", "prefill_steps", "launches", "refused_launches", "relaunches", "idle_polls", "tokens", "prompt_tokens", "admitted", "completed", "cancelled", "failed", "preempted", "zombie_rows", "torn_payloads", "leases_reclaimed", "running", "waiting", "free_pages"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152],
-    "itemsize": 160,
+    "names": ["steps", "decode_steps", "prefill_steps", "launches", "refused_launches", "relaunches", "idle_polls", "tokens", "prompt_tokens", "admitted", "completed", "cancelled", "failed", "preempted", "zombie_rows", "torn_payloads", "leases_reclaimed", "prefix_queries", "prefix_hits", "prefix_lookups", "prefix_lookup_ns", "prefix_insertions", "prefix_insertion_ns", "prefix_evictions", "prefix_eviction_ns", "running", "waiting", "free_pages", "cached_pages"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 160, 168, 176, 184, 192, 200, 208, 216, 224],
+    "itemsize": 232,
 })
 
 Header = np.dtype({
     "names": ["magic", "layout_hash", "abi_version", "backend_pid", "region_bytes", "n_slots", "n_leases", "prompt_capacity", "output_capacity", "leases_offset", "lease_acks_offset", "requests_offset", "descriptors_offset", "progress_offset", "prompts_offset", "outputs_offset", "vocab_size", "max_context", "max_batch", "total_pages", "page_size", "reserved0", "fingerprint", "model_name", "device_name", "pad0", "control", "pad1", "phase", "heartbeat", "fault", "fault_detail", "pad2", "stats"],
     "formats": ["<u8", "<u8", "<u4", "<u4", "<u8", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("u1", (32,)), ("u1", (64,)), ("u1", (64,)), ("u1", (224,)), "<u8", ("u1", (120,)), "<u8", "<u8", "<u8", "<u8", ("u1", (96,)), Stats],
     "offsets": [0, 8, 16, 20, 24, 32, 36, 40, 44, 48, 56, 64, 72, 80, 88, 96, 104, 108, 112, 116, 120, 124, 128, 160, 224, 288, 512, 520, 640, 648, 656, 664, 672, 768],
-    "itemsize": 928,
+    "itemsize": 1000,
 })
 
 Lease = np.dtype({
@@ -118,15 +118,15 @@ LeaseAck = np.dtype({
 })
 
 Descriptor = np.dtype({
-    "names": ["sequence", "prompt_tokens", "max_tokens", "min_tokens", "seed", "temperature", "top_p", "min_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty", "flags", "ticket", "n_stop_ids", "stop_ids", "crc32c"],
-    "formats": ["<u4", "<u4", "<u4", "<u4", "<u8", "<f4", "<f4", "<f4", "<u4", "<f4", "<f4", "<f4", "<u4", "<u4", "<u4", ("<u4", (15,)), "<u4"],
-    "offsets": [0, 4, 8, 12, 16, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 124],
-    "itemsize": 128,
+    "names": ["sequence", "prompt_tokens", "max_tokens", "min_tokens", "seed", "salt", "temperature", "top_p", "min_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty", "flags", "ticket", "n_stop_ids", "stop_ids", "crc32c"],
+    "formats": ["<u4", "<u4", "<u4", "<u4", "<u8", ("<u8", (2,)), "<f4", "<f4", "<f4", "<u4", "<f4", "<f4", "<f4", "<u4", "<u4", "<u4", ("<u4", (15,)), "<u4"],
+    "offsets": [0, 4, 8, 12, 16, 24, 40, 44, 48, 52, 56, 60, 64, 68, 72, 76, 80, 140],
+    "itemsize": 144,
 })
 
 Progress = np.dtype({
-    "names": ["status", "records"],
-    "formats": ["<u8", ("<u8", (7,))],
-    "offsets": [0, 8],
+    "names": ["status", "prefix", "records"],
+    "formats": ["<u8", "<u8", ("<u8", (6,))],
+    "offsets": [0, 8, 16],
     "itemsize": 64,
 })

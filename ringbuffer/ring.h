@@ -35,7 +35,7 @@ extern "C" {
 #define BLINK_MAX_SLOTS 4096u    /* paper section 4.2; a slot's number fits 12 bits of the scheduler's bookkeeping */
 #define BLINK_SLOT_ALIGNMENT 16u /* a lease owns whole 128-byte lines of request words */
 #define BLINK_MAX_STOP_IDS 15u
-#define BLINK_INLINE_RECORDS 7u
+#define BLINK_INLINE_RECORDS 6u
 #define BLINK_MAX_COUNT 0xfffffu                    /* 20 bits: tokens in one answer, positions in a record */
 #define BLINK_LEASE_BEAT_NS 50000000ull             /* a live frontend changes its lease word at least this often */
 #define BLINK_LEASE_TIMEOUT_NS 1000000000ull        /* an unchanged lease word is reclaimed after this long */
@@ -139,9 +139,18 @@ struct blink_stats {
   uint64_t zombie_rows;   /* rows that rode one step past their end */
   uint64_t torn_payloads; /* payloads re-read because the checksum did not match */
   uint64_t leases_reclaimed;
-  uint64_t running;    /* gauge: rows in the batch */
-  uint64_t waiting;    /* gauge: requests not yet admitted, paused ones included */
-  uint64_t free_pages; /* gauge */
+  uint64_t prefix_queries; /* prompt tokens that were looked up in the prefix cache */
+  uint64_t prefix_hits;    /* ... and were there */
+  uint64_t prefix_lookups; /* look-ups, and the nanoseconds that they took; likewise what follows */
+  uint64_t prefix_lookup_ns;
+  uint64_t prefix_insertions; /* pages that became findable */
+  uint64_t prefix_insertion_ns;
+  uint64_t prefix_evictions; /* pages that were findable and made room */
+  uint64_t prefix_eviction_ns;
+  uint64_t running;      /* gauge: rows in the batch */
+  uint64_t waiting;      /* gauge: requests not yet admitted, paused ones included */
+  uint64_t free_pages;   /* gauge: pages that nobody uses, those of the prefix cache included */
+  uint64_t cached_pages; /* gauge: pages that nobody uses and the prefix cache keeps */
 };
 
 struct blink_header {
@@ -203,6 +212,7 @@ struct blink_descriptor {
   uint32_t max_tokens; /* output tokens, at least 1 */
   uint32_t min_tokens; /* end and stop ids are not sampled before this many output tokens */
   uint64_t seed;
+  uint64_t salt[2];         /* requests share cached keys and values only where these are equal */
   float temperature;        /* >= 0; 0 is greedy */
   float top_p;              /* (0, 1]; 1 is off */
   float min_p;              /* [0, 1]; 0 is off */
@@ -220,7 +230,8 @@ struct blink_descriptor {
 /* (S) one bulk read of this table usually tells a frontend all that is new (paper section 4.4, "Token reader"). */
 struct blink_progress {
   uint64_t status;
-  uint64_t records[7]; /* record of position p is also at records[p % 7] */
+  uint64_t prefix;     /* sequence:32 | prompt tokens that were cached:32; there before the first record is */
+  uint64_t records[6]; /* record of position p is also at records[p % 6] */
 };
 
 #ifdef __cplusplus

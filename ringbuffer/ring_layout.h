@@ -1,13 +1,13 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0x58a8f870d75e157eull
+#define BLINK_RING_LAYOUT_HASH 0x47388861e162782eull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
 #else
 #define BLINK_ASSERT _Static_assert
 #endif
-BLINK_ASSERT(sizeof(struct blink_stats) == 160, "blink_stats");
+BLINK_ASSERT(sizeof(struct blink_stats) == 232, "blink_stats");
 BLINK_ASSERT(__builtin_offsetof(struct blink_stats, steps) == 0, "blink_stats.steps");
 BLINK_ASSERT(__builtin_offsetof(struct blink_stats, decode_steps) == 8, "blink_stats.decode_steps");
 BLINK_ASSERT(__builtin_offsetof(struct blink_stats, prefill_steps) == 16, "blink_stats.prefill_steps");
@@ -25,10 +25,19 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_stats, preempted) == 104, "blink_st
 BLINK_ASSERT(__builtin_offsetof(struct blink_stats, zombie_rows) == 112, "blink_stats.zombie_rows");
 BLINK_ASSERT(__builtin_offsetof(struct blink_stats, torn_payloads) == 120, "blink_stats.torn_payloads");
 BLINK_ASSERT(__builtin_offsetof(struct blink_stats, leases_reclaimed) == 128, "blink_stats.leases_reclaimed");
-BLINK_ASSERT(__builtin_offsetof(struct blink_stats, running) == 136, "blink_stats.running");
-BLINK_ASSERT(__builtin_offsetof(struct blink_stats, waiting) == 144, "blink_stats.waiting");
-BLINK_ASSERT(__builtin_offsetof(struct blink_stats, free_pages) == 152, "blink_stats.free_pages");
-BLINK_ASSERT(sizeof(struct blink_header) == 928, "blink_header");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, prefix_queries) == 136, "blink_stats.prefix_queries");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, prefix_hits) == 144, "blink_stats.prefix_hits");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, prefix_lookups) == 152, "blink_stats.prefix_lookups");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, prefix_lookup_ns) == 160, "blink_stats.prefix_lookup_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, prefix_insertions) == 168, "blink_stats.prefix_insertions");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, prefix_insertion_ns) == 176, "blink_stats.prefix_insertion_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, prefix_evictions) == 184, "blink_stats.prefix_evictions");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, prefix_eviction_ns) == 192, "blink_stats.prefix_eviction_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, running) == 200, "blink_stats.running");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, waiting) == 208, "blink_stats.waiting");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, free_pages) == 216, "blink_stats.free_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, cached_pages) == 224, "blink_stats.cached_pages");
+BLINK_ASSERT(sizeof(struct blink_header) == 1000, "blink_header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, magic) == 0, "blink_header.magic");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, layout_hash) == 8, "blink_header.layout_hash");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, abi_version) == 16, "blink_header.abi_version");
@@ -69,27 +78,29 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_lease, pad) == 8, "blink_lease.pad"
 BLINK_ASSERT(sizeof(struct blink_lease_ack) == 128, "blink_lease_ack");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_ack, word) == 0, "blink_lease_ack.word");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_ack, pad) == 8, "blink_lease_ack.pad");
-BLINK_ASSERT(sizeof(struct blink_descriptor) == 128, "blink_descriptor");
+BLINK_ASSERT(sizeof(struct blink_descriptor) == 144, "blink_descriptor");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, sequence) == 0, "blink_descriptor.sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_tokens) == 4, "blink_descriptor.prompt_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, max_tokens) == 8, "blink_descriptor.max_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, min_tokens) == 12, "blink_descriptor.min_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, seed) == 16, "blink_descriptor.seed");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, temperature) == 24, "blink_descriptor.temperature");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, top_p) == 28, "blink_descriptor.top_p");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, min_p) == 32, "blink_descriptor.min_p");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, top_k) == 36, "blink_descriptor.top_k");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, repetition_penalty) == 40, "blink_descriptor.repetition_penalty");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, presence_penalty) == 44, "blink_descriptor.presence_penalty");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, frequency_penalty) == 48, "blink_descriptor.frequency_penalty");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, flags) == 52, "blink_descriptor.flags");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, ticket) == 56, "blink_descriptor.ticket");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, n_stop_ids) == 60, "blink_descriptor.n_stop_ids");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, stop_ids) == 64, "blink_descriptor.stop_ids");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, crc32c) == 124, "blink_descriptor.crc32c");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, salt) == 24, "blink_descriptor.salt");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, temperature) == 40, "blink_descriptor.temperature");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, top_p) == 44, "blink_descriptor.top_p");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, min_p) == 48, "blink_descriptor.min_p");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, top_k) == 52, "blink_descriptor.top_k");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, repetition_penalty) == 56, "blink_descriptor.repetition_penalty");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, presence_penalty) == 60, "blink_descriptor.presence_penalty");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, frequency_penalty) == 64, "blink_descriptor.frequency_penalty");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, flags) == 68, "blink_descriptor.flags");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, ticket) == 72, "blink_descriptor.ticket");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, n_stop_ids) == 76, "blink_descriptor.n_stop_ids");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, stop_ids) == 80, "blink_descriptor.stop_ids");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, crc32c) == 140, "blink_descriptor.crc32c");
 BLINK_ASSERT(sizeof(struct blink_progress) == 64, "blink_progress");
 BLINK_ASSERT(__builtin_offsetof(struct blink_progress, status) == 0, "blink_progress.status");
-BLINK_ASSERT(__builtin_offsetof(struct blink_progress, records) == 8, "blink_progress.records");
+BLINK_ASSERT(__builtin_offsetof(struct blink_progress, prefix) == 8, "blink_progress.prefix");
+BLINK_ASSERT(__builtin_offsetof(struct blink_progress, records) == 16, "blink_progress.records");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */
@@ -111,9 +122,18 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_progress, records) == 8, "blink_pro
   X(blink_stats, zombie_rows) \
   X(blink_stats, torn_payloads) \
   X(blink_stats, leases_reclaimed) \
+  X(blink_stats, prefix_queries) \
+  X(blink_stats, prefix_hits) \
+  X(blink_stats, prefix_lookups) \
+  X(blink_stats, prefix_lookup_ns) \
+  X(blink_stats, prefix_insertions) \
+  X(blink_stats, prefix_insertion_ns) \
+  X(blink_stats, prefix_evictions) \
+  X(blink_stats, prefix_eviction_ns) \
   X(blink_stats, running) \
   X(blink_stats, waiting) \
   X(blink_stats, free_pages) \
+  X(blink_stats, cached_pages) \
   X(blink_header, magic) \
   X(blink_header, layout_hash) \
   X(blink_header, abi_version) \
@@ -157,6 +177,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_progress, records) == 8, "blink_pro
   X(blink_descriptor, max_tokens) \
   X(blink_descriptor, min_tokens) \
   X(blink_descriptor, seed) \
+  X(blink_descriptor, salt) \
   X(blink_descriptor, temperature) \
   X(blink_descriptor, top_p) \
   X(blink_descriptor, min_p) \
@@ -170,5 +191,6 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_progress, records) == 8, "blink_pro
   X(blink_descriptor, stop_ids) \
   X(blink_descriptor, crc32c) \
   X(blink_progress, status) \
+  X(blink_progress, prefix) \
   X(blink_progress, records)
 // clang-format on

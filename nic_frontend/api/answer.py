@@ -11,6 +11,7 @@ from typing import Any
 
 from nic_frontend.errors import ApiError
 from nic_frontend.generation import Ending
+from nic_frontend.request import Request
 
 DONE = "data: [DONE]\n\n"
 # Ends of lines to many readers of lines (httpx, str.splitlines), and none in server-sent events.
@@ -21,12 +22,14 @@ LINE_ENDS = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u
 class Usage:
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int  # of the prompts
 
-    def body(self) -> dict[str, int]:
+    def body(self) -> dict[str, Any]:
         return {
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
             "total_tokens": self.prompt_tokens + self.completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
         }
 
 
@@ -56,7 +59,7 @@ class Answer:
             "stop_reason": ending.stop_reason,
         }
 
-    def events(self, include_usage: bool, continuous: list[int] | None) -> Events:
+    def events(self, include_usage: bool, continuous: list[Request] | None) -> Events:
         """See Events."""
         kind = "chat.completion.chunk" if self._chat else "text_completion"
         return Events(self._chat, {**self._head, "object": kind}, include_usage, continuous)
@@ -66,12 +69,12 @@ class Events:
     """Server-sent events of one stream:
 
     `data: {json}`, one per token whether it shows text or not, then [DONE] (API reference, "Streaming").
-    `continuous` are the lengths of the choices' prompts where every event is to say how much its choice has
-    used so far (vLLM's continuous_usage_stats). `n_tokens` is the number of tokens up to that event.
+    `continuous` are the choices' requests where every event is to say how much its choice has used so far
+    (vLLM's continuous_usage_stats). `n_tokens` is the number of tokens up to that event.
     """
 
     def __init__(
-        self, chat: bool, head: dict[str, Any], include_usage: bool, continuous: list[int] | None = None
+        self, chat: bool, head: dict[str, Any], include_usage: bool, continuous: list[Request] | None = None
     ) -> None:
         self._chat = chat
         self._continuous = continuous
@@ -85,7 +88,9 @@ class Events:
     def _tail(self, index: int, n_tokens: int) -> str:
         if self._continuous is None:
             return self._no_usage
-        return f'}}],"usage":{compact(Usage(self._continuous[index], n_tokens).body())}}}\n\n'
+        request = self._continuous[index]
+        usage = Usage(len(request.prompt), n_tokens, request.cached_tokens)
+        return f'}}],"usage":{compact(usage.body())}}}\n\n'
 
     def role(self, index: int) -> str:
         """The first event of a chat choice; empty for a completion, which has none."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nic_frontend.api.answer import DONE, Answer, Events, Usage
 from nic_frontend.api.jobs import Job
@@ -103,40 +103,36 @@ class Call:
 
     def _events(self, answer: Answer) -> Events:
         p = self._job.parameters
-        prompts = [len(request.prompt) for request in self._requests] if p.continuous_usage else None
-        return answer.events(p.include_usage, prompts)
+        return answer.events(p.include_usage, self._requests if p.continuous_usage else None)
 
     async def _stream(self, send: Send, events: Events) -> None:
-        openings = [
-            events.role(i) + (events.text(i, echo, 0) if echo else "")
-            for i, echo in enumerate(self._echoes())
-        ]
-        started = False
+        echoes: list[str | None] = [*self._echoes()]  # None: it has been sent, with the first token
+        await self._send(send, {"type": "http.response.start", "status": 200, "headers": STREAM})
         try:
             while not self._finished():
                 parts = []
                 for index, pieces, ending, n_tokens in await self._take():
-                    parts.append(openings[index])
-                    openings[index] = ""
+                    if (echo := echoes[index]) is not None:
+                        echoes[index] = None
+                        parts.append(events.role(index) + (events.text(index, echo, 0) if echo else ""))
                     last = pieces.pop() if ending is not None and pieces else ""
                     first = n_tokens - len(pieces) + (ending is None)  # the number of the first piece's token
                     parts.extend(events.text(index, piece, n) for n, piece in enumerate(pieces, first))
                     if ending is not None:
                         parts.append(events.end(index, last, ending, n_tokens))
-                if not started:
-                    await send({"type": "http.response.start", "status": 200, "headers": STREAM})
-                    started = True
                 if text := "".join(parts):
-                    self._mailbox.sending = True
-                    await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
-                    self._mailbox.sending = False
+                    body = {"type": "http.response.body", "body": text.encode(), "more_body": True}
+                    await self._send(send, body)
         except ApiError as error:
-            if not started:
-                raise
             closing = events.error(error) + DONE
         else:
             closing = (events.usage(self._usage()) if self._job.parameters.include_usage else "") + DONE
         await send({"type": "http.response.body", "body": closing.encode()})
+
+    async def _send(self, send: Send, message: dict[str, Any]) -> None:
+        self._mailbox.sending = True
+        await send(message)
+        self._mailbox.sending = False
 
     async def _take(self) -> list[Shown]:
         """Waits for arrivals, and says what each of them shows. A token that shows none is an event, too:
@@ -180,8 +176,16 @@ class Call:
         return [self._job.echoes[request.index // self._job.parameters.n] for request in self._requests]
 
     def _usage(self) -> Usage:
-        prompts = sum(len(prompt) for prompt in self._job.prompts)
-        return Usage(prompts, sum(generation.n_tokens for generation in self._generations))
+        """Each prompt counts once, however many choices answer it, and so does what all of them found cached:
+        the rest was computed for one of them, where the others may have found it.
+        """
+        n = self._job.parameters.n
+        cached = [request.cached_tokens for request in self._requests]
+        return Usage(
+            sum(len(prompt) for prompt in self._job.prompts),
+            sum(generation.n_tokens for generation in self._generations),
+            sum(min(cached[first : first + n]) for first in range(0, len(cached), n)),
+        )
 
 
 async def watch_client(receive: Receive, mailbox: Mailbox) -> None:

@@ -20,8 +20,9 @@ class SharedMemoryLink final : public Link {
     for (size_t i = 0; i < n; ++i) {
       const uint64_t* from = word(table + entries[i] * sizeof(blink_progress));
       to[i].status = __atomic_load_n(from, __ATOMIC_ACQUIRE);
+      to[i].prefix = __atomic_load_n(from + 1, __ATOMIC_RELAXED);
       for (size_t r = 0; r < BLINK_INLINE_RECORDS; ++r)
-        to[i].records[r] = __atomic_load_n(from + 1 + r, __ATOMIC_RELAXED);
+        to[i].records[r] = __atomic_load_n(from + 2 + r, __ATOMIC_RELAXED);
     }
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     return true;

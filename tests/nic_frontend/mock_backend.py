@@ -91,6 +91,7 @@ class MockBackend:
         self.script = script
         self.step_s = step_s
         self.tokens_per_step = 1
+        self.cached_tokens: int | Callable[[Row], int] = 0  # of each prompt, that the prefix cache has
         self.records = "both"
         self.torn = False
         self.jitter = False
@@ -210,12 +211,15 @@ class MockBackend:
         descriptor = self.region.descriptors[slot].copy()
         prompt = self.region.prompts[slot, : descriptor["prompt_tokens"]].copy()
         row.descriptor, row.prompt = descriptor, prompt.tolist()
-        if crc32c(prompt.tobytes(), crc32c(descriptor.tobytes()[:124])) != descriptor["crc32c"]:
+        covered = descriptor.tobytes()[: abi.Descriptor.fields["crc32c"][1]]
+        if crc32c(prompt.tobytes(), crc32c(covered)) != descriptor["crc32c"]:
             self.bad_checksums += 1
             self._finish(slot, row, Reason.BAD_CHECKSUM)
             return
         assert descriptor["sequence"] == row.sequence
         row.answer = self.script(row.prompt)
+        cached = self.cached_tokens if isinstance(self.cached_tokens, int) else self.cached_tokens(row)
+        self.region.progress["prefix"][slot] = pair_word(row.sequence, cached)
         row.state = State.PREFILL_PROCESSING
         self.accepted.append(row)
         self._publish(slot)

@@ -16,8 +16,8 @@
 #include "ringbuffer/words.h"
 
 constexpr uint32_t kSlots = 64, kPrompt = 16, kOutput = 64;
-constexpr uint64_t kLeases = 4096, kAcks = 8192, kWords = 12288, kDescriptors = 16384, kProgress = 24576,
-                   kPrompts = 28672, kOutputs = 32768, kEnd = kOutputs + kSlots * kOutput * 8;
+constexpr uint64_t kLeases = 4096, kAcks = 8192, kWords = 12288, kDescriptors = 16384, kProgress = 28672,
+                   kPrompts = 32768, kOutputs = 36864, kEnd = kOutputs + kSlots * kOutput * 8;
 
 [[noreturn]] inline void fail(const char* what, uint32_t slot, uint32_t sequence) {
   std::fprintf(stderr, "%s (slot %u, sequence %u)\n", what, slot, sequence);
@@ -26,6 +26,11 @@ constexpr uint64_t kLeases = 4096, kAcks = 8192, kWords = 12288, kDescriptors = 
 
 inline uint32_t expected_token(uint32_t slot, uint32_t sequence, uint32_t position) {
   return slot * 2654435761u ^ sequence * 40503u ^ position * 97u;
+}
+
+// What the prefix cache is said to have had of a prompt.
+inline uint32_t expected_cached(uint32_t slot, uint32_t sequence) {
+  return 1 + (slot + sequence) % 1000;
 }
 
 inline uint64_t* word(uint8_t* region, uint64_t offset) {
@@ -120,6 +125,9 @@ struct Scheduler {
       if (!patient) fail("the payload does not match its checksum", slot, descriptor.sequence);
       return false;
     }
+    __atomic_store_n(word(region, kProgress + slot * 64 + 8),
+                     blink::pair_word(descriptor.sequence, expected_cached(slot, descriptor.sequence)),
+                     __ATOMIC_RELAXED);
     rows[slot].limit = descriptor.max_tokens;
     rows[slot].state = BLINK_STATE_DECODE_PROCESSING;
     if (!runs.empty() && ++runs[descriptor.seed] > 1) fail("a request ran twice", slot, descriptor.sequence);
@@ -133,7 +141,8 @@ struct Scheduler {
     const uint64_t high = row.count | row.sequence << 20;
     const uint64_t record = expected_token(slot, row.sequence, row.count) | high << 32;
     __atomic_store_n(word(region, kOutputs + (slot * kOutput + row.count) * 8), record, __ATOMIC_RELAXED);
-    __atomic_store_n(word(region, kProgress + slot * 64 + 8 + row.count % 7 * 8), record, __ATOMIC_RELAXED);
+    __atomic_store_n(word(region, kProgress + slot * 64 + 16 + row.count % BLINK_INLINE_RECORDS * 8), record,
+                     __ATOMIC_RELAXED);
     if (++row.count == row.limit) row.state = BLINK_STATE_DECODE_COMPLETED;
     publish(slot, row.count == row.limit ? BLINK_REASON_LENGTH : 0);
   }

@@ -47,7 +47,7 @@ def test_submission_is_payload_then_word(bench: Bench) -> None:
     assert (descriptor["sequence"], descriptor["prompt_tokens"], descriptor["ticket"]) == (sequence, 4, 0)
     prompt = bench.region.prompts[3, :4]
     assert prompt.tolist() == [11, 12, 13, 14]
-    covered = descriptor.tobytes()[:124] + prompt.astype("<u4").tobytes()
+    covered = descriptor.tobytes()[: abi.Descriptor.fields["crc32c"][1]] + prompt.astype("<u4").tobytes()
     assert descriptor["crc32c"] == crc32c(covered)
     assert bench.submit(4, 5) == [1, 1]
     assert bench.region.descriptors["ticket"][4:6].tolist() == [1, 2]
@@ -79,7 +79,7 @@ def wait_for_command(bench: Bench, slot: int, command: Command) -> None:
 
 def test_the_arena_serves_what_the_inline_records_lost(bench: Bench) -> None:
     (sequence,) = bench.submit(0)
-    for position in range(600):  # more than an event carries, and the inline records hold the last 7 only
+    for position in range(600):  # more than an event carries, and the inline records hold the last only
         bench.record(0, 1000 + position, position, sequence)
     bench.status(0, sequence, State.DECODE_COMPLETED, 600, Reason.LENGTH)
     found = [event for _ in range(3) for event in bench.take(0.2)]
@@ -90,10 +90,10 @@ def test_the_arena_serves_what_the_inline_records_lost(bench: Bench) -> None:
 
 def test_inline_records_suffice(bench: Bench) -> None:
     (sequence,) = bench.submit(0)
-    for position in range(7):
+    for position in range(abi.INLINE_RECORDS):
         bench.record(0, 50 + position, position, sequence, where="inline")
-    bench.status(0, sequence, State.DECODE_PROCESSING, 7)
-    assert bench.take() == [(0, sequence, EVENT_TOKENS, 0, list(range(50, 57)))]
+    bench.status(0, sequence, State.DECODE_PROCESSING, abi.INLINE_RECORDS)
+    assert bench.take() == [(0, sequence, EVENT_TOKENS, 0, list(range(50, 50 + abi.INLINE_RECORDS)))]
     assert bench.reader.health().arena_reads == 0
 
 
@@ -145,6 +145,19 @@ def test_a_count_that_goes_back_delivers_nothing_twice(bench: Bench) -> None:
     bench.record(6, 5, 5, sequence)
     bench.status(6, sequence, State.DECODE_PROCESSING, 6)
     assert bench.take() == [(6, sequence, EVENT_TOKENS, 0, [5])]
+
+
+def test_the_cached_tokens_come_with_the_first_ones(bench: Bench) -> None:
+    hit, miss = bench.submit(0, 1)
+    bench.region.progress["prefix"][0] = pair_word(hit, 32)
+    bench.region.progress["prefix"][1] = pair_word(miss - 1, 32)  # of the slot's request before
+    for position in range(2):
+        for slot, sequence in ((0, hit), (1, miss)):
+            bench.record(slot, 5, position, sequence)
+            bench.status(slot, sequence, State.DECODE_PROCESSING, position + 1)
+        while sum(map(len, bench.cached.values())) < 2 * (position + 1):
+            bench.take()
+    assert bench.cached == {(0, hit): [32, 0], (1, miss): [0, 0]}
 
 
 @pytest.mark.alone

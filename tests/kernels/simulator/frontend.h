@@ -203,7 +203,7 @@ class Frontend {
     if (blink::low(word) != s.sequence) return;  // not claimed yet
     if (count < s.tokens.size()) return fail("the count went back");
     for (uint32_t i = s.tokens.size(); i < count; ++i) {
-      // The inline copy may already hold the record seven positions on: then the arena has this one (R8).
+      // The inline copy may already hold the record six positions on: then the arena has this one (R8).
       uint64_t record = __atomic_load_n(&c_.progress[slot].records[i % BLINK_INLINE_RECORDS], __ATOMIC_RELAXED);
       if (blink::high(record) != (i | s.sequence << 20)) {
         record = __atomic_load_n(c_.outputs + uint64_t(slot) * c_.output_capacity + i, __ATOMIC_RELAXED);
