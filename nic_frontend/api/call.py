@@ -29,6 +29,7 @@ class Shown(NamedTuple):
 
     choice: int
     pieces: list[str]  # the text of each token
+    tokens: list[int]  # one for each piece, but for a last piece that ends without one
     ending: Ending | None  # if that was the last
     n_tokens: int  # of the choice up to here
 
@@ -94,16 +95,23 @@ class Call:
 
     async def _collect(self, send: Send, answer: Answer) -> None:
         texts = [[echo] for echo in self._echoes()]
+        tokens: list[list[int]] = [[] for _ in self._requests]
         while not self._finished():
             for shown in await self._take():
                 texts[shown.choice] += shown.pieces
+                tokens[shown.choice] += shown.tokens
         endings = [generation.ending for generation in self._generations if generation.ending is not None]
         whole = ["".join(pieces) for pieces in texts]
-        await respond_json(send, 200, answer.whole(whole, endings, self._usage()))
+        body = answer.whole(whole, endings, self._usage(), tokens, self._showing_ids())
+        await respond_json(send, 200, body)
 
     def _events(self, answer: Answer) -> Events:
         p = self._job.parameters
-        return answer.events(p.include_usage, self._requests if p.continuous_usage else None)
+        continuous = self._requests if p.continuous_usage else None
+        return answer.events(p.include_usage, continuous, self._showing_ids())
+
+    def _showing_ids(self) -> list[Request] | None:
+        return self._requests if self._job.parameters.return_token_ids else None
 
     async def _stream(self, send: Send, events: Events) -> None:
         echoes: list[str | None] = [*self._echoes()]  # None: it has been sent, with the first token
@@ -111,15 +119,16 @@ class Call:
         try:
             while not self._finished():
                 parts = []
-                for index, pieces, ending, n_tokens in await self._take():
+                for index, pieces, tokens, ending, n_tokens in await self._take():
                     if (echo := echoes[index]) is not None:
                         echoes[index] = None
-                        parts.append(events.role(index) + (events.text(index, echo, 0) if echo else ""))
+                        parts.append(events.role(index) + (events.text(index, echo, 0, []) if echo else ""))
                     last = pieces.pop() if ending is not None and pieces else ""
                     first = n_tokens - len(pieces) + (ending is None)  # the number of the first piece's token
-                    parts.extend(events.text(index, piece, n) for n, piece in enumerate(pieces, first))
+                    for n, (piece, token) in enumerate(zip(pieces, tokens, strict=False), first):
+                        parts.append(events.text(index, piece, n, [token]))
                     if ending is not None:
-                        parts.append(events.end(index, last, ending, n_tokens))
+                        parts.append(events.end(index, last, ending, n_tokens, tokens[len(pieces) :]))
                 if text := "".join(parts):
                     body = {"type": "http.response.body", "body": text.encode(), "more_body": True}
                     await self._send(send, body)
@@ -158,7 +167,7 @@ class Call:
         pieces: list[str] = []
         if generation.ending is not None:
             return Shown(
-                index, pieces, None, generation.n_tokens
+                index, pieces, [], None, generation.n_tokens
             )  # what the scheduler produced past a stop string is dropped (F7)
         for token in tokens if arrival.reason is None else tokens[:-1]:
             pieces.append(generation.feed(token))
@@ -167,7 +176,7 @@ class Call:
                 break
         if arrival.reason is not None and generation.ending is None:
             pieces.append(generation.finish(tokens[-1:], arrival.reason))
-        return Shown(index, pieces, generation.ending, generation.n_tokens)
+        return Shown(index, pieces, tokens[: len(pieces)], generation.ending, generation.n_tokens)
 
     def _finished(self) -> bool:
         return all(generation.ending is not None for generation in self._generations)

@@ -86,6 +86,7 @@ class Parameters:
     stream: bool
     include_usage: bool
     continuous_usage: bool  # with every event
+    return_token_ids: bool
     stops: tuple[str, ...]
     include_stop: bool
     skip_special_tokens: bool
@@ -159,6 +160,7 @@ def parse(
         stream=stream,
         include_usage=include_usage,
         continuous_usage=continuous_usage,
+        return_token_ids=fields.flag("return_token_ids", False),
         stops=fields.strings("stop", MAX_STOPS, MAX_STOP_CHARACTERS),
         include_stop=fields.flag("include_stop_str_in_output", False),
         skip_special_tokens=fields.flag("skip_special_tokens", True),
