@@ -3,13 +3,13 @@
 
     python scripts/bench/peers.py --server blink --model llama-3-8b --part closed,open
     python scripts/bench/peers.py --server vllm --vllm vllm.tar.xz --model llama-3-8b --part closed,open
-    python scripts/bench/peers.py --server vllm --vllm vllm.tar.xz --model llama-3-8b --part conversations \\
-        --window 60 --server-flag=--enable-prefix-caching --server-flag=--enable-prompt-tokens-details
+    python scripts/bench/peers.py --server blink --model llama-3-8b --part conversations --window 60
 
 A model is a directory, or a name of scripts/bench/shapes with random weights of that shape. Parts: `closed`
 (1024 tokens in, 256 out, by concurrency), `open` (Poisson, the paper's lengths, by rate), `interference`
 (a rate that every server can take, by antagonists on the server's cores), `conversations` (six turns behind
-a system prompt of 2048 tokens, 256 tokens in and 128 out, by users). The server starts once, on its own
+a system prompt of 2048 tokens, 256 tokens in and 128 out, by users; with it vLLM runs with its prefix cache,
+else without). The server starts once, on its own
 cores. Each part leaves one OUT/NAME-MODEL-PART.json: what `blink bench serve --json` writes, and under "run"
 how the server was run. Servers on several GPUs of one machine may be disturbed together: with the same
 --begin, their windows under antagonists are in step.
