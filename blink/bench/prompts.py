@@ -10,7 +10,8 @@ import numpy as np
 
 from blink.bench.words import WORDS
 
-POOL = 1 << 16  # tokens, longer than any prompt
+POOL = 1 << 18  # tokens
+MAX_PROMPT = POOL // 2 - 1  # leaves prompts room to begin at different places
 UNIQUE = 4  # leading tokens that number the prompt
 WORDS_RANGE = (0, len(WORDS))
 
@@ -31,12 +32,12 @@ class Prompts:
         words = [f"{token}," for token in rng.integers(low, high, POOL).tolist()]
         self._low, self._base = low, high - low
         self._text = "".join(words)
-        self._starts = [0, *np.cumsum([len(word) for word in words]).tolist()]
+        self._starts = np.cumsum([0, *map(len, words)])
         self._offsets = rng.integers(0, POOL, 1021).tolist()
 
     def ids(self, index: int, n: int) -> str:
-        if not 1 <= n < POOL // 2:
-            raise ValueError(f"a prompt of {n} tokens; from 1 to {POOL // 2 - 1} can be made")
+        if not 1 <= n <= MAX_PROMPT:
+            raise ValueError(f"a prompt of {n} tokens; from 1 to {MAX_PROMPT} can be made")
         first = self._offsets[(index + n) % len(self._offsets)] % (POOL - n)
         digits = []
         for _ in range(min(UNIQUE, n)):

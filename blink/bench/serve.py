@@ -29,7 +29,7 @@ from blink.bench.options import (
     MEASUREMENT,
     ServeOptions,
 )
-from blink.bench.prompts import WORDS_RANGE, Prompts
+from blink.bench.prompts import MAX_PROMPT, WORDS_RANGE, Prompts
 from blink.bench.records import Target
 from blink.bench.turns import measure_turns
 from blink.errors import CommandError
@@ -88,6 +88,9 @@ def check(options: ServeOptions) -> None:
         raise CommandError("give one of --rate, --concurrency and --conversations")
     if options.conversations and len(options.each) not in (1, len(options.conversations)):
         raise CommandError("--each is one number, or as many as --conversations has")
+    for name, longest in (("--input", options.input.high), ("--system", options.system)):
+        if longest > MAX_PROMPT:
+            raise CommandError(f"{name}: {longest} tokens; prompts of up to {MAX_PROMPT} can be made")
     if options.antagonists and not options.cores:
         raise CommandError("--antagonists needs --cores: those that the server runs on")
     if options.cores and not options.antagonists:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blink.bench.prompts import Prompts
+from blink.bench.prompts import MAX_PROMPT, Prompts
 from blink.bench.trace import CHAT_INPUT, CHAT_OUTPUT, Lengths, endless, lengths, poisson
 
 
@@ -61,6 +61,13 @@ def test_a_prompt_is_an_array_of_n_tokens_in_range(n: int, index: int, span: tup
     prompt = json.loads(f"[{PROMPTS[span].ids(index, n)}]")
     assert len(prompt) == n
     assert all(span[0] <= token < span[1] for token in prompt)
+
+
+@pytest.mark.parametrize("span", sorted(PROMPTS))
+def test_a_prompt_may_fill_a_context_of_131072(span: tuple[int, int]) -> None:
+    assert len(json.loads(f"[{PROMPTS[span].ids(3, MAX_PROMPT)}]")) == MAX_PROMPT == 131_071
+    with pytest.raises(ValueError, match="can be made"):
+        PROMPTS[span].ids(3, MAX_PROMPT + 1)
 
 
 def test_no_two_prompts_have_a_common_beginning() -> None:
