@@ -27,7 +27,7 @@ class History(Protocol):
 
 
 class Ids:
-    """Token ids, those of answers as the server generated them: what it has kept of them is found again."""
+    """Token ids. Those of the answers are the ones that the server generated."""
 
     endpoint = "completions"
     fields: ClassVar[dict[str, bool]] = {"return_token_ids": True}
@@ -41,7 +41,8 @@ class Ids:
         return f'"prompt":[{",".join(self._parts)}]'
 
     def answer(self, reading: Reading) -> None:
-        if not reading.token_ids or len(reading.token_ids) != (reading.tokens or len(reading.token_ids)):
+        n_ids = len(reading.token_ids)
+        if n_ids == 0 or reading.tokens not in (None, n_ids):
             raise ValueError(NO_IDS)
         self._parts.append(",".join(map(str, reading.token_ids)))
 
