@@ -91,6 +91,7 @@ class MockBackend:
         self.script = script
         self.step_s = step_s
         self.tokens_per_step = 1
+        self.cached_tokens: int | Callable[[Row], int] = 0  # of each prompt, that the prefix cache has
         self.records = "both"
         self.torn = False
         self.jitter = False
@@ -217,6 +218,8 @@ class MockBackend:
             return
         assert descriptor["sequence"] == row.sequence
         row.answer = self.script(row.prompt)
+        cached = self.cached_tokens if isinstance(self.cached_tokens, int) else self.cached_tokens(row)
+        self.region.progress["prefix"][slot] = pair_word(row.sequence, cached)
         row.state = State.PREFILL_PROCESSING
         self.accepted.append(row)
         self._publish(slot)

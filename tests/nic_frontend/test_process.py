@@ -232,7 +232,7 @@ def test_the_schedulers_metrics_are_the_same_from_every_frontend(
 
 def test_every_figure_of_the_scheduler_is_a_metric_once() -> None:
     shown = [*metrics.SCHEDULER_GAUGES, *metrics.SCHEDULER_COUNTERS]
-    named_as_vllm = ["running", "waiting", "preempted"]
+    named_as_vllm = ["running", "waiting", "preempted", "prefix_queries", "prefix_hits"]
     assert sorted([*shown, *named_as_vllm]) == sorted(abi.Stats.names or ())
 
 

@@ -39,7 +39,6 @@ BAD_VALUES = [
     ("suffix", ["x"]),
     ("response_format", [{"type": "json_object"}]),
     ("tools", [[{"type": "function"}]]),
-    ("return_token_ids", [True, 1]),
     ("prompt_embeds", ["AAAA", []]),
 ]
 

@@ -236,8 +236,8 @@ def test_plots_are_drawn(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ((), "give either --rate or --concurrency"),
-        (("--rate=1", "--concurrency=1"), "give either --rate or --concurrency"),
+        ((), "give one of --rate, --concurrency and --conversations"),
+        (("--rate=1", "--concurrency=1"), "give one of --rate, --concurrency"),
         (("--rate=1", "--antagonists=sort"), "--antagonists needs --cores"),
         (("--rate=0",), "0 is not a rate in requests/s"),
         (("--rate=1", "--input=10:1:20-30"), "low <= mean <= high does not hold"),
