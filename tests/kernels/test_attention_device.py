@@ -153,7 +153,7 @@ def test_attention_of_a_mixed_step(
     step.check(out, norms)
 
 
-@pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize("normed", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("cut", "blocks"),
     [
@@ -161,7 +161,7 @@ def test_attention_of_a_mixed_step(
         ((4, 64, 128, 64), 5),
         ((2, 16, 512, 4), 2),
         ((64, 16, 512, 64), 1),
-        ((2, 32, 64, 3), 40),
+        pytest.param((2, 32, 64, 3), 40, marks=pytest.mark.slow),
     ],
     ids=["whole", "split", "halves", "finest", "capped"],
 )

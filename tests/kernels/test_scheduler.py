@@ -128,6 +128,7 @@ def test_invariants_hold_in_any_simulation(
     run_simulation(seed, sizes, 1500)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**63), sizes=simulations(), threads=st.sampled_from([2, 5, 16, 64]))
 def test_nothing_depends_on_the_order_of_the_threads(
@@ -172,7 +173,7 @@ def test_more_than_1000_steps_in_one_request(
     assert coverage.finished >= 2
 
 
-@pytest.mark.parametrize("policy_threads", [1, 4])
+@pytest.mark.parametrize("policy_threads", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_no_data_race_between_frontends_policy_and_engine(
     build_program: Callable[..., Path], policy_threads: int
 ) -> None:

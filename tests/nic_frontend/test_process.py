@@ -151,6 +151,7 @@ def ask_until_both(url: str, backend: MockBackend) -> bool:
     return {slot // 32 for slot, _, _ in backend.commands} == {0, 1}
 
 
+@pytest.mark.slow
 def test_a_frontend_without_a_free_lease_says_so(
     model_dir: Path, port: int, backend: MockBackend, processes: list[Process]
 ) -> None:
@@ -260,6 +261,7 @@ def test_metrics(frontend: Frontend, backend: MockBackend) -> None:
     assert found["blink:num_requests_open", ""] == 0
 
 
+@pytest.mark.slow
 def test_a_frontend_whose_backend_was_started_again_ends_and_says_so(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:

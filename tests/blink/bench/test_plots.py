@@ -47,6 +47,7 @@ def windows(rates: list[int], levels: list[int]) -> dict[str, Any]:
     return {"server": "a", "points": points, "traces": {load_label(rate, None): trace for rate in rates}}
 
 
+@pytest.mark.slow
 def test_a_run_among_antagonists_is_drawn_over_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = drawn(monkeypatch)
     with BadServer(bad_server.good) as server:
