@@ -98,6 +98,7 @@ class MockBackend:
         self.frozen = threading.Event()  # no heartbeat, no progress: a scheduler that hangs
         self.stalled = threading.Event()  # a heartbeat, but no tokens
         self.refuse_leases = False
+        self.longest_lease_s = abi.LONGEST_LEASE_NS / 1e9
         self.accepted: list[Row] = []
         self.commands: list[tuple[int, int, Command]] = []  # slot, sequence, command
         self.bad_checksums = 0
@@ -172,7 +173,8 @@ class MockBackend:
             self._granted[lease] = True
             self.region.lease_acks["word"][lease] = pair_word(epoch, LeaseState.GRANTED)
         elif self._granted[lease]:
-            late = now - self._lease_times[lease] > abi.LEASE_TIMEOUT_NS / 1e9
+            asked = max(int(self.region.leases["timeout_ns"][lease]), abi.LEASE_TIMEOUT_NS) / 1e9
+            late = now - self._lease_times[lease] > min(asked, self.longest_lease_s)
             if late or not epoch or lease in self._reclaim_now:
                 self._reclaim_now.discard(lease)
                 self._reclaim(lease)

@@ -130,6 +130,7 @@ def test_a_client_that_leaves_before_the_first_token_is_cancelled(
         "POST", f"{frontend.url}/v1/completions", json={"prompt": "x", "stream": True}, timeout=WAIT_S
     ) as response:
         assert response.status_code == 200
+        wait_until(lambda: len(waiting.accepted) == 1)
     wait_until(lambda: frontend.service.tracker.slots.n_free == 64)
     assert waiting.accepted[0].count == 0
     assert frontend.service.metrics.finished["abort"] == 1

@@ -36,6 +36,9 @@ class Frontend {
       dead_until_ = 0;
       attach();
     }
+    if (now < still_until_) return mend_torn(now);  // what was on its way arrives
+    if (still_until_ && now - last_beat_ < timeout() && !granted()) fail("R6: its lease was taken back early");
+    still_until_ = 0;
     if (epoch_ == 0) attach();
     if (now - last_beat_ > BLINK_LEASE_BEAT_NS / 2) beat(now);
     if (!granted()) return;
@@ -52,6 +55,7 @@ class Frontend {
     if (!quiet && chance(3)) cancel();
     if (!quiet && chance(1) && chance(10)) die(now);
     if (!quiet && chance(1) && chance(10)) leave();
+    if (!quiet && chance(1) && chance(5) && epoch_ && !dead_until_) stand_still(now);
     if (!quiet && chance(1)) write_late();
     if (!quiet && chance(1)) write_nonsense();
   }
@@ -59,7 +63,7 @@ class Frontend {
   const std::map<uint32_t, Sent>& open() const { return open_; }
   // Whether it has been silent for longer than a lease lasts, and is served all the same. A scan may take a while.
   bool overstays(uint64_t now) const {
-    return dead_until_ && now - dead_since_ > BLINK_LEASE_TIMEOUT_NS + BLINK_LEASE_TIMEOUT_NS / 5 && granted();
+    return dead_until_ && now - dead_since_ > timeout() + BLINK_LEASE_TIMEOUT_NS / 5 && granted();
   }
   bool idle() const { return open_.empty() && releasing_.empty() && dead_until_ == 0; }
 
@@ -79,6 +83,8 @@ class Frontend {
   void attach() {
     open_.clear();
     releasing_.clear();
+    asked_ = chance(50) ? 0 : chance(50) ? BLINK_LEASE_TIMEOUT_NS / 2 : 2 * BLINK_LEASE_TIMEOUT_NS;
+    __atomic_store_n(&c_.leases[lease_].timeout_ns, asked_, __ATOMIC_RELAXED);
     publish(&c_.leases[lease_].word, blink::pair_word(epoch_ = ++epochs_, ++beats_));
   }
   void beat(uint64_t now) {
@@ -89,10 +95,12 @@ class Frontend {
     const uint64_t ack = __atomic_load_n(&c_.lease_acks[lease_].word, __ATOMIC_ACQUIRE);
     return ack == blink::pair_word(epoch_, BLINK_LEASE_GRANTED);
   }
+  uint64_t timeout() const { return std::max<uint64_t>(asked_, BLINK_LEASE_TIMEOUT_NS); }
   void die(uint64_t now) {
     dead_since_ = now;
-    dead_until_ = now + BLINK_LEASE_TIMEOUT_NS * (chance(50) ? 3 : 1) / 2;
+    dead_until_ = now + timeout() * (chance(50) ? 3 : 1) / 2;
   }
+  void stand_still(uint64_t now) { still_until_ = now + timeout() * (1 + random_() % 9) / 10; }
   void leave() {
     publish(&c_.leases[lease_].word, 0);
     epoch_ = 0;
@@ -269,7 +277,7 @@ class Frontend {
   const uint32_t lease_;
   Random& random_;
   uint32_t epoch_ = 0, epochs_ = 0, beats_ = 0, tickets_ = 0;
-  uint64_t last_beat_ = 0, dead_since_ = 0, dead_until_ = 0;
+  uint64_t asked_ = 0, last_beat_ = 0, dead_since_ = 0, dead_until_ = 0, still_until_ = 0;
   Open open_;
   std::map<uint32_t, uint32_t> releasing_;
   std::map<uint32_t, blink_descriptor> late_;
