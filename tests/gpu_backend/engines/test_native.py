@@ -158,6 +158,7 @@ def test_kernels_of_a_model_of_experts_divide_a_multiprocessor_alike(expert_log:
     assert set(carved.values()) == {"58"}
 
 
+@pytest.mark.slow
 def test_many_tokens_are_multiplied_in_tiles(fake: Path, tmp_path: Path) -> None:
     """With silu * mul, or with the addition where that fills the GPU, by pairs of blocks."""
     script = SCRIPT.replace("max_prefill_tokens=100", "max_prefill_tokens=1408")
