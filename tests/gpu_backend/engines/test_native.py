@@ -253,6 +253,7 @@ def test_everything_is_released_in_order(log: Log) -> None:
     assert kinds[-1] == "release"
 
 
+@pytest.mark.slow
 def test_a_failure_halfway_releases_what_was_acquired(fake: Path, tmp_path: Path) -> None:
     script = SCRIPT.replace("total_pages=64", "total_pages=10**6").replace(
         "engine = Nat", "try:\n  engine = Nat"
