@@ -92,6 +92,7 @@ def test_what_cannot_run_here_is_left_out_and_told() -> None:
     assert "verbs: needs --rdma-host ADDRESS" in told
 
 
+@pytest.mark.slow
 def test_what_was_asked_for_and_cannot_run_is_an_error() -> None:
     said = bench("--transports=cuda_ipc", status=1).stderr
     assert said.startswith("blink bench: error: cuda_ipc: no GPU to serve from: ")

@@ -126,6 +126,7 @@ def test_an_open_stream_finishes_before_the_end(start: Start) -> None:
     assert server.process.wait(WAIT_S) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_ends_at_once(start: Start, number: int) -> None:
     server = start("--drain-timeout=600").wait_ready()

@@ -167,7 +167,14 @@ def test_attention_of_a_mixed_step(
 )
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "head_dim"),
-    [(6, 2, 16), (4, 4, 48), (8, 1, 64), (32, 4, 128), (24, 2, 64), (4, 2, 128)],
+    [
+        (6, 2, 16),
+        (4, 4, 48),
+        (8, 1, 64),
+        pytest.param(32, 4, 128, marks=pytest.mark.slow),
+        pytest.param(24, 2, 64, marks=pytest.mark.slow),
+        (4, 2, 128),
+    ],
 )
 def test_decode_attention(
     emulate: Emulate,
@@ -185,6 +192,7 @@ def test_decode_attention(
     step.check(step.run(emulate, cut, blocks, norms), norms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "head_dim"), [(2, 1, 80), (2, 2, 96), (2, 1, 192), (2, 2, 256), (8, 1, 256)]
 )
@@ -209,7 +217,9 @@ def test_decode_attention_with_a_bias(
 
 @pytest.mark.parametrize("window", [1, 5, 17, 65, 130, 1000])
 @pytest.mark.parametrize(
-    ("cut", "blocks"), [((1, 64, 512, 4), 3), ((64, 16, 512, 64), 5)], ids=["whole", "finest"]
+    ("cut", "blocks"),
+    [pytest.param((1, 64, 512, 4), 3, marks=pytest.mark.slow), ((64, 16, 512, 64), 5)],
+    ids=["whole", "finest"],
 )
 @pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(6, 2, 16), (8, 1, 128), (8, 1, 256)])
 def test_decode_attention_in_a_window(

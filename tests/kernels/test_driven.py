@@ -36,6 +36,7 @@ def test_no_data_race_between_streams_and_policy(build_program: Callable[..., Pa
     assert "WARNING: ThreadSanitizer" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["reuse", "unordered"])
 def test_the_simulations_notice_a_wrong_design(build_program: Callable[..., Path], design: str) -> None:
     """Two steps in flight on one set, and streams that do not wait for each other (Q1 to Q3)."""

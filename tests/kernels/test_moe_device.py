@@ -205,7 +205,7 @@ UNIT_SUM = 2.0**32  # kSumUnit
 
 
 @pytest.mark.parametrize("is_padding", [False, True])
-@pytest.mark.parametrize("renormalise", [True, False])
+@pytest.mark.parametrize("renormalise", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("n_experts", "per_token", "hidden", "intermediate", "blocks"),
     [

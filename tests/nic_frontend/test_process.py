@@ -75,6 +75,7 @@ def processes() -> Iterator[list[Process]]:
             one.end()
 
 
+@pytest.mark.slow
 def test_sigterm_lets_streams_finish(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:
@@ -136,6 +137,7 @@ def test_a_killed_frontend_leaves_its_lease_to_the_next(
     assert httpx.post(f"{second.url}/v1/completions", json={"prompt": "x"}).status_code == 200
 
 
+@pytest.mark.slow
 def test_two_processes_share_a_port(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:

@@ -39,6 +39,7 @@ def test_an_event_loop_that_was_faster_than_its_wakeup_sleeps_again(
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("records", "torn", "jitter", "tokens_per_step"),
     [

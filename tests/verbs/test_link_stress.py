@@ -51,6 +51,7 @@ def test_no_race(build_stress: Build) -> None:
     run(build_stress("link_stress_tsan", "-fsanitize=thread", "-Wno-tsan"), 2000, 200, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -96,6 +96,7 @@ def test_a_load_among_antagonists_alone_says_how_many(
     assert [text.get_text() for text, _ in legend_of(figures[0])] == ["a", "4 antagonists a core"]
 
 
+@pytest.mark.slow
 def test_one_of_several_rates_can_be_drawn_over_its_antagonists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
