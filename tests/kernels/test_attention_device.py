@@ -206,7 +206,10 @@ def test_decode_attention_of_other_head_sizes(
 
 
 @pytest.mark.parametrize(("normed", "window"), [(False, 0), (True, 0), (False, 40)])
-@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(6, 2, 16), (4, 2, 128), (4, 2, 256)])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim"),
+    [(6, 2, 16), (4, 2, 128), pytest.param(4, 2, 256, marks=pytest.mark.slow)],
+)
 def test_decode_attention_with_a_bias(
     emulate: Emulate, heads: int, kv_heads: int, head_dim: int, normed: bool, window: int
 ) -> None:
@@ -221,7 +224,10 @@ def test_decode_attention_with_a_bias(
     [pytest.param((1, 64, 512, 4), 3, marks=pytest.mark.slow), ((64, 16, 512, 64), 5)],
     ids=["whole", "finest"],
 )
-@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(6, 2, 16), (8, 1, 128), (8, 1, 256)])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim"),
+    [(6, 2, 16), (8, 1, 128), pytest.param(8, 1, 256, marks=pytest.mark.slow)],
+)
 def test_decode_attention_in_a_window(
     emulate: Emulate,
     heads: int,
@@ -242,6 +248,7 @@ def test_decode_attention_in_a_window(
     step.check(step.run(emulate, cut, blocks, [None, None]), [None, None])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "warp", [0, 2, 5, 12, 13, 14]
 )  # that copies, attends, has a query, the new key and value

@@ -12,7 +12,7 @@ from waiting import wait_until
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts/soft-roce"
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.alone, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -58,6 +58,7 @@ def clocked(
     return answer, [int(address) for address in addresses.split()], log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("times", "n", "best"),
     [
