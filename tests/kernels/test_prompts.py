@@ -45,3 +45,11 @@ def test_the_oldest_and_deepest_pages_make_room(play: Play) -> None:
 def test_prompts_disturb_nobody(play: Play, script: str) -> None:
     """S15: a short prompt waits for few steps, a step's work is bounded, pages are taken chunk by chunk."""
     play(script)
+
+
+@pytest.mark.parametrize("requests", [20_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_nothing_is_lost_and_nothing_grows(build_program: Callable[..., Path], requests: int) -> None:
+    """S1, S16: random requests over 1,000 beginnings, under eviction; every answer is right."""
+    program = build_program("soak", ["tests/kernels/simulator/soak.cpp"], "-O2")
+    done = subprocess.run([program, str(requests), "1"], capture_output=True, text=True, timeout=PROGRAM_S)
+    assert done.returncode == 0, done.stdout + done.stderr
