@@ -181,10 +181,8 @@ bool TokenReader::collect(uint32_t index, const blink_progress& entry) {
     return false;
   }
   uint32_t cached = 0;
-  if (slot.next == 0) {
-    if (!read_cached(index, entry, &cached)) return false;
-    regroup_ = true;  // no longer urgent
-  }
+  if (slot.next == 0 && !read_cached(index, entry, &cached)) return false;
+  if (slot.next == 0) regroup_ = true;  // no longer urgent
   slot.next += n;
   slot.unreadable_since = 0;
   budget_ -= n;
@@ -215,9 +213,8 @@ uint32_t TokenReader::read_records(uint32_t index, const blink_progress& entry, 
   return good;
 }
 
-// How many tokens of the prompt were cached, once there is a first record. The scheduler writes that before the status
-// of the first record (R2), but the words of a bulk read are in no order among themselves: where this entry does not
-// have it, a read that begins only now does. False when the link is down.
+// How many tokens of the prompt were cached, which is there before the first record (R2). But a bulk read's words are
+// in no order: where `entry` lacks it, a read that begins now does not. False when the link is down.
 bool TokenReader::read_cached(uint32_t index, const blink_progress& entry, uint32_t* cached) {
   uint64_t prefix = entry.prefix;
   const uint64_t at = (first_slot_ + index) * sizeof(blink_progress) + offsetof(blink_progress, prefix);

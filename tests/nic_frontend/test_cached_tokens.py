@@ -8,7 +8,7 @@ import pytest
 from harness import CHAT, COMPLETION, Frontend, StartBackend, StartFrontend, error_of
 from mock_backend import MockBackend, Row
 from sse import events
-from test_process import scrape
+from test_scraped_metrics import scrape
 
 ENDPOINTS = [("/v1/completions", COMPLETION), ("/v1/chat/completions", CHAT)]
 CONTINUOUS = {"include_usage": True, "continuous_usage_stats": True}
