@@ -24,8 +24,9 @@ LAUNCH_RETRIES = 16
 GATHER_NS = 2000000
 TORN_RETRY_NS = 20000
 STALL_NS = 500000000
+STAGE_WORDS = 4096
 TRACE_STEPS = 4096
-SCHEDULER_LAYOUT_HASH = 0x9056e296ad5b5ec0
+SCHEDULER_LAYOUT_HASH = 0xaf74a21062f75171
 
 
 class SequenceUse(IntEnum):
@@ -36,7 +37,7 @@ class SequenceUse(IntEnum):
 
 
 Request = np.dtype({
-    "names": ["arrival", "torn_since_ns", "torn_last_ns", "submission", "state", "sequence_index", "prompt_tokens", "max_outputs", "generated", "crc32c", "reserved"],
+    "names": ["arrival", "torn_since_ns", "torn_last_ns", "submission", "state", "sequence_index", "prompt_tokens", "max_outputs", "generated", "crc32c", "output_offset"],
     "formats": ["<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
     "offsets": [0, 8, 16, 24, 28, 32, 36, 40, 44, 48, 52],
     "itemsize": 56,
@@ -47,6 +48,13 @@ Sequence = np.dtype({
     "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
     "offsets": [0, 8, 12, 16, 20, 24, 28],
     "itemsize": 32,
+})
+
+Staging = np.dtype({
+    "names": ["arrival", "sequence", "done", "crc", "wrong"],
+    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4"],
+    "offsets": [0, 8, 12, 16, 20],
+    "itemsize": 24,
 })
 
 LeaseRecord = np.dtype({
@@ -71,14 +79,14 @@ StepTrace = np.dtype({
 })
 
 SchedulerState = np.dtype({
-    "names": ["launched", "committed", "claims", "last_done_ns", "turn_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_waiting", "n_active", "n_zombies", "n_staged", "planned", "ended_prompts", "ended_outputs", "plan_ns", "stats", "leases", "gap_histogram"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", ("<u8", (2,)), Stats, (LeaseRecord, (32,)), ("<u8", (512,))],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 96, 104, 120, 352, 1376],
-    "itemsize": 5472,
+    "names": ["launched", "committed", "claims", "last_done_ns", "turn_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_waiting", "n_active", "n_zombies", "n_staged", "planned", "ended_prompts", "ended_outputs", "plan_ns", "staging", "stats", "leases", "gap_histogram"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", ("<u8", (2,)), Staging, Stats, (LeaseRecord, (32,)), ("<u8", (512,))],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 96, 104, 120, 144, 376, 1400],
+    "itemsize": 5496,
 })
 
 SchedulerConfig = np.dtype({
-    "names": ["header", "leases", "lease_acks", "request_words", "descriptors", "progress", "prompts", "outputs", "n_slots", "n_leases", "prompt_capacity", "output_capacity", "tables", "sets", "shapes", "executables", "decode_lookup", "prefill_lookup", "mixed_lookup", "seen", "requests", "sequences", "free_pages", "shape_times", "trace", "state", "n_shapes", "total_pages", "max_prefill_tokens", "max_prefill_slots", "max_mixed_tokens", "mixed_share", "max_batch", "reserved", "arm_margin_ns", "scan_interval_ns", "step_timeout_ns"],
+    "names": ["header", "leases", "lease_acks", "request_words", "descriptors", "progress", "prompts", "outputs", "n_slots", "n_leases", "prompt_heap", "output_heap", "tables", "sets", "shapes", "executables", "decode_lookup", "prefill_lookup", "mixed_lookup", "seen", "requests", "sequences", "free_pages", "shape_times", "trace", "state", "n_shapes", "total_pages", "max_prefill_tokens", "max_prefill_slots", "max_mixed_tokens", "mixed_share", "max_batch", "stage_words", "arm_margin_ns", "scan_interval_ns", "step_timeout_ns"],
     "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", Tables, (StepSet, (3,)), "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8"],
     "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80, 168, 360, 368, 376, 384, 392, 400, 408, 416, 424, 432, 440, 448, 456, 460, 464, 468, 472, 476, 480, 484, 488, 496, 504],
     "itemsize": 512,

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x9056e296ad5b5ec0ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0xaf74a21062f75171ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -18,7 +18,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_request, prompt_tokens) == 36, "bli
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, max_outputs) == 40, "blink_request.max_outputs");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, generated) == 44, "blink_request.generated");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, crc32c) == 48, "blink_request.crc32c");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, reserved) == 52, "blink_request.reserved");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, output_offset) == 52, "blink_request.output_offset");
 BLINK_ASSERT(sizeof(struct blink_sequence) == 32, "blink_sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, last_step) == 0, "blink_sequence.last_step");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, use) == 8, "blink_sequence.use");
@@ -27,6 +27,12 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, fed) == 16, "blink_sequen
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, prefill_end) == 20, "blink_sequence.prefill_end");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_pages) == 24, "blink_sequence.n_pages");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, reserved) == 28, "blink_sequence.reserved");
+BLINK_ASSERT(sizeof(struct blink_staging) == 24, "blink_staging");
+BLINK_ASSERT(__builtin_offsetof(struct blink_staging, arrival) == 0, "blink_staging.arrival");
+BLINK_ASSERT(__builtin_offsetof(struct blink_staging, sequence) == 8, "blink_staging.sequence");
+BLINK_ASSERT(__builtin_offsetof(struct blink_staging, done) == 12, "blink_staging.done");
+BLINK_ASSERT(__builtin_offsetof(struct blink_staging, crc) == 16, "blink_staging.crc");
+BLINK_ASSERT(__builtin_offsetof(struct blink_staging, wrong) == 20, "blink_staging.wrong");
 BLINK_ASSERT(sizeof(struct blink_lease_record) == 32, "blink_lease_record");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, word) == 0, "blink_lease_record.word");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, changed_ns) == 8, "blink_lease_record.changed_ns");
@@ -48,7 +54,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, launched_ns) == 40, "bl
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, seen_ns) == 48, "blink_step_trace.seen_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, kind) == 56, "blink_step_trace.kind");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, batch_size) == 60, "blink_step_trace.batch_size");
-BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5472, "blink_scheduler_state");
+BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5496, "blink_scheduler_state");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, launched) == 0, "blink_scheduler_state.launched");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, committed) == 8, "blink_scheduler_state.committed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, claims) == 16, "blink_scheduler_state.claims");
@@ -67,9 +73,10 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, planned) == 84, "b
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_prompts) == 88, "blink_scheduler_state.ended_prompts");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_outputs) == 96, "blink_scheduler_state.ended_outputs");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, plan_ns) == 104, "blink_scheduler_state.plan_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 120, "blink_scheduler_state.stats");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 352, "blink_scheduler_state.leases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1376, "blink_scheduler_state.gap_histogram");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, staging) == 120, "blink_scheduler_state.staging");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 144, "blink_scheduler_state.stats");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 376, "blink_scheduler_state.leases");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1400, "blink_scheduler_state.gap_histogram");
 BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 512, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
@@ -81,8 +88,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prompts) == 48, "
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, outputs) == 56, "blink_scheduler_config.outputs");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_slots) == 64, "blink_scheduler_config.n_slots");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_leases) == 68, "blink_scheduler_config.n_leases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prompt_capacity) == 72, "blink_scheduler_config.prompt_capacity");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, output_capacity) == 76, "blink_scheduler_config.output_capacity");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prompt_heap) == 72, "blink_scheduler_config.prompt_heap");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, output_heap) == 76, "blink_scheduler_config.output_heap");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, tables) == 80, "blink_scheduler_config.tables");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sets) == 168, "blink_scheduler_config.sets");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shapes) == 360, "blink_scheduler_config.shapes");
@@ -104,7 +111,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_slots
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_mixed_tokens) == 472, "blink_scheduler_config.max_mixed_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_share) == 476, "blink_scheduler_config.mixed_share");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_batch) == 480, "blink_scheduler_config.max_batch");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, reserved) == 484, "blink_scheduler_config.reserved");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, stage_words) == 484, "blink_scheduler_config.stage_words");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 488, "blink_scheduler_config.arm_margin_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 496, "blink_scheduler_config.scan_interval_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 504, "blink_scheduler_config.step_timeout_ns");
@@ -122,7 +129,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_request, max_outputs) \
   X(blink_request, generated) \
   X(blink_request, crc32c) \
-  X(blink_request, reserved) \
+  X(blink_request, output_offset) \
   X(blink_sequence, last_step) \
   X(blink_sequence, use) \
   X(blink_sequence, slot) \
@@ -130,6 +137,11 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_sequence, prefill_end) \
   X(blink_sequence, n_pages) \
   X(blink_sequence, reserved) \
+  X(blink_staging, arrival) \
+  X(blink_staging, sequence) \
+  X(blink_staging, done) \
+  X(blink_staging, crc) \
+  X(blink_staging, wrong) \
   X(blink_lease_record, word) \
   X(blink_lease_record, changed_ns) \
   X(blink_lease_record, epoch) \
@@ -166,6 +178,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_state, ended_prompts) \
   X(blink_scheduler_state, ended_outputs) \
   X(blink_scheduler_state, plan_ns) \
+  X(blink_scheduler_state, staging) \
   X(blink_scheduler_state, stats) \
   X(blink_scheduler_state, leases) \
   X(blink_scheduler_state, gap_histogram) \
@@ -179,8 +192,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, outputs) \
   X(blink_scheduler_config, n_slots) \
   X(blink_scheduler_config, n_leases) \
-  X(blink_scheduler_config, prompt_capacity) \
-  X(blink_scheduler_config, output_capacity) \
+  X(blink_scheduler_config, prompt_heap) \
+  X(blink_scheduler_config, output_heap) \
   X(blink_scheduler_config, tables) \
   X(blink_scheduler_config, sets) \
   X(blink_scheduler_config, shapes) \
@@ -202,7 +215,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, max_mixed_tokens) \
   X(blink_scheduler_config, mixed_share) \
   X(blink_scheduler_config, max_batch) \
-  X(blink_scheduler_config, reserved) \
+  X(blink_scheduler_config, stage_words) \
   X(blink_scheduler_config, arm_margin_ns) \
   X(blink_scheduler_config, scan_interval_ns) \
   X(blink_scheduler_config, step_timeout_ns)

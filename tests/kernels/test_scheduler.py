@@ -31,6 +31,7 @@ class Sizes(ctypes.Structure):
         ("arm_margin_ns", ctypes.c_uint64),
         ("max_mixed_tokens", ctypes.c_uint32),
         ("mixed_share", ctypes.c_uint32),
+        ("stage_words", ctypes.c_uint32),
     ]
 
 
@@ -77,6 +78,7 @@ def simulations(draw: st.DrawFn) -> Sizes:
         arm_margin_ns=draw(st.sampled_from([ARM_NEVER, ARM_LATE, ARM_AT_ONCE])),
         max_mixed_tokens=max_batch + draw(st.integers(1, max_prefill_tokens)),
         mixed_share=draw(st.sampled_from([1, 16, 50, 300])),
+        stage_words=draw(st.sampled_from([1, 16, 100, 4096])),
     )
 
 
@@ -136,8 +138,9 @@ def test_the_simulations_exercise_everything(run_simulation: Callable[..., Cover
     for seed in range(40):
         arm_margin_ns = rng.choice([0, 5000, 2**62])
         sizes = Sizes(
-            48, 3, rng.randint(4, 24), 160, 4, rng.randint(50, 120), 64, 4, arm_margin_ns, mixed_share=16
-        )
+            48, 3, rng.randint(4, 24), 160, 4, rng.randint(50, 120), 64, 4, arm_margin_ns, mixed_share=16,
+            stage_words=rng.choice([10, 4096]),
+        )  # fmt: skip
         coverage = run_simulation(seed, sizes, 3000)
         total = {name: count + getattr(coverage, name) for name, count in total.items()}
     assert all(count > 20 for count in total.values()), total
@@ -148,7 +151,7 @@ def test_more_than_1000_steps_in_one_request(
     run_simulation: Callable[..., Coverage], arm_margin_ns: int
 ) -> None:
     """Past the launch window of 120 many times over: the scheduler relaunches itself, losing nothing (S8)."""
-    sizes = Sizes(16, 1, 1, 4096, 16, 256, 512, 1, arm_margin_ns, mixed_share=16)
+    sizes = Sizes(16, 1, 1, 4096, 16, 256, 512, 1, arm_margin_ns, mixed_share=16, stage_words=4096)
     coverage = run_simulation(3, sizes, 60_000)
     assert coverage.steps > 2000
     assert coverage.relaunches >= coverage.steps // 120 - 1

@@ -73,7 +73,8 @@ class ScriptedSimulation {
   void write(uint32_t slot, blink_descriptor d, const std::vector<uint32_t>& prompt, bool torn = false) {
     d.prompt_tokens = prompt.size();
     d.seed = slot;
-    std::copy(prompt.begin(), prompt.end(), c.prompts + uint64_t(slot) * c.prompt_capacity);
+    if (!d.prompt_room) ring.place(slot, d);
+    std::copy(prompt.begin(), prompt.end(), ring.prompt(slot, d));
     d.crc32c = reference_crc(d, prompt.data()) ^ torn;
     c.descriptors[slot] = d;
   }
@@ -88,7 +89,7 @@ class ScriptedSimulation {
   }
   blink::Status status(uint32_t slot) const { return blink::unpack_status(c.progress[slot].status); }
   bool completed(uint32_t slot) const { return status(slot).state == BLINK_STATE_DECODE_COMPLETED; }
-  uint64_t* outputs(uint32_t slot) { return c.outputs + uint64_t(slot) * c.output_capacity; }
+  uint64_t* outputs(uint32_t slot) { return ring.outputs(slot, c.descriptors[slot]); }
   void control(uint64_t word) { publish(&c.header->control, word); }
   void expect(bool holds, const std::string& what) {
     if (!holds && failure.empty()) failure = what;
