@@ -17,7 +17,8 @@ namespace blink {
 constexpr uint32_t kDescriptorWords = sizeof(blink_descriptor) / 4;
 constexpr uint32_t kHead = kDescriptorWords - 1;  // words of a payload in front of its prompt: all but the checksum
 constexpr uint32_t kTorn = 0x80000000u;
-constexpr uint32_t kStageSlots = 8;      // read side by side
+constexpr uint32_t kStageSlots = 8;  // read side by side
+constexpr uint32_t kAhead = 8;       // a thread's loads in flight: each crosses PCIe when the ring is in host memory
 constexpr uint32_t kLongPayload = 1024;  // words: a longer one has all threads for itself
 
 // What is wrong with a payload part, above its checksum's summand.
@@ -200,7 +201,6 @@ BLINK_FN uint64_t Scheduler<P>::read_payload(uint32_t slot, uint32_t sequence, u
   const uint32_t last = Min()(end, payload);
   CrcShare crc(begin < last ? last - begin : 0, begin == 0, member, size);
   uint32_t largest = 0;
-  constexpr uint32_t kAhead = 8;  // loads in flight: each crosses PCIe when the ring is in host memory
   for (uint32_t left = crc.n_words(); left;) {
     uint32_t word[kAhead];
     const uint32_t n = Min()(left, kAhead);
@@ -230,11 +230,15 @@ BLINK_FN uint32_t Scheduler<P>::read_answer(uint32_t slot, uint32_t sequence, ui
                                             unsigned member, unsigned size) {
   const blink_request& r = c.requests[slot];
   uint32_t* to = history(sequence) + r.prompt_tokens;
+  const uint64_t* from = outputs(slot);
   bool good = true;
-  for (uint32_t i = begin + member; i < end; i += size) {
-    const uint64_t record = p.load(outputs(slot) + i);
-    good = good && low(record) < t.vocab_size && record_is(record, i, r.submission);
-    to[i] = low(record);
+  for (uint32_t i = begin + member; i < end; i += kAhead * size) {
+    uint64_t record[kAhead];
+    for (uint32_t k = 0; k < kAhead; ++k) record[k] = i + k * size < end ? p.load(from + i + k * size) : 0;
+    for (uint32_t k = 0; k < kAhead && i + k * size < end; ++k) {
+      good = good && low(record[k]) < t.vocab_size && record_is(record[k], i + k * size, r.submission);
+      to[i + k * size] = low(record[k]);
+    }
   }
   return good ? 0 : kBadAnswer;
 }

@@ -182,3 +182,45 @@ def test_64_concurrent_streams(start_backend: StartBackend, start_frontend: Star
     assert asyncio.run(everyone()) == [letters[: 20 + i] for i in range(64)]
     assert frontend.service.metrics.generation_tokens == sum(20 + i for i in range(64))
     wait_until(lambda: frontend.service.tracker.slots.n_free == 64)
+
+
+def test_room_in_the_heaps_is_shared(start_backend: StartBackend, start_frontend: StartFrontend) -> None:
+    """429 while others have it, 400 where it would never do; and it comes back."""
+    backend = start_backend(n_slots=16, output_heap=1024)
+    frontend = start_frontend(backend)
+    url = "/v1/completions"
+    body = {"prompt": "x", "max_tokens": 400, "n": 3}
+    error = error_of(frontend.client.post(url, json=body), 400)
+    assert "answers of up to 1200 in all; this server holds 8192 and 1024" in error["message"]
+    backend.stalled.set()
+    answers: list[Any] = []
+
+    def ask() -> None:
+        answers.append(httpx.post(f"{frontend.url}{url}", json=body | {"n": 2}, timeout=WAIT_S))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    wait_until(lambda: len(backend.accepted) == 2)
+    error = error_of(frontend.client.post(url, json=body | {"n": 1}), 429)
+    assert "no room now for prompts of 32 tokens and answers of 400" in error["message"]
+    backend.stalled.clear()
+    small = frontend.client.post(url, json={"prompt": "y", "max_tokens": 100})  # there is room beside them
+    assert small.json()["usage"]["completion_tokens"] == 100
+    thread.join()
+    assert answers[0].json()["usage"]["completion_tokens"] == 800
+    wait_until(lambda: frontend.service.tracker.slots.n_free == 16)
+    again = frontend.client.post(url, json=body | {"n": 2})
+    assert again.json()["usage"]["completion_tokens"] == 800
+
+
+def test_choices_without_a_limit_fit_together(
+    start_backend: StartBackend, start_frontend: StartFrontend
+) -> None:
+    backend = start_backend(n_slots=16, output_heap=1024)
+    backend.tokens_per_step = 50
+    frontend = start_frontend(backend)
+    chat = {"messages": [{"role": "user", "content": "hi"}], "ignore_eos": True}
+    for n, tokens in ((1, None), (4, 256)):
+        answer = frontend.client.post("/v1/chat/completions", json=chat | {"n": n}).json()
+        limit = tokens or 512 - answer["usage"]["prompt_tokens"]
+        assert answer["usage"]["completion_tokens"] == n * limit
