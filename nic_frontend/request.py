@@ -121,7 +121,7 @@ class Request:
     ended: bool = field(default=False)
 
     def descriptor(self) -> bytes:
-        """An abi.Descriptor. The reader fills in the sequence, the ticket and the checksum."""
+        """An abi.Descriptor. The tracker fills in its ranges, the reader sequence, ticket and checksum."""
         s = self.sampling
         values = {
             "sequence": 0,
@@ -141,6 +141,10 @@ class Request:
             "ticket": 0,
             "n_stop_ids": len(s.stop_ids),
             "stop_ids": s.stop_ids + (0,) * (abi.MAX_STOP_IDS - len(s.stop_ids)),
+            "prompt_offset": 0,
+            "prompt_room": 0,
+            "output_offset": 0,
+            "output_room": 0,
             "crc32c": 0,
         }
         row = tuple(values.pop(name) for name in abi.Descriptor.names or ())

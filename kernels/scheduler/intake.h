@@ -153,7 +153,7 @@ template <class P>
 BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, bool older) {
   const uint64_t word = p.acquire(&c.request_words[slot]);
   blink_request& r = c.requests[slot];
-  blink_lease_record& lease = s.leases[slot / (c.n_slots / c.n_leases)];
+  blink_lease_record& lease = s.leases[lease_of(slot)];
   const bool valid = lease.state == BLINK_LEASE_GRANTED && request_epoch(word) == (lease.epoch & BLINK_EPOCH_MASK);
   const uint32_t command = request_command(word);
   // The frontend may cancel or release before the submission was ever seen: the words in between are then skipped.

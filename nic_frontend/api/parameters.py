@@ -25,8 +25,8 @@ class Limits:
     """What this server can do, from the ring's header and the lease. Tokens, but for `max_choices`."""
 
     max_context: int
-    prompt_capacity: int
-    output_capacity: int
+    prompt_heap: int  # of the lease
+    output_heap: int
     vocab_size: int
     max_choices: int  # prompts times n of one request
 
@@ -44,14 +44,22 @@ class Limits:
         """Tokens left for the answer. Raises ApiError 400 when the prompt is empty or leaves no room."""
         if prompt_tokens == 0:
             raise bad_request(f"'{param}' has no tokens; at least one is needed", param, "invalid_value")
-        longest = min(self.max_context - 1, self.prompt_capacity)
+        longest = min(self.max_context - 1, self.prompt_heap)
         if prompt_tokens > longest:
             raise context_length_exceeded(
                 f"this model's maximum context length is {self.max_context} tokens and '{param}' has "
                 f"{prompt_tokens}; at most {longest} leave room for an answer",
                 param,
             )
-        return min(self.max_context - prompt_tokens, self.output_capacity)
+        return min(self.max_context - prompt_tokens, self.output_heap)
+
+    def max_open_answer(self, room: int, choices: int) -> int:
+        """Tokens of an answer of at most `room` where the client gives no limit.
+
+        All choices of one request fit the heap together.
+        """
+        granule = abi.OUTPUT_GRANULE
+        return min(room, max(self.output_heap // choices // granule, 1) * granule)
 
 
 class ModelSampling(NamedTuple):
@@ -103,7 +111,7 @@ class Parameters:
         Raises ApiError 400 when it does not fit the context.
         """
         room = limits.max_answer(prompt_tokens, param)
-        max_tokens = room if self.max_tokens is None else self.max_tokens
+        max_tokens = limits.max_open_answer(room, self.n) if self.max_tokens is None else self.max_tokens
         if max_tokens > room:
             raise context_length_exceeded(
                 f"this model's maximum context length is {limits.max_context} tokens; '{param}' has "

@@ -49,6 +49,8 @@ bool TokenReader::take_messages() {
       slot.next = 0;
       slot.unreadable_since = 0;
       slot.connection = message.connection;
+      slot.output_offset = message.output_offset;
+      slot.output_room = message.output_room;
       urgent_.push_back(message.slot);
       last_arrival_ = now_;
       if (message.connection != resolved_) resolved_ = kUnresolved;
@@ -171,7 +173,7 @@ bool TokenReader::collect(uint32_t index, const blink_progress& entry) {
   behind_ |= status.count > slot.next && status.count - slot.next > room;
   if (room == 0) return false;
   uint32_t n = 0;
-  if (slot.next < status.count && status.count <= header_.output_capacity)
+  if (slot.next < status.count && status.count <= slot.output_room)
     n = read_records(index, entry, std::min(status.count - slot.next, room), tokens);
   if (n == 0) {
     if (slot.unreadable_since == 0) slot.unreadable_since = now_;
@@ -204,7 +206,7 @@ uint32_t TokenReader::read_records(uint32_t index, const blink_progress& entry, 
   }
   if (good == n) return n;
   uint64_t records[BLINK_EVENT_TOKENS_MAX];
-  const uint64_t at = uint64_t(first_slot_ + index) * header_.output_capacity + slot.next;
+  const uint64_t at = uint64_t(options_.lease) * header_.output_heap + slot.output_offset + slot.next;
   if (!link_.read(header_.outputs_offset + at * 8, records, n)) return 0;
   ++counters_.arena_reads;
   for (good = 0; good < n && record_is(records[good], slot.next + good, slot.sequence); ++good)

@@ -37,14 +37,16 @@ class TokenReader {
   struct Slot {
     Phase phase = Phase::kIdle;
     uint32_t sequence = 0;
-    uint32_t next = 0;        // position of the next record
-    uint32_t connection = 0;  // over which it was submitted, or has been found to have arrived
+    uint32_t next = 0;                            // position of the next record
+    uint32_t output_offset = 0, output_room = 0;  // of its records in the lease's heap
+    uint32_t connection = 0;                      // over which it was submitted, or has been found to have arrived
     uint64_t unreadable_since = 0;
   };
   struct Message {
     bool submitted;  // else cancelled
     uint32_t slot, sequence;
     uint32_t connection;  // over which it was submitted
+    uint32_t output_offset, output_room;
   };
 
   void stop();

@@ -14,7 +14,7 @@ from nic_frontend.transport.base import (
     NativeLink,
     TransportError,
 )
-from ringbuffer import device_ring
+from ringbuffer import abi, device_ring
 from ringbuffer.lease_lock import LeaseLock
 from ringbuffer.name import RingError
 
@@ -29,7 +29,12 @@ class CudaIpc(NativeLink):
     Raises TransportError when there is none, or this process cannot open the GPU's memory.
     """
 
-    capabilities = Capabilities("cuda_ipc", writes_ordered=True, lease_timeout_ns=LOCAL_LEASE_TIMEOUT_NS)
+    capabilities = Capabilities(
+        "cuda_ipc",
+        writes_ordered=True,
+        lease_timeout_ns=LOCAL_LEASE_TIMEOUT_NS,
+        least_copy=abi.COPY_ENGINE_BYTES,
+    )
 
     def __init__(self, path: Path) -> None:
         super().__init__()

@@ -120,14 +120,14 @@ def test_the_echo_refuses_a_payload_that_is_not_of_its_word(tmp_path: Path) -> N
 
     host_library()
     region = create(
-        tmp_path / "ring", Geometry(16, 1, 64, 8), ModelFacts(bytes(32), "m", "cpu", 9, 64, 1, 1, 16)
+        tmp_path / "ring", Geometry(16, 1, 64, 16), ModelFacts(bytes(32), "m", "cpu", 9, 64, 1, 1, 16)
     )
     echo = HostEcho(region.address, 16, 0)
     transport = SharedMemory(tmp_path / "ring")
     lease = Lease(transport)
     lease.acquire(5.0)
     region.descriptors["prompt_tokens"][2] = 1
-    region.descriptors["max_tokens"][2] = 3
+    region.descriptors["max_tokens"][2] = region.descriptors["output_room"][2] = 3
     region.requests[2] = request_word(1, Command.SUBMIT, lease.epoch)
     while region.stats()["torn_payloads"] < 100:
         assert Status.unpack(int(region.progress["status"][2])).state == State.EMPTY

@@ -33,6 +33,7 @@ class Sizes(ctypes.Structure):
         ("mixed_share", ctypes.c_uint32),
         ("prefix_cache", ctypes.c_uint32),
         ("attention_keys", ctypes.c_uint32),
+        ("stage_words", ctypes.c_uint32),
     ]
 
 
@@ -84,6 +85,7 @@ def simulations(draw: st.DrawFn) -> Sizes:
         mixed_share=draw(st.sampled_from([1, 16, 50, 300])),
         prefix_cache=draw(st.sampled_from([1, 1, 1, 0])),
         attention_keys=draw(st.sampled_from([0, 32, 500])),
+        stage_words=draw(st.sampled_from([1, 16, 100, 4096])),
     )
 
 
@@ -144,18 +146,9 @@ def test_the_simulations_exercise_everything(run_simulation: Callable[..., Cover
     for seed in range(40):
         arm_margin_ns = rng.choice([0, 5000, 2**62])
         sizes = Sizes(
-            48,
-            3,
-            rng.randint(4, 24),
-            160,
-            4,
-            rng.randint(50, 120),
-            64,
-            4,
-            arm_margin_ns,
-            mixed_share=16,
-            prefix_cache=1,
-        )
+            48, 3, rng.randint(4, 24), 160, 4, rng.randint(50, 120), 64, 4, arm_margin_ns, mixed_share=16,
+            prefix_cache=1, stage_words=rng.choice([10, 4096]),
+        )  # fmt: skip
         coverage = run_simulation(seed, sizes, 3000)
         total = {name: count + getattr(coverage, name) for name, count in total.items()}
     assert all(count > 20 for count in total.values()), total

@@ -59,7 +59,7 @@ struct ScriptedLink final : blink::Link {
     for (size_t i = 0; reorders && i < n; ++i) to[i].prefix = 0;
     return true;
   }
-  void write(uint64_t offset, const void* from, size_t bytes) override { memory->write(offset, from, bytes); }
+  void write(const blink::Piece& piece) override { memory->write(piece); }
   void publish(uint64_t offset, uint64_t value) override { memory->publish(offset, value); }
 };
 
@@ -78,9 +78,11 @@ struct Bench {
 
   void produce(uint32_t slot, uint32_t n, uint32_t state = BLINK_STATE_DECODE_PROCESSING) {
     uint32_t& count = counts[slot];
+    blink_descriptor placed;
+    place(placed, slot);
     for (uint32_t i = 0; i < n; ++i, ++count) {
       const uint64_t record = blink::output_record(count, count, 1);
-      *word(region, kOutputs + (slot * kOutput + count) * 8) = record;
+      *word(region, kOutputs + (placed.output_offset + count) * 8) = record;
       *word(region, kProgress + slot * 64 + 16 + count % BLINK_INLINE_RECORDS * 8) = record;
     }
     const uint32_t reason = state == BLINK_STATE_DECODE_COMPLETED ? BLINK_REASON_LENGTH : 0;
@@ -110,7 +112,10 @@ struct Bench {
       if (!done) poll();
     };
     std::vector<blink_descriptor> descriptors(slots.size());
-    for (blink_descriptor& descriptor : descriptors) descriptor.prompt_tokens = 1;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      descriptors[i].prompt_tokens = 1;
+      place(descriptors[i], slots[i]);
+    }
     const std::vector<uint32_t> prompts(slots.size());
     blink_reader_submit(reader, uint32_t(slots.size()), slots.data(), descriptors.data(), prompts.data());
     while (!done) usleep(1000);

@@ -45,7 +45,7 @@ def test_submission_is_payload_then_word(bench: Bench) -> None:
     assert bench.request(3) == (1, Command.SUBMIT)
     descriptor = bench.region.descriptors[3]
     assert (descriptor["sequence"], descriptor["prompt_tokens"], descriptor["ticket"]) == (sequence, 4, 0)
-    prompt = bench.region.prompts[3, :4]
+    prompt = bench.prompt(3)[:4]
     assert prompt.tolist() == [11, 12, 13, 14]
     covered = descriptor.tobytes()[: abi.Descriptor.fields["crc32c"][1]] + prompt.astype("<u4").tobytes()
     assert descriptor["crc32c"] == crc32c(covered)
@@ -107,7 +107,7 @@ def test_a_record_of_anything_else_is_never_taken(
     """F3."""
     (sequence,) = bench.submit(1)
     wrong = output_record(token, position, sequence + sequence_step)
-    bench.region.outputs[1, 0] = wrong
+    bench.output(1)[0] = wrong
     bench.region.progress["records"][1, 0] = wrong
     bench.status(1, sequence, State.DECODE_PROCESSING, 1)
     assert bench.take(0.1) == []
@@ -264,7 +264,7 @@ def test_a_full_queue_loses_nothing(bench: Bench) -> None:
             positions = np.arange(CAPACITY, dtype=np.uint64)
             tokens = positions + np.uint64(slot)
             high = (positions << np.uint64(32)) | np.uint64((sequence & 0xFFF) << 52)
-            bench.region.outputs[slot] = tokens | high
+            bench.output(slot)[:] = tokens | high
             bench.status(slot, sequence, State.DECODE_COMPLETED, CAPACITY, Reason.LENGTH)
         time.sleep(0.05)
         answers: dict[tuple[int, int], list[int]] = {}

@@ -62,7 +62,7 @@ class Remote:
 
 @pytest.fixture
 def remote(fabric: ctypes.CDLL, start_backend: StartBackend) -> Iterator[Remote]:
-    found = Remote(start_backend(step_s=0.004, output_capacity=512))
+    found = Remote(start_backend(step_s=0.004))
     yield found
     found.close()
 

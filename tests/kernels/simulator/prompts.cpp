@@ -126,8 +126,9 @@ void fault(ScriptedSimulation& w) {
   d.ticket = 1;
   d.prompt_tokens = prompt.size();
   d.seed = 1ull << 62;  // its answer soon comes to where there is no token
+  w.ring.place(0, d);
   d.crc32c = reference_crc(d, prompt.data());
-  std::copy(prompt.begin(), prompt.end(), w.c.prompts);
+  std::copy(prompt.begin(), prompt.end(), w.ring.prompt(0, d));
   w.c.descriptors[0] = d;
   w.request(0, 1, BLINK_COMMAND_SUBMIT);
   w.expect(w.until([&] { return w.completed(0); }), "a request waits for ever");

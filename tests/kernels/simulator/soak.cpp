@@ -107,8 +107,9 @@ class Soak {
     d.top_p = d.repetition_penalty = 1;
     d.flags = BLINK_FLAG_IGNORE_EOS;
     d.ticket = tickets_++;
+    ring.place(slot, d);
     d.crc32c = reference_crc(d, prompt.data());
-    std::copy(prompt.begin(), prompt.end(), c.prompts + uint64_t(slot) * c.prompt_capacity);
+    std::copy(prompt.begin(), prompt.end(), ring.prompt(slot, d));
     publish(&c.request_words[slot], blink::request_word(r.sequence, BLINK_COMMAND_SUBMIT, 1));
   }
 
@@ -116,7 +117,7 @@ class Soak {
     const Request& r = requests_[slot];
     bool good = status.reason == BLINK_REASON_LENGTH && status.count == r.max_tokens;
     for (uint32_t i = 0, previous = r.last; good && i < status.count; ++i) {
-      const uint64_t record = c.outputs[uint64_t(slot) * c.output_capacity + i];
+      const uint64_t record = ring.outputs(slot, c.descriptors[slot])[i];
       good = blink::low(record) == answer(r.seed, i, previous);
       previous = blink::low(record);
     }
