@@ -55,6 +55,12 @@ FLAGS = (
          "memory of the KV cache, for example 8GiB (default: what --max-batch can use, within 90 % of the "
          "free GPU memory, or 1 GiB on a CPU)", parse_bytes),
     Flag("--page-size", "page_size", "TOKENS", "tokens of a KV page, a power of two", count),
+    Flag("--no-prefix-cache", "prefix_cache", None,
+         "compute every prompt from its beginning: no keys and values outlive their request", switch=True),
+    Flag("--mixed-share", "mixed_share", "TOKENS",
+         "prompt tokens in a step beside requests that are being answered, at least: more bring prompts in "
+         "sooner, fewer keep the time between two tokens short (default: what costs those requests little)",
+         count),
     Flag("--threads", "threads", "N", "threads that compute, on the CPU (default: one a core)", count),
     Flag("--served-model-name", "model_name", "NAME",
          "the model's name in requests and answers (default: the directory's name)"),

@@ -28,7 +28,7 @@ class Flag:
     help: str
     parse: Callable[[str], Any] = str
     choices: tuple[str, ...] | None = None
-    switch: bool = False  # takes no value; true when it is given
+    switch: bool = False  # takes no value: when it is given, the field is the opposite of its default
     show: Callable[[Any], str] = plain  # of the default, in the help
     secret: bool = False  # not passed on by `arguments`: other users can read command lines
 
@@ -67,7 +67,9 @@ def add_flags(parser: argparse.ArgumentParser, title: str, options: type, flags:
             dest=flag.field,
             default=argparse.SUPPRESS,
             help=(flag.help + note).replace("%", "%%"),
-            **({"action": "store_true"} if flag.switch else takes),
+            **(
+                {"action": "store_const", "const": not known.get(flag.field, False)} if flag.switch else takes
+            ),
         )
 
 

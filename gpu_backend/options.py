@@ -34,6 +34,8 @@ class BackendOptions:
     max_prefill_tokens: int | None = None
     kv_memory: int | None = None
     page_size: int = 16
+    prefix_cache: bool = True
+    mixed_share: int | None = None
     threads: int | None = None
     model_name: str | None = None
     random_weights: bool = False
@@ -62,4 +64,25 @@ def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) ->
     prefill = options.max_prefill_tokens or min(defaults.max_prefill_tokens, -(-context // 16) * 16)
     if prefill < 16 or prefill % 16:
         raise ValueError(f"max-prefill-tokens is {prefill}, it must be a multiple of 16")
-    return Limits(batch, context, prefill, min(defaults.max_prefill_slots, batch), options.page_size, 0)
+    share = options.mixed_share or 0
+    if not 0 <= share <= prefill:
+        raise ValueError(f"mixed-share is {share}, it must be between 1 and max-prefill-tokens, {prefill}")
+    return Limits(
+        max_batch=batch,
+        max_context=context,
+        max_prefill_tokens=prefill,
+        max_prefill_slots=min(defaults.max_prefill_slots, batch),
+        page_size=options.page_size,
+        total_pages=0,
+        mixed_share=share,
+        prefix_cache=options.prefix_cache,
+        attention_keys=attention_keys(config),
+    )
+
+
+def attention_keys(config: Model) -> int:
+    """How many keys make a prompt's token cost twice what its matmuls cost, by operations; 0: no number does,
+    because every layer has a window."""
+    matmuls = 2 * sum(layer.multiplied_elements(config.experts) for layer in config.layers)
+    unbounded = sum(layer.window is None for layer in config.layers)
+    return int(matmuls / (4 * config.attention_width * unbounded)) if unbounded else 0

@@ -35,7 +35,8 @@ class RequestTracker:
         return sum(request is not None for request in self._open) + len(self._burst)
 
     async def submit(self, requests: list[Request]) -> None:
-        """Gives each request a slot and submits all that came in this turn of the loop in one call.
+        """Gives each request a slot and submits all that came in this turn of the loop in one call, which has
+        returned when this does.
 
         Raises ApiError 400 when the ring could never hold them all, 429 when there are not enough slots or
         there is no room in the heaps now, and 503 when the backend cannot serve.
@@ -57,6 +58,9 @@ class RequestTracker:
         for request, slot, descriptor in zip(requests, slots, descriptors, strict=True):
             request.slot = slot
             self._burst.append((request, descriptor))
+        await asyncio.sleep(0)  # behind `_flush`, which was due first
+        for request in requests:
+            request.mailbox.check()
 
     def _flush(self) -> None:
         pairs, self._burst = self._burst, []
@@ -105,7 +109,7 @@ class RequestTracker:
         events, tokens, more = self._reader.drain()
         now = time.perf_counter()
         at = 0
-        for slot, sequence, n_tokens, kind, reason in events:
+        for slot, sequence, n_tokens, kind, reason, cached in events:
             begin, at = at, at + n_tokens
             if kind == EVENT_FREED:
                 self.slots.free(slot)
@@ -118,6 +122,8 @@ class RequestTracker:
                 request.mailbox.fail(errors.unavailable("the connection to the backend broke"))
                 continue
             if n_tokens:
+                if request.n_tokens == 0:
+                    request.cached_tokens = min(cached, len(request.prompt))
                 self._metrics.on_tokens(request, n_tokens, now)
             finished = kind == EVENT_FINISHED
             if finished:

@@ -16,13 +16,14 @@ INLINE_RECORDS = 6
 MAX_COUNT = 0xfffff
 LEASE_BEAT_NS = 50000000
 LEASE_TIMEOUT_NS = 1000000000
+LONGEST_LEASE_NS = 30000000000
 HEARTBEAT_TIMEOUT_NS = 2000000000
 TORN_PAYLOAD_TIMEOUT_NS = 1000000000
 COPY_ENGINE_BYTES = 32768
 PROMPT_GRANULE = 32
 OUTPUT_GRANULE = 16
 EPOCH_MASK = 0xffffff
-RING_LAYOUT_HASH = 0x14e341ce0eeadbde
+RING_LAYOUT_HASH = 0xa444c480a42e5935
 
 
 class State(IntEnum):
@@ -107,9 +108,9 @@ Header = np.dtype({
 })
 
 Lease = np.dtype({
-    "names": ["word", "pad"],
-    "formats": ["<u8", ("u1", (120,))],
-    "offsets": [0, 8],
+    "names": ["word", "timeout_ns", "pad"],
+    "formats": ["<u8", "<u8", ("u1", (112,))],
+    "offsets": [0, 8, 16],
     "itemsize": 128,
 })
 

@@ -53,6 +53,7 @@ class Stream:
     tokens: list[int] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     reason: abi.Reason | int | None = None
+    cached: int = 0  # tokens of the prompt that the prefix cache had
 
     @property
     def done(self) -> bool:
@@ -160,6 +161,9 @@ class RingClient:
                 raise RingError(f"slot {stream.slot}: record {position} is {record:#x}")
             stream.tokens.append(token)
             stream.times.append(now)
+        prefix = int(self.region.progress["prefix"][stream.slot])
+        if records and prefix & 0xFFFFFFFF == stream.sequence:
+            stream.cached = prefix >> 32
         if status.state == abi.State.DECODE_COMPLETED:
             stream.reason = status.reason
             self._command(stream.slot, stream.sequence, abi.Command.RELEASE)

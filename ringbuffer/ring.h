@@ -39,6 +39,7 @@ extern "C" {
 #define BLINK_MAX_COUNT 0xfffffu                    /* 20 bits: tokens in one answer, positions in a record */
 #define BLINK_LEASE_BEAT_NS 50000000ull             /* a live frontend changes its lease word at least this often */
 #define BLINK_LEASE_TIMEOUT_NS 1000000000ull        /* an unchanged lease word is reclaimed after this long */
+#define BLINK_LONGEST_LEASE_NS 30000000000ull       /* ... or after what its frontend asked for, up to this long */
 #define BLINK_HEARTBEAT_TIMEOUT_NS 2000000000ull    /* the backend is lost after this long without a beat */
 #define BLINK_TORN_PAYLOAD_TIMEOUT_NS 1000000000ull /* a payload whose checksum stays wrong this long is refused */
 /* In GPU memory: a shorter host-to-device copy of another process waits a time slice behind the persistent kernel. A
@@ -201,7 +202,8 @@ struct blink_header {
 /* (F) one line each: nobody else writes it. */
 struct blink_lease {
   uint64_t word;
-  uint8_t pad[120];
+  uint64_t timeout_ns; /* how long `word` may stand still; there before it has the new epoch. 0: the least */
+  uint8_t pad[112];
 };
 
 /* (S) */

@@ -1,6 +1,6 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0x14e341ce0eeadbdeull
+#define BLINK_RING_LAYOUT_HASH 0xa444c480a42e5935ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -74,7 +74,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad2) == 672, "blink_header
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, stats) == 768, "blink_header.stats");
 BLINK_ASSERT(sizeof(struct blink_lease) == 128, "blink_lease");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease, word) == 0, "blink_lease.word");
-BLINK_ASSERT(__builtin_offsetof(struct blink_lease, pad) == 8, "blink_lease.pad");
+BLINK_ASSERT(__builtin_offsetof(struct blink_lease, timeout_ns) == 8, "blink_lease.timeout_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_lease, pad) == 16, "blink_lease.pad");
 BLINK_ASSERT(sizeof(struct blink_lease_ack) == 128, "blink_lease_ack");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_ack, word) == 0, "blink_lease_ack.word");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_ack, pad) == 8, "blink_lease_ack.pad");
@@ -173,6 +174,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_progress, records) == 16, "blink_pr
   X(blink_header, pad2) \
   X(blink_header, stats) \
   X(blink_lease, word) \
+  X(blink_lease, timeout_ns) \
   X(blink_lease, pad) \
   X(blink_lease_ack, word) \
   X(blink_lease_ack, pad) \

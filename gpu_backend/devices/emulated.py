@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from gpu_backend.devices.base import Defaults, DeviceError, Ring
-from gpu_backend.engines.base import CalledEngine, EngineError, Limits
+from gpu_backend.engines.base import MIXED_SHARE, CalledEngine, EngineError, Limits
 from gpu_backend.engines.batch import allocate_batch, mirror, restart
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.kv_pages import with_pages
@@ -55,6 +56,7 @@ class EmulatedServingDevice:
                 f"the model does not fit: its weights take {weight_bytes / 1e9:.1f} GB in fp32, and "
                 f"{room / 1e9:.1f} GB of host memory is available"
             )
+        wanted = replace(wanted, mixed_share=wanted.mixed_share or MIXED_SHARE)
         return with_pages(wanted, (kv_memory or CPU_KV_BYTES) // per_page)
 
     def build_engine(
@@ -97,7 +99,9 @@ class EmulatedServingDevice:
     ) -> SchedulerSetup:
         restart(self.memory, self.batch)
         batch = mirror(self.memory, limits, self._grid, self.batch) if kind.host_driven else self.batch
-        return SchedulerSetup(self.memory, geometry, ring_address, limits, self._grid, batch, None, CPU_PACE)
+        return SchedulerSetup(
+            self.memory, geometry, ring_address, limits, self._grid, batch, None, CPU_PACE, kind.host_driven
+        )
 
     def start(self, setup: SchedulerSetup, kind: SchedulerKind) -> Scheduler:
         if kind.host_driven:

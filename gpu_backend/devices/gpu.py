@@ -101,7 +101,7 @@ class GpuServingDevice:
         batch = mirror(memory, limits, self._grid, self.batch) if kind.host_driven else self.batch
         executables = None if kind.host_driven else self.engine.executables
         return SchedulerSetup(
-            memory, geometry, ring_address, limits, self._grid, batch, executables, GPU_PACE
+            memory, geometry, ring_address, limits, self._grid, batch, executables, GPU_PACE, kind.host_driven
         )
 
     def start(self, setup: SchedulerSetup, kind: SchedulerKind) -> Scheduler:

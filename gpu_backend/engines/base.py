@@ -28,7 +28,9 @@ class Limits:
     max_prefill_slots: int
     page_size: int
     total_pages: int
-    mixed_share: int = MIXED_SHARE  # of prompts in a mixed step, at least (S15)
+    mixed_share: int = MIXED_SHARE  # of prompts in a mixed step, at least (S15); 0: the engine's choice
+    prefix_cache: bool = True  # pages outlive their requests, for prompts that begin alike (S16)
+    attention_keys: int = 0  # keys that double the cost of a prompt's token (S15); 0: no number does
 
     @property
     def n_sequences(self) -> int:

@@ -98,6 +98,12 @@ class Layer:
     down: Weight
     mlp_out_norm: Weight | None
 
+    def multiplied_elements(self, experts: Experts | None) -> float:
+        """Elements of the layer's matrices that a token is multiplied by: of experts, those that it takes."""
+        mlp = self.gate_up.n_elements + self.down.n_elements
+        share = experts.per_token / experts.count if experts and self.router else 1.0
+        return self.qkv.n_elements + self.o.n_elements + share * mlp
+
     def weights(self) -> Iterator[tuple[str, Weight]]:
         """(field, weight) of every weight that the layer has."""
         for field in fields(self):

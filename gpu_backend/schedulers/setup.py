@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gpu_backend import abi
 from gpu_backend import scheduler_abi as layout
+from gpu_backend.arithmetic import power_of_two
 from gpu_backend.engines.base import Batch, Limits, Memory
 from gpu_backend.engines.graph_grid import GraphGrid
 from ringbuffer.region import Geometry
@@ -45,6 +46,7 @@ class SchedulerSetup:
         batch: Batch,
         executables: NDArray[np.uint64] | None,
         pace: Pace,
+        host_driven: bool,
     ) -> None:
         self._memory = memory
         self._n_shapes = len(grid.shapes)
@@ -69,13 +71,21 @@ class SchedulerSetup:
         config["requests"] = memory.allocate(layout.Request.itemsize * geometry.n_slots)
         config["sequences"] = memory.allocate(layout.Sequence.itemsize * limits.n_sequences)
         config["free_pages"] = memory.allocate(4 * limits.total_pages)
+        config["pages"] = memory.allocate(layout.Page.itemsize * limits.total_pages)
+        config["page_tokens"] = memory.allocate(4 * limits.total_pages * limits.page_size)
+        config["n_index"] = power_of_two(4 * limits.total_pages)
+        config["page_index"] = memory.allocate(4 * int(config["n_index"]))
+        config["n_idle"] = power_of_two(2 * limits.total_pages)
+        config["idle_pages"] = memory.allocate(4 * int(config["n_idle"]))
+        # A host does not see the tokens that a device samples, which pages are found by.
+        config["prefix_cache"] = limits.prefix_cache and not host_driven
         config["shape_times"] = memory.allocate(layout.ShapeTime.itemsize * self._n_shapes)
         config["trace"] = memory.allocate(layout.StepTrace.itemsize * layout.TRACE_STEPS)
         config["state"] = memory.allocate(layout.SchedulerState.itemsize)
         config["n_shapes"] = self._n_shapes
         for name in (
             "max_batch", "total_pages", "max_prefill_tokens", "max_prefill_slots", "max_mixed_tokens",
-            "mixed_share",
+            "mixed_share", "attention_keys",
         ):  # fmt: skip
             config[name] = getattr(limits, name)
         config["stage_words"] = layout.STAGE_WORDS

@@ -1,5 +1,9 @@
 /* Admission: a staged request gets its pages and joins the batch.
  *
+ * Its pages come chunk by chunk, as it is fed (planner.h); what the prefix cache has of it is its own from here on. It
+ * joins when there are pages for all of it and for what the others are known to need. Where no other prompt is under
+ * way, there need be only enough to begin: the oldest prompt may hold pages while it waits for more.
+ *
  * What takes time, reading a payload across PCIe and checking it, was done by staging (staging.h), while steps ran.
  */
 #ifndef BLINK_SCHEDULER_ADMISSION_H
@@ -16,7 +20,7 @@ BLINK_FN bool Scheduler<P>::admit_next() {
     const uint32_t slot = arrival_slot(arrival);
     blink_request& r = c.requests[slot];
     if (r.sequence_index != BLINK_NO_SEQUENCE) return admit(slot);
-    if (!stage(1) && !torn(r)) return false;  // no sequence is free yet, or this turn has read enough (S16)
+    if (!stage(1) && !torn(r)) return false;  // no sequence is free yet, or this turn has read enough (S18)
   }
   return false;
 }
@@ -48,18 +52,25 @@ BLINK_FN void Scheduler<P>::accept(blink_request& r, const blink_descriptor& d) 
 template <class P>
 BLINK_FN bool Scheduler<P>::admit(uint32_t slot) {
   blink_request& r = c.requests[slot];
-  const uint32_t i = r.sequence_index, length = c.sequences[i].prefill_end;
-  const uint32_t n_pages = length / t.page_size + 1;  // the first decode step's token included
-  const bool others = s.n_active || s.n_zombies;      // they will give pages back
-  if (others && n_pages + s.n_active > pool.count()) return false;
-  pool.take(pages(i), n_pages);
+  const uint32_t i = r.sequence_index;
+  const PrefixMatch match = match_prefix(i);
+  if (s.n_active || s.n_zombies) {  // they will give pages back
+    uint32_t owe = 0;
+    for (uint32_t k = tid; k < t.n_sequences; k += threads) owe += owed(c.sequences[k]);
+    owe = p.reduce(owe, Sum());
+    const uint32_t all =
+        c.sequences[i].prefill_end / t.page_size + 1 - match.pages;  // the first answer's token included
+    const uint32_t needs = owe ? all : Min()(all, c.max_prefill_tokens / t.page_size);
+    if (needs + owe + s.n_active > pool.available() - match.idle) return false;
+  }
+  share_prefix(i, match);
   if (tid == 0) {
     const blink_descriptor& d = t.params[i];
     ++s.n_active;
     --s.n_waiting;
     --s.n_staged;
     ++s.stats.admitted;
-    c.sequences[i] = {0, BLINK_SEQUENCE_ACTIVE, slot, 0, length, n_pages, 0};
+    c.sequences[i].use = BLINK_SEQUENCE_ACTIVE;
     if (r.state == BLINK_STATE_PREFILL_PENDING) accept(r, d);
     r.state = BLINK_STATE_PREFILL_PROCESSING;
     publish(slot);

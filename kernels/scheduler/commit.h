@@ -33,16 +33,20 @@ template <class P>
 BLINK_FN void Scheduler<P>::commit(uint64_t id) {
   const blink_step_set& set = set_of(id);
   const blink_step_head& head = *set.head;
-  uint32_t bad = 0;
+  constexpr uint32_t kBad = 1, kFilled = 2;
+  uint32_t found = 0;
   for (uint32_t batch_slot = tid; batch_slot < head.batch_size; batch_slot += threads) {
     if (!set.batch_emit[batch_slot]) continue;
     if (set.out_token[batch_slot] >= t.vocab_size && set.out_token[batch_slot] != BLINK_NO_TOKEN) {
-      bad = 1;
+      found |= kBad;
     } else {
+      if (fills_page(set, batch_slot)) found |= kFilled;
       commit_token(set, batch_slot);
     }
   }
-  if (p.reduce(bad, Or())) return fail(BLINK_FAULT_TOKEN, id);
+  found = p.reduce(found, Or());
+  if (found & kBad) return fail(BLINK_FAULT_TOKEN, id);
+  if (found & kFilled) link_filled(set);
   if (tid == 0) {
     ++s.stats.steps;
     s.stats.decode_steps += head.n_decode > 0;
@@ -53,17 +57,31 @@ BLINK_FN void Scheduler<P>::commit(uint64_t id) {
   p.sync();
 }
 
+// Whether the token that a sequence fed fills a page, which is to be linked then (prefix.h); marks the sequence.
+template <class P>
+BLINK_FN bool Scheduler<P>::fills_page(const blink_step_set& set, uint32_t batch_slot) {
+  if (!c.prefix_cache || batch_slot >= set.head->n_decode || set.out_token[batch_slot] == BLINK_NO_TOKEN) return false;
+  blink_sequence& sequence = c.sequences[set.batch_sequence[batch_slot]];
+  const uint32_t fed = set.token_position[set.batch_last[batch_slot]] + 1;
+  if (sequence.use != BLINK_SEQUENCE_ACTIVE || fed != (sequence.n_linked + 1) * t.page_size) return false;
+  sequence.filled = set.head->id;
+  return true;
+}
+
 // Publishes one sampled token, or ends the request where there is none: the record in the arena and inline, then the
 // status word that makes it visible (R2).
 template <class P>
 BLINK_FN void Scheduler<P>::commit_token(const blink_step_set& set, uint32_t batch_slot) {
-  const blink_sequence& sequence = c.sequences[set.batch_sequence[batch_slot]];
+  blink_sequence& sequence = c.sequences[set.batch_sequence[batch_slot]];
   if (sequence.use != BLINK_SEQUENCE_ACTIVE) {
     p.add(&s.stats.zombie_rows, uint64_t(1));
     return;
   }
   const uint32_t slot = sequence.slot, token = set.out_token[batch_slot];
-  if (token == BLINK_NO_TOKEN) return finish(slot, BLINK_REASON_NUMERICAL_FAULT);
+  if (token == BLINK_NO_TOKEN) {
+    sequence.faulty = 1;
+    return finish(slot, BLINK_REASON_NUMERICAL_FAULT);
+  }
   blink_request& r = c.requests[slot];
   const uint64_t record = output_record(token, r.generated, r.submission);
   p.store(outputs(slot) + r.generated, record);
@@ -131,7 +149,7 @@ BLINK_FN void Scheduler<P>::finish(uint32_t slot, uint32_t reason) {
     }
   } else {
     if (r.generated) {
-      p.add(&s.ended_prompts, uint64_t(r.prompt_tokens));
+      p.add(&s.ended_prompts, uint64_t(r.prompt_tokens - r.cached));
       p.add(&s.ended_outputs, uint64_t(r.generated));
     }
     detach(r.sequence_index);
@@ -171,7 +189,7 @@ BLINK_FN void Scheduler<P>::reap() {
     }
     dead = p.reduce(dead, Min());
     if (dead == BLINK_NO_SEQUENCE) return;
-    pool.give_back(pages(dead), c.sequences[dead].n_pages);
+    pool.give_back(pages(dead), c.sequences[dead].n_pages, c.sequences[dead].faulty);
     if (tid == 0) {
       --s.n_zombies;
       c.sequences[dead].use = BLINK_SEQUENCE_FREE;

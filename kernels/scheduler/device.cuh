@@ -66,6 +66,7 @@ class DevicePlatform {
   }
 
   __device__ void raise(uint32_t* p, uint32_t v) { atomicMax(p, v); }
+  __device__ bool exchange_if(uint32_t* p, uint32_t old, uint32_t v) { return atomicCAS(p, old, v) == old; }
 
   // One barrier each: the scratch alternates, so nobody overwrites what a slower thread still reads.
   template <class T, class Op>
@@ -92,6 +93,25 @@ class DevicePlatform {
       all += count;
     }
     *n = all;
+    return below;
+  }
+
+  __device__ uint64_t sum_below(uint64_t value, uint64_t* sum) {
+    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    unsigned long long through = value;  // the sum of the warp's lanes up to this one
+    for (unsigned offset = 1; offset < 32; offset *= 2) {
+      const unsigned long long lower = __shfl_up_sync(~0u, through, offset);
+      if (lane >= offset) through += lower;
+    }
+    unsigned long long* slots = next_scratch();
+    if (lane == 31) slots[warp] = through;
+    __syncthreads();
+    unsigned long long below = through - value, all = 0;
+    for (unsigned w = 0; w < kWarps; ++w) {
+      below += w < warp ? slots[w] : 0;
+      all += slots[w];
+    }
+    *sum = all;
     return below;
   }
 

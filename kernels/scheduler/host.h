@@ -62,6 +62,10 @@ class HostMemoryModel {
     }
   }
 
+  bool exchange_if(uint32_t* p, uint32_t old, uint32_t v) {
+    return __atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  }
+
   template <class T, class Op>
   T reduce(T value, Op op) {
     if (threads() == 1) return value;
@@ -83,6 +87,19 @@ class HostMemoryModel {
     }
     team_.sync();
     *n = all;
+    return below;
+  }
+
+  uint64_t sum_below(uint64_t value, uint64_t* sum) {
+    team_.values[thread_] = value;
+    team_.sync();
+    uint64_t below = 0, all = 0;
+    for (unsigned i = 0; i < threads(); ++i) {
+      below += i < thread_ ? team_.values[i] : 0;
+      all += team_.values[i];
+    }
+    team_.sync();
+    *sum = all;
     return below;
   }
 

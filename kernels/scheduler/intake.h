@@ -50,6 +50,13 @@ BLINK_FN void Scheduler<P>::observe_control() {
   }
 }
 
+// How long a lease's word may stand still: what its frontend asked for, within bounds (R6).
+template <class P>
+BLINK_FN uint64_t lease_timeout(const P& p, const blink_lease& lease) {
+  const uint64_t asked = Max()(p.load(&lease.timeout_ns), uint64_t(BLINK_LEASE_TIMEOUT_NS));
+  return Min()(asked, uint64_t(BLINK_LONGEST_LEASE_NS));
+}
+
 // A lease word with a new epoch is a frontend that attached; one that stopped changing is a frontend that is gone.
 // Either way the lease's slots are emptied before anybody may use them again (R6).
 template <class P>
@@ -65,9 +72,12 @@ BLINK_FN void Scheduler<P>::observe_leases() {
     const bool granted = lease.state == BLINK_LEASE_GRANTED;
     if (low(word) != lease.epoch && low(word) != 0) {
       events |= uint64_t(1) << i;
-    } else if (granted && (low(word) == 0 || now - lease.changed_ns > BLINK_LEASE_TIMEOUT_NS)) {
-      events |= uint64_t(1) << (32 + i);
+      continue;
     }
+    // What it asked for is looked at only after the shortest timeout: another load over the bus for each scan.
+    const uint64_t silence = now - lease.changed_ns;
+    const bool silent = silence > BLINK_LEASE_TIMEOUT_NS && silence > lease_timeout(p, c.leases[i]);
+    if (granted && (low(word) == 0 || silent)) events |= uint64_t(1) << (32 + i);
   }
   events = p.reduce(events, Or());
   for (uint32_t i = 0; events && i < c.n_leases; ++i) {
@@ -162,7 +172,7 @@ BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, bool older) {
     r.submission = low(word);
     r.state = BLINK_STATE_PREFILL_PENDING;
     r.sequence_index = BLINK_NO_SEQUENCE;
-    r.generated = 0;
+    r.generated = r.cached = 0;
     r.torn_since_ns = r.torn_last_ns = 0;
     p.add(&s.n_waiting, 1u);
   }
@@ -193,7 +203,8 @@ BLINK_FN void Scheduler<P>::publish_stats() {
   if (tid == 0) {
     s.stats.running = s.n_active;
     s.stats.waiting = s.n_waiting;
-    s.stats.free_pages = pool.count();
+    s.stats.free_pages = pool.available();
+    s.stats.cached_pages = pool.idle();
   }
   p.sync();
   const uint64_t* from = reinterpret_cast<const uint64_t*>(&s.stats);

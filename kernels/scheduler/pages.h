@@ -1,72 +1,182 @@
-/* Pages: the KV pages that no sequence has, and the only code that takes them or has them back.
+/* Pages: who has which KV page, and the only code that takes pages or has them back.
  *
- * S1: every page is either free, and then here, or in the block table of exactly one sequence that is not FREE. Callers
- * put what they take into a sequence's block table and give back a table's entries, all of them at once; what a page's
- * state is beyond that is known here alone.
+ * S1: every page is either free, or idle, or used as often as block tables of sequences that are not FREE name it. An
+ * idle page is in nobody's use, but the prefix cache can find it (prefix_index.h); it makes room when a page is needed
+ * and none is free. Callers put what they take into a sequence's block table and give back a table's entries, all of
+ * them at once; what a page's state is beyond that is known here alone.
  *
- * The free pages are a stack in device memory. All threads of the block call each function together and move a share of
- * the pages each. The count changes in thread 0, after the pages were moved: the others see it behind the caller's next
- * barrier.
+ * The free pages are a stack in device memory. The idle ones stand in a line, in the order in which they became idle, a
+ * sequence's last page first (S16): an entry counts while its page is idle and has not queued up again since. So a page
+ * that is used again leaves a dead entry behind, and when these fill the line, the living move up.
+ *
+ * All threads of the block call each function together and move a share of the pages each. Each function ends with a
+ * barrier, unless it says otherwise.
  */
 #ifndef BLINK_SCHEDULER_PAGES_H
 #define BLINK_SCHEDULER_PAGES_H
 
-#include "platform.h"
+#include "prefix_index.h"
 
 namespace blink {
 
 // What can be seen of them, by whoever has the configuration.
-class FreePages {
+class PageCounts {
  public:
-  BLINK_FN explicit FreePages(const blink_scheduler_config& config)
-      : stack_(config.free_pages), count_(config.state->n_free_pages) {}
+  BLINK_FN explicit PageCounts(const blink_scheduler_config& config) : c_(config), s_(*config.state) {}
 
-  BLINK_FN uint32_t count() const { return count_; }
-  // The page that is taken as the `n`-th from now on, n < count().
-  BLINK_FN uint32_t nth(uint32_t n) const { return stack_[count_ - 1 - n]; }
+  // Pages in nobody's use.
+  BLINK_FN uint32_t available() const { return s_.n_free_pages + s_.n_idle_pages; }
+  BLINK_FN uint32_t idle() const { return s_.n_idle_pages; }
+  BLINK_FN uint32_t free() const { return s_.n_free_pages; }
+  // The free page that is taken as the `n`-th from now on, n < free().
+  BLINK_FN uint32_t nth(uint32_t n) const { return c_.free_pages[s_.n_free_pages - 1 - n]; }
 
  protected:
-  uint32_t* const stack_;
-  uint32_t& count_;
+  const blink_scheduler_config& c_;
+  blink_scheduler_state& s_;
 };
 
 template <class P>
-class PagePool : public FreePages {
+class PagePool : public PageCounts {
  public:
-  BLINK_FN PagePool(P& platform, const blink_scheduler_config& config)
-      : FreePages(config), p_(platform), n_pages_(config.total_pages) {}
+  BLINK_FN PagePool(P& platform, const blink_scheduler_config& config, PrefixIndex<P>& index)
+      : PageCounts(config), p_(platform), index_(index) {}
 
   // Before the first: all pages are free, and page 0 is taken first.
   BLINK_FN void fill() {
-    for (uint32_t i = p_.thread(); i < n_pages_; i += p_.threads()) stack_[i] = n_pages_ - 1 - i;
-    set_count(n_pages_);
+    for (uint32_t i = p_.thread(); i < c_.total_pages; i += p_.threads()) {
+      c_.free_pages[i] = c_.total_pages - 1 - i;
+      c_.pages[i].entry = BLINK_NO_PAGE;
+    }
+    set_counts(c_.total_pages, 0);
   }
 
-  // Takes `n` pages, at most count(), into a sequence's block table from `to` on.
+  // Makes the next `n` pages free, at most available(): nth(0) to nth(n - 1) exist then.
+  BLINK_FN void reserve(uint32_t n) {
+    if (n > free()) evict(n - free());
+  }
+  // The page nth(n), for an entry of a block table; `took` must follow.
+  BLINK_FN uint32_t claim(uint32_t n) {
+    const uint32_t page = nth(n);
+    c_.pages[page].users = 1;
+    return page;
+  }
+  BLINK_FN void took(uint32_t n) { set_counts(free() - n, idle()); }
+
+  // Takes `n` pages, at most available(), into a sequence's block table from `to` on.
   BLINK_FN void take(uint32_t* to, uint32_t n) {
-    const uint32_t top = count_;
-    for (uint32_t i = p_.thread(); i < n; i += p_.threads()) to[i] = stack_[top - 1 - i];
+    reserve(n);
+    for (uint32_t i = p_.thread(); i < n; i += p_.threads()) to[i] = claim(i);
     took(n);
   }
+  // The `n` pages that a sequence's block table has from `from` on, all found by the prefix cache and `were_idle` of
+  // them idle, are now used by this sequence too.
+  BLINK_FN void share(const uint32_t* from, uint32_t n, uint32_t were_idle) {
+    for (uint32_t i = p_.thread(); i < n; i += p_.threads()) ++c_.pages[from[i]].users;
+    set_counts(free(), idle() - were_idle);
+  }
 
-  // Takes the pages nth(0) to nth(n - 1), which threads have put into tables one by one.
-  BLINK_FN void took(uint32_t n) { set_count(count_ - n); }
-
-  // Has the `n` pages back that a sequence's block table holds from `from` on.
-  BLINK_FN void give_back(const uint32_t* from, uint32_t n) {
-    const uint32_t top = count_;
-    for (uint32_t i = p_.thread(); i < n; i += p_.threads()) stack_[top + i] = from[i];
-    set_count(top + n);
+  // Has the `n` pages back that a sequence's block table holds from `from` on. With `forget`, the prefix cache does not
+  // keep those that nobody else uses.
+  BLINK_FN void give_back(const uint32_t* from, uint32_t n, bool forget) {
+    if (s_.idle_tail - s_.idle_head + n > c_.n_idle) move_up();
+    uint32_t n_free = free(), n_idle = idle();
+    uint64_t tail = s_.idle_tail;
+    for (uint32_t base = 0; base < n; base += p_.threads()) {
+      const uint32_t i = base + p_.thread(), page = i < n ? from[n - 1 - i] : BLINK_NO_PAGE;
+      const bool unused = i < n && --c_.pages[page].users == 0;
+      const bool findable = unused && c_.pages[page].entry != BLINK_NO_PAGE, idles = findable && !forget;
+      uint32_t more_idle, more_free;
+      const uint32_t behind = p_.rank(idles, &more_idle), above = p_.rank(unused && !idles, &more_free);
+      if (idles) queue_up(page, tail + behind);
+      if (unused && !idles) c_.free_pages[n_free + above] = page;
+      if (findable && forget) index_.remove(page);
+      p_.sync();
+      if (findable && forget) index_.clear(page);
+      n_free += more_free, n_idle += more_idle, tail += more_idle;
+    }
+    set_counts(n_free, n_idle, s_.idle_head, tail);
   }
 
  private:
-  BLINK_FN void set_count(uint32_t count) {
+  // Whether the entry at this place of the line is the page's own.
+  BLINK_FN bool idles_at(uint32_t page, uint64_t at) const {
+    const blink_page& found = c_.pages[page];
+    return found.users == 0 && found.entry != BLINK_NO_PAGE && found.queued == at;
+  }
+  BLINK_FN void queue_up(uint32_t page, uint64_t at) {
+    c_.idle_pages[at & (c_.n_idle - 1)] = page;
+    c_.pages[page].queued = at;
+  }
+
+  // Frees the `n` pages that have been idle for longest, and a few more, so that it need not be done for each page.
+  BLINK_FN void evict(uint32_t n) {
+    const uint64_t began = p_.thread() == 0 ? p_.now() : 0;
+    n = Min()(idle(), Max()(n, Min()(uint32_t(BLINK_EVICTED_TOGETHER), c_.total_pages / 64)));
+    uint64_t head = s_.idle_head;
+    const uint64_t tail = s_.idle_tail;
+    uint32_t top = free();
+    for (uint32_t left = n; left && head < tail; head += p_.threads()) {
+      const uint64_t at = head + p_.thread();
+      const uint32_t page = at < tail ? c_.idle_pages[at & (c_.n_idle - 1)] : BLINK_NO_PAGE;
+      const bool idles = page != BLINK_NO_PAGE && idles_at(page, at);
+      uint32_t found;
+      const uint32_t nth = p_.rank(idles, &found);
+      const bool evicted = idles && nth < left;
+      if (evicted) {
+        index_.remove(page);
+        c_.free_pages[top + nth] = page;
+      }
+      p_.sync();
+      if (evicted) index_.clear(page);
+      // Behind the last one that was needed the line begins anew.
+      if (found >= left) {
+        head = p_.reduce(idles && nth + 1 == left ? at + 1 : 0, Max());
+        top += left;
+        break;
+      }
+      top += found;
+      left -= found;
+    }
     p_.sync();
-    if (p_.thread() == 0) count_ = count;
+    if (p_.thread() == 0) {
+      s_.stats.prefix_evictions += n;
+      s_.stats.prefix_eviction_ns += p_.now() - began;
+    }
+    set_counts(top, idle() - n, Min()(head, tail), tail);
+  }
+
+  // Those that are still idle queue up anew, in their order.
+  BLINK_FN void move_up() {
+    const uint64_t end = s_.idle_tail;
+    uint64_t head = s_.idle_head, tail = end;
+    for (; head < end; head += p_.threads()) {
+      const uint64_t at = head + p_.thread();
+      const uint32_t page = at < end ? c_.idle_pages[at & (c_.n_idle - 1)] : BLINK_NO_PAGE;
+      const bool idles = page != BLINK_NO_PAGE && idles_at(page, at);
+      uint32_t found;
+      const uint32_t nth = p_.rank(idles, &found);
+      if (idles) queue_up(page, tail + nth);
+      tail += found;
+      p_.sync();
+    }
+    set_counts(free(), idle(), end, tail);
+  }
+
+  BLINK_FN void set_counts(uint32_t n_free, uint32_t n_idle) { set_counts(n_free, n_idle, s_.idle_head, s_.idle_tail); }
+  BLINK_FN void set_counts(uint32_t n_free, uint32_t n_idle, uint64_t head, uint64_t tail) {
+    p_.sync();
+    if (p_.thread() == 0) {
+      s_.n_free_pages = n_free;
+      s_.n_idle_pages = n_idle;
+      s_.idle_head = head;
+      s_.idle_tail = tail;
+    }
+    p_.sync();
   }
 
   P& p_;
-  const uint32_t n_pages_;
+  PrefixIndex<P>& index_;
 };
 
 }  // namespace blink

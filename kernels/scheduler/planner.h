@@ -28,6 +28,7 @@ BLINK_FN bool Scheduler<P>::plan(uint64_t id) {
   if (s.n_active == 0 && s.n_waiting == 0) return false;
   uint32_t counts = 0;  // sequences that prefill in the low half, sequences that decode in the high half
   for (uint32_t i = tid; i < t.n_sequences; i += threads) {
+    c.sequences[i].considered = 0;
     counts += prefilling(c.sequences[i]) ? 1 : decoding(c.sequences[i]) ? 1u << 16 : 0;
   }
   counts = p.reduce(counts, Sum());
@@ -36,12 +37,16 @@ BLINK_FN bool Scheduler<P>::plan(uint64_t id) {
   const uint32_t room = c.max_batch - n_prefilling - n_decoding;
   const uint32_t n_prompts = n_prefilling + Min()(room, s.n_waiting);
   const uint32_t n_decode = n_decoding ? plan_decode(id) : 0;
-  StepLoad load = {n_decode, n_decode};
+  StepLoad load = {n_decode, n_decode, n_decode};
   if (n_prompts) {
     const uint32_t limit = n_decode ? mixed_limit(n_decode, n_decode + n_prompts) : c.max_prefill_tokens;
     load = plan_prompts(id, n_decode, limit, room);
   }
-  if (load.batch_slots == 0) return false;
+  if (load.batch_slots == 0) {
+    // Prompts under way have all the pages, and each waits for another's: the youngest gives way (S7).
+    if (in_flight() == 0 && s.n_zombies == 0 && s.n_active > 1) preempt_youngest();
+    return false;
+  }
   close_plan(id, n_decode, load);
   return true;
 }
@@ -55,8 +60,9 @@ BLINK_FN uint32_t Scheduler<P>::plan_decode(uint64_t id) {
   uint32_t batch_slots = 0, taken = 0, need = 0;
   for (uint32_t i = tid; i < t.n_sequences; i += threads)
     need += decoding(c.sequences[i]) && needs_page(c.sequences[i]);
-  const bool starving =
-      p.reduce(need, Sum()) > pool.count();  // pages come back when the preempted sequences' last step is done
+  need = p.reduce(need, Sum());
+  const bool starving = need > pool.available();  // pages come back when the preempted sequences' last step is done
+  if (!starving) pool.reserve(need);
   for (uint32_t base = 0; base < t.n_sequences; base += threads) {
     const uint32_t i = base + tid;
     bool in = i < t.n_sequences && decoding(c.sequences[i]);
@@ -67,7 +73,7 @@ BLINK_FN uint32_t Scheduler<P>::plan_decode(uint64_t id) {
     const uint32_t nth = taken + p.rank(page && in, &n_pages);
     if (in) {
       blink_sequence& sequence = c.sequences[i];
-      if (page) pages(i)[sequence.n_pages++] = pool.nth(nth);
+      if (page) pages(i)[sequence.n_pages++] = pool.claim(nth);
       set.token_sequence[batch_slot] = set.batch_sequence[batch_slot] = i;
       set.token_position[batch_slot] = sequence.fed++;
       set.batch_first[batch_slot] = set.batch_last[batch_slot] = batch_slot;
@@ -84,16 +90,16 @@ BLINK_FN uint32_t Scheduler<P>::plan_decode(uint64_t id) {
 
 // Tokens of a step of `n_decode` sequences and prompts, of `n` requests in all that run or could (S15). In balance
 // prompts come in as fast as answers go out: with each output token, as much of a prompt as the requests have on
-// average. A longer prompt comes in larger parts, or it would wait for many steps. Less than `mixed_share` would save
-// nothing, and a shape is filled to the last token, because its matmuls run at its capacity.
+// average. When more of prompts is there, it comes in in larger parts, or it would wait for many steps. Less than
+// `mixed_share` would save nothing, and a shape is filled to the last token, because its matmuls run at its capacity.
 template <class P>
 BLINK_FN uint32_t Scheduler<P>::mixed_limit(uint32_t n_decode, uint32_t n) const {
-  uint32_t longest = 0;
+  uint64_t there = 0;
   for (uint32_t i = tid; i < t.n_sequences; i += threads) {
     const blink_sequence& sequence = c.sequences[i];
-    if (prefilling(sequence) || sequence.use == BLINK_SEQUENCE_STAGED) longest = Max()(longest, sequence.prefill_end);
+    if (prefilling(sequence) || sequence.use == BLINK_SEQUENCE_STAGED) there += sequence.prefill_end - sequence.cached;
   }
-  const uint64_t part = p.reduce(longest, Max()) / BLINK_PROMPT_STEPS;
+  const uint64_t part = p.reduce(there, Sum()) / BLINK_PROMPT_STEPS;
   const uint64_t balance = n * (s.ended_prompts + BLINK_USUAL_PROMPT) / (s.ended_outputs + BLINK_USUAL_OUTPUT);
   const uint32_t share = Min()(uint64_t(c.max_prefill_tokens), Max()(Max()(balance, part), uint64_t(c.mixed_share)));
   const uint32_t shape = c.mixed_lookup[granules(Min()(n_decode + share, c.max_mixed_tokens))];
@@ -104,42 +110,103 @@ BLINK_FN uint32_t Scheduler<P>::mixed_limit(uint32_t n_decode, uint32_t n) const
 // waiting requests to fill it, at most `room`.
 template <class P>
 BLINK_FN StepLoad Scheduler<P>::plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room) {
-  const blink_step_set& set = set_of(id);
-  uint32_t used = n_decode, batch_slots = n_decode;
-  while (batch_slots < n_decode + c.max_prefill_slots && used < limit) {
-    uint64_t oldest = kNone;
-    for (uint32_t i = tid; i < t.n_sequences; i += threads) {
-      const blink_sequence& sequence = c.sequences[i];
-      if (prefilling(sequence) && sequence.last_step != id) oldest = Min()(oldest, c.requests[sequence.slot].arrival);
-    }
-    oldest = p.reduce(oldest, Min());
+  StepLoad load = {n_decode, n_decode, n_decode};
+  uint32_t promised = n_decode;  // pages that are not for the next prompt: each sequence that decodes may need one
+  while (load.batch_slots < n_decode + c.max_prefill_slots && load.tokens < limit && load.work < limit) {
+    uint32_t others;
+    const uint64_t oldest = next_prompt(&others);
     if (oldest == kNone) {
       if (room == 0 || !admit_next()) break;
       --room;
       continue;
     }
-    const uint32_t r = c.requests[arrival_slot(oldest)].sequence_index;
-    blink_sequence& sequence = c.sequences[r];
-    const uint32_t first = sequence.fed, take = Min()(sequence.prefill_end - first, limit - used);
-    for (uint32_t i = tid; i < take; i += threads) {
-      set.token_sequence[used + i] = r;
-      set.token_position[used + i] = first + i;
-    }
+    const uint32_t i = c.requests[arrival_slot(oldest)].sequence_index;
+    blink_sequence& sequence = c.sequences[i];
     p.sync();
-    if (tid == 0) {
-      set.batch_sequence[batch_slots] = r;
-      set.batch_first[batch_slots] = used;
-      set.batch_last[batch_slots] = used + take - 1;
-      set.batch_emit[batch_slots] = first + take == sequence.prefill_end;
-      sequence.fed = first + take;
-      sequence.last_step = id;
-      s.stats.prompt_tokens += take;
-    }
+    if (tid == 0) sequence.considered = 1;
     p.sync();
-    used += take;
-    ++batch_slots;
+    if (!awaiting(i)) {
+      const uint32_t there = pool.available() - Min()(pool.available(), promised);
+      const uint64_t pages_hold = uint64_t(sequence.n_pages + there) * t.page_size - sequence.fed;
+      const bool more = others || (room && s.n_waiting);
+      const uint32_t n = Min()(pages_hold, uint64_t(chunk(sequence, load, n_decode, limit, more)));
+      if (n) {
+        const uint64_t keys = n_decode && c.attention_keys ? uint64_t(n) * sequence.fed / c.attention_keys : 0;
+        feed(id, i, n, load.batch_slots, load.tokens);
+        load = {load.tokens + n, load.batch_slots + 1, uint32_t(Min()(load.work + n + keys, uint64_t(limit)))};
+      }
+    }
+    promised += owed(sequence);
   }
-  return {used, batch_slots};
+  return load;
+}
+
+// The arrival of the oldest prompt under way that was not considered yet; `others`: how many more there are.
+template <class P>
+BLINK_FN uint64_t Scheduler<P>::next_prompt(uint32_t* others) {
+  uint64_t oldest = kNone;
+  uint32_t n = 0;
+  for (uint32_t i = tid; i < t.n_sequences; i += threads) {
+    const blink_sequence& sequence = c.sequences[i];
+    if (!prefilling(sequence) || sequence.considered) continue;
+    oldest = Min()(oldest, c.requests[sequence.slot].arrival);
+    ++n;
+  }
+  *others = p.reduce(n, Sum()) - 1;
+  return p.reduce(oldest, Min());
+}
+
+// How many tokens a prompt gets of a step, at most. One that is not done with three quarters of what is left leaves the
+// rest to the `others`, so that a short one need not wait for the long ones before it. Beside sequences that decode,
+// whose next token waits for this step, tokens that see many keys count for more (S15).
+template <class P>
+BLINK_FN uint32_t Scheduler<P>::chunk(const blink_sequence& sequence, StepLoad load, uint32_t n_decode, uint32_t limit,
+                                      bool others) const {
+  const uint32_t left = sequence.prefill_end - sequence.fed, room = limit - load.tokens;
+  uint64_t work = limit - load.work;
+  if (n_decode && c.attention_keys)
+    work = Max()(work * c.attention_keys / (c.attention_keys + sequence.fed + Min()(left, room)), uint64_t(1));
+  const uint32_t most = Min()(uint64_t(room), work);
+  return left <= most - most / 4 || !others ? Min()(left, most) : most - most / 4;
+}
+
+// Gives sequence `i` its next `n` tokens' places in step `id`, the first at token `at` of the step, and their pages.
+template <class P>
+BLINK_FN void Scheduler<P>::feed(uint64_t id, uint32_t i, uint32_t n, uint32_t batch_slot, uint32_t at) {
+  const blink_step_set& set = set_of(id);
+  blink_sequence& sequence = c.sequences[i];
+  const uint32_t first = sequence.fed, end = first + n, has = sequence.n_pages;
+  const uint32_t n_pages = (end + t.page_size - 1) / t.page_size;
+  if (n_pages > has) pool.take(pages(i) + has, n_pages - has);
+  for (uint32_t k = tid; k < n; k += threads) {
+    set.token_sequence[at + k] = i;
+    set.token_position[at + k] = first + k;
+  }
+  p.sync();
+  if (tid == 0) {
+    set.batch_sequence[batch_slot] = i;
+    set.batch_first[batch_slot] = at;
+    set.batch_last[batch_slot] = at + n - 1;
+    set.batch_emit[batch_slot] = end == sequence.prefill_end;
+    sequence.fed = end;
+    sequence.last_step = id;
+    sequence.n_pages = Max()(n_pages, has);
+    s.stats.prompt_tokens += n;
+    if (end == sequence.prefill_end) tell_cached(sequence);
+  }
+  p.sync();
+  link_prompt(i, id);
+}
+
+// A prompt is in: how much of it was not computed. What a paused request finds again was computed for it before.
+template <class P>
+BLINK_FN void Scheduler<P>::tell_cached(const blink_sequence& sequence) {
+  blink_request& r = c.requests[sequence.slot];
+  s.stats.prefix_queries += sequence.prefill_end;
+  s.stats.prefix_hits += sequence.cached;
+  if (r.generated) return;
+  r.cached = sequence.cached;
+  p.store(&c.progress[sequence.slot].prefix, pair_word(r.submission, r.cached));
 }
 
 // Picks the tightest shape, whose tokens beyond the load are padding. Mixed shapes of equal tokens ascend in batch
@@ -174,21 +241,29 @@ BLINK_FN void Scheduler<P>::close_plan(uint64_t id, uint32_t n_decode, StepLoad 
 template <class P>
 BLINK_FN void Scheduler<P>::make_room() {
   for (;;) {
-    uint64_t sums = 0, youngest = 0;  // pages needed in the low half, pages of zombies in the high half
+    uint64_t sums = 0;  // pages needed in the low half, pages of zombies in the high half
     for (uint32_t i = tid; i < t.n_sequences; i += threads) {
       const blink_sequence& sequence = c.sequences[i];
       if (sequence.use == BLINK_SEQUENCE_ZOMBIE) sums += uint64_t(sequence.n_pages) << 32;
-      if (sequence.use != BLINK_SEQUENCE_ACTIVE) continue;
       if (decoding(sequence) && needs_page(sequence)) ++sums;
-      youngest = Max()(youngest, c.requests[sequence.slot].arrival);
     }
     sums = p.reduce(sums, Sum());
-    if (low(sums) <= pool.count() + high(sums) || s.n_active <= 1) break;
-    youngest = p.reduce(youngest, Max());
-    if (tid == 0) preempt(c.requests[arrival_slot(youngest)].sequence_index);
-    p.sync();
+    if (low(sums) <= pool.available() + high(sums) || s.n_active <= 1) break;
+    preempt_youngest();
   }
   if (s.n_zombies) reap();
+}
+
+template <class P>
+BLINK_FN void Scheduler<P>::preempt_youngest() {
+  uint64_t youngest = 0;
+  for (uint32_t i = tid; i < t.n_sequences; i += threads) {
+    const blink_sequence& sequence = c.sequences[i];
+    if (sequence.use == BLINK_SEQUENCE_ACTIVE) youngest = Max()(youngest, c.requests[sequence.slot].arrival);
+  }
+  youngest = p.reduce(youngest, Max());
+  if (tid == 0) preempt(c.requests[arrival_slot(youngest)].sequence_index);
+  p.sync();
 }
 
 // The request keeps its arrival, so it is the first to come back, and its published tokens, so nothing is lost.

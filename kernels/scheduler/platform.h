@@ -13,8 +13,10 @@
  *   Pair load_pair(const uint64_t*)        two words, each whole, relaxed; 16-byte aligned
  *   T add(T*, T)                           atomic among the policy's threads; returns the old value
  *   void raise(uint32_t*, uint32_t)        to the larger of both, likewise
+ *   bool exchange_if(uint32_t*, uint32_t old, uint32_t v)    likewise, from `old` to `v`; whether it was `old`
  *   T reduce(T, op)                        op over all threads' values, the same result in each
  *   unsigned rank(bool flag, unsigned* n)  how many lower threads have the flag set; *n, how many do in all
+ *   uint64_t sum_below(uint64_t, uint64_t* sum)    the sum of the lower threads' values; *sum, of all of them
  *   uint32_t step_sets()                   how many step sets rotate, at most BLINK_STEP_SETS
  *   uint32_t launch_window()               launches after which `relaunch` is due (S8)
  *   bool shares_step_sets()                whether what a step writes is here while it runs, not copied at its end

@@ -5,7 +5,8 @@
  *   intake.h     leases, new requests, cancels, releases: what the ring says
  *   staging.h    a waiting request is read from the ring and checked, ahead of time
  *   admission.h  a staged request gets pages and joins the batch
- *   pages.h      the KV pages that no sequence has
+ *   pages.h      who has which KV page
+ *   prefix.h     the prefix cache: pages that hold what a prompt begins with (prefix_index.h finds them)
  *   planner.h    what the next step runs: sequences, positions, pages; preemption when they run out
  *   launch.h     a planned step is launched; the kernel relaunches itself
  *   commit.h     what a finished step produced: tokens published, sequences retired, pages returned
@@ -22,9 +23,15 @@ namespace blink {
 
 enum class Exit { kRelaunch, kStopped };
 
-// What a step that is being planned has so far.
+// What a step that is being planned has so far. Its work is in tokens that see no keys (S15).
 struct StepLoad {
-  uint32_t tokens, batch_slots;
+  uint32_t tokens, batch_slots, work;
+};
+
+// What the prefix cache has for a sequence (prefix.h).
+struct PrefixMatch {
+  uint32_t pages, idle;  // that are there, and those of them that nobody uses
+  uint32_t awaits;       // the next page, if an earlier sequence computes it, or BLINK_NO_PAGE
 };
 
 template <class P>
@@ -36,7 +43,8 @@ class Scheduler {
         s(*config.state),
         t(config.tables),
         header(*config.header),
-        pool(platform, config),
+        index(platform, config),
+        pool(platform, config, index),
         tid(platform.thread()),
         threads(platform.threads()) {}
 
@@ -70,6 +78,7 @@ class Scheduler {
   blink_scheduler_state& s;
   const blink_tables& t;
   blink_header& header;
+  PrefixIndex<P> index;
   PagePool<P> pool;
   const unsigned tid, threads;
 
@@ -79,7 +88,7 @@ class Scheduler {
   uint64_t settled_at = 0;  // when a scan last brought nothing to stage, or a step ran
   uint32_t phase = 0, last_kind = 0;
   uint32_t window = 0;          // launches made by this execution (S8)
-  uint32_t readable_words = 0;  // of payloads, in what is left of this turn (S16)
+  uint32_t readable_words = 0;  // of payloads, in what is left of this turn (S18)
   bool planned = false;         // step launched + 1 is in its set, to be launched by this execution or the next
   bool stopping = false;
 
@@ -221,11 +230,30 @@ class Scheduler {
   BLINK_FN uint64_t oldest_waiting();
   BLINK_FN void accept(blink_request& r, const blink_descriptor& d);
   BLINK_FN bool admit(uint32_t slot);
+  // Pages that a prompt under way still needs, the first answer's token included.
+  BLINK_FN uint32_t owed(const blink_sequence& sequence) const {
+    return prefilling(sequence) ? sequence.prefill_end / t.page_size + 1 - sequence.n_pages : 0;
+  }
+
+  // ------------------------------------------------------------ prefix.h
+  BLINK_FN PrefixMatch match_prefix(uint32_t sequence);
+  BLINK_FN bool follows_link(uint32_t page, const blink_sequence& sequence) const;
+  BLINK_FN void share_prefix(uint32_t sequence, const PrefixMatch& match);
+  BLINK_FN void link_to(blink_sequence& sequence, uint32_t page);
+  BLINK_FN void link_prompt(uint32_t sequence, uint64_t id);
+  BLINK_FN void link_filled(const blink_step_set& set);
+  BLINK_FN void describe(uint32_t page, uint32_t sequence, uint32_t depth, uint64_t sum, uint64_t ready);
+  BLINK_FN bool awaiting(uint32_t sequence);
 
   // ------------------------------------------------------------ planner.h
   BLINK_FN bool plan(uint64_t id);
   BLINK_FN uint32_t plan_decode(uint64_t id);
   BLINK_FN StepLoad plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room);
+  BLINK_FN uint64_t next_prompt(uint32_t* others);
+  BLINK_FN uint32_t chunk(const blink_sequence& sequence, StepLoad load, uint32_t n_decode, uint32_t limit,
+                          bool others) const;
+  BLINK_FN void tell_cached(const blink_sequence& sequence);
+  BLINK_FN void feed(uint64_t id, uint32_t sequence, uint32_t n, uint32_t batch_slot, uint32_t at);
   BLINK_FN uint32_t mixed_limit(uint32_t n_decode, uint32_t n) const;
   BLINK_FN void close_plan(uint64_t id, uint32_t n_decode, StepLoad load);
   BLINK_FN bool prefilling(const blink_sequence& sequence) const {
@@ -236,12 +264,14 @@ class Scheduler {
     return sequence.fed / t.page_size >= sequence.n_pages;
   }
   BLINK_FN void make_room();
+  BLINK_FN void preempt_youngest();
   BLINK_FN void preempt(uint32_t sequence);
 
   // ------------------------------------------------------------ commit.h
   BLINK_FN void take_completions(uint64_t completed);
   BLINK_FN uint64_t step_run_early(uint64_t completed);
   BLINK_FN void commit(uint64_t id);
+  BLINK_FN bool fills_page(const blink_step_set& set, uint32_t batch_slot);
   BLINK_FN void commit_token(const blink_step_set& set, uint32_t batch_slot);
   BLINK_FN uint32_t finish_reason(const blink_request& r, const blink_descriptor& d, uint32_t token) const;
   BLINK_FN void record_times(const blink_step_head& head);
@@ -284,6 +314,7 @@ class Scheduler {
 }  // namespace blink
 
 #include "intake.h"
+#include "prefix.h"
 #include "staging.h"
 #include "admission.h"
 #include "planner.h"

@@ -7,7 +7,7 @@
  *
  * With the ring in host memory a read takes a microsecond or two, so everything is read side by side: all descriptors
  * at once, then the prompts, a team of threads each. A turn of the loop reads no more than `stage_words` of prompts and
- * answers; a payload that is longer is read in slices, one a turn, before any younger one (S16).
+ * answers; a payload that is longer is read in slices, one a turn, before any younger one (S18).
  */
 #ifndef BLINK_SCHEDULER_STAGING_H
 #define BLINK_SCHEDULER_STAGING_H
@@ -251,7 +251,12 @@ BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t sequence, uint64_
   const uint32_t problem = judge(r, d, found);
   if (!problem) {
     r.torn_since_ns = r.torn_last_ns = 0;  // a pause that comes later is as old as the request, and torn by nobody
-    c.sequences[sequence] = {0, BLINK_SEQUENCE_STAGED, slot, 0, d.prompt_tokens + r.generated, 0, 0};
+    blink_sequence& staged = c.sequences[sequence];
+    staged = {};
+    staged.use = BLINK_SEQUENCE_STAGED;
+    staged.slot = slot;
+    staged.prefill_end = d.prompt_tokens + r.generated;
+    begin_links(staged, index.salt_sum(d.salt));
     r.sequence_index = sequence;
     p.add(&s.n_staged, 1u);
     return 1;

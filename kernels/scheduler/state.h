@@ -29,6 +29,8 @@ extern "C" {
 #define BLINK_STALL_NS 500000000ull  /* a turn of the loop that comes this late: the scheduler itself stood still */
 #define BLINK_STAGE_WORDS 4096       /* 16 loads of each thread: some 10 us across PCIe */
 #define BLINK_TRACE_STEPS 4096       /* the last steps, of which the trace is kept */
+#define BLINK_NO_PAGE 0xffffffffu
+#define BLINK_EVICTED_TOGETHER 256 /* pages of the prefix cache that make room at once, at most a 64th of all (S18) */
 
 enum blink_sequence_use {
   BLINK_SEQUENCE_FREE = 0,
@@ -50,6 +52,8 @@ struct blink_request {
   uint32_t generated;     /* output records published */
   uint32_t crc32c;        /* of the payload that was admitted: a paused request resumes from no other */
   uint32_t output_offset; /* of the answer in its lease's heap, as admitted */
+  uint32_t cached;        /* tokens of its prompt that the prefix cache had */
+  uint32_t reserved;
 };
 
 /* A sequence's place in the batch. `fed` counts the tokens of all steps planned so far, so it runs ahead of what has
@@ -61,10 +65,33 @@ struct blink_sequence {
   uint32_t fed;
   uint32_t prefill_end; /* tokens known at admission: the sequence prefills while fed < prefill_end, then decodes */
   uint32_t n_pages;
-  uint32_t reserved;
+  uint32_t faulty; /* its keys and values may be no numbers: nobody else may find them */
+  /* Of the prefix cache (prefix.h) */
+  uint64_t filled;     /* the last step whose token of this sequence, one that it decodes, filled a page */
+  uint64_t prefix_sum; /* of the tokens of its linked pages, and of its salt */
+  uint32_t n_linked;   /* leading pages that the prefix cache has or had: this sequence's, or equal ones */
+  uint32_t link;       /* the last of these, as the prefix cache knows it, or BLINK_NO_PAGE */
+  uint32_t link_generation;
+  uint32_t awaits;     /* a page that an earlier sequence computes and this one needs, or BLINK_NO_PAGE */
+  uint32_t cached;     /* tokens that were found instead of computed */
+  uint32_t considered; /* the plan that is being made has thought of giving its prompt tokens */
 };
 
-/* A payload that is longer than a turn of the loop may read, and how far it has been read (S16). */
+/* A KV page (pages.h), and what it holds where the prefix cache can find it (prefix_index.h). */
+struct blink_page {
+  uint64_t sum;               /* of all tokens up to its end, and of the salt: it is found under its hash */
+  uint64_t salt[2];           /* of the requests that may share it */
+  uint64_t ready;             /* its contents are there when this step has completed */
+  uint64_t queued;            /* while it is idle: its place in the line of the idle ones */
+  uint32_t parent;            /* the page before it, or BLINK_NO_PAGE */
+  uint32_t parent_generation; /* ... which must still have the contents of then */
+  uint32_t generation;        /* changes when the page ceases to be findable */
+  uint32_t users;             /* entries of block tables that name it */
+  uint32_t entry;             /* its place in the index, or BLINK_NO_PAGE: it cannot be found */
+  uint32_t depth;             /* pages before it in the sequence */
+};
+
+/* A payload that is longer than a turn of the loop may read, and how far it has been read (S18). */
 struct blink_staging {
   uint64_t arrival;  /* of its request; 0: there is none */
   uint32_t sequence; /* where it goes: FREE until the payload has matched */
@@ -111,14 +138,18 @@ struct blink_scheduler_state {
   uint64_t turn_ns; /* when the last turn of the loop began, by the clock of the execution that has ended */
   uint64_t fault;   /* enum blink_fault */
   uint64_t fault_detail;
-  uint32_t phase;         /* enum blink_phase */
-  uint32_t last_kind;     /* of the last step launched */
-  uint32_t n_free_pages;  /* of the stack (pages.h) */
-  uint32_t n_waiting;     /* requests PREFILL_PENDING or DECODE_PAUSED */
-  uint32_t n_active;      /* sequences ACTIVE */
-  uint32_t n_zombies;     /* sequences ZOMBIE */
-  uint32_t n_staged;      /* sequences STAGED */
-  uint32_t planned;       /* step launched + 1 is planned and waits for the next execution to launch it */
+  uint32_t phase;        /* enum blink_phase */
+  uint32_t last_kind;    /* of the last step launched */
+  uint32_t n_free_pages; /* of the stack (pages.h) */
+  uint32_t n_idle_pages; /* of the prefix cache, in nobody's use */
+  uint32_t n_waiting;    /* requests PREFILL_PENDING or DECODE_PAUSED */
+  uint32_t n_active;     /* sequences ACTIVE */
+  uint32_t n_zombies;    /* sequences ZOMBIE */
+  uint32_t n_staged;     /* sequences STAGED */
+  uint32_t planned;      /* step launched + 1 is planned and waits for the next execution to launch it */
+  uint32_t reserved;
+  uint64_t idle_head; /* the line of the idle pages: places from the head to the tail, which only grow */
+  uint64_t idle_tail;
   uint64_t ended_prompts; /* tokens of requests that ended with an answer, the last ones counting most (S15) */
   uint64_t ended_outputs;
   uint64_t plan_ns[2]; /* what a turn of the loop that plans and launches a step takes: without prompts, with */
@@ -154,6 +185,10 @@ struct blink_scheduler_config {
   struct blink_request* requests;       /* [n_slots] */
   struct blink_sequence* sequences;     /* [tables.n_sequences] */
   uint32_t* free_pages;                 /* [total_pages] a stack, n_free_pages high (pages.h) */
+  struct blink_page* pages;             /* [total_pages] */
+  uint32_t* page_tokens;                /* [total_pages][page_size] of pages that can be found */
+  uint32_t* page_index;                 /* [n_index] where pages can be found (prefix_index.h) */
+  uint32_t* idle_pages;                 /* [n_idle] the line of the idle ones: place i is at i % n_idle */
   struct blink_shape_time* shape_times; /* [n_shapes] */
   struct blink_step_trace* trace;       /* [BLINK_TRACE_STEPS] */
   struct blink_scheduler_state* state;
@@ -165,7 +200,11 @@ struct blink_scheduler_config {
                                 both */
   uint32_t mixed_share;      /* of prompts in a mixed step, at least, where there are as many (S15) */
   uint32_t max_batch;        /* sequences that run together; the rest of tables.n_sequences are for staging */
-  uint32_t stage_words;      /* of payloads read in one turn of the loop, at most BLINK_STAGE_WORDS (S16) */
+  uint32_t n_index;          /* a power of two, at least 4 * total_pages */
+  uint32_t n_idle;           /* a power of two, at least 2 * total_pages */
+  uint32_t prefix_cache;     /* 0: nothing is found, and no page outlives its sequence */
+  uint32_t attention_keys;   /* a prompt's token that sees so many keys costs twice one that sees none (S15) */
+  uint32_t stage_words;      /* of payloads read in one turn of the loop, at most BLINK_STAGE_WORDS (S18) */
   /* Launch the next step this long, 1/64 of a step and the time of planning before the running one's expected end; 0:
    * after it ended. */
   uint64_t arm_margin_ns;

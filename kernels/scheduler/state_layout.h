@@ -1,13 +1,13 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0xaf74a21062f75171ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0xdeb330ab0a2b4812ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
 #else
 #define BLINK_ASSERT _Static_assert
 #endif
-BLINK_ASSERT(sizeof(struct blink_request) == 56, "blink_request");
+BLINK_ASSERT(sizeof(struct blink_request) == 64, "blink_request");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, arrival) == 0, "blink_request.arrival");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, torn_since_ns) == 8, "blink_request.torn_since_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, torn_last_ns) == 16, "blink_request.torn_last_ns");
@@ -19,14 +19,35 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_request, max_outputs) == 40, "blink
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, generated) == 44, "blink_request.generated");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, crc32c) == 48, "blink_request.crc32c");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, output_offset) == 52, "blink_request.output_offset");
-BLINK_ASSERT(sizeof(struct blink_sequence) == 32, "blink_sequence");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, cached) == 56, "blink_request.cached");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, reserved) == 60, "blink_request.reserved");
+BLINK_ASSERT(sizeof(struct blink_sequence) == 72, "blink_sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, last_step) == 0, "blink_sequence.last_step");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, use) == 8, "blink_sequence.use");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, slot) == 12, "blink_sequence.slot");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, fed) == 16, "blink_sequence.fed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, prefill_end) == 20, "blink_sequence.prefill_end");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_pages) == 24, "blink_sequence.n_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, reserved) == 28, "blink_sequence.reserved");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, faulty) == 28, "blink_sequence.faulty");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, filled) == 32, "blink_sequence.filled");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, prefix_sum) == 40, "blink_sequence.prefix_sum");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_linked) == 48, "blink_sequence.n_linked");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, link) == 52, "blink_sequence.link");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, link_generation) == 56, "blink_sequence.link_generation");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, awaits) == 60, "blink_sequence.awaits");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, cached) == 64, "blink_sequence.cached");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, considered) == 68, "blink_sequence.considered");
+BLINK_ASSERT(sizeof(struct blink_page) == 64, "blink_page");
+BLINK_ASSERT(__builtin_offsetof(struct blink_page, sum) == 0, "blink_page.sum");
+BLINK_ASSERT(__builtin_offsetof(struct blink_page, salt) == 8, "blink_page.salt");
+BLINK_ASSERT(__builtin_offsetof(struct blink_page, ready) == 24, "blink_page.ready");
+BLINK_ASSERT(__builtin_offsetof(struct blink_page, queued) == 32, "blink_page.queued");
+BLINK_ASSERT(__builtin_offsetof(struct blink_page, parent) == 40, "blink_page.parent");
+BLINK_ASSERT(__builtin_offsetof(struct blink_page, parent_generation) == 44, "blink_page.parent_generation");
+BLINK_ASSERT(__builtin_offsetof(struct blink_page, generation) == 48, "blink_page.generation");
+BLINK_ASSERT(__builtin_offsetof(struct blink_page, users) == 52, "blink_page.users");
+BLINK_ASSERT(__builtin_offsetof(struct blink_page, entry) == 56, "blink_page.entry");
+BLINK_ASSERT(__builtin_offsetof(struct blink_page, depth) == 60, "blink_page.depth");
 BLINK_ASSERT(sizeof(struct blink_staging) == 24, "blink_staging");
 BLINK_ASSERT(__builtin_offsetof(struct blink_staging, arrival) == 0, "blink_staging.arrival");
 BLINK_ASSERT(__builtin_offsetof(struct blink_staging, sequence) == 8, "blink_staging.sequence");
@@ -54,7 +75,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, launched_ns) == 40, "bl
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, seen_ns) == 48, "blink_step_trace.seen_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, kind) == 56, "blink_step_trace.kind");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, batch_size) == 60, "blink_step_trace.batch_size");
-BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5496, "blink_scheduler_state");
+BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5520, "blink_scheduler_state");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, launched) == 0, "blink_scheduler_state.launched");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, committed) == 8, "blink_scheduler_state.committed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, claims) == 16, "blink_scheduler_state.claims");
@@ -65,19 +86,23 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, fault_detail) == 4
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, phase) == 56, "blink_scheduler_state.phase");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, last_kind) == 60, "blink_scheduler_state.last_kind");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_free_pages) == 64, "blink_scheduler_state.n_free_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_waiting) == 68, "blink_scheduler_state.n_waiting");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_active) == 72, "blink_scheduler_state.n_active");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_zombies) == 76, "blink_scheduler_state.n_zombies");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_staged) == 80, "blink_scheduler_state.n_staged");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, planned) == 84, "blink_scheduler_state.planned");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_prompts) == 88, "blink_scheduler_state.ended_prompts");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_outputs) == 96, "blink_scheduler_state.ended_outputs");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, plan_ns) == 104, "blink_scheduler_state.plan_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, staging) == 120, "blink_scheduler_state.staging");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 144, "blink_scheduler_state.stats");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 376, "blink_scheduler_state.leases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1400, "blink_scheduler_state.gap_histogram");
-BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 512, "blink_scheduler_config");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_idle_pages) == 68, "blink_scheduler_state.n_idle_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_waiting) == 72, "blink_scheduler_state.n_waiting");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_active) == 76, "blink_scheduler_state.n_active");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_zombies) == 80, "blink_scheduler_state.n_zombies");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_staged) == 84, "blink_scheduler_state.n_staged");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, planned) == 88, "blink_scheduler_state.planned");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, reserved) == 92, "blink_scheduler_state.reserved");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, idle_head) == 96, "blink_scheduler_state.idle_head");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, idle_tail) == 104, "blink_scheduler_state.idle_tail");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_prompts) == 112, "blink_scheduler_state.ended_prompts");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_outputs) == 120, "blink_scheduler_state.ended_outputs");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, plan_ns) == 128, "blink_scheduler_state.plan_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, staging) == 144, "blink_scheduler_state.staging");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 168, "blink_scheduler_state.stats");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 400, "blink_scheduler_state.leases");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1424, "blink_scheduler_state.gap_histogram");
+BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 560, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, lease_acks) == 16, "blink_scheduler_config.lease_acks");
@@ -101,20 +126,28 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, seen) == 400, "bl
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, requests) == 408, "blink_scheduler_config.requests");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sequences) == 416, "blink_scheduler_config.sequences");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, free_pages) == 424, "blink_scheduler_config.free_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shape_times) == 432, "blink_scheduler_config.shape_times");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, trace) == 440, "blink_scheduler_config.trace");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, state) == 448, "blink_scheduler_config.state");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_shapes) == 456, "blink_scheduler_config.n_shapes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, total_pages) == 460, "blink_scheduler_config.total_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_tokens) == 464, "blink_scheduler_config.max_prefill_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_slots) == 468, "blink_scheduler_config.max_prefill_slots");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_mixed_tokens) == 472, "blink_scheduler_config.max_mixed_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_share) == 476, "blink_scheduler_config.mixed_share");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_batch) == 480, "blink_scheduler_config.max_batch");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, stage_words) == 484, "blink_scheduler_config.stage_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 488, "blink_scheduler_config.arm_margin_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 496, "blink_scheduler_config.scan_interval_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 504, "blink_scheduler_config.step_timeout_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, pages) == 432, "blink_scheduler_config.pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_tokens) == 440, "blink_scheduler_config.page_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_index) == 448, "blink_scheduler_config.page_index");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, idle_pages) == 456, "blink_scheduler_config.idle_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shape_times) == 464, "blink_scheduler_config.shape_times");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, trace) == 472, "blink_scheduler_config.trace");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, state) == 480, "blink_scheduler_config.state");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_shapes) == 488, "blink_scheduler_config.n_shapes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, total_pages) == 492, "blink_scheduler_config.total_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_tokens) == 496, "blink_scheduler_config.max_prefill_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_slots) == 500, "blink_scheduler_config.max_prefill_slots");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_mixed_tokens) == 504, "blink_scheduler_config.max_mixed_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_share) == 508, "blink_scheduler_config.mixed_share");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_batch) == 512, "blink_scheduler_config.max_batch");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_index) == 516, "blink_scheduler_config.n_index");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_idle) == 520, "blink_scheduler_config.n_idle");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefix_cache) == 524, "blink_scheduler_config.prefix_cache");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, attention_keys) == 528, "blink_scheduler_config.attention_keys");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, stage_words) == 532, "blink_scheduler_config.stage_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 536, "blink_scheduler_config.arm_margin_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 544, "blink_scheduler_config.scan_interval_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 552, "blink_scheduler_config.step_timeout_ns");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */
@@ -130,13 +163,33 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_request, generated) \
   X(blink_request, crc32c) \
   X(blink_request, output_offset) \
+  X(blink_request, cached) \
+  X(blink_request, reserved) \
   X(blink_sequence, last_step) \
   X(blink_sequence, use) \
   X(blink_sequence, slot) \
   X(blink_sequence, fed) \
   X(blink_sequence, prefill_end) \
   X(blink_sequence, n_pages) \
-  X(blink_sequence, reserved) \
+  X(blink_sequence, faulty) \
+  X(blink_sequence, filled) \
+  X(blink_sequence, prefix_sum) \
+  X(blink_sequence, n_linked) \
+  X(blink_sequence, link) \
+  X(blink_sequence, link_generation) \
+  X(blink_sequence, awaits) \
+  X(blink_sequence, cached) \
+  X(blink_sequence, considered) \
+  X(blink_page, sum) \
+  X(blink_page, salt) \
+  X(blink_page, ready) \
+  X(blink_page, queued) \
+  X(blink_page, parent) \
+  X(blink_page, parent_generation) \
+  X(blink_page, generation) \
+  X(blink_page, users) \
+  X(blink_page, entry) \
+  X(blink_page, depth) \
   X(blink_staging, arrival) \
   X(blink_staging, sequence) \
   X(blink_staging, done) \
@@ -170,11 +223,15 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_state, phase) \
   X(blink_scheduler_state, last_kind) \
   X(blink_scheduler_state, n_free_pages) \
+  X(blink_scheduler_state, n_idle_pages) \
   X(blink_scheduler_state, n_waiting) \
   X(blink_scheduler_state, n_active) \
   X(blink_scheduler_state, n_zombies) \
   X(blink_scheduler_state, n_staged) \
   X(blink_scheduler_state, planned) \
+  X(blink_scheduler_state, reserved) \
+  X(blink_scheduler_state, idle_head) \
+  X(blink_scheduler_state, idle_tail) \
   X(blink_scheduler_state, ended_prompts) \
   X(blink_scheduler_state, ended_outputs) \
   X(blink_scheduler_state, plan_ns) \
@@ -205,6 +262,10 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, requests) \
   X(blink_scheduler_config, sequences) \
   X(blink_scheduler_config, free_pages) \
+  X(blink_scheduler_config, pages) \
+  X(blink_scheduler_config, page_tokens) \
+  X(blink_scheduler_config, page_index) \
+  X(blink_scheduler_config, idle_pages) \
   X(blink_scheduler_config, shape_times) \
   X(blink_scheduler_config, trace) \
   X(blink_scheduler_config, state) \
@@ -215,6 +276,10 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, max_mixed_tokens) \
   X(blink_scheduler_config, mixed_share) \
   X(blink_scheduler_config, max_batch) \
+  X(blink_scheduler_config, n_index) \
+  X(blink_scheduler_config, n_idle) \
+  X(blink_scheduler_config, prefix_cache) \
+  X(blink_scheduler_config, attention_keys) \
   X(blink_scheduler_config, stage_words) \
   X(blink_scheduler_config, arm_margin_ns) \
   X(blink_scheduler_config, scan_interval_ns) \

@@ -4,6 +4,7 @@ reference; vLLM's extras).
 
 from __future__ import annotations
 
+import hashlib
 import random
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -93,6 +94,7 @@ class Parameters:
     stream: bool
     include_usage: bool
     continuous_usage: bool  # with every event
+    return_token_ids: bool
     stops: tuple[str, ...]
     include_stop: bool
     skip_special_tokens: bool
@@ -101,6 +103,7 @@ class Parameters:
     frequency_penalty: float
     ignore_eos: bool
     stop_ids: tuple[int, ...]
+    salt: tuple[int, int]
 
     def answer_tokens(self, prompt_tokens: int, limits: Limits, param: str) -> int:
         """The most that an answer to a prompt of this length may have.
@@ -134,6 +137,7 @@ class Parameters:
             frequency_penalty=self.frequency_penalty,
             ignore_eos=self.ignore_eos,
             stop_ids=self.stop_ids,
+            salt=self.salt,
         )
 
 
@@ -164,6 +168,7 @@ def parse(
         stream=stream,
         include_usage=include_usage,
         continuous_usage=continuous_usage,
+        return_token_ids=fields.flag("return_token_ids", False),
         stops=fields.strings("stop", MAX_STOPS, MAX_STOP_CHARACTERS),
         include_stop=fields.flag("include_stop_str_in_output", False),
         skip_special_tokens=fields.flag("skip_special_tokens", True),
@@ -172,7 +177,23 @@ def parse(
         frequency_penalty=fields.number("frequency_penalty", 0.0, -2.0, 2.0),
         ignore_eos=fields.flag("ignore_eos", False),
         stop_ids=fields.token_ids("stop_token_ids", abi.MAX_STOP_IDS, limits.vocab_size),
+        salt=_salt(fields),
     )
+
+
+def _salt(fields: Fields) -> tuple[int, int]:
+    """The words for `cache_salt`, with which only requests of the same salt share cached keys and values: the
+    first 128 bits of its SHA-256, of which one is always set, because (0, 0) are the words of no salt.
+    """
+    salt = fields.string("cache_salt")
+    if salt is None:
+        return 0, 0
+    if not salt:
+        raise bad_request(
+            "'cache_salt' is empty; it must be a non-empty string, or left out", "cache_salt", "invalid_value"
+        )
+    digest = hashlib.sha256(salt.encode(errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "little") | 1, int.from_bytes(digest[8:16], "little")
 
 
 def _stream_options(fields: Fields, stream: bool) -> tuple[bool, bool]:

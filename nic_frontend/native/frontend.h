@@ -56,8 +56,9 @@ struct blink_event {
   uint32_t slot;
   uint32_t sequence;
   uint32_t n_tokens;
-  uint32_t kind;   /* enum blink_event_kind */
-  uint32_t reason; /* enum blink_reason */
+  uint32_t kind;          /* enum blink_event_kind */
+  uint32_t reason;        /* enum blink_reason */
+  uint32_t cached_tokens; /* with an answer's first tokens, else 0: tokens of its prompt that were cached */
 };
 
 struct blink_health {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 
 #include "nic_frontend/native/clock.h"
 #include "nic_frontend/native/token_reader.h"
@@ -181,13 +182,18 @@ bool TokenReader::collect(uint32_t index, const blink_progress& entry) {
       end(index, Phase::kCancelled, BLINK_COMMAND_CANCEL);
     return false;
   }
-  if (slot.next == 0) regroup_ = true;  // no longer urgent
+  uint32_t cached = 0;
+  if (slot.next == 0) {
+    if (!read_cached(index, entry, &cached)) return false;
+    regroup_ = true;  // no longer urgent
+  }
   slot.next += n;
   slot.unreadable_since = 0;
   budget_ -= n;
   counters_.records += n;
   const bool last = completed && slot.next == status.count;
-  return push(index, last ? BLINK_EVENT_FINISHED : BLINK_EVENT_TOKENS, last ? status.reason : 0, tokens, n) && last;
+  return push(index, last ? BLINK_EVENT_FINISHED : BLINK_EVENT_TOKENS, last ? status.reason : 0, tokens, n, cached) &&
+         last;
 }
 
 // Reads up to n records from position slot.next on; returns how many are of this request (F3).
@@ -211,14 +217,26 @@ uint32_t TokenReader::read_records(uint32_t index, const blink_progress& entry, 
   return good;
 }
 
+// How many tokens of the prompt were cached, once there is a first record. The scheduler writes that before the status
+// of the first record (R2), but the words of a bulk read are in no order among themselves: where this entry does not
+// have it, a read that begins only now does. False when the link is down.
+bool TokenReader::read_cached(uint32_t index, const blink_progress& entry, uint32_t* cached) {
+  uint64_t prefix = entry.prefix;
+  const uint64_t at = (first_slot_ + index) * sizeof(blink_progress) + offsetof(blink_progress, prefix);
+  if (low(prefix) != slots_[index].sequence && !link_.read(header_.progress_offset + at, &prefix, 1)) return false;
+  *cached = low(prefix) == slots_[index].sequence ? high(prefix) : 0;
+  return true;
+}
+
 // False when the queue is full: the caller leaves the slot as it is and comes back.
-bool TokenReader::push(uint32_t index, blink_event_kind kind, uint32_t reason, const uint32_t* tokens, uint32_t n) {
+bool TokenReader::push(uint32_t index, blink_event_kind kind, uint32_t reason, const uint32_t* tokens, uint32_t n,
+                       uint32_t cached) {
   bool full;
   if (queue_.room(&full) < n || full) {
     behind_ = true;
     return false;
   }
-  queue_.push({index, slots_[index].sequence, n, kind, reason}, tokens);
+  queue_.push({index, slots_[index].sequence, n, kind, reason, cached}, tokens);
   ++pushed_;
   return true;
 }

@@ -58,7 +58,9 @@ class TokenReader {
   void visit(uint32_t index, const blink_progress& entry);
   bool collect(uint32_t index, const blink_progress& entry);
   uint32_t read_records(uint32_t index, const blink_progress& entry, uint32_t n, uint32_t* tokens);
-  bool push(uint32_t index, blink_event_kind kind, uint32_t reason, const uint32_t* tokens, uint32_t n);
+  bool read_cached(uint32_t index, const blink_progress& entry, uint32_t* cached);
+  bool push(uint32_t index, blink_event_kind kind, uint32_t reason, const uint32_t* tokens, uint32_t n,
+            uint32_t cached = 0);
   void end(uint32_t index, Phase phase, uint32_t command);
   void regroup();
   void watch();

@@ -17,6 +17,11 @@ import numpy as np
 from nic_frontend.library import library
 from ringbuffer import abi
 
+# A frontend of the backend's host that stands still is suspended, swapped out or starved, and comes back to
+# streams that are still in the ring. One that dies leaves its slots taken until its successor attaches.
+LOCAL_LEASE_TIMEOUT_NS = 10_000_000_000
+assert LOCAL_LEASE_TIMEOUT_NS <= abi.LONGEST_LEASE_NS
+
 
 @dataclass(frozen=True)
 class Capabilities:
@@ -24,6 +29,7 @@ class Capabilities:
 
     name: str
     writes_ordered: bool  # payload and word need no fence or read-back between them
+    lease_timeout_ns: int  # how long the scheduler is asked to keep a lease whose frontend stands still
     least_copy: int = 0  # bytes that a prompt should have room for: it is padded to that many (U2)
 
 

@@ -44,5 +44,5 @@ def test_an_answer_ends_where_its_range_does(play: Play) -> None:
     ],
 )  # fmt: skip
 def test_a_long_payload_is_read_in_slices(play: Play, script: str) -> None:
-    """S16: no turn of the loop reads more than it may, whatever comes between two slices."""
+    """S18: no turn of the loop reads more than it may, whatever comes between two slices."""
     play(script)

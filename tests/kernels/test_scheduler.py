@@ -31,6 +31,8 @@ class Sizes(ctypes.Structure):
         ("arm_margin_ns", ctypes.c_uint64),
         ("max_mixed_tokens", ctypes.c_uint32),
         ("mixed_share", ctypes.c_uint32),
+        ("prefix_cache", ctypes.c_uint32),
+        ("attention_keys", ctypes.c_uint32),
         ("stage_words", ctypes.c_uint32),
     ]
 
@@ -49,6 +51,9 @@ COUNTERS = (
     "armed",
     "mixed",
     "unsampled",
+    "hits",
+    "evicted",
+    "awaited",
 )
 
 
@@ -78,6 +83,8 @@ def simulations(draw: st.DrawFn) -> Sizes:
         arm_margin_ns=draw(st.sampled_from([ARM_NEVER, ARM_LATE, ARM_AT_ONCE])),
         max_mixed_tokens=max_batch + draw(st.integers(1, max_prefill_tokens)),
         mixed_share=draw(st.sampled_from([1, 16, 50, 300])),
+        prefix_cache=draw(st.sampled_from([1, 1, 1, 0])),
+        attention_keys=draw(st.sampled_from([0, 32, 500])),
         stage_words=draw(st.sampled_from([1, 16, 100, 4096])),
     )
 
@@ -123,6 +130,7 @@ def test_invariants_hold_in_any_simulation(
     run_simulation(seed, sizes, 1500)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**63), sizes=simulations(), threads=st.sampled_from([2, 5, 16, 64]))
 def test_nothing_depends_on_the_order_of_the_threads(
@@ -139,7 +147,7 @@ def test_the_simulations_exercise_everything(run_simulation: Callable[..., Cover
         arm_margin_ns = rng.choice([0, 5000, 2**62])
         sizes = Sizes(
             48, 3, rng.randint(4, 24), 160, 4, rng.randint(50, 120), 64, 4, arm_margin_ns, mixed_share=16,
-            stage_words=rng.choice([10, 4096]),
+            prefix_cache=1, stage_words=rng.choice([10, 4096]),
         )  # fmt: skip
         coverage = run_simulation(seed, sizes, 3000)
         total = {name: count + getattr(coverage, name) for name, count in total.items()}
@@ -151,14 +159,14 @@ def test_more_than_1000_steps_in_one_request(
     run_simulation: Callable[..., Coverage], arm_margin_ns: int
 ) -> None:
     """Past the launch window of 120 many times over: the scheduler relaunches itself, losing nothing (S8)."""
-    sizes = Sizes(16, 1, 1, 4096, 16, 256, 512, 1, arm_margin_ns, mixed_share=16, stage_words=4096)
+    sizes = Sizes(16, 1, 1, 4096, 16, 256, 512, 1, arm_margin_ns, mixed_share=16, prefix_cache=1)
     coverage = run_simulation(3, sizes, 60_000)
     assert coverage.steps > 2000
     assert coverage.relaunches >= coverage.steps // 120 - 1
     assert coverage.finished >= 2
 
 
-@pytest.mark.parametrize("policy_threads", [1, 4])
+@pytest.mark.parametrize("policy_threads", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_no_data_race_between_frontends_policy_and_engine(
     build_program: Callable[..., Path], policy_threads: int
 ) -> None:

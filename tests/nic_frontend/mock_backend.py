@@ -98,12 +98,14 @@ class MockBackend:
         self.script = script
         self.step_s = step_s
         self.tokens_per_step = 1
+        self.cached_tokens: int | Callable[[Row], int] = 0  # of each prompt, that the prefix cache has
         self.records = "both"
         self.torn = False
         self.jitter = False
         self.frozen = threading.Event()  # no heartbeat, no progress: a scheduler that hangs
         self.stalled = threading.Event()  # a heartbeat, but no tokens
         self.refuse_leases = False
+        self.longest_lease_s = abi.LONGEST_LEASE_NS / 1e9
         self.accepted: list[Row] = []
         self.commands: list[tuple[int, int, Command]] = []  # slot, sequence, command
         self.bad_checksums = 0
@@ -178,7 +180,8 @@ class MockBackend:
             self._granted[lease] = True
             self.region.lease_acks["word"][lease] = pair_word(epoch, LeaseState.GRANTED)
         elif self._granted[lease]:
-            late = now - self._lease_times[lease] > abi.LEASE_TIMEOUT_NS / 1e9
+            asked = max(int(self.region.leases["timeout_ns"][lease]), abi.LEASE_TIMEOUT_NS) / 1e9
+            late = now - self._lease_times[lease] > min(asked, self.longest_lease_s)
             if late or not epoch or lease in self._reclaim_now:
                 self._reclaim_now.discard(lease)
                 self._reclaim(lease)
@@ -229,6 +232,8 @@ class MockBackend:
             return
         assert descriptor["sequence"] == row.sequence
         row.answer = self.script(row.prompt)
+        cached = self.cached_tokens if isinstance(self.cached_tokens, int) else self.cached_tokens(row)
+        self.region.progress["prefix"][slot] = pair_word(row.sequence, cached)
         row.state = State.PREFILL_PROCESSING
         self.accepted.append(row)
         self._publish(slot)

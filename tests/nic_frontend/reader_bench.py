@@ -42,6 +42,7 @@ class Bench:
             self.transport, self.lease, FrontendOptions(ring=path, model_dir=path, poll_max_us=100.0)
         )
         self.reader.open()
+        self.cached: dict[tuple[int, int], list[int]] = {}  # what each event said, by slot and sequence
 
     def grant(self) -> None:
         ack = pair_word(self.lease.epoch, LeaseState.GRANTED)
@@ -94,7 +95,8 @@ class Bench:
         while more:
             rows, tokens, more = self.reader.drain()
             at = 0
-            for slot, sequence, n, kind, reason in rows:
+            for slot, sequence, n, kind, reason, cached in rows:
+                self.cached.setdefault((slot, sequence), []).append(cached)
                 found.append((slot, sequence, kind, reason, tokens[at : at + n]))
                 at += n
         return found

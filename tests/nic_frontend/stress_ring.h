@@ -28,6 +28,11 @@ inline uint32_t expected_token(uint32_t slot, uint32_t sequence, uint32_t positi
   return slot * 2654435761u ^ sequence * 40503u ^ position * 97u;
 }
 
+// What the prefix cache is said to have had of a prompt.
+inline uint32_t expected_cached(uint32_t slot, uint32_t sequence) {
+  return 1 + (slot + sequence) % 1000;
+}
+
 inline uint64_t* word(uint8_t* region, uint64_t offset) {
   return reinterpret_cast<uint64_t*>(region + offset);
 }
@@ -128,6 +133,9 @@ struct Scheduler {
       if (!patient) fail("the payload does not match its checksum", slot, descriptor.sequence);
       return false;
     }
+    __atomic_store_n(word(region, kProgress + slot * 64 + 8),
+                     blink::pair_word(descriptor.sequence, expected_cached(slot, descriptor.sequence)),
+                     __ATOMIC_RELAXED);
     rows[slot].limit = descriptor.max_tokens;
     rows[slot].output = descriptor.output_offset;
     rows[slot].state = BLINK_STATE_DECODE_PROCESSING;

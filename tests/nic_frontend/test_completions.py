@@ -59,6 +59,7 @@ def test_completion_has_text_usage_and_reason(speaker: Frontend, tokens: Tokeniz
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": 0},
     }
 
 

@@ -19,6 +19,7 @@ import pytest
 from harness import Frontend, StartBackend, StartFrontend, wait_until
 from limits import WAIT_S
 from mock_backend import MockBackend
+from process_state import stop
 from prometheus_client.parser import text_string_to_metric_families
 from sse import parse
 
@@ -74,6 +75,7 @@ def processes() -> Iterator[list[Process]]:
             one.end()
 
 
+@pytest.mark.slow
 def test_sigterm_lets_streams_finish(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:
@@ -126,7 +128,7 @@ def test_a_killed_frontend_leaves_its_lease_to_the_next(
     first.wait_ready()
     body = {"prompt": "x", "max_tokens": 400, "stream": True}
     with httpx.stream("POST", f"{first.url}/v1/completions", json=body):
-        assert backend.open_rows() == 1
+        wait_until(lambda: backend.open_rows() == 1)
         first.process.kill()
     first.end()
     processes.append(second := Process(backend, model_dir, port))
@@ -135,6 +137,7 @@ def test_a_killed_frontend_leaves_its_lease_to_the_next(
     assert httpx.post(f"{second.url}/v1/completions", json={"prompt": "x"}).status_code == 200
 
 
+@pytest.mark.slow
 def test_two_processes_share_a_port(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:
@@ -151,6 +154,7 @@ def ask_until_both(url: str, backend: MockBackend) -> bool:
     return {slot // 32 for slot, _, _ in backend.commands} == {0, 1}
 
 
+@pytest.mark.slow
 def test_a_frontend_without_a_free_lease_says_so(
     model_dir: Path, port: int, backend: MockBackend, processes: list[Process]
 ) -> None:
@@ -183,10 +187,59 @@ def test_too_few_files_are_told(
     assert "may open 163 files, too few for 64 slots: raise the limit (ulimit -Hn) to 164" in frontend.end()
 
 
+def tokens_of(body: bytes) -> list[int]:
+    """The numbers of the tokens of `count_up` that a stream's events show, in their order."""
+    chunks = parse(body.decode())
+    return [ord(chunk["choices"][0]["text"]) - ord("!") for chunk in chunks if chunk["choices"][0]["text"]]
+
+
+@pytest.mark.parametrize("still_s", [1.5, pytest.param(5.0, marks=pytest.mark.slow)])
+def test_streams_outlive_a_frontend_that_stands_still(
+    start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process], still_s: float
+) -> None:
+    """Also those of which nothing had come yet, and those that ended meanwhile. Each token comes once."""
+    backend = start_backend(step_s=0.02)
+    processes.append(frontend := Process(backend, model_dir, port))
+    frontend.wait_ready()
+    n = min(90, int(still_s / 0.02))  # ends while it stands still, or soon after
+    body = {"prompt": "x", "stream": True}
+    bodies: dict[int, bytes] = {}
+
+    def read(index: int, n_tokens: int) -> None:
+        asked = {**body, "max_tokens": n_tokens}
+        answer = httpx.post(f"{frontend.url}/v1/completions", json=asked, timeout=WAIT_S)
+        bodies[index] = answer.content
+
+    def ask(indices: range, n_tokens: int) -> list[threading.Thread]:
+        readers = [threading.Thread(target=read, args=(index, n_tokens)) for index in indices]
+        for reader in readers:
+            reader.start()
+        return readers
+
+    readers = ask(range(8), n)
+    wait_until(lambda: len(backend.accepted) == 8 and all(row.count > 5 for row in backend.accepted))
+    backend.stalled.set()
+    readers += ask(range(8, 12), 20)
+    wait_until(lambda: len(backend.accepted) == 12)
+    stop(frontend.process.pid)
+    backend.stalled.clear()
+    time.sleep(still_s)
+    ended = [row.state is abi.State.DECODE_COMPLETED for row in backend.accepted]
+    os.kill(frontend.process.pid, signal.SIGCONT)
+    for reader in readers:
+        reader.join(WAIT_S)
+    assert sum(ended) >= 4
+    expected = {index: list(range(n if index < 8 else 20)) for index in range(12)}
+    assert {index: tokens_of(content) for index, content in bodies.items()} == expected
+    assert int(backend.region.leases["word"][0]) & 0xFFFFFFFF == 1  # the first epoch still
+    wait_until(lambda: backend.open_rows() == 0)
+
+
 def test_suspended_for_longer_than_the_lease(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:
     backend = start_backend()
+    backend.longest_lease_s = 1.0
     processes.append(frontend := Process(backend, model_dir, port))
     frontend.wait_ready()
     os.kill(frontend.process.pid, signal.SIGSTOP)
@@ -232,7 +285,7 @@ def test_the_schedulers_metrics_are_the_same_from_every_frontend(
 
 def test_every_figure_of_the_scheduler_is_a_metric_once() -> None:
     shown = [*metrics.SCHEDULER_GAUGES, *metrics.SCHEDULER_COUNTERS]
-    named_as_vllm = ["running", "waiting", "preempted"]
+    named_as_vllm = ["running", "waiting", "preempted", "prefix_queries", "prefix_hits"]
     assert sorted([*shown, *named_as_vllm]) == sorted(abi.Stats.names or ())
 
 
@@ -260,6 +313,7 @@ def test_metrics(frontend: Frontend, backend: MockBackend) -> None:
     assert found["blink:num_requests_open", ""] == 0
 
 
+@pytest.mark.slow
 def test_a_frontend_whose_backend_was_started_again_ends_and_says_so(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:

@@ -147,6 +147,19 @@ def test_a_count_that_goes_back_delivers_nothing_twice(bench: Bench) -> None:
     assert bench.take() == [(6, sequence, EVENT_TOKENS, 0, [5])]
 
 
+def test_the_cached_tokens_come_with_the_first_ones(bench: Bench) -> None:
+    hit, miss = bench.submit(0, 1)
+    bench.region.progress["prefix"][0] = pair_word(hit, 32)
+    bench.region.progress["prefix"][1] = pair_word(miss - 1, 32)  # of the slot's request before
+    for position in range(2):
+        for slot, sequence in ((0, hit), (1, miss)):
+            bench.record(slot, 5, position, sequence)
+            bench.status(slot, sequence, State.DECODE_PROCESSING, position + 1)
+        while sum(map(len, bench.cached.values())) < 2 * (position + 1):
+            bench.take()
+    assert bench.cached == {(0, hit): [32, 0], (1, miss): [0, 0]}
+
+
 @pytest.mark.alone
 def test_records_that_stay_unreadable_end_their_request_alone(bench: Bench) -> None:
     """F9."""

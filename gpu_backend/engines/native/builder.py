@@ -27,7 +27,7 @@ class NativeEngineBuilder:
     """A gpu_backend.engines.builder.GpuEngineBuilder."""
 
     def limits(self, device: Device, config: Model, wanted: Limits, kv_memory: int | None) -> Limits:
-        wanted = replace(wanted, mixed_share=mixed_share(config))
+        wanted = replace(wanted, mixed_share=wanted.mixed_share or mixed_share(config))
         shapes, free_bytes = GraphGrid(wanted).shapes, device.free_bytes()
         processors = device.n_multiprocessors
         if kv_memory:

@@ -85,7 +85,7 @@ def explain(config: Model, wanted: Limits, gpu: Gpu, context: int, every: bool =
 
     Raises ValueError for a model that does not fit, and NoKernel where no kernel serves an operation.
     """
-    limits = replace(wanted, mixed_share=mixed_share(config))
+    limits = replace(wanted, mixed_share=wanted.mixed_share or mixed_share(config))
     shapes = GraphGrid(limits).shapes
     free_bytes, processors = gpu.memory_bytes, gpu.multiprocessors
     pages = pages_that_fit(config, limits, shapes, free_bytes, processors)

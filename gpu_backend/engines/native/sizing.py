@@ -46,10 +46,9 @@ def mixed_share(config: Model) -> int:
     layer = next((layer for layer in layers if layer.router), layers[0])
     attention = layer.qkv.n_elements + layer.o.n_elements
     mlp = layer.gate_up.n_elements + layer.down.n_elements
-    used = mlp if config.experts is None else mlp * config.experts.per_token / config.experts.count
     element_bytes = compute_element(config.dtype).n_bytes
     layer_s = max(element_bytes * (attention + mlp) / H200.read_bytes_s, LAYER_S)
-    tokens = layer_s * H200.half_flops / (2 * (attention + used))
+    tokens = layer_s * H200.half_flops / (2 * layer.multiplied_elements(config.experts))
     return min(MIXED_TOKENS, max(MIXED_SHARE, FINEST_STEP * int(tokens / FINEST_STEP)))
 
 

@@ -30,7 +30,8 @@ int main(int argc, char** argv) {
   const int* open_handles = static_cast<int*>(dlsym(library, "fake_cuda_open_handles"));
 
   Random random(std::atoi(argv[2]));
-  const Sizes sizes{64, 2, 16, 256, 8, 100, 64, 4, 0};
+  Sizes sizes{64, 2, 16, 256, 8, 100, 64, 4, 0};
+  sizes.prefix_cache = 0;
   SimulatedRing host(sizes), device(sizes);
   SyntheticEngine synthetic(device.c.tables, device.c.sets, sizes.total_pages);
   engine = &synthetic;

@@ -36,13 +36,14 @@ class Fairness {
   }
 
   // A step was launched, as the `nth` of this execution. A sequence that decodes has a batch slot in it, unless it
-  // needs a page and there are too few; the oldest prompt that is under way has one too: neither starves the other
-  // (S15).
+  // needs a page and there are too few; the oldest prompt that is under way has one too, unless it awaits what another
+  // computes, or there are no pages for it: neither starves the other (S15).
   void launched(const blink_step_set& set, uint32_t nth) {
-    std::vector<bool> in(c.tables.n_sequences);
+    std::vector<bool> in(c.tables.n_sequences), fed_prompt(c.tables.n_sequences);
     for (uint32_t batch_slot = 0; batch_slot < set.head->batch_size; ++batch_slot) {
       const uint32_t sequence = set.batch_sequence[batch_slot];
       in[sequence] = true;
+      fed_prompt[sequence] = batch_slot >= set.head->n_decode;
       const bool behind_prompt = set.token_position[set.batch_last[batch_slot]] >= c.sequences[sequence].prefill_end;
       if (behind_prompt != (batch_slot < set.head->n_decode))
         fail("sequences that decode come first, and no prompt among them");
@@ -50,15 +51,17 @@ class Fairness {
     uint32_t need = 0;
     for (uint32_t i = 0; i < c.tables.n_sequences; ++i) need += decodes(i) && needs_page(i) && !in[i];
     // What was planned by the execution before may have been planned with fewer pages.
-    const bool starving = nth == 0 || need > blink::FreePages(c).count();
+    const bool starving = nth == 0 || need > blink::PageCounts(c).available();
+    const bool few = nth == 0 || blink::PageCounts(c).available() <= set.head->n_decode;
     uint64_t oldest = ~0ull;  // of the prompts that are under way
     bool oldest_in = true;
     for (uint32_t i = 0; i < c.tables.n_sequences; ++i) {
       if (decodes(i) && !in[i] && !(starving && needs_page(i))) fail("S15: a sequence that decodes was passed over");
       const blink_sequence& sequence = c.sequences[i];
-      if (sequence.use != BLINK_SEQUENCE_ACTIVE || sequence.fed >= sequence.prefill_end) continue;
+      if (sequence.use != BLINK_SEQUENCE_ACTIVE || (sequence.fed >= sequence.prefill_end && !fed_prompt[i])) continue;
       const uint64_t arrival = c.requests[sequence.slot].arrival;
-      if (arrival < oldest) oldest = arrival, oldest_in = in[i];
+      const bool may_wait = sequence.awaits != BLINK_NO_PAGE || (needs_page(i) && few);
+      if (arrival < oldest) oldest = arrival, oldest_in = in[i] || may_wait;
     }
     if (!oldest_in) fail("S15: the oldest prompt was passed over");
   }

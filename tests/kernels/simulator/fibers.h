@@ -123,6 +123,11 @@ class FiberMemoryModel {
     return old;
   }
   void raise(uint32_t* p, uint32_t v) { *p = std::max(*p, v); }
+  bool exchange_if(uint32_t* p, uint32_t old, uint32_t v) {
+    if (*p != old) return false;
+    *p = v;
+    return true;
+  }
 
   // One barrier each, as on the device.
   template <class T, class Op>
@@ -136,6 +141,11 @@ class FiberMemoryModel {
     const std::vector<uint64_t>& all = gather(flag, "rank");
     *n = std::accumulate(all.begin(), all.end(), 0u);
     return std::accumulate(all.begin(), all.begin() + thread_, 0u);
+  }
+  uint64_t sum_below(uint64_t value, uint64_t* sum) {
+    const std::vector<uint64_t>& all = gather(value, "sum_below");
+    *sum = std::accumulate(all.begin(), all.end(), uint64_t(0));
+    return std::accumulate(all.begin(), all.begin() + thread_, uint64_t(0));
   }
 
  private:

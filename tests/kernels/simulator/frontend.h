@@ -37,6 +37,9 @@ class Frontend {
       dead_until_ = 0;
       attach();
     }
+    if (now < still_until_) return mend_torn(now);  // what was on its way arrives
+    if (still_until_ && now - last_beat_ < timeout() && !granted()) fail("R6: its lease was taken back early");
+    still_until_ = 0;
     if (epoch_ == 0) attach();
     if (now - last_beat_ > BLINK_LEASE_BEAT_NS / 2) beat(now);
     if (!granted()) return;
@@ -54,6 +57,7 @@ class Frontend {
     if (!quiet && chance(3)) cancel();
     if (!quiet && chance(1) && chance(10)) die(now);
     if (!quiet && chance(1) && chance(10)) leave();
+    if (!quiet && chance(1) && chance(5) && epoch_ && !dead_until_) stand_still(now);
     if (!quiet && chance(1)) write_late();
     if (!quiet && chance(1)) write_nonsense();
   }
@@ -61,7 +65,7 @@ class Frontend {
   const std::map<uint32_t, Sent>& open() const { return open_; }
   // Whether it has been silent for longer than a lease lasts, and is served all the same. A scan may take a while.
   bool overstays(uint64_t now) const {
-    return dead_until_ && now - dead_since_ > BLINK_LEASE_TIMEOUT_NS + BLINK_LEASE_TIMEOUT_NS / 5 && granted();
+    return dead_until_ && now - dead_since_ > timeout() + BLINK_LEASE_TIMEOUT_NS / 5 && granted();
   }
   bool idle() const { return open_.empty() && releasing_.empty() && dead_until_ == 0; }
 
@@ -82,6 +86,8 @@ class Frontend {
     ranges_.clear();
     open_.clear();
     releasing_.clear();
+    asked_ = chance(50) ? 0 : chance(50) ? BLINK_LEASE_TIMEOUT_NS / 2 : 2 * BLINK_LEASE_TIMEOUT_NS;
+    __atomic_store_n(&c_.leases[lease_].timeout_ns, asked_, __ATOMIC_RELAXED);
     publish(&c_.leases[lease_].word, blink::pair_word(epoch_ = ++epochs_, ++beats_));
   }
   void beat(uint64_t now) {
@@ -92,10 +98,12 @@ class Frontend {
     const uint64_t ack = __atomic_load_n(&c_.lease_acks[lease_].word, __ATOMIC_ACQUIRE);
     return ack == blink::pair_word(epoch_, BLINK_LEASE_GRANTED);
   }
+  uint64_t timeout() const { return std::max<uint64_t>(asked_, BLINK_LEASE_TIMEOUT_NS); }
   void die(uint64_t now) {
     dead_since_ = now;
-    dead_until_ = now + BLINK_LEASE_TIMEOUT_NS * (chance(50) ? 3 : 1) / 2;
+    dead_until_ = now + timeout() * (chance(50) ? 3 : 1) / 2;
   }
+  void stand_still(uint64_t now) { still_until_ = now + timeout() * (1 + random_() % 9) / 10; }
   void leave() {
     publish(&c_.leases[lease_].word, 0);
     epoch_ = 0;
@@ -132,7 +140,11 @@ class Frontend {
     s.ticket = ++tickets_;
     const uint32_t context = ring_.sizes.max_context;
     const uint32_t length = chance(10) ? random_() % context : 1 + random_() % (context / 4);
-    for (uint32_t i = 0; i < length; ++i) s.prompt.push_back(random_() % kVocab);
+    if (!ring_.texts.empty() && chance(70)) {
+      s.prompt = ring_.texts[random_() % ring_.texts.size()];
+      s.prompt.resize(std::min<uint64_t>(length, chance(50) ? s.prompt.size() : random_() % (s.prompt.size() + 1)));
+    }
+    while (s.prompt.size() < length) s.prompt.push_back(random_() % kVocab);
     s.max_tokens = chance(10) ? 1 : chance(20) ? context : 1 + random_() % 60;
     s.ignore_eos = chance(30);
     blink_descriptor d{};
@@ -140,6 +152,7 @@ class Frontend {
     d.prompt_tokens = length;
     d.max_tokens = s.max_tokens;
     d.seed = s.seed;
+    if (chance(20)) d.salt[random_() % 2] = 1 + random_() % 2;
     d.temperature = 1, d.top_p = 1, d.repetition_penalty = 1;
     d.flags = s.ignore_eos ? BLINK_FLAG_IGNORE_EOS : 0;
     d.ticket = s.ticket;
@@ -267,6 +280,7 @@ class Frontend {
   void complete(Sent& s, uint32_t reason) {
     s.done = true;
     ++finished;
+    if (!s.expected_error) remember(s);
     const uint32_t context = std::min(ring_.sizes.max_context, ring_.sizes.total_pages * ring_.sizes.page_size);
     const uint32_t left = context > s.prompt.size() ? context - s.prompt.size() : 0;
     const uint32_t limit = std::min({s.max_tokens, left, s.ranges.output_room});
@@ -292,6 +306,14 @@ class Frontend {
     }
   }
 
+  // What was said may be said again, as conversations do.
+  void remember(const Sent& s) {
+    std::vector<uint32_t> text = s.prompt;
+    text.insert(text.end(), s.tokens.begin(), s.tokens.end());
+    if (ring_.texts.size() < 12) ring_.texts.emplace_back();
+    ring_.texts[random_() % ring_.texts.size()] = text;
+  }
+
   using Open = std::map<uint32_t, Sent>;
   Open::iterator retire(Open::iterator it) {
     request(it->first, it->second.sequence, BLINK_COMMAND_RELEASE);
@@ -305,7 +327,7 @@ class Frontend {
   const uint32_t lease_;
   Random& random_;
   uint32_t epoch_ = 0, epochs_ = 0, beats_ = 0, tickets_ = 0;
-  uint64_t last_beat_ = 0, dead_since_ = 0, dead_until_ = 0;
+  uint64_t asked_ = 0, last_beat_ = 0, dead_since_ = 0, dead_until_ = 0, still_until_ = 0;
   Open open_;
   std::map<uint32_t, uint32_t> releasing_;
   std::map<uint32_t, blink_descriptor> ranges_;  // of every slot that is not known to be empty

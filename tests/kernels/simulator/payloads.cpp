@@ -10,9 +10,9 @@ using namespace simulator;
 namespace {
 
 constexpr Sizes kSmall{32, 2, 4, 64, 4, 64, 64, 4, 0};
-constexpr Sizes kSliced{32, 2, 4, 1024, 16, 256, 64, 4, 0, 0, 16, 100};  // a hundred words of payloads a turn
-constexpr Sizes kScarce{32, 2, 4, 1024, 16, 90, 64, 4, 0, 0, 16, 100};
-constexpr Sizes kThin{32, 2, 4, 1024, 16, 256, 64, 4, 0, 0, 16, 1};
+constexpr Sizes kSliced{32, 2, 4, 1024, 16, 256, 64, 4, 0, 0, 16, 1, 0, 100};  // a hundred words of payloads a turn
+constexpr Sizes kScarce{32, 2, 4, 1024, 16, 90, 64, 4, 0, 0, 16, 0, 0, 100};
+constexpr Sizes kThin{32, 2, 4, 1024, 16, 256, 64, 4, 0, 0, 16, 1, 0, 1};
 constexpr uint32_t kOther = 16;  // the first slot of the second lease
 
 // Ranges that reach out of the lease's part of a heap into the next one's, or further, by the script's argument:
@@ -80,7 +80,7 @@ void range_ends_answer(ScriptedSimulation& w) {
   w.expect(w.outputs(kOther)[6] != 0 && w.outputs(kOther)[7] == 0, "R5: a record lies behind the range");
 }
 
-// ------------------------------------------------------------ payloads in slices (S16)
+// ------------------------------------------------------------ payloads in slices (S18)
 
 std::vector<uint32_t> long_prompt(uint32_t n = 1000) {
   std::vector<uint32_t> prompt(n);
@@ -98,13 +98,13 @@ void begin_slices(ScriptedSimulation& w) {
   for (uint32_t slot : {0u, 1u}) w.submit(slot, {5, 6, 7}, 900);
   w.until([&] { return w.status(1).count > 0; });
   w.submit(kOther, long_prompt(), 5);
-  w.expect(w.until([&] { return between_slices(w); }), "S16: it is not read in slices");
+  w.expect(w.until([&] { return between_slices(w); }), "S18: it is not read in slices");
 }
 
 void expect_served(ScriptedSimulation& w, uint32_t slot, const std::vector<uint32_t>& prompt) {
   w.expect(w.until([&] { return w.status(slot).state == BLINK_STATE_PREFILL_PROCESSING; }), "it waits for ever");
   const uint32_t* history = w.c.tables.history + uint64_t(w.c.requests[slot].sequence_index) * w.c.tables.max_context;
-  w.expect(std::equal(prompt.begin(), prompt.end(), history), "S16: what it is fed is not its prompt");
+  w.expect(std::equal(prompt.begin(), prompt.end(), history), "S18: what it is fed is not its prompt");
   w.expect(w.until([&] { return w.completed(slot); }), "it waits for ever");
   w.expect(w.status(slot).reason == BLINK_REASON_LENGTH,
            "it ended with reason " + std::to_string(w.status(slot).reason));
@@ -123,10 +123,10 @@ void slices(ScriptedSimulation& w) {
   expect_served(w, kOther, long_prompt());
   w.expect(w.until([&] { return w.completed(2); }), "a request waits for ever");
   w.expect(!overtaken, "S2: it was overtaken");
-  w.expect(w.c.state->stats.steps > steps + 2, "S16: the sequences that decode stood still");
+  w.expect(w.c.state->stats.steps > steps + 2, "S18: the sequences that decode stood still");
   const uint64_t allowed = w.c.stage_words + sizeof(blink_descriptor) / 4 + 8;  // those of the intake and of commits
-  w.expect(w.most_loads <= allowed, "S16: a turn read " + std::to_string(w.most_loads) + " words");
-  w.expect(w.most_loads >= w.c.stage_words, "S16: slices are smaller than they may be");
+  w.expect(w.most_loads <= allowed, "S18: a turn read " + std::to_string(w.most_loads) + " words");
+  w.expect(w.most_loads >= w.c.stage_words, "S18: slices are smaller than they may be");
 }
 
 // The slot's next request is read from its beginning.
@@ -185,7 +185,7 @@ void paused_between_slices(ScriptedSimulation& w) {
   bool read_in_slices = false;
   w.meanwhile = [&] { read_in_slices |= w.c.state->staging.done > 600; };
   w.expect(w.until([&] { return w.completed(0) && w.completed(kOther); }), "a request waits for ever");
-  w.expect(read_in_slices, "S16: its answer was not read in slices");
+  w.expect(read_in_slices, "S18: its answer was not read in slices");
   for (uint32_t slot : {0u, kOther}) w.expect(w.status(slot).count == 500, "S7: tokens are lost");
 }
 

@@ -34,7 +34,8 @@ void unknown_command(ScriptedSimulation& w) {
   w.submit(kOther, {8, 9}, 5);
   w.expect(w.until([&] { return w.completed(1) && w.completed(kOther); }), "R3: a request waits for ever");
   w.expect(w.c.state->n_waiting == 0 && w.c.state->n_active == 0, "S3: somebody is still counted");
-  w.expect(w.until([&] { return blink::FreePages(w.c).count() == w.c.total_pages; }, 1'000'000), "S1: pages are lost");
+  w.expect(w.until([&] { return blink::PageCounts(w.c).available() == w.c.total_pages; }, 1'000'000),
+           "S1: pages are lost");
 }
 
 // Two requests outgrow the pages. Lets `meddle` act when the second lease's is paused; that one alone may notice.
@@ -184,7 +185,7 @@ Taken taken_in(ScriptedSimulation& w, uint32_t first, uint32_t last, uint32_t n 
     }
   };
   for (uint32_t slot = first; slot <= last; ++slot) {
-    w.submit(slot, std::vector<uint32_t>(n, 7), 1);
+    w.submit(slot, std::vector<uint32_t>(n, 100 + slot), 1);
     w.expect(w.until([&] { return w.completed(slot); }), "a prompt waits for ever");
   }
   w.meanwhile = [] {};
@@ -239,7 +240,7 @@ void prompts_in_share(ScriptedSimulation& w) {
 void prompts_given_up(ScriptedSimulation& w) {
   seven_decode(w);
   for (uint32_t slot = 10; slot < 26; ++slot) {
-    w.submit(slot, std::vector<uint32_t>(500, 7), 1);
+    w.submit(slot, std::vector<uint32_t>(500, 100 + slot), 1);
     w.until([&] { return w.status(slot).state == BLINK_STATE_PREFILL_PROCESSING; });
     w.request(slot, 1, BLINK_COMMAND_CANCEL);
     w.expect(w.until([&] { return w.completed(slot); }), "a cancel is not seen");

@@ -38,6 +38,7 @@ class ScriptedSimulation {
   uint64_t loads = 0;       // of words of the ring's payloads
   uint64_t most_loads = 0;  // ... in one turn of the scheduler's loop
   bool hangs = false;       // steps do not complete any more
+  bool silent = false;      // the frontends stand still: leases do not beat any more
   bool gate_fails = false;
   int refusal = 0, relaunch_refusal = 0;             // what the runtime answers
   std::function<void()> between_executions = [] {};  // called when the scheduler relaunches itself
@@ -131,7 +132,7 @@ class ScriptedSimulation {
   static void publish(uint64_t* word, uint64_t value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
 
   void beat() {
-    if (clock - last_beat_ < BLINK_LEASE_BEAT_NS / 2) return;
+    if (silent || clock - last_beat_ < BLINK_LEASE_BEAT_NS / 2) return;
     last_beat_ = clock;
     for (uint32_t i = 0; i < c.n_leases; ++i) {
       if (c.leases[i].word) publish(&c.leases[i].word, blink::pair_word(1, ++beats_[i]));

@@ -13,7 +13,9 @@ struct Sizes {
   uint64_t arm_margin_ns;
   uint32_t max_mixed_tokens = 0;  // 0: as many as sequences and prompts may have
   uint32_t mixed_share = 16;
-  uint32_t stage_words = BLINK_STAGE_WORDS;
+  uint32_t prefix_cache = 1;
+  uint32_t attention_keys = 0;
+  uint32_t stage_words = 0;  // 0: as many as on a GPU
 };
 
 class SimulatedRing {
@@ -72,6 +74,14 @@ class SimulatedRing {
     c.requests = array<blink_request>(z.n_slots);
     c.sequences = array<blink_sequence>(t.n_sequences);
     c.free_pages = array<uint32_t>(z.total_pages);
+    c.pages = array<blink_page>(z.total_pages);
+    c.page_tokens = array<uint32_t>(uint64_t(z.total_pages) * z.page_size);
+    for (c.n_index = 4; c.n_index < 4 * z.total_pages;) c.n_index *= 2;
+    for (c.n_idle = 2; c.n_idle < 2 * z.total_pages;) c.n_idle *= 2;
+    c.page_index = array<uint32_t>(c.n_index);
+    c.idle_pages = array<uint32_t>(c.n_idle);
+    c.prefix_cache = z.prefix_cache;
+    c.attention_keys = z.attention_keys;
     c.shape_times = array<blink_shape_time>(c.n_shapes);
     c.trace = array<blink_step_trace>(BLINK_TRACE_STEPS);
     c.state = array<blink_scheduler_state>(1);
@@ -81,7 +91,7 @@ class SimulatedRing {
     c.max_mixed_tokens = mixed;
     c.mixed_share = z.mixed_share;
     c.max_batch = z.max_batch;
-    c.stage_words = z.stage_words;
+    c.stage_words = z.stage_words ? z.stage_words : BLINK_STAGE_WORDS;
     c.arm_margin_ns = z.arm_margin_ns;
     c.scan_interval_ns = 5000;
     c.step_timeout_ns = 10'000'000'000ull;
@@ -104,6 +114,7 @@ class SimulatedRing {
   }
 
   const Sizes sizes;
+  std::vector<std::vector<uint32_t>> texts;  // prompts with their answers, with which later prompts begin
   blink_scheduler_config c{};
 
  private:

@@ -77,7 +77,10 @@ const char* blink_simulator_run(uint64_t seed, const simulator::Sizes* sizes, ui
                s.cancelled,
                w.coverage.armed,
                w.coverage.mixed,
-               0};
+               0,
+               s.prefix_hits,
+               s.prefix_evictions,
+               w.coverage.awaited};
   for (const simulator::Frontend& f : w.frontends) coverage->unsampled += f.unsampled;
   verdict = diverged.empty() ? w.verdict() : diverged;
   return verdict.c_str();

@@ -1,12 +1,13 @@
 /* An engine without arithmetic that notices every scheduling mistake.
  *
- * Feeding a token writes a tag of (request, position, token) to its place in the paged KV cache; sampling checks the
- * tags of all positions of the sequence through the block table. A page owned twice, freed early or never filled, a
- * token fed at the wrong position and a lost or repeated prefill all show as a wrong tag. The sampled token depends on
- * the request, the position and the token before.
+ * Feeding a token writes a tag of its position, of the salt and of all tokens up to it to its place in the paged KV
+ * cache; sampling checks the tags of all positions of the sequence through the block table. A page owned twice, freed
+ * early or never filled, shared by sequences that begin differently, a token fed at the wrong position and a lost
+ * prefill all show as a wrong tag. The sampled token depends on the request, the position and the token before.
  */
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -41,9 +42,11 @@ class SyntheticEngine {
     const blink_step_set& set = sets[set_index];
     blink_step_head& head = *set.head;
     if (head.id != __atomic_load_n(t.completed, __ATOMIC_ACQUIRE) + 1) fail("steps ran out of order");
+    tags_.clear();
     for (uint32_t i = 0; i < head.n_tokens; ++i) {
       const uint32_t sequence = set.token_sequence[i], position = set.token_position[i];
       if (exists(sequence, position)) cell(sequence, position) = tag(sequence, position);
+      ++fed;
     }
     for (uint32_t batch_slot = 0; batch_slot < head.n_decode; ++batch_slot) {
       if (set.batch_first[batch_slot] != batch_slot || set.batch_last[batch_slot] != batch_slot ||
@@ -57,6 +60,7 @@ class SyntheticEngine {
   }
 
   std::string error;
+  uint64_t fed = 0;  // tokens
 
  private:
   bool exists(uint32_t sequence, uint32_t position) {
@@ -66,8 +70,14 @@ class SyntheticEngine {
 
   // Of a sequence and a position that exist, like `cell`.
   uint64_t tag(uint32_t sequence, uint32_t position) {
-    return mix(t.params[sequence].seed ^ mix(position) ^
-               mix(t.history[uint64_t(sequence) * t.max_context + position] + 77));
+    std::vector<uint64_t>& tags = tags_[sequence];
+    const uint64_t* salt = t.params[sequence].salt;
+    uint64_t last = tags.empty() ? mix(salt[0] ^ mix(salt[1])) : tags.back();
+    while (tags.size() <= position) {
+      const uint32_t token = t.history[uint64_t(sequence) * t.max_context + tags.size()];
+      tags.push_back(last = mix(last ^ mix(token + 77)));
+    }
+    return tags[position];
   }
 
   uint64_t& cell(uint32_t sequence, uint32_t position) {
@@ -103,6 +113,7 @@ class SyntheticEngine {
   const blink_tables& t;
   const blink_step_set* sets;
   std::vector<uint64_t> kv;
+  std::map<uint32_t, std::vector<uint64_t>> tags_;  // of the step that runs
 };
 
 }  // namespace simulator

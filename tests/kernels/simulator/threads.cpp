@@ -63,7 +63,7 @@ int main(int argc, char** argv) {
     if (!f.error.empty()) verdict = f.error;
   }
   const blink_scheduler_state& s = *ring.c.state;
-  if (verdict.empty() && blink::FreePages(ring.c).count() != ring.c.total_pages) verdict = "pages leaked";
+  if (verdict.empty() && blink::PageCounts(ring.c).available() != ring.c.total_pages) verdict = "pages leaked";
   if (verdict.empty() && (finished < 20 || s.stats.relaunches == 0)) verdict = "too little happened";
   std::printf("steps %llu finished %llu relaunches %llu preempted %llu %s\n", (unsigned long long)s.stats.steps,
               (unsigned long long)finished, (unsigned long long)s.stats.relaunches,

@@ -17,7 +17,7 @@ namespace simulator {
 
 struct Coverage {
   uint64_t steps, tokens, finished, preempted, zombies, torn, relaunches, refused, reclaimed, cancelled, armed, mixed,
-      unsampled;
+      unsampled, hits, evicted, awaited;
 };
 
 class Simulator {
@@ -60,6 +60,8 @@ class Simulator {
     fairness.launched(c.sets[set], window);
     coverage.mixed += head.kind == BLINK_STEP_MIXED;
     ++window;
+    for (uint32_t i = 0; i < c.tables.n_sequences; ++i)
+      coverage.awaited += c.sequences[i].use == BLINK_SEQUENCE_ACTIVE && c.sequences[i].awaits != BLINK_NO_PAGE;
     coverage.armed += !runs.empty() && !runs.back().completed;
     const uint64_t start = runs.empty() ? clock : std::max(clock, runs.back().done);
     unsigned in_flight = 1;
@@ -121,7 +123,7 @@ class Simulator {
       if (!f.error.empty()) return f.error;
     }
     if (c.state->phase != BLINK_PHASE_STOPPED) return "the scheduler did not stop cleanly";
-    if (blink::FreePages(c).count() != c.total_pages) return "pages leaked";
+    if (blink::PageCounts(c).available() != c.total_pages) return "pages leaked";
     if (c.state->stats.decode_steps != with_rows || c.state->stats.prefill_steps != with_prompts)
       return "steps were miscounted";
     return "";
@@ -170,19 +172,19 @@ class Simulator {
     return h;
   }
 
-  // S1: every page has one owner. S3: sequences and requests point at each other, and the counters count them. S2:
-  // nobody was overtaken.
+  // S1: a page is free, or idle, or used by whom it says. S3: sequences and requests point at each other, and the
+  // counters count them. S2: nobody was overtaken.
   void check() {
     const blink_scheduler_state& s = *c.state;
-    std::vector<int> owners(c.total_pages);
-    const blink::FreePages free(c);
-    for (uint32_t i = 0; i < free.count(); ++i) ++owners[free.nth(i)];
+    std::vector<uint32_t> users(c.total_pages), is_free(c.total_pages);
+    const blink::PageCounts counts(c);
+    for (uint32_t i = 0; i < counts.free(); ++i) ++is_free[counts.nth(i)];
     uint32_t active = 0, zombies = 0, waiting = 0, staged = 0;
     for (uint32_t i = 0; i < c.tables.n_sequences; ++i) {
       const blink_sequence& row = c.sequences[i];
       if (row.use == BLINK_SEQUENCE_FREE) continue;
       for (uint32_t p = 0; p < row.n_pages; ++p)
-        ++owners[c.tables.block_table[uint64_t(i) * c.tables.pages_per_sequence + p]];
+        ++users[c.tables.block_table[uint64_t(i) * c.tables.pages_per_sequence + p]];
       if (row.use == BLINK_SEQUENCE_ZOMBIE) {
         ++zombies;
         continue;
@@ -199,9 +201,16 @@ class Simulator {
       if (r.state != BLINK_STATE_PREFILL_PROCESSING && r.state != BLINK_STATE_DECODE_PROCESSING)
         fail("S3: a sequence's request is not running");
     }
-    for (int n : owners) {
-      if (n != 1) return fail(n ? "S1: a page is owned twice" : "S1: a page is lost");
+    uint32_t idle = 0;
+    for (uint32_t page = 0; page < c.total_pages; ++page) {
+      const blink_page& g = c.pages[page];
+      const bool findable = g.entry != BLINK_NO_PAGE;
+      if (users[page] != g.users) return fail("S1: a page's users are miscounted");
+      if (is_free[page] > 1 || (is_free[page] && (g.users || findable))) return fail("S1: a free page is in use");
+      if (!is_free[page] && !g.users && !findable) return fail("S1: a page is lost");
+      idle += !g.users && findable;
     }
+    if (idle != counts.idle()) fail("S1: the idle pages are miscounted");
     for (uint32_t i = 0; i < c.n_slots; ++i) {
       waiting += waits(c.requests[i]);
     }

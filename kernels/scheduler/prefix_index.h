@@ -1,0 +1,118 @@
+/* The index of the prefix cache: where a page is found by what it holds.
+ *
+ * A page can be found under the tokens from a sequence's beginning to the page's end. It stores its own tokens, the
+ * page before it with that page's generation, its depth, and for the first page the salt; whoever looks for it compares
+ * all of these, so by induction two sequences meet in a page only if all their tokens up to its end are equal, and
+ * their salts (S17). The hash of these tokens only says where to look. It is a sum over tokens and positions, so that
+ * threads can sum up pages side by side.
+ *
+ * The index is a table of page numbers with linear probing, at most a quarter full. Many threads may insert at once;
+ * removing has a phase of its own, because the places that it leaves empty must not end the probing of another page.
+ */
+#ifndef BLINK_SCHEDULER_PREFIX_INDEX_H
+#define BLINK_SCHEDULER_PREFIX_INDEX_H
+
+#include "platform.h"
+
+/* Bits of the hash that count. Tests compile with few, so that collisions are the rule. */
+#ifndef BLINK_PREFIX_HASH_BITS
+#define BLINK_PREFIX_HASH_BITS 64
+#endif
+
+namespace blink {
+
+BLINK_FN inline uint64_t mix_bits(uint64_t x) {
+  x = (x ^ x >> 32) * 0xd6e8feb86659fd93ull;
+  x = (x ^ x >> 32) * 0xd6e8feb86659fd93ull;
+  return x ^ x >> 32;
+}
+BLINK_FN inline uint64_t prefix_hash(uint64_t sum) {
+  return sum & (~0ull >> (64 - BLINK_PREFIX_HASH_BITS));
+}
+
+template <class P>
+class PrefixIndex {
+ public:
+  BLINK_FN PrefixIndex(P& platform, const blink_scheduler_config& config) : p_(platform), c_(config) {}
+
+  // What a salt, or the tokens of page `depth` of a history, add to the sum whose hash a page is found under.
+  BLINK_FN static uint64_t salt_sum(const uint64_t* salt) { return mix_bits(salt[0]) + 3 * mix_bits(salt[1]); }
+  BLINK_FN uint64_t page_sum(const uint32_t* history, uint32_t depth) const {
+    const uint32_t size = c_.tables.page_size, first = depth * size;
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < size; ++i) sum += mix_bits(uint64_t(first + i + 1) << 32 | history[first + i]);
+    return sum;
+  }
+
+  // The page with this sum that holds page `depth` of a history; for the first page, with this salt. The caller has to
+  // compare the parent, or gives another page here that has the same. BLINK_NO_PAGE if there is none.
+  BLINK_FN uint32_t find(uint64_t sum, uint32_t depth, const uint32_t* history, const uint64_t* salt,
+                         const blink_page* sibling = nullptr) const {
+    for (uint32_t at = place(sum);; at = next(at)) {
+      const uint32_t entry = p_.load(c_.page_index + at);
+      if (entry == kEmpty) return BLINK_NO_PAGE;
+      if (entry == kRemoved) continue;
+      const uint32_t page = entry - kFirstPage;
+      const blink_page& found = c_.pages[page];
+      if (prefix_hash(found.sum) != prefix_hash(sum) || found.depth != depth ||
+          !holds(page, history + uint64_t(depth) * c_.tables.page_size))
+        continue;
+      if (depth == 0 && (found.salt[0] != salt[0] || found.salt[1] != salt[1])) continue;
+      if (!sibling || (found.parent == sibling->parent && found.parent_generation == sibling->parent_generation))
+        return page;
+    }
+  }
+  // Whether `page` follows `parent`, which must have been findable ever since.
+  BLINK_FN bool follows(uint32_t page, uint32_t parent) const {
+    const blink_page& found = c_.pages[page];
+    if (found.parent != parent) return false;
+    return parent == BLINK_NO_PAGE || found.parent_generation == c_.pages[parent].generation;
+  }
+
+  BLINK_FN void store_tokens(uint32_t page, const uint32_t* from) {
+    for (uint32_t i = 0; i < c_.tables.page_size; ++i) tokens(page)[i] = from[i];
+  }
+  // Makes a page findable whose description and tokens were stored before the last barrier.
+  BLINK_FN void insert(uint32_t page) {
+    for (uint32_t at = place(c_.pages[page].sum);; at = next(at)) {
+      const uint32_t entry = p_.load(c_.page_index + at);
+      if (entry >= kFirstPage || !p_.exchange_if(c_.page_index + at, entry, page + kFirstPage)) continue;
+      c_.pages[page].entry = at;
+      return;
+    }
+  }
+
+  // Makes a page that is findable unfindable, and with it all that follow it. `clear` must come after a barrier, before
+  // anything is inserted.
+  BLINK_FN void remove(uint32_t page) {
+    p_.store(c_.page_index + c_.pages[page].entry, uint32_t(kRemoved));
+    ++c_.pages[page].generation;
+  }
+  // Empties the places of removed pages that end a run of places in use: others' probing need not pass them.
+  BLINK_FN void clear(uint32_t page) {
+    uint32_t at = c_.pages[page].entry;
+    c_.pages[page].entry = BLINK_NO_PAGE;
+    if (p_.load(c_.page_index + next(at)) != kEmpty) return;
+    for (; p_.load(c_.page_index + at) == kRemoved; at = at ? at - 1 : c_.n_index - 1)
+      p_.store(c_.page_index + at, uint32_t(kEmpty));
+  }
+
+ private:
+  enum : uint32_t { kEmpty = 0, kRemoved = 1, kFirstPage = 2 };
+
+  BLINK_FN uint32_t place(uint64_t sum) const { return uint32_t(mix_bits(prefix_hash(sum))) & (c_.n_index - 1); }
+  BLINK_FN uint32_t next(uint32_t at) const { return (at + 1) & (c_.n_index - 1); }
+  BLINK_FN uint32_t* tokens(uint32_t page) const { return c_.page_tokens + uint64_t(page) * c_.tables.page_size; }
+  BLINK_FN bool holds(uint32_t page, const uint32_t* wanted) const {
+    uint32_t different = 0;
+    for (uint32_t i = 0; i < c_.tables.page_size; ++i) different |= tokens(page)[i] ^ wanted[i];
+    return different == 0;
+  }
+
+  P& p_;
+  const blink_scheduler_config& c_;
+};
+
+}  // namespace blink
+
+#endif
