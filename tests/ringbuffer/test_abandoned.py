@@ -17,7 +17,7 @@ from ringbuffer.words import pair_word
 @pytest.fixture
 def ring(tmp_path: Path) -> Iterator[Region]:
     facts = ModelFacts(b"\0" * 32, "m", "test", 1000, 64, 8, 10, 16)
-    region = create(tmp_path / "ring", Geometry(64, 4, 16, 16), facts)
+    region = create(tmp_path / "ring", Geometry(64, 4, 32, 16), facts)
     yield region
     region.close()
 
