@@ -67,7 +67,7 @@ def test_metrics(frontend: Frontend, backend: MockBackend) -> None:
     assert found["blink:http_responses_total", "200"] >= 2
     assert found["blink:http_responses_total", "400"] == 1
     assert found["blink:time_to_first_token_seconds_count", ""] == 2
-    assert 9 <= found["blink:inter_token_latency_seconds_count", ""] <= 13
+    assert 1 <= found["blink:inter_token_latency_seconds_count", ""] <= 13
     assert found["blink:e2e_request_latency_seconds_count", ""] == 2
     assert found["blink:num_requests_running", ""] == 3
     assert found["blink:kv_cache_usage_perc", ""] == 0.25

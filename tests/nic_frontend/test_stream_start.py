@@ -106,9 +106,9 @@ def test_a_request_that_waits_for_a_slot_has_no_headers_yet(
     backend = start_backend(n_slots=16)
     frontend = start_frontend(backend, slot_wait_s=0.5)
     tracker = frontend.service.tracker
-    slots = tracker.slots.take(16)
-    for _ in slots:
-        tracker.slots.releasing()  # and none is ever freed
+    slots = tracker.slots.take([(1, 1)] * 16)
+    for slot in slots:
+        tracker.slots.releasing(slot)  # and none is ever freed
     began = time.monotonic()
     error_of(frontend.client.post("/v1/completions", json={"prompt": "x", "stream": True}), 429)
     assert time.monotonic() - began > 0.4
