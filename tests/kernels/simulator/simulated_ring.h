@@ -15,6 +15,7 @@ struct Sizes {
   uint32_t mixed_share = 16;
   uint32_t prefix_cache = 1;
   uint32_t attention_keys = 0;
+  uint32_t event_capacity = 0;
 };
 
 class SimulatedRing {
@@ -80,6 +81,13 @@ class SimulatedRing {
     c.idle_pages = array<uint32_t>(c.n_idle);
     c.prefix_cache = z.prefix_cache;
     c.attention_keys = z.attention_keys;
+    c.event_capacity = z.event_capacity;
+    c.event_bytes = (sizeof(blink_event) + 4 * z.page_size + 63) / 64 * 64;
+    c.events = reinterpret_cast<blink_events*>(
+        array<uint8_t>(sizeof(blink_events) + uint64_t(c.event_capacity) * c.event_bytes));
+    c.n_event_queue = 256;  // for 64 threads
+    c.event_queue = array<uint64_t>(c.n_event_queue);
+    c.event_told = array<uint32_t>(z.total_pages);
     c.shape_times = array<blink_shape_time>(c.n_shapes);
     c.trace = array<blink_step_trace>(BLINK_TRACE_STEPS);
     c.state = array<blink_scheduler_state>(1);
