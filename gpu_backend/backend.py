@@ -19,7 +19,7 @@ from gpu_backend.engines.base import EngineError
 from gpu_backend.messages import say
 from gpu_backend.models.fields import UnsupportedModel
 from gpu_backend.models.registry import read_model
-from gpu_backend.options import BackendOptions, prompt_capacity, rounded_slots, wanted_limits
+from gpu_backend.options import BackendOptions, event_log, prompt_capacity, rounded_slots, wanted_limits
 from gpu_backend.rdma.exchange_process import ExchangeFailed, ExchangeProcess
 from gpu_backend.schedulers.base import Scheduler, SchedulerKind
 from gpu_backend.schedulers.setup import SchedulerSetup
@@ -94,6 +94,7 @@ class Backend:
             options.leases,
             prompt_capacity(options.transport, limits.max_context),
             limits.max_context,
+            *event_log(options),
         )
         facts = ModelFacts(
             model_fingerprint(options.model_dir),

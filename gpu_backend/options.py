@@ -13,6 +13,7 @@ from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.schedulers.base import SchedulerKind
 from ringbuffer.abi import COPY_ENGINE_BYTES, MAX_SLOTS, SLOT_ALIGNMENT
 from ringbuffer.name import DEFAULT_NAME
+from ringbuffer.region import event_record_bytes
 
 DEFAULT_CONTEXT = 8192
 SMALLEST_PAGE = TILE_KEYS  # decode attention reads so many tokens of a page at once
@@ -35,6 +36,7 @@ class BackendOptions:
     kv_memory: int | None = None
     page_size: int = 16
     prefix_cache: bool = True
+    kv_events: int = 0  # records of the log in the ring; 0: none is kept
     mixed_share: int | None = None
     threads: int | None = None
     model_name: str | None = None
@@ -60,6 +62,16 @@ def rounded_slots(slots: int, leases: int) -> int:
 def prompt_capacity(transport: str, max_context: int) -> int:
     """Tokens of a slot's prompt arena: the context, and in GPU memory room for the smallest good copy."""
     return max(max_context, COPY_ENGINE_BYTES // 4) if transport == "cuda_ipc" else max_context
+
+
+def event_log(options: BackendOptions) -> tuple[int, int]:
+    """Records of the log of KV events, and bytes of each. Raises ValueError where nothing would be told."""
+    if options.kv_events and (not options.prefix_cache or SchedulerKind(options.scheduler).host_driven):
+        raise ValueError(
+            "kv-events tells what the prefix cache holds, and there is none with --no-prefix-cache or a "
+            "--scheduler on the host"
+        )
+    return options.kv_events, event_record_bytes(options.page_size) if options.kv_events else 0
 
 
 def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) -> Limits:

@@ -21,7 +21,7 @@ TORN_PAYLOAD_TIMEOUT_NS = 1000000000
 COPY_ENGINE_BYTES = 32768
 NO_BLOCK = 0xffffffffffffffff
 EPOCH_MASK = 0xffffff
-RING_LAYOUT_HASH = 0x5cd2a9f89df4e5e0
+RING_LAYOUT_HASH = 0x13fefe326a74d880
 
 
 class State(IntEnum):
@@ -90,7 +90,7 @@ class RequestFlags(IntEnum):
     IGNORE_EOS = 1
 
 
-class EventKind(IntEnum):
+class KvEventKind(IntEnum):
     STORED = 1
     REMOVED = 2
     CLEARED = 3
@@ -105,7 +105,7 @@ Stats = np.dtype({
 })
 
 Header = np.dtype({
-    "names": ["magic", "layout_hash", "abi_version", "backend_pid", "region_bytes", "n_slots", "n_leases", "prompt_capacity", "output_capacity", "leases_offset", "lease_acks_offset", "requests_offset", "descriptors_offset", "progress_offset", "prompts_offset", "outputs_offset", "vocab_size", "max_context", "max_batch", "total_pages", "page_size", "reserved0", "fingerprint", "model_name", "device_name", "events_offset", "event_capacity", "event_bytes", "pad0", "control", "pad1", "phase", "heartbeat", "fault", "fault_detail", "pad2", "stats"],
+    "names": ["magic", "layout_hash", "abi_version", "backend_pid", "region_bytes", "n_slots", "n_leases", "prompt_capacity", "output_capacity", "leases_offset", "lease_acks_offset", "requests_offset", "descriptors_offset", "progress_offset", "prompts_offset", "outputs_offset", "vocab_size", "max_context", "max_batch", "total_pages", "page_size", "reserved0", "fingerprint", "model_name", "device_name", "kv_events_offset", "kv_event_capacity", "kv_event_bytes", "pad0", "control", "pad1", "phase", "heartbeat", "fault", "fault_detail", "pad2", "stats"],
     "formats": ["<u8", "<u8", "<u4", "<u4", "<u8", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("u1", (32,)), ("u1", (64,)), ("u1", (64,)), "<u8", "<u4", "<u4", ("u1", (208,)), "<u8", ("u1", (120,)), "<u8", "<u8", "<u8", "<u8", ("u1", (96,)), Stats],
     "offsets": [0, 8, 16, 20, 24, 32, 36, 40, 44, 48, 56, 64, 72, 80, 88, 96, 104, 108, 112, 116, 120, 124, 128, 160, 224, 288, 296, 300, 304, 512, 520, 640, 648, 656, 664, 672, 768],
     "itemsize": 1000,
@@ -139,14 +139,14 @@ Progress = np.dtype({
     "itemsize": 64,
 })
 
-Events = np.dtype({
+KvEvents = np.dtype({
     "names": ["reader", "pad0", "written", "pad1"],
     "formats": ["<u8", ("u1", (120,)), "<u8", ("u1", (120,))],
     "offsets": [0, 8, 128, 136],
     "itemsize": 256,
 })
 
-Event = np.dtype({
+KvEvent = np.dtype({
     "names": ["word", "kind", "block", "parent", "salt"],
     "formats": ["<u8", "<u8", "<u8", "<u8", ("<u8", (2,))],
     "offsets": [0, 8, 16, 24, 32],

@@ -20,6 +20,12 @@ from ringbuffer.words import member_of
 
 PAGE = 4096
 SHM_DIRECTORY = Path("/dev/shm")
+MAX_EVENTS = 1 << 24  # records, so that the log is no larger than a few GiB
+
+
+def event_record_bytes(page_size: int) -> int:
+    """Bytes of a KV event's record, with the tokens of its page behind it, in whole lines of 64."""
+    return -(-(abi.KvEvent.itemsize + 4 * page_size) // 64) * 64
 
 
 # ---------------------------------------------------------------- geometry
@@ -27,7 +33,8 @@ SHM_DIRECTORY = Path("/dev/shm")
 
 @dataclass(frozen=True)
 class Geometry:
-    """Sizes of a ring. Prompt and output capacities in tokens a slot.
+    """Sizes of a ring. Prompt and output capacities in tokens a slot; of the log of KV events, its capacity
+    in records, 0 for none, and `kv_event_bytes` of each (event_record_bytes).
 
     Raises ValueError when a size is out of its range or the slots do not divide evenly among the leases (R5).
     """
@@ -36,6 +43,8 @@ class Geometry:
     n_leases: int
     prompt_capacity: int
     output_capacity: int
+    kv_event_capacity: int = 0
+    kv_event_bytes: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_leases <= abi.MAX_LEASES:
@@ -48,6 +57,11 @@ class Geometry:
             )
         if not 1 <= self.output_capacity <= abi.MAX_COUNT or self.prompt_capacity < 1:
             raise ValueError(f"prompt and output capacities must be between 1 and {abi.MAX_COUNT} tokens")
+
+        if not 0 <= self.kv_event_capacity <= MAX_EVENTS:
+            raise ValueError(
+                f"kv_event_capacity is {self.kv_event_capacity}, it must be between 0 and {MAX_EVENTS}"
+            )
 
     @property
     def slots_per_lease(self) -> int:
@@ -65,6 +79,7 @@ class Geometry:
         yield "progress", self.n_slots * abi.Progress.itemsize
         yield "prompts", self.n_slots * self.prompt_capacity * 4
         yield "outputs", self.n_slots * self.output_capacity * 8
+        yield "kv_events", abi.KvEvents.itemsize + self.kv_event_capacity * self.kv_event_bytes
 
     def offsets(self) -> dict[str, int]:
         """Byte offset of each section, and the region's size under "end"."""
@@ -132,6 +147,11 @@ class Region:
         self.progress = view("progress", abi.Progress, (g.n_slots,))
         self.prompts = view("prompts", np.uint32, (g.n_slots, g.prompt_capacity))
         self.outputs = view("outputs", np.uint64, (g.n_slots, g.output_capacity))
+        self.kv_events = view("kv_events", abi.KvEvents, (1,))
+        records = np.frombuffer(
+            mapping, np.uint8, g.kv_event_capacity * g.kv_event_bytes, at["kv_events"] + abi.KvEvents.itemsize
+        )
+        self.kv_event_records = records.reshape(g.kv_event_capacity, g.kv_event_bytes)
 
     def set_control(self, control: abi.Control) -> None:
         self.header["control"][0] = int(control)
@@ -161,6 +181,8 @@ class Region:
             "progress",
             "prompts",
             "outputs",
+            "kv_events",
+            "kv_event_records",
         ):
             self.__dict__.pop(name, None)
         with contextlib.suppress(BufferError):  # a view lives on in the caller; the mapping goes with it
@@ -211,6 +233,8 @@ def header_record(geometry: Geometry, facts: ModelFacts) -> NDArray[np.void]:
         "n_leases": geometry.n_leases,
         "prompt_capacity": geometry.prompt_capacity,
         "output_capacity": geometry.output_capacity,
+        "kv_event_capacity": geometry.kv_event_capacity,
+        "kv_event_bytes": geometry.kv_event_bytes,
         "vocab_size": facts.vocab_size,
         "max_context": facts.max_context,
         "max_batch": facts.max_batch,
@@ -220,7 +244,16 @@ def header_record(geometry: Geometry, facts: ModelFacts) -> NDArray[np.void]:
         "model_name": _padded(facts.name, 64),
         "device_name": _padded(facts.device, 64),
     }
-    for section in ("leases", "lease_acks", "requests", "descriptors", "progress", "prompts", "outputs"):
+    for section in (
+        "leases",
+        "lease_acks",
+        "requests",
+        "descriptors",
+        "progress",
+        "prompts",
+        "outputs",
+        "kv_events",
+    ):
         values[f"{section}_offset"] = at[section]
     for name, value in values.items():
         header[name][0] = value
@@ -270,9 +303,10 @@ def checked_geometry(path: Path, header: np.void) -> Geometry:
             f"this frontend has {abi.RING_LAYOUT_HASH:016x} (ABI {abi.ABI_VERSION}): "
             "run the same version of blink on both sides"
         )
-    geometry = Geometry(
-        *(int(header[name]) for name in ("n_slots", "n_leases", "prompt_capacity", "output_capacity"))
-    )
+    names = (
+        "n_slots", "n_leases", "prompt_capacity", "output_capacity", "kv_event_capacity", "kv_event_bytes",
+    )  # fmt: skip
+    geometry = Geometry(*(int(header[name]) for name in names))
     if geometry.offsets()["end"] != int(header["region_bytes"]):
         raise RingError(
             f"the header of {path} contradicts itself: its sections take {geometry.offsets()['end']} bytes, "

@@ -29,6 +29,9 @@ GPU_PACE = Pace(arm_margin_ns=30_000, scan_interval_ns=5_000, step_timeout_ns=10
 CPU_PACE = Pace(arm_margin_ns=200_000, scan_interval_ns=200_000, step_timeout_ns=300_000_000_000)
 
 
+EVENTS_QUEUED = 2  # a page: what a reader of KV events may be behind before it is told everything anew
+
+
 class SchedulerSetup:
     """The scheduler's arrays in `memory`, and its configuration.
 
@@ -79,6 +82,12 @@ class SchedulerSetup:
         config["idle_pages"] = memory.allocate(4 * int(config["n_idle"]))
         # A host does not see the tokens that a device samples, which pages are found by.
         config["prefix_cache"] = limits.prefix_cache and not host_driven
+        if geometry.kv_event_capacity:
+            config["n_kv_event_queue"] = power_of_two(
+                max(EVENTS_QUEUED * limits.total_pages, 4 * layout.SCHEDULER_THREADS)
+            )
+            config["kv_event_queue"] = memory.allocate(8 * int(config["n_kv_event_queue"]))
+            config["kv_event_told"] = memory.allocate(4 * limits.total_pages)
         config["shape_times"] = memory.allocate(layout.ShapeTime.itemsize * self._n_shapes)
         config["trace"] = memory.allocate(layout.StepTrace.itemsize * layout.TRACE_STEPS)
         config["state"] = memory.allocate(layout.SchedulerState.itemsize)
@@ -101,10 +110,22 @@ class SchedulerSetup:
     @staticmethod
     def _point_at_ring(config: NDArray[Any], geometry: Geometry, ring_address: int) -> None:
         at = geometry.offsets()
-        for name in ("header", "leases", "lease_acks", "descriptors", "progress", "prompts", "outputs"):
+        for name in (
+            "header",
+            "leases",
+            "lease_acks",
+            "descriptors",
+            "progress",
+            "prompts",
+            "outputs",
+            "kv_events",
+        ):
             config[name] = ring_address + at[name]
         config["request_words"] = ring_address + at["requests"]
-        for name in ("n_slots", "n_leases", "prompt_capacity", "output_capacity"):
+        for name in (
+            "n_slots", "n_leases", "prompt_capacity", "output_capacity",
+            "kv_event_capacity", "kv_event_bytes",
+        ):  # fmt: skip
             config[name] = getattr(geometry, name)
 
     def state(self) -> NDArray[Any]:

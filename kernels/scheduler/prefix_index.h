@@ -12,7 +12,7 @@
 #ifndef BLINK_SCHEDULER_PREFIX_INDEX_H
 #define BLINK_SCHEDULER_PREFIX_INDEX_H
 
-#include "events.h"
+#include "kv_events.h"
 
 /* Bits of the hash that count. Tests compile with few, so that collisions are the rule. */
 #ifndef BLINK_PREFIX_HASH_BITS
@@ -33,7 +33,7 @@ BLINK_FN inline uint64_t prefix_hash(uint64_t sum) {
 template <class P>
 class PrefixIndex {
  public:
-  BLINK_FN PrefixIndex(P& platform, const blink_scheduler_config& config, EventQueue<P>& events)
+  BLINK_FN PrefixIndex(P& platform, const blink_scheduler_config& config, KvEventQueue<P>& events)
       : p_(platform), c_(config), events_(events) {}
 
   // What a salt, or the tokens of page `depth` of a history, add to the sum whose hash a page is found under.
@@ -113,7 +113,7 @@ class PrefixIndex {
 
   P& p_;
   const blink_scheduler_config& c_;
-  EventQueue<P>& events_;
+  KvEventQueue<P>& events_;
 };
 
 }  // namespace blink

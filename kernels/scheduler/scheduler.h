@@ -7,7 +7,7 @@
  *   admission.h  a staged request gets pages and joins the batch
  *   pages.h      who has which KV page
  *   prefix.h     the prefix cache: pages that hold what a prompt begins with (prefix_index.h finds them)
- *   event_log.h  what becomes of its pages, told to whoever routes requests (events.h queues it)
+ *   kv_event_log.h  what becomes of its pages, told to whoever routes requests (kv_events.h queues it)
  *   planner.h    what the next step runs: sequences, positions, pages; preemption when they run out
  *   launch.h     a planned step is launched; the kernel relaunches itself
  *   commit.h     what a finished step produced: tokens published, sequences retired, pages returned
@@ -68,7 +68,7 @@ class Scheduler {
       if (planned && window < p.launch_window()) {
         launch_planned();
       } else {
-        if (c.event_capacity) tell_events();
+        if (c.kv_event_capacity) tell_events();
         p.pause(in_flight() == 0);
       }
     }
@@ -80,7 +80,7 @@ class Scheduler {
   blink_scheduler_state& s;
   const blink_tables& t;
   blink_header& header;
-  EventQueue<P> events;
+  KvEventQueue<P> events;
   PrefixIndex<P> index;
   PagePool<P> pool;
   const unsigned tid, threads;
@@ -237,13 +237,13 @@ class Scheduler {
   BLINK_FN void describe(uint32_t page, uint32_t sequence, uint32_t depth, uint64_t sum, uint64_t ready);
   BLINK_FN bool awaiting(uint32_t sequence);
 
-  // ------------------------------------------------------------ event_log.h
+  // ------------------------------------------------------------ kv_event_log.h
   BLINK_FN void observe_event_reader();
   BLINK_FN void tell_events();
   BLINK_FN void begin_round();
   BLINK_FN void sweep_pages();
   BLINK_FN bool write_events();
-  BLINK_FN void write_event(uint64_t number, QueuedEvent event);
+  BLINK_FN void write_event(uint64_t number, QueuedKvEvent event);
 
   // ------------------------------------------------------------ planner.h
   BLINK_FN bool plan(uint64_t id);
@@ -309,7 +309,7 @@ class Scheduler {
 
 #include "intake.h"
 #include "prefix.h"
-#include "event_log.h"
+#include "kv_event_log.h"
 #include "staging.h"
 #include "admission.h"
 #include "planner.h"

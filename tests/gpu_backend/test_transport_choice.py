@@ -28,6 +28,11 @@ def test_gpu_memory_needs_a_gpu() -> None:
     )
 
 
+def test_kv_events_need_a_prefix_cache() -> None:
+    assert "there is none with --no-prefix-cache" in refusal(kv_events=64, prefix_cache=False)
+    assert "there is none with" in refusal(kv_events=64, scheduler="async")
+
+
 @pytest.mark.parametrize(("context", "tokens"), [(16, 8192), (8192, 8192), (131072, 131072)])
 def test_every_slot_of_a_ring_in_gpu_memory_takes_a_padded_copy(context: int, tokens: int) -> None:
     """U2."""

@@ -33,7 +33,7 @@ class Sizes(ctypes.Structure):
         ("mixed_share", ctypes.c_uint32),
         ("prefix_cache", ctypes.c_uint32),
         ("attention_keys", ctypes.c_uint32),
-        ("event_capacity", ctypes.c_uint32),
+        ("kv_event_capacity", ctypes.c_uint32),
     ]
 
 
@@ -88,7 +88,7 @@ def simulations(draw: st.DrawFn) -> Sizes:
         mixed_share=draw(st.sampled_from([1, 16, 50, 300])),
         prefix_cache=draw(st.sampled_from([1, 1, 1, 0])),
         attention_keys=draw(st.sampled_from([0, 32, 500])),
-        event_capacity=draw(st.sampled_from([0, 1, 5, 64, 1000])),
+        kv_event_capacity=draw(st.sampled_from([0, 1, 5, 64, 1000])),
     )
 
 
@@ -159,7 +159,7 @@ def test_the_simulations_exercise_everything(run_simulation: Callable[..., Cover
             arm_margin_ns,
             mixed_share=16,
             prefix_cache=1,
-            event_capacity=rng.choice([4, 40]),
+            kv_event_capacity=rng.choice([4, 40]),
         )
         coverage = run_simulation(seed, sizes, 3000)
         total = {name: count + getattr(coverage, name) for name, count in total.items()}

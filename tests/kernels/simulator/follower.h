@@ -18,29 +18,36 @@ class Follower {
   uint64_t records = 0, retold = 0, compared = 0;
 
   void act(uint64_t now) {
-    if (c_.event_capacity == 0) return;
+    if (c_.kv_event_capacity == 0) return;
     if (attachment_ == 0 || (!quiet && random_() % 3000 == 0)) attach();
     if (!quiet && now < slow_until_) return;
     if (random_() % 300 == 0) slow_until_ = now + random_() % 3'000'000;
-    const uint64_t word = __atomic_load_n(&c_.events->written, __ATOMIC_ACQUIRE);
+    const uint64_t word = __atomic_load_n(&c_.kv_events->written, __ATOMIC_ACQUIRE);
     if (blink::event_attachment(word) != attachment_) return;
     const uint64_t written = blink::event_count(word), before = read_;
-    if (written - read_ > c_.event_capacity) return fail("more records than there is room for");
+    fresh_.clear();
+    if (written - read_ > c_.kv_event_capacity) return fail("more records than there is room for");
     for (uint64_t most = quiet ? ~0ull : 1 + random_() % 30; read_ < written && most; --most) read(read_++);
     if (read_ == before) return;
-    __atomic_store_n(&c_.events->reader, blink::event_word(attachment_, read_), __ATOMIC_RELEASE);
+    __atomic_store_n(&c_.kv_events->reader, blink::event_word(attachment_, read_), __ATOMIC_RELEASE);
   }
 
   // Everything that has happened so far has been told, and read.
   bool caught_up() const {
-    if (c_.event_capacity == 0) return true;
-    const blink_event_state& e = c_.state->events;
+    if (c_.kv_event_capacity == 0) return true;
+    const blink_kv_event_state& e = c_.state->kv_events;
     return complete_ && e.attachment == attachment_ && e.following && e.head == e.tail && e.swept >= c_.total_pages &&
            read_ == e.written;
   }
 
   void compare() {
-    if (c_.event_capacity == 0 || !caught_up()) return;
+    for (uint64_t id : fresh_) {
+      const blink_page& page = c_.pages[blink::low(id)];
+      if (page.generation == blink::high(id) && page.ready > __atomic_load_n(c_.tables.completed, __ATOMIC_ACQUIRE))
+        return fail("is told of a block that is not computed yet");
+    }
+    fresh_.clear();
+    if (c_.kv_event_capacity == 0 || !caught_up()) return;
     ++compared;
     size_t n = 0;
     for (uint32_t page = 0; page < c_.total_pages; ++page) n += reachable(page);
@@ -73,37 +80,38 @@ class Follower {
     while (attachment_ == 0 || attachment_ == before) attachment_ = random_() & 0xffff;
     read_ = 0;
     cleared_ = complete_ = false;
-    __atomic_store_n(&c_.events->reader, blink::event_word(attachment_, 0), __ATOMIC_RELEASE);
+    __atomic_store_n(&c_.kv_events->reader, blink::event_word(attachment_, 0), __ATOMIC_RELEASE);
   }
 
   void read(uint64_t number) {
-    const uint64_t* words = reinterpret_cast<const uint64_t*>(reinterpret_cast<const uint8_t*>(c_.events + 1) +
-                                                              number % c_.event_capacity * c_.event_bytes);
+    const uint64_t* words = reinterpret_cast<const uint64_t*>(reinterpret_cast<const uint8_t*>(c_.kv_events + 1) +
+                                                              number % c_.kv_event_capacity * c_.kv_event_bytes);
     auto load = [](const uint64_t* from) { return __atomic_load_n(from, __ATOMIC_RELAXED); };
     ++records;
     if (load(words) != blink::event_word(attachment_, number)) return fail("reads another record than was written");
     const uint64_t kind = load(words + 1), id = load(words + 2);
-    if (number == 0 && kind != BLINK_EVENT_CLEARED) return fail("is not told first to forget");
-    if (kind == BLINK_EVENT_CLEARED) {
+    if (number == 0 && kind != BLINK_KV_EVENT_CLEARED) return fail("is not told first to forget");
+    if (kind == BLINK_KV_EVENT_CLEARED) {
       retold += cleared_;
       cleared_ = true;
       complete_ = false;
       blocks_.clear();
       waiting_.clear();
-    } else if (kind == BLINK_EVENT_COMPLETE) {
+    } else if (kind == BLINK_KV_EVENT_COMPLETE) {
       complete_ = true;
       waiting_.clear();
-    } else if (kind == BLINK_EVENT_REMOVED) {
+    } else if (kind == BLINK_KV_EVENT_REMOVED) {
       waiting_.erase(id);
       remove(id);
-    } else if (kind == BLINK_EVENT_STORED) {
+    } else if (kind == BLINK_KV_EVENT_STORED) {
       Block block{load(words + 3), {load(words + 4), load(words + 5)}, {}};
       for (uint32_t i = 0; i < c_.tables.page_size; ++i) {
-        const uint64_t pair = load(words + sizeof(blink_event) / 8 + i / 2);
+        const uint64_t pair = load(words + sizeof(blink_kv_event) / 8 + i / 2);
         block.tokens.push_back(i % 2 ? blink::high(pair) : blink::low(pair));
       }
       if (blocks_.count(id) || waiting_.count(id)) return fail("is told of a block twice");
       store(id, block);
+      fresh_.push_back(id);
     } else {
       fail("reads a record of no kind");
     }
@@ -154,6 +162,7 @@ class Follower {
   uint32_t attachment_ = 0;
   uint64_t read_ = 0, slow_until_ = 0;
   bool cleared_ = false, complete_ = false;
+  std::vector<uint64_t> fresh_;                 // what it was told last
   std::map<uint64_t, Block> blocks_, waiting_;  // those that wait for their parent, while everything is told anew
 };
 

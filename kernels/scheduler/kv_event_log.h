@@ -1,4 +1,5 @@
-/* The log of KV events: the queue of events.h goes into the ring, as far as the reader has made room, and no further.
+/* The log of KV events: the queue of kv_events.h goes into the ring, as far as the reader has made room, and no
+ * further.
  *
  * A page is told as stored when the step that computes it has completed, and not at all if it has been removed by then.
  * Whoever attaches, or has fallen so far behind that the queue overflowed, is told everything anew: `cleared`, then all
@@ -8,25 +9,25 @@
  *
  * It is written only in turns of the loop that launch nothing, at most BLINK_SCHEDULER_THREADS records in each.
  */
-#ifndef BLINK_SCHEDULER_EVENT_LOG_H
-#define BLINK_SCHEDULER_EVENT_LOG_H
+#ifndef BLINK_SCHEDULER_KV_EVENT_LOG_H
+#define BLINK_SCHEDULER_KV_EVENT_LOG_H
 
 namespace blink {
 
 // Who reads, and how far it is. A count that it cannot have read changes nothing.
 template <class P>
 BLINK_FN void Scheduler<P>::observe_event_reader() {
-  if (last_event_scan && now - last_event_scan < BLINK_EVENT_SCAN_NS) return;
+  if (last_event_scan && now - last_event_scan < BLINK_KV_EVENT_SCAN_NS) return;
   last_event_scan = now;
-  const uint64_t word = broadcast(tid == 0 ? p.acquire(&c.events->reader) : 0);
+  const uint64_t word = broadcast(tid == 0 ? p.acquire(&c.kv_events->reader) : 0);
   if (tid == 0) {
-    blink_event_state& e = s.events;
+    blink_kv_event_state& e = s.kv_events;
     const uint64_t count = event_count(word);
     if (event_attachment(word) != e.attachment) {
       e.attachment = event_attachment(word);
       e.following = 0;
       e.written = e.read = 0;
-      p.release(&c.events->written, event_word(e.attachment, 0));
+      p.release(&c.kv_events->written, event_word(e.attachment, 0));
     } else if (count > e.read && count <= e.written) {
       e.read = count;
     }
@@ -36,12 +37,12 @@ BLINK_FN void Scheduler<P>::observe_event_reader() {
 
 template <class P>
 BLINK_FN void Scheduler<P>::tell_events() {
-  const blink_event_state& e = s.events;
-  const bool overflowed = e.tail - e.head > c.n_event_queue;
+  const blink_kv_event_state& e = s.kv_events;
+  const bool overflowed = e.tail - e.head > c.n_kv_event_queue;
   const bool begins = !e.following && e.attachment && e.read == e.written;
   if (overflowed) {
     p.sync();
-    if (tid == 0) s.events.following = 0, s.events.head = e.tail;
+    if (tid == 0) s.kv_events.following = 0, s.kv_events.head = e.tail;
     p.sync();
     return;
   }
@@ -57,23 +58,21 @@ template <class P>
 BLINK_FN void Scheduler<P>::begin_round() {
   p.sync();
   if (tid == 0) {
-    blink_event_state& e = s.events;
+    blink_kv_event_state& e = s.kv_events;
     e.following = 1;
     e.swept = 0;
-    e.begins_after = launched + planned;
     ++e.round;
     e.head = e.tail;
-    events.put(e.tail++, {BLINK_EVENT_CLEARED, 0, 0});
+    events.put(e.tail++, {BLINK_KV_EVENT_CLEARED, 0, 0});
   }
   p.sync();
 }
 
-// Queues up the next pages that could be found before the round began: what came after is queued up already. All that
-// were being computed then are there when step `begins_after` has completed.
+// Queues up the next pages that could be found before the round began: what came after is queued up already.
 template <class P>
 BLINK_FN void Scheduler<P>::sweep_pages() {
-  blink_event_state& e = s.events;
-  if (e.swept >= c.total_pages || committed < e.begins_after || e.tail - e.head > c.n_event_queue / 2) return;
+  blink_kv_event_state& e = s.kv_events;
+  if (e.swept >= c.total_pages || e.tail - e.head > c.n_kv_event_queue / 2) return;
   const uint64_t tail = e.tail;
   const uint32_t page = e.swept + tid;
   const bool tells = page < c.total_pages && c.pages[page].entry != BLINK_NO_PAGE && !events.told(page);
@@ -84,7 +83,7 @@ BLINK_FN void Scheduler<P>::sweep_pages() {
   if (tid == 0) {
     events.grow(n);
     e.swept += threads;
-    if (e.swept >= c.total_pages) events.put(e.tail++, {BLINK_EVENT_COMPLETE, 0, 0});
+    if (e.swept >= c.total_pages) events.put(e.tail++, {BLINK_KV_EVENT_COMPLETE, 0, 0});
   }
   p.sync();
 }
@@ -92,14 +91,14 @@ BLINK_FN void Scheduler<P>::sweep_pages() {
 // Writes what is queued up until a page that is not there yet, as far as there is room. False: that is nothing.
 template <class P>
 BLINK_FN bool Scheduler<P>::write_events() {
-  blink_event_state& e = s.events;
+  blink_kv_event_state& e = s.kv_events;
   const uint64_t head = e.head, written = e.written;
-  const uint32_t room = c.event_capacity - uint32_t(written - e.read);
+  const uint32_t room = c.kv_event_capacity - uint32_t(written - e.read);
   const uint32_t n = Min()(Min()(e.tail - head, uint64_t(threads)), uint64_t(room));
   if (n == 0) return false;
-  QueuedEvent event = {0, 0, 0};
-  if (tid < n) event = QueuedEvent::unpack(c.event_queue[(head + tid) & (c.n_event_queue - 1)]);
-  const bool stores = event.kind == BLINK_EVENT_STORED;
+  QueuedKvEvent event = {0, 0, 0};
+  if (tid < n) event = QueuedKvEvent::unpack(c.kv_event_queue[(head + tid) & (c.n_kv_event_queue - 1)]);
+  const bool stores = event.kind == BLINK_KV_EVENT_STORED;
   const bool stale = stores && c.pages[event.page].generation != event.generation;
   const bool coming = stores && !stale && c.pages[event.page].ready > committed;
   const uint32_t end = p.reduce(coming ? tid : n, Min());
@@ -111,25 +110,25 @@ BLINK_FN bool Scheduler<P>::write_events() {
   if (tid == 0) {
     e.head = head + end;
     e.written = written + n_written;
-    if (n_written) p.release(&c.events->written, event_word(e.attachment, e.written));
+    if (n_written) p.release(&c.kv_events->written, event_word(e.attachment, e.written));
   }
   p.sync();
   return end > 0;
 }
 
 template <class P>
-BLINK_FN void Scheduler<P>::write_event(uint64_t number, QueuedEvent event) {
-  uint8_t* records = reinterpret_cast<uint8_t*>(c.events + 1);
-  uint64_t* to = reinterpret_cast<uint64_t*>(records + number % c.event_capacity * c.event_bytes);
-  const bool stores = event.kind == BLINK_EVENT_STORED;
+BLINK_FN void Scheduler<P>::write_event(uint64_t number, QueuedKvEvent event) {
+  uint8_t* records = reinterpret_cast<uint8_t*>(c.kv_events + 1);
+  uint64_t* to = reinterpret_cast<uint64_t*>(records + number % c.kv_event_capacity * c.kv_event_bytes);
+  const bool stores = event.kind == BLINK_KV_EVENT_STORED;
   const blink_page& page = c.pages[event.page];
   const bool first = !stores || page.parent == BLINK_NO_PAGE;
-  const blink_event record = {event_word(s.events.attachment, number),
-                              event.kind,
-                              pair_word(event.page, event.generation),
-                              first ? BLINK_NO_BLOCK : pair_word(page.parent, page.parent_generation),
-                              {stores ? page.salt[0] : 0, stores ? page.salt[1] : 0}};
-  constexpr uint32_t kWords = sizeof(blink_event) / sizeof(uint64_t);
+  const blink_kv_event record = {event_word(s.kv_events.attachment, number),
+                                 event.kind,
+                                 pair_word(event.page, event.generation),
+                                 first ? BLINK_NO_BLOCK : pair_word(page.parent, page.parent_generation),
+                                 {stores ? page.salt[0] : 0, stores ? page.salt[1] : 0}};
+  constexpr uint32_t kWords = sizeof(blink_kv_event) / sizeof(uint64_t);
   for (uint32_t i = 0; i < kWords; ++i) p.store(to + i, reinterpret_cast<const uint64_t*>(&record)[i]);
   if (!stores) return;
   const uint32_t size = t.page_size;
