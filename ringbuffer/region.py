@@ -19,6 +19,7 @@ from ringbuffer.name import RingError, RingName
 from ringbuffer.words import member_of
 
 PAGE = 4096
+MAX_HEAP = 1 << 30  # tokens or records of one lease: offsets and their sums with lengths fit 32 bits
 SHM_DIRECTORY = Path("/dev/shm")
 MAX_EVENTS = 1 << 24  # records, so that the log is no larger than a few GiB
 
@@ -31,18 +32,22 @@ def event_record_bytes(page_size: int) -> int:
 # ---------------------------------------------------------------- geometry
 
 
+def rounded_up(n: int, granule: int) -> int:
+    return -(-n // granule) * granule
+
+
 @dataclass(frozen=True)
 class Geometry:
-    """Sizes of a ring. Prompt and output capacities in tokens a slot; of the log of KV events, its capacity
-    in records, 0 for none, and `kv_event_bytes` of each (event_record_bytes).
+    """Sizes of a ring. `prompt_heap` is tokens and `output_heap` records of one lease; `kv_event_capacity`
+    is records of the log of KV events, 0 for none, and `kv_event_bytes` of each (event_record_bytes).
 
     Raises ValueError when a size is out of its range or the slots do not divide evenly among the leases (R5).
     """
 
     n_slots: int
     n_leases: int
-    prompt_capacity: int
-    output_capacity: int
+    prompt_heap: int
+    output_heap: int
     kv_event_capacity: int = 0
     kv_event_bytes: int = 0
 
@@ -55,9 +60,12 @@ class Geometry:
                 f"n_slots is {self.n_slots}, it must be a multiple of {share} for {self.n_leases} lease(s), "
                 f"and at most {abi.MAX_SLOTS}"
             )
-        if not 1 <= self.output_capacity <= abi.MAX_COUNT or self.prompt_capacity < 1:
-            raise ValueError(f"prompt and output capacities must be between 1 and {abi.MAX_COUNT} tokens")
-
+        for name, granule in (("prompt_heap", abi.PROMPT_GRANULE), ("output_heap", abi.OUTPUT_GRANULE)):
+            size = getattr(self, name)
+            if size % granule or not 0 < size <= MAX_HEAP:
+                raise ValueError(
+                    f"{name} is {size}, it must be a multiple of {granule} from {granule} to {MAX_HEAP}"
+                )
         if not 0 <= self.kv_event_capacity <= MAX_EVENTS:
             raise ValueError(
                 f"kv_event_capacity is {self.kv_event_capacity}, it must be between 0 and {MAX_EVENTS}"
@@ -77,8 +85,8 @@ class Geometry:
         yield "requests", self.n_slots * 8
         yield "descriptors", self.n_slots * abi.Descriptor.itemsize
         yield "progress", self.n_slots * abi.Progress.itemsize
-        yield "prompts", self.n_slots * self.prompt_capacity * 4
-        yield "outputs", self.n_slots * self.output_capacity * 8
+        yield "prompts", self.n_leases * self.prompt_heap * 4
+        yield "outputs", self.n_leases * self.output_heap * 8
         yield "kv_events", abi.KvEvents.itemsize + self.kv_event_capacity * self.kv_event_bytes
 
     def offsets(self) -> dict[str, int]:
@@ -86,7 +94,7 @@ class Geometry:
         found, offset = {}, 0
         for name, size in self._sections():
             found[name] = offset
-            offset += -(-size // PAGE) * PAGE
+            offset += rounded_up(size, PAGE)
         found["end"] = offset
         return found
 
@@ -145,8 +153,8 @@ class Region:
         self.requests = view("requests", np.uint64, (g.n_slots,))
         self.descriptors = view("descriptors", abi.Descriptor, (g.n_slots,))
         self.progress = view("progress", abi.Progress, (g.n_slots,))
-        self.prompts = view("prompts", np.uint32, (g.n_slots, g.prompt_capacity))
-        self.outputs = view("outputs", np.uint64, (g.n_slots, g.output_capacity))
+        self.prompts = view("prompts", np.uint32, (g.n_leases, g.prompt_heap))
+        self.outputs = view("outputs", np.uint64, (g.n_leases, g.output_heap))
         self.kv_events = view("kv_events", abi.KvEvents, (1,))
         records = np.frombuffer(
             mapping, np.uint8, g.kv_event_capacity * g.kv_event_bytes, at["kv_events"] + abi.KvEvents.itemsize
@@ -211,7 +219,7 @@ def create(path: Path, geometry: Geometry, facts: ModelFacts) -> Region:
         name.close()
         raise RingError(
             f"cannot reserve {n_bytes / 2**20:.0f} MiB for the ring at {path} ({error.strerror}): "
-            "lower --slots or --max-context, or enlarge /dev/shm"
+            "lower --ring-memory, or enlarge /dev/shm"
         ) from error
     except RingError:
         name.close()
@@ -231,8 +239,8 @@ def header_record(geometry: Geometry, facts: ModelFacts) -> NDArray[np.void]:
         "region_bytes": at["end"],
         "n_slots": geometry.n_slots,
         "n_leases": geometry.n_leases,
-        "prompt_capacity": geometry.prompt_capacity,
-        "output_capacity": geometry.output_capacity,
+        "prompt_heap": geometry.prompt_heap,
+        "output_heap": geometry.output_heap,
         "kv_event_capacity": geometry.kv_event_capacity,
         "kv_event_bytes": geometry.kv_event_bytes,
         "vocab_size": facts.vocab_size,
@@ -304,7 +312,7 @@ def checked_geometry(path: Path, header: np.void) -> Geometry:
             "run the same version of blink on both sides"
         )
     names = (
-        "n_slots", "n_leases", "prompt_capacity", "output_capacity", "kv_event_capacity", "kv_event_bytes",
+        "n_slots", "n_leases", "prompt_heap", "output_heap", "kv_event_capacity", "kv_event_bytes",
     )  # fmt: skip
     geometry = Geometry(*(int(header[name]) for name in names))
     if geometry.offsets()["end"] != int(header["region_bytes"]):

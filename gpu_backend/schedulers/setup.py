@@ -97,6 +97,7 @@ class SchedulerSetup:
             "mixed_share", "attention_keys",
         ):  # fmt: skip
             config[name] = getattr(limits, name)
+        config["stage_words"] = layout.STAGE_WORDS
         for name in ("arm_margin_ns", "scan_interval_ns", "step_timeout_ns"):
             config[name] = getattr(pace, name)
         self.config: bytes = config.tobytes()
@@ -123,8 +124,7 @@ class SchedulerSetup:
             config[name] = ring_address + at[name]
         config["request_words"] = ring_address + at["requests"]
         for name in (
-            "n_slots", "n_leases", "prompt_capacity", "output_capacity",
-            "kv_event_capacity", "kv_event_bytes",
+            "n_slots", "n_leases", "prompt_heap", "output_heap", "kv_event_capacity", "kv_event_bytes",
         ):  # fmt: skip
             config[name] = getattr(geometry, name)
 

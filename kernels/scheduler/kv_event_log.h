@@ -3,7 +3,7 @@
  *
  * A page is told as stored when the step that computes it has completed, and not at all if it has been removed by then.
  * Whoever attaches, or has fallen so far behind that the queue overflowed, is told everything anew: `cleared`, then all
- * pages that can be found, in the order of their numbers and amid what happens meanwhile, then `complete` (S18). Such a
+ * pages that can be found, in the order of their numbers and amid what happens meanwhile, then `complete` (S19). Such a
  * round begins when the reader has read all that was written, so a reader that is too slow costs one round at a time,
  * and one that is gone costs nothing.
  *

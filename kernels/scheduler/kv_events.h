@@ -3,7 +3,7 @@
  *
  * It lies in device memory, so that neither linking a page nor evicting one waits for the ring, or for the reader.
  * Nothing is queued while nobody follows. A queue that overflows is noticed when it is written: then it is dropped, and
- * everything is told anew (S18).
+ * everything is told anew (S19).
  */
 #ifndef BLINK_SCHEDULER_KV_EVENTS_H
 #define BLINK_SCHEDULER_KV_EVENTS_H

@@ -27,6 +27,7 @@ extern "C" {
 #define BLINK_GATHER_NS 2000000ull   /* a step waits this long at most for a burst to be complete (S14) */
 #define BLINK_TORN_RETRY_NS 20000ull /* a torn payload is read again after this and half the time it has been so */
 #define BLINK_STALL_NS 500000000ull  /* a turn of the loop that comes this late: the scheduler itself stood still */
+#define BLINK_STAGE_WORDS 4096       /* 16 loads of each thread: some 10 us across PCIe */
 #define BLINK_TRACE_STEPS 4096       /* the last steps, of which the trace is kept */
 #define BLINK_NO_PAGE 0xffffffffu
 #define BLINK_KV_EVENT_SCAN_NS 50000ull /* between looks at what the reader of the KV events has read */
@@ -48,10 +49,12 @@ struct blink_request {
   uint32_t state;          /* enum blink_state, as published */
   uint32_t sequence_index; /* BLINK_NO_SEQUENCE while it waits and is not staged */
   uint32_t prompt_tokens;
-  uint32_t max_outputs; /* max_tokens, limited to what the context and the KV cache hold */
-  uint32_t generated;   /* output records published */
-  uint32_t crc32c;      /* of the payload that was admitted: a paused request resumes from no other */
-  uint32_t cached;      /* tokens of its prompt that the prefix cache had */
+  uint32_t max_outputs;   /* max_tokens, limited to what the context, the KV cache and the answer's range hold */
+  uint32_t generated;     /* output records published */
+  uint32_t crc32c;        /* of the payload that was admitted: a paused request resumes from no other */
+  uint32_t output_offset; /* of the answer in its lease's heap, as admitted */
+  uint32_t cached;        /* tokens of its prompt that the prefix cache had */
+  uint32_t reserved;
 };
 
 /* A sequence's place in the batch. `fed` counts the tokens of all steps planned so far, so it runs ahead of what has
@@ -87,6 +90,15 @@ struct blink_page {
   uint32_t users;             /* entries of block tables that name it */
   uint32_t entry;             /* its place in the index, or BLINK_NO_PAGE: it cannot be found */
   uint32_t depth;             /* pages before it in the sequence */
+};
+
+/* A payload that is longer than a turn of the loop may read, and how far it has been read (S18). */
+struct blink_staging {
+  uint64_t arrival;  /* of its request; 0: there is none */
+  uint32_t sequence; /* where it goes: FREE until the payload has matched */
+  uint32_t done;     /* words of the payload, and behind them records of a paused request's answer */
+  uint32_t crc;      /* of those words, as in crc32c.h */
+  uint32_t wrong;    /* what has been found wrong with them (staging.h) */
 };
 
 struct blink_lease_record {
@@ -155,6 +167,7 @@ struct blink_scheduler_state {
   uint64_t ended_outputs;
   struct blink_kv_event_state kv_events;
   uint64_t plan_ns[2]; /* what a turn of the loop that plans and launches a step takes: without prompts, with */
+  struct blink_staging staging;
   struct blink_stats stats;
   struct blink_lease_record leases[32];
   uint64_t gap_histogram[512]; /* completion of a step to the first instruction of the next, while there was work */
@@ -173,8 +186,8 @@ struct blink_scheduler_config {
   uint64_t* outputs;
   uint32_t n_slots;
   uint32_t n_leases;
-  uint32_t prompt_capacity;
-  uint32_t output_capacity;
+  uint32_t prompt_heap; /* tokens of a lease's part */
+  uint32_t output_heap; /* records, likewise */
   struct blink_tables tables;
   struct blink_step_set sets[3];
   struct blink_shape* shapes; /* [n_shapes] */
@@ -209,10 +222,10 @@ struct blink_scheduler_config {
   uint32_t n_idle;            /* a power of two, at least 2 * total_pages */
   uint32_t prefix_cache;      /* 0: nothing is found, and no page outlives its sequence */
   uint32_t attention_keys;    /* a prompt's token that sees so many keys costs twice one that sees none (S15) */
+  uint32_t stage_words;       /* of payloads read in one turn of the loop, at most BLINK_STAGE_WORDS (S18) */
   uint32_t kv_event_capacity; /* of the log in the ring, in records; 0: no events are told */
   uint32_t kv_event_bytes;    /* from one record to the next */
   uint32_t n_kv_event_queue;  /* a power of two, at least 4 * BLINK_SCHEDULER_THREADS */
-  uint32_t reserved;
   /* Launch the next step this long, 1/64 of a step and the time of planning before the running one's expected end; 0:
    * after it ended. */
   uint64_t arm_margin_ns;

@@ -1,13 +1,13 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x1342a36e19f0f7a1ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x1a37e351cb036e2aull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
 #else
 #define BLINK_ASSERT _Static_assert
 #endif
-BLINK_ASSERT(sizeof(struct blink_request) == 56, "blink_request");
+BLINK_ASSERT(sizeof(struct blink_request) == 64, "blink_request");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, arrival) == 0, "blink_request.arrival");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, torn_since_ns) == 8, "blink_request.torn_since_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, torn_last_ns) == 16, "blink_request.torn_last_ns");
@@ -18,7 +18,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_request, prompt_tokens) == 36, "bli
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, max_outputs) == 40, "blink_request.max_outputs");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, generated) == 44, "blink_request.generated");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, crc32c) == 48, "blink_request.crc32c");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, cached) == 52, "blink_request.cached");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, output_offset) == 52, "blink_request.output_offset");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, cached) == 56, "blink_request.cached");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, reserved) == 60, "blink_request.reserved");
 BLINK_ASSERT(sizeof(struct blink_sequence) == 72, "blink_sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, last_step) == 0, "blink_sequence.last_step");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, use) == 8, "blink_sequence.use");
@@ -46,6 +48,12 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_page, generation) == 48, "blink_pag
 BLINK_ASSERT(__builtin_offsetof(struct blink_page, users) == 52, "blink_page.users");
 BLINK_ASSERT(__builtin_offsetof(struct blink_page, entry) == 56, "blink_page.entry");
 BLINK_ASSERT(__builtin_offsetof(struct blink_page, depth) == 60, "blink_page.depth");
+BLINK_ASSERT(sizeof(struct blink_staging) == 24, "blink_staging");
+BLINK_ASSERT(__builtin_offsetof(struct blink_staging, arrival) == 0, "blink_staging.arrival");
+BLINK_ASSERT(__builtin_offsetof(struct blink_staging, sequence) == 8, "blink_staging.sequence");
+BLINK_ASSERT(__builtin_offsetof(struct blink_staging, done) == 12, "blink_staging.done");
+BLINK_ASSERT(__builtin_offsetof(struct blink_staging, crc) == 16, "blink_staging.crc");
+BLINK_ASSERT(__builtin_offsetof(struct blink_staging, wrong) == 20, "blink_staging.wrong");
 BLINK_ASSERT(sizeof(struct blink_lease_record) == 32, "blink_lease_record");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, word) == 0, "blink_lease_record.word");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, changed_ns) == 8, "blink_lease_record.changed_ns");
@@ -76,7 +84,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, attachment) == 32, 
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, following) == 36, "blink_kv_event_state.following");
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, round) == 40, "blink_kv_event_state.round");
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, swept) == 44, "blink_kv_event_state.swept");
-BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5544, "blink_scheduler_state");
+BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5568, "blink_scheduler_state");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, launched) == 0, "blink_scheduler_state.launched");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, committed) == 8, "blink_scheduler_state.committed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, claims) == 16, "blink_scheduler_state.claims");
@@ -100,9 +108,10 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_prompts) == 
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_outputs) == 120, "blink_scheduler_state.ended_outputs");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, kv_events) == 128, "blink_scheduler_state.kv_events");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, plan_ns) == 176, "blink_scheduler_state.plan_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 192, "blink_scheduler_state.stats");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 424, "blink_scheduler_state.leases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1448, "blink_scheduler_state.gap_histogram");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, staging) == 192, "blink_scheduler_state.staging");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 216, "blink_scheduler_state.stats");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 448, "blink_scheduler_state.leases");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1472, "blink_scheduler_state.gap_histogram");
 BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 600, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
@@ -114,8 +123,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prompts) == 48, "
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, outputs) == 56, "blink_scheduler_config.outputs");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_slots) == 64, "blink_scheduler_config.n_slots");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_leases) == 68, "blink_scheduler_config.n_leases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prompt_capacity) == 72, "blink_scheduler_config.prompt_capacity");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, output_capacity) == 76, "blink_scheduler_config.output_capacity");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prompt_heap) == 72, "blink_scheduler_config.prompt_heap");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, output_heap) == 76, "blink_scheduler_config.output_heap");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, tables) == 80, "blink_scheduler_config.tables");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sets) == 168, "blink_scheduler_config.sets");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shapes) == 360, "blink_scheduler_config.shapes");
@@ -148,10 +157,10 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_index) == 540, 
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_idle) == 544, "blink_scheduler_config.n_idle");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefix_cache) == 548, "blink_scheduler_config.prefix_cache");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, attention_keys) == 552, "blink_scheduler_config.attention_keys");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_capacity) == 556, "blink_scheduler_config.kv_event_capacity");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_bytes) == 560, "blink_scheduler_config.kv_event_bytes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_kv_event_queue) == 564, "blink_scheduler_config.n_kv_event_queue");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, reserved) == 568, "blink_scheduler_config.reserved");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, stage_words) == 556, "blink_scheduler_config.stage_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_capacity) == 560, "blink_scheduler_config.kv_event_capacity");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_bytes) == 564, "blink_scheduler_config.kv_event_bytes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_kv_event_queue) == 568, "blink_scheduler_config.n_kv_event_queue");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 576, "blink_scheduler_config.arm_margin_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 584, "blink_scheduler_config.scan_interval_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 592, "blink_scheduler_config.step_timeout_ns");
@@ -169,7 +178,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_request, max_outputs) \
   X(blink_request, generated) \
   X(blink_request, crc32c) \
+  X(blink_request, output_offset) \
   X(blink_request, cached) \
+  X(blink_request, reserved) \
   X(blink_sequence, last_step) \
   X(blink_sequence, use) \
   X(blink_sequence, slot) \
@@ -195,6 +206,11 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_page, users) \
   X(blink_page, entry) \
   X(blink_page, depth) \
+  X(blink_staging, arrival) \
+  X(blink_staging, sequence) \
+  X(blink_staging, done) \
+  X(blink_staging, crc) \
+  X(blink_staging, wrong) \
   X(blink_lease_record, word) \
   X(blink_lease_record, changed_ns) \
   X(blink_lease_record, epoch) \
@@ -244,6 +260,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_state, ended_outputs) \
   X(blink_scheduler_state, kv_events) \
   X(blink_scheduler_state, plan_ns) \
+  X(blink_scheduler_state, staging) \
   X(blink_scheduler_state, stats) \
   X(blink_scheduler_state, leases) \
   X(blink_scheduler_state, gap_histogram) \
@@ -257,8 +274,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, outputs) \
   X(blink_scheduler_config, n_slots) \
   X(blink_scheduler_config, n_leases) \
-  X(blink_scheduler_config, prompt_capacity) \
-  X(blink_scheduler_config, output_capacity) \
+  X(blink_scheduler_config, prompt_heap) \
+  X(blink_scheduler_config, output_heap) \
   X(blink_scheduler_config, tables) \
   X(blink_scheduler_config, sets) \
   X(blink_scheduler_config, shapes) \
@@ -291,10 +308,10 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, n_idle) \
   X(blink_scheduler_config, prefix_cache) \
   X(blink_scheduler_config, attention_keys) \
+  X(blink_scheduler_config, stage_words) \
   X(blink_scheduler_config, kv_event_capacity) \
   X(blink_scheduler_config, kv_event_bytes) \
   X(blink_scheduler_config, n_kv_event_queue) \
-  X(blink_scheduler_config, reserved) \
   X(blink_scheduler_config, arm_margin_ns) \
   X(blink_scheduler_config, scan_interval_ns) \
   X(blink_scheduler_config, step_timeout_ns)

@@ -79,7 +79,7 @@ class Log:
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
     region = create(
-        tmp_path / "ring", Geometry(16, 1, 64, 64, CAPACITY, event_record_bytes(PAGE_SIZE)), FACTS
+        tmp_path / "ring", Geometry(16, 1, 512, 512, CAPACITY, event_record_bytes(PAGE_SIZE)), FACTS
     )
     yield Log(region)
     region.close()
@@ -221,7 +221,7 @@ def test_a_closed_reader_leaves_a_word_that_says_nobody(log: Log, transport: Sha
 
 
 def test_a_backend_without_events_is_refused(tmp_path: Path) -> None:
-    region = create(tmp_path / "ring", Geometry(16, 1, 64, 64), FACTS)
+    region = create(tmp_path / "ring", Geometry(16, 1, 512, 512), FACTS)
     transport = SharedMemory(region.path)
     with pytest.raises(KvEventError, match="--kv-events"):
         KvEventReader(transport)

@@ -1,5 +1,5 @@
 /* A reader of the KV events that is slow, or quick, or attaches anew, at random; whenever it has caught up it knows
- * exactly what the scheduler's prefix cache can find (S18). */
+ * exactly what the scheduler's prefix cache can find (S19). */
 #pragma once
 #include <map>
 #include <random>
