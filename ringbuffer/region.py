@@ -7,7 +7,7 @@ import hashlib
 import mmap
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -180,18 +180,7 @@ class Region:
         return {name: int(record[name]) for name in abi.Stats.names or ()}
 
     def close(self) -> None:
-        for name in (
-            "header",
-            "leases",
-            "lease_acks",
-            "requests",
-            "descriptors",
-            "progress",
-            "prompts",
-            "outputs",
-            "kv_events",
-            "kv_event_records",
-        ):
+        for name in (*self.geometry.offsets(), "kv_event_records"):
             self.__dict__.pop(name, None)
         with contextlib.suppress(BufferError):  # a view lives on in the caller; the mapping goes with it
             self.mapping.close()
@@ -237,12 +226,7 @@ def header_record(geometry: Geometry, facts: ModelFacts) -> NDArray[np.void]:
         "abi_version": abi.ABI_VERSION,
         "backend_pid": os.getpid(),
         "region_bytes": at["end"],
-        "n_slots": geometry.n_slots,
-        "n_leases": geometry.n_leases,
-        "prompt_heap": geometry.prompt_heap,
-        "output_heap": geometry.output_heap,
-        "kv_event_capacity": geometry.kv_event_capacity,
-        "kv_event_bytes": geometry.kv_event_bytes,
+        **asdict(geometry),
         "vocab_size": facts.vocab_size,
         "max_context": facts.max_context,
         "max_batch": facts.max_batch,
@@ -252,16 +236,7 @@ def header_record(geometry: Geometry, facts: ModelFacts) -> NDArray[np.void]:
         "model_name": _padded(facts.name, 64),
         "device_name": _padded(facts.device, 64),
     }
-    for section in (
-        "leases",
-        "lease_acks",
-        "requests",
-        "descriptors",
-        "progress",
-        "prompts",
-        "outputs",
-        "kv_events",
-    ):
+    for section in at.keys() - {"header", "end"}:
         values[f"{section}_offset"] = at[section]
     for name, value in values.items():
         header[name][0] = value
@@ -311,10 +286,7 @@ def checked_geometry(path: Path, header: np.void) -> Geometry:
             f"this frontend has {abi.RING_LAYOUT_HASH:016x} (ABI {abi.ABI_VERSION}): "
             "run the same version of blink on both sides"
         )
-    names = (
-        "n_slots", "n_leases", "prompt_heap", "output_heap", "kv_event_capacity", "kv_event_bytes",
-    )  # fmt: skip
-    geometry = Geometry(*(int(header[name]) for name in names))
+    geometry = Geometry(*(int(header[field.name]) for field in fields(Geometry)))
     if geometry.offsets()["end"] != int(header["region_bytes"]):
         raise RingError(
             f"the header of {path} contradicts itself: its sections take {geometry.offsets()['end']} bytes, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -111,22 +111,11 @@ class SchedulerSetup:
     @staticmethod
     def _point_at_ring(config: NDArray[Any], geometry: Geometry, ring_address: int) -> None:
         at = geometry.offsets()
-        for name in (
-            "header",
-            "leases",
-            "lease_acks",
-            "descriptors",
-            "progress",
-            "prompts",
-            "outputs",
-            "kv_events",
-        ):
+        for name in at.keys() - {"requests", "end"}:
             config[name] = ring_address + at[name]
         config["request_words"] = ring_address + at["requests"]
-        for name in (
-            "n_slots", "n_leases", "prompt_heap", "output_heap", "kv_event_capacity", "kv_event_bytes",
-        ):  # fmt: skip
-            config[name] = getattr(geometry, name)
+        for name, size in asdict(geometry).items():
+            config[name] = size
 
     def state(self) -> NDArray[Any]:
         """A copy of blink_scheduler_state; whole fields, but not all of one moment while it runs."""

@@ -29,7 +29,7 @@ int main(int argc, char** argv) {
   if (argc != 4) return 2;
   const unsigned policy_threads = std::atoi(argv[1]), seconds = std::atoi(argv[2]);
   Random random(std::atoi(argv[3]));
-  SimulatedRing ring({64, 2, 16, 256, 8, 100, 64, 4, 2000, 0, 16, 1, 0, 32});
+  SimulatedRing ring({64, 2, 16, 256, 8, 100, 64, 4, 2000, 0, 16, 1, 0, 0, 32});
   Engine engine{{ring.c.tables, ring.c.sets, ring.sizes.total_pages}};
   blink_emulation* emulation = blink_emulation_start(&ring.c, Engine::run, &engine, policy_threads);
 
