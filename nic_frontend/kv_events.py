@@ -74,6 +74,9 @@ class BlockTree:
     """
 
     def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
         self._hashes: dict[int, int] = {}  # by the scheduler's name of the block
         self._parents: dict[int, int] = {}
         self._children: dict[int, list[int]] = {}
@@ -87,7 +90,7 @@ class BlockTree:
     def apply(self, record: np.void) -> Iterator[KvEvent]:
         kind, block = int(record["kind"]), int(record["block"])
         if kind == KvEventKind.CLEARED:
-            self.__init__()  # type: ignore[misc]
+            self._forget()
             yield AllBlocksCleared()
         elif kind == KvEventKind.COMPLETE:
             self.complete = True
@@ -170,7 +173,9 @@ class KvEventReader:
         self._read = 0
         reader, written = self._words()
         taken = {0, unpack_event_word(reader)[0], unpack_event_word(written)[0]}
-        self._attachment = next(iter({1 + secrets.randbelow(MAX_ATTACHMENT) for _ in range(8)} - taken))
+        self._attachment = 0
+        while self._attachment in taken:
+            self._attachment = 1 + secrets.randbelow(MAX_ATTACHMENT)
         self._publish()
 
     @property
