@@ -57,6 +57,9 @@ FLAGS = (
     Flag("--page-size", "page_size", "TOKENS", "tokens of a KV page, a power of two", count),
     Flag("--no-prefix-cache", "prefix_cache", None,
          "compute every prompt from its beginning: no keys and values outlive their request", switch=True),
+    Flag("--kv-events", "kv_events", "N",
+         "tell a router or `blink events` which blocks the prefix cache stores and removes, through a log of "
+         "N of them in the ring", count, show=lambda _: "off"),
     Flag("--mixed-share", "mixed_share", "TOKENS",
          "prompt tokens in a step beside requests that are being answered, at least: more bring prompts in "
          "sooner, fewer keep the time between two tokens short (default: what costs those requests little)",

@@ -15,6 +15,7 @@ COMMANDS = {
     "serve": "serve a model: a backend and its frontends on this machine",
     "backend": "the provisioning plane alone",
     "frontend": "the HTTP server alone, for a running backend",
+    "events": "follow what a running backend's prefix cache holds",
     "bench": "measure a server, a scheduler or a transport",
     "explain": "which kernels serve a model, and what they take at least",
     "doctor": "what this machine can do, and what is missing",

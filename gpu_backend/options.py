@@ -35,6 +35,7 @@ class BackendOptions:
     kv_memory: int | None = None
     page_size: int = 16
     prefix_cache: bool = True
+    kv_events: int = 0  # records of the log in the ring; 0: none is kept
     mixed_share: int | None = None
     threads: int | None = None
     model_name: str | None = None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.engines.base import Limits
 from gpu_backend.options import BackendOptions
+from gpu_backend.schedulers.base import SchedulerKind
 from ringbuffer.abi import COPY_ENGINE_BYTES, MAX_SLOTS, OUTPUT_GRANULE, PROMPT_GRANULE, SLOT_ALIGNMENT
-from ringbuffer.region import MAX_HEAP, Geometry, rounded_up
+from ringbuffer.region import MAX_HEAP, Geometry, event_record_bytes, rounded_up
 
 # Tokens that a slot has of each heap, on average: of a usual prompt and answer, and in GPU memory of a padded
 # copy (nic_frontend/README.md, U2).
@@ -31,7 +32,7 @@ def ring_geometry(options: BackendOptions, limits: Limits) -> Geometry:
     slot has USUAL_TOKENS of both on average, two prompts may have the whole context, and so may the answers
     of twice as many requests as run together, because one without a limit reserves what the context leaves.
 
-    Raises ValueError when the slots or `ring_memory` cannot be.
+    Raises ValueError when the slots, `ring_memory` or `kv_events` cannot be.
     """
     leases = options.leases
     slots = rounded_slots(options.slots, leases)
@@ -57,7 +58,18 @@ def ring_geometry(options: BackendOptions, limits: Limits) -> Geometry:
         leases,
         _between(prompt, prompts, share * prompt, part, PROMPT_GRANULE),
         _between(context, outputs, share * context, part, OUTPUT_GRANULE),
+        *_event_log(options),
     )
+
+
+def _event_log(options: BackendOptions) -> tuple[int, int]:
+    """Records of the log of KV events, and bytes of each. Raises ValueError where nothing would be told."""
+    if options.kv_events and (not options.prefix_cache or SchedulerKind(options.scheduler).host_driven):
+        raise ValueError(
+            "kv-events tells what the prefix cache holds, and there is none with --no-prefix-cache or a "
+            "--scheduler on the host"
+        )
+    return options.kv_events, event_record_bytes(options.page_size) if options.kv_events else 0
 
 
 def _between(least: int, wanted: int, most: int, part: float, granule: int) -> int:

@@ -22,8 +22,9 @@ TORN_PAYLOAD_TIMEOUT_NS = 1000000000
 COPY_ENGINE_BYTES = 32768
 PROMPT_GRANULE = 32
 OUTPUT_GRANULE = 16
+NO_BLOCK = 0xffffffffffffffff
 EPOCH_MASK = 0xffffff
-RING_LAYOUT_HASH = 0xa444c480a42e5935
+RING_LAYOUT_HASH = 0x7cabb8ff6048a5f7
 
 
 class State(IntEnum):
@@ -93,6 +94,13 @@ class RequestFlags(IntEnum):
     IGNORE_EOS = 1
 
 
+class KvEventKind(IntEnum):
+    STORED = 1
+    REMOVED = 2
+    CLEARED = 3
+    COMPLETE = 4
+
+
 Stats = np.dtype({
     "names": ["steps", "decode_steps", "prefill_steps", "launches", "refused_launches", "relaunches", "idle_polls", "tokens", "prompt_tokens", "admitted", "completed", "cancelled", "failed", "preempted", "zombie_rows", "torn_payloads", "leases_reclaimed", "prefix_queries", "prefix_hits", "prefix_lookups", "prefix_lookup_ns", "prefix_insertions", "prefix_insertion_ns", "prefix_evictions", "prefix_eviction_ns", "running", "waiting", "free_pages", "cached_pages"],
     "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
@@ -101,9 +109,9 @@ Stats = np.dtype({
 })
 
 Header = np.dtype({
-    "names": ["magic", "layout_hash", "abi_version", "backend_pid", "region_bytes", "n_slots", "n_leases", "prompt_heap", "output_heap", "leases_offset", "lease_acks_offset", "requests_offset", "descriptors_offset", "progress_offset", "prompts_offset", "outputs_offset", "vocab_size", "max_context", "max_batch", "total_pages", "page_size", "reserved0", "fingerprint", "model_name", "device_name", "pad0", "control", "pad1", "phase", "heartbeat", "fault", "fault_detail", "pad2", "stats"],
-    "formats": ["<u8", "<u8", "<u4", "<u4", "<u8", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("u1", (32,)), ("u1", (64,)), ("u1", (64,)), ("u1", (224,)), "<u8", ("u1", (120,)), "<u8", "<u8", "<u8", "<u8", ("u1", (96,)), Stats],
-    "offsets": [0, 8, 16, 20, 24, 32, 36, 40, 44, 48, 56, 64, 72, 80, 88, 96, 104, 108, 112, 116, 120, 124, 128, 160, 224, 288, 512, 520, 640, 648, 656, 664, 672, 768],
+    "names": ["magic", "layout_hash", "abi_version", "backend_pid", "region_bytes", "n_slots", "n_leases", "prompt_heap", "output_heap", "leases_offset", "lease_acks_offset", "requests_offset", "descriptors_offset", "progress_offset", "prompts_offset", "outputs_offset", "vocab_size", "max_context", "max_batch", "total_pages", "page_size", "reserved0", "fingerprint", "model_name", "device_name", "kv_events_offset", "kv_event_capacity", "kv_event_bytes", "pad0", "control", "pad1", "phase", "heartbeat", "fault", "fault_detail", "pad2", "stats"],
+    "formats": ["<u8", "<u8", "<u4", "<u4", "<u8", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("u1", (32,)), ("u1", (64,)), ("u1", (64,)), "<u8", "<u4", "<u4", ("u1", (208,)), "<u8", ("u1", (120,)), "<u8", "<u8", "<u8", "<u8", ("u1", (96,)), Stats],
+    "offsets": [0, 8, 16, 20, 24, 32, 36, 40, 44, 48, 56, 64, 72, 80, 88, 96, 104, 108, 112, 116, 120, 124, 128, 160, 224, 288, 296, 300, 304, 512, 520, 640, 648, 656, 664, 672, 768],
     "itemsize": 1000,
 })
 
@@ -133,4 +141,18 @@ Progress = np.dtype({
     "formats": ["<u8", "<u8", ("<u8", (6,))],
     "offsets": [0, 8, 16],
     "itemsize": 64,
+})
+
+KvEvents = np.dtype({
+    "names": ["reader", "pad0", "written", "pad1"],
+    "formats": ["<u8", ("u1", (120,)), "<u8", ("u1", (120,))],
+    "offsets": [0, 8, 128, 136],
+    "itemsize": 256,
+})
+
+KvEvent = np.dtype({
+    "names": ["word", "kind", "block", "parent", "salt"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", ("<u8", (2,))],
+    "offsets": [0, 8, 16, 24, 32],
+    "itemsize": 48,
 })

@@ -7,7 +7,7 @@ import hashlib
 import mmap
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,12 @@ from ringbuffer.words import member_of
 PAGE = 4096
 MAX_HEAP = 1 << 30  # tokens or records of one lease: offsets and their sums with lengths fit 32 bits
 SHM_DIRECTORY = Path("/dev/shm")
+MAX_EVENTS = 1 << 24  # records, so that the log is no larger than a few GiB
+
+
+def event_record_bytes(page_size: int) -> int:
+    """Bytes of a KV event's record, with the tokens of its page behind it, in whole lines of 64."""
+    return -(-(abi.KvEvent.itemsize + 4 * page_size) // 64) * 64
 
 
 # ---------------------------------------------------------------- geometry
@@ -32,7 +38,8 @@ def rounded_up(n: int, granule: int) -> int:
 
 @dataclass(frozen=True)
 class Geometry:
-    """Sizes of a ring. `prompt_heap` is tokens and `output_heap` records of one lease.
+    """Sizes of a ring. `prompt_heap` is tokens and `output_heap` records of one lease; `kv_event_capacity`
+    is records of the log of KV events, 0 for none, and `kv_event_bytes` of each (event_record_bytes).
 
     Raises ValueError when a size is out of its range or the slots do not divide evenly among the leases (R5).
     """
@@ -41,6 +48,8 @@ class Geometry:
     n_leases: int
     prompt_heap: int
     output_heap: int
+    kv_event_capacity: int = 0
+    kv_event_bytes: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_leases <= abi.MAX_LEASES:
@@ -57,6 +66,10 @@ class Geometry:
                 raise ValueError(
                     f"{name} is {size}, it must be a multiple of {granule} from {granule} to {MAX_HEAP}"
                 )
+        if not 0 <= self.kv_event_capacity <= MAX_EVENTS:
+            raise ValueError(
+                f"kv_event_capacity is {self.kv_event_capacity}, it must be between 0 and {MAX_EVENTS}"
+            )
 
     @property
     def slots_per_lease(self) -> int:
@@ -74,6 +87,7 @@ class Geometry:
         yield "progress", self.n_slots * abi.Progress.itemsize
         yield "prompts", self.n_leases * self.prompt_heap * 4
         yield "outputs", self.n_leases * self.output_heap * 8
+        yield "kv_events", abi.KvEvents.itemsize + self.kv_event_capacity * self.kv_event_bytes
 
     def offsets(self) -> dict[str, int]:
         """Byte offset of each section, and the region's size under "end"."""
@@ -141,6 +155,11 @@ class Region:
         self.progress = view("progress", abi.Progress, (g.n_slots,))
         self.prompts = view("prompts", np.uint32, (g.n_leases, g.prompt_heap))
         self.outputs = view("outputs", np.uint64, (g.n_leases, g.output_heap))
+        self.kv_events = view("kv_events", abi.KvEvents, (1,))
+        records = np.frombuffer(
+            mapping, np.uint8, g.kv_event_capacity * g.kv_event_bytes, at["kv_events"] + abi.KvEvents.itemsize
+        )
+        self.kv_event_records = records.reshape(g.kv_event_capacity, g.kv_event_bytes)
 
     def set_control(self, control: abi.Control) -> None:
         self.header["control"][0] = int(control)
@@ -161,16 +180,7 @@ class Region:
         return {name: int(record[name]) for name in abi.Stats.names or ()}
 
     def close(self) -> None:
-        for name in (
-            "header",
-            "leases",
-            "lease_acks",
-            "requests",
-            "descriptors",
-            "progress",
-            "prompts",
-            "outputs",
-        ):
+        for name in (*self.geometry.offsets(), "kv_event_records"):
             self.__dict__.pop(name, None)
         with contextlib.suppress(BufferError):  # a view lives on in the caller; the mapping goes with it
             self.mapping.close()
@@ -216,10 +226,7 @@ def header_record(geometry: Geometry, facts: ModelFacts) -> NDArray[np.void]:
         "abi_version": abi.ABI_VERSION,
         "backend_pid": os.getpid(),
         "region_bytes": at["end"],
-        "n_slots": geometry.n_slots,
-        "n_leases": geometry.n_leases,
-        "prompt_heap": geometry.prompt_heap,
-        "output_heap": geometry.output_heap,
+        **asdict(geometry),
         "vocab_size": facts.vocab_size,
         "max_context": facts.max_context,
         "max_batch": facts.max_batch,
@@ -229,7 +236,7 @@ def header_record(geometry: Geometry, facts: ModelFacts) -> NDArray[np.void]:
         "model_name": _padded(facts.name, 64),
         "device_name": _padded(facts.device, 64),
     }
-    for section in ("leases", "lease_acks", "requests", "descriptors", "progress", "prompts", "outputs"):
+    for section in at.keys() - {"header", "end"}:
         values[f"{section}_offset"] = at[section]
     for name, value in values.items():
         header[name][0] = value
@@ -279,9 +286,7 @@ def checked_geometry(path: Path, header: np.void) -> Geometry:
             f"this frontend has {abi.RING_LAYOUT_HASH:016x} (ABI {abi.ABI_VERSION}): "
             "run the same version of blink on both sides"
         )
-    geometry = Geometry(
-        *(int(header[name]) for name in ("n_slots", "n_leases", "prompt_heap", "output_heap"))
-    )
+    geometry = Geometry(*(int(header[field.name]) for field in fields(Geometry)))
     if geometry.offsets()["end"] != int(header["region_bytes"]):
         raise RingError(
             f"the header of {path} contradicts itself: its sections take {geometry.offsets()['end']} bytes, "

@@ -115,12 +115,22 @@ enum blink_lease_state { BLINK_LEASE_FREE = 0, BLINK_LEASE_GRANTED = 1, BLINK_LE
 
 enum blink_request_flags { BLINK_FLAG_IGNORE_EOS = 1 };
 
+/* What happened to a block of the prefix cache (README.md, "KV events"). */
+enum blink_kv_event_kind {
+  BLINK_KV_EVENT_STORED = 1,  /* it can be found from now on, if its parent can */
+  BLINK_KV_EVENT_REMOVED = 2, /* it cannot any more, nor can those that follow it */
+  BLINK_KV_EVENT_CLEARED = 3, /* forget all that was told: everything is told anew, for now in no order */
+  BLINK_KV_EVENT_COMPLETE = 4 /* everything has been told; from now on a block comes behind its parent */
+};
+#define BLINK_NO_BLOCK 0xffffffffffffffffull /* the parent of a block that has none */
+
 /* Words. Each is written whole, with one 8-byte store.
  *   request word  (F)  sequence:32 | command:8 | epoch:24          epoch = low bits of the lease epoch
  *   status word   (S)  sequence:32 | state:4 | reason:8 | count:20 count = output records published so far
  *   output record (S)  token:32 | position:20 | sequence:12        position counts from 0; sequence = low bits
  *   lease word    (F)  epoch:32 | beat:32                          epoch 0 means unused
  *   lease ack     (S)  epoch:32 | lease_state:32
+ *   event word  (F, S) attachment:16 | count:48                    attachment 0 means that nobody reads
  */
 #define BLINK_EPOCH_MASK 0xffffffu
 
@@ -183,10 +193,13 @@ struct blink_header {
   uint32_t total_pages;
   uint32_t page_size; /* tokens */
   uint32_t reserved0;
-  uint8_t fingerprint[32]; /* SHA-256 over the model's config and tokenizer: both planes must serve the same model */
-  uint8_t model_name[64];  /* UTF-8, zero-padded */
-  uint8_t device_name[64]; /* UTF-8, zero-padded: "NVIDIA H200", "cpu" */
-  uint8_t pad0[224];
+  uint8_t fingerprint[32];    /* SHA-256 over the model's config and tokenizer: both planes must serve the same model */
+  uint8_t model_name[64];     /* UTF-8, zero-padded */
+  uint8_t device_name[64];    /* UTF-8, zero-padded: "NVIDIA H200", "cpu" */
+  uint64_t kv_events_offset;  /* struct blink_kv_events, and the records behind it */
+  uint32_t kv_event_capacity; /* records; 0: this backend tells no KV events */
+  uint32_t kv_event_bytes;    /* from one record to the next, its tokens included; a multiple of 64 */
+  uint8_t pad0[208];
   /* B */
   uint64_t control; /* enum blink_control */
   uint8_t pad1[120];
@@ -245,6 +258,23 @@ struct blink_progress {
   uint64_t status;
   uint64_t prefix;     /* sequence:32 | prompt tokens that were cached:32; there before the first record is */
   uint64_t records[6]; /* record of position p is also at records[p % 6] */
+};
+
+/* The log of KV events: one word of each side, then `kv_event_capacity` records. */
+struct blink_kv_events {
+  uint64_t reader; /* (F) event word of the one process that reads them: who it is, and records that it has read */
+  uint8_t pad0[120];
+  uint64_t written; /* (S) event word: whom the records are for, and how many have been written for it */
+  uint8_t pad1[120];
+};
+
+/* (S) record number n is at [n % kv_event_capacity], and its page_size tokens, 4 bytes each, stand behind it. */
+struct blink_kv_event {
+  uint64_t word;    /* event word: whom it is for, and its number, from 0 */
+  uint64_t kind;    /* enum blink_kv_event_kind */
+  uint64_t block;   /* page:32 | generation:32, which names one block and never another */
+  uint64_t parent;  /* the block before it, or BLINK_NO_BLOCK */
+  uint64_t salt[2]; /* as in the descriptor of the request that computed it */
 };
 
 #ifdef __cplusplus

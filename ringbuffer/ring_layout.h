@@ -1,6 +1,6 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0xa444c480a42e5935ull
+#define BLINK_RING_LAYOUT_HASH 0x7cabb8ff6048a5f7ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -63,7 +63,10 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_header, reserved0) == 124, "blink_h
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, fingerprint) == 128, "blink_header.fingerprint");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, model_name) == 160, "blink_header.model_name");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, device_name) == 224, "blink_header.device_name");
-BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad0) == 288, "blink_header.pad0");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, kv_events_offset) == 288, "blink_header.kv_events_offset");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, kv_event_capacity) == 296, "blink_header.kv_event_capacity");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, kv_event_bytes) == 300, "blink_header.kv_event_bytes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad0) == 304, "blink_header.pad0");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, control) == 512, "blink_header.control");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad1) == 520, "blink_header.pad1");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, phase) == 640, "blink_header.phase");
@@ -106,6 +109,17 @@ BLINK_ASSERT(sizeof(struct blink_progress) == 64, "blink_progress");
 BLINK_ASSERT(__builtin_offsetof(struct blink_progress, status) == 0, "blink_progress.status");
 BLINK_ASSERT(__builtin_offsetof(struct blink_progress, prefix) == 8, "blink_progress.prefix");
 BLINK_ASSERT(__builtin_offsetof(struct blink_progress, records) == 16, "blink_progress.records");
+BLINK_ASSERT(sizeof(struct blink_kv_events) == 256, "blink_kv_events");
+BLINK_ASSERT(__builtin_offsetof(struct blink_kv_events, reader) == 0, "blink_kv_events.reader");
+BLINK_ASSERT(__builtin_offsetof(struct blink_kv_events, pad0) == 8, "blink_kv_events.pad0");
+BLINK_ASSERT(__builtin_offsetof(struct blink_kv_events, written) == 128, "blink_kv_events.written");
+BLINK_ASSERT(__builtin_offsetof(struct blink_kv_events, pad1) == 136, "blink_kv_events.pad1");
+BLINK_ASSERT(sizeof(struct blink_kv_event) == 48, "blink_kv_event");
+BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, word) == 0, "blink_kv_event.word");
+BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, kind) == 8, "blink_kv_event.kind");
+BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, block) == 16, "blink_kv_event.block");
+BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, parent) == 24, "blink_kv_event.parent");
+BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, salt) == 32, "blink_kv_event.salt");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */
@@ -164,6 +178,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_progress, records) == 16, "blink_pr
   X(blink_header, fingerprint) \
   X(blink_header, model_name) \
   X(blink_header, device_name) \
+  X(blink_header, kv_events_offset) \
+  X(blink_header, kv_event_capacity) \
+  X(blink_header, kv_event_bytes) \
   X(blink_header, pad0) \
   X(blink_header, control) \
   X(blink_header, pad1) \
@@ -202,5 +219,14 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_progress, records) == 16, "blink_pr
   X(blink_descriptor, crc32c) \
   X(blink_progress, status) \
   X(blink_progress, prefix) \
-  X(blink_progress, records)
+  X(blink_progress, records) \
+  X(blink_kv_events, reader) \
+  X(blink_kv_events, pad0) \
+  X(blink_kv_events, written) \
+  X(blink_kv_events, pad1) \
+  X(blink_kv_event, word) \
+  X(blink_kv_event, kind) \
+  X(blink_kv_event, block) \
+  X(blink_kv_event, parent) \
+  X(blink_kv_event, salt)
 // clang-format on

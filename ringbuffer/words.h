@@ -50,6 +50,17 @@ BLINK_WORD Status unpack_status(uint64_t word) {
 BLINK_WORD uint64_t output_record(uint32_t token, uint32_t position, uint32_t sequence) {
   return token | uint64_t((position & BLINK_MAX_COUNT) | sequence << 20) << 32;
 }
+// event word: attachment:16 | count:48
+BLINK_WORD uint64_t event_word(uint32_t attachment, uint64_t count) {
+  return (attachment & 0xffff) | count << 16;
+}
+BLINK_WORD uint32_t event_attachment(uint64_t word) {
+  return low(word) & 0xffff;
+}
+BLINK_WORD uint64_t event_count(uint64_t word) {
+  return word >> 16;
+}
+
 // A record belongs to (position, sequence), or it is stale or torn (R8).
 BLINK_WORD bool record_is(uint64_t record, uint32_t position, uint32_t sequence) {
   return record == output_record(low(record), position, sequence);

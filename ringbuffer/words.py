@@ -62,3 +62,12 @@ def output_record(token: int, position: int, sequence: int) -> int:
 def pair_word(low: int, high: int) -> int:
     """A lease word {epoch, beat} or a lease ack {epoch, lease state}."""
     return (low & 0xFFFFFFFF) | ((high & 0xFFFFFFFF) << 32)
+
+
+def event_word(attachment: int, count: int) -> int:
+    return (attachment & 0xFFFF) | (count << 16)
+
+
+def unpack_event_word(word: int) -> tuple[int, int]:
+    """The attachment and the count of an event word."""
+    return word & 0xFFFF, word >> 16

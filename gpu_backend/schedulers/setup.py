@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,9 @@ class Pace:
 
 GPU_PACE = Pace(arm_margin_ns=30_000, scan_interval_ns=5_000, step_timeout_ns=10_000_000_000)
 CPU_PACE = Pace(arm_margin_ns=200_000, scan_interval_ns=200_000, step_timeout_ns=300_000_000_000)
+
+
+EVENTS_QUEUED = 2  # a page: what a reader of KV events may be behind before it is told everything anew
 
 
 class SchedulerSetup:
@@ -79,6 +82,12 @@ class SchedulerSetup:
         config["idle_pages"] = memory.allocate(4 * int(config["n_idle"]))
         # A host does not see the tokens that a device samples, which pages are found by.
         config["prefix_cache"] = limits.prefix_cache and not host_driven
+        if geometry.kv_event_capacity:
+            config["n_kv_event_queue"] = power_of_two(
+                max(EVENTS_QUEUED * limits.total_pages, 4 * layout.SCHEDULER_THREADS)
+            )
+            config["kv_event_queue"] = memory.allocate(8 * int(config["n_kv_event_queue"]))
+            config["kv_event_told"] = memory.allocate(4 * limits.total_pages)
         config["shape_times"] = memory.allocate(layout.ShapeTime.itemsize * self._n_shapes)
         config["trace"] = memory.allocate(layout.StepTrace.itemsize * layout.TRACE_STEPS)
         config["state"] = memory.allocate(layout.SchedulerState.itemsize)
@@ -102,11 +111,11 @@ class SchedulerSetup:
     @staticmethod
     def _point_at_ring(config: NDArray[Any], geometry: Geometry, ring_address: int) -> None:
         at = geometry.offsets()
-        for name in ("header", "leases", "lease_acks", "descriptors", "progress", "prompts", "outputs"):
+        for name in at.keys() - {"requests", "end"}:
             config[name] = ring_address + at[name]
         config["request_words"] = ring_address + at["requests"]
-        for name in ("n_slots", "n_leases", "prompt_heap", "output_heap"):
-            config[name] = getattr(geometry, name)
+        for name, size in asdict(geometry).items():
+            config[name] = size
 
     def state(self) -> NDArray[Any]:
         """A copy of blink_scheduler_state; whole fields, but not all of one moment while it runs."""

@@ -29,6 +29,7 @@ BLINK_FN bool Scheduler<P>::observe() {
   observe_control();
   observe_leases();
   observe_requests();
+  if (c.kv_event_capacity) observe_event_reader();
   if (s.n_zombies) reap();
   if (now - last_stats >= BLINK_STATS_INTERVAL_NS) {
     last_stats = now;

@@ -114,6 +114,7 @@ BLINK_FN void Scheduler<P>::link_prompt(uint32_t i, uint64_t id) {
     uint64_t all;
     const uint64_t own = in ? index.page_sum(history(i), depth) : 0, before = p.sum_below(own, &all);
     const uint32_t page = in ? pages(i)[depth] : BLINK_NO_PAGE;
+    const uint64_t place = events.tail();
     if (in) describe(page, i, depth, sequence.prefix_sum + before + own, id);
     p.sync();
     const uint32_t equal =
@@ -121,13 +122,18 @@ BLINK_FN void Scheduler<P>::link_prompt(uint32_t i, uint64_t id) {
     // A page that is known already takes this one's place in the chain, and what follows is linked to it.
     const uint32_t known = p.reduce(equal != BLINK_NO_PAGE ? depth : ~0u, Min());
     const uint32_t last = Min()(Min()(first + threads, end) - 1, known);
-    if (in && depth <= last && depth != known) index.insert(page);
+    if (in && depth <= last && depth != known) {
+      index.insert(page);
+      events.stored(page, place + tid);
+    }
     p.sync();
     if (depth == last) {
       sequence.n_linked = last + 1;
       sequence.prefix_sum = c.pages[page].sum;
       link_to(sequence, equal == BLINK_NO_PAGE ? page : equal);
-      s.stats.prefix_insertions += last + 1 - first - (depth == known);
+      const uint32_t n = last + 1 - first - (depth == known);
+      s.stats.prefix_insertions += n;
+      events.grow(n);
     }
     p.sync();
   }
@@ -162,7 +168,10 @@ BLINK_FN void Scheduler<P>::link_filled(const blink_step_set& set) {
       sequence.n_linked = depth + 1;
       sequence.prefix_sum = c.pages[page].sum;
       link_to(sequence, known);
-      if (known == page) p.add(&s.stats.prefix_insertions, uint64_t(1));
+      if (known == page) {
+        p.add(&s.stats.prefix_insertions, uint64_t(1));
+        events.stored(page);
+      }
     }
     p.sync();
   }

@@ -12,7 +12,7 @@
 #ifndef BLINK_SCHEDULER_PREFIX_INDEX_H
 #define BLINK_SCHEDULER_PREFIX_INDEX_H
 
-#include "platform.h"
+#include "kv_events.h"
 
 /* Bits of the hash that count. Tests compile with few, so that collisions are the rule. */
 #ifndef BLINK_PREFIX_HASH_BITS
@@ -33,7 +33,8 @@ BLINK_FN inline uint64_t prefix_hash(uint64_t sum) {
 template <class P>
 class PrefixIndex {
  public:
-  BLINK_FN PrefixIndex(P& platform, const blink_scheduler_config& config) : p_(platform), c_(config) {}
+  BLINK_FN PrefixIndex(P& platform, const blink_scheduler_config& config, KvEventQueue<P>& events)
+      : p_(platform), c_(config), events_(events) {}
 
   // What a salt, or the tokens of page `depth` of a history, add to the sum whose hash a page is found under.
   BLINK_FN static uint64_t salt_sum(const uint64_t* salt) { return mix_bits(salt[0]) + 3 * mix_bits(salt[1]); }
@@ -86,6 +87,7 @@ class PrefixIndex {
   // anything is inserted.
   BLINK_FN void remove(uint32_t page) {
     p_.store(c_.page_index + c_.pages[page].entry, uint32_t(kRemoved));
+    events_.removed(page);
     ++c_.pages[page].generation;
   }
   // Empties the places of removed pages that end a run of places in use: others' probing need not pass them.
@@ -111,6 +113,7 @@ class PrefixIndex {
 
   P& p_;
   const blink_scheduler_config& c_;
+  KvEventQueue<P>& events_;
 };
 
 }  // namespace blink

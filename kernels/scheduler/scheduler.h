@@ -7,6 +7,7 @@
  *   admission.h  a staged request gets pages and joins the batch
  *   pages.h      who has which KV page
  *   prefix.h     the prefix cache: pages that hold what a prompt begins with (prefix_index.h finds them)
+ *   kv_event_log.h  what becomes of its pages, told to whoever routes requests (kv_events.h queues it)
  *   planner.h    what the next step runs: sequences, positions, pages; preemption when they run out
  *   launch.h     a planned step is launched; the kernel relaunches itself
  *   commit.h     what a finished step produced: tokens published, sequences retired, pages returned
@@ -43,7 +44,8 @@ class Scheduler {
         s(*config.state),
         t(config.tables),
         header(*config.header),
-        index(platform, config),
+        events(platform, config),
+        index(platform, config, events),
         pool(platform, config, index),
         tid(platform.thread()),
         threads(platform.threads()) {}
@@ -67,6 +69,7 @@ class Scheduler {
       if (planned && window < p.launch_window()) {
         launch_planned();
       } else {
+        if (c.kv_event_capacity) tell_events();
         p.pause(in_flight() == 0);
       }
     }
@@ -78,13 +81,14 @@ class Scheduler {
   blink_scheduler_state& s;
   const blink_tables& t;
   blink_header& header;
+  KvEventQueue<P> events;
   PrefixIndex<P> index;
   PagePool<P> pool;
   const unsigned tid, threads;
 
   // The same in every thread; saved in `s` across a relaunch.
   uint64_t now = 0, launched = 0, committed = 0;
-  uint64_t running_since = 0, last_scan = 0, last_stats = 0;
+  uint64_t running_since = 0, last_scan = 0, last_stats = 0, last_event_scan = 0;
   uint64_t settled_at = 0;  // when a scan last brought nothing to stage, or a step ran
   uint32_t phase = 0, last_kind = 0;
   uint32_t window = 0;          // launches made by this execution (S8)
@@ -245,6 +249,14 @@ class Scheduler {
   BLINK_FN void describe(uint32_t page, uint32_t sequence, uint32_t depth, uint64_t sum, uint64_t ready);
   BLINK_FN bool awaiting(uint32_t sequence);
 
+  // ------------------------------------------------------------ kv_event_log.h
+  BLINK_FN void observe_event_reader();
+  BLINK_FN void tell_events();
+  BLINK_FN void begin_round();
+  BLINK_FN void sweep_pages();
+  BLINK_FN bool write_events();
+  BLINK_FN void write_event(uint64_t number, QueuedKvEvent event);
+
   // ------------------------------------------------------------ planner.h
   BLINK_FN bool plan(uint64_t id);
   BLINK_FN uint32_t plan_decode(uint64_t id);
@@ -315,6 +327,7 @@ class Scheduler {
 
 #include "intake.h"
 #include "prefix.h"
+#include "kv_event_log.h"
 #include "staging.h"
 #include "admission.h"
 #include "planner.h"

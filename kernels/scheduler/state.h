@@ -30,7 +30,8 @@ extern "C" {
 #define BLINK_STAGE_WORDS 4096       /* 16 loads of each thread: some 10 us across PCIe */
 #define BLINK_TRACE_STEPS 4096       /* the last steps, of which the trace is kept */
 #define BLINK_NO_PAGE 0xffffffffu
-#define BLINK_EVICTED_TOGETHER 256 /* pages of the prefix cache that make room at once, at most a 64th of all (S18) */
+#define BLINK_KV_EVENT_SCAN_NS 50000ull /* between looks at what the reader of the KV events has read */
+#define BLINK_EVICTED_TOGETHER 256 /* pages of the prefix cache that make room at once, at most a 64th of all (S16) */
 
 enum blink_sequence_use {
   BLINK_SEQUENCE_FREE = 0,
@@ -130,6 +131,18 @@ struct blink_step_trace {
   uint32_t batch_size;
 };
 
+/* Of the KV events (kv_events.h). */
+struct blink_kv_event_state {
+  uint64_t head; /* the queue of what is to be written: places from the head to the tail, which only grow */
+  uint64_t tail;
+  uint64_t written;    /* records, for this attachment of a reader */
+  uint64_t read;       /* ... and read */
+  uint32_t attachment; /* whom they are for; 0: nobody */
+  uint32_t following;  /* what happens is queued up; else a new round begins when the reader has read everything */
+  uint32_t round;      /* counts the times that everything was told anew */
+  uint32_t swept;      /* pages that this round has looked at */
+};
+
 struct blink_scheduler_state {
   uint64_t launched;  /* id of the last step launched */
   uint64_t committed; /* id of the last step whose results were taken; launched - committed is 0, 1 or 2 (S4) */
@@ -152,6 +165,7 @@ struct blink_scheduler_state {
   uint64_t idle_tail;
   uint64_t ended_prompts; /* tokens of requests that ended with an answer, the last ones counting most (S15) */
   uint64_t ended_outputs;
+  struct blink_kv_event_state kv_events;
   uint64_t plan_ns[2]; /* what a turn of the loop that plans and launches a step takes: without prompts, with */
   struct blink_staging staging;
   struct blink_stats stats;
@@ -182,13 +196,17 @@ struct blink_scheduler_config {
   uint32_t* prefill_lookup;   /* [ceil(max_prefill_tokens / BLINK_TOKEN_GRANULE) + 1] ... for n tokens, rounded up */
   uint32_t* mixed_lookup;     /* [ceil(max_mixed_tokens / BLINK_TOKEN_GRANULE) + 1] ... of the fewest batch slots */
   uint64_t* seen;             /* [n_slots] the last request word acted upon */
-  struct blink_request* requests;       /* [n_slots] */
-  struct blink_sequence* sequences;     /* [tables.n_sequences] */
-  uint32_t* free_pages;                 /* [total_pages] a stack, n_free_pages high (pages.h) */
-  struct blink_page* pages;             /* [total_pages] */
-  uint32_t* page_tokens;                /* [total_pages][page_size] of pages that can be found */
-  uint32_t* page_index;                 /* [n_index] where pages can be found (prefix_index.h) */
-  uint32_t* idle_pages;                 /* [n_idle] the line of the idle ones: place i is at i % n_idle */
+  struct blink_request* requests;    /* [n_slots] */
+  struct blink_sequence* sequences;  /* [tables.n_sequences] */
+  uint32_t* free_pages;              /* [total_pages] a stack, n_free_pages high (pages.h) */
+  struct blink_page* pages;          /* [total_pages] */
+  uint32_t* page_tokens;             /* [total_pages][page_size] of pages that can be found */
+  uint32_t* page_index;              /* [n_index] where pages can be found (prefix_index.h) */
+  uint32_t* idle_pages;              /* [n_idle] the line of the idle ones: place i is at i % n_idle */
+  struct blink_kv_events* kv_events; /* in the ring, records behind it */
+  uint64_t*
+      kv_event_queue;      /* [n_kv_event_queue] what is to be told (kv_events.h): place i is at i % n_kv_event_queue */
+  uint32_t* kv_event_told; /* [total_pages] the round in which a page was queued up as stored */
   struct blink_shape_time* shape_times; /* [n_shapes] */
   struct blink_step_trace* trace;       /* [BLINK_TRACE_STEPS] */
   struct blink_scheduler_state* state;
@@ -196,15 +214,18 @@ struct blink_scheduler_config {
   uint32_t total_pages;
   uint32_t max_prefill_tokens; /* of prompts in one step */
   uint32_t max_prefill_slots;
-  uint32_t max_mixed_tokens; /* of prompts and sequences that decode, more than max_batch; its batch slots suffice for
-                                both */
-  uint32_t mixed_share;      /* of prompts in a mixed step, at least, where there are as many (S15) */
-  uint32_t max_batch;        /* sequences that run together; the rest of tables.n_sequences are for staging */
-  uint32_t n_index;          /* a power of two, at least 4 * total_pages */
-  uint32_t n_idle;           /* a power of two, at least 2 * total_pages */
-  uint32_t prefix_cache;     /* 0: nothing is found, and no page outlives its sequence */
-  uint32_t attention_keys;   /* a prompt's token that sees so many keys costs twice one that sees none (S15) */
-  uint32_t stage_words;      /* of payloads read in one turn of the loop, at most BLINK_STAGE_WORDS (S18) */
+  uint32_t max_mixed_tokens;  /* of prompts and sequences that decode, more than max_batch; its batch slots suffice for
+                                 both */
+  uint32_t mixed_share;       /* of prompts in a mixed step, at least, where there are as many (S15) */
+  uint32_t max_batch;         /* sequences that run together; the rest of tables.n_sequences are for staging */
+  uint32_t n_index;           /* a power of two, at least 4 * total_pages */
+  uint32_t n_idle;            /* a power of two, at least 2 * total_pages */
+  uint32_t prefix_cache;      /* 0: nothing is found, and no page outlives its sequence */
+  uint32_t attention_keys;    /* a prompt's token that sees so many keys costs twice one that sees none (S15) */
+  uint32_t stage_words;       /* of payloads read in one turn of the loop, at most BLINK_STAGE_WORDS (S18) */
+  uint32_t kv_event_capacity; /* of the log in the ring, in records; 0: no events are told */
+  uint32_t kv_event_bytes;    /* from one record to the next */
+  uint32_t n_kv_event_queue;  /* a power of two, at least 4 * BLINK_SCHEDULER_THREADS */
   /* Launch the next step this long, 1/64 of a step and the time of planning before the running one's expected end; 0:
    * after it ended. */
   uint64_t arm_margin_ns;

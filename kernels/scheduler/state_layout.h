@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0xdeb330ab0a2b4812ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x1a37e351cb036e2aull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -75,7 +75,16 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, launched_ns) == 40, "bl
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, seen_ns) == 48, "blink_step_trace.seen_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, kind) == 56, "blink_step_trace.kind");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, batch_size) == 60, "blink_step_trace.batch_size");
-BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5520, "blink_scheduler_state");
+BLINK_ASSERT(sizeof(struct blink_kv_event_state) == 48, "blink_kv_event_state");
+BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, head) == 0, "blink_kv_event_state.head");
+BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, tail) == 8, "blink_kv_event_state.tail");
+BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, written) == 16, "blink_kv_event_state.written");
+BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, read) == 24, "blink_kv_event_state.read");
+BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, attachment) == 32, "blink_kv_event_state.attachment");
+BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, following) == 36, "blink_kv_event_state.following");
+BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, round) == 40, "blink_kv_event_state.round");
+BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, swept) == 44, "blink_kv_event_state.swept");
+BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5568, "blink_scheduler_state");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, launched) == 0, "blink_scheduler_state.launched");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, committed) == 8, "blink_scheduler_state.committed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, claims) == 16, "blink_scheduler_state.claims");
@@ -97,12 +106,13 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, idle_head) == 96, 
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, idle_tail) == 104, "blink_scheduler_state.idle_tail");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_prompts) == 112, "blink_scheduler_state.ended_prompts");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_outputs) == 120, "blink_scheduler_state.ended_outputs");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, plan_ns) == 128, "blink_scheduler_state.plan_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, staging) == 144, "blink_scheduler_state.staging");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 168, "blink_scheduler_state.stats");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 400, "blink_scheduler_state.leases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1424, "blink_scheduler_state.gap_histogram");
-BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 560, "blink_scheduler_config");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, kv_events) == 128, "blink_scheduler_state.kv_events");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, plan_ns) == 176, "blink_scheduler_state.plan_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, staging) == 192, "blink_scheduler_state.staging");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 216, "blink_scheduler_state.stats");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 448, "blink_scheduler_state.leases");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1472, "blink_scheduler_state.gap_histogram");
+BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 600, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, lease_acks) == 16, "blink_scheduler_config.lease_acks");
@@ -130,24 +140,30 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, pages) == 432, "b
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_tokens) == 440, "blink_scheduler_config.page_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_index) == 448, "blink_scheduler_config.page_index");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, idle_pages) == 456, "blink_scheduler_config.idle_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shape_times) == 464, "blink_scheduler_config.shape_times");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, trace) == 472, "blink_scheduler_config.trace");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, state) == 480, "blink_scheduler_config.state");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_shapes) == 488, "blink_scheduler_config.n_shapes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, total_pages) == 492, "blink_scheduler_config.total_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_tokens) == 496, "blink_scheduler_config.max_prefill_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_slots) == 500, "blink_scheduler_config.max_prefill_slots");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_mixed_tokens) == 504, "blink_scheduler_config.max_mixed_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_share) == 508, "blink_scheduler_config.mixed_share");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_batch) == 512, "blink_scheduler_config.max_batch");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_index) == 516, "blink_scheduler_config.n_index");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_idle) == 520, "blink_scheduler_config.n_idle");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefix_cache) == 524, "blink_scheduler_config.prefix_cache");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, attention_keys) == 528, "blink_scheduler_config.attention_keys");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, stage_words) == 532, "blink_scheduler_config.stage_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 536, "blink_scheduler_config.arm_margin_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 544, "blink_scheduler_config.scan_interval_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 552, "blink_scheduler_config.step_timeout_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_events) == 464, "blink_scheduler_config.kv_events");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_queue) == 472, "blink_scheduler_config.kv_event_queue");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_told) == 480, "blink_scheduler_config.kv_event_told");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shape_times) == 488, "blink_scheduler_config.shape_times");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, trace) == 496, "blink_scheduler_config.trace");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, state) == 504, "blink_scheduler_config.state");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_shapes) == 512, "blink_scheduler_config.n_shapes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, total_pages) == 516, "blink_scheduler_config.total_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_tokens) == 520, "blink_scheduler_config.max_prefill_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_slots) == 524, "blink_scheduler_config.max_prefill_slots");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_mixed_tokens) == 528, "blink_scheduler_config.max_mixed_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_share) == 532, "blink_scheduler_config.mixed_share");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_batch) == 536, "blink_scheduler_config.max_batch");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_index) == 540, "blink_scheduler_config.n_index");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_idle) == 544, "blink_scheduler_config.n_idle");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefix_cache) == 548, "blink_scheduler_config.prefix_cache");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, attention_keys) == 552, "blink_scheduler_config.attention_keys");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, stage_words) == 556, "blink_scheduler_config.stage_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_capacity) == 560, "blink_scheduler_config.kv_event_capacity");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_bytes) == 564, "blink_scheduler_config.kv_event_bytes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_kv_event_queue) == 568, "blink_scheduler_config.n_kv_event_queue");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 576, "blink_scheduler_config.arm_margin_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 584, "blink_scheduler_config.scan_interval_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 592, "blink_scheduler_config.step_timeout_ns");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */
@@ -213,6 +229,14 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_step_trace, seen_ns) \
   X(blink_step_trace, kind) \
   X(blink_step_trace, batch_size) \
+  X(blink_kv_event_state, head) \
+  X(blink_kv_event_state, tail) \
+  X(blink_kv_event_state, written) \
+  X(blink_kv_event_state, read) \
+  X(blink_kv_event_state, attachment) \
+  X(blink_kv_event_state, following) \
+  X(blink_kv_event_state, round) \
+  X(blink_kv_event_state, swept) \
   X(blink_scheduler_state, launched) \
   X(blink_scheduler_state, committed) \
   X(blink_scheduler_state, claims) \
@@ -234,6 +258,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_state, idle_tail) \
   X(blink_scheduler_state, ended_prompts) \
   X(blink_scheduler_state, ended_outputs) \
+  X(blink_scheduler_state, kv_events) \
   X(blink_scheduler_state, plan_ns) \
   X(blink_scheduler_state, staging) \
   X(blink_scheduler_state, stats) \
@@ -266,6 +291,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, page_tokens) \
   X(blink_scheduler_config, page_index) \
   X(blink_scheduler_config, idle_pages) \
+  X(blink_scheduler_config, kv_events) \
+  X(blink_scheduler_config, kv_event_queue) \
+  X(blink_scheduler_config, kv_event_told) \
   X(blink_scheduler_config, shape_times) \
   X(blink_scheduler_config, trace) \
   X(blink_scheduler_config, state) \
@@ -281,6 +309,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, prefix_cache) \
   X(blink_scheduler_config, attention_keys) \
   X(blink_scheduler_config, stage_words) \
+  X(blink_scheduler_config, kv_event_capacity) \
+  X(blink_scheduler_config, kv_event_bytes) \
+  X(blink_scheduler_config, n_kv_event_queue) \
   X(blink_scheduler_config, arm_margin_ns) \
   X(blink_scheduler_config, scan_interval_ns) \
   X(blink_scheduler_config, step_timeout_ns)

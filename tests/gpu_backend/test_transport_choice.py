@@ -27,6 +27,11 @@ def test_gpu_memory_needs_a_gpu() -> None:
     )
 
 
+def test_kv_events_need_a_prefix_cache() -> None:
+    assert "there is none with --no-prefix-cache" in refusal(kv_events=64, prefix_cache=False)
+    assert "there is none with" in refusal(kv_events=64, scheduler="async")
+
+
 def test_a_ring_holds_a_request_of_the_whole_context() -> None:
     said = refusal(slots=16, ring_memory=12 * 2048 - 1)
     assert said.startswith("ring-memory is 24575 bytes, it must be at least 24576: each of 1 frontend(s)")

@@ -34,6 +34,7 @@ class Sizes(ctypes.Structure):
         ("prefix_cache", ctypes.c_uint32),
         ("attention_keys", ctypes.c_uint32),
         ("stage_words", ctypes.c_uint32),
+        ("kv_event_capacity", ctypes.c_uint32),
     ]
 
 
@@ -54,6 +55,9 @@ COUNTERS = (
     "hits",
     "evicted",
     "awaited",
+    "told",
+    "retold",
+    "compared",
 )
 
 
@@ -86,6 +90,7 @@ def simulations(draw: st.DrawFn) -> Sizes:
         prefix_cache=draw(st.sampled_from([1, 1, 1, 0])),
         attention_keys=draw(st.sampled_from([0, 32, 500])),
         stage_words=draw(st.sampled_from([1, 16, 100, 4096])),
+        kv_event_capacity=draw(st.sampled_from([0, 1, 5, 64, 1000])),
     )
 
 
@@ -147,7 +152,7 @@ def test_the_simulations_exercise_everything(run_simulation: Callable[..., Cover
         arm_margin_ns = rng.choice([0, 5000, 2**62])
         sizes = Sizes(
             48, 3, rng.randint(4, 24), 160, 4, rng.randint(50, 120), 64, 4, arm_margin_ns, mixed_share=16,
-            prefix_cache=1, stage_words=rng.choice([10, 4096]),
+            prefix_cache=1, stage_words=rng.choice([10, 4096]), kv_event_capacity=rng.choice([4, 40]),
         )  # fmt: skip
         coverage = run_simulation(seed, sizes, 3000)
         total = {name: count + getattr(coverage, name) for name, count in total.items()}

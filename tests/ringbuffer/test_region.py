@@ -15,11 +15,13 @@ from ringbuffer import abi
 from ringbuffer.client import crc32c
 from ringbuffer.name import RingError
 from ringbuffer.region import (
+    MAX_EVENTS,
     Geometry,
     ModelFacts,
     Region,
     attach,
     create,
+    event_record_bytes,
     model_fingerprint,
     ring_path,
 )
@@ -70,6 +72,21 @@ def test_leases_share_the_slots() -> None:
 def test_a_geometry_out_of_range_is_refused(sizes: tuple[int, int, int, int]) -> None:
     with pytest.raises(ValueError, match="must be"):
         Geometry(*sizes)
+
+
+def test_a_log_of_kv_events_has_room_for_its_records(tmp_path: Path) -> None:
+    geometry = Geometry(16, 1, 512, 512, 5, event_record_bytes(16))
+    region = create(tmp_path / "ring", geometry, FACTS)
+    assert geometry.kv_event_bytes % 64 == 0
+    assert geometry.kv_event_bytes >= abi.KvEvent.itemsize + 16 * 4
+    region.kv_event_records[4, -1] = 7
+    other = attach(region.path)
+    assert other.geometry == geometry
+    assert other.kv_event_records[4, -1] == 7
+    other.close()
+    region.close()
+    with pytest.raises(ValueError, match="must be between 0 and"):
+        Geometry(16, 1, 512, 512, MAX_EVENTS + 1, 64)
 
 
 def test_another_layout_is_refused(region: Region) -> None:

@@ -16,6 +16,7 @@ struct Sizes {
   uint32_t prefix_cache = 1;
   uint32_t attention_keys = 0;
   uint32_t stage_words = 0;  // 0: as many as on a GPU
+  uint32_t kv_event_capacity = 0;
 };
 
 class SimulatedRing {
@@ -82,6 +83,13 @@ class SimulatedRing {
     c.idle_pages = array<uint32_t>(c.n_idle);
     c.prefix_cache = z.prefix_cache;
     c.attention_keys = z.attention_keys;
+    c.kv_event_capacity = z.kv_event_capacity;
+    c.kv_event_bytes = (sizeof(blink_kv_event) + 4 * z.page_size + 63) / 64 * 64;
+    c.kv_events = reinterpret_cast<blink_kv_events*>(
+        array<uint8_t>(sizeof(blink_kv_events) + uint64_t(c.kv_event_capacity) * c.kv_event_bytes));
+    c.n_kv_event_queue = 256;  // for 64 threads
+    c.kv_event_queue = array<uint64_t>(c.n_kv_event_queue);
+    c.kv_event_told = array<uint32_t>(z.total_pages);
     c.shape_times = array<blink_shape_time>(c.n_shapes);
     c.trace = array<blink_step_trace>(BLINK_TRACE_STEPS);
     c.state = array<blink_scheduler_state>(1);

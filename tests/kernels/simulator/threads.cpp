@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "follower.h"
 #include "frontend.h"
 #include "kernels/scheduler/emulation.h"
 #include "kernels/scheduler/pages.h"
@@ -28,12 +29,13 @@ int main(int argc, char** argv) {
   if (argc != 4) return 2;
   const unsigned policy_threads = std::atoi(argv[1]), seconds = std::atoi(argv[2]);
   Random random(std::atoi(argv[3]));
-  SimulatedRing ring({64, 2, 16, 256, 8, 100, 64, 4, 2000});
+  SimulatedRing ring({64, 2, 16, 256, 8, 100, 64, 4, 2000, 0, 16, 1, 0, 0, 32});
   Engine engine{{ring.c.tables, ring.c.sets, ring.sizes.total_pages}};
   blink_emulation* emulation = blink_emulation_start(&ring.c, Engine::run, &engine, policy_threads);
 
   std::deque<Frontend> frontends;
   for (uint32_t i = 0; i < 2; ++i) frontends.emplace_back(ring, i, random).tearing = false;
+  Follower follower(ring, random);
   const auto start = std::chrono::steady_clock::now();
   auto now = [&] { return std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count(); };
   auto idle = [&] {
@@ -47,6 +49,7 @@ int main(int argc, char** argv) {
       f.quiet = now() >= seconds * 1'000'000'000ll;
       f.act(now());
     }
+    follower.act(now());
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   const bool all_idle = idle();
@@ -62,9 +65,11 @@ int main(int argc, char** argv) {
     finished += f.finished;
     if (!f.error.empty()) verdict = f.error;
   }
+  if (!follower.error.empty()) verdict = follower.error;
   const blink_scheduler_state& s = *ring.c.state;
   if (verdict.empty() && blink::PageCounts(ring.c).available() != ring.c.total_pages) verdict = "pages leaked";
-  if (verdict.empty() && (finished < 20 || s.stats.relaunches == 0)) verdict = "too little happened";
+  if (verdict.empty() && (finished < 20 || s.stats.relaunches == 0 || follower.records < 20))
+    verdict = "too little happened";
   std::printf("steps %llu finished %llu relaunches %llu preempted %llu %s\n", (unsigned long long)s.stats.steps,
               (unsigned long long)finished, (unsigned long long)s.stats.relaunches,
               (unsigned long long)s.stats.preempted, verdict.c_str());

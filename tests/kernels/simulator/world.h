@@ -10,6 +10,7 @@
 #include <set>
 
 #include "fairness.h"
+#include "follower.h"
 #include "frontend.h"
 #include "kernels/scheduler/pages.h"
 
@@ -17,7 +18,7 @@ namespace simulator {
 
 struct Coverage {
   uint64_t steps, tokens, finished, preempted, zombies, torn, relaunches, refused, reclaimed, cancelled, armed, mixed,
-      unsampled, hits, evicted, awaited;
+      unsampled, hits, evicted, awaited, told, retold, compared;
 };
 
 class Simulator {
@@ -27,6 +28,7 @@ class Simulator {
         c(ring.c),
         engine(c.tables, c.sets, sizes.total_pages),
         random(seed),
+        follower(ring, random),
         fairness(c),
         turns_left(turns) {
     for (uint32_t i = 0; i < sizes.n_leases; ++i) frontends.emplace_back(ring, i, random);
@@ -96,22 +98,26 @@ class Simulator {
       it = it->completed && it->retire <= clock ? runs.erase(it) : std::next(it);
     }
     for (Frontend& f : frontends) f.act(clock);
+    follower.act(clock);
     check();
     if (turns_left && --turns_left == 0) {
       for (Frontend& f : frontends) f.quiet = true;
+      follower.quiet = true;
       grace = 4'000'000;
     }
     if (turns_left == 0 && !stopping) {
       bool all_idle = true;
       for (const Frontend& f : frontends) all_idle &= f.idle();
+      all_idle &= follower.caught_up();
       if (all_idle || --grace == 0) {
-        if (!all_idle) fail("no progress: requests are still open");
+        if (!all_idle) fail("no progress: requests are still open, or events untold");
         stop();
       }
     }
     if (!error.empty() && !stopping) stop();
   }
   void act_between_reads() {
+    if (random() % 40 == 0) follower.act(clock);
     if (random() % 40 == 0) frontends[random() % frontends.size()].act(clock);
   }
 
@@ -119,6 +125,7 @@ class Simulator {
     if (!error.empty()) return error;
     if (!fairness.error.empty()) return fairness.error;
     if (!engine.error.empty()) return engine.error;
+    if (!follower.error.empty()) return follower.error;
     for (const Frontend& f : frontends) {
       if (!f.error.empty()) return f.error;
     }
@@ -135,6 +142,7 @@ class Simulator {
   Random random;
   Coverage coverage{};
   std::deque<Frontend> frontends;
+  Follower follower;
   uint64_t with_rows = 0, with_prompts = 0;  // steps
 
  private:
@@ -218,6 +226,7 @@ class Simulator {
       fail("S3: a counter is wrong");
     check_order();
     fairness.look();
+    follower.compare();
     for (const Frontend& f : frontends) {
       if (f.overstays(clock)) fail("R6: a lease outlives its frontend");
     }

@@ -1,0 +1,58 @@
+"""`blink events` beside a server, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from demo_client import ask, chat, items
+from limits import WAIT_S
+from serve_process import ROOT, Serve
+from waiting import wait_until
+
+
+def test_what_a_server_caches_is_printed(serve: Serve) -> None:
+    server = serve("--kv-events=64")
+    item = items("lookup_long", 1)[0]
+    assert ask(server.url, [chat(item)])[0].status == 200
+    command = [sys.executable, "-m", "blink", "events", "--ring", str(server.ring)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            first, stored = (json.loads(process.stdout.readline()) for _ in range(2))
+            assert first == {"type": "AllBlocksCleared"}
+            assert stored["type"] == "BlockStored"
+            assert stored["parent_block_hash"] is None
+            assert stored["cache_salt"] is None
+            assert len(stored["token_ids"]) == 16
+            follower = json.loads(process.stdout.readline())
+            assert follower["parent_block_hash"] == stored["block_hash"]
+        finally:
+            process.terminate()
+
+
+def test_it_ends_with_the_backend_and_says_why(serve: Serve) -> None:
+    server = serve("--kv-events=64")
+    command = [sys.executable, "-m", "blink", "events", "--ring", str(server.ring)]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert "AllBlocksCleared" in process.stdout.readline()
+            server.stop()
+            wait_until(lambda: process.poll() is not None, WAIT_S, "the end")
+            assert process.returncode == 1
+            assert process.stderr is not None
+            assert "blink events: error: the scheduler" in process.stderr.read()
+        finally:
+            process.terminate()
+
+
+def test_a_server_that_tells_nothing_is_refused(serve: Serve) -> None:
+    server = serve()
+    command = [sys.executable, "-m", "blink", "events", "--ring", str(server.ring)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S)
+    assert done.returncode == 1
+    assert "start it with --kv-events N" in done.stderr

@@ -1,0 +1,169 @@
+/* A reader of the KV events that is slow, or quick, or attaches anew, at random; whenever it has caught up it knows
+ * exactly what the scheduler's prefix cache can find (S19). */
+#pragma once
+#include <map>
+#include <random>
+
+#include "ringbuffer/words.h"
+#include "simulated_ring.h"
+
+namespace simulator {
+
+class Follower {
+ public:
+  Follower(SimulatedRing& ring, std::mt19937_64& random) : c_(ring.c), random_(random) {}
+
+  std::string error;
+  bool quiet = false;  // reads all there is
+  uint64_t records = 0, retold = 0, compared = 0;
+
+  void act(uint64_t now) {
+    if (c_.kv_event_capacity == 0) return;
+    if (attachment_ == 0 || (!quiet && random_() % 3000 == 0)) attach();
+    if (!quiet && now < slow_until_) return;
+    if (random_() % 300 == 0) slow_until_ = now + random_() % 3'000'000;
+    const uint64_t word = __atomic_load_n(&c_.kv_events->written, __ATOMIC_ACQUIRE);
+    if (blink::event_attachment(word) != attachment_) return;
+    const uint64_t written = blink::event_count(word), before = read_;
+    fresh_.clear();
+    if (written - read_ > c_.kv_event_capacity) return fail("more records than there is room for");
+    for (uint64_t most = quiet ? ~0ull : 1 + random_() % 30; read_ < written && most; --most) read(read_++);
+    if (read_ == before) return;
+    __atomic_store_n(&c_.kv_events->reader, blink::event_word(attachment_, read_), __ATOMIC_RELEASE);
+  }
+
+  // Everything that has happened so far has been told, and read.
+  bool caught_up() const {
+    if (c_.kv_event_capacity == 0) return true;
+    const blink_kv_event_state& e = c_.state->kv_events;
+    return complete_ && e.attachment == attachment_ && e.following && e.head == e.tail && e.swept >= c_.total_pages &&
+           read_ == e.written;
+  }
+
+  void compare() {
+    for (uint64_t id : fresh_) {
+      const blink_page& page = c_.pages[blink::low(id)];
+      if (page.generation == blink::high(id) && page.ready > __atomic_load_n(c_.tables.completed, __ATOMIC_ACQUIRE))
+        return fail("is told of a block that is not computed yet");
+    }
+    fresh_.clear();
+    if (c_.kv_event_capacity == 0 || !caught_up()) return;
+    ++compared;
+    size_t n = 0;
+    for (uint32_t page = 0; page < c_.total_pages; ++page) n += reachable(page);
+    if (n != blocks_.size()) return fail("knows " + std::to_string(blocks_.size()) + " blocks of " + std::to_string(n));
+    for (const auto& [id, block] : blocks_) {
+      const uint32_t page = blink::low(id);
+      if (page >= c_.total_pages || !reachable(page) || c_.pages[page].generation != blink::high(id))
+        return fail("knows a block that there is not");
+      const blink_page& found = c_.pages[page];
+      const uint32_t* tokens = c_.page_tokens + uint64_t(page) * c_.tables.page_size;
+      if (block.parent != parent_of(found) || !std::equal(block.tokens.begin(), block.tokens.end(), tokens) ||
+          block.salt != std::make_pair(found.salt[0], found.salt[1]))
+        return fail("knows a block wrongly");
+    }
+  }
+
+ private:
+  struct Block {
+    uint64_t parent;
+    std::pair<uint64_t, uint64_t> salt;
+    std::vector<uint32_t> tokens;
+  };
+
+  void fail(const std::string& what) {
+    if (error.empty()) error = "the follower " + what;
+  }
+
+  void attach() {
+    const uint32_t before = attachment_;
+    while (attachment_ == 0 || attachment_ == before) attachment_ = random_() & 0xffff;
+    read_ = 0;
+    cleared_ = complete_ = false;
+    __atomic_store_n(&c_.kv_events->reader, blink::event_word(attachment_, 0), __ATOMIC_RELEASE);
+  }
+
+  void read(uint64_t number) {
+    const uint64_t* words = reinterpret_cast<const uint64_t*>(reinterpret_cast<const uint8_t*>(c_.kv_events + 1) +
+                                                              number % c_.kv_event_capacity * c_.kv_event_bytes);
+    auto load = [](const uint64_t* from) { return __atomic_load_n(from, __ATOMIC_RELAXED); };
+    ++records;
+    if (load(words) != blink::event_word(attachment_, number)) return fail("reads another record than was written");
+    const uint64_t kind = load(words + 1), id = load(words + 2);
+    if (number == 0 && kind != BLINK_KV_EVENT_CLEARED) return fail("is not told first to forget");
+    if (kind == BLINK_KV_EVENT_CLEARED) {
+      retold += cleared_;
+      cleared_ = true;
+      complete_ = false;
+      blocks_.clear();
+      waiting_.clear();
+    } else if (kind == BLINK_KV_EVENT_COMPLETE) {
+      complete_ = true;
+      waiting_.clear();
+    } else if (kind == BLINK_KV_EVENT_REMOVED) {
+      waiting_.erase(id);
+      remove(id);
+    } else if (kind == BLINK_KV_EVENT_STORED) {
+      Block block{load(words + 3), {load(words + 4), load(words + 5)}, {}};
+      for (uint32_t i = 0; i < c_.tables.page_size; ++i) {
+        const uint64_t pair = load(words + sizeof(blink_kv_event) / 8 + i / 2);
+        block.tokens.push_back(i % 2 ? blink::high(pair) : blink::low(pair));
+      }
+      if (blocks_.count(id) || waiting_.count(id)) return fail("is told of a block twice");
+      store(id, block);
+      fresh_.push_back(id);
+    } else {
+      fail("reads a record of no kind");
+    }
+  }
+
+  void store(uint64_t id, const Block& block) {
+    if (block.parent != BLINK_NO_BLOCK && !blocks_.count(block.parent)) {
+      if (!complete_) waiting_[id] = block;  // else its parent has been removed, and nobody will ever find it
+      return;
+    }
+    blocks_[id] = block;
+    for (auto it = waiting_.begin(); it != waiting_.end();) {
+      if (it->second.parent != id) {
+        ++it;
+        continue;
+      }
+      const auto [child, found] = *it;
+      waiting_.erase(it);
+      store(child, found);
+      it = waiting_.begin();
+    }
+  }
+
+  void remove(uint64_t id) {
+    if (!blocks_.erase(id)) return;
+    std::vector<uint64_t> children;
+    for (const auto& [child, block] : blocks_) {
+      if (block.parent == id) children.push_back(child);
+    }
+    for (uint64_t child : children) remove(child);
+  }
+
+  static uint64_t parent_of(const blink_page& page) {
+    return page.parent == BLINK_NO_PAGE ? BLINK_NO_BLOCK : blink::pair_word(page.parent, page.parent_generation);
+  }
+  bool reachable(uint32_t page) const {
+    for (;;) {
+      const blink_page& found = c_.pages[page];
+      if (found.entry == BLINK_NO_PAGE) return false;
+      if (found.parent == BLINK_NO_PAGE) return true;
+      if (c_.pages[found.parent].generation != found.parent_generation) return false;
+      page = found.parent;
+    }
+  }
+
+  const blink_scheduler_config& c_;
+  std::mt19937_64& random_;
+  uint32_t attachment_ = 0;
+  uint64_t read_ = 0, slow_until_ = 0;
+  bool cleared_ = false, complete_ = false;
+  std::vector<uint64_t> fresh_;                 // what it was told last
+  std::map<uint64_t, Block> blocks_, waiting_;  // those that wait for their parent, while everything is told anew
+};
+
+}  // namespace simulator
