@@ -56,7 +56,7 @@ class GraphGrid:
     """Every shape that is captured, and for each count the index of the tightest one.
 
     `shapes`          decode shapes, then prefill shapes, then mixed shapes; ascending in tokens, then batch
-    slots
+    slots. With pages in host memory, the shape of copy steps is the last one; its tokens are pages
     `decode_lookup`   uint32 [max_batch + 1]: rows -> index into `shapes`
     `prefill_lookup`  uint32 [ceil(max_prefill_tokens / 16) + 1]: ceil(tokens / 16) -> index into `shapes`
     `mixed_lookup`    uint32 [ceil(max_mixed_tokens / 16) + 1] likewise; shapes behind have more batch slots
@@ -84,6 +84,7 @@ class GraphGrid:
                 for n in mixed
                 for batch_slots in mixed_slots(n, limits.n_sequences)
             ),
+            *((Shape(StepKind.COPY, limits.copied_pages, 0),) if limits.host_pages else ()),
         )
         sizes = [shape.tokens for shape in self.shapes if shape.kind == StepKind.MIXED]
         self.decode_lookup = _tightest(range(limits.max_batch + 1), decode, 0)

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x4986ed19c7e9d7efull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0xef56d90f531d043eull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -29,23 +29,22 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_pages) == 24, "blink_se
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, faulty) == 28, "blink_sequence.faulty");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, filled) == 32, "blink_sequence.filled");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, prefix_sum) == 40, "blink_sequence.prefix_sum");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_linked) == 48, "blink_sequence.n_linked");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, link) == 52, "blink_sequence.link");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, link_generation) == 56, "blink_sequence.link_generation");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, link) == 48, "blink_sequence.link");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_linked) == 56, "blink_sequence.n_linked");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, awaits) == 60, "blink_sequence.awaits");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, cached) == 64, "blink_sequence.cached");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, considered) == 68, "blink_sequence.considered");
-BLINK_ASSERT(sizeof(struct blink_page) == 64, "blink_page");
+BLINK_ASSERT(sizeof(struct blink_page) == 72, "blink_page");
 BLINK_ASSERT(__builtin_offsetof(struct blink_page, sum) == 0, "blink_page.sum");
 BLINK_ASSERT(__builtin_offsetof(struct blink_page, salt) == 8, "blink_page.salt");
 BLINK_ASSERT(__builtin_offsetof(struct blink_page, ready) == 24, "blink_page.ready");
 BLINK_ASSERT(__builtin_offsetof(struct blink_page, queued) == 32, "blink_page.queued");
-BLINK_ASSERT(__builtin_offsetof(struct blink_page, parent) == 40, "blink_page.parent");
-BLINK_ASSERT(__builtin_offsetof(struct blink_page, parent_generation) == 44, "blink_page.parent_generation");
-BLINK_ASSERT(__builtin_offsetof(struct blink_page, generation) == 48, "blink_page.generation");
-BLINK_ASSERT(__builtin_offsetof(struct blink_page, users) == 52, "blink_page.users");
-BLINK_ASSERT(__builtin_offsetof(struct blink_page, entry) == 56, "blink_page.entry");
-BLINK_ASSERT(__builtin_offsetof(struct blink_page, depth) == 60, "blink_page.depth");
+BLINK_ASSERT(__builtin_offsetof(struct blink_page, content) == 40, "blink_page.content");
+BLINK_ASSERT(__builtin_offsetof(struct blink_page, parent) == 48, "blink_page.parent");
+BLINK_ASSERT(__builtin_offsetof(struct blink_page, users) == 56, "blink_page.users");
+BLINK_ASSERT(__builtin_offsetof(struct blink_page, entry) == 60, "blink_page.entry");
+BLINK_ASSERT(__builtin_offsetof(struct blink_page, depth) == 64, "blink_page.depth");
+BLINK_ASSERT(__builtin_offsetof(struct blink_page, copy) == 68, "blink_page.copy");
 BLINK_ASSERT(sizeof(struct blink_lease_record) == 32, "blink_lease_record");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, word) == 0, "blink_lease_record.word");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, changed_ns) == 8, "blink_lease_record.changed_ns");
@@ -67,7 +66,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, launched_ns) == 40, "bl
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, seen_ns) == 48, "blink_step_trace.seen_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, kind) == 56, "blink_step_trace.kind");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, batch_size) == 60, "blink_step_trace.batch_size");
-BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5496, "blink_scheduler_state");
+BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5528, "blink_scheduler_state");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, launched) == 0, "blink_scheduler_state.launched");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, committed) == 8, "blink_scheduler_state.committed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, claims) == 16, "blink_scheduler_state.claims");
@@ -87,13 +86,17 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, planned) == 88, "b
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, reserved) == 92, "blink_scheduler_state.reserved");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, idle_head) == 96, "blink_scheduler_state.idle_head");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, idle_tail) == 104, "blink_scheduler_state.idle_tail");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_prompts) == 112, "blink_scheduler_state.ended_prompts");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_outputs) == 120, "blink_scheduler_state.ended_outputs");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, plan_ns) == 128, "blink_scheduler_state.plan_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 144, "blink_scheduler_state.stats");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 376, "blink_scheduler_state.leases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1400, "blink_scheduler_state.gap_histogram");
-BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 560, "blink_scheduler_config");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, contents) == 112, "blink_scheduler_state.contents");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, written) == 120, "blink_scheduler_state.written");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, host_copies) == 128, "blink_scheduler_state.host_copies");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, brought_back) == 136, "blink_scheduler_state.brought_back");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_prompts) == 144, "blink_scheduler_state.ended_prompts");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_outputs) == 152, "blink_scheduler_state.ended_outputs");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, plan_ns) == 160, "blink_scheduler_state.plan_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 176, "blink_scheduler_state.stats");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 408, "blink_scheduler_state.leases");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1432, "blink_scheduler_state.gap_histogram");
+BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 568, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, lease_acks) == 16, "blink_scheduler_config.lease_acks");
@@ -135,9 +138,11 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_index) == 516, 
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_idle) == 520, "blink_scheduler_config.n_idle");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefix_cache) == 524, "blink_scheduler_config.prefix_cache");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, attention_keys) == 528, "blink_scheduler_config.attention_keys");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 536, "blink_scheduler_config.arm_margin_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 544, "blink_scheduler_config.scan_interval_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 552, "blink_scheduler_config.step_timeout_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, host_pages) == 532, "blink_scheduler_config.host_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, copy_shape) == 536, "blink_scheduler_config.copy_shape");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 544, "blink_scheduler_config.arm_margin_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 552, "blink_scheduler_config.scan_interval_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 560, "blink_scheduler_config.step_timeout_ns");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */
@@ -162,9 +167,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_sequence, faulty) \
   X(blink_sequence, filled) \
   X(blink_sequence, prefix_sum) \
-  X(blink_sequence, n_linked) \
   X(blink_sequence, link) \
-  X(blink_sequence, link_generation) \
+  X(blink_sequence, n_linked) \
   X(blink_sequence, awaits) \
   X(blink_sequence, cached) \
   X(blink_sequence, considered) \
@@ -172,12 +176,12 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_page, salt) \
   X(blink_page, ready) \
   X(blink_page, queued) \
+  X(blink_page, content) \
   X(blink_page, parent) \
-  X(blink_page, parent_generation) \
-  X(blink_page, generation) \
   X(blink_page, users) \
   X(blink_page, entry) \
   X(blink_page, depth) \
+  X(blink_page, copy) \
   X(blink_lease_record, word) \
   X(blink_lease_record, changed_ns) \
   X(blink_lease_record, epoch) \
@@ -215,6 +219,10 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_state, reserved) \
   X(blink_scheduler_state, idle_head) \
   X(blink_scheduler_state, idle_tail) \
+  X(blink_scheduler_state, contents) \
+  X(blink_scheduler_state, written) \
+  X(blink_scheduler_state, host_copies) \
+  X(blink_scheduler_state, brought_back) \
   X(blink_scheduler_state, ended_prompts) \
   X(blink_scheduler_state, ended_outputs) \
   X(blink_scheduler_state, plan_ns) \
@@ -262,6 +270,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, n_idle) \
   X(blink_scheduler_config, prefix_cache) \
   X(blink_scheduler_config, attention_keys) \
+  X(blink_scheduler_config, host_pages) \
+  X(blink_scheduler_config, copy_shape) \
   X(blink_scheduler_config, arm_margin_ns) \
   X(blink_scheduler_config, scan_interval_ns) \
   X(blink_scheduler_config, step_timeout_ns)

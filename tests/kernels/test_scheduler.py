@@ -33,6 +33,8 @@ class Sizes(ctypes.Structure):
         ("mixed_share", ctypes.c_uint32),
         ("prefix_cache", ctypes.c_uint32),
         ("attention_keys", ctypes.c_uint32),
+        ("host_pages", ctypes.c_uint32),
+        ("copied_pages", ctypes.c_uint32),
     ]
 
 
@@ -53,6 +55,8 @@ COUNTERS = (
     "hits",
     "evicted",
     "awaited",
+    "written",
+    "brought_back",
 )
 
 
@@ -84,6 +88,8 @@ def simulations(draw: st.DrawFn) -> Sizes:
         mixed_share=draw(st.sampled_from([1, 16, 50, 300])),
         prefix_cache=draw(st.sampled_from([1, 1, 1, 0])),
         attention_keys=draw(st.sampled_from([0, 32, 500])),
+        host_pages=draw(st.sampled_from([0, 3, 40, 200])),
+        copied_pages=draw(st.sampled_from([1, 4, 30])),
     )
 
 
@@ -154,6 +160,8 @@ def test_the_simulations_exercise_everything(run_simulation: Callable[..., Cover
             arm_margin_ns,
             mixed_share=16,
             prefix_cache=1,
+            host_pages=60,
+            copied_pages=4,
         )
         coverage = run_simulation(seed, sizes, 3000)
         total = {name: count + getattr(coverage, name) for name, count in total.items()}

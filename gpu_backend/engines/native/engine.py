@@ -14,7 +14,7 @@ from gpu_backend.abi import STEP_SETS
 from gpu_backend.cuda.cublas import WORKSPACE_BYTES, Cublas
 from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.graph import Graph
-from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.cuda.memory import DeviceMemory, PinnedMemory
 from gpu_backend.cuda.tensor_map import TENSOR_MAP_BYTES, cache_map
 from gpu_backend.element import compute_element
 from gpu_backend.engines.base import Batch, Limits, Shape
@@ -66,6 +66,8 @@ class NativeEngine:
             owned.callback(self._stream.close)
             self._memory = DeviceMemory(device)
             owned.callback(self._memory.close)
+            self._host_memory = PinnedMemory(device)
+            owned.callback(self._host_memory.close)
             described = described_plans(config, limits, self._shapes, device.n_multiprocessors)
             target, element = target_of(config, device.n_multiprocessors), compute_element(config.dtype)
             self.kernels = Kernels(
@@ -97,9 +99,12 @@ class NativeEngine:
         )
 
     def _make_cache(self, limits: Limits) -> KvCache:
-        """The KV cache, and a tensor map of each layer's."""
+        """The KV cache, its pages in host memory, and a tensor map of each layer's."""
         cache = kv_cache(self._config, limits)
         cache = replace(cache, address=self._memory.allocate(cache.n_bytes))
+        if cache.host_pages:
+            host_address = self._host_memory.allocate(cache.host_pages * cache.page_bytes)
+            cache = replace(cache, host_address=host_address)
         maps = [cache_map(cache.keys(i), cache.layer_bytes, cache.head_dim) for i in range(cache.layers)]
         address = self._memory.allocate(TENSOR_MAP_BYTES * len(maps))
         self._memory.write(address, b"".join(maps))

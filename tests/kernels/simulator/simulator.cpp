@@ -80,7 +80,9 @@ const char* blink_simulator_run(uint64_t seed, const simulator::Sizes* sizes, ui
                0,
                s.prefix_hits,
                s.prefix_evictions,
-               w.coverage.awaited};
+               w.coverage.awaited,
+               w.c.state->host_copies,
+               w.c.state->brought_back};
   for (const simulator::Frontend& f : w.frontends) coverage->unsampled += f.unsampled;
   verdict = diverged.empty() ? w.verdict() : diverged;
   return verdict.c_str();

@@ -28,8 +28,11 @@ int main(int argc, char** argv) {
   if (argc != 4) return 2;
   const unsigned policy_threads = std::atoi(argv[1]), seconds = std::atoi(argv[2]);
   Random random(std::atoi(argv[3]));
-  SimulatedRing ring({64, 2, 16, 256, 8, 100, 64, 4, 2000});
-  Engine engine{{ring.c.tables, ring.c.sets, ring.sizes.total_pages}};
+  Sizes sizes{64, 2, 16, 256, 8, 100, 64, 4, 2000};
+  sizes.host_pages = 60;
+  sizes.copied_pages = 4;
+  SimulatedRing ring(sizes);
+  Engine engine{{ring.c.tables, ring.c.sets, ring.sizes.total_pages, ring.sizes.host_pages}};
   blink_emulation* emulation = blink_emulation_start(&ring.c, Engine::run, &engine, policy_threads);
 
   std::deque<Frontend> frontends;
@@ -64,7 +67,8 @@ int main(int argc, char** argv) {
   }
   const blink_scheduler_state& s = *ring.c.state;
   if (verdict.empty() && blink::PageCounts(ring.c).available() != ring.c.total_pages) verdict = "pages leaked";
-  if (verdict.empty() && (finished < 20 || s.stats.relaunches == 0)) verdict = "too little happened";
+  if (verdict.empty() && (finished < 20 || s.stats.relaunches == 0 || s.host_copies == 0))
+    verdict = "too little happened";
   std::printf("steps %llu finished %llu relaunches %llu preempted %llu %s\n", (unsigned long long)s.stats.steps,
               (unsigned long long)finished, (unsigned long long)s.stats.relaunches,
               (unsigned long long)s.stats.preempted, verdict.c_str());
