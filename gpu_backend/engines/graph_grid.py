@@ -91,6 +91,11 @@ class GraphGrid:
         self.prefill_lookup = _tightest(_granules(prefill[-1]), prefill, len(decode))
         self.mixed_lookup = _tightest(_granules(sizes[-1]), sizes, len(decode) + len(prefill))
 
+    @property
+    def copy_shape(self) -> int:
+        """Index of the shape of copy steps, if there are any."""
+        return len(self.shapes) - 1
+
     def decode_shape(self, n_sequences: int) -> int:
         """Index of the shape that runs `n_sequences` rows."""
         return int(self.decode_lookup[n_sequences])

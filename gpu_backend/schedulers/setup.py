@@ -74,7 +74,7 @@ class SchedulerSetup:
         # A host does not see the tokens that a device samples, which pages are found by.
         config["prefix_cache"] = limits.prefix_cache and not host_driven
         config["host_pages"] = 0 if host_driven else limits.host_pages
-        config["copy_shape"] = self._n_shapes - 1
+        config["copy_shape"] = grid.copy_shape
         n_pages = limits.total_pages + int(config["host_pages"])
         config["pages"] = memory.allocate(layout.Page.itemsize * n_pages)
         config["page_tokens"] = memory.allocate(4 * n_pages * limits.page_size)

@@ -183,6 +183,11 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
         (("frontend", "demo", "--ring=none", "--attach-timeout=0"), 1, "start `blink backend` first"),
         (("backend", "demo", "--device=cpu", "--max-context=9999"), 1, "it must be between 2 and 2048"),
         (("backend", "demo", "--device=cpu", "--kv-memory=1KiB"), 1, "raise --kv-memory"),
+        (("backend", "demo", "--device=cpu", "--host-kv-memory=1KiB"), 1, "raise --host-kv-memory"),
+        (("backend", "demo", "--device=cpu", "--host-kv-memory=1GiB", "--no-prefix-cache"), 1,
+         "leave out --no-prefix-cache"),
+        (("backend", "demo", "--device=cpu", "--host-kv-memory=1GiB", "--scheduler=async"), 1,
+         "needs the prefix cache, which async does not have"),
     ],
 )  # fmt: skip
 def test_errors_are_one_line_with_the_mend(words: tuple[str, ...], status: int, message: str) -> None:
