@@ -12,7 +12,7 @@ from blink.flags import Flag, add_flags, checked, count, given, ordinal
 from blink.model_directory import model_directory
 from blink.sizes import parse_bytes
 from gpu_backend.backend import run
-from gpu_backend.options import DEFAULT_CONTEXT, BackendOptions
+from gpu_backend.options import BackendOptions
 from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.schedulers.base import SchedulerKind
 from ringbuffer.rdma.exchange_key import VARIABLE
@@ -42,7 +42,11 @@ FLAGS = (
          "requests that the ring can hold, waiting ones included; rounded up to a multiple of 16 a frontend",
          count),
     Flag("--max-context", "max_context", "TOKENS",
-         f"prompt and answer together (default: the model's, at most {DEFAULT_CONTEXT})", count),
+         "prompt and answer together (default: the model's, or what the KV cache holds)", count),
+    Flag("--ring-memory", "ring_memory", "SIZE",
+         "memory of prompts and answers that the ring holds, for example 256MiB (default: by --slots, "
+         "--max-batch and the context, at most 1 GiB unless one request for each frontend needs more)",
+         parse_bytes),
     Flag("--max-batch", "max_batch", "ROWS",
          "requests decoded together (default: 128 on a GPU, 32 on a CPU)", count),
     Flag("--max-prefill-tokens", "max_prefill_tokens", "TOKENS",

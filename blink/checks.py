@@ -22,7 +22,7 @@ from nic_frontend import library, verbs_library
 from ringbuffer.region import SHM_DIRECTORY
 
 MIN_PYTHON = (3, 11)
-SMALL_SHM = 256 << 20  # the ring of 1024 slots and 8192 tokens of context takes 100 MiB
+SMALL_SHM = 512 << 20  # the ring of 1024 slots and 131,072 tokens of context takes 300 MiB
 FRONTEND_PACKAGES = ("numpy", "tokenizers", "jinja2", "uvicorn", "uvloop", "httptools", "prometheus-client")
 REBUILD_RDMA = "apt-get install libibverbs-dev, then as for the other libraries"
 REBUILD = "reinstall the package; in a checkout, run scripts/setup"
@@ -108,7 +108,7 @@ def _shared_memory() -> Finding:
         str(SHM_DIRECTORY),
         size.free >= SMALL_SHM and os.access(SHM_DIRECTORY, os.W_OK),
         f"{format_bytes(size.free)} free of {format_bytes(size.total)}",
-        "enlarge it (in a container: --shm-size=1g), or serve with fewer --slots and a smaller --max-context",
+        "enlarge it (in a container: --shm-size=1g), or serve with a smaller --ring-memory",
     )
 
 

@@ -67,7 +67,9 @@ def add_flags(parser: argparse.ArgumentParser, title: str, options: type, flags:
             dest=flag.field,
             default=argparse.SUPPRESS,
             help=(flag.help + note).replace("%", "%%"),
-            **({"action": "store_const", "const": not known.get(flag.field, False)} if flag.switch else takes),
+            **(
+                {"action": "store_const", "const": not known.get(flag.field, False)} if flag.switch else takes
+            ),
         )
 
 

@@ -6,6 +6,7 @@ Events arrive in one queue: a signal, the backend's readiness, a frontend's read
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
 
+from ringbuffer.abandoned import give_back_abandoned
 from ringbuffer.name import RingError, owner_pid
 
 PROGRESS_S = 10.0  # between two lines of a backend that takes its time
@@ -132,6 +134,7 @@ class Supervisor:
                 say(f"{child.how_it_ended()}{'; stopping' if fatal else ''}")
                 if fatal:
                     return 1
+                self._give_back_leases()
                 self._start_again(child)
 
     def _put(self, event: Event, child: Child | None = None) -> None:
@@ -176,6 +179,15 @@ class Supervisor:
             asyncio.create_task(self._watch_end(child)),
             asyncio.create_task(self._watch_pipe(child, read_end)),
         ]
+
+    def _give_back_leases(self) -> None:
+        """Frees the slots of a frontend that died: its lease would keep them for seconds.
+
+        A ring in GPU memory is out of reach here, and waits for the frontend that is started again.
+        """
+        if self._ring_is_ours():
+            with contextlib.suppress(RingError):
+                give_back_abandoned(self._plan.ring)
 
     def _start_again(self, child: Child) -> None:
         """At once after a steady run; ever later when starts keep failing."""

@@ -19,14 +19,15 @@ from gpu_backend.engines.base import EngineError
 from gpu_backend.messages import say
 from gpu_backend.models.fields import UnsupportedModel
 from gpu_backend.models.registry import read_model
-from gpu_backend.options import BackendOptions, prompt_capacity, rounded_slots, wanted_limits
+from gpu_backend.options import BackendOptions, wanted_limits
 from gpu_backend.rdma.exchange_process import ExchangeFailed, ExchangeProcess
+from gpu_backend.ring_sizes import ring_geometry
 from gpu_backend.schedulers.base import Scheduler, SchedulerKind
 from gpu_backend.schedulers.setup import SchedulerSetup
 from gpu_backend.watch import Watch
 from ringbuffer.abi import Control, Phase
 from ringbuffer.name import RingError
-from ringbuffer.region import Geometry, ModelFacts, model_fingerprint, ring_path
+from ringbuffer.region import ModelFacts, model_fingerprint, ring_path
 
 DRAIN_S = 30.0
 STOP_S = 15.0
@@ -90,12 +91,7 @@ class Backend:
                 f"the scheduler {kind} runs on the host and reads the ring there: --transport must be shm, "
                 f"not {options.transport}"
             )
-        geometry = Geometry(
-            rounded_slots(options.slots, options.leases),
-            options.leases,
-            prompt_capacity(options.transport, limits.max_context),
-            limits.max_context,
-        )
+        geometry = ring_geometry(options, limits)
         facts = ModelFacts(
             model_fingerprint(options.model_dir),
             options.model_name or options.model_dir.resolve().name,

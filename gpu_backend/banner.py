@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpu_backend.engines.base import Limits
 from gpu_backend.models.description import Model
-from gpu_backend.options import BackendOptions, default_context
+from gpu_backend.options import BackendOptions
 from ringbuffer.region import Geometry
 
 
@@ -14,8 +14,8 @@ def banner(
     """The sizes, and where they are not what the model has or what was asked for."""
     context, slots = f"{limits.max_context:,} tokens", geometry.n_slots
     longest = config.max_context
-    if options.max_context is None and limits.max_context == default_context(config) < longest:
-        context = f"{limits.max_context:,} of the model's {longest:,}: --max-context"
+    if options.max_context is None and limits.max_context < longest:
+        context = f"{limits.max_context:,} of the model's {longest:,}: --kv-memory"
     asked = "" if slots == options.slots else f" (--slots {options.slots:,}, rounded up)"
     return (
         f"serving {options.model_dir.resolve().name} on {device_name}: batch {limits.max_batch}, "

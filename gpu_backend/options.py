@@ -1,4 +1,4 @@
-"""What `blink backend` can be told, and the sizes that follow from it."""
+"""What `blink backend` can be told, and the limits that follow from it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from gpu_backend.kernel_abi.kv_tile import TILE_KEYS
 from gpu_backend.models.description import Model
 from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.schedulers.base import SchedulerKind
-from ringbuffer.abi import COPY_ENGINE_BYTES, MAX_SLOTS, SLOT_ALIGNMENT
+from ringbuffer.abi import MAX_COUNT
 from ringbuffer.name import DEFAULT_NAME
 
-DEFAULT_CONTEXT = 8192
 SMALLEST_PAGE = TILE_KEYS  # decode attention reads so many tokens of a page at once
 
 
@@ -29,6 +28,7 @@ class BackendOptions:
     gpu: int | None = None  # one that is named is asked for: device gpu
     slots: int = 1024
     leases: int = 1
+    ring_memory: int | None = None  # bytes of the heaps of prompts and answers
     max_context: int | None = None
     max_batch: int | None = None
     max_prefill_tokens: int | None = None
@@ -44,31 +44,16 @@ class BackendOptions:
     rdma: RdmaOptions | None = None  # for frontends on other hosts
 
 
-def default_context(config: Model) -> int:
-    """Tokens of a context where the user gives none."""
-    return min(config.max_context, DEFAULT_CONTEXT)
-
-
-def rounded_slots(slots: int, leases: int) -> int:
-    """At least `slots`, divided evenly among the leases in whole lines (R5)."""
-    share = leases * SLOT_ALIGNMENT
-    rounded = -(-slots // share) * share
-    if not slots >= 1 or rounded > MAX_SLOTS:
-        raise ValueError(f"slots is {slots} for {leases} lease(s), it must be between 1 and {MAX_SLOTS}")
-    return rounded
-
-
-def prompt_capacity(transport: str, max_context: int) -> int:
-    """Tokens of a slot's prompt arena: the context, and in GPU memory room for the smallest good copy."""
-    return max(max_context, COPY_ENGINE_BYTES // 4) if transport == "cuda_ipc" else max_context
-
-
 def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) -> Limits:
-    """Limits before the KV cache is sized (`total_pages` 0). Raises ValueError for what cannot be."""
-    context = options.max_context or default_context(config)
-    if not 2 <= context <= config.max_context:
+    """Limits before the KV cache is sized (`total_pages` 0), which may cut the context.
+
+    Raises ValueError for what cannot be.
+    """
+    longest = min(config.max_context, MAX_COUNT)
+    context = options.max_context or longest
+    if not 2 <= context <= longest:
         raise ValueError(
-            f"max-context is {context}, it must be between 2 and {config.max_context}, which the model allows"
+            f"max-context is {context}, it must be between 2 and {longest}, which the model allows"
         )
     if options.page_size < SMALLEST_PAGE or options.page_size & (options.page_size - 1):
         raise ValueError(

@@ -35,6 +35,7 @@ class Event(ctypes.Structure):
         ("n_tokens", ctypes.c_uint32),
         ("kind", ctypes.c_uint32),
         ("reason", ctypes.c_uint32),
+        ("cached_tokens", ctypes.c_uint32),
     )
 
 

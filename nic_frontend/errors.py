@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ringbuffer.abi import Reason
+
+if TYPE_CHECKING:
+    from nic_frontend.slot_tracker import Need
 
 RETRY_AFTER_S = 1
 
@@ -46,6 +50,24 @@ def slots_full(wanted: int, total: int) -> ApiError:
     return ApiError(429, message, kind="rate_limit_error", code="rate_limit_exceeded")
 
 
+def heaps_full(need: Need) -> ApiError:
+    message = (
+        f"the ring has no room now for prompts of {need.prompts} tokens and answers of {need.outputs}; "
+        "retry shortly, or ask for fewer tokens"
+    )
+    return ApiError(429, message, kind="rate_limit_error", code="rate_limit_exceeded")
+
+
+def too_large(need: Need, total: Need) -> ApiError:
+    """Of one call, whoever else is there. Each choice alone was checked against the context."""
+    return bad_request(
+        f"the choices of this request have prompts of {need.prompts} tokens and answers of up to "
+        f"{need.outputs} in all; this server holds {total.prompts} and {total.outputs}: ask for fewer "
+        "choices or fewer tokens",
+        code="invalid_value",
+    )
+
+
 def unavailable(message: str) -> ApiError:
     return ApiError(503, message, kind="service_unavailable", code="service_unavailable")
 
@@ -61,6 +83,7 @@ REASONS: dict[Reason, Callable[[], ApiError]] = {
     ),
     Reason.BAD_TOKEN: lambda: bad_request("the prompt has a token outside the model's vocabulary", "prompt"),
     Reason.BAD_PARAMETER: lambda: bad_request("a sampling parameter is outside its range"),
+    Reason.BAD_RANGE: lambda: ApiError(500, "the frontend placed the request outside its part of the ring"),
     Reason.SHUTTING_DOWN: lambda: unavailable("the backend is shutting down"),
     Reason.ENGINE_FAULT: lambda: ApiError(500, "the engine failed"),
     Reason.NUMERICAL_FAULT: lambda: ApiError(

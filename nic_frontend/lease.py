@@ -41,7 +41,8 @@ class Lease:
         self.epoch = 0
         self.beat = 0
         self._transport = transport
-        self._word = int(header["leases_offset"]) + index * abi.Lease.itemsize
+        line = int(header["leases_offset"]) + index * abi.Lease.itemsize
+        self._word, self._timeout = (line + offset_of(name) for name in ("word", "timeout_ns"))
         self._ack = int(header["lease_acks_offset"]) + index * abi.LeaseAck.itemsize
         self._deadline = 0.0
 
@@ -51,6 +52,8 @@ class Lease:
         self.epoch = (used + 1) & 0xFFFFFFFF or 1
         self.beat = 0
         self._deadline = time.monotonic() + timeout_s
+        kept_ns = self._transport.capabilities.lease_timeout_ns
+        self._transport.write(self._timeout, kept_ns.to_bytes(8, "little"))
         self._beat()
 
     def granted(self) -> bool:
@@ -85,6 +88,10 @@ class Lease:
         after = read_header(self._transport)
         alive = before["heartbeat"] != after["heartbeat"]
         return f"its phase is {phase_name(after)}, its heartbeat {'changes' if alive else 'stands still'}"
+
+
+def offset_of(field: str) -> int:
+    return int(abi.Lease.fields[field][1])  # type: ignore[index]
 
 
 def low(word: int) -> int:

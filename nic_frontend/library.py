@@ -36,7 +36,7 @@ def library() -> ctypes.CDLL:
         "blink_link_cuda_ipc": (p, [ctypes.c_char_p, p, p, ctypes.c_char_p, u64]),
         "blink_link_close": (None, [p]),
         "blink_link_read": (c_int, [p, u64, p, u64]),
-        "blink_link_write": (None, [p, u64, p, u64]),
+        "blink_link_write": (None, [p, u64, p, u64, u64]),
         "blink_link_publish": (None, [p, u64, u64]),
         "blink_crc32c": (u32, [u32, p, u64]),
         "blink_crc32c_table": (u32, [u32, p, u64]),
@@ -48,7 +48,7 @@ def library() -> ctypes.CDLL:
         "blink_reader_cancel": (None, [p, u32, u32]),
         "blink_reader_drain": (u32, [p, p, u32, p, u32]),
         "blink_link_trips": (u32, [p, u32, u32, u32, u32, u64, p]),
-        "blink_reader_drain_all": (c_int, [p, u32, u32, u32, u64, ctypes.POINTER(Drained)]),
+        "blink_reader_drain_all": (c_int, [p, p, u32, u32, u32, u64, ctypes.POINTER(Drained)]),
         "blink_reader_health": (None, [p, ctypes.POINTER(Health)]),
     }
     for name, (result, arguments) in prototypes.items():

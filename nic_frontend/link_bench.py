@@ -30,11 +30,13 @@ def trips(transport: Transport, lease: Lease, prompt_tokens: int, n: int) -> NDA
     return found
 
 
-def drain(reader: TokenReader, n: int, prompt_tokens: int, max_tokens: int, timeout_s: float) -> Drained:
+def drain(
+    reader: TokenReader, transport: Transport, n: int, prompt_tokens: int, max_tokens: int, timeout_s: float
+) -> Drained:
     """Reads an answer of `max_tokens` from each of n slots. Raises TransportError if that takes too long."""
     found = Drained()
     if library().blink_reader_drain_all(
-        reader.handle, n, prompt_tokens, max_tokens, int(timeout_s * 1e9), ctypes.byref(found)
+        reader.handle, transport.link, n, prompt_tokens, max_tokens, int(timeout_s * 1e9), ctypes.byref(found)
     ):
         raise TransportError(
             f"{found.tokens} of {n * max_tokens} tokens were read within {timeout_s:g} seconds"

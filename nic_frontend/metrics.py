@@ -21,7 +21,10 @@ TIME_BUCKETS = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 )  # fmt: skip
 TOKEN_BUCKETS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0)
-SCHEDULER_GAUGES = {"free_pages": "KV pages that no row has"}
+SCHEDULER_GAUGES = {
+    "free_pages": "KV pages that no row has, those of the prefix cache included",
+    "cached_pages": "KV pages that no row has and the prefix cache keeps",
+}
 SCHEDULER_COUNTERS = {  # blink_stats of ring.h, but for what has a name of vLLM's
     "steps": "Steps completed",
     "decode_steps": "Steps with rows that decode",
@@ -39,6 +42,12 @@ SCHEDULER_COUNTERS = {  # blink_stats of ring.h, but for what has a name of vLLM
     "zombie_rows": "Rows that rode one step past their end",
     "torn_payloads": "Requests read again because their checksum did not match",
     "leases_reclaimed": "Leases taken back because nobody refreshed them",
+    "prefix_lookups": "Look-ups in the prefix cache",
+    "prefix_lookup_ns": "Nanoseconds that look-ups took",
+    "prefix_insertions": "KV pages that entered the prefix cache",
+    "prefix_insertion_ns": "Nanoseconds that insertions took",
+    "prefix_evictions": "KV pages that left the prefix cache to make room",
+    "prefix_eviction_ns": "Nanoseconds that evictions took",
 }
 
 
@@ -69,6 +78,7 @@ class Metrics:
         self.model = {"model_name": model}  # the labels of what all frontends of a ring see alike
         self.labels = {**self.model, "lease": str(lease)}
         self.prompt_tokens = 0
+        self.prompt_tokens_cached = 0
         self.generation_tokens = 0
         self.slow_clients = 0
         self.disconnects = 0
@@ -79,6 +89,7 @@ class Metrics:
         self.e2e = Histogram(TIME_BUCKETS)
         self.tpot = Histogram(TIME_BUCKETS)
         self.request_prompt_tokens = Histogram(TOKEN_BUCKETS)
+        self.request_computed_tokens = Histogram(TOKEN_BUCKETS)
         self.request_generation_tokens = Histogram(TOKEN_BUCKETS)
 
     def on_tokens(self, request: Request, n: int, now: float) -> None:
@@ -86,6 +97,7 @@ class Metrics:
         if request.n_tokens:
             self.itl.observe((now - request.last_token) / n, n)
         else:
+            self.prompt_tokens_cached += request.cached_tokens
             request.first_token = now
             self.ttft.observe(now - request.arrived)
         request.n_tokens += n
@@ -98,6 +110,7 @@ class Metrics:
             return
         self.e2e.observe(now - request.arrived)
         self.request_prompt_tokens.observe(len(request.prompt))
+        self.request_computed_tokens.observe(len(request.prompt) - request.cached_tokens)
         self.request_generation_tokens.observe(request.n_tokens)
         if request.n_tokens > 1:
             self.tpot.observe((request.last_token - request.first_token) / (request.n_tokens - 1))
@@ -149,6 +162,9 @@ class Exposition:
         counter, gauge = CounterMetricFamily, GaugeMetricFamily
         yield self._one(gauge, "num_requests_open", "Requests of this frontend that hold a slot", n_open)
         yield self._one(counter, "prompt_tokens", "Prompt tokens submitted", m.prompt_tokens)
+        yield self._one(
+            counter, "prompt_tokens_cached", "Prompt tokens that were cached", m.prompt_tokens_cached
+        )
         yield self._one(counter, "generation_tokens", "Output tokens received", m.generation_tokens)
         yield self._one(
             counter, "slow_clients", "Requests cancelled because the client did not read", m.slow_clients
@@ -166,6 +182,11 @@ class Exposition:
             "request_time_per_output_token_seconds", "Mean time per token after the first", m.tpot
         )
         yield self._histogram("request_prompt_tokens", "Prompt tokens per request", m.request_prompt_tokens)
+        yield self._histogram(
+            "request_prefill_kv_computed_tokens",
+            "Prompt tokens per request that were not cached",
+            m.request_computed_tokens,
+        )
         yield self._histogram(
             "request_generation_tokens", "Output tokens per request", m.request_generation_tokens
         )
@@ -193,6 +214,18 @@ class Exposition:
             (gauge, "num_requests_waiting", "Requests not admitted yet", int(stats["waiting"])),
             (gauge, "kv_cache_usage_perc", "Share of KV pages in use, 0 to 1", used),
             (counter, "num_preemptions", "Requests paused for pages", int(stats["preempted"])),
+            (
+                counter,
+                "prefix_cache_queries",
+                "Prompt tokens looked up in the prefix cache",
+                int(stats["prefix_queries"]),
+            ),
+            (
+                counter,
+                "prefix_cache_hits",
+                "Prompt tokens found in the prefix cache",
+                int(stats["prefix_hits"]),
+            ),
         ]
         for of_kind, texts in ((gauge, SCHEDULER_GAUGES), (counter, SCHEDULER_COUNTERS)):
             found += [(of_kind, f"scheduler_{name}", text, int(stats[name])) for name, text in texts.items()]

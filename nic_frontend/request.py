@@ -27,6 +27,7 @@ class Sampling:
     frequency_penalty: float = 0.0
     ignore_eos: bool = False
     stop_ids: tuple[int, ...] = ()
+    salt: tuple[int, int] = (0, 0)  # two 64-bit words; equal ones share cached keys and values
 
 
 class ClientGone(Exception):
@@ -88,10 +89,14 @@ class Mailbox:
         while not self._arrivals and self._failure is None:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        if self._failure is not None:
-            raise self._failure
+        self.check()
         arrivals, self._arrivals, self._held_up = self._arrivals, [], 0
         return arrivals
+
+    def check(self) -> None:
+        """Raises what `fail` was given."""
+        if self._failure is not None:
+            raise self._failure
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -109,13 +114,14 @@ class Request:
     arrived: float
     slot: int = -1
     sequence: int | None = None  # None until it was submitted
+    cached_tokens: int = 0  # of the prompt; known with the first token
     n_tokens: int = 0
     first_token: float = 0.0
     last_token: float = 0.0
     ended: bool = field(default=False)
 
     def descriptor(self) -> bytes:
-        """An abi.Descriptor. The reader fills in the sequence, the ticket and the checksum."""
+        """An abi.Descriptor. The tracker fills in its ranges, the reader sequence, ticket and checksum."""
         s = self.sampling
         values = {
             "sequence": 0,
@@ -123,7 +129,7 @@ class Request:
             "max_tokens": s.max_tokens,
             "min_tokens": s.min_tokens,
             "seed": s.seed,
-            "salt": (0, 0),
+            "salt": s.salt,
             "temperature": s.temperature,
             "top_p": s.top_p,
             "min_p": s.min_p,
@@ -135,6 +141,10 @@ class Request:
             "ticket": 0,
             "n_stop_ids": len(s.stop_ids),
             "stop_ids": s.stop_ids + (0,) * (abi.MAX_STOP_IDS - len(s.stop_ids)),
+            "prompt_offset": 0,
+            "prompt_room": 0,
+            "output_offset": 0,
+            "output_room": 0,
             "crc32c": 0,
         }
         row = tuple(values.pop(name) for name in abi.Descriptor.names or ())

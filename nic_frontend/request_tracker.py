@@ -13,7 +13,7 @@ from nic_frontend import errors
 from nic_frontend.library import EVENT_FINISHED, EVENT_FREED, EVENT_LOST
 from nic_frontend.metrics import Metrics
 from nic_frontend.request import Arrival, Request
-from nic_frontend.slot_tracker import SlotTracker
+from nic_frontend.slot_tracker import Size, SlotTracker
 from nic_frontend.token_reader import TokenReader
 from ringbuffer import abi
 
@@ -35,21 +35,32 @@ class RequestTracker:
         return sum(request is not None for request in self._open) + len(self._burst)
 
     async def submit(self, requests: list[Request]) -> None:
-        """Gives each request a slot and submits all that came in this turn of the loop in one call.
+        """Gives each request a slot and submits all that came in this turn of the loop in one call, which has
+        returned when this does.
 
-        Raises ApiError 429 when there are not enough slots and 503 when the backend cannot serve.
+        Raises ApiError 400 when the ring could never hold them all, 429 when there are not enough slots or
+        there is no room in the heaps now, and 503 when the backend cannot serve.
         """
         if self.down is not None:
             raise errors.unavailable(self.down)
         descriptors = [request.descriptor() for request in requests]
-        slots = self.slots.take(len(requests)) or await self.slots.wait(len(requests), self._slot_wait_s)
-        if not slots:
+        sizes = [Size(len(request.prompt), request.sampling.max_tokens) for request in requests]
+        need = self.slots.need(sizes)
+        if not need.within(self.slots.total):
+            raise errors.too_large(need, self.slots.total)
+        slots = await self.slots.wait(sizes, self._slot_wait_s)
+        if not slots and self.slots.n_free < len(requests):
             raise errors.slots_full(len(requests), self.slots.n_slots)
+        if not slots:
+            raise errors.heaps_full(need)
         if not self._burst:
             asyncio.get_running_loop().call_soon(self._flush)
         for request, slot, descriptor in zip(requests, slots, descriptors, strict=True):
             request.slot = slot
             self._burst.append((request, descriptor))
+        await asyncio.sleep(0)  # behind `_flush`, which was due first
+        for request in requests:
+            request.mailbox.check()
 
     def _flush(self) -> None:
         pairs, self._burst = self._burst, []
@@ -62,6 +73,9 @@ class RequestTracker:
         slots = np.array([request.slot for request in burst], dtype=np.uint32)
         packed = b"".join(descriptor for request, descriptor in pairs if not request.ended)
         descriptors = np.frombuffer(bytearray(packed), dtype=abi.Descriptor)
+        places = [self.slots.place(request.slot) for request in burst]
+        for name in ("prompt_offset", "prompt_room", "output_offset", "output_room"):
+            descriptors[name] = [getattr(place, name) for place in places]
         prompts = np.concatenate([request.prompt for request in burst])
         if not self._reader.submit(slots, descriptors, prompts):
             for request in burst:
@@ -82,7 +96,7 @@ class RequestTracker:
         if request.sequence is None:
             return  # still in the burst, or never submitted
         self._open[request.slot] = None
-        self.slots.releasing()
+        self.slots.releasing(request.slot)
         self._reader.cancel(request.slot, request.sequence)
 
     def on_readable(self) -> None:
@@ -95,7 +109,7 @@ class RequestTracker:
         events, tokens, more = self._reader.drain()
         now = time.perf_counter()
         at = 0
-        for slot, sequence, n_tokens, kind, reason in events:
+        for slot, sequence, n_tokens, kind, reason, cached in events:
             begin, at = at, at + n_tokens
             if kind == EVENT_FREED:
                 self.slots.free(slot)
@@ -108,6 +122,8 @@ class RequestTracker:
                 request.mailbox.fail(errors.unavailable("the connection to the backend broke"))
                 continue
             if n_tokens:
+                if request.n_tokens == 0:
+                    request.cached_tokens = min(cached, len(request.prompt))
                 self._metrics.on_tokens(request, n_tokens, now)
             finished = kind == EVENT_FINISHED
             if finished:
@@ -122,7 +138,7 @@ class RequestTracker:
     def _end(self, request: Request) -> None:
         request.ended = True
         self._open[request.slot] = None
-        self.slots.releasing()
+        self.slots.releasing(request.slot)
 
     def fail_all(self, error: errors.ApiError) -> None:
         """Ends every open request with an error, but for those whose last tokens the reader has delivered.

@@ -124,7 +124,7 @@ class Service:
             self.tokenizer = Tokenizer(options.model_dir, int(header["vocab_size"]))
             self.sampling_defaults = read_defaults(options.model_dir)
             self.lease = Lease(self.transport)
-            names = ("max_context", "prompt_capacity", "output_capacity", "vocab_size")
+            names = ("max_context", "prompt_heap", "output_heap", "vocab_size")
             choices = min(options.max_choices, self.lease.n_slots)
             self.limits = Limits(**{name: int(header[name]) for name in names}, max_choices=choices)
             self.lease.acquire(options.grant_timeout_s)
@@ -136,7 +136,10 @@ class Service:
         self._header = header
         self.metrics = Metrics(self.model, self.lease.index)
         self.exposition = Exposition(self.metrics, self._snapshot)
-        slots = SlotTracker(self.lease.n_slots)
+        least_prompt = self.transport.capabilities.least_copy // 4
+        slots = SlotTracker(
+            self.lease.n_slots, self.limits.prompt_heap, self.limits.output_heap, least_prompt
+        )
         self.tracker = RequestTracker(self._reader, slots, self.metrics, options.slot_wait_s)
         self._monitor = BackendMonitor(
             self.transport, self._reader, self.tracker, self.lease, options.grant_timeout_s, self._give_up

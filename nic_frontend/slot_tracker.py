@@ -1,71 +1,169 @@
-"""The slot tracker (paper section 4.4): which slots of the lease are free, known without reading the ring.
+"""The slot tracker (paper section 4.4): which slots of the lease are free, and what is free of its heaps,
+known without reading the ring.
 
 A slot is free when its status word is {last sequence, EMPTY}. The token reader sees that in its bulk read and
-reports it once, so this cache is exact but for slots whose release is under way.
+reports it once, so this cache is exact but for slots whose release is under way. Until then a request keeps
+its ranges of the heaps: the scheduler writes its answer, and reads its prompt again when it was paused.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ringbuffer.heap import LeaseHeaps, Place
+
+
+class Size(NamedTuple):
+    """What a request needs of the heaps, in tokens."""
+
+    prompt_tokens: int
+    max_tokens: int
+
+
+class Need(NamedTuple):
+    """Slots, and tokens and records of the heaps."""
+
+    slots: int
+    prompts: int
+    outputs: int
+
+    def plus(self, other: Need) -> Need:
+        return Need(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def within(self, other: Need) -> bool:
+        return all(a <= b for a, b in zip(self, other, strict=True))
+
+
+class Waiter(NamedTuple):
+    sizes: Sequence[Size]
+    need: Need
+    taken: asyncio.Future[tuple[int, list[int]]]  # the tracker's epoch, and the slots
+
+
+NOTHING = Need(0, 0, 0)
 
 
 class SlotTracker:
-    def __init__(self, n_slots: int) -> None:
+    """Those who wait are served in the order in which they came."""
+
+    def __init__(self, n_slots: int, prompt_heap: int, output_heap: int, least_prompt: int = 0) -> None:
         self.n_slots = n_slots
-        self._released: asyncio.Future[None] | None = None
+        self.total = Need(n_slots, prompt_heap, output_heap)
+        self._least_prompt = least_prompt
+        self._waiting: deque[Waiter] = deque()
+        self._epoch = 0
         self.reset()
 
     def reset(self) -> None:
         """All slots are free: the scheduler has just granted the lease."""
+        self._epoch += 1
+        self._heaps = LeaseHeaps(self.total.prompts, self.total.outputs, self._least_prompt)
         self._free = bytearray(b"\1" * self.n_slots)
+        self._places: list[Place | None] = [None] * self.n_slots
         self._hint = 0
         self.n_free = self.n_slots
-        self.n_releasing = 0
+        self._releasing = NOTHING
+        self._serve()
 
-    def take(self, n: int) -> list[int]:
-        """n free slots from a circular scan that starts behind the last one taken; empty when there are not
-        enough.
+    def need(self, sizes: Sequence[Size]) -> Need:
+        """What such requests take together."""
+        rooms = [self._heaps.rooms(*size) for size in sizes]
+        return Need(len(sizes), sum(prompt for prompt, _ in rooms), sum(output for _, output in rooms))
+
+    def take(self, sizes: Sequence[Size]) -> list[int]:
+        """A slot for each, with its ranges of the heaps.
+
+        The scan is circular and starts behind the last slot taken. Empty when there is no room for
+        all of them, or others wait.
         """
-        if n > self.n_free:
+        return [] if self._waiting else self._take(sizes)
+
+    def _take(self, sizes: Sequence[Size]) -> list[int]:
+        if len(sizes) > self.n_free:
             return []
-        taken = []
-        for _ in range(n):
-            slot = self._free.find(1, self._hint)
-            if slot < 0:
-                slot = self._free.find(1)
-            self._free[slot] = 0
-            self._hint = slot + 1
-            taken.append(slot)
-        self.n_free -= n
-        return taken
+        places: list[Place] = []
+        for size in sizes:
+            place = self._heaps.take(*size)
+            if place is None:
+                for taken in places:
+                    self._heaps.give_back(taken)
+                return []
+            places.append(place)
+        return [self._occupy(place) for place in places]
 
-    async def wait(self, n: int, timeout_s: float) -> list[int]:
-        """As `take`, but waits for slots whose release is under way.
+    def _occupy(self, place: Place) -> int:
+        slot = self._free.find(1, self._hint)
+        if slot < 0:
+            slot = self._free.find(1)
+        self._free[slot] = 0
+        self._places[slot] = place
+        self._hint = slot + 1
+        self.n_free -= 1
+        return slot
 
-        Empty when these do not suffice or take too long.
+    def place(self, slot: int) -> Place:
+        """The ranges of a slot that was taken."""
+        place = self._places[slot]
+        assert place is not None
+        return place
+
+    async def wait(self, sizes: Sequence[Size], timeout_s: float) -> list[int]:
+        """As `take`, but waits for what is being released.
+
+        Empty when that does not suffice, also for those who wait already, or takes too long.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
-        while not (taken := self.take(n)):
-            left = deadline - loop.time()
-            if left <= 0 or self.n_free + self.n_releasing < n:
-                break
-            if self._released is None or self._released.done():
-                self._released = loop.create_future()
-            await asyncio.wait([self._released], timeout=left)
-        return taken
+        if taken := self.take(sizes):
+            return taken
+        need = wanted = self.need(sizes)
+        for other in self._waiting:
+            wanted = wanted.plus(other.need)
+        if timeout_s <= 0 or not wanted.within(self._unused().plus(self._releasing)):
+            return []
+        waiter = Waiter(sizes, need, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiter)
+        try:
+            await asyncio.wait([waiter.taken], timeout=timeout_s)
+        except asyncio.CancelledError:
+            for slot in self._leave(waiter):
+                self.put_back(slot)
+            raise
+        return self._leave(waiter)
 
-    def releasing(self) -> None:
-        """A slot's request has ended; `free` follows."""
-        self.n_releasing += 1
+    def _leave(self, waiter: Waiter) -> list[int]:
+        """The end of a wait: what it was given. Whoever waited behind it may have its turn now."""
+        if waiter.taken.done():
+            epoch, taken = waiter.taken.result()
+            return taken if epoch == self._epoch else []  # of a lease that was lost since
+        self._waiting.remove(waiter)
+        self._serve()
+        return []
+
+    def _serve(self) -> None:
+        while self._waiting and (taken := self._take(self._waiting[0].sizes)):
+            self._waiting.popleft().taken.set_result((self._epoch, taken))
+
+    def _unused(self) -> Need:
+        return Need(self.n_free, self._heaps.prompts.n_free, self._heaps.outputs.n_free)
+
+    def releasing(self, slot: int) -> None:
+        """The slot's request has ended; `free` follows."""
+        self._releasing = self._releasing.plus(self._held(slot, 1))
 
     def free(self, slot: int) -> None:
-        self.n_releasing -= 1
+        self._releasing = self._releasing.plus(self._held(slot, -1))
         self.put_back(slot)
+
+    def _held(self, slot: int, sign: int) -> Need:
+        place = self.place(slot)
+        return Need(sign, sign * place.prompt_room, sign * place.output_room)
 
     def put_back(self, slot: int) -> None:
         """Returns a slot that was taken and never submitted to."""
+        self._heaps.give_back(self.place(slot))
+        self._places[slot] = None
         self._free[slot] = 1
         self.n_free += 1
-        if self._released is not None and not self._released.done():
-            self._released.set_result(None)
+        self._serve()

@@ -16,11 +16,14 @@ INLINE_RECORDS = 6
 MAX_COUNT = 0xfffff
 LEASE_BEAT_NS = 50000000
 LEASE_TIMEOUT_NS = 1000000000
+LONGEST_LEASE_NS = 30000000000
 HEARTBEAT_TIMEOUT_NS = 2000000000
 TORN_PAYLOAD_TIMEOUT_NS = 1000000000
 COPY_ENGINE_BYTES = 32768
+PROMPT_GRANULE = 32
+OUTPUT_GRANULE = 16
 EPOCH_MASK = 0xffffff
-RING_LAYOUT_HASH = 0x47388861e162782e
+RING_LAYOUT_HASH = 0xa444c480a42e5935
 
 
 class State(IntEnum):
@@ -54,6 +57,7 @@ class Reason(IntEnum):
     SHUTTING_DOWN = 21
     ENGINE_FAULT = 22
     NUMERICAL_FAULT = 23
+    BAD_RANGE = 24
 
 
 class Phase(IntEnum):
@@ -97,16 +101,16 @@ Stats = np.dtype({
 })
 
 Header = np.dtype({
-    "names": ["magic", "layout_hash", "abi_version", "backend_pid", "region_bytes", "n_slots", "n_leases", "prompt_capacity", "output_capacity", "leases_offset", "lease_acks_offset", "requests_offset", "descriptors_offset", "progress_offset", "prompts_offset", "outputs_offset", "vocab_size", "max_context", "max_batch", "total_pages", "page_size", "reserved0", "fingerprint", "model_name", "device_name", "pad0", "control", "pad1", "phase", "heartbeat", "fault", "fault_detail", "pad2", "stats"],
+    "names": ["magic", "layout_hash", "abi_version", "backend_pid", "region_bytes", "n_slots", "n_leases", "prompt_heap", "output_heap", "leases_offset", "lease_acks_offset", "requests_offset", "descriptors_offset", "progress_offset", "prompts_offset", "outputs_offset", "vocab_size", "max_context", "max_batch", "total_pages", "page_size", "reserved0", "fingerprint", "model_name", "device_name", "pad0", "control", "pad1", "phase", "heartbeat", "fault", "fault_detail", "pad2", "stats"],
     "formats": ["<u8", "<u8", "<u4", "<u4", "<u8", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("u1", (32,)), ("u1", (64,)), ("u1", (64,)), ("u1", (224,)), "<u8", ("u1", (120,)), "<u8", "<u8", "<u8", "<u8", ("u1", (96,)), Stats],
     "offsets": [0, 8, 16, 20, 24, 32, 36, 40, 44, 48, 56, 64, 72, 80, 88, 96, 104, 108, 112, 116, 120, 124, 128, 160, 224, 288, 512, 520, 640, 648, 656, 664, 672, 768],
     "itemsize": 1000,
 })
 
 Lease = np.dtype({
-    "names": ["word", "pad"],
-    "formats": ["<u8", ("u1", (120,))],
-    "offsets": [0, 8],
+    "names": ["word", "timeout_ns", "pad"],
+    "formats": ["<u8", "<u8", ("u1", (112,))],
+    "offsets": [0, 8, 16],
     "itemsize": 128,
 })
 
@@ -118,10 +122,10 @@ LeaseAck = np.dtype({
 })
 
 Descriptor = np.dtype({
-    "names": ["sequence", "prompt_tokens", "max_tokens", "min_tokens", "seed", "salt", "temperature", "top_p", "min_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty", "flags", "ticket", "n_stop_ids", "stop_ids", "crc32c"],
-    "formats": ["<u4", "<u4", "<u4", "<u4", "<u8", ("<u8", (2,)), "<f4", "<f4", "<f4", "<u4", "<f4", "<f4", "<f4", "<u4", "<u4", "<u4", ("<u4", (15,)), "<u4"],
-    "offsets": [0, 4, 8, 12, 16, 24, 40, 44, 48, 52, 56, 60, 64, 68, 72, 76, 80, 140],
-    "itemsize": 144,
+    "names": ["sequence", "prompt_tokens", "max_tokens", "min_tokens", "seed", "salt", "temperature", "top_p", "min_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty", "flags", "ticket", "n_stop_ids", "stop_ids", "prompt_offset", "prompt_room", "output_offset", "output_room", "crc32c"],
+    "formats": ["<u4", "<u4", "<u4", "<u4", "<u8", ("<u8", (2,)), "<f4", "<f4", "<f4", "<u4", "<f4", "<f4", "<f4", "<u4", "<u4", "<u4", ("<u4", (15,)), "<u4", "<u4", "<u4", "<u4", "<u4"],
+    "offsets": [0, 4, 8, 12, 16, 24, 40, 44, 48, 52, 56, 60, 64, 68, 72, 76, 80, 140, 144, 148, 152, 156],
+    "itemsize": 160,
 })
 
 Progress = np.dtype({

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ringbuffer import abi
+from ringbuffer.heap import LeaseHeaps, Place
 from ringbuffer.name import RingError
 from ringbuffer.region import Region
 from ringbuffer.words import Status, output_record, pair_word, request_word
@@ -48,9 +49,11 @@ class Stream:
 
     slot: int
     sequence: int
+    place: Place
     tokens: list[int] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     reason: abi.Reason | int | None = None
+    cached: int = 0  # tokens of the prompt that the prefix cache had
 
     @property
     def done(self) -> bool:
@@ -65,6 +68,7 @@ class RingClient:
         self._lease = lease
         self._slots = region.geometry.lease_slots(lease)
         self._free = list(reversed(self._slots))
+        self._heaps = LeaseHeaps(region.geometry.prompt_heap, region.geometry.output_heap)
         self._releasing: list[Stream] = []
         self._tickets = 0
         self._beats = 0
@@ -101,10 +105,14 @@ class RingClient:
 
     def prepare(self, prompt: Sequence[int], max_tokens: int, **params: Any) -> Stream:
         """Writes everything but the request word: a burst can be prepared, and then start at one moment."""
-        if not self._free:
+        left = max(1, int(self.region.header["max_context"][0]) - len(prompt))
+        size = len(prompt), min(max_tokens, left)
+        place = self._heaps.take(*size) if self._free else None
+        if place is None:
             self._collect()
-        if not self._free:
-            raise RingError("all slots of the lease are in use")
+            place = self._heaps.take(*size) if self._free else None
+        if place is None:
+            raise RingError("all slots of the lease are in use, or there is no room in its heaps")
         slot = self._free.pop()
         sequence = ((int(self.region.progress["status"][slot]) & 0xFFFFFFFF) + 1) & 0xFFFFFFFF
         self._tickets += 1
@@ -118,12 +126,14 @@ class RingClient:
             descriptor["n_stop_ids"] = i + 1
         descriptor["sequence"], descriptor["prompt_tokens"] = sequence, len(prompt)
         descriptor["max_tokens"], descriptor["ticket"] = max_tokens, self._tickets
+        descriptor["prompt_offset"], descriptor["prompt_room"] = place.prompt_offset, place.prompt_room
+        descriptor["output_offset"], descriptor["output_room"] = place.output_offset, place.output_room
         tokens = np.asarray(prompt, np.uint32)
         covered = descriptor.tobytes()[: abi.Descriptor.fields["crc32c"][1]]  # type: ignore[index]
         descriptor["crc32c"] = crc32c(covered + tokens.tobytes())
-        self.region.prompts[slot, : len(prompt)] = tokens
+        self.region.prompts[self._lease, place.prompt_offset :][: len(prompt)] = tokens
         self.region.descriptors[slot] = descriptor
-        return Stream(slot, sequence)
+        return Stream(slot, sequence, place)
 
     def start(self, stream: Stream) -> None:
         """Submits what `prepare` wrote."""
@@ -143,13 +153,17 @@ class RingClient:
         if status.sequence != stream.sequence:
             return 0
         first, now = len(stream.tokens), time.monotonic()
-        records = self.region.outputs[stream.slot, first : status.count].tolist()
+        published = self.region.outputs[self._lease, stream.place.output_offset :][: status.count]
+        records = published[first:].tolist()
         for position, record in enumerate(records, first):
             token = record & 0xFFFFFFFF
             if record != output_record(token, position, stream.sequence):
                 raise RingError(f"slot {stream.slot}: record {position} is {record:#x}")
             stream.tokens.append(token)
             stream.times.append(now)
+        prefix = int(self.region.progress["prefix"][stream.slot])
+        if records and prefix & 0xFFFFFFFF == stream.sequence:
+            stream.cached = prefix >> 32
         if status.state == abi.State.DECODE_COMPLETED:
             stream.reason = status.reason
             self._command(stream.slot, stream.sequence, abi.Command.RELEASE)
@@ -175,6 +189,7 @@ class RingClient:
             if status.sequence == stream.sequence and status.state == abi.State.EMPTY:
                 self._releasing.remove(stream)
                 self._free.append(stream.slot)
+                self._heaps.give_back(stream.place)
 
     def close(self) -> None:
         """Gives the lease back: the scheduler cancels what is open."""

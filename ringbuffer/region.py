@@ -19,23 +19,28 @@ from ringbuffer.name import RingError, RingName
 from ringbuffer.words import member_of
 
 PAGE = 4096
+MAX_HEAP = 1 << 30  # tokens or records of one lease: offsets and their sums with lengths fit 32 bits
 SHM_DIRECTORY = Path("/dev/shm")
 
 
 # ---------------------------------------------------------------- geometry
 
 
+def rounded_up(n: int, granule: int) -> int:
+    return -(-n // granule) * granule
+
+
 @dataclass(frozen=True)
 class Geometry:
-    """Sizes of a ring. Prompt and output capacities in tokens a slot.
+    """Sizes of a ring. `prompt_heap` is tokens and `output_heap` records of one lease.
 
     Raises ValueError when a size is out of its range or the slots do not divide evenly among the leases (R5).
     """
 
     n_slots: int
     n_leases: int
-    prompt_capacity: int
-    output_capacity: int
+    prompt_heap: int
+    output_heap: int
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_leases <= abi.MAX_LEASES:
@@ -46,8 +51,12 @@ class Geometry:
                 f"n_slots is {self.n_slots}, it must be a multiple of {share} for {self.n_leases} lease(s), "
                 f"and at most {abi.MAX_SLOTS}"
             )
-        if not 1 <= self.output_capacity <= abi.MAX_COUNT or self.prompt_capacity < 1:
-            raise ValueError(f"prompt and output capacities must be between 1 and {abi.MAX_COUNT} tokens")
+        for name, granule in (("prompt_heap", abi.PROMPT_GRANULE), ("output_heap", abi.OUTPUT_GRANULE)):
+            size = getattr(self, name)
+            if size % granule or not 0 < size <= MAX_HEAP:
+                raise ValueError(
+                    f"{name} is {size}, it must be a multiple of {granule} from {granule} to {MAX_HEAP}"
+                )
 
     @property
     def slots_per_lease(self) -> int:
@@ -63,15 +72,15 @@ class Geometry:
         yield "requests", self.n_slots * 8
         yield "descriptors", self.n_slots * abi.Descriptor.itemsize
         yield "progress", self.n_slots * abi.Progress.itemsize
-        yield "prompts", self.n_slots * self.prompt_capacity * 4
-        yield "outputs", self.n_slots * self.output_capacity * 8
+        yield "prompts", self.n_leases * self.prompt_heap * 4
+        yield "outputs", self.n_leases * self.output_heap * 8
 
     def offsets(self) -> dict[str, int]:
         """Byte offset of each section, and the region's size under "end"."""
         found, offset = {}, 0
         for name, size in self._sections():
             found[name] = offset
-            offset += -(-size // PAGE) * PAGE
+            offset += rounded_up(size, PAGE)
         found["end"] = offset
         return found
 
@@ -130,8 +139,8 @@ class Region:
         self.requests = view("requests", np.uint64, (g.n_slots,))
         self.descriptors = view("descriptors", abi.Descriptor, (g.n_slots,))
         self.progress = view("progress", abi.Progress, (g.n_slots,))
-        self.prompts = view("prompts", np.uint32, (g.n_slots, g.prompt_capacity))
-        self.outputs = view("outputs", np.uint64, (g.n_slots, g.output_capacity))
+        self.prompts = view("prompts", np.uint32, (g.n_leases, g.prompt_heap))
+        self.outputs = view("outputs", np.uint64, (g.n_leases, g.output_heap))
 
     def set_control(self, control: abi.Control) -> None:
         self.header["control"][0] = int(control)
@@ -189,7 +198,7 @@ def create(path: Path, geometry: Geometry, facts: ModelFacts) -> Region:
         name.close()
         raise RingError(
             f"cannot reserve {n_bytes / 2**20:.0f} MiB for the ring at {path} ({error.strerror}): "
-            "lower --slots or --max-context, or enlarge /dev/shm"
+            "lower --ring-memory, or enlarge /dev/shm"
         ) from error
     except RingError:
         name.close()
@@ -209,8 +218,8 @@ def header_record(geometry: Geometry, facts: ModelFacts) -> NDArray[np.void]:
         "region_bytes": at["end"],
         "n_slots": geometry.n_slots,
         "n_leases": geometry.n_leases,
-        "prompt_capacity": geometry.prompt_capacity,
-        "output_capacity": geometry.output_capacity,
+        "prompt_heap": geometry.prompt_heap,
+        "output_heap": geometry.output_heap,
         "vocab_size": facts.vocab_size,
         "max_context": facts.max_context,
         "max_batch": facts.max_batch,
@@ -271,7 +280,7 @@ def checked_geometry(path: Path, header: np.void) -> Geometry:
             "run the same version of blink on both sides"
         )
     geometry = Geometry(
-        *(int(header[name]) for name in ("n_slots", "n_leases", "prompt_capacity", "output_capacity"))
+        *(int(header[name]) for name in ("n_slots", "n_leases", "prompt_heap", "output_heap"))
     )
     if geometry.offsets()["end"] != int(header["region_bytes"]):
         raise RingError(

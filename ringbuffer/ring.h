@@ -39,11 +39,14 @@ extern "C" {
 #define BLINK_MAX_COUNT 0xfffffu                    /* 20 bits: tokens in one answer, positions in a record */
 #define BLINK_LEASE_BEAT_NS 50000000ull             /* a live frontend changes its lease word at least this often */
 #define BLINK_LEASE_TIMEOUT_NS 1000000000ull        /* an unchanged lease word is reclaimed after this long */
+#define BLINK_LONGEST_LEASE_NS 30000000000ull       /* ... or after what its frontend asked for, up to this long */
 #define BLINK_HEARTBEAT_TIMEOUT_NS 2000000000ull    /* the backend is lost after this long without a beat */
 #define BLINK_TORN_PAYLOAD_TIMEOUT_NS 1000000000ull /* a payload whose checksum stays wrong this long is refused */
 /* In GPU memory: a shorter host-to-device copy of another process waits a time slice behind the persistent kernel. A
- * slot whose prompts have this much room takes a short prompt as a copy of this size (nic_frontend/README.md, U2). */
+ * short prompt that has this much room is copied in this size (nic_frontend/README.md, U2). */
 #define BLINK_COPY_ENGINE_BYTES 32768u
+#define BLINK_PROMPT_GRANULE 32u /* tokens in a 128-byte line: ranges of the prompts' heap are whole lines */
+#define BLINK_OUTPUT_GRANULE 16u /* records in one, likewise of the outputs' heap */
 
 /* Life cycle of a slot (paper section 4.2). The frontend moves EMPTY -> submitted by publishing a request word whose
  * sequence is one more than the status word's; every state below is published by the scheduler.
@@ -83,7 +86,8 @@ enum blink_reason {
   BLINK_REASON_BAD_PARAMETER = 20,   /* a sampling parameter outside its range */
   BLINK_REASON_SHUTTING_DOWN = 21,   /* submitted while the backend drains */
   BLINK_REASON_ENGINE_FAULT = 22,    /* the engine failed; the scheduler is in BLINK_PHASE_FAILED */
-  BLINK_REASON_NUMERICAL_FAULT = 23  /* logits all NaN or -infinity, or but for masked ends: no token to sample */
+  BLINK_REASON_NUMERICAL_FAULT = 23, /* logits all NaN or -infinity, or but for masked ends: no token to sample */
+  BLINK_REASON_BAD_RANGE = 24        /* prompt or answer lie, in whole or in part, outside the lease's heaps */
 };
 
 enum blink_phase {
@@ -162,9 +166,11 @@ struct blink_header {
   uint64_t region_bytes;
   uint32_t n_slots;  /* multiple of n_leases * BLINK_SLOT_ALIGNMENT; lease i owns [i, i + 1) * n_slots / n_leases */
   uint32_t n_leases; /* 1..BLINK_MAX_LEASES */
-  uint32_t prompt_capacity; /* tokens a slot's prompt can hold */
-  uint32_t output_capacity; /* records a slot's answer can hold */
-  uint64_t leases_offset;   /* byte offsets from the start of the region, each a multiple of 4096 */
+  uint32_t
+      prompt_heap; /* tokens, a multiple of BLINK_PROMPT_GRANULE; lease i owns [i, i + 1) * prompt_heap of prompts */
+  uint32_t
+      output_heap; /* records, a multiple of BLINK_OUTPUT_GRANULE; lease i owns [i, i + 1) * output_heap of outputs */
+  uint64_t leases_offset; /* byte offsets from the start of the region, each a multiple of 4096 */
   uint64_t lease_acks_offset;
   uint64_t requests_offset;
   uint64_t descriptors_offset;
@@ -196,7 +202,8 @@ struct blink_header {
 /* (F) one line each: nobody else writes it. */
 struct blink_lease {
   uint64_t word;
-  uint8_t pad[120];
+  uint64_t timeout_ns; /* how long `word` may stand still; there before it has the new epoch. 0: the least */
+  uint8_t pad[112];
 };
 
 /* (S) */
@@ -224,6 +231,12 @@ struct blink_descriptor {
   uint32_t ticket;          /* order of submission within this lease, wrapping */
   uint32_t n_stop_ids;
   uint32_t stop_ids[15];
+  /* What the frontend has reserved of its lease's heaps, until the slot is EMPTY again: offsets count from the start of
+   * the lease's part. The scheduler reads and writes nothing else of them for this request. */
+  uint32_t prompt_offset; /* tokens */
+  uint32_t prompt_room;   /* tokens, at least prompt_tokens */
+  uint32_t output_offset; /* records */
+  uint32_t output_room;   /* records, at least 1: the answer ends where they do */
   uint32_t crc32c;
 };
 

@@ -1,6 +1,6 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0x47388861e162782eull
+#define BLINK_RING_LAYOUT_HASH 0xa444c480a42e5935ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -45,8 +45,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_header, backend_pid) == 20, "blink_
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, region_bytes) == 24, "blink_header.region_bytes");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, n_slots) == 32, "blink_header.n_slots");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, n_leases) == 36, "blink_header.n_leases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_header, prompt_capacity) == 40, "blink_header.prompt_capacity");
-BLINK_ASSERT(__builtin_offsetof(struct blink_header, output_capacity) == 44, "blink_header.output_capacity");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, prompt_heap) == 40, "blink_header.prompt_heap");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, output_heap) == 44, "blink_header.output_heap");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, leases_offset) == 48, "blink_header.leases_offset");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, lease_acks_offset) == 56, "blink_header.lease_acks_offset");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, requests_offset) == 64, "blink_header.requests_offset");
@@ -74,11 +74,12 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad2) == 672, "blink_header
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, stats) == 768, "blink_header.stats");
 BLINK_ASSERT(sizeof(struct blink_lease) == 128, "blink_lease");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease, word) == 0, "blink_lease.word");
-BLINK_ASSERT(__builtin_offsetof(struct blink_lease, pad) == 8, "blink_lease.pad");
+BLINK_ASSERT(__builtin_offsetof(struct blink_lease, timeout_ns) == 8, "blink_lease.timeout_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_lease, pad) == 16, "blink_lease.pad");
 BLINK_ASSERT(sizeof(struct blink_lease_ack) == 128, "blink_lease_ack");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_ack, word) == 0, "blink_lease_ack.word");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_ack, pad) == 8, "blink_lease_ack.pad");
-BLINK_ASSERT(sizeof(struct blink_descriptor) == 144, "blink_descriptor");
+BLINK_ASSERT(sizeof(struct blink_descriptor) == 160, "blink_descriptor");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, sequence) == 0, "blink_descriptor.sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_tokens) == 4, "blink_descriptor.prompt_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, max_tokens) == 8, "blink_descriptor.max_tokens");
@@ -96,7 +97,11 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, flags) == 68, "blink_de
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, ticket) == 72, "blink_descriptor.ticket");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, n_stop_ids) == 76, "blink_descriptor.n_stop_ids");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, stop_ids) == 80, "blink_descriptor.stop_ids");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, crc32c) == 140, "blink_descriptor.crc32c");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_offset) == 140, "blink_descriptor.prompt_offset");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_room) == 144, "blink_descriptor.prompt_room");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, output_offset) == 148, "blink_descriptor.output_offset");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, output_room) == 152, "blink_descriptor.output_room");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, crc32c) == 156, "blink_descriptor.crc32c");
 BLINK_ASSERT(sizeof(struct blink_progress) == 64, "blink_progress");
 BLINK_ASSERT(__builtin_offsetof(struct blink_progress, status) == 0, "blink_progress.status");
 BLINK_ASSERT(__builtin_offsetof(struct blink_progress, prefix) == 8, "blink_progress.prefix");
@@ -141,8 +146,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_progress, records) == 16, "blink_pr
   X(blink_header, region_bytes) \
   X(blink_header, n_slots) \
   X(blink_header, n_leases) \
-  X(blink_header, prompt_capacity) \
-  X(blink_header, output_capacity) \
+  X(blink_header, prompt_heap) \
+  X(blink_header, output_heap) \
   X(blink_header, leases_offset) \
   X(blink_header, lease_acks_offset) \
   X(blink_header, requests_offset) \
@@ -169,6 +174,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_progress, records) == 16, "blink_pr
   X(blink_header, pad2) \
   X(blink_header, stats) \
   X(blink_lease, word) \
+  X(blink_lease, timeout_ns) \
   X(blink_lease, pad) \
   X(blink_lease_ack, word) \
   X(blink_lease_ack, pad) \
@@ -189,6 +195,10 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_progress, records) == 16, "blink_pr
   X(blink_descriptor, ticket) \
   X(blink_descriptor, n_stop_ids) \
   X(blink_descriptor, stop_ids) \
+  X(blink_descriptor, prompt_offset) \
+  X(blink_descriptor, prompt_room) \
+  X(blink_descriptor, output_offset) \
+  X(blink_descriptor, output_room) \
   X(blink_descriptor, crc32c) \
   X(blink_progress, status) \
   X(blink_progress, prefix) \

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import compilation
 import pytest
+
+
+def pytest_configure() -> None:
+    """Tests that run side by side have a core each: torch and numpy, which are imported later, would start a
+    thread for every core in every worker, and those that wait for each other keep the cores busy."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

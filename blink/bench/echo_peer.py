@@ -20,9 +20,9 @@ from types import TracebackType
 from blink import child
 from gpu_backend.devices.base import DeviceError
 from gpu_backend.devices.select import select_device
-from ringbuffer.abi import COPY_ENGINE_BYTES, SLOT_ALIGNMENT, Control
+from ringbuffer.abi import COPY_ENGINE_BYTES, OUTPUT_GRANULE, PROMPT_GRANULE, SLOT_ALIGNMENT, Control
 from ringbuffer.name import RingError
-from ringbuffer.region import Geometry, ModelFacts, ring_path
+from ringbuffer.region import Geometry, ModelFacts, ring_path, rounded_up
 
 START_S = 120.0  # on a GPU the echo is compiled first
 STOP_S = 10.0
@@ -43,8 +43,8 @@ class EchoPeer:
         read_end, write_end = os.pipe()
         command = [
             sys.executable, "-m", "blink.bench.echo_peer", ring, f"--transport={transport}",
-            f"--device={device}", f"--slots={geometry.n_slots}", f"--prompt={geometry.prompt_capacity}",
-            f"--output={geometry.output_capacity}", f"--step-us={step_us}",
+            f"--device={device}", f"--slots={geometry.n_slots}", f"--prompts={geometry.prompt_heap}",
+            f"--outputs={geometry.output_heap}", f"--step-us={step_us}",
             f"--parent-pid={os.getpid()}", f"--ready-fd={write_end}",
         ]  # fmt: skip
         self.process = subprocess.Popen(command, stderr=self._said, pass_fds=(write_end,))
@@ -85,9 +85,10 @@ class EchoPeer:
 
 
 def ring_geometry(streams: int, prompt_tokens: int, tokens: int) -> Geometry:
-    """A ring with one lease, and as every backend makes it with room for padded copies."""
+    """A ring with one lease, whose heaps have as much for each slot, and room for padded copies."""
     slots = -(-streams // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
-    return Geometry(slots, 1, max(prompt_tokens, COPY_ENGINE_BYTES // 4), tokens)
+    prompt = rounded_up(max(prompt_tokens, COPY_ENGINE_BYTES // 4), PROMPT_GRANULE)
+    return Geometry(slots, 1, slots * prompt, slots * rounded_up(tokens, OUTPUT_GRANULE))
 
 
 def main() -> int:
@@ -95,13 +96,13 @@ def main() -> int:
     parser.add_argument("ring")
     parser.add_argument("--transport")
     parser.add_argument("--device")
-    for name in ("slots", "prompt", "output", "step-us"):
+    for name in ("slots", "prompts", "outputs", "step-us"):
         parser.add_argument(f"--{name}", type=int)
     child.add_child_flags(parser)
     arguments = parser.parse_args()
     child.end_with_parent(arguments.parent_pid)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})  # main ends in order
-    geometry = Geometry(arguments.slots, 1, arguments.prompt, arguments.output)
+    geometry = Geometry(arguments.slots, 1, arguments.prompts, arguments.outputs)
     try:
         with ExitStack() as owned:
             serve(arguments, geometry, ring_path(arguments.ring), owned)
@@ -117,7 +118,7 @@ def serve(arguments: argparse.Namespace, geometry: Geometry, path: Path, owned: 
     owned.callback(device.close)
     slots = geometry.n_slots
     facts = ModelFacts(
-        ECHO_FINGERPRINT, "echo", device.name, 1 << 31, arguments.prompt, slots, slots, PAGE_SIZE
+        ECHO_FINGERPRINT, "echo", device.name, 1 << 31, geometry.prompt_heap // slots, slots, slots, PAGE_SIZE
     )
     ring, address = device.make_ring(arguments.transport, path, geometry, facts, owned)
     echo = device.start_echo(address, geometry.n_slots, arguments.step_us * 1000)

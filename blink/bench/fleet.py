@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import signal
 import time
@@ -14,8 +15,9 @@ from types import TracebackType
 import numpy as np
 
 from blink.bench import load_process
+from blink.bench.conversations import Conversations
 from blink.bench.prompts import Prompts
-from blink.bench.records import Lag, Order, Outcome, Shard, Target
+from blink.bench.records import ConversationOrder, Lag, Order, Outcome, Shard, Target
 from blink.bench.trace import Trace
 from blink.errors import CommandError
 
@@ -92,10 +94,41 @@ class Fleet:
         at_steady()
         _sleep_until(steady[1])
         at_end()
-        deadline = time.monotonic() + drain_s + REPORT_S
-        shards = [_report(pipe, deadline) for _, pipe in members]
-        outcomes = sorted((o for shard in shards for o in shard.outcomes), key=lambda o: o.sent_ns)
-        return Run(outcomes, [shard.lag for shard in shards], steady)
+        return _collected([pipe for _, pipe in members], drain_s, steady)
+
+    def converse(
+        self,
+        plan: Conversations,
+        limit_s: float,
+        drain_s: float,
+        at_begin: Callable[[], None] = lambda: None,
+        at_end: Callable[[], None] = lambda: None,
+    ) -> Run:
+        """Conversations, until all have ended; no turn starts after `limit_s`. All of it is steady.
+
+        Raises CommandError as `run` does.
+        """
+        members = self._members[: min(len(self._members), plan.users)]
+        start, step = time.monotonic_ns() + LEAD_NS, len(members)
+        for i, (_, pipe) in enumerate(members):
+            order = ConversationOrder(
+                plan, i, step, self._prompts, start, int(limit_s * NS), int(drain_s * NS)
+            )
+            pipe.send(order)
+        self._prompts += PROMPTS_A_WINDOW
+        _sleep_until(start)
+        at_begin()
+        ran = _collected([pipe for _, pipe in members], limit_s + drain_s, (start, start))
+        at_end()  # the answers were read when they came: nothing but the reports is between
+        ends = (int(o.stamps[-1]) if len(o.stamps) else o.sent_ns for o in ran.outcomes)
+        return dataclasses.replace(ran, steady_ns=(start, max(ends, default=start) + 1))
+
+
+def _collected(pipes: list[Pipe], within_s: float, steady_ns: tuple[int, int]) -> Run:
+    deadline = time.monotonic() + within_s + REPORT_S
+    shards = [_report(pipe, deadline) for pipe in pipes]
+    outcomes = sorted((o for shard in shards for o in shard.outcomes), key=lambda o: o.sent_ns)
+    return Run(outcomes, [shard.lag for shard in shards], steady_ns)
 
 
 def _report(pipe: Pipe, deadline: float) -> Shard:

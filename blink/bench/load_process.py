@@ -13,12 +13,13 @@ import numpy as np
 import uvloop
 
 from blink.bench.client import Client
+from blink.bench.histories import KINDS
 from blink.bench.prompts import Prompts
-from blink.bench.records import Lag, Order, Shard, Target
+from blink.bench.records import ConversationOrder, Lag, Order, Shard, Target
 from nic_frontend.open_files import allow_most
 
 TICK_S = 0.005
-REFUSED_S = 0.05  # until a stream of a closed loop tries again after a refusal
+REFUSED_S = 0.05  # until a stream of a closed loop tries again after a refusal, and a user after a failure
 
 
 def main(pipe: Pipe, target: Target, prompts: Prompts) -> None:
@@ -26,15 +27,22 @@ def main(pipe: Pipe, target: Target, prompts: Prompts) -> None:
     allow_most()
     while True:
         try:
-            order: Order = pipe.recv()
+            order: Order | ConversationOrder = pipe.recv()
         except EOFError:
             return
-        client = Client(target, prompts, order.first_prompt)
-        lag = uvloop.run(_carry_out(order, client))
+        client = Client(target, _fields(order))
+        lag = uvloop.run(_carry_out(order, client, prompts))
         try:
             pipe.send(Shard(client.outcomes(), lag))
         except BrokenPipeError:
             return
+
+
+def _fields(order: Order | ConversationOrder) -> dict[str, bool]:
+    """What requests have to ask for so that their answers can join a history."""
+    if isinstance(order, Order) or order.plan.turns == 1:
+        return {}
+    return KINDS[order.plan.kind].fields
 
 
 async def _end_with_parent(parent: int) -> None:
@@ -43,27 +51,21 @@ async def _end_with_parent(parent: int) -> None:
     os._exit(1)  # in the middle of a run: nobody is left to take the report
 
 
-async def _carry_out(order: Order, client: Client) -> Lag:
+async def _carry_out(order: Order | ConversationOrder, client: Client, prompts: Prompts) -> Lag:
     gc.collect()
     gc.disable()  # a collection would be a pause of all streams
     late: list[float] = []
     ticks = asyncio.create_task(_tick(late))
     watch = asyncio.create_task(_end_with_parent(os.getppid()))
-    end = order.start_ns + order.window_ns
     await _until(order.start_ns)
     del late[:]
     cpu, began = time.process_time(), time.monotonic()
     open_requests: set[asyncio.Task[object]] = set()
     try:
-        if order.streams is None:
-            await _open_loop(order, client, open_requests)
+        if isinstance(order, ConversationOrder):
+            await _conversations(order, client, prompts, open_requests)
         else:
-            indices = _indices(order)
-            open_requests |= {
-                asyncio.create_task(_stream(order, client, indices, order.first + order.step * i, end))
-                for i in range(order.streams)
-            }
-        await _until(end)
+            await _window(order, client, prompts, open_requests)
         share = (time.process_time() - cpu) / (time.monotonic() - began)
         if open_requests:
             await asyncio.wait(open_requests, timeout=order.drain_ns / 1e9)
@@ -81,23 +83,51 @@ async def _carry_out(order: Order, client: Client) -> Lag:
     return Lag(np.array(late), share)
 
 
-async def _open_loop(order: Order, client: Client, open_requests: set[asyncio.Task[object]]) -> None:
-    trace = order.trace
-    for i in range(order.first, len(trace), order.step):
-        due = order.start_ns + int(trace.arrivals_s[i] * 1e9)
+async def _window(
+    order: Order, client: Client, prompts: Prompts, open_requests: set[asyncio.Task[object]]
+) -> None:
+    """Until the window ends; what it started may go on."""
+    end = order.start_ns + order.window_ns
+    if order.streams is None:
+        await _open_loop(order, client, prompts, open_requests)
+    else:
+        indices = _indices(order)
+        open_requests |= {
+            asyncio.create_task(_stream(order, client, prompts, indices, order.first + order.step * i, end))
+            for i in range(order.streams)
+        }
+    await _until(end)
+
+
+async def _open_loop(
+    order: Order, client: Client, prompts: Prompts, open_requests: set[asyncio.Task[object]]
+) -> None:
+    for i in range(order.first, len(order.trace), order.step):
+        due = order.start_ns + int(order.trace.arrivals_s[i] * 1e9)
         await _until(due)
-        sending = client.send(i, int(trace.inputs[i]), int(trace.outputs[i]), due)
-        open_requests.add(asyncio.create_task(sending))
+        open_requests.add(asyncio.create_task(_request(order, client, prompts, i, due)))
 
 
-async def _stream(order: Order, client: Client, indices: Iterator[int], number: int, end_ns: int) -> None:
+async def _stream(
+    order: Order, client: Client, prompts: Prompts, indices: Iterator[int], number: int, end_ns: int
+) -> None:
     """One of a closed loop's streams: a request when the one before has ended."""
     while time.monotonic_ns() < end_ns:
-        index = next(indices)
-        row = index % len(order.trace)
-        lengths = int(order.trace.inputs[row]), int(order.trace.outputs[row])
-        if not await client.send(index, *lengths, stream=number):
+        if not await _request(order, client, prompts, next(indices), stream=number):
             await asyncio.sleep(REFUSED_S)
+
+
+async def _request(
+    order: Order,
+    client: Client,
+    prompts: Prompts,
+    index: int,
+    due_ns: int | None = None,
+    stream: int | None = None,
+) -> bool:
+    row = index % len(order.trace)
+    prompt = prompts.ids(order.first_prompt + index, int(order.trace.inputs[row]))
+    return await client.send(f'"prompt":[{prompt}]', int(order.trace.outputs[row]), index, due_ns, stream)
 
 
 def _indices(order: Order) -> Iterator[int]:
@@ -105,6 +135,47 @@ def _indices(order: Order) -> Iterator[int]:
     while True:
         yield index
         index += order.step
+
+
+async def _conversations(
+    order: ConversationOrder, client: Client, prompts: Prompts, open_requests: set[asyncio.Task[object]]
+) -> None:
+    """Until all have ended, or no further turn may start; what is open then may go on."""
+    open_requests |= {
+        asyncio.create_task(_user(order, client, prompts, user))
+        for user in range(order.first, order.plan.users, order.step)
+    }
+    await asyncio.wait(open_requests, timeout=order.limit_ns / 1e9)
+
+
+async def _user(order: ConversationOrder, client: Client, prompts: Prompts, user: int) -> None:
+    """One conversation after the other. A failure ends the conversation that it is in."""
+    await _until(order.start_ns + min(order.limit_ns, int(order.plan.starts_s[user] * 1e9)))
+    for conversation in order.plan.of_user(user):
+        if not await _converse(order, client, prompts, conversation):
+            await asyncio.sleep(REFUSED_S)
+
+
+async def _converse(order: ConversationOrder, client: Client, prompts: Prompts, conversation: int) -> bool:
+    """Whether every turn that there was time for succeeded."""
+    plan, end = order.plan, order.start_ns + order.limit_ns
+    system = order.first_prompt + plan.inputs.size + conversation % plan.system_prompts
+    history = KINDS[plan.kind](prompts, system, plan.system_tokens)
+    for turn in range(plan.turns):
+        await _until(min(end, time.monotonic_ns() + int(plan.think_s[conversation, turn] * 1e9)))
+        if time.monotonic_ns() >= end:
+            return True
+        index = conversation * plan.turns + turn
+        question = history.question(order.first_prompt + index, int(plan.inputs[conversation, turn]))
+        outcome, answer = await client.ask(question, int(plan.outputs[conversation, turn]), index, turn)
+        if outcome.ok and turn + 1 < plan.turns:
+            try:
+                history.answer(answer)
+            except ValueError as error:
+                outcome.error = str(error)
+        if not outcome.ok:
+            return False
+    return True
 
 
 async def _until(moment_ns: int) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from blink.bench import antagonists, cpu_time, trace
+from blink.bench.conversations import NO_THINKING, Think, think
 from blink.bench.cpu_time import Watched
+from blink.bench.histories import KINDS
 from blink.bench.metrics import Slo, slo
 from blink.bench.trace import CHAT_INPUT, CHAT_OUTPUT, Lengths
 from blink.flags import Flag, cores, count, ordinal, seconds
@@ -23,6 +25,7 @@ class ServeOptions:
 
     rate: tuple[float, ...] | None = None
     concurrency: tuple[int, ...] | None = None
+    conversations: tuple[int, ...] | None = None
     duration_s: float = 60.0
     drain_s: float = 60.0
     drop: float = 0.1
@@ -33,9 +36,17 @@ class ServeOptions:
     output: Lengths = CHAT_OUTPUT
     seed: int = 1
     tokens: tuple[int, int] = (100, 1000)
+    respect_eos: bool = False
     clients: int = 1
     model: str | None = None
     api_key: str | None = None
+    turns: int = 6
+    each: tuple[int, ...] = (1,)
+    system: int = 2048
+    system_prompts: int = 1
+    think: Think = NO_THINKING
+    stagger_s: float = 0.0
+    prompts: str = "ids"
     slo: Slo | None = None
     energy: bool = False
     gpu: int = 0
@@ -88,12 +99,17 @@ LOAD = (
     Flag("--concurrency", "concurrency", "N[,N...]",
          "closed loop: N requests open at a time, one window an N",
          many(count)),
+    Flag("--conversations", "conversations", "N[,N...]",
+         "N users at a time, each in a conversation; one window an N, as long as all conversations take",
+         many(count)),
     Flag("--input", "input", "LENGTHS",
-         "tokens of prompts: TOKENS, or MEAN:SIGMA:LOW-HIGH for a lognormal length",
+         "tokens of prompts, in conversations of questions: TOKENS, or MEAN:SIGMA:LOW-HIGH for a lognormal "
+         "length",
          trace.lengths),
     Flag("--output", "output", "LENGTHS", "tokens of answers, written likewise", trace.lengths),
     Flag("--seed", "seed", "N", "of lengths, arrivals and prompts", ordinal),
-    Flag("--duration", "duration_s", "SECONDS", "of each window", seconds),
+    Flag("--duration", "duration_s", "SECONDS",
+         "of each window; of conversations, after which no turn begins any more", seconds),
     Flag("--drop", "drop", "SHARE", "of each window that is not measured, at its beginning", share),
     Flag("--drain", "drain_s", "SECONDS", "after a window, until open requests count as failed", seconds),
     Flag("--warmup", "warmup", "N", "requests before the first window", ordinal),
@@ -102,11 +118,30 @@ LOAD = (
          "runs on one machine are disturbed together (default: one after the other)", seconds),
     Flag("--tokens", "tokens", "LOW-HIGH", "range of the prompts' token ids, HIGH excluded", token_range,
          show=lambda value: f"{value[0]}-{value[1]}"),
+    Flag("--respect-eos", "respect_eos", None,
+         "do not send ignore_eos, which some servers refuse; an answer that ends early is then complete",
+         switch=True),
     Flag("--clients", "clients", "N", "processes that make the load", count),
     Flag("--model", "model", "NAME", "the model's name in requests (default: the server's first)"),
     Flag("--api-key", "api_key", "KEY",
          f"bearer token for the server (default: ${API_KEY_VARIABLE}, or none)",
          secret=True),
+)  # fmt: skip
+CONVERSATIONS = (
+    Flag("--turns", "turns", "N", "questions of a conversation", count),
+    Flag("--each", "each", "K[,K...]", "conversations that each user holds, one after the other: one K for "
+         "each N of --conversations, or one for all", many(count), show=_shown),
+    Flag("--system", "system", "TOKENS", "of the system prompt that conversations begin with; 0 for none",
+         ordinal),
+    Flag("--system-prompts", "system_prompts", "N", "different ones, dealt out in turn", count),
+    Flag("--think", "think", "TIME", "between an answer and the next question: SECONDS, or exp:SECONDS for "
+         "exponential times of that mean", think),
+    Flag("--stagger", "stagger_s", "SECONDS", "over which the users begin, evenly; with 0 they begin at once",
+         seconds),
+    Flag("--prompts", "prompts", None, "ids: completions of token ids, for servers that know "
+         "return_token_ids; text: completions of text; chat: chat completions. In text and chat a word "
+         "stands for a token",
+         choices=tuple(KINDS)),
 )  # fmt: skip
 MEASUREMENT = (
     Flag("--slo", "slo", "BOUNDS", "goodput counts requests within all of them, for example "
@@ -125,4 +160,4 @@ MEASUREMENT = (
     Flag("--json", "json", "FILE", "write everything that was measured", Path),
     Flag("--plot", "plot", "DIR", "draw latency and throughput over load, and the lengths", Path),
 )  # fmt: skip
-FLAGS = (*LOAD, *MEASUREMENT)
+FLAGS = (*LOAD, *CONVERSATIONS, *MEASUREMENT)

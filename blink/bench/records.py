@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from blink.bench.conversations import Conversations
 from blink.bench.trace import Trace
 
 
@@ -19,6 +20,7 @@ class Target:
     path: str  # of the completions endpoint
     model: str
     api_key: str | None
+    ignore_eos: bool = True  # answers have the length that was asked for; else they may end by themselves
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,24 @@ class Order:
     drain_ns: int  # what is open then has this long to end
 
 
+@dataclass(frozen=True)
+class ConversationOrder:
+    """Conversations for one load process: those of the users first, first + step, ..."""
+
+    plan: Conversations
+    first: int
+    step: int
+    first_prompt: int  # as above: no two windows have the same texts, nor the same system prompt (B2)
+    start_ns: int
+    limit_ns: int  # no turn starts after start + limit
+    drain_ns: int
+
+
 @dataclass
 class Outcome:
     """One request."""
 
-    index: int
+    index: int  # in a conversation: the conversation times the turns, plus the turn
     stream: int | None  # of a closed loop
     due_ns: int  # when the trace wanted it; in a closed loop, when it was sent
     sent_ns: int
@@ -48,6 +63,9 @@ class Outcome:
     tokens: int  # by the server's `usage`, else one a chunk
     has_usage: bool
     error: str | None  # None: complete
+    turn: int | None = None  # of a conversation, from 0
+    prompt_tokens: int | None = None  # by the server's `usage`
+    cached_tokens: int | None = None  # those of the prompt that the server did not compute, where it tells
 
     @property
     def ok(self) -> bool:

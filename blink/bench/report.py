@@ -40,7 +40,12 @@ def line(point: dict[str, Any]) -> str:
         for name, key in LATENCIES[:2]
     )
     rates = f"{point['completed_per_s']:.2f} req/s, {point['output_tokens_per_s']:.0f} tok/s"
-    return f"{rates}, {', '.join(latencies)}, {point['requests_failed']} failed"
+    later = (
+        f", of later turns p50 {number(point['later_turns']['ttft_ms'], 'p50')} ms"
+        if "later_turns" in point
+        else ""
+    )
+    return f"{rates}, {', '.join(latencies)}{later}, {point['requests_failed']} failed"
 
 
 def _grid(points: Sequence[dict[str, Any]]) -> str:
@@ -58,7 +63,7 @@ def _grid(points: Sequence[dict[str, Any]]) -> str:
             f"{point['output_tokens_per_s']:.0f}",
             *(number(point[key], percentile) for _, key in LATENCIES for percentile in SHOWN),
             *(number(point["itl_ms"], percentile) for percentile in ITL_SHOWN),
-            *(_short(value(point)) for _, value in optional),
+            *(_cell(value(point)) for _, value in optional),
         ]
         for point in points
     ])  # fmt: skip
@@ -66,6 +71,8 @@ def _grid(points: Sequence[dict[str, Any]]) -> str:
 
 def _optional_columns(points: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
     columns: list[tuple[str, Any]] = []
+    if all("later_turns" in point for point in points):
+        columns += _columns_of_turns()
     if all(ROUNDS in point for point in points):
         columns.append(("tok/s of rounds", lambda point: _or_nan(point[ROUNDS])))
     if all("goodput_per_s" in point for point in points):
@@ -83,7 +90,25 @@ def _optional_columns(points: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]
     return columns
 
 
-def _short(value: float) -> str:
+def _columns_of_turns() -> list[tuple[str, Any]]:
+    """TTFT of first turns and of later ones, and what share of their prompts was cached."""
+    columns: list[tuple[str, Any]] = []
+    for name, key in (("1st", "first_turns"), ("later", "later_turns")):
+        columns += [
+            (f"TTFT {name} {shown}", lambda point, key=key, shown=shown: number(point[key]["ttft_ms"], shown))
+            for shown in SHOWN
+        ]
+        columns.append((f"cached {name}", lambda point, key=key: _percent(point[key]["cached_share"])))
+    return columns
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.0%}"
+
+
+def _cell(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
@@ -92,6 +117,8 @@ def _or_nan(value: float | None) -> float:
 
 
 def label(point: dict[str, Any]) -> str:
+    if "conversations" in point:
+        return f"{point['concurrency']} users"
     return f"{point['rate']:g}/s" if point["rate"] is not None else f"c={point['concurrency']}"
 
 
@@ -157,6 +184,8 @@ def _complaints(point: dict[str, Any]) -> list[str]:
     lines = [f"{where}: {count} failed: {cause}" for cause, count in point["failures"].items()]
     if point["tokens_missing"]:
         lines.append(f"{where}: {point['tokens_missing']} tokens did not come")
+    if "conversations" in point:
+        lines += _cut_off(where, point["conversations"])
     if ROUNDS in point and point[ROUNDS] is None:
         lines.append(
             f"warning: {where}: a stream completed fewer than two requests in the steady part, so tok/s "
@@ -171,6 +200,14 @@ def _complaints(point: dict[str, Any]) -> list[str]:
             f"{client['busiest_cpu_share']:.0%} of a core. Use more --clients, or give it cores of its own"
         )
     return lines
+
+
+def _cut_off(where: str, conversations: dict[str, int]) -> list[str]:
+    broken, left = conversations["broken"], conversations["turns_not_asked"]
+    if not left:
+        return []
+    because = f"{broken} conversations ended by a failure" if broken else "--duration was over"
+    return [f"warning: {where}: {left} turns were not asked: {because}"]
 
 
 def render(rows: Sequence[Sequence[str]]) -> str:

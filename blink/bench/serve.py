@@ -14,25 +14,36 @@ from typing import Any
 
 from blink.bench import environment, report
 from blink.bench.antagonists import Antagonists
+from blink.bench.conversations import Conversations
 from blink.bench.cpu_time import seconds as cpu_seconds
 from blink.bench.energy import EnergyMeter
 from blink.bench.fleet import Fleet, Run, late_p99_ms
+from blink.bench.histories import KINDS
+from blink.bench.loads import Load, loads, warm_up
 from blink.bench.metrics import SERVICEABLE_RULE, measure, send_late_p99_ms, serviceable, tokens_between
-from blink.bench.options import API_KEY_VARIABLE, FLAGS, LOAD, MEASUREMENT, ServeOptions
-from blink.bench.prompts import Prompts
+from blink.bench.options import (
+    API_KEY_VARIABLE,
+    CONVERSATIONS,
+    FLAGS,
+    LOAD,
+    MEASUREMENT,
+    ServeOptions,
+)
+from blink.bench.prompts import MAX_PROMPT, WORDS_RANGE, Prompts
 from blink.bench.records import Target
-from blink.bench.trace import Trace, endless, load_label, poisson
+from blink.bench.turns import measure_turns
 from blink.errors import CommandError
 from blink.flags import add_flags, given
 
 DESCRIPTION = """Sends streamed completions of given lengths to a server and measures latency, throughput and
-what was lost. Works with any server of OpenAI's /v1/completions that takes token ids and ignore_eos."""
+what was lost. Works with any server of OpenAI's /v1/completions that takes token ids and ignore_eos, and
+with conversations of text on any server of OpenAI's API."""
 EPILOG = """examples:
   blink bench serve http://127.0.0.1:8000 --rate 1,2,4,8 --json open.json
+  blink bench serve http://127.0.0.1:8000 --conversations 1,16,64 --input 256 --output 128
   blink bench serve http://127.0.0.1:8000 --concurrency 1,8,32,64 --input 1024 --output 256
   blink bench serve http://127.0.0.1:8000 --rate 8 --antagonists copy,map,sort,spawn --cores 0-11"""
 CONTACT_S = 10.0
-CLOSED_LOOP_REQUESTS = 512  # of the trace that a closed loop takes again and again, with new prompts
 BUSY_SHARE = 0.8  # of a core: a load process beyond it is a bottleneck (B5)
 LATE_MS = 5.0  # p99 of a load process's event loop or of its sending, likewise
 
@@ -43,6 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("url", metavar="URL", help="of the server, with or without /v1")
     add_flags(parser, "load", ServeOptions, LOAD)
+    add_flags(parser, "conversations", ServeOptions, CONVERSATIONS)
     add_flags(parser, "measurement", ServeOptions, MEASUREMENT)
 
 
@@ -50,6 +62,9 @@ def main(namespace: argparse.Namespace) -> int:
     values = {"api_key": os.environ.get(API_KEY_VARIABLE) or None}
     options = ServeOptions(**(values | given(namespace, FLAGS)))
     check(options)
+    if not options.conversations and (stray := given(namespace, CONVERSATIONS)):
+        names = [flag.name for flag in CONVERSATIONS if flag.field in stray]
+        raise CommandError(f"only with --conversations: {', '.join(names)}")
     target = find(namespace.url, options)
     result = run(target, options)
     if options.json is not None:
@@ -69,8 +84,13 @@ def main(namespace: argparse.Namespace) -> int:
 
 def check(options: ServeOptions) -> None:
     """Raises CommandError for flags that do not go together, before anything is measured."""
-    if bool(options.rate) == bool(options.concurrency):
-        raise CommandError("give either --rate or --concurrency")
+    if sum(map(bool, (options.rate, options.concurrency, options.conversations))) != 1:
+        raise CommandError("give one of --rate, --concurrency and --conversations")
+    if options.conversations and len(options.each) not in (1, len(options.conversations)):
+        raise CommandError("--each is one number, or as many as --conversations has")
+    for name, longest in (("--input", options.input.high), ("--system", options.system)):
+        if longest > MAX_PROMPT:
+            raise CommandError(f"{name}: {longest} tokens; prompts of up to {MAX_PROMPT} can be made")
     if options.antagonists and not options.cores:
         raise CommandError("--antagonists needs --cores: those that the server runs on")
     if options.cores and not options.antagonists:
@@ -91,7 +111,8 @@ def find(url: str, options: ServeOptions) -> Target:
     root = parts.path.rstrip("/").removesuffix("/v1")
     port = parts.port or 80
     model = options.model or _first_model(parts.hostname, port, f"{root}/v1/models", options.api_key)
-    return Target(parts.hostname, port, f"{root}/v1/completions", model, options.api_key)
+    path = f"{root}/v1/{KINDS[options.prompts].endpoint}"
+    return Target(parts.hostname, port, path, model, options.api_key, not options.respect_eos)
 
 
 def _first_model(host: str, port: int, path: str, api_key: str | None) -> str:
@@ -120,10 +141,11 @@ def run(target: Target, options: ServeOptions) -> dict[str, Any]:
     points: list[dict[str, Any]] = []
     traces: dict[str, Any] = {}
     interrupted = False
+    prompts = Prompts(options.seed, *(options.tokens if options.prompts == "ids" else WORDS_RANGE))
     try:
-        with Fleet(options.clients, target, Prompts(options.seed, *options.tokens)) as fleet:
+        with Fleet(options.clients, target, prompts) as fleet:
             if options.warmup:
-                warm_up(fleet, options)
+                require_success(fleet, options)
             measure_all(fleet, options, meter, points, traces)
     except KeyboardInterrupt:
         interrupted = True
@@ -155,21 +177,23 @@ def measure_all(
 ) -> None:
     """Appends a point for each window that is complete, and says so."""
     for level in levels(options):
-        for rate, streams in loads(options):
-            label = load_label(rate, streams)
-            print(f"{label}, {level} antagonists a core", file=sys.stderr, flush=True)
-            trace = make_trace(rate, options)
-            traces[label] = trace.summary()
+        for load in loads(options):
+            print(f"{load.label}, {level} antagonists a core", file=sys.stderr, flush=True)
+            traces[load.label] = load.work.summary()
             if options.every_s is not None:
                 time.sleep(-time.time() % options.every_s)
-            point: dict[str, Any] = {"rate": rate, "concurrency": streams, "antagonists_per_core": level}
-            point["began"] = time.time()
+            point: dict[str, Any] = {
+                "rate": load.rate,
+                "concurrency": load.concurrency,
+                "antagonists_per_core": level,
+                "began": time.time(),
+            }
             with contextlib.ExitStack() as stack:
                 work: dict[str, int] = {}
                 if options.antagonists and options.cores and level:
                     others = Antagonists(options.antagonists, level, options.cores)
                     work = stack.enter_context(others).work
-                point |= window(fleet, trace, streams, options, meter)
+                point |= window(fleet, load, options, meter)
             point["antagonist_work"] = work
             points.append(point)
             print(f"  {report.line(point)}", file=sys.stderr, flush=True)
@@ -181,29 +205,18 @@ def levels(options: ServeOptions) -> tuple[int, ...]:
     return options.per_core if options.antagonists else (0,)
 
 
-def loads(options: ServeOptions) -> list[tuple[float | None, int | None]]:
-    """(requests/s, None) or (None, streams) of each window."""
-    rates: list[tuple[float | None, int | None]] = [(rate, None) for rate in options.rate or ()]
-    return rates or [(None, streams) for streams in options.concurrency or ()]
-
-
-def make_trace(rate: float | None, options: ServeOptions) -> Trace:
-    if rate is None:
-        return endless(CLOSED_LOOP_REQUESTS, options.seed, options.input, options.output)
-    return poisson(rate, options.duration_s, options.seed, options.input, options.output)
-
-
-def warm_up(fleet: Fleet, options: ServeOptions) -> None:
-    """Raises CommandError when none of the requests succeeds: nothing would be measured either."""
-    trace = endless(options.warmup, options.seed + 1, options.input, options.output)
-    outcomes = fleet.run(trace, None, 0.01, 0.0, options.drain_s).outcomes
+def require_success(fleet: Fleet, options: ServeOptions) -> None:
+    """The warm-up. Raises CommandError when none of its requests succeeds: nothing would be measured."""
+    work = warm_up(options)
+    if isinstance(work, Conversations):
+        outcomes = fleet.converse(work, options.duration_s, options.drain_s).outcomes
+    else:
+        outcomes = fleet.run(work, None, 0.01, 0.0, options.drain_s).outcomes
     if not any(outcome.ok for outcome in outcomes):
         raise CommandError(f"no request of the warm-up succeeded: {outcomes[0].error}")
 
 
-def window(
-    fleet: Fleet, trace: Trace, streams: int | None, options: ServeOptions, meter: EnergyMeter | None
-) -> dict[str, Any]:
+def window(fleet: Fleet, load: Load, options: ServeOptions, meter: EnergyMeter | None) -> dict[str, Any]:
     """One window's point."""
     cpu: list[list[float]] = []
     watched = options.watch or ()
@@ -218,8 +231,13 @@ def window(
             meter.stop()
         cpu.append([cpu_seconds(watch) for watch in watched])
 
-    ran = fleet.run(trace, streams, options.duration_s, options.drop, options.drain_s, at_steady, at_end)
-    point = measure(ran.outcomes, ran.steady_ns, options.slo)
+    work, bounds = load.work, (options.duration_s, options.drop, options.drain_s)
+    if isinstance(work, Conversations):
+        ran = fleet.converse(work, options.duration_s, options.drain_s, at_steady, at_end)
+        point = measure(ran.outcomes, ran.steady_ns, options.slo) | measure_turns(ran.outcomes, work)
+    else:
+        ran = fleet.run(work, load.concurrency, *bounds, at_steady, at_end)
+        point = measure(ran.outcomes, ran.steady_ns, options.slo)
     tokens = tokens_between(ran.outcomes, *ran.steady_ns)
     if meter is not None:
         point["energy"] = meter.result(tokens)
@@ -230,7 +248,7 @@ def window(
         }
         for watch, before, after in zip(watched, *cpu, strict=True)
     }
-    point["client"] = client_health(ran, streams is None)
+    point["client"] = client_health(ran, load.rate is not None)
     return point
 
 

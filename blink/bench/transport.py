@@ -206,7 +206,9 @@ def drain_tokens(
         reader.open()
         before = cpu_seconds(echo)
         timeout_s = options.tokens * options.step_us / 1e6 * 10 + DRAIN_SLACK_S
-        found = drain(reader, options.streams, min(options.prompt_tokens), options.tokens, timeout_s)
+        found = drain(
+            reader, transport, options.streams, min(options.prompt_tokens), options.tokens, timeout_s
+        )
         wall_s, cpu_s = found.wall_ns / 1e9, found.cpu_ns / 1e9
         return {
             "tokens": int(found.tokens),

@@ -91,6 +91,7 @@ class SchedulerSetup:
             "mixed_share", "attention_keys",
         ):  # fmt: skip
             config[name] = getattr(limits, name)
+        config["stage_words"] = layout.STAGE_WORDS
         for name in ("arm_margin_ns", "scan_interval_ns", "step_timeout_ns"):
             config[name] = getattr(pace, name)
         self.config: bytes = config.tobytes()
@@ -107,7 +108,7 @@ class SchedulerSetup:
         for name in ("header", "leases", "lease_acks", "descriptors", "progress", "prompts", "outputs"):
             config[name] = ring_address + at[name]
         config["request_words"] = ring_address + at["requests"]
-        for name in ("n_slots", "n_leases", "prompt_capacity", "output_capacity"):
+        for name in ("n_slots", "n_leases", "prompt_heap", "output_heap"):
             config[name] = getattr(geometry, name)
 
     def state(self) -> NDArray[Any]:

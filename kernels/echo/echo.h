@@ -15,6 +15,7 @@ struct blink_echo_slot {
   uint64_t seen; /* request word */
   uint64_t due;  /* of the next token, nanoseconds */
   uint32_t sequence, state, count, limit;
+  uint32_t output_offset, reserved;
 };
 
 namespace blink {
@@ -56,7 +57,7 @@ class Echo {
     epoch_ = epoch;
     for (uint32_t i = p_.thread(); i < header_->n_slots; i += p_.threads()) {
       const uint64_t request = p_.acquire(word<uint64_t>(header_->requests_offset, i));
-      slots_[i] = {request, 0, low(request), BLINK_STATE_EMPTY, 0, 0};
+      slots_[i] = {request, 0, low(request), BLINK_STATE_EMPTY, 0, 0, 0, 0};
       publish(i, BLINK_REASON_NONE);
     }
     p_.sync();
@@ -97,16 +98,19 @@ class Echo {
     blink_echo_slot& s = slots_[i];
     const auto* descriptor = word<blink_descriptor>(header_->descriptors_offset, i);
     const uint32_t n = p_.load(&descriptor->prompt_tokens);
-    const uint32_t* prompt = word<uint32_t>(header_->prompts_offset, uint64_t(i) * header_->prompt_capacity);
-    if (p_.load(&descriptor->sequence) != sequence || n == 0 || n > header_->prompt_capacity ||
-        p_.load(prompt + n - 1) != low(p_.load(&descriptor->seed))) {
+    const uint64_t at = p_.load(&descriptor->prompt_offset);
+    const uint32_t* prompt = word<uint32_t>(header_->prompts_offset, at);
+    const uint64_t output = p_.load(&descriptor->output_offset), room = p_.load(&descriptor->output_room);
+    if (p_.load(&descriptor->sequence) != sequence || n == 0 || at + n > header_->prompt_heap || room == 0 ||
+        output + room > header_->output_heap || p_.load(prompt + n - 1) != low(p_.load(&descriptor->seed))) {
       p_.add(&header_->stats.torn_payloads, uint64_t(1));
       return false;
     }
     s.sequence = sequence;
     s.state = BLINK_STATE_DECODE_PROCESSING;
     s.count = 0;
-    s.limit = p_.load(&descriptor->max_tokens);
+    s.limit = Min()(p_.load(&descriptor->max_tokens), uint32_t(room));
+    s.output_offset = uint32_t(output);
     s.due = 0;
     return true;
   }
@@ -114,10 +118,10 @@ class Echo {
   BLINK_FN void answer(uint32_t i) {
     blink_echo_slot& s = slots_[i];
     const uint64_t record = output_record(s.count, s.count, s.sequence);
-    p_.store(word<uint64_t>(header_->outputs_offset, uint64_t(i) * header_->output_capacity + s.count), record);
+    p_.store(word<uint64_t>(header_->outputs_offset, uint64_t(s.output_offset) + s.count), record);
     p_.store(&progress(i)->records[s.count % BLINK_INLINE_RECORDS], record);
     s.due = (s.due ? s.due : p_.now()) + step_ns_;
-    const bool last = ++s.count >= s.limit || s.count >= header_->output_capacity;
+    const bool last = ++s.count >= s.limit;
     if (last) s.state = BLINK_STATE_DECODE_COMPLETED;
     publish(i, last ? BLINK_REASON_LENGTH : BLINK_REASON_NONE);
   }

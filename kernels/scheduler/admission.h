@@ -20,7 +20,7 @@ BLINK_FN bool Scheduler<P>::admit_next() {
     const uint32_t slot = arrival_slot(arrival);
     blink_request& r = c.requests[slot];
     if (r.sequence_index != BLINK_NO_SEQUENCE) return admit(slot);
-    if (!stage(1) && !torn(r)) return false;  // no sequence is free yet
+    if (!stage(1) && !torn(r)) return false;  // no sequence is free yet, or this turn has read enough (S18)
   }
   return false;
 }
@@ -36,6 +36,16 @@ BLINK_FN uint64_t Scheduler<P>::oldest_waiting() {
     }
   }
   return p.reduce(oldest, Min());
+}
+
+// How far a request reaches is decided once: what its frontend writes later, while it is paused, changes no range.
+template <class P>
+BLINK_FN void Scheduler<P>::accept(blink_request& r, const blink_descriptor& d) {
+  const uint32_t left = Min()(uint32_t(longest_context()) - d.prompt_tokens, d.output_room);
+  r.prompt_tokens = d.prompt_tokens;
+  r.crc32c = d.crc32c;
+  r.max_outputs = Min()(d.max_tokens, left);
+  r.output_offset = d.output_offset;
 }
 
 // False: the pages are not there yet.
@@ -61,10 +71,7 @@ BLINK_FN bool Scheduler<P>::admit(uint32_t slot) {
     --s.n_staged;
     ++s.stats.admitted;
     c.sequences[i].use = BLINK_SEQUENCE_ACTIVE;
-    const uint32_t left = Min()(uint32_t(longest_context()) - d.prompt_tokens, c.output_capacity);
-    r.prompt_tokens = d.prompt_tokens;
-    r.crc32c = d.crc32c;
-    r.max_outputs = Min()(d.max_tokens, left);
+    if (r.state == BLINK_STATE_PREFILL_PENDING) accept(r, d);
     r.state = BLINK_STATE_PREFILL_PROCESSING;
     publish(slot);
   }

@@ -1,5 +1,5 @@
 /* Copies: pages of the prefix cache go to host memory before they are evicted, and come back when a prompt needs them
- * (S18). A copy step moves them (../step.h), one like any other: what it reads was written by steps before it, and what
+ * (S19). A copy step moves them (../step.h), one like any other: what it reads was written by steps before it, and what
  * it writes is read by steps behind it.
  *
  * A copy step moves pages in one direction. Bringing back comes first, because a prompt waits for it; writing is done

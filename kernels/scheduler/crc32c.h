@@ -3,7 +3,8 @@
  * The checksum is linear over GF(2): the word that has j words behind it adds itself * x^(32 (j + 1)) mod P. Thread t
  * of T takes the words with j = t, t + T, t + 2T, ... (coalesced), folds them from the front with Horner's rule in
  * steps of x^(32 T), and moves its sum to the end of the message: by a factor that does not depend on the message's
- * length. The threads' sums are then combined with exclusive or, in any order. Polynomials are bit-reflected: bit 31 is
+ * length. The threads' sums are then combined with exclusive or, in any order. A message may be taken in slices, which
+ * follow each other in the same way. Polynomials are bit-reflected: bit 31 is
  * x^0.
  */
 #ifndef BLINK_SCHEDULER_CRC32C_H
@@ -24,7 +25,7 @@ BLINK_FN constexpr uint32_t crc_multiply(uint32_t a, uint32_t b) {
   return product;
 }
 
-constexpr uint32_t kCrcPowers = 13;  // for shifts below 2^13 words: more than a block has threads
+constexpr uint32_t kCrcPowers = 13;  // for shifts below 2^13 words: more than a block has threads, or a slice words
 
 struct CrcPowers {
   uint32_t of[kCrcPowers] = {};  // x^(32 * 2^k) mod P
@@ -63,16 +64,23 @@ class CrcTables {
 inline const CrcTables kCrcTables;
 #endif
 
-// One thread's share of a message of `length` words: call `add` for its words `n_words() - 1` to 0, then `share`.
+// ~crc of a message, of which `before` is that of the words in front and `share` that of the `n` words behind them as
+// CrcShare gives it.
+BLINK_FN inline uint32_t crc_join(uint32_t before, uint32_t n, uint32_t share) {
+  return (before ? crc_multiply(before, crc_shift(n)) : 0) ^ share;
+}
+
+// One thread's share of a slice of `length` words, in front of which lies the rest of its message unless it `begins`
+// there: call `add` for its words `n_words() - 1` to 0, then `share`.
 class CrcShare {
  public:
-  BLINK_FN CrcShare(uint32_t length, unsigned thread, unsigned threads)
-      : length_(length), thread_(thread), threads_(threads), step_(crc_shift(threads)) {}
+  BLINK_FN CrcShare(uint32_t length, bool begins, unsigned thread, unsigned threads)
+      : length_(length), thread_(thread), threads_(threads), step_(crc_shift(threads)), begins_(begins) {}
   BLINK_FN uint32_t n_words() const { return length_ > thread_ ? (length_ - 1 - thread_) / threads_ + 1 : 0; }
-  // Where in the message the thread's word `i` is.
+  // Where in the slice the thread's word `i` is.
   BLINK_FN uint32_t index(uint32_t i) const { return length_ - 1 - thread_ - i * threads_; }
   BLINK_FN void add(uint32_t i, uint32_t word) {
-    if (index(i) == 0) word ^= ~0u;
+    if (begins_ && index(i) == 0) word ^= ~0u;
     sum_ = fold(sum_) ^ word;
   }
   // The thread's summand of ~crc.
@@ -87,6 +95,7 @@ class CrcShare {
   }
 
   const uint32_t length_, thread_, threads_, step_;
+  const bool begins_;
   uint32_t sum_ = 0;
 };
 

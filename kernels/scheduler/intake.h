@@ -50,6 +50,13 @@ BLINK_FN void Scheduler<P>::observe_control() {
   }
 }
 
+// How long a lease's word may stand still: what its frontend asked for, within bounds (R6).
+template <class P>
+BLINK_FN uint64_t lease_timeout(const P& p, const blink_lease& lease) {
+  const uint64_t asked = Max()(p.load(&lease.timeout_ns), uint64_t(BLINK_LEASE_TIMEOUT_NS));
+  return Min()(asked, uint64_t(BLINK_LONGEST_LEASE_NS));
+}
+
 // A lease word with a new epoch is a frontend that attached; one that stopped changing is a frontend that is gone.
 // Either way the lease's slots are emptied before anybody may use them again (R6).
 template <class P>
@@ -65,9 +72,12 @@ BLINK_FN void Scheduler<P>::observe_leases() {
     const bool granted = lease.state == BLINK_LEASE_GRANTED;
     if (low(word) != lease.epoch && low(word) != 0) {
       events |= uint64_t(1) << i;
-    } else if (granted && (low(word) == 0 || now - lease.changed_ns > BLINK_LEASE_TIMEOUT_NS)) {
-      events |= uint64_t(1) << (32 + i);
+      continue;
     }
+    // What it asked for is looked at only after the shortest timeout: another load over the bus for each scan.
+    const uint64_t silence = now - lease.changed_ns;
+    const bool silent = silence > BLINK_LEASE_TIMEOUT_NS && silence > lease_timeout(p, c.leases[i]);
+    if (granted && (low(word) == 0 || silent)) events |= uint64_t(1) << (32 + i);
   }
   events = p.reduce(events, Or());
   for (uint32_t i = 0; events && i < c.n_leases; ++i) {
@@ -143,7 +153,7 @@ template <class P>
 BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, bool older) {
   const uint64_t word = p.acquire(&c.request_words[slot]);
   blink_request& r = c.requests[slot];
-  blink_lease_record& lease = s.leases[slot / (c.n_slots / c.n_leases)];
+  blink_lease_record& lease = s.leases[lease_of(slot)];
   const bool valid = lease.state == BLINK_LEASE_GRANTED && request_epoch(word) == (lease.epoch & BLINK_EPOCH_MASK);
   const uint32_t command = request_command(word);
   // The frontend may cancel or release before the submission was ever seen: the words in between are then skipped.

@@ -10,7 +10,7 @@
  * that is used again leaves a dead entry behind, and when these fill the line, the living move up.
  *
  * With pages in host memory, an idle page may have a copy there. The two are a pair, of which the prefix cache finds
- * the device's; when that is evicted, it finds the host's, and nothing is lost (S18). A host page is empty, or one of a
+ * the device's; when that is evicted, it finds the host's, and nothing is lost (S19). A host page is empty, or one of a
  * pair, or is found itself. They are written in turns, so what has been there for longest makes room.
  *
  * All threads of the block call each function together and move a share of the pages each. Each function ends with a

@@ -55,6 +55,7 @@ class Scheduler {
     if (planned) launch_planned();
     for (;;) {
       read_clock();
+      readable_words = c.stage_words;
       const uint64_t completed = broadcast(tid == 0 ? p.acquire(t.completed) : 0);
       if (window == p.launch_window() && completed == launched) return relaunch();
       take_completions(completed);
@@ -87,8 +88,9 @@ class Scheduler {
   uint64_t running_since = 0, last_scan = 0, last_stats = 0;
   uint64_t settled_at = 0;  // when a scan last brought nothing to stage, or a step ran
   uint32_t phase = 0, last_kind = 0;
-  uint32_t window = 0;   // launches made by this execution (S8)
-  bool planned = false;  // step launched + 1 is in its set, to be launched by this execution or the next
+  uint32_t window = 0;          // launches made by this execution (S8)
+  uint32_t readable_words = 0;  // of payloads, in what is left of this turn (S18)
+  bool planned = false;         // step launched + 1 is in its set, to be launched by this execution or the next
   bool stopping = false;
 
   // ------------------------------------------------------------ the loop's parts
@@ -206,18 +208,28 @@ class Scheduler {
   // ------------------------------------------------------------ staging.h
   BLINK_FN bool stage_ahead();
   BLINK_FN bool stage(uint32_t most);
+  BLINK_FN uint32_t choose(uint32_t most, uint32_t* slots, uint32_t* sequences);
+  BLINK_FN bool stage_whole(const uint32_t* slots, const uint32_t* sequences, uint32_t n);
+  BLINK_FN bool slicing() const;
+  BLINK_FN bool stage_slice();
   BLINK_FN uint64_t next_unstaged(uint64_t arrival);
   BLINK_FN uint32_t next_free_sequence(uint32_t first);
   BLINK_FN bool replaced(const blink_request& r, const blink_descriptor& d) const;
-  BLINK_FN uint64_t read_payload(uint32_t slot, uint32_t sequence, unsigned member, unsigned size);
-  BLINK_FN uint32_t read_answer(uint32_t slot, uint32_t sequence, unsigned member, unsigned size);
-  BLINK_FN uint32_t settle(uint32_t slot, uint32_t sequence, uint64_t found, unsigned member);
+  BLINK_FN bool prompt_in_heap(const blink_descriptor& d) const;
+  BLINK_FN bool readable(const blink_request& r, const blink_descriptor& d) const;
+  BLINK_FN uint32_t payload_length(uint32_t slot, uint32_t sequence) const;
+  BLINK_FN uint64_t read_payload(uint32_t slot, uint32_t sequence, uint32_t begin, uint32_t end, unsigned member,
+                                 unsigned size);
+  BLINK_FN uint32_t read_answer(uint32_t slot, uint32_t sequence, uint32_t begin, uint32_t end, unsigned member,
+                                unsigned size);
+  BLINK_FN uint32_t settle(uint32_t slot, uint32_t sequence, uint64_t found);
   BLINK_FN uint32_t judge(const blink_request& r, const blink_descriptor& d, uint64_t found) const;
   BLINK_FN uint32_t check_parameters(const blink_descriptor& d) const;
 
   // ------------------------------------------------------------ admission.h
   BLINK_FN bool admit_next();
   BLINK_FN uint64_t oldest_waiting();
+  BLINK_FN void accept(blink_request& r, const blink_descriptor& d);
   BLINK_FN bool admit(uint32_t slot);
   // Pages that a prompt under way still needs, the first answer's token included.
   BLINK_FN uint32_t owed(const blink_sequence& sequence) const {
@@ -283,8 +295,14 @@ class Scheduler {
   BLINK_FN void publish(uint32_t slot, uint32_t reason = BLINK_REASON_NONE);
 
   // ------------------------------------------------------------ a slot's and a sequence's arrays
-  BLINK_FN uint32_t* prompt(uint32_t slot) const { return c.prompts + uint64_t(slot) * c.prompt_capacity; }
-  BLINK_FN uint64_t* outputs(uint32_t slot) const { return c.outputs + uint64_t(slot) * c.output_capacity; }
+  BLINK_FN uint32_t lease_of(uint32_t slot) const { return slot / (c.n_slots / c.n_leases); }
+  BLINK_FN const uint32_t* prompt(uint32_t slot, const blink_descriptor& d) const {
+    return c.prompts + uint64_t(lease_of(slot)) * c.prompt_heap + d.prompt_offset;
+  }
+  // Of a request that was admitted.
+  BLINK_FN uint64_t* outputs(uint32_t slot) const {
+    return c.outputs + uint64_t(lease_of(slot)) * c.output_heap + c.requests[slot].output_offset;
+  }
   BLINK_FN uint32_t* history(uint32_t sequence) const { return t.history + uint64_t(sequence) * t.max_context; }
   BLINK_FN uint32_t* pages(uint32_t sequence) const {
     return t.block_table + uint64_t(sequence) * t.pages_per_sequence;

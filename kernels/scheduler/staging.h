@@ -6,17 +6,20 @@
  * that does not match was overtaken by its request word; it is read again later, never served.
  *
  * With the ring in host memory a read takes a microsecond or two, so everything is read side by side: all descriptors
- * at once, then the prompts, a team of threads each.
+ * at once, then the prompts, a team of threads each. A turn of the loop reads no more than `stage_words` of prompts and
+ * answers; a payload that is longer is read in slices, one a turn, before any younger one (S18).
  */
 #ifndef BLINK_SCHEDULER_STAGING_H
 #define BLINK_SCHEDULER_STAGING_H
 
 namespace blink {
 
-constexpr uint32_t kDescriptorWords = sizeof(blink_descriptor) / 4;  // the last one is the checksum
+constexpr uint32_t kDescriptorWords = sizeof(blink_descriptor) / 4;
+constexpr uint32_t kHead = kDescriptorWords - 1;  // words of a payload in front of its prompt: all but the checksum
 constexpr uint32_t kTorn = 0x80000000u;
-constexpr uint32_t kStageSlots = 8;     // read side by side
-constexpr uint32_t kLongPrompt = 1024;  // tokens: a longer one has all threads for itself
+constexpr uint32_t kStageSlots = 8;  // read side by side
+constexpr uint32_t kAhead = 8;       // a thread's loads in flight: each crosses PCIe when the ring is in host memory
+constexpr uint32_t kLongPayload = 1024;  // words: a longer one has all threads for itself
 
 // What is wrong with a payload part, above its checksum's summand.
 constexpr uint32_t kBadPrompt = 1, kBadAnswer = 2;
@@ -37,38 +40,99 @@ BLINK_FN bool Scheduler<P>::stage_ahead() {
   return stage(room - s.n_staged);
 }
 
-// Stages the oldest requests that wait, at most `most`. False: none could be staged or refused.
+// Stages the oldest requests that wait, at most `most`, or reads the next slice of the one that is under way. False:
+// none could be read on, staged or refused.
 template <class P>
 BLINK_FN bool Scheduler<P>::stage(uint32_t most) {
-  uint32_t slots[kStageSlots], sequences[kStageSlots], n = 0;
+  if (readable_words == 0) return false;
+  if (slicing()) return stage_slice();
+  uint32_t slots[kStageSlots], sequences[kStageSlots];
+  const uint32_t n = choose(most, slots, sequences);
+  if (n == 0) return false;
+  uint32_t whole = 0, words = 0;
+  for (; whole < n; ++whole) {
+    const uint32_t more = payload_length(slots[whole], sequences[whole]) - kHead;
+    if (words + more > readable_words) break;
+    words += more;
+  }
+  readable_words -= words;
+  if (whole) return stage_whole(slots, sequences, whole);
+  if (tid == 0) s.staging = {c.requests[slots[0]].arrival, sequences[0], 0, 0, 0};
+  p.sync();
+  return stage_slice();
+}
+
+// The oldest requests that wait, at most `most`, with a free sequence for each, in whose parameters their descriptors
+// then are. Returns how many.
+template <class P>
+BLINK_FN uint32_t Scheduler<P>::choose(uint32_t most, uint32_t* slots, uint32_t* sequences) {
+  most = Min()(Min()(most, kStageSlots), Max()(1u, readable_words / kDescriptorWords));
+  uint32_t n = 0;
   uint64_t arrival = 0;
-  for (uint32_t sequence = 0; n < Min()(most, kStageSlots); ++n, ++sequence) {
+  for (uint32_t sequence = 0; n < most; ++n, ++sequence) {
     if ((arrival = next_unstaged(arrival)) == kNone || (sequence = next_free_sequence(sequence)) == BLINK_NO_SEQUENCE)
       break;
     slots[n] = arrival_slot(arrival);
     sequences[n] = sequence;
   }
-  if (n == 0) return false;
   for (uint32_t i = tid; i < n * kDescriptorWords; i += threads) {
     const uint32_t k = i / kDescriptorWords, word = i % kDescriptorWords;
     reinterpret_cast<uint32_t*>(t.params + sequences[k])[word] =
         p.load(reinterpret_cast<const uint32_t*>(&c.descriptors[slots[k]]) + word);
   }
+  readable_words -= Min()(readable_words, n * kDescriptorWords);
   p.sync();
+  return n;
+}
+
+// False: all of the payloads must be read again.
+template <class P>
+BLINK_FN bool Scheduler<P>::stage_whole(const uint32_t* slots, const uint32_t* sequences, uint32_t n) {
   uint32_t longest = 0, settled = 0;
-  for (uint32_t k = 0; k < n; ++k) longest = Max()(longest, t.params[sequences[k]].prompt_tokens);
+  for (uint32_t k = 0; k < n; ++k) longest = Max()(longest, payload_length(slots[k], sequences[k]));
   uint32_t teams = 1;
-  while (longest <= kLongPrompt && teams < n && threads % (2 * teams) == 0) teams *= 2;
+  while (longest <= kLongPayload && teams < n && threads % (2 * teams) == 0) teams *= 2;
   const uint32_t size = threads / teams, team = tid / size, member = tid % size;
   for (uint32_t first = 0; first < n; first += teams) {
     const uint32_t k = first + team;
-    const uint64_t part = k < n ? read_payload(slots[k], sequences[k], member, size) : 0;
+    const uint32_t end = k < n ? payload_length(slots[k], sequences[k]) : 0;
+    const uint64_t part = k < n ? read_payload(slots[k], sequences[k], 0, end, member, size) : 0;
     uint64_t found = 0;
     for (uint32_t i = 0; i < teams; ++i) {
       const uint64_t sum = p.reduce(i == team ? part : 0, Findings());
       if (i == team) found = sum;
     }
-    if (k < n) settled |= settle(slots[k], sequences[k], found, member);
+    if (k < n && member == 0) settled |= settle(slots[k], sequences[k], found);
+  }
+  return p.reduce(settled, Or());
+}
+
+// Whether a payload is being read in slices. It no longer is when its request has ended meanwhile: its arrival is
+// nobody else's.
+template <class P>
+BLINK_FN bool Scheduler<P>::slicing() const {
+  if (s.staging.arrival == 0) return false;
+  const blink_request& r = c.requests[arrival_slot(s.staging.arrival)];
+  return waiting(r) && r.arrival == s.staging.arrival && r.sequence_index == BLINK_NO_SEQUENCE;
+}
+
+// Reads on where the last slice ended, as far as this turn may. False: that was the last one, and the payload must be
+// read again.
+template <class P>
+BLINK_FN bool Scheduler<P>::stage_slice() {
+  const blink_staging at = s.staging;
+  const uint32_t slot = arrival_slot(at.arrival), length = payload_length(slot, at.sequence);
+  const uint32_t first = Max()(at.done, kHead);  // the descriptor is here already
+  const uint32_t end = Min()(length, first + readable_words);
+  readable_words -= end - first;
+  const uint64_t found = p.reduce(read_payload(slot, at.sequence, at.done, end, tid, threads), Findings());
+  const uint32_t payload = kHead + t.params[at.sequence].prompt_tokens;
+  const uint32_t crc = crc_join(at.crc, Min()(end, payload) - Min()(at.done, payload), low(found));
+  const uint32_t wrong = at.wrong | high(found);
+  uint32_t settled = end < length;
+  if (tid == 0) {
+    s.staging = {end < length ? at.arrival : 0, at.sequence, end, crc, wrong};
+    if (end == length) settled = settle(slot, at.sequence, crc | uint64_t(wrong) << 32);
   }
   return p.reduce(settled, Or());
 }
@@ -103,70 +167,96 @@ BLINK_FN bool Scheduler<P>::replaced(const blink_request& r, const blink_descrip
   return r.state == BLINK_STATE_DECODE_PAUSED && (d.crc32c != r.crc32c || d.prompt_tokens != r.prompt_tokens);
 }
 
-// One thread's part of a payload whose descriptor is in the sequence's parameters: the prompt goes into the sequence's
-// history, and behind it what a paused request has answered. Nothing in the descriptor may be believed before the
-// checksum has matched.
+// Whether a prompt lies in its lease's part of the heap, by a descriptor that need not be whole.
 template <class P>
-BLINK_FN uint64_t Scheduler<P>::read_payload(uint32_t slot, uint32_t sequence, unsigned member, unsigned size) {
+BLINK_FN bool Scheduler<P>::prompt_in_heap(const blink_descriptor& d) const {
+  return d.prompt_tokens <= d.prompt_room && uint64_t(d.prompt_offset) + d.prompt_room <= c.prompt_heap;
+}
+
+// Words of a payload whose descriptor is in the sequence's parameters, and records that its request has published: what
+// is to be read. Nothing of it but the descriptor where the rest is not this request's, or cannot be served.
+template <class P>
+BLINK_FN uint32_t Scheduler<P>::payload_length(uint32_t slot, uint32_t sequence) const {
+  const blink_request& r = c.requests[slot];
   const blink_descriptor& d = t.params[sequence];
-  if (d.prompt_tokens > c.prompt_capacity || replaced(c.requests[slot], d)) return 0;
+  if (!readable(r, d) || replaced(r, d)) return kHead;
+  return kHead + d.prompt_tokens + r.generated;
+}
+template <class P>
+BLINK_FN bool Scheduler<P>::readable(const blink_request& r, const blink_descriptor& d) const {
+  return d.sequence == r.submission && d.prompt_tokens <= t.max_context && prompt_in_heap(d);
+}
+
+// One thread's part of what payload_length counts, from `begin` to `end`: the prompt goes into the sequence's history,
+// and behind it what a paused request has answered. Nothing in the descriptor may be believed before the checksum has
+// matched.
+template <class P>
+BLINK_FN uint64_t Scheduler<P>::read_payload(uint32_t slot, uint32_t sequence, uint32_t begin, uint32_t end,
+                                             unsigned member, unsigned size) {
+  const blink_descriptor& d = t.params[sequence];
   const uint32_t* words = reinterpret_cast<const uint32_t*>(&d);
-  const uint32_t* from = prompt(slot);
+  const uint32_t* from = prompt(slot, d);
   uint32_t* to = history(sequence);
-  const uint32_t head = kDescriptorWords - 1;
-  CrcShare crc(head + d.prompt_tokens, member, size);
+  const uint32_t payload = kHead + d.prompt_tokens;
+  const uint32_t last = Min()(end, payload);
+  CrcShare crc(begin < last ? last - begin : 0, begin == 0, member, size);
   uint32_t largest = 0;
-  constexpr uint32_t kAhead = 8;  // loads in flight: each crosses PCIe when the ring is in host memory
   for (uint32_t left = crc.n_words(); left;) {
     uint32_t word[kAhead];
     const uint32_t n = Min()(left, kAhead);
     for (uint32_t i = 0; i < kAhead; ++i) {
-      const uint32_t at = i < n ? crc.index(left - 1 - i) : 0;
-      word[i] = at < head ? words[at] : p.load(from + (at - head));
+      const uint32_t at = i < n ? begin + crc.index(left - 1 - i) : 0;
+      word[i] = at < kHead ? words[at] : p.load(from + (at - kHead));
     }
     for (uint32_t i = 0; i < kAhead; ++i) {
       if (i >= n) break;
-      const uint32_t at = crc.index(left - 1 - i);
+      const uint32_t at = begin + crc.index(left - 1 - i);
       crc.add(left - 1 - i, word[i]);
-      if (at < head) continue;
-      if (at - head < t.max_context) to[at - head] = word[i];
+      if (at < kHead) continue;
+      to[at - kHead] = word[i];
       largest = Max()(largest, word[i]);
     }
     left -= n;
   }
-  const uint32_t wrong = (largest >= t.vocab_size ? kBadPrompt : 0) | read_answer(slot, sequence, member, size);
+  uint32_t wrong = largest >= t.vocab_size ? kBadPrompt : 0;
+  if (end > payload) wrong |= read_answer(slot, sequence, Max()(begin, payload) - payload, end - payload, member, size);
   return crc.share() | uint64_t(wrong) << 32;
 }
 
 // One thread's part of the tokens that a paused request has published: it goes on where it was, so they are prefilled
 // again. They index what the engine reads, and the ring may have been written by anybody.
 template <class P>
-BLINK_FN uint32_t Scheduler<P>::read_answer(uint32_t slot, uint32_t sequence, unsigned member, unsigned size) {
+BLINK_FN uint32_t Scheduler<P>::read_answer(uint32_t slot, uint32_t sequence, uint32_t begin, uint32_t end,
+                                            unsigned member, unsigned size) {
   const blink_request& r = c.requests[slot];
   uint32_t* to = history(sequence) + r.prompt_tokens;
+  const uint64_t* from = outputs(slot);
   bool good = true;
-  for (uint32_t i = member; i < r.generated; i += size) {
-    const uint64_t record = p.load(outputs(slot) + i);
-    good = good && low(record) < t.vocab_size && record_is(record, i, r.submission);
-    to[i] = low(record);
+  for (uint32_t i = begin + member; i < end; i += kAhead * size) {
+    uint64_t record[kAhead];
+    for (uint32_t k = 0; k < kAhead; ++k) record[k] = i + k * size < end ? p.load(from + i + k * size) : 0;
+    for (uint32_t k = 0; k < kAhead && i + k * size < end; ++k) {
+      good = good && low(record[k]) < t.vocab_size && record_is(record[k], i + k * size, r.submission);
+      to[i + k * size] = low(record[k]);
+    }
   }
   return good ? 0 : kBadAnswer;
 }
 
-// What becomes of a payload that a team has read. Nonzero unless it must be read again.
+// What becomes of a payload that has been read; called by one thread. Nonzero unless it must be read again.
 template <class P>
-BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t sequence, uint64_t found, unsigned member) {
+BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t sequence, uint64_t found) {
   blink_request& r = c.requests[slot];
-  if (member != 0) return 0;
-  const uint32_t problem = judge(r, t.params[sequence], found);
+  const blink_descriptor& d = t.params[sequence];
+  const uint32_t problem = judge(r, d, found);
   if (!problem) {
     r.torn_since_ns = r.torn_last_ns = 0;  // a pause that comes later is as old as the request, and torn by nobody
     blink_sequence& staged = c.sequences[sequence];
     staged = {};
     staged.use = BLINK_SEQUENCE_STAGED;
     staged.slot = slot;
-    staged.prefill_end = t.params[sequence].prompt_tokens + r.generated;
-    begin_links(staged, index.salt_sum(t.params[sequence].salt));
+    staged.prefill_end = d.prompt_tokens + r.generated;
+    begin_links(staged, index.salt_sum(d.salt));
     r.sequence_index = sequence;
     p.add(&s.n_staged, 1u);
     return 1;
@@ -179,7 +269,8 @@ BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t sequence, uint64_
   r.torn_last_ns = now;
   if (r.torn_since_ns == 0) r.torn_since_ns = now;
   if (now - r.torn_since_ns <= BLINK_TORN_PAYLOAD_TIMEOUT_NS) return 0;
-  finish(slot, BLINK_REASON_BAD_CHECKSUM);
+  const bool misplaced = d.sequence == r.submission && !prompt_in_heap(d);
+  finish(slot, misplaced ? BLINK_REASON_BAD_RANGE : BLINK_REASON_BAD_CHECKSUM);
   return 1;
 }
 
@@ -187,9 +278,11 @@ BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t sequence, uint64_
 template <class P>
 BLINK_FN uint32_t Scheduler<P>::judge(const blink_request& r, const blink_descriptor& d, uint64_t found) const {
   if (replaced(r, d)) return BLINK_REASON_BAD_CHECKSUM;
-  if (d.sequence != r.submission || d.prompt_tokens > c.prompt_capacity || ~low(found) != d.crc32c) return kTorn;
+  if (!readable(r, d) || ~low(found) != d.crc32c) return kTorn;
   if (high(found) & kBadPrompt) return BLINK_REASON_BAD_TOKEN;
-  return high(found) & kBadAnswer ? uint32_t(BLINK_REASON_BAD_CHECKSUM) : check_parameters(d);
+  if (high(found) & kBadAnswer) return BLINK_REASON_BAD_CHECKSUM;
+  if (d.output_room == 0 || uint64_t(d.output_offset) + d.output_room > c.output_heap) return BLINK_REASON_BAD_RANGE;
+  return check_parameters(d);
 }
 
 // Written so that a NaN fails.

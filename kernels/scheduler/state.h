@@ -27,10 +27,11 @@ extern "C" {
 #define BLINK_GATHER_NS 2000000ull   /* a step waits this long at most for a burst to be complete (S14) */
 #define BLINK_TORN_RETRY_NS 20000ull /* a torn payload is read again after this and half the time it has been so */
 #define BLINK_STALL_NS 500000000ull  /* a turn of the loop that comes this late: the scheduler itself stood still */
+#define BLINK_STAGE_WORDS 4096       /* 16 loads of each thread: some 10 us across PCIe */
 #define BLINK_TRACE_STEPS 4096       /* the last steps, of which the trace is kept */
 #define BLINK_NO_PAGE 0xffffffffu
 #define BLINK_EVICTED_TOGETHER 256 /* pages of the prefix cache that make room at once, at most a 64th of all (S16) */
-/* Of the device's pages, one in so many should be free or have a copy in host memory (S18)... */
+/* Of the device's pages, one in so many should be free or have a copy in host memory (S19)... */
 #define BLINK_ROOM_SHARE 4
 /* ... and where they are fewer by one in so many, at least that many are copied together. */
 #define BLINK_COPIED_SHARE 16
@@ -51,10 +52,12 @@ struct blink_request {
   uint32_t state;          /* enum blink_state, as published */
   uint32_t sequence_index; /* BLINK_NO_SEQUENCE while it waits and is not staged */
   uint32_t prompt_tokens;
-  uint32_t max_outputs; /* max_tokens, limited to what the context and the KV cache hold */
-  uint32_t generated;   /* output records published */
-  uint32_t crc32c;      /* of the payload that was admitted: a paused request resumes from no other */
-  uint32_t cached;      /* tokens of its prompt that the prefix cache had */
+  uint32_t max_outputs;   /* max_tokens, limited to what the context, the KV cache and the answer's range hold */
+  uint32_t generated;     /* output records published */
+  uint32_t crc32c;        /* of the payload that was admitted: a paused request resumes from no other */
+  uint32_t output_offset; /* of the answer in its lease's heap, as admitted */
+  uint32_t cached;        /* tokens of its prompt that the prefix cache had */
+  uint32_t reserved;
 };
 
 /* A sequence's place in the batch. `fed` counts the tokens of all steps planned so far, so it runs ahead of what has
@@ -78,7 +81,7 @@ struct blink_sequence {
 };
 
 /* A KV page (pages.h), and what it holds where the prefix cache can find it (prefix_index.h). Pages from total_pages on
- * lie in host memory (host_pages.h). */
+ * lie in host memory (copies.h). */
 struct blink_page {
   uint64_t sum;     /* of all tokens up to its end, and of the salt: it is found under its hash */
   uint64_t salt[2]; /* of the requests that may share it */
@@ -90,6 +93,15 @@ struct blink_page {
   uint32_t entry;   /* its place in the index, or BLINK_NO_PAGE: it cannot be found */
   uint32_t depth;   /* pages before it in the sequence */
   uint32_t copy;    /* the page on the other side, host or device, with the same content, or BLINK_NO_PAGE */
+};
+
+/* A payload that is longer than a turn of the loop may read, and how far it has been read (S18). */
+struct blink_staging {
+  uint64_t arrival;  /* of its request; 0: there is none */
+  uint32_t sequence; /* where it goes: FREE until the payload has matched */
+  uint32_t done;     /* words of the payload, and behind them records of a paused request's answer */
+  uint32_t crc;      /* of those words, as in crc32c.h */
+  uint32_t wrong;    /* what has been found wrong with them (staging.h) */
 };
 
 struct blink_lease_record {
@@ -143,12 +155,13 @@ struct blink_scheduler_state {
   uint64_t idle_head; /* the line of the idle pages: places from the head to the tail, which only grow */
   uint64_t idle_tail;
   uint64_t contents;      /* names that were given to pages' contents */
-  uint64_t written;       /* up to this place of the line, idle pages have had a copy made in host memory (S18) */
+  uint64_t written;       /* up to this place of the line, idle pages have had a copy made in host memory (S19) */
   uint64_t host_copies;   /* pages that were copied to host memory, in all */
   uint64_t brought_back;  /* ... and back */
   uint64_t ended_prompts; /* tokens of requests that ended with an answer, the last ones counting most (S15) */
   uint64_t ended_outputs;
   uint64_t plan_ns[2]; /* what a turn of the loop that plans and launches a step takes: without prompts, with */
+  struct blink_staging staging;
   struct blink_stats stats;
   struct blink_lease_record leases[32];
   uint64_t gap_histogram[512]; /* completion of a step to the first instruction of the next, while there was work */
@@ -167,8 +180,8 @@ struct blink_scheduler_config {
   uint64_t* outputs;
   uint32_t n_slots;
   uint32_t n_leases;
-  uint32_t prompt_capacity;
-  uint32_t output_capacity;
+  uint32_t prompt_heap; /* tokens of a lease's part */
+  uint32_t output_heap; /* records, likewise */
   struct blink_tables tables;
   struct blink_step_set sets[3];
   struct blink_shape* shapes; /* [n_shapes] */
@@ -201,6 +214,7 @@ struct blink_scheduler_config {
   uint32_t attention_keys;   /* a prompt's token that sees so many keys costs twice one that sees none (S15) */
   uint32_t host_pages;       /* KV pages in host memory, numbered from total_pages on; 0: there are none */
   uint32_t copy_shape;       /* the shape of copy steps, if there are any; its tokens are pages */
+  uint32_t stage_words;      /* of payloads read in one turn of the loop, at most BLINK_STAGE_WORDS (S18) */
   /* Launch the next step this long, 1/64 of a step and the time of planning before the running one's expected end; 0:
    * after it ended. */
   uint64_t arm_margin_ns;

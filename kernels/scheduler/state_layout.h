@@ -1,13 +1,13 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0xef56d90f531d043eull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x089d823da2df4d0cull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
 #else
 #define BLINK_ASSERT _Static_assert
 #endif
-BLINK_ASSERT(sizeof(struct blink_request) == 56, "blink_request");
+BLINK_ASSERT(sizeof(struct blink_request) == 64, "blink_request");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, arrival) == 0, "blink_request.arrival");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, torn_since_ns) == 8, "blink_request.torn_since_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, torn_last_ns) == 16, "blink_request.torn_last_ns");
@@ -18,7 +18,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_request, prompt_tokens) == 36, "bli
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, max_outputs) == 40, "blink_request.max_outputs");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, generated) == 44, "blink_request.generated");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, crc32c) == 48, "blink_request.crc32c");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, cached) == 52, "blink_request.cached");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, output_offset) == 52, "blink_request.output_offset");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, cached) == 56, "blink_request.cached");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, reserved) == 60, "blink_request.reserved");
 BLINK_ASSERT(sizeof(struct blink_sequence) == 72, "blink_sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, last_step) == 0, "blink_sequence.last_step");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, use) == 8, "blink_sequence.use");
@@ -45,6 +47,12 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_page, users) == 56, "blink_page.use
 BLINK_ASSERT(__builtin_offsetof(struct blink_page, entry) == 60, "blink_page.entry");
 BLINK_ASSERT(__builtin_offsetof(struct blink_page, depth) == 64, "blink_page.depth");
 BLINK_ASSERT(__builtin_offsetof(struct blink_page, copy) == 68, "blink_page.copy");
+BLINK_ASSERT(sizeof(struct blink_staging) == 24, "blink_staging");
+BLINK_ASSERT(__builtin_offsetof(struct blink_staging, arrival) == 0, "blink_staging.arrival");
+BLINK_ASSERT(__builtin_offsetof(struct blink_staging, sequence) == 8, "blink_staging.sequence");
+BLINK_ASSERT(__builtin_offsetof(struct blink_staging, done) == 12, "blink_staging.done");
+BLINK_ASSERT(__builtin_offsetof(struct blink_staging, crc) == 16, "blink_staging.crc");
+BLINK_ASSERT(__builtin_offsetof(struct blink_staging, wrong) == 20, "blink_staging.wrong");
 BLINK_ASSERT(sizeof(struct blink_lease_record) == 32, "blink_lease_record");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, word) == 0, "blink_lease_record.word");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, changed_ns) == 8, "blink_lease_record.changed_ns");
@@ -66,7 +74,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, launched_ns) == 40, "bl
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, seen_ns) == 48, "blink_step_trace.seen_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, kind) == 56, "blink_step_trace.kind");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, batch_size) == 60, "blink_step_trace.batch_size");
-BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5528, "blink_scheduler_state");
+BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5552, "blink_scheduler_state");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, launched) == 0, "blink_scheduler_state.launched");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, committed) == 8, "blink_scheduler_state.committed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, claims) == 16, "blink_scheduler_state.claims");
@@ -93,9 +101,10 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, brought_back) == 1
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_prompts) == 144, "blink_scheduler_state.ended_prompts");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_outputs) == 152, "blink_scheduler_state.ended_outputs");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, plan_ns) == 160, "blink_scheduler_state.plan_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 176, "blink_scheduler_state.stats");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 408, "blink_scheduler_state.leases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1432, "blink_scheduler_state.gap_histogram");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, staging) == 176, "blink_scheduler_state.staging");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 200, "blink_scheduler_state.stats");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 432, "blink_scheduler_state.leases");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1456, "blink_scheduler_state.gap_histogram");
 BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 568, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
@@ -107,8 +116,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prompts) == 48, "
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, outputs) == 56, "blink_scheduler_config.outputs");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_slots) == 64, "blink_scheduler_config.n_slots");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_leases) == 68, "blink_scheduler_config.n_leases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prompt_capacity) == 72, "blink_scheduler_config.prompt_capacity");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, output_capacity) == 76, "blink_scheduler_config.output_capacity");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prompt_heap) == 72, "blink_scheduler_config.prompt_heap");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, output_heap) == 76, "blink_scheduler_config.output_heap");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, tables) == 80, "blink_scheduler_config.tables");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sets) == 168, "blink_scheduler_config.sets");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shapes) == 360, "blink_scheduler_config.shapes");
@@ -140,6 +149,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefix_cache) == 
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, attention_keys) == 528, "blink_scheduler_config.attention_keys");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, host_pages) == 532, "blink_scheduler_config.host_pages");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, copy_shape) == 536, "blink_scheduler_config.copy_shape");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, stage_words) == 540, "blink_scheduler_config.stage_words");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 544, "blink_scheduler_config.arm_margin_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 552, "blink_scheduler_config.scan_interval_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 560, "blink_scheduler_config.step_timeout_ns");
@@ -157,7 +167,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_request, max_outputs) \
   X(blink_request, generated) \
   X(blink_request, crc32c) \
+  X(blink_request, output_offset) \
   X(blink_request, cached) \
+  X(blink_request, reserved) \
   X(blink_sequence, last_step) \
   X(blink_sequence, use) \
   X(blink_sequence, slot) \
@@ -182,6 +194,11 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_page, entry) \
   X(blink_page, depth) \
   X(blink_page, copy) \
+  X(blink_staging, arrival) \
+  X(blink_staging, sequence) \
+  X(blink_staging, done) \
+  X(blink_staging, crc) \
+  X(blink_staging, wrong) \
   X(blink_lease_record, word) \
   X(blink_lease_record, changed_ns) \
   X(blink_lease_record, epoch) \
@@ -226,6 +243,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_state, ended_prompts) \
   X(blink_scheduler_state, ended_outputs) \
   X(blink_scheduler_state, plan_ns) \
+  X(blink_scheduler_state, staging) \
   X(blink_scheduler_state, stats) \
   X(blink_scheduler_state, leases) \
   X(blink_scheduler_state, gap_histogram) \
@@ -239,8 +257,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, outputs) \
   X(blink_scheduler_config, n_slots) \
   X(blink_scheduler_config, n_leases) \
-  X(blink_scheduler_config, prompt_capacity) \
-  X(blink_scheduler_config, output_capacity) \
+  X(blink_scheduler_config, prompt_heap) \
+  X(blink_scheduler_config, output_heap) \
   X(blink_scheduler_config, tables) \
   X(blink_scheduler_config, sets) \
   X(blink_scheduler_config, shapes) \
@@ -272,6 +290,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, attention_keys) \
   X(blink_scheduler_config, host_pages) \
   X(blink_scheduler_config, copy_shape) \
+  X(blink_scheduler_config, stage_words) \
   X(blink_scheduler_config, arm_margin_ns) \
   X(blink_scheduler_config, scan_interval_ns) \
   X(blink_scheduler_config, step_timeout_ns)

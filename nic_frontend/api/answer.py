@@ -11,6 +11,7 @@ from typing import Any
 
 from nic_frontend.errors import ApiError
 from nic_frontend.generation import Ending
+from nic_frontend.request import Request
 
 DONE = "data: [DONE]\n\n"
 # Ends of lines to many readers of lines (httpx, str.splitlines), and none in server-sent events.
@@ -21,12 +22,14 @@ LINE_ENDS = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u
 class Usage:
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int  # of the prompts
 
-    def body(self) -> dict[str, int]:
+    def body(self) -> dict[str, Any]:
         return {
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
             "total_tokens": self.prompt_tokens + self.completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
         }
 
 
@@ -42,9 +45,21 @@ class Answer:
             "model": model,
         }
 
-    def whole(self, texts: list[str], endings: list[Ending], usage: Usage) -> dict[str, Any]:
+    def whole(
+        self,
+        texts: list[str],
+        endings: list[Ending],
+        usage: Usage,
+        tokens: list[list[int]],
+        shows_ids: list[Request] | None,
+    ) -> dict[str, Any]:
+        """`tokens` are those of each choice; for `shows_ids` see Events."""
         choices = [self._choice(i, *pair) for i, pair in enumerate(zip(texts, endings, strict=True))]
-        return {**self._head, "choices": choices, "usage": usage.body()}
+        body = {**self._head, "choices": choices, "usage": usage.body()}
+        for choice, request in zip(choices, shows_ids or (), strict=False):
+            choice["token_ids"] = tokens[request.index]
+            (body if self._chat else choice)["prompt_token_ids"] = request.prompt.tolist()
+        return body
 
     def _choice(self, index: int, text: str, ending: Ending) -> dict[str, Any]:
         shown = {"message": {"role": "assistant", "content": text}} if self._chat else {"text": text}
@@ -56,25 +71,36 @@ class Answer:
             "stop_reason": ending.stop_reason,
         }
 
-    def events(self, include_usage: bool, continuous: list[int] | None) -> Events:
+    def events(
+        self, include_usage: bool, continuous: list[Request] | None, shows_ids: list[Request] | None
+    ) -> Events:
         """See Events."""
         kind = "chat.completion.chunk" if self._chat else "text_completion"
-        return Events(self._chat, {**self._head, "object": kind}, include_usage, continuous)
+        return Events(self._chat, {**self._head, "object": kind}, include_usage, continuous, shows_ids)
 
 
 class Events:
     """Server-sent events of one stream:
 
     `data: {json}`, one per token whether it shows text or not, then [DONE] (API reference, "Streaming").
-    `continuous` are the lengths of the choices' prompts where every event is to say how much its choice has
-    used so far (vLLM's continuous_usage_stats). `n_tokens` is the number of tokens up to that event.
+    `continuous` are the choices' requests where every event is to say how much its choice has used so far
+    (vLLM's continuous_usage_stats). `n_tokens` is the number of tokens up to that event. `shows_ids` are the
+    choices' requests where every event is to have its token's id, and the first one of a choice the prompt's
+    (vLLM's return_token_ids).
     """
 
     def __init__(
-        self, chat: bool, head: dict[str, Any], include_usage: bool, continuous: list[int] | None = None
+        self,
+        chat: bool,
+        head: dict[str, Any],
+        include_usage: bool,
+        continuous: list[Request] | None,
+        shows_ids: list[Request] | None,
     ) -> None:
         self._chat = chat
         self._continuous = continuous
+        self._prompts = {r.index: written(r.prompt.tolist()) for r in shows_ids or ()}  # not shown yet
+        self._shows_ids = shows_ids is not None
         self._head = "data: " + compact(head)[:-1]
         self._choice = self._head + ',"choices":[{"index":'
         self._text = ',"delta":{"content":' if chat else ',"text":'
@@ -85,22 +111,35 @@ class Events:
     def _tail(self, index: int, n_tokens: int) -> str:
         if self._continuous is None:
             return self._no_usage
-        return f'}}],"usage":{compact(Usage(self._continuous[index], n_tokens).body())}}}\n\n'
+        request = self._continuous[index]
+        usage = Usage(len(request.prompt), n_tokens, request.cached_tokens)
+        return f'}}],"usage":{compact(usage.body())}}}\n\n'
+
+    def _ids(self, index: int, tokens: list[int]) -> str:
+        if not self._shows_ids:
+            return ""
+        prompt = self._prompts.pop(index, None)  # shown before, unless the event is a completion's first
+        return f',"token_ids":{written(tokens)}' + (f',"prompt_token_ids":{prompt}' if prompt else "")
 
     def role(self, index: int) -> str:
         """The first event of a chat choice; empty for a completion, which has none."""
         if not self._chat:
             return ""
-        delta = ',"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
-        return f"{self._choice}{index}{delta}{self._tail(index, 0)}"
+        prompt = self._prompts.pop(index, None)
+        shown = f',"prompt_token_ids":{prompt}' if prompt else ""
+        delta = '"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
+        choice = f'{{"index":{index},{delta}{self._tail(index, 0)}'
+        return f'{self._head}{shown},"choices":[{choice}'
 
-    def text(self, index: int, text: str, n_tokens: int) -> str:
-        return f"{self._choice}{index}{self._text}{quoted(text)}{self._open}{self._tail(index, n_tokens)}"
+    def text(self, index: int, text: str, n_tokens: int, tokens: list[int]) -> str:
+        ids, tail = self._ids(index, tokens), self._tail(index, n_tokens)
+        return f"{self._choice}{index}{self._text}{quoted(text)}{self._open}{ids}{tail}"
 
-    def end(self, index: int, text: str, ending: Ending, n_tokens: int) -> str:
+    def end(self, index: int, text: str, ending: Ending, n_tokens: int, tokens: list[int]) -> str:
         shown = f"{self._text}{quoted(text)}{self._text_end}" if text or not self._chat else ',"delta":{}'
         reasons = f'"finish_reason":"{ending.finish_reason}","stop_reason":{json.dumps(ending.stop_reason)}'
-        return f'{self._choice}{index}{shown},"logprobs":null,{reasons}{self._tail(index, n_tokens)}'
+        ids, tail = self._ids(index, tokens), self._tail(index, n_tokens)
+        return f'{self._choice}{index}{shown},"logprobs":null,{reasons}{ids}{tail}'
 
     def usage(self, usage: Usage) -> str:
         return f'{self._head},"choices":[],"usage":{compact(usage.body())}}}\n\n'
@@ -112,8 +151,12 @@ class Events:
 
 def quoted(text: str) -> str:
     """A string as JSON. What is not ASCII stays as it is, but for ends of lines."""
-    written = encode_basestring(text)
-    return written if written.isascii() else written.translate(LINE_ENDS)
+    literal = encode_basestring(text)
+    return literal if literal.isascii() else literal.translate(LINE_ENDS)
+
+
+def written(tokens: list[int]) -> str:
+    return f"[{','.join(map(str, tokens))}]"
 
 
 def compact(value: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nic_frontend.api.answer import DONE, Answer, Events, Usage
 from nic_frontend.api.jobs import Job
@@ -29,6 +29,7 @@ class Shown(NamedTuple):
 
     choice: int
     pieces: list[str]  # the text of each token
+    tokens: list[int]  # one for each piece, but for a last piece that ends without one
     ending: Ending | None  # if that was the last
     n_tokens: int  # of the choice up to here
 
@@ -94,49 +95,53 @@ class Call:
 
     async def _collect(self, send: Send, answer: Answer) -> None:
         texts = [[echo] for echo in self._echoes()]
+        tokens: list[list[int]] = [[] for _ in self._requests]
         while not self._finished():
             for shown in await self._take():
                 texts[shown.choice] += shown.pieces
+                tokens[shown.choice] += shown.tokens
         endings = [generation.ending for generation in self._generations if generation.ending is not None]
         whole = ["".join(pieces) for pieces in texts]
-        await respond_json(send, 200, answer.whole(whole, endings, self._usage()))
+        body = answer.whole(whole, endings, self._usage(), tokens, self._showing_ids())
+        await respond_json(send, 200, body)
 
     def _events(self, answer: Answer) -> Events:
         p = self._job.parameters
-        prompts = [len(request.prompt) for request in self._requests] if p.continuous_usage else None
-        return answer.events(p.include_usage, prompts)
+        continuous = self._requests if p.continuous_usage else None
+        return answer.events(p.include_usage, continuous, self._showing_ids())
+
+    def _showing_ids(self) -> list[Request] | None:
+        return self._requests if self._job.parameters.return_token_ids else None
 
     async def _stream(self, send: Send, events: Events) -> None:
-        openings = [
-            events.role(i) + (events.text(i, echo, 0) if echo else "")
-            for i, echo in enumerate(self._echoes())
-        ]
-        started = False
+        echoes: list[str | None] = [*self._echoes()]  # None: it has been sent, with the first token
+        await self._send(send, {"type": "http.response.start", "status": 200, "headers": STREAM})
         try:
             while not self._finished():
                 parts = []
-                for index, pieces, ending, n_tokens in await self._take():
-                    parts.append(openings[index])
-                    openings[index] = ""
+                for index, pieces, tokens, ending, n_tokens in await self._take():
+                    if (echo := echoes[index]) is not None:
+                        echoes[index] = None
+                        parts.append(events.role(index) + (events.text(index, echo, 0, []) if echo else ""))
                     last = pieces.pop() if ending is not None and pieces else ""
                     first = n_tokens - len(pieces) + (ending is None)  # the number of the first piece's token
-                    parts.extend(events.text(index, piece, n) for n, piece in enumerate(pieces, first))
+                    for n, (piece, token) in enumerate(zip(pieces, tokens, strict=False), first):
+                        parts.append(events.text(index, piece, n, [token]))
                     if ending is not None:
-                        parts.append(events.end(index, last, ending, n_tokens))
-                if not started:
-                    await send({"type": "http.response.start", "status": 200, "headers": STREAM})
-                    started = True
+                        parts.append(events.end(index, last, ending, n_tokens, tokens[len(pieces) :]))
                 if text := "".join(parts):
-                    self._mailbox.sending = True
-                    await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
-                    self._mailbox.sending = False
+                    body = {"type": "http.response.body", "body": text.encode(), "more_body": True}
+                    await self._send(send, body)
         except ApiError as error:
-            if not started:
-                raise
             closing = events.error(error) + DONE
         else:
             closing = (events.usage(self._usage()) if self._job.parameters.include_usage else "") + DONE
         await send({"type": "http.response.body", "body": closing.encode()})
+
+    async def _send(self, send: Send, message: dict[str, Any]) -> None:
+        self._mailbox.sending = True
+        await send(message)
+        self._mailbox.sending = False
 
     async def _take(self) -> list[Shown]:
         """Waits for arrivals, and says what each of them shows. A token that shows none is an event, too:
@@ -162,7 +167,7 @@ class Call:
         pieces: list[str] = []
         if generation.ending is not None:
             return Shown(
-                index, pieces, None, generation.n_tokens
+                index, pieces, [], None, generation.n_tokens
             )  # what the scheduler produced past a stop string is dropped (F7)
         for token in tokens if arrival.reason is None else tokens[:-1]:
             pieces.append(generation.feed(token))
@@ -171,7 +176,7 @@ class Call:
                 break
         if arrival.reason is not None and generation.ending is None:
             pieces.append(generation.finish(tokens[-1:], arrival.reason))
-        return Shown(index, pieces, generation.ending, generation.n_tokens)
+        return Shown(index, pieces, tokens[: len(pieces)], generation.ending, generation.n_tokens)
 
     def _finished(self) -> bool:
         return all(generation.ending is not None for generation in self._generations)
@@ -180,8 +185,16 @@ class Call:
         return [self._job.echoes[request.index // self._job.parameters.n] for request in self._requests]
 
     def _usage(self) -> Usage:
-        prompts = sum(len(prompt) for prompt in self._job.prompts)
-        return Usage(prompts, sum(generation.n_tokens for generation in self._generations))
+        """Each prompt counts once, however many choices answer it, and so does what all of them found cached:
+        the rest was computed for one of them, where the others may have found it.
+        """
+        n = self._job.parameters.n
+        cached = [request.cached_tokens for request in self._requests]
+        return Usage(
+            sum(len(prompt) for prompt in self._job.prompts),
+            sum(generation.n_tokens for generation in self._generations),
+            sum(min(cached[first : first + n]) for first in range(0, len(cached), n)),
+        )
 
 
 async def watch_client(receive: Receive, mailbox: Mailbox) -> None:

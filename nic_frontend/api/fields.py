@@ -35,7 +35,6 @@ UNSUPPORTED: Neutral = {
     "prompt_embeds": (None,),
     "prompt_logprobs": (None,),
     "response_format": (None, {"type": "text"}),
-    "return_token_ids": (None, False),
     "structured_outputs": (None, {}),
     "suffix": (None, ""),
     "tool_choice": (None, "none", "auto"),

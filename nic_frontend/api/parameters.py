@@ -4,6 +4,7 @@ reference; vLLM's extras).
 
 from __future__ import annotations
 
+import hashlib
 import random
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -24,8 +25,8 @@ class Limits:
     """What this server can do, from the ring's header and the lease. Tokens, but for `max_choices`."""
 
     max_context: int
-    prompt_capacity: int
-    output_capacity: int
+    prompt_heap: int  # of the lease
+    output_heap: int
     vocab_size: int
     max_choices: int  # prompts times n of one request
 
@@ -43,14 +44,22 @@ class Limits:
         """Tokens left for the answer. Raises ApiError 400 when the prompt is empty or leaves no room."""
         if prompt_tokens == 0:
             raise bad_request(f"'{param}' has no tokens; at least one is needed", param, "invalid_value")
-        longest = min(self.max_context - 1, self.prompt_capacity)
+        longest = min(self.max_context - 1, self.prompt_heap)
         if prompt_tokens > longest:
             raise context_length_exceeded(
                 f"this model's maximum context length is {self.max_context} tokens and '{param}' has "
                 f"{prompt_tokens}; at most {longest} leave room for an answer",
                 param,
             )
-        return min(self.max_context - prompt_tokens, self.output_capacity)
+        return min(self.max_context - prompt_tokens, self.output_heap)
+
+    def max_open_answer(self, room: int, choices: int) -> int:
+        """Tokens of an answer of at most `room` where the client gives no limit.
+
+        All choices of one request fit the heap together.
+        """
+        granule = abi.OUTPUT_GRANULE
+        return min(room, max(self.output_heap // choices // granule, 1) * granule)
 
 
 class ModelSampling(NamedTuple):
@@ -85,6 +94,7 @@ class Parameters:
     stream: bool
     include_usage: bool
     continuous_usage: bool  # with every event
+    return_token_ids: bool
     stops: tuple[str, ...]
     include_stop: bool
     skip_special_tokens: bool
@@ -93,6 +103,7 @@ class Parameters:
     frequency_penalty: float
     ignore_eos: bool
     stop_ids: tuple[int, ...]
+    salt: tuple[int, int]
 
     def answer_tokens(self, prompt_tokens: int, limits: Limits, param: str) -> int:
         """The most that an answer to a prompt of this length may have.
@@ -100,7 +111,7 @@ class Parameters:
         Raises ApiError 400 when it does not fit the context.
         """
         room = limits.max_answer(prompt_tokens, param)
-        max_tokens = room if self.max_tokens is None else self.max_tokens
+        max_tokens = limits.max_open_answer(room, self.n) if self.max_tokens is None else self.max_tokens
         if max_tokens > room:
             raise context_length_exceeded(
                 f"this model's maximum context length is {limits.max_context} tokens; '{param}' has "
@@ -126,6 +137,7 @@ class Parameters:
             frequency_penalty=self.frequency_penalty,
             ignore_eos=self.ignore_eos,
             stop_ids=self.stop_ids,
+            salt=self.salt,
         )
 
 
@@ -156,6 +168,7 @@ def parse(
         stream=stream,
         include_usage=include_usage,
         continuous_usage=continuous_usage,
+        return_token_ids=fields.flag("return_token_ids", False),
         stops=fields.strings("stop", MAX_STOPS, MAX_STOP_CHARACTERS),
         include_stop=fields.flag("include_stop_str_in_output", False),
         skip_special_tokens=fields.flag("skip_special_tokens", True),
@@ -164,7 +177,23 @@ def parse(
         frequency_penalty=fields.number("frequency_penalty", 0.0, -2.0, 2.0),
         ignore_eos=fields.flag("ignore_eos", False),
         stop_ids=fields.token_ids("stop_token_ids", abi.MAX_STOP_IDS, limits.vocab_size),
+        salt=_salt(fields),
     )
+
+
+def _salt(fields: Fields) -> tuple[int, int]:
+    """The words for `cache_salt`, with which only requests of the same salt share cached keys and values: the
+    first 128 bits of its SHA-256, of which one is always set, because (0, 0) are the words of no salt.
+    """
+    salt = fields.string("cache_salt")
+    if salt is None:
+        return 0, 0
+    if not salt:
+        raise bad_request(
+            "'cache_salt' is empty; it must be a non-empty string, or left out", "cache_salt", "invalid_value"
+        )
+    digest = hashlib.sha256(salt.encode(errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "little") | 1, int.from_bytes(digest[8:16], "little")
 
 
 def _stream_options(fields: Fields, stream: bool) -> tuple[bool, bool]:

@@ -23,8 +23,8 @@ void blink_link_close(blink_link* link) {
 int blink_link_read(blink_link* link, uint64_t offset, void* to, uint64_t bytes) {
   return link->link->read(offset, static_cast<uint64_t*>(to), bytes / 8) ? 0 : 1;
 }
-void blink_link_write(blink_link* link, uint64_t offset, const void* from, uint64_t bytes) {
-  link->link->write(offset, from, bytes);
+void blink_link_write(blink_link* link, uint64_t offset, const void* from, uint64_t bytes, uint64_t room) {
+  link->link->write({offset, from, bytes, room});
 }
 void blink_link_publish(blink_link* link, uint64_t offset, uint64_t word) {
   link->link->publish(offset, word);

@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kTimeoutNs = 1000000000;  // of one copy, which takes microseconds: the GPU is gone (U4)
 constexpr size_t kInbound = BLINK_MAX_SLOTS * sizeof(blink_progress);  // one read fetches any progress table
 constexpr size_t kOutbound = 4 << 20;
-// Longer payload goes as one padded copy where its slot has the room. On an H200 a copy costs 7.3 us whatever its
+// Longer payload goes as one padded copy where it has the room. On an H200 a copy costs 7.3 us whatever its
 // length, a word in a batch 0.78 us.
 constexpr size_t kWordsBytes = 64;
 constexpr size_t kMaxQueued = 4096;  // operations between two looks at whether the stream still moves
@@ -30,7 +30,7 @@ class CudaIpcLink final : public Link {
 
   bool read(uint64_t offset, uint64_t* to, size_t words) override;
   bool gather(uint64_t table, const uint32_t* entries, size_t n, blink_progress* to) override;
-  void write(uint64_t offset, const void* from, size_t bytes) override;
+  void write(const Piece& piece) override;
   void publish(uint64_t offset, uint64_t word) override;
   bool down() const override { return down_; }
 
@@ -44,7 +44,6 @@ class CudaIpcLink final : public Link {
   void push(uint64_t offset, uint64_t value, uint32_t operation);
   void flush();
   bool reserve(size_t operations, size_t bytes);
-  size_t room(uint64_t offset) const;
   void make_current();
   bool ok(cuda::Result result, const char* what);
   bool idle(cuda::Str* stream);
@@ -53,7 +52,6 @@ class CudaIpcLink final : public Link {
   cuda::Device device_ = -1;
   cuda::Ctx* context_ = nullptr;
   cuda::DevicePtr base_ = 0;
-  blink_header header_{};  // its constant part
   std::atomic<bool> down_{true};
 
   std::mutex retrieval_mutex_;  // guards the retrieval stream and its buffer
@@ -91,9 +89,6 @@ std::string CudaIpcLink::attach(const cuda::Uuid& uuid, const cuda::IpcHandle& h
   result = driver_.cuIpcOpenMemHandle(&base_, handle, cuda::kIpcLazyPeerAccess);
   if (result) return "cannot open the ring's memory, has its backend ended? " + driver_.describe(result);
   down_ = false;
-  uint64_t words[sizeof(blink_header) / 8];
-  if (!read(0, words, sizeof(words) / 8)) return "cannot read the ring's header";
-  std::memcpy(&header_, words, sizeof(header_));
   return "";
 }
 
@@ -145,13 +140,15 @@ bool CudaIpcLink::ok(cuda::Result result, const char* what) {
   return false;
 }
 
-// Waits, within a bound, until the stream has done everything.
+// Waits, within a bound, until the stream has done everything. The time is read before the stream is asked: a process
+// that was stopped in between blames nobody.
 bool CudaIpcLink::idle(cuda::Str* stream) {
   const uint64_t began = monotonic_ns();
   for (;;) {
+    const bool late = monotonic_ns() - began > kTimeoutNs;
     const cuda::Result result = driver_.cuStreamQuery(stream);
     if (result != cuda::kNotReady) return ok(result, "cuStreamQuery");
-    if (monotonic_ns() - began > kTimeoutNs) return ok(result, "a copy has not ended within a second");
+    if (late) return ok(result, "a copy has not ended within a second");
   }
 }
 
@@ -194,16 +191,17 @@ bool CudaIpcLink::gather(uint64_t table, const uint32_t* entries, size_t n, blin
 
 // ---------------------------------------------------------------- submission
 
-void CudaIpcLink::write(uint64_t offset, const void* from, size_t bytes) {
+// What is padded lands in room that is the payload's own (U2).
+void CudaIpcLink::write(const Piece& piece) {
   std::lock_guard<std::mutex> lock(submission_mutex_);
   if (down_) return;
   make_current();
-  const auto* source = static_cast<const uint8_t*>(from);
-  const size_t padded = bytes < BLINK_COPY_ENGINE_BYTES ? BLINK_COPY_ENGINE_BYTES : bytes;
-  if (bytes > kWordsBytes && padded <= (bytes < padded ? room(offset) : padded))
-    copy(offset, source, bytes, padded);
+  const auto* source = static_cast<const uint8_t*>(piece.from);
+  const size_t padded = piece.bytes < BLINK_COPY_ENGINE_BYTES ? BLINK_COPY_ENGINE_BYTES : piece.bytes;
+  if (piece.bytes > kWordsBytes && padded <= piece.room)
+    copy(piece.offset, source, piece.bytes, padded);
   else
-    store(offset, source, bytes);
+    store(piece.offset, source, piece.bytes);
 }
 
 void CudaIpcLink::publish(uint64_t offset, uint64_t word) {
@@ -212,14 +210,6 @@ void CudaIpcLink::publish(uint64_t offset, uint64_t word) {
   make_current();
   push(offset, word, cuda::kWriteValue64);
   flush();
-}
-
-// Bytes from here to the end of the slot's prompt: nobody reads them beyond what the descriptor says, so
-// padding may land there, and nowhere else (U2).
-size_t CudaIpcLink::room(uint64_t offset) const {
-  const uint64_t slot = uint64_t(header_.prompt_capacity) * sizeof(uint32_t);
-  if (offset < header_.prompts_offset || offset >= header_.prompts_offset + header_.n_slots * slot) return 0;
-  return slot - (offset - header_.prompts_offset) % slot;
 }
 
 // The last piece is never short: what remains beyond a piece leaves at least the smallest good copy.

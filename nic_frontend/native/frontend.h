@@ -26,7 +26,9 @@ BLINK_EXPORT struct blink_link* blink_link_cuda_ipc(const char* library, const v
 BLINK_EXPORT void blink_link_close(struct blink_link* link);
 /* Offsets and sizes in bytes, multiples of 8. Nonzero when the link is down: nothing was read. */
 BLINK_EXPORT int blink_link_read(struct blink_link* link, uint64_t offset, void* to, uint64_t bytes);
-BLINK_EXPORT void blink_link_write(struct blink_link* link, uint64_t offset, const void* from, uint64_t bytes);
+/* `room`: bytes from `offset` on that may be overwritten, at least `bytes`. */
+BLINK_EXPORT void blink_link_write(struct blink_link* link, uint64_t offset, const void* from, uint64_t bytes,
+                                   uint64_t room);
 BLINK_EXPORT void blink_link_publish(struct blink_link* link, uint64_t offset, uint64_t word);
 
 BLINK_EXPORT uint32_t blink_crc32c(uint32_t crc, const void* data, uint64_t bytes);
@@ -54,8 +56,9 @@ struct blink_event {
   uint32_t slot;
   uint32_t sequence;
   uint32_t n_tokens;
-  uint32_t kind;   /* enum blink_event_kind */
-  uint32_t reason; /* enum blink_reason */
+  uint32_t kind;          /* enum blink_event_kind */
+  uint32_t reason;        /* enum blink_reason */
+  uint32_t cached_tokens; /* with an answer's first tokens, else 0: tokens of its prompt that were cached */
 };
 
 struct blink_health {
@@ -90,9 +93,10 @@ BLINK_EXPORT int blink_reader_eventfd(struct blink_reader* reader);
 BLINK_EXPORT uint32_t blink_reader_open(struct blink_reader* reader, uint32_t epoch, uint32_t beat);
 
 /* Submits n requests to idle slots. `prompts` holds their tokens back to back, prompt_tokens of each
- * descriptor. Fills in each descriptor's sequence, ticket and crc32c. Returns n, or 0 when the lease is lost
- * or the link is down. Where the link breaks underway, n is returned and the reader finds out which of them
- * arrived (V7): the others end with BLINK_EVENT_LOST. */
+ * descriptor, whose ranges of the lease's heaps are this request's alone until BLINK_EVENT_FREED. Fills in each
+ * descriptor's sequence, ticket and crc32c. Returns n, or 0 when the lease is lost or the link is down. Where the link
+ * breaks underway, n is returned and the reader finds out which of them arrived (V7): the others end with
+ * BLINK_EVENT_LOST. */
 BLINK_EXPORT uint32_t blink_reader_submit(struct blink_reader* reader, uint32_t n, const uint32_t* slots,
                                           struct blink_descriptor* descriptors, const uint32_t* prompts);
 

@@ -12,13 +12,16 @@
 
 namespace blink {
 
-// One submission's payload and the word that publishes it, all by byte offset in the ring.
+// Bytes for the ring, by byte offset there. `room` bytes from there on are the writer's to overwrite: nobody reads what
+// lies in them behind the `bytes`.
+struct Piece {
+  uint64_t offset;
+  const void* from;
+  size_t bytes, room;
+};
+
+// One submission's payload and the word that publishes it.
 struct Submission {
-  struct Piece {
-    uint64_t offset;
-    const void* from;
-    size_t bytes;
-  };
   Piece prompt, descriptor;
   uint64_t word_offset, word;
 };
@@ -37,7 +40,7 @@ class Link {
   virtual bool gather(uint64_t table, const uint32_t* entries, size_t n, blink_progress* to) = 0;
 
   // Writes payload. Visible at the latest with the next `publish`.
-  virtual void write(uint64_t offset, const void* from, size_t bytes) = 0;
+  virtual void write(const Piece& piece) = 0;
 
   // Stores one aligned word after everything this thread wrote before (R2). On a link that is down it is lost.
   virtual void publish(uint64_t offset, uint64_t word) = 0;
@@ -46,8 +49,8 @@ class Link {
   // went over, so that it can be known later whether that one has broken.
   virtual uint32_t submit(const Submission* burst, size_t n) {
     for (size_t i = 0; i < n; ++i) {
-      write(burst[i].prompt.offset, burst[i].prompt.from, burst[i].prompt.bytes);
-      write(burst[i].descriptor.offset, burst[i].descriptor.from, burst[i].descriptor.bytes);
+      write(burst[i].prompt);
+      write(burst[i].descriptor);
       publish(burst[i].word_offset, burst[i].word);
     }
     return connections();

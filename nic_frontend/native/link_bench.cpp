@@ -25,6 +25,22 @@ blink_descriptor request(uint32_t prompt_tokens, uint32_t max_tokens, uint64_t s
   return descriptor;
 }
 
+bool read_header(blink::Link& link, blink_header& header) {
+  uint64_t words[sizeof(header) / 8];
+  if (!link.read(0, words, sizeof(words) / 8)) return false;
+  std::memcpy(&header, words, sizeof(header));
+  return true;
+}
+
+// Lease 0's heaps, divided evenly among its slots.
+void place(blink_descriptor& descriptor, uint32_t slot, const blink_header& header) {
+  const uint32_t slots = header.n_slots / header.n_leases;
+  descriptor.prompt_room = header.prompt_heap / slots;
+  descriptor.prompt_offset = slot * descriptor.prompt_room;
+  descriptor.output_room = header.output_heap / slots;
+  descriptor.output_offset = slot * descriptor.output_room;
+}
+
 class Trips {
  public:
   Trips(blink::Link& link, const blink_header& header, uint32_t slot, uint32_t epoch, uint32_t prompt_tokens,
@@ -42,14 +58,16 @@ class Trips {
     ++sequence_;
     for (uint32_t& token : prompt_) token = sequence_;
     blink_descriptor descriptor = request(uint32_t(prompt_.size()), 1, sequence_);
+    place(descriptor, slot_, header_);
     descriptor.sequence = sequence_;
     const size_t prompt_bytes = prompt_.size() * sizeof(uint32_t);
     const uint32_t crc = blink::crc32c(0, &descriptor, offsetof(blink_descriptor, crc32c));
     descriptor.crc32c = blink::crc32c(crc, prompt_.data(), prompt_bytes);
     blink::Submission submission;
-    submission.prompt = {header_.prompts_offset + uint64_t(slot_) * header_.prompt_capacity * sizeof(uint32_t),
-                         prompt_.data(), prompt_bytes};
-    submission.descriptor = {header_.descriptors_offset + slot_ * sizeof(descriptor), &descriptor, sizeof(descriptor)};
+    submission.prompt = {header_.prompts_offset + descriptor.prompt_offset * sizeof(uint32_t), prompt_.data(),
+                         prompt_bytes, descriptor.prompt_room * sizeof(uint32_t)};
+    submission.descriptor = {header_.descriptors_offset + slot_ * sizeof(descriptor), &descriptor, sizeof(descriptor),
+                             sizeof(descriptor)};
     submission.word_offset = request_offset();
     submission.word = blink::request_word(sequence_, BLINK_COMMAND_SUBMIT, epoch_);
     const uint64_t began = monotonic_ns();
@@ -98,10 +116,8 @@ extern "C" {
 
 uint32_t blink_link_trips(blink_link* link, uint32_t slot, uint32_t epoch, uint32_t prompt_tokens, uint32_t n,
                           uint64_t timeout_ns, blink_trip* trips) {
-  uint64_t words[sizeof(blink_header) / 8];
-  if (!link->link->read(0, words, sizeof(words) / 8)) return 0;
   blink_header header;
-  std::memcpy(&header, words, sizeof(header));
+  if (!read_header(*link->link, header)) return 0;
   Trips measured(*link->link, header, slot, epoch, prompt_tokens, timeout_ns);
   if (!measured.start()) return 0;
   uint32_t done = 0;
@@ -109,13 +125,15 @@ uint32_t blink_link_trips(blink_link* link, uint32_t slot, uint32_t epoch, uint3
   return done;
 }
 
-int blink_reader_drain_all(blink_reader* reader, uint32_t n, uint32_t prompt_tokens, uint32_t max_tokens,
-                           uint64_t timeout_ns, blink_drained* result) {
+int blink_reader_drain_all(blink_reader* reader, blink_link* link, uint32_t n, uint32_t prompt_tokens,
+                           uint32_t max_tokens, uint64_t timeout_ns, blink_drained* result) {
+  blink_header header;
+  if (!read_header(*link->link, header)) return 1;
   constexpr uint32_t kEvents = 4096, kTokens = 16384;
   std::vector<uint32_t> slots(n), prompts(size_t(n) * prompt_tokens, 1), tokens(kTokens);
   std::vector<blink_descriptor> descriptors(n, request(prompt_tokens, max_tokens, 1));
   std::vector<blink_event> events(kEvents);
-  for (uint32_t i = 0; i < n; ++i) slots[i] = i;
+  for (uint32_t i = 0; i < n; ++i) place(descriptors[i], slots[i] = i, header);
   *result = {};
   const uint64_t began = monotonic_ns(), cpu_began = cpu_ns();
   if (blink_reader_submit(reader, n, slots.data(), descriptors.data(), prompts.data()) != n) return 1;

@@ -28,9 +28,11 @@ struct blink_drained {
   uint64_t cpu_ns; /* of this process, all threads */
 };
 
-/* One request of `max_tokens` in each of the reader's slots 0..n-1, until all have ended. Nonzero: not in time. */
-BLINK_EXPORT int blink_reader_drain_all(struct blink_reader* reader, uint32_t n, uint32_t prompt_tokens,
-                                        uint32_t max_tokens, uint64_t timeout_ns, struct blink_drained* result);
+/* One request of `max_tokens` in each of the reader's slots 0..n-1, until all have ended. `link` is the reader's.
+ * Nonzero: not in time. */
+BLINK_EXPORT int blink_reader_drain_all(struct blink_reader* reader, struct blink_link* link, uint32_t n,
+                                        uint32_t prompt_tokens, uint32_t max_tokens, uint64_t timeout_ns,
+                                        struct blink_drained* result);
 
 #ifdef __cplusplus
 }

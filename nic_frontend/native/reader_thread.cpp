@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 
 #include "nic_frontend/native/clock.h"
 #include "nic_frontend/native/token_reader.h"
@@ -48,6 +49,8 @@ bool TokenReader::take_messages() {
       slot.next = 0;
       slot.unreadable_since = 0;
       slot.connection = message.connection;
+      slot.output_offset = message.output_offset;
+      slot.output_room = message.output_room;
       urgent_.push_back(message.slot);
       last_arrival_ = now_;
       if (message.connection != resolved_) resolved_ = kUnresolved;
@@ -170,7 +173,7 @@ bool TokenReader::collect(uint32_t index, const blink_progress& entry) {
   behind_ |= status.count > slot.next && status.count - slot.next > room;
   if (room == 0) return false;
   uint32_t n = 0;
-  if (slot.next < status.count && status.count <= header_.output_capacity)
+  if (slot.next < status.count && status.count <= slot.output_room)
     n = read_records(index, entry, std::min(status.count - slot.next, room), tokens);
   if (n == 0) {
     if (slot.unreadable_since == 0) slot.unreadable_since = now_;
@@ -179,13 +182,16 @@ bool TokenReader::collect(uint32_t index, const blink_progress& entry) {
       end(index, Phase::kCancelled, BLINK_COMMAND_CANCEL);
     return false;
   }
+  uint32_t cached = 0;
+  if (slot.next == 0 && !read_cached(index, entry, &cached)) return false;
   if (slot.next == 0) regroup_ = true;  // no longer urgent
   slot.next += n;
   slot.unreadable_since = 0;
   budget_ -= n;
   counters_.records += n;
   const bool last = completed && slot.next == status.count;
-  return push(index, last ? BLINK_EVENT_FINISHED : BLINK_EVENT_TOKENS, last ? status.reason : 0, tokens, n) && last;
+  return push(index, last ? BLINK_EVENT_FINISHED : BLINK_EVENT_TOKENS, last ? status.reason : 0, tokens, n, cached) &&
+         last;
 }
 
 // Reads up to n records from position slot.next on; returns how many are of this request (F3).
@@ -200,7 +206,7 @@ uint32_t TokenReader::read_records(uint32_t index, const blink_progress& entry, 
   }
   if (good == n) return n;
   uint64_t records[BLINK_EVENT_TOKENS_MAX];
-  const uint64_t at = uint64_t(first_slot_ + index) * header_.output_capacity + slot.next;
+  const uint64_t at = uint64_t(options_.lease) * header_.output_heap + slot.output_offset + slot.next;
   if (!link_.read(header_.outputs_offset + at * 8, records, n)) return 0;
   ++counters_.arena_reads;
   for (good = 0; good < n && record_is(records[good], slot.next + good, slot.sequence); ++good)
@@ -209,14 +215,25 @@ uint32_t TokenReader::read_records(uint32_t index, const blink_progress& entry, 
   return good;
 }
 
+// How many tokens of the prompt were cached, which is there before the first record (R2). But a bulk read's words are
+// in no order: where `entry` lacks it, a read that begins now does not. False when the link is down.
+bool TokenReader::read_cached(uint32_t index, const blink_progress& entry, uint32_t* cached) {
+  uint64_t prefix = entry.prefix;
+  const uint64_t at = (first_slot_ + index) * sizeof(blink_progress) + offsetof(blink_progress, prefix);
+  if (low(prefix) != slots_[index].sequence && !link_.read(header_.progress_offset + at, &prefix, 1)) return false;
+  *cached = low(prefix) == slots_[index].sequence ? high(prefix) : 0;
+  return true;
+}
+
 // False when the queue is full: the caller leaves the slot as it is and comes back.
-bool TokenReader::push(uint32_t index, blink_event_kind kind, uint32_t reason, const uint32_t* tokens, uint32_t n) {
+bool TokenReader::push(uint32_t index, blink_event_kind kind, uint32_t reason, const uint32_t* tokens, uint32_t n,
+                       uint32_t cached) {
   bool full;
   if (queue_.room(&full) < n || full) {
     behind_ = true;
     return false;
   }
-  queue_.push({index, slots_[index].sequence, n, kind, reason}, tokens);
+  queue_.push({index, slots_[index].sequence, n, kind, reason, cached}, tokens);
   ++pushed_;
   return true;
 }

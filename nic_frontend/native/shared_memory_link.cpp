@@ -28,7 +28,7 @@ class SharedMemoryLink final : public Link {
     return true;
   }
 
-  void write(uint64_t offset, const void* from, size_t bytes) override { std::memcpy(base_ + offset, from, bytes); }
+  void write(const Piece& piece) override { std::memcpy(base_ + piece.offset, piece.from, piece.bytes); }
 
   void publish(uint64_t offset, uint64_t value) override { __atomic_store_n(word(offset), value, __ATOMIC_RELEASE); }
 

@@ -85,10 +85,11 @@ uint32_t TokenReader::submit(uint32_t n, const uint32_t* slots, blink_descriptor
     descriptor.ticket = ticket_++;
     const uint32_t crc = crc32c(0, &descriptor, offsetof(blink_descriptor, crc32c));
     descriptor.crc32c = crc32c(crc, prompts, prompt_bytes);
-    burst[i].prompt = {header_.prompts_offset + slot * header_.prompt_capacity * sizeof(uint32_t), prompts,
-                       prompt_bytes};
+    const uint64_t token = uint64_t(options_.lease) * header_.prompt_heap + descriptor.prompt_offset;
+    burst[i].prompt = {header_.prompts_offset + token * sizeof(uint32_t), prompts, prompt_bytes,
+                       descriptor.prompt_room * sizeof(uint32_t)};
     burst[i].descriptor = {header_.descriptors_offset + slot * sizeof(blink_descriptor), &descriptor,
-                           sizeof(blink_descriptor)};
+                           sizeof(blink_descriptor), sizeof(blink_descriptor)};
     burst[i].word_offset = header_.requests_offset + slot * 8;
     burst[i].word = request_word(descriptor.sequence, BLINK_COMMAND_SUBMIT, lease_.epoch());
     prompts += descriptor.prompt_tokens;
@@ -96,7 +97,9 @@ uint32_t TokenReader::submit(uint32_t n, const uint32_t* slots, blink_descriptor
   const uint32_t connection = link_.submit(burst.data(), n);
   {
     std::lock_guard<std::mutex> lock(inbox_mutex_);
-    for (uint32_t i = 0; i < n; ++i) inbox_.push_back({true, slots[i], descriptors[i].sequence, connection});
+    for (uint32_t i = 0; i < n; ++i)
+      inbox_.push_back({true, slots[i], descriptors[i].sequence, connection, descriptors[i].output_offset,
+                        descriptors[i].output_room});
   }
   inbox_ready_.notify_one();
   return n;
@@ -105,7 +108,7 @@ uint32_t TokenReader::submit(uint32_t n, const uint32_t* slots, blink_descriptor
 void TokenReader::cancel(uint32_t slot, uint32_t sequence) {
   {
     std::lock_guard<std::mutex> lock(inbox_mutex_);
-    inbox_.push_back({false, slot, sequence, 0});
+    inbox_.push_back({false, slot, sequence, 0, 0, 0});
   }
   inbox_ready_.notify_one();
 }

@@ -37,14 +37,16 @@ class TokenReader {
   struct Slot {
     Phase phase = Phase::kIdle;
     uint32_t sequence = 0;
-    uint32_t next = 0;        // position of the next record
-    uint32_t connection = 0;  // over which it was submitted, or has been found to have arrived
+    uint32_t next = 0;                            // position of the next record
+    uint32_t output_offset = 0, output_room = 0;  // of its records in the lease's heap
+    uint32_t connection = 0;                      // over which it was submitted, or has been found to have arrived
     uint64_t unreadable_since = 0;
   };
   struct Message {
     bool submitted;  // else cancelled
     uint32_t slot, sequence;
     uint32_t connection;  // over which it was submitted
+    uint32_t output_offset, output_room;
   };
 
   void stop();
@@ -56,7 +58,9 @@ class TokenReader {
   void visit(uint32_t index, const blink_progress& entry);
   bool collect(uint32_t index, const blink_progress& entry);
   uint32_t read_records(uint32_t index, const blink_progress& entry, uint32_t n, uint32_t* tokens);
-  bool push(uint32_t index, blink_event_kind kind, uint32_t reason, const uint32_t* tokens, uint32_t n);
+  bool read_cached(uint32_t index, const blink_progress& entry, uint32_t* cached);
+  bool push(uint32_t index, blink_event_kind kind, uint32_t reason, const uint32_t* tokens, uint32_t n,
+            uint32_t cached = 0);
   void end(uint32_t index, Phase phase, uint32_t command);
   void regroup();
   void watch();

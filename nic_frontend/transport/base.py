@@ -17,6 +17,11 @@ import numpy as np
 from nic_frontend.library import library
 from ringbuffer import abi
 
+# A frontend of the backend's host that stands still is suspended, swapped out or starved, and comes back to
+# streams that are still in the ring. One that dies leaves its slots taken until its successor attaches.
+LOCAL_LEASE_TIMEOUT_NS = 10_000_000_000
+assert LOCAL_LEASE_TIMEOUT_NS <= abi.LONGEST_LEASE_NS
+
 
 @dataclass(frozen=True)
 class Capabilities:
@@ -24,6 +29,8 @@ class Capabilities:
 
     name: str
     writes_ordered: bool  # payload and word need no fence or read-back between them
+    lease_timeout_ns: int  # how long the scheduler is asked to keep a lease whose frontend stands still
+    least_copy: int = 0  # bytes that a prompt should have room for: it is padded to that many (U2)
 
 
 class TransportError(RuntimeError):
@@ -49,8 +56,11 @@ class Transport(Protocol):
         """
         ...
 
-    def write(self, offset: int, payload: bytes) -> None:
-        """Writes payload, visible at the latest with the next `publish`."""
+    def write(self, offset: int, payload: bytes, room: int = 0) -> None:
+        """Writes payload, visible at the latest with the next `publish`.
+
+        `room`: bytes from `offset` on that may be overwritten, where they are more than the payload's.
+        """
         ...
 
     def publish(self, offset: int, word: int) -> None:
@@ -93,8 +103,8 @@ class NativeLink:
             raise TransportError(self._why_down())
         return buffer.raw
 
-    def write(self, offset: int, payload: bytes) -> None:
-        self._native.blink_link_write(self.link, offset, payload, len(payload))
+    def write(self, offset: int, payload: bytes, room: int = 0) -> None:
+        self._native.blink_link_write(self.link, offset, payload, len(payload), max(room, len(payload)))
 
     def publish(self, offset: int, word: int) -> None:
         self._native.blink_link_publish(self.link, offset, word)

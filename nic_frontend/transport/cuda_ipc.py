@@ -8,8 +8,13 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-from nic_frontend.transport.base import Capabilities, NativeLink, TransportError
-from ringbuffer import device_ring
+from nic_frontend.transport.base import (
+    LOCAL_LEASE_TIMEOUT_NS,
+    Capabilities,
+    NativeLink,
+    TransportError,
+)
+from ringbuffer import abi, device_ring
 from ringbuffer.lease_lock import LeaseLock
 from ringbuffer.name import RingError
 
@@ -24,7 +29,12 @@ class CudaIpc(NativeLink):
     Raises TransportError when there is none, or this process cannot open the GPU's memory.
     """
 
-    capabilities = Capabilities("cuda_ipc", writes_ordered=True)
+    capabilities = Capabilities(
+        "cuda_ipc",
+        writes_ordered=True,
+        lease_timeout_ns=LOCAL_LEASE_TIMEOUT_NS,
+        least_copy=abi.COPY_ENGINE_BYTES,
+    )
 
     def __init__(self, path: Path) -> None:
         super().__init__()

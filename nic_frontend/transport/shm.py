@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nic_frontend.transport.base import Capabilities, NativeLink, TransportError
+from nic_frontend.transport.base import (
+    LOCAL_LEASE_TIMEOUT_NS,
+    Capabilities,
+    NativeLink,
+    TransportError,
+)
 from ringbuffer import region
 from ringbuffer.lease_lock import LeaseLock
 from ringbuffer.name import RingError
@@ -19,7 +24,7 @@ class SharedMemory(NativeLink):
     Raises TransportError when there is no usable ring at `path`.
     """
 
-    capabilities = Capabilities("shm", writes_ordered=True)
+    capabilities = Capabilities("shm", writes_ordered=True, lease_timeout_ns=LOCAL_LEASE_TIMEOUT_NS)
 
     def __init__(self, path: Path) -> None:
         super().__init__()

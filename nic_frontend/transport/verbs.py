@@ -52,7 +52,9 @@ class Verbs(NativeLink):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities("verbs", writes_ordered=not self._ring.read_back)
+        """The lease is kept for as long as V6 and V7 wait for a connection."""
+        ordered = not self._ring.read_back
+        return Capabilities("verbs", writes_ordered=ordered, lease_timeout_ns=abi.LEASE_TIMEOUT_NS)
 
     def reconnect(self) -> None:
         """Makes a connection in the place of the one before, with the same lease if nobody else has taken it.

@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+OF_TURNS = ["TTFT p50 / p99 of first turns", "of later turns", "cached of those"]  # of conversations
 HEAD = ["load", "antagonists a core", "server", "req/s", "tok/s", "tok/s of rounds",
         "TTFT p50 / p99", "TPOT p50 / p99", "ITL p50 / p99 / p99.9 / max", "failed", "J/token",
         "CPU s/ktok"]  # fmt: skip
@@ -60,6 +61,19 @@ def row(result: dict[str, Any], point: dict[str, Any]) -> list[str]:
         str(point["requests_failed"]),
         f"{energy['joules_per_token']:.3f}" if energy and energy["joules_per_token"] else "-",
         "-" if cpu_s is None else f"{cpu_s:.3f}",
+        *of_turns(point),
+    ]
+
+
+def of_turns(point: dict[str, Any]) -> list[str]:
+    if "later_turns" not in point:
+        return []
+    later = point["later_turns"]
+    share = later["cached_share"]
+    return [
+        several(point["first_turns"]["ttft_ms"], "p50", "p99"),
+        several(later["ttft_ms"], "p50", "p99"),
+        "-" if share is None else f"{share:.0%}",
     ]
 
 
@@ -69,8 +83,10 @@ def main() -> None:
     )
     parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="what --json or peers.py wrote")
     results = read(parser.parse_args().files)
-    print(" | ".join(["", *HEAD, ""]).strip())
-    print("|" + "---|" * len(HEAD))
+    are_conversations = all("later_turns" in point for result in results for point in result["points"])
+    head = [*HEAD, *(OF_TURNS if are_conversations else [])]
+    print(" | ".join(["", *head, ""]).strip())
+    print("|" + "---|" * len(head))
     for points in zip(*(result["points"] for result in results), strict=True):
         for result, point in zip(results, points, strict=True):
             print(" | ".join(["", *row(result, point), ""]).strip())

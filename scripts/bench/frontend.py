@@ -32,7 +32,7 @@ from nic_frontend.options import FrontendOptions  # noqa: E402
 from nic_frontend.server import serve  # noqa: E402
 from ringbuffer import abi  # noqa: E402
 from ringbuffer.abi import Command, LeaseState, Phase, State  # noqa: E402
-from ringbuffer.region import Geometry, ModelFacts, create, model_fingerprint  # noqa: E402
+from ringbuffer.region import Geometry, ModelFacts, create, model_fingerprint, rounded_up  # noqa: E402
 from ringbuffer.words import pair_word  # noqa: E402
 
 TOKEN = 100
@@ -46,7 +46,9 @@ class RingWriter:
 
     def __init__(self, path: Path, model: Path, n_slots: int, capacity: int) -> None:
         facts = ModelFacts(model_fingerprint(model), model.name, "ring writer", 512, capacity, n_slots, 1, 16)
-        self.region = create(path, Geometry(n_slots, 1, 64, capacity), facts)
+        per_slot = rounded_up(capacity, abi.PROMPT_GRANULE)
+        self.region = create(path, Geometry(n_slots, 1, n_slots * 64, n_slots * per_slot), facts)
+        self.output_offsets = np.zeros(n_slots, dtype=np.uint64)
         self.counts = np.zeros(n_slots, dtype=np.uint64)
         self.limits = np.zeros(n_slots, dtype=np.uint64)
         self.sequences = np.zeros(n_slots, dtype=np.uint64)
@@ -78,6 +80,7 @@ class RingWriter:
         if command is Command.SUBMIT:
             self.sequences[slot], self.counts[slot] = word & 0xFFFFFFFF, 0
             self.limits[slot] = self.region.descriptors["max_tokens"][slot]
+            self.output_offsets[slot] = self.region.descriptors["output_offset"][slot]
         else:  # cancel and release alike: completed and empty in one
             self.limits[slot] = 0
             state = State.EMPTY if command is Command.RELEASE else State.DECODE_COMPLETED
@@ -87,7 +90,7 @@ class RingWriter:
         rows = np.flatnonzero(self.counts < self.limits)
         position, low = self.counts[rows], self.sequences[rows] & np.uint64(0xFFF)
         record = np.uint64(TOKEN) | position << np.uint64(32) | low << np.uint64(52)
-        self.region.outputs[rows, position] = record
+        self.region.outputs[0, self.output_offsets[rows] + position] = record
         self.region.progress["records"][rows, position % np.uint64(abi.INLINE_RECORDS)] = record
         count = position + np.uint64(1)
         done = count >= self.limits[rows]

@@ -3,10 +3,13 @@
 
     python scripts/bench/peers.py --server blink --model llama-3-8b --part closed,open
     python scripts/bench/peers.py --server vllm --vllm vllm.tar.xz --model llama-3-8b --part closed,open
+    python scripts/bench/peers.py --server blink --model llama-3-8b --part conversations --window 60
 
 A model is a directory, or a name of scripts/bench/shapes with random weights of that shape. Parts: `closed`
 (1024 tokens in, 256 out, by concurrency), `open` (Poisson, the paper's lengths, by rate), `interference`
-(a rate that every server can take, by antagonists on the server's cores). The server starts once, on its own
+(a rate that every server can take, by antagonists on the server's cores), `conversations` (six turns behind
+a system prompt of 2048 tokens, 256 tokens in and 128 out, by users; with it vLLM runs with its prefix cache,
+else without). The server starts once, on its own
 cores. Each part leaves one OUT/NAME-MODEL-PART.json: what `blink bench serve --json` writes, and under "run"
 how the server was run. Servers on several GPUs of one machine may be disturbed together: with the same
 --begin, their windows under antagonists are in step.
@@ -52,7 +55,8 @@ RATES = {  # requests/s, up to beyond what the fastest server takes of each shap
 CALM_RATES = {"llama-3.2-1b": "12", "llama-3-8b": "5", "qwen3-8b": "5", "phi-4": "3", "qwen3-32b": "1",
               "qwen3-30b-a3b": "2"}  # fmt: skip
 PER_CORE = "0,1,4,8"
-DRAIN_S = {"closed": 8.0, "open": 8.0, "interference": 10.0}
+DRAIN_S = {"closed": 8.0, "open": 8.0, "interference": 10.0, "conversations": 30.0}
+USERS, EACH = "1,16,64", "8,2,1"  # conversations of each user, so that few users are asked often enough, too
 OVERHEAD_S = 4.0  # of a window, besides its duration and drain: lead, reading, pause
 SPARE_S = 120.0  # for the warm-up and whatever else takes longer than it should
 
@@ -60,8 +64,11 @@ SPARE_S = 120.0  # for the warm-up and whatever else takes longer than it should
 def part_flags(part: str, model: str, arguments: argparse.Namespace) -> tuple[list[str], int]:
     """The load's flags, and in how many windows."""
     rates = arguments.rates or (CALM_RATES if part == "interference" else RATES).get(model)
-    if part != "closed" and rates is None:
+    if part in ("open", "interference") and rates is None:
         raise SystemExit(f"--rates is needed: none are known for the model {model}")
+    if part == "conversations":
+        turns = [f"--conversations={USERS}", f"--each={EACH}", "--turns=6", "--system=2048"]
+        return [*turns, "--input=256", "--output=128"], len(USERS.split(","))
     if part == "closed":
         chosen = arguments.concurrency
         return [f"--concurrency={chosen}", "--input=1024", "--output=256"], len(chosen.split(","))
@@ -134,9 +141,17 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--server", choices=("blink", "vllm"), required=True)
     parser.add_argument("--model", required=True, help="a directory, or a name of scripts/bench/shapes")
-    parser.add_argument("--part", default="closed", help="closed, open, interference; several with commas")
+    parser.add_argument(
+        "--part", default="closed", help="closed, open, interference, conversations; several with commas"
+    )
     parser.add_argument("--out", type=Path, default=Path("build/bench"))
-    parser.add_argument("--window", type=float, default=30.0, metavar="SECONDS", help="length of each window")
+    parser.add_argument(
+        "--window",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="length of each window; of conversations, until the last turn",
+    )
     parser.add_argument("--begin", type=float, metavar="TIME", help="of the part interference, Unix time")
     parser.add_argument("--name", help="of the server in results (default: blink or vllm)")
     parser.add_argument("--start-timeout", type=float, default=240.0, metavar="SECONDS")

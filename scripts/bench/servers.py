@@ -154,6 +154,12 @@ class Vllm(Server):
         if arguments.vllm is None:
             raise SystemExit("--server vllm needs --vllm: an archive of an installed vLLM, or its directory")
         site = unpacked(arguments.vllm)
+        has_prefixes = "conversations" in arguments.part.split(",")
+        cache = (
+            ["--enable-prefix-caching", "--enable-prompt-tokens-details"]
+            if has_prefixes
+            else ["--no-enable-prefix-caching"]
+        )
         self.environment = {
             "PYTHONPATH": str(site),
             "VLLM_CACHE_ROOT": str(site.parent / "cache"),
@@ -167,7 +173,7 @@ class Vllm(Server):
             "--served-model-name", "m", "--port", str(self.port),
             "--load-format", "dummy" if self.random_weights else "auto",
             "--skip-tokenizer-init", "--dtype", "bfloat16", "--max-model-len", "8192",
-            "--max-num-seqs", "128", "--no-enable-prefix-caching", "--gpu-memory-utilization", "0.85",
+            "--max-num-seqs", "128", "--gpu-memory-utilization", "0.85", *cache,
         ]  # fmt: skip
 
 

@@ -44,6 +44,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], 
     return json.loads(path.read_text()), done.stdout
 
 
+@pytest.mark.slow
 def test_latencies_are_those_of_whole_requests(measured: tuple[dict[str, Any], str]) -> None:
     latency = measured[0]["transports"]["shm"]["latency"]
     assert [(entry["prompt_tokens"], entry["requests"]) for entry in latency] == [(1, 300), (700, 300)]
@@ -54,6 +55,7 @@ def test_latencies_are_those_of_whole_requests(measured: tuple[dict[str, Any], s
         assert entry["cores"] > 0
 
 
+@pytest.mark.slow
 def test_every_token_is_read_at_the_echos_pace(measured: tuple[dict[str, Any], str]) -> None:
     result = measured[0]["transports"]["shm"]
     drained = result["drain"]
@@ -67,6 +69,7 @@ def test_every_token_is_read_at_the_echos_pace(measured: tuple[dict[str, Any], s
     assert result["echo"] == "cpu"
 
 
+@pytest.mark.slow
 def test_the_table_and_the_machine_are_told(measured: tuple[dict[str, Any], str]) -> None:
     result, told = measured
     assert result["machine"]["cores"] == os.cpu_count()
@@ -75,6 +78,7 @@ def test_the_table_and_the_machine_are_told(measured: tuple[dict[str, Any], str]
     assert "tokens per core second" in told
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_nothing_is_left_behind(measured: tuple[dict[str, Any], str]) -> None:
     assert not list(Path("/dev/shm").glob("blink-bench-*-shm"))
@@ -88,6 +92,7 @@ def test_what_cannot_run_here_is_left_out_and_told() -> None:
     assert "verbs: needs --rdma-host ADDRESS" in told
 
 
+@pytest.mark.slow
 def test_what_was_asked_for_and_cannot_run_is_an_error() -> None:
     said = bench("--transports=cuda_ipc", status=1).stderr
     assert said.startswith("blink bench: error: cuda_ipc: no GPU to serve from: ")
@@ -115,14 +120,14 @@ def test_the_echo_refuses_a_payload_that_is_not_of_its_word(tmp_path: Path) -> N
 
     host_library()
     region = create(
-        tmp_path / "ring", Geometry(16, 1, 64, 8), ModelFacts(bytes(32), "m", "cpu", 9, 64, 1, 1, 16)
+        tmp_path / "ring", Geometry(16, 1, 64, 16), ModelFacts(bytes(32), "m", "cpu", 9, 64, 1, 1, 16)
     )
     echo = HostEcho(region.address, 16, 0)
     transport = SharedMemory(tmp_path / "ring")
     lease = Lease(transport)
     lease.acquire(5.0)
     region.descriptors["prompt_tokens"][2] = 1
-    region.descriptors["max_tokens"][2] = 3
+    region.descriptors["max_tokens"][2] = region.descriptors["output_room"][2] = 3
     region.requests[2] = request_word(1, Command.SUBMIT, lease.epoch)
     while region.stats()["torn_payloads"] < 100:
         assert Status.unpack(int(region.progress["status"][2])).state == State.EMPTY

@@ -48,7 +48,10 @@ def nothing_is_left(server: ServeProcess, pids: list[int]) -> bool:
     return not server.ring.exists() and not any(alive(pid) for pid in pids)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGINT, signal.SIGHUP))],
+)
 def test_a_signal_ends_everything_in_order(start: Start, number: int) -> None:
     server = start("--frontends=2").wait_ready()
     pids = [*server.backends(), *server.frontends()]
@@ -57,6 +60,7 @@ def test_a_signal_ends_everything_in_order(start: Start, number: int) -> None:
     assert nothing_is_left(server, pids)
 
 
+@pytest.mark.slow
 def test_frontends_keep_to_their_cores(start: Start) -> None:
     core = max(os.sched_getaffinity(0))
     server = start("--frontends=2", f"--frontend-cores={core}").wait_ready()
@@ -73,6 +77,7 @@ def may_run_in_realtime() -> bool:
     return subprocess.run([sys.executable, "-c", check], capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_frontends_run_before_ordinary_work_or_say_why_not(start: Start) -> None:
     server = start("--frontends=2", "--frontend-realtime=3")
     if not may_run_in_realtime():
@@ -108,6 +113,7 @@ def test_cores_that_do_not_exist_are_refused(start: Start) -> None:
     assert "--frontend-cores: this process may use none of the cores 4000" in server.output
 
 
+@pytest.mark.slow
 def test_an_open_stream_finishes_before_the_end(start: Start) -> None:
     server = start().wait_ready()
     with server.client.stream("POST", "/v1/completions", json=STREAM) as response:
@@ -120,6 +126,7 @@ def test_an_open_stream_finishes_before_the_end(start: Start) -> None:
     assert server.process.wait(WAIT_S) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_ends_at_once(start: Start, number: int) -> None:
     server = start("--drain-timeout=600").wait_ready()
@@ -157,6 +164,7 @@ def test_a_killed_frontend_is_started_again(start: Start) -> None:
     assert server.stop(WAIT_S) == 0
 
 
+@pytest.mark.slow
 def test_the_others_serve_while_one_frontend_is_dead(start: Start) -> None:
     server = start("--frontends=2").wait_ready()
     os.kill(server.frontends()[0], signal.SIGSTOP)  # dead to its clients, and still there
@@ -172,6 +180,7 @@ def test_the_others_serve_while_one_frontend_is_dead(start: Start) -> None:
     assert server.process.poll() is None
 
 
+@pytest.mark.slow
 def test_the_supervisors_death_ends_its_children(start: Start) -> None:
     server = start("--frontends=2").wait_ready()
     pids = [*server.backends(), *server.frontends()]
@@ -180,6 +189,7 @@ def test_the_supervisors_death_ends_its_children(start: Start) -> None:
     wait_until(lambda: nothing_is_left(server, pids), WAIT_S, "the children's end")
 
 
+@pytest.mark.slow
 def test_a_suspended_supervisor_stalls_nothing(start: Start) -> None:
     server = start().wait_ready()
     server.process.send_signal(signal.SIGSTOP)
@@ -188,6 +198,7 @@ def test_a_suspended_supervisor_stalls_nothing(start: Start) -> None:
     assert server.stop(WAIT_S) == 0
 
 
+@pytest.mark.slow
 def test_a_suspended_backend_is_woken_to_end_in_order(start: Start) -> None:
     server = start().wait_ready()
     (backend,) = server.backends()
@@ -196,6 +207,7 @@ def test_a_suspended_backend_is_woken_to_end_in_order(start: Start) -> None:
     assert not server.ring.exists()
 
 
+@pytest.mark.slow
 def test_two_servers_side_by_side_and_the_second_on_a_taken_port(start: Start) -> None:
     first, second = start().wait_ready(), start().wait_ready()
     assert first.ring != second.ring
@@ -206,6 +218,7 @@ def test_two_servers_side_by_side_and_the_second_on_a_taken_port(start: Start) -
     assert "is in use by another process" in third.output
 
 
+@pytest.mark.slow
 def test_a_key_from_the_environment(start: Start) -> None:
     server = start(environment={"BLINK_API_KEY": "secret"}).wait_ready()
     assert server.client.get("/v1/models").status_code == 401
@@ -245,6 +258,7 @@ def supervise(chosen: Plan, stop_after_s: float | None = None) -> int:
     return status
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_a_frontend_that_does_not_stay_up_is_started_ever_later(capfd: pytest.CaptureFixture[str]) -> None:
     assert supervise(plan("flapping", frontend=READY.format(0.05)), stop_after_s=5.0) == 0
@@ -263,6 +277,7 @@ def test_a_frontend_that_never_starts_ends_everything(capfd: pytest.CaptureFixtu
     assert "blink: frontend 0 ended with exit status 3; stopping" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_a_frontend_that_ignores_sigterm_is_killed(capfd: pytest.CaptureFixture[str]) -> None:
     stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + READY.format(60)
@@ -278,6 +293,7 @@ def test_a_backend_that_does_not_start_in_time(capfd: pytest.CaptureFixture[str]
     assert "blink: not ready after 0.5 s: raise --start-timeout" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_ring_of_another_server_is_neither_used_nor_removed(start: Start) -> None:
     server = start().wait_ready()
     second = start(f"--ring={server.ring.name.removeprefix('blink-')}")

@@ -22,6 +22,7 @@ EACH = 6
 SHARE = 0.95  # models/demo/evaluation.json: no task has less
 
 
+@pytest.mark.slow
 def test_every_task_over_both_endpoints(server: ServeProcess) -> None:
     chosen = [item for task in TASKS for item in items(task, EACH)]
     for style in (completion, chat):
@@ -31,6 +32,7 @@ def test_every_task_over_both_endpoints(server: ServeProcess) -> None:
         ]
 
 
+@pytest.mark.slow
 def test_64_concurrent_streams(server: ServeProcess) -> None:
     chosen = [item for task in ("add", "count", "sort_words", "unicode") for item in items(task, 32, seed=8)]
     streamed = ask(server.url, [chat(item, stream=True) for item in chosen], clients=64)
@@ -42,6 +44,7 @@ def test_64_concurrent_streams(server: ServeProcess) -> None:
     assert max(reply.pieces for reply in streamed) > 50
 
 
+@pytest.mark.slow
 def test_an_answer_of_more_than_1000_tokens(server: ServeProcess) -> None:
     """Many launch windows of 120 steps, and more than seven pages of records."""
     item = max(items("count_long", 20), key=lambda item: len(item.answer))
@@ -77,6 +80,7 @@ def test_the_openai_client_streams_a_completion(client: openai.OpenAI) -> None:
     assert "".join(choice.text for chunk in stream for choice in chunk.choices).strip() == "42"
 
 
+@pytest.mark.slow
 def test_a_stream_samples_as_the_model_recommends(server: ServeProcess, tmp_path: Path) -> None:
     """A penalty on repetition spoils counting, so its effect is seen in greedy answers."""
     directory = Path(shutil.copytree(ROOT / "models/demo", tmp_path / "demo"))

@@ -5,16 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 
 import httpx
 import pytest
 from demo_client import ask, chat, items, right
 from limits import WAIT_S
+from process_state import stop
 from serve_process import Serve, ServeProcess, complete
 from waiting import wait_until
 
+from ringbuffer import abi
+
 LONG = {"prompt": "Count from 1 to 200.", "max_tokens": 1200, "temperature": 0, "stream": True}
 RECLAIM_S = 2.0
+STILL_S = 2.5 * abi.LEASE_TIMEOUT_NS / 1e9
+
+pytestmark = pytest.mark.slow
 
 
 class OpenStream:
@@ -77,9 +84,23 @@ def test_a_frontends_death_leaves_the_others_streams_alone(serve: Serve) -> None
     assert all('"finish_reason":"stop"' in text for text in whole)
 
 
+@pytest.mark.alone
+def test_streams_outlive_a_frontend_that_stands_still(serve: Serve) -> None:
+    """R6: under the real scheduler, for longer than the least lease."""
+    server = serve("--threads=1")
+    streams = open_streams(server, 8)
+    (frontend,) = server.frontends()
+    stop(frontend)
+    time.sleep(STILL_S)
+    os.kill(frontend, signal.SIGCONT)
+    texts = [stream.rest() for stream in streams]
+    assert all(text.endswith("data: [DONE]\n\n") and '"finish_reason":"stop"' in text for text in texts)
+    assert server.stats()["leases_reclaimed"] == 0
+
+
 def test_a_stop_lets_every_stream_finish(serve: Serve) -> None:
     server = serve("--threads=1")
-    streams = open_streams(server, 12)
+    streams = open_streams(server, 4)
     server.process.send_signal(signal.SIGTERM)
     texts = [stream.rest() for stream in streams]
     assert all(text.endswith("data: [DONE]\n\n") and '"finish_reason":"stop"' in text for text in texts)

@@ -57,8 +57,10 @@ def test_it_ends_with_an_error_of_its_own_and_others_go_on(server: ServeProcess,
     assert complete(server.client, "Count from 1 to 50.", max_tokens=400) == whole
 
 
-def test_a_stream_that_has_not_begun_is_refused_with_it(server: ServeProcess) -> None:
+def test_a_stream_says_so_in_an_event(server: ServeProcess) -> None:
     body = {"prompt": [5, BROKEN], "max_tokens": 8, "stream": True}
     response = server.client.post("/v1/completions", json=body)
-    assert response.status_code == 500
-    assert response.json()["error"]["code"] == "numerical_fault"
+    assert response.status_code == 200
+    event, done = response.text.strip().split("\n\n")
+    assert json.loads(event.removeprefix("data: "))["error"]["code"] == "numerical_fault"
+    assert done == "data: [DONE]"

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import httpx
+import pytest
 from demo_client import Reply, ask, chat, completion, fetch, items, new_client, right, together
 from limits import WAIT_S
 from serve_process import Serve, ServeProcess, complete
@@ -14,6 +15,7 @@ from waiting import wait_until
 LONG = {"prompt": "Count from 1 to 150.", "max_tokens": 900, "temperature": 0, "stream": True}
 
 
+@pytest.mark.slow
 def test_long_prompts_in_chunks(serve: Serve) -> None:
     server = serve("--max-prefill-tokens=64", "--max-batch=8")
     chosen = items("lookup_long", 12)
@@ -23,6 +25,7 @@ def test_long_prompts_in_chunks(serve: Serve) -> None:
     assert stats["prefill_steps"] > stats["prompt_tokens"] / 64 > 12 * 5
 
 
+@pytest.mark.slow
 def test_preemption_changes_no_answer(serve: Serve) -> None:
     """64 pages hold 1024 tokens; the rows want three times that."""
     chosen = items("count", 24) + items("table", 4) + items("repeat", 8)
@@ -50,6 +53,7 @@ def test_a_request_that_can_never_fit_fails_alone(serve: Serve) -> None:
     assert right([short], [answered]) == [True]
 
 
+@pytest.mark.slow
 def test_full_slots_are_429_and_come_back(serve: Serve) -> None:
     server = serve("--slots=16", "--max-batch=4")
     total = server.stats()["free_pages"]
@@ -88,6 +92,7 @@ def test_clients_that_leave_free_their_pages(server: ServeProcess) -> None:
     wait_until(lambda: server.stats()["cancelled"] == before["cancelled"] + 8, WAIT_S, "all cancelled")
 
 
+@pytest.mark.slow
 def test_a_seed_decides_whatever_the_batch(server: ServeProcess) -> None:
     story: dict[str, Any] = {"prompt": "Tell me a story about a fox named Mia.", "max_tokens": 60}
     bodies = [{**story, "temperature": 1.2, "top_p": 0.95, "seed": seed} for seed in range(24)]

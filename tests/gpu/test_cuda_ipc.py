@@ -70,6 +70,10 @@ class Client:
         descriptors = np.zeros(len(prompts), abi.Descriptor)
         descriptors["prompt_tokens"] = [len(prompt) for prompt in prompts]
         descriptors["max_tokens"] = max_tokens
+        for field, heap in (("prompt", "prompt_heap"), ("output", "output_heap")):
+            room = int(read_header(self.transport)[heap]) // self.lease.n_slots
+            descriptors[f"{field}_room"] = room
+            descriptors[f"{field}_offset"] = np.arange(len(prompts)) * room
         descriptors["top_p"] = descriptors["repetition_penalty"] = 1
         tokens = np.concatenate([np.array(prompt, np.uint32) for prompt in prompts])
         assert self.reader.submit(np.arange(len(prompts), dtype=np.uint32), descriptors, tokens)

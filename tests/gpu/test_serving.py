@@ -68,25 +68,6 @@ def test_preempted_requests_lose_nothing() -> None:
         demo.client.close()
 
 
-def test_prompts_are_found_again_in_host_memory() -> None:
-    """S18: prompts of several times what the device holds, twice in the same order, answer the same."""
-    chosen, flags = items(("lookup_long",), 24), ("--kv-memory", "8MiB", "--mixed-share", "32")
-    found, answers = {}, {}
-    for name, more in {"gpu-tiered": ("--host-kv-memory", "256MiB"), "gpu-plain": ()}.items():
-        with serving(name, *flags, *more) as (_, region):
-            demo = Demo(region)
-            first = [stream for item in chosen for stream in demo.answer([item])]
-            before = region.stats()
-            second = [stream for item in chosen for stream in demo.answer([item])]
-            after = region.stats()
-            asked, hits = (after[key] - before[key] for key in ("prefix_queries", "prefix_hits"))
-            found[name], answers[name] = hits / asked, [s.tokens for s in (*first, *second)]
-            assert share_right(demo, chosen, second) >= 0.9
-            demo.client.close()
-    assert found["gpu-plain"] < 0.5 < 0.8 < found["gpu-tiered"], found
-    assert answers["gpu-tiered"] == answers["gpu-plain"]
-
-
 def test_cancel_and_a_lost_lease_free_everything() -> None:
     with serving("gpu-cancel", "--leases", "2") as (_, region):
         pages = region.stats()["free_pages"]

@@ -25,7 +25,7 @@ class Broken:
     """A ring, and the scheduler that serves it until `die`; its last phase is what it then is in."""
 
     def __init__(self) -> None:
-        self.address, self.geometry = 0, Geometry(16, 1, 8, 8)
+        self.address, self.geometry = 0, Geometry(16, 1, 32, 16)
         self.now: Phase | int = Phase.SERVING
         self.last: Phase | int = Phase.STOPPED
         self.over = threading.Event()

@@ -14,10 +14,12 @@ from gpu_backend.backend import Backend
 from gpu_backend.banner import banner
 from gpu_backend.options import BackendOptions
 
+KV_OF_4096 = 4096 * 2 * 4 * 6 * 2 * 64  # bytes: keys and values, fp32, layers, heads, head_dim
+
 
 @pytest.fixture
 def long_model(tmp_path: Path) -> Path:
-    """The demo model, said to be trained for more than the default context."""
+    """The demo model, said to be trained for more than fits the memory that it is given."""
     shutil.copytree(demo_directory(), tmp_path, dirs_exist_ok=True)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 131072}))
@@ -41,6 +43,7 @@ def test_slots_that_were_rounded_up_are_told() -> None:
 
 
 def test_a_context_that_was_cut_by_default_is_told(long_model: Path) -> None:
-    assert "context 8,192 of the model's 131,072: --max-context" in said(long_model)
+    assert "context 131,072 tokens" in said(long_model, kv_memory=2 << 30)
+    assert "context 4,096 of the model's 131,072: --kv-memory" in said(long_model, kv_memory=KV_OF_4096)
     assert said(long_model, max_context=4096).endswith("context 4,096 tokens")
     assert said(demo_directory()).endswith("context 2,048 tokens")

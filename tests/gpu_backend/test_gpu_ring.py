@@ -21,7 +21,7 @@ from ringbuffer.region import Geometry, ModelFacts, attach
 
 device = Device()
 memory = DeviceMemory(device)
-geometry = Geometry(32, 2, 8192, 64)
+geometry = Geometry(32, 2, 16 * 8192, 16 * 64)
 facts = ModelFacts(bytes(range(32)), "m", device.name, 1000, 2048, 8, 10, 16)
 path = Path(sys.argv[1]) / "ring"
 ring = GpuRing(memory, path, geometry, facts)

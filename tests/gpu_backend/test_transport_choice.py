@@ -1,4 +1,4 @@
-"""What a backend refuses before it loads anything, and how much room a ring in GPU memory has for prompts."""
+"""What a backend refuses before it loads anything."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 
 from blink.model_directory import demo_directory
 from gpu_backend.backend import Backend, BackendError
-from gpu_backend.options import BackendOptions, prompt_capacity
-from ringbuffer.abi import COPY_ENGINE_BYTES
+from gpu_backend.options import BackendOptions
 
 
 def refusal(**changes: object) -> str:
@@ -28,9 +27,6 @@ def test_gpu_memory_needs_a_gpu() -> None:
     )
 
 
-@pytest.mark.parametrize(("context", "tokens"), [(16, 8192), (8192, 8192), (131072, 131072)])
-def test_every_slot_of_a_ring_in_gpu_memory_takes_a_padded_copy(context: int, tokens: int) -> None:
-    """U2."""
-    assert prompt_capacity("cuda_ipc", context) == tokens
-    assert prompt_capacity("cuda_ipc", context) * 4 >= COPY_ENGINE_BYTES
-    assert prompt_capacity("shm", context) == context
+def test_a_ring_holds_a_request_of_the_whole_context() -> None:
+    said = refusal(slots=16, ring_memory=12 * 2048 - 1)
+    assert said.startswith("ring-memory is 24575 bytes, it must be at least 24576: each of 1 frontend(s)")

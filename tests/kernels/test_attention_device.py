@@ -153,7 +153,7 @@ def test_attention_of_a_mixed_step(
     step.check(out, norms)
 
 
-@pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize("normed", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("cut", "blocks"),
     [
@@ -161,13 +161,20 @@ def test_attention_of_a_mixed_step(
         ((4, 64, 128, 64), 5),
         ((2, 16, 512, 4), 2),
         ((64, 16, 512, 64), 1),
-        ((2, 32, 64, 3), 40),
+        pytest.param((2, 32, 64, 3), 40, marks=pytest.mark.slow),
     ],
     ids=["whole", "split", "halves", "finest", "capped"],
 )
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "head_dim"),
-    [(6, 2, 16), (4, 4, 48), (8, 1, 64), (32, 4, 128), (24, 2, 64), (4, 2, 128)],
+    [
+        (6, 2, 16),
+        (4, 4, 48),
+        (8, 1, 64),
+        pytest.param(32, 4, 128, marks=pytest.mark.slow),
+        pytest.param(24, 2, 64, marks=pytest.mark.slow),
+        (4, 2, 128),
+    ],
 )
 def test_decode_attention(
     emulate: Emulate,
@@ -185,6 +192,7 @@ def test_decode_attention(
     step.check(step.run(emulate, cut, blocks, norms), norms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "head_dim"), [(2, 1, 80), (2, 2, 96), (2, 1, 192), (2, 2, 256), (8, 1, 256)]
 )
@@ -198,7 +206,10 @@ def test_decode_attention_of_other_head_sizes(
 
 
 @pytest.mark.parametrize(("normed", "window"), [(False, 0), (True, 0), (False, 40)])
-@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(6, 2, 16), (4, 2, 128), (4, 2, 256)])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim"),
+    [(6, 2, 16), (4, 2, 128), pytest.param(4, 2, 256, marks=pytest.mark.slow)],
+)
 def test_decode_attention_with_a_bias(
     emulate: Emulate, heads: int, kv_heads: int, head_dim: int, normed: bool, window: int
 ) -> None:
@@ -209,9 +220,14 @@ def test_decode_attention_with_a_bias(
 
 @pytest.mark.parametrize("window", [1, 5, 17, 65, 130, 1000])
 @pytest.mark.parametrize(
-    ("cut", "blocks"), [((1, 64, 512, 4), 3), ((64, 16, 512, 64), 5)], ids=["whole", "finest"]
+    ("cut", "blocks"),
+    [pytest.param((1, 64, 512, 4), 3, marks=pytest.mark.slow), ((64, 16, 512, 64), 5)],
+    ids=["whole", "finest"],
 )
-@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(6, 2, 16), (8, 1, 128), (8, 1, 256)])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim"),
+    [(6, 2, 16), (8, 1, 128), pytest.param(8, 1, 256, marks=pytest.mark.slow)],
+)
 def test_decode_attention_in_a_window(
     emulate: Emulate,
     heads: int,
@@ -232,6 +248,7 @@ def test_decode_attention_in_a_window(
     step.check(step.run(emulate, cut, blocks, [None, None]), [None, None])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "warp", [0, 2, 5, 12, 13, 14]
 )  # that copies, attends, has a query, the new key and value

@@ -38,6 +38,12 @@ def test_a_scheduler_that_stood_still_blames_nobody(play: Play) -> None:
     play("everybody_stood_still")
 
 
+@pytest.mark.parametrize("asked_ns", [0, 1, 10_000_000_000, 2**64 - 1])
+def test_a_lease_lasts_as_long_as_its_frontend_asked(play: Play, asked_ns: int) -> None:
+    """R6: within bounds, whatever it asked for."""
+    play("frontends_stand_still", asked_ns)
+
+
 def test_a_stall_between_two_refused_launches_is_no_retry(play: Play) -> None:
     """S9: what is bounded is the time that the scheduler spends retrying."""
     play("stall_between_refusals")

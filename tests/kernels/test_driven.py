@@ -18,7 +18,7 @@ def run(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("design", DESIGNS)
-@pytest.mark.parametrize("seed", [7, 8])
+@pytest.mark.parametrize("seed", [7, pytest.param(8, marks=pytest.mark.slow)])
 def test_every_token_is_right_whatever_the_delays(
     build_program: Callable[..., Path], design: str, seed: int
 ) -> None:
@@ -29,6 +29,7 @@ def test_every_token_is_right_whatever_the_delays(
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 def test_no_data_race_between_streams_and_policy(build_program: Callable[..., Path], design: str) -> None:
     done = run(build_program("driven-tsan", SOURCES, "-O1", "-fsanitize=thread"), design, "4", "9")
@@ -36,6 +37,7 @@ def test_no_data_race_between_streams_and_policy(build_program: Callable[..., Pa
     assert "WARNING: ThreadSanitizer" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["reuse", "unordered"])
 def test_the_simulations_notice_a_wrong_design(build_program: Callable[..., Path], design: str) -> None:
     """Two steps in flight on one set, and streams that do not wait for each other (Q1 to Q3)."""

@@ -1,4 +1,4 @@
-"""Pages of the prefix cache go to host memory and come back, in scripted simulations (S18)."""
+"""Pages of the prefix cache go to host memory and come back, in scripted simulations (S19)."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ STREAMED, TILED = Mixture.run, Mixture.run_tiled
         (STREAMED, 40, 5, 2, 64, 72),
         (STREAMED, 128, 4, 2, 200, 136),
         (STREAMED, 9, 16, 3, 528, 24),
-        (STREAMED, 7, 9, 3, 2056, 1032),
+        pytest.param(STREAMED, 7, 9, 3, 2056, 1032, marks=pytest.mark.slow),
         (TILED, 3, 4, 2, 200, 136),  # sizes that fill no tile, units of every width
         (TILED, 70, 3, 1, 72, 24),
         (TILED, 100, 3, 1, 72, 24),
@@ -205,13 +205,13 @@ UNIT_SUM = 2.0**32  # kSumUnit
 
 
 @pytest.mark.parametrize("is_padding", [False, True])
-@pytest.mark.parametrize("renormalise", [True, False])
+@pytest.mark.parametrize("renormalise", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("n_experts", "per_token", "hidden", "intermediate", "blocks"),
     [
         (12, 4, 96, 64, 5),
         (128, 8, 64, 768, 8),
-        (255, 1, 2056, 64, 4),
+        pytest.param(255, 1, 2056, 64, 4, marks=pytest.mark.slow),
         (7, 7, 2080, 128, 3),
         (4, 1, 64, 1088, 4),
     ],

@@ -293,8 +293,8 @@ class Attention:
     [
         ([(3, 0, 20), (0, 17, 18), (6, 30, 140), (2, 0, 64), (5, 100, 117)], {"padding": 9}),
         ([(3, 0, 200)], {}),
-        ([(i, 0, 16) for i in range(8)], {"padding": 128}),
-        ([(1, 300, 313)], {"padding": 3, "page_size": 32}),
+        pytest.param([(i, 0, 16) for i in range(8)], {"padding": 128}, marks=pytest.mark.slow),
+        pytest.param([(1, 300, 313)], {"padding": 3, "page_size": 32}, marks=pytest.mark.slow),
     ],
     ids=["mixed", "one", "short", "chunk"],
 )
@@ -332,7 +332,11 @@ def test_prefill_plan(emulate: Emulate, unit_tokens: int, most: int) -> None:
 
 @pytest.mark.parametrize("blocks", [1, 3])
 @pytest.mark.parametrize(
-    ("heads", "kv_heads", "head_dim", "pack"), [(4, 1, 128, 4), (6, 2, 64, 1), (4, 2, 128, 2)]
+    ("heads", "kv_heads", "head_dim", "pack"),
+    [
+        (4, 1, 128, 4),
+        *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((6, 2, 64, 1), (4, 2, 128, 2))),
+    ],
 )
 @pytest.mark.parametrize(
     ("chunks", "sizes"),
@@ -380,7 +384,8 @@ def test_penalties_of_the_largest_vocabularies(emulate: Emulate, blocks: int) ->
 
 
 @pytest.mark.parametrize(
-    ("vocab", "blocks"), [(33, 2), (512, 1), pytest.param(3001, 4, marks=pytest.mark.slow)]
+    ("vocab", "blocks"),
+    [(33, 2), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((512, 1), (3001, 4)))],
 )
 @pytest.mark.parametrize("seed", range(8))
 def test_sampler_draws_what_its_twin_draws(emulate: Emulate, vocab: int, blocks: int, seed: int) -> None:

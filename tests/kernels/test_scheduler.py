@@ -33,6 +33,7 @@ class Sizes(ctypes.Structure):
         ("mixed_share", ctypes.c_uint32),
         ("prefix_cache", ctypes.c_uint32),
         ("attention_keys", ctypes.c_uint32),
+        ("stage_words", ctypes.c_uint32),
         ("host_pages", ctypes.c_uint32),
         ("copied_pages", ctypes.c_uint32),
     ]
@@ -88,6 +89,7 @@ def simulations(draw: st.DrawFn) -> Sizes:
         mixed_share=draw(st.sampled_from([1, 16, 50, 300])),
         prefix_cache=draw(st.sampled_from([1, 1, 1, 0])),
         attention_keys=draw(st.sampled_from([0, 32, 500])),
+        stage_words=draw(st.sampled_from([1, 16, 100, 4096])),
         host_pages=draw(st.sampled_from([0, 3, 40, 200])),
         copied_pages=draw(st.sampled_from([1, 4, 30])),
     )
@@ -134,6 +136,7 @@ def test_invariants_hold_in_any_simulation(
     run_simulation(seed, sizes, 1500)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**63), sizes=simulations(), threads=st.sampled_from([2, 5, 16, 64]))
 def test_nothing_depends_on_the_order_of_the_threads(
@@ -149,20 +152,9 @@ def test_the_simulations_exercise_everything(run_simulation: Callable[..., Cover
     for seed in range(40):
         arm_margin_ns = rng.choice([0, 5000, 2**62])
         sizes = Sizes(
-            48,
-            3,
-            rng.randint(4, 24),
-            160,
-            4,
-            rng.randint(50, 120),
-            64,
-            4,
-            arm_margin_ns,
-            mixed_share=16,
-            prefix_cache=1,
-            host_pages=60,
-            copied_pages=4,
-        )
+            48, 3, rng.randint(4, 24), 160, 4, rng.randint(50, 120), 64, 4, arm_margin_ns, mixed_share=16,
+            prefix_cache=1, stage_words=rng.choice([10, 4096]), host_pages=60, copied_pages=4,
+        )  # fmt: skip
         coverage = run_simulation(seed, sizes, 3000)
         total = {name: count + getattr(coverage, name) for name, count in total.items()}
     assert all(count > 20 for count in total.values()), total
@@ -180,7 +172,7 @@ def test_more_than_1000_steps_in_one_request(
     assert coverage.finished >= 2
 
 
-@pytest.mark.parametrize("policy_threads", [1, 4])
+@pytest.mark.parametrize("policy_threads", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_no_data_race_between_frontends_policy_and_engine(
     build_program: Callable[..., Path], policy_threads: int
 ) -> None:

@@ -67,6 +67,7 @@ def test_a_product(
     np.testing.assert_array_equal(got[m], expected[m])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [0, 1])
 def test_a_block_waits_for_the_other_of_its_pair(emulate: Emulate, block: int) -> None:
     """E21: neither overwrites what the other still reads, nor ends before that one's copies have come."""

@@ -15,6 +15,10 @@ from tiny_model import write_model
 __all__ = ["model_dir", "start_backend", "start_frontend"]
 
 
+def ring_of_its_own() -> Path:
+    return Path(f"/dev/shm/blink-test-{uuid.uuid4().hex[:12]}")
+
+
 @pytest.fixture(scope="session")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("model"))
@@ -26,8 +30,7 @@ def start_backend(model_dir: Path) -> Iterator[StartBackend]:
     started: list[MockBackend] = []
 
     def start(path: Path | None = None, **options: Any) -> MockBackend:
-        path = path or Path(f"/dev/shm/blink-test-{uuid.uuid4().hex[:12]}")
-        started.append(MockBackend(path, model_dir, **options))
+        started.append(MockBackend(path or ring_of_its_own(), model_dir, **options))
         return started[-1].start()
 
     yield start

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nic_frontend.library import crc32c
 from ringbuffer import abi
 from ringbuffer.abi import Command, LeaseState, Phase, Reason, State
-from ringbuffer.region import Geometry, ModelFacts, Region, create, model_fingerprint
+from ringbuffer.region import Geometry, ModelFacts, Region, create, model_fingerprint, rounded_up
 from ringbuffer.words import Status, output_record, pair_word
 
 Script = Callable[
@@ -53,6 +54,9 @@ class Row:
     prompt: list[int] = field(default_factory=list)
     descriptor: np.void | None = None
     answer: Iterator[int] | None = None
+    output: NDArray[np.uint64] = field(
+        default_factory=lambda: np.zeros(0, np.uint64)
+    )  # its range in the ring
     pending: list[tuple[int, int]] = field(
         default_factory=list
     )  # records announced and not yet written: position, token
@@ -60,7 +64,9 @@ class Row:
 
 
 class MockBackend:
-    """`step_s` is the time between tokens. `records` chooses where they go: "both", or "arena" with stale
+    """Heaps have room for a whole context of each slot where no size is given.
+
+    `step_s` is the time between tokens. `records` chooses where they go: "both", or "arena" with stale
     inline records.
 
     `torn` announces each record a step before it is written. `jitter` publishes a lower count now and then.
@@ -74,8 +80,8 @@ class MockBackend:
         n_slots: int = 64,
         n_leases: int = 1,
         max_context: int = 512,
-        prompt_capacity: int = 512,
-        output_capacity: int = 512,
+        prompt_heap: int | None = None,
+        output_heap: int | None = None,
         vocab_size: int = 600,
         eos: int = 1,
         script: Script = count_up,
@@ -84,19 +90,22 @@ class MockBackend:
         facts = ModelFacts(
             model_fingerprint(model_dir), "tiny", "mock", vocab_size, max_context, n_slots, 100, 16
         )
-        self.geometry = Geometry(n_slots, n_leases, prompt_capacity, output_capacity)
+        whole = n_slots // n_leases * rounded_up(max_context, abi.PROMPT_GRANULE)
+        self.geometry = Geometry(n_slots, n_leases, prompt_heap or whole, output_heap or whole)
         self.region: Region = create(path, self.geometry, facts)
         self.path = path
         self.eos = eos
         self.script = script
         self.step_s = step_s
         self.tokens_per_step = 1
+        self.cached_tokens: int | Callable[[Row], int] = 0  # of each prompt, that the prefix cache has
         self.records = "both"
         self.torn = False
         self.jitter = False
         self.frozen = threading.Event()  # no heartbeat, no progress: a scheduler that hangs
         self.stalled = threading.Event()  # a heartbeat, but no tokens
         self.refuse_leases = False
+        self.longest_lease_s = abi.LONGEST_LEASE_NS / 1e9
         self.accepted: list[Row] = []
         self.commands: list[tuple[int, int, Command]] = []  # slot, sequence, command
         self.bad_checksums = 0
@@ -171,7 +180,8 @@ class MockBackend:
             self._granted[lease] = True
             self.region.lease_acks["word"][lease] = pair_word(epoch, LeaseState.GRANTED)
         elif self._granted[lease]:
-            late = now - self._lease_times[lease] > abi.LEASE_TIMEOUT_NS / 1e9
+            asked = max(int(self.region.leases["timeout_ns"][lease]), abi.LEASE_TIMEOUT_NS) / 1e9
+            late = now - self._lease_times[lease] > min(asked, self.longest_lease_s)
             if late or not epoch or lease in self._reclaim_now:
                 self._reclaim_now.discard(lease)
                 self._reclaim(lease)
@@ -208,7 +218,12 @@ class MockBackend:
 
     def _admit(self, slot: int, row: Row) -> None:
         descriptor = self.region.descriptors[slot].copy()
-        prompt = self.region.prompts[slot, : descriptor["prompt_tokens"]].copy()
+        lease, at = slot // self.geometry.slots_per_lease, int(descriptor["prompt_offset"])
+        prompt = self.region.prompts[lease, at : at + int(descriptor["prompt_tokens"])].copy()
+        assert descriptor["prompt_tokens"] <= descriptor["prompt_room"] <= self.geometry.prompt_heap - at
+        assert 0 < descriptor["output_room"] <= self.geometry.output_heap - descriptor["output_offset"]
+        row.output = self.region.outputs[lease, int(descriptor["output_offset"]) :]
+        row.output = row.output[: int(descriptor["output_room"])]
         row.descriptor, row.prompt = descriptor, prompt.tolist()
         covered = descriptor.tobytes()[: abi.Descriptor.fields["crc32c"][1]]
         if crc32c(prompt.tobytes(), crc32c(covered)) != descriptor["crc32c"]:
@@ -217,6 +232,8 @@ class MockBackend:
             return
         assert descriptor["sequence"] == row.sequence
         row.answer = self.script(row.prompt)
+        cached = self.cached_tokens if isinstance(self.cached_tokens, int) else self.cached_tokens(row)
+        self.region.progress["prefix"][slot] = pair_word(row.sequence, cached)
         row.state = State.PREFILL_PROCESSING
         self.accepted.append(row)
         self._publish(slot)
@@ -257,11 +274,11 @@ class MockBackend:
                 return Reason.STOP_ID
             if token == self.eos and not d["flags"] & abi.RequestFlags.IGNORE_EOS:
                 return Reason.EOS
-        return Reason.LENGTH if row.count >= d["max_tokens"] else Reason.NONE
+        return Reason.LENGTH if row.count >= min(d["max_tokens"], d["output_room"]) else Reason.NONE
 
     def _write(self, slot: int, row: Row, position: int, token: int) -> None:
         record = output_record(token, position, row.sequence)
-        self.region.outputs[slot, position] = record
+        row.output[position] = record
         if self.records == "both":
             self.region.progress["records"][slot, position % abi.INLINE_RECORDS] = record
 
@@ -270,7 +287,7 @@ class MockBackend:
         other_request = output_record(599, position, row.sequence - 1)
         other_position = output_record(599, position + 7, row.sequence)
         stale = other_request if row.steps % 2 else other_position
-        self.region.outputs[slot, position] = stale
+        row.output[position] = stale
         self.region.progress["records"][slot, position % abi.INLINE_RECORDS] = stale
 
     def _finish(self, slot: int, row: Row, reason: Reason) -> None:

@@ -6,6 +6,7 @@ import select
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nic_frontend.lease import Lease
 from nic_frontend.options import FrontendOptions
@@ -17,7 +18,8 @@ from ringbuffer.region import Geometry, ModelFacts, Region, create
 from ringbuffer.words import Status, output_record, pair_word
 
 N_SLOTS = 32
-CAPACITY = 4096  # records of all slots are twice what the queue holds
+PROMPT = 64  # tokens of a slot
+CAPACITY = 4096  # records of a slot; of all slots they are twice what the queue holds
 
 
 class Bench:
@@ -25,7 +27,8 @@ class Bench:
 
     def __init__(self, path: Path, n_leases: int = 1, lease: int = 0) -> None:
         facts = ModelFacts(b"\0" * 32, "m", "test", 1000, 8192, 8, 10, 16)
-        self.region: Region = create(path, Geometry(N_SLOTS * n_leases, n_leases, 64, CAPACITY), facts)
+        geometry = Geometry(N_SLOTS * n_leases, n_leases, N_SLOTS * PROMPT, N_SLOTS * CAPACITY)
+        self.region: Region = create(path, geometry, facts)
         self.region.header["phase"][0] = Phase.SERVING
         self.transport = SharedMemory(path)
         self.others = [SharedMemory(path) for _ in range(lease)]  # frontends that hold the leases before
@@ -39,6 +42,7 @@ class Bench:
             self.transport, self.lease, FrontendOptions(ring=path, model_dir=path, poll_max_us=100.0)
         )
         self.reader.open()
+        self.cached: dict[tuple[int, int], list[int]] = {}  # what each event said, by slot and sequence
 
     def grant(self) -> None:
         ack = pair_word(self.lease.epoch, LeaseState.GRANTED)
@@ -47,6 +51,10 @@ class Bench:
     def submit(self, *slots: int, prompt: tuple[int, ...] = (5, 6, 7)) -> list[int]:
         descriptors = np.zeros(len(slots), dtype=abi.Descriptor)
         descriptors["prompt_tokens"] = len(prompt)
+        descriptors["prompt_offset"] = [slot * PROMPT for slot in slots]
+        descriptors["prompt_room"] = PROMPT
+        descriptors["output_offset"] = [slot * CAPACITY for slot in slots]
+        descriptors["output_room"] = CAPACITY
         prompts = np.tile(np.array(prompt, dtype=np.uint32), len(slots))
         assert self.reader.submit(np.array(slots, dtype=np.uint32), descriptors, prompts)
         return [int(sequence) for sequence in descriptors["sequence"]]
@@ -59,9 +67,17 @@ class Bench:
     def record(self, slot: int, token: int, position: int, sequence: int, where: str = "both") -> None:
         word = output_record(token, position, sequence)
         if where != "inline":
-            self.region.outputs[self.first + slot, position] = word
+            self.output(slot)[position] = word
         if where != "arena":
             self.region.progress["records"][self.first + slot, position % abi.INLINE_RECORDS] = word
+
+    def prompt(self, slot: int) -> NDArray[np.uint32]:
+        """The prompt's range of the slot, as `submit` gives it out."""
+        return self.region.prompts[self.lease.index, slot * PROMPT : (slot + 1) * PROMPT]
+
+    def output(self, slot: int) -> NDArray[np.uint64]:
+        """Likewise of the answer."""
+        return self.region.outputs[self.lease.index, slot * CAPACITY : (slot + 1) * CAPACITY]
 
     def request(self, slot: int) -> tuple[int, Command]:
         word = int(self.region.requests[self.first + slot])
@@ -79,7 +95,8 @@ class Bench:
         while more:
             rows, tokens, more = self.reader.drain()
             at = 0
-            for slot, sequence, n, kind, reason in rows:
+            for slot, sequence, n, kind, reason, cached in rows:
+                self.cached.setdefault((slot, sequence), []).append(cached)
                 found.append((slot, sequence, kind, reason, tokens[at : at + n]))
                 at += n
         return found

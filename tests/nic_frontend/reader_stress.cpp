@@ -29,6 +29,7 @@ int main() {
       blink_descriptor descriptor{};
       descriptor.prompt_tokens = 1 + random() % kPrompt;
       descriptor.max_tokens = 1 + random() % kOutput;
+      place(descriptor, slot);
       uint32_t prompt[kPrompt];
       for (uint32_t& token : prompt) token = random();
       blink_reader_submit(reader, 1, &slot, &descriptor, prompt);

@@ -37,6 +37,7 @@ int main() {
   const uint32_t slot = 0, prompt = 5;
   blink_descriptor descriptor{};
   descriptor.prompt_tokens = 1;
+  descriptor.prompt_room = descriptor.output_room = 1;
   blink_reader_submit(reader, 1, &slot, &descriptor, &prompt);
   *word(region, kOutputs) = blink::output_record(7, 0, 1);
   __atomic_store_n(word(region, kProgress), blink::status_word({1, BLINK_STATE_DECODE_PROCESSING, 0, 1}),

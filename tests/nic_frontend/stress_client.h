@@ -32,6 +32,9 @@ struct Client {
   void take(const blink_event& event, const uint32_t* token) {
     Open& slot = slots[event.slot];
     if (!slot.busy || slot.sequence != event.sequence) fail("another request's event", event.slot, event.sequence);
+    const bool first = event.n_tokens && slot.next == 0;
+    if (event.cached_tokens != (first ? expected_cached(event.slot, event.sequence) : 0))
+      fail("a wrong number of cached tokens", event.slot, event.sequence);
     for (uint32_t t = 0; t < event.n_tokens; ++t, ++slot.next) {
       if (token[t] != expected_token(event.slot, event.sequence, slot.next))
         fail("a wrong token", event.slot, event.sequence);

@@ -28,8 +28,21 @@ inline uint32_t expected_token(uint32_t slot, uint32_t sequence, uint32_t positi
   return slot * 2654435761u ^ sequence * 40503u ^ position * 97u;
 }
 
+// What the prefix cache is said to have had of a prompt.
+inline uint32_t expected_cached(uint32_t slot, uint32_t sequence) {
+  return 1 + (slot + sequence) % 1000;
+}
+
 inline uint64_t* word(uint8_t* region, uint64_t offset) {
   return reinterpret_cast<uint64_t*>(region + offset);
+}
+
+// Gives a slot's request ranges that no other slot's has: they lie in reverse order.
+inline void place(blink_descriptor& descriptor, uint32_t slot) {
+  descriptor.prompt_room = kPrompt;
+  descriptor.prompt_offset = (kSlots - 1 - slot) * kPrompt;
+  descriptor.output_room = kOutput;
+  descriptor.output_offset = (kSlots - 1 - slot) * kOutput;
 }
 
 // A zeroed region with a header, and its only lease granted for epoch 1.
@@ -39,8 +52,8 @@ inline uint8_t* make_region() {
   const auto header = reinterpret_cast<blink_header*>(region);
   header->n_slots = kSlots;
   header->n_leases = 1;
-  header->prompt_capacity = kPrompt;
-  header->output_capacity = kOutput;
+  header->prompt_heap = kSlots * kPrompt;
+  header->output_heap = kSlots * kOutput;
   header->leases_offset = kLeases;
   header->lease_acks_offset = kAcks;
   header->requests_offset = kWords;
@@ -64,7 +77,7 @@ struct Scheduler {
   std::vector<uint32_t> runs;     // how often each request ran, by its seed; may be empty
   struct Row {
     uint64_t seen = 0;
-    uint32_t sequence = 0, state = BLINK_STATE_EMPTY, count = 0, limit = 0;
+    uint32_t sequence = 0, state = BLINK_STATE_EMPTY, count = 0, limit = 0, output = 0;
   } rows[kSlots];
 
   void publish(uint32_t slot, uint32_t reason) {
@@ -112,7 +125,7 @@ struct Scheduler {
     blink_descriptor descriptor;
     uint32_t prompt[kPrompt];
     load(kDescriptors + slot * sizeof(descriptor), &descriptor, sizeof(descriptor));
-    load(kPrompts + slot * kPrompt * 4, prompt, sizeof(prompt));
+    load(kPrompts + descriptor.prompt_offset * 4, prompt, sizeof(prompt));
     const uint32_t crc = blink::crc32c(0, &descriptor, offsetof(blink_descriptor, crc32c));
     const bool whole = descriptor.sequence == rows[slot].sequence && descriptor.prompt_tokens <= kPrompt &&
                        blink::crc32c(crc, prompt, descriptor.prompt_tokens * 4) == descriptor.crc32c;
@@ -120,7 +133,11 @@ struct Scheduler {
       if (!patient) fail("the payload does not match its checksum", slot, descriptor.sequence);
       return false;
     }
+    __atomic_store_n(word(region, kProgress + slot * 64 + 8),
+                     blink::pair_word(descriptor.sequence, expected_cached(slot, descriptor.sequence)),
+                     __ATOMIC_RELAXED);
     rows[slot].limit = descriptor.max_tokens;
+    rows[slot].output = descriptor.output_offset;
     rows[slot].state = BLINK_STATE_DECODE_PROCESSING;
     if (!runs.empty() && ++runs[descriptor.seed] > 1) fail("a request ran twice", slot, descriptor.sequence);
     return true;
@@ -132,7 +149,7 @@ struct Scheduler {
     if (row.state != BLINK_STATE_DECODE_PROCESSING) return;
     const uint64_t high = row.count | row.sequence << 20;
     const uint64_t record = expected_token(slot, row.sequence, row.count) | high << 32;
-    __atomic_store_n(word(region, kOutputs + (slot * kOutput + row.count) * 8), record, __ATOMIC_RELAXED);
+    __atomic_store_n(word(region, kOutputs + (row.output + row.count) * 8), record, __ATOMIC_RELAXED);
     __atomic_store_n(word(region, kProgress + slot * 64 + 16 + row.count % BLINK_INLINE_RECORDS * 8), record,
                      __ATOMIC_RELAXED);
     if (++row.count == row.limit) row.state = BLINK_STATE_DECODE_COMPLETED;

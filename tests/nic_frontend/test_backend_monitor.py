@@ -47,17 +47,16 @@ async def request_in_a_slot(tracker: RequestTracker) -> Request:
     prompt = np.array([5], dtype=np.uint32)
     request = Request(0, prompt, Sampling(max_tokens=9, seed=1), Mailbox(100), 0.0)
     await tracker.submit([request])
-    await asyncio.sleep(0)
     return request
 
 
 async def stop_with_tokens_in_the_queue() -> None:
     reader = StoppedReader()
-    tracker = RequestTracker(cast(TokenReader, reader), SlotTracker(4), Metrics("m", 0), 0.0)
+    tracker = RequestTracker(cast(TokenReader, reader), SlotTracker(4, 128, 64), Metrics("m", 0), 0.0)
     complete, half = await request_in_a_slot(tracker), await request_in_a_slot(tracker)
     reader.batches = [
-        ([(complete.slot, 1, 1, EVENT_TOKENS, 0), (half.slot, 1, 1, EVENT_TOKENS, 0)], [11, 12]),
-        ([(complete.slot, 1, 1, EVENT_FINISHED, Reason.LENGTH)], [13]),
+        ([(complete.slot, 1, 1, EVENT_TOKENS, 0, 0), (half.slot, 1, 1, EVENT_TOKENS, 0, 0)], [11, 12]),
+        ([(complete.slot, 1, 1, EVENT_FINISHED, Reason.LENGTH, 0)], [13]),
     ]
     transport = cast(Transport, SimpleNamespace(is_outdated=lambda: False))
     monitor = BackendMonitor(

@@ -98,7 +98,7 @@ def test_a_client_that_does_not_read_is_cancelled(
     start_backend: StartBackend, start_frontend: StartFrontend
 ) -> None:
     """F6."""
-    backend = start_backend(n_slots=16, max_context=100_000, output_capacity=100_000, step_s=0.001)
+    backend = start_backend(n_slots=16, max_context=100_000, step_s=0.001)
     backend.tokens_per_step = 50
     frontend = start_frontend(backend, max_buffered_tokens=500, send_buffer_bytes=8192)
     connection = connect(frontend, {"prompt": "x", "max_tokens": 90_000, "stream": True}, receive_buffer=4096)
@@ -128,7 +128,7 @@ def test_a_connection_that_acknowledges_nothing_is_dropped(
     start_backend: StartBackend, start_frontend: StartFrontend
 ) -> None:
     """F9."""
-    backend = start_backend(n_slots=16, max_context=100_000, output_capacity=100_000)
+    backend = start_backend(n_slots=16, max_context=100_000)
     backend.tokens_per_step = 2000
     frontend = start_frontend(backend, send_timeout_s=0.5, send_buffer_bytes=8192)
     connection = connect(frontend, {"prompt": "x", "max_tokens": 90_000}, receive_buffer=4096)

@@ -59,6 +59,7 @@ def test_completion_has_text_usage_and_reason(speaker: Frontend, tokens: Tokeniz
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": 0},
     }
 
 
@@ -255,7 +256,7 @@ def test_served_model_name(backend: MockBackend, start_frontend: StartFrontend) 
 def test_long_prompts_are_tokenized_off_the_loop(
     start_backend: StartBackend, start_frontend: StartFrontend, tokens: Tokenizer
 ) -> None:
-    backend = start_backend(max_context=65536, prompt_capacity=65536, n_slots=16)
+    backend = start_backend(max_context=65536, n_slots=16)
     frontend = start_frontend(backend)
     prompt = "the quick brown fox " * 2500
     assert len(prompt) > 32768
@@ -267,7 +268,7 @@ def test_many_prompts_are_tokenized_and_decoded_off_the_loop(
     start_backend: StartBackend, start_frontend: StartFrontend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F10. Each of them is short."""
-    frontend = start_frontend(start_backend(max_context=4096, prompt_capacity=4096, output_capacity=64))
+    frontend = start_frontend(start_backend(max_context=4096))
     threads: list[str] = []
 
     def recorded(text: str, special: bool) -> list[int]:

@@ -15,11 +15,12 @@ def ask(frontend: Frontend, path: str, body: dict[str, Any]) -> list[dict[str, A
     return events(frontend.client.post(path, json={**body, "stream": True}))
 
 
-def used(prompt: int, completion: int) -> dict[str, int]:
+def used(prompt: int, completion: int, cached: int = 0) -> dict[str, Any]:
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": cached},
     }
 
 

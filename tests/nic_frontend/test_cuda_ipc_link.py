@@ -24,6 +24,7 @@ from ringbuffer.name import RingName
 from ringbuffer.region import Geometry, ModelFacts, Region, create
 
 COPY = abi.COPY_ENGINE_BYTES
+ROOM = COPY // 4 + 32  # tokens that a slot's prompt has of the heap here: more than a padded copy
 FACTS = ModelFacts(b"\0" * 32, "m", "test", 1000, 8192, 8, 10, 16)
 SECOND_GPU = b"\2" * 16  # of the fake's two, the one that can write 64-bit values
 
@@ -67,9 +68,9 @@ MakeRing = Callable[..., Ring]
 def make_ring(driver: ctypes.CDLL) -> Iterator[MakeRing]:
     made: list[tuple[Ring, RingName]] = []
 
-    def make(n_slots: int = 16, prompt_capacity: int = COPY // 4 + 2, n_leases: int = 1) -> Ring:
+    def make(n_slots: int = 16, prompt_heap: int = 16 * ROOM, n_leases: int = 1) -> Ring:
         path = Path(f"/dev/shm/blink-test-{uuid.uuid4().hex[:12]}")
-        region = create(path, Geometry(n_slots, n_leases, prompt_capacity, 16), FACTS)
+        region = create(path, Geometry(n_slots, n_leases, prompt_heap, 256), FACTS)
         name = expose(region)
         ring = region, CudaIpc(name.path)
         made.append((ring, name))
@@ -88,15 +89,23 @@ def ring(make_ring: MakeRing) -> Ring:
     return make_ring()
 
 
-def submit(ring: Ring, slot: int, prompt: np.ndarray, sequence: int) -> None:
+WORDS = abi.Descriptor.itemsize // 4
+
+
+def submit(ring: Ring, slot: int, prompt: np.ndarray, sequence: int, room: int = ROOM) -> None:
     """As the token reader does: prompt, descriptor, word. Every word of the descriptor is the sequence."""
     region, transport = ring
     header = region.header[0]
-    descriptor = np.full(32, sequence, np.uint32)
-    at = int(header["prompts_offset"]) + slot * int(header["prompt_capacity"]) * 4
-    transport.write(at, prompt.tobytes())
-    transport.write(int(header["descriptors_offset"]) + slot * 128, descriptor.tobytes())
+    descriptor = np.full(WORDS, sequence, np.uint32)
+    at = int(header["prompts_offset"]) + slot * room * 4
+    transport.write(at, prompt.tobytes(), room * 4)
+    transport.write(int(header["descriptors_offset"]) + slot * WORDS * 4, descriptor.tobytes())
     transport.publish(int(header["requests_offset"]) + slot * 8, sequence)
+
+
+def prompt_of(region: Region, slot: int, room: int = ROOM) -> np.ndarray:
+    """The slot's range of the only lease's prompts."""
+    return region.prompts[0, slot * room : (slot + 1) * room]
 
 
 def arrived(region: Region, slot: int, sequence: int) -> None:
@@ -111,50 +120,50 @@ def test_a_short_request_is_one_batch_of_words(ring: Ring, driver: ctypes.CDLL) 
     region, _ = ring
     submit(ring, 3, tokens(5, 1), 77)
     arrived(region, 3, 77)
-    words = 2 + 1 + 16 + 1  # four tokens as two words, one as half a word, the descriptor, the request word
+    words = (
+        2 + 1 + WORDS // 2 + 1
+    )  # four tokens as two words, one as half a word, the descriptor, the request word
     assert log(driver) == [("batch", int(region.header["requests_offset"][0]) + 3 * 8, words)]
-    assert region.prompts[3, :6].tolist() == [*tokens(5, 1).tolist(), 0]
-    assert region.descriptors[3].tobytes() == np.full(32, 77, np.uint32).tobytes()
+    assert prompt_of(region, 3)[:6].tolist() == [*tokens(5, 1).tolist(), 0]
+    assert region.descriptors[3].tobytes() == np.full(WORDS, 77, np.uint32).tobytes()
 
 
 @pytest.mark.parametrize("slot", [0, 7, 15])
 @pytest.mark.parametrize("n", [65, 3001, COPY // 4 - 1])
-def test_a_longer_prompt_is_one_copy_padded_within_its_slot(
+def test_a_longer_prompt_is_one_copy_padded_within_its_range(
     ring: Ring, driver: ctypes.CDLL, slot: int, n: int
 ) -> None:
-    """U2: the padding reaches no byte of another slot, nor of another section."""
+    """U2: the padding reaches no byte of another request, nor of another section."""
     region, _ = ring
     region.prompts[:] = 0xABCDABCD
     region.outputs[:] = 5
     submit(ring, slot, tokens(n, 2), 8)
     arrived(region, slot, 8)
-    at = int(region.header["prompts_offset"][0]) + slot * region.geometry.prompt_capacity * 4
+    at = int(region.header["prompts_offset"][0]) + slot * ROOM * 4
     assert [entry for entry in log(driver) if entry[0] == "copy"] == [("copy", at, COPY)]
-    assert region.prompts[slot, :n].tolist() == tokens(n, 2).tolist()
-    others = np.delete(region.prompts, slot, axis=0)
-    assert (others == 0xABCDABCD).all()
-    assert (region.prompts[slot, COPY // 4 :] == 0xABCDABCD).all()
+    assert prompt_of(region, slot)[:n].tolist() == tokens(n, 2).tolist()
+    prompt_of(region, slot)[: COPY // 4] = 0xABCDABCD
+    assert (region.prompts == 0xABCDABCD).all()
     assert (region.outputs == 5).all()
 
 
 def test_without_room_for_padding_a_prompt_is_words(make_ring: MakeRing, driver: ctypes.CDLL) -> None:
-    region, transport = make_ring(
-        prompt_capacity=2047
-    )  # odd: every second slot begins in the middle of a word
+    room = 2047  # odd: every second range begins in the middle of a word
+    region, transport = make_ring(prompt_heap=16 * 2048)
     for slot in range(16):
-        submit((region, transport), slot, tokens(2047, slot), slot + 1)
+        submit((region, transport), slot, tokens(room, slot), slot + 1, room)
     for slot in range(16):
         arrived(region, slot, slot + 1)
-        assert region.prompts[slot].tolist() == tokens(2047, slot).tolist()
+        assert prompt_of(region, slot, room).tolist() == tokens(room, slot).tolist()
     assert all(kind == "batch" and n <= 255 for kind, _, n in log(driver))
 
 
 def test_a_prompt_longer_than_the_staging_goes_in_pieces(make_ring: MakeRing, driver: ctypes.CDLL) -> None:
-    n = (4 << 20) // 4 + 50
-    region, transport = make_ring(prompt_capacity=n)
-    submit((region, transport), 1, tokens(n, 3), 9)
+    n = (4 << 20) // 4 + 64
+    region, transport = make_ring(prompt_heap=2 * n)
+    submit((region, transport), 1, tokens(n, 3), 9, n)
     arrived(region, 1, 9)
-    assert np.array_equal(region.prompts[1], tokens(n, 3))
+    assert np.array_equal(prompt_of(region, 1, n), tokens(n, 3))
     copies = [n_bytes for kind, _, n_bytes in log(driver) if kind == "copy"]
     assert sum(copies) == 4 * n
     assert min(copies) >= COPY
@@ -174,7 +183,7 @@ def test_payload_is_there_before_its_word(ring: Ring) -> None:
                 if word == seen[slot]:
                     continue
                 descriptor = region.descriptors[slot].tobytes()
-                prompt = region.prompts[slot, :1].item()
+                prompt = prompt_of(region, slot)[0].item()
                 seen[slot] = word
                 if prompt < word or np.frombuffer(descriptor, np.uint32).min() < word:
                     wrong.append(f"slot {slot}: word {word}, prompt {prompt}")
@@ -207,12 +216,12 @@ def test_staging_is_not_used_again_before_it_was_read(ring: Ring) -> None:
         submit(ring, i % 16, tokens(300, i), i + 1)
     for i in range(384, 400):
         arrived(region, i % 16, i + 1)
-        assert region.prompts[i % 16, :300].tolist() == tokens(300, i).tolist()
+        assert prompt_of(region, i % 16)[:300].tolist() == tokens(300, i).tolist()
 
 
 def test_reads_see_the_ring(ring: Ring) -> None:
     region, transport = ring
-    region.outputs[:] = np.arange(256, dtype=np.uint64).reshape(16, 16)
+    region.outputs[0] = np.arange(256, dtype=np.uint64)
     region.progress["status"] = np.arange(100, 116)
     at = int(region.header["outputs_offset"][0])
     assert transport.read(at + 8, 1024) == region.outputs.tobytes()[8:1032]
@@ -331,7 +340,7 @@ def test_what_cannot_be_opened_says_why(ring: Ring, tmp_path: Path, monkeypatch:
 def test_a_frontend_serves_over_it_and_says_503_when_the_gpu_is_gone(
     driver: ctypes.CDLL, start_backend: StartBackend, start_frontend: StartFrontend
 ) -> None:
-    backend = start_backend(prompt_capacity=COPY // 4)
+    backend = start_backend(prompt_heap=64 * COPY // 4)
     name = expose(backend.region)
     in_host_memory, backend.path = backend.path, name.path
     frontend = start_frontend(backend)

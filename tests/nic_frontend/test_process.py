@@ -1,4 +1,4 @@
-"""A frontend as a process of its own: signals, the shared port, and metrics."""
+"""A frontend as a process of its own: signals, suspension, and the shared port."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from harness import Frontend, StartBackend, StartFrontend, wait_until
+from harness import StartBackend, StartFrontend, wait_until
 from limits import WAIT_S
 from mock_backend import MockBackend
-from prometheus_client.parser import text_string_to_metric_families
+from process_state import stop
 from sse import parse
 
-from nic_frontend import metrics
 from ringbuffer import abi
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,6 +72,7 @@ def processes() -> Iterator[list[Process]]:
             one.end()
 
 
+@pytest.mark.slow
 def test_sigterm_lets_streams_finish(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:
@@ -126,7 +125,7 @@ def test_a_killed_frontend_leaves_its_lease_to_the_next(
     first.wait_ready()
     body = {"prompt": "x", "max_tokens": 400, "stream": True}
     with httpx.stream("POST", f"{first.url}/v1/completions", json=body):
-        assert backend.open_rows() == 1
+        wait_until(lambda: backend.open_rows() == 1)
         first.process.kill()
     first.end()
     processes.append(second := Process(backend, model_dir, port))
@@ -135,6 +134,7 @@ def test_a_killed_frontend_leaves_its_lease_to_the_next(
     assert httpx.post(f"{second.url}/v1/completions", json={"prompt": "x"}).status_code == 200
 
 
+@pytest.mark.slow
 def test_two_processes_share_a_port(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:
@@ -151,6 +151,7 @@ def ask_until_both(url: str, backend: MockBackend) -> bool:
     return {slot // 32 for slot, _, _ in backend.commands} == {0, 1}
 
 
+@pytest.mark.slow
 def test_a_frontend_without_a_free_lease_says_so(
     model_dir: Path, port: int, backend: MockBackend, processes: list[Process]
 ) -> None:
@@ -183,10 +184,59 @@ def test_too_few_files_are_told(
     assert "may open 163 files, too few for 64 slots: raise the limit (ulimit -Hn) to 164" in frontend.end()
 
 
+def tokens_of(body: bytes) -> list[int]:
+    """The numbers of the tokens of `count_up` that a stream's events show, in their order."""
+    chunks = parse(body.decode())
+    return [ord(chunk["choices"][0]["text"]) - ord("!") for chunk in chunks if chunk["choices"][0]["text"]]
+
+
+@pytest.mark.parametrize("still_s", [1.5, pytest.param(5.0, marks=pytest.mark.slow)])
+def test_streams_outlive_a_frontend_that_stands_still(
+    start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process], still_s: float
+) -> None:
+    """Also those of which nothing had come yet, and those that ended meanwhile. Each token comes once."""
+    backend = start_backend(step_s=0.02)
+    processes.append(frontend := Process(backend, model_dir, port))
+    frontend.wait_ready()
+    n = min(90, int(still_s / 0.02))  # ends while it stands still, or soon after
+    body = {"prompt": "x", "stream": True}
+    bodies: dict[int, bytes] = {}
+
+    def read(index: int, n_tokens: int) -> None:
+        asked = {**body, "max_tokens": n_tokens}
+        answer = httpx.post(f"{frontend.url}/v1/completions", json=asked, timeout=WAIT_S)
+        bodies[index] = answer.content
+
+    def ask(indices: range, n_tokens: int) -> list[threading.Thread]:
+        readers = [threading.Thread(target=read, args=(index, n_tokens)) for index in indices]
+        for reader in readers:
+            reader.start()
+        return readers
+
+    readers = ask(range(8), n)
+    wait_until(lambda: len(backend.accepted) == 8 and all(row.count > 5 for row in backend.accepted))
+    backend.stalled.set()
+    readers += ask(range(8, 12), 20)
+    wait_until(lambda: len(backend.accepted) == 12)
+    stop(frontend.process.pid)
+    backend.stalled.clear()
+    time.sleep(still_s)
+    ended = [row.state is abi.State.DECODE_COMPLETED for row in backend.accepted]
+    os.kill(frontend.process.pid, signal.SIGCONT)
+    for reader in readers:
+        reader.join(WAIT_S)
+    assert sum(ended) >= 4
+    expected = {index: list(range(n if index < 8 else 20)) for index in range(12)}
+    assert {index: tokens_of(content) for index, content in bodies.items()} == expected
+    assert int(backend.region.leases["word"][0]) & 0xFFFFFFFF == 1  # the first epoch still
+    wait_until(lambda: backend.open_rows() == 0)
+
+
 def test_suspended_for_longer_than_the_lease(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:
     backend = start_backend()
+    backend.longest_lease_s = 1.0
     processes.append(frontend := Process(backend, model_dir, port))
     frontend.wait_ready()
     os.kill(frontend.process.pid, signal.SIGSTOP)
@@ -197,69 +247,7 @@ def test_suspended_for_longer_than_the_lease(
     assert httpx.post(f"{frontend.url}/v1/completions", json={"prompt": "x"}).status_code == 200
 
 
-def scrape(frontend: Frontend) -> dict[str, Any]:
-    response = frontend.client.get("/metrics")
-    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
-    return {
-        (sample.name, sample.labels.get("finished_reason", sample.labels.get("status", ""))): sample.value
-        for family in text_string_to_metric_families(response.text)
-        for sample in family.samples
-    }
-
-
-def test_the_schedulers_metrics_are_the_same_from_every_frontend(
-    start_backend: StartBackend, start_frontend: StartFrontend
-) -> None:
-    backend = start_backend(n_leases=2)
-    backend.region.header["stats"][0]["running"] = 3
-    frontends = [start_frontend(backend), start_frontend(backend)]
-    scrapes = [frontend.client.get("/metrics").text for frontend in frontends]
-
-    def series(text: str) -> set[str]:
-        return {line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
-
-    of_all = series(scrapes[0]) & series(scrapes[1])
-    assert 'blink:num_requests_running{model_name="tiny"}' in of_all
-    assert {name.partition("{")[0] for name in of_all} >= {
-        "blink:kv_cache_usage_perc",
-        "blink:scheduler_steps_total",
-    }
-    for lease, text in enumerate(scrapes):
-        own = series(text) - of_all
-        assert f'blink:num_requests_open{{lease="{lease}",model_name="tiny"}}' in own
-        assert all(f'lease="{lease}"' in name for name in own)
-
-
-def test_every_figure_of_the_scheduler_is_a_metric_once() -> None:
-    shown = [*metrics.SCHEDULER_GAUGES, *metrics.SCHEDULER_COUNTERS]
-    named_as_vllm = ["running", "waiting", "preempted"]
-    assert sorted([*shown, *named_as_vllm]) == sorted(abi.Stats.names or ())
-
-
-def test_metrics(frontend: Frontend, backend: MockBackend) -> None:
-    backend.region.header["stats"][0]["running"] = 3
-    backend.region.header["stats"][0]["free_pages"] = 75
-    backend.region.header["stats"][0]["preempted"] = 2
-    frontend.client.post("/v1/completions", json={"prompt": [5, 6, 7], "max_tokens": 10})
-    frontend.client.post("/v1/completions", json={"prompt": [5], "max_tokens": 5, "stop": "!"})
-    frontend.client.post("/v1/completions", json={})
-    wait_until(lambda: scrape(frontend)["blink:reader_records_total", ""] >= 11)  # copied with each beat
-    found = scrape(frontend)
-    assert found["blink:prompt_tokens_total", ""] == 4
-    assert 11 <= found["blink:generation_tokens_total", ""] <= 15
-    assert found["blink:request_success_total", "length"] == 1
-    assert found["blink:request_success_total", "stop"] == 1
-    assert found["blink:http_responses_total", "200"] >= 2
-    assert found["blink:http_responses_total", "400"] == 1
-    assert found["blink:time_to_first_token_seconds_count", ""] == 2
-    assert 9 <= found["blink:inter_token_latency_seconds_count", ""] <= 13
-    assert found["blink:e2e_request_latency_seconds_count", ""] == 2
-    assert found["blink:num_requests_running", ""] == 3
-    assert found["blink:kv_cache_usage_perc", ""] == 0.25
-    assert found["blink:num_preemptions_total", ""] == 2
-    assert found["blink:num_requests_open", ""] == 0
-
-
+@pytest.mark.slow
 def test_a_frontend_whose_backend_was_started_again_ends_and_says_so(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:

@@ -24,7 +24,7 @@ def test_no_race_and_no_wrong_token(build_program: Callable[..., Path]) -> None:
     assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.parametrize("scenario", ["cap", "urgent", "stopped", "steps", "silence"])
+@pytest.mark.parametrize("scenario", ["cap", "urgent", "stopped", "steps", "silence", "cached"])
 def test_each_cycle(build_program: Callable[..., Path], scenario: str) -> None:
     program = build_program("reader-cycles", ["tests/nic_frontend/reader_cycles.cpp", *NATIVE], "-O1")
     run = subprocess.run([program, scenario], capture_output=True, text=True, timeout=60)
@@ -39,6 +39,7 @@ def test_an_event_loop_that_was_faster_than_its_wakeup_sleeps_again(
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("records", "torn", "jitter", "tokens_per_step"),
     [

@@ -7,37 +7,116 @@ import threading
 from typing import Any
 
 import httpx
+import pytest
 from harness import StartBackend, StartFrontend, wait_until
 from limits import WAIT_S
 from sse import parse, text_of
 from test_validation import error_of
 
-from nic_frontend.slot_tracker import SlotTracker
+from nic_frontend.slot_tracker import Size, SlotTracker
+from ringbuffer.heap import Place
+
+ONE = Size(5, 9)  # a granule of each heap
 
 
 def test_the_scan_goes_round() -> None:
-    slots = SlotTracker(4)
-    assert slots.take(3) == [0, 1, 2]
+    slots = SlotTracker(4, 1024, 1024)
+    assert slots.take([ONE] * 3) == [0, 1, 2]
     slots.put_back(1)
-    assert slots.take(2) == [3, 1]
-    assert slots.take(1) == []
+    assert slots.take([ONE] * 2) == [3, 1]
+    assert slots.take([ONE]) == []
     slots.put_back(0)
     slots.put_back(2)
-    assert slots.take(3) == []
+    assert slots.take([ONE] * 3) == []
     assert slots.n_free == 2
-    assert slots.take(2) == [2, 0]
+    assert slots.take([ONE] * 2) == [2, 0]
 
 
 def test_waits_only_for_slots_that_are_being_released() -> None:
     async def scenario() -> None:
-        slots = SlotTracker(2)
-        slots.take(2)
-        assert await slots.wait(1, 5.0) == []  # at once: nothing is on its way
-        slots.releasing()
+        slots = SlotTracker(2, 1024, 1024)
+        slots.take([ONE] * 2)
+        assert await slots.wait([ONE], 5.0) == []  # at once: nothing is on its way
+        slots.releasing(1)
         asyncio.get_running_loop().call_later(0.01, slots.free, 1)
-        assert await slots.wait(1, 5.0) == [1]
-        slots.releasing()
-        assert await slots.wait(1, 0.02) == []
+        assert await slots.wait([ONE], 5.0) == [1]
+        slots.releasing(1)
+        assert await slots.wait([ONE], 0.02) == []
+
+    asyncio.run(asyncio.wait_for(scenario(), 2.0))
+
+
+def test_ranges_are_held_until_their_slot_is_free() -> None:
+    slots = SlotTracker(16, 128, 64)
+    assert slots.take([Size(33, 17), Size(1, 1)]) == [0, 1]
+    assert slots.place(0) == Place(0, 64, 0, 32)
+    assert slots.place(1) == Place(64, 32, 32, 16)
+    assert slots.take([Size(32, 17)]) == []  # no room for the answer: the prompt is not taken either
+    assert slots.take([Size(33, 16)]) == []
+    assert slots.take([Size(32, 16)]) == [2]
+    slots.releasing(0)
+    assert slots.take([Size(1, 1)]) == []
+    slots.free(0)
+    assert slots.take([Size(64, 32)]) == [3]
+    assert slots.place(3) == Place(0, 64, 0, 32)
+
+
+def test_room_in_the_heaps_is_waited_for_in_order() -> None:
+    """A request that needs much is not overtaken by those that need little."""
+
+    async def scenario() -> None:
+        slots = SlotTracker(16, 128, 1024)
+        assert slots.take([Size(64, 1), Size(64, 1)]) == [0, 1]
+        assert await slots.wait([Size(128, 1)], 5.0) == []
+        for slot in (0, 1):
+            slots.releasing(slot)
+        large = asyncio.create_task(slots.wait([Size(96, 1)], 5.0))
+        await asyncio.sleep(0)
+        small = asyncio.create_task(slots.wait([Size(32, 1)], 5.0))
+        await asyncio.sleep(0)
+        assert await slots.wait([ONE], 5.0) == []  # what is being released is promised already
+        slots.free(0)
+        await asyncio.sleep(0.01)
+        assert not large.done()
+        assert not small.done()
+        assert slots.take([ONE]) == []
+        slots.free(1)
+        assert [await large, await small] == [[2], [3]]
+
+    asyncio.run(asyncio.wait_for(scenario(), 2.0))
+
+
+def test_who_waits_behind_one_that_gives_up_is_served() -> None:
+    async def scenario() -> None:
+        slots = SlotTracker(16, 128, 1024)
+        slots.take([Size(64, 1), Size(64, 1)])
+        for slot in (0, 1):
+            slots.releasing(slot)
+        short = asyncio.create_task(slots.wait([Size(96, 1)], 0.05))
+        gone = asyncio.create_task(slots.wait([Size(1, 1)], 5.0))
+        await asyncio.sleep(0)
+        slots.free(0)
+        gone.cancel()
+        assert await short == []
+        assert await slots.wait([Size(64, 1)], 5.0) == [2]
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+
+    asyncio.run(asyncio.wait_for(scenario(), 2.0))
+
+
+def test_nothing_of_a_lost_lease_is_given_out() -> None:
+    async def scenario() -> None:
+        slots = SlotTracker(16, 32, 1024)
+        slots.take([ONE])
+        slots.releasing(0)
+        waits = asyncio.create_task(slots.wait([ONE], 5.0))
+        await asyncio.sleep(0)
+        slots.free(0)  # it has a slot now, and does not know yet
+        slots.reset()
+        assert await waits == []
+        assert slots.n_free == 16
+        assert slots.take([ONE]) == [0]
 
     asyncio.run(asyncio.wait_for(scenario(), 2.0))
 
@@ -103,3 +182,45 @@ def test_64_concurrent_streams(start_backend: StartBackend, start_frontend: Star
     assert asyncio.run(everyone()) == [letters[: 20 + i] for i in range(64)]
     assert frontend.service.metrics.generation_tokens == sum(20 + i for i in range(64))
     wait_until(lambda: frontend.service.tracker.slots.n_free == 64)
+
+
+def test_room_in_the_heaps_is_shared(start_backend: StartBackend, start_frontend: StartFrontend) -> None:
+    """429 while others have it, 400 where it would never do; and it comes back."""
+    backend = start_backend(n_slots=16, output_heap=1024)
+    frontend = start_frontend(backend)
+    url = "/v1/completions"
+    body = {"prompt": "x", "max_tokens": 400, "n": 3}
+    error = error_of(frontend.client.post(url, json=body), 400)
+    assert "answers of up to 1200 in all; this server holds 8192 and 1024" in error["message"]
+    backend.stalled.set()
+    answers: list[Any] = []
+
+    def ask() -> None:
+        answers.append(httpx.post(f"{frontend.url}{url}", json=body | {"n": 2}, timeout=WAIT_S))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    wait_until(lambda: len(backend.accepted) == 2)
+    error = error_of(frontend.client.post(url, json=body | {"n": 1}), 429)
+    assert "no room now for prompts of 32 tokens and answers of 400" in error["message"]
+    backend.stalled.clear()
+    small = frontend.client.post(url, json={"prompt": "y", "max_tokens": 100})  # there is room beside them
+    assert small.json()["usage"]["completion_tokens"] == 100
+    thread.join()
+    assert answers[0].json()["usage"]["completion_tokens"] == 800
+    wait_until(lambda: frontend.service.tracker.slots.n_free == 16)
+    again = frontend.client.post(url, json=body | {"n": 2})
+    assert again.json()["usage"]["completion_tokens"] == 800
+
+
+def test_choices_without_a_limit_fit_together(
+    start_backend: StartBackend, start_frontend: StartFrontend
+) -> None:
+    backend = start_backend(n_slots=16, output_heap=1024)
+    backend.tokens_per_step = 50
+    frontend = start_frontend(backend)
+    chat = {"messages": [{"role": "user", "content": "hi"}], "ignore_eos": True}
+    for n, tokens in ((1, None), (4, 256)):
+        answer = frontend.client.post("/v1/chat/completions", json=chat | {"n": n}).json()
+        limit = tokens or 512 - answer["usage"]["prompt_tokens"]
+        assert answer["usage"]["completion_tokens"] == n * limit

@@ -45,7 +45,7 @@ def test_submission_is_payload_then_word(bench: Bench) -> None:
     assert bench.request(3) == (1, Command.SUBMIT)
     descriptor = bench.region.descriptors[3]
     assert (descriptor["sequence"], descriptor["prompt_tokens"], descriptor["ticket"]) == (sequence, 4, 0)
-    prompt = bench.region.prompts[3, :4]
+    prompt = bench.prompt(3)[:4]
     assert prompt.tolist() == [11, 12, 13, 14]
     covered = descriptor.tobytes()[: abi.Descriptor.fields["crc32c"][1]] + prompt.astype("<u4").tobytes()
     assert descriptor["crc32c"] == crc32c(covered)
@@ -107,7 +107,7 @@ def test_a_record_of_anything_else_is_never_taken(
     """F3."""
     (sequence,) = bench.submit(1)
     wrong = output_record(token, position, sequence + sequence_step)
-    bench.region.outputs[1, 0] = wrong
+    bench.output(1)[0] = wrong
     bench.region.progress["records"][1, 0] = wrong
     bench.status(1, sequence, State.DECODE_PROCESSING, 1)
     assert bench.take(0.1) == []
@@ -145,6 +145,19 @@ def test_a_count_that_goes_back_delivers_nothing_twice(bench: Bench) -> None:
     bench.record(6, 5, 5, sequence)
     bench.status(6, sequence, State.DECODE_PROCESSING, 6)
     assert bench.take() == [(6, sequence, EVENT_TOKENS, 0, [5])]
+
+
+def test_the_cached_tokens_come_with_the_first_ones(bench: Bench) -> None:
+    hit, miss = bench.submit(0, 1)
+    bench.region.progress["prefix"][0] = pair_word(hit, 32)
+    bench.region.progress["prefix"][1] = pair_word(miss - 1, 32)  # of the slot's request before
+    for position in range(2):
+        for slot, sequence in ((0, hit), (1, miss)):
+            bench.record(slot, 5, position, sequence)
+            bench.status(slot, sequence, State.DECODE_PROCESSING, position + 1)
+        while sum(map(len, bench.cached.values())) < 2 * (position + 1):
+            bench.take()
+    assert bench.cached == {(0, hit): [32, 0], (1, miss): [0, 0]}
 
 
 @pytest.mark.alone
@@ -251,7 +264,7 @@ def test_a_full_queue_loses_nothing(bench: Bench) -> None:
             positions = np.arange(CAPACITY, dtype=np.uint64)
             tokens = positions + np.uint64(slot)
             high = (positions << np.uint64(32)) | np.uint64((sequence & 0xFFF) << 52)
-            bench.region.outputs[slot] = tokens | high
+            bench.output(slot)[:] = tokens | high
             bench.status(slot, sequence, State.DECODE_COMPLETED, CAPACITY, Reason.LENGTH)
         time.sleep(0.05)
         answers: dict[tuple[int, int], list[int]] = {}

@@ -62,6 +62,8 @@ def test_it_submits_and_is_answered(backend: MockBackend, initiator: Initiator) 
         "sequence": 1,
         "prompt_tokens": len(prompt),
         "max_tokens": 9,
+        "prompt_room": len(prompt),
+        "output_room": 9,
         "top_p": 1.0,
         "repetition_penalty": 1.0,
     }

@@ -26,7 +26,7 @@ from ringbuffer.region import (
 from ringbuffer.words import Status, name_of, output_record, request_word
 
 FACTS = ModelFacts(bytes(range(32)), "a model", "cpu", 1000, 512, 8, 64, 16)
-GEOMETRY = Geometry(64, 2, 512, 512)
+GEOMETRY = Geometry(64, 2, 16384, 8192)
 
 
 @pytest.fixture
@@ -40,9 +40,9 @@ def test_an_attached_region_is_the_same_memory(region: Region) -> None:
     other = attach(region.path)
     assert other.geometry == GEOMETRY
     assert bytes(other.header["model_name"][0]).rstrip(b"\0") == b"a model"
-    region.prompts[63, 511] = 7
+    region.prompts[1, 16383] = 7
     region.set_control(abi.Control.DRAIN)
-    assert other.prompts[63, 511] == 7
+    assert other.prompts[1, 16383] == 7
     assert int(other.header["control"][0]) == abi.Control.DRAIN
     other.close()
 
@@ -52,7 +52,7 @@ def test_sections_do_not_overlap_and_start_on_pages() -> None:
     starts = list(at.values())
     assert starts == sorted(starts)
     assert all(offset % 4096 == 0 for offset in starts)
-    assert at["outputs"] - at["prompts"] >= 64 * 512 * 4
+    assert at["outputs"] - at["prompts"] >= 2 * 16384 * 4
 
 
 def test_leases_share_the_slots() -> None:
@@ -61,8 +61,12 @@ def test_leases_share_the_slots() -> None:
 
 
 @pytest.mark.parametrize(
-    "sizes", [(0, 1, 8, 8), (24, 1, 8, 8), (32, 3, 8, 8), (64, 0, 8, 8), (8192, 1, 8, 8), (16, 1, 0, 8)]
-)
+    "sizes",
+    [
+        (0, 1, 32, 16), (24, 1, 32, 16), (32, 3, 32, 16), (64, 0, 32, 16), (8192, 1, 32, 16), (16, 1, 0, 16),
+        (16, 1, 32, 0), (16, 1, 16, 16), (16, 1, 32, 24), (16, 1, 1 << 31, 16),
+    ],
+)  # fmt: skip
 def test_a_geometry_out_of_range_is_refused(sizes: tuple[int, int, int, int]) -> None:
     with pytest.raises(ValueError, match="must be"):
         Geometry(*sizes)
@@ -135,8 +139,8 @@ def test_a_ring_ends_without_anybody_elses_name(region: Region) -> None:
 
 def test_a_ring_that_does_not_fit_is_refused() -> None:
     path = ring_path(f"test-too-large-{os.getpid()}")
-    with pytest.raises(RingError, match="lower --slots"):
-        create(path, Geometry(4096, 1, 1 << 22, abi.MAX_COUNT), FACTS)
+    with pytest.raises(RingError, match="lower --ring-memory"):
+        create(path, Geometry(4096, 32, 1 << 30, 1 << 30), FACTS)
     assert not path.exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -78,6 +79,20 @@ def test_what_cannot_be_measured(flags: tuple[str, ...], message: str, tmp_path:
     assert done.returncode != 0
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("part", "cache"),
+    [("closed,open", ["--no-enable-prefix-caching"]), ("conversations", ["--enable-prefix-caching"])],
+)
+def test_vllm_has_its_prefix_cache_where_prompts_have_prefixes(
+    part: str, cache: list[str], tmp_path: Path
+) -> None:
+    arguments = argparse.Namespace(
+        part=part, vllm=tmp_path, server_cores=(0,), start_timeout=1.0, server_flag=None
+    )
+    command = servers.Vllm(arguments, DEMO, random_weights=True).command
+    assert [word for word in command if word.endswith("enable-prefix-caching")] == cache
 
 
 def test_a_made_vocabulary_has_a_text_for_every_token(tmp_path: Path) -> None:

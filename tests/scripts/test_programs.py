@@ -12,9 +12,13 @@ from limits import PROGRAM_S
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 BENCHES = [path for path in sorted((SCRIPTS / "bench").glob("*.py")) if "__main__" in path.read_text()]
 PROGRAMS = [*BENCHES, SCRIPTS / "train_demo_model.py"]
+TORCH = ("transformers_batching", "train_demo_model")  # which takes seconds to import
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(path, marks=[pytest.mark.slow] * (path.stem in TORCH), id=path.stem) for path in PROGRAMS],
+)
 def test_a_program_starts_and_explains_itself(program: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, program, "--help"], cwd=tmp_path, capture_output=True, text=True, timeout=PROGRAM_S

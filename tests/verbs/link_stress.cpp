@@ -46,6 +46,7 @@ uint32_t submit(Client& client, uint32_t submitted, uint32_t wanted, std::mt1993
     descriptor.prompt_tokens = 1 + random() % kPrompt;
     descriptor.max_tokens = 1 + random() % kOutput;
     descriptor.seed = submitted + chosen.size();
+    place(descriptor, slot);
     for (uint32_t i = 0; i < descriptor.prompt_tokens; ++i) prompts.push_back(random());
     chosen.push_back(slot);
     descriptors.push_back(descriptor);

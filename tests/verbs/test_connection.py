@@ -62,7 +62,7 @@ class Remote:
 
 @pytest.fixture
 def remote(fabric: ctypes.CDLL, start_backend: StartBackend) -> Iterator[Remote]:
-    found = Remote(start_backend(step_s=0.004, output_capacity=512))
+    found = Remote(start_backend(step_s=0.004))
     yield found
     found.close()
 
@@ -103,6 +103,7 @@ def test_streams_outlive_a_broken_connection(remote: Remote, frontend: Frontend)
     wait_until(lambda: frontend.service.tracker.slots.n_free == 64)
 
 
+@pytest.mark.slow
 def test_a_long_interruption_fails_what_is_open_and_ends(remote: Remote, frontend: Frontend) -> None:
     remote.backend.step_s = 0.05
     stream = Stream(frontend.url, 90)

@@ -29,7 +29,7 @@ def run(program: Path, *arguments: int) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("break_one_in", [0, 300, 20])
+@pytest.mark.parametrize("break_one_in", [0, 300, pytest.param(20, marks=pytest.mark.slow)])
 def test_nothing_is_torn_run_twice_or_answered_wrongly(build_stress: Build, break_one_in: int) -> None:
     """V3, V4, V7."""
     found = run(build_stress("link_stress"), 5000, break_one_in, 1)
@@ -38,7 +38,7 @@ def test_nothing_is_torn_run_twice_or_answered_wrongly(build_stress: Build, brea
     assert (found["lost"] > 0) == bool(break_one_in)
 
 
-@pytest.mark.parametrize("break_one_in", [0, 300])
+@pytest.mark.parametrize("break_one_in", [0, pytest.param(300, marks=pytest.mark.slow)])
 def test_without_the_read_back_payloads_are_torn_and_never_served(
     build_stress: Build, break_one_in: int
 ) -> None:
@@ -51,6 +51,7 @@ def test_no_race(build_stress: Build) -> None:
     run(build_stress("link_stress_tsan", "-fsanitize=thread", "-Wno-tsan"), 2000, 200, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -15,7 +15,7 @@ constexpr int kSpins = 256;  // polls before the processor is offered to others
 
 static_assert(Channel::kStagingBytes >= BLINK_MAX_SLOTS * sizeof(blink_progress), "a gather is one READ");
 
-uint64_t last_word(const Submission::Piece& piece) {
+uint64_t last_word(const Piece& piece) {
   return (piece.offset + piece.bytes - 8) & ~uint64_t(7);
 }
 
@@ -65,11 +65,11 @@ bool Channel::gather(uint64_t table, const uint32_t* entries, size_t n, blink_pr
   return true;
 }
 
-bool Channel::write(uint64_t offset, const void* from, size_t bytes) {
+bool Channel::write(const Piece& piece) {
   std::lock_guard<std::mutex> lock(mutex_);
   dirty_ = true;
-  last_written_ = last_word({offset, from, bytes});
-  return add_write(offset, from, bytes) && flush();
+  last_written_ = last_word(piece);
+  return add_write(piece) && flush();
 }
 
 // Unsignalled as a rule: what follows on the queue pair confirms it.
@@ -85,8 +85,7 @@ bool Channel::submit(const Submission* burst, size_t n) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (size_t i = 0; i < n; ++i) {
     const Submission& s = burst[i];
-    if (!add_write(s.prompt.offset, s.prompt.from, s.prompt.bytes)) return false;
-    if (!add_write(s.descriptor.offset, s.descriptor.from, s.descriptor.bytes)) return false;
+    if (!add_write(s.prompt) || !add_write(s.descriptor)) return false;
   }
   if (n && region_.read_back && !add_read_back(last_word(burst[n - 1].descriptor))) return false;
   for (size_t i = 0; i < n; ++i)
@@ -104,15 +103,15 @@ bool Channel::read_locked(uint64_t offset, size_t bytes) {
   return add(IBV_WR_RDMA_READ, 0, staging_.get(), bytes, offset) && flush();
 }
 
-bool Channel::add_write(uint64_t offset, const void* from, size_t bytes) {
-  for (size_t done = 0; done < bytes;) {
+bool Channel::add_write(const Piece& piece) {
+  for (size_t done = 0; done < piece.bytes;) {
     if (staged_ == kStagingBytes && !flush()) return false;
-    const size_t n = std::min(bytes - done, kStagingBytes - staged_);
+    const size_t n = std::min(piece.bytes - done, kStagingBytes - staged_);
     uint8_t* at = reinterpret_cast<uint8_t*>(staging_.get()) + staged_;
-    std::memcpy(at, static_cast<const uint8_t*>(from) + done, n);
+    std::memcpy(at, static_cast<const uint8_t*>(piece.from) + done, n);
     // Before `add`, which may flush and so make all of the buffer free again.
     staged_ += n;
-    if (!add(IBV_WR_RDMA_WRITE, 0, at, n, offset + done)) return false;
+    if (!add(IBV_WR_RDMA_WRITE, 0, at, n, piece.offset + done)) return false;
     done += n;
   }
   return true;

@@ -48,7 +48,7 @@ class Channel {
   // All return false when the connection has broken, within kDeadlineNs.
   bool read(uint64_t offset, void* to, size_t bytes);
   bool gather(uint64_t table, const uint32_t* entries, size_t n, blink_progress* to);
-  bool write(uint64_t offset, const void* from, size_t bytes);
+  bool write(const Piece& piece);
   bool publish(uint64_t offset, uint64_t word);
   bool submit(const Submission* burst, size_t n);
   // Everything posted has been acknowledged.
@@ -56,7 +56,7 @@ class Channel {
 
  private:
   bool add(ibv_wr_opcode opcode, unsigned flags, const void* local, size_t bytes, uint64_t offset);
-  bool add_write(uint64_t offset, const void* from, size_t bytes);
+  bool add_write(const Piece& piece);
   bool add_read_back(uint64_t offset);
   bool add_word(uint64_t offset, uint64_t word);
   bool read_locked(uint64_t offset, size_t bytes);

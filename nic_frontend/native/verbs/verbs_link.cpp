@@ -49,8 +49,8 @@ class VerbsLink final : public Link {
     return connection && connection->retrieval.gather(table, entries, n, to);
   }
 
-  void write(uint64_t offset, const void* from, size_t bytes) override {
-    if (const auto connection = current()) connection->submission.write(offset, from, bytes);
+  void write(const Piece& piece) override {
+    if (const auto connection = current()) connection->submission.write(piece);
   }
 
   void publish(uint64_t offset, uint64_t word) override {

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 Writer = asyncio.StreamWriter
@@ -97,7 +98,8 @@ class BadServer:
     def __init__(self, *behaviours: Behaviour, warmup: int = 1) -> None:
         self._behaviours = behaviours
         self._warmup = warmup
-        self.bodies: list[dict[str, object]] = []
+        self.bodies: list[dict[str, Any]] = []
+        self.paths: list[str] = []  # of those
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -133,6 +135,7 @@ class BadServer:
                 body = json.loads(await reader.readexactly(size))
                 turn = len(self.bodies) - self._warmup
                 self.bodies.append(body)
+                self.paths.append(head.split()[1].decode())
                 behaviour = self._behaviours[turn % len(self._behaviours)] if turn >= 0 else good
                 await behaviour(writer, int(body["max_tokens"]))
                 await writer.drain()

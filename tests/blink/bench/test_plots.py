@@ -47,6 +47,7 @@ def windows(rates: list[int], levels: list[int]) -> dict[str, Any]:
     return {"server": "a", "points": points, "traces": {load_label(rate, None): trace for rate in rates}}
 
 
+@pytest.mark.slow
 def test_a_run_among_antagonists_is_drawn_over_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = drawn(monkeypatch)
     with BadServer(bad_server.good) as server:
@@ -95,6 +96,7 @@ def test_a_load_among_antagonists_alone_says_how_many(
     assert [text.get_text() for text, _ in legend_of(figures[0])] == ["a", "4 antagonists a core"]
 
 
+@pytest.mark.slow
 def test_one_of_several_rates_can_be_drawn_over_its_antagonists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

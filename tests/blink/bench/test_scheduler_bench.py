@@ -84,6 +84,7 @@ def test_an_end_that_nobody_foresees_is_a_token_and_the_bound_one_behind_it() ->
     assert asked == [(4, [3]), (2, [4])]
 
 
+@pytest.mark.slow
 def test_every_scheduler_gives_the_same_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib", reason="draws: pip install 'blink-serving[bench]'")
     results, pictures = tmp_path / "results.json", tmp_path / "pictures"

@@ -43,6 +43,7 @@ def bench(url: str, tmp_path: Path, *flags: str) -> tuple[subprocess.CompletedPr
     return done, json.loads(path.read_text()) if path.exists() else {}
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_a_closed_loop_against_blink_serve(tmp_path: Path) -> None:
     server = ServeProcess().wait_ready()
@@ -73,6 +74,7 @@ def test_a_closed_loop_against_blink_serve(tmp_path: Path) -> None:
         server.close()
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_an_open_loop_keeps_its_rate_when_the_server_does_not(tmp_path: Path) -> None:
     with BadServer(bad_server.stalled) as server:
@@ -123,6 +125,7 @@ def test_chunks_of_several_tokens_are_counted_by_usage(tmp_path: Path) -> None:
     assert "up to 4.00 tokens a chunk" in done.stdout
 
 
+@pytest.mark.slow
 def test_reads_that_respect_no_boundary_make_the_same_stream(tmp_path: Path) -> None:
     with BadServer(bad_server.dribbled) as server:
         _, result = bench(server.url, tmp_path, "--concurrency=1", *SHORT)
@@ -131,6 +134,7 @@ def test_reads_that_respect_no_boundary_make_the_same_stream(tmp_path: Path) -> 
     assert point["tokens_per_chunk"] == 1
 
 
+@pytest.mark.slow
 def test_requests_are_those_of_the_trace(tmp_path: Path) -> None:
     seen = []
     for folder in ("a", "b"):
@@ -145,6 +149,7 @@ def test_requests_are_those_of_the_trace(tmp_path: Path) -> None:
         assert all(100 <= token < 1000 for token in body["prompt"])
 
 
+@pytest.mark.slow
 def test_no_window_repeats_a_prompt_of_another(tmp_path: Path) -> None:
     with BadServer(bad_server.good) as server:
         bench(server.url, tmp_path, "--concurrency=1,1", *SHORT)
@@ -153,6 +158,7 @@ def test_no_window_repeats_a_prompt_of_another(tmp_path: Path) -> None:
     assert len(set(beginnings)) == len(beginnings)
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_antagonists_make_a_table_with_ratios(tmp_path: Path) -> None:
     flags = ("--antagonists=sort", "--per-core=0,1", "--cores=0")
@@ -166,6 +172,7 @@ def test_antagonists_make_a_table_with_ratios(tmp_path: Path) -> None:
     assert "[1.00]" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_complete", [0, 1])
 def test_ctrl_c_keeps_the_windows_that_are_complete(tmp_path: Path, n_complete: int) -> None:
     path, errors = tmp_path / "result.json", tmp_path / "errors"
@@ -214,6 +221,7 @@ def test_load_processes_end_when_the_command_is_killed(tmp_path: Path) -> None:
         wait_until(lambda: not any(alive(pid) for pid in children), WAIT_S, "their end")
 
 
+@pytest.mark.slow
 def test_plots_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs pip install 'blink-serving[bench]'")
     with BadServer(bad_server.good) as server:
@@ -236,8 +244,8 @@ def test_plots_are_drawn(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ((), "give either --rate or --concurrency"),
-        (("--rate=1", "--concurrency=1"), "give either --rate or --concurrency"),
+        ((), "give one of --rate, --concurrency and --conversations"),
+        (("--rate=1", "--concurrency=1"), "give one of --rate, --concurrency"),
         (("--rate=1", "--antagonists=sort"), "--antagonists needs --cores"),
         (("--rate=0",), "0 is not a rate in requests/s"),
         (("--rate=1", "--input=10:1:20-30"), "low <= mean <= high does not hold"),

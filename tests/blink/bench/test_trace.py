@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blink.bench.prompts import Prompts
+from blink.bench.prompts import MAX_PROMPT, Prompts
 from blink.bench.trace import CHAT_INPUT, CHAT_OUTPUT, Lengths, endless, lengths, poisson
 
 
@@ -40,7 +40,7 @@ def test_arrivals_are_poisson() -> None:
 
 def test_a_seed_decides_the_trace_and_the_prompts() -> None:
     def made(seed: int) -> tuple[str, str]:
-        return poisson(5.0, 20.0, seed, CHAT_INPUT, CHAT_OUTPUT).digest(), Prompts(seed, 5, 99).render(7, 50)
+        return poisson(5.0, 20.0, seed, CHAT_INPUT, CHAT_OUTPUT).digest(), Prompts(seed, 5, 99).ids(7, 50)
 
     assert made(1) == made(1)
     assert made(1)[0] != made(2)[0]
@@ -58,20 +58,27 @@ PROMPTS = {span: Prompts(1, *span) for span in ((0, 2), (100, 1000), (7, 151_936
 @settings(deadline=None)  # other load on the machine decides how long one takes
 @given(st.integers(1, 3000), st.integers(0, 10**9), st.sampled_from(sorted(PROMPTS)))
 def test_a_prompt_is_an_array_of_n_tokens_in_range(n: int, index: int, span: tuple[int, int]) -> None:
-    prompt = json.loads(PROMPTS[span].render(index, n))
+    prompt = json.loads(f"[{PROMPTS[span].ids(index, n)}]")
     assert len(prompt) == n
     assert all(span[0] <= token < span[1] for token in prompt)
 
 
+@pytest.mark.parametrize("span", sorted(PROMPTS))
+def test_a_prompt_may_fill_a_context_of_131072(span: tuple[int, int]) -> None:
+    assert len(json.loads(f"[{PROMPTS[span].ids(3, MAX_PROMPT)}]")) == MAX_PROMPT == 131_071
+    with pytest.raises(ValueError, match="can be made"):
+        PROMPTS[span].ids(3, MAX_PROMPT + 1)
+
+
 def test_no_two_prompts_have_a_common_beginning() -> None:
     prompts = Prompts(1, 100, 1000)
-    beginnings = {tuple(prompts.render(i, 1024).split(",")[:4]) for i in range(5000)}
+    beginnings = {tuple(prompts.ids(i, 1024).split(",")[:4]) for i in range(5000)}
     assert len(beginnings) == 5000
 
 
 def test_prompts_that_run_together_are_not_alike() -> None:
     """In a closed loop all have one length."""
-    prompts = [json.loads(PROMPTS[7, 151_936].render(i, 1024)) for i in range(64)]
+    prompts = [json.loads(f"[{PROMPTS[7, 151_936].ids(i, 1024)}]") for i in range(64)]
     for i, one in enumerate(prompts):
         for other in prompts[:i]:
             assert sum(a == b for a, b in zip(one, other, strict=True)) < 8

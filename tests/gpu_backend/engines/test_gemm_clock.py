@@ -58,6 +58,7 @@ def clocked(
     return answer, [int(address) for address in addresses.split()], log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("times", "n", "best"),
     [
@@ -137,6 +138,7 @@ gemm_clock.GemmClock._seconds = lambda self, graph: graph.seconds
 """
 
 
+@pytest.mark.slow
 def test_a_step_multiplies_by_the_algorithm_that_was_fastest(fake: Path, tmp_path: Path) -> None:
     """The first start measures, the second knows; what both capture last is the same."""
     config = {**CONFIG, "hidden_size": 2048}  # of whose matrices o, of 1.5 MiB, is the smallest

@@ -36,7 +36,7 @@ def test_host_memory_holds_whole_pages() -> None:
 
 @pytest.mark.parametrize(("page_bytes", "pages"), [(2 << 20, 48), (COPY_BYTES, 1), (2 * COPY_BYTES, 1)])
 def test_a_copy_step_is_short(page_bytes: int, pages: int) -> None:
-    """S18: whatever decodes waits for it."""
+    """S19: whatever decodes waits for it."""
     assert with_host_pages(WANTED, page_bytes, 64 << 30).copied_pages == pages
 
 

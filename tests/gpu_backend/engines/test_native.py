@@ -158,6 +158,7 @@ def test_kernels_of_a_model_of_experts_divide_a_multiprocessor_alike(expert_log:
     assert set(carved.values()) == {"58"}
 
 
+@pytest.mark.slow
 def test_many_tokens_are_multiplied_in_tiles(fake: Path, tmp_path: Path) -> None:
     """With silu * mul, or with the addition where that fills the GPU, by pairs of blocks."""
     script = SCRIPT.replace("max_prefill_tokens=100", "max_prefill_tokens=1408")
@@ -252,6 +253,7 @@ def test_everything_is_released_in_order(log: Log) -> None:
     assert kinds[-1] == "release"
 
 
+@pytest.mark.slow
 def test_a_failure_halfway_releases_what_was_acquired(fake: Path, tmp_path: Path) -> None:
     script = SCRIPT.replace("total_pages=64", "total_pages=10**6").replace(
         "engine = Nat", "try:\n  engine = Nat"

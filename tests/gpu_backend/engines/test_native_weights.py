@@ -96,6 +96,7 @@ def test_too_little_memory_is_refused_with_the_sizes() -> None:
         pages_that_fit(LLAMA3_8B, LIMITS, GraphGrid(LIMITS).shapes, 16 << 30, 132)
 
 
+@pytest.mark.slow
 def test_a_mixture_of_experts_takes_what_it_is_known_to_take() -> None:
     """Qwen3-30B-A3B, and no more room for the MLP that none of its layers has."""
     assert weight_bytes(QWEN3_30B_A3B) == 2 * 30_532_122_624

@@ -79,6 +79,7 @@ def test_a_prompt_goes_to_most_experts() -> None:
     assert agreeing < 0.7
 
 
+@pytest.mark.slow
 def test_with_all_weights_alike_a_prompt_would_go_to_few() -> None:
     """Why attention's output is not as large as the other weights."""
     experts, agreeing = routing(RANDOM_STD)

@@ -85,6 +85,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "gemma3-bf16": {"family": "gemma3", "dtype": torch.bfloat16},
     "gemma3-head-256": {"family": "gemma3", "head_dim": 256, "query_pre_attn_scalar": 256},
 }
+# The first of each family; the others are slow together.
+FIRST = {settings["family"]: name for name, settings in reversed(MODELS.items())}.values()
 
 
 class Rig:
@@ -137,7 +139,10 @@ class Rig:
         self.memory.close()
 
 
-@pytest.fixture(params=MODELS, scope="module")
+@pytest.fixture(
+    params=[pytest.param(name, marks=[pytest.mark.slow] * (name not in FIRST)) for name in MODELS],
+    scope="module",
+)
 def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     directory = tmp_path_factory.mktemp("model")
     oracle = make_model(directory, **MODELS[request.param])

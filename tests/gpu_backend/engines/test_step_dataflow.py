@@ -63,9 +63,12 @@ LIMITS = {
     "many lanes": {"max_batch": 70, "max_prefill_slots": 70, "max_prefill_tokens": 500},
     "large": {"max_batch": 130, "max_prefill_slots": 8, "max_prefill_tokens": 600},
 }
+MANY_TOKENS = ("many lanes", "large")
 
 
-@pytest.mark.parametrize("limits_of", LIMITS)
+@pytest.mark.parametrize(
+    "limits_of", [pytest.param(name, marks=[pytest.mark.slow] * (name in MANY_TOKENS)) for name in LIMITS]
+)
 @pytest.mark.parametrize("model", MODELS)
 def test_every_lane_gets_its_logits(model: str, limits_of: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(MODELS[model]))

@@ -61,6 +61,23 @@ void everybody_stood_still(ScriptedSimulation& w) {
   w.expect(w.c.state->stats.leases_reclaimed == 0, "R6: a frontend was blamed");
 }
 
+// The frontends stand still just as long as what they asked for, the script's argument, allows; and then longer.
+void frontends_stand_still(ScriptedSimulation& w) {
+  const uint64_t least = BLINK_LEASE_TIMEOUT_NS, most = BLINK_LONGEST_LEASE_NS;
+  const uint64_t kept = std::min(std::max(w.argument, least), most);
+  for (uint32_t i = 0; i < w.c.n_leases; ++i) w.c.leases[i].timeout_ns = w.argument;
+  w.attach();
+  w.submit(0, {5, 6, 7}, 200);
+  w.silent = true;
+  const uint64_t last_beat = w.c.state->leases[0].changed_ns;
+  w.pass(last_beat + kept - 1'000'000 - w.clock);
+  w.expect(w.completed(0), "nothing runs for a frontend that stands still");
+  w.expect(w.c.state->stats.leases_reclaimed == 0, "R6: a lease was taken back early");
+  w.expect(w.c.lease_acks[0].word == blink::pair_word(1, BLINK_LEASE_GRANTED), "R6: a lease was taken back early");
+  w.expect(w.until([&] { return w.c.state->stats.leases_reclaimed == w.c.n_leases; }, 50'000'000),
+           "R6: a lease outlives its frontend");
+}
+
 // A request of 200 tokens whose first five are there.
 void begin(ScriptedSimulation& w) {
   w.step_ns = 1'000'000;
@@ -153,6 +170,7 @@ constexpr Script kScripts[] = {
     {"relaunch_fault", relaunch_fault, kLong},
     {"token_fault", token_fault, kLong},
     {"everybody_stood_still", everybody_stood_still, kLong},
+    {"frontends_stand_still", frontends_stand_still, kLong},
     {"stall_between_refusals", stall_between_refusals, kLong},
     {"stall_between_executions", stall_between_executions, kLong},
     {"clock_behind_between_executions", clock_behind_between_executions, kLong},

@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
   const unsigned seconds = std::atoi(argv[2]);
   Random random(std::atoi(argv[3]));
   const uint64_t arm_margin_ns = name == "blocking" ? 0 : uint64_t(1) << 62;
-  Sizes sizes{64, 2, 16, 256, 8, 80, 64, 4, arm_margin_ns};
+  Sizes sizes{64, 2, 16, 256, 8, 60, 64, 4, arm_margin_ns};
   sizes.prefix_cache = 0;  // the host does not see the tokens that were sampled
   SimulatedRing host(sizes), device(sizes);
   Engine engine{{device.c.tables, device.c.sets, sizes.total_pages}};

@@ -38,7 +38,7 @@ class Fairness {
   // A step was launched, as the `nth` of this execution. A sequence that decodes has a batch slot in it, unless it
   // needs a page and there are too few; the oldest prompt that is under way has one too, unless it awaits what another
   // computes or host memory has, or there are no pages for it: neither starves the other (S15). Only prompts wait for
-  // two copy steps in a row (S18).
+  // two copy steps in a row (S19).
   void launched(const blink_step_set& set, uint32_t nth) {
     const bool copies = set.head->kind == BLINK_STEP_COPY, again = copies && copied_;
     copied_ = copies;

@@ -17,6 +17,7 @@ struct Sent {
   uint32_t expected_error = 0;  // a reason from BLINK_REASON_ERROR_FIRST on, or 0
   bool ignore_eos = false, cancelled = false, torn = false, done = false;
   uint64_t torn_until = 0;
+  blink_descriptor ranges{};  // of which it has the ranges alone
   std::vector<uint32_t> tokens;
 };
 
@@ -36,6 +37,9 @@ class Frontend {
       dead_until_ = 0;
       attach();
     }
+    if (now < still_until_) return mend_torn(now);  // what was on its way arrives
+    if (still_until_ && now - last_beat_ < timeout() && !granted()) fail("R6: its lease was taken back early");
+    still_until_ = 0;
     if (epoch_ == 0) attach();
     if (now - last_beat_ > BLINK_LEASE_BEAT_NS / 2) beat(now);
     if (!granted()) return;
@@ -45,6 +49,7 @@ class Frontend {
     for (auto it = releasing_.begin(); it != releasing_.end();) {
       const uint64_t word = status(it->first);
       const bool empty = blink::low(word) == it->second && (blink::high(word) & 0xf) == BLINK_STATE_EMPTY;
+      if (empty) ranges_.erase(it->first);
       it = empty ? releasing_.erase(it) : std::next(it);
     }
     check_unused(lease_ * share() + random_() % share());
@@ -52,6 +57,7 @@ class Frontend {
     if (!quiet && chance(3)) cancel();
     if (!quiet && chance(1) && chance(10)) die(now);
     if (!quiet && chance(1) && chance(10)) leave();
+    if (!quiet && chance(1) && chance(5) && epoch_ && !dead_until_) stand_still(now);
     if (!quiet && chance(1)) write_late();
     if (!quiet && chance(1)) write_nonsense();
   }
@@ -59,7 +65,7 @@ class Frontend {
   const std::map<uint32_t, Sent>& open() const { return open_; }
   // Whether it has been silent for longer than a lease lasts, and is served all the same. A scan may take a while.
   bool overstays(uint64_t now) const {
-    return dead_until_ && now - dead_since_ > BLINK_LEASE_TIMEOUT_NS + BLINK_LEASE_TIMEOUT_NS / 5 && granted();
+    return dead_until_ && now - dead_since_ > timeout() + BLINK_LEASE_TIMEOUT_NS / 5 && granted();
   }
   bool idle() const { return open_.empty() && releasing_.empty() && dead_until_ == 0; }
 
@@ -77,8 +83,11 @@ class Frontend {
   }
 
   void attach() {
+    ranges_.clear();
     open_.clear();
     releasing_.clear();
+    asked_ = chance(50) ? 0 : chance(50) ? BLINK_LEASE_TIMEOUT_NS / 2 : 2 * BLINK_LEASE_TIMEOUT_NS;
+    __atomic_store_n(&c_.leases[lease_].timeout_ns, asked_, __ATOMIC_RELAXED);
     publish(&c_.leases[lease_].word, blink::pair_word(epoch_ = ++epochs_, ++beats_));
   }
   void beat(uint64_t now) {
@@ -89,10 +98,12 @@ class Frontend {
     const uint64_t ack = __atomic_load_n(&c_.lease_acks[lease_].word, __ATOMIC_ACQUIRE);
     return ack == blink::pair_word(epoch_, BLINK_LEASE_GRANTED);
   }
+  uint64_t timeout() const { return std::max<uint64_t>(asked_, BLINK_LEASE_TIMEOUT_NS); }
   void die(uint64_t now) {
     dead_since_ = now;
-    dead_until_ = now + BLINK_LEASE_TIMEOUT_NS * (chance(50) ? 3 : 1) / 2;
+    dead_until_ = now + timeout() * (chance(50) ? 3 : 1) / 2;
   }
+  void stand_still(uint64_t now) { still_until_ = now + timeout() * (1 + random_() % 9) / 10; }
   void leave() {
     publish(&c_.leases[lease_].word, 0);
     epoch_ = 0;
@@ -145,18 +156,41 @@ class Frontend {
     d.temperature = 1, d.top_p = 1, d.repetition_penalty = 1;
     d.flags = s.ignore_eos ? BLINK_FLAG_IGNORE_EOS : 0;
     d.ticket = s.ticket;
+    if (!place(d)) return;
+    ranges_[slot] = d;
     spoil(s, d);
     d.crc32c = reference_crc(d, s.prompt.data());
-    if (chance(2)) s.expected_error = BLINK_REASON_BAD_CHECKSUM, d.crc32c ^= 1 << random_() % 32;
-    s.torn = s.expected_error == BLINK_REASON_BAD_CHECKSUM || (tearing && chance(10));
+    if (prompt_in_heap(d) && chance(2)) s.expected_error = BLINK_REASON_BAD_CHECKSUM, d.crc32c ^= 1 << random_() % 32;
+    s.torn = s.expected_error == BLINK_REASON_BAD_CHECKSUM || !prompt_in_heap(d) || (tearing && chance(10));
     if (!s.torn || s.expected_error) {
       write(slot, d, s);
     } else {
       s.torn_until = now + random_() % 1'000'000;  // the payload is overtaken by its request word
       late_[slot] = d;
     }
+    s.ranges = d;
     request(slot, s.sequence, BLINK_COMMAND_SUBMIT);
     open_[slot] = s;
+  }
+
+  // Takes ranges anywhere in the lease's heaps that nothing open has. False: there are none to be found.
+  bool place(blink_descriptor& d) {
+    d.prompt_room = d.prompt_tokens + random_() % 4;
+    d.output_room = 1 + std::min(d.max_tokens, ring_.sizes.max_context) + random_() % 4;
+    return range(&blink_descriptor::prompt_offset, &blink_descriptor::prompt_room, c_.prompt_heap, d) &&
+           range(&blink_descriptor::output_offset, &blink_descriptor::output_room, c_.output_heap, d);
+  }
+  bool range(uint32_t blink_descriptor::* offset, uint32_t blink_descriptor::* room, uint32_t heap,
+             blink_descriptor& d) {
+    for (unsigned attempt = 0; attempt < 20; ++attempt) {
+      if (heap < d.*room) return false;
+      d.*offset = random_() % (heap - d.*room + 1);
+      bool mine = true;
+      for (const auto& [slot, other] : ranges_)
+        mine = mine && (d.*offset + d.*room <= other.*offset || other.*offset + other.*room <= d.*offset);
+      if (mine) return true;
+    }
+    return false;
   }
 
   void spoil(Sent& s, blink_descriptor& d) {
@@ -172,12 +206,35 @@ class Frontend {
       const float nan = __builtin_nanf("");
       (chance(50) ? d.temperature : d.top_p) = chance(50) ? nan : -1;
       s.expected_error = BLINK_REASON_BAD_PARAMETER;
+    } else if (chance(2)) {
+      misplace(d);
+      s.expected_error = BLINK_REASON_BAD_RANGE;
+    } else if (chance(5)) {
+      d.output_room = 1 + random_() % d.output_room;  // the answer ends where its range does
+    }
+  }
+
+  bool prompt_in_heap(const blink_descriptor& d) const {
+    return d.prompt_tokens <= d.prompt_room && uint64_t(d.prompt_offset) + d.prompt_room <= c_.prompt_heap;
+  }
+
+  // Beyond the lease's part of a heap, by one word or as far as there are numbers.
+  void misplace(blink_descriptor& d) {
+    const bool output = chance(70);  // of a prompt it takes a second to be found out
+    uint32_t& offset = output ? d.output_offset : d.prompt_offset;
+    uint32_t& room = output ? d.output_room : d.prompt_room;
+    if (chance(25)) {
+      room = output ? 0 : d.prompt_tokens - 1;
+    } else if (chance(50)) {
+      offset = (output ? c_.output_heap : c_.prompt_heap) - room + 1;
+    } else {
+      (chance(50) ? offset : room) = ~0u - random_() % 4;
     }
   }
 
   void write(uint32_t slot, const blink_descriptor& d, const Sent& s) {
     c_.descriptors[slot] = d;
-    std::copy(s.prompt.begin(), s.prompt.end(), c_.prompts + uint64_t(slot) * c_.prompt_capacity);
+    if (prompt_in_heap(d)) std::copy(s.prompt.begin(), s.prompt.end(), ring_.prompt(slot, d));
   }
   void mend_torn(uint64_t now) {
     for (auto it = late_.begin(); it != late_.end();) {
@@ -211,7 +268,7 @@ class Frontend {
       // The inline copy may already hold the record six positions on: then the arena has this one (R8).
       uint64_t record = __atomic_load_n(&c_.progress[slot].records[i % BLINK_INLINE_RECORDS], __ATOMIC_RELAXED);
       if (blink::high(record) != (i | s.sequence << 20)) {
-        record = __atomic_load_n(c_.outputs + uint64_t(slot) * c_.output_capacity + i, __ATOMIC_RELAXED);
+        record = __atomic_load_n(ring_.outputs(slot, s.ranges) + i, __ATOMIC_RELAXED);
       }
       const uint32_t previous = i ? s.tokens.back() : s.prompt.back(), token = answer(s.seed, i, previous);
       if (record != blink::output_record(token, i, s.sequence)) return fail("wrong record at " + std::to_string(i));
@@ -225,7 +282,8 @@ class Frontend {
     ++finished;
     if (!s.expected_error) remember(s);
     const uint32_t context = std::min(ring_.sizes.max_context, ring_.sizes.total_pages * ring_.sizes.page_size);
-    const uint32_t limit = std::min<uint64_t>(s.max_tokens, context > s.prompt.size() ? context - s.prompt.size() : 0);
+    const uint32_t left = context > s.prompt.size() ? context - s.prompt.size() : 0;
+    const uint32_t limit = std::min({s.max_tokens, left, s.ranges.output_room});
     const bool eos = !s.tokens.empty() && s.tokens.back() == kEos && !s.ignore_eos;
     const uint32_t n = s.tokens.size();
     const bool no_token =
@@ -269,9 +327,10 @@ class Frontend {
   const uint32_t lease_;
   Random& random_;
   uint32_t epoch_ = 0, epochs_ = 0, beats_ = 0, tickets_ = 0;
-  uint64_t last_beat_ = 0, dead_since_ = 0, dead_until_ = 0;
+  uint64_t asked_ = 0, last_beat_ = 0, dead_since_ = 0, dead_until_ = 0, still_until_ = 0;
   Open open_;
   std::map<uint32_t, uint32_t> releasing_;
+  std::map<uint32_t, blink_descriptor> ranges_;  // of every slot that is not known to be empty
   std::map<uint32_t, blink_descriptor> late_;
 };
 

@@ -1,4 +1,4 @@
-/* Scripts in which pages of the prefix cache go to host memory and come back (S18), one a name:
+/* Scripts in which pages of the prefix cache go to host memory and come back (S19), one a name:
  *
  *   host_pages NAME      exits 1 and prints what went wrong
  */
@@ -68,7 +68,7 @@ void make_room(ScriptedSimulation& w) {
   w.expect(w.c.state->host_copies > w.c.host_pages, "no host page was used twice");
 }
 
-// A rest that a mixed step takes in for next to nothing is computed, whatever host memory has (S18).
+// A rest that a mixed step takes in for next to nothing is computed, whatever host memory has (S19).
 void compute_what_is_short(ScriptedSimulation& w) {
   w.attach();
   serve(w, 0, 0);
@@ -94,7 +94,7 @@ void delay_no_answer(ScriptedSimulation& w) {
   w.expect(serve(w, 9, 0) == kCached, "it did not come back");
   w.expect(w.c.state->brought_back > w.c.shapes[w.c.copy_shape].tokens, "one step brought everything back");
   w.meanwhile = [] {};
-  w.expect(longest < 3 * w.step_ns, "S18: a token waited for " + std::to_string(longest) + " ns");
+  w.expect(longest < 3 * w.step_ns, "S19: a token waited for " + std::to_string(longest) + " ns");
 }
 
 const Script kScripts[] = {

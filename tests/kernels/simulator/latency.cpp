@@ -82,9 +82,10 @@ class Latency {
   // A slot is used once.
   void submit(uint32_t prompt_tokens, uint32_t max_tokens, bool torn) {
     const uint32_t slot = submitted_++;
-    uint32_t* prompt = c.prompts + uint64_t(slot) * c.prompt_capacity;
-    for (uint32_t i = 0; i < prompt_tokens; ++i) prompt[i] = draw() % kVocab;
     blink_descriptor& d = c.descriptors[slot];
+    ring.place(slot, d);
+    uint32_t* prompt = ring.prompt(slot, d);
+    for (uint32_t i = 0; i < prompt_tokens; ++i) prompt[i] = draw() % kVocab;
     d.sequence = 1;
     d.prompt_tokens = prompt_tokens;
     d.max_tokens = max_tokens;

@@ -38,8 +38,10 @@ class ScriptedSimulation {
   SyntheticEngine engine;
   std::deque<Run> runs;  // the front one runs
   uint64_t clock = 1'000'000, step_ns = 20'000;
-  uint64_t loads = 0;  // of words of the ring's payloads
-  bool hangs = false;  // steps do not complete any more
+  uint64_t loads = 0;       // of words of the ring's payloads
+  uint64_t most_loads = 0;  // ... in one turn of the scheduler's loop
+  bool hangs = false;       // steps do not complete any more
+  bool silent = false;      // the frontends stand still: leases do not beat any more
   bool gate_fails = false;
   int refusal = 0, relaunch_refusal = 0;             // what the runtime answers
   std::function<void()> between_executions = [] {};  // called when the scheduler relaunches itself
@@ -76,7 +78,8 @@ class ScriptedSimulation {
   void write(uint32_t slot, blink_descriptor d, const std::vector<uint32_t>& prompt, bool torn = false) {
     d.prompt_tokens = prompt.size();
     d.seed = slot;
-    std::copy(prompt.begin(), prompt.end(), c.prompts + uint64_t(slot) * c.prompt_capacity);
+    if (!d.prompt_room) ring.place(slot, d);
+    std::copy(prompt.begin(), prompt.end(), ring.prompt(slot, d));
     d.crc32c = reference_crc(d, prompt.data()) ^ torn;
     c.descriptors[slot] = d;
   }
@@ -91,20 +94,25 @@ class ScriptedSimulation {
   }
   blink::Status status(uint32_t slot) const { return blink::unpack_status(c.progress[slot].status); }
   bool completed(uint32_t slot) const { return status(slot).state == BLINK_STATE_DECODE_COMPLETED; }
-  uint64_t* outputs(uint32_t slot) { return c.outputs + uint64_t(slot) * c.output_capacity; }
+  uint64_t* outputs(uint32_t slot) { return ring.outputs(slot, c.descriptors[slot]); }
   void control(uint64_t word) { publish(&c.header->control, word); }
   void expect(bool holds, const std::string& what) {
     if (!holds && failure.empty()) failure = what;
   }
   std::string failure;
-  std::function<void()> meanwhile = [] {};         // called in every pause
-  std::function<void(uint32_t)> at = [](auto) {};  // called when a scan comes to the slot
-  bool ended = false;                              // the scheduler's run is over
+  std::function<void()> meanwhile = [] {};                 // called in every pause
+  std::function<void(uint32_t)> at = [](auto) {};          // called when a scan comes to the slot
+  std::function<void(const void*)> touched = [](auto) {};  // called with each word that is loaded or stored
+  bool ended = false;                                      // the scheduler's run is over
 
   // Plays the script. "" or what went wrong.
   std::string play(void (*script)(ScriptedSimulation&));
 
   // ---- the platform's side
+  void turn() {
+    most_loads = std::max(most_loads, loads - turns_loads_);
+    turns_loads_ = loads;
+  }
   int launch(uint32_t set) {
     if (refusal) return refusal;
     const uint64_t start = runs.empty() ? clock : std::max(clock, runs.back().done);
@@ -127,7 +135,7 @@ class ScriptedSimulation {
   static void publish(uint64_t* word, uint64_t value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
 
   void beat() {
-    if (clock - last_beat_ < BLINK_LEASE_BEAT_NS / 2) return;
+    if (silent || clock - last_beat_ < BLINK_LEASE_BEAT_NS / 2) return;
     last_beat_ = clock;
     for (uint32_t i = 0; i < c.n_leases; ++i) {
       if (c.leases[i].word) publish(&c.leases[i].word, blink::pair_word(1, ++beats_[i]));
@@ -147,7 +155,7 @@ class ScriptedSimulation {
 
   std::vector<uint32_t> beats_;
   uint32_t tickets_ = 0;
-  uint64_t last_beat_ = 0, limit_ = 0;
+  uint64_t last_beat_ = 0, limit_ = 0, turns_loads_ = 0;
   std::function<bool()> condition_ = [] { return true; };  // the script begins in the first pause
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -162,7 +170,17 @@ class ScriptedPlatform : public blink::HostMemoryModel {
   template <class T>
   T load(const T* p) const {
     ++simulation_.loads;
+    simulation_.touched(p);
     return HostMemoryModel::load(p);
+  }
+  template <class T>
+  void store(T* p, T v) {
+    simulation_.touched(p);
+    HostMemoryModel::store(p, v);
+  }
+  uint64_t acquire(const uint64_t* p) const {
+    if (p == simulation_.c.tables.completed) simulation_.turn();  // each turn of the loop begins with it
+    return HostMemoryModel::acquire(p);
   }
   blink::Pair load_pair(const uint64_t* p) const {
     simulation_.at(p - simulation_.c.request_words);

@@ -15,6 +15,7 @@ struct Sizes {
   uint32_t mixed_share = 16;
   uint32_t prefix_cache = 1;
   uint32_t attention_keys = 0;
+  uint32_t stage_words = 0;  // 0: as many as on a GPU
   uint32_t host_pages = 0;
   uint32_t copied_pages = 0;  // by one step, at most
 };
@@ -28,11 +29,12 @@ class SimulatedRing {
     c.request_words = array<uint64_t>(z.n_slots);
     c.descriptors = array<blink_descriptor>(z.n_slots);
     c.progress = array<blink_progress>(z.n_slots);
-    c.prompts = array<uint32_t>(uint64_t(z.n_slots) * z.max_context);
-    c.outputs = array<uint64_t>(uint64_t(z.n_slots) * z.max_context);
     c.n_slots = z.n_slots;
     c.n_leases = z.n_leases;
-    c.prompt_capacity = c.output_capacity = z.max_context;
+    // Each slot could have a whole context.
+    c.prompt_heap = c.output_heap = z.n_slots / z.n_leases * words(z.max_context);
+    c.prompts = array<uint32_t>(uint64_t(z.n_leases) * c.prompt_heap);
+    c.outputs = array<uint64_t>(uint64_t(z.n_leases) * c.output_heap);
     blink_tables& t = c.tables;
     t.n_sequences = z.max_batch + z.max_prefill_slots;
     t.max_context = z.max_context;
@@ -96,9 +98,26 @@ class SimulatedRing {
     c.max_mixed_tokens = mixed;
     c.mixed_share = z.mixed_share;
     c.max_batch = z.max_batch;
+    c.stage_words = z.stage_words ? z.stage_words : BLINK_STAGE_WORDS;
     c.arm_margin_ns = z.arm_margin_ns;
     c.scan_interval_ns = 5000;
     c.step_timeout_ns = 10'000'000'000ull;
+  }
+
+  // Gives a slot's request the ranges that its place in its lease would have if each slot had the same.
+  void place(uint32_t slot, blink_descriptor& d) const {
+    const uint32_t share = c.n_slots / c.n_leases;
+    d.prompt_room = c.prompt_heap / share;
+    d.prompt_offset = slot % share * d.prompt_room;
+    d.output_room = c.output_heap / share;
+    d.output_offset = slot % share * d.output_room;
+  }
+  uint32_t lease_of(uint32_t slot) const { return slot / (c.n_slots / c.n_leases); }
+  uint32_t* prompt(uint32_t slot, const blink_descriptor& d) const {
+    return c.prompts + uint64_t(lease_of(slot)) * c.prompt_heap + d.prompt_offset;
+  }
+  uint64_t* outputs(uint32_t slot, const blink_descriptor& d) const {
+    return c.outputs + uint64_t(lease_of(slot)) * c.output_heap + d.output_offset;
   }
 
   const Sizes sizes;

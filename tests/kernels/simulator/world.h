@@ -229,7 +229,7 @@ class Simulator {
     }
   }
 
-  // S18: a host page is found, or is one of a pair whose other page is found, or is empty. S17: no content is found
+  // S19: a host page is found, or is one of a pair whose other page is found, or is empty. S17: no content is found
   // twice.
   void check_host_pages() {
     std::set<uint64_t> contents;
@@ -238,13 +238,13 @@ class Simulator {
       const bool findable = g.entry != BLINK_NO_PAGE, host = page >= c.total_pages;
       if (findable && c.page_index[g.entry] != page + 2) fail("S17: the index has another page in this one's place");
       if (findable && !contents.insert(g.content).second) fail("S17: two pages with the same content are found");
-      if (host && g.users) fail("S18: a block table names a host page");
+      if (host && g.users) fail("S19: a block table names a host page");
       if (g.copy == BLINK_NO_PAGE) continue;
       const blink_page& other = c.pages[g.copy];
-      if (other.copy != page || (g.copy >= c.total_pages) == host) fail("S18: a page has the copy of another");
+      if (other.copy != page || (g.copy >= c.total_pages) == host) fail("S19: a page has the copy of another");
       if (other.content != g.content || other.parent != g.parent || other.depth != g.depth)
-        fail("S18: a copy is described otherwise");
-      if (findable == host) fail("S18: of a pair the host page is found");
+        fail("S19: a copy is described otherwise");
+      if (findable == host) fail("S19: of a pair the host page is found");
     }
   }
 

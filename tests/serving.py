@@ -18,15 +18,26 @@ from ringbuffer.client import RingClient, Stream
 from ringbuffer.name import RingError
 from ringbuffer.region import Region, attach, ring_path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 DEMO = ROOT / "models" / "demo"
 START_S = 120.0
 
 
 @contextmanager
-def serving(name: str, *flags: str) -> Iterator[tuple[subprocess.Popen[bytes], Region]]:
-    """`blink backend` on the demo model and the GPU, and its ring."""
-    command = [sys.executable, "-m", "blink", "backend", str(DEMO), "--ring", name, "--device", "gpu", *flags]
+def serving(name: str, *flags: str, device: str = "gpu") -> Iterator[tuple[subprocess.Popen[bytes], Region]]:
+    """`blink backend` on the demo model, and its ring."""
+    command = [
+        sys.executable,
+        "-m",
+        "blink",
+        "backend",
+        str(DEMO),
+        "--ring",
+        name,
+        "--device",
+        device,
+        *flags,
+    ]
     process = subprocess.Popen(command, cwd=ROOT)
     try:
         yield process, wait_for_ring(process, name)

@@ -1,0 +1,3 @@
+"""Fixtures: a tiny model, and real frontends over mock backends."""
+
+from fixtures import *  # noqa: F403

@@ -1,0 +1,213 @@
+/* Scripts of prompts: what begins alike is computed once, and none waits long behind others. One a name:
+ *
+ *   prompts NAME [ARGUMENT]      exits 1 and prints what went wrong
+ */
+#include <set>
+
+#include "scripted.h"
+
+using namespace simulator;
+
+namespace {
+
+using Tokens = std::vector<uint32_t>;
+constexpr uint32_t kPage = 16;
+constexpr Sizes kRoomy{32, 1, 16, 2048, kPage, 2048, 512, 8, 0};
+constexpr Sizes kNarrow{32, 1, 4, 512, kPage, 32, 512, 4, 0};
+constexpr Sizes kLong{32, 1, 8, 16384, kPage, 4096, 1024, 4, 0};
+
+Tokens text(uint32_t seed, uint32_t n) {
+  Tokens tokens;
+  for (uint32_t i = 0; i < n; ++i) tokens.push_back(mix(uint64_t(seed) << 32 | i) % kVocab);
+  return tokens;
+}
+Tokens joined(Tokens tokens, const Tokens& more) {
+  tokens.insert(tokens.end(), more.begin(), more.end());
+  return tokens;
+}
+
+uint32_t cached(ScriptedSimulation& w, uint32_t slot) {
+  return blink::high(w.c.progress[slot].prefix);
+}
+Tokens answer(ScriptedSimulation& w, uint32_t slot) {
+  Tokens tokens;
+  for (uint32_t i = 0; i < w.status(slot).count; ++i) tokens.push_back(blink::low(w.outputs(slot)[i]));
+  return tokens;
+}
+void finish(ScriptedSimulation& w, uint32_t first, uint32_t last) {
+  const bool done = w.until([&] {
+    for (uint32_t slot = first; slot <= last; ++slot) {
+      if (!w.completed(slot)) return false;
+    }
+    return true;
+  });
+  w.expect(done, "a request waits for ever");
+  for (uint32_t slot = first; slot <= last; ++slot)
+    w.expect(w.status(slot).reason == BLINK_REASON_LENGTH, "a request failed");
+}
+void expect_cached(ScriptedSimulation& w, uint32_t slot, uint32_t wanted) {
+  w.expect(cached(w, slot) == wanted, "S16: request " + std::to_string(slot) + " found " +
+                                          std::to_string(cached(w, slot)) + " tokens, not " + std::to_string(wanted));
+}
+
+// A burst of one beginning, longer than a step: it is computed once, also by those in the same step.
+void burst(ScriptedSimulation& w) {
+  w.step_ns = 1'000'000;
+  w.attach();
+  const Tokens beginning = text(1, 1600);
+  for (uint32_t slot = 0; slot < 8; ++slot) w.submit(slot, joined(beginning, text(10 + slot, 20)), 3);
+  finish(w, 0, 7);
+  const uint64_t computed = w.c.state->stats.prompt_tokens;
+  w.expect(computed == 1620 + 7 * 20, "S16: " + std::to_string(computed) + " tokens were computed");
+  expect_cached(w, 0, 0);
+  for (uint32_t slot = 1; slot < 8; ++slot) expect_cached(w, slot, 1600);
+}
+
+// Equal prompts: each computes its last token, or there would be nothing to sample from.
+void equal(ScriptedSimulation& w) {
+  w.attach();
+  for (uint32_t slot = 0; slot < 4; ++slot) w.submit(slot, text(1, 10 * kPage), 40);
+  finish(w, 0, 3);
+  for (uint32_t slot = 1; slot < 4; ++slot) expect_cached(w, slot, 9 * kPage);
+}
+
+// The next turn of a conversation finds the turn before, its answer included. The answer's last token was never fed.
+void conversation(ScriptedSimulation& w) {
+  w.attach();
+  Tokens history = text(1, 100);
+  uint32_t known = 0;
+  for (uint32_t slot = 0; slot < 6; ++slot) {
+    w.submit(slot, history, 50);
+    finish(w, slot, slot);
+    expect_cached(w, slot, known);
+    known = (history.size() + 49) / kPage * kPage;
+    history = joined(joined(history, answer(w, slot)), text(10 + slot, 30));
+  }
+}
+
+// Another salt's pages are never found, although every token is equal.
+void salts(ScriptedSimulation& w) {
+  w.attach();
+  for (uint32_t slot = 0; slot < 6; ++slot) {
+    blink_descriptor d = w.descriptor(1, 3);
+    d.ticket = slot + 1;
+    d.salt[slot % 2] = slot / 2;
+    w.write(slot, d, text(1, 100));
+    w.request(slot, 1, BLINK_COMMAND_SUBMIT);
+    finish(w, slot, slot);
+    expect_cached(w, slot, slot == 1 ? 96 : 0);  // the first two have none
+  }
+}
+
+// Pages make room oldest first, a sequence's last page first.
+void eviction(ScriptedSimulation& w) {
+  w.attach();
+  const Tokens first = text(1, 10 * kPage + 1), second = text(2, 10 * kPage + 1);
+  w.submit(0, first, 1);
+  finish(w, 0, 0);
+  w.submit(1, second, 1);
+  finish(w, 1, 1);
+  w.submit(2, text(3, 15 * kPage + 1), 1);  // of 32 pages, 12 are free
+  finish(w, 2, 2);
+  w.expect(w.c.state->stats.prefix_evictions == 4, "S16: not as many pages made room as were needed");
+  w.submit(3, second, 1);
+  finish(w, 3, 3);
+  expect_cached(w, 3, 10 * kPage);
+  w.submit(4, first, 1);
+  finish(w, 4, 4);
+  expect_cached(w, 4, 6 * kPage);
+}
+
+// A request whose keys and values may be no numbers leaves nothing behind that others could find.
+void fault(ScriptedSimulation& w) {
+  w.attach();
+  blink_descriptor d = w.descriptor(1, 200);
+  const Tokens prompt = text(1, 5 * kPage);
+  d.ticket = 1;
+  d.prompt_tokens = prompt.size();
+  d.seed = 1ull << 62;  // its answer soon comes to where there is no token
+  w.ring.place(0, d);
+  d.crc32c = reference_crc(d, prompt.data());
+  std::copy(prompt.begin(), prompt.end(), w.ring.prompt(0, d));
+  w.c.descriptors[0] = d;
+  w.request(0, 1, BLINK_COMMAND_SUBMIT);
+  w.expect(w.until([&] { return w.completed(0); }), "a request waits for ever");
+  w.expect(w.status(0).reason == BLINK_REASON_NUMERICAL_FAULT, "there was always a token");
+  w.submit(1, prompt, 3);
+  finish(w, 1, 1);
+  expect_cached(w, 1, 0);
+}
+
+// Rows that decode, and prompts of 15,000 and 12,000 tokens before one of 20: it is answered within 4 steps (S15).
+void short_behind_long(ScriptedSimulation& w) {
+  w.step_ns = 1'000'000;
+  w.attach();
+  for (uint32_t slot = 0; slot < 3; ++slot) w.submit(slot, text(slot, 20), 900);
+  w.until([&] { return w.status(2).count > 0; });
+  w.submit(3, text(3, 15000), 4);
+  w.submit(4, text(4, 12000), 4);
+  w.until([&] { return w.status(4).state == BLINK_STATE_PREFILL_PROCESSING; });
+  const uint64_t before = w.c.state->stats.steps;
+  w.submit(5, text(5, 20), 4);
+  w.expect(w.until([&] { return w.status(5).count > 0; }), "a prompt waits for ever");
+  const uint64_t steps = w.c.state->stats.steps - before;
+  w.expect(steps <= 4, "S15: a short prompt waited for " + std::to_string(steps) + " steps");
+  finish(w, 3, 4);
+}
+
+// Beside rows that decode, the keys that a step's prompt tokens see are bounded too (S15).
+void bounded_work(ScriptedSimulation& w) {
+  w.c.attention_keys = 1000;
+  w.step_ns = 1'000'000;
+  w.attach();
+  for (uint32_t slot = 0; slot < 3; ++slot) w.submit(slot, text(slot, 20), 900);
+  w.until([&] { return w.status(2).count > 0; });
+  double most = 0;
+  std::set<uint64_t> steps;
+  w.meanwhile = [&] {
+    for (const auto& run : w.runs) {
+      const blink_step_set& set = w.c.sets[run.set];
+      const uint32_t n = set.head->n_tokens - set.head->n_decode;
+      if (n == 0) continue;
+      steps.insert(set.head->id);
+      most = std::max(most, n * (1 + set.token_position[set.head->n_tokens - 1] / 1000.0));
+    }
+  };
+  w.submit(3, text(3, 15000), 4);
+  finish(w, 3, 3);
+  w.expect(most > 900 && most < 1100, "S15: a step had the work of " + std::to_string(most) + " tokens");
+  w.expect(steps.size() > 100 && steps.size() < 160, "S15: it took " + std::to_string(steps.size()) + " steps");
+}
+
+// A prompt for which there are not yet enough pages begins with those that are there, and ends when others have ended.
+void long_before_there_is_room(ScriptedSimulation& w) {
+  w.step_ns = 1'000'000;
+  w.attach();
+  w.submit(0, text(1, 12 * kPage), 60);
+  w.until([&] { return w.status(0).count > 0; });
+  w.submit(1, text(2, 31 * kPage - 20), 10);  // 32 pages, of which the first has at least 13
+  w.expect(w.until([&] { return w.status(1).state == BLINK_STATE_PREFILL_PROCESSING; }, 30'000'000),
+           "it does not begin");
+  w.expect(!w.completed(0), "nobody else had pages any more");
+  finish(w, 0, 1);
+}
+
+constexpr Sizes kNarrowChunks{32, 1, 4, 512, kPage, 32, 64, 4, 0};
+
+constexpr Script kScripts[] = {
+    {"burst", burst, kRoomy},
+    {"equal", equal, kRoomy},
+    {"conversation", conversation, kRoomy},
+    {"salts", salts, kRoomy},
+    {"eviction", eviction, kNarrow},
+    {"fault", fault, kRoomy},
+    {"short_behind_long", short_behind_long, kLong},
+    {"bounded_work", bounded_work, kLong},
+    {"long_before_there_is_room", long_before_there_is_room, kNarrowChunks},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return play_one(kScripts, argc, argv);
+}

@@ -1,0 +1,55 @@
+"""Prompts in scripted simulations: what begins alike is computed once, and none waits long behind others."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from limits import PROGRAM_S
+
+Play = Callable[[str], None]
+
+
+@pytest.fixture(scope="module")
+def play(build_program: Callable[..., Path]) -> Play:
+    """play(script): runs a script of simulator/prompts.cpp."""
+    program = build_program("prompts", ["tests/kernels/simulator/prompts.cpp"], "-O1")
+
+    def run(script: str) -> None:
+        done = subprocess.run([program, script], capture_output=True, text=True, timeout=PROGRAM_S)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return run
+
+
+@pytest.mark.parametrize("script", ["burst", "equal", "conversation"])
+def test_nothing_is_computed_twice(play: Play, script: str) -> None:
+    """S16: also when it arrives in the same step, and what was answered."""
+    play(script)
+
+
+@pytest.mark.parametrize("script", ["salts", "fault"])
+def test_nobody_finds_what_is_not_for_others(play: Play, script: str) -> None:
+    """S17, R7."""
+    play(script)
+
+
+def test_the_oldest_and_deepest_pages_make_room(play: Play) -> None:
+    """S16."""
+    play("eviction")
+
+
+@pytest.mark.parametrize("script", ["short_behind_long", "bounded_work", "long_before_there_is_room"])
+def test_prompts_disturb_nobody(play: Play, script: str) -> None:
+    """S15: a short prompt waits for few steps, a step's work is bounded, pages are taken chunk by chunk."""
+    play(script)
+
+
+@pytest.mark.parametrize("requests", [20_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_nothing_is_lost_and_nothing_grows(build_program: Callable[..., Path], requests: int) -> None:
+    """S1, S16: random requests over 1,000 beginnings, under eviction; every answer is right."""
+    program = build_program("soak", ["tests/kernels/simulator/soak.cpp"], "-O2")
+    done = subprocess.run([program, str(requests), "1"], capture_output=True, text=True, timeout=PROGRAM_S)
+    assert done.returncode == 0, done.stdout + done.stderr
