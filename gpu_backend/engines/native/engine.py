@@ -42,8 +42,8 @@ class NativeEngine:
 
     `executables` uint64 [n_shapes, STEP_SETS]: CUgraphExec handles for device-side cudaGraphLaunch. The
     weights come from `source`: a checkpoint, or RandomWeights for benchmarks of a model's shape. Raises
-    CheckpointError, CudaError, CublasError, CompileError, ToolkitError, EngineError; what was acquired until then is
-    released.
+    CheckpointError, CudaError, CublasError, CompileError, ToolkitError, EngineError; what was acquired
+    until then is released.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class NativeEngine:
             return self._host_memory.allocate(n_bytes)
         except CudaError as error:
             told = f"cannot pin {n_bytes / 1e9:.1f} GB of host memory for KV pages ({error})"
-            raise EngineError(f"{told}: lower --host-kv-memory, or raise the locked-memory limit") from error
+            raise EngineError(f"{told}: lower --host-kv-memory") from error
 
     def _capture(self, owned: ExitStack, choice: GemmChoice, progress: Progress) -> list[list[Graph]]:
         """One executable per shape and step set."""
