@@ -54,6 +54,9 @@ FLAGS = (
     Flag("--kv-memory", "kv_memory", "SIZE",
          "memory of the KV cache, for example 8GiB (default: what --max-batch can use, within 90 % of the "
          "free GPU memory, or 1 GiB on a CPU)", parse_bytes),
+    Flag("--host-kv-memory", "host_kv_memory", "SIZE",
+         "host memory for pages of the prefix cache that the KV cache has no room for, for example 64GiB "
+         "(default: none)", parse_bytes),
     Flag("--page-size", "page_size", "TOKENS", "tokens of a KV page, a power of two", count),
     Flag("--no-prefix-cache", "prefix_cache", None,
          "compute every prompt from its beginning: no keys and values outlive their request", switch=True),

@@ -10,13 +10,14 @@ STEP_SETS = 3
 MAX_EOS = 8
 NO_SEQUENCE = 0xffffffff
 NO_TOKEN = 0xffffffff
-STEP_LAYOUT_HASH = 0xe5a38c777a9b3494
+STEP_LAYOUT_HASH = 0x8e9e740d46568354
 
 
 class StepKind(IntEnum):
     DECODE = 0
     PREFILL = 1
     MIXED = 2
+    COPY = 3
 
 
 Shape = np.dtype({

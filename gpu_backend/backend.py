@@ -74,7 +74,8 @@ class Backend:
         config = read_model(options.model_dir)
         device = select_device(options.device, options.gpu)
         owned.callback(device.close)
-        limits = device.limits(config, wanted_limits(options, config, device.defaults), options.kv_memory)
+        wanted = wanted_limits(options, config, device.defaults)
+        limits = device.limits(config, wanted, options.kv_memory, options.host_kv_memory)
         engine = device.build_engine(
             config, options.model_dir, limits, options.random_weights, options.threads
         )

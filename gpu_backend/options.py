@@ -33,6 +33,7 @@ class BackendOptions:
     max_batch: int | None = None
     max_prefill_tokens: int | None = None
     kv_memory: int | None = None
+    host_kv_memory: int | None = None  # of pages that the prefix cache has no room for on the device
     page_size: int = 16
     prefix_cache: bool = True
     kv_events: int = 0  # records of the log in the ring; 0: none is kept
@@ -65,6 +66,17 @@ def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) ->
     prefill = options.max_prefill_tokens or min(defaults.max_prefill_tokens, -(-context // 16) * 16)
     if prefill < 16 or prefill % 16:
         raise ValueError(f"max-prefill-tokens is {prefill}, it must be a multiple of 16")
+    if options.host_kv_memory and options.kv_events:
+        raise ValueError(
+            "kv-events and host-kv-memory exclude each other: the events do not tell of pages in host memory"
+        )
+    if options.host_kv_memory is not None:
+        if not options.prefix_cache:
+            raise ValueError("host-kv-memory holds pages of the prefix cache: leave out --no-prefix-cache")
+        if SchedulerKind(options.scheduler).host_driven:
+            raise ValueError(
+                f"host-kv-memory needs the prefix cache, which {options.scheduler} does not have"
+            )
     share = options.mixed_share or 0
     if not 0 <= share <= prefill:
         raise ValueError(f"mixed-share is {share}, it must be between 1 and max-prefill-tokens, {prefill}")

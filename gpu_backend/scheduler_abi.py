@@ -29,7 +29,9 @@ TRACE_STEPS = 4096
 NO_PAGE = 0xffffffff
 KV_EVENT_SCAN_NS = 50000
 EVICTED_TOGETHER = 256
-SCHEDULER_LAYOUT_HASH = 0x1a37e351cb036e2a
+ROOM_SHARE = 4
+COPIED_SHARE = 16
+SCHEDULER_LAYOUT_HASH = 0x6db53213eb81f809
 
 
 class SequenceUse(IntEnum):
@@ -47,17 +49,17 @@ Request = np.dtype({
 })
 
 Sequence = np.dtype({
-    "names": ["last_step", "use", "slot", "fed", "prefill_end", "n_pages", "faulty", "filled", "prefix_sum", "n_linked", "link", "link_generation", "awaits", "cached", "considered"],
-    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
-    "offsets": [0, 8, 12, 16, 20, 24, 28, 32, 40, 48, 52, 56, 60, 64, 68],
+    "names": ["last_step", "use", "slot", "fed", "prefill_end", "n_pages", "faulty", "filled", "prefix_sum", "link", "n_linked", "awaits", "cached", "considered"],
+    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4"],
+    "offsets": [0, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 60, 64, 68],
     "itemsize": 72,
 })
 
 Page = np.dtype({
-    "names": ["sum", "salt", "ready", "queued", "parent", "parent_generation", "generation", "users", "entry", "depth"],
-    "formats": ["<u8", ("<u8", (2,)), "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
-    "offsets": [0, 8, 24, 32, 40, 44, 48, 52, 56, 60],
-    "itemsize": 64,
+    "names": ["sum", "salt", "ready", "queued", "content", "parent", "users", "entry", "depth", "copy"],
+    "formats": ["<u8", ("<u8", (2,)), "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4"],
+    "offsets": [0, 8, 24, 32, 40, 48, 56, 60, 64, 68],
+    "itemsize": 72,
 })
 
 Staging = np.dtype({
@@ -96,15 +98,15 @@ KvEventState = np.dtype({
 })
 
 SchedulerState = np.dtype({
-    "names": ["launched", "committed", "claims", "last_done_ns", "turn_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_idle_pages", "n_waiting", "n_active", "n_zombies", "n_staged", "planned", "reserved", "idle_head", "idle_tail", "ended_prompts", "ended_outputs", "kv_events", "plan_ns", "staging", "stats", "leases", "gap_histogram"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8", KvEventState, ("<u8", (2,)), Staging, Stats, (LeaseRecord, (32,)), ("<u8", (512,))],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 92, 96, 104, 112, 120, 128, 176, 192, 216, 448, 1472],
-    "itemsize": 5568,
+    "names": ["launched", "committed", "claims", "last_done_ns", "turn_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_idle_pages", "n_waiting", "n_active", "n_zombies", "n_staged", "planned", "reserved", "idle_head", "idle_tail", "contents", "written", "host_copies", "brought_back", "ended_prompts", "ended_outputs", "kv_events", "plan_ns", "staging", "stats", "leases", "gap_histogram"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", KvEventState, ("<u8", (2,)), Staging, Stats, (LeaseRecord, (32,)), ("<u8", (512,))],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 92, 96, 104, 112, 120, 128, 136, 144, 152, 160, 208, 224, 248, 480, 1504],
+    "itemsize": 5600,
 })
 
 SchedulerConfig = np.dtype({
-    "names": ["header", "leases", "lease_acks", "request_words", "descriptors", "progress", "prompts", "outputs", "n_slots", "n_leases", "prompt_heap", "output_heap", "tables", "sets", "shapes", "executables", "decode_lookup", "prefill_lookup", "mixed_lookup", "seen", "requests", "sequences", "free_pages", "pages", "page_tokens", "page_index", "idle_pages", "kv_events", "kv_event_queue", "kv_event_told", "shape_times", "trace", "state", "n_shapes", "total_pages", "max_prefill_tokens", "max_prefill_slots", "max_mixed_tokens", "mixed_share", "max_batch", "n_index", "n_idle", "prefix_cache", "attention_keys", "stage_words", "kv_event_capacity", "kv_event_bytes", "n_kv_event_queue", "arm_margin_ns", "scan_interval_ns", "step_timeout_ns"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", Tables, (StepSet, (3,)), "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8"],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80, 168, 360, 368, 376, 384, 392, 400, 408, 416, 424, 432, 440, 448, 456, 464, 472, 480, 488, 496, 504, 512, 516, 520, 524, 528, 532, 536, 540, 544, 548, 552, 556, 560, 564, 568, 576, 584, 592],
-    "itemsize": 600,
+    "names": ["header", "leases", "lease_acks", "request_words", "descriptors", "progress", "prompts", "outputs", "n_slots", "n_leases", "prompt_heap", "output_heap", "tables", "sets", "shapes", "executables", "decode_lookup", "prefill_lookup", "mixed_lookup", "seen", "requests", "sequences", "free_pages", "pages", "page_tokens", "page_index", "idle_pages", "kv_events", "kv_event_queue", "kv_event_told", "shape_times", "trace", "state", "n_shapes", "total_pages", "max_prefill_tokens", "max_prefill_slots", "max_mixed_tokens", "mixed_share", "max_batch", "n_index", "n_idle", "prefix_cache", "attention_keys", "stage_words", "kv_event_capacity", "kv_event_bytes", "n_kv_event_queue", "host_pages", "copy_shape", "arm_margin_ns", "scan_interval_ns", "step_timeout_ns"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", Tables, (StepSet, (3,)), "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80, 168, 360, 368, 376, 384, 392, 400, 408, 416, 424, 432, 440, 448, 456, 464, 472, 480, 488, 496, 504, 512, 516, 520, 524, 528, 532, 536, 540, 544, 548, 552, 556, 560, 564, 568, 572, 576, 584, 592, 600],
+    "itemsize": 608,
 })

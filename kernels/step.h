@@ -22,11 +22,15 @@ extern "C" {
 /* in out_token: the batch slot had no logit to sample from (ops/sampling/sample.h) */
 #define BLINK_NO_TOKEN 0xffffffffu
 
-enum blink_step_kind { BLINK_STEP_DECODE = 0, BLINK_STEP_PREFILL = 1, BLINK_STEP_MIXED = 2 };
+enum blink_step_kind { BLINK_STEP_DECODE = 0, BLINK_STEP_PREFILL = 1, BLINK_STEP_MIXED = 2, BLINK_STEP_COPY = 3 };
 
 /* One captured graph. A decode step of n sequences uses n tokens and n batch slots (token i belongs to batch slot i). A
  * prefill step packs the prompts' chunks one after the other; each chunk is a batch slot. A mixed step has both, the
- * sequences that decode first. */
+ * sequences that decode first.
+ *
+ * A copy step computes nothing. It moves KV pages between the device and host memory: its token i stands for a page
+ * that is copied, from page token_sequence[i] to page token_position[i]. Pages from total_pages on are the host's. No
+ * page is both read and written in one copy step, and none is written twice (E25). */
 struct blink_shape {
   uint32_t kind;        /* enum blink_step_kind */
   uint32_t tokens;      /* capacity */
@@ -49,7 +53,8 @@ struct blink_step_head {
   uint64_t sample_ns;  /* %globaltimer when its logits were there and sampling began */
   uint64_t done_ns;    /* %globaltimer just before `completed` was published */
   uint64_t fault;      /* not 0: the gate gave up waiting for step id - 1 */
-  uint32_t slots_done; /* batch slots that the sampler has finished; the last one resets it and publishes */
+  uint32_t slots_done; /* batch slots that the sampler has finished, or blocks that have copied; the last one resets it
+                          and publishes */
   uint8_t pad1[92];
 };
 

@@ -1,6 +1,6 @@
 /* Generated from step.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_STEP_LAYOUT_HASH 0xe5a38c777a9b3494ull
+#define BLINK_STEP_LAYOUT_HASH 0x8e9e740d46568354ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert

@@ -272,7 +272,7 @@ struct blink_kv_events {
 struct blink_kv_event {
   uint64_t word;    /* event word: whom it is for, and its number, from 0 */
   uint64_t kind;    /* enum blink_kv_event_kind */
-  uint64_t block;   /* page:32 | generation:32, which names one block and never another */
+  uint64_t block;   /* names one block and never another */
   uint64_t parent;  /* the block before it, or BLINK_NO_BLOCK */
   uint64_t salt[2]; /* as in the descriptor of the request that computed it */
 };

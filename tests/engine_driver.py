@@ -7,6 +7,7 @@
     tokens = driver.prefill([(row, 0, len(prompt))])
     tokens = driver.decode([row])
     tokens = driver.mixed([row], [(other, 0, 100)])
+    driver.travel(row)                          # its pages go to host memory and come back
 
 Pages are handed out in shuffled order, so that an engine that ignores the block table fails.
 """
@@ -86,15 +87,12 @@ class EngineDriver:
         return [(row, len(self.tokens[row]) - 1, len(self.tokens[row])) for row in rows]
 
     def _step(self, shape: int, chunks: list[Chunk], n_decode: int = 0) -> list[int | None]:
-        assert self.run is not None, "set driver.run first"
-        self.step_id += 1
-        index = self.step_id % abi.STEP_SETS
+        index = self._next_set()
         emits = [end == len(self.tokens[row]) for row, _, end in chunks]
         for row, _, end in chunks:
             self._grow(row, end)
         self._fill(index, shape, chunks, emits, n_decode)
-        self.run(shape, index)
-        self._check(index)
+        self._run(shape, index)
         batch_slots = np.frombuffer(
             self.memory.read(int(self.sets[index]["out_token"]), 4 * len(chunks)), "<u4"
         )
@@ -104,6 +102,38 @@ class EngineDriver:
                 self.tokens[row].append(int(token))
             out.append(int(token) if emit else None)
         return out
+
+    def copy(self, pages: Iterable[tuple[int, int]]) -> None:
+        """From the first page of each pair to the second; from limits.total_pages on they are the host's."""
+        pages = list(pages)
+        index, shape = self._next_set(), self.grid.copy_shape
+        assert len(pages) <= self.grid.shapes[shape].tokens
+        self._write_u32(int(self.sets[index]["token_sequence"]), [page for page, _ in pages])
+        self._write_u32(int(self.sets[index]["token_position"]), [page for _, page in pages])
+        self._write_head(index, shape, len(pages), 0, 0)
+        self._run(shape, index)
+
+    def travel(self, row: int) -> None:
+        """The row's pages go to host memory, what was theirs is overwritten, and they come back to others."""
+        left, n = self.pages[row], len(self.pages[row])
+        assert 2 * n <= self.limits.host_pages
+        hosts = [self.limits.total_pages + page for page in range(self.limits.host_pages)]
+        there, empty = hosts[n - 1 :: -1], hosts[n : 2 * n]
+        found = [self.free.pop() for _ in left]
+        self.copy(zip(left, there, strict=True))
+        self.copy(zip(empty, left, strict=True))
+        self.copy(zip(there, found, strict=True))
+        self.free += left
+        self.pages[row] = found
+
+    def _next_set(self) -> int:
+        self.step_id += 1
+        return self.step_id % abi.STEP_SETS
+
+    def _run(self, shape: int, index: int) -> None:
+        assert self.run is not None, "set driver.run first"
+        self.run(shape, index)
+        self._check(index)
 
     def _grow(self, row: int, n_tokens: int) -> None:
         """Gives the row enough pages for `n_tokens` positions."""
@@ -130,14 +160,18 @@ class EngineDriver:
         )
         self._write_u32(int(step_set["batch_last"]), ends - 1)
         self._write_u32(int(step_set["batch_emit"]), emits)
+        self._write_head(index, shape, len(rows), len(chunks), n_decode)
+
+    def _write_head(self, index: int, shape: int, n_tokens: int, batch_size: int, n_decode: int) -> None:
+        step_set = self.sets[index]
         head = np.frombuffer(
             bytearray(self.memory.read(int(step_set["head"]), abi.StepHead.itemsize)), abi.StepHead
         )[0]
         head["id"] = self.step_id
-        head["kind"] = capacity.kind
+        head["kind"] = self.grid.shapes[shape].kind
         head["shape"] = shape
-        head["n_tokens"] = len(rows)
-        head["batch_size"] = len(chunks)
+        head["n_tokens"] = n_tokens
+        head["batch_size"] = batch_size
         head["n_decode"] = n_decode
         self.memory.write(int(step_set["head"]), head.tobytes())
 

@@ -92,3 +92,22 @@ def pages_make_room_under_pressure(device: str) -> None:
         assert stats["prefix_evictions"] > 0
         assert stats["prefix_hits"] > 0
         demo.client.close()
+
+
+def host_memory_has_what_the_device_forgot(device: str) -> None:
+    """Prompts of more than the device holds, one after the other and then again: without host memory, the
+    second round finds as good as nothing (S19)."""
+    chosen = items(("lookup_long",), 16)
+    flags = ("--kv-memory", "8MiB", "--max-prefill-tokens", "128", "--mixed-share", "16")
+    again, answers = {}, {}
+    for name, more in {"tiered": ("--host-kv-memory", "256MiB"), "forgetful": ()}.items():
+        with serving(f"{name}-{device}", *flags, *more, device=device) as (_, region):
+            demo = Demo(region)
+            first = [demo.answer([item])[0] for item in chosen]
+            before = computed(demo)
+            second = [demo.answer([item])[0] for item in chosen]
+            again[name] = (computed(demo) - before) / before
+            answers[name] = [s.tokens for s in (*first, *second)]
+            demo.client.close()
+    assert again["tiered"] < 0.4 < 0.9 < again["forgetful"], again
+    assert answers["tiered"] == answers["forgetful"]

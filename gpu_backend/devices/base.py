@@ -60,10 +60,13 @@ class ServingDevice(Protocol):
     name: str
     defaults: Defaults
 
-    def limits(self, config: Model, wanted: Limits, kv_memory: int | None) -> Limits:
-        """`wanted` with as many KV pages as fit, or those of `kv_memory` bytes.
+    def limits(
+        self, config: Model, wanted: Limits, kv_memory: int | None, host_kv_memory: int | None = None
+    ) -> Limits:
+        """`wanted` with as many KV pages as fit, or those of `kv_memory` bytes, and those of `host_kv_memory`
+        bytes of host memory.
 
-        Raises DeviceError or ValueError where the model does not fit.
+        Raises DeviceError or ValueError where the model does not fit, or no page does.
         """
         ...
 

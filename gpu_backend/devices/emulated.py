@@ -11,7 +11,7 @@ from gpu_backend.devices.base import Defaults, DeviceError, Ring
 from gpu_backend.engines.base import MIXED_SHARE, CalledEngine, EngineError, Limits
 from gpu_backend.engines.batch import allocate_batch, mirror, restart
 from gpu_backend.engines.graph_grid import GraphGrid
-from gpu_backend.engines.kv_pages import with_pages
+from gpu_backend.engines.kv_pages import with_host_pages, with_pages
 from gpu_backend.engines.reference import HostMemory, ReferenceEngine
 from gpu_backend.host_library import LibraryError
 from gpu_backend.models.description import Model
@@ -48,7 +48,9 @@ class EmulatedServingDevice:
         self.name = "cpu"
         self.memory = HostMemory()
 
-    def limits(self, config: Model, wanted: Limits, kv_memory: int | None) -> Limits:
+    def limits(
+        self, config: Model, wanted: Limits, kv_memory: int | None, host_kv_memory: int | None = None
+    ) -> Limits:
         per_page = 2 * HOST_ELEMENT * config.n_layers * config.n_kv_heads * config.head_dim * wanted.page_size
         weight_bytes, room = HOST_ELEMENT * config.n_elements, available_bytes()
         if weight_bytes > room:
@@ -57,7 +59,8 @@ class EmulatedServingDevice:
                 f"{room / 1e9:.1f} GB of host memory is available"
             )
         wanted = replace(wanted, mixed_share=wanted.mixed_share or MIXED_SHARE)
-        return with_pages(wanted, (kv_memory or CPU_KV_BYTES) // per_page)
+        limits = with_pages(wanted, (kv_memory or CPU_KV_BYTES) // per_page)
+        return with_host_pages(limits, per_page, host_kv_memory)
 
     def build_engine(
         self, config: Model, directory: Path, limits: Limits, random: bool, threads: int | None

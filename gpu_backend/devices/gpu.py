@@ -41,8 +41,10 @@ class GpuServingDevice:
         self._pinned = PinnedMemory(self._device)
         self.name = self._device.name
 
-    def limits(self, config: Model, wanted: Limits, kv_memory: int | None) -> Limits:
-        return self._builder.limits(self._device, config, wanted, kv_memory)
+    def limits(
+        self, config: Model, wanted: Limits, kv_memory: int | None, host_kv_memory: int | None = None
+    ) -> Limits:
+        return self._builder.limits(self._device, config, wanted, kv_memory, host_kv_memory)
 
     def build_engine(
         self, config: Model, directory: Path, limits: Limits, random: bool, threads: int | None

@@ -31,6 +31,8 @@ class Limits:
     mixed_share: int = MIXED_SHARE  # of prompts in a mixed step, at least (S15); 0: the engine's choice
     prefix_cache: bool = True  # pages outlive their requests, for prompts that begin alike (S16)
     attention_keys: int = 0  # keys that double the cost of a prompt's token (S15); 0: no number does
+    host_pages: int = 0  # pages in host memory, beside total_pages on the device (S19)
+    copied_pages: int = 0  # between the two by one step, at most
 
     @property
     def n_sequences(self) -> int:

@@ -14,8 +14,16 @@ from gpu_backend.models.description import Model
 class GpuEngineBuilder(Protocol):
     """Call `limits` first, on a GPU that holds nothing else yet, then `build` with what it returned."""
 
-    def limits(self, device: Device, config: Model, wanted: Limits, kv_memory: int | None) -> Limits:
-        """`wanted` with the KV pages that fit beside the model, or those of `kv_memory` bytes.
+    def limits(
+        self,
+        device: Device,
+        config: Model,
+        wanted: Limits,
+        kv_memory: int | None,
+        host_kv_memory: int | None = None,
+    ) -> Limits:
+        """`wanted` with the KV pages that fit beside the model, or those of `kv_memory` bytes, and those of
+        `host_kv_memory` bytes of host memory.
 
         Raises ValueError with the numbers where the model does not fit the GPU's free memory.
         """

@@ -56,7 +56,7 @@ class GraphGrid:
     """Every shape that is captured, and for each count the index of the tightest one.
 
     `shapes`          decode shapes, then prefill shapes, then mixed shapes; ascending in tokens, then batch
-    slots
+    slots. With pages in host memory, the shape of copy steps is the last one; its tokens are pages
     `decode_lookup`   uint32 [max_batch + 1]: rows -> index into `shapes`
     `prefill_lookup`  uint32 [ceil(max_prefill_tokens / 16) + 1]: ceil(tokens / 16) -> index into `shapes`
     `mixed_lookup`    uint32 [ceil(max_mixed_tokens / 16) + 1] likewise; shapes behind have more batch slots
@@ -84,11 +84,17 @@ class GraphGrid:
                 for n in mixed
                 for batch_slots in mixed_slots(n, limits.n_sequences)
             ),
+            *((Shape(StepKind.COPY, limits.copied_pages, 0),) if limits.host_pages else ()),
         )
         sizes = [shape.tokens for shape in self.shapes if shape.kind == StepKind.MIXED]
         self.decode_lookup = _tightest(range(limits.max_batch + 1), decode, 0)
         self.prefill_lookup = _tightest(_granules(prefill[-1]), prefill, len(decode))
         self.mixed_lookup = _tightest(_granules(sizes[-1]), sizes, len(decode) + len(prefill))
+
+    @property
+    def copy_shape(self) -> int:
+        """Index of the shape of copy steps, if there are any."""
+        return len(self.shapes) - 1
 
     def decode_shape(self, n_sequences: int) -> int:
         """Index of the shape that runs `n_sequences` rows."""

@@ -77,6 +77,7 @@ class ReferenceEngine:
             rows.tobytes(),
             len(rows),
             limits.total_pages,
+            limits.host_pages,
             threads,
             error,
             ERROR_BYTES,
@@ -155,7 +156,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     pointer, u32 = ctypes.c_void_p, ctypes.c_uint32
     create = library.blink_reference_engine_create
     create.restype = pointer
-    create.argtypes = [*[ctypes.c_char_p] * 4, u32, u32, u32, ctypes.c_char_p, u32]
+    create.argtypes = [*[ctypes.c_char_p] * 4, u32, u32, u32, u32, ctypes.c_char_p, u32]
     library.blink_reference_engine_run.argtypes = [pointer, u32, u32]
     library.blink_reference_engine_run.restype = None
     library.blink_reference_engine_logits.argtypes = [pointer]

@@ -55,6 +55,7 @@ CANDIDATES: dict[type[Any], tuple[Candidate, ...]] = {
     ops.DecodeModel: (Megakernel(),),
     ops.Sample: (ClusterSample(),),
     ops.Gate: (elementwise.GateKernel(),),
+    ops.CopyPages: (elementwise.CopyPagesKernel(),),
     ops.Embed: (elementwise.EmbedKernel(),),
     ops.RmsNorm: (elementwise.RmsNormKernel(),),
     ops.AddNorm: (elementwise.AddNormKernel(),),

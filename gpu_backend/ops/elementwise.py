@@ -1,12 +1,14 @@
-"""Kernels of operations that one kernel serves whatever the sizes: gate, embedding, norms, RoPE, gathers."""
+"""Kernels of operations that one kernel serves whatever the sizes: gate, embedding, norms, RoPE, gathers,
+copies of pages."""
 
 from __future__ import annotations
 
 from gpu_backend.arithmetic import ceil_div
+from gpu_backend.kernel_abi.page_copy import COPY_BLOCKS, COPY_THREADS
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch, Operand, row_block
 from gpu_backend.ops.matrix import Buffer
-from gpu_backend.ops.operations import AddNorm, Embed, Gate, GatherLast, GatherNorm, RmsNorm, Rope
+from gpu_backend.ops.operations import AddNorm, CopyPages, Embed, Gate, GatherLast, GatherNorm, RmsNorm, Rope
 
 ROPE_ELEMENTS = 16  # of a head, a thread
 MAX_BLOCK = 1024
@@ -26,6 +28,19 @@ class GateKernel(Always):
         """Nothing of a step starts before its gate opens (E2)."""
         operands = (FromStep.STEP_SET, FromStep.TABLES)
         return [Launch("gate_kernel", (1, 1, 1), (1, 1, 1), operands, overlap=False)]
+
+
+class CopyPagesKernel(Always):
+    name = "copy_pages"
+
+    def launches(self, op: CopyPages, target: Target) -> list[Launch]:
+        """It starts when the gate has ended, as it does not wait by itself."""
+        cache, parts = op.cache, 2 * op.cache.layers
+        places = (cache.address, cache.host_address, cache.pages, parts, cache.page_bytes // parts)
+        operands = (FromStep.STEP_SET, FromStep.TABLES, *places)
+        return [
+            Launch("copy_pages_kernel", (COPY_BLOCKS, 1, 1), (COPY_THREADS, 1, 1), operands, overlap=False)
+        ]
 
 
 class EmbedKernel(Always):

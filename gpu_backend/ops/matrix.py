@@ -46,7 +46,8 @@ class Buffer:
 class KvCache:
     """Of each layer the keys, then the values, each [page][kv_head][page_size][head_dim].
 
-    `maps`: where each layer's tensor map for decode attention is.
+    `maps`: where each layer's tensor map for decode attention is. `host_address`: where page-locked host
+    memory has further pages, each [layer][keys, values][kv_head][page_size][head_dim].
     """
 
     layers: int
@@ -57,6 +58,8 @@ class KvCache:
     element: Element
     address: int = 0
     maps: int = 0
+    host_pages: int = 0
+    host_address: int = 0
 
     @property
     def page_bytes(self) -> int:

@@ -106,6 +106,13 @@ class Gate:
 
 
 @dataclass(frozen=True)
+class CopyPages:
+    """Pages of the KV cache to host memory or back, as the step says, and the step's completion."""
+
+    cache: KvCache
+
+
+@dataclass(frozen=True)
 class Embed:
     """out = the embeddings of the step's tokens times `scale`."""
 
@@ -330,6 +337,6 @@ class Sample:
 
 
 Operation = (
-    MatMul | Gate | Embed | RmsNorm | AddNorm | GatherLast | GatherNorm | DecodePlan | DecodeAttention
-    | Rope | PrefillPlan | PrefillAttention | Moe | DecodeModel | Sample
+    MatMul | Gate | CopyPages | Embed | RmsNorm | AddNorm | GatherLast | GatherNorm | DecodePlan
+    | DecodeAttention | Rope | PrefillPlan | PrefillAttention | Moe | DecodeModel | Sample
 )  # fmt: skip

@@ -74,14 +74,17 @@ class SchedulerSetup:
         config["requests"] = memory.allocate(layout.Request.itemsize * geometry.n_slots)
         config["sequences"] = memory.allocate(layout.Sequence.itemsize * limits.n_sequences)
         config["free_pages"] = memory.allocate(4 * limits.total_pages)
-        config["pages"] = memory.allocate(layout.Page.itemsize * limits.total_pages)
-        config["page_tokens"] = memory.allocate(4 * limits.total_pages * limits.page_size)
-        config["n_index"] = power_of_two(4 * limits.total_pages)
+        # A host does not see the tokens that a device samples, which pages are found by.
+        config["prefix_cache"] = limits.prefix_cache and not host_driven
+        config["host_pages"] = 0 if host_driven else limits.host_pages
+        config["copy_shape"] = grid.copy_shape
+        n_pages = limits.total_pages + int(config["host_pages"])
+        config["pages"] = memory.allocate(layout.Page.itemsize * n_pages)
+        config["page_tokens"] = memory.allocate(4 * n_pages * limits.page_size)
+        config["n_index"] = power_of_two(4 * n_pages)
         config["page_index"] = memory.allocate(4 * int(config["n_index"]))
         config["n_idle"] = power_of_two(2 * limits.total_pages)
         config["idle_pages"] = memory.allocate(4 * int(config["n_idle"]))
-        # A host does not see the tokens that a device samples, which pages are found by.
-        config["prefix_cache"] = limits.prefix_cache and not host_driven
         if geometry.kv_event_capacity:
             config["n_kv_event_queue"] = power_of_two(
                 max(EVENTS_QUEUED * limits.total_pages, 4 * layout.SCHEDULER_THREADS)

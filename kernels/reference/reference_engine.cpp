@@ -19,6 +19,7 @@
 #include "kernels/ops/moe/combine.h"
 #include "kernels/ops/moe/expert_gemv.h"
 #include "kernels/ops/gather.h"
+#include "kernels/ops/page_copy.h"
 #include "matmul.h"
 #include "kernels/ops/norm.h"
 #include "kernels/ops/attention/rope.h"
@@ -56,7 +57,8 @@ constexpr uint64_t kWorthSharing = 65536; /* multiplications in a loop below whi
 class ReferenceEngine {
  public:
   ReferenceEngine(const blink_model& model, const blink_tables& tables, const blink_step_set* sets,
-                  const blink_shape* shapes, uint32_t n_shapes, uint32_t total_pages, uint32_t n_threads)
+                  const blink_shape* shapes, uint32_t n_shapes, uint32_t total_pages, uint32_t host_pages,
+                  uint32_t n_threads)
       : model_(model),
         layers_(model.layers, model.layers + model.n_layers),
         tables_(tables),
@@ -65,9 +67,12 @@ class ReferenceEngine {
         tokens_(largest(&blink_shape::tokens)),
         batch_slots_(largest(&blink_shape::batch_slots)),
         heads_(model.n_heads + 2 * model.n_kv_heads),
-        layer_cache_(uint64_t(total_pages) * model.n_kv_heads * tables.page_size * model.head_dim),
+        total_pages_(total_pages),
+        page_part_(uint64_t(model.n_kv_heads) * tables.page_size * model.head_dim),
+        layer_cache_(total_pages * page_part_),
         pool_(n_threads),
         cache_(2 * layer_cache_ * model.n_layers),
+        host_cache_(2 * host_pages * page_part_ * model.n_layers),
         residual_(uint64_t(tokens_) * model.hidden),
         normed_(uint64_t(std::max(tokens_, batch_slots_)) * model.hidden),
         qkv_(uint64_t(tokens_) * heads_ * model.head_dim),
@@ -94,7 +99,11 @@ class ReferenceEngine {
     __atomic_store_n(&head->fault, early, __ATOMIC_RELAXED);
     n_tokens_ = std::min(head->n_tokens, shapes_.at(shape).tokens);
     batch_size_ = std::min(head->batch_size, shapes_.at(shape).batch_slots);
-    forward(set);
+    if (shapes_.at(shape).kind == BLINK_STEP_COPY) {
+      copy_pages(set);
+    } else {
+      forward(set);
+    }
     head->sample_ns = now_ns();
     for_each(batch_size_, model_.vocab_size, [&](uint32_t batch_slot) { sample_slot(set, batch_slot); });
     head->slots_done = 0;
@@ -107,7 +116,8 @@ class ReferenceEngine {
  private:
   uint32_t largest(uint32_t blink_shape::* capacity) const {
     uint32_t most = 0;
-    for (const blink_shape& shape : shapes_) most = std::max(most, shape.*capacity);
+    for (const blink_shape& shape : shapes_)
+      if (shape.kind != BLINK_STEP_COPY) most = std::max(most, shape.*capacity);
     return most;
   }
 
@@ -128,6 +138,14 @@ class ReferenceEngine {
   void project(const Floats& x, const float* w, const Floats& y, uint32_t rows, uint32_t in, uint32_t out) {
     share(out, uint64_t(rows) * in,
           [&](uint32_t begin, uint32_t end) { linear(x.get(), w, y.get(), rows, in, out, begin, end); });
+  }
+
+  void copy_pages(const blink_step_set& set) {
+    auto *cache = reinterpret_cast<unsigned char*>(cache_.get()),
+         *host = reinterpret_cast<unsigned char*>(host_cache_.get());
+    for (uint32_t i = 0; i < n_tokens_; ++i)
+      copy_page(cache, host, set.token_sequence[i], set.token_position[i], total_pages_, 2 * model_.n_layers,
+                page_part_ * sizeof(float));
   }
 
   void forward(const blink_step_set& set) {
@@ -239,10 +257,11 @@ class ReferenceEngine {
   const blink_tables tables_;
   const std::vector<blink_step_set> sets_;
   const std::vector<blink_shape> shapes_;
-  const uint32_t tokens_, batch_slots_, heads_;
+  const uint32_t tokens_, batch_slots_, heads_, total_pages_;
+  const uint64_t page_part_;   /* floats of a page's keys in one layer, or values */
   const uint64_t layer_cache_; /* floats of one layer's keys, or values */
   ThreadPool pool_;
-  Floats cache_, residual_, normed_, qkv_, attended_, delta_, gate_up_, active_;
+  Floats cache_, host_cache_, residual_, normed_, qkv_, attended_, delta_, gate_up_, active_;
   Floats router_logits_, expert_weight_;
   std::vector<uint32_t> topk_ids_; /* [tokens][per_token] */
   Floats expert_scratch_, expert_rows_, logits_, penalised_;
@@ -256,10 +275,10 @@ extern "C" {
 
 void* blink_reference_engine_create(const struct blink_model* model, const struct blink_tables* tables,
                                     const struct blink_step_set* sets, const struct blink_shape* shapes,
-                                    uint32_t n_shapes, uint32_t total_pages, uint32_t n_threads, char* error,
-                                    uint32_t error_bytes) {
+                                    uint32_t n_shapes, uint32_t total_pages, uint32_t host_pages, uint32_t n_threads,
+                                    char* error, uint32_t error_bytes) {
   try {
-    return new blink::ReferenceEngine(*model, *tables, sets, shapes, n_shapes, total_pages, n_threads);
+    return new blink::ReferenceEngine(*model, *tables, sets, shapes, n_shapes, total_pages, host_pages, n_threads);
   } catch (const std::exception& e) {
     snprintf(error, error_bytes, "%s", e.what());
     return nullptr;

@@ -15,12 +15,12 @@ extern "C" {
 #endif
 
 /* A new engine, or null with the reason in `error`. The structures are copied; what they point to must
- * outlive the engine. `sets` has BLINK_STEP_SETS elements. `total_pages` sizes the KV cache. `n_threads`
- * counts the thread that runs the steps. */
+ * outlive the engine. `sets` has BLINK_STEP_SETS elements. `total_pages` sizes the KV cache, `host_pages` where
+ * copy steps keep pages. `n_threads` counts the thread that runs the steps. */
 void* blink_reference_engine_create(const struct blink_model* model, const struct blink_tables* tables,
                                     const struct blink_step_set* sets, const struct blink_shape* shapes,
-                                    uint32_t n_shapes, uint32_t total_pages, uint32_t n_threads, char* error,
-                                    uint32_t error_bytes);
+                                    uint32_t n_shapes, uint32_t total_pages, uint32_t host_pages, uint32_t n_threads,
+                                    char* error, uint32_t error_bytes);
 
 /* Runs the step that set `set` describes on shape `shape`, and publishes its completion. */
 void blink_reference_engine_run(void* engine, uint32_t shape, uint32_t set);

@@ -3,7 +3,7 @@
  *
  * A page is told as stored when the step that computes it has completed, and not at all if it has been removed by then.
  * Whoever attaches, or has fallen so far behind that the queue overflowed, is told everything anew: `cleared`, then all
- * pages that can be found, in the order of their numbers and amid what happens meanwhile, then `complete` (S19). Such a
+ * pages that can be found, in the order of their numbers and amid what happens meanwhile, then `complete` (S20). Such a
  * round begins when the reader has read all that was written, so a reader that is too slow costs one round at a time,
  * and one that is gone costs nothing.
  *
@@ -99,7 +99,7 @@ BLINK_FN bool Scheduler<P>::write_events() {
   QueuedKvEvent event = {0, 0, 0};
   if (tid < n) event = QueuedKvEvent::unpack(c.kv_event_queue[(head + tid) & (c.n_kv_event_queue - 1)]);
   const bool stores = event.kind == BLINK_KV_EVENT_STORED;
-  const bool stale = stores && c.pages[event.page].generation != event.generation;
+  const bool stale = stores && uint32_t(c.pages[event.page].content) != event.name;
   const bool coming = stores && !stale && c.pages[event.page].ready > committed;
   const uint32_t end = p.reduce(coming ? tid : n, Min());
   uint32_t n_written;
@@ -122,11 +122,12 @@ BLINK_FN void Scheduler<P>::write_event(uint64_t number, QueuedKvEvent event) {
   uint64_t* to = reinterpret_cast<uint64_t*>(records + number % c.kv_event_capacity * c.kv_event_bytes);
   const bool stores = event.kind == BLINK_KV_EVENT_STORED;
   const blink_page& page = c.pages[event.page];
-  const bool first = !stores || page.parent == BLINK_NO_PAGE;
+  // The newest content with such a name: the queue does not reach back to the one before.
+  const uint64_t content = s.contents - uint32_t(uint32_t(s.contents) - event.name);
   const blink_kv_event record = {event_word(s.kv_events.attachment, number),
                                  event.kind,
-                                 pair_word(event.page, event.generation),
-                                 first ? BLINK_NO_BLOCK : pair_word(page.parent, page.parent_generation),
+                                 content,
+                                 stores && page.parent ? page.parent : BLINK_NO_BLOCK,
                                  {stores ? page.salt[0] : 0, stores ? page.salt[1] : 0}};
   constexpr uint32_t kWords = sizeof(blink_kv_event) / sizeof(uint64_t);
   for (uint32_t i = 0; i < kWords; ++i) p.store(to + i, reinterpret_cast<const uint64_t*>(&record)[i]);

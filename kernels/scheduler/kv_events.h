@@ -3,7 +3,7 @@
  *
  * It lies in device memory, so that neither linking a page nor evicting one waits for the ring, or for the reader.
  * Nothing is queued while nobody follows. A queue that overflows is noticed when it is written: then it is dropped, and
- * everything is told anew (S19).
+ * everything is told anew (S20).
  */
 #ifndef BLINK_SCHEDULER_KV_EVENTS_H
 #define BLINK_SCHEDULER_KV_EVENTS_H
@@ -12,16 +12,14 @@
 
 namespace blink {
 
-// A place in the queue: page:30 | kind:2 | generation:32.
+// A place in the queue: page:30 | kind:2 | name:32, the low half of what the page's content is called.
 struct QueuedKvEvent {
-  uint32_t kind, page, generation;  // kind: enum blink_kv_event_kind
+  uint32_t kind, page, name;  // kind: enum blink_kv_event_kind
 
   BLINK_FN static QueuedKvEvent unpack(uint64_t word) {
     return {uint32_t(word >> 30 & 3) + BLINK_KV_EVENT_STORED, uint32_t(word) & 0x3fffffff, uint32_t(word >> 32)};
   }
-  BLINK_FN uint64_t pack() const {
-    return page | uint64_t(kind - BLINK_KV_EVENT_STORED) << 30 | uint64_t(generation) << 32;
-  }
+  BLINK_FN uint64_t pack() const { return page | uint64_t(kind - BLINK_KV_EVENT_STORED) << 30 | uint64_t(name) << 32; }
 };
 
 template <class P>
@@ -40,7 +38,7 @@ class KvEventQueue {
   BLINK_FN void stored(uint32_t page, uint64_t place) {
     if (!following()) return;
     c_.kv_event_told[page] = s_.round;
-    put(place, {BLINK_KV_EVENT_STORED, page, c_.pages[page].generation});
+    put(place, {BLINK_KV_EVENT_STORED, page, uint32_t(c_.pages[page].content)});
   }
   BLINK_FN void grow(uint32_t n) {
     if (following()) s_.tail += n;
@@ -53,7 +51,7 @@ class KvEventQueue {
   BLINK_FN void removed(uint32_t page) {
     if (!following() || !told(page)) return;
     c_.kv_event_told[page] = 0;
-    put(p_.add(&s_.tail, uint64_t(1)), {BLINK_KV_EVENT_REMOVED, page, c_.pages[page].generation});
+    put(p_.add(&s_.tail, uint64_t(1)), {BLINK_KV_EVENT_REMOVED, page, uint32_t(c_.pages[page].content)});
   }
   BLINK_FN bool told(uint32_t page) const { return c_.kv_event_told[page] == s_.round; }
 

@@ -9,6 +9,10 @@
  * sequence's last page first (S16): an entry counts while its page is idle and has not queued up again since. So a page
  * that is used again leaves a dead entry behind, and when these fill the line, the living move up.
  *
+ * With pages in host memory, an idle page may have a copy there. The two are a pair, of which the prefix cache finds
+ * the device's; when that is evicted, it finds the host's, and nothing is lost (S19). A host page is empty, or one of a
+ * pair, or is found itself. They are written in turns, so what has been there for longest makes room.
+ *
  * All threads of the block call each function together and move a share of the pages each. Each function ends with a
  * barrier, unless it says otherwise.
  */
@@ -44,9 +48,9 @@ class PagePool : public PageCounts {
 
   // Before the first: all pages are free, and page 0 is taken first.
   BLINK_FN void fill() {
-    for (uint32_t i = p_.thread(); i < c_.total_pages; i += p_.threads()) {
-      c_.free_pages[i] = c_.total_pages - 1 - i;
-      c_.pages[i].entry = BLINK_NO_PAGE;
+    for (uint32_t i = p_.thread(); i < c_.total_pages + c_.host_pages; i += p_.threads()) {
+      if (i < c_.total_pages) c_.free_pages[i] = c_.total_pages - 1 - i;
+      c_.pages[i].entry = c_.pages[i].copy = BLINK_NO_PAGE;
     }
     set_counts(c_.total_pages, 0);
   }
@@ -90,7 +94,7 @@ class PagePool : public PageCounts {
       const uint32_t behind = p_.rank(idles, &more_idle), above = p_.rank(unused && !idles, &more_free);
       if (idles) queue_up(page, tail + behind);
       if (unused && !idles) c_.free_pages[n_free + above] = page;
-      if (findable && forget) index_.remove(page);
+      if (findable && forget) index_.remove(page), part(page);
       p_.sync();
       if (findable && forget) index_.clear(page);
       n_free += more_free, n_idle += more_idle, tail += more_idle;
@@ -98,7 +102,69 @@ class PagePool : public PageCounts {
     set_counts(n_free, n_idle, s_.idle_head, tail);
   }
 
+  // A page of the device has the same content as a host page that is found, and is found in its place from now on. Of
+  // several pages at a time, one becomes the host page's. For one thread, without a barrier.
+  BLINK_FN void pair(uint32_t page, uint32_t host) {
+    if (!p_.exchange_if(&c_.pages[host].copy, uint32_t(BLINK_NO_PAGE), page)) return;
+    c_.pages[page].content = c_.pages[host].content;
+    c_.pages[page].copy = host;
+    index_.replace(host, page);
+  }
+
+  // Of the pages that will be evicted next, those without a copy in host memory, at most `most`: `from` gets them, and
+  // `to` the host pages that they are to be copied to, whose contents are forgotten. Returns how many.
+  BLINK_FN uint32_t copy_out(uint32_t* from, uint32_t* to, uint32_t most) {
+    uint64_t at = Max()(s_.written, s_.idle_head);
+    const uint64_t tail = s_.idle_tail, end = Min()(tail, at + kLookedAt * p_.threads());
+    uint32_t n = 0;
+    while (n < most && at < end) {
+      const uint64_t mine = at + p_.thread();
+      const uint32_t page = mine < end ? c_.idle_pages[mine & (c_.n_idle - 1)] : BLINK_NO_PAGE;
+      const bool wanted = page != BLINK_NO_PAGE && idles_at(page, mine) && c_.pages[page].copy == BLINK_NO_PAGE;
+      uint32_t found;
+      const uint32_t nth = n + p_.rank(wanted, &found);
+      if (wanted && nth < most) from[nth] = page;
+      at = n + found < most ? at + p_.threads() : p_.reduce(wanted && nth + 1 == most ? mine + 1 : 0, Max());
+      n = Min()(n + found, most);
+    }
+    for (uint32_t base = 0; base < n; base += p_.threads()) {
+      const uint32_t i = base + p_.thread();
+      const uint32_t host = i < n ? next_host_page(i) : BLINK_NO_PAGE;
+      const bool is_found = i < n && c_.pages[host].entry != BLINK_NO_PAGE;
+      if (is_found) index_.remove(host);
+      if (i < n) part(host);
+      p_.sync();
+      if (is_found) index_.clear(host);
+    }
+    p_.sync();
+    for (uint32_t i = p_.thread(); i < n; i += p_.threads()) {
+      to[i] = next_host_page(i);
+      index_.describe_as(to[i], from[i]);
+      c_.pages[to[i]].copy = from[i];
+      c_.pages[from[i]].copy = to[i];
+    }
+    p_.sync();
+    if (p_.thread() == 0) {
+      s_.written = Min()(at, tail);
+      s_.host_copies += n;
+    }
+    p_.sync();
+    return n;
+  }
+  // Pages that are free, or will be without a loss.
+  BLINK_FN uint32_t room() const {
+    return free() + (s_.written > s_.idle_head ? uint32_t(s_.written - s_.idle_head) : 0);
+  }
+
  private:
+  static constexpr uint32_t kLookedAt = 8;  // places of the line, times the threads, in one search
+
+  BLINK_FN uint32_t next_host_page(uint32_t n) const { return c_.total_pages + (s_.host_copies + n) % c_.host_pages; }
+  // The page is no longer one of a pair.
+  BLINK_FN void part(uint32_t page) {
+    const uint32_t copy = c_.pages[page].copy;
+    if (copy != BLINK_NO_PAGE) c_.pages[copy].copy = c_.pages[page].copy = BLINK_NO_PAGE;
+  }
   // Whether the entry at this place of the line is the page's own.
   BLINK_FN bool idles_at(uint32_t page, uint64_t at) const {
     const blink_page& found = c_.pages[page];
@@ -124,11 +190,13 @@ class PagePool : public PageCounts {
       const uint32_t nth = p_.rank(idles, &found);
       const bool evicted = idles && nth < left;
       if (evicted) {
-        index_.remove(page);
+        const uint32_t copy = c_.pages[page].copy;
+        if (copy == BLINK_NO_PAGE) index_.remove(page);
+        if (copy != BLINK_NO_PAGE) index_.replace(page, copy), part(page);
         c_.free_pages[top + nth] = page;
       }
       p_.sync();
-      if (evicted) index_.clear(page);
+      if (evicted && c_.pages[page].entry != BLINK_NO_PAGE) index_.clear(page);
       // Behind the last one that was needed the line begins anew.
       if (found >= left) {
         head = p_.reduce(idles && nth + 1 == left ? at + 1 : 0, Max());
@@ -160,6 +228,7 @@ class PagePool : public PageCounts {
       tail += found;
       p_.sync();
     }
+    if (p_.thread() == 0) s_.written = end;
     set_counts(free(), idle(), end, tail);
   }
 

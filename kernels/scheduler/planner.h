@@ -27,12 +27,13 @@ template <class P>
 BLINK_FN bool Scheduler<P>::plan(uint64_t id) {
   if (s.n_active == 0 && s.n_waiting == 0) return false;
   uint32_t counts = 0;  // sequences that prefill in the low half, sequences that decode in the high half
-  for (uint32_t i = tid; i < t.n_sequences; i += threads) {
-    c.sequences[i].considered = 0;
+  for (uint32_t i = tid; i < t.n_sequences; i += threads)
     counts += prefilling(c.sequences[i]) ? 1 : decoding(c.sequences[i]) ? 1u << 16 : 0;
-  }
   counts = p.reduce(counts, Sum());
   const uint32_t n_prefilling = counts & 0xffff, n_decoding = counts >> 16;
+  // Whatever decodes waits for one copy step at most.
+  const bool may_copy = c.host_pages && (last_kind != BLINK_STEP_COPY || n_decoding == 0);
+  if (may_copy && plan_copies(id, n_decoding)) return true;
   // A sequence whose last token is on its way needs no further step: its successor need not wait for it.
   const uint32_t room = c.max_batch - n_prefilling - n_decoding;
   const uint32_t n_prompts = n_prefilling + Min()(room, s.n_waiting);
@@ -43,6 +44,7 @@ BLINK_FN bool Scheduler<P>::plan(uint64_t id) {
     load = plan_prompts(id, n_decode, limit, room);
   }
   if (load.batch_slots == 0) {
+    if (c.host_pages && plan_copies(id, n_decoding)) return true;
     // Prompts under way have all the pages, and each waits for another's: the youngest gives way (S7).
     if (in_flight() == 0 && s.n_zombies == 0 && s.n_active > 1) preempt_youngest();
     return false;
@@ -112,6 +114,7 @@ template <class P>
 BLINK_FN StepLoad Scheduler<P>::plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room) {
   StepLoad load = {n_decode, n_decode, n_decode};
   uint32_t promised = n_decode;  // pages that are not for the next prompt: each sequence that decodes may need one
+  consider_anew();
   while (load.batch_slots < n_decode + c.max_prefill_slots && load.tokens < limit && load.work < limit) {
     uint32_t others;
     const uint64_t oldest = next_prompt(&others);
@@ -139,6 +142,12 @@ BLINK_FN StepLoad Scheduler<P>::plan_prompts(uint64_t id, uint32_t n_decode, uin
     promised += owed(sequence);
   }
   return load;
+}
+
+// Forgets which prompts were considered.
+template <class P>
+BLINK_FN void Scheduler<P>::consider_anew() {
+  for (uint32_t i = tid; i < t.n_sequences; i += threads) c.sequences[i].considered = 0;
 }
 
 // The arrival of the oldest prompt under way that was not considered yet; `others`: how many more there are.
@@ -213,7 +222,6 @@ BLINK_FN void Scheduler<P>::tell_cached(const blink_sequence& sequence) {
 // slots.
 template <class P>
 BLINK_FN void Scheduler<P>::close_plan(uint64_t id, uint32_t n_decode, StepLoad load) {
-  const blink_step_set& set = set_of(id);
   const uint32_t kind = n_decode == 0                  ? BLINK_STEP_PREFILL
                         : load.batch_slots == n_decode ? BLINK_STEP_DECODE
                                                        : BLINK_STEP_MIXED;
@@ -221,6 +229,14 @@ BLINK_FN void Scheduler<P>::close_plan(uint64_t id, uint32_t n_decode, StepLoad 
                    : kind == BLINK_STEP_PREFILL ? c.prefill_lookup[granules(load.tokens)]
                                                 : c.mixed_lookup[granules(load.tokens)];
   while (c.shapes[shape].batch_slots < load.batch_slots) ++shape;
+  describe_step(id, kind, shape, n_decode, load);
+}
+
+// Writes the head of step `id`, and its padding.
+template <class P>
+BLINK_FN void Scheduler<P>::describe_step(uint64_t id, uint32_t kind, uint32_t shape, uint32_t n_decode,
+                                          StepLoad load) {
+  const blink_step_set& set = set_of(id);
   for (uint32_t i = load.tokens + tid; i < c.shapes[shape].tokens; i += threads)
     set.token_sequence[i] = BLINK_NO_SEQUENCE;
   if (tid == 0) {

@@ -17,7 +17,33 @@ namespace blink {
 // What a sequence that has no pages yet is to the prefix cache.
 BLINK_FN inline void begin_links(blink_sequence& sequence, uint64_t salt_sum) {
   sequence.prefix_sum = salt_sum;
-  sequence.link = sequence.awaits = BLINK_NO_PAGE;
+  sequence.awaits = BLINK_NO_PAGE;
+}
+
+// The page that is found at depth `base + tid` of sequence `i`, below `end`, and follows the one that is found before
+// it; for the first, what is linked. `sum` is that of the tokens before `base`, and afterwards of all that were looked
+// at. The block table gets the pages of the device.
+template <class P>
+BLINK_FN uint32_t Scheduler<P>::look_up(uint32_t i, uint32_t base, uint32_t end, uint64_t& sum) {
+  const blink_sequence& sequence = c.sequences[i];
+  const uint32_t depth = base + tid;
+  const bool in = depth < end;
+  uint64_t all;
+  const uint64_t own = in ? index.page_sum(history(i), depth) : 0, before = p.sum_below(own, &all);
+  const uint32_t page = in ? index.find(sum + before + own, depth, history(i), t.params[i].salt) : BLINK_NO_PAGE;
+  sum += all;
+  if (in) pages(i)[depth] = page == BLINK_NO_PAGE ? 0 : page;  // the next page's thread wants to know
+  p.sync();
+  bool found = page != BLINK_NO_PAGE;
+  if (found) {
+    const uint64_t parent = depth == sequence.n_linked ? sequence.link : c.pages[pages(i)[depth - 1]].content;
+    found = c.pages[page].parent == parent;
+  }
+  if (c.host_pages) {  // which a block table never names: the engine has no such pages
+    p.sync();
+    if (in && in_host(page)) pages(i)[depth] = 0;
+  }
+  return found ? page : BLINK_NO_PAGE;
 }
 
 // The pages that the prefix cache has for sequence `i` behind its linked ones. They go into the block table, but are
@@ -31,25 +57,18 @@ BLINK_FN PrefixMatch Scheduler<P>::match_prefix(uint32_t i) {
   const uint64_t began = tid == 0 ? p.now() : 0;
   uint64_t sum = sequence.prefix_sum;
   for (uint32_t base = first; base < end; base += threads) {
-    const uint32_t depth = base + tid;
-    const bool in = depth < end;
-    uint64_t all;
-    const uint64_t own = in ? index.page_sum(history(i), depth) : 0, before = p.sum_below(own, &all);
-    const uint32_t page = in ? index.find(sum + before + own, depth, history(i), t.params[i].salt) : BLINK_NO_PAGE;
-    if (in) pages(i)[depth] = page == BLINK_NO_PAGE ? 0 : page;  // the next page's thread wants to know
-    p.sync();
-    const bool found = page != BLINK_NO_PAGE &&
-                       (depth == first ? follows_link(page, sequence) : index.follows(page, pages(i)[depth - 1]));
-    const bool there = found && c.pages[page].ready <= committed;
-    const uint64_t missing = p.reduce(in && !there ? uint64_t(depth) << 1 | !found : kNone, Min());
+    const uint32_t depth = base + tid, page = look_up(i, base, end, sum);
+    const bool in = depth < end, found = page != BLINK_NO_PAGE;
+    const bool there = found && !in_host(page) && c.pages[page].ready <= committed;
+    const bool awaited = found && (!in_host(page) || is_worth_copies(sequence, depth));
+    const uint64_t missing = p.reduce(in && !there ? uint64_t(depth) << 1 | !awaited : kNone, Min());
     const uint32_t stop = missing == kNone ? Min()(base + threads, end) : uint32_t(missing >> 1);
     match.pages = stop - first;
     match.idle += p.reduce(uint32_t(in && depth < stop && c.pages[page].users == 0), Sum());
     if (missing != kNone) {
-      if (!(missing & 1)) match.awaits = pages(i)[stop];
+      if (!(missing & 1)) match.awaits = p.reduce(depth == stop ? page : BLINK_NO_PAGE, Min());
       break;
     }
-    sum += all;
   }
   if (tid == 0) {
     ++s.stats.prefix_lookups;
@@ -58,22 +77,15 @@ BLINK_FN PrefixMatch Scheduler<P>::match_prefix(uint32_t i) {
   return match;
 }
 
-// Whether sequence `i` has to wait for a page that an earlier one computes. When the page is there, takes it and what
-// else is there by then.
+// Whether sequence `i` has to wait for a page that an earlier one computes, or that a copy step brings back (copies.h).
+// When the page is there, takes it and what else is there by then.
 template <class P>
 BLINK_FN bool Scheduler<P>::awaiting(uint32_t i) {
   const uint32_t page = c.sequences[i].awaits;
   if (page == BLINK_NO_PAGE) return false;
-  if (c.pages[page].ready > committed) return true;
+  if (in_host(page) || c.pages[page].ready > committed) return true;
   share_prefix(i, match_prefix(i));
   return c.sequences[i].awaits != BLINK_NO_PAGE;
-}
-
-template <class P>
-BLINK_FN bool Scheduler<P>::follows_link(uint32_t page, const blink_sequence& sequence) const {
-  const blink_page& found = c.pages[page];
-  return found.parent == sequence.link &&
-         (found.parent == BLINK_NO_PAGE || found.parent_generation == sequence.link_generation);
 }
 
 // The pages of a match are the sequence's from now on, and what it is fed begins behind them.
@@ -83,22 +95,20 @@ BLINK_FN void Scheduler<P>::share_prefix(uint32_t i, const PrefixMatch& match) {
   if (match.pages) pool.share(pages(i) + sequence.n_linked, match.pages, match.idle);
   if (tid == 0) {
     sequence.awaits = match.awaits;
-    if (match.pages) {
-      const uint32_t n = sequence.n_linked + match.pages, last = pages(i)[n - 1];
-      sequence.n_linked = sequence.n_pages = n;
-      sequence.fed = n * t.page_size;
-      sequence.cached += match.pages * t.page_size;
-      sequence.prefix_sum = c.pages[last].sum;
-      link_to(sequence, last);
-    }
+    if (match.pages) has_found(sequence, match.pages, pages(i)[sequence.n_linked + match.pages - 1]);
   }
   p.sync();
 }
 
+// A sequence has `n` more pages, up to `last`, whose keys and values need not be computed.
 template <class P>
-BLINK_FN void Scheduler<P>::link_to(blink_sequence& sequence, uint32_t page) {
-  sequence.link = page;
-  sequence.link_generation = c.pages[page].generation;
+BLINK_FN void Scheduler<P>::has_found(blink_sequence& sequence, uint32_t n, uint32_t last) {
+  sequence.n_linked += n;
+  sequence.n_pages = sequence.n_linked;
+  sequence.fed = sequence.n_linked * t.page_size;
+  sequence.cached += n * t.page_size;
+  sequence.prefix_sum = c.pages[last].sum;
+  sequence.link = c.pages[last].content;
 }
 
 // Links the pages of a prompt that step `id` fills.
@@ -115,8 +125,11 @@ BLINK_FN void Scheduler<P>::link_prompt(uint32_t i, uint64_t id) {
     const uint64_t own = in ? index.page_sum(history(i), depth) : 0, before = p.sum_below(own, &all);
     const uint32_t page = in ? pages(i)[depth] : BLINK_NO_PAGE;
     const uint64_t place = events.tail();
-    if (in) describe(page, i, depth, sequence.prefix_sum + before + own, id);
+    const uint64_t content = s.contents + 1 + tid;
+    if (in)
+      describe(page, i, depth, sequence.prefix_sum + before + own, id, content, tid ? content - 1 : sequence.link);
     p.sync();
+    if (tid == 0) s.contents += threads;
     const uint32_t equal =
         in ? index.find(c.pages[page].sum, depth, history(i), t.params[i].salt, c.pages + page) : BLINK_NO_PAGE;
     // A page that is known already takes this one's place in the chain, and what follows is linked to it.
@@ -130,7 +143,8 @@ BLINK_FN void Scheduler<P>::link_prompt(uint32_t i, uint64_t id) {
     if (depth == last) {
       sequence.n_linked = last + 1;
       sequence.prefix_sum = c.pages[page].sum;
-      link_to(sequence, equal == BLINK_NO_PAGE ? page : equal);
+      sequence.link = c.pages[equal == BLINK_NO_PAGE ? page : equal].content;
+      if (in_host(equal)) pool.pair(page, equal);
       const uint32_t n = last + 1 - first - (depth == known);
       s.stats.prefix_insertions += n;
       events.grow(n);
@@ -151,8 +165,10 @@ BLINK_FN void Scheduler<P>::link_filled(const blink_step_set& set) {
     blink_sequence& sequence = c.sequences[in ? i : 0];
     const uint32_t depth = sequence.n_linked, page = in ? pages(i)[depth] : BLINK_NO_PAGE;
     auto equal = [&] { return index.find(c.pages[page].sum, depth, history(i), t.params[i].salt, c.pages + page); };
-    if (in) describe(page, i, depth, sequence.prefix_sum + index.page_sum(history(i), depth), head.id);
+    const uint64_t sum = in ? sequence.prefix_sum + index.page_sum(history(i), depth) : 0;
+    if (in) describe(page, i, depth, sum, head.id, s.contents + 1 + tid, sequence.link);
     p.sync();
+    if (tid == 0) s.contents += threads;
     uint32_t known = in ? equal() : BLINK_NO_PAGE;
     const bool inserts = in && known == BLINK_NO_PAGE;
     p.sync();
@@ -166,8 +182,9 @@ BLINK_FN void Scheduler<P>::link_filled(const blink_step_set& set) {
     if (inserts && known != page) index.clear(page);
     if (in) {
       sequence.n_linked = depth + 1;
-      sequence.prefix_sum = c.pages[page].sum;
-      link_to(sequence, known);
+      sequence.prefix_sum = sum;
+      sequence.link = c.pages[known].content;
+      if (in_host(known)) pool.pair(page, known);
       if (known == page) {
         p.add(&s.stats.prefix_insertions, uint64_t(1));
         events.stored(page);
@@ -180,17 +197,16 @@ BLINK_FN void Scheduler<P>::link_filled(const blink_step_set& set) {
 
 // What a page of sequence `i` holds, which it has to itself. It is not findable yet.
 template <class P>
-BLINK_FN void Scheduler<P>::describe(uint32_t page, uint32_t i, uint32_t depth, uint64_t sum, uint64_t ready) {
-  const blink_sequence& sequence = c.sequences[i];
+BLINK_FN void Scheduler<P>::describe(uint32_t page, uint32_t i, uint32_t depth, uint64_t sum, uint64_t ready,
+                                     uint64_t content, uint64_t parent) {
   blink_page& d = c.pages[page];
   d.sum = sum;
   d.salt[0] = t.params[i].salt[0];
   d.salt[1] = t.params[i].salt[1];
   d.ready = ready;
   d.depth = depth;
-  const bool linked = depth == sequence.n_linked;  // else the page before is linked in the same moment
-  d.parent = linked ? sequence.link : pages(i)[depth - 1];
-  d.parent_generation = linked ? sequence.link_generation : c.pages[d.parent].generation;
+  d.content = content;
+  d.parent = parent;
   index.store_tokens(page, history(i) + uint64_t(depth) * t.page_size);
 }
 

@@ -1,10 +1,10 @@
 /* The index of the prefix cache: where a page is found by what it holds.
  *
- * A page can be found under the tokens from a sequence's beginning to the page's end. It stores its own tokens, the
- * page before it with that page's generation, its depth, and for the first page the salt; whoever looks for it compares
- * all of these, so by induction two sequences meet in a page only if all their tokens up to its end are equal, and
- * their salts (S17). The hash of these tokens only says where to look. It is a sum over tokens and positions, so that
- * threads can sum up pages side by side.
+ * A page can be found under the tokens from a sequence's beginning to the page's end. It stores its own tokens, its
+ * depth, for the first page the salt, and for the others the name of the content before it. A content's name is given
+ * once and goes with it wherever it is copied. Whoever looks for a page compares all of these, so by induction two
+ * sequences meet in a page only if all their tokens up to its end are equal, and their salts (S17). The hash of these
+ * tokens only says where to look. It is a sum over tokens and positions, so that threads can sum up pages side by side.
  *
  * The index is a table of page numbers with linear probing, at most a quarter full. Many threads may insert at once;
  * removing has a phase of its own, because the places that it leaves empty must not end the probing of another page.
@@ -59,19 +59,24 @@ class PrefixIndex {
           !holds(page, history + uint64_t(depth) * c_.tables.page_size))
         continue;
       if (depth == 0 && (found.salt[0] != salt[0] || found.salt[1] != salt[1])) continue;
-      if (!sibling || (found.parent == sibling->parent && found.parent_generation == sibling->parent_generation))
-        return page;
+      if (!sibling || found.parent == sibling->parent) return page;
     }
-  }
-  // Whether `page` follows `parent`, which must have been findable ever since.
-  BLINK_FN bool follows(uint32_t page, uint32_t parent) const {
-    const blink_page& found = c_.pages[page];
-    if (found.parent != parent) return false;
-    return parent == BLINK_NO_PAGE || found.parent_generation == c_.pages[parent].generation;
   }
 
   BLINK_FN void store_tokens(uint32_t page, const uint32_t* from) {
     for (uint32_t i = 0; i < c_.tables.page_size; ++i) tokens(page)[i] = from[i];
+  }
+  // Describes page `to` as what `page` holds. It is not findable by that.
+  BLINK_FN void describe_as(uint32_t to, uint32_t page) {
+    const blink_page& from = c_.pages[page];
+    blink_page& d = c_.pages[to];
+    d.sum = from.sum;
+    d.salt[0] = from.salt[0];
+    d.salt[1] = from.salt[1];
+    d.content = from.content;
+    d.parent = from.parent;
+    d.depth = from.depth;
+    store_tokens(to, tokens(page));
   }
   // Makes a page findable whose description and tokens were stored before the last barrier.
   BLINK_FN void insert(uint32_t page) {
@@ -83,12 +88,16 @@ class PrefixIndex {
     }
   }
 
-  // Makes a page that is findable unfindable, and with it all that follow it. `clear` must come after a barrier, before
-  // anything is inserted.
+  // Makes a page that is findable unfindable. `clear` must come after a barrier, before anything is inserted.
   BLINK_FN void remove(uint32_t page) {
     p_.store(c_.page_index + c_.pages[page].entry, uint32_t(kRemoved));
     events_.removed(page);
-    ++c_.pages[page].generation;
+  }
+  // Page `to`, which has the same content, is found from now on where `page` was.
+  BLINK_FN void replace(uint32_t page, uint32_t to) {
+    p_.store(c_.page_index + c_.pages[page].entry, to + kFirstPage);
+    c_.pages[to].entry = c_.pages[page].entry;
+    c_.pages[page].entry = BLINK_NO_PAGE;
   }
   // Empties the places of removed pages that end a run of places in use: others' probing need not pass them.
   BLINK_FN void clear(uint32_t page) {

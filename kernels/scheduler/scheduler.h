@@ -8,6 +8,7 @@
  *   pages.h      who has which KV page
  *   prefix.h     the prefix cache: pages that hold what a prompt begins with (prefix_index.h finds them)
  *   kv_event_log.h  what becomes of its pages, told to whoever routes requests (kv_events.h queues it)
+ *   copies.h     pages of the prefix cache go to host memory and come back
  *   planner.h    what the next step runs: sequences, positions, pages; preemption when they run out
  *   launch.h     a planned step is launched; the kernel relaunches itself
  *   commit.h     what a finished step produced: tokens published, sequences retired, pages returned
@@ -32,7 +33,7 @@ struct StepLoad {
 // What the prefix cache has for a sequence (prefix.h).
 struct PrefixMatch {
   uint32_t pages, idle;  // that are there, and those of them that nobody uses
-  uint32_t awaits;       // the next page, if an earlier sequence computes it, or BLINK_NO_PAGE
+  uint32_t awaits;       // the next page, if an earlier sequence computes it or host memory has it, or BLINK_NO_PAGE
 };
 
 template <class P>
@@ -241,12 +242,13 @@ class Scheduler {
 
   // ------------------------------------------------------------ prefix.h
   BLINK_FN PrefixMatch match_prefix(uint32_t sequence);
-  BLINK_FN bool follows_link(uint32_t page, const blink_sequence& sequence) const;
+  BLINK_FN uint32_t look_up(uint32_t sequence, uint32_t base, uint32_t end, uint64_t& sum);
   BLINK_FN void share_prefix(uint32_t sequence, const PrefixMatch& match);
-  BLINK_FN void link_to(blink_sequence& sequence, uint32_t page);
+  BLINK_FN void has_found(blink_sequence& sequence, uint32_t n, uint32_t last);
   BLINK_FN void link_prompt(uint32_t sequence, uint64_t id);
   BLINK_FN void link_filled(const blink_step_set& set);
-  BLINK_FN void describe(uint32_t page, uint32_t sequence, uint32_t depth, uint64_t sum, uint64_t ready);
+  BLINK_FN void describe(uint32_t page, uint32_t sequence, uint32_t depth, uint64_t sum, uint64_t ready,
+                         uint64_t content, uint64_t parent);
   BLINK_FN bool awaiting(uint32_t sequence);
 
   // ------------------------------------------------------------ kv_event_log.h
@@ -257,10 +259,20 @@ class Scheduler {
   BLINK_FN bool write_events();
   BLINK_FN void write_event(uint64_t number, QueuedKvEvent event);
 
+  // ------------------------------------------------------------ copies.h
+  BLINK_FN bool in_host(uint32_t page) const { return page != BLINK_NO_PAGE && page >= c.total_pages; }
+  BLINK_FN bool is_worth_copies(const blink_sequence& sequence, uint32_t depth) const;
+  BLINK_FN bool plan_copies(uint64_t id, uint32_t n_decoding);
+  BLINK_FN uint32_t plan_returns(uint64_t id, uint32_t n_decoding, uint32_t most);
+  BLINK_FN uint32_t bring_back(uint64_t id, uint32_t sequence, uint32_t at, uint32_t most);
+  BLINK_FN uint32_t bring_back_side_by_side(uint64_t id, uint32_t sequence, uint32_t at, uint32_t most);
+  BLINK_FN uint32_t copy_out(uint64_t id, uint32_t most);
+
   // ------------------------------------------------------------ planner.h
   BLINK_FN bool plan(uint64_t id);
   BLINK_FN uint32_t plan_decode(uint64_t id);
   BLINK_FN StepLoad plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room);
+  BLINK_FN void consider_anew();
   BLINK_FN uint64_t next_prompt(uint32_t* others);
   BLINK_FN uint32_t chunk(const blink_sequence& sequence, StepLoad load, uint32_t n_decode, uint32_t limit,
                           bool others) const;
@@ -268,6 +280,7 @@ class Scheduler {
   BLINK_FN void feed(uint64_t id, uint32_t sequence, uint32_t n, uint32_t batch_slot, uint32_t at);
   BLINK_FN uint32_t mixed_limit(uint32_t n_decode, uint32_t n) const;
   BLINK_FN void close_plan(uint64_t id, uint32_t n_decode, StepLoad load);
+  BLINK_FN void describe_step(uint64_t id, uint32_t kind, uint32_t shape, uint32_t n_decode, StepLoad load);
   BLINK_FN bool prefilling(const blink_sequence& sequence) const {
     return sequence.use == BLINK_SEQUENCE_ACTIVE && sequence.fed < sequence.prefill_end;
   }
@@ -330,6 +343,7 @@ class Scheduler {
 #include "kv_event_log.h"
 #include "staging.h"
 #include "admission.h"
+#include "copies.h"
 #include "planner.h"
 #include "launch.h"
 #include "commit.h"

@@ -32,6 +32,10 @@ extern "C" {
 #define BLINK_NO_PAGE 0xffffffffu
 #define BLINK_KV_EVENT_SCAN_NS 50000ull /* between looks at what the reader of the KV events has read */
 #define BLINK_EVICTED_TOGETHER 256 /* pages of the prefix cache that make room at once, at most a 64th of all (S16) */
+/* Of the device's pages, one in so many should be free or have a copy in host memory (S19)... */
+#define BLINK_ROOM_SHARE 4
+/* ... and where they are fewer by one in so many, at least that many are copied together. */
+#define BLINK_COPIED_SHARE 16
 
 enum blink_sequence_use {
   BLINK_SEQUENCE_FREE = 0,
@@ -70,26 +74,26 @@ struct blink_sequence {
   /* Of the prefix cache (prefix.h) */
   uint64_t filled;     /* the last step whose token of this sequence, one that it decodes, filled a page */
   uint64_t prefix_sum; /* of the tokens of its linked pages, and of its salt */
+  uint64_t link;       /* the content of the last of these, as the prefix cache knows it; 0: none is linked */
   uint32_t n_linked;   /* leading pages that the prefix cache has or had: this sequence's, or equal ones */
-  uint32_t link;       /* the last of these, as the prefix cache knows it, or BLINK_NO_PAGE */
-  uint32_t link_generation;
-  uint32_t awaits;     /* a page that an earlier sequence computes and this one needs, or BLINK_NO_PAGE */
-  uint32_t cached;     /* tokens that were found instead of computed */
+  uint32_t awaits; /* a page that this one needs, and an earlier one computes or host memory has, or BLINK_NO_PAGE */
+  uint32_t cached; /* tokens that were found instead of computed */
   uint32_t considered; /* the plan that is being made has thought of giving its prompt tokens */
 };
 
-/* A KV page (pages.h), and what it holds where the prefix cache can find it (prefix_index.h). */
+/* A KV page (pages.h), and what it holds where the prefix cache can find it (prefix_index.h). Pages from total_pages on
+ * lie in host memory (copies.h). */
 struct blink_page {
-  uint64_t sum;               /* of all tokens up to its end, and of the salt: it is found under its hash */
-  uint64_t salt[2];           /* of the requests that may share it */
-  uint64_t ready;             /* its contents are there when this step has completed */
-  uint64_t queued;            /* while it is idle: its place in the line of the idle ones */
-  uint32_t parent;            /* the page before it, or BLINK_NO_PAGE */
-  uint32_t parent_generation; /* ... which must still have the contents of then */
-  uint32_t generation;        /* changes when the page ceases to be findable */
-  uint32_t users;             /* entries of block tables that name it */
-  uint32_t entry;             /* its place in the index, or BLINK_NO_PAGE: it cannot be found */
-  uint32_t depth;             /* pages before it in the sequence */
+  uint64_t sum;     /* of all tokens up to its end, and of the salt: it is found under its hash */
+  uint64_t salt[2]; /* of the requests that may share it */
+  uint64_t ready;   /* its contents are there when this step has completed */
+  uint64_t queued;  /* while it is idle: its place in the line of the idle ones */
+  uint64_t content; /* names what it holds, wherever that is copied to: never given twice, never 0 */
+  uint64_t parent;  /* the content of the page before it; 0: it is the first */
+  uint32_t users;   /* entries of block tables that name it */
+  uint32_t entry;   /* its place in the index, or BLINK_NO_PAGE: it cannot be found */
+  uint32_t depth;   /* pages before it in the sequence */
+  uint32_t copy;    /* the page on the other side, host or device, with the same content, or BLINK_NO_PAGE */
 };
 
 /* A payload that is longer than a turn of the loop may read, and how far it has been read (S18). */
@@ -163,6 +167,10 @@ struct blink_scheduler_state {
   uint32_t reserved;
   uint64_t idle_head; /* the line of the idle pages: places from the head to the tail, which only grow */
   uint64_t idle_tail;
+  uint64_t contents;      /* names that were given to pages' contents */
+  uint64_t written;       /* up to this place of the line, idle pages have had a copy made in host memory (S19) */
+  uint64_t host_copies;   /* pages that were copied to host memory, in all */
+  uint64_t brought_back;  /* ... and back */
   uint64_t ended_prompts; /* tokens of requests that ended with an answer, the last ones counting most (S15) */
   uint64_t ended_outputs;
   struct blink_kv_event_state kv_events;
@@ -199,8 +207,8 @@ struct blink_scheduler_config {
   struct blink_request* requests;    /* [n_slots] */
   struct blink_sequence* sequences;  /* [tables.n_sequences] */
   uint32_t* free_pages;              /* [total_pages] a stack, n_free_pages high (pages.h) */
-  struct blink_page* pages;          /* [total_pages] */
-  uint32_t* page_tokens;             /* [total_pages][page_size] of pages that can be found */
+  struct blink_page* pages;          /* [total_pages + host_pages] */
+  uint32_t* page_tokens;             /* [total_pages + host_pages][page_size] of pages that can be found */
   uint32_t* page_index;              /* [n_index] where pages can be found (prefix_index.h) */
   uint32_t* idle_pages;              /* [n_idle] the line of the idle ones: place i is at i % n_idle */
   struct blink_kv_events* kv_events; /* in the ring, records behind it */
@@ -218,7 +226,7 @@ struct blink_scheduler_config {
                                  both */
   uint32_t mixed_share;       /* of prompts in a mixed step, at least, where there are as many (S15) */
   uint32_t max_batch;         /* sequences that run together; the rest of tables.n_sequences are for staging */
-  uint32_t n_index;           /* a power of two, at least 4 * total_pages */
+  uint32_t n_index;           /* a power of two, at least 4 * (total_pages + host_pages) */
   uint32_t n_idle;            /* a power of two, at least 2 * total_pages */
   uint32_t prefix_cache;      /* 0: nothing is found, and no page outlives its sequence */
   uint32_t attention_keys;    /* a prompt's token that sees so many keys costs twice one that sees none (S15) */
@@ -226,6 +234,8 @@ struct blink_scheduler_config {
   uint32_t kv_event_capacity; /* of the log in the ring, in records; 0: no events are told */
   uint32_t kv_event_bytes;    /* from one record to the next */
   uint32_t n_kv_event_queue;  /* a power of two, at least 4 * BLINK_SCHEDULER_THREADS */
+  uint32_t host_pages;        /* KV pages in host memory, numbered from total_pages on; 0: there are none */
+  uint32_t copy_shape;        /* the shape of copy steps, if there are any; its tokens are pages */
   /* Launch the next step this long, 1/64 of a step and the time of planning before the running one's expected end; 0:
    * after it ended. */
   uint64_t arm_margin_ns;

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x1a37e351cb036e2aull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x6db53213eb81f809ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -31,23 +31,22 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_pages) == 24, "blink_se
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, faulty) == 28, "blink_sequence.faulty");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, filled) == 32, "blink_sequence.filled");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, prefix_sum) == 40, "blink_sequence.prefix_sum");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_linked) == 48, "blink_sequence.n_linked");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, link) == 52, "blink_sequence.link");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, link_generation) == 56, "blink_sequence.link_generation");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, link) == 48, "blink_sequence.link");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_linked) == 56, "blink_sequence.n_linked");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, awaits) == 60, "blink_sequence.awaits");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, cached) == 64, "blink_sequence.cached");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, considered) == 68, "blink_sequence.considered");
-BLINK_ASSERT(sizeof(struct blink_page) == 64, "blink_page");
+BLINK_ASSERT(sizeof(struct blink_page) == 72, "blink_page");
 BLINK_ASSERT(__builtin_offsetof(struct blink_page, sum) == 0, "blink_page.sum");
 BLINK_ASSERT(__builtin_offsetof(struct blink_page, salt) == 8, "blink_page.salt");
 BLINK_ASSERT(__builtin_offsetof(struct blink_page, ready) == 24, "blink_page.ready");
 BLINK_ASSERT(__builtin_offsetof(struct blink_page, queued) == 32, "blink_page.queued");
-BLINK_ASSERT(__builtin_offsetof(struct blink_page, parent) == 40, "blink_page.parent");
-BLINK_ASSERT(__builtin_offsetof(struct blink_page, parent_generation) == 44, "blink_page.parent_generation");
-BLINK_ASSERT(__builtin_offsetof(struct blink_page, generation) == 48, "blink_page.generation");
-BLINK_ASSERT(__builtin_offsetof(struct blink_page, users) == 52, "blink_page.users");
-BLINK_ASSERT(__builtin_offsetof(struct blink_page, entry) == 56, "blink_page.entry");
-BLINK_ASSERT(__builtin_offsetof(struct blink_page, depth) == 60, "blink_page.depth");
+BLINK_ASSERT(__builtin_offsetof(struct blink_page, content) == 40, "blink_page.content");
+BLINK_ASSERT(__builtin_offsetof(struct blink_page, parent) == 48, "blink_page.parent");
+BLINK_ASSERT(__builtin_offsetof(struct blink_page, users) == 56, "blink_page.users");
+BLINK_ASSERT(__builtin_offsetof(struct blink_page, entry) == 60, "blink_page.entry");
+BLINK_ASSERT(__builtin_offsetof(struct blink_page, depth) == 64, "blink_page.depth");
+BLINK_ASSERT(__builtin_offsetof(struct blink_page, copy) == 68, "blink_page.copy");
 BLINK_ASSERT(sizeof(struct blink_staging) == 24, "blink_staging");
 BLINK_ASSERT(__builtin_offsetof(struct blink_staging, arrival) == 0, "blink_staging.arrival");
 BLINK_ASSERT(__builtin_offsetof(struct blink_staging, sequence) == 8, "blink_staging.sequence");
@@ -84,7 +83,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, attachment) == 32, 
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, following) == 36, "blink_kv_event_state.following");
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, round) == 40, "blink_kv_event_state.round");
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, swept) == 44, "blink_kv_event_state.swept");
-BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5568, "blink_scheduler_state");
+BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5600, "blink_scheduler_state");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, launched) == 0, "blink_scheduler_state.launched");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, committed) == 8, "blink_scheduler_state.committed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, claims) == 16, "blink_scheduler_state.claims");
@@ -104,15 +103,19 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, planned) == 88, "b
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, reserved) == 92, "blink_scheduler_state.reserved");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, idle_head) == 96, "blink_scheduler_state.idle_head");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, idle_tail) == 104, "blink_scheduler_state.idle_tail");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_prompts) == 112, "blink_scheduler_state.ended_prompts");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_outputs) == 120, "blink_scheduler_state.ended_outputs");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, kv_events) == 128, "blink_scheduler_state.kv_events");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, plan_ns) == 176, "blink_scheduler_state.plan_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, staging) == 192, "blink_scheduler_state.staging");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 216, "blink_scheduler_state.stats");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 448, "blink_scheduler_state.leases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1472, "blink_scheduler_state.gap_histogram");
-BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 600, "blink_scheduler_config");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, contents) == 112, "blink_scheduler_state.contents");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, written) == 120, "blink_scheduler_state.written");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, host_copies) == 128, "blink_scheduler_state.host_copies");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, brought_back) == 136, "blink_scheduler_state.brought_back");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_prompts) == 144, "blink_scheduler_state.ended_prompts");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_outputs) == 152, "blink_scheduler_state.ended_outputs");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, kv_events) == 160, "blink_scheduler_state.kv_events");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, plan_ns) == 208, "blink_scheduler_state.plan_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, staging) == 224, "blink_scheduler_state.staging");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 248, "blink_scheduler_state.stats");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 480, "blink_scheduler_state.leases");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1504, "blink_scheduler_state.gap_histogram");
+BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 608, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, lease_acks) == 16, "blink_scheduler_config.lease_acks");
@@ -161,9 +164,11 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, stage_words) == 5
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_capacity) == 560, "blink_scheduler_config.kv_event_capacity");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_bytes) == 564, "blink_scheduler_config.kv_event_bytes");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_kv_event_queue) == 568, "blink_scheduler_config.n_kv_event_queue");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 576, "blink_scheduler_config.arm_margin_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 584, "blink_scheduler_config.scan_interval_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 592, "blink_scheduler_config.step_timeout_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, host_pages) == 572, "blink_scheduler_config.host_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, copy_shape) == 576, "blink_scheduler_config.copy_shape");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 584, "blink_scheduler_config.arm_margin_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 592, "blink_scheduler_config.scan_interval_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 600, "blink_scheduler_config.step_timeout_ns");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */
@@ -190,9 +195,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_sequence, faulty) \
   X(blink_sequence, filled) \
   X(blink_sequence, prefix_sum) \
-  X(blink_sequence, n_linked) \
   X(blink_sequence, link) \
-  X(blink_sequence, link_generation) \
+  X(blink_sequence, n_linked) \
   X(blink_sequence, awaits) \
   X(blink_sequence, cached) \
   X(blink_sequence, considered) \
@@ -200,12 +204,12 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_page, salt) \
   X(blink_page, ready) \
   X(blink_page, queued) \
+  X(blink_page, content) \
   X(blink_page, parent) \
-  X(blink_page, parent_generation) \
-  X(blink_page, generation) \
   X(blink_page, users) \
   X(blink_page, entry) \
   X(blink_page, depth) \
+  X(blink_page, copy) \
   X(blink_staging, arrival) \
   X(blink_staging, sequence) \
   X(blink_staging, done) \
@@ -256,6 +260,10 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_state, reserved) \
   X(blink_scheduler_state, idle_head) \
   X(blink_scheduler_state, idle_tail) \
+  X(blink_scheduler_state, contents) \
+  X(blink_scheduler_state, written) \
+  X(blink_scheduler_state, host_copies) \
+  X(blink_scheduler_state, brought_back) \
   X(blink_scheduler_state, ended_prompts) \
   X(blink_scheduler_state, ended_outputs) \
   X(blink_scheduler_state, kv_events) \
@@ -312,6 +320,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, kv_event_capacity) \
   X(blink_scheduler_config, kv_event_bytes) \
   X(blink_scheduler_config, n_kv_event_queue) \
+  X(blink_scheduler_config, host_pages) \
+  X(blink_scheduler_config, copy_shape) \
   X(blink_scheduler_config, arm_margin_ns) \
   X(blink_scheduler_config, scan_interval_ns) \
   X(blink_scheduler_config, step_timeout_ns)

@@ -204,6 +204,11 @@ def test_a_wrong_command_line_is_told_in_one_line(
         (("frontend", "demo", "--ring=none", "--attach-timeout=0"), "start `blink backend` first"),
         (("backend", "demo", "--device=cpu", "--max-context=9999"), "it must be between 2 and 2048"),
         (("backend", "demo", "--device=cpu", "--kv-memory=1KiB"), "raise --kv-memory"),
+        (("backend", "demo", "--device=cpu", "--host-kv-memory=1KiB"), "raise --host-kv-memory"),
+        (("backend", "demo", "--device=cpu", "--host-kv-memory=1GiB", "--no-prefix-cache"),
+         "leave out --no-prefix-cache"),
+        (("backend", "demo", "--device=cpu", "--host-kv-memory=1GiB", "--scheduler=async"),
+         "needs the prefix cache, which async does not have"),
     ],
 )  # fmt: skip
 def test_errors_are_one_line_with_the_mend(words: tuple[str, ...], message: str) -> None:

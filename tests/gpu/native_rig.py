@@ -29,6 +29,8 @@ def make_limits(**changes: int) -> Limits:
         "max_prefill_slots": 8,
         "page_size": 16,
         "total_pages": 24 * 32,
+        "host_pages": 80,
+        "copied_pages": 40,
     }
     return Limits(**{**sizes, **changes})
 

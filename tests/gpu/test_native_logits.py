@@ -309,6 +309,18 @@ def test_prompts_and_rows_that_decode_share_steps(rig: NativeRig, reference: Ref
     reference.check(rig)
 
 
+def test_pages_come_back_from_host_memory(rig: NativeRig, reference: Reference) -> None:
+    """E25: keys and values of all layers, to other pages than they left."""
+    rig.driver.start(0, prompt(300, 40))
+    rig.prefill([(0, 0, 256)])
+    rig.driver.travel(0)
+    rig.prefill([(0, 256, 300)])
+    rig.driver.travel(0)
+    for _ in range(4):
+        rig.decode([0])
+    reference.check(rig)
+
+
 def test_results_do_not_depend_on_stale_rows(rig: NativeRig) -> None:
     """The same row gives the same logits whatever ran before in the padding of its shape."""
     seen = []

@@ -15,6 +15,7 @@ import pytest
         cases.a_conversation_finds_what_was_said,
         cases.a_burst_with_one_beginning_computes_it_once,
         cases.pages_make_room_under_pressure,
+        cases.host_memory_has_what_the_device_forgot,
     ],
 )
 def test_nothing_is_computed_twice(case: Callable[[str], None]) -> None:

@@ -68,6 +68,22 @@ def test_gate_gives_up(emulate: Emulate) -> None:
     assert arrays.head["fault"][0] == 1
 
 
+@pytest.mark.parametrize("part_bytes", [16, 4096, 32768, 20016])
+def test_copy_pages(emulate: Emulate, part_bytes: int) -> None:
+    """E25, E1. Three device pages, four host pages; [part][page] on the device, [page][part] on the host."""
+    arrays, rng, total, parts = StepData([(0, 0, 3)]), np.random.default_rng(1), 3, 6
+    cache = rng.integers(0, 256, (parts, total, part_bytes), np.uint8)
+    host = rng.integers(0, 256, (4, parts, part_bytes), np.uint8)
+    expected, expected_host = cache.copy(), host.copy()
+    arrays.token_sequence[:], arrays.token_position[:] = [total + 3, 1, total], [2, total + 1, 0]
+    expected[:, 2], expected[:, 0], expected_host[1] = host[3], host[0], cache[:, 1]
+    arrays.head["id"], arrays.completed[0] = 5, 4
+    emulate("copy_pages", arrays.step_set, arrays.tables, cache, host, total, parts, part_bytes)
+    np.testing.assert_array_equal(cache, expected)
+    np.testing.assert_array_equal(host, expected_host)
+    assert (arrays.completed[0], arrays.head["slots_done"][0]) == (5, 0)
+
+
 @pytest.mark.parametrize("scale", [1.0, 50.5])
 def test_embed(emulate: Emulate, scale: float) -> None:
     arrays, table = StepData(CHUNKS, padding=3), random(64, 40)

@@ -35,6 +35,8 @@ class Sizes(ctypes.Structure):
         ("attention_keys", ctypes.c_uint32),
         ("stage_words", ctypes.c_uint32),
         ("kv_event_capacity", ctypes.c_uint32),
+        ("host_pages", ctypes.c_uint32),
+        ("copied_pages", ctypes.c_uint32),
     ]
 
 
@@ -58,6 +60,8 @@ COUNTERS = (
     "told",
     "retold",
     "compared",
+    "written",
+    "brought_back",
 )
 
 
@@ -66,6 +70,16 @@ class Coverage(ctypes.Structure):
 
 
 ARM_NEVER, ARM_LATE, ARM_AT_ONCE = 0, 5_000, 2**62
+
+
+def told(kv_event_capacity: int) -> dict[str, int]:
+    """Sizes of a world in which a reader follows the KV events; it has no pages in host memory."""
+    return {"kv_event_capacity": kv_event_capacity, "copied_pages": 1}
+
+
+def kept(host_pages: int, copied_pages: int) -> dict[str, int]:
+    """Sizes of a world in which pages go to host memory."""
+    return {"host_pages": host_pages, "copied_pages": copied_pages}
 
 
 @st.composite
@@ -90,7 +104,11 @@ def simulations(draw: st.DrawFn) -> Sizes:
         prefix_cache=draw(st.sampled_from([1, 1, 1, 0])),
         attention_keys=draw(st.sampled_from([0, 32, 500])),
         stage_words=draw(st.sampled_from([1, 16, 100, 4096])),
-        kv_event_capacity=draw(st.sampled_from([0, 1, 5, 64, 1000])),
+        **draw(
+            st.sampled_from(
+                [told(0), told(1), told(5), told(64), told(1000), kept(3, 1), kept(40, 4), kept(200, 30)]
+            )
+        ),
     )
 
 
@@ -152,7 +170,8 @@ def test_the_simulations_exercise_everything(run_simulation: Callable[..., Cover
         arm_margin_ns = rng.choice([0, 5000, 2**62])
         sizes = Sizes(
             48, 3, rng.randint(4, 24), 160, 4, rng.randint(50, 120), 64, 4, arm_margin_ns, mixed_share=16,
-            prefix_cache=1, stage_words=rng.choice([10, 4096]), kv_event_capacity=rng.choice([4, 40]),
+            prefix_cache=1, stage_words=rng.choice([10, 4096]),
+            **rng.choice([told(4), told(40), kept(60, 4)]),
         )  # fmt: skip
         coverage = run_simulation(seed, sizes, 3000)
         total = {name: count + getattr(coverage, name) for name, count in total.items()}

@@ -12,7 +12,7 @@ from gpu_backend.cuda.driver import CudaError, Device
 from gpu_backend.cuda.toolkit import ToolkitError
 from gpu_backend.engines.base import Batch, EngineError, Limits, Shape
 from gpu_backend.engines.graph_grid import GraphGrid
-from gpu_backend.engines.kv_pages import with_pages
+from gpu_backend.engines.kv_pages import with_host_pages, with_pages
 from gpu_backend.engines.native.engine import NativeEngine
 from gpu_backend.engines.native.sizing import mixed_share, needs, page_bytes, pages_that_fit
 from gpu_backend.engines.native.weights import RandomWeights
@@ -26,17 +26,24 @@ RANDOM_SEED = 1
 class NativeEngineBuilder:
     """A gpu_backend.engines.builder.GpuEngineBuilder."""
 
-    def limits(self, device: Device, config: Model, wanted: Limits, kv_memory: int | None) -> Limits:
+    def limits(
+        self,
+        device: Device,
+        config: Model,
+        wanted: Limits,
+        kv_memory: int | None,
+        host_kv_memory: int | None = None,
+    ) -> Limits:
         wanted = replace(wanted, mixed_share=wanted.mixed_share or mixed_share(config))
         shapes, free_bytes = GraphGrid(wanted).shapes, device.free_bytes()
-        processors = device.n_multiprocessors
+        processors, page = device.n_multiprocessors, page_bytes(config, wanted)
         if kv_memory:
-            page = page_bytes(config, wanted)
             limits = with_pages(wanted, kv_memory // page)
             kv_bytes = limits.total_pages * page
             needs(config, wanted, shapes, processors, kv_bytes).check(free_bytes, free_bytes)
-            return limits
-        return with_pages(wanted, pages_that_fit(config, wanted, shapes, free_bytes, processors))
+        else:
+            limits = with_pages(wanted, pages_that_fit(config, wanted, shapes, free_bytes, processors))
+        return with_host_pages(limits, page, host_kv_memory)
 
     def build(
         self,

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from gpu_backend.abi import STEP_SETS
 from gpu_backend.cuda.cublas import WORKSPACE_BYTES, Cublas
-from gpu_backend.cuda.driver import Device, Stream
+from gpu_backend.cuda.driver import CudaError, Device, Stream
 from gpu_backend.cuda.graph import Graph
-from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.cuda.memory import DeviceMemory, PinnedMemory
 from gpu_backend.cuda.tensor_map import TENSOR_MAP_BYTES, cache_map
 from gpu_backend.element import compute_element
-from gpu_backend.engines.base import Batch, Limits, Shape
+from gpu_backend.engines.base import Batch, EngineError, Limits, Shape
 from gpu_backend.engines.native.gemm_choice import GemmChoice
 from gpu_backend.engines.native.gemm_clock import GemmClock
 from gpu_backend.engines.native.kernels import Kernels
@@ -42,8 +42,8 @@ class NativeEngine:
 
     `executables` uint64 [n_shapes, STEP_SETS]: CUgraphExec handles for device-side cudaGraphLaunch. The
     weights come from `source`: a checkpoint, or RandomWeights for benchmarks of a model's shape. Raises
-    CheckpointError, CudaError, CublasError, CompileError, ToolkitError; what was acquired until then is
-    released.
+    CheckpointError, CudaError, CublasError, CompileError, ToolkitError, EngineError; what was acquired
+    until then is released.
     """
 
     def __init__(
@@ -66,6 +66,8 @@ class NativeEngine:
             owned.callback(self._stream.close)
             self._memory = DeviceMemory(device)
             owned.callback(self._memory.close)
+            self._host_memory = PinnedMemory(device)
+            owned.callback(self._host_memory.close)
             described = described_plans(config, limits, self._shapes, device.n_multiprocessors)
             target, element = target_of(config, device.n_multiprocessors), compute_element(config.dtype)
             self.kernels = Kernels(
@@ -97,13 +99,23 @@ class NativeEngine:
         )
 
     def _make_cache(self, limits: Limits) -> KvCache:
-        """The KV cache, and a tensor map of each layer's."""
+        """The KV cache, its pages in host memory, and a tensor map of each layer's."""
         cache = kv_cache(self._config, limits)
         cache = replace(cache, address=self._memory.allocate(cache.n_bytes))
+        if cache.host_pages:
+            cache = replace(cache, host_address=self._pin(cache.host_pages * cache.page_bytes))
         maps = [cache_map(cache.keys(i), cache.layer_bytes, cache.head_dim) for i in range(cache.layers)]
         address = self._memory.allocate(TENSOR_MAP_BYTES * len(maps))
         self._memory.write(address, b"".join(maps))
         return replace(cache, maps=address)
+
+    def _pin(self, n_bytes: int) -> int:
+        """Address of page-locked host memory. Raises EngineError."""
+        try:
+            return self._host_memory.allocate(n_bytes)
+        except CudaError as error:
+            told = f"cannot pin {n_bytes / 1e9:.1f} GB of host memory for KV pages ({error})"
+            raise EngineError(f"{told}: lower --host-kv-memory") from error
 
     def _capture(self, owned: ExitStack, choice: GemmChoice, progress: Progress) -> list[list[Graph]]:
         """One executable per shape and step set."""

@@ -82,7 +82,7 @@ def reaches_of(
 def kv_cache(config: Model, limits: Limits, address: int = 0, maps: int = 0) -> KvCache:
     """Of `limits.total_pages`."""
     sizes = (config.n_layers, limits.total_pages, limits.page_size, config.n_kv_heads, config.head_dim)
-    return KvCache(*sizes, compute_element(config.dtype), address, maps)
+    return KvCache(*sizes, compute_element(config.dtype), address, maps, limits.host_pages)
 
 
 def heads_of(config: Model) -> Heads:

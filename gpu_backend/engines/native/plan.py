@@ -22,6 +22,8 @@ def plan_step(model: NativeModel, shape: Shape) -> list[Choice]:
     Raises NoKernel.
     """
     builder = StepBuilder(model, shape)
+    if shape.kind == StepKind.COPY:
+        return [choose(op, model.target) for op in builder.copies()]
     if shape.kind == StepKind.DECODE:
         with suppress(NoKernel):
             return [choose(op, model.target) for op in builder.whole()]

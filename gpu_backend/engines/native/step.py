@@ -72,6 +72,10 @@ class StepBuilder:
         )
         return [ops.Gate(), model, ops.Sample(self._logits)]
 
+    def copies(self) -> list[Operation]:
+        """A copy step."""
+        return [ops.Gate(), ops.CopyPages(self._model.cache)]
+
     def _beyond(self) -> str:
         """What the model has beyond what a whole step as one operation covers."""
         config = self._config

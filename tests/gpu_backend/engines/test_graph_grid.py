@@ -1,9 +1,11 @@
 """The grid always has a shape, it is the tightest one, and the tables agree with it."""
 
+from dataclasses import replace
+
 import pytest
 
 from gpu_backend.abi import StepKind
-from gpu_backend.engines.base import Limits
+from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.graph_grid import (
     FEW_SLOTS,
     GraphGrid,
@@ -113,3 +115,11 @@ def test_lookups_are_monotone_and_the_order_is_stable() -> None:
 def test_zero_is_refused(field: str) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         GraphGrid(limits(**{field: 0}))
+
+
+def test_copies_have_a_shape_only_where_there_are_host_pages() -> None:
+    plain = GraphGrid(limits())
+    grid = GraphGrid(replace(limits(), host_pages=100, copied_pages=24))
+    assert grid.shapes == (*plain.shapes, Shape(StepKind.COPY, 24, 0))
+    assert grid.copy_shape == len(plain.shapes)
+    assert (grid.mixed_lookup == plain.mixed_lookup).all()

@@ -31,7 +31,14 @@ from gpu_backend.models.registry import read_model
 from gpu_backend.weights.checkpoint import Checkpoint, CheckpointError
 
 LIMITS = Limits(
-    max_batch=12, max_context=256, max_prefill_tokens=128, max_prefill_slots=4, page_size=16, total_pages=192
+    max_batch=12,
+    max_context=256,
+    max_prefill_tokens=128,
+    max_prefill_slots=4,
+    page_size=16,
+    total_pages=192,
+    host_pages=32,
+    copied_pages=16,
 )
 TOLERANCE = 1e-3
 MODELS: dict[str, dict[str, Any]] = {
@@ -191,6 +198,15 @@ def test_prompts_and_rows_that_decode_share_a_step(rig: Rig) -> None:
     rig.mixed([2, 3], [(5, 0, 50)])
     rig.mixed([3], [(5, 50, 90)])
     rig.decode([5, 2, 3])
+
+
+def test_pages_come_back_from_host_memory(rig: Rig) -> None:
+    """E25: keys and values of all layers, to other pages than they left."""
+    rig.driver.start(0, rig.prompt(70, seed=40))
+    rig.prefill([(0, 0, 70)])
+    rig.driver.travel(0)
+    rig.decode([0])
+    rig.decode([0])
 
 
 def test_result_does_not_depend_on_threads(llama: tuple[Path, Any]) -> None:

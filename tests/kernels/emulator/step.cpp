@@ -7,6 +7,7 @@
 #include "kernels/ops/gate.h"
 #include "kernels/ops/gather.h"
 #include "kernels/ops/norm.h"
+#include "kernels/ops/page_copy.h"
 
 extern "C" {
 
@@ -14,6 +15,14 @@ void emulate_gate(const blink_set* set, const struct blink_tables* tables) {
   launch({1}, 1, [&] {
     blink::gate_kernel(*set, *tables);
     emulator::block->has_waited = true; /* it starts when the kernel before has ended */
+  });
+}
+
+void emulate_copy_pages(const blink_set* set, const struct blink_tables* tables, unsigned char* cache,
+                        unsigned char* host, uint32_t total_pages, uint32_t parts, uint32_t part_bytes) {
+  launch({blink::kCopyBlocks}, blink::kCopyThreads, [&] {
+    blink::copy_pages_kernel(*set, *tables, cache, host, total_pages, parts, part_bytes);
+    emulator::block->has_waited = true; /* it starts when the gate has ended */
   });
 }
 

@@ -1,5 +1,5 @@
 /* A reader of the KV events that is slow, or quick, or attaches anew, at random; whenever it has caught up it knows
- * exactly what the scheduler's prefix cache can find (S19). */
+ * exactly what the scheduler's prefix cache can find (S20). */
 #pragma once
 #include <map>
 #include <random>
@@ -41,21 +41,27 @@ class Follower {
   }
 
   void compare() {
+    if (c_.kv_event_capacity == 0) return;
+    std::map<uint64_t, uint32_t> pages;  // by their content, of those in the index
+    for (uint32_t page = 0; page < c_.total_pages; ++page) {
+      if (c_.pages[page].entry != BLINK_NO_PAGE) pages[c_.pages[page].content] = page;
+    }
     for (uint64_t id : fresh_) {
-      const blink_page& page = c_.pages[blink::low(id)];
-      if (page.generation == blink::high(id) && page.ready > __atomic_load_n(c_.tables.completed, __ATOMIC_ACQUIRE))
+      const auto found = pages.find(id);
+      if (found == pages.end()) continue;
+      if (c_.pages[found->second].ready > __atomic_load_n(c_.tables.completed, __ATOMIC_ACQUIRE))
         return fail("is told of a block that is not computed yet");
     }
     fresh_.clear();
-    if (c_.kv_event_capacity == 0 || !caught_up()) return;
+    if (!caught_up()) return;
     ++compared;
     size_t n = 0;
-    for (uint32_t page = 0; page < c_.total_pages; ++page) n += reachable(page);
+    for (uint32_t page = 0; page < c_.total_pages; ++page)
+      n += c_.pages[page].entry != BLINK_NO_PAGE && reachable(c_.pages[page].content, pages);
     if (n != blocks_.size()) return fail("knows " + std::to_string(blocks_.size()) + " blocks of " + std::to_string(n));
     for (const auto& [id, block] : blocks_) {
-      const uint32_t page = blink::low(id);
-      if (page >= c_.total_pages || !reachable(page) || c_.pages[page].generation != blink::high(id))
-        return fail("knows a block that there is not");
+      if (!reachable(id, pages)) return fail("knows a block that there is not");
+      const uint32_t page = pages[id];
       const blink_page& found = c_.pages[page];
       const uint32_t* tokens = c_.page_tokens + uint64_t(page) * c_.tables.page_size;
       if (block.parent != parent_of(found) || !std::equal(block.tokens.begin(), block.tokens.end(), tokens) ||
@@ -144,17 +150,12 @@ class Follower {
     for (uint64_t child : children) remove(child);
   }
 
-  static uint64_t parent_of(const blink_page& page) {
-    return page.parent == BLINK_NO_PAGE ? BLINK_NO_BLOCK : blink::pair_word(page.parent, page.parent_generation);
-  }
-  bool reachable(uint32_t page) const {
-    for (;;) {
-      const blink_page& found = c_.pages[page];
-      if (found.entry == BLINK_NO_PAGE) return false;
-      if (found.parent == BLINK_NO_PAGE) return true;
-      if (c_.pages[found.parent].generation != found.parent_generation) return false;
-      page = found.parent;
+  static uint64_t parent_of(const blink_page& page) { return page.parent ? page.parent : BLINK_NO_BLOCK; }
+  bool reachable(uint64_t content, const std::map<uint64_t, uint32_t>& pages) const {
+    for (; content; content = c_.pages[pages.at(content)].parent) {
+      if (!pages.count(content)) return false;
     }
+    return true;
   }
 
   const blink_scheduler_config& c_;

@@ -28,7 +28,10 @@ class ScriptedSimulation {
   struct Over {};  // thrown in the scheduler's pause when the script has ended
 
   explicit ScriptedSimulation(const Sizes& sizes)
-      : ring(sizes), c(ring.c), engine(c.tables, c.sets, sizes.total_pages), beats_(sizes.n_leases, 1) {}
+      : ring(sizes),
+        c(ring.c),
+        engine(c.tables, c.sets, sizes.total_pages, sizes.host_pages),
+        beats_(sizes.n_leases, 1) {}
 
   SimulatedRing ring;
   blink_scheduler_config& c;

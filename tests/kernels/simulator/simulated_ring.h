@@ -17,6 +17,8 @@ struct Sizes {
   uint32_t attention_keys = 0;
   uint32_t stage_words = 0;  // 0: as many as on a GPU
   uint32_t kv_event_capacity = 0;
+  uint32_t host_pages = 0;
+  uint32_t copied_pages = 0;  // by one step, at most
 };
 
 class SimulatedRing {
@@ -47,7 +49,7 @@ class SimulatedRing {
     t.params = array<blink_descriptor>(t.n_sequences);
     t.completed = array<uint64_t>(1);
     const uint32_t mixed = z.max_mixed_tokens ? z.max_mixed_tokens : z.max_batch + z.max_prefill_tokens;
-    const uint32_t tokens = std::max(mixed, z.max_prefill_tokens), batch_slots = t.n_sequences;
+    const uint32_t tokens = std::max({mixed, z.max_prefill_tokens, z.copied_pages}), batch_slots = t.n_sequences;
     for (blink_step_set& set : c.sets) {
       uint32_t* at = array<uint32_t>(2 * words(tokens) + 5 * words(batch_slots) + words(sizeof(blink_step_head) / 4));
       auto take = [&at](uint64_t n) { return std::exchange(at, at + words(n)); };
@@ -57,7 +59,8 @@ class SimulatedRing {
       set.head = reinterpret_cast<blink_step_head*>(take(sizeof(blink_step_head) / 4));
       set.out_token = take(batch_slots);
     }
-    c.n_shapes = 6;  // one decode shape, one prefill shape, mixed ones of two sizes, each of few batch slots and of all
+    // One decode shape, one prefill shape, mixed ones of two sizes, each of few batch slots and of all; copies.
+    c.n_shapes = z.host_pages ? 7 : 6;
     c.shapes = array<blink_shape>(c.n_shapes);
     const uint32_t small = (mixed + 1) / 2, few = (batch_slots + 1) / 2;
     c.shapes[0] = {BLINK_STEP_DECODE, z.max_batch, z.max_batch, 0};
@@ -66,6 +69,9 @@ class SimulatedRing {
     c.shapes[3] = {BLINK_STEP_MIXED, small, std::min(batch_slots, small), 0};
     c.shapes[4] = {BLINK_STEP_MIXED, mixed, std::min(few, mixed), 0};
     c.shapes[5] = {BLINK_STEP_MIXED, mixed, std::min(batch_slots, mixed), 0};
+    if (z.host_pages) c.shapes[6] = {BLINK_STEP_COPY, z.copied_pages, 0, 0};
+    c.copy_shape = 6;
+    c.host_pages = z.host_pages;
     c.decode_lookup = array<uint32_t>(z.max_batch + 1);
     c.prefill_lookup = lookup(z.max_prefill_tokens);
     for (uint32_t n = 0; n <= z.max_prefill_tokens; ++n) c.prefill_lookup[granules(n)] = 1;
@@ -75,9 +81,10 @@ class SimulatedRing {
     c.requests = array<blink_request>(z.n_slots);
     c.sequences = array<blink_sequence>(t.n_sequences);
     c.free_pages = array<uint32_t>(z.total_pages);
-    c.pages = array<blink_page>(z.total_pages);
-    c.page_tokens = array<uint32_t>(uint64_t(z.total_pages) * z.page_size);
-    for (c.n_index = 4; c.n_index < 4 * z.total_pages;) c.n_index *= 2;
+    const uint32_t all_pages = z.total_pages + z.host_pages;
+    c.pages = array<blink_page>(all_pages);
+    c.page_tokens = array<uint32_t>(uint64_t(all_pages) * z.page_size);
+    for (c.n_index = 4; c.n_index < 4 * all_pages;) c.n_index *= 2;
     for (c.n_idle = 2; c.n_idle < 2 * z.total_pages;) c.n_idle *= 2;
     c.page_index = array<uint32_t>(c.n_index);
     c.idle_pages = array<uint32_t>(c.n_idle);

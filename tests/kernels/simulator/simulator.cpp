@@ -83,7 +83,9 @@ const char* blink_simulator_run(uint64_t seed, const simulator::Sizes* sizes, ui
                w.coverage.awaited,
                w.follower.records,
                w.follower.retold,
-               w.follower.compared};
+               w.follower.compared,
+               w.c.state->host_copies,
+               w.c.state->brought_back};
   for (const simulator::Frontend& f : w.frontends) coverage->unsampled += f.unsampled;
   verdict = diverged.empty() ? w.verdict() : diverged;
   return verdict.c_str();

@@ -3,11 +3,14 @@
  * Feeding a token writes a tag of its position, of the salt and of all tokens up to it to its place in the paged KV
  * cache; sampling checks the tags of all positions of the sequence through the block table. A page owned twice, freed
  * early or never filled, shared by sequences that begin differently, a token fed at the wrong position and a lost
- * prefill all show as a wrong tag. The sampled token depends on the request, the position and the token before.
+ * prefill all show as a wrong tag, and so does a page that was copied wrongly or too late. The sampled token depends on
+ * the request, the position and the token before.
  */
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,8 +37,11 @@ inline uint32_t answer(uint64_t seed, uint32_t index, uint32_t previous) {
 
 class SyntheticEngine {
  public:
-  SyntheticEngine(const blink_tables& tables, const blink_step_set* sets, uint32_t total_pages)
-      : t(tables), sets(sets), kv(uint64_t(total_pages) * tables.page_size) {}
+  SyntheticEngine(const blink_tables& tables, const blink_step_set* sets, uint32_t total_pages, uint32_t host_pages = 0)
+      : t(tables),
+        sets(sets),
+        kv(uint64_t(total_pages) * tables.page_size),
+        host(uint64_t(host_pages) * tables.page_size) {}
 
   // Runs the step in `set` and publishes its completion. `now_ns` stamps it.
   void run(uint32_t set_index, uint64_t start_ns, uint64_t done_ns) {
@@ -43,7 +49,9 @@ class SyntheticEngine {
     blink_step_head& head = *set.head;
     if (head.id != __atomic_load_n(t.completed, __ATOMIC_ACQUIRE) + 1) fail("steps ran out of order");
     tags_.clear();
-    for (uint32_t i = 0; i < head.n_tokens; ++i) {
+    const bool copies = head.kind == BLINK_STEP_COPY;
+    if (copies) copy(set);
+    for (uint32_t i = 0; i < head.n_tokens && !copies; ++i) {
       const uint32_t sequence = set.token_sequence[i], position = set.token_position[i];
       if (exists(sequence, position)) cell(sequence, position) = tag(sequence, position);
       ++fed;
@@ -63,6 +71,24 @@ class SyntheticEngine {
   uint64_t fed = 0;  // tokens
 
  private:
+  // Last copy first: no order is promised.
+  void copy(const blink_step_set& set) {
+    const uint32_t n = set.head->n_tokens, n_pages = (kv.size() + host.size()) / t.page_size;
+    std::set<uint32_t> pages;
+    for (uint32_t i = n; i-- > 0;) {
+      const uint32_t from = set.token_sequence[i], to = set.token_position[i];
+      if (from >= n_pages || to >= n_pages) return fail("there is no such page");
+      if (in_host(from) == in_host(to)) fail("a copy stays on its side");
+      if (!pages.insert(from).second || !pages.insert(to).second) fail("E25: a page is in two copies of a step");
+      std::copy_n(first_cell(from), t.page_size, first_cell(to));
+    }
+  }
+  bool in_host(uint32_t page) const { return uint64_t(page) * t.page_size >= kv.size(); }
+  uint64_t* first_cell(uint32_t page) {
+    const uint64_t at = uint64_t(page) * t.page_size;
+    return in_host(page) ? &host[at - kv.size()] : &kv[at];
+  }
+
   bool exists(uint32_t sequence, uint32_t position) {
     if (sequence < t.n_sequences && position < t.max_context) return true;
     return fail("sequence or position out of range"), false;
@@ -112,7 +138,7 @@ class SyntheticEngine {
 
   const blink_tables& t;
   const blink_step_set* sets;
-  std::vector<uint64_t> kv;
+  std::vector<uint64_t> kv, host;
   std::map<uint32_t, std::vector<uint64_t>> tags_;  // of the step that runs
 };
 

@@ -18,7 +18,7 @@ namespace simulator {
 
 struct Coverage {
   uint64_t steps, tokens, finished, preempted, zombies, torn, relaunches, refused, reclaimed, cancelled, armed, mixed,
-      unsampled, hits, evicted, awaited, told, retold, compared;
+      unsampled, hits, evicted, awaited, told, retold, compared, written, brought_back;
 };
 
 class Simulator {
@@ -26,7 +26,7 @@ class Simulator {
   Simulator(uint64_t seed, const Sizes& sizes, uint64_t turns)
       : ring(sizes),
         c(ring.c),
-        engine(c.tables, c.sets, sizes.total_pages),
+        engine(c.tables, c.sets, sizes.total_pages, sizes.host_pages),
         random(seed),
         follower(ring, random),
         fairness(c),
@@ -53,9 +53,14 @@ class Simulator {
     const blink_shape* fewer = shape ? &capacity - 1 : nullptr;
     if (fewer && fewer->kind == head.kind && fewer->tokens == capacity.tokens && fewer->batch_slots >= head.batch_size)
       fail("a shape of fewer batch slots would do");
-    if (head.kind != (!head.n_decode ? BLINK_STEP_PREFILL : n_prompts ? BLINK_STEP_MIXED : BLINK_STEP_DECODE))
+    const bool copies = head.kind == BLINK_STEP_COPY;
+    const bool decodes = head.n_decode, prefills = n_prompts;
+    if (copies ? decodes || prefills || !head.n_tokens
+               : head.kind != (!decodes   ? BLINK_STEP_PREFILL
+                               : prefills ? BLINK_STEP_MIXED
+                                          : BLINK_STEP_DECODE))
       fail("a step is not of its kind");
-    if (head.n_tokens - head.n_decode > c.max_prefill_tokens || n_prompts > c.max_prefill_slots)
+    if (!copies && head.n_tokens - head.n_decode > c.max_prefill_tokens || n_prompts > c.max_prefill_slots)
       fail("a step has more of prompts than it may");
     with_rows += head.n_decode > 0;
     with_prompts += n_prompts > 0;
@@ -184,7 +189,7 @@ class Simulator {
   // counters count them. S2: nobody was overtaken.
   void check() {
     const blink_scheduler_state& s = *c.state;
-    std::vector<uint32_t> users(c.total_pages), is_free(c.total_pages);
+    std::vector<uint32_t> users(c.total_pages + c.host_pages), is_free(c.total_pages);
     const blink::PageCounts counts(c);
     for (uint32_t i = 0; i < counts.free(); ++i) ++is_free[counts.nth(i)];
     uint32_t active = 0, zombies = 0, waiting = 0, staged = 0;
@@ -209,6 +214,7 @@ class Simulator {
       if (r.state != BLINK_STATE_PREFILL_PROCESSING && r.state != BLINK_STATE_DECODE_PROCESSING)
         fail("S3: a sequence's request is not running");
     }
+    check_host_pages();
     uint32_t idle = 0;
     for (uint32_t page = 0; page < c.total_pages; ++page) {
       const blink_page& g = c.pages[page];
@@ -229,6 +235,25 @@ class Simulator {
     follower.compare();
     for (const Frontend& f : frontends) {
       if (f.overstays(clock)) fail("R6: a lease outlives its frontend");
+    }
+  }
+
+  // S19: a host page is found, or is one of a pair whose other page is found, or is empty. S17: no content is found
+  // twice.
+  void check_host_pages() {
+    std::set<uint64_t> contents;
+    for (uint32_t page = 0; page < c.total_pages + c.host_pages; ++page) {
+      const blink_page& g = c.pages[page];
+      const bool findable = g.entry != BLINK_NO_PAGE, host = page >= c.total_pages;
+      if (findable && c.page_index[g.entry] != page + 2) fail("S17: the index has another page in this one's place");
+      if (findable && !contents.insert(g.content).second) fail("S17: two pages with the same content are found");
+      if (host && g.users) fail("S19: a block table names a host page");
+      if (g.copy == BLINK_NO_PAGE) continue;
+      const blink_page& other = c.pages[g.copy];
+      if (other.copy != page || (g.copy >= c.total_pages) == host) fail("S19: a page has the copy of another");
+      if (other.content != g.content || other.parent != g.parent || other.depth != g.depth)
+        fail("S19: a copy is described otherwise");
+      if (findable == host) fail("S19: of a pair the host page is found");
     }
   }
 
