@@ -4,9 +4,9 @@
  * A page has 2 * layers parts: of each layer the keys, then the values. On the device the pages of a part lie one after
  * the other, which is the KV cache as attention reads it; in host memory the parts of a page do.
  *
- * - E25: a copy step reads no page that it writes, and writes none twice, so its blocks need not wait for each other.
- *   That steps take effect in order (E2) is all that protects a page: a step before has written what is copied, and
- *   only a step behind overwrites it.
+ * E25. A copy step reads no page that it writes, and writes none twice, so its blocks need not wait for each other.
+ * That steps take effect in order (E2) is all that protects a page: a step before has written what is copied, and
+ * only a step behind overwrites it.
  */
 #ifndef BLINK_OPS_PAGE_COPY_H
 #define BLINK_OPS_PAGE_COPY_H
