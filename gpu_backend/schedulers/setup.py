@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -76,6 +77,7 @@ class SchedulerSetup:
         config["free_pages"] = memory.allocate(4 * limits.total_pages)
         # A host does not see the tokens that a device samples, which pages are found by.
         config["prefix_cache"] = limits.prefix_cache and not host_driven
+        config["hash_key"] = secrets.randbits(64)
         config["host_pages"] = 0 if host_driven else limits.host_pages
         config["copy_shape"] = grid.copy_shape
         n_pages = limits.total_pages + int(config["host_pages"])

@@ -1,8 +1,10 @@
 /* Admission: a staged request gets its pages and joins the batch.
  *
- * Its pages come chunk by chunk, as it is fed (planner.h); what the prefix cache has of it is its own from here on. It
- * joins when there are pages for all of it and for what the others are known to need. Where no other prompt is under
- * way, there need be only enough to begin: the oldest prompt may hold pages while it waits for more.
+ * What the prefix cache has of it is its own from here on. It joins when there are pages for all of it and for what the
+ * others are known to need, and takes them at once, or sequences that decode would take them before it comes to them.
+ * Where no other prompt is under way, there need be only enough to begin, and the rest comes chunk by chunk
+ * (planner.h): the oldest prompt may hold pages while it waits for more. Without a prefix cache it may not, because it
+ * would begin anew when it is preempted. A sequence that awaits pages takes none before it knows how many it needs.
  *
  * What takes time, reading a payload across PCIe and checking it, was done by staging (staging.h), while steps ran.
  */
@@ -48,22 +50,32 @@ BLINK_FN void Scheduler<P>::accept(blink_request& r, const blink_descriptor& d) 
   r.output_offset = d.output_offset;
 }
 
+template <class P>
+BLINK_FN void Scheduler<P>::take_pages(uint32_t i, uint32_t n) {
+  pool.take(pages(i) + c.sequences[i].n_pages, n);
+  if (tid == 0) c.sequences[i].n_pages += n;
+  p.sync();
+}
+
 // False: the pages are not there yet.
 template <class P>
 BLINK_FN bool Scheduler<P>::admit(uint32_t slot) {
   blink_request& r = c.requests[slot];
   const uint32_t i = r.sequence_index;
   const PrefixMatch match = match_prefix(i);
+  const uint32_t all = c.sequences[i].prefill_end / t.page_size + 1 - match.pages;  // the first answer's token included
+  const uint32_t there = pool.available() - match.idle;
+  bool whole = true;
   if (s.n_active || s.n_zombies) {  // they will give pages back
     uint32_t owe = 0;
     for (uint32_t k = tid; k < t.n_sequences; k += threads) owe += owed(c.sequences[k]);
     owe = p.reduce(owe, Sum());
-    const uint32_t all =
-        c.sequences[i].prefill_end / t.page_size + 1 - match.pages;  // the first answer's token included
-    const uint32_t needs = owe ? all : Min()(all, c.max_prefill_tokens / t.page_size);
-    if (needs + owe + s.n_active > pool.available() - match.idle) return false;
+    const uint32_t promised = owe + s.n_active, begins = Min()(all, c.max_prefill_tokens / t.page_size);
+    whole = all + promised <= there;
+    if (!whole && (owe || !c.prefix_cache || begins + promised > there)) return false;
   }
   share_prefix(i, match);
+  if (whole && match.awaits == BLINK_NO_PAGE) take_pages(i, all);
   if (tid == 0) {
     const blink_descriptor& d = t.params[i];
     ++s.n_active;

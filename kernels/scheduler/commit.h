@@ -33,7 +33,7 @@ template <class P>
 BLINK_FN void Scheduler<P>::commit(uint64_t id) {
   const blink_step_set& set = set_of(id);
   const blink_step_head& head = *set.head;
-  constexpr uint32_t kBad = 1, kFilled = 2;
+  constexpr uint32_t kBad = 1, kFilled = 2, kFaulty = 4;
   uint32_t found = 0;
   for (uint32_t batch_slot = tid; batch_slot < head.batch_size; batch_slot += threads) {
     if (!set.batch_emit[batch_slot]) continue;
@@ -41,12 +41,14 @@ BLINK_FN void Scheduler<P>::commit(uint64_t id) {
       found |= kBad;
     } else {
       if (fills_page(set, batch_slot)) found |= kFilled;
+      if (set.out_token[batch_slot] == BLINK_NO_TOKEN) found |= kFaulty;
       commit_token(set, batch_slot);
     }
   }
   found = p.reduce(found, Or());
   if (found & kBad) return fail(BLINK_FAULT_TOKEN, id);
   if (found & kFilled) link_filled(set);
+  if (found & kFaulty) forget_faulty();
   if (tid == 0) {
     ++s.stats.steps;
     s.stats.decode_steps += head.n_decode > 0;
@@ -55,6 +57,18 @@ BLINK_FN void Scheduler<P>::commit(uint64_t id) {
     record_times(head);
   }
   p.sync();
+}
+
+// The keys and values of a request without a token to sample may be no numbers: nobody finds them from now on (S17).
+template <class P>
+BLINK_FN void Scheduler<P>::forget_faulty() {
+  for (uint32_t i = 0; i < t.n_sequences; ++i) {
+    if (!c.sequences[i].faulty) continue;
+    pool.forget(pages(i), c.sequences[i].n_pages);
+    p.sync();
+    if (tid == 0) c.sequences[i].faulty = 0;
+    p.sync();
+  }
 }
 
 // Whether the token that a sequence fed fills a page, which is to be linked then (prefix.h); marks the sequence.
@@ -189,7 +203,7 @@ BLINK_FN void Scheduler<P>::reap() {
     }
     dead = p.reduce(dead, Min());
     if (dead == BLINK_NO_SEQUENCE) return;
-    pool.give_back(pages(dead), c.sequences[dead].n_pages, c.sequences[dead].faulty);
+    pool.give_back(pages(dead), c.sequences[dead].n_pages);
     if (tid == 0) {
       --s.n_zombies;
       c.sequences[dead].use = BLINK_SEQUENCE_FREE;

@@ -173,7 +173,7 @@ BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, bool older) {
     r.submission = low(word);
     r.state = BLINK_STATE_PREFILL_PENDING;
     r.sequence_index = BLINK_NO_SEQUENCE;
-    r.generated = r.cached = 0;
+    r.generated = r.cached = r.restarted = 0;
     r.torn_since_ns = r.torn_last_ns = 0;
     p.add(&s.n_waiting, 1u);
   }

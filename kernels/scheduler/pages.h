@@ -80,26 +80,34 @@ class PagePool : public PageCounts {
     set_counts(free(), idle() - were_idle);
   }
 
-  // Has the `n` pages back that a sequence's block table holds from `from` on. With `forget`, the prefix cache does not
-  // keep those that nobody else uses.
-  BLINK_FN void give_back(const uint32_t* from, uint32_t n, bool forget) {
+  // Has the `n` pages back that a sequence's block table holds from `from` on.
+  BLINK_FN void give_back(const uint32_t* from, uint32_t n) {
     if (s_.idle_tail - s_.idle_head + n > c_.n_idle) move_up();
     uint32_t n_free = free(), n_idle = idle();
     uint64_t tail = s_.idle_tail;
     for (uint32_t base = 0; base < n; base += p_.threads()) {
       const uint32_t i = base + p_.thread(), page = i < n ? from[n - 1 - i] : BLINK_NO_PAGE;
       const bool unused = i < n && --c_.pages[page].users == 0;
-      const bool findable = unused && c_.pages[page].entry != BLINK_NO_PAGE, idles = findable && !forget;
+      const bool idles = unused && c_.pages[page].entry != BLINK_NO_PAGE;
       uint32_t more_idle, more_free;
       const uint32_t behind = p_.rank(idles, &more_idle), above = p_.rank(unused && !idles, &more_free);
       if (idles) queue_up(page, tail + behind);
       if (unused && !idles) c_.free_pages[n_free + above] = page;
-      if (findable && forget) index_.remove(page), part(page);
-      p_.sync();
-      if (findable && forget) index_.clear(page);
       n_free += more_free, n_idle += more_idle, tail += more_idle;
     }
     set_counts(n_free, n_idle, s_.idle_head, tail);
+  }
+
+  // Nobody finds the `n` pages any more that a sequence's block table holds from `from` on; others may still use them.
+  BLINK_FN void forget(const uint32_t* from, uint32_t n) {
+    for (uint32_t base = 0; base < n; base += p_.threads()) {
+      const uint32_t i = base + p_.thread();
+      const bool findable = i < n && c_.pages[from[i]].entry != BLINK_NO_PAGE;
+      if (findable) index_.remove(from[i]), part(from[i]);
+      p_.sync();
+      if (findable) index_.clear(from[i]);
+      p_.sync();
+    }
   }
 
   // A page of the device has the same content as a host page that is found, and is found in its place from now on. Of

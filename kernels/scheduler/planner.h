@@ -113,6 +113,7 @@ BLINK_FN uint32_t Scheduler<P>::mixed_limit(uint32_t n_decode, uint32_t n) const
 template <class P>
 BLINK_FN StepLoad Scheduler<P>::plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room) {
   StepLoad load = {n_decode, n_decode, n_decode};
+  room = Min()(room, c.max_prefill_slots);  // those that await pages take no tokens, and a turn has to end (S10)
   uint32_t promised = n_decode;  // pages that are not for the next prompt: each sequence that decodes may need one
   consider_anew();
   while (load.batch_slots < n_decode + c.max_prefill_slots && load.tokens < limit && load.work < limit) {
@@ -211,10 +212,10 @@ BLINK_FN void Scheduler<P>::feed(uint64_t id, uint32_t i, uint32_t n, uint32_t b
 template <class P>
 BLINK_FN void Scheduler<P>::tell_cached(const blink_sequence& sequence) {
   blink_request& r = c.requests[sequence.slot];
-  s.stats.prefix_queries += sequence.prefill_end;
+  if (c.prefix_cache) s.stats.prefix_queries += sequence.prefill_end;
   s.stats.prefix_hits += sequence.cached;
   if (r.generated) return;
-  r.cached = sequence.cached;
+  if (!r.restarted) r.cached = sequence.cached;
   p.store(&c.progress[sequence.slot].prefix, pair_word(r.submission, r.cached));
 }
 
@@ -287,6 +288,7 @@ template <class P>
 BLINK_FN void Scheduler<P>::preempt(uint32_t sequence) {
   const uint32_t slot = c.sequences[sequence].slot;
   blink_request& r = c.requests[slot];
+  if (!r.generated && !r.restarted) r.restarted = 1, r.cached = c.sequences[sequence].cached;
   detach(sequence);
   r.sequence_index = BLINK_NO_SEQUENCE;
   r.state = BLINK_STATE_DECODE_PAUSED;

@@ -37,11 +37,14 @@ class PrefixIndex {
       : p_(platform), c_(config), events_(events) {}
 
   // What a salt, or the tokens of page `depth` of a history, add to the sum whose hash a page is found under.
-  BLINK_FN static uint64_t salt_sum(const uint64_t* salt) { return mix_bits(salt[0]) + 3 * mix_bits(salt[1]); }
+  BLINK_FN uint64_t salt_sum(const uint64_t* salt) const {
+    return mix_bits(c_.hash_key ^ salt[0]) + 3 * mix_bits(c_.hash_key ^ salt[1]);
+  }
   BLINK_FN uint64_t page_sum(const uint32_t* history, uint32_t depth) const {
     const uint32_t size = c_.tables.page_size, first = depth * size;
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < size; ++i) sum += mix_bits(uint64_t(first + i + 1) << 32 | history[first + i]);
+    for (uint32_t i = 0; i < size; ++i)
+      sum += mix_bits(c_.hash_key ^ (uint64_t(first + i + 1) << 32 | history[first + i]));
     return sum;
   }
 

@@ -235,6 +235,7 @@ class Scheduler {
   BLINK_FN uint64_t oldest_waiting();
   BLINK_FN void accept(blink_request& r, const blink_descriptor& d);
   BLINK_FN bool admit(uint32_t slot);
+  BLINK_FN void take_pages(uint32_t sequence, uint32_t n);
   // Pages that a prompt under way still needs, the first answer's token included.
   BLINK_FN uint32_t owed(const blink_sequence& sequence) const {
     return prefilling(sequence) ? sequence.prefill_end / t.page_size + 1 - sequence.n_pages : 0;
@@ -296,6 +297,7 @@ class Scheduler {
   BLINK_FN void take_completions(uint64_t completed);
   BLINK_FN uint64_t step_run_early(uint64_t completed);
   BLINK_FN void commit(uint64_t id);
+  BLINK_FN void forget_faulty();
   BLINK_FN bool fills_page(const blink_step_set& set, uint32_t batch_slot);
   BLINK_FN void commit_token(const blink_step_set& set, uint32_t batch_slot);
   BLINK_FN uint32_t finish_reason(const blink_request& r, const blink_descriptor& d, uint32_t token) const;

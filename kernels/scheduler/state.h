@@ -58,7 +58,7 @@ struct blink_request {
   uint32_t crc32c;        /* of the payload that was admitted: a paused request resumes from no other */
   uint32_t output_offset; /* of the answer in its lease's heap, as admitted */
   uint32_t cached;        /* tokens of its prompt that the prefix cache had */
-  uint32_t reserved;
+  uint32_t restarted;     /* it was paused before its first token: what it finds now it may have computed itself */
 };
 
 /* A sequence's place in the batch. `fed` counts the tokens of all steps planned so far, so it runs ahead of what has
@@ -70,7 +70,7 @@ struct blink_sequence {
   uint32_t fed;
   uint32_t prefill_end; /* tokens known at admission: the sequence prefills while fed < prefill_end, then decodes */
   uint32_t n_pages;
-  uint32_t faulty; /* its keys and values may be no numbers: nobody else may find them */
+  uint32_t faulty; /* its keys and values may be no numbers, and are about to be forgotten */
   /* Of the prefix cache (prefix.h) */
   uint64_t filled;     /* the last step whose token of this sequence, one that it decodes, filled a page */
   uint64_t prefix_sum; /* of the tokens of its linked pages, and of its salt */
@@ -236,6 +236,7 @@ struct blink_scheduler_config {
   uint32_t n_kv_event_queue;  /* a power of two, at least 4 * BLINK_SCHEDULER_THREADS */
   uint32_t host_pages;        /* KV pages in host memory, numbered from total_pages on; 0: there are none */
   uint32_t copy_shape;        /* the shape of copy steps, if there are any; its tokens are pages */
+  uint64_t hash_key;          /* random, so that nobody can make prompts whose pages crowd in one place of the index */
   /* Launch the next step this long, 1/64 of a step and the time of planning before the running one's expected end; 0:
    * after it ended. */
   uint64_t arm_margin_ns;

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x6db53213eb81f809ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0xe7e5248d035ae658ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -20,7 +20,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_request, generated) == 44, "blink_r
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, crc32c) == 48, "blink_request.crc32c");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, output_offset) == 52, "blink_request.output_offset");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, cached) == 56, "blink_request.cached");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, reserved) == 60, "blink_request.reserved");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, restarted) == 60, "blink_request.restarted");
 BLINK_ASSERT(sizeof(struct blink_sequence) == 72, "blink_sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, last_step) == 0, "blink_sequence.last_step");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, use) == 8, "blink_sequence.use");
@@ -115,7 +115,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, staging) == 224, "
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 248, "blink_scheduler_state.stats");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 480, "blink_scheduler_state.leases");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1504, "blink_scheduler_state.gap_histogram");
-BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 608, "blink_scheduler_config");
+BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 616, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, lease_acks) == 16, "blink_scheduler_config.lease_acks");
@@ -166,9 +166,10 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_bytes) =
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_kv_event_queue) == 568, "blink_scheduler_config.n_kv_event_queue");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, host_pages) == 572, "blink_scheduler_config.host_pages");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, copy_shape) == 576, "blink_scheduler_config.copy_shape");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 584, "blink_scheduler_config.arm_margin_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 592, "blink_scheduler_config.scan_interval_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 600, "blink_scheduler_config.step_timeout_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, hash_key) == 584, "blink_scheduler_config.hash_key");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 592, "blink_scheduler_config.arm_margin_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 600, "blink_scheduler_config.scan_interval_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 608, "blink_scheduler_config.step_timeout_ns");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */
@@ -185,7 +186,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_request, crc32c) \
   X(blink_request, output_offset) \
   X(blink_request, cached) \
-  X(blink_request, reserved) \
+  X(blink_request, restarted) \
   X(blink_sequence, last_step) \
   X(blink_sequence, use) \
   X(blink_sequence, slot) \
@@ -322,6 +323,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, n_kv_event_queue) \
   X(blink_scheduler_config, host_pages) \
   X(blink_scheduler_config, copy_shape) \
+  X(blink_scheduler_config, hash_key) \
   X(blink_scheduler_config, arm_margin_ns) \
   X(blink_scheduler_config, scan_interval_ns) \
   X(blink_scheduler_config, step_timeout_ns)

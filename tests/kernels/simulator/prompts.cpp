@@ -138,6 +138,31 @@ void fault(ScriptedSimulation& w) {
   expect_cached(w, 1, 0);
 }
 
+// The same while another request, which goes on, uses the same pages.
+void fault_shared(ScriptedSimulation& w) {
+  w.step_ns = 1'000'000;
+  w.attach();
+  const Tokens prompt = text(1, 5 * kPage + 1);
+  w.submit(1, prompt, 900);
+  w.until([&] { return w.status(1).count > 0; });
+  blink_descriptor d = w.descriptor(1, 200);
+  d.ticket = 100;
+  d.prompt_tokens = prompt.size();
+  w.ring.place(0, d);
+  d.seed = 1ull << 62;
+  d.crc32c = reference_crc(d, prompt.data());
+  std::copy(prompt.begin(), prompt.end(), w.ring.prompt(0, d));
+  w.c.descriptors[0] = d;
+  w.request(0, 1, BLINK_COMMAND_SUBMIT);
+  w.expect(w.until([&] { return w.completed(0); }), "a request waits for ever");
+  w.expect(w.status(0).reason == BLINK_REASON_NUMERICAL_FAULT, "there was always a token");
+  expect_cached(w, 0, 5 * kPage);
+  w.submit(2, prompt, 3);
+  finish(w, 2, 2);
+  w.expect(!w.completed(1), "nobody else used the pages any more");
+  expect_cached(w, 2, 0);
+}
+
 // Rows that decode, and prompts of 15,000 and 12,000 tokens before one of 20: it is answered within 4 steps (S15).
 void short_behind_long(ScriptedSimulation& w) {
   w.step_ns = 1'000'000;
@@ -201,6 +226,7 @@ constexpr Script kScripts[] = {
     {"salts", salts, kRoomy},
     {"eviction", eviction, kNarrow},
     {"fault", fault, kRoomy},
+    {"fault_shared", fault_shared, kRoomy},
     {"short_behind_long", short_behind_long, kLong},
     {"bounded_work", bounded_work, kLong},
     {"long_before_there_is_room", long_before_there_is_room, kNarrowChunks},

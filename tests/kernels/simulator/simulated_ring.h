@@ -89,6 +89,7 @@ class SimulatedRing {
     c.page_index = array<uint32_t>(c.n_index);
     c.idle_pages = array<uint32_t>(c.n_idle);
     c.prefix_cache = z.prefix_cache;
+    c.hash_key = 0x243f6a8885a308d3ull;
     c.attention_keys = z.attention_keys;
     c.kv_event_capacity = z.kv_event_capacity;
     c.kv_event_bytes = (sizeof(blink_kv_event) + 4 * z.page_size + 63) / 64 * 64;
