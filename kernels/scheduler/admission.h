@@ -4,7 +4,8 @@
  * others are known to need, and takes them at once, or sequences that decode would take them before it comes to them.
  * Where no other prompt is under way, there need be only enough to begin, and the rest comes chunk by chunk
  * (planner.h): the oldest prompt may hold pages while it waits for more. Without a prefix cache it may not, because it
- * would begin anew when it is preempted. A sequence that awaits pages takes none before it knows how many it needs.
+ * would begin anew when it is preempted. A sequence that awaits pages takes none before it knows how many it needs; nor
+ * does any where pages go to host memory, which takes as long as steps do.
  *
  * What takes time, reading a payload across PCIe and checking it, was done by staging (staging.h), while steps ran.
  */
@@ -75,7 +76,7 @@ BLINK_FN bool Scheduler<P>::admit(uint32_t slot) {
     if (!whole && (owe || !c.prefix_cache || begins + promised > there)) return false;
   }
   share_prefix(i, match);
-  if (whole && match.awaits == BLINK_NO_PAGE) take_pages(i, all);
+  if (whole && match.awaits == BLINK_NO_PAGE && !c.host_pages) take_pages(i, all);
   if (tid == 0) {
     const blink_descriptor& d = t.params[i];
     ++s.n_active;

@@ -174,7 +174,7 @@ def test_nothing_depends_on_the_order_of_the_threads(
 def test_the_simulations_exercise_everything(run_simulation: Callable[..., Coverage]) -> None:
     """The property test means something only if its simulations reach the rare paths."""
     rng, total = random.Random(1), dict.fromkeys(COUNTERS, 0)
-    for seed in range(40):
+    for seed in range(80):
         arm_margin_ns = rng.choice([0, 5000, 2**62])
         sizes = Sizes(
             48, 3, rng.randint(4, 24), 160, 4, rng.randint(50, 120), 64, 4, arm_margin_ns, mixed_share=16,
@@ -183,7 +183,7 @@ def test_the_simulations_exercise_everything(run_simulation: Callable[..., Cover
         )  # fmt: skip
         coverage = run_simulation(seed, sizes, 3000)
         total = {name: count + getattr(coverage, name) for name, count in total.items()}
-    assert all(count > 20 for count in total.values()), total
+    assert not {name: count for name, count in total.items() if count <= 20}
 
 
 @pytest.mark.parametrize("arm_margin_ns", [ARM_NEVER, ARM_LATE, ARM_AT_ONCE])
@@ -193,7 +193,7 @@ def test_more_than_1000_steps_in_one_request(
     """Past the launch window of 120 many times over: the scheduler relaunches itself, losing nothing (S8)."""
     sizes = Sizes(16, 1, 1, 4096, 16, 256, 512, 1, arm_margin_ns, mixed_share=16, prefix_cache=1)
     coverage = run_simulation(3, sizes, 60_000)
-    assert coverage.steps > 2000
+    assert coverage.steps > 1200
     assert coverage.relaunches >= coverage.steps // 120 - 1
     assert coverage.finished >= 2
 
