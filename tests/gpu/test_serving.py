@@ -10,7 +10,7 @@ import pytest
 from process_state import state_of, stop
 from serving import Demo, items, serving
 
-from ringbuffer.abi import Reason
+from ringbuffer.abi import Reason, RequestFlags
 
 SHORT = ("add", "subtract", "sort_numbers", "reverse", "spell", "fact", "lookup")
 LONG = ("count_long", "table")
@@ -72,7 +72,8 @@ def test_cancel_and_a_lost_lease_free_everything() -> None:
     with serving("gpu-cancel", "--leases", "2") as (_, region):
         pages = region.stats()["free_pages"]
         demo = Demo(region)
-        streams = [demo.submit(item) for item in items(LONG, 8)]
+        prompt = demo.tokenizer.encode(items(LONG, 1)[0].prompt).ids
+        streams = [demo.client.submit(prompt, 1900, flags=RequestFlags.IGNORE_EOS) for _ in range(8)]
         while not all(s.tokens for s in streams):
             for s in streams:
                 demo.client.poll(s)
