@@ -52,8 +52,9 @@ FLAGS = (
     Flag("--max-prefill-tokens", "max_prefill_tokens", "TOKENS",
          "prompt tokens in one step; longer prompts are split (default: 2048 on a GPU, 512 on a CPU)", count),
     Flag("--kv-memory", "kv_memory", "SIZE",
-         "memory of the KV cache, for example 8GiB (default: what --max-batch can use, within 90 % of the "
-         "free GPU memory, or 1 GiB on a CPU)", parse_bytes),
+         "memory of the KV cache, for example 8GiB; what --max-batch cannot use holds the prefix cache "
+         "(default: what --max-batch can use, within 90 % of the free GPU memory, or 1 GiB on a CPU)",
+         parse_bytes),
     Flag("--host-kv-memory", "host_kv_memory", "SIZE",
          "host memory for pages of the prefix cache that the KV cache has no room for, for example 64GiB "
          "(default: none)", parse_bytes),

@@ -176,6 +176,9 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--commit", default="unknown", help="what is measured, for the record")
+    parser.add_argument(
+        "--stop-backend", action="store_true", help="of blink, by SIGSTOP, while it is measured"
+    )
     parser.add_argument("--server-flag", action="append", help="one more flag for the server")
     parser.add_argument("--bench-flag", action="append", help="one more flag for blink bench serve")
     return parser.parse_args()
@@ -198,8 +201,9 @@ def main() -> None:
         server = {"blink": Blink, "vllm": Vllm}[arguments.server](arguments, directory, shape.exists())
         with server.running(arguments.out / f"{arguments.name or server.name}-{name}.log"):
             print(f"{server.name} is ready after {server.start_s:.0f} s", flush=True)
-            for part in parts:
-                measure(server, part, name, arguments)
+            with server.stopped_backend() if arguments.stop_backend else contextlib.nullcontext():
+                for part in parts:
+                    measure(server, part, name, arguments)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 
     python scripts/bench/steps.py --model llama-3-8b --batch 1 8 32 --steps 2000
     python scripts/bench/steps.py --model models/demo --batch 8 --soak 100000
-    python scripts/bench/steps.py --model models/demo --batch 8 --cached-pages 100000
+    python scripts/bench/steps.py --model models/demo --batch 8 --kv-memory 6GiB --cached-pages 100000
 
 A model is a directory, or a name of scripts/bench/shapes with random weights of that shape. For each batch
 the scheduler decodes that many rows at about --context tokens; from its own counters come the period of a
@@ -233,6 +233,7 @@ def main() -> int:
                     "gpu",
                     random_weights=random,
                     max_batch=batch,
+                    kv_memory=options.kv_memory,
                 )
             )
             backend.start()

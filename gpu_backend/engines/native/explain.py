@@ -89,7 +89,7 @@ def explain(config: Model, wanted: Limits, gpu: Gpu, context: int, every: bool =
     shapes = GraphGrid(limits).shapes
     free_bytes, processors = gpu.memory_bytes, gpu.multiprocessors
     pages = pages_that_fit(config, limits, shapes, free_bytes, processors)
-    limits = fitted(limits, pages)
+    limits = fitted(limits, pages, asked=False)
     model = NativeModel.described(config, limits, processors)
     plans = {shape: plan_step(model, shape) for shape in shapes}
     chosen = shapes if every else representative(shapes)
