@@ -34,6 +34,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
+from blink.flags import checked  # noqa: E402
+from blink.sizes import parse_bytes  # noqa: E402
 from gpu_backend.abi import STEP_SETS  # noqa: E402
 from gpu_backend.backend import Backend  # noqa: E402
 from gpu_backend.options import BackendOptions  # noqa: E402
@@ -216,6 +218,12 @@ def main() -> int:
     parser.add_argument("--context", type=int, default=1024, help="tokens a row holds at half time")
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--soak", type=int, default=0, help="decode steps of a soak run instead")
+    parser.add_argument(
+        "--kv-memory",
+        type=checked(parse_bytes),
+        metavar="SIZE",
+        help="of the KV cache (default: see blink backend)",
+    )
     parser.add_argument(
         "--cached-pages", type=int, default=0, help="pages of the prefix cache, filled before"
     )
