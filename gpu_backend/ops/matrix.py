@@ -7,14 +7,37 @@ and what serves it, does not depend on them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from gpu_backend.element import Element
+
+SCALE_BLOCK = 128  # rows, and columns, that share a scale by block
+
+
+class ScaleForm(Enum):
+    """Which elements of an fp8 matrix share a scale."""
+
+    ROW = "by row"  # scales [rows][1]: value = element * scales[row][0]
+    BLOCK = "by block"  # [ceil(rows/128)][ceil(columns/128)]: value = element * scales[row/128][column/128]
+
+    def shape(self, rows: int, columns: int) -> tuple[int, int]:
+        """That of the scales of a matrix of this shape."""
+        if self is ScaleForm.ROW:
+            return rows, 1
+        return -(-rows // SCALE_BLOCK), -(-columns // SCALE_BLOCK)
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A weight [rows][columns], row-major; a vector is a matrix of one row. `scales`: what elements of a
-    narrow type are multiplied by, None where the type holds the values themselves."""
+    """A weight [rows][columns], row-major; a vector is a matrix of one row.
+
+    `scales`: what elements of a narrow type are multiplied by, fp32, in one of the shapes of ScaleForm; None
+    where the type holds the values themselves.
+
+    In memory the columns of an fp8 matrix stand in another order: of each 16 consecutive bytes of a row, the
+    bytes 4q to 4q+3 hold the columns 2q, 2q+1, 2q+8 and 2q+9 (kernels/primitives/fp8.h says why). `columns`
+    is a multiple of 16.
+    """
 
     rows: int
     columns: int
@@ -26,6 +49,13 @@ class Matrix:
     def n_bytes(self) -> int:
         own = self.rows * self.columns * self.element.n_bytes
         return own + (self.scales.n_bytes if self.scales else 0)
+
+    @property
+    def scale_form(self) -> ScaleForm | None:
+        """None without scales. A matrix of one row and one block is by row, which is the same."""
+        if self.scales is None:
+            return None
+        return ScaleForm.ROW if self.scales.rows == self.rows else ScaleForm.BLOCK
 
 
 @dataclass(frozen=True)
