@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_backend.element import Element
+from gpu_backend.element import HALF_TYPES, Element
 from gpu_backend.models.quantization import ScaleForm
 
 
@@ -41,6 +41,12 @@ class Matrix:
         if self.scales is None:
             return None
         return ScaleForm.ROW if self.scales.rows == self.rows else ScaleForm.BLOCK
+
+
+def half_only(*weights: Matrix) -> str | None:
+    """Why a kernel that multiplies by halves does not serve; None where all weights are halves."""
+    narrow = next((weight.element for weight in weights if weight.element not in HALF_TYPES), None)
+    return f"its weights are halves, not {narrow.dtype}" if narrow else None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from gpu_backend.kernel_abi.gemv import GEMV_BLOCKS, GEMV_CHUNK, GEMV_THREADS
 from gpu_backend.kernel_abi.single_token import SINGLE_EXPERTS
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch
-from gpu_backend.ops.matrix import Buffer
+from gpu_backend.ops.matrix import Buffer, half_only
 from gpu_backend.ops.moe_parts import MoeBuffers, routing_struct
 from gpu_backend.ops.operations import Moe
 
@@ -35,7 +35,7 @@ class OneTokenMoe:
             return "it has no norm behind it"
         if op.intermediate % ONE_SLICE or op.routing.per_token > SINGLE_EXPERTS or op.hidden > ONE_HIDDEN:
             return "there is no instance for these sizes"
-        return None
+        return half_only(op.gate_up, op.down)
 
     def launches(self, op: Moe, target: Target) -> list[Launch]:
         buffers, half = MoeBuffers(op), op.gate_up.element

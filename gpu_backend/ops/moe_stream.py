@@ -16,7 +16,7 @@ from gpu_backend.kernel_abi.small_batch_plan import EXPERT_THREADS, SMALL_BATCH_
 from gpu_backend.kernel_abi.small_batch_plan import SMALL_BATCH_PAIRS as MOST_PAIRS
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch, Work
-from gpu_backend.ops.matrix import Buffer
+from gpu_backend.ops.matrix import Buffer, half_only
 from gpu_backend.ops.moe_parts import Choose, MoeBuffers, expert_sum, route, routing_struct
 from gpu_backend.ops.operations import Moe, Routing
 
@@ -40,7 +40,7 @@ class StreamMoe:
             return "it computes the router's logits itself"
         if not streams_experts(op.routing, op.tokens):
             return f"{op.tokens} tokens are more than {SMALL_BATCH_TOKENS}, or {SMALL_BATCH_PAIRS} an expert"
-        return None
+        return half_only(op.gate_up, op.down)
 
     def launches(self, op: Moe, target: Target) -> list[Work]:
         buffers, half = MoeBuffers(op), op.gate_up.element.cpp

@@ -17,7 +17,7 @@ from gpu_backend.kernel_abi.grouped_gemm_sm90 import (
 )
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch, Tensor, Work
-from gpu_backend.ops.matrix import Buffer
+from gpu_backend.ops.matrix import Buffer, half_only
 from gpu_backend.ops.moe_parts import Choose, MoeBuffers, expert_sum, route
 from gpu_backend.ops.operations import Moe
 
@@ -31,7 +31,7 @@ class TiledMoe:
         self._choose = choose
 
     def suits(self, op: Moe, target: Target) -> str | None:
-        return "it computes the router's logits itself" if op.routed else None
+        return "it computes the router's logits itself" if op.routed else half_only(op.gate_up, op.down)
 
     def launches(self, op: Moe, target: Target) -> list[Work]:
         return [*route(op, target, self._choose), *experts(op, target), expert_sum(op)]

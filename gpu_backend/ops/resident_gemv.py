@@ -9,6 +9,7 @@ from gpu_backend.kernel_abi.gemv import GEMV_BLOCKS, GEMV_CHUNK, GEMV_THREADS, G
 from gpu_backend.kernel_abi.resident_gemv import RESIDENT_OUTPUTS, RESIDENT_PAD, RESIDENT_TOKENS
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch, Struct
+from gpu_backend.ops.matrix import half_only
 from gpu_backend.ops.operations import Epilogue, MatMul, Role
 
 HELD_SLICE = 2 * GEMV_WARPS * GEMV_CHUNK  # k: a chunk for each half of each of the block's warps
@@ -34,7 +35,7 @@ class ResidentGemv:
             return "it stores products of a norm, and adds others"
         if op.router and op.m > 1:
             return "it has a router for one row"
-        return None
+        return half_only(op.weight)
 
     def launches(self, op: MatMul, target: Target) -> list[Launch]:
         normed = "true" if op.norm else "false"

@@ -86,6 +86,7 @@ class StepBuilder:
             "norms behind attention and MLP": config.sandwich_norms,
             "several rotations": len(config.ropes) > 1,
             "scale of the embedding": config.embed_scale != 1.0,
+            "fp8 weights": bool(config.scale_forms),
         }
         return ", ".join(kind for kind, there in kinds.items() if there)
 
