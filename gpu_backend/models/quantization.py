@@ -26,6 +26,9 @@ class ScaleForm(Enum):
         return -(-rows // SCALE_BLOCK), -(-columns // SCALE_BLOCK)
 
 
+QUANTIZATIONS = {"fp8": ScaleForm.ROW, "fp8-block": ScaleForm.BLOCK}  # as --quantization calls them
+
+
 class StoredScales(Enum):
     """What a checkpoint's scales of an fp8 tensor are for; the value is compressed-tensors' name of it."""
 
