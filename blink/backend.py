@@ -72,8 +72,8 @@ FLAGS = (
     Flag("--served-model-name", "model_name", "NAME",
          "the model's name in requests and answers (default: the directory's name)"),
     Flag("--quantization", "quantization", "KIND",
-         "round a bf16 or fp16 model's linear layers to fp8 while it is loaded: fp8, with a scale for each row, "
-         "or fp8-block, with one for 128 x 128 elements (default: as the checkpoint is)",
+         "round a bf16 or fp16 model's linear layers to fp8 while it is loaded: fp8, with a scale for each "
+         "row, or fp8-block, with one for 128 x 128 elements (default: as the checkpoint is)",
          choices=tuple(QUANTIZATIONS)),
     Flag("--random-weights", "random_weights", None,
          "serve random weights of the model's shape, for measurements", switch=True),
