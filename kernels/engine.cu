@@ -20,6 +20,7 @@
 #include "kernels/ops/gemm/skinny_gemm_sm90.h"
 #include "ops/norm.h"
 #include "ops/page_copy.h"
+#include "ops/quantize.h"
 #include "kernels/ops/attention/rope.h"
 #include "kernels/ops/moe/routing.h"
 #include "kernels/ops/moe/router.h"
