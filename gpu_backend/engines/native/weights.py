@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
 
 from gpu_backend.cuda.driver import Stream
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.element import compute_element
+from gpu_backend.element import Element, compute_element
 from gpu_backend.engines.native.kernels import Kernels
 from gpu_backend.engines.native.model import DeviceLayer, DeviceWeights, matrix_of, reaches_of
+from gpu_backend.engines.native.quantizer import Quantizer, quantizer_kernel
 from gpu_backend.engines.native.sizing import weight_bytes
 from gpu_backend.models.description import Layer, Model, Weight
 from gpu_backend.models.fp8 import in_register_order
-from gpu_backend.models.half import half_bits
+from gpu_backend.models.half import half_bits, to_float32
+from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.models.rope import Rope
 from gpu_backend.ops.matrix import Matrix
 from gpu_backend.weights.checkpoint import Checkpoint
@@ -74,9 +77,18 @@ class WeightLoader:
 
     def load(self) -> DeviceWeights:
         """Raises CheckpointError, CudaError."""
+        with ExitStack() as owned:
+            if isinstance(self._source, Checkpoint):
+                self._source.check_all(self._config)
+                if self._config.scale_forms:
+                    staging = DeviceMemory(self._memory.device)
+                    owned.callback(staging.close)
+                    on = self._stream, self._kernels, self._config.dtype
+                    self._quantizer = Quantizer(staging, *on)
+            return self._load_all()
+
+    def _load_all(self) -> DeviceWeights:
         model = self._config
-        if isinstance(self._source, Checkpoint):
-            self._source.check_all(model)
         self._progress("weights", 0, self._total)
         self._reaches = reaches_of(model, self._load_rope)
         embed = self._load(model.embed)
@@ -103,6 +115,8 @@ class WeightLoader:
             self._fill(matrix, *random_distribution(weight, name))
         elif matrix.scales is None:
             self._upload(self._source, weight, matrix)
+        elif weight.stored is None and weight.scales is ScaleForm.ROW:
+            self._quantize(self._source, weight, matrix, matrix.scales)
         else:
             self._upload_fp8(self._source, weight, matrix, matrix.scales)
         return matrix
@@ -132,6 +146,17 @@ class WeightLoader:
             address += bits.nbytes
             self._count(bits.nbytes)
 
+    def _quantize(self, checkpoint: Checkpoint, weight: Weight, matrix: Matrix, scales: Matrix) -> None:
+        """As Checkpoint.fp8_parts does it, to the last bit."""
+        address, behind, wanted = matrix.address, scales.address, self._config.dtype
+        for part, dtype in checkpoint.parts(weight):
+            wide = wanted == "float32"
+            values = to_float32(part, dtype) if wide else half_bits(part, dtype, wanted)
+            self._quantizer.write(np.ascontiguousarray(values), address, behind)
+            rows = len(part)
+            address, behind = address + part.size, behind + Element.FP32.n_bytes * rows
+            self._count(part.size + Element.FP32.n_bytes * rows)
+
     def _upload_fp8(self, checkpoint: Checkpoint, weight: Weight, matrix: Matrix, scales: Matrix) -> None:
         address, behind = matrix.address, scales.address
         for elements, part in checkpoint.fp8_parts(weight):
@@ -143,7 +168,7 @@ class WeightLoader:
 
 def loading_kernels(config: Model) -> set[str]:
     """The instances that WeightLoader launches, beside Kernels.random."""
-    return {RANDOM_FP8} if config.scale_forms else set()
+    return {RANDOM_FP8, quantizer_kernel(config.dtype)} if config.scale_forms else set()
 
 
 def random_distribution(weight: Weight, name: str) -> tuple[float, float]:
