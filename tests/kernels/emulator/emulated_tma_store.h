@@ -28,7 +28,8 @@ struct BoxStore {
         if (adds)
           reinterpret_cast<float*>(map.data)[to] += *reinterpret_cast<const float*>(swizzled(in_box, sizeof(float)));
         else
-          reinterpret_cast<uint16_t*>(map.data)[to] = *reinterpret_cast<const uint16_t*>(swizzled(in_box, sizeof(uint16_t)));
+          reinterpret_cast<uint16_t*>(map.data)[to] =
+              *reinterpret_cast<const uint16_t*>(swizzled(in_box, sizeof(uint16_t)));
       }
   }
 
