@@ -3,9 +3,20 @@
 
 #include "kernels/ops/gemm/resident_gemv.h"
 #include "kernels/ops/gemm/gemv.h"
-#include "kernels/ops/gemm/tiled_gemm_sm90.h"
+#include "kernels/ops/gemm/tiled_fp8_gemm_sm90.h"
 
 extern "C" {
+
+/* Words of fp8 as pairs of halves, [n][2], without a kernel. */
+void emulate_to_halves(const uint32_t* words, uint32_t* pairs, uint32_t n, bool is_float16) {
+  for (uint32_t i = 0; i < n; ++i) {
+    uint32_t* to = pairs + 2 * i;
+    if (is_float16)
+      blink::to_halves(words[i], to[0], to[1], __half());
+    else
+      blink::to_halves(words[i], to[0], to[1], __nv_bfloat16());
+  }
+}
 
 void emulate_gemv(const Half* w, const Half* x, void* y, uint32_t m, uint32_t n_in, uint32_t n_out, uint32_t output,
                   uint32_t groups, uint32_t blocks) {
@@ -46,6 +57,26 @@ void emulate_tiled_gemm(const blink::BoxMap* w, const blink::BoxMap* x, const bl
     if (kind() == kEpilogueAdd) after(reinterpret_cast<const void*>(y->data), kFloat * y->shape[2] * y->shape[3]);
     const auto kernel = [&] { tiled_gemm_kernel<Half, kind()>(*w, *x, *y, *cut); };
     launch({2 * pairs}, kTiledThreads, kernel, kPairs);
+  });
+  emulator::dynamic_bytes = emulator::kMostBytes;
+}
+
+void emulate_tiled_fp8_gemm(const blink::BoxMap* w, const blink::BoxMap* x, const blink::BoxMap* y,
+                            const blink::TiledParams* cut, const blink::TiledScales* scales, uint32_t output,
+                            uint32_t form, uint32_t pairs) {
+  using namespace blink;
+  emulator::dynamic_bytes = kTiledFp8SharedBytes;
+  const uint32_t blocks = form == kScaleByBlock ? (2 * cut->n_in + kScaleBlock - 1) / kScaleBlock : 1;
+  after(reinterpret_cast<const void*>(x->data), 2 * cut->m * cut->n_in);
+  after(scales->x, kFloat * blocks * scales->x_stride);
+  with_constant<kEpilogueHalf, kEpilogueAdd, kEpilogueSilu>(output, [&](auto kind) {
+    if (kind() == kEpilogueAdd) after(reinterpret_cast<const void*>(y->data), kFloat * y->shape[2] * y->shape[3]);
+    with_constant<kScaleByRow, kScaleByBlock>(form, [&](auto scale) {
+      with_constant<128, 144, 160, 176>(cut->columns, [&](auto columns) {
+        const auto kernel = [&] { tiled_fp8_gemm_kernel<Half, kind(), scale(), columns()>(*w, *x, *y, *cut, *scales); };
+        launch({2 * pairs}, kTiledThreads, kernel, kPairs);
+      });
+    });
   });
   emulator::dynamic_bytes = emulator::kMostBytes;
 }
