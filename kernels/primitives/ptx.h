@@ -84,6 +84,15 @@ __device__ __forceinline__ void load_weight(const void* p, bool wanted, uint4& v
       : "l"(p), "r"(uint32_t(wanted)));
 }
 
+/* The same of a scale, which neighbours read, too. */
+__device__ __forceinline__ void load_scale(const float* p, bool wanted, float& value) {
+  asm volatile(
+      "{ .reg .pred wanted; setp.ne.u32 wanted, %2, 0;\n"
+      "@wanted ld.global.f32 %0, [%1]; }"
+      : "+f"(value)
+      : "l"(p), "r"(uint32_t(wanted)));
+}
+
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
@@ -175,5 +184,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
 #include "cluster_sm90.h"
 #include "tma_sm90.h"
 #include "wgmma_sm90.h"
+#include "fp8_sm90.h"
 
 #endif /* BLINK_PRIMITIVES_PTX_H */
