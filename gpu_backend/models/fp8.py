@@ -11,6 +11,7 @@ from gpu_backend.models.quantization import SCALE_BLOCK, ScaleForm
 
 FP8 = "float8_e4m3fn"
 LARGEST = 448.0
+LEAST_MOST = 2.0**-100  # of what is quantized: with less, 1 / scale might be infinite
 SMALLEST_EXPONENT = -6  # of a normal number; subnormals are multiples of 2^-9
 MANTISSA_BITS = 3
 SIGN, NAN = 0x80, 0x7F
@@ -55,7 +56,7 @@ def to_fp8(values: Floats) -> Bytes:
 
 def quantize(values: Floats, form: ScaleForm) -> tuple[Bytes, Floats]:
     """Elements [rows][columns] and scales of `form` for a matrix: what shares a scale has its largest element
-    become LARGEST; the scale is 1 where all are zero."""
+    become LARGEST; the scale is 1 where all are zero. As the kernel does it (kernels/ops/quantize.h)."""
     rows, columns = values.shape
     shape = form.shape(rows, columns)
     if form is ScaleForm.ROW:
@@ -64,8 +65,9 @@ def quantize(values: Floats, form: ScaleForm) -> tuple[Bytes, Floats]:
         padded = np.zeros((shape[0] * SCALE_BLOCK, shape[1] * SCALE_BLOCK), np.float32)
         padded[:rows, :columns] = np.abs(values)
         most = padded.reshape(shape[0], SCALE_BLOCK, shape[1], SCALE_BLOCK).max(axis=(1, 3))
-    scales = np.where(most > 0, most / np.float32(LARGEST), np.float32(1)).astype(np.float32)
-    return to_fp8(values / spread(scales, rows, columns)), scales
+    most = np.where(most > 0, np.maximum(most, np.float32(LEAST_MOST)), np.float32(LARGEST))
+    scales = (most / np.float32(LARGEST)).astype(np.float32)
+    return to_fp8(values * spread(np.float32(1) / scales, rows, columns)), scales
 
 
 def spread(scales: Floats, rows: int, columns: int) -> Floats:

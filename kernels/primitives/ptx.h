@@ -177,6 +177,17 @@ __device__ __forceinline__ float exp2_fast(float x) {
   return y;
 }
 
+/* Four elements of fp8 (e4m3), a in the lowest byte: the nearest, to even where two are as near, and the largest beyond
+ * it. */
+__device__ __forceinline__ uint32_t to_e4m3(float a, float b, float c, float d) {
+  uint32_t word;
+  asm("{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, %2, %1; cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\n"
+      "mov.b32 %0, {low, high}; }"
+      : "=r"(word)
+      : "f"(a), "f"(b), "f"(c), "f"(d));
+  return word;
+}
+
 }  // namespace blink
 
 #include "pdl_sm90.h"

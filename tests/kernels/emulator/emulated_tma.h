@@ -34,6 +34,13 @@ inline void copy_box(void* to, const BoxMap& map, uint32_t x, uint32_t y, uint32
   }
 }
 
+inline void copy_bytes(void* to, const void* from, uint32_t bytes, uint64_t* word) {
+  if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from) | bytes) % 16)
+    emulator::fail("a bulk copy that is not 16-byte aligned");
+  memset(to, 0xff, bytes); /* until somebody has waited */
+  bulk_barrier(word).add({to, from, bytes});
+}
+
 inline void add_to(float* p, float x) {
   *p += x;
 }

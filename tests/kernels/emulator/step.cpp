@@ -1,4 +1,5 @@
-/* The kernels around a step's matrices: its gate, the embedding, the norms, and the rows that are gathered. */
+/* The kernels around a step's matrices: its gate, the embedding, the norms, the rows that are gathered, and the
+ * quantisation of activations. */
 #include "kernels.h"
 
 #include "kernels/ops/activation.h"
@@ -8,6 +9,7 @@
 #include "kernels/ops/gather.h"
 #include "kernels/ops/norm.h"
 #include "kernels/ops/page_copy.h"
+#include "kernels/ops/quantize.h"
 
 extern "C" {
 
@@ -53,6 +55,15 @@ void emulate_gather_last(const blink_set* set, const float* residual, const Half
                          Half* last_attention, uint32_t hidden, uint32_t width, uint32_t batch_slots) {
   launch({batch_slots}, 64,
          [&] { blink::gather_last_kernel(*set, residual, attention, last_residual, last_attention, hidden, width); });
+}
+
+void emulate_quantize(const Half* x, uint8_t* out, float* scales, uint32_t k, uint32_t stride, uint32_t rows,
+                      uint32_t form, uint32_t threads) {
+  using namespace blink;
+  after(x, kHalf * rows * k);
+  with_constant<kScaleByRow, kScaleByBlock>(form, [&](auto constant) {
+    launch({rows}, threads, [&] { quantize_kernel<Half, constant()>(x, out, scales, k, stride); });
+  });
 }
 
 void emulate_silu_mul(const Half* gate_up, Half* out, uint32_t intermediate, uint32_t tokens) {

@@ -1,0 +1,72 @@
+"""Quantisation of activations to fp8 on the emulator, to the last bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from test_ops_device import NAN, Emulate, floats, random
+
+from gpu_backend.models import fp8
+from gpu_backend.models.quantization import SCALE_BLOCK, ScaleForm
+
+Floats = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
+FORMS = list(ScaleForm)
+
+
+def quantized(x: Floats, form: ScaleForm) -> tuple[Bytes, Floats]:
+    """What the kernel makes of x [rows][k]: elements in the order of memory, scales [1 or blocks][rows]."""
+    rows, k = x.shape
+    width = k if form is ScaleForm.ROW else SCALE_BLOCK
+    blocks = -(-k // width)
+    padded = np.zeros((rows, blocks * width), np.float32)
+    padded[:, :k] = x
+    parts = padded.reshape(rows, blocks, width)
+    most = np.nanmax(np.abs(parts), axis=2)
+    least = np.float32(2.0**-100)
+    scales = np.where(most > 0, np.maximum(most, least) / np.float32(fp8.LARGEST), np.float32(1))
+    with np.errstate(invalid="ignore"):
+        scaled = parts * (np.float32(1) / scales)[:, :, None]
+    elements = fp8.to_fp8(scaled.reshape(rows, -1)[:, :k].astype(np.float32))
+    return fp8.in_register_order(elements), scales.T.astype(np.float32)
+
+
+def emulated(
+    emulate: Emulate, x: NDArray[np.uint16], form: ScaleForm, stride: int, threads: int
+) -> tuple[Bytes, Floats]:
+    rows, k = x.shape
+    out = np.full((rows + 1, k), 0x55, np.uint8)
+    blocks = 1 if form is ScaleForm.ROW else -(-k // SCALE_BLOCK)
+    scales = np.full((blocks, stride), 7, np.float32)
+    emulate("quantize", x, out, scales, k, stride, rows, FORMS.index(form), threads)
+    assert (out[rows] == 0x55).all()
+    assert (scales[:, rows:] == 7).all()
+    return out[:rows], scales[:, :rows]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("rows", "k", "threads"), [(1, 16, 32), (5, 208, 32), (3, 2064, 64), (4, 1024, 64)])
+def test_elements_and_scales(emulate: Emulate, rows: int, k: int, threads: int, form: ScaleForm) -> None:
+    """A thread with one group of columns, with several, and with none."""
+    x = random(rows, k, seed=k)
+    x[rows - 1, k // 2 :] = 0
+    got, scales = emulated(emulate, x, form, rows + 3, threads)
+    expected, expected_scales = quantized(floats(x), form)
+    np.testing.assert_array_equal(scales, expected_scales)
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_that_hold_no_numbers_hurt_no_other(emulate: Emulate, form: ScaleForm) -> None:
+    """E3: padding rows hold anything. Of all-zero rows the scale is 1, and tiny elements need no infinite
+    factor."""
+    x = random(6, 272)
+    x[1, 5], x[2, 7], x[3], x[4] = NAN, 0x7F80, 0, 1  # no number, infinity, zeros, the smallest number
+    got, scales = emulated(emulate, x, form, 6, 32)
+    expected, expected_scales = quantized(floats(x), form)
+    np.testing.assert_array_equal(scales, expected_scales)
+    there = [0, 3, 4, 5]
+    np.testing.assert_array_equal(got[there], expected[there])
+    assert (scales[:, 3] == 1).all()
+    assert np.isnan(fp8.from_fp8(got[[1, 2]])).any(axis=1).all()
