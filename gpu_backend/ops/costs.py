@@ -73,6 +73,10 @@ def cost(op: Operation, load: Load) -> Cost:
             return Cost(load.prompt_tokens * (2 * width + _token_bytes(of)))
         case ops.Embed():
             return Cost(op.out.n_bytes + op.out.rows * op.table.columns * op.table.element.n_bytes)
+        case ops.Quantize():
+            return Cost(_moved(op.x, op.out, op.scales))
+        case ops.RmsNorm(quantize=to) if to is not None:
+            return Cost(_moved(op.x, to.out, to.scales, op.norm.weight))
         case ops.RmsNorm() | ops.GatherNorm():
             return Cost(_moved(op.x if isinstance(op, ops.RmsNorm) else op.out, op.out, op.norm.weight))
         case ops.AddNorm():

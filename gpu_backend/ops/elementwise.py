@@ -8,7 +8,18 @@ from gpu_backend.kernel_abi.page_copy import COPY_BLOCKS, COPY_THREADS
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch, Operand, row_block
 from gpu_backend.ops.matrix import Buffer
-from gpu_backend.ops.operations import AddNorm, CopyPages, Embed, Gate, GatherLast, GatherNorm, RmsNorm, Rope
+from gpu_backend.ops.operations import (
+    AddNorm,
+    CopyPages,
+    Embed,
+    Gate,
+    GatherLast,
+    GatherNorm,
+    Quantize,
+    RmsNorm,
+    Rope,
+)
+from gpu_backend.ops.quantize import FORMS, group_block
 
 ROPE_ELEMENTS = 16  # of a head, a thread
 MAX_BLOCK = 1024
@@ -56,6 +67,8 @@ class RmsNormKernel(Always):
     name = "rmsnorm"
 
     def launches(self, op: RmsNorm, target: Target) -> list[Launch]:
+        if op.quantize is not None:
+            return [_norm_in_fp8(op, op.quantize)]
         operands = (op.x, op.norm.weight, op.norm.eps, op.out, op.x.columns)
         return [_rows(f"rmsnorm_kernel<{op.out.element.cpp}>", op.x, operands)]
 
@@ -104,6 +117,12 @@ class RopeKernel(Always):
                 (*operands, *caches, heads.q, heads.kv, of.bias),
             )
         ]
+
+
+def _norm_in_fp8(op: RmsNorm, to: Quantize) -> Launch:
+    operands = (op.x, op.norm.weight, op.norm.eps, to.out, to.scales, op.x.columns, to.scales.columns)
+    kernel = f"rmsnorm_quantize_kernel<{op.out.element.cpp}, {FORMS[to.form]}>"
+    return Launch(kernel, (op.x.rows, 1, 1), group_block(op.x.columns), operands)
 
 
 def _rows(kernel: str, rows: Buffer, operands: tuple[Operand, ...]) -> Launch:

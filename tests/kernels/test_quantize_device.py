@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from test_ops_device import NAN, Emulate, floats, random
+from reference_ops import call
+from test_ops_device import EPS, NAN, Emulate, floats, random
 
 from gpu_backend.models import fp8
 from gpu_backend.models.quantization import SCALE_BLOCK, ScaleForm
@@ -23,7 +24,7 @@ def quantized(x: Floats, form: ScaleForm) -> tuple[Bytes, Floats]:
     padded = np.zeros((rows, blocks * width), np.float32)
     padded[:, :k] = x
     parts = padded.reshape(rows, blocks, width)
-    most = np.nanmax(np.abs(parts), axis=2)
+    most = np.fmax.reduce(np.abs(parts), axis=2, initial=0)
     least = np.float32(2.0**-100)
     scales = np.where(most > 0, np.maximum(most, least) / np.float32(fp8.LARGEST), np.float32(1))
     with np.errstate(invalid="ignore"):
@@ -70,3 +71,22 @@ def test_rows_that_hold_no_numbers_hurt_no_other(emulate: Emulate, form: ScaleFo
     np.testing.assert_array_equal(got[there], expected[there])
     assert (scales[:, 3] == 1).all()
     assert np.isnan(fp8.from_fp8(got[[1, 2]])).any(axis=1).all()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("hidden", "threads"), [(16, 32), (272, 32), (1600, 128)])
+def test_a_norm_that_is_quantised(emulate: Emulate, hidden: int, threads: int, form: ScaleForm) -> None:
+    """Sums in another order may move a value across the border between two elements: neighbours agree."""
+    rows = 3
+    residual, weight = floats(random(rows, hidden)), random(hidden, seed=2)
+    expected = np.empty_like(residual)
+    zero = np.zeros_like(residual)
+    call("residual_rmsnorm", residual.copy(), zero, floats(weight), EPS, expected, hidden, rows)
+    elements, scales = quantized(expected, form)
+    got, got_scales = np.zeros_like(elements), np.zeros((len(scales), rows + 1), np.float32)
+    sizes = (hidden, rows + 1, rows, FORMS.index(form), threads)
+    emulate("rmsnorm_quantize", residual, weight, EPS, got, got_scales, *sizes)
+    np.testing.assert_allclose(got_scales[:, :rows], scales, rtol=1e-5)
+    assert (got_scales[:, rows] == 0).all()
+    assert np.abs(got.astype(int) - elements).max() <= 1
+    assert (got != elements).mean() < 0.01

@@ -10,9 +10,13 @@ import pytest
 from small_models import DENSE, EXPERTS
 from symbolic_step import SymbolicStep, loads
 
+from gpu_backend.abi import StepKind
 from gpu_backend.engines.base import Limits
 from gpu_backend.engines.graph_grid import GraphGrid
+from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantized import quantized
 from gpu_backend.models.registry import read_model
+from gpu_backend.ops.skinny_cut import SKINNY_MAX_ROWS
 
 HELD = {**EXPERTS, "num_attention_heads": 8}  # attention's products of few rows are held_qkv and held_o
 MODELS = {
@@ -77,6 +81,34 @@ def test_every_lane_gets_its_logits(model: str, limits_of: str, tmp_path: Path) 
     shapes = GraphGrid(limits).shapes
     step = SymbolicStep(read_model(tmp_path), limits, shapes)
     for shape in shapes:
+        for load in loads(shape, limits):
+            logits = step.run(shape, load)
+            for batch_slot, token in enumerate(load.last):
+                assert logits[batch_slot] == step.expected(token), f"lane {batch_slot} of {load} in {shape}"
+
+
+IN_FP8 = {"intermediate_size": 1024}
+FP8_MODELS = {
+    "dense": {**DENSE, **IN_FP8},
+    "float16": {**MODELS["float16"], **IN_FP8},
+    "norms behind sublayers": {**MODELS["norms behind sublayers"], **IN_FP8},
+}
+
+
+@pytest.mark.parametrize("form", ScaleForm)
+@pytest.mark.parametrize("model", FP8_MODELS)
+def test_many_rows_of_a_model_in_fp8(model: str, form: ScaleForm, tmp_path: Path) -> None:
+    """Of steps whose every matmul has more rows than those that multiply halves."""
+    (tmp_path / "config.json").write_text(json.dumps(FP8_MODELS[model]))
+    limits = Limits(130, 512, 600, 70, page_size=16, total_pages=128)
+    many = [
+        shape
+        for shape in GraphGrid(limits).shapes
+        if min(shape.tokens, shape.batch_slots) > SKINNY_MAX_ROWS and shape.kind != StepKind.COPY
+    ]
+    assert {shape.kind for shape in many} >= {StepKind.DECODE, StepKind.PREFILL}
+    step = SymbolicStep(quantized(read_model(tmp_path), form), limits, many)
+    for shape in many[:: max(1, len(many) // 8)]:
         for load in loads(shape, limits):
             logits = step.run(shape, load)
             for batch_slot, token in enumerate(load.last):

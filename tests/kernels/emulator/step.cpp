@@ -7,9 +7,8 @@
 #include "kernels/ops/embed.h"
 #include "kernels/ops/gate.h"
 #include "kernels/ops/gather.h"
-#include "kernels/ops/norm.h"
+#include "kernels/ops/norm_quantize.h"
 #include "kernels/ops/page_copy.h"
-#include "kernels/ops/quantize.h"
 
 extern "C" {
 
@@ -63,6 +62,16 @@ void emulate_quantize(const Half* x, uint8_t* out, float* scales, uint32_t k, ui
   after(x, kHalf * rows * k);
   with_constant<kScaleByRow, kScaleByBlock>(form, [&](auto constant) {
     launch({rows}, threads, [&] { quantize_kernel<Half, constant()>(x, out, scales, k, stride); });
+  });
+}
+
+void emulate_rmsnorm_quantize(const float* residual, const Half* weight, float eps, uint8_t* out, float* scales,
+                              uint32_t hidden, uint32_t stride, uint32_t tokens, uint32_t form, uint32_t threads) {
+  using namespace blink;
+  after(residual, kFloat * tokens * hidden);
+  with_constant<kScaleByRow, kScaleByBlock>(form, [&](auto constant) {
+    launch({tokens}, threads,
+           [&] { rmsnorm_quantize_kernel<Half, constant()>(residual, weight, eps, out, scales, hidden, stride); });
   });
 }
 

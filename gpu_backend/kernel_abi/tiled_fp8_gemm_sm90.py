@@ -1,0 +1,9 @@
+"""Generated from kernels/ops/gemm/tiled_fp8_gemm_sm90.h by scripts/generate_abi.py. Do not edit."""
+
+# fmt: off
+TILED_FP8_COLUMNS = 176
+TILED_FP8_INTERVAL = 4
+TILED_FP8_PIPELINE_BYTES = 194560
+TILED_FP8_SCALES = 880
+TILED_FP8_WARPS = 8
+TILED_FP8_SHARED_BYTES = 230944

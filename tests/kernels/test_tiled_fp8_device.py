@@ -1,0 +1,148 @@
+"""The tiled GEMM of fp8 with fp8 on the emulator, against numpy's product of the quantised values."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from reference_ops import SILU, call
+from test_ops_device import NAN, OUTPUTS, Emulate, assert_close, floats, lagging, random
+from test_quantize_device import FORMS, quantized
+from test_skinny_gemm_device import box_map
+
+from gpu_backend.arithmetic import ceil_div
+from gpu_backend.models import fp8
+from gpu_backend.models.quantization import SCALE_BLOCK, ScaleForm
+from gpu_backend.ops.skinny_cut import Boxes, gate_up_boxes, matrix_boxes
+from gpu_backend.ops.tiled_cut import PAIR, TILED_BOX, TILED_ROWS, TiledParams
+from gpu_backend.ops.tiled_fp8 import TILED_SCALES, box_outputs
+
+Floats = NDArray[np.float32]
+ROW, BLOCK = FORMS
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A quantised matrix: elements in the order of memory, scales as the kernel takes them, its values."""
+
+    elements: NDArray[np.uint8]
+    scales: Floats
+    values: Floats
+
+
+def weight(rows: int, k: int, form: ScaleForm) -> Operand:
+    elements, scales = fp8.quantize(floats(random(rows, k, seed=1, scale=0.1)), form)
+    return Operand(fp8.in_register_order(elements), scales, fp8.dequantized(elements, scales))
+
+
+def activations(x: NDArray[np.uint16], form: ScaleForm) -> Operand:
+    """Scales [1 or blocks][a multiple of 4 rows]."""
+    rows, k = x.shape
+    elements, scales = quantized(floats(x), form)
+    spread = scales.T if form is ScaleForm.ROW else scales.T.repeat(SCALE_BLOCK, axis=1)[:, :k]
+    there = np.full((len(scales), 4 * ceil_div(rows, 4)), np.nan, np.float32)
+    there[:, :rows] = scales
+    order = fp8.in_register_order((np.arange(k) % 16).astype(np.uint8).reshape(1, k))[0]
+    values = np.empty((rows, k), np.float32)
+    values[:, np.arange(k) // 16 * 16 + order] = fp8.from_fp8(elements)
+    return Operand(elements, there, values * spread)
+
+
+def words(elements: NDArray[np.uint8]) -> NDArray[np.uint16]:
+    return elements.view(np.uint16)
+
+
+def multiply(
+    emulate: Emulate, x: NDArray[np.uint16], n_out: int, output: str, form: ScaleForm, columns: int,
+    band: int, pairs: int,
+) -> tuple[Floats, Floats]:  # fmt: skip
+    """[m + 1][n_out]: what the kernel makes of random numbers, and their definition."""
+    m, k = x.shape
+    silu = output == "silu"
+    rows = 2 * n_out if silu else n_out
+    w, quantised = weight(rows, k, form), activations(x, form)
+    product = quantised.values @ w.values.T
+    start = np.random.default_rng(2).standard_normal((m + 1, n_out)).astype(np.float32)
+    y: NDArray[np.float32] | NDArray[np.uint16] = np.full((m + 1, n_out), NAN, np.uint16)
+    expected = np.full((m + 1, n_out), np.nan, np.float32)
+    if silu:
+        call("gated", product, active := np.empty((m, n_out), np.float32), n_out, m, SILU)
+        expected[:m] = active
+    elif output == "add":
+        y, expected = start.copy(), start.copy()
+        expected[:m] += product
+    else:
+        expected[:m] = product
+    cut = TiledParams(m, k // 2, columns, ceil_div(rows, PAIR * TILED_ROWS), ceil_div(m, columns), band)
+    w_boxes = (gate_up_boxes if silu else matrix_boxes)(k // 2, n_out, TILED_ROWS)
+    x_boxes = matrix_boxes(k // 2, m, columns // PAIR)
+    y_box = (1, 1, TILED_BOX, box_outputs(output == "half"))
+    y_boxes = Boxes((1, 1, m, n_out), (m * n_out, m * n_out, n_out), y_box)
+    maps = (
+        box_map(words(w.elements), w_boxes),
+        box_map(words(quantised.elements), x_boxes),
+        box_map(y, y_boxes),
+    )
+    stride = quantised.scales.shape[1]
+    scales = struct.pack(TILED_SCALES, quantised.scales.ctypes.data, w.scales.ctypes.data, stride, n_out)
+    by_value = np.frombuffer(cut.pack(), np.uint8), np.frombuffer(scales, np.uint8)
+    emulate("tiled_fp8_gemm", *maps, *by_value, OUTPUTS.index(output), FORMS.index(form), pairs)
+    return floats(y) if output != "add" else y, expected  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("output", ["half", "add", "silu"])
+@pytest.mark.parametrize(
+    ("m", "k", "n_out", "columns", "band", "pairs"),
+    [
+        (1, 128, 128, 128, 1, 1),
+        (101, 400, 256, 128, 1, 1),  # a stage that ends inside, and a tile
+        (300, 272, 384, 128, 2, 1),  # two bands, the last not full, and more tiles than pairs
+        (250, 1296, 128, 176, 1, 1),  # more stages than an interval, and than the pipeline has
+        (170, 656, 128, 160, 1, 2),
+    ],
+)
+def test_a_product(
+    emulate: Emulate, m: int, k: int, n_out: int, columns: int, band: int, pairs: int, output: str,
+    form: ScaleForm,
+) -> None:  # fmt: skip
+    """What lies behind the last row is not written."""
+    got, expected = multiply(emulate, random(m, k), n_out, output, form, columns, band, pairs)
+    assert_close(got[:m], expected[:m], 1e-5 if output == "add" else 1e-2)
+    np.testing.assert_array_equal(got[m], expected[m])
+
+
+@pytest.mark.parametrize("output", ["half", "add", "silu"])
+def test_rows_of_any_number_have_scales_by_row(emulate: Emulate, output: str) -> None:
+    got, expected = multiply(emulate, random(70, 144), 72, output, ROW, 144, 1, 1)
+    assert_close(got[:70], expected[:70])
+
+
+@pytest.mark.parametrize("output", ["half", "add"])
+def test_the_last_block_of_rows_may_be_short(emulate: Emulate, output: str) -> None:
+    got, expected = multiply(emulate, random(70, 144), 328, output, BLOCK, 128, 1, 1)
+    assert_close(got[:70], expected[:70])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", [0, 1])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_block_waits_for_the_other_of_its_pair(emulate: Emulate, form: ScaleForm, block: int) -> None:
+    """E21: neither overwrites what the other still reads, nor ends before that one's copies have come."""
+    with lagging(emulate, block):
+        got, expected = multiply(emulate, random(150, 1296), 296, "add", form, 128, 1, 1)
+    assert_close(got, expected)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("output", ["half", "add", "silu"])
+def test_a_row_is_its_own(emulate: Emulate, output: str, form: ScaleForm) -> None:
+    """E20, to the last bit: whatever the rows beside it hold, and however the product is cut up."""
+    x = random(150, 272)
+    before, _ = multiply(emulate, x, 128, output, form, 160, 1, 1)
+    x[1::2] = NAN
+    after, _ = multiply(emulate, x, 128, output, form, 128, 1, 2)
+    np.testing.assert_array_equal(after[:150:2], before[:150:2])
