@@ -14,16 +14,12 @@
 #ifndef BLINK_OPS_QUANTIZE_H
 #define BLINK_OPS_QUANTIZE_H
 
-#include "kernels/primitives/common.h"
+#include "kernels/primitives/fp8.h"
 
 #ifdef __CUDACC__
 
 namespace blink {
 
-/* Which elements of a matrix of weights share a scale (gpu_backend/models/quantization.py). */
-enum ScaleForm { kScaleByRow, kScaleByBlock };
-
-constexpr uint32_t kScaleBlock = 128; /* rows, and columns, of a block */
 constexpr uint32_t kFp8Group = 16;    /* columns that a thread quantises, and whose order is their own */
 constexpr float kFp8Largest = 448.0f;
 constexpr float kLeastMost = 0x1p-100f; /* below, 1 / scale might be infinite */

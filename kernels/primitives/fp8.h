@@ -14,7 +14,7 @@
 namespace blink {
 
 /* Which elements of a matrix share a scale (gpu_backend/models/quantization.py); of halves, none has one. */
-enum ScaleForm { kUnscaled, kScaleByRow, kScaleByBlock };
+enum ScaleForm { kScaleByRow, kScaleByBlock, kUnscaled };
 
 constexpr uint32_t kScaleBlock = 128; /* rows, and columns, of a block */
 

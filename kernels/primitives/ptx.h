@@ -166,6 +166,11 @@ __device__ __forceinline__ void copy_async(uint32_t to_shared, const void* from,
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to_shared), "l"(from), "r"(n) : "memory");
 }
 
+/* 4 bytes. */
+__device__ __forceinline__ void copy_async_word(float* to_shared, const float* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to_shared)), "l"(from) : "memory");
+}
+
 /* *p += x, without waiting for the old value. */
 __device__ __forceinline__ void add_to(float* p, float x) {
   asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(p), "f"(x) : "memory");
@@ -195,6 +200,5 @@ __device__ __forceinline__ uint32_t to_e4m3(float a, float b, float c, float d) 
 #include "cluster_sm90.h"
 #include "tma_sm90.h"
 #include "wgmma_sm90.h"
-#include "fp8_sm90.h"
 
 #endif /* BLINK_PRIMITIVES_PTX_H */

@@ -12,7 +12,7 @@ from reference_ops import Floats
 from gpu_backend.models.fp8 import dequantized, in_register_order, quantize
 from gpu_backend.models.quantization import ScaleForm
 
-FORMS = [None, ScaleForm.ROW, ScaleForm.BLOCK]  # by their numbers in C++
+FORMS = [ScaleForm.ROW, ScaleForm.BLOCK, None]  # by their numbers in C++
 
 
 @dataclass
@@ -34,7 +34,7 @@ def weights(halves: NDArray[np.uint16], form: ScaleForm | None = None) -> Weight
     size, so that each has a scale of its own."""
     values = (halves.astype(np.uint32) << 16).view(np.float32)
     if form is None:
-        return Weights(halves, None, values, 0)
+        return Weights(halves, None, values, FORMS.index(None))
     matrix = values.reshape(-1, halves.shape[-1])
     rng = np.random.default_rng(halves.size)
     if form is ScaleForm.ROW:

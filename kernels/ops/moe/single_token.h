@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
                                  uint32_t n_in, uint32_t n_out, uint32_t per_token) {
   constexpr uint32_t kDepth = kSingleDownDepth<Form>, kVectors = kLaneVectors<Form>;
   constexpr uint32_t kAhead = Form == kUnscaled ? kDepth : 2; /* chunks whose x is loaded together */
-  __shared__ float part[2][kSingleExperts][kSingleOutputs]; /* two tiles in turn */
+  __shared__ float part[2][kSingleExperts][kSingleOutputs];   /* two tiles in turn */
   allow_successor();
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, r = lane / 4, n_half = n_in / 2;
   const uint32_t n_tiles = n_out / kSingleOutputs, n_chunks = n_half / kChunkWeights<Form>;

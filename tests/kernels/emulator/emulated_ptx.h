@@ -252,6 +252,5 @@ void load_matrices(uint32_t (&m)[4], const void* row) {
 
 #include "emulated_e4m3.h"
 #include "emulated_wgmma.h"
-#include "emulated_fp8.h"
 #include "emulated_tma.h"
 #include "emulated_tma_store.h"

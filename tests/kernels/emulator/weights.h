@@ -9,7 +9,7 @@
 /* Calls body(constant) with the form of scales that `value` names. */
 template <typename Body>
 void with_form(uint32_t value, const Body& body) {
-  with_constant<blink::kUnscaled, blink::kScaleByRow, blink::kScaleByBlock>(
+  with_constant<blink::kScaleByRow, blink::kScaleByBlock, blink::kUnscaled>(
       value, [&](auto form) { body(std::integral_constant<blink::ScaleForm, blink::ScaleForm(form())>()); });
 }
 
