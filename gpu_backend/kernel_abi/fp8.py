@@ -2,3 +2,4 @@
 
 # fmt: off
 SCALE_BLOCK = 128
+FP8_GROUP = 16

@@ -37,7 +37,8 @@ def choose(op: ops.Operation, target: Target) -> Choice:
             return Choice(op, candidate.name, tuple(candidate.launches(op, target)), tuple(refused))
         refused.append((candidate.name, reason))
     reasons = "; ".join(f"{name}: {reason}" for name, reason in refused)
-    raise NoKernel(f"no kernel for {type(op).__name__}: {reasons}")
+    what = f" by {op.role.value} ({op.m} x {op.weight.rows} x {op.k})" if isinstance(op, ops.MatMul) else ""
+    raise NoKernel(f"no kernel for {type(op).__name__}{what}: {reasons}")
 
 
 def serves(name: str, op: ops.Operation, target: Target) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.driver import Dim
 from gpu_backend.element import Element
-from gpu_backend.kernel_abi.quantize import FP8_GROUP
+from gpu_backend.kernel_abi.fp8 import FP8_GROUP
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from gpu_backend.element import Element
-from gpu_backend.kernel_abi.fp8 import SCALE_BLOCK
-from gpu_backend.kernel_abi.quantize import FP8_GROUP
+from gpu_backend.kernel_abi.fp8 import FP8_GROUP, SCALE_BLOCK
 from gpu_backend.kernel_abi.tiled_epilogue_sm90 import TILED_BOX
 from gpu_backend.kernel_abi.tiled_fp8_gemm_sm90 import TILED_FP8_COLUMNS, TILED_FP8_SHARED_BYTES
 from gpu_backend.kernel_abi.tiled_gemm_sm90 import TILED_ROWS, TILED_THREADS

@@ -2,8 +2,7 @@
  * gpu_backend/models/fp8.py, of which it has the rounding and the order of columns in memory.
  *
  *   x       [rows][k] half, k a multiple of 16
- *   out     [rows][k] fp8, x = out * scale; of each 16 columns, the bytes 4q to 4q + 3 hold the columns 2q, 2q + 1,
- *           2q + 8 and 2q + 9, as in the weights (kernels/primitives/fp8.h), so that products never notice
+ *   out     [rows][k] fp8, x = out * scale, its columns in the order of kernels/primitives/fp8.h
  *   scales  [1][stride] fp32 for weights with scales by row: one of each row of x; [ceil(k / 128)][stride] for weights
  *           with scales by block: one of each row and 128 columns. The rows of x lie side by side, as products read
  *           them; stride is at least the number of rows
@@ -20,7 +19,6 @@
 
 namespace blink {
 
-constexpr uint32_t kFp8Group = 16;    /* columns that a thread quantises, and whose order is their own */
 constexpr float kFp8Largest = 448.0f;
 constexpr float kLeastMost = 0x1p-100f; /* below, 1 / scale might be infinite */
 
@@ -70,8 +68,8 @@ __device__ __forceinline__ void store_group(uint8_t* to, const float (&x)[kFp8Gr
   *reinterpret_cast<uint4*>(to) = make_uint4(word[0], word[1], word[2], word[3]);
 }
 
-/* A thread's 16 columns from `column` on, if they exist, of row `row`, whose bytes begin at `out`. By whole warps,
- * whose lanes have neighbouring columns. `most`: the row's largest element, for scales by row. */
+/* A thread's group of columns from `column` on, if they exist, of row `row`, whose bytes begin at `out`. By whole
+ * warps, whose lanes have neighbouring columns. `most`: the row's largest element, for scales by row. */
 template <int Form>
 __device__ __forceinline__ void quantize_group(const float (&x)[kFp8Group], uint32_t column, uint32_t k, float most,
                                                uint8_t* out, float* scales, uint32_t row, uint32_t stride) {

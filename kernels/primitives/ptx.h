@@ -192,6 +192,26 @@ __device__ __forceinline__ uint32_t to_e4m3(float a, float b, float c, float d) 
       : "f"(a), "f"(b), "f"(c), "f"(d));
   return word;
 }
+/* Back, as two pairs of float16. */
+__device__ __forceinline__ void to_float16s(uint32_t word, uint32_t& first, uint32_t& second) {
+  asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rn.f16x2.e4m3x2 %0, low; cvt.rn.f16x2.e4m3x2 %1, high; }"
+      : "=r"(first), "=r"(second)
+      : "r"(word));
+}
+
+/* Byte i is what digit i of `selector` names: 0 to 3 a byte of `word`, 8 to 11 the sign of byte 0 to 3 in all bits. */
+__device__ __forceinline__ uint32_t permute_bytes(uint32_t word, uint32_t selector) {
+  uint32_t result;
+  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(result) : "r"(word), "r"(selector));
+  return result;
+}
+
+/* Products of two pairs. */
+__device__ __forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b, __nv_bfloat16) {
+  uint32_t product;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
 
 }  // namespace blink
 

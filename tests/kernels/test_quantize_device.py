@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from quantized import activations
 from reference_ops import call
 from test_ops_device import EPS, NAN, Emulate, floats, random
 
@@ -14,23 +15,6 @@ from gpu_backend.models.quantization import SCALE_BLOCK, ScaleForm
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 FORMS = list(ScaleForm)
-
-
-def quantized(x: Floats, form: ScaleForm) -> tuple[Bytes, Floats]:
-    """What the kernel makes of x [rows][k]: elements in the order of memory, scales [1 or blocks][rows]."""
-    rows, k = x.shape
-    width = k if form is ScaleForm.ROW else SCALE_BLOCK
-    blocks = -(-k // width)
-    padded = np.zeros((rows, blocks * width), np.float32)
-    padded[:, :k] = x
-    parts = padded.reshape(rows, blocks, width)
-    most = np.fmax.reduce(np.abs(parts), axis=2, initial=0)
-    least = np.float32(2.0**-100)
-    scales = np.where(most > 0, np.maximum(most, least) / np.float32(fp8.LARGEST), np.float32(1))
-    with np.errstate(invalid="ignore"):
-        scaled = parts * (np.float32(1) / scales)[:, :, None]
-    elements = fp8.to_fp8(scaled.reshape(rows, -1)[:, :k].astype(np.float32))
-    return fp8.in_register_order(elements), scales.T.astype(np.float32)
 
 
 def emulated(
@@ -53,9 +37,9 @@ def test_elements_and_scales(emulate: Emulate, rows: int, k: int, threads: int, 
     x = random(rows, k, seed=k)
     x[rows - 1, k // 2 :] = 0
     got, scales = emulated(emulate, x, form, rows + 3, threads)
-    expected, expected_scales = quantized(floats(x), form)
-    np.testing.assert_array_equal(scales, expected_scales)
-    np.testing.assert_array_equal(got, expected)
+    expected = activations(floats(x), form)
+    np.testing.assert_array_equal(scales, expected.scales[:, :rows])
+    np.testing.assert_array_equal(got, expected.elements)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -65,10 +49,10 @@ def test_rows_that_hold_no_numbers_hurt_no_other(emulate: Emulate, form: ScaleFo
     x = random(6, 272)
     x[1, 5], x[2, 7], x[3], x[4] = NAN, 0x7F80, 0, 1  # no number, infinity, zeros, the smallest number
     got, scales = emulated(emulate, x, form, 6, 32)
-    expected, expected_scales = quantized(floats(x), form)
-    np.testing.assert_array_equal(scales, expected_scales)
+    expected = activations(floats(x), form)
+    np.testing.assert_array_equal(scales, expected.scales[:, :6])
     there = [0, 3, 4, 5]
-    np.testing.assert_array_equal(got[there], expected[there])
+    np.testing.assert_array_equal(got[there], expected.elements[there])
     assert (scales[:, 3] == 1).all()
     assert np.isnan(fp8.from_fp8(got[[1, 2]])).any(axis=1).all()
 
@@ -82,11 +66,11 @@ def test_a_norm_that_is_quantised(emulate: Emulate, hidden: int, threads: int, f
     expected = np.empty_like(residual)
     zero = np.zeros_like(residual)
     call("residual_rmsnorm", residual.copy(), zero, floats(weight), EPS, expected, hidden, rows)
-    elements, scales = quantized(expected, form)
-    got, got_scales = np.zeros_like(elements), np.zeros((len(scales), rows + 1), np.float32)
+    x = activations(expected, form)
+    got, got_scales = np.zeros_like(x.elements), np.zeros((len(x.scales), rows + 1), np.float32)
     sizes = (hidden, rows + 1, rows, FORMS.index(form), threads)
     emulate("rmsnorm_quantize", residual, weight, EPS, got, got_scales, *sizes)
-    np.testing.assert_allclose(got_scales[:, :rows], scales, rtol=1e-5)
+    np.testing.assert_allclose(got_scales[:, :rows], x.scales[:, :rows], rtol=1e-5)
     assert (got_scales[:, rows] == 0).all()
-    assert np.abs(got.astype(int) - elements).max() <= 1
-    assert (got != elements).mean() < 0.01
+    assert np.abs(got.astype(int) - x.elements).max() <= 1
+    assert (got != x.elements).mean() < 0.01

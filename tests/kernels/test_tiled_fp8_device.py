@@ -3,52 +3,24 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from quantized import activations, weight
 from reference_ops import SILU, call
 from test_ops_device import NAN, OUTPUTS, Emulate, assert_close, floats, lagging, random
-from test_quantize_device import FORMS, quantized
+from test_quantize_device import FORMS
 from test_skinny_gemm_device import box_map
 
 from gpu_backend.arithmetic import ceil_div
-from gpu_backend.models import fp8
-from gpu_backend.models.quantization import SCALE_BLOCK, ScaleForm
+from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.skinny_cut import Boxes, gate_up_boxes, matrix_boxes
 from gpu_backend.ops.tiled_cut import PAIR, TILED_BOX, TILED_ROWS, TiledParams
 from gpu_backend.ops.tiled_fp8 import TILED_SCALES, box_outputs
 
 Floats = NDArray[np.float32]
 ROW, BLOCK = FORMS
-
-
-@dataclass(frozen=True)
-class Operand:
-    """A quantised matrix: elements in the order of memory, scales as the kernel takes them, its values."""
-
-    elements: NDArray[np.uint8]
-    scales: Floats
-    values: Floats
-
-
-def weight(rows: int, k: int, form: ScaleForm) -> Operand:
-    elements, scales = fp8.quantize(floats(random(rows, k, seed=1, scale=0.1)), form)
-    return Operand(fp8.in_register_order(elements), scales, fp8.dequantized(elements, scales))
-
-
-def activations(x: NDArray[np.uint16], form: ScaleForm) -> Operand:
-    """Scales [1 or blocks][a multiple of 4 rows]."""
-    rows, k = x.shape
-    elements, scales = quantized(floats(x), form)
-    spread = scales.T if form is ScaleForm.ROW else scales.T.repeat(SCALE_BLOCK, axis=1)[:, :k]
-    there = np.full((len(scales), 4 * ceil_div(rows, 4)), np.nan, np.float32)
-    there[:, :rows] = scales
-    order = fp8.in_register_order((np.arange(k) % 16).astype(np.uint8).reshape(1, k))[0]
-    values = np.empty((rows, k), np.float32)
-    values[:, np.arange(k) // 16 * 16 + order] = fp8.from_fp8(elements)
-    return Operand(elements, there, values * spread)
 
 
 def words(elements: NDArray[np.uint8]) -> NDArray[np.uint16]:
@@ -63,7 +35,8 @@ def multiply(
     m, k = x.shape
     silu = output == "silu"
     rows = 2 * n_out if silu else n_out
-    w, quantised = weight(rows, k, form), activations(x, form)
+    w = weight(floats(random(rows, k, seed=1, scale=0.1)), form)
+    quantised = activations(floats(x), form)
     product = quantised.values @ w.values.T
     start = np.random.default_rng(2).standard_normal((m + 1, n_out)).astype(np.float32)
     y: NDArray[np.float32] | NDArray[np.uint16] = np.full((m + 1, n_out), NAN, np.uint16)

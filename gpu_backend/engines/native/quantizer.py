@@ -11,7 +11,7 @@ from gpu_backend.cuda.driver import Stream
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.element import Element
 from gpu_backend.engines.native.kernels import Kernels
-from gpu_backend.kernel_abi.quantize import FP8_GROUP
+from gpu_backend.kernel_abi.fp8 import FP8_GROUP
 
 STAGED_BYTES = 32 << 20
 MOST_THREADS = 256

@@ -163,7 +163,7 @@ struct GroupedFp8Consumer {
       const uint64_t w_low = matrix_descriptor(stage.w + low * kSwizzleBytes, kGroupBytes, kNoColumns);
 #pragma unroll
       for (uint32_t set = 0; set < 2; ++set) {
-        auto& sums = reinterpret_cast<float(&)[N / 2]>(all[set]);
+        auto& sums = reinterpret_cast<float (&)[N / 2]>(all[set]);
         const uint64_t w = advance(w_low, set * Outputs::kSecondRow * kSwizzleBytes);
         float part[N / 2];
         wgmma_fence();

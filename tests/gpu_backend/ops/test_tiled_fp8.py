@@ -9,7 +9,7 @@ import pytest
 from gpu_backend.element import Element
 from gpu_backend.engines.graph_grid import prefill_sizes
 from gpu_backend.engines.native.fusion import fused
-from gpu_backend.kernel_abi import quantize as kernel
+from gpu_backend.kernel_abi import fp8 as kernel
 from gpu_backend.models import quantization
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.choice import choose

@@ -222,6 +222,9 @@ struct Fragments {
 inline float half_of(uint32_t pair, uint32_t index) {
   return __bfloat162float({uint16_t(pair >> 16 * index)});
 }
+inline uint32_t pack_halves(float low, float high) {
+  return __float2bfloat16_rn(low).bits | uint32_t(__float2bfloat16_rn(high).bits) << 16;
+}
 
 template <typename Half>
 void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Half) {
@@ -246,6 +249,20 @@ void load_matrices(uint32_t (&m)[4], const void* row) {
     const auto at = [&](uint32_t y, uint32_t x) { return uint32_t(lanes.get<const uint16_t*>(8 * i + y)[x]); };
     m[i] = transposed ? at(c, r) | at(c + 1, r) << 16 : at(r, c) | at(r, c + 1) << 16;
   }
+}
+
+inline uint32_t permute_bytes(uint32_t word, uint32_t selector) {
+  uint32_t result = 0;
+  for (uint32_t i = 0; i < 4; ++i) {
+    const uint32_t digit = selector >> 4 * i & 15, byte = word >> 8 * (digit & 3) & 0xff;
+    if (digit & 4) emulator::fail("a byte of the second word");
+    result |= (digit & 8 ? byte >> 7 ? 0xffu : 0 : byte) << 8 * i;
+  }
+  return result;
+}
+template <typename Half>
+uint32_t multiply_pairs(uint32_t a, uint32_t b, Half) {
+  return pack_halves(half_of(a, 0) * half_of(b, 0), half_of(a, 1) * half_of(b, 1));
 }
 
 }  // namespace blink

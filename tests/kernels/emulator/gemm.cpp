@@ -8,6 +8,17 @@
 
 extern "C" {
 
+/* Words of fp8 as pairs of halves, [n][2], without a kernel. */
+void emulate_to_halves(const uint32_t* words, uint32_t* pairs, uint32_t n, bool is_float16) {
+  for (uint32_t i = 0; i < n; ++i) {
+    uint32_t* to = pairs + 2 * i;
+    if (is_float16)
+      blink::to_halves(words[i], to[0], to[1], __half());
+    else
+      blink::to_halves(words[i], to[0], to[1], __nv_bfloat16());
+  }
+}
+
 void emulate_gemv(const Half* w, const Half* x, void* y, uint32_t m, uint32_t n_in, uint32_t n_out, uint32_t output,
                   uint32_t groups, uint32_t blocks) {
   using namespace blink;

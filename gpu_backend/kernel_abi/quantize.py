@@ -1,5 +1,0 @@
-"""Generated from kernels/ops/quantize.h by scripts/generate_abi.py. Do not edit."""
-
-# fmt: off
-SCALE_BLOCK = 128
-FP8_GROUP = 16
