@@ -5,7 +5,7 @@
 #include "kernels/ops/moe/single_token.h"
 #include "kernels/ops/moe/combine.h"
 #include "kernels/ops/moe/expert_gemv.h"
-#include "kernels/ops/moe/grouped_gemm_sm90.h"
+#include "kernels/ops/moe/grouped_fp8_gemm_sm90.h"
 
 extern "C" {
 
@@ -83,6 +83,31 @@ void emulate_moe_grouped_gemm(const blink::ExpertUnit* plan, const uint32_t* pai
   after(product, kHalf * tokens * per_token * intermediate);
   launch({blocks}, kGroupedThreads, [&] {
     moe_grouped_gemm_kernel<Half, kDown>(plan, pairs, down_map, product, rows, intermediate, hidden, per_token);
+  });
+  emulator::dynamic_bytes = emulator::kMostBytes;
+}
+
+/* One of both, of fp8 with fp8. */
+void emulate_moe_grouped_fp8_gemm(const blink::ExpertUnit* plan, const uint32_t* pairs, const uint8_t* w,
+                                  const float* w_scales, const uint8_t* x, const float* x_scales, uint32_t x_stride,
+                                  Half* out, uint32_t x_rows, uint32_t n_in, uint32_t n_out, uint32_t per_token,
+                                  uint32_t down, uint32_t form, uint32_t blocks) {
+  using namespace blink;
+  const uint32_t rows = down ? kGroupedWeights : kGroupedWeights / 2;
+  const TensorMap map = {reinterpret_cast<const uint16_t*>(w), n_out, n_in / 2, rows, kGroupedFp8K / 2};
+  const GroupedFp8Input input = {x, x_scales, x_stride};
+  emulator::dynamic_bytes = kGroupedFp8SharedBytes;
+  after(x, uint64_t(x_rows) * n_in);
+  after(x_scales, kFloat * x_stride * (form == kScaleByBlock ? (n_in + kScaleBlock - 1) / kScaleBlock : 1));
+  with_constant<kScaleByRow, kScaleByBlock>(form, [&](auto scale) {
+    constexpr ScaleForm kForm = ScaleForm(scale());
+    launch({blocks}, kGroupedThreads, [&] {
+      if (down)
+        moe_grouped_fp8_gemm_kernel<Half, kDown, kForm>(plan, pairs, map, w_scales, input, out, n_in, n_out, per_token);
+      else
+        moe_grouped_fp8_gemm_kernel<Half, kGateUp, kForm>(plan, pairs, map, w_scales, input, out, n_in, n_out,
+                                                          per_token);
+    });
   });
   emulator::dynamic_bytes = emulator::kMostBytes;
 }
