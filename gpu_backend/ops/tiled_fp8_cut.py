@@ -19,10 +19,10 @@ SPLIT_OUTPUTS = (Epilogue.STORE, Epilogue.ADD)  # the sum of GATED's parts would
 MOST_SPLITS = 8
 FEWEST_STAGES = 8  # of a split: fewer do not fill the pipeline before they end
 
-# Estimates of an H100, none measured: what a block multiplies in a microsecond, in columns of a stage, and the
-# columns that narrow tiles lose, as each reads the weights from shared memory; the bytes of weights that a
-# block, and all of them, read in one; the time of a tile beside its products; and of the kernel that adds up
-# splits, beside the bytes that it and the tiles move through L2 in a microsecond.
+# Estimates of an H100, none measured: what a block multiplies in a microsecond, in columns of a stage, and
+# the columns that narrow tiles lose, as each reads the weights from shared memory; the bytes of weights that
+# a block, and all of them, read in one; the time of a tile beside its products; and of the kernel that adds
+# up splits, beside the bytes that it and the tiles move through L2 in a microsecond.
 COLUMNS_US, LOST_COLUMNS = 300, 12
 BLOCK_READS_US, READS_US = 50_000, 3_000_000
 TILE_US = 1.5
