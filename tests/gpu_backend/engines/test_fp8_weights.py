@@ -83,9 +83,10 @@ memory.close()
 """
 
 
-def test_a_checkpoint_in_bf16_is_rounded_on_the_gpu(fake: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_another_checkpoint_is_rounded_on_the_gpu(fake: Path, tmp_path: Path, dtype: torch.dtype) -> None:
     """Every row of every matrix, tensor by tensor, each to its own place."""
-    make_model(tmp_path / "model", "qwen3-moe", torch.bfloat16, num_hidden_layers=2, **SIZES["qwen3-moe"])
+    make_model(tmp_path / "model", "qwen3-moe", dtype, num_hidden_layers=2, **SIZES["qwen3-moe"])
     printed, log = run(fake, tmp_path, LOAD + ROUND)
     covered: dict[int, int] = {}
     for call in (call for call in log if op(call) == "quantize"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from model_config import KEYS, SMALL, model_config
-from quantized_factory import BLOCK, KV, compressed, group
+from quantized_checkpoint import BLOCK, KV, compressed, group
 
 from gpu_backend.models.description import Experts, Model
 from gpu_backend.models.fields import UnsupportedModel
