@@ -22,7 +22,7 @@ class MoeBuffers:
     """Of one operation; a pair is a token and one of its experts."""
 
     def __init__(self, op: Moe) -> None:
-        half, routing = op.gate_up.element, op.routing
+        half, routing = op.normed.element, op.routing
         self.logits = Buffer("router_logits", op.tokens, routing.count, Element.FP32)
         self.choice = Buffer("expert_choice", op.tokens, routing.per_token, Element.U32)
         self.weight = Buffer("expert_weight", op.tokens, routing.per_token, Element.FP32)
@@ -58,7 +58,7 @@ def route(op: Moe, target: Target, choose: Choose) -> list[Work]:
 
 def expert_sum(op: Moe) -> Launch:
     """The weighted sum of each token's rows, and the norm behind it."""
-    buffers, half = MoeBuffers(op), op.gate_up.element.cpp
+    buffers, half = MoeBuffers(op), op.normed.element.cpp
     grid, block = (op.tokens, 1, 1), (NORM_THREADS, 1, 1)
     total = (buffers.rows, *buffers.chosen, op.residual)
     sizes = (op.hidden, op.routing.per_token)

@@ -84,6 +84,15 @@ __device__ __forceinline__ void load_weight(const void* p, bool wanted, uint4& v
       : "l"(p), "r"(uint32_t(wanted)));
 }
 
+/* The same of a scale, which neighbours read, too. */
+__device__ __forceinline__ void load_scale(const float* p, bool wanted, float& value) {
+  asm volatile(
+      "{ .reg .pred wanted; setp.ne.u32 wanted, %2, 0;\n"
+      "@wanted ld.global.f32 %0, [%1]; }"
+      : "+f"(value)
+      : "l"(p), "r"(uint32_t(wanted)));
+}
+
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
@@ -155,6 +164,11 @@ __device__ __forceinline__ void load_matrices(uint32_t (&m)[4], const void* row)
 /* 16 bytes, those from `n` on as zero. */
 __device__ __forceinline__ void copy_async(uint32_t to_shared, const void* from, uint32_t n) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to_shared), "l"(from), "r"(n) : "memory");
+}
+
+/* 4 bytes. */
+__device__ __forceinline__ void copy_async_word(float* to_shared, const float* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to_shared)), "l"(from) : "memory");
 }
 
 /* *p += x, without waiting for the old value. */

@@ -22,7 +22,7 @@ from gpu_backend.abi import StepKind
 from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.native.step import decoding_slots
 from gpu_backend.ops.decode_attention import KV_SPLIT_BYTES, KvSplitLimits, kv_split_limits
-from gpu_backend.ops.moe_one import ONE_SLICE, SINGLE_EXPERTS, SUM_PLACES
+from gpu_backend.ops.moe_one import SINGLE_EXPERTS, SUM_PLACES
 from gpu_backend.ops.moe_stream import FEW_TOKENS
 from gpu_backend.ops.moe_tiled import GROUPED_UNIT, UNIT_BYTES
 from gpu_backend.ops.operations import Epilogue, Heads
@@ -225,7 +225,6 @@ class SymbolicStep(SymbolicMachine):
         assert experts is not None
         assert (count, renormalise) == (experts.count, experts.renormalise)
         assert rest[1:] == (hidden, experts.intermediate, experts.per_token)
-        assert experts.intermediate % ONE_SLICE == 0
         assert experts.per_token <= SINGLE_EXPERTS
         self._rmsnorm(1, residual, norm, eps, "normed", hidden)
         self._at(choice)[0] = ("choice", self._at(sums)[0])

@@ -50,6 +50,10 @@ inline void load_weight(const void* p, bool wanted, uint4& value) {
   if (wanted) value = *static_cast<const uint4*>(p);
 }
 
+inline void load_scale(const float* p, bool wanted, float& value) {
+  if (wanted) value = *p;
+}
+
 /* A second later at every reading, so that what waits for the clock ends. */
 inline uint64_t global_ns() {
   static uint64_t now = 0;

@@ -88,6 +88,10 @@ inline void copy_async(uint32_t to, const void* from, uint32_t n) {
   memset(shared_at(to), 0xff, 16);
   thread_copies[emulator::current].push_back({shared_at(to), n ? from : zeros, 16});
 }
+inline void copy_async_word(float* to, const float* from) {
+  memset(to, 0xff, 4);
+  thread_copies[emulator::current].push_back({to, from, 4});
+}
 inline void barrier_arrive_copied(uint64_t* word) {
   for (const BulkBarrier::Copy& copy : thread_copies[emulator::current]) {
     bulk_barrier(word).add(copy);

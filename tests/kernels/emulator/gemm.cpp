@@ -1,5 +1,6 @@
 /* The matmuls, but for the skinny GEMM. */
 #include "kernels.h"
+#include "weights.h"
 
 #include "kernels/ops/gemm/resident_gemv.h"
 #include "kernels/ops/gemm/gemv.h"
@@ -30,21 +31,24 @@ void emulate_gemv(const Half* w, const Half* x, void* y, uint32_t m, uint32_t n_
   });
 }
 
-/* With `w_router`, the sums of a router. */
-void emulate_resident_gemv(const Half* w, const void* x, const Half* norm, float eps, void* y, uint32_t m,
-                           uint32_t n_in, uint32_t n_out, uint32_t blocks, const Half* router_norm,
-                           const Half* w_router, int64_t* sums, uint32_t n_experts) {
+/* With `w_router`, the sums of a router. Weights are halves, or fp8 with scales of `form`. */
+void emulate_resident_gemv(const void* w, const float* scales, const void* x, const Half* norm, float eps, void* y,
+                           uint32_t m, uint32_t n_in, uint32_t n_out, uint32_t form, uint32_t blocks,
+                           const Half* router_norm, const Half* w_router, int64_t* sums, uint32_t n_experts) {
   using namespace blink;
   const FusedRouter router = {router_norm, w_router, sums, n_experts};
   after(x, (norm ? kFloat : kHalf) * m * n_in);
   if (!norm) after(y, kFloat * m * n_out);
   if (w_router) after(sums, sizeof(int64_t) * kSumPlaces * n_experts);
-  with_constant<1, 2, 4, 8>(n_in / (2 * kGemvWarps * kGemvChunk), [&](auto chunks) {
-    launch({blocks}, kGemvThreads, [&] {
-      if (norm)
-        resident_gemv_kernel<Half, kEpilogueHalf, chunks(), true>(w, x, norm, eps, y, m, n_out, router);
-      else
-        resident_gemv_kernel<Half, kEpilogueAdd, chunks(), false>(w, x, norm, eps, y, m, n_out, router);
+  with_form(form, [&](auto of) {
+    const auto matrix = weights_of<of()>(w, scales);
+    with_constant<1, 2, 4, 8>(n_in / (2 * kGemvWarps * kChunkWeights<of()>), [&](auto chunks) {
+      launch({blocks}, kGemvThreads, [&] {
+        if (norm)
+          resident_gemv_kernel<Half, kEpilogueHalf, chunks(), true, of()>(matrix, x, norm, eps, y, m, n_out, router);
+        else
+          resident_gemv_kernel<Half, kEpilogueAdd, chunks(), false, of()>(matrix, x, norm, eps, y, m, n_out, router);
+      });
     });
   });
 }
