@@ -34,6 +34,7 @@ from gpu_backend.ops.matrix import Matrix
 from gpu_backend.ops.moe_one import SUM_PLACES
 from gpu_backend.ops.operations import Epilogue, Reach
 from gpu_backend.ops.quantize import STRIDE_GRAIN
+from gpu_backend.ops.weights import FP8_MATRIX
 
 MULTIPROCESSORS = 132
 KV_CACHE, CACHE_MAPS, WEIGHTS = 1 << 50, 1 << 51, 1 << 40
@@ -170,6 +171,10 @@ class SymbolicMachine:
                 return operand.address
             case Tensor():
                 return operand.of if isinstance(operand.of, int) else self._argument(operand.of)
+            case Struct(format=format, parts=(Matrix(), *_)) if format == FP8_MATRIX:
+                weight, scales = operand.parts
+                assert self._argument(scales) == self._scales_of[self._argument(weight)], "another's scales"
+                return self._argument(weight)
             case Struct():
                 return tuple(self._argument(part) for part in operand.parts)
             case FromStep():
@@ -290,9 +295,9 @@ class SymbolicMachine:
             self._split_sums(*arguments, work.grid[0], epilogue_of(template[1]))
         elif name == "gemv":
             self._multiply(Product(*arguments, epilogue_of(template[1])))
-        elif name in ("moe_gemv", "moe_grouped_gemm"):
+        elif name in ("moe_gemv", "moe_grouped_gemm", "moe_grouped_fp8_gemm"):
             down = template[1] == "blink::kDown"
-            few = {"chooses": True} if template[-1] == "blink::kRoutingFused" else {}
+            few = {"chooses": True} if "blink::kRoutingFused" in template else {}
             getattr(self, f"_{name}_{'down' if down else 'gate_up'}")(work.grid[0], *arguments, **few)
         else:
             getattr(self, f"_{name}")(work.grid[0], *arguments)
