@@ -51,6 +51,7 @@ def spread(scales: Tensor, weight: Tensor) -> Tensor:
     if scales.numel() == 1 or scales.shape == (len(weight), 1):
         return scales.expand_as(weight)
     rows, columns = weight.shape
+    scales = scales.reshape(-(-rows // 128), -(-columns // 128))
     return scales.repeat_interleave(128, 0)[:rows].repeat_interleave(128, 1)[:, :columns]
 
 
@@ -122,6 +123,10 @@ LAYOUTS = {
                 "quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head", "*.gate"],
             },
         },
+    ),
+    "modelopt-block": Layout(
+        {"quant_method": "modelopt", "quant_algo": "fp8_pb_wo", "ignore": ["lm_head", "*.mlp.gate"]},
+        USUAL, lambda weight: of_blocks(weight)[:, None, :, None],
     ),
     "modelopt-config": Layout(
         {

@@ -17,7 +17,11 @@ from gpu_backend.models.quantization import LINEAR, SCALE_BLOCK, Quantization, S
 KEY = "quantization_config"
 PATTERN = "re:"  # compressed-tensors' prefix of a regular expression
 EVERYTHING = (LINEAR,)
-MODELOPT_ALGORITHMS = {"FP8": StoredScales.TENSOR, "FP8_PER_CHANNEL_PER_TOKEN": StoredScales.CHANNEL}
+MODELOPT_ALGORITHMS = {
+    "FP8": StoredScales.TENSOR,
+    "FP8_PER_CHANNEL_PER_TOKEN": StoredScales.CHANNEL,
+    "FP8_PB_WO": StoredScales.BLOCK,
+}
 SERVED = "Blink serves fp8 (e4m3) weights with a scale for each tensor, row or block of 128 x 128"
 
 
