@@ -22,6 +22,7 @@
 #include "ops/norm_quantize.h"
 #include "ops/page_copy.h"
 #include "ops/quantize.h"
+#include "ops/quantize_weight.h"
 #include "kernels/ops/attention/rope.h"
 #include "kernels/ops/moe/routing.h"
 #include "kernels/ops/moe/router.h"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,7 +19,6 @@ from gpu_backend.engines.native.sizing import weight_bytes
 from gpu_backend.models.description import Layer, Model, Weight
 from gpu_backend.models.fp8 import in_register_order
 from gpu_backend.models.half import half_bits, to_float32
-from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.models.rope import Rope
 from gpu_backend.ops.matrix import Matrix
 from gpu_backend.weights.checkpoint import Checkpoint
@@ -115,7 +115,7 @@ class WeightLoader:
             self._fill(matrix, *random_distribution(weight, name))
         elif matrix.scales is None:
             self._upload(self._source, weight, matrix)
-        elif weight.stored is None and weight.scales is ScaleForm.ROW:
+        elif weight.stored is None:
             self._quantize(self._source, weight, matrix, matrix.scales)
         else:
             self._upload_fp8(self._source, weight, matrix, matrix.scales)
@@ -148,14 +148,15 @@ class WeightLoader:
 
     def _quantize(self, checkpoint: Checkpoint, weight: Weight, matrix: Matrix, scales: Matrix) -> None:
         """As Checkpoint.fp8_parts does it, to the last bit."""
+        assert weight.scales is not None
         address, behind, wanted = matrix.address, scales.address, self._config.dtype
         for part, dtype in checkpoint.parts(weight):
             wide = wanted == "float32"
             values = to_float32(part, dtype) if wide else half_bits(part, dtype, wanted)
-            self._quantizer.write(np.ascontiguousarray(values), address, behind)
-            rows = len(part)
-            address, behind = address + part.size, behind + Element.FP32.n_bytes * rows
-            self._count(part.size + Element.FP32.n_bytes * rows)
+            self._quantizer.write(np.ascontiguousarray(values), weight.scales, address, behind)
+            n_bytes = Element.FP32.n_bytes * math.prod(weight.scales.shape(*part.shape))
+            address, behind = address + part.size, behind + n_bytes
+            self._count(part.size + n_bytes)
 
     def _upload_fp8(self, checkpoint: Checkpoint, weight: Weight, matrix: Matrix, scales: Matrix) -> None:
         address, behind = matrix.address, scales.address
@@ -168,7 +169,8 @@ class WeightLoader:
 
 def loading_kernels(config: Model) -> set[str]:
     """The instances that WeightLoader launches, beside Kernels.random."""
-    return {RANDOM_FP8, quantizer_kernel(config.dtype)} if config.scale_forms else set()
+    forms = config.scale_forms
+    return {RANDOM_FP8, *(quantizer_kernel(config.dtype, form) for form in forms)} if forms else set()
 
 
 def random_distribution(weight: Weight, name: str) -> tuple[float, float]:

@@ -8,6 +8,7 @@
 #include "kernels/ops/gate.h"
 #include "kernels/ops/gather.h"
 #include "kernels/ops/norm_quantize.h"
+#include "kernels/ops/quantize_weight.h"
 #include "kernels/ops/page_copy.h"
 
 extern "C" {
@@ -62,6 +63,14 @@ void emulate_quantize(const Half* x, uint8_t* out, float* scales, uint32_t k, ui
   after(x, kHalf * rows * k);
   with_constant<kScaleByRow, kScaleByBlock>(form, [&](auto constant) {
     launch({rows}, threads, [&] { quantize_kernel<Half, constant()>(x, out, scales, k, stride); });
+  });
+}
+
+void emulate_quantize_weight(const Half* w, uint8_t* out, float* scales, uint32_t rows, uint32_t columns) {
+  using namespace blink;
+  launch({(columns + kScaleBlock - 1) / kScaleBlock, (rows + kScaleBlock - 1) / kScaleBlock}, kWeightThreads, [&] {
+    quantize_weight_kernel(w, out, scales, rows, columns);
+    emulator::block->has_waited = true; /* nothing runs before it */
   });
 }
 
