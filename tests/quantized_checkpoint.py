@@ -48,7 +48,9 @@ def of_blocks(weight: Tensor) -> Tensor:
 
 def spread(scales: Tensor, weight: Tensor) -> Tensor:
     """The scale of each element."""
-    if scales.numel() == 1 or scales.shape == (len(weight), 1):
+    if scales.numel() == 1:
+        return scales.reshape(1, 1).expand_as(weight)
+    if scales.shape == (len(weight), 1):
         return scales.expand_as(weight)
     rows, columns = weight.shape
     scales = scales.reshape(-(-rows // 128), -(-columns // 128))
