@@ -1,8 +1,9 @@
 """Experts of many tokens each, in tiles of 256 rows of weights (kernels/ops/moe/grouped_gemm_sm90.h).
 
-Weights in fp8 are multiplied by x in fp8 (kernels/ops/moe/grouped_fp8_gemm_sm90.h). x is the norm, and then
-the product of gate and up: each is made in the half type and then quantised. A plan groups the pairs of
-tokens and experts into units of one expert (kernels/ops/moe/expert_plan.h).
+Weights in fp8 are multiplied by x in fp8 (kernels/ops/moe/grouped_fp8_gemm_sm90.h): the norm, which the
+router needs in the half type, and is quantised behind it, and the product of gate and up, which is quantised
+where it is made. A plan groups the pairs of tokens and experts into units of one expert
+(kernels/ops/moe/expert_plan.h).
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from gpu_backend.ops.quantize import quantize_for
 from gpu_backend.ops.weights import instance
 
 UNIT_BYTES = ExpertUnit.itemsize
-GROUPED_FP8_INPUT = "<2QI4x"  # GroupedFp8Input
+GATE_UP, DOWN = "blink::kGateUp", "blink::kDown"
+FP8_ROWS = "<2QI4x"  # GroupedFp8Input, QuantizedProduct
 WORD = 2  # elements of fp8 in a word of 16 bits, of which the kernel copies rows
 GRAIN = 8  # outputs that a thread stores at once
 
@@ -49,6 +51,8 @@ class TiledMoe:
     def suits(self, op: Moe, target: Target) -> str | None:
         if op.routed:
             return "it computes the router's logits itself"
+        if bool(op.gate_up.scales) != bool(op.down.scales):
+            return "gate_up and down are both in fp8, or neither is"
         return _suits(op.gate_up, op.intermediate) or _suits(op.down, op.hidden)
 
     def launches(self, op: Moe, target: Target) -> list[Work]:
@@ -71,52 +75,74 @@ def _suits(weight: Matrix, outputs: int) -> str | None:
 def experts(op: Moe, target: Target, choose: Choose) -> list[Work]:
     """Makes the plan and runs both matmuls of the chosen (token, expert) pairs."""
     buffers, count, per_token = MoeBuffers(op), op.routing.count, op.routing.per_token
-    unit = unit_pairs(op)
+    unit = GROUPED_FP8_UNIT if op.down.scales else GROUPED_UNIT
     units = 1 + op.pairs // unit + min(count, op.pairs)
     plan = (
         Buffer("expert_plan", units, UNIT_BYTES, Element.U8),
         Buffer("expert_pairs", 1, op.pairs, Element.U32),
     )
-    gate_up, down = (_matmul(op, target, choose, plan, weight) for weight in (op.gate_up, op.down))
+    make_plan = Launch(
+        "expert_plan_kernel",
+        (ceil_div(op.tokens, PLAN_TOKENS), 1, 1),
+        (PLAN_THREADS, 1, 1),
+        (buffers.choice, *plan, op.tokens, count, per_token, unit),
+    )
+    if op.down.scales:
+        return [make_plan, *_of_fp8(op, target, choose, plan)]
+    return [make_plan, *_of_halves(op, target, plan)]
+
+
+def _of_halves(op: Moe, target: Target, plan: Plan) -> list[Launch]:
+    buffers, half, per_token = MoeBuffers(op), op.normed.element.cpp, op.routing.per_token
+    gate_up, down = _maps(op, op.hidden, op.intermediate, GROUPED_K)
+    gate_up_operands = (gate_up, op.normed, buffers.product, op.hidden, op.intermediate, per_token)
+    down_operands = (down, buffers.product, buffers.rows, op.intermediate, op.hidden, per_token)
     return [
         Launch(
-            "expert_plan_kernel",
-            (ceil_div(op.tokens, PLAN_TOKENS), 1, 1),
-            (PLAN_THREADS, 1, 1),
-            (buffers.choice, *plan, op.tokens, count, per_token, unit),
-        ),
-        *gate_up,
-        *down,
+            f"moe_grouped_gemm_kernel<{half}, {matmul}>",
+            (target.blocks, 1, 1),
+            (GROUPED_THREADS, 1, 1),
+            (*plan, *operands),
+            shared_bytes=GROUPED_SHARED_BYTES,
+        )
+        for matmul, operands in ((GATE_UP, gate_up_operands), (DOWN, down_operands))
     ]
 
 
-def unit_pairs(op: Moe) -> int:
-    """Pairs of a unit: fewer where a matmul is of fp8."""
-    fp8 = op.gate_up.scales or op.down.scales
-    return GROUPED_FP8_UNIT if fp8 else GROUPED_UNIT
+def _of_fp8(op: Moe, target: Target, choose: Choose, plan: Plan) -> list[Work]:
+    """The norm is quantised by itself, the product by gate_up."""
+    buffers, half, sizes = MoeBuffers(op), op.normed.element.cpp, (op.hidden, op.intermediate)
+    quantize = quantize_for(op.gate_up, op.normed)
+    x, product = (
+        Struct(FP8_ROWS, (elements, scales, scales.columns))
+        for elements, scales in (
+            (quantize.out, quantize.scales),
+            (buffers.product_fp8, buffers.product_scales),
+        )
+    )
+    gate_up, down = _maps(op, op.hidden // WORD, op.intermediate // WORD, GROUPED_FP8_K // WORD)
+    gate_up_operands = (gate_up, op.gate_up.scales, x, product, *sizes)
+    down_operands = (down, op.down.scales, product, buffers.rows, *reversed(sizes))
+    matmuls = ((GATE_UP, op.gate_up, gate_up_operands), (DOWN, op.down, down_operands))
+    return [
+        *choose(quantize, target).launches,
+        *(
+            Launch(
+                f"moe_grouped_fp8_gemm_kernel<{instance(half, matmul, of=weight)}>",
+                (target.blocks, 1, 1),
+                (GROUPED_THREADS, 1, 1),
+                (*plan, *operands, op.routing.per_token),
+                shared_bytes=GROUPED_FP8_SHARED_BYTES,
+            )
+            for matmul, weight, operands in matmuls
+        ),
+    ]
 
 
-def _matmul(op: Moe, target: Target, choose: Choose, plan: Plan, weight: Matrix) -> list[Work]:
-    """gate_up or down: of fp8, behind the quantisation of its x."""
-    buffers, half, count = MoeBuffers(op), op.normed.element.cpp, op.routing.count
-    if weight is op.gate_up:
-        matmul, x, out, sizes = "blink::kGateUp", op.normed, buffers.product, (op.hidden, op.intermediate)
-        shape, box = (2 * count, op.intermediate), (2, GROUPED_WEIGHTS // 2)
-    else:
-        matmul, x, out, sizes = "blink::kDown", buffers.product, buffers.rows, (op.intermediate, op.hidden)
-        shape, box = (count, op.hidden), (1, GROUPED_WEIGHTS)
-    kernel = instance(half, matmul, of=weight)
-    grid, block = (target.blocks, 1, 1), (GROUPED_THREADS, 1, 1)
-    numbers = (*sizes, op.routing.per_token)
-    if weight.scales is None:
-        w = Tensor(weight, (*shape, weight.columns), (*box, GROUPED_K))
-        operands = (*plan, w, x, out, *numbers)
-        name, shared_bytes = f"moe_grouped_gemm_kernel<{kernel}>", GROUPED_SHARED_BYTES
-        return [Launch(name, grid, block, operands, shared_bytes=shared_bytes)]
-    quantize = quantize_for(weight, x)
-    w = Tensor(weight, (*shape, weight.columns // WORD), (*box, GROUPED_FP8_K // WORD))
-    x_fp8 = Struct(GROUPED_FP8_INPUT, (quantize.out, quantize.scales, quantize.scales.columns))
-    name, shared_bytes = f"moe_grouped_fp8_gemm_kernel<{kernel}>", GROUPED_FP8_SHARED_BYTES
-    fp8_operands = (*plan, w, weight.scales, x_fp8, out, *numbers)
-    launch = Launch(name, grid, block, fp8_operands, shared_bytes=shared_bytes)
-    return [*choose(quantize, target).launches, launch]
+def _maps(op: Moe, hidden: int, intermediate: int, columns: int) -> tuple[Tensor, Tensor]:
+    """gate_up and down in boxes of so many columns; sizes in words of 16 bits."""
+    count, box = op.routing.count, (2, GROUPED_WEIGHTS // 2, columns)
+    return (
+        Tensor(op.gate_up, (2 * count, op.intermediate, hidden), box),
+        Tensor(op.down, (count, op.hidden, intermediate), (1, GROUPED_WEIGHTS, columns)),
+    )
