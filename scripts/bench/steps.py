@@ -38,6 +38,7 @@ from blink.flags import checked  # noqa: E402
 from blink.sizes import parse_bytes  # noqa: E402
 from gpu_backend.abi import STEP_SETS  # noqa: E402
 from gpu_backend.backend import Backend  # noqa: E402
+from gpu_backend.models.quantization import QUANTIZATIONS  # noqa: E402
 from gpu_backend.options import BackendOptions  # noqa: E402
 from gpu_backend.scheduler_abi import GAP_BIN_NS  # noqa: E402
 from ringbuffer.abi import Control, RequestFlags  # noqa: E402
@@ -214,6 +215,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", required=True)
+    parser.add_argument(
+        "--quantization", choices=tuple(QUANTIZATIONS), help="weights in fp8, by row or block"
+    )
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--context", type=int, default=1024, help="tokens a row holds at half time")
     parser.add_argument("--steps", type=int, default=1000)
@@ -240,6 +244,7 @@ def main() -> int:
                     f"bench-{batch}",
                     "gpu",
                     random_weights=random,
+                    quantization=options.quantization,
                     max_batch=batch,
                     kv_memory=options.kv_memory,
                 )
