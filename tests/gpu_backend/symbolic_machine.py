@@ -333,6 +333,13 @@ class SymbolicMachine:
         values = [("norm", self._weights[weight], x[row]) for row in range(rows)]
         self._leave_in_fp8(values, out, scales, hidden, stride)
 
+    def _add_rmsnorm_quantize(
+        self, rows: int, residual: str, x: str, weight: int, after: int, eps: float, out: str, scales: str,
+        hidden: int, stride: int,
+    ) -> None:  # fmt: skip
+        self._add_rmsnorm(rows, residual, x, weight, 0, eps, "", hidden)
+        self._rmsnorm_quantize(rows, residual, after, eps, out, scales, hidden, stride)
+
     def _leave_in_fp8(
         self, values: list[Expression], out: str, scales: str, columns: int, stride: int
     ) -> None:

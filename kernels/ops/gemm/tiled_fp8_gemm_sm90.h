@@ -8,10 +8,10 @@
  *      [n_out], of which the sum over splits is the result (split_sums.h)
  *
  * It is the kernel of tiled_gemm_sm90.h with stages of 128 columns, in which E20 and E21 hold, but for its sums, which
- * depend on into how many splits the host cuts k, too. The
- * tensor cores add up short of fp32 (wgmma_sm90.h), so that their sums end after kTiledFp8Interval stages, 512 columns,
- * and are added in registers; with scales by block they end after one, and are scaled as they are added. Both sums of a
- * warpgroup have to fit its registers, which bounds the columns of a tile. Scales by row are applied at the end.
+ * depend on into how many splits the host cuts k, too. The tensor cores add up short of fp32 (wgmma_sm90.h), so that
+ * their sums end after kTiledFp8Interval stages, 512 columns, and are added in registers; with scales by block they end
+ * after one, and are scaled as they are added. Both sums of a warpgroup have to fit its registers, which bounds the
+ * columns of a tile. Scales by row are applied at the end.
  *
  * The scales of x come to the stages beside x: by block to each, by row to the last of a tile.
  */

@@ -84,6 +84,19 @@ void emulate_rmsnorm_quantize(const float* residual, const Half* weight, float e
   });
 }
 
+void emulate_add_rmsnorm_quantize(float* residual, const Half* x, const Half* weight, const Half* next, float eps,
+                                  uint8_t* out, float* scales, uint32_t hidden, uint32_t stride, uint32_t tokens,
+                                  uint32_t form, uint32_t threads) {
+  using namespace blink;
+  after(x, kHalf * tokens * hidden);
+  after(residual, kFloat * tokens * hidden);
+  with_constant<kScaleByRow, kScaleByBlock>(form, [&](auto constant) {
+    launch({tokens}, threads, [&] {
+      add_rmsnorm_quantize_kernel<Half, constant()>(residual, x, weight, next, eps, out, scales, hidden, stride);
+    });
+  });
+}
+
 void emulate_silu_mul(const Half* gate_up, Half* out, uint32_t intermediate, uint32_t tokens) {
   after(gate_up, kHalf * 2 * tokens * intermediate);
   launch({tokens, (intermediate + 255) / 256}, 32, [&] { blink::silu_mul_kernel(gate_up, out, intermediate); });
