@@ -115,7 +115,7 @@ class Experts:
 
     def expected(self, chosen: Choices, weights: Floats) -> Floats:
         """What the experts add to the residual. Of many tokens x is quantised, as the kernels do it."""
-        x = self._x(self.normed)
+        x = self._x(self.normed, self.form)
         gate_up = self.gate_up.values.reshape(self.count, 2, self.inner, self.hidden)
         down = self.down.values.reshape(self.count, self.hidden, self.inner)
         added = np.zeros_like(self.residual)
@@ -124,12 +124,12 @@ class Experts:
             if not len(token):
                 continue
             gate, up = x[token] @ gate_up[expert, 0].T, x[token] @ gate_up[expert, 1].T
-            product = self._x((gate / (1 + np.exp(-gate)) * up).astype(np.float32))
+            product = self._x((gate / (1 + np.exp(-gate)) * up).astype(np.float32), ScaleForm.BLOCK)
             added[token] += weights[token, place][:, None] * (product @ down[expert].T)
         return added
 
-    def _x(self, values: Floats) -> Floats:
-        return activations(values, self.form).values if self.is_tiled else values
+    def _x(self, values: Floats, form: ScaleForm) -> Floats:
+        return activations(values, form).values if self.is_tiled else values
 
     @property
     def is_tiled(self) -> bool:

@@ -6,7 +6,8 @@
  *   sums           the router's, which the matmul before has left (fused_router.h)
  *   norm           [hidden] half, weights of the norm
  *   topk_ids, weight [per_token] (routing.h); nothing is added for padding
- *   gate_up        [experts][2][intermediate][hidden] half, down [experts][hidden][intermediate] half
+ *   gate_up        [experts][2][intermediate][hidden] half, down [experts][hidden][intermediate] half; or both fp8,
+ *                  with scales of all experts' rows or blocks (gemm/weight_lanes.h)
  *   product        [per_token][intermediate] half: of each routed expert, silu(gate) * up
  *   residual       [hidden] fp32; residual += sum over k of weight[k] (product[k] down[topk_ids[k]]^T), in that order
  */
@@ -27,7 +28,7 @@ constexpr uint32_t kSingleExperts = kGemvWarps; /* of a token at most */
 template <ScaleForm Form>
 constexpr uint32_t kSingleDepth = Form == kUnscaled ? 8 : 4;
 template <ScaleForm Form>
-constexpr uint32_t kSingleDownDepth = Form == kUnscaled ? 8 : 6; /* in down: of fp8 an item's */
+constexpr uint32_t kSingleDownDepth = Form == kUnscaled ? 8 : 6; /* in down, of fp8 there an item's, too */
 
 static_assert(kGemvThreads == kMaxExperts, "a thread has an expert");
 
