@@ -61,19 +61,26 @@ def tiling(rows: int, k: int, n: int, output: Epilogue, columns: int) -> TiledPa
     return TiledParams(rows, k // WORD, columns, w_tiles, x_tiles, band)
 
 
+def possible_cuts(rows: int, k: int, n: int, output: Epilogue) -> list[TiledFp8Cut]:
+    """Every width of tiles, with every number of splits of which none is too short."""
+    stages = ceil_div(k // WORD, TILED_PANEL)
+    most = min(MOST_SPLITS, stages // FEWEST_STAGES) if output in SPLIT_OUTPUTS else 1
+    widths = range(FEWEST_COLUMNS, TILED_FP8_COLUMNS + 1, TILED_BOX)
+    return [
+        TiledFp8Cut(tiling(rows, k, n, output, columns), splits)
+        for columns, splits in itertools.product(widths, range(1, max(1, most) + 1))
+        if (splits - 1) * ceil_div(stages, splits) < stages  # none is empty
+    ]
+
+
 @lru_cache(maxsize=4096)
 def tiled_fp8_cut(rows: int, k: int, n: int, output: Epilogue, multiprocessors: int) -> TiledFp8Cut:
     """The cut that should take the least time on all multiprocessors but the scheduler's."""
-    stages = ceil_div(k // WORD, TILED_PANEL)
-    most = min(MOST_SPLITS, stages // FEWEST_STAGES) if output in SPLIT_OUTPUTS else 1
-    cuts = [
-        TiledFp8Cut(tiling(rows, k, n, output, columns), splits)
-        for columns, splits in itertools.product(
-            range(TILED_FP8_COLUMNS, FEWEST_COLUMNS - 1, -TILED_BOX), range(1, max(1, most) + 1)
-        )
-        if (splits - 1) * ceil_div(stages, splits) < stages  # none is empty
-    ]
-    return min(cuts, key=lambda cut: (estimated_us(cut, n, multiprocessors), cut.splits, cut.params.columns))
+
+    def order(cut: TiledFp8Cut) -> tuple[float, int, int]:
+        return estimated_us(cut, n, multiprocessors), cut.splits, cut.params.columns
+
+    return min(possible_cuts(rows, k, n, output), key=order)
 
 
 def estimated_us(cut: TiledFp8Cut, n: int, multiprocessors: int) -> float:
