@@ -22,6 +22,7 @@ bench.close()
 """
 
 
+@pytest.mark.slow
 def test_experts_are_timed_in_every_type(fake: Path, tmp_path: Path) -> None:
     """Of one, few and many tokens; four layers take a millisecond."""
     config = {**small_models.EXPERTS, "moe_intermediate_size": 128}

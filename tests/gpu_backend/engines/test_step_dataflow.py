@@ -142,5 +142,31 @@ def test_experts_in_fp8(model: str, form: ScaleForm, tmp_path: Path) -> None:
                 assert logits[batch_slot] == step.expected(token), f"lane {batch_slot} of {load} in {shape}"
 
 
+FEW_ROWS = {
+    "experts": ({**MODELS["many experts"], "num_attention_heads": 16, "moe_intermediate_size": 128}, 8),
+    "dense": ({**DENSE, **IN_FP8}, 4),
+    "dense float16": ({**MODELS["float16"], **IN_FP8}, 4),
+}
+
+
+@pytest.mark.parametrize("form", ScaleForm)
+@pytest.mark.parametrize("model", FEW_ROWS)
+def test_few_rows_of_a_model_in_fp8(model: str, form: ScaleForm, tmp_path: Path) -> None:
+    """Weights become halves in registers; the router of one row is fused into o."""
+    config, rows = FEW_ROWS[model]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    limits = Limits(rows, 512, 100, 2, page_size=16, total_pages=64)
+    few = [
+        shape for shape in GraphGrid(limits).shapes if shape.kind == StepKind.DECODE and shape.tokens <= rows
+    ]
+    assert {shape.tokens for shape in few} >= {1, 2, rows}
+    step = SymbolicStep(quantized(read_model(tmp_path), form), limits, few)
+    for shape in few:
+        for load in loads(shape, limits):
+            logits = step.run(shape, load)
+            for batch_slot, token in enumerate(load.last):
+                assert logits[batch_slot] == step.expected(token), f"lane {batch_slot} of {load} in {shape}"
+
+
 def plain(weight: Weight) -> Weight:
     return replace(weight, scales=None)

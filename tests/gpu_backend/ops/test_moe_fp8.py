@@ -70,11 +70,13 @@ def test_few_tokens_take_elements_and_scales_together() -> None:
     gate_up, down = kernels(op)
     assert Struct("<2Q", (op.gate_up, op.gate_up.scales)) in gate_up.operands
     assert Struct("<2Q", (op.down, op.down.scales)) in down.operands
-    assert gate_up.shared_bytes == 2 * op.hidden
+    assert (gate_up.shared_bytes, down.shared_bytes) == (2 * op.hidden, 2 * 8 * op.intermediate)
 
 
-@pytest.mark.parametrize(("inner", "family"), [(768, "moe_one"), (192, "moe_stream"), (64, "moe_stream")])
-def test_one_token_needs_whole_chunks_of_both_halves(inner: int, family: str) -> None:
+@pytest.mark.parametrize(
+    ("inner", "family"), [(768, "moe_one"), (192, "moe_stream"), (64, "moe_stream"), (2176, "moe_stream")]
+)
+def test_one_token_needs_whole_chunks_of_both_halves_and_room(inner: int, family: str) -> None:
     op = experts(1, ScaleForm.ROW, inner=inner)
     assert choose(replace(op, routed=family == "moe_one"), TARGET).name == family
 

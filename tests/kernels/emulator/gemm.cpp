@@ -20,13 +20,18 @@ void emulate_to_halves(const uint32_t* words, uint32_t* pairs, uint32_t n, bool 
   }
 }
 
-void emulate_gemv(const Half* w, const Half* x, void* y, uint32_t m, uint32_t n_in, uint32_t n_out, uint32_t output,
-                  uint32_t groups, uint32_t blocks) {
+/* Weights are halves, or fp8 with scales of `form`. */
+void emulate_gemv(const void* w, const float* scales, const Half* x, void* y, uint32_t m, uint32_t n_in, uint32_t n_out,
+                  uint32_t output, uint32_t groups, uint32_t form, uint32_t blocks) {
   using namespace blink;
   after(x, kHalf * m * n_in);
-  with_constant<kEpilogueHalf, kEpilogueFloat, kEpilogueAdd, kEpilogueSilu>(output, [&](auto kind) {
-    with_constant<1, 2>(groups, [&](auto n_groups) {
-      launch({blocks}, kGemvThreads, [&] { gemv_kernel<Half, kind(), n_groups()>(w, x, y, m, n_in, n_out); });
+  with_form(form, [&](auto of) {
+    const auto matrix = weights_of<of()>(w, scales);
+    with_constant<kEpilogueHalf, kEpilogueFloat, kEpilogueAdd, kEpilogueSilu>(output, [&](auto kind) {
+      with_constant<1, 2>(groups, [&](auto n_groups) {
+        launch({blocks}, kGemvThreads,
+               [&] { gemv_kernel<Half, kind(), n_groups(), of()>(matrix, x, y, m, n_in, n_out); });
+      });
     });
   });
 }
