@@ -229,8 +229,12 @@ class SymbolicMachine:
         return ("norm", weight, of) if kind == "without its factor" and left else ("wrong factor", x)
 
     def _wide(self, work: Any, epilogue: Epilogue, columns: int, tiles: int) -> None:
-        """SkinnyParams's fields, and FusedNorm's."""
-        weight, x, out, cut, norm = map(self._argument, work.operands)
+        """SkinnyParams's fields, and FusedNorm's, behind which the scales of weights in fp8 stand."""
+        weight, x, out, cut, (*norm, scales) = map(self._argument, work.operands)
+        if weight not in self._scales_of:
+            norm.append(scales)
+        else:
+            assert scales == self._scales_of[weight], "the scales are another matrix's"
         rows, n_in, n_out, _, n_tiles, *_ = struct.unpack("<9I", cut)
         ends_step = self._weights[weight] in ("head", "embed")
         rooms = self._model.target.rooms(ends_step)

@@ -172,17 +172,28 @@ void wgmma(float (&d)[N], uint64_t a, uint64_t b, bool accumulate, Element eleme
   }
 }
 
-template <int N, typename Half>
-void wgmma(float (&d)[N], const uint32_t (&a)[4], uint64_t b, Half) {
+/* With a in registers; b(k, column) is an element of the other. */
+template <int N, typename Other>
+void multiply_registers(float (&d)[N], const uint32_t (&a)[4], const Other& b) {
   const emulator::Lanes& lanes = emulator::exchange(Fragments{{a[0], a[1], a[2], a[3]}, {}});
   const uint32_t lane = emulator::this_lane();
   for (uint32_t k = 0; k < 16; ++k) {
     const Fragments of_k = lanes.get<Fragments>(lane / 4 * 4 + k % 8 / 2);
     for (uint32_t i = 0; i < N; ++i) {
       const float weight = half_of(of_k.a[i / 2 % 2 + 2 * (k / 8)], k % 2);
-      d[i] += weight * along_n(b, k, i / 4 * 8 + lane % 4 * 2 + i % 2);
+      d[i] += weight * b(k, i / 4 * 8 + lane % 4 * 2 + i % 2);
     }
   }
+}
+template <int N, typename Half>
+void wgmma(float (&d)[N], const uint32_t (&a)[4], uint64_t b, Half) {
+  multiply_registers(d, a, [&](uint32_t k, uint32_t column) { return along_n(b, k, column); });
+}
+template <int N, typename Half>
+void wgmma_along_k(float (&d)[N], const uint32_t (&a)[4], uint64_t b, bool accumulate, Half half) {
+  if (!accumulate)
+    for (float& sum : d) sum = 0;
+  multiply_registers(d, a, [&](uint32_t k, uint32_t column) { return value_at(along_k(b, column, 2 * k), half); });
 }
 
 }  // namespace blink
