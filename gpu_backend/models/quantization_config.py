@@ -8,7 +8,7 @@ compressed-tensors (llm-compressor), and NVIDIA's ModelOpt. Scales of activation
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gpu_backend.models.fields import Fields, UnsupportedModel
@@ -17,7 +17,11 @@ from gpu_backend.models.quantization import LINEAR, SCALE_BLOCK, Quantization, S
 KEY = "quantization_config"
 PATTERN = "re:"  # compressed-tensors' prefix of a regular expression
 EVERYTHING = (LINEAR,)
-MODELOPT_ALGORITHMS = {"FP8": StoredScales.TENSOR, "FP8_PER_CHANNEL_PER_TOKEN": StoredScales.CHANNEL}
+MODELOPT_ALGORITHMS = {
+    "FP8": StoredScales.TENSOR,
+    "FP8_PER_CHANNEL_PER_TOKEN": StoredScales.CHANNEL,
+    "FP8_PB_WO": StoredScales.BLOCK,
+}
 SERVED = "Blink serves fp8 (e4m3) weights with a scale for each tensor, row or block of 128 x 128"
 
 
@@ -60,7 +64,7 @@ def _fp8(fields: Fields) -> Quantization:
     names = _names(fields, "modules_to_not_convert") + _names(fields, "ignored_layers")
     stored_cache = fields.raw.get("kv_cache_scheme")
     cache = stored_cache == "static" or _kv_cache(stored_cache)
-    return Quantization("fp8", (Target(EVERYTHING, scales),), tuple(map(_anywhere, names)), cache)
+    return Quantization("fp8", (Target(EVERYTHING, scales),), _any(map(_anywhere, names)), cache)
 
 
 def _compressed_tensors(fields: Fields) -> Quantization:
@@ -71,7 +75,9 @@ def _compressed_tensors(fields: Fields) -> Quantization:
     if not groups:
         raise _refuse("a compressed-tensors checkpoint without config_groups")
     targets = tuple(_group(name, Fields({name: group}).section(name)) for name, group in groups.items())
-    ignored = tuple(_exactly(name) for name in _names(fields, "ignore"))
+    names = _names(fields, "ignore")
+    ignored = tuple(_exactly(name) for name in names if name.startswith(PATTERN))
+    ignored += _any(_exactly(name) for name in names if not name.startswith(PATTERN))
     cache = _kv_cache(fields.raw.get("kv_cache_scheme"))
     return Quantization("compressed-tensors", targets, ignored, cache)
 
@@ -104,16 +110,16 @@ def _group(name: str, group: Fields) -> Target:
 def _modelopt(fields: Fields) -> Quantization:
     """ModelOpt's section of config.json, or its own file, which has the same beneath "quantization"."""
     inner = fields.section("quantization") if "quantization" in fields else fields
-    algorithm = inner.text("quant_algo", "")
+    algorithm = inner.text("quant_algo", "").upper()
     if algorithm not in MODELOPT_ALGORITHMS:
         raise _refuse(f"ModelOpt's quant_algo {algorithm!r}")
-    cache = inner.text("kv_cache_quant_algo", "")
+    cache = inner.text("kv_cache_quant_algo", "").upper()
     if cache not in ("", "FP8"):
         raise _refuse(f"ModelOpt's kv_cache_quant_algo {cache!r}")
     names = _names(inner, "exclude_modules") + _names(inner, "ignore")
     targets = (Target(EVERYTHING, MODELOPT_ALGORITHMS[algorithm]),)
     in_fp8 = cache == "FP8" or _kv_cache(inner.raw.get("kv_cache_scheme"))
-    return Quantization("modelopt", targets, tuple(map(_anywhere, names)), in_fp8)
+    return Quantization("modelopt", targets, _any(map(_anywhere, names)), in_fp8)
 
 
 METHODS: dict[str, Callable[[Fields], Quantization]] = {
@@ -148,6 +154,13 @@ def _names(fields: Fields, key: str) -> list[str]:
     if not all(isinstance(name, str) and name for name in names):
         raise UnsupportedModel(f"config.json: {KEY}: {key} must be a list of names, found {names!r}")
     return names
+
+
+def _any(patterns: Iterable[str]) -> tuple[str, ...]:
+    """One regular expression for what any of them means, or none: there may be hundreds, and modules by the
+    ten thousand."""
+    alternatives = "|".join(patterns)
+    return (alternatives,) if alternatives else ()
 
 
 def _exactly(name: str) -> str:

@@ -80,7 +80,13 @@ def cost(op: Operation, load: Load) -> Cost:
         case ops.RmsNorm() | ops.GatherNorm():
             return Cost(_moved(op.x if isinstance(op, ops.RmsNorm) else op.out, op.out, op.norm.weight))
         case ops.AddNorm():
-            left = (op.normed,) if op.norm_after else ()
+            left = (
+                (op.quantize.out, op.quantize.scales)
+                if op.quantize
+                else (op.normed,)
+                if op.norm_after
+                else ()
+            )
             return Cost(_moved(op.x, op.norm.weight, op.residual, op.residual, *left))
         case ops.GatherLast():
             return Cost(2 * _moved(op.to_residual, op.to_attention))

@@ -68,7 +68,7 @@ class RmsNormKernel(Always):
 
     def launches(self, op: RmsNorm, target: Target) -> list[Launch]:
         if op.quantize is not None:
-            return [_norm_in_fp8(op, op.quantize)]
+            return [_in_fp8("rmsnorm", (op.x, op.norm.weight, op.norm.eps), op.x, op.quantize)]
         operands = (op.x, op.norm.weight, op.norm.eps, op.out, op.x.columns)
         return [_rows(f"rmsnorm_kernel<{op.out.element.cpp}>", op.x, operands)]
 
@@ -78,6 +78,9 @@ class AddNormKernel(Always):
 
     def launches(self, op: AddNorm, target: Target) -> list[Launch]:
         after = None if op.norm_after is None else op.norm_after.weight
+        if (to := op.quantize) is not None:
+            rows = (op.residual, op.x, op.norm.weight, after, op.norm.eps)
+            return [_in_fp8("add_rmsnorm", rows, op.x, to)]
         operands = (op.residual, op.x, op.norm.weight, after, op.norm.eps, op.normed, op.x.columns)
         return [_rows(f"add_rmsnorm_kernel<{op.x.element.cpp}>", op.x, operands)]
 
@@ -119,10 +122,11 @@ class RopeKernel(Always):
         ]
 
 
-def _norm_in_fp8(op: RmsNorm, to: Quantize) -> Launch:
-    operands = (op.x, op.norm.weight, op.norm.eps, to.out, to.scales, op.x.columns, to.scales.columns)
-    kernel = f"rmsnorm_quantize_kernel<{op.out.element.cpp}, {FORMS[to.form]}>"
-    return Launch(kernel, (op.x.rows, 1, 1), group_block(op.x.columns), operands)
+def _in_fp8(kernel: str, operands: tuple[Operand, ...], x: Buffer, to: Quantize) -> Launch:
+    """A norm of half type `to.x` that is left in fp8, a block for each row of x."""
+    instance = f"{kernel}_quantize_kernel<{to.x.element.cpp}, {FORMS[to.form]}>"
+    all_operands = (*operands, to.out, to.scales, x.columns, to.scales.columns)
+    return Launch(instance, (x.rows, 1, 1), group_block(x.columns), all_operands)
 
 
 def _rows(kernel: str, rows: Buffer, operands: tuple[Operand, ...]) -> Launch:

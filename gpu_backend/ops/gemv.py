@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from gpu_backend.arithmetic import ceil_div
-from gpu_backend.kernel_abi.gemv import GEMV_BLOCKS, GEMV_CHUNK, GEMV_ROUND, GEMV_THREADS
+from gpu_backend.kernel_abi.gemv import GEMV_BLOCKS, GEMV_ROUND, GEMV_THREADS
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch
 from gpu_backend.ops.matrix import half_only
 from gpu_backend.ops.operations import Epilogue, MatMul
+from gpu_backend.ops.weights import instance, lane_weights, weight_operand
 
 GEMV_ROWS = 8  # of x, that the kernel is made for
 DENSE_GEMV_ROWS = 4  # up to which it beats SkinnyGemm, if its rounds are whole
@@ -32,21 +33,34 @@ class Gemv:
     def suits(self, op: MatMul, target: Target) -> str | None:
         if op.m > target.gemv_rows:
             return f"{op.m} rows, and in this model it is the fastest up to {target.gemv_rows}"
-        if op.k % GEMV_CHUNK:
-            return f"k is {op.k}, no multiple of {GEMV_CHUNK}"
-        return plain(op)
+        chunk = 4 * lane_weights(op.weight)  # four lanes of a row
+        if op.k % chunk:
+            return f"k is {op.k}, no multiple of {chunk}"
+        return "it multiplies x in halves" if op.x_scales else unfused(op)
 
     def launches(self, op: MatMul, target: Target) -> list[Launch]:
-        kernel = f"gemv_kernel<{op.weight.element.cpp}, blink::{op.epilogue.value}, 1>"
+        kernel = (
+            f"gemv_kernel<{instance(op.x.element.cpp, f'blink::{op.epilogue.value}', '1', of=op.weight)}>"
+        )
         tiles = ceil_div(op.n, 8 if op.epilogue is Epilogue.GATED else 16)
         grid = (min(tiles, GEMV_BLOCKS * target.blocks), 1, 1)
         return [
-            Launch(kernel, grid, (GEMV_THREADS, 1, 1), (op.weight, op.x, op.out, op.m, op.k, op.n)),
+            Launch(
+                kernel,
+                grid,
+                (GEMV_THREADS, 1, 1),
+                (weight_operand(op.weight), op.x, op.out, op.m, op.k, op.n),
+            ),
         ]
 
 
-def plain(op: MatMul) -> str | None:
-    """Why a family that fuses nothing, of halves, does not serve: None if nothing is fused."""
+def unfused(op: MatMul) -> str | None:
+    """Why a family that fuses nothing does not serve: None if nothing is fused."""
     if op.norm or op.takes or op.leaves:
         return "it has no norm"
-    return "it has no router" if op.router else half_only(op.weight)
+    return "it has no router" if op.router else None
+
+
+def plain(op: MatMul) -> str | None:
+    """The same of a family that multiplies halves alone."""
+    return unfused(op) or half_only(op.weight)

@@ -15,12 +15,19 @@ from gpu_backend.ops.moe_parts import MoeBuffers, routing_struct
 from gpu_backend.ops.operations import Moe
 from gpu_backend.ops.weights import instance, lane_weights, weight_operand
 
-ONE_HIDDEN = 16384  # at most: gate_up holds the normed token in the shared memory that every kernel may have
+# Halves at most that a block holds, in the shared memory that every kernel may have: the normed token, and of
+# experts in fp8 the product.
+ONE_HELD = 16384
 
 
 def one_slice(down: Matrix) -> int:
     """k: a chunk, which is four lanes', for each half of an output's."""
     return 2 * 4 * lane_weights(down)
+
+
+def held_product(op: Moe) -> int:
+    """Halves of the product that a block of down holds."""
+    return op.routing.per_token * op.intermediate if op.down.scales else 0
 
 
 def router_sums(count: int) -> Buffer:
@@ -39,7 +46,8 @@ class OneTokenMoe:
         if op.norm_after:
             return "it has no norm behind it"
         sliced = op.intermediate % one_slice(op.down) == 0
-        if not sliced or op.routing.per_token > SINGLE_EXPERTS or op.hidden > ONE_HIDDEN:
+        held = max(op.hidden, held_product(op))
+        if not sliced or op.routing.per_token > SINGLE_EXPERTS or held > ONE_HELD:
             return "there is no instance for these sizes"
         return None
 
@@ -63,5 +71,6 @@ class OneTokenMoe:
                 grid,
                 block,
                 (*buffers.chosen, sums, SUM_PLACES * op.routing.count, *down),
+                shared_bytes=half.n_bytes * held_product(op),
             ),
         ]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.element import Element
+from gpu_backend.kernel_abi.fp8 import SCALE_BLOCK
 from gpu_backend.kernel_abi.routing import ROUTE_WARPS
 from gpu_backend.ops.candidate import Choice
 from gpu_backend.ops.gpu import Target
@@ -27,6 +28,9 @@ class MoeBuffers:
         self.choice = Buffer("expert_choice", op.tokens, routing.per_token, Element.U32)
         self.weight = Buffer("expert_weight", op.tokens, routing.per_token, Element.FP32)
         self.product = Buffer("expert_product", op.pairs, op.intermediate, half)
+        self.product_fp8 = Buffer("expert_product_fp8", op.pairs, op.intermediate, Element.FP8)
+        blocks = ceil_div(op.intermediate, SCALE_BLOCK)
+        self.product_scales = Buffer("expert_product_scales", blocks, op.pairs, Element.FP32)
         self.rows = Buffer("expert_rows", op.pairs, op.hidden, half)
 
     @property

@@ -152,7 +152,8 @@ class RmsNorm:
 class AddNorm:
     """residual += norm(x), row by row: the output of a sublayer whose norm stands behind it.
 
-    What fusion makes of neighbours: `norm_after`, the norm of the sum, which is left in `normed`.
+    What fusion makes of neighbours: `norm_after`, the norm of the sum, which is left in `normed`; and
+    `quantize`, of that norm, which is left in fp8 alone then.
     """
 
     x: Buffer
@@ -160,6 +161,7 @@ class AddNorm:
     residual: Buffer
     normed: Buffer
     norm_after: Norm | None = None
+    quantize: Quantize | None = None
 
 
 @dataclass(frozen=True)

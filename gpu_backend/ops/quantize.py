@@ -7,6 +7,7 @@ from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.driver import Dim
 from gpu_backend.element import Element
 from gpu_backend.kernel_abi.fp8 import FP8_GROUP
+from gpu_backend.kernel_abi.quantize import QUANTIZE_THREADS
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch
@@ -14,7 +15,6 @@ from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.operations import Quantize
 
 FORMS = {ScaleForm.ROW: "blink::kScaleByRow", ScaleForm.BLOCK: "blink::kScaleByBlock"}
-MAX_THREADS = 1024
 STRIDE_GRAIN = 4  # scales of neighbouring rows of x that bulk copies bring, 16 bytes
 
 
@@ -31,12 +31,12 @@ def quantize_for(weight: Matrix, x: Buffer) -> Quantize:
 
 def group_block(columns: int) -> Dim:
     """Threads of a row, each of which has one group of columns, or several."""
-    return (min(MAX_THREADS, 32 * ceil_div(columns, 32 * FP8_GROUP)), 1, 1)
+    return (min(QUANTIZE_THREADS, 32 * ceil_div(columns, 32 * FP8_GROUP)), 1, 1)
 
 
 def fits_block(columns: int) -> bool:
     """Whether a block has a thread for each group of columns, as the norm that is quantised needs it."""
-    return columns <= FP8_GROUP * MAX_THREADS
+    return columns <= FP8_GROUP * QUANTIZE_THREADS
 
 
 class QuantizeKernel:

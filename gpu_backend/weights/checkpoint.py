@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu_backend.models.description import Model, Weight
-from gpu_backend.models.fp8 import FP8, Bytes, Floats, dequantized, quantize
+from gpu_backend.models.fp8 import FP8, NAN, Bytes, Floats, dequantized, quantize
 from gpu_backend.models.half import to_float32
 from gpu_backend.models.quantization import SCALE_BLOCK, ScaleForm, StoredScales
 
@@ -100,7 +100,7 @@ class Checkpoint:
         for name in weight.tensors:
             tensor, dtype = self.tensor(name), self.dtype(name)
             if weight.stored is not None and dtype == FP8:
-                tensor, dtype = dequantized(tensor, self.scales(name, weight.stored)), "float32"
+                tensor, dtype = dequantized(self._elements(name), self.scales(name, weight.stored)), "float32"
             n_rows = len(tensor)
             if weight.order is not None:
                 tensor = tensor[weight.order.rows(row, n_rows)]
@@ -114,7 +114,8 @@ class Checkpoint:
         """What a weight that the engine has in fp8 is stacked from: elements, and scales of its form. What
         is stored in another type is rounded to fp8.
 
-        A part leaves this process's memory when the next one is asked for.
+        A part leaves this process's memory when the next one is asked for. Raises CheckpointError for
+        elements that are no numbers, which kernels would take for numbers.
         """
         assert weight.scales is not None
         if weight.stored is None:
@@ -122,7 +123,7 @@ class Checkpoint:
             return
         row = 0
         for name in weight.tensors:
-            elements, scales = self.tensor(name), self.scales(name, weight.stored)
+            elements, scales = self._elements(name), self.scales(name, weight.stored)
             n_rows = len(elements)
             if weight.order is not None:  # within blocks, where there are such
                 order = weight.order.rows(row, n_rows)
@@ -130,6 +131,13 @@ class Checkpoint:
             yield elements, scales
             row += n_rows
             self.release(name)
+
+    def _elements(self, name: str) -> Bytes:
+        """Of an fp8 tensor. Raises CheckpointError."""
+        elements: Bytes = self.tensor(name)
+        if elements.size and (elements & NAN).max() == NAN:
+            raise CheckpointError(f"{self._entry(name).file}: '{name}' holds elements that are no numbers")
+        return elements
 
     def scales(self, name: str, stored: StoredScales) -> Floats:
         """Those of an fp8 tensor, in the form in which they are loaded. Raises CheckpointError."""

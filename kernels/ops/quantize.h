@@ -19,6 +19,7 @@
 
 namespace blink {
 
+constexpr uint32_t kQuantizeThreads = 1024; /* of a block, at most */
 constexpr float kFp8Largest = 448.0f;
 constexpr float kLeastMost = 0x1p-100f; /* below, 1 / scale might be infinite */
 
@@ -84,7 +85,8 @@ __device__ __forceinline__ void quantize_group(const float (&x)[kFp8Group], uint
 
 /* grid (rows), block (any multiple of 32). The first 16 columns of a thread stay in registers. */
 template <typename Half, int Form>
-__global__ void quantize_kernel(const Half* x, uint8_t* out, float* scales, uint32_t k, uint32_t stride) {
+__global__ void __launch_bounds__(kQuantizeThreads)
+    quantize_kernel(const Half* x, uint8_t* out, float* scales, uint32_t k, uint32_t stride) {
   __shared__ float scratch[32];
   allow_successor();
   wait_for_predecessor();

@@ -206,6 +206,13 @@ __device__ __forceinline__ uint32_t permute_bytes(uint32_t word, uint32_t select
   return result;
 }
 
+/* The same of two words: 4 to 7 name a byte of `high`. */
+__device__ __forceinline__ uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
+  uint32_t result;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selector));
+  return result;
+}
+
 /* Products of two pairs. */
 __device__ __forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b, __nv_bfloat16) {
   uint32_t product;

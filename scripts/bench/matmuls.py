@@ -2,10 +2,13 @@
 """The matmuls of a layer, of many rows: with weights in fp8, beside those in bf16.
 
     scripts/bench/matmuls.py --model llama-3-8b --rows 128 256 512 1024 2048 8192
+    scripts/bench/matmuls.py --model llama-3-8b --rows 128 512 --cuts
 
 Random numbers. Each matmul is what a step launches for it, with its input's quantisation in fp8, which the
 norm in front of qkv and gate_up does in a step; matrices of several layers follow each other, so that no
-weight is in L2. Rates are of the product's floating-point operations. cuBLAS runs its fastest algorithm.
+weight is in L2. Rates are of the product's floating-point operations. cuBLAS runs its fastest algorithm. With
+--cuts, the products of fp8 by row are timed with every width of tiles and number of splits, beside what
+gpu_backend/ops/tiled_fp8_cut.py expects.
 """
 
 from __future__ import annotations
@@ -41,9 +44,12 @@ from gpu_backend.models.quantization import QUANTIZATIONS, ScaleForm  # noqa: E4
 from gpu_backend.ops.candidate import Choice  # noqa: E402
 from gpu_backend.ops.choice import choose  # noqa: E402
 from gpu_backend.ops.gpu import Target  # noqa: E402
+from gpu_backend.ops.launch import LibraryGemm  # noqa: E402
 from gpu_backend.ops.matrix import Buffer, Matrix  # noqa: E402
 from gpu_backend.ops.operations import Epilogue, MatMul, Role  # noqa: E402
 from gpu_backend.ops.quantize import quantize_for  # noqa: E402
+from gpu_backend.ops.tiled_fp8 import TiledFp8Gemm, tiled_fp8_launches  # noqa: E402
+from gpu_backend.ops.tiled_fp8_cut import TiledFp8Cut, estimated_us, possible_cuts  # noqa: E402
 
 LAYERS = 4  # whose matrices follow each other
 BF16, FP8, FP32 = Element.BF16, Element.FP8, Element.FP32
@@ -91,6 +97,17 @@ def plan_of(sizes: Sizes, rows: int, weights: list[Matrix], target: Target) -> P
     return plan
 
 
+def kernel_of(choice: Choice) -> str:
+    """With the width of its tiles and the splits of k, where it is in fp8."""
+    product = choice.launches[0]
+    if choice.name != TiledFp8Gemm.name or isinstance(product, LibraryGemm):
+        return choice.name
+    columns, splits = product.kernel.rstrip(">").rsplit(", ", 1)[1], 1
+    if len(choice.launches) > 1:
+        splits = choice.launches[1].operands[2]  # type: ignore[union-attr, assignment]
+    return f"{choice.name} of {columns} columns, {splits} splits"
+
+
 class Fastest:
     """GemmChoice's answer, without its file."""
 
@@ -107,7 +124,8 @@ class Fastest:
 
 
 class Bench:
-    def __init__(self, config: Model, rows: list[int]) -> None:
+    def __init__(self, config: Model, rows: list[int], cuts: bool = False) -> None:
+        """`cuts`: the products of fp8 are to be timed however they are cut."""
         self._device, self._stream = Device(), Stream()
         self._memory = DeviceMemory(self._device)
         self._target = Target(self._device.n_multiprocessors)
@@ -115,6 +133,8 @@ class Bench:
         forms: list[ScaleForm | None] = [None, *QUANTIZATIONS.values()]
         self._weights = {(sizes, form): self._allocate(sizes, form) for sizes in self.sizes for form in forms}
         plans = [self._plan(sizes, n, form) for sizes, form in self._weights for n in rows]
+        if cuts:
+            plans += [plan for sizes in self.sizes for n in rows for _, plan in self.cut(sizes, n)]
         names = {*kernel_names(plans), RANDOM_FP8}
         self._kernels = Kernels(self._device.arch, names, self._target.shared_bytes, BF16)
         self._addresses = {name: self._memory.allocate(size) for name, size in buffer_bytes(plans).items()}
@@ -155,14 +175,32 @@ class Bench:
     def _plan(self, sizes: Sizes, rows: int, form: ScaleForm | None) -> Plan:
         return plan_of(sizes, rows, self._weights[sizes, form], self._target)
 
+    def cut(self, sizes: Sizes, rows: int) -> list[tuple[TiledFp8Cut, Plan]]:
+        """The products with scales by row, quantised before, cut in every way."""
+        plan = self._plan(sizes, rows, ScaleForm.ROW)
+        products = [choice for choice in plan if isinstance(choice.op, MatMul)]
+        return [
+            (
+                cut,
+                [
+                    replace(choice, launches=tuple(tiled_fp8_launches(choice.op, cut, self._target)))
+                    for choice in products
+                ],
+            )
+            for cut in possible_cuts(rows, sizes.k, sizes.n, sizes.epilogue)
+        ]
+
+    def expected_us(self, cut: TiledFp8Cut, sizes: Sizes) -> float:
+        return estimated_us(cut, sizes.n, self._target.multiprocessors)
+
     def time(self, sizes: Sizes, rows: int, form: ScaleForm | None) -> tuple[str, float, float]:
-        """The family, microseconds of the whole matmul, and of its quantisation among them."""
+        """The kernel of the product, microseconds of the whole matmul, and of its quantisation among them."""
         plan = self._plan(sizes, rows, form)
         quantize = [choice for choice in plan if choice.name == "quantize"]
-        alone = self._us(quantize) if quantize else 0.0
-        return plan[-1].name, self._us(plan), alone
+        alone = self.us(quantize) if quantize else 0.0
+        return kernel_of(plan[-1]), self.us(plan), alone
 
-    def _us(self, plan: Plan) -> float:
+    def us(self, plan: Plan) -> float:
         self._launcher.enqueue(plan, b"")  # measures cuBLAS's algorithms, which no capture may
         self._stream.synchronize()
         with self._captured(plan) as graph:
@@ -203,13 +241,24 @@ def table(bench: Bench, rows: list[int]) -> Iterator[str]:
             yield f"{n} | all | {name} | | {us:.1f} | | {rate:.0f} | {ratio:.2f}"
 
 
+def table_of_cuts(bench: Bench, rows: list[int]) -> Iterator[str]:
+    yield "rows | matmul | columns | splits | tiles | us | us expected"
+    for n in rows:
+        for sizes in bench.sizes:
+            for cut, plan in bench.cut(sizes, n):
+                us, expected = bench.us(plan), bench.expected_us(cut, sizes)
+                shape = f"{cut.params.columns} | {cut.splits} | {cut.params.tiles * cut.splits}"
+                yield f"{n} | {sizes.role.value} | {shape} | {us:.1f} | {expected:.1f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--model", default="llama-3-8b", help="a shape of scripts/bench/shapes")
     parser.add_argument("--rows", type=int, nargs="+", default=[128, 256, 512, 1024, 2048, 8192])
+    parser.add_argument("--cuts", action="store_true", help="time every way to cut the products of fp8")
     arguments = parser.parse_args()
-    bench = Bench(shape_config(arguments.model), arguments.rows)
-    for line in table(bench, arguments.rows):
+    bench = Bench(shape_config(arguments.model), arguments.rows, arguments.cuts)
+    for line in (table_of_cuts if arguments.cuts else table)(bench, arguments.rows):
         print(line, flush=True)
     bench.close()
 

@@ -34,6 +34,7 @@ from gpu_backend.ops.matrix import Matrix
 from gpu_backend.ops.moe_one import SUM_PLACES
 from gpu_backend.ops.operations import Epilogue, Reach
 from gpu_backend.ops.quantize import STRIDE_GRAIN
+from gpu_backend.ops.weights import FP8_MATRIX
 
 MULTIPROCESSORS = 132
 KV_CACHE, CACHE_MAPS, WEIGHTS = 1 << 50, 1 << 51, 1 << 40
@@ -170,6 +171,10 @@ class SymbolicMachine:
                 return operand.address
             case Tensor():
                 return operand.of if isinstance(operand.of, int) else self._argument(operand.of)
+            case Struct(format=format, parts=(Matrix(), *_)) if format == FP8_MATRIX:
+                weight, scales = operand.parts
+                assert self._argument(scales) == self._scales_of[self._argument(weight)], "another's scales"
+                return self._argument(weight)
             case Struct():
                 return tuple(self._argument(part) for part in operand.parts)
             case FromStep():
@@ -248,10 +253,30 @@ class SymbolicMachine:
         self._multiply(Product(weight, x, out, rows, n_in, work.operands[2].shape[1], epilogue))
 
     def _tiled_fp8(self, work: Any, epilogue: Epilogue) -> None:
-        weight, x, out, cut, (x_scales, w_scales, stride, n_out) = map(self._argument, work.operands)
+        weight, x, out, cut, (x_scales, w_scales, stride, n_out, splits, *split) = map(
+            self._argument, work.operands
+        )
         rows, words = struct.unpack_from("<2I", cut)
         assert w_scales == self._scales_of[weight], "the scales are another matrix's"
-        self._multiply(Product(weight, x, out, rows, 2 * words, n_out, epilogue, (x_scales, stride)))
+        product = Product(weight, x, out, rows, 2 * words, n_out, epilogue, (x_scales, stride))
+        if splits == 1:
+            self._multiply(product)
+            return
+        share, part_rows = split
+        assert (splits - 1) * share < words <= splits * share
+        self._multiply(product)
+        parts = self._at(out, splits * part_rows, FP32_BYTES * n_out)
+        for row in range(rows):
+            parts[row] = ("parts", splits, part_rows, parts[row])
+
+    def _split_sums(
+        self, parts: str, out: str, splits: int, part_rows: int, n: int, rows: int, epilogue: Epilogue
+    ) -> None:
+        to, of = self._at(out, rows, ELEMENT[epilogue] * n), self._at(parts)
+        for row in range(rows):
+            *cut, value = of[row][1:]
+            assert cut == [splits, part_rows]
+            to[row] = ("add", to[row], value) if epilogue is Epilogue.ADD else value
 
     # Kernels, by name.
 
@@ -270,11 +295,13 @@ class SymbolicMachine:
             self._tiled(work, epilogue_of(template[1]))
         elif name == "tiled_fp8_gemm":
             self._tiled_fp8(work, epilogue_of(template[1]))
+        elif name == "split_sums":
+            self._split_sums(*arguments, work.grid[0], epilogue_of(template[1]))
         elif name == "gemv":
             self._multiply(Product(*arguments, epilogue_of(template[1])))
-        elif name in ("moe_gemv", "moe_grouped_gemm"):
+        elif name in ("moe_gemv", "moe_grouped_gemm", "moe_grouped_fp8_gemm"):
             down = template[1] == "blink::kDown"
-            few = {"chooses": True} if template[-1] == "blink::kRoutingFused" else {}
+            few = {"chooses": True} if "blink::kRoutingFused" in template else {}
             getattr(self, f"_{name}_{'down' if down else 'gate_up'}")(work.grid[0], *arguments, **few)
         else:
             getattr(self, f"_{name}")(work.grid[0], *arguments)
@@ -309,6 +336,13 @@ class SymbolicMachine:
         x = self._at(residual, rows, FP32_BYTES * hidden)
         values = [("norm", self._weights[weight], x[row]) for row in range(rows)]
         self._leave_in_fp8(values, out, scales, hidden, stride)
+
+    def _add_rmsnorm_quantize(
+        self, rows: int, residual: str, x: str, weight: int, after: int, eps: float, out: str, scales: str,
+        hidden: int, stride: int,
+    ) -> None:  # fmt: skip
+        self._add_rmsnorm(rows, residual, x, weight, 0, eps, "", hidden)
+        self._rmsnorm_quantize(rows, residual, after, eps, out, scales, hidden, stride)
 
     def _leave_in_fp8(
         self, values: list[Expression], out: str, scales: str, columns: int, stride: int

@@ -153,6 +153,26 @@ def test_experts_compile_for_every_type() -> None:
         assert all(symbols[name].encode() in cubin for name in names)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("half", ["__nv_bfloat16", "__half"])
+def test_experts_compile_for_fp8(half: str) -> None:
+    instances = [
+        "moe_gemv_kernel<{}, blink::kGateUp, blink::kRoutingFused, {}>",
+        "moe_gemv_kernel<{}, blink::kGateUp, blink::kRoutingGiven, {}>",
+        "moe_gemv_kernel<{}, blink::kDown, blink::kRoutingGiven, {}>",
+        "moe_single_token_gate_up_kernel<{}, {}>",
+        "moe_single_token_down_kernel<{}, {}>",
+        "moe_grouped_fp8_gemm_kernel<{}, blink::kGateUp, {}>",
+        "moe_grouped_fp8_gemm_kernel<{}, blink::kDown, {}>",
+        "resident_gemv_kernel<{}, blink::kEpilogueHalf, 2, true, {}>",
+        "resident_gemv_kernel<{}, blink::kEpilogueAdd, 4, false, {}>",
+    ]
+    forms = ("blink::kScaleByRow", "blink::kScaleByBlock")
+    names = [f"blink::{instance.format(half, form)}" for instance in instances for form in forms]
+    cubin, symbols = compile_templates(source_root() / "kernels" / "engine.cu", "sm_90a", names)
+    assert all(symbols[name].encode() in cubin for name in names)
+
+
 def test_the_scheduler_links_with_the_device_runtime() -> None:
     source = source_root() / "kernels" / "scheduler" / "scheduler.cu"
     assert b"blink_scheduler" in compile_module(source, "sm_90a", rdc=True)

@@ -9,6 +9,7 @@ from test_moe_device import STREAMED, TILED, Mixture, uniform
 from test_ops_device import OUTPUTS, Emulate, assert_close, floats, random
 from test_skinny_gemm_device import check_product
 from test_tiled_gemm_device import multiply
+from weights import weights
 
 
 def test_stream(emulate_gelu: Emulate) -> None:
@@ -18,7 +19,9 @@ def test_stream(emulate_gelu: Emulate) -> None:
     call("linear", floats(x), floats(w), product, m, n_in, 2 * n_out)
     call("gated", product, expected, n_out, m, GELU_TANH)
     y = np.zeros((m, n_out), np.uint16)
-    emulate_gelu("gemv", w, x, y, m, n_in, n_out, OUTPUTS.index("silu"), 1, 2)
+    emulate_gelu(
+        "gemv", *weights(w).pointers, x, y, m, n_in, n_out, OUTPUTS.index("silu"), 1, weights(w).form, 2
+    )
     assert_close(floats(y), expected)
 
 

@@ -176,17 +176,29 @@ OUTPUTS = ("half", "float", "add", "silu")  # of EpilogueOp
 
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize(
-    ("m", "n_in", "n_out", "groups", "blocks"),
-    [(1, 32, 16, 1, 1), (1, 4096, 40, 1, 2), (3, 96, 41, 1, 3), (8, 704, 64, 1, 2), (5, 2304, 24, 2, 2),
-     (16, 1024, 48, 2, 1), (9, 544, 19, 2, 1), (12, 320, 40, 2, 2)],
+    ("m", "n_in", "n_out", "groups", "blocks", "form"),
+    [(1, 32, 16, 1, 1, None), (1, 4096, 40, 1, 2, None), (3, 96, 41, 1, 3, None), (8, 704, 64, 1, 2, None),
+     (5, 2304, 24, 2, 2, None), (16, 1024, 48, 2, 1, None), (9, 544, 19, 2, 1, None),
+     (12, 320, 40, 2, 2, None),
+     (1, 64, 16, 1, 1, ScaleForm.ROW), (3, 4672, 41, 1, 3, ScaleForm.ROW), (8, 704, 64, 1, 2, ScaleForm.ROW),
+     (1, 4096, 136, 1, 2, ScaleForm.BLOCK), (8, 832, 264, 1, 5, ScaleForm.BLOCK)],
 )  # fmt: skip
-def test_gemv(emulate: Emulate, m: int, n_in: int, n_out: int, groups: int, blocks: int, output: str) -> None:
+def test_gemv(
+    emulate: Emulate,
+    m: int,
+    n_in: int,
+    n_out: int,
+    groups: int,
+    blocks: int,
+    form: ScaleForm | None,
+    output: str,
+) -> None:
     """Shares of k that are uneven, tiles that are not full, blocks with several tiles, padding rows of x."""
     rows = 2 * n_out if output == "silu" else n_out
-    x, w = random(m + 1, n_in), random(rows, n_in, seed=1, scale=0.1)
+    x, w = random(m + 1, n_in), weights(random(rows, n_in, seed=1, scale=0.1), form)
     x[m] = NAN  # not read
     product = np.empty((m, rows), np.float32)
-    call("linear", floats(x[:m]), floats(w), product, m, n_in, rows)
+    call("linear", floats(x[:m]), w.values, product, m, n_in, rows)
     start = np.random.default_rng(2).standard_normal((m + 1, n_out)).astype(np.float32)
     expected = start.copy()
     if output == "add":
@@ -199,7 +211,8 @@ def test_gemv(emulate: Emulate, m: int, n_in: int, n_out: int, groups: int, bloc
     is_half = output in ("half", "silu")
     y = (start.view(np.uint32) >> 16).astype(np.uint16) if is_half else start.copy()
     behind = y[m].copy()
-    emulate("gemv", w, x, y, m, n_in, n_out, OUTPUTS.index(output), groups, blocks)
+    sizes = (m, n_in, n_out, OUTPUTS.index(output), groups, w.form, blocks)
+    emulate("gemv", *w.pointers, x, y, *sizes)
     assert_close((floats(y) if is_half else y)[:m], expected[:m])
     np.testing.assert_array_equal(y[m], behind)
 

@@ -66,11 +66,40 @@ def test_a_norm_that_is_quantised(emulate: Emulate, hidden: int, threads: int, f
     expected = np.empty_like(residual)
     zero = np.zeros_like(residual)
     call("residual_rmsnorm", residual.copy(), zero, floats(weight), EPS, expected, hidden, rows)
-    x = activations(expected, form)
-    got, got_scales = np.zeros_like(x.elements), np.zeros((len(x.scales), rows + 1), np.float32)
+    got, got_scales = places(expected, form)
     sizes = (hidden, rows + 1, rows, FORMS.index(form), threads)
     emulate("rmsnorm_quantize", residual, weight, EPS, got, got_scales, *sizes)
-    np.testing.assert_allclose(got_scales[:, :rows], x.scales[:, :rows], rtol=1e-5)
-    assert (got_scales[:, rows] == 0).all()
-    assert np.abs(got.astype(int) - x.elements).max() <= 1
-    assert (got != x.elements).mean() < 0.01
+    assert_neighbours(got, got_scales, expected, form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("hidden", "threads"), [(16, 32), (272, 32), (1600, 128)])
+def test_a_norm_of_a_sum_that_is_quantised(
+    emulate: Emulate, hidden: int, threads: int, form: ScaleForm
+) -> None:
+    rows = 3
+    residual, x = floats(random(rows, hidden)), random(rows, hidden, seed=1, scale=3)
+    weight, following = random(hidden, seed=2), random(hidden, seed=3)
+    total, expected = residual.copy(), np.empty_like(residual)
+    call("add_rmsnorm", total, floats(x), floats(weight), floats(following), EPS, expected, hidden, rows)
+    got, got_scales = places(expected, form)
+    sizes = (hidden, rows + 1, rows, FORMS.index(form), threads)
+    emulate("add_rmsnorm_quantize", residual, x, weight, following, EPS, got, got_scales, *sizes)
+    np.testing.assert_allclose(residual, total, rtol=1e-5, atol=1e-5)
+    assert_neighbours(got, got_scales, expected, form)
+
+
+def places(values: Floats, form: ScaleForm) -> tuple[Bytes, Floats]:
+    """For elements and scales, of which one row more."""
+    rows, columns = values.shape
+    blocks = 1 if form is ScaleForm.ROW else -(-columns // SCALE_BLOCK)
+    return np.zeros((rows, columns), np.uint8), np.zeros((blocks, rows + 1), np.float32)
+
+
+def assert_neighbours(got: Bytes, scales: Floats, values: Floats, form: ScaleForm) -> None:
+    """Those of the values, but for a few elements that are the ones beside."""
+    rows, expected = len(values), activations(values, form)
+    np.testing.assert_allclose(scales[:, :rows], expected.scales[:, :rows], rtol=1e-5)
+    assert (scales[:, rows] == 0).all()
+    assert np.abs(got.astype(int) - expected.elements).max() <= 1
+    assert (got != expected.elements).mean() < 0.01

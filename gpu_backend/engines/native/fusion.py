@@ -80,7 +80,9 @@ def norm_after_add(ops: list[Operation], target: Target) -> list[Operation] | No
 def quantize_after_norm(ops: list[Operation], target: Target) -> list[Operation] | None:
     match ops:
         case [RmsNorm() as norm, Quantize() as quantize] if quantize.x == norm.out:
-            return [replace(norm, quantize=quantize)] if fits_block(norm.out.columns) else None
+            return [replace(norm, quantize=quantize)] if fits_block(quantize.x.columns) else None
+        case [AddNorm() as add, Quantize() as quantize] if add.norm_after and quantize.x == add.normed:
+            return [replace(add, quantize=quantize)] if fits_block(quantize.x.columns) else None
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ class WeightLoader:
         with ExitStack() as owned:
             if isinstance(self._source, Checkpoint):
                 self._source.check_all(self._config)
-                if self._config.scale_forms:
+                if _rounded(self._config):
                     staging = DeviceMemory(self._memory.device)
                     owned.callback(staging.close)
                     on = self._stream, self._kernels, self._config.dtype
@@ -115,7 +116,7 @@ class WeightLoader:
             self._fill(matrix, *random_distribution(weight, name))
         elif matrix.scales is None:
             self._upload(self._source, weight, matrix)
-        elif weight.stored is None and weight.scales is ScaleForm.ROW:
+        elif weight.stored is None:
             self._quantize(self._source, weight, matrix, matrix.scales)
         else:
             self._upload_fp8(self._source, weight, matrix, matrix.scales)
@@ -148,14 +149,15 @@ class WeightLoader:
 
     def _quantize(self, checkpoint: Checkpoint, weight: Weight, matrix: Matrix, scales: Matrix) -> None:
         """As Checkpoint.fp8_parts does it, to the last bit."""
+        assert weight.scales is not None
         address, behind, wanted = matrix.address, scales.address, self._config.dtype
         for part, dtype in checkpoint.parts(weight):
             wide = wanted == "float32"
             values = to_float32(part, dtype) if wide else half_bits(part, dtype, wanted)
-            self._quantizer.write(np.ascontiguousarray(values), address, behind)
-            rows = len(part)
-            address, behind = address + part.size, behind + Element.FP32.n_bytes * rows
-            self._count(part.size + Element.FP32.n_bytes * rows)
+            self._quantizer.write(np.ascontiguousarray(values), weight.scales, address, behind)
+            n_bytes = Element.FP32.n_bytes * math.prod(weight.scales.shape(*part.shape))
+            address, behind = address + part.size, behind + n_bytes
+            self._count(part.size + n_bytes)
 
     def _upload_fp8(self, checkpoint: Checkpoint, weight: Weight, matrix: Matrix, scales: Matrix) -> None:
         address, behind = matrix.address, scales.address
@@ -166,9 +168,16 @@ class WeightLoader:
             self._count(elements.nbytes + part.nbytes)
 
 
-def loading_kernels(config: Model) -> set[str]:
+def loading_kernels(config: Model, source: Checkpoint | RandomWeights) -> set[str]:
     """The instances that WeightLoader launches, beside Kernels.random."""
-    return {RANDOM_FP8, quantizer_kernel(config.dtype)} if config.scale_forms else set()
+    if isinstance(source, RandomWeights):
+        return {RANDOM_FP8} if config.scale_forms else set()
+    return {quantizer_kernel(config.dtype, form) for form in _rounded(config)}
+
+
+def _rounded(config: Model) -> tuple[ScaleForm, ...]:
+    """In which forms a checkpoint's weights are rounded to fp8 while they are loaded."""
+    return config.scale_forms if config.quantization is None else ()
 
 
 def random_distribution(weight: Weight, name: str) -> tuple[float, float]:

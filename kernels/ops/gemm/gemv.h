@@ -1,7 +1,7 @@
 /* GEMV, for few rows: y = x w^T where reading w is all the work. CPU reference: matmul.h.
  *
  *   x  [m][n_in] half
- *   w  [n_out][n_in] half, or [2][n_out][n_in] for kEpilogueSilu: gate rows, then up rows
+ *   w  [n_out][n_in] half, or [2][n_out][n_in] for kEpilogueSilu: gate rows, then up rows; or fp8 with scales
  *   y  [m][n_out]: kEpilogueHalf half; kEpilogueFloat fp32; kEpilogueAdd fp32, y += x w^T; kEpilogueSilu half,
  *      silu(x gate^T) * (x up^T)
  *
@@ -17,6 +17,7 @@
 #define BLINK_OPS_GEMM_GEMV_H
 
 #include "kernels/ops/activation.h"
+#include "weight_lanes.h"
 
 #ifdef __CUDACC__
 
@@ -32,48 +33,60 @@ constexpr uint32_t kGemvRows = 16;  /* of w in a tile */
 /* Chunks in flight, by groups of 8 rows of x; measured: 4 are slower for one group, and 8 for two. */
 template <int Groups>
 constexpr uint32_t kGemvDepth = Groups == 1 ? 8 : 4;
+/* The same of weights in a form: the scales of 8 chunks by block would not fit the registers. */
+template <int Groups, ScaleForm Form>
+constexpr uint32_t kGemvFormDepth = Form == kScaleByBlock ? 4 : kGemvDepth<Groups>;
 constexpr uint32_t kGemvRound = kGemvWarps * kGemvDepth<1> * kGemvChunk; /* k that a block loads at once */
 
-/* A lane's chunk of w: 8 k of two rows. */
-struct WeightChunk {
-  uint4 low, high;
-};
+using WeightChunk = LaneChunk<kUnscaled>; /* 8 k of two rows */
 
 /* Where a warp's next round of chunks comes from: this lane's two rows of w, and how many chunks exist. */
-template <typename Half>
+template <typename Half, ScaleForm Form>
 struct WeightSource {
-  const Half *low, *high;
+  const typename WeightTypes<Half, Form>::Element *low, *high;
   uint32_t n_chunks;
+  LaneScales<Form> scales;
 
-  __device__ __forceinline__ void load(uint32_t slot, WeightChunk& chunk) const {
-    load_weight(low + slot * kGemvChunk, slot < n_chunks, chunk.low);
-    load_weight(high + slot * kGemvChunk, slot < n_chunks, chunk.high);
+  __device__ __forceinline__ void load(uint32_t slot, LaneChunk<Form>& chunk) const {
+    load_weight(low + slot * kChunkWeights<Form>, slot < n_chunks, chunk.low);
+    load_weight(high + slot * kChunkWeights<Form>, slot < n_chunks, chunk.high);
+    scales.load(slot, slot < n_chunks, chunk);
   }
 };
 
 /* A block's place in the matmul. */
-template <typename Half, int Output>
+template <typename Half, int Output, ScaleForm Form>
 struct GemvTiles {
-  const Half* w;
+  typename WeightTypes<Half, Form>::Matrix w;
   uint32_t n_in, n_out, n_tiles, first_chunk, n_chunks; /* the warp's share of k */
 
   static constexpr uint32_t kOutputs = Output == kEpilogueSilu ? kGemvRows / 2 : kGemvRows;
 
-  __device__ __forceinline__ GemvTiles(const Half* weight, uint32_t in, uint32_t out)
+  __device__ __forceinline__ GemvTiles(const typename WeightTypes<Half, Form>::Matrix& weight, uint32_t in,
+                                       uint32_t out)
       : w(weight), n_in(in), n_out(out), n_tiles((out + kOutputs - 1) / kOutputs) {
-    const uint32_t all = in / kGemvChunk, share = (all + kGemvWarps - 1) / kGemvWarps;
+    const uint32_t all = in / kChunkWeights<Form>, share = (all + kGemvWarps - 1) / kGemvWarps;
     first_chunk = min(all, threadIdx.x / 32 * share);
     n_chunks = min(all, first_chunk + share) - first_chunk;
   }
 
   /* The chunks from `done` on of the warp's share of a tile; rows past the end repeat the last one. */
-  __device__ __forceinline__ WeightSource<Half> source(uint32_t tile, uint32_t done) const {
-    const uint32_t r = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
-    const uint64_t k = uint64_t(first_chunk + done) * kGemvChunk + q * 8;
+  __device__ __forceinline__ WeightSource<Half, Form> source(uint32_t tile, uint32_t done) const {
+    const uint32_t r = threadIdx.x % 32 / 4, q = threadIdx.x % 4, first_k = (first_chunk + done) * kChunkWeights<Form>;
+    const uint64_t k = uint64_t(first_k) + q * kLaneWeights<Form>;
     const uint32_t low = min(n_out - 1, tile * kOutputs + r);
     const uint32_t high = Output == kEpilogueSilu ? n_out + low : min(n_out - 1, tile * kOutputs + r + 8);
     const bool exists = tile < n_tiles && done < n_chunks;
-    return {w + uint64_t(low) * n_in + k, w + uint64_t(high) * n_in + k, exists ? n_chunks - done : 0};
+    const auto* elements = elements_of(w);
+    return {elements + uint64_t(low) * n_in + k, elements + uint64_t(high) * n_in + k, exists ? n_chunks - done : 0,
+            LaneScales<Form>(w, low, high, n_in, first_k)};
+  }
+
+  /* What the sums of the thread's output of a tile, and for kEpilogueSilu of its up row, are multiplied by. */
+  __device__ __forceinline__ OutputScales output_scales(uint32_t tile) const {
+    if constexpr (Form != kScaleByRow) return {1.0f, 1.0f};
+    const float* of = scales_of(w) + min(n_out - 1, tile * kOutputs + threadIdx.x % kOutputs);
+    return {of[0], Output == kEpilogueSilu ? of[n_out] : 1.0f};
   }
 };
 
@@ -96,12 +109,13 @@ struct GemvSums {
 /* Writes output `tile * kOutputs + o` for row `column` of x. */
 template <typename Half, int Output, int Groups>
 __device__ __forceinline__ void store_gemv(const GemvSums<Groups>& sums, uint32_t buffer, void* y, uint32_t o,
-                                           uint32_t column, uint64_t at) {
-  const float sum = sums.total(buffer, o, column);
+                                           uint32_t column, uint64_t at, const OutputScales& scale) {
+  const float sum = scale.low * sums.total(buffer, o, column);
   if (Output == kEpilogueHalf) from_float(sum, static_cast<Half*>(y) + at);
   if (Output == kEpilogueFloat) static_cast<float*>(y)[at] = sum;
   if (Output == kEpilogueAdd) static_cast<float*>(y)[at] += sum;
-  if (Output == kEpilogueSilu) from_float(gated(sum, sums.total(buffer, o + 8, column)), static_cast<Half*>(y) + at);
+  if (Output == kEpilogueSilu)
+    from_float(gated(sum, scale.high * sums.total(buffer, o + 8, column)), static_cast<Half*>(y) + at);
 }
 
 /* acc += w x^T for one chunk, of 8 rows of x, or of more. */
@@ -112,69 +126,70 @@ __device__ __forceinline__ void add_chunk(float (&acc)[4], const WeightChunk& w,
   mma(acc, first, x.x, x.y, Half());
   mma(acc, second, x.z, x.w, Half());
 }
-template <typename Half, int Groups>
-__device__ __forceinline__ void add_chunk(float (&acc)[Groups][4], const WeightChunk& w, const uint4 (&x)[Groups]) {
-#pragma unroll
-  for (int g = 0; g < Groups; ++g) add_chunk<Half>(acc[g], w, x[g]);
-}
 
 /* A round of chunks: adds them to acc and puts those of `next` in their place. `row` is the
  * lane's row of x in each group of 8, at the round's first k. */
-template <typename Half, int Groups, bool Full>
-__device__ __forceinline__ void gemv_round(float (&acc)[Groups][4], WeightChunk (&chunk)[kGemvDepth<Groups>],
+template <typename Half, int Groups, bool Full, ScaleForm Form, uint32_t kDepth>
+__device__ __forceinline__ void gemv_round(float (&acc)[Groups][4], LaneChunk<Form> (&chunk)[kDepth],
                                            const Half* const (&row)[Groups], uint32_t k, uint32_t n_chunks,
-                                           const WeightSource<Half>& next) {
-  constexpr uint32_t kDepth = kGemvDepth<Groups>;
-  constexpr uint32_t kAhead = Groups == 1 ? 2 : 1; /* chunks whose x is loaded together */
+                                           const WeightSource<Half, Form>& next) {
+  constexpr uint32_t kVectors = kLaneVectors<Form>;
+  constexpr uint32_t kAhead = Groups == 1 && kVectors == 1 ? 2 : 1; /* chunks whose x is loaded together */
 #pragma unroll
   for (uint32_t first = 0; first < kDepth; first += kAhead) {
-    uint4 x[kAhead][Groups];
+    uint4 x[kAhead][Groups][kVectors];
 #pragma unroll
     for (uint32_t i = 0; i < kAhead; ++i)
 #pragma unroll
       for (int g = 0; g < Groups; ++g)
-        if (Full || first + i < n_chunks)
-          x[i][g] = *reinterpret_cast<const uint4*>(row[g] + k + (first + i) * kGemvChunk);
+#pragma unroll
+        for (uint32_t v = 0; v < kVectors; ++v)
+          if (Full || first + i < n_chunks)
+            x[i][g][v] = *reinterpret_cast<const uint4*>(row[g] + k + (first + i) * kChunkWeights<Form> + 8 * v);
 #pragma unroll
     for (uint32_t i = 0; i < kAhead; ++i) {
-      if (Full || first + i < n_chunks) add_chunk<Half>(acc, chunk[first + i], x[i]);
+      if (Full || first + i < n_chunks) multiply_chunk<Half, Form, Groups>(acc, chunk[first + i], x[i]);
       next.load(first + i, chunk[first + i]);
     }
   }
 }
 
-/* grid (at most the tiles), block (kGemvThreads); m at most 8 * Groups, n_in a multiple of kGemvChunk.
+/* grid (at most the tiles), block (kGemvThreads); m at most 8 * Groups, n_in a multiple of kChunkWeights<Form>.
  * Blocks take tiles blockIdx.x, blockIdx.x + gridDim.x, ... */
-template <typename Half, int Output, int Groups>
+template <typename Half, int Output, int Groups, ScaleForm Form = kUnscaled>
 __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
-    gemv_kernel(const Half* w, const Half* x, void* y, uint32_t m, uint32_t n_in, uint32_t n_out) {
-  using Tiles = GemvTiles<Half, Output>;
-  constexpr uint32_t kDepth = kGemvDepth<Groups>;
+    gemv_kernel(typename WeightTypes<Half, Form>::Matrix w, const Half* x, void* y, uint32_t m, uint32_t n_in,
+                uint32_t n_out) {
+  using Tiles = GemvTiles<Half, Output, Form>;
+  constexpr uint32_t kDepth = kGemvFormDepth<Groups, Form>;
   __shared__ GemvSums<Groups> sums;
   allow_successor();
   const Tiles tiles(w, n_in, n_out);
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const uint32_t rounds = (tiles.n_chunks + kDepth - 1) / kDepth;
-  WeightChunk chunk[kDepth] = {};
-  WeightSource<Half> source = tiles.source(blockIdx.x, 0);
+  LaneChunk<Form> chunk[kDepth] = {};
+  WeightSource<Half, Form> source = tiles.source(blockIdx.x, 0);
 #pragma unroll
   for (uint32_t slot = 0; slot < kDepth; ++slot) source.load(slot, chunk[slot]);
   wait_for_predecessor();
 
   const Half* row[Groups]; /* of x; what is computed for rows past the end is not stored */
 #pragma unroll
-  for (int g = 0; g < Groups; ++g) row[g] = x + uint64_t(min(m - 1, lane / 4 + 8 * g)) * n_in + lane % 4 * 8;
+  for (int g = 0; g < Groups; ++g)
+    row[g] = x + uint64_t(min(m - 1, lane / 4 + 8 * g)) * n_in + lane % 4 * kLaneWeights<Form>;
   uint32_t buffer = 0;
   for (uint32_t tile = blockIdx.x; tile < tiles.n_tiles; tile += gridDim.x, buffer ^= 1) {
+    const OutputScales scale = tiles.output_scales(tile);
     float acc[Groups][4] = {};
     for (uint32_t round = 0; round < rounds; ++round) {
       const bool last = round + 1 == rounds;
-      const WeightSource<Half> next = tiles.source(last ? tile + gridDim.x : tile, last ? 0 : (round + 1) * kDepth);
-      const uint32_t k = (tiles.first_chunk + round * kDepth) * kGemvChunk;
+      const WeightSource<Half, Form> next =
+          tiles.source(last ? tile + gridDim.x : tile, last ? 0 : (round + 1) * kDepth);
+      const uint32_t k = (tiles.first_chunk + round * kDepth) * kChunkWeights<Form>;
       if (source.n_chunks >= kDepth)
-        gemv_round<Half, Groups, true>(acc, chunk, row, k, kDepth, next);
+        gemv_round<Half, Groups, true, Form>(acc, chunk, row, k, kDepth, next);
       else
-        gemv_round<Half, Groups, false>(acc, chunk, row, k, source.n_chunks, next);
+        gemv_round<Half, Groups, false, Form>(acc, chunk, row, k, source.n_chunks, next);
       source = next;
     }
 #pragma unroll
@@ -183,7 +198,7 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
     __syncthreads(); /* also: all have read the other buffer's sums */
     for (uint32_t e = threadIdx.x; e < m * Tiles::kOutputs; e += kGemvThreads) {
       const uint32_t o = e % Tiles::kOutputs, column = e / Tiles::kOutputs, out = tile * Tiles::kOutputs + o;
-      if (out < n_out) store_gemv<Half, Output>(sums, buffer, y, o, column, uint64_t(column) * n_out + out);
+      if (out < n_out) store_gemv<Half, Output>(sums, buffer, y, o, column, uint64_t(column) * n_out + out, scale);
     }
   }
 }

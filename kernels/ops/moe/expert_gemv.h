@@ -7,6 +7,8 @@
  *   kDown    x [pairs, sorted][n_in], what kGateUp put out; w [experts][n_out][n_in];
  *            out [tokens][per_token][n_out]: x w^T, each row in its pair's own place
  *
+ * w may be fp8, with scales of all experts' rows or blocks (gemm/weight_lanes.h).
+ *
  * For few pairs an expert, here; for many, grouped_gemm_sm90.h; of one token, single_token.h.
  *
  * E8. What an expert puts out for a token is a function of the token's normed hidden state alone: not of the other

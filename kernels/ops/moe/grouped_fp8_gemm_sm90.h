@@ -2,8 +2,9 @@
  * in fp8 (ops/quantize.h), and units of up to 128 pairs. Reference: numpy's product of the quantised values
  * (tests/kernels/test_moe_fp8_device.py).
  *
- *   kGateUp  x [tokens][n_in] fp8, kDown x [pairs, sorted][n_in] fp8; scales [1][x_stride] of its rows, or [ceil(n_in /
- *            128)][x_stride] if they are by block
+ *   kGateUp  x [tokens][n_in] fp8, with scales [1][x_stride] if those of w are by row, and else [ceil(n_in / 128)]
+ *            [x_stride]; out quantised (quantized_product_sm90.h)
+ *   kDown    x that product, with scales [ceil(n_in / 128)][x_stride]; out half, as that of grouped_gemm_sm90.h
  *   w        fp8, with scales of all experts' rows, or of blocks: n_out is then a multiple of 128, and no block has
  *            rows of two experts, or of gate and up
  *
@@ -16,6 +17,7 @@
 
 #include "kernels/ops/gemm/weight_lanes.h"
 #include "grouped_gemm_sm90.h"
+#include "quantized_product_sm90.h"
 
 #ifdef __CUDACC__
 
@@ -26,6 +28,7 @@ constexpr uint32_t kGroupedFp8K = 128;    /* of a stage: a swizzled row, and a b
 constexpr uint32_t kGroupedFp8Stages = 4;
 
 static_assert(kGroupedFp8K == kScaleBlock, "a stage has one scale of a row of x");
+static_assert(GroupedItems<kGateUp>::kOutputs == kScaleBlock, "a tile's outputs share a scale");
 
 struct GroupedFp8Stage {
   unsigned char w[kGroupedWeights * kSwizzleBytes], x[kGroupedFp8Unit * kSwizzleBytes];
@@ -34,9 +37,10 @@ struct GroupedFp8Pipeline {
   GroupedFp8Stage stages[kGroupedFp8Stages];
   unsigned char turned[2 * kWarpgroup / 32][512]; /* a warp's results on their way out */
   float scales[kGroupedFp8Stages][kGroupedFp8Unit];
+  ProductScratch<kGroupedFp8Unit> product;
   uint64_t full[kGroupedFp8Stages], empty[kGroupedFp8Stages];
 };
-constexpr uint32_t kGroupedFp8SharedBytes = 202816;
+constexpr uint32_t kGroupedFp8SharedBytes = 207424;
 static_assert(sizeof(GroupedFp8Pipeline) == kGroupedFp8SharedBytes, "the engine launches with so much");
 
 /* x and its scales. */
@@ -45,6 +49,20 @@ struct GroupedFp8Input {
   const float* scales;
   uint32_t stride; /* of the scales */
 };
+
+/* What a kernel puts out. */
+template <typename Half, ExpertMatmul Matmul>
+struct GroupedFp8Output {
+  using Type = Half*;
+};
+template <typename Half>
+struct GroupedFp8Output<Half, kGateUp> {
+  using Type = QuantizedProduct<kGroupedFp8Unit>;
+};
+
+/* Whether x has a scale of its own in each stage. */
+template <ExpertMatmul Matmul, ScaleForm Form>
+constexpr bool kScaledStages = Matmul == kDown || Form == kScaleByBlock;
 
 /* The loading warpgroup. A thread copies the scale of the pair whose row of x it knows. */
 template <ExpertMatmul Matmul, ScaleForm Form>
@@ -55,9 +73,10 @@ struct GroupedFp8Producer {
 
   __device__ __forceinline__ void copy_scale(float (&to)[kGroupedFp8Unit], uint32_t k, uint32_t count,
                                              uint32_t row) const {
-    if (Form == kScaleByRow && k + kGroupedFp8K < rows.n_in) return;
+    constexpr bool kEach = kScaledStages<Matmul, Form>;
+    if (!kEach && k + kGroupedFp8K < rows.n_in) return;
     const uint32_t lane = threadIdx.x % 32, pair = 16 * (lane / 4) + 4 * (threadIdx.x / 32) + lane % 4;
-    const uint64_t block = Form == kScaleByBlock ? k / kScaleBlock : 0;
+    const uint64_t block = kEach ? k / kScaleBlock : 0;
     if (pair < count) copy_async_word(to + pair, x.scales + block * x.stride + row);
   }
 
@@ -94,6 +113,7 @@ template <typename Half, ExpertMatmul Matmul, ScaleForm Form>
 struct GroupedFp8Consumer {
   using Outputs = GroupedOutputs<Half, Matmul, kGroupedFp8Unit>;
   using Sums = typename Outputs::Sums;
+  static constexpr bool kEach = kScaledStages<Matmul, Form>;
   Outputs outputs;
   const float* w_scales;
   uint32_t n_in;
@@ -109,17 +129,18 @@ struct GroupedFp8Consumer {
     return w_scales[at / kScaleBlock * ((n_in + kScaleBlock - 1) / kScaleBlock) + k / kScaleBlock];
   }
 
-  /* Adds what the tensor cores have summed up of a stage. */
+  /* Adds what the tensor cores have summed up of a stage; w is the scale of a block. */
   template <int N>
   __device__ __forceinline__ void add(const float (&part)[N], float (&sums)[N], const float2* x, float w) const {
 #pragma unroll
     for (uint32_t g = 0; g < N / 4; ++g) {
-      if (Form == kScaleByRow) {
+      if (!kEach) {
 #pragma unroll
         for (uint32_t e = 0; e < 4; ++e) sums[4 * g + e] += part[4 * g + e];
       } else {
         const float2 of_x = x[4 * g];
-        const float even = of_x.x * w, odd = of_x.y * w;
+        const float even = Form == kScaleByBlock ? of_x.x * w : of_x.x,
+                    odd = Form == kScaleByBlock ? of_x.y * w : of_x.y;
 #pragma unroll
         for (uint32_t h = 0; h < 2; ++h) {
           sums[4 * g + 2 * h] += part[4 * g + 2 * h] * even;
@@ -133,7 +154,7 @@ struct GroupedFp8Consumer {
   __device__ __forceinline__ void apply(float (&sums)[N], const float2* x, const float (&w)[2]) const {
 #pragma unroll
     for (uint32_t g = 0; g < N / 4; ++g) {
-      const float2 of_x = x[4 * g];
+      const float2 of_x = kEach ? make_float2(1.0f, 1.0f) : x[4 * g];
 #pragma unroll
       for (uint32_t h = 0; h < 2; ++h) sums[4 * g + 2 * h] *= of_x.x * w[h], sums[4 * g + 2 * h + 1] *= of_x.y * w[h];
     }
@@ -181,14 +202,13 @@ struct GroupedFp8Consumer {
     }
   }
 
-  __device__ __forceinline__ void run(GroupedFp8Pipeline& pipeline, const GroupedItems<Matmul>& items) const {
+  __device__ __forceinline__ void run(GroupedFp8Pipeline& pipeline, const GroupedItems<Matmul>& items,
+                                      const typename GroupedFp8Output<Half, Matmul>::Type& out) const {
     PipelineState state;
     ExpertUnit unit = items.unit(blockIdx.x);
     for (uint32_t at = blockIdx.x; at < items.n_items; at += gridDim.x) {
       const ExpertUnit next = items.unit(at + gridDim.x);
       const uint32_t tile = at % items.n_tiles;
-      uint32_t rows[kGroupedFp8Unit / 32];
-      outputs.find(unit, rows);
       Sums sums;
       if (unit.count <= 32)
         multiply<32>(pipeline, state, unit, tile, sums);
@@ -198,7 +218,14 @@ struct GroupedFp8Consumer {
         multiply<96>(pipeline, state, unit, tile, sums);
       else
         multiply<kGroupedFp8Unit>(pipeline, state, unit, tile, sums);
-      outputs.store(pipeline.turned[threadIdx.x / 32 - 4], sums, rows, unit.count, tile);
+      if constexpr (Matmul == kGateUp) {
+        const uint32_t o = tile * kScaleBlock + outputs.first_row() + threadIdx.x / 32 % 4 * 16;
+        out.store(pipeline.product, sums[0], sums[1], unit, tile, o, outputs.n_out);
+      } else {
+        uint32_t rows[kGroupedFp8Unit / 32];
+        outputs.find(unit, rows);
+        outputs.store(pipeline.turned[threadIdx.x / 32 - 4], sums, rows, unit.count, tile);
+      }
       unit = next;
     }
   }
@@ -210,7 +237,8 @@ struct GroupedFp8Consumer {
 template <typename Half, ExpertMatmul Matmul, ScaleForm Form>
 __global__ void __launch_bounds__(kGroupedThreads, 1)
     moe_grouped_fp8_gemm_kernel(const ExpertUnit* plan, const uint32_t* pairs, const __grid_constant__ TensorMap map,
-                                const float* w_scales, const __grid_constant__ GroupedFp8Input x, Half* out,
+                                const float* w_scales, const __grid_constant__ GroupedFp8Input x,
+                                const __grid_constant__ typename GroupedFp8Output<Half, Matmul>::Type out,
                                 uint32_t n_in, uint32_t n_out, uint32_t per_token) {
   GroupedFp8Pipeline& pipeline = *reinterpret_cast<GroupedFp8Pipeline*>(dynamic_shared());
   allow_successor();
@@ -230,7 +258,9 @@ __global__ void __launch_bounds__(kGroupedThreads, 1)
   } else {
     take_registers<kGroupedConsumerRegisters>();
     const uint32_t group = threadIdx.x / kWarpgroup - 1;
-    GroupedFp8Consumer<Half, Matmul, Form>{{group, n_out, pairs, out}, w_scales, n_in}.run(pipeline, items);
+    Half* halves = nullptr;
+    if constexpr (Matmul == kDown) halves = out;
+    GroupedFp8Consumer<Half, Matmul, Form>{{group, n_out, pairs, halves}, w_scales, n_in}.run(pipeline, items, out);
   }
 }
 

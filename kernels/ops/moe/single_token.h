@@ -6,7 +6,8 @@
  *   sums           the router's, which the matmul before has left (fused_router.h)
  *   norm           [hidden] half, weights of the norm
  *   topk_ids, weight [per_token] (routing.h); nothing is added for padding
- *   gate_up        [experts][2][intermediate][hidden] half, down [experts][hidden][intermediate] half
+ *   gate_up        [experts][2][intermediate][hidden] half, down [experts][hidden][intermediate] half; or both fp8,
+ *                  with scales of all experts' rows or blocks (gemm/weight_lanes.h)
  *   product        [per_token][intermediate] half: of each routed expert, silu(gate) * up
  *   residual       [hidden] fp32; residual += sum over k of weight[k] (product[k] down[topk_ids[k]]^T), in that order
  */
@@ -27,7 +28,7 @@ constexpr uint32_t kSingleExperts = kGemvWarps; /* of a token at most */
 template <ScaleForm Form>
 constexpr uint32_t kSingleDepth = Form == kUnscaled ? 8 : 4;
 template <ScaleForm Form>
-constexpr uint32_t kSingleDownDepth = Form == kUnscaled ? 8 : 6; /* in down: of fp8 an item's */
+constexpr uint32_t kSingleDownDepth = Form == kUnscaled ? 8 : 6; /* in down, of fp8 there an item's, too */
 
 static_assert(kGemvThreads == kMaxExperts, "a thread has an expert");
 
@@ -189,11 +190,10 @@ struct SingleDown {
   __device__ __forceinline__ void request(uint32_t tile, uint32_t c, LaneChunk<Form>& to) const {
     const bool wanted = exists && tile < n_tiles && c < n_chunks;
     const uint32_t k = c * kChunkWeights<Form>;
-    const uint64_t of = wanted ? row(tile) : 0;
-    const auto* from = elements_of(w) + of * 2 * n_half + threadIdx.x % 4 * kLaneWeights<Form> + (wanted ? k : 0);
+    const auto* from = elements_of(w) + row(tile) * (2 * n_half) + threadIdx.x % 4 * kLaneWeights<Form> + k;
     load_weight(from, wanted, to.low);
     load_weight(from + n_half, wanted, to.high);
-    LaneScales<Form>(w, of, of, 2 * n_half, k).load_halves(0, n_half / kChunkWeights<Form>, wanted, to);
+    LaneScales<Form>(w, row(tile), row(tile), 2 * n_half, k).load_halves(0, n_half / kChunkWeights<Form>, wanted, to);
   }
   /* What the sums of the lane's row of a tile are multiplied by at their end. */
   __device__ __forceinline__ float row_scale(uint32_t tile) const {
@@ -202,9 +202,28 @@ struct SingleDown {
   }
 };
 
-/* grid (any), block (kGemvThreads); per_token at most kSingleExperts, n_in a multiple of 2 * kChunkWeights, n_out of
- * kSingleOutputs. Its predecessor is gate_up, which lets it start when the routing is there (E14), and leaves it n_sums
- * sums to clear. A tile is 8 outputs of all experts, a warp's each, and x the first two columns. */
+/* A warp's row of x, [n_in], in shared memory: registers have no room for all that fp8 needs of it, and to wait for it
+ * again and again would take as long as the weights. */
+template <typename Half>
+__device__ __forceinline__ const Half* held_row(const Half* x, Half* held, uint32_t n_in) {
+  constexpr uint32_t kVectors = 4; /* that a lane loads together: all in Qwen3-30B-A3B */
+  for (uint32_t first = threadIdx.x % 32 * 8; first < n_in; first += kVectors * 32 * 8) {
+    uint4 value[kVectors];
+#pragma unroll
+    for (uint32_t i = 0; i < kVectors; ++i)
+      if (first + i * 32 * 8 < n_in) value[i] = *reinterpret_cast<const uint4*>(x + first + i * 32 * 8);
+#pragma unroll
+    for (uint32_t i = 0; i < kVectors; ++i)
+      if (first + i * 32 * 8 < n_in) *reinterpret_cast<uint4*>(held + first + i * 32 * 8) = value[i];
+  }
+  __syncwarp();
+  return held;
+}
+
+/* grid (any), block (kGemvThreads), of fp8 per_token * n_in halves of dynamic shared memory; per_token at most
+ * kSingleExperts, n_in a multiple of 2 * kChunkWeights, n_out of kSingleOutputs. Its predecessor is gate_up, which lets
+ * it start when the routing is there (E14), and leaves it n_sums sums to clear. A tile is 8 outputs of all experts, a
+ * warp's each, and x the first two columns. */
 template <typename Half, ScaleForm Form = kUnscaled>
 __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
     moe_single_token_down_kernel(const uint32_t* topk_ids, const float* weight, int64_t* sums, uint32_t n_sums,
@@ -213,6 +232,7 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   constexpr uint32_t kDepth = kSingleDownDepth<Form>, kVectors = kLaneVectors<Form>;
   constexpr uint32_t kAhead = Form == kUnscaled ? kDepth : 2; /* chunks whose x is loaded together */
   __shared__ float part[2][kSingleExperts][kSingleOutputs];   /* two tiles in turn */
+  __shared__ float share[kSingleExperts];
   allow_successor();
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, r = lane / 4, n_half = n_in / 2;
   const uint32_t n_tiles = n_out / kSingleOutputs, n_chunks = n_half / kChunkWeights<Form>;
@@ -226,10 +246,11 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   if (blockIdx.x + 1 == gridDim.x)
     for (uint32_t i = threadIdx.x; i < n_sums; i += kGemvThreads) sums[i] = 0;
   const bool ends = threadIdx.x < kSingleOutputs;
-  float share[kSingleExperts];
-#pragma unroll
-  for (uint32_t e = 0; e < kSingleExperts; ++e) share[e] = ends && e < per_token ? weight[e] : 0.0f;
-  const Half* row = x + uint64_t(warp) * n_in + r * n_half + lane % 4 * kLaneWeights<Form>; /* of two columns */
+  if (threadIdx.x < kSingleExperts) share[threadIdx.x] = threadIdx.x < per_token ? weight[threadIdx.x] : 0.0f;
+  const Half* row = x + uint64_t(warp) * n_in;
+  if constexpr (Form != kUnscaled)
+    if (exists) row = held_row(row, reinterpret_cast<Half*>(dynamic_shared()) + warp * n_in, n_in);
+  row += r * n_half + lane % 4 * kLaneWeights<Form>; /* of two columns */
   uint32_t buffer = 0;
   for (uint32_t tile = blockIdx.x; tile < n_tiles; tile += gridDim.x, buffer ^= 1) {
     const uint32_t at = tile * kSingleOutputs + threadIdx.x;

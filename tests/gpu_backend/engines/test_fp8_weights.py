@@ -11,6 +11,8 @@ from fake_cuda import op, run
 from model_factory import make_model
 from quantized_factory import SIZES, make_quantized
 
+from gpu_backend.models.quantization import SCALE_BLOCK, ScaleForm
+
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
 LOAD = """
@@ -32,7 +34,7 @@ memory = DeviceMemory(device)
 
 def load(config, source):
     done = []
-    kernels = Kernels(device.arch, loading_kernels(config), 0, compute_element(config.dtype))
+    kernels = Kernels(device.arch, loading_kernels(config, source), 0, compute_element(config.dtype))
     weights = WeightLoader(memory, stream, kernels, config, 512, source, lambda *at: done.append(at)).load()
     kernels.close()
     assert done[-1] == ("weights", weight_bytes(config), weight_bytes(config))
@@ -74,7 +76,8 @@ def test_a_checkpoint_in_fp8(fake: Path, tmp_path: Path, family: str, layout: st
 
 
 ROUND = """
-config = read_model(Path(sys.argv[1]) / "model", ScaleForm.ROW)
+form = ScaleForm.FORM
+config = read_model(Path(sys.argv[1]) / "model", form)
 weights = load(config, Checkpoint(Path(sys.argv[1]) / "model"))
 for layer in weights.layers:
     for matrix in (layer.qkv, layer.o, layer.gate_up, layer.down):
@@ -83,20 +86,25 @@ memory.close()
 """
 
 
-def test_a_checkpoint_in_bf16_is_rounded_on_the_gpu(fake: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", list(ScaleForm))
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_another_checkpoint_is_rounded_on_the_gpu(
+    fake: Path, tmp_path: Path, dtype: torch.dtype, form: ScaleForm
+) -> None:
     """Every row of every matrix, tensor by tensor, each to its own place."""
-    make_model(tmp_path / "model", "qwen3-moe", torch.bfloat16, num_hidden_layers=2, **SIZES["qwen3-moe"])
-    printed, log = run(fake, tmp_path, LOAD + ROUND)
-    covered: dict[int, int] = {}
-    for call in (call for call in log if op(call) == "quantize"):
-        rows = int(call[2])
-        to, scales, columns = (int.from_bytes(bytes.fromhex(word), "little") for word in call[8:11])
-        for row in range(rows):
-            covered[to + row * columns] = scales + 4 * row
-    expected = {}
+    make_model(tmp_path / "model", "qwen3-moe", dtype, num_hidden_layers=2, **SIZES["qwen3-moe"])
+    printed, log = run(fake, tmp_path, LOAD + ROUND.replace("FORM", form.name))
+    kernel, height = ("quantize", 1) if form is ScaleForm.ROW else ("quantize_weight", SCALE_BLOCK)
+    covered, expected = {}, {}
+    for call in (call for call in log if op(call) == kernel):
+        to, scales, first, second = (int.from_bytes(bytes.fromhex(word), "little") for word in call[8:12])
+        columns, rows = (first, int(call[2])) if form is ScaleForm.ROW else (second, first)
+        across = form.shape(rows, columns)[1]
+        covered |= {to + row * columns: scales + 4 * (row // height) * across for row in range(rows)}
     for line in printed.splitlines():
         address, scales, rows, columns = map(int, line.split())
-        expected |= {address + row * columns: scales + 4 * row for row in range(rows)}
+        across = form.shape(rows, columns)[1]
+        expected |= {address + row * columns: scales + 4 * (row // height) * across for row in range(rows)}
     assert covered == expected
 
 

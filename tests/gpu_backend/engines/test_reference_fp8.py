@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 from model_factory import as_published, make_model
-from quantized_factory import LAYOUTS, SIZES, make_quantized
+from quantized_checkpoint import LAYOUTS
+from quantized_factory import SIZES, make_quantized
 from reference_rig import Rig
 from safetensors.torch import load_file, save_file
 

@@ -4,6 +4,7 @@ factor, and each buffer has room (symbolic_step.py)."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from symbolic_step import SymbolicStep, loads
 from gpu_backend.abi import StepKind
 from gpu_backend.engines.base import Limits
 from gpu_backend.engines.graph_grid import GraphGrid
+from gpu_backend.models.description import Weight
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.models.quantized import quantized
 from gpu_backend.models.registry import read_model
@@ -92,6 +94,7 @@ FP8_MODELS = {
     "dense": {**DENSE, **IN_FP8},
     "float16": {**MODELS["float16"], **IN_FP8},
     "norms behind sublayers": {**MODELS["norms behind sublayers"], **IN_FP8},
+    "experts": {**EXPERTS, "moe_intermediate_size": 128},
 }
 
 
@@ -128,3 +131,57 @@ def test_many_rows_of_a_model_in_fp8(model: str, form: ScaleForm, tmp_path: Path
             logits = step.run(shape, load)
             for batch_slot, token in enumerate(load.last):
                 assert logits[batch_slot] == step.expected(token), f"lane {batch_slot} of {load} in {shape}"
+
+
+FP8_EXPERTS = {
+    "few": {**EXPERTS, "moe_intermediate_size": 128},
+    "not in slices": {**EXPERTS, "moe_intermediate_size": 384, "dtype": "float16"},
+    "many": {**MODELS["many experts"], "moe_intermediate_size": 256},
+}
+
+
+@pytest.mark.parametrize("form", ScaleForm)
+@pytest.mark.parametrize("model", FP8_EXPERTS)
+def test_experts_in_fp8(model: str, form: ScaleForm, tmp_path: Path) -> None:
+    """Of steps of every size; attention's matrices are of halves."""
+    (tmp_path / "config.json").write_text(json.dumps(FP8_EXPERTS[model]))
+    limits = Limits(20, 512, 100, 4, page_size=16, total_pages=64)
+    shapes = GraphGrid(limits).shapes
+    described = quantized(read_model(tmp_path), form)
+    layers = (replace(layer, qkv=plain(layer.qkv), o=plain(layer.o)) for layer in described.layers)
+    step = SymbolicStep(replace(described, layers=tuple(layers)), limits, shapes)
+    for shape in shapes:
+        for load in loads(shape, limits):
+            logits = step.run(shape, load)
+            for batch_slot, token in enumerate(load.last):
+                assert logits[batch_slot] == step.expected(token), f"lane {batch_slot} of {load} in {shape}"
+
+
+FEW_ROWS = {
+    "experts": ({**MODELS["many experts"], "num_attention_heads": 16, "moe_intermediate_size": 128}, 8),
+    "dense": ({**DENSE, **IN_FP8}, 4),
+    "dense float16": ({**MODELS["float16"], **IN_FP8}, 4),
+}
+
+
+@pytest.mark.parametrize("form", ScaleForm)
+@pytest.mark.parametrize("model", FEW_ROWS)
+def test_few_rows_of_a_model_in_fp8(model: str, form: ScaleForm, tmp_path: Path) -> None:
+    """Weights become halves in registers; the router of one row is fused into o."""
+    config, rows = FEW_ROWS[model]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    limits = Limits(rows, 512, 100, 2, page_size=16, total_pages=64)
+    few = [
+        shape for shape in GraphGrid(limits).shapes if shape.kind == StepKind.DECODE and shape.tokens <= rows
+    ]
+    assert {shape.tokens for shape in few} >= {1, 2, rows}
+    step = SymbolicStep(quantized(read_model(tmp_path), form), limits, few)
+    for shape in few:
+        for load in loads(shape, limits):
+            logits = step.run(shape, load)
+            for batch_slot, token in enumerate(load.last):
+                assert logits[batch_slot] == step.expected(token), f"lane {batch_slot} of {load} in {shape}"
+
+
+def plain(weight: Weight) -> Weight:
+    return replace(weight, scales=None)

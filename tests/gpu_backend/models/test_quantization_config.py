@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from model_config import KEYS, SMALL, model_config
-from quantized_factory import BLOCK, KV, compressed, group
+from quantized_checkpoint import BLOCK, KV, compressed, group
 
 from gpu_backend.models.description import Experts, Model
 from gpu_backend.models.fields import UnsupportedModel
@@ -60,6 +60,7 @@ def test_a_checkpoint_that_is_not_quantized() -> None:
         ),
         (MODELOPT, StoredScales.TENSOR, ScaleForm.ROW),
         ({**MODELOPT, "quant_algo": "FP8_PER_CHANNEL_PER_TOKEN"}, StoredScales.CHANNEL, ScaleForm.ROW),
+        ({**MODELOPT, "quant_algo": "fp8_pb_wo"}, StoredScales.BLOCK, ScaleForm.BLOCK),
     ],
 )
 def test_linear_layers_are_fp8_and_others_are_not(

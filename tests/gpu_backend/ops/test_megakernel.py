@@ -17,12 +17,12 @@ from gpu_backend.abi import StepKind
 from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.native.model import NativeModel, target_of
 from gpu_backend.engines.native.step import StepBuilder
+from gpu_backend.kernel_abi.gemv import GEMV_CHUNK
 from gpu_backend.megakernel_abi import MEGAKERNEL_SHARED_BYTES, MEGAKERNEL_TOKENS, STAGE_CHUNKS
 from gpu_backend.models.description import Model
 from gpu_backend.models.registry import read_model
 from gpu_backend.ops.choice import serves
 from gpu_backend.ops.exchange import exchange_bytes, exchange_parts
-from gpu_backend.ops.gemv import GEMV_CHUNK
 from gpu_backend.ops.megakernel import MEGAKERNEL_WARPS, decode_splits, megakernel_blocks, stage_chunks
 from gpu_backend.ops.operations import DecodeModel
 

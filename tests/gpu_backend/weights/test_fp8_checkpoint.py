@@ -100,6 +100,17 @@ def test_types_that_config_json_does_not_tell_are_refused(tmp_path: Path) -> Non
         saved(tmp_path, w=VALUES.float().to(torch.float8_e5m2), w_scale=one)
 
 
+@pytest.mark.parametrize("code", [0x7F, 0xFF])
+@pytest.mark.parametrize("weight", [BY_TENSOR, Weight(("w",), (256, 160), stored=StoredScales.TENSOR)])
+def test_elements_that_are_no_numbers_are_refused(tmp_path: Path, weight: Weight, code: int) -> None:
+    """In a matrix that stays fp8, and in a head that does not: kernels know numbers only."""
+    values = VALUES.view(torch.uint8).clone()
+    values[200, 3] = code
+    checkpoint = saved(tmp_path, w=values.view(torch.float8_e4m3fn), w_scale=torch.tensor(1.0))
+    with pytest.raises(CheckpointError, match="'w' holds elements that are no numbers"):
+        checkpoint.stacked(weight)
+
+
 def test_parts_whose_blocks_do_not_meet_are_refused(tmp_path: Path) -> None:
     """Else their scales would be more than there is room for."""
     first, second = VALUES.split([130, 126])

@@ -260,6 +260,15 @@ inline uint32_t permute_bytes(uint32_t word, uint32_t selector) {
   }
   return result;
 }
+inline uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
+  uint32_t result = 0;
+  for (uint32_t i = 0; i < 4; ++i) {
+    const uint32_t digit = selector >> 4 * i & 15;
+    if (digit & 8) emulator::fail("a sign of two words");
+    result |= ((digit & 4 ? high : low) >> 8 * (digit & 3) & 0xff) << 8 * i;
+  }
+  return result;
+}
 template <typename Half>
 uint32_t multiply_pairs(uint32_t a, uint32_t b, Half) {
   return pack_halves(half_of(a, 0) * half_of(b, 0), half_of(a, 1) * half_of(b, 1));

@@ -87,25 +87,27 @@ void emulate_moe_grouped_gemm(const blink::ExpertUnit* plan, const uint32_t* pai
   emulator::dynamic_bytes = emulator::kMostBytes;
 }
 
-/* One of both, of fp8 with fp8. */
+/* One of both, of fp8 with fp8. `out`: halves of down, or the quantised product and its scales [][pairs]. */
 void emulate_moe_grouped_fp8_gemm(const blink::ExpertUnit* plan, const uint32_t* pairs, const uint8_t* w,
                                   const float* w_scales, const uint8_t* x, const float* x_scales, uint32_t x_stride,
-                                  Half* out, uint32_t x_rows, uint32_t n_in, uint32_t n_out, uint32_t per_token,
-                                  uint32_t down, uint32_t form, uint32_t blocks) {
+                                  void* out, float* out_scales, uint32_t n_pairs, uint32_t x_rows, uint32_t n_in,
+                                  uint32_t n_out, uint32_t per_token, uint32_t down, uint32_t form, uint32_t blocks) {
   using namespace blink;
   const uint32_t rows = down ? kGroupedWeights : kGroupedWeights / 2;
   const TensorMap map = {reinterpret_cast<const uint16_t*>(w), n_out, n_in / 2, rows, kGroupedFp8K / 2};
   const GroupedFp8Input input = {x, x_scales, x_stride};
+  const QuantizedProduct<kGroupedFp8Unit> product = {static_cast<uint8_t*>(out), out_scales, n_pairs};
   emulator::dynamic_bytes = kGroupedFp8SharedBytes;
   after(x, uint64_t(x_rows) * n_in);
-  after(x_scales, kFloat * x_stride * (form == kScaleByBlock ? (n_in + kScaleBlock - 1) / kScaleBlock : 1));
+  after(x_scales, kFloat * x_stride * (down || form == kScaleByBlock ? (n_in + kScaleBlock - 1) / kScaleBlock : 1));
   with_constant<kScaleByRow, kScaleByBlock>(form, [&](auto scale) {
     constexpr ScaleForm kForm = ScaleForm(scale());
     launch({blocks}, kGroupedThreads, [&] {
       if (down)
-        moe_grouped_fp8_gemm_kernel<Half, kDown, kForm>(plan, pairs, map, w_scales, input, out, n_in, n_out, per_token);
+        moe_grouped_fp8_gemm_kernel<Half, kDown, kForm>(plan, pairs, map, w_scales, input, static_cast<Half*>(out),
+                                                        n_in, n_out, per_token);
       else
-        moe_grouped_fp8_gemm_kernel<Half, kGateUp, kForm>(plan, pairs, map, w_scales, input, out, n_in, n_out,
+        moe_grouped_fp8_gemm_kernel<Half, kGateUp, kForm>(plan, pairs, map, w_scales, input, product, n_in, n_out,
                                                           per_token);
     });
   });

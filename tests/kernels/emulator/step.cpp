@@ -8,6 +8,7 @@
 #include "kernels/ops/gate.h"
 #include "kernels/ops/gather.h"
 #include "kernels/ops/norm_quantize.h"
+#include "kernels/ops/quantize_weight.h"
 #include "kernels/ops/page_copy.h"
 
 extern "C" {
@@ -65,6 +66,14 @@ void emulate_quantize(const Half* x, uint8_t* out, float* scales, uint32_t k, ui
   });
 }
 
+void emulate_quantize_weight(const Half* w, uint8_t* out, float* scales, uint32_t rows, uint32_t columns) {
+  using namespace blink;
+  launch({(columns + kScaleBlock - 1) / kScaleBlock, (rows + kScaleBlock - 1) / kScaleBlock}, kWeightThreads, [&] {
+    quantize_weight_kernel(w, out, scales, rows, columns);
+    emulator::block->has_waited = true; /* nothing runs before it */
+  });
+}
+
 void emulate_rmsnorm_quantize(const float* residual, const Half* weight, float eps, uint8_t* out, float* scales,
                               uint32_t hidden, uint32_t stride, uint32_t tokens, uint32_t form, uint32_t threads) {
   using namespace blink;
@@ -72,6 +81,19 @@ void emulate_rmsnorm_quantize(const float* residual, const Half* weight, float e
   with_constant<kScaleByRow, kScaleByBlock>(form, [&](auto constant) {
     launch({tokens}, threads,
            [&] { rmsnorm_quantize_kernel<Half, constant()>(residual, weight, eps, out, scales, hidden, stride); });
+  });
+}
+
+void emulate_add_rmsnorm_quantize(float* residual, const Half* x, const Half* weight, const Half* next, float eps,
+                                  uint8_t* out, float* scales, uint32_t hidden, uint32_t stride, uint32_t tokens,
+                                  uint32_t form, uint32_t threads) {
+  using namespace blink;
+  after(x, kHalf * tokens * hidden);
+  after(residual, kFloat * tokens * hidden);
+  with_constant<kScaleByRow, kScaleByBlock>(form, [&](auto constant) {
+    launch({tokens}, threads, [&] {
+      add_rmsnorm_quantize_kernel<Half, constant()>(residual, x, weight, next, eps, out, scales, hidden, stride);
+    });
   });
 }
 
