@@ -72,7 +72,7 @@ class Model:
             norms = [w[name] if name in self.norms else None for name in ("q_norm", "k_norm")]
             sizes = (self.heads, self.kv_heads, self.head_dim, tokens)
             cache = (w["k_cache"], w["v_cache"])
-            arrays.call("rope", qkv, None, *norms, EPS, self.rope, *cache, *sizes)
+            arrays.call("rope", qkv, None, *norms, EPS, self.rope, *cache, 0.0, 0.0, *sizes)
             attention = np.zeros((tokens, self.heads * self.head_dim), np.float32)
             arrays.call("attention", qkv, *cache, attention, *sizes[:3], 0, tokens)
             caches.append(cache)
