@@ -8,9 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from reference_ops import Floats, rope_table
+from reference_ops import rope_table
 from test_ops_device import (
     EPS,
+    FP8,
+    HALVES,
     LONG,
     NAN,
     TOLERANCE,
@@ -23,12 +25,7 @@ from test_ops_device import (
     random,
 )
 
-from gpu_backend.models.fp8 import from_fp8, to_fp8
-
 PIECE_WORDS = 8
-HALVES = (0.0, 0.0)  # the scales of a cache that is not in fp8
-FP8 = (0.75, 0.004)  # the values reach beyond what the second allows
-FP8_NAN = 0x7F
 Cache = NDArray[np.uint16] | NDArray[np.uint8]
 ROWS = [(3, 0, 1), (0, 130, 131), (6, 400, 401), (1, 64, 65), (2, 127, 128), (4, 80, 81), (5, 15, 16)]
 
@@ -38,11 +35,6 @@ def cache_map(keys: Cache) -> NDArray[np.uint64]:
     row_bytes = keys.shape[-1] * keys.itemsize
     span = next(n for n in (128, 64, 32, 16) if row_bytes % n == 0)
     return np.array([keys.ctypes.data, keys.nbytes // row_bytes, row_bytes, span], np.uint64)
-
-
-def to_cache(x: Floats, scale: float) -> NDArray[np.uint8]:
-    """Elements of an fp8 cache; NaN stays NaN."""
-    return to_fp8(x / np.float32(scale))
 
 
 class StreamStep:
@@ -63,33 +55,20 @@ class StreamStep:
     ):
         chunks = [*rows, *prompts]
         sizes = {**LONG, **sizes, "n_decode": len(rows)}
-        self.step = step = Attention(chunks, heads, kv_heads, head_dim, **sizes)
+        self.step = step = Attention(chunks, heads, kv_heads, head_dim, scales, **sizes)
         page_size, new = int(step.arrays.tables["page_size"]), []
         for row, first, end in chunks:
             pages, cells = np.divmod(np.arange(first, end), page_size)
             new.append((step.arrays.block_table[row, pages], cells))
             for cache in step.caches:  # not yet written
-                cache[new[-1][0], :, cells] = NAN
+                cache[new[-1][0], :, cells] = step.none
         self.new = new[: len(rows)]  # where the rows that decode write
-        self.scales, self.cache = scales, np.stack(step.caches)
-        if scales != HALVES:
-            self.cache = np.stack(
-                [to_cache(floats(x), scale) for x, scale in zip(self.cache, scales, strict=True)]
-            )
-        self.none = np.array(NAN if scales == HALVES else FP8_NAN, self.cache.dtype)
-        self.qkv, self.before = floats(step.qkv), self.values()
+        self.scales, self.cache, self.none = scales, step.cache, step.none
+        self.qkv, self.before = floats(step.qkv), step.values()
         self.rope = rope_table(head_dim)
         self.bias = random(heads + 2 * kv_heads, head_dim, seed=7) if biased else None
         self.window = window
         self.batch_slots, self.plan = len(rows) + 2, np.zeros((1, PIECE_WORDS), np.uint32)
-
-    def values(self) -> list[Floats]:
-        """What the cache holds."""
-        if self.scales == HALVES:
-            return [floats(cache) for cache in self.cache]
-        return [
-            from_fp8(cache) * np.float32(scale) for cache, scale in zip(self.cache, self.scales, strict=True)
-        ]
 
     def run(
         self,
@@ -157,7 +136,7 @@ class StreamStep:
         reference = np.full(out.shape, 7, np.float32)
         step.arrays.call("attention", qkv, *expected, reference, *step.shape, self.window, step.n_tokens)
         assert_close(floats(out), reference, 2 * TOLERANCE)
-        for got, cache in zip(self.values(), expected, strict=True):
+        for got, cache in zip(self.step.values(), expected, strict=True):
             written = ~np.isnan(cache)
             np.testing.assert_array_equal(~np.isnan(got), written)  # E3: nothing else is written
             if self.scales == HALVES:
@@ -314,7 +293,7 @@ def test_decode_attention_in_a_window(
         tile = max(0, first + 1 - window) // 16
         before = step.step.arrays.block_table[row, :tile]
         step.cache[:, before] = step.none
-        step.before = step.values()
+        step.before = step.step.values()
     step.check(step.run(emulate, cut, blocks, [None, None]), [None, None])
 
 
