@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,18 +30,20 @@ LIMITS = Limits(
 )
 
 
+@pytest.mark.parametrize("kv_fp8", [False, True])
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "head_dim", "head"), [(4, 2, 64, 0), (8, 2, 64, 5), (4, 2, 128, 3), (8, 1, 128, 7)]
 )
 def test_a_needle_is_found_at_any_depth(
-    tmp_path: Path, heads: int, kv_heads: int, head_dim: int, head: int
+    tmp_path: Path, heads: int, kv_heads: int, head_dim: int, head: int, kv_fp8: bool
 ) -> None:
     make_needle_model(tmp_path, heads, kv_heads, head_dim, head, CONTEXT)
     config = read_model(tmp_path)
     device = Device()
     memory = DeviceMemory(device)
-    driver = EngineDriver(memory, LIMITS, config.vocab_size)
-    engine = NativeEngine(device, config, Checkpoint(tmp_path), LIMITS, driver.grid.shapes, driver.batch)
+    limits = replace(LIMITS, kv_fp8=kv_fp8)
+    driver = EngineDriver(memory, limits, config.vocab_size)
+    engine = NativeEngine(device, config, Checkpoint(tmp_path), limits, driver.grid.shapes, driver.batch)
     driver.run = engine.run
     asked = [needle_prompt(LENGTH, depth, seed) for seed, depth in enumerate(DEPTHS)]
     assert answers(driver, [prompt for prompt, _ in asked]) == [value for _, value in asked]

@@ -46,11 +46,13 @@ inline char* shared_at(uint32_t address) {
   return base + (address - shared_address(base));
 }
 
-/* A map of a tensor of halves; dimension 0 is contiguous. Its boxes are 64 elements wide and swizzled. */
+/* A map of a tensor of halves; dimension 0 is contiguous. Its boxes are 64 elements wide and swizzled, unless they are
+ * `plain`. */
 struct TensorMap4 {
   const uint16_t* data;
   uint32_t size[4], box[4];
   uint64_t stride[3]; /* of dimensions 1.., in elements */
+  uint64_t plain = 0;
 };
 
 /* Where a byte of atoms of 8 rows of 128 bytes lies. */
@@ -113,15 +115,17 @@ inline void store_transposed(const void* column, const uint32_t (&m)[4]) {
 inline void copy_box4(void* to, const void* map, uint32_t a, uint32_t b, uint32_t c, uint64_t* word) {
   static const uint16_t zeros[8] = {};
   const TensorMap4& tensor = *static_cast<const TensorMap4*>(map);
-  if (reinterpret_cast<uintptr_t>(to) % 1024) emulator::fail("a swizzled box to an address not aligned to 1024 bytes");
+  const uint32_t bytes = 2 * tensor.box[0];
+  if (reinterpret_cast<uintptr_t>(to) % (tensor.plain ? 128 : 1024)) emulator::fail("a box to an address not aligned");
+  if (!tensor.plain && bytes != 128) emulator::fail("a swizzled box whose rows have not 128 bytes");
   char* row = static_cast<char*>(to);
   for (uint32_t z = 0; z < tensor.box[3]; ++z)
     for (uint32_t y = 0; y < tensor.box[2]; ++y)
-      for (uint32_t x = 0; x < tensor.box[1]; ++x, row += 128) {
+      for (uint32_t x = 0; x < tensor.box[1]; ++x, row += bytes) {
         const bool inside = a + x < tensor.size[1] && b + y < tensor.size[2] && c + z < tensor.size[3];
         const uint64_t at = (a + x) * tensor.stride[0] + (b + y) * tensor.stride[1] + (c + z) * tensor.stride[2];
-        for (uint32_t piece = 0; piece < 8; ++piece) {
-          char* target = swizzled(row + 16 * piece);
+        for (uint32_t piece = 0; piece < bytes / 16; ++piece) {
+          char* target = tensor.plain ? row + 16 * piece : swizzled(row + 16 * piece);
           memset(target, 0xff, 16); /* until somebody has waited */
           const uint16_t* from = inside ? tensor.data + at + 8 * piece : zeros;
           bulk_barrier(word).add({target, from, 16});
