@@ -13,7 +13,7 @@ from blink.model_directory import model_directory
 from blink.sizes import parse_bytes
 from gpu_backend.backend import run
 from gpu_backend.models.quantization import QUANTIZATIONS
-from gpu_backend.options import BackendOptions
+from gpu_backend.options import KV_CACHE_DTYPES, BackendOptions
 from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.schedulers.base import SchedulerKind
 from ringbuffer.rdma.exchange_key import VARIABLE
@@ -56,6 +56,9 @@ FLAGS = (
          "memory of the KV cache, for example 8GiB; what --max-batch cannot use holds the prefix cache "
          "(default: what --max-batch can use, within 90 % of the free GPU memory, or 1 GiB on a CPU)",
          parse_bytes),
+    Flag("--kv-cache-dtype", "kv_cache_dtype", "TYPE",
+         "type of the KV cache: fp8, which holds twice the tokens of bf16, or bf16 (fp16 in a model of that "
+         "type); auto takes fp8 for checkpoints that were made for it", choices=KV_CACHE_DTYPES),
     Flag("--host-kv-memory", "host_kv_memory", "SIZE",
          "host memory for pages of the prefix cache that the KV cache has no room for, for example 64GiB "
          "(default: none)", parse_bytes),

@@ -18,7 +18,7 @@ from gpu_backend.models.description import Model
 from gpu_backend.models.quantization import QUANTIZATIONS
 from gpu_backend.models.registry import read_model
 from gpu_backend.ops.gpu import GPUS
-from gpu_backend.options import BackendOptions, wanted_limits
+from gpu_backend.options import KV_CACHE_DTYPES, BackendOptions, wanted_limits
 
 DESCRIPTION = """Prints what a backend would capture for a model: for each size of a step the kernels, with
 the bytes they move, their floating-point operations and the time that the GPU needs at least; then the
@@ -47,6 +47,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quantization", choices=tuple(QUANTIZATIONS), help="as the backend's (default: as the model is)"
     )
+    parser.add_argument(
+        "--kv-cache-dtype", choices=KV_CACHE_DTYPES, default="auto", help="as the backend's (default: auto)"
+    )
     parser.add_argument("--all", action="store_true", help="every captured size, not a few of them")
     parser.add_argument("--why", action="store_true", help="why kernels that would be faster do not serve")
     parser.add_argument("--json", action="store_true", help="for programs; has the reasons, too")
@@ -59,6 +62,7 @@ def main(namespace: argparse.Namespace) -> int:
         max_context=namespace.max_context,
         max_batch=namespace.max_batch,
         max_prefill_tokens=namespace.max_prefill_tokens,
+        kv_cache_dtype=namespace.kv_cache_dtype,
     )
     limits = wanted_limits(options, config, GpuServingDevice.defaults)
     gpu = GPUS[namespace.gpu]

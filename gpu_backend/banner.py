@@ -17,10 +17,12 @@ def banner(
     if options.max_context is None and limits.max_context < longest:
         context = f"{limits.max_context:,} of the model's {longest:,}: --kv-memory"
     forms = " and ".join(form.value for form in config.scale_forms)
-    weights = f" with fp8 weights ({forms})" if forms else ""
+    narrow = [f"fp8 weights ({forms})"] if forms else []
+    narrow += ["an fp8 KV cache"] if limits.kv_fp8 else []
+    stored = f" with {' and '.join(narrow)}" if narrow else ""
     asked = "" if slots == options.slots else f" (--slots {options.slots:,}, rounded up)"
     return (
-        f"serving {options.model_dir.resolve().name} on {device_name}{weights}: batch {limits.max_batch}, "
+        f"serving {options.model_dir.resolve().name} on {device_name}{stored}: batch {limits.max_batch}, "
         f"{slots:,} slots{asked}, {limits.total_pages:,} pages of {limits.page_size}, "
         f"ring {options.ring}, context {context}"
     )

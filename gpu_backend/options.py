@@ -16,6 +16,8 @@ from gpu_backend.schedulers.base import SchedulerKind
 from ringbuffer.abi import MAX_COUNT
 from ringbuffer.name import DEFAULT_NAME
 
+# Of keys and values: as the checkpoint wants them, else the model's half type; halves; fp8.
+KV_CACHE_DTYPES = ("auto", "bf16", "fp8")
 SMALLEST_PAGE = TILE_KEYS  # decode attention reads so many tokens of a page at once
 
 
@@ -35,6 +37,7 @@ class BackendOptions:
     max_batch: int | None = None
     max_prefill_tokens: int | None = None
     kv_memory: int | None = None
+    kv_cache_dtype: str = "auto"  # one of KV_CACHE_DTYPES
     host_kv_memory: int | None = None  # of pages that the prefix cache has no room for on the device
     page_size: int = 16
     prefix_cache: bool = True
@@ -99,7 +102,16 @@ def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) ->
         mixed_share=share,
         prefix_cache=options.prefix_cache,
         attention_keys=attention_keys(config),
+        kv_fp8=caches_fp8(options.kv_cache_dtype, config),
     )
+
+
+def caches_fp8(wanted: str, config: Model) -> bool:
+    """Whether keys and values are cached in fp8, where `wanted` is one of KV_CACHE_DTYPES."""
+    if wanted not in KV_CACHE_DTYPES:
+        raise ValueError(f"kv-cache-dtype is {wanted}, it must be one of {', '.join(KV_CACHE_DTYPES)}")
+    made_for_fp8 = config.quantization is not None and config.quantization.kv_cache
+    return wanted == "fp8" or (wanted == "auto" and made_for_fp8)
 
 
 def attention_keys(config: Model) -> int:

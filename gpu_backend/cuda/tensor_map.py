@@ -13,7 +13,8 @@ from gpu_backend.kernel_abi.kv_tile import TILE_KEYS
 from gpu_backend.megakernel_abi import TensorMap
 
 TENSOR_MAP_BYTES = TensorMap.itemsize
-SPANS = (64, 32, 16)  # kSpanDims of kernels/ops/attention/kv_tile.h: elements of a row that lie together
+SPANS = (128, 64, 32, 16)  # kSpanBytes of kernels/ops/attention/kv_tile.h: bytes of a row that lie together
+LEAST_SWIZZLE = 32  # bytes of a row: narrower ones lie as they are
 
 
 def tensor_map(
@@ -58,13 +59,13 @@ def tensor_map(
     return np.array([int(word) for word in encoded.opaque], np.uint64).tobytes()
 
 
-def cache_map(address: int, layer_bytes: int, head_dim: int) -> bytes:
-    """A CUtensorMap of a layer's keys at `address` and values `layer_bytes` behind: [...][head_dim] halves.
+def cache_map(address: int, layer_bytes: int, row_bytes: int) -> bytes:
+    """A CUtensorMap of a layer's keys at `address` and values `layer_bytes` behind, each of `row_bytes`.
 
     Copies bring TILE_KEYS neighbours of both, as kernels/ops/attention/kv_tile.h wants them. Raises
     CudaError.
     """
-    span = next(span for span in SPANS if head_dim % span == 0)
-    spans, elements = head_dim // span, layer_bytes // HALF_BYTES
-    shape, box = (2, spans, elements // head_dim, span), (2, spans, TILE_KEYS, span)
-    return tensor_map(address, shape, box, (elements, span, head_dim), swizzle=True)
+    span_bytes = next(span for span in SPANS if row_bytes % span == 0)
+    span, row, words = span_bytes // HALF_BYTES, row_bytes // HALF_BYTES, layer_bytes // HALF_BYTES
+    shape, box = (2, row // span, words // row, span), (2, row // span, TILE_KEYS, span)
+    return tensor_map(address, shape, box, (words, span, row), swizzle=span_bytes >= LEAST_SWIZZLE)

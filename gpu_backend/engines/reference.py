@@ -49,7 +49,7 @@ class ReferenceEngine:
     The scheduler's emulation calls `run_address`, a C function (void* context, uint32_t shape, uint32_t set),
     with `context_address`, from a thread of its own, one step at a time. `threads` counts that thread.
     It computes in fp32 with the values of the weights: of those in fp8, element times scale. Unlike kernels
-    for many rows it never rounds activations to fp8.
+    for many rows it never rounds activations to fp8. Of an fp8 cache it holds the values in fp32.
     Raises CheckpointError for a checkpoint that does not fit `config`, MemoryError when the KV cache does not
     fit, LibraryError.
     """
@@ -69,7 +69,7 @@ class ReferenceEngine:
         self._config = config
         self._arrays: list[NDArray[Any]] = []  # what the C engine points to
         self._context: int | None = None
-        model = self._load(checkpoint, limits.max_context)
+        model = self._load(checkpoint, limits)
         rows = np.array([(shape.kind, shape.tokens, shape.batch_slots, 0) for shape in shapes], abi.Shape)
         error = ctypes.create_string_buffer(ERROR_BYTES)
         self._context = self._library.blink_reference_engine_create(
@@ -115,8 +115,8 @@ class ReferenceEngine:
         self._context = None
         self._arrays.clear()
 
-    def _load(self, checkpoint: Checkpoint, context: int) -> NDArray[Any]:
-        """blink_model, whose weights `_arrays` owns. `context`: tokens that a request may have."""
+    def _load(self, checkpoint: Checkpoint, limits: Limits) -> NDArray[Any]:
+        """blink_model, whose weights `_arrays` owns."""
 
         def address(weight: Weight) -> int:
             return self._own(checkpoint.stacked(weight))
@@ -125,13 +125,16 @@ class ReferenceEngine:
         checkpoint.check_all(config)
         tables: dict[Rope, int] = {}
         for rope in config.ropes:
-            tables[rope] = self._own(rope.table(config.head_dim, context))
+            tables[rope] = self._own(rope.table(config.head_dim, limits.max_context))
         layers = np.zeros(config.n_layers, model_abi.Layer)
         for record, layer in zip(layers, config.layers, strict=True):
             for name, weight in layer.weights():
                 record[name] = address(weight)
             record["rope"] = tables[layer.rope]
             record["window"] = layer.window or 0
+            if limits.kv_fp8:
+                record["k_scale"] = checkpoint.cache_scale(layer.k_scale)
+                record["v_scale"] = checkpoint.cache_scale(layer.v_scale)
         model = np.zeros((), model_abi.Model)
         for name in ("n_layers", "hidden", "n_heads", "n_kv_heads", "head_dim", "intermediate", "vocab_size"):
             model[name] = getattr(config, name)

@@ -108,13 +108,15 @@ class StreamAttention(Always):
         caches = (of.cache.keys(of.layer), of.cache.values(of.layer))
         window = of.reach.window
         outputs = (partial, of.out, heads.kv, heads.ratio, limits.most, of.bias, window or 0)
-        kinds = f", {cpp_bool(of.bias)}, {cpp_bool(window)}" if of.bias or window else ""
+        scales = (of.scales.key, of.scales.value)
+        kinds = f", {cpp_bool(of.bias)}, {cpp_bool(window)}" if of.bias or window or of.cache_type else ""
+        kinds += of.cache_type
         return [
             Launch(
                 f"decode_attention_kernel<{of.qkv.element.cpp}, {heads.dim}{kinds}>",
                 (target.blocks, 1, 1),
                 (ATTENTION_THREADS, 1, 1),
-                (*inputs, *caches, *outputs),
+                (*inputs, *caches, *outputs, *scales),
                 shared_bytes=ATTENTION_SHARED_BYTES,
             )
         ]

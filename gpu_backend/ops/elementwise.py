@@ -111,13 +111,13 @@ class RopeKernel(Always):
         threads = max((heads.q + 2 * heads.kv) * lanes, heads.dim // 2)
         operands = (FromStep.STEP_SET, FromStep.TABLES, of.qkv, of.q_norm, of.k_norm, of.eps)
         caches = (of.reach.rope, of.cache.keys(of.layer), of.cache.values(of.layer))
-        biased = "" if of.bias is None else ", true"
+        biased = ", true" if of.bias else ", false" if of.cache_type else ""
         return [
             Launch(
-                f"rope_kernel<{of.qkv.element.cpp}, {heads.dim}{biased}>",
+                f"rope_kernel<{of.qkv.element.cpp}, {heads.dim}{biased}{of.cache_type}>",
                 (of.qkv.rows, 1, 1),
                 (min(MAX_BLOCK, 32 * ceil_div(threads, 32)), 1, 1),
-                (*operands, *caches, heads.q, heads.kv, of.bias),
+                (*operands, *caches, heads.q, heads.kv, of.bias, of.scales.key, of.scales.value),
             )
         ]
 

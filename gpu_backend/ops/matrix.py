@@ -65,7 +65,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class KvCache:
-    """Of each layer the keys, then the values, each [page][kv_head][page_size][head_dim].
+    """Of each layer the keys, then the values, each [page][kv_head][page_size][head_dim], of halves or fp8.
 
     `maps`: where each layer's tensor map for decode attention is. `host_address`: where page-locked host
     memory has further pages, each [layer][keys, values][kv_head][page_size][head_dim].
@@ -81,6 +81,11 @@ class KvCache:
     maps: int = 0
     host_pages: int = 0
     host_address: int = 0
+
+    @property
+    def row_bytes(self) -> int:
+        """A token's keys of one head, or its values, in one layer."""
+        return self.head_dim * self.element.n_bytes
 
     @property
     def page_bytes(self) -> int:

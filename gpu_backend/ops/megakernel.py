@@ -24,7 +24,7 @@ from gpu_backend.ops.exchange import (
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Inside, Launch, Struct
 from gpu_backend.ops.matrix import Buffer
-from gpu_backend.ops.operations import DecodeModel
+from gpu_backend.ops.operations import DecodeModel, cache_type
 
 MEGAKERNEL_HEAD_DIMS = (64, 128)
 MEGAKERNEL_HIDDEN_TILES = PASS_TILES  # a block has at most so many tiles of the residual: one for each warp
@@ -84,7 +84,7 @@ class Megakernel:
         return None
 
     def launches(self, op: DecodeModel, target: Target) -> list[Launch]:
-        instance = f"{op.element.cpp}, {op.heads.dim}, {megakernel_group(op.heads)}"
+        instance = f"{op.element.cpp}, {op.heads.dim}, {megakernel_group(op.heads)}{cache_type(op.cached)}"
         blocks = megakernel_blocks(op, target)
         operands = (
             FromStep.STEP_SET,

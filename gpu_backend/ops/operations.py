@@ -233,9 +233,27 @@ class DecodePlan:
 
 
 @dataclass(frozen=True)
+class KvScales:
+    """What a layer's keys, and its values, are multiplied by where the cache holds fp8."""
+
+    key: float
+    value: float
+
+
+NO_KV_SCALES = KvScales(1.0, 1.0)
+
+
+def cache_type(element: Element) -> str:
+    """What names of kernels end with that take a cache of `element`: nothing for halves."""
+    return f", {element.cpp}" if element is Element.FP8 else ""
+
+
+@dataclass(frozen=True)
 class LayerAttention:
     """What attention works with in one layer. The norms are those of each head's queries and keys; `bias` is
-    that of all heads of `qkv`, added before the norms."""
+    that of all heads of `qkv`, added before the norms. `scales`: what elements of an fp8 cache are multiplied
+    by, 1 where it holds halves. Attention to an fp8 cache finds a prompt's queries in float16
+    (kernels/ops/attention/kv_element.h)."""
 
     heads: Heads
     reach: Reach
@@ -247,6 +265,11 @@ class LayerAttention:
     k_norm: Matrix | None
     eps: float
     bias: Matrix | None
+    scales: KvScales = NO_KV_SCALES
+
+    @property
+    def cache_type(self) -> str:
+        return cache_type(self.cache.element)
 
 
 @dataclass(frozen=True)
@@ -335,7 +358,7 @@ class DecodeModel:
     """All layers of a decode step, from embedding to logits, as one operation.
 
     `max_context` bounds the keys of a row, in tokens. `beyond`: what the model has beyond layers of norm,
-    attention over all keys, norm and MLP, in words; "" if nothing.
+    attention over all keys, norm and MLP, in words; "" if nothing. `cached`: the type of keys and values.
     """
 
     batch_slots: int
@@ -345,6 +368,7 @@ class DecodeModel:
     hidden: int
     intermediate: int
     element: Element
+    cached: Element
     beyond: str
     logits: Buffer
 

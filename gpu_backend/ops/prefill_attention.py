@@ -11,13 +11,13 @@ from gpu_backend.arithmetic import ceil_div
 from gpu_backend.element import Element
 from gpu_backend.kernel_abi.flash_accumulators_sm90 import FLASH_ATOM, FLASH_KEYS
 from gpu_backend.kernel_abi.flash_attention_sm90 import FLASH_THREADS
-from gpu_backend.kernel_abi.flash_producer_sm90 import FLASH_ROWS, FLASH_STAGES
+from gpu_backend.kernel_abi.flash_producer_sm90 import FLASH_RAW_STAGES, FLASH_ROWS, FLASH_STAGES
 from gpu_backend.kernel_abi.prefill_attention import PREFILL_QUERIES, PREFILL_THREADS
 from gpu_backend.kernel_abi.prefill_plan import PREFILL_PLAN_THREADS, PrefillUnit
 from gpu_backend.ops.elementwise import Always
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch, Tensor
-from gpu_backend.ops.matrix import Buffer
+from gpu_backend.ops.matrix import Buffer, KvCache
 from gpu_backend.ops.operations import Heads, PrefillAttention, PrefillPlan
 
 FLASH_HEAD_DIMS = (64, 128)
@@ -33,10 +33,11 @@ def flash_pack(heads: Heads) -> int:
     return min(MAX_PACK, heads.ratio & -heads.ratio)
 
 
-def flash_shared_bytes(head_dim: int) -> int:
+def flash_shared_bytes(head_dim: int, cached: Element) -> int:
     """FlashShared, and room to align it."""
     tiles = 2 * head_dim * (FLASH_ROWS + 2 * FLASH_STAGES * FLASH_KEYS)
-    barriers = 8 * (2 + 4 * FLASH_STAGES)
+    tiles += FLASH_RAW_STAGES * FLASH_KEYS * head_dim if cached is Element.FP8 else FLASH_RAW_STAGES * 16
+    barriers = 8 * (2 + 4 * FLASH_STAGES + FLASH_RAW_STAGES)
     return FLASH_ATOM * ceil_div(tiles + barriers, FLASH_ATOM) + FLASH_ATOM
 
 
@@ -44,6 +45,16 @@ def _refusal(heads: Heads) -> str | None:
     if heads.dim in FLASH_HEAD_DIMS:
         return None
     return f"head_dim is {heads.dim}, it must be one of {', '.join(map(str, FLASH_HEAD_DIMS))}"
+
+
+def _cache_boxes(cache: KvCache, atoms: int) -> Tensor:
+    """Neighbouring atoms of the cache: of halves swizzled, of fp8 as they are, two elements a word."""
+    dim = cache.head_dim
+    if cache.element is Element.FP8:
+        return Tensor(cache.address, (atoms, 1, CELLS, dim // 2), (2, 1, CELLS, dim // 2), swizzle=False)
+    columns = dim // ROW
+    shape, box = (atoms, columns, CELLS, ROW), (2, columns, CELLS, ROW)
+    return Tensor(cache.address, shape, box, (CELLS * dim, ROW, dim))
 
 
 def _plan(heads: Heads, tokens: int, batch_slots: int) -> Buffer:
@@ -82,23 +93,19 @@ class FlashAttention:
             (ROW, width * heads.dim, heads.dim),
         )
         atoms = cache.pages * cache.kv_heads * cache.page_size // CELLS  # of a layer's keys
-        keys = Tensor(
-            cache.address,
-            (2 * cache.layers * atoms, columns, CELLS, ROW),
-            (2, columns, CELLS, ROW),
-            (CELLS * heads.dim, ROW, heads.dim),
-        )
+        keys = _cache_boxes(cache, 2 * cache.layers * atoms)
         first = 2 * of.layer * atoms
         plan = _plan(heads, op.tokens, 0)  # PlanFlash knows how many batch slots it has
         inputs = (queries, keys, FromStep.TABLES, plan, of.out)
         counts = (first, first + atoms, heads.q, heads.kv, pack, int(op.after_decode))
+        scales = (of.scales.key, of.scales.value)
         return [
             Launch(
-                f"flash_attention_kernel<{of.qkv.element.cpp}, {heads.dim}>",
+                f"flash_attention_kernel<{of.qkv.element.cpp}, {heads.dim}{of.cache_type}>",
                 (target.blocks, 1, 1),
                 (FLASH_THREADS, 1, 1),
-                (*inputs, *counts),
-                shared_bytes=flash_shared_bytes(heads.dim),
+                (*inputs, *counts, *scales),
+                shared_bytes=flash_shared_bytes(heads.dim, cache.element),
             )
         ]
 
@@ -109,10 +116,10 @@ class PlainAttention(Always):
     def launches(self, op: PrefillAttention, target: Target) -> list[Launch]:
         of, heads = op.of, op.of.heads
         caches = (of.cache.keys(of.layer), of.cache.values(of.layer))
-        sizes = (heads.q, heads.kv, op.tokens, of.reach.window or 0)
+        sizes = (heads.q, heads.kv, op.tokens, of.reach.window or 0, of.scales.key, of.scales.value)
         return [
             Launch(
-                f"prefill_attention_kernel<{of.qkv.element.cpp}, {heads.dim}>",
+                f"prefill_attention_kernel<{of.qkv.element.cpp}, {heads.dim}{of.cache_type}>",
                 (ceil_div(op.tokens, PREFILL_QUERIES), heads.q, 1),
                 (PREFILL_THREADS, 1, 1),
                 (FromStep.STEP_SET, FromStep.TABLES, of.qkv, *caches, of.out, *sizes),

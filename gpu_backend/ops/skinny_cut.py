@@ -1,8 +1,8 @@
 """The tiling of a skinny GEMM, a matmul of some dozens of rows (kernels/ops/gemm/skinny_gemm_sm90.h).
 
 y [rows][n_out] = x [rows][n_in] w^T. A block computes tiles of rows of w, over k in stages of panels, which
-are SKINNY_PANEL columns wide. Stages of w and of x come through pipelines in shared memory, whose places are
-`slots`.
+are 128 bytes wide: SKINNY_PANEL columns of halves, or twice as many of fp8, for which a stage has twice as
+many panels of x. Stages of w and of x come through pipelines in shared memory, whose places are `slots`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ SKINNY_MAX_ROWS = SKINNY_COLUMNS[-1]  # up to so many rows of x the kernel beats
 FEW_ROWS = SKINNY_COLUMNS[-2]
 TILE_ROWS = (128, 64)  # the most rows that a tile has, if its stages fit
 HIGH_TILE_ROWS = 208  # the same for many rows of x, if lower tiles would leave blocks idle
+FP8_HIGH_TILE_ROWS = 224  # the same of fp8, beside which x weighs twice as much
 LEAST_USED = 0.8  # the share of the blocks' time that tiles of TILE_ROWS must use
 FEWEST_ROWS = 40  # of w, which a block should have
 MAX_SPLITS = 8  # of k: the blocks of a cluster
@@ -56,10 +57,11 @@ class SkinnyCut:
     x_slots: int
     share: int
     splits: int  # of k: the blocks of a cluster, a template argument of the kernel
+    x_panels: int = 1  # of x for a panel of w
 
     def pack(self) -> bytes:
         """The struct by value."""
-        return np.array(astuple(self)[:-1], "<u4").tobytes()
+        return np.array(astuple(self)[:-2], "<u4").tobytes()
 
     @property
     def columns(self) -> int:
@@ -91,7 +93,7 @@ class SkinnyCut:
     @property
     def shared_bytes(self) -> int:
         stage = self.panels * SKINNY_ROW_BYTES  # a row's bytes
-        w, x = self.w_slots * stage * self.tile_rows, self.x_slots * stage * self.columns
+        w, x = self.w_slots * stage * self.tile_rows, self.x_slots * stage * self.x_panels * self.columns
         beyond = SKINNY_ROW_BYTES * (GROUP * self.tiles - self.tile_rows)  # a wgmma reads whole groups
         pipelines = w + max(x, beyond)
         groups = self.columns // 8  # fragments of 64 rows
@@ -109,7 +111,13 @@ class SkinnyCut:
 
 @lru_cache(maxsize=4096)
 def skinny_cut(
-    rows: int, n_in: int, n_out: int, output: Epilogue, n_multiprocessors: int, rooms: Rooms = ALL
+    rows: int,
+    n_in: int,
+    n_out: int,
+    output: Epilogue,
+    n_multiprocessors: int,
+    rooms: Rooms = ALL,
+    x_panels: int = 1,
 ) -> SkinnyCut:
     """The tiling of a matmul of x [rows][n_in] to [rows][n_out] on all multiprocessors but the scheduler's.
 
@@ -117,38 +125,55 @@ def skinny_cut(
     are the highest ones, of which some blocks get one fewer, unless that leaves too many blocks idle. If a
     block would have too few rows of w, it would read more of x than of the weights: then a cluster of blocks
     splits k, if the blocks fit their rooms, the shared memory that `rooms` leaves them.
+
+    `x_panels`: of x for a panel of w, 2 for weights in fp8. What is decided by how much x weighs beside the
+    weights is decided by that; how much it weighs for fp8 is not measured yet.
     """
     splits = 1
     w_rows = 2 * n_out if output is Epilogue.GATED else n_out
+    fewest = FEWEST_ROWS if rows <= SKINNY_COLUMNS[0] else FEWEST_ROWS * x_panels
     while (
         splits < MAX_SPLITS
-        and splits * SKINNY_PANEL < n_in
-        and w_rows * splits < FEWEST_ROWS * (n_multiprocessors - 1)
+        and splits * x_panels * SKINNY_PANEL < n_in
+        and w_rows * splits < fewest * (n_multiprocessors - 1)
     ):
         splits *= 2
-    while (tiling := _fitting(rows, n_in, n_out, output, n_multiprocessors, splits, rooms)) is None:
+    sizes = (rows, n_in, n_out, output, n_multiprocessors)
+    while (tiling := _fitting(*sizes, splits, rooms, x_panels)) is None:
         splits //= 2
     return tiling
 
 
 def _fitting(
-    rows: int, n_in: int, n_out: int, output: Epilogue, n_multiprocessors: int, splits: int, rooms: Rooms
+    rows: int,
+    n_in: int,
+    n_out: int,
+    output: Epilogue,
+    n_multiprocessors: int,
+    splits: int,
+    rooms: Rooms,
+    x_panels: int,
 ) -> SkinnyCut | None:
     """The tiling with `splits` splits of k: with the widest stages and highest tiles that fit, or None if
     none do."""
     silu = output is Epilogue.GATED
     w_rows, grain = (2 * n_out, 16) if silu else (n_out, 8)
-    k_panels, clusters = ceil_div(n_in, SKINNY_PANEL), (n_multiprocessors - 1) // splits
+    k_panels, clusters = ceil_div(n_in, x_panels * SKINNY_PANEL), (n_multiprocessors - 1) // splits
     room = rooms.large if splits <= 2 else rooms.small
     heights: tuple[int, ...] = TILE_ROWS
     even = True
-    if rows > FEW_ROWS and splits == 1 and w_rows >= (turn := clusters * TILE_ROWS[0]):
+    if x_panels > 1 and rows > FEW_ROWS and splits == 1 and output is not Epilogue.ADD:
+        heights = (FP8_HIGH_TILE_ROWS, *TILE_ROWS)
+    elif rows > FEW_ROWS and splits == 1 and w_rows >= (turn := clusters * TILE_ROWS[0]):
         # Reading x costs more than it does that some blocks have a tile fewer. So there are as few tiles as
         # can be, unless many blocks would then be idle. The squares that an addition leaves allow no higher
         # tiles.
         even = output is not Epilogue.ADD and w_rows < LEAST_USED * turn * ceil_div(w_rows, turn)
         heights = (HIGH_TILE_ROWS,) if even else TILE_ROWS[:1]
-    for most_panels, most_rows in itertools.product(PANELS, heights):
+    sizes = list(itertools.product(PANELS, heights))
+    if x_panels > 1:  # lower tiles would cost more than narrower stages
+        sizes.sort(key=lambda size: -size[1])
+    for most_panels, most_rows in sizes:
         turns = ceil_div(w_rows, clusters * most_rows)  # the tiles of a block
         if turns > 1 and splits > 1:
             continue
@@ -158,7 +183,9 @@ def _fitting(
         stages = share * turns  # of a block
         w_slots, x_slots = (min(stages, n) for n in FEWEST_SLOTS)
         tiles = ceil_div(w_rows, tile_rows)
-        tiling = SkinnyCut(rows, n_in, n_out, tile_rows, tiles, panels, w_slots, x_slots, share, splits)
+        tiling = SkinnyCut(
+            rows, n_in, n_out, tile_rows, tiles, panels, w_slots, x_slots, share, splits, x_panels
+        )
         if tiling.shared_bytes <= room:
             return _filled(tiling, min(stages, SKINNY_MAX_STAGES), room)
     return None

@@ -9,17 +9,20 @@ from __future__ import annotations
 from gpu_backend.element import Element
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch, Struct, Tensor
-from gpu_backend.ops.matrix import Buffer, half_only
+from gpu_backend.ops.matrix import Buffer
 from gpu_backend.ops.operations import Epilogue, MatMul, SumsOfSquares
 from gpu_backend.ops.skinny_cut import SKINNY_MAX_ROWS, SkinnyCut, gate_up_boxes, matrix_boxes, skinny_cut
+from gpu_backend.ops.weights import instance
 
 FUSED_NORM = "<QIfQQQ"  # FusedNorm of kernels/ops/gemm/skinny_epilogue_sm90.h
+WORD = 2  # bytes that the kernel counts in: halves, or twice as many elements of fp8
 
 
 def tiling_of(op: MatMul, target: Target) -> SkinnyCut:
     """The tiling of the matmul on this GPU."""
     sizes = (op.m, op.k, op.n, op.epilogue)
-    return skinny_cut(*sizes, target.multiprocessors, target.rooms(op.ends_step))
+    rooms = target.rooms(op.ends_step)
+    return skinny_cut(*sizes, target.multiprocessors, rooms, WORD // op.weight.element.n_bytes)
 
 
 def sums_of(op: MatMul, target: Target) -> Buffer:
@@ -34,28 +37,40 @@ class SkinnyGemm:
     def suits(self, op: MatMul, target: Target) -> str | None:
         if op.m > SKINNY_MAX_ROWS:
             return f"{op.m} rows, and cuBLAS is faster beyond {SKINNY_MAX_ROWS}"
+        if op.x_scales is not None:
+            return "it multiplies x in halves"
         if op.norm or op.router:
             return "it has only a part of a norm, and no router"
-        if (op.takes or op.leaves) and op.weight.element is not Element.BF16:
-            return f"what it leaves before its norm is known might overflow {op.weight.element.dtype}"
-        return half_only(op.weight)
+        if (op.takes or op.leaves) and op.x.element is not Element.BF16:
+            return f"what it leaves before its norm is known might overflow {op.x.element.dtype}"
+        return None
 
     def launches(self, op: MatMul, target: Target) -> list[Launch]:
         tiling = tiling_of(op, target)
         boxes = gate_up_boxes if op.epilogue is Epilogue.GATED else matrix_boxes
-        w, x = boxes(op.k, op.n, tiling.tile_rows), matrix_boxes(op.k, op.m, tiling.columns)
+        w = boxes(op.k // tiling.x_panels, op.n, tiling.tile_rows)
+        x = matrix_boxes(op.k, op.m, tiling.columns)
         maps = (Tensor(op.weight, w.shape, w.box, w.strides), Tensor(op.x, x.shape, x.box, x.strides))
-        instance = f"{op.weight.element.cpp}, blink::{op.epilogue.value}"
+        sizes = (str(n) for n in (tiling.columns, tiling.tiles, tiling.splits))
+        kernel = instance(op.x.element.cpp, f"blink::{op.epilogue.value}", *sizes, of=op.weight)
         return [
             Launch(
-                f"skinny_gemm_kernel<{instance}, {tiling.columns}, {tiling.tiles}, {tiling.splits}>",
+                f"skinny_gemm_kernel<{kernel}>",
                 (tiling.splits, tiling.clusters(target.blocks), 1),
                 (tiling.threads, 1, 1),
-                (*maps, op.out, tiling.pack(), _norm(op.takes, op.leaves)),
+                (*maps, op.out, tiling.pack(), _factors(op)),
                 shared_bytes=tiling.shared_bytes,
                 cluster=tiling.splits if tiling.splits > 1 else 0,
             )
         ]
+
+
+def _factors(op: MatMul) -> Struct:
+    """SkinnyFactors: FusedNorm, and the scales of weights in fp8."""
+    norm = _norm(op.takes, op.leaves)
+    if op.weight.scales is None:
+        return norm
+    return Struct(norm.format + "Q", (*norm.parts, op.weight.scales))
 
 
 def _norm(takes: SumsOfSquares | None, leaves: SumsOfSquares | None) -> Struct:

@@ -29,6 +29,7 @@ struct blink_megakernel_model {
   void* cache; /* [n_layers][2] of cache_bytes: keys, values [page][n_kv_heads][page_size][head_dim] */
   uint64_t cache_bytes;
   const struct blink_tensor_map* cache_maps; /* [n_layers]: of both, for tiles of keys (ops/attention/kv_tile.h) */
+  const float* cache_scales; /* [n_layers][2], of keys and of values, of a cache in fp8 (ops/attention/kv_element.h) */
   uint32_t n_layers;
   uint32_t hidden;
   uint32_t n_heads;

@@ -1,6 +1,6 @@
 /* Generated from arguments.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_MEGAKERNEL_LAYOUT_HASH 0xd6cc3d5a57b039d3ull
+#define BLINK_MEGAKERNEL_LAYOUT_HASH 0x94521ad994509f05ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -9,7 +9,7 @@
 #endif
 BLINK_ASSERT(sizeof(struct blink_tensor_map) == 128, "blink_tensor_map");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tensor_map, opaque) == 0, "blink_tensor_map.opaque");
-BLINK_ASSERT(sizeof(struct blink_megakernel_model) == 104, "blink_megakernel_model");
+BLINK_ASSERT(sizeof(struct blink_megakernel_model) == 112, "blink_megakernel_model");
 BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, maps) == 0, "blink_megakernel_model.maps");
 BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, embed) == 8, "blink_megakernel_model.embed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, norms) == 16, "blink_megakernel_model.norms");
@@ -18,16 +18,17 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, rope) == 32, "bli
 BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, cache) == 40, "blink_megakernel_model.cache");
 BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, cache_bytes) == 48, "blink_megakernel_model.cache_bytes");
 BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, cache_maps) == 56, "blink_megakernel_model.cache_maps");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, n_layers) == 64, "blink_megakernel_model.n_layers");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, hidden) == 68, "blink_megakernel_model.hidden");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, n_heads) == 72, "blink_megakernel_model.n_heads");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, n_kv_heads) == 76, "blink_megakernel_model.n_kv_heads");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, intermediate) == 80, "blink_megakernel_model.intermediate");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, vocab_size) == 84, "blink_megakernel_model.vocab_size");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, hidden_chunks) == 88, "blink_megakernel_model.hidden_chunks");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, attention_chunks) == 92, "blink_megakernel_model.attention_chunks");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, intermediate_chunks) == 96, "blink_megakernel_model.intermediate_chunks");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, norm_eps) == 100, "blink_megakernel_model.norm_eps");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, cache_scales) == 64, "blink_megakernel_model.cache_scales");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, n_layers) == 72, "blink_megakernel_model.n_layers");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, hidden) == 76, "blink_megakernel_model.hidden");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, n_heads) == 80, "blink_megakernel_model.n_heads");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, n_kv_heads) == 84, "blink_megakernel_model.n_kv_heads");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, intermediate) == 88, "blink_megakernel_model.intermediate");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, vocab_size) == 92, "blink_megakernel_model.vocab_size");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, hidden_chunks) == 96, "blink_megakernel_model.hidden_chunks");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, attention_chunks) == 100, "blink_megakernel_model.attention_chunks");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, intermediate_chunks) == 104, "blink_megakernel_model.intermediate_chunks");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, norm_eps) == 108, "blink_megakernel_model.norm_eps");
 BLINK_ASSERT(sizeof(struct blink_megakernel_buffers) == 88, "blink_megakernel_buffers");
 BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_buffers, squares) == 0, "blink_megakernel_buffers.squares");
 BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_buffers, normed) == 8, "blink_megakernel_buffers.normed");
@@ -53,6 +54,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_buffers, max_splits) == 
   X(blink_megakernel_model, cache) \
   X(blink_megakernel_model, cache_bytes) \
   X(blink_megakernel_model, cache_maps) \
+  X(blink_megakernel_model, cache_scales) \
   X(blink_megakernel_model, n_layers) \
   X(blink_megakernel_model, hidden) \
   X(blink_megakernel_model, n_heads) \

@@ -11,9 +11,10 @@
 namespace blink {
 
 /* The attention of one block. */
-template <typename Half, int HeadDim, int Group>
-struct MegakernelAttention {
-  using Work = DecodeAttention<Half, HeadDim, Group, kMegakernelWarps, kStageTiles<HeadDim>>;
+template <typename Half, int HeadDim, int Group, typename Cache>
+class MegakernelAttention {
+ public:
+  using Work = DecodeAttention<Half, HeadDim, Group, Cache, kMegakernelWarps, kStageTiles<Cache, HeadDim>>;
   using Prepared = typename Work::Prepared;
   using Scratch = typename Work::Scratch;
 
@@ -34,17 +35,18 @@ struct MegakernelAttention {
     const Half* const norms =
         model.head_norms ? static_cast<const Half*>(model.head_norms) + uint64_t(index) * 2 * HeadDim : nullptr;
     char* const keys = static_cast<char*>(model.cache) + uint64_t(index) * 2 * model.cache_bytes;
-    const DecodeLayer<Half> layer = {tables,
-                                     layout.qkv(index),
-                                     norms,
-                                     norms ? norms + HeadDim : nullptr,
-                                     model.norm_eps,
-                                     reinterpret_cast<Half*>(keys),
-                                     reinterpret_cast<Half*>(keys + model.cache_bytes),
-                                     layout.parts(index),
-                                     layout.attention(index),
-                                     model.n_heads,
-                                     model.n_kv_heads};
+    const DecodeLayer<Half, Cache> layer = {tables,
+                                            layout.qkv(index),
+                                            norms,
+                                            norms ? norms + HeadDim : nullptr,
+                                            model.norm_eps,
+                                            reinterpret_cast<Cache*>(keys),
+                                            reinterpret_cast<Cache*>(keys + model.cache_bytes),
+                                            layout.parts(index),
+                                            layout.attention(index),
+                                            model.n_heads,
+                                            model.n_kv_heads,
+                                            scales_of(model, index)};
     for (uint32_t unit = blockIdx.x; unit < units.count(); unit += gridDim.x) {
       if (units.count() > gridDim.x) {
         sync_workers(); /* every warp has read the unit before */
@@ -56,6 +58,15 @@ struct MegakernelAttention {
       sync_workers(); /* the scratch is free: the sums of the matmul, or the unit before, have been read */
       work.run(scratch, stream);
     }
+  }
+
+ private:
+  static __device__ __forceinline__ KvScales<Cache> scales_of(const struct blink_megakernel_model& model,
+                                                              uint32_t layer) {
+    if constexpr (KvElement<Cache>::kFp8)
+      return {model.cache_scales[2 * layer], model.cache_scales[2 * layer + 1]};
+    else
+      return {1.0f, 1.0f};
   }
 };
 

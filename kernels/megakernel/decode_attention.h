@@ -26,21 +26,23 @@ namespace blink {
 template <int HeadDim>
 constexpr uint32_t kPartWords = HeadDim + 4; /* a multiple of 16 bytes */
 
-template <typename Half>
+template <typename Half, typename Cache>
 struct DecodeLayer {
   const struct blink_tables& tables;
   const Half *qkv, *q_norm, *k_norm;
   float eps;
-  Half *k_cache, *v_cache;
+  Cache *k_cache, *v_cache;
   float* parts;
   Half* out;
   uint32_t n_heads, n_kv_heads;
+  KvScales<Cache> scales;
 };
 
 /* A block's shared memory, for up to Group query heads of one key head, and `Warps` warps. */
-template <typename Half, int HeadDim, int Group, int Warps>
+template <typename Cache, int HeadDim, int Group, int Warps>
 struct __align__(16) DecodeScratch {
-  using Softmax = TileSoftmax<Half, HeadDim>;
+  using Softmax = TileSoftmax<Cache, HeadDim>;
+  using Half = typename KvElement<Cache>::Half;
   static constexpr uint32_t kStride = HeadDim + 8; /* spreads the heads over the banks */
 
   Half q[8][kStride];          /* rotated; rows past the group's end have no influence on the others */
@@ -50,13 +52,13 @@ struct __align__(16) DecodeScratch {
 
 /* A block's work on one unit. A stage brings the next StageTiles of a warp's tiles, or the rest of them.
  * `stages.wait()` returns where the stage lies, once it has come; it stays until `stages.release()`. */
-template <typename Half, int HeadDim, int Group, int Warps, int StageTiles>
+template <typename Half, int HeadDim, int Group, typename Cache, int Warps, int StageTiles>
 class DecodeAttention {
  public:
-  using Scratch = DecodeScratch<Half, HeadDim, Group, Warps>;
+  using Scratch = DecodeScratch<Cache, HeadDim, Group, Warps>;
   using Prepared = PreparedUnit<HeadDim>;
 
-  __device__ __forceinline__ DecodeAttention(const DecodeLayer<Half>& layer, const Prepared& prepared,
+  __device__ __forceinline__ DecodeAttention(const DecodeLayer<Half, Cache>& layer, const Prepared& prepared,
                                              uint32_t most_splits)
       : layer_(layer), prepared_(prepared), unit_(prepared.unit), most_splits_(most_splits) {}
 
@@ -67,18 +69,18 @@ class DecodeAttention {
     group_sync(1, kThreads);
     if (unit_.takes_new() && unit_.member == 0) write_new(scratch);
     const uint32_t warp = threadIdx.x / 32, end = unit_.end_key();
-    TileSoftmax<Half, HeadDim> softmax(scratch.q[0], Scratch::kStride);
+    TileSoftmax<Cache, HeadDim> softmax(scratch.q[0], Scratch::kStride, layer_.scales);
     for (uint32_t key = unit_.first_key(warp); key < end;) {
       char* stage = stages.wait();
 #pragma unroll 1
       for (uint32_t t = 0; t < StageTiles && key < end; ++t, key += Warps * kTileKeys) {
-        const CopiedTile<Half, HeadDim> tile(stage + t * kTileBytes<HeadDim>);
+        const CopiedTile<Cache, HeadDim> tile(stage + t * kTileBytes<Cache, HeadDim>);
         if (end - key < kTileKeys) tile.clear_values(end - key), fence_async_proxy();
         softmax.add(tile, end - key);
       }
       stages.release();
     }
-    if (unit_.takes_new() && warp == 0) softmax.add(NewTile<Half>{scratch.k, scratch.v}, 1);
+    if (unit_.takes_new() && warp == 0) softmax.add(NewTile<Cache, HeadDim>{scratch.k, scratch.v}, 1);
     softmax.store(scratch.out[warp][0], scratch.max[warp], scratch.sum[warp], unit_.n_queries);
     group_sync(1, kThreads);
     combine_warps(scratch);
@@ -106,7 +108,12 @@ class DecodeAttention {
       if (norm) weights.load(norm);
       pairs.await(x + head * HeadDim);
       if (!is_value) pairs.rotate(norm != nullptr, weights, layer_.eps, turn);
-      pairs.store(is_query ? scratch.q[u] : is_value ? scratch.v : scratch.k);
+      constexpr Cache* kLater = nullptr; /* write_new() */
+      if (is_query)
+        pairs.template store_query<Cache>(scratch.q[u]);
+      else
+        pairs.store_cached(kLater, is_value ? scratch.v : scratch.k,
+                           is_value ? layer_.scales.value : layer_.scales.key);
     }
   }
 
@@ -116,8 +123,15 @@ class DecodeAttention {
     const bool is_value = threadIdx.x >= HeadDim / 8;
     const uint64_t at =
         cache_offset(layer_.tables, unit_.sequence, unit_.position, unit_.kv_head, layer_.n_kv_heads, HeadDim);
-    *reinterpret_cast<uint4*>((is_value ? layer_.v_cache : layer_.k_cache) + at + d) =
-        *reinterpret_cast<const uint4*>((is_value ? scratch.v : scratch.k) + d);
+    Cache* const to = (is_value ? layer_.v_cache : layer_.k_cache) + at + d;
+    const auto* const from = (is_value ? scratch.v : scratch.k) + d;
+    if constexpr (KvElement<Cache>::kFp8) {
+      float x[8];
+      load8(from, x);
+      store_cached8(to, x, 1.0f); /* they are elements of the cache already */
+    } else {
+      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+    }
   }
 
   __device__ __forceinline__ Half* output(uint32_t query) const {
@@ -128,7 +142,7 @@ class DecodeAttention {
   }
   /* Dimensions d .. d + 3 of the output. */
   __device__ __forceinline__ void put_output(uint32_t query, uint32_t d, const float4& value, float sum) const {
-    const float share = 1.0f / sum;
+    const float share = layer_.scales.value / sum;
     put_pair(output(query) + d, value.x * share, value.y * share);
     put_pair(output(query) + d + 2, value.z * share, value.w * share);
   }
@@ -206,7 +220,7 @@ class DecodeAttention {
     }
   }
 
-  const DecodeLayer<Half>& layer_;
+  const DecodeLayer<Half, Cache>& layer_;
   const Prepared& prepared_;
   const DecodeUnit unit_;
   const uint32_t most_splits_;

@@ -46,10 +46,10 @@ namespace blink {
 constexpr int kMegakernelRegisters = 160, kProducerRegisters = 64, kConsumerRegisters = 208;
 static_assert(kProducerRegisters + 2 * kConsumerRegisters <= 3 * kMegakernelRegisters, "more than there are");
 
-template <typename Half, int HeadDim, int Group>
+template <typename Half, int HeadDim, int Group, typename Cache>
 class Megakernel {
  public:
-  using Share = MegakernelAttention<Half, HeadDim, Group>;
+  using Share = MegakernelAttention<Half, HeadDim, Group, Cache>;
   using Scales = RowScales<Half>;
 
   struct __align__(128) Shared {
@@ -268,14 +268,14 @@ class Megakernel {
 
 /* grid (resident at once, and no more than the smallest matrix has tiles: E9, E10), block (kMegakernelBlock),
  * sizeof(Megakernel::Shared) of dynamic shared memory. hidden, heads * HeadDim and intermediate are multiples of 256,
- * the vocabulary of 16; a block has at most kPassTiles tiles of hidden. */
-template <typename Half, int HeadDim, int Group>
+ * the vocabulary of 16; a block has at most kPassTiles tiles of hidden. Cache: the elements of keys and values. */
+template <typename Half, int HeadDim, int Group, typename Cache = Half>
 __global__ void __maxnreg__(kMegakernelRegisters)
     megakernel_kernel(const __grid_constant__ struct blink_step_set set,
                       const __grid_constant__ struct blink_tables tables,
                       const __grid_constant__ struct blink_megakernel_model model,
                       const __grid_constant__ struct blink_megakernel_buffers buffers) {
-  using Block = Megakernel<Half, HeadDim, Group>;
+  using Block = Megakernel<Half, HeadDim, Group, Cache>;
   static_assert(sizeof(typename Block::Shared) <= BLINK_MEGAKERNEL_SHARED_BYTES, "does not fit");
   auto& shared = *reinterpret_cast<typename Block::Shared*>(dynamic_shared());
   shared.pipelines.init();
@@ -288,8 +288,8 @@ __global__ void __maxnreg__(kMegakernelRegisters)
     keep_registers<kProducerRegisters>();
     if (threadIdx.x >= kMegakernelThreads + kMegakernelWarps) return;
     const uint32_t warp = threadIdx.x - kMegakernelThreads;
-    const KvProducer<HeadDim, Group> keys(model, set, tables, buffers, warp);
-    StageProducer<HeadDim, Group>({model}, keys, shared.pipelines, warp).run();
+    const KvProducer<Cache, HeadDim, Group> keys(model, set, tables, buffers, warp);
+    StageProducer<Cache, HeadDim, Group>({model}, keys, shared.pipelines, warp).run();
   }
 }
 

@@ -13,7 +13,7 @@ namespace blink {
 
 /* Keys and values for one warp: its tiles of the block's units of attention, the same in every layer. Earlier steps
  * have written them, and all have when the predecessor has ended. */
-template <int HeadDim, int Group>
+template <typename Cache, int HeadDim, int Group>
 class KvProducer {
  public:
   __device__ __forceinline__ KvProducer(const struct blink_megakernel_model& model, const struct blink_step_set& set,
@@ -34,12 +34,12 @@ class KvProducer {
 
   /* Requests the next stage of the layer. */
   __device__ __forceinline__ void request(uint32_t layer, char* stage, uint64_t* full) {
-    barrier_expect(full, min(kTiles, (end_ - key_ + kStep - 1) / kStep) * kTileBytes<HeadDim>);
+    barrier_expect(full, min(kTiles, (end_ - key_ + kStep - 1) / kStep) * kTileBytes<Cache, HeadDim>);
 #pragma unroll
     for (uint32_t t = 0; t < kTiles; ++t) {
       const uint32_t key = key_ + t * kStep, in_page = key % tables_.page_size;
       const uint32_t row = (page_[t] * model_.n_kv_heads + kv_head_) * tables_.page_size + in_page;
-      if (key < end_) copy_rows(stage + t * kTileBytes<HeadDim>, model_.cache_maps + layer, row, full);
+      if (key < end_) copy_rows(stage + t * kTileBytes<Cache, HeadDim>, model_.cache_maps + layer, row, full);
     }
     key_ += kTiles * kStep;
     if (key_ < end_) {
@@ -51,7 +51,8 @@ class KvProducer {
   }
 
  private:
-  static constexpr uint32_t kTiles = kStageTiles<HeadDim>, kStep = kMegakernelWarps * kTileKeys, kNone = 0xffffffff;
+  static constexpr uint32_t kTiles = kStageTiles<Cache, HeadDim>, kStep = kMegakernelWarps * kTileKeys,
+                            kNone = 0xffffffff;
 
   __device__ __forceinline__ MegakernelUnits<Group> units() const { return {model_, buffers_, set_.head->batch_size}; }
 
@@ -90,11 +91,12 @@ class KvProducer {
 
 /* Fills the pipeline of one warp. One thread does so, with one stage at a time under way. It polls its barriers instead
  * of blocking on them, since the threads that serve the other warps are in the same warp. */
-template <int HeadDim, int Group>
+template <typename Cache, int HeadDim, int Group>
 class StageProducer {
  public:
-  __device__ __forceinline__ StageProducer(const MatmulOrder<HeadDim>& order, const KvProducer<HeadDim, Group>& keys,
-                                           WeightPipelines& pipelines, uint32_t warp)
+  __device__ __forceinline__ StageProducer(const MatmulOrder<HeadDim>& order,
+                                           const KvProducer<Cache, HeadDim, Group>& keys, WeightPipelines& pipelines,
+                                           uint32_t warp)
       : order_(order), pipelines_(pipelines), warp_(warp), tiles_(order.tiles(0)), keys_(keys) {}
 
   __device__ __forceinline__ void run() {
@@ -137,7 +139,7 @@ class StageProducer {
   /* The weights that are requested next, once there are no keys left to request. */
   BlockTiles tiles_;
   uint32_t matrix_ = 0, pass_ = 0, k_ = 0, tile_ = 0;
-  KvProducer<HeadDim, Group> keys_;
+  KvProducer<Cache, HeadDim, Group> keys_;
 };
 
 }  // namespace blink

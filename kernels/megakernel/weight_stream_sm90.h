@@ -34,8 +34,8 @@ constexpr uint32_t kStageBytes = 2 * kGemvRows * kStageK;
 constexpr uint32_t kPassTiles = 8; /* the tiles whose sums a block accumulates at once */
 
 /* Tiles of keys and values that a stage brings. */
-template <int HeadDim>
-constexpr uint32_t kStageTiles = kStageBytes / kTileBytes<HeadDim>;
+template <typename Cache, int HeadDim>
+constexpr uint32_t kStageTiles = kStageBytes / kTileBytes<Cache, HeadDim>;
 
 /* The tiles of one matrix that are this block's. A tile is a box of its tensor map, which sees w as [n_out / 8][8]
  * [n_in], or gate_up, of which a tile has 8 gate rows and their up rows, as [2][n_out / 2][n_in]. */

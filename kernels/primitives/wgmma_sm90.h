@@ -155,17 +155,35 @@ __device__ __forceinline__ void settle(float (&x)[N]) {
                  : BLINK_ACC##regs                                                                                     \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                                \
   }
+/* The same with b 16 x N with k along its rows, and d = a b unless `accumulate`. */
+#define BLINK_WGMMA_REGISTERS_ALONG_K(Half, type, n, regs)                                                             \
+  __device__ __forceinline__ void wgmma_along_k(float (&d)[regs], const uint32_t (&a)[4], uint64_t b, bool accumulate, \
+                                                Half) {                                                                \
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %" BLINK_AT##regs##_5 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n    \
+                                                                       "k16.f32." type "." type " " BLINK_LIST##regs   \
+                 ", {%" BLINK_AT##regs##_0 ", %" BLINK_AT##regs##_1 ", %" BLINK_AT##regs##_2 ", %" BLINK_AT##regs##_3  \
+                 "}, %" BLINK_AT##regs##_4 ", p, 1, 1, 0; }"                                                           \
+                 : BLINK_ACC##regs                                                                                     \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(uint32_t(accumulate)));                     \
+  }
 #define BLINK_AT8_0 "8"
 #define BLINK_AT8_1 "9"
 #define BLINK_AT8_2 "10"
+#define BLINK_AT8_3 "11"
+#define BLINK_AT8_4 "12"
+#define BLINK_AT8_5 "13"
 #define BLINK_AT16_0 "16"
 #define BLINK_AT16_1 "17"
 #define BLINK_AT16_2 "18"
+#define BLINK_AT16_3 "19"
+#define BLINK_AT16_4 "20"
+#define BLINK_AT16_5 "21"
 #define BLINK_AT32_0 "32"
 #define BLINK_AT32_1 "33"
 #define BLINK_AT32_2 "34"
 #define BLINK_AT32_3 "35"
 #define BLINK_AT32_4 "36"
+#define BLINK_AT32_5 "37"
 #define BLINK_AT48_0 "48"
 #define BLINK_AT48_1 "49"
 #define BLINK_AT48_2 "50"
@@ -229,6 +247,12 @@ BLINK_WGMMA_REGISTERS(__nv_bfloat16, "bf16", 128, 64)
 BLINK_WGMMA_REGISTERS(__half, "f16", 128, 64)
 BLINK_WGMMA_REGISTERS(__nv_bfloat16, "bf16", 64, 32)
 BLINK_WGMMA_REGISTERS(__half, "f16", 64, 32)
+BLINK_WGMMA_REGISTERS_ALONG_K(__nv_bfloat16, "bf16", 16, 8)
+BLINK_WGMMA_REGISTERS_ALONG_K(__half, "f16", 16, 8)
+BLINK_WGMMA_REGISTERS_ALONG_K(__nv_bfloat16, "bf16", 32, 16)
+BLINK_WGMMA_REGISTERS_ALONG_K(__half, "f16", 32, 16)
+BLINK_WGMMA_REGISTERS_ALONG_K(__nv_bfloat16, "bf16", 64, 32)
+BLINK_WGMMA_REGISTERS_ALONG_K(__half, "f16", 64, 32)
 
 BLINK_WGMMA_FP8(16, 8)
 BLINK_WGMMA_FP8(32, 16)
@@ -242,6 +266,7 @@ BLINK_WGMMA_FP8(176, 88)
 #undef BLINK_WGMMA_SHARED
 #undef BLINK_WGMMA_FP8
 #undef BLINK_WGMMA_REGISTERS
+#undef BLINK_WGMMA_REGISTERS_ALONG_K
 
 }  // namespace blink
 

@@ -31,6 +31,8 @@ struct blink_layer {
   const float* mlp_out_norm;       /* [hidden] or null: of what the MLP puts out */
   const float* rope; /* [head_dim / 2][2]: radians per position, and magnitude (RopePair of ops/attention/rope.h) */
   uint32_t window;   /* keys that a token sees, itself included; 0: all */
+  float k_scale;     /* of the keys that an fp8 cache holds; 0: the cache holds what attention computes */
+  float v_scale;     /* of the values, likewise */
   uint32_t reserved;
 };
 

@@ -178,7 +178,7 @@ class ReferenceEngine {
     for_each(n_tokens_, 10 * heads_ * m.head_dim, [&](uint32_t i) {
       for (uint32_t head = 0; head < heads_; ++head)
         rope(set, tables_, qkv_.get(), layer.qkv_bias, layer.q_norm, layer.k_norm, m.norm_eps, table, k_cache, v_cache,
-             m.n_heads, m.n_kv_heads, m.head_dim, i, head);
+             layer.k_scale, layer.v_scale, m.n_heads, m.n_kv_heads, m.head_dim, i, head);
     });
     /* Key head by key head, so that equal shares are equal work although late tokens have more keys than
      * early ones; the query heads of one key head in turn, so that its keys are in the cache. */

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What fp8 weights cost in quality: the demo model's answers and perplexity, on the CPU's reference engine.
+"""What fp8 costs in quality: the demo model's answers and perplexity, on the CPU's reference engine.
 
     scripts/bench/quality.py --items 20
 
-A row for the weights as they are, and one for each way of rounding them to fp8. "right": answers to held-out
-tasks that a program accepts (scripts/demo_model/tasks.py), decoded greedily; "same": those that are the first
-row's to the last token; perplexity: of the right answers, given the questions. The engine computes in fp32
-with the weights' values: what differs from row to row is the rounding of weights alone.
+A row for the model as it is, one for each way of rounding its weights to fp8, and one for an fp8 KV cache.
+"right": answers to held-out tasks that a program accepts (scripts/demo_model/tasks.py), decoded greedily;
+"same": those that are the first row's to the last token; perplexity: of the right answers, given the
+questions. The engine computes in fp32 with the values of weights, keys and values: what differs from row to
+row is their rounding alone.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from gpu_backend.weights.checkpoint import Checkpoint  # noqa: E402
 DEMO = ROOT / "models" / "demo"
 ROWS = 16  # that are worked on together
 MORE_TOKENS = 24  # than the right answer has: an answer that is longer is wrong
-AS_THEY_ARE = "as the checkpoint"
+AS_IT_IS = "as the checkpoint"
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,22 @@ class Quality:
     perplexity: float
 
 
+@dataclass(frozen=True)
+class Rounded:
+    """What is rounded to fp8: weights, with scales of this form, and keys and values."""
+
+    weights: ScaleForm | None = None
+    kv_cache: bool = False
+
+
 class HostModel:
-    """The reference engine over a model directory, whose weights are rounded to `form`. Raises
+    """The reference engine over a model directory, of which some is rounded. Raises
     UnsupportedModel."""
 
-    def __init__(self, directory: Path, form: ScaleForm | None, context: int, threads: int) -> None:
-        config = read_model(directory, form)
+    def __init__(self, directory: Path, rounded: Rounded, context: int, threads: int) -> None:
+        config = read_model(directory, rounded.weights)
         pages = ROWS * -(-context // 16)
-        limits = Limits(ROWS, context, ROWS * 16, ROWS, 16, pages)
+        limits = Limits(ROWS, context, ROWS * 16, ROWS, 16, pages, kv_fp8=rounded.kv_cache)
         self._memory = HostMemory()
         self._driver = EngineDriver(self._memory, limits, config.vocab_size)
         shapes, batch = self._driver.grid.shapes, self._driver.batch
@@ -127,15 +136,15 @@ def questions_of(tokens: Tokenizer, per_task: int, seed: int = 1) -> list[Questi
 
 
 def quality_of(
-    directory: Path, form: ScaleForm | None, tokens: Tokenizer, questions: Sequence[Question], threads: int
+    directory: Path, rounded: Rounded, tokens: Tokenizer, questions: Sequence[Question], threads: int
 ) -> Quality:
-    """Of a model with weights of `form`. Raises UnsupportedModel."""
+    """Of a model. Raises UnsupportedModel."""
     stop = {tokenizer.special_id(tokens, token) for token in (tokenizer.EOS, tokenizer.END)}
     context = max(len(q.prompt) + len(q.answer) for q in questions) + MORE_TOKENS + 1
     answers: list[tuple[int, ...]] = []
     surprise = 0.0
     with ExitStack() as owned:
-        model = HostModel(directory, form, context, threads)
+        model = HostModel(directory, rounded, context, threads)
         owned.callback(model.close)
         for first in range(0, len(questions), ROWS):
             some = questions[first : first + ROWS]
@@ -162,10 +171,11 @@ def main() -> int:
     tokens = Tokenizer.from_file(str(options.model / "tokenizer.json"))
     questions = questions_of(tokens, options.items)
     first: Quality | None = None
-    print(f"{'weights':20s} {'right':>12s} {'same':>12s} {'perplexity':>11s}")
-    for name, form in {AS_THEY_ARE: None, **QUANTIZATIONS}.items():
+    print(f"{'rounded':20s} {'right':>12s} {'same':>12s} {'perplexity':>11s}")
+    kinds = {AS_IT_IS: Rounded(), **{name: Rounded(form) for name, form in QUANTIZATIONS.items()}}
+    for name, rounded in {**kinds, "fp8 KV cache": Rounded(kv_cache=True)}.items():
         try:
-            found = quality_of(options.model, form, tokens, questions, options.threads)
+            found = quality_of(options.model, rounded, tokens, questions, options.threads)
         except UnsupportedModel as error:
             print(f"{name:20s} {error}")
             continue

@@ -1,4 +1,5 @@
-"""Decode attention as a step launches it against softmax in float64: real lengths, both types."""
+"""Decode attention as a step launches it against softmax in float64: real lengths, both half types, and
+a cache in fp8."""
 
 from __future__ import annotations
 
@@ -18,13 +19,22 @@ from gpu_backend.cuda.tensor_map import cache_map
 from gpu_backend.element import Element, compute_element
 from gpu_backend.engines.native.model import heads_of, target_of
 from gpu_backend.models.description import Model
+from gpu_backend.models.fp8 import from_fp8, to_fp8
 from gpu_backend.ops.choice import choose
 from gpu_backend.ops.launch import Work
 from gpu_backend.ops.matrix import Buffer, KvCache, Matrix
-from gpu_backend.ops.operations import DecodeAttention, DecodePlan, LayerAttention, Reach
+from gpu_backend.ops.operations import (
+    NO_KV_SCALES,
+    DecodeAttention,
+    DecodePlan,
+    KvScales,
+    LayerAttention,
+    Reach,
+)
 
 PAGE = 16
 EPS = 1e-6
+FP8 = KvScales(0.5, 0.02)
 TOLERANCE = {"bfloat16": 8e-3, "float16": 1e-3}  # of the output's norm, a head
 
 Floats = NDArray[np.float32]
@@ -48,8 +58,15 @@ class Rig:
     NaN."""
 
     def __init__(
-        self, device: Device, config: Model, positions: Sequence[int], window: int | None = None
+        self,
+        device: Device,
+        config: Model,
+        positions: Sequence[int],
+        window: int | None = None,
+        scales: KvScales | None = None,
     ) -> None:
+        """`scales`: of a cache in fp8."""
+        self.scales = scales
         self.config, self.positions = config, np.array(positions, np.uint32)
         self.dtype, self.memory, self.stream = config.dtype, DeviceMemory(device), Stream()
         self.element, self.target = compute_element(config.dtype), target_of(config, device.n_multiprocessors)
@@ -63,7 +80,8 @@ class Rig:
             .reshape(batch_slots, pages_per_sequence)
         )
         shape = (2, batch_slots, kv_heads, max(positions), dim)
-        self.cached = to_floats(to_halves(rng.standard_normal(shape, np.float32), self.dtype), self.dtype)
+        sides = rng.standard_normal(shape, np.float32)
+        self.cached = np.stack([self.rounded(x, side) for side, x in enumerate(sides)])
         self.qkv = rng.standard_normal((batch_slots, heads + 2 * kv_heads, dim), np.float32)
         self.qkv = to_floats(to_halves(self.qkv, self.dtype), self.dtype)
         self.norms = [
@@ -73,6 +91,20 @@ class Rig:
         self.inv_freq = (10000.0 ** (-np.arange(0, dim, 2) / dim)).astype(np.float32)
         self.kernels = kernels_of(device, self.works(0, 0), self.target, self.element)
 
+    def rounded(self, x: Floats, side: int) -> Floats:
+        """Keys, or values if `side` is 1, as the cache holds them."""
+        if self.scales is None:
+            return to_floats(to_halves(x, self.dtype), self.dtype)
+        scale = np.float32(self.scales.value if side else self.scales.key)
+        return from_fp8(to_fp8(x / scale)) * scale
+
+    def elements(self, x: Floats) -> NDArray[Any]:
+        """Of a cache with these values."""
+        if self.scales is None:
+            return to_halves(x, self.dtype)
+        by = np.array([self.scales.key, self.scales.value], np.float32)
+        return to_fp8(x / by.reshape(2, *[1] * (x.ndim - 1)))
+
     def put(self, array: NDArray[Any]) -> int:
         address = self.memory.allocate(array.nbytes)
         self.memory.write(address, memoryview(np.ascontiguousarray(array)).cast("B"))
@@ -81,15 +113,16 @@ class Rig:
     def halves(self, x: Floats) -> int:
         return self.put(to_halves(x, self.dtype))
 
-    def cache(self) -> NDArray[np.uint16]:
+    def cache(self) -> NDArray[Any]:
         """Keys and values, each [page][kv_head][PAGE][head_dim]."""
         batch_slots, pages_per_sequence = self.pages.shape
         kv_heads, dim = self.config.n_kv_heads, self.config.head_dim
-        cache = np.full((2, batch_slots * pages_per_sequence, kv_heads, PAGE, dim), 0x7FFF, np.uint16)
-        halves = to_halves(self.cached, self.dtype)
+        elements = self.elements(self.cached)
+        none = np.array(0x7FFF if self.scales is None else 0x7F, elements.dtype)
+        cache = np.full((2, batch_slots * pages_per_sequence, kv_heads, PAGE, dim), none)
         for batch_slot, position in enumerate(self.positions):
             at = np.arange(position)
-            cache[:, self.pages[batch_slot, at // PAGE], :, at % PAGE] = halves[
+            cache[:, self.pages[batch_slot, at // PAGE], :, at % PAGE] = elements[
                 :, batch_slot, :, :position
             ].transpose(2, 0, 1, 3)
         return cache
@@ -98,7 +131,8 @@ class Rig:
         """The plan and attention of a shape of all batch slots."""
         config, total, element = self.config, len(self.positions), self.element
         heads = heads_of(config)
-        cache = KvCache(1, self.pages.size, PAGE, heads.kv, heads.dim, element, keys, maps)
+        cached = element if self.scales is None else Element.FP8
+        cache = KvCache(1, self.pages.size, PAGE, heads.kv, heads.dim, cached, keys, maps)
         norms = [
             Matrix(1, heads.dim, element, self.halves(norm)) if config.qk_norm else None
             for norm in self.norms
@@ -109,7 +143,7 @@ class Rig:
         )
         table = np.stack([self.inv_freq, np.ones_like(self.inv_freq)], axis=1)
         reach = Reach(0, Matrix(1, heads.dim, Element.FP32, self.put(table)), self.window)
-        of = LayerAttention(heads, reach, 0, cache, qkv, out, *norms, EPS, bias=None)
+        of = LayerAttention(heads, reach, 0, cache, qkv, out, *norms, EPS, None, self.scales or NO_KV_SCALES)
         ops = DecodePlan(total, False, heads, reach), DecodeAttention(total, False, of)
         return [work for op in ops for work in choose(op, self.target).launches]
 
@@ -125,7 +159,7 @@ class Rig:
         tables["block_table"], tables["page_size"] = self.put(self.pages), PAGE
         tables["pages_per_sequence"] = self.pages.shape[1]
         maps = self.memory.allocate(128)
-        self.memory.write(maps, cache_map(keys, cache[0].nbytes, config.head_dim))
+        self.memory.write(maps, cache_map(keys, cache[0].nbytes, config.head_dim * cache.itemsize))
         works = self.works(keys, maps)
         sizes = {buffer.name: buffer.n_bytes for work in works for buffer in work.buffers}
         addresses = {name: self.memory.allocate(size) for name, size in sizes.items()}
@@ -152,16 +186,13 @@ class Rig:
         norms = self.norms if self.config.qk_norm else (None, None)
         queries = self.rotated(self.qkv[batch_slot, :heads], batch_slot, norms[0])
         new = self.rotated(self.qkv[batch_slot, heads : heads + kv_heads], batch_slot, norms[1])
+        new = self.rounded(new.astype(np.float32), 0)
         position, out = self.positions[batch_slot], []
         for head, query in enumerate(queries):
             kv_head = head // (heads // kv_heads)
             keys = np.vstack([self.cached[0, batch_slot, kv_head, :position], new[kv_head]])
-            values = np.vstack(
-                [
-                    self.cached[1, batch_slot, kv_head, :position],
-                    self.qkv[batch_slot, heads + kv_heads + kv_head],
-                ]
-            )
+            value = self.qkv[batch_slot, heads + kv_heads + kv_head]
+            values = np.vstack([self.cached[1, batch_slot, kv_head, :position], self.rounded(value, 1)])
             seen = slice(-self.window if self.window else None, None)
             keys, values = keys[seen], values[seen]
             score = keys @ query / np.sqrt(self.config.head_dim)
@@ -203,11 +234,12 @@ MIXED = (0, 1, 15, 16, 17, 63, 64, 200, 255, 256, 257, 1000, 1023, 5000)
     ],
     ids=["normed", "float16", "two groups", "many", "many normed", "long"],
 )
+@pytest.mark.parametrize("scales", [None, FP8])
 def test_decode_attention_is_softmax(
-    device: Device, positions: tuple[int, ...], changes: dict[str, Any]
+    device: Device, positions: tuple[int, ...], changes: dict[str, Any], scales: KvScales | None
 ) -> None:
     """E16: a step of one batch slot in the same shape gives the same bits as a step of all."""
-    rig = Rig(device, model_config(**changes), positions)
+    rig = Rig(device, model_config(**changes), positions, scales=scales)
     batch_slots = list(range(len(positions)))
     out = rig.run(batch_slots)
     rig.check(out, batch_slots)
@@ -217,11 +249,13 @@ def test_decode_attention_is_softmax(
 
 
 @pytest.mark.parametrize("window", [1, 16, 70, 1024])
-@pytest.mark.parametrize("head_dim", [96, 256])
-def test_a_window_hides_what_came_before(device: Device, window: int, head_dim: int) -> None:
+@pytest.mark.parametrize(("head_dim", "scales"), [(96, None), (256, None), (80, FP8), (96, FP8), (256, FP8)])
+def test_a_window_hides_what_came_before(
+    device: Device, window: int, head_dim: int, scales: KvScales | None
+) -> None:
     """Of heads of sizes that only newer models have, too."""
     config = model_config(head_dim=head_dim, n_heads=8, n_kv_heads=2)
-    rig = Rig(device, config, MIXED, window)
+    rig = Rig(device, config, MIXED, window, scales)
     batch_slots = list(range(len(MIXED)))
     rig.check(rig.run(batch_slots), batch_slots)
     rig.close()

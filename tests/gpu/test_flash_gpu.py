@@ -1,9 +1,10 @@
-"""Prefill attention by warpgroups against its definition: long rows, chunks, both half types."""
+"""Prefill attention by warpgroups against its definition: long rows, chunks, both half types, and fp8."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +19,20 @@ from gpu_backend.element import Element, compute_element
 from gpu_backend.engines.base import Limits
 from gpu_backend.engines.native.model import heads_of, kv_cache
 from gpu_backend.engines.native.weights import half_bits
+from gpu_backend.models.fp8 import from_fp8, to_fp8
 from gpu_backend.ops.choice import choose
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.matrix import Buffer, Matrix
-from gpu_backend.ops.operations import LayerAttention, PrefillAttention, PrefillPlan, Reach
+from gpu_backend.ops.operations import (
+    NO_KV_SCALES,
+    KvScales,
+    LayerAttention,
+    PrefillAttention,
+    PrefillPlan,
+    Reach,
+)
 
-NAN = 0x7FFF  # in both half types
+NAN, FP8_NAN = 0x7FFF, 0x7F  # the first in both half types
 UNTOUCHED = 0x4000
 TOKENS, PAGE, LAYERS = 700, 16, 2
 CHUNKS = ((2, 0, 300), (0, 1500, 250), (3, 127, 1), (1, 64, 129))  # row, first position, tokens
@@ -38,27 +47,49 @@ def device() -> Iterator[Device]:
 
 
 class Step:
-    """A prefill step of CHUNKS and some padding, in the second of two layers; cells in no use hold NaN."""
+    """A prefill step of CHUNKS and some padding, in the second of two layers; cells in no use hold NaN.
 
-    def __init__(self, device: Device, dtype: str, heads: int, kv_heads: int, head_dim: int) -> None:
+    `scales`: of a cache in fp8, for which the queries are in float16."""
+
+    def __init__(
+        self,
+        device: Device,
+        dtype: str,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        scales: KvScales | None = None,
+    ) -> None:
         self.device, self.dtype, self.shape = device, dtype, (heads, kv_heads, head_dim)
+        self.scales, queries_in = scales, "float16" if scales else dtype
         self.config = model_config(
             dtype=dtype, n_layers=LAYERS, n_heads=heads, n_kv_heads=kv_heads, head_dim=head_dim
         )
-        self.limits = Limits(4, 2048, TOKENS, 4, PAGE, 4 * 2048 // PAGE)
+        self.limits = Limits(4, 2048, TOKENS, 4, PAGE, 4 * 2048 // PAGE, kv_fp8=scales is not None)
         rng, pages = np.random.default_rng(head_dim), self.limits.total_pages
         self.block_table = rng.permutation(pages).astype(np.uint32).reshape(4, -1)
         qkv = rng.standard_normal((TOKENS, heads + 2 * kv_heads, head_dim), np.float32)
         cache = rng.standard_normal((LAYERS, 2, pages, kv_heads, PAGE, head_dim), np.float32)
-        self.qkv, self.cache = (half_bits(values, "float32", dtype) for values in (qkv, cache))
+        self.qkv = half_bits(qkv, "float32", queries_in)
+        self.cache: NDArray[Any] = half_bits(cache, "float32", dtype)
+        if scales:
+            by = np.array([scales.key, scales.value], np.float32)[:, None, None, None, None]
+            self.cache = to_fp8(cache / by)
         used = np.zeros((pages, PAGE), bool)
         for row, first, n in CHUNKS:
             positions = np.arange(first + n)
             used[self.block_table[row, positions // PAGE], positions % PAGE] = True
-        self.cache.transpose(2, 4, 0, 1, 3, 5)[~used] = NAN
+        self.cache.transpose(2, 4, 0, 1, 3, 5)[~used] = FP8_NAN if scales else NAN
 
-    def floats(self, bits: NDArray[np.uint16]) -> Floats:
-        if self.dtype == "float16":
+    def cached(self, side: int) -> Floats:
+        """The keys of the layer, or the values."""
+        if self.scales:
+            scale = self.scales.value if side else self.scales.key
+            return from_fp8(self.cache[LAYERS - 1, side]) * np.float32(scale)
+        return self.floats(self.cache[LAYERS - 1, side])
+
+    def floats(self, bits: NDArray[np.uint16], dtype: str = "") -> Floats:
+        if (dtype or self.dtype) == "float16":
             return bits.view(np.float16).astype(np.float32)
         return (bits.astype(np.uint32) << 16).view(np.float32)
 
@@ -110,6 +141,7 @@ class Step:
             k_norm=None,
             eps=1e-6,
             bias=None,
+            scales=self.scales or NO_KV_SCALES,
         )
         plan = choose(PrefillPlan(TOKENS, len(chunks), heads), target)
         attention = choose(PrefillAttention(TOKENS, of, after_decode=False), target)
@@ -138,8 +170,8 @@ class Step:
         row, first, n = chunk
         positions = np.arange(first + n)
         pages, cells = self.block_table[row, positions // PAGE], positions % PAGE
-        keys, values = (self.floats(self.cache[LAYERS - 1, side])[pages, :, cells] for side in range(2))
-        queries = self.floats(self.qkv)[self.places(chunk), :heads]
+        keys, values = (self.cached(side)[pages, :, cells] for side in range(2))
+        queries = self.floats(self.qkv, "float16" if self.scales else self.dtype)[self.places(chunk), :heads]
         hidden = positions[None, :] > first + np.arange(n)[:, None]
         out = np.empty((n, heads, head_dim), np.float32)
         for head in range(heads):
@@ -151,13 +183,16 @@ class Step:
         return out
 
 
+@pytest.mark.parametrize("scales", [None, KvScales(0.5, 0.02)])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "head_dim"), [(8, 2, 128), (6, 2, 128), (16, 1, 64), (4, 4, 64)]
 )
-def test_prefill_attention(device: Device, dtype: str, heads: int, kv_heads: int, head_dim: int) -> None:
+def test_prefill_attention(
+    device: Device, dtype: str, heads: int, kv_heads: int, head_dim: int, scales: KvScales | None
+) -> None:
     """E13: and the same bits alone, and with other blocks at work; padding is not written (E3)."""
-    step = Step(device, dtype, heads, kv_heads, head_dim)
+    step = Step(device, dtype, heads, kv_heads, head_dim, scales)
     out = step.run(CHUNKS, device.n_multiprocessors)
     n_tokens = sum(n for _, _, n in CHUNKS)
     assert (out[n_tokens:] == UNTOUCHED).all()

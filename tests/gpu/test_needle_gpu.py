@@ -19,6 +19,7 @@ DEPTHS = (0.0, 0.01, 0.25, 0.5, 0.75, 0.99, 1.0)
 PAGE = 16
 
 
+@pytest.mark.parametrize("kv_fp8", [False, True])
 @pytest.mark.parametrize(
     ("length", "heads", "kv_heads", "head_dim", "head"),
     [
@@ -30,7 +31,7 @@ PAGE = 16
     ],
 )
 def test_a_needle_is_found_at_any_depth(
-    tmp_path: Path, length: int, heads: int, kv_heads: int, head_dim: int, head: int
+    tmp_path: Path, length: int, heads: int, kv_heads: int, head_dim: int, head: int, kv_fp8: bool
 ) -> None:
     context = 1 << length.bit_length()
     limits = Limits(
@@ -40,6 +41,7 @@ def test_a_needle_is_found_at_any_depth(
         max_prefill_slots=4,
         page_size=PAGE,
         total_pages=len(DEPTHS) * context // PAGE,
+        kv_fp8=kv_fp8,
     )
     make_needle_model(tmp_path, heads, kv_heads, head_dim, head, context)
     config = read_model(tmp_path)

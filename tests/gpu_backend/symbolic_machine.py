@@ -32,7 +32,7 @@ from gpu_backend.ops.launch import FromStep, LibraryGemm, Struct, Tensor, Work
 from gpu_backend.ops.matrix import Buffer as Place
 from gpu_backend.ops.matrix import Matrix
 from gpu_backend.ops.moe_one import SUM_PLACES
-from gpu_backend.ops.operations import Epilogue, Reach
+from gpu_backend.ops.operations import NO_KV_SCALES, Epilogue, KvScales, Reach
 from gpu_backend.ops.quantize import STRIDE_GRAIN
 from gpu_backend.ops.weights import FP8_MATRIX
 
@@ -158,7 +158,9 @@ class SymbolicMachine:
         there = {field.name: getattr(layer, field.name) for field in fields(layer)}
         matrices = {name: of for name, of in there.items() if isinstance(of, Matrix)}
         reach = reaches[layer.reach.index]
-        return DeviceLayer(reach=reach, **{n: self._weight(f"{n}{i}", of) for n, of in matrices.items()})
+        named = {name: self._weight(f"{name}{i}", of) for name, of in matrices.items()}
+        scales = KvScales(1.0 + i, 1.5 + i) if self._limits.kv_fp8 else NO_KV_SCALES
+        return DeviceLayer(reach=reach, kv_scales=scales, **named)
 
     def _at(self, name: str, rows: int = 0, row_bytes: int = 0) -> Buffer:
         return self._buffers[name].check(rows * row_bytes)
@@ -201,7 +203,7 @@ class SymbolicMachine:
             else:
                 out[row] = ("silu", value) if product.epilogue is Epilogue.GATED else value
         if norm and norm.weight:
-            assert self._model.cache.element is Element.BF16, "E19: in float16 it might overflow"
+            assert self._model.weights.embed.element is Element.BF16, "E19: in float16 it might overflow"
             sums = self._at(norm.sums_out).check(FP32_BYTES * norm.leaves * norm.columns)
             scaled = self._at(norm.scaled, product.rows, HALF_BYTES * product.n_out)
             for row in range(product.rows):
@@ -234,8 +236,12 @@ class SymbolicMachine:
         return ("norm", weight, of) if kind == "without its factor" and left else ("wrong factor", x)
 
     def _wide(self, work: Any, epilogue: Epilogue, columns: int, tiles: int) -> None:
-        """SkinnyParams's fields, and FusedNorm's."""
-        weight, x, out, cut, norm = map(self._argument, work.operands)
+        """SkinnyParams's fields, and FusedNorm's, behind which the scales of weights in fp8 stand."""
+        weight, x, out, cut, (*norm, scales) = map(self._argument, work.operands)
+        if weight not in self._scales_of:
+            norm.append(scales)
+        else:
+            assert scales == self._scales_of[weight], "the scales are another matrix's"
         rows, n_in, n_out, _, n_tiles, *_ = struct.unpack("<9I", cut)
         ends_step = self._weights[weight] in ("head", "embed")
         rooms = self._model.target.rooms(ends_step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from symbolic_machine import (
@@ -99,9 +100,12 @@ class SymbolicStep(SymbolicMachine):
     def _decode_attention(
         self, blocks: int, tables: Any, plan: str, turns: str, cache: int, *rest: Any
     ) -> None:
-        qkv, q_norm, k_norm, _, keys, values, partial, out, n_kv_heads, ratio, most, bias, window = rest
+        qkv, q_norm, k_norm, _, keys, values, partial, out, n_kv_heads, ratio, most, bias, window, *scales = (
+            rest
+        )
         config, (batch_slots, cut) = self.config, self._decoding()
         layer = self._layer_of(keys, values)
+        self._check_scales(layer, scales)
         assert blocks == MULTIPROCESSORS - 1, "E22: a multiprocessor each"
         assert cache == CACHE_MAPS + 128 * layer
         assert (n_kv_heads, ratio, most) == (config.n_kv_heads, config.n_heads // config.n_kv_heads, cut.most)
@@ -120,27 +124,35 @@ class SymbolicStep(SymbolicMachine):
         return ("rope", *named, rope, layer, qkv)
 
     def _rope(self, rows: int, step_set: Any, tables: Any, qkv: str, *rest: Any) -> None:
-        q_norm, k_norm, _, rope, keys, values, heads, kv_heads, bias = rest
+        q_norm, k_norm, _, rope, keys, values, heads, kv_heads, bias, *scales = rest
         assert (heads, kv_heads) == (self.config.n_heads, self.config.n_kv_heads)
         x = self._at(qkv, rows, HALF_BYTES * self.config.qkv_width)
+        self._check_scales(self._layer_of(keys, values), scales)
         for token in range(self._load.decoding, self._load.tokens):
             layer = self._layer_of(keys, values)
             x[token] = self._turned(q_norm, k_norm, bias, self._weights[rope], layer, x[token])
 
     def _flash_attention(
         self, blocks: int, queries: str, cache: int, tables: Any, plan: str, out: str,
-        keys: int, values: int, *counts: int,
+        keys: int, values: int, heads: int, kv_heads: int, pack: int, after_decode: int, *scales: float,
     ) -> None:  # fmt: skip
-        atom = 8 * HALF_BYTES * self.config.head_dim
+        atom = 8 * self._model.cache.row_bytes
         assert cache == KV_CACHE
-        self._attend_prompts(queries, out, KV_CACHE + keys * atom, KV_CACHE + values * atom, window=0)
+        places = KV_CACHE + keys * atom, KV_CACHE + values * atom
+        self._check_scales(self._layer_of(*places), scales)
+        self._attend_prompts(queries, out, *places, window=0)
 
     def _prefill_attention(
         self, blocks: int, step_set: Any, tables: Any, qkv: str, keys: int, values: int, out: str,
-        heads: int, kv_heads: int, tokens: int, window: int,
+        heads: int, kv_heads: int, tokens: int, window: int, *scales: float,
     ) -> None:  # fmt: skip
+        self._check_scales(self._layer_of(keys, values), scales)
         assert (heads, kv_heads) == (self.config.n_heads, self.config.n_kv_heads)
         self._attend_prompts(qkv, out, keys, values, window)
+
+    def _check_scales(self, layer: int, scales: Sequence[float]) -> None:
+        own = self._model.weights.layers[layer].kv_scales
+        assert tuple(scales) == (own.key, own.value), "the scales of another layer"
 
     def _attend_prompts(self, qkv: str, out: str, keys: int, values: int, window: int) -> None:
         to = self._at(out, self._shape.tokens, HALF_BYTES * self.config.attention_width)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,13 +21,14 @@ LIMITS = Limits(
 )
 
 
+@pytest.mark.parametrize("kv_fp8", [False, True])
 @pytest.mark.parametrize(("head_dim", "head"), [(64, 0), pytest.param(128, 3, marks=pytest.mark.slow)])
-def test_a_needle_is_found_at_any_depth(tmp_path: Path, head_dim: int, head: int) -> None:
+def test_a_needle_is_found_at_any_depth(tmp_path: Path, head_dim: int, head: int, kv_fp8: bool) -> None:
     make_needle_model(tmp_path, 4, 2, head_dim, head, LIMITS.max_context)
-    config = read_model(tmp_path)
+    config, limits = read_model(tmp_path), replace(LIMITS, kv_fp8=kv_fp8)
     memory = HostMemory()
-    driver = EngineDriver(memory, LIMITS, config.vocab_size)
-    engine = ReferenceEngine(config, Checkpoint(tmp_path), LIMITS, driver.grid.shapes, driver.batch, 2)
+    driver = EngineDriver(memory, limits, config.vocab_size)
+    engine = ReferenceEngine(config, Checkpoint(tmp_path), limits, driver.grid.shapes, driver.batch, 2)
     driver.run = engine.run
     asked = [needle_prompt(LENGTH, depth, seed) for seed, depth in enumerate(DEPTHS)]
     assert answers(driver, [prompt for prompt, _ in asked]) == [value for _, value in asked]

@@ -10,10 +10,11 @@ import pytest
 from numpy.typing import NDArray
 from reference_ops import SILU, Floats, StepData, call, rope_table
 from test_attention_device import cache_map
-from test_ops_device import EPS, NAN, Emulate, Halves, assert_close, floats, random
+from test_ops_device import EPS, FP8_NAN, HALVES, NAN, Emulate, Halves, assert_close, floats, random
 
 from gpu_backend import megakernel_abi
 from gpu_backend.engines.native.megakernel_model import pair_tiles
+from gpu_backend.models.fp8 import from_fp8, to_fp8
 from gpu_backend.ops.megakernel import stage_chunks
 
 CELLS, VOCAB, LAYERS = 11520, 640, 3
@@ -32,6 +33,7 @@ class Model:
         *,
         normed: bool,
         page_size: int,
+        scales: tuple[float, float] = HALVES,
     ):
         self.hidden, self.heads, self.kv_heads, self.head_dim = hidden, heads, kv_heads, head_dim
         self.intermediate = intermediate
@@ -50,12 +52,22 @@ class Model:
             for i in range(LAYERS)
         ]
         self.cache = random(LAYERS, 2, CELLS // page_size, kv_heads, page_size, head_dim, seed=4)
-        for layer, (keys, values) in zip(self.layers, self.cache, strict=True):
-            layer |= {"k_cache": keys, "v_cache": values}
+        self.scales, self.none = np.array([scales] * LAYERS, np.float32), NAN
+        if scales != HALVES:  # each layer has its own
+            self.scales *= 1 + np.arange(LAYERS, dtype=np.float32)[:, None] / 8
+            of_cache = self.scales[:, :, None, None, None, None]
+            self.cache, self.none = to_fp8(floats(self.cache) / of_cache), FP8_NAN
         self.norms = ("q_norm", "k_norm") if normed else ()
         self.embed, self.head = random(VOCAB, hidden, seed=1), self._weight((VOCAB, hidden), 3)
         self.final_norm = random(hidden, seed=2)
         self.rope = rope_table(head_dim)
+
+    def values(self, layer: int) -> tuple[Floats, Floats]:
+        """What a layer's cache holds."""
+        if self.cache.dtype == np.uint16:
+            return floats(self.cache[layer, 0]), floats(self.cache[layer, 1])
+        keys, values = (from_fp8(self.cache[layer, side]) * self.scales[layer, side] for side in range(2))
+        return keys, values
 
     @staticmethod
     def _weight(shape: tuple[int, ...], seed: int) -> Halves:
@@ -66,13 +78,13 @@ class Model:
         tokens, width = len(arrays.token_sequence), self.heads + 2 * self.kv_heads
         residual, caches = np.zeros((tokens, self.hidden), np.float32), []
         arrays.call("embed", floats(self.embed), residual, self.hidden, 1.0, tokens)
-        for layer in self.layers:
+        for index, layer in enumerate(self.layers):
             w = {name: floats(weight) for name, weight in layer.items()}
             qkv = self._linear(self._norm(residual, w["input_norm"]), w["qkv"]).reshape(tokens, width, -1)
             norms = [w[name] if name in self.norms else None for name in ("q_norm", "k_norm")]
             sizes = (self.heads, self.kv_heads, self.head_dim, tokens)
-            cache = (w["k_cache"], w["v_cache"])
-            arrays.call("rope", qkv, None, *norms, EPS, self.rope, *cache, *sizes)
+            cache, scales = self.values(index), map(float, self.scales[index])
+            arrays.call("rope", qkv, None, *norms, EPS, self.rope, *cache, *scales, *sizes)
             attention = np.zeros((tokens, self.heads * self.head_dim), np.float32)
             arrays.call("attention", qkv, *cache, attention, *sizes[:3], 0, tokens)
             caches.append(cache)
@@ -129,7 +141,8 @@ class Decoder:
             {"maps": np.array(maps), "embed": model.embed, "rope": model.rope, "cache": model.cache,
              "cache_maps": cache_maps(model),
              "norms": pair_tiles(np.array([*norms, model.final_norm]))}
-            | ({"head_norms": np.array(head_norms)} if head_norms else {}),
+            | ({"head_norms": np.array(head_norms)} if head_norms else {})
+            | ({"cache_scales": model.scales} if model.cache.dtype == np.uint8 else {}),
             {"n_layers": LAYERS, "hidden": model.hidden, "n_heads": model.heads, "n_kv_heads": model.kv_heads,
              "intermediate": model.intermediate, "vocab_size": VOCAB, "norm_eps": EPS,
              "cache_bytes": model.cache[0, 0].nbytes,
@@ -194,9 +207,22 @@ CASES: dict[str, tuple[list[int], int, tuple[int, ...]]] = {
         for name, case in CASES.items()
     ],
 )
-@pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize(
+    ("normed", "scales"),
+    [
+        (False, HALVES),
+        (True, HALVES),
+        (False, (0.75, 0.25)),
+        pytest.param(True, (0.5, 2.0), marks=pytest.mark.slow),
+    ],
+)
 def test_decoder(
-    emulate: Emulate, positions: list[int], blocks: int, sizes: tuple[int, ...], normed: bool
+    emulate: Emulate,
+    positions: list[int],
+    blocks: int,
+    sizes: tuple[int, ...],
+    normed: bool,
+    scales: tuple[float, float],
 ) -> None:
     """Blocks with more and fewer tiles of a matrix, several passes, stages that are not full, splits, and
     batch slots that are not in use. A second run from the same state gives the same bits, since nothing is
@@ -207,15 +233,17 @@ def test_decoder(
     arrays = StepData([(row, p, p + 1) for row, p in enumerate(positions)], vocab_size=VOCAB, max_batch=rows,
                   max_context=context, page_size=page_size, total_pages=CELLS // page_size)  # fmt: skip
 
-    model = Model(*sizes, normed=normed, page_size=page_size)
+    model = Model(*sizes, normed=normed, page_size=page_size, scales=scales)
     used = np.zeros((CELLS // page_size, page_size), bool)
     for row, position in enumerate(positions):
         earlier = np.arange(position)
         used[arrays.block_table[row, earlier // page_size], earlier % page_size] = True
-    model.cache[:] = np.where(used[:, None, :, None], model.cache, NAN)  # nobody has written there
+    model.cache[:] = np.where(used[:, None, :, None], model.cache, model.none)  # nobody has written there
     for row, position in enumerate(positions):  # values that are missed if they are: 8 times as large
         late = np.arange(position - position // 6, position)
-        model.cache[:, 1, arrays.block_table[row, late // page_size], :, late % page_size] += 3 << 7
+        model.cache[:, 1, arrays.block_table[row, late // page_size], :, late % page_size] += 3 << (
+            7 if scales == HALVES else 3
+        )
     expected, caches = model.step(arrays)
     group = min(4, model.heads // model.kv_heads)
     runs = []
@@ -232,8 +260,8 @@ def test_decoder(
     np.testing.assert_array_equal(*runs)
     for row, position in enumerate(positions):
         used[arrays.block_table[row, position // page_size], position % page_size] = True
-    for layer, cache in zip(model.layers, caches, strict=True):
-        for name, reference in zip(("k_cache", "v_cache"), cache, strict=True):
-            cells, expected_cells = (x.swapaxes(1, 2) for x in (floats(layer[name]), reference))
-            assert_close(cells[used], expected_cells[used], 3e-2)
+    for index, cache in enumerate(caches):
+        for got, reference in zip(model.values(index), cache, strict=True):
+            cells, expected_cells = (x.swapaxes(1, 2) for x in (got, reference))
+            assert_close(cells[used], expected_cells[used], 3e-2 if scales == HALVES else 1 / 8)
             assert np.isnan(cells[~used]).all()

@@ -92,7 +92,7 @@ def test_rope_rotates_and_writes_the_pages(head_dim: int, normed: bool, biased: 
     given, before = qkv.copy(), qkv.astype(np.float64)
     if bias is not None:
         before[:31] += bias
-    arrays.call("rope", qkv, bias, *norms, EPS, rope, *caches, heads, kv_heads, head_dim, tokens)
+    arrays.call("rope", qkv, bias, *norms, EPS, rope, *caches, 0.0, 0.0, heads, kv_heads, head_dim, tokens)
 
     frequency, magnitude = rope.astype(np.float64).T
     angle = arrays.token_position[:, None] * frequency

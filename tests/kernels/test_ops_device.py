@@ -17,13 +17,16 @@ from reference_ops import GELU_TANH, SILU, Floats, StepData, call, rope_table
 from weights import FORMS, weights
 
 from gpu_backend import abi
+from gpu_backend.models.fp8 import from_fp8, to_fp8
 from gpu_backend.models.quantization import ScaleForm
 
 EPS = 1e-5
 TOLERANCE = 1e-2  # bfloat16 has 8 bits; relative to the largest value
 CHUNKS = [(3, 0, 20), (0, 17, 18), (6, 30, 40)]
 LONG = {"max_context": 512, "total_pages": 256}
-NAN = 0x7FC0
+NAN, FP8_NAN = 0x7FC0, 0x7F
+HALVES = (0.0, 0.0)  # the scales of keys and values in a cache that is not in fp8
+FP8 = (0.75, 0.004)  # values reach beyond what the second allows
 ANY = 0xFFFFFFFF  # kAny of emulator/threads.h
 
 Emulate = Callable[..., None]
@@ -162,8 +165,8 @@ def test_rope(emulate: Emulate, heads: int, kv_heads: int, head_dim: int, normed
     expected = [floats(array) for array in (qkv, *caches)]
     sizes = (heads, kv_heads, head_dim, 33)
     float_weights = [None if weight is None else floats(weight) for weight in (bias, *norms)]
-    arrays.call("rope", expected[0], *float_weights, EPS, rope, *expected[1:], *sizes)
-    emulate("rope", arrays.step_set, arrays.tables, qkv, bias, *norms, EPS, rope, *caches, *sizes)
+    arrays.call("rope", expected[0], *float_weights, EPS, rope, *expected[1:], 0.0, 0.0, *sizes)
+    emulate("rope", arrays.step_set, arrays.tables, qkv, bias, *norms, EPS, rope, *caches, 0.0, 0.0, *sizes)
     assert_close(floats(qkv)[:, :heads], expected[0][:, :heads])
     for got, cache in zip(caches, expected[1:], strict=True):
         np.testing.assert_array_equal(np.isnan(floats(got)), np.isnan(cache))  # E3: nothing else is written
@@ -288,38 +291,63 @@ def test_linear_held_of_one_row_leaves_a_router_its_sums(
 
 
 class Attention:
-    """Random queries and caches for a step; cells of the cache that no row uses hold NaN."""
+    """Random queries and caches for a step; cells of the cache that no row uses hold NaN, `none`."""
 
     def __init__(
-        self, chunks: Sequence[tuple[int, int, int]], heads: int, kv_heads: int, head_dim: int, **sizes: Any
+        self,
+        chunks: Sequence[tuple[int, int, int]],
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        scales: tuple[float, float] = HALVES,
+        **sizes: Any,
     ) -> None:
         self.arrays = StepData(chunks, **sizes)
         self.shape = (heads, kv_heads, head_dim)
         self.n_tokens = len(self.arrays.token_sequence)
         page_size, n_pages = int(self.arrays.tables["page_size"]), sizes["total_pages"]
         self.qkv = random(self.n_tokens, heads + 2 * kv_heads, head_dim)
-        self.cache = random(2, n_pages, kv_heads, page_size, head_dim, seed=1, scale=2)
-        self.caches = list(self.cache)
+        halves = random(2, n_pages, kv_heads, page_size, head_dim, seed=1, scale=2)
+        self.scales, self.cache, none = scales, halves, NAN
+        if scales != HALVES:
+            pairs = zip(floats(halves), scales, strict=True)
+            self.cache, none = np.stack([to_fp8(x / np.float32(scale)) for x, scale in pairs]), FP8_NAN
+        self.none, self.caches = np.array(none, self.cache.dtype), list(self.cache)
         used = np.zeros((n_pages, page_size), bool)
         for row, _, end in chunks:
             positions = np.arange(end)
             used[self.arrays.block_table[row, positions // page_size], positions % page_size] = True
         for cache in self.caches:
-            cache.transpose(0, 2, 1, 3)[~used] = NAN
+            cache.transpose(0, 2, 1, 3)[~used] = self.none
         self.out = np.full((self.n_tokens, heads, head_dim), 0x40E0, np.uint16)  # 7
-        self.arguments = (self.arrays.step_set, self.arrays.tables, self.qkv, *self.caches)
+        self.arguments = (self.arrays.step_set, self.arrays.tables, self.qkv, *self.caches, *scales)
+
+    def values(self) -> list[Floats]:
+        """What the cache holds of keys and of values."""
+        if self.scales == HALVES:
+            return [floats(cache) for cache in self.caches]
+        pairs = zip(self.caches, self.scales, strict=True)
+        return [from_fp8(cache) * np.float32(scale) for cache, scale in pairs]
 
     def check(self, window: int = 0) -> None:
         heads, kv_heads, head_dim = self.shape
         expected = np.full((self.n_tokens, heads, head_dim), 7, np.float32)
-        inputs = [floats(array) for array in (self.qkv, *self.caches)]
+        inputs = [floats(self.qkv), *self.values()]
         self.arrays.call("attention", *inputs, expected, heads, kv_heads, head_dim, window, self.n_tokens)
         assert_close(floats(self.out), expected, 2 * TOLERANCE)
 
 
 @pytest.mark.parametrize(
-    ("head_dim", "window"),
-    [(16, 0), (48, 0), (64, 0), (128, 0), (256, 0), (16, 1), (16, 5), (96, 65), (192, 100), (256, 20)],
+    ("head_dim", "window", "scales"),
+    [
+        *((head_dim, 0, HALVES) for head_dim in (16, 48, 64, 128, 256)),
+        *(
+            (head_dim, window, HALVES)
+            for head_dim, window in ((16, 1), (16, 5), (96, 65), (192, 100), (256, 20))
+        ),
+        *((head_dim, 0, FP8) for head_dim in (16, 48, 128)),
+        (256, 20, FP8),
+    ],
 )
 @pytest.mark.parametrize(
     ("chunks", "sizes"),
@@ -332,10 +360,15 @@ class Attention:
     ids=["mixed", "one", "short", "chunk"],
 )
 def test_prefill_attention(
-    emulate: Emulate, chunks: list[tuple[int, int, int]], sizes: dict[str, int], head_dim: int, window: int
+    emulate: Emulate,
+    chunks: list[tuple[int, int, int]],
+    sizes: dict[str, int],
+    head_dim: int,
+    window: int,
+    scales: tuple[float, float],
 ) -> None:
     """Windows shorter and longer than a tile, whose edge lies anywhere in one, and longer than a row."""
-    step = Attention(chunks, 4, 2, head_dim, **LONG, **sizes)
+    step = Attention(chunks, 4, 2, head_dim, scales, **LONG, **sizes)
     emulate("prefill_attention", *step.arguments, step.out, *step.shape, window, step.n_tokens)
     step.check(window)
 
@@ -365,10 +398,13 @@ def test_prefill_plan(emulate: Emulate, unit_tokens: int, most: int) -> None:
 
 @pytest.mark.parametrize("blocks", [1, 3])
 @pytest.mark.parametrize(
-    ("heads", "kv_heads", "head_dim", "pack"),
+    ("heads", "kv_heads", "head_dim", "pack", "scales"),
     [
-        (4, 1, 128, 4),
-        *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((6, 2, 64, 1), (4, 2, 128, 2))),
+        (4, 1, 128, 4, HALVES),
+        (4, 1, 128, 4, FP8),
+        pytest.param(6, 2, 64, 1, HALVES, marks=pytest.mark.slow),
+        pytest.param(6, 2, 64, 1, FP8, marks=pytest.mark.slow),
+        pytest.param(4, 2, 128, 2, HALVES, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize(
@@ -388,13 +424,14 @@ def test_flash_attention(
     kv_heads: int,
     head_dim: int,
     pack: int,
+    scales: tuple[float, float],
     blocks: int,
 ) -> None:
-    step = Attention(chunks, heads, kv_heads, head_dim, **LONG, **sizes)
+    step = Attention(chunks, heads, kv_heads, head_dim, scales, **LONG, **sizes)
     plan = np.zeros((1 + step.n_tokens + len(chunks), 4), np.uint32)
     emulate("prefill_plan", step.arrays.step_set, plan, 128 // pack)
     n_cells = 256 * int(step.arrays.tables["page_size"])
-    inputs = (step.arrays.tables, step.qkv, step.cache, step.out, plan)
+    inputs = (step.arrays.tables, step.qkv, step.cache, *step.scales, step.out, plan)
     emulate("flash_attention", *inputs, *step.shape, step.n_tokens, n_cells, pack, blocks, 0)
     step.check()
 

@@ -103,7 +103,7 @@ class NativeEngine:
         cache = replace(cache, address=self._memory.allocate(cache.n_bytes))
         if cache.host_pages:
             cache = replace(cache, host_address=self._pin(cache.host_pages * cache.page_bytes))
-        maps = [cache_map(cache.keys(i), cache.layer_bytes, cache.head_dim) for i in range(cache.layers)]
+        maps = [cache_map(cache.keys(i), cache.layer_bytes, cache.row_bytes) for i in range(cache.layers)]
         address = self._memory.allocate(TENSOR_MAP_BYTES * len(maps))
         self._memory.write(address, b"".join(maps))
         return replace(cache, maps=address)

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.tensor_map import tensor_map
+from gpu_backend.element import Element
 from gpu_backend.engines.native.model import DeviceWeights
 from gpu_backend.kernel_abi.gemv import GEMV_CHUNK
 from gpu_backend.megakernel_abi import MegakernelModel
@@ -27,6 +28,9 @@ def megakernel_model(config: Model, weights: DeviceWeights, memory: DeviceMemory
     model["attention_chunks"] = stage_chunks(config.attention_width)
     model["intermediate_chunks"] = stage_chunks(config.intermediate)
     model["cache"], model["cache_bytes"], model["cache_maps"] = cache.address, cache.layer_bytes, cache.maps
+    scales = [scale for layer in weights.layers for scale in (layer.kv_scales.key, layer.kv_scales.value)]
+    if cache.element is Element.FP8:
+        model["cache_scales"] = _upload(memory, np.array(scales, np.float32).tobytes())
     norms = [norm for layer in weights.layers for norm in (layer.input_norm, layer.mlp_norm)]
     halves = _gather(memory, [*norms, weights.final_norm])
     model["norms"] = _upload(memory, pair_tiles(halves).tobytes())

@@ -12,7 +12,7 @@ from gpu_backend.models.rope import Rope
 from gpu_backend.ops.gemv import gemv_rows
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.matrix import KvCache, Matrix
-from gpu_backend.ops.operations import Heads, Reach
+from gpu_backend.ops.operations import NO_KV_SCALES, Heads, KvScales, Reach
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class DeviceLayer:
     qkv_bias: Matrix | None = None
     attention_out_norm: Matrix | None = None
     mlp_out_norm: Matrix | None = None
+    kv_scales: KvScales = NO_KV_SCALES
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def described_weights(config: Model) -> DeviceWeights:
 
     def layer(of: Layer) -> DeviceLayer:
         matrices = {name: matrix_of(weight, element) for name, weight in of.weights()}
-        return DeviceLayer(reach=reaches[of.rope, of.window], **matrices)
+        return DeviceLayer(reach=reaches[of.rope, of.window], kv_scales=NO_KV_SCALES, **matrices)
 
     embed = matrix_of(config.embed, element)
     return DeviceWeights(
@@ -88,7 +89,8 @@ def reaches_of(
 def kv_cache(config: Model, limits: Limits, address: int = 0, maps: int = 0) -> KvCache:
     """Of `limits.total_pages`."""
     sizes = (config.n_layers, limits.total_pages, limits.page_size, config.n_kv_heads, config.head_dim)
-    return KvCache(*sizes, compute_element(config.dtype), address, maps, limits.host_pages)
+    element = Element.FP8 if limits.kv_fp8 else compute_element(config.dtype)
+    return KvCache(*sizes, element, address, maps, limits.host_pages)
 
 
 def heads_of(config: Model) -> Heads:

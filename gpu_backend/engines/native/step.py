@@ -21,7 +21,7 @@ shape's capacity: rows of padding tokens hold zeros or finite values of earlier 
 from __future__ import annotations
 
 from gpu_backend.abi import StepKind
-from gpu_backend.element import Element
+from gpu_backend.element import Element, compute_element
 from gpu_backend.engines.base import Shape
 from gpu_backend.engines.native.model import DeviceLayer, NativeModel, heads_of
 from gpu_backend.models.description import Model
@@ -52,7 +52,7 @@ class StepBuilder:
         self._model = model
         self._config = config = model.config
         self._shape = shape
-        self._half = model.cache.element
+        self._half = compute_element(config.dtype)
         self._decodes, self._prompts = shape.kind != StepKind.PREFILL, shape.kind != StepKind.DECODE
         self._lanes = decoding_slots(shape, model.limits.max_batch)
         self._heads = heads_of(config)
@@ -71,6 +71,7 @@ class StepBuilder:
             config.hidden,
             config.intermediate,
             self._half,
+            self._model.cache.element,
             self._beyond(),
             self._logits,
         )
@@ -123,7 +124,7 @@ class StepBuilder:
         out = self._product(Role.QKV, self._norm(layer.input_norm), layer.qkv, self._residual, qkv)
         where = (self._heads, layer.reach, index, model.cache)
         norms = (layer.q_norm, layer.k_norm, config.norm_eps, layer.qkv_bias)
-        of = ops.LayerAttention(*where, qkv, self._attention, *norms)
+        of = ops.LayerAttention(*where, qkv, self._attention, *norms, scales=layer.kv_scales)
         if (
             self._prompts
         ):  # first: their attention may then begin during that of the sequences that decode (E24)
@@ -132,7 +133,7 @@ class StepBuilder:
             out.append(ops.DecodeAttention(self._lanes, self._shape.kind == StepKind.MIXED, of))
         if self._prompts:
             whole = Buffer("qkv", model.limits.max_step_tokens, config.qkv_width, self._half)
-            of = ops.LayerAttention(*where, whole, self._attention, *norms)
+            of = ops.LayerAttention(*where, whole, self._attention, *norms, scales=layer.kv_scales)
             out.append(ops.PrefillAttention(self._shape.tokens, of, after_decode=self._decodes))
         return out
 

@@ -22,6 +22,7 @@ from gpu_backend.models.half import half_bits, to_float32
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.models.rope import Rope
 from gpu_backend.ops.matrix import Matrix
+from gpu_backend.ops.operations import NO_KV_SCALES, KvScales
 from gpu_backend.weights.checkpoint import Checkpoint
 
 RANDOM_STD = 0.02
@@ -107,7 +108,10 @@ class WeightLoader:
 
     def _load_layer(self, layer: Layer) -> DeviceLayer:
         matrices = {name: self._load(weight, name) for name, weight in layer.weights()}
-        return DeviceLayer(reach=self._reaches[layer.rope, layer.window], **matrices)
+        reach, scales = self._reaches[layer.rope, layer.window], NO_KV_SCALES
+        if isinstance(self._source, Checkpoint):
+            scales = KvScales(*map(self._source.cache_scale, (layer.k_scale, layer.v_scale)))
+        return DeviceLayer(reach=reach, kv_scales=scales, **matrices)
 
     def _load(self, weight: Weight, name: str = "") -> Matrix:
         address = self._memory.allocate(matrix_of(weight, self._element).n_bytes)

@@ -26,12 +26,12 @@
 namespace blink {
 
 /* The warp that copies all tiles of the block's units, in order. */
-template <typename Half, int HeadDim>
+template <typename Half, int HeadDim, typename Cache>
 class TileProducer {
  public:
-  using Shared = AttentionShared<Half, HeadDim>;
+  using Shared = AttentionShared<Cache, HeadDim>;
 
-  __device__ __forceinline__ TileProducer(const AttentionLayer<Half>& layer, Shared& shared)
+  __device__ __forceinline__ TileProducer(const AttentionLayer<Half, Cache>& layer, Shared& shared)
       : layer_(layer), page_bits_(uint32_t(__ffs(layer.tables.page_size)) - 1) {
     full_ = opaque(shared.full);
     empty_ = opaque(shared.empty);
@@ -75,13 +75,13 @@ class TileProducer {
       if (lane >= kAbreast || i + lane >= n) continue;
       const uint32_t stage = (before + i + lane) % Shared::kStages, use = (before + i + lane) / Shared::kStages;
       barrier_wait(empty_ + stage, (use + 1) % 2);
-      barrier_expect(full_ + stage, kTileBytes<HeadDim>);
-      copy_rows(stages_ + stage * kTileBytes<HeadDim>, layer_.map, from, full_ + stage);
+      barrier_expect(full_ + stage, kTileBytes<Cache, HeadDim>);
+      copy_rows(stages_ + stage * kTileBytes<Cache, HeadDim>, layer_.map, from, full_ + stage);
     }
     __syncwarp();
   }
 
-  const AttentionLayer<Half>& layer_;
+  const AttentionLayer<Half, Cache>& layer_;
   uint64_t *full_, *empty_;
   char* stages_;
   uint32_t page_bits_;
@@ -89,9 +89,10 @@ class TileProducer {
 
 /* A warp that attends. Its rank changes from unit to unit, and only the rank decides the result: the warp attends to
  * the unit's tiles i with i % kTileWarps == rank. */
-template <bool Windowed, typename Half, int HeadDim>
-__device__ __forceinline__ void attend(AttentionShared<Half, HeadDim>& shared, uint32_t warp) {
-  constexpr uint32_t n_stages = AttentionShared<Half, HeadDim>::kStages;
+template <bool Windowed, typename Cache, int HeadDim>
+__device__ __forceinline__ void attend(AttentionShared<Cache, HeadDim>& shared, const KvScales<Cache>& scales,
+                                       uint32_t warp) {
+  constexpr uint32_t n_stages = AttentionShared<Cache, HeadDim>::kStages;
   const bool speaks = threadIdx.x % 32 == 0;
   uint32_t before = 0; /* tiles */
   for (uint32_t k = 0;; ++k) {
@@ -101,18 +102,18 @@ __device__ __forceinline__ void attend(AttentionShared<Half, HeadDim>& shared, u
     auto& heads = shared.heads[k % 2];
     const uint32_t n = (keys + kTileKeys - 1) / kTileKeys;
     const uint32_t rank = (warp + kTileWarps - before % kTileWarps) % kTileWarps;
-    TileSoftmax<Half, HeadDim> softmax(heads[0], HeadDim + 8);
+    TileSoftmax<Cache, HeadDim> softmax(heads[0], HeadDim + 8, scales);
     for (uint32_t i = rank; i < n; i += kTileWarps) {
       const uint32_t stage = (before + i) % n_stages, n_valid = keys - i * kTileKeys;
       barrier_wait(shared.full + stage, (before + i) / n_stages % 2);
-      const CopiedTile<Half, HeadDim> tile(shared.stages[stage]);
+      const CopiedTile<Cache, HeadDim> tile(shared.stages[stage]);
       if (n_valid < kTileKeys) tile.clear_values(n_valid), fence_async_proxy();
       softmax.add(tile, n_valid, Windowed && i == 0 ? shared.n_hidden[k % 2] : 0);
       __syncwarp();
       if (speaks) barrier_arrive(shared.empty + stage);
     }
     if (shared.is_last[k % 2] && rank == n % kTileWarps)
-      softmax.add(NewTile<Half>{heads[kUnitHeads], heads[kUnitHeads + 1]}, 1);
+      softmax.add(NewTile<Cache, HeadDim>{heads[kUnitHeads], heads[kUnitHeads + 1]}, 1);
     before += n;
     barrier_wait(&shared.taken, (k + 1) % 2);
     softmax.store(shared.out[rank][0], shared.max[rank], shared.sum[rank], n_queries);
@@ -123,21 +124,23 @@ __device__ __forceinline__ void attend(AttentionShared<Half, HeadDim>& shared, u
 
 /* grid (at most the multiprocessors: E22), block (kAttentionThreads), kAttentionSharedBytes of dynamic shared memory.
  * The plan has room for a split for every block. Biased: the projection has a bias, as rope.h has it, which is null
- * otherwise. Windowed: a sequence sees `window` keys, for which its plan was made; otherwise all. */
-template <typename Half, int HeadDim, bool Biased = false, bool Windowed = false>
+ * otherwise. Windowed: a sequence sees `window` keys, for which its plan was made; otherwise all. Cache: the
+ * elements of keys and values (kv_element.h), with the layer's scales. */
+template <typename Half, int HeadDim, bool Biased = false, bool Windowed = false, typename Cache = Half>
 __global__ void __launch_bounds__(kAttentionThreads, 1)
     decode_attention_kernel(const __grid_constant__ struct blink_tables tables, const KvSplit* plan,
                             const float2* turns, const void* map, const Half* qkv, const Half* q_norm,
-                            const Half* k_norm, float eps, Half* k_cache, Half* v_cache, uint32_t* partial, Half* out,
-                            uint32_t n_kv_heads, uint32_t ratio, uint32_t max_splits, const Half* bias,
-                            uint32_t window) {
-  using Shared = AttentionShared<Half, HeadDim>;
+                            const Half* k_norm, float eps, Cache* k_cache, Cache* v_cache, uint32_t* partial, Half* out,
+                            uint32_t n_kv_heads, uint32_t ratio, uint32_t max_splits, const Half* bias, uint32_t window,
+                            float k_scale, float v_scale) {
+  using Shared = AttentionShared<Cache, HeadDim>;
   static_assert(sizeof(Shared) + kStageAlign <= kAttentionSharedBytes, "does not fit");
   const uint64_t raw = reinterpret_cast<uint64_t>(dynamic_shared());
   Shared& shared = *reinterpret_cast<Shared*>((raw + kStageAlign - 1) / kStageAlign * kStageAlign);
   const AttentionUnits units(plan, n_kv_heads, ratio);
-  const AttentionLayer<Half> layer = {tables,  plan,    turns, map,        qkv,   q_norm,     k_norm, eps,   k_cache,
-                                      v_cache, partial, out,   n_kv_heads, ratio, max_splits, bias,   window};
+  const AttentionLayer<Half, Cache> layer = {tables,     plan,  turns,      map,     qkv,     q_norm,
+                                             k_norm,     eps,   k_cache,    v_cache, partial, out,
+                                             n_kv_heads, ratio, max_splits, bias,    window,  {k_scale, v_scale}};
   const uint32_t warp = threadIdx.x / 32;
   if (warp < kPipelineWarps) {
     shared.init_stages(warp);
@@ -145,14 +148,14 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
     __syncwarp();
     group_sync(1, kAttentionThreads);
     if (warp == 0)
-      TileProducer<Half, HeadDim>(layer, shared).run(units);
+      TileProducer<Half, HeadDim, Cache>(layer, shared).run(units);
     else
-      attend<Windowed>(shared, warp - 1);
+      attend<Windowed>(shared, layer.scales, warp - 1);
   } else {
     if (warp == kPipelineWarps) shared.init_heads();
     __syncwarp();
     group_arrive(1, kAttentionThreads);
-    AttentionHead<Half, HeadDim, Biased, Windowed>(layer, shared, warp - kPipelineWarps).run(units);
+    AttentionHead<Half, HeadDim, Biased, Windowed, Cache>(layer, shared, warp - kPipelineWarps).run(units);
   }
 }
 

@@ -29,8 +29,9 @@ struct HeadSums {
     float (&to)[4] = value[round];
     to[0] += weight * x.x, to[1] += weight * x.y, to[2] += weight * x.z, to[3] += weight * x.w;
   }
-  __device__ __forceinline__ void store(Half* to) const {
-    const float share = 1.0f / sum;
+  /* `scale`: of the values. */
+  __device__ __forceinline__ void store(Half* to, float scale) const {
+    const float share = scale / sum;
 #pragma unroll
     for (uint32_t j = 0; j < kRounds; ++j) {
       const float (&of)[4] = value[j];
@@ -40,13 +41,13 @@ struct HeadSums {
   }
 };
 
-template <typename Half, int HeadDim, bool Biased, bool Windowed>
+template <typename Half, int HeadDim, bool Biased, bool Windowed, typename Cache>
 class AttentionHead {
  public:
-  using Shared = AttentionShared<Half, HeadDim>;
+  using Shared = AttentionShared<Cache, HeadDim>;
 
   /* `head` < kUnitHeads is a query's, then come the new key and the new value. */
-  __device__ __forceinline__ AttentionHead(const AttentionLayer<Half>& layer, Shared& shared, uint32_t head)
+  __device__ __forceinline__ AttentionHead(const AttentionLayer<Half, Cache>& layer, Shared& shared, uint32_t head)
       : layer_(layer), shared_(shared), head_(head), n_heads_(layer.ratio * layer.n_kv_heads) {
     const Half* norm = is_query() ? layer.q_norm : head == kUnitHeads ? layer.k_norm : nullptr;
     normed_ = norm != nullptr;
@@ -124,11 +125,10 @@ class AttentionHead {
         pairs_.rotate(normed_, norm_, layer_.eps, turn_, Biased ? &bias_ : nullptr);
       else if (Biased)
         pairs_.add(bias_);
-      pairs_.store(shared_.heads[k % 2][head_]);
-      if (!is_query())
-        pairs_.store((head_ == kUnitHeads ? layer_.k_cache : layer_.v_cache) +
-                     cache_offset(layer_.tables, unit.split.sequence, unit.split.position, unit.kv_head,
-                                  layer_.n_kv_heads, HeadDim));
+      if (is_query())
+        pairs_.template store_query<Cache>(shared_.heads[k % 2][head_]);
+      else
+        store_new(unit, shared_.heads[k % 2][head_]);
     }
     const bool speaks = threadIdx.x % 32 == 0;
     if (speaks && head_ == kUnitHeads) {
@@ -141,6 +141,15 @@ class AttentionHead {
     if (speaks) barrier_arrive(shared_.prepared + k % 2);
   }
 
+  /* The new key or value, to the cache and for the warps that attend. */
+  __device__ __forceinline__ void store_new(const AttentionUnit& unit, typename KvElement<Cache>::Half* head) {
+    const bool is_key = head_ == kUnitHeads;
+    const uint64_t at =
+        cache_offset(layer_.tables, unit.split.sequence, unit.split.position, unit.kv_head, layer_.n_kv_heads, HeadDim);
+    pairs_.store_cached((is_key ? layer_.k_cache : layer_.v_cache) + at, head,
+                        is_key ? layer_.scales.key : layer_.scales.value);
+  }
+
   /* Stores the unit's partial result, or the output if the sequence has one split. A warp without a query arrives at
    * the barrier all the same: the warps that attend must not be two units ahead of it (E17). */
   __device__ __forceinline__ void finish(const AttentionUnit& unit) {
@@ -150,7 +159,7 @@ class AttentionHead {
     if (speaks) barrier_arrive(&shared_.taken);
     if (!takes) return;
     if (unit.split.n_splits == 1) {
-      sums.store(output(unit));
+      sums.store(output(unit), layer_.scales.value);
       return;
     }
     uint32_t* part = parts(unit) + unit.split.index * kPart;
@@ -200,7 +209,7 @@ class AttentionHead {
           if (first + j < n) sums.add(i, as_floats(part[j * kRounds + i]), scale);
       }
     }
-    sums.store(pending_.to);
+    sums.store(pending_.to, layer_.scales.value);
   }
 
   /* The bounds of all n parts, where they are missing, and the lane's dimensions of parts `first`.., up to the last.
@@ -236,7 +245,7 @@ class AttentionHead {
     uint32_t n_parts; /* 0: nothing is */
   };
 
-  const AttentionLayer<Half>& layer_;
+  const AttentionLayer<Half, Cache>& layer_;
   Shared& shared_;
   uint32_t head_, n_heads_;
   bool normed_;

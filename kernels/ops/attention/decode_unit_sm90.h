@@ -27,7 +27,7 @@ constexpr uint32_t kPipelineBytes = (HeadDim > 160 ? 64 : 96) * 1024; /* larger 
  *   partial   [batch_slots][n_heads][max_splits][HeadDim + 4] fp32 as words of ll_protocol.h, zero before and after:
  *             unnormalised output, maximum (log2 units), sum
  */
-template <typename Half>
+template <typename Half, typename Cache>
 struct AttentionLayer {
   const struct blink_tables& tables;
   const KvSplit* plan;
@@ -35,20 +35,22 @@ struct AttentionLayer {
   const void* map;
   const Half *qkv, *q_norm, *k_norm;
   float eps;
-  Half *k_cache, *v_cache;
+  Cache *k_cache, *v_cache;
   uint32_t* partial;
   Half* out;
   uint32_t n_kv_heads, ratio, max_splits; /* query heads of a key head */
   const Half* bias;                       /* of queries, keys and values, for a kernel that is Biased */
   uint32_t window;                        /* as the plan's, for a kernel that is Windowed */
+  KvScales<Cache> scales;
 };
 
-template <typename Half, int HeadDim>
+template <typename Cache, int HeadDim>
 struct AttentionShared {
+  using Half = typename KvElement<Cache>::Half;
   /* A multiple of the warps: a stage is always the same warp's, which keeps it from taking one use for another. */
-  static constexpr uint32_t kStages = kPipelineBytes<HeadDim> / kTileBytes<HeadDim> / kTileWarps * kTileWarps;
-  char stages[kStages][kTileBytes<HeadDim>]; /* kStageAlign-aligned */
-  float out[kTileWarps][kUnitHeads][TileSoftmax<Half, HeadDim>::kOutStride];
+  static constexpr uint32_t kStages = kPipelineBytes<HeadDim> / kTileBytes<Cache, HeadDim> / kTileWarps * kTileWarps;
+  char stages[kStages][kTileBytes<Cache, HeadDim>]; /* kStageAlign-aligned */
+  float out[kTileWarps][kUnitHeads][TileSoftmax<Cache, HeadDim>::kOutStride];
   float max[kTileWarps][kUnitHeads], sum[kTileWarps][kUnitHeads];
   /* Of even and odd units: keys, query heads (none after the last unit), whether the new key is among the keys; rotated
    * queries, the new key and the new value. */

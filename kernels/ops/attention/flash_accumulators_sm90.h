@@ -2,7 +2,7 @@
 #ifndef BLINK_OPS_ATTENTION_FLASH_ACCUMULATORS_SM90_H
 #define BLINK_OPS_ATTENTION_FLASH_ACCUMULATORS_SM90_H
 
-#include "kernels/primitives/common.h"
+#include "kv_element.h"
 
 #ifdef __CUDACC__
 
@@ -47,9 +47,9 @@ struct FlashAccumulators {
       if (first + i / 4 * 8 + i % 2 > last[i / 2 % 2]) s[i] = -INFINITY;
   }
 
-  /* Scores to weights. */
-  __device__ __forceinline__ void softmax() {
-    const float scale = kLog2E / sqrtf(float(HeadDim));
+  /* Scores to weights. `key_scale`: of the keys. */
+  __device__ __forceinline__ void softmax(float key_scale) {
+    const float scale = kLog2E / sqrtf(float(HeadDim)) * key_scale;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float part[2] = {max[h], max[h]}; /* two chains: each step waits for the one before */
@@ -85,21 +85,22 @@ struct FlashAccumulators {
   }
 
   /* Row h of the thread to target[h], or nowhere. The four threads of a row exchange words, so that each stores 16
-   * bytes. */
-  __device__ __forceinline__ void store(Half* const (&target)[2]) {
+   * bytes. `scale`: of the values. */
+  template <typename Out>
+  __device__ __forceinline__ void store(Out* const (&target)[2], float scale) {
     const uint32_t c = threadIdx.x % 4;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float total = sum[h] + __shfl_xor_sync(0xffffffffu, sum[h], 1);
       total += __shfl_xor_sync(0xffffffffu, total, 2);
-      const float factor = 1.0f / total;
+      const float factor = scale / total;
 #pragma unroll
       for (int g = 0; g < HeadDim / 32; ++g) {
         uint32_t w[4]; /* of columns 32 g + 8 i */
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int at = (4 * g + i) * 4 + 2 * h;
-          w[i] = pack<Half>(out[at] * factor, out[at + 1] * factor);
+          w[i] = pack<Out>(out[at] * factor, out[at + 1] * factor);
         }
         exchange(w, c);
         if (target[h]) *reinterpret_cast<uint4*>(target[h] + 32 * g + 8 * c) = make_uint4(w[0], w[1], w[2], w[3]);

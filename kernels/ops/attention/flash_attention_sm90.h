@@ -13,7 +13,7 @@
 #ifndef BLINK_OPS_ATTENTION_FLASH_ATTENTION_SM90_H
 #define BLINK_OPS_ATTENTION_FLASH_ATTENTION_SM90_H
 
-#include "flash_producer_sm90.h"
+#include "flash_fp8_sm90.h"
 
 #ifdef __CUDACC__
 
@@ -22,12 +22,17 @@ namespace blink {
 constexpr uint32_t kFlashThreads = 128 * (kFlashGroups + 1);
 
 /* A warpgroup that multiplies. */
-template <typename Half, int HeadDim>
+template <typename Out, int HeadDim, typename Cache>
 class FlashConsumer {
  public:
-  __device__ __forceinline__ FlashConsumer(FlashShared<HeadDim>& shared, const FlashArguments<Half>& arguments)
+  using Half = typename KvElement<Cache>::Half;
+  using Shared = FlashShared<Cache, HeadDim>;
+
+  __device__ __forceinline__ FlashConsumer(Shared& shared, const FlashArguments<Out>& arguments,
+                                           const KvScales<Cache>& scales)
       : shared_(shared),
         a_(arguments),
+        scales_(scales),
         q_(matrix_descriptor(shared.q[group_], kFlashAtom, kFlashAtom)),
         k_(matrix_descriptor(shared.k[0], HeadDim / 64 * kFlashAtom, kFlashAtom)),
         v_(matrix_descriptor(shared.v[0], HeadDim / 64 * kFlashAtom, kFlashAtom)) {}
@@ -49,7 +54,7 @@ class FlashConsumer {
   }
 
  private:
-  static constexpr uint32_t kTileBytes = FlashShared<HeadDim>::kTileBytes;
+  static constexpr uint32_t kTileBytes = Shared::kTileBytes;
 
   __device__ __forceinline__ void begin(const PrefillUnit& unit) {
     const uint32_t before = unit.keys - unit.count; /* keys of the tokens before the unit */
@@ -74,7 +79,7 @@ class FlashConsumer {
     wgmma_wait<0>();
     take_scores();
     if (full_tiles_ == 0) rows_.mask(last_, my_key_);
-    rows_.softmax();
+    rows_.softmax(scales_.key);
     rows_.pack_weights();
   }
 
@@ -88,7 +93,7 @@ class FlashConsumer {
     wgmma_wait<1>();
     take_scores();
     if (Masked) rows_.mask(last_, int32_t(tile * kFlashKeys) + my_key_);
-    rows_.softmax();
+    rows_.softmax(scales_.key);
     wgmma_wait<0>();
     take_output();
     rows_.rescale();
@@ -142,18 +147,19 @@ class FlashConsumer {
   }
 
   __device__ __forceinline__ void store(const PrefillUnit& unit, uint32_t first_head) {
-    Half* target[2];
+    Out* target[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const uint32_t token = (row_ + 8 * h) / a_.pack, head = first_head + (row_ + 8 * h) % a_.pack;
-      Half* const to = a_.out + (uint64_t(unit.first + token) * a_.n_heads + head) * HeadDim;
+      Out* const to = a_.out + (uint64_t(unit.first + token) * a_.n_heads + head) * HeadDim;
       target[h] = token < unit.count ? to : nullptr;
     }
-    rows_.store(target);
+    rows_.store(target, scales_.value);
   }
 
-  FlashShared<HeadDim>& shared_;
-  const FlashArguments<Half>& a_;
+  Shared& shared_;
+  const FlashArguments<Out>& a_;
+  const KvScales<Cache>& scales_;
   const uint32_t group_ = threadIdx.x / 128 - 1;
   const uint32_t row_ = group_ * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4; /* and row_ + 8, of the tile */
   const int32_t my_key_ = int32_t(threadIdx.x % 4 * 2);
@@ -167,28 +173,35 @@ class FlashConsumer {
 
 /* grid (any), block (kFlashThreads), FlashShared and kFlashAtom bytes of shared memory. `queries` sees qkv as
  * [HeadDim / 64][tokens][n_heads + 2 n_kv_heads][64], its boxes are [HeadDim / 64][64 / pack][pack][64]; `cache` sees
- * the cache of all layers as [cells / 8][HeadDim / 64][8][64], its boxes are [2][HeadDim / 64][8][64]. `pack` is a
+ * the cache of all layers as [cells / 8][HeadDim / 64][8][64], its boxes are [2][HeadDim / 64][8][64]; one of fp8
+ * (Cache) as [cells / 8][1][8][HeadDim / 2] words of 16 bits that are not swizzled, with boxes alike. `pack` is a
  * power of two, at most 64, that divides n_heads / n_kv_heads; pages have a multiple of 16 tokens. `after_decode`: its
  * predecessor is the attention of the sequences that decode, whose results it does not read (E24). */
-template <typename Half, int HeadDim>
+template <typename Out, int HeadDim, typename Cache = Out>
 __global__ void __launch_bounds__(kFlashThreads, 1)
     flash_attention_kernel(const __grid_constant__ FlashMap queries, const __grid_constant__ FlashMap cache,
-                           const __grid_constant__ struct blink_tables tables, const PrefillUnit* plan, Half* out,
+                           const __grid_constant__ struct blink_tables tables, const PrefillUnit* plan, Out* out,
                            uint32_t key_atoms, uint32_t value_atoms, uint32_t n_heads, uint32_t n_kv_heads,
-                           uint32_t pack, uint32_t after_decode) {
-  const FlashArguments<Half> arguments = {tables, plan, out, key_atoms, value_atoms, n_heads, n_kv_heads, pack};
+                           uint32_t pack, uint32_t after_decode, float k_scale, float v_scale) {
+  const FlashArguments<Out> arguments = {tables, plan, out, key_atoms, value_atoms, n_heads, n_kv_heads, pack};
   const uint32_t offset = (kFlashAtom - shared_address(dynamic_shared()) % kFlashAtom) % kFlashAtom;
-  auto& shared = *reinterpret_cast<FlashShared<HeadDim>*>(reinterpret_cast<char*>(dynamic_shared()) + offset);
+  auto& shared = *reinterpret_cast<FlashShared<Cache, HeadDim>*>(reinterpret_cast<char*>(dynamic_shared()) + offset);
   if (threadIdx.x == 0) shared.init();
   __syncthreads();
   allow_successor();
   if (!after_decode) wait_for_predecessor();
   if (threadIdx.x < 128) {
-    keep_registers<24>();
-    if (threadIdx.x < 32) FlashProducer<Half, HeadDim>(shared, queries, cache, arguments).run();
+    if constexpr (KvElement<Cache>::kFp8) {
+      keep_registers<40>();
+      FlashConverter<Out, HeadDim>(shared, queries, cache, arguments).run();
+    } else {
+      keep_registers<24>();
+      if (threadIdx.x < 32) FlashProducer<Out, HeadDim, Cache>(shared, queries, cache, arguments).run();
+    }
   } else {
-    take_registers<240>();
-    FlashConsumer<Half, HeadDim>(shared, arguments).run();
+    take_registers<KvElement<Cache>::kFp8 ? 232 : 240>();
+    const KvScales<Cache> scales(k_scale, v_scale);
+    FlashConsumer<Out, HeadDim, Cache>(shared, arguments, scales).run();
   }
   if (after_decode) wait_for_predecessor(); /* E24 */
 }

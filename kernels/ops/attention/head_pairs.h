@@ -3,6 +3,7 @@
 #define BLINK_OPS_ATTENTION_HEAD_PAIRS_H
 
 #include "kernels/primitives/ll_protocol.h"
+#include "kv_element.h"
 #include "rope.h"
 
 #ifdef __CUDACC__
@@ -42,6 +43,46 @@ struct HeadPairs {
       if (!used(j)) continue;
       *reinterpret_cast<uint32_t*>(to + d(j)) = low[j];
       *reinterpret_cast<uint32_t*>(to + d(j) + HeadDim / 2) = high[j];
+    }
+  }
+  /* A query, for keys of `Cache`. */
+  template <typename Cache>
+  __device__ __forceinline__ void store_query(typename KvElement<Cache>::Half* to) const {
+    if constexpr (!KvElement<Cache>::kFp8) {
+      store(to);
+    } else {
+#pragma unroll
+      for (uint32_t j = 0; j < kRounds; ++j) {
+        if (!used(j)) continue;
+        float a[2], b[2];
+        unpack_round(j, a, b);
+        *reinterpret_cast<uint32_t*>(to + d(j)) = pack<__half>(within_float16(a[0]), within_float16(a[1]));
+        *reinterpret_cast<uint32_t*>(to + d(j) + HeadDim / 2) =
+            pack<__half>(within_float16(b[0]), within_float16(b[1]));
+      }
+    }
+  }
+  /* A key or a value: to `cache`, unless it is null, and to `copy` what a cache holds of it, as attention multiplies
+   * it. */
+  __device__ __forceinline__ void store_cached(Half* cache, Half* copy, float) const {
+    store(copy);
+    if (cache) store(cache);
+  }
+  __device__ __forceinline__ void store_cached(Fp8* cache, __half* copy, float scale) const {
+    const float by = 1.0f / scale;
+#pragma unroll
+    for (uint32_t j = 0; j < kRounds; ++j) {
+      if (!used(j)) continue;
+      float a[2], b[2];
+      unpack_round(j, a, b);
+      const uint32_t word = to_e4m3(a[0] * by, a[1] * by, b[0] * by, b[1] * by);
+      uint32_t first, second;
+      to_float16s(word, first, second);
+      *reinterpret_cast<uint32_t*>(copy + d(j)) = first;
+      *reinterpret_cast<uint32_t*>(copy + d(j) + HeadDim / 2) = second;
+      if (!cache) continue;
+      *reinterpret_cast<unsigned short*>(cache + d(j)) = static_cast<unsigned short>(word);
+      *reinterpret_cast<unsigned short*>(cache + d(j) + HeadDim / 2) = static_cast<unsigned short>(word >> 16);
     }
   }
   static __device__ __forceinline__ void unpack(uint32_t raw, float (&x)[2]) {

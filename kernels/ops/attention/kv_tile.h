@@ -7,7 +7,7 @@
 #ifndef BLINK_OPS_ATTENTION_KV_TILE_H
 #define BLINK_OPS_ATTENTION_KV_TILE_H
 
-#include "kernels/primitives/common.h"
+#include "kv_element.h"
 
 #ifdef __CUDACC__
 
@@ -15,30 +15,64 @@ namespace blink {
 
 constexpr uint32_t kTileKeys = 16; /* divides the page size */
 
-/* Of a key, the dimensions that lie together in a tile: as many as the widest swizzle takes. */
-template <int HeadDim>
-constexpr uint32_t kSpanDims = HeadDim % 64 == 0   ? 64
-                               : HeadDim % 32 == 0 ? 32
-                                                   : 16;
+/* Of a key, the bytes that lie together in a tile: as many as the widest swizzle takes. */
+template <typename Cache, int HeadDim>
+constexpr uint32_t kSpanBytes = HeadDim * sizeof(Cache) % 128 == 0  ? 128
+                                : HeadDim * sizeof(Cache) % 64 == 0 ? 64
+                                : HeadDim * sizeof(Cache) % 32 == 0 ? 32
+                                                                    : 16;
 
-template <int HeadDim>
-constexpr uint32_t kTileBytes = 2 * 2 * kTileKeys * HeadDim;
+template <typename Cache, int HeadDim>
+constexpr uint32_t kTileBytes = 2 * sizeof(Cache) * kTileKeys * HeadDim;
 
-/* Fragments of a tile in shared memory: of 16 dimensions from 16 c on. */
-template <typename Half, int HeadDim>
+/* Which dimensions of 16 a lane (r, q) has of a fragment: of keys and queries two from key() on and two from key() +
+ * kKeyStep on, of values and the output value() and value() + kValueStep. Halves lie as the tensor cores have them; of
+ * fp8, what a lane receives at once are neighbours, and both sides of a product take them in that order. */
+template <typename Cache>
+struct TileDims {
+  static constexpr bool kFp8 = KvElement<Cache>::kFp8;
+  static constexpr uint32_t kKeyStep = kFp8 ? 2 : 8, kValueStep = kFp8 ? 1 : 8;
+  static constexpr int kAtOnce = kFp8 ? 2 : 1; /* times 16 dimensions that a load brings */
+
+  static __device__ __forceinline__ uint32_t key() { return threadIdx.x % 4 * (kFp8 ? 4 : 2); }
+  static __device__ __forceinline__ uint32_t value() { return threadIdx.x % 32 / 4 * (kFp8 ? 2 : 1); }
+};
+
+/* Fragments of a tile in shared memory: of 16 dimensions from 16 c on, and the next if a load brings two. */
+template <typename Cache, int HeadDim>
 class CopiedTile {
  public:
+  static constexpr int kAtOnce = TileDims<Cache>::kAtOnce;
+
   __device__ __forceinline__ explicit CopiedTile(char* tile) : tile_(tile) {
     const uint32_t lane = threadIdx.x % 32, key = lane / 16 * 8 + lane % 8;
     row_ = tile + key * kSpan;
-    swizzle_ = (lane / 8 % 2 ^ key * kSpan / 128 % (kSpan / 16)) * 16;
+    swizzle_ = kSpan == 16 ? 0 : (lane / 8 % 2 ^ key * kSpan / 128 % (kSpan / 16)) * 16;
   }
 
   /* Keys 0..7, then 8..15, each the lower 8 dimensions and then the upper: operand b of two mma instructions. */
-  __device__ __forceinline__ void keys(uint32_t c, uint32_t (&m)[4]) const { load_matrices<false>(m, at(c)); }
+  __device__ __forceinline__ void keys(int c, uint32_t (&m)[kAtOnce][4]) const {
+    if constexpr (kAtOnce == 1) {
+      load_matrices<false>(m[0], at(c));
+    } else {
+      uint32_t word[4];
+      load_matrices<false>(word, at(c / 2));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) to_float16s(word[i], m[i % 2][i / 2 * 2], m[i % 2][i / 2 * 2 + 1]);
+    }
+  }
   /* Operand a: dimensions by keys. */
-  __device__ __forceinline__ void values(uint32_t c, uint32_t (&m)[4]) const {
-    load_matrices<true>(m, at(c) + kTileBytes<HeadDim> / 2);
+  __device__ __forceinline__ void values(int c, uint32_t (&m)[kAtOnce][4]) const {
+    if constexpr (kAtOnce == 1) {
+      load_matrices<true>(m[0], at(c) + kTileBytes<Cache, HeadDim> / 2);
+    } else {
+      constexpr uint32_t kByDimension = 0x3120; /* a word has two dimensions of a key, then of the next key */
+      uint32_t word[4];
+      load_matrices<true>(word, at(c / 2) + kTileBytes<Cache, HeadDim> / 2);
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        to_float16s(permute_bytes(word[i], kByDimension), m[i % 2][i / 2 * 2], m[i % 2][i / 2 * 2 + 1]);
+    }
   }
 
   /* Clears the values past the n_valid-th: their weight is 0, but 0 times a stale value may be NaN. Called by the warp.
@@ -46,16 +80,21 @@ class CopiedTile {
   __device__ __forceinline__ void clear_values(uint32_t n_valid) const {
     constexpr uint32_t units = kSpan / 16;
     const uint32_t n = (kTileKeys - n_valid) * units;
-    for (uint32_t e = threadIdx.x % 32; e < HeadDim / kSpanDims<HeadDim> * n; e += 32)
-      *reinterpret_cast<uint4*>(tile_ + kTileBytes<HeadDim> / 2 + e / n * kTileKeys * kSpan +
+    for (uint32_t e = threadIdx.x % 32; e < HeadDim * sizeof(Cache) / kSpan * n; e += 32)
+      *reinterpret_cast<uint4*>(tile_ + kTileBytes<Cache, HeadDim> / 2 + e / n * kTileKeys * kSpan +
                                 (n_valid + e % n / units) * kSpan + e % units * 16) = make_uint4(0, 0, 0, 0);
     __syncwarp();
   }
 
  private:
-  static constexpr uint32_t kSpan = 2 * kSpanDims<HeadDim>; /* bytes */
+  static constexpr uint32_t kSpan = kSpanBytes<Cache, HeadDim>;
 
+  /* The lane's row of the 32 bytes of a key from 32 c on; the last 16 of an odd number of them once more. */
   __device__ __forceinline__ const char* at(uint32_t c) const {
+    if constexpr (kSpan == 16) {
+      const uint32_t span = 2 * c + threadIdx.x / 8 % 2;
+      return row_ + min(span, uint32_t(HeadDim) / 16 - 1) * kTileKeys * kSpan;
+    }
     return row_ + c * 32 / kSpan * kTileKeys * kSpan + (c * 32 % kSpan ^ swizzle_);
   }
 
@@ -64,37 +103,49 @@ class CopiedTile {
 };
 
 /* The step's own key and value as a tile of one key. */
-template <typename Half>
+template <typename Cache, int HeadDim>
 struct NewTile {
+  using Half = typename KvElement<Cache>::Half;
+  using Dims = TileDims<Cache>;
   const Half *key, *value;
 
-  __device__ __forceinline__ void keys(uint32_t c, uint32_t (&m)[4]) const {
-    const Half* at = key + 16 * c + 2 * (threadIdx.x % 4);
-    m[0] = m[1] = m[2] = m[3] = 0;
-    if (threadIdx.x % 32 >= 4) return;
-    m[0] = *reinterpret_cast<const uint32_t*>(at);
-    m[1] = *reinterpret_cast<const uint32_t*>(at + 8);
+  __device__ __forceinline__ void keys(int c, uint32_t (&m)[Dims::kAtOnce][4]) const {
+    const Half* at = key + 16 * c + Dims::key();
+#pragma unroll
+    for (int i = 0; i < Dims::kAtOnce; ++i, at += 16) {
+      m[i][0] = m[i][1] = m[i][2] = m[i][3] = 0;
+      if (threadIdx.x % 32 >= 4 || 16 * (c + i) >= HeadDim) continue;
+      m[i][0] = *reinterpret_cast<const uint32_t*>(at);
+      m[i][1] = *reinterpret_cast<const uint32_t*>(at + Dims::kKeyStep);
+    }
   }
-  __device__ __forceinline__ void values(uint32_t c, uint32_t (&m)[4]) const {
-    const unsigned short* at = reinterpret_cast<const unsigned short*>(value) + 16 * c + threadIdx.x % 32 / 4;
-    m[0] = m[1] = m[2] = m[3] = 0;
-    if (threadIdx.x % 4 == 0) m[0] = at[0], m[1] = at[8];
+  __device__ __forceinline__ void values(int c, uint32_t (&m)[Dims::kAtOnce][4]) const {
+    const unsigned short* at = reinterpret_cast<const unsigned short*>(value) + 16 * c + Dims::value();
+#pragma unroll
+    for (int i = 0; i < Dims::kAtOnce; ++i, at += 16) {
+      m[i][0] = m[i][1] = m[i][2] = m[i][3] = 0;
+      if (threadIdx.x % 4 == 0 && 16 * (c + i) < HeadDim) m[i][0] = at[0], m[i][1] = at[Dims::kValueStep];
+    }
   }
 };
 
 /* A warp's running softmax over its tiles, for 8 query heads. Lane (r, q): maximum (log2 units) and its share of the
- * sum of head r; output[c], unnormalised, at dimensions 16c + r (elements 0, 1) and + 8 (2, 3) of heads 2q (0, 2)
- * and 2q + 1 (1, 3). */
-template <typename Half, int HeadDim>
+ * sum of head r; output[c], unnormalised, at dimensions 16c + value() (elements 0, 1) and + kValueStep (2, 3) of heads
+ * 2q (0, 2) and 2q + 1 (1, 3). */
+template <typename Cache, int HeadDim>
 class TileSoftmax {
  public:
+  using Half = typename KvElement<Cache>::Half;
+  using Dims = TileDims<Cache>;
+  static constexpr int kAtOnce = Dims::kAtOnce;
   static constexpr int kChunks = HeadDim / 16;
   static constexpr uint32_t kOutStride = HeadDim + 4; /* spreads the heads over the banks */
   static constexpr bool kHeld = HeadDim <= 128;       /* queries stay in registers, which larger heads do not leave */
 
   /* `queries` [8][stride], rotated; what lies behind the group's end has no influence on the others. */
-  __device__ __forceinline__ TileSoftmax(const Half* queries, uint32_t stride) {
-    row_ = queries + r() * stride + 2 * q();
+  __device__ __forceinline__ TileSoftmax(const Half* queries, uint32_t stride, const KvScales<Cache>& scales)
+      : scales_(scales) {
+    row_ = queries + r() * stride + Dims::key();
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       if (kHeld) query_[kHeld ? c : 0] = load_query(c);
@@ -110,10 +161,12 @@ class TileSoftmax {
     weigh(s, n_valid, n_hidden);
     const uint32_t low = pack<Half>(s[0][0], s[0][1]), high = pack<Half>(s[1][0], s[1][1]);
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      uint32_t v[4];
+    for (int c = 0; c < kChunks; c += kAtOnce) {
+      uint32_t v[kAtOnce][4];
       tile.values(c, v);
-      mma(output_[c], v, low, high, Half());
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+        if (c + i < kChunks) mma(output_[c + i < kChunks ? c + i : 0], v[i], low, high, Half());
     }
   }
 
@@ -125,9 +178,12 @@ class TileSoftmax {
 #pragma unroll
     for (uint32_t h = 0; h < 2; ++h) {
       if (2 * q() + h >= n_queries) continue;
-      float* row = out + (2 * q() + h) * kOutStride + r();
+      float* row = out + (2 * q() + h) * kOutStride + Dims::value();
 #pragma unroll
-      for (int c = 0; c < kChunks; ++c) row[16 * c] = output_[c][h], row[16 * c + 8] = output_[c][2 + h];
+      for (int c = 0; c < kChunks; ++c) {
+        row[16 * c] = output_[c][h];
+        row[16 * c + Dims::kValueStep] = output_[c][2 + h];
+      }
     }
   }
 
@@ -137,7 +193,7 @@ class TileSoftmax {
 
   __device__ __forceinline__ uint2 load_query(int c) const {
     const uint32_t* from = reinterpret_cast<const uint32_t*>(row_ + 16 * c);
-    return {from[0], from[4]};
+    return {from[0], from[Dims::kKeyStep / 2]};
   }
 
   /* Scores of keys 8h + 2q, 8h + 2q + 1 for head r, in elements 0 and 1 of s[h]. Even and odd chunks are summed
@@ -146,13 +202,18 @@ class TileSoftmax {
   __device__ __forceinline__ void score(const Tile& tile, float (&s)[2][4]) const {
     float odd[2][4] = {};
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      uint32_t k[4];
-      tile.keys(c, k);
-      const uint2 query = kHeld ? query_[kHeld ? c : 0] : load_query(c);
-      const uint32_t a[4] = {query.x, 0, query.y, 0};
-      mma(c % 2 ? odd[0] : s[0], a, k[0], k[1], Half());
-      mma(c % 2 ? odd[1] : s[1], a, k[2], k[3], Half());
+    for (int first = 0; first < kChunks; first += kAtOnce) {
+      uint32_t k[kAtOnce][4];
+      tile.keys(first, k);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int c = first + i;
+        if (c >= kChunks) continue;
+        const uint2 query = kHeld ? query_[kHeld && c < kChunks ? c : 0] : load_query(c);
+        const uint32_t a[4] = {query.x, 0, query.y, 0};
+        mma(c % 2 ? odd[0] : s[0], a, k[i][0], k[i][1], Half());
+        mma(c % 2 ? odd[1] : s[1], a, k[i][2], k[i][3], Half());
+      }
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h) s[h][0] += odd[h][0], s[h][1] += odd[h][1];
@@ -160,7 +221,7 @@ class TileSoftmax {
 
   /* Scores of head r to weights, in place; those of keys that do not count to 0. A lane has keys 8h + 2q + e. */
   __device__ __forceinline__ void weigh(float (&s)[2][4], uint32_t n_valid, uint32_t n_hidden) {
-    const float scale = kLog2E / sqrtf(float(HeadDim));
+    const float scale = kLog2E / sqrtf(float(HeadDim)) * scales_.key;
     float next = max_;
 #pragma unroll
     for (int h = 0; h < 2; ++h)
@@ -188,9 +249,10 @@ class TileSoftmax {
       output_[c][0] *= even, output_[c][1] *= odd, output_[c][2] *= even, output_[c][3] *= odd;
   }
 
-  const Half* row_;                  /* the queries' dimensions 2q.. of head r */
-  uint2 query_[kHeld ? kChunks : 1]; /* dimensions 16c + 2q.. and + 8 of head r */
+  const Half* row_;                  /* the queries' dimensions key().. of head r */
+  uint2 query_[kHeld ? kChunks : 1]; /* dimensions 16c + key().. and + kKeyStep of head r */
   float output_[kChunks][4], max_ = -INFINITY, sum_ = 0.0f;
+  const KvScales<Cache> scales_;
 };
 
 }  // namespace blink

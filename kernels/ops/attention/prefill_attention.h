@@ -4,7 +4,7 @@
 #ifndef BLINK_OPS_ATTENTION_PREFILL_ATTENTION_H
 #define BLINK_OPS_ATTENTION_PREFILL_ATTENTION_H
 
-#include "kernels/primitives/common.h"
+#include "kv_element.h"
 
 #ifdef __CUDACC__
 
@@ -26,21 +26,32 @@ struct KeyTile {
   Half v[kKeys][HeadDim + 8];
 
   /* Keys from `end` on are zero: their weight is 0, and 0 times a stale value may be NaN. */
-  __device__ __forceinline__ void load(const struct blink_tables& tables, const Half* k_cache, const Half* v_cache,
+  template <typename Cache>
+  __device__ __forceinline__ void load(const struct blink_tables& tables, const Cache* k_cache, const Cache* v_cache,
                                        uint32_t sequence, uint32_t kv_head, uint32_t n_kv_heads, uint32_t begin,
                                        uint32_t end) {
-    constexpr uint32_t kChunks = HeadDim / 8;
+    constexpr uint32_t kVector = 16 / sizeof(Cache), kChunks = HeadDim / kVector;
     for (uint32_t e = threadIdx.x; e < kKeys * kChunks; e += kPrefillThreads) {
-      const uint32_t j = e / kChunks, d = e % kChunks * 8;
+      const uint32_t j = e / kChunks, d = e % kChunks * kVector;
       uint4 key = make_uint4(0, 0, 0, 0), value = key;
       if (begin + j < end) {
         const uint64_t offset = cache_offset(tables, sequence, begin + j, kv_head, n_kv_heads, HeadDim) + d;
         key = *reinterpret_cast<const uint4*>(k_cache + offset);
         value = *reinterpret_cast<const uint4*>(v_cache + offset);
       }
-      *reinterpret_cast<uint4*>(&k[j][d]) = key;
-      *reinterpret_cast<uint4*>(&v[j][d]) = value;
+      put<Cache>(&k[j][d], key);
+      put<Cache>(&v[j][d], value);
     }
+  }
+
+ private:
+  template <typename Cache>
+  static __device__ __forceinline__ void put(Half* to, const uint4& x) {
+    uint4* const vectors = reinterpret_cast<uint4*>(to);
+    if constexpr (KvElement<Cache>::kFp8)
+      to_float16s(x, vectors[0], vectors[1]);
+    else
+      vectors[0] = x;
   }
 };
 
@@ -77,7 +88,7 @@ struct QueryTile {
   }
 
   /* Attends to the tile's keys, which are at positions begin.. of the sequence. */
-  __device__ __forceinline__ void attend(const KeyTile<Half, HeadDim>& tile, uint32_t begin) {
+  __device__ __forceinline__ void attend(const KeyTile<Half, HeadDim>& tile, uint32_t begin, float key_scale) {
     const uint32_t lane = threadIdx.x % 32, c = lane % 4 * 2;
     float s[kKeys / 8][4] = {};
 #pragma unroll
@@ -89,7 +100,7 @@ struct QueryTile {
         mma(s[j], q[d], k[0], k[1], Half());
         mma(s[j + 1], q[d], k[2], k[3], Half());
       }
-    softmax(s, begin + c);
+    softmax(s, begin + c, key_scale);
 #pragma unroll
     for (uint32_t j = 0; j < kKeys / 16; ++j) {
       const uint32_t p[4] = {pack<Half>(s[2 * j][0], s[2 * j][1]), pack<Half>(s[2 * j][2], s[2 * j][3]),
@@ -106,8 +117,8 @@ struct QueryTile {
   }
 
   /* Scores to weights, in place; s[j] holds keys begin + 8j and begin + 8j + 1 of the lane's two rows. */
-  __device__ __forceinline__ void softmax(float (&s)[kKeys / 8][4], uint32_t begin) {
-    const float scale = kLog2E / sqrtf(float(HeadDim));
+  __device__ __forceinline__ void softmax(float (&s)[kKeys / 8][4], uint32_t begin, float key_scale) {
+    const float scale = kLog2E / sqrtf(float(HeadDim)) * key_scale;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float next = max[h];
@@ -139,7 +150,9 @@ struct QueryTile {
     }
   }
 
-  __device__ __forceinline__ void store(Half* target, uint32_t stride) {
+  /* `scale`: of the values. */
+  template <typename Out>
+  __device__ __forceinline__ void store(Out* target, uint32_t stride, float scale) {
     const uint32_t r = threadIdx.x % 32 / 4, c = threadIdx.x % 4 * 2;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -149,7 +162,7 @@ struct QueryTile {
 #pragma unroll
       for (int d = 0; d < HeadDim / 8; ++d)
         *reinterpret_cast<uint32_t*>(target + uint64_t(r + 8 * h) * stride + d * 8 + c) =
-            pack<Half>(out[d][2 * h] / total, out[d][2 * h + 1] / total);
+            pack<Out>(out[d][2 * h] * scale / total, out[d][2 * h + 1] * scale / total);
     }
   }
 };
@@ -157,12 +170,15 @@ struct QueryTile {
 /* grid (ceil(tokens / kPrefillQueries), n_heads), block (kPrefillThreads). `tokens` is the shape's capacity.
  * A block handles the prompts that have some of its 64 tokens one after the other; a step has each sequence at most
  * once, in consecutive tokens (E5). `window` as first_seen() has it. Sequences that decode are left to
- * decode_attention_sm90.h. */
-template <typename Half, int HeadDim>
+ * decode_attention_sm90.h. Cache: the elements of keys and values (kv_element.h). */
+template <typename Out, int HeadDim, typename Cache = Out>
 __global__ void __launch_bounds__(kPrefillThreads)
-    prefill_attention_kernel(struct blink_step_set set, struct blink_tables tables, const Half* qkv,
-                             const Half* k_cache, const Half* v_cache, Half* out, uint32_t n_heads, uint32_t n_kv_heads,
-                             uint32_t tokens, uint32_t window) {
+    prefill_attention_kernel(struct blink_step_set set, struct blink_tables tables, const Out* qkv,
+                             const Cache* k_cache, const Cache* v_cache, Out* out, uint32_t n_heads,
+                             uint32_t n_kv_heads, uint32_t tokens, uint32_t window, float k_scale, float v_scale) {
+  using Half = typename KvElement<Cache>::Half;
+  const Half* const queries = reinterpret_cast<const Half*>(qkv); /* which rope.h has left so */
+  const KvScales<Cache> scales(k_scale, v_scale);
   allow_successor();
   wait_for_predecessor();
   __shared__ __align__(16) KeyTile<Half, HeadDim> tile;
@@ -180,15 +196,16 @@ __global__ void __launch_bounds__(kPrefillThreads)
     const uint32_t offset = first + 16 * warp, n_mine = n > 16 * warp ? min(16u, n - 16 * warp) : 0;
     const uint32_t my_length = n_mine ? set.token_position[offset + n_mine - 1] + 1 : 0;
     QueryTile<Half, HeadDim> query;
-    query.load(qkv + uint64_t(offset) * stride + head * HeadDim, stride, n_mine, set.token_position + offset, window);
+    query.load(queries + uint64_t(offset) * stride + head * HeadDim, stride, n_mine, set.token_position + offset,
+               window);
     const uint32_t my_first = n_mine ? first_seen(set.token_position[offset], window) : 0;
     for (uint32_t key = first_seen(set.token_position[first], window) / kKeys * kKeys; key < length; key += kKeys) {
       tile.load(tables, k_cache, v_cache, sequence, kv_head, n_kv_heads, key, length);
       __syncthreads();
-      if (key < my_length && key + kKeys > my_first) query.attend(tile, key);
+      if (key < my_length && key + kKeys > my_first) query.attend(tile, key, scales.key);
       __syncthreads();
     }
-    query.store(out + (uint64_t(offset) * n_heads + head) * HeadDim, n_heads * HeadDim);
+    query.store(out + (uint64_t(offset) * n_heads + head) * HeadDim, n_heads * HeadDim, scales.value);
     first += n;
   }
 }

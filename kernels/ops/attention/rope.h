@@ -13,7 +13,7 @@
 #ifndef BLINK_OPS_ATTENTION_ROPE_H
 #define BLINK_OPS_ATTENTION_ROPE_H
 
-#include "kernels/primitives/common.h"
+#include "kv_element.h"
 
 namespace blink {
 
@@ -37,10 +37,11 @@ struct alignas(8) RopePair {
 
 #ifndef __CUDACC__
 
-/* One head of one token: `head` counts queries, then keys, then values. */
+/* One head of one token: `head` counts queries, then keys, then values. The scales are those of cached_value(). */
 inline void rope(const struct blink_step_set& set, const struct blink_tables& tables, float* qkv, const float* bias,
                  const float* q_norm, const float* k_norm, float eps, const RopePair* table, float* k_cache,
-                 float* v_cache, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t i, uint32_t head) {
+                 float* v_cache, float k_scale, float v_scale, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim,
+                 uint32_t i, uint32_t head) {
   if (set.token_sequence[i] == BLINK_NO_SEQUENCE) return;
   const bool is_query = head < n_heads, is_value = head >= n_heads + n_kv_heads;
   float* x = qkv + (uint64_t(i) * (n_heads + 2 * n_kv_heads) + head) * head_dim;
@@ -64,7 +65,7 @@ inline void rope(const struct blink_step_set& set, const struct blink_tables& ta
   const uint32_t kv_head = (head - n_heads) % n_kv_heads;
   float* out = (is_value ? v_cache : k_cache) +
                cache_offset(tables, set.token_sequence[i], set.token_position[i], kv_head, n_kv_heads, head_dim);
-  for (uint32_t d = 0; d < head_dim; ++d) out[d] = x[d];
+  for (uint32_t d = 0; d < head_dim; ++d) out[d] = cached_value(x[d], is_value ? v_scale : k_scale);
 }
 
 #else
@@ -72,11 +73,11 @@ inline void rope(const struct blink_step_set& set, const struct blink_tables& ta
 /* grid (tokens), block (a multiple of 32, at least HeadDim / 2): a token, a thread 8 pairs of a head at a time. The
  * angles are the same for all heads, and the costliest part; they come before the wait, as does all that the scheduler
  * has written (E7). Tokens of sequences that decode are left to decode_attention_sm90.h. `bias` is null unless Biased.
- */
-template <typename Half, int HeadDim, bool Biased = false>
+ * Cache: the elements of keys and values; queries become what these are multiplied by (kv_element.h). */
+template <typename Half, int HeadDim, bool Biased = false, typename Cache = Half>
 __global__ void rope_kernel(struct blink_step_set set, struct blink_tables tables, Half* qkv, const Half* q_norm,
-                            const Half* k_norm, float eps, const RopePair* table, Half* k_cache, Half* v_cache,
-                            uint32_t n_heads, uint32_t n_kv_heads, const Half* bias) {
+                            const Half* k_norm, float eps, const RopePair* table, Cache* k_cache, Cache* v_cache,
+                            uint32_t n_heads, uint32_t n_kv_heads, const Half* bias, float k_scale, float v_scale) {
   constexpr uint32_t kVectors = HeadDim / 16;
   constexpr uint32_t kLanes = kVectors > 8 ? 16 : kVectors > 4 ? 8 : kVectors > 2 ? 4 : kVectors;
   static_assert(HeadDim % 16 == 0 && HeadDim <= 256, "lanes of 8 pairs, at most 16");
@@ -127,10 +128,16 @@ __global__ void rope_kernel(struct blink_step_set set, struct blink_tables table
 #pragma unroll
       for (int k = 0; k < 8; ++k) turn(a[k], b[k], angles[8 * vector + k].x, angles[8 * vector + k].y);
     const uint64_t kv_head = (head - n_heads) % n_kv_heads;
-    Half* const out =
-        is_query ? x : (is_value ? v_cache : k_cache) + cell + kv_head * tables.page_size * HeadDim + 8 * vector;
-    store8(out, a);
-    store8(out + HeadDim / 2, b);
+    if (is_query) {
+      store_query8<Cache>(x, a);
+      store_query8<Cache>(x + HeadDim / 2, b);
+      continue;
+    }
+    Cache* const out = (is_value ? v_cache : k_cache) + cell + kv_head * tables.page_size * HeadDim + 8 * vector;
+    const KvScales<Cache> scales(k_scale, v_scale);
+    const float scale = is_value ? scales.value : scales.key;
+    store_cached8(out, a, scale);
+    store_cached8(out + HeadDim / 2, b, scale);
   }
 }
 

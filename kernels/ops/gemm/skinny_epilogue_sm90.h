@@ -27,6 +27,43 @@ struct FusedNorm {
   float* sums_out;    /* [n_tiles * Tiles][Columns] */
 };
 
+/* The rows of w that a tile's rows are, and their scales. */
+template <int Output>
+struct SkinnyWeightRows {
+  const SkinnyParams& params;
+  const float* scales;
+
+  /* Of a tile's row r; of one that does not exist, some row that does. */
+  __device__ __forceinline__ uint32_t index(uint32_t tile, uint32_t r) const {
+    const uint32_t all = tile * params.tile_rows + r;
+    if (Output != kEpilogueSilu) return min(all, params.n_out - 1);
+    const uint32_t o = min(all / 16 * 8 + all % 8, params.n_out - 1);
+    return all % 16 < 8 ? o : params.n_out + o;
+  }
+  /* The scale of a row, and those by block of a row: one for each kScaleBlock columns. */
+  __device__ __forceinline__ float scale(uint32_t tile, uint32_t r) const { return scales[index(tile, r)]; }
+  __device__ __forceinline__ const float* block_scales(uint32_t tile, uint32_t r) const {
+    return scales + index(tile, r) / kScaleBlock * n_blocks();
+  }
+  __device__ __forceinline__ uint32_t n_blocks() const { return (params.n_in + kScaleBlock - 1) / kScaleBlock; }
+};
+
+/* What a kernel is given of both: the rows' factors, and the scales of weights in fp8. */
+template <ScaleForm Form>
+struct SkinnyFactors : FusedNorm {
+  const float* weight_scales;
+};
+template <>
+struct SkinnyFactors<kUnscaled> : FusedNorm {};
+
+template <ScaleForm Form>
+__device__ __forceinline__ const float* weight_scales(const SkinnyFactors<Form>& factors) {
+  if constexpr (Form == kUnscaled)
+    return nullptr;
+  else
+    return factors.weight_scales;
+}
+
 /* Whether the sums of squares of a tile's fragments have room behind barriers and scales. */
 template <int Output, int Columns, int Tiles>
 constexpr bool kSkinnyFits =
@@ -36,20 +73,23 @@ constexpr bool kSkinnyFits =
 
 /* What happens to a tile's fragments. Fragment f is a thread's rows r and r + 8 at columns c and c + 1 of x: 64 rows
  * and 8 columns in all, f = (r / 64) * (Columns / 8) + c / 8. */
-template <typename Half, int Output, int Columns, uint32_t Consumers>
+template <typename Half, int Output, int Columns, uint32_t Consumers, ScaleForm Form>
 struct SkinnyEpilogue {
   const SkinnyParams& params;
   const FusedNorm& norm;
+  const SkinnyWeightRows<Output> weights;
   void* y;
   float *scale, *squares; /* in shared memory: [Columns], [fragments][4 warps][8] */
 
   static constexpr uint32_t kGroups = Columns / 8;
   static constexpr uint32_t kBatch = Output == kEpilogueAdd || Columns == 16 ? 2 : 4; /* fragments at a time */
 
-  /* What an addition needs beside a fragment: the sums before, and the norm's weights of rows r and r + 8. */
+  /* What an addition needs beside a fragment: the sums before, and the norm's weights of rows r and r + 8; and what
+   * these rows' sums are multiplied by, if scales are by row. */
   struct Before {
     float4 y;
     float low, high;
+    float low_scale, high_scale;
   };
 
   /* The factors of x's rows, by all members, from the sums of squares that the producer of x left. */
@@ -97,8 +137,9 @@ struct SkinnyEpilogue {
   /* Of fragment f, before its sums are there. */
   __device__ __forceinline__ Before load(uint32_t tile, uint32_t f) const {
     Before before = {};
-    if (Output != kEpilogueAdd || !norm.weight) return before;
     const uint32_t r = row(f), c = column(f);
+    if (Form == kScaleByRow) before.low_scale = weights.scale(tile, r), before.high_scale = weights.scale(tile, r + 8);
+    if (Output != kEpilogueAdd || !norm.weight) return before;
     const float* of = static_cast<const float*>(y) + place(tile, r, c);
     const Half* weight = static_cast<const Half*>(norm.weight) + tile * params.tile_rows + r;
     if (exists(tile, r, c)) before.y.x = of[0];
@@ -113,6 +154,8 @@ struct SkinnyEpilogue {
   /* v: row r at columns c and c + 1, row r + 8 at the same. */
   __device__ __forceinline__ void put(uint32_t tile, uint32_t f, float4 v, const Before& before) const {
     const uint32_t r = row(f), c = column(f);
+    if (Form == kScaleByRow) v.x *= before.low_scale, v.y *= before.low_scale;
+    if (Form == kScaleByRow) v.z *= before.high_scale, v.w *= before.high_scale;
     if (Output != kEpilogueAdd && norm.sums_in) {
       const float first = scale[c], second = scale[c + 1];
       v = make_float4(v.x * first, v.y * second, v.z * first, v.w * second);

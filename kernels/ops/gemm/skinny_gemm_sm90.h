@@ -1,7 +1,7 @@
 /* Skinny GEMM with split k, for some dozens of rows: y = x w^T at the speed of the memory. CPU reference: matmul.h.
  *
  *   x  [m][n_in] half, m at most Columns
- *   w  [n_out][n_in] half, or [2][n_out][n_in] for kEpilogueSilu: gate rows, then up rows
+ *   w  [n_out][n_in] half or fp8, or [2][n_out][n_in] for kEpilogueSilu: gate rows, then up rows
  *   y  [m][n_out], what becomes of the result: EpilogueOp of gemv.h (E18)
  *
  * The weights are the 64-row operand of a warpgroup's instructions, the rows of x the other. A tile is up to 256
@@ -20,6 +20,7 @@
 #define BLINK_OPS_GEMM_SKINNY_GEMM_SM90_H
 
 #include "skinny_epilogue_sm90.h"
+#include "skinny_fp8_sm90.h"
 #include "split_k_reduction_sm90.h"
 #include "skinny_pipeline_sm90.h"
 
@@ -132,10 +133,10 @@ __device__ __forceinline__ void epilogue_split(const float (&acc)[Tiles][N], uin
 /* grid (Splits, clusters), clusters of Splits blocks, which have one tile each if they are more than one; block
  * (kSkinnyThreads<Columns, Splits>); n_in a multiple of 8. Tiles: 64 times it covers a tile's rows; the pipelines are
  * followed by as much space as 64 * Tiles rows reach beyond a panel. */
-template <typename Half, int Output, int Columns, int Tiles, int Splits>
-__global__ void __launch_bounds__(kSkinnyThreads<Columns, Splits>, 2)
+template <typename Half, int Output, int Columns, int Tiles, int Splits, ScaleForm Form = kUnscaled>
+__global__ void __launch_bounds__(kSkinnyThreads<Columns, Splits>, kSkinnyBlocks<Columns, Splits, Form>)
     skinny_gemm_kernel(const __grid_constant__ BoxMap w_map, const __grid_constant__ BoxMap x_map, void* y,
-                       const __grid_constant__ SkinnyParams params, const __grid_constant__ FusedNorm norm) {
+                       const __grid_constant__ SkinnyParams params, const __grid_constant__ SkinnyFactors<Form> norm) {
   static_assert(kSkinnyFits<Output, Columns, Tiles>, "the squares would reach into what lies behind them");
   constexpr uint32_t kConsumers = kSkinnyConsumers<Columns, Splits>, kThreads = kSkinnyThreads<Columns, Splits>;
   using Reduction = SplitKReduction<Tiles * Columns / 8, Splits>;
@@ -149,7 +150,7 @@ __global__ void __launch_bounds__(kSkinnyThreads<Columns, Splits>, 2)
   const Reduction reduction(barriers + 4 * kSkinnyMaxStages, behind);
   const SkinnyPipeline w(data, barriers, params.w_stages, params.tile_rows, params.panels);
   const SkinnyPipeline x(data + params.w_stages * w.stage_bytes, barriers + 2 * kSkinnyMaxStages, params.x_stages,
-                         Columns, params.panels);
+                         Columns, kSkinnyXPanels<Form> * params.panels);
   allow_successor();
   if (threadIdx.x >= kConsumers) { /* a warp that copies weights, and one that copies x */
     const bool weights = threadIdx.x < kConsumers + 32;
@@ -164,12 +165,14 @@ __global__ void __launch_bounds__(kSkinnyThreads<Columns, Splits>, 2)
       wait_for_predecessor();
     }
     if (threadIdx.x % 32 == 0)
-      copy_stages(pipeline, weights ? w_map : x_map, params, weights ? params.tile_rows : 0,
-                  weights && Output == kEpilogueSilu, weights ? evict_first() : evict_last());
+      copy_stages(pipeline, weights ? w_map : x_map, params, (weights ? 1 : kSkinnyXPanels<Form>)*params.panels,
+                  weights ? params.tile_rows : 0, weights && Output == kEpilogueSilu,
+                  weights ? evict_first() : evict_last());
     __syncwarp();
     if (Splits != 1) cluster_wait();
   } else {
-    const SkinnyEpilogue<Half, Output, Columns, kConsumers> epilogue{params, norm, y, scale, squares};
+    const SkinnyWeightRows<Output> rows{params, weight_scales(norm)};
+    const SkinnyEpilogue<Half, Output, Columns, kConsumers, Form> epilogue{params, norm, rows, y, scale, squares};
     if (Splits != 1) cluster_arrive();
     group_sync(2, kThreads); /* the barriers are there */
     epilogue.prefetch_weights(blockIdx.y);
@@ -183,7 +186,10 @@ __global__ void __launch_bounds__(kSkinnyThreads<Columns, Splits>, 2)
       float acc[Tiles][kSums];
 #pragma unroll
       for (uint32_t i = 0; i < Tiles * kSums; ++i) acc[i / kSums][i % kSums] = 0.0f;
-      multiply_tile<Half>(acc, group, params, w, x, w_state, x_state);
+      if constexpr (Form == kUnscaled)
+        multiply_tile<Half>(acc, group, params, w, x, w_state, x_state);
+      else
+        multiply_fp8_tile<Half, Form>(acc, group, tile, rows, w, x, w_state, x_state);
       if constexpr (Splits == 1)
         epilogue_tile(acc, mine, tile,
                       reinterpret_cast<float4*>(behind) + mine * kWarpgroup + consumer_thread<kConsumers>(), epilogue);

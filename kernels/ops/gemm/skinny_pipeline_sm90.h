@@ -3,7 +3,7 @@
 #ifndef BLINK_OPS_GEMM_SKINNY_PIPELINE_SM90_H
 #define BLINK_OPS_GEMM_SKINNY_PIPELINE_SM90_H
 
-#include "kernels/primitives/common.h"
+#include "kernels/primitives/fp8.h"
 #include "kernels/primitives/pipeline_state.h"
 
 #ifdef __CUDACC__
@@ -18,7 +18,14 @@ constexpr uint32_t kSkinnyConsumers = Columns > 32 && Splits == 1 ? 2 * kWarpgro
 /* Of a block. */
 template <int Columns, int Splits>
 constexpr uint32_t kSkinnyThreads = kSkinnyConsumers<Columns, Splits> + kSkinnyProducers;
-constexpr uint32_t kSkinnyPanel = 64; /* columns: 128 bytes */
+/* Blocks for which a multiprocessor has registers. Two warpgroups that convert need more than half of them; two blocks
+ * fit its shared memory only where k is split (gpu_backend/ops/gpu.py). */
+template <int Columns, int Splits, ScaleForm Form>
+constexpr uint32_t kSkinnyBlocks = Form != kUnscaled && kSkinnyConsumers<Columns, Splits> != kWarpgroup ? 1 : 2;
+constexpr uint32_t kSkinnyPanel = 64; /* columns of halves, words of 16 bits: 128 bytes */
+/* Panels of x for a panel of weights: a panel of fp8 has twice as many columns. */
+template <ScaleForm Form>
+constexpr uint32_t kSkinnyXPanels = Form == kUnscaled ? 1 : 2;
 constexpr uint32_t kSkinnyRowBytes = 2 * kSkinnyPanel;
 constexpr uint32_t kSkinnyAtom = 8 * kSkinnyRowBytes; /* rows that a swizzle covers */
 constexpr uint32_t kSkinnyMaxStages = 32;
@@ -41,7 +48,7 @@ struct SkinnyParams {
   uint32_t m, n_in, n_out; /* n_out outputs of a row */
   uint32_t tile_rows;      /* of w, a multiple of 8, for kEpilogueSilu of 16 */
   uint32_t n_tiles;
-  uint32_t panels;             /* of a stage */
+  uint32_t panels;             /* of w in a stage */
   uint32_t w_stages, x_stages; /* stages that the pipelines hold */
   uint32_t share;              /* stages of k, a block. What lies behind the end of k is zero */
 };
@@ -72,22 +79,22 @@ struct SkinnyPipeline {
   }
 };
 
-/* Fills a pipeline with all that the block needs, by one thread: of w for each tile its `tile_rows` rows, of x (0) all.
- */
+/* Fills a pipeline with all that the block needs, by one thread: of w for each tile its `tile_rows` rows, of x (0) all,
+ * in stages of `panels`. */
 __device__ __forceinline__ void copy_stages(const SkinnyPipeline& pipeline, const BoxMap& map,
-                                            const SkinnyParams& params, uint32_t tile_rows, bool gate_up,
-                                            uint64_t policy) {
+                                            const SkinnyParams& params, uint32_t panels, uint32_t tile_rows,
+                                            bool gate_up, uint64_t policy) {
   PipelineState state; /* before the first phase of a barrier, that of parity 1 is complete */
 #pragma unroll 1
   for (uint32_t tile = blockIdx.y; tile < params.n_tiles; tile += gridDim.y) {
     const uint32_t row = tile * tile_rows, first = gate_up ? 0 : row, group = gate_up ? row / 16 : 0;
-    uint32_t k = blockIdx.x * params.share * params.panels * kSkinnyPanel;
+    uint32_t k = blockIdx.x * params.share * panels * kSkinnyPanel; /* words of a row */
 #pragma unroll 1
     for (uint32_t stage = 0; stage < params.share; ++stage, state.next(pipeline.n_stages)) {
       barrier_wait(pipeline.empty + state.index, state.phase ^ 1);
       barrier_expect(pipeline.full + state.index, pipeline.stage_bytes);
 #pragma unroll 1
-      for (uint32_t p = 0; p < params.panels; ++p, k += kSkinnyPanel)
+      for (uint32_t p = 0; p < panels; ++p, k += kSkinnyPanel)
         copy_box(pipeline.panel(state.index, p), map, k, first, 0, group, pipeline.full + state.index, policy);
     }
   }

@@ -89,6 +89,22 @@ def test_every_lane_gets_its_logits(model: str, limits_of: str, tmp_path: Path) 
                 assert logits[batch_slot] == step.expected(token), f"lane {batch_slot} of {load} in {shape}"
 
 
+@pytest.mark.parametrize(
+    "model", ["dense", "no flash", "large", "bias and windows", "norms behind sublayers", "float16", "held"]
+)
+def test_a_cache_in_fp8(model: str, tmp_path: Path) -> None:
+    """Each layer's kernels have its scales and its part of a cache of half the size."""
+    (tmp_path / "config.json").write_text(json.dumps(MODELS[model]))
+    limits = Limits(20, 512, 100, 4, page_size=16, total_pages=64, kv_fp8=True)
+    shapes = [shape for shape in GraphGrid(limits).shapes if shape.kind != StepKind.COPY]
+    step = SymbolicStep(read_model(tmp_path), limits, shapes)
+    for shape in shapes:
+        for load in loads(shape, limits):
+            logits = step.run(shape, load)
+            for batch_slot, token in enumerate(load.last):
+                assert logits[batch_slot] == step.expected(token), f"lane {batch_slot} of {load} in {shape}"
+
+
 IN_FP8 = {"intermediate_size": 1024}
 FP8_MODELS = {
     "dense": {**DENSE, **IN_FP8},
@@ -96,6 +112,21 @@ FP8_MODELS = {
     "norms behind sublayers": {**MODELS["norms behind sublayers"], **IN_FP8},
     "experts": {**EXPERTS, "moe_intermediate_size": 128},
 }
+
+
+@pytest.mark.parametrize("form", ScaleForm)
+@pytest.mark.parametrize("model", FP8_MODELS)
+def test_a_model_in_fp8(model: str, form: ScaleForm, tmp_path: Path) -> None:
+    """Of steps of few rows, which multiply halves, and of some that have more."""
+    (tmp_path / "config.json").write_text(json.dumps(FP8_MODELS[model]))
+    limits = Limits(20, 512, 100, 4, page_size=16, total_pages=64)
+    shapes = GraphGrid(limits).shapes
+    step = SymbolicStep(quantized(read_model(tmp_path), form), limits, shapes)
+    for shape in shapes:
+        for load in loads(shape, limits):
+            logits = step.run(shape, load)
+            for batch_slot, token in enumerate(load.last):
+                assert logits[batch_slot] == step.expected(token), f"lane {batch_slot} of {load} in {shape}"
 
 
 @pytest.mark.parametrize("form", ScaleForm)

@@ -10,12 +10,15 @@ from matmuls import matmul
 
 from gpu_backend.engines.native.model import described_weights, target_of
 from gpu_backend.models.description import Model
+from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantized import quantized
 from gpu_backend.models.registry import read_model
 from gpu_backend.ops.choice import choose
 from gpu_backend.ops.gpu import ALL
 from gpu_backend.ops.operations import Epilogue, MatMul, Role
 from gpu_backend.ops.skinny_cut import (
     FEW_ROWS,
+    FP8_HIGH_TILE_ROWS,
     GROUP,
     HIGH_TILE_ROWS,
     SKINNY_COLUMNS,
@@ -42,12 +45,13 @@ def check(
 ) -> None:
     assert (cut.n_tiles - 1) * cut.tile_rows < w_rows <= cut.n_tiles * cut.tile_rows
     assert cut.tile_rows % 8 == 0
-    most = TILE_ROWS[0] if cut.m <= FEW_ROWS or output is Epilogue.ADD else HIGH_TILE_ROWS
+    high = HIGH_TILE_ROWS if cut.x_panels == 1 else FP8_HIGH_TILE_ROWS
+    most = TILE_ROWS[0] if cut.m <= FEW_ROWS or output is Epilogue.ADD else high
     assert cut.tile_rows <= min(most, GROUP * cut.tiles)
     assert 1 <= cut.x_slots <= cut.w_slots <= SKINNY_MAX_STAGES
     stages = cut.share * -(-cut.n_tiles // cut.clusters(n_multiprocessors - 1))
     assert cut.w_slots >= min(3, stages)  # fewer, and the memory would wait
-    assert cut.share * cut.splits * cut.panels * SKINNY_PANEL >= cut.n_in
+    assert cut.share * cut.splits * cut.panels * cut.x_panels * SKINNY_PANEL >= cut.n_in
     assert cut.shared_bytes + 1024 <= shared
     clusters = cut.clusters(n_multiprocessors - 1)
     assert clusters * cut.splits <= n_multiprocessors - 1  # one is the scheduler's
@@ -56,10 +60,14 @@ def check(
         assert 2 * (cut.shared_bytes + 1024) <= shared
 
 
+@pytest.mark.parametrize("form", [None, ScaleForm.ROW])
 @pytest.mark.parametrize("n_multiprocessors", [78, 114, 132])
 @pytest.mark.parametrize("name", sorted(path.stem for path in SHAPES.glob("*.json")))
-def test_every_matrix_is_cut_within_the_limits(name: str, n_multiprocessors: int, tmp_path: Path) -> None:
+def test_every_matrix_is_cut_within_the_limits(
+    name: str, n_multiprocessors: int, form: ScaleForm | None, tmp_path: Path
+) -> None:
     config = model(name, tmp_path)
+    config = quantized(config, form) if form else config
     target = target_of(config, n_multiprocessors)
     for rows in (9, *SKINNY_COLUMNS):
         for op in matmuls(config, rows):

@@ -1,4 +1,5 @@
-/* RoPE, and attention where a sequence has one new token. */
+/* RoPE, and attention where a sequence has one new token. Scales of keys and values are 0 where the cache holds halves.
+ */
 #include "kernels.h"
 
 #include "kernels/ops/attention/attention_plan.h"
@@ -8,13 +9,19 @@
 extern "C" {
 
 void emulate_rope(const blink_set* set, const struct blink_tables* tables, Half* qkv, const Half* bias,
-                  const Half* q_norm, const Half* k_norm, float eps, const blink::RopePair* table, Half* k_cache,
-                  Half* v_cache, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t tokens) {
+                  const Half* q_norm, const Half* k_norm, float eps, const blink::RopePair* table, void* k_cache,
+                  void* v_cache, float k_scale, float v_scale, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim,
+                  uint32_t tokens) {
   after(qkv, kHalf * tokens * (n_heads + 2 * n_kv_heads) * head_dim);
-  with_head_dim(head_dim, [&](auto dim) {
-    launch({tokens}, head_dim > 192 ? 128 : 96, [&] {
-      const auto kernel = bias ? blink::rope_kernel<Half, dim(), true> : blink::rope_kernel<Half, dim(), false>;
-      kernel(*set, *tables, qkv, q_norm, k_norm, eps, table, k_cache, v_cache, n_heads, n_kv_heads, bias);
+  with_cache(k_scale, [&](auto element) {
+    using Cache = decltype(element);
+    with_head_dim(head_dim, [&](auto dim) {
+      launch({tokens}, head_dim > 192 ? 128 : 96, [&] {
+        const auto kernel =
+            bias ? blink::rope_kernel<Half, dim(), true, Cache> : blink::rope_kernel<Half, dim(), false, Cache>;
+        kernel(*set, *tables, qkv, q_norm, k_norm, eps, table, static_cast<Cache*>(k_cache),
+               static_cast<Cache*>(v_cache), n_heads, n_kv_heads, bias, k_scale, v_scale);
+      });
     });
   });
 }
@@ -23,9 +30,9 @@ void emulate_rope(const blink_set* set, const struct blink_tables* tables, Half*
 void emulate_decode_attention(const blink_set* set, const struct blink_tables* tables, uint32_t usual, uint32_t least,
                               uint32_t longest, uint32_t most, blink::KvSplit* plan, const blink::RopePair* table,
                               float2* turns, const void* map, const Half* qkv, const Half* bias, const Half* q_norm,
-                              const Half* k_norm, float eps, Half* k_cache, Half* v_cache, uint32_t* partial, Half* out,
-                              uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t window,
-                              uint32_t batch_slots, uint32_t blocks) {
+                              const Half* k_norm, float eps, void* k_cache, void* v_cache, float k_scale, float v_scale,
+                              uint32_t* partial, Half* out, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim,
+                              uint32_t window, uint32_t batch_slots, uint32_t blocks) {
   const blink::KvSplitLimits cut = {usual, least, longest, most};
   launch({1 + (batch_slots * head_dim / 2 + blink::kSplitPlanThreads - 1) / blink::kSplitPlanThreads},
          blink::kSplitPlanThreads, [&] {
@@ -33,27 +40,30 @@ void emulate_decode_attention(const blink_set* set, const struct blink_tables* t
            kernel(*set, cut, plan, table, turns, head_dim, window);
          });
   after(qkv, kHalf * set->head->n_decode * (n_heads + 2 * n_kv_heads) * head_dim);
-  with_head_dim(head_dim, [&](auto dim) {
-    const auto kernel = [&] {
-      const auto run = [&](auto instance) {
-        instance(*tables, plan, turns, map, qkv, q_norm, k_norm, eps, k_cache, v_cache, partial, out, n_kv_heads,
-                 n_heads / n_kv_heads, most, bias, window);
-      };
-      using blink::decode_attention_kernel;
-      if (!bias && !window) {
-        run(decode_attention_kernel<Half, dim()>);
-      } else if constexpr (dim() == 16 || dim() == 128 || dim() == 256) { /* others take long to compile */
-        if (!window)
-          run(decode_attention_kernel<Half, dim(), true>);
-        else if (!bias)
-          run(decode_attention_kernel<Half, dim(), false, true>);
-        else
-          run(decode_attention_kernel<Half, dim(), true, true>);
-      } else {
-        emulator::fail("no such instance");
-      }
+  const auto kernel = [&](auto dim, auto element) {
+    using Cache = decltype(element);
+    const auto run = [&](auto instance) {
+      instance(*tables, plan, turns, map, qkv, q_norm, k_norm, eps, static_cast<Cache*>(k_cache),
+               static_cast<Cache*>(v_cache), partial, out, n_kv_heads, n_heads / n_kv_heads, most, bias, window,
+               k_scale, v_scale);
     };
-    launch({blocks}, blink::kAttentionThreads, kernel, kGrid);
+    using blink::decode_attention_kernel;
+    if (!bias && !window) {
+      run(decode_attention_kernel<Half, dim(), false, false, Cache>);
+    } else if constexpr (dim() == 16 || dim() == 128 || dim() == 256) { /* others take long to compile */
+      if (!window)
+        run(decode_attention_kernel<Half, dim(), true, false, Cache>);
+      else if (!bias)
+        run(decode_attention_kernel<Half, dim(), false, true, Cache>);
+      else
+        run(decode_attention_kernel<Half, dim(), true, true, Cache>);
+    } else {
+      emulator::fail("no such instance");
+    }
+  };
+  with_cache(k_scale, [&](auto element) {
+    with_head_dim(head_dim,
+                  [&](auto dim) { launch({blocks}, blink::kAttentionThreads, [&] { kernel(dim, element); }, kGrid); });
   });
 }
 }

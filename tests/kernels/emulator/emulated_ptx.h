@@ -145,23 +145,23 @@ inline void copy_box(void* to, const void* map, uint32_t x, uint32_t y, uint32_t
     bulk_barrier(word).add({static_cast<char*>(to) + r * bytes, from, bytes});
   }
 }
-/* A layer's keys and values as tests/kernels/test_attention_device.py describes them: [2][rows][columns] of halves, of
- * which copies bring 16 rows as [2][columns / span][16][span], swizzled by the bits of the address. */
+/* A layer's keys and values as tests/kernels/test_attention_device.py describes them: [2][rows][width] bytes, of which
+ * copies bring 16 rows as [2][width / span][16][span], swizzled by the bits of the address. */
 struct CacheMap {
-  const uint16_t* data;
-  uint64_t rows, columns, span;
+  const char* data;
+  uint64_t rows, width, span;
 };
 inline void prefetch_map(const void*) {}
 inline void copy_rows(void* to, const void* map, uint32_t row, uint64_t* word) {
   const CacheMap& cache = *static_cast<const CacheMap*>(map);
-  const uint64_t line = 2 * cache.span, per_line = line / 16;
-  if (reinterpret_cast<uintptr_t>(to) % (8 * line))
+  const uint64_t per_line = cache.span / 16;
+  if (reinterpret_cast<uintptr_t>(to) % (8 * cache.span))
     emulator::fail("a swizzled box to an address that repeats otherwise");
-  memset(to, 0xff, 2 * 16 * 2 * cache.columns);
-  for (uint64_t i = 0; i < 2 * 16 * cache.columns / 8; ++i) { /* 16-byte units, as they lie in shared memory */
+  memset(to, 0xff, 2 * 16 * cache.width);
+  for (uint64_t i = 0; i < 2 * cache.width; ++i) { /* 16-byte units, as they lie in shared memory */
     const uint64_t at = i * 16 / 128 % per_line ^ i % per_line, r = i / per_line % 16, span = i / per_line / 16;
-    const uint64_t spans = cache.columns / cache.span, first = span / spans * cache.rows + row + r;
-    const uint16_t* from = cache.data + first * cache.columns + span % spans * cache.span + at * 8;
+    const uint64_t spans = cache.width / cache.span, first = span / spans * cache.rows + row + r;
+    const char* from = cache.data + first * cache.width + span % spans * cache.span + at * 16;
     bulk_barrier(word).add({static_cast<char*>(to) + i * 16, from, 16});
   }
 }

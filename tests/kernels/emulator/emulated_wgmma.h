@@ -46,11 +46,13 @@ inline char* shared_at(uint32_t address) {
   return base + (address - shared_address(base));
 }
 
-/* A map of a tensor of halves; dimension 0 is contiguous. Its boxes are 64 elements wide and swizzled. */
+/* A map of a tensor of halves; dimension 0 is contiguous. Its boxes are 64 elements wide and swizzled, unless they are
+ * `plain`. */
 struct TensorMap4 {
   const uint16_t* data;
   uint32_t size[4], box[4];
   uint64_t stride[3]; /* of dimensions 1.., in elements */
+  uint64_t plain = 0;
 };
 
 /* Where a byte of atoms of 8 rows of 128 bytes lies. */
@@ -113,15 +115,17 @@ inline void store_transposed(const void* column, const uint32_t (&m)[4]) {
 inline void copy_box4(void* to, const void* map, uint32_t a, uint32_t b, uint32_t c, uint64_t* word) {
   static const uint16_t zeros[8] = {};
   const TensorMap4& tensor = *static_cast<const TensorMap4*>(map);
-  if (reinterpret_cast<uintptr_t>(to) % 1024) emulator::fail("a swizzled box to an address not aligned to 1024 bytes");
+  const uint32_t bytes = 2 * tensor.box[0];
+  if (reinterpret_cast<uintptr_t>(to) % (tensor.plain ? 128 : 1024)) emulator::fail("a box to an address not aligned");
+  if (!tensor.plain && bytes != 128) emulator::fail("a swizzled box whose rows have not 128 bytes");
   char* row = static_cast<char*>(to);
   for (uint32_t z = 0; z < tensor.box[3]; ++z)
     for (uint32_t y = 0; y < tensor.box[2]; ++y)
-      for (uint32_t x = 0; x < tensor.box[1]; ++x, row += 128) {
+      for (uint32_t x = 0; x < tensor.box[1]; ++x, row += bytes) {
         const bool inside = a + x < tensor.size[1] && b + y < tensor.size[2] && c + z < tensor.size[3];
         const uint64_t at = (a + x) * tensor.stride[0] + (b + y) * tensor.stride[1] + (c + z) * tensor.stride[2];
-        for (uint32_t piece = 0; piece < 8; ++piece) {
-          char* target = swizzled(row + 16 * piece);
+        for (uint32_t piece = 0; piece < bytes / 16; ++piece) {
+          char* target = tensor.plain ? row + 16 * piece : swizzled(row + 16 * piece);
           memset(target, 0xff, 16); /* until somebody has waited */
           const uint16_t* from = inside ? tensor.data + at + 8 * piece : zeros;
           bulk_barrier(word).add({target, from, 16});
@@ -172,17 +176,28 @@ void wgmma(float (&d)[N], uint64_t a, uint64_t b, bool accumulate, Element eleme
   }
 }
 
-template <int N, typename Half>
-void wgmma(float (&d)[N], const uint32_t (&a)[4], uint64_t b, Half) {
+/* With a in registers; b(k, column) is an element of the other. */
+template <int N, typename Other>
+void multiply_registers(float (&d)[N], const uint32_t (&a)[4], const Other& b) {
   const emulator::Lanes& lanes = emulator::exchange(Fragments{{a[0], a[1], a[2], a[3]}, {}});
   const uint32_t lane = emulator::this_lane();
   for (uint32_t k = 0; k < 16; ++k) {
     const Fragments of_k = lanes.get<Fragments>(lane / 4 * 4 + k % 8 / 2);
     for (uint32_t i = 0; i < N; ++i) {
       const float weight = half_of(of_k.a[i / 2 % 2 + 2 * (k / 8)], k % 2);
-      d[i] += weight * along_n(b, k, i / 4 * 8 + lane % 4 * 2 + i % 2);
+      d[i] += weight * b(k, i / 4 * 8 + lane % 4 * 2 + i % 2);
     }
   }
+}
+template <int N, typename Half>
+void wgmma(float (&d)[N], const uint32_t (&a)[4], uint64_t b, Half) {
+  multiply_registers(d, a, [&](uint32_t k, uint32_t column) { return along_n(b, k, column); });
+}
+template <int N, typename Half>
+void wgmma_along_k(float (&d)[N], const uint32_t (&a)[4], uint64_t b, bool accumulate, Half half) {
+  if (!accumulate)
+    for (float& sum : d) sum = 0;
+  multiply_registers(d, a, [&](uint32_t k, uint32_t column) { return value_at(along_k(b, column, 2 * k), half); });
 }
 
 }  // namespace blink

@@ -10,7 +10,7 @@
 
 #include "cuda_bf16.h"
 
-#include "kernels/primitives/common.h"
+#include "kernels/ops/attention/kv_element.h"
 
 using Half = __nv_bfloat16;
 using blink_set = struct blink_step_set;
@@ -28,6 +28,15 @@ void with_constant(uint32_t value, const Body& body) {
   } else {
     emulator::fail("no such instance");
   }
+}
+
+/* Calls body(element) with a value of the type of a cache's elements: a cache of fp8 has a scale. */
+template <typename Body>
+void with_cache(float scale, const Body& body) {
+  if (scale == 0.0f)
+    body(Half());
+  else
+    body(blink::Fp8());
 }
 
 template <typename Body>

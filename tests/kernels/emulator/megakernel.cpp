@@ -8,10 +8,15 @@ extern "C" {
 void emulate_megakernel(const blink_set* set, const struct blink_tables* tables,
                         const struct blink_megakernel_model* model, const struct blink_megakernel_buffers* buffers,
                         uint32_t head_dim, uint32_t group, uint32_t blocks) {
-  with_constant<64, 128>(head_dim, [&](auto dim) {
-    with_constant<1, 2, 4>(group, [&](auto members) {
-      const auto kernel = [&] { blink::megakernel_kernel<Half, dim(), members()>(*set, *tables, *model, *buffers); };
-      launch({blocks}, blink::kMegakernelBlock, kernel, kGrid);
+  const float scale = model->cache_scales ? *model->cache_scales : 0.0f;
+  with_cache(scale, [&](auto element) {
+    with_constant<64, 128>(head_dim, [&](auto dim) {
+      with_constant<1, 2, 4>(group, [&](auto members) {
+        const auto kernel = [&] {
+          blink::megakernel_kernel<Half, dim(), members(), decltype(element)>(*set, *tables, *model, *buffers);
+        };
+        launch({blocks}, blink::kMegakernelBlock, kernel, kGrid);
+      });
     });
   });
 }

@@ -1,0 +1,155 @@
+"""The skinny GEMM with weights in fp8 on the emulator, against the product of their values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from reference_ops import SILU, call
+from test_ops_device import EPS, NAN, OUTPUTS, TOLERANCE, Emulate, Halves, assert_close, floats, random
+from test_skinny_gemm_device import FusedNorm, box_map
+from weights import Weights, weights
+
+from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.ops.skinny_cut import SkinnyCut, gate_up_boxes, matrix_boxes
+
+FORMS = [ScaleForm.ROW, ScaleForm.BLOCK]
+X_PANELS = 2
+
+
+def cut_of(m: int, n_in: int, n_out: int, rows: int, tile_rows: int, panels: int, splits: int) -> SkinnyCut:
+    """With more stages of w than of x."""
+    share = -(-n_in // (128 * panels * splits))
+    return SkinnyCut(m, n_in, n_out, tile_rows, -(-rows // tile_rows), panels, 3, 2, share, splits, X_PANELS)
+
+
+def multiply(
+    emulate: Emulate, cut: SkinnyCut, w: Weights, x: Halves, y: NDArray[np.generic], output: str, blocks: int,
+    norm: FusedNorm,
+) -> None:  # fmt: skip
+    """x may have rows behind those that are multiplied."""
+    words = w.stored.view(np.uint16)
+    boxes = gate_up_boxes if output == "silu" else matrix_boxes
+    rows = cut.n_out if output == "silu" else len(words)
+    w_map = box_map(words, boxes(cut.n_in // 2, rows, cut.tile_rows))
+    x_map = box_map(x, matrix_boxes(cut.n_in, cut.m, cut.columns))
+    structs = [np.frombuffer(by_value.pack(), np.uint8) for by_value in (cut, norm)]
+    shape = (OUTPUTS.index(output), w.form, cut.columns, cut.tiles, cut.splits)
+    grid = cut.clusters(blocks)
+    emulate(
+        "skinny_fp8_gemm", w_map, w.scales, x_map, y, *structs, *shape, grid, cut.threads, cut.shared_bytes
+    )
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("m", "n_in", "n_out", "tile_rows", "panels", "splits", "blocks"),
+    [
+        (5, 256, 48, 48, 1, 1, 1),
+        (1, 400, 64, 32, 2, 1, 2),  # a panel that ends inside, one that is empty, and more tiles than blocks
+        (16, 144, 208, 112, 1, 1, 1),  # tiles across blocks of scales
+        (25, 1024, 160, 64, 1, 8, 8),
+        (20, 272, 40, 16, 1, 8, 40),  # shares of k that are empty
+        (32, 640, 264, 128, 2, 2, 6),
+        (50, 512, 96, 64, 1, 2, 4),
+        (33, 272, 328, 96, 1, 1, 2),
+    ],
+)
+def test_skinny_gemm(
+    emulate: Emulate, m: int, n_in: int, n_out: int, tile_rows: int, panels: int, splits: int, blocks: int,
+    form: ScaleForm, output: str
+) -> None:  # fmt: skip
+    check_product(emulate, m, n_in, n_out, tile_rows, panels, splits, blocks, form, output)
+
+
+@pytest.mark.parametrize("output", ["half", "silu"])
+@pytest.mark.parametrize("form", FORMS)
+def test_high_tiles(emulate: Emulate, form: ScaleForm, output: str) -> None:
+    check_product(emulate, 64, 384, 480, 208, 1, 1, 2, form, output)
+
+
+def check_product(
+    emulate: Emulate, m: int, n_in: int, n_out: int, tile_rows: int, panels: int,
+    splits: int, blocks: int, form: ScaleForm, output: str,
+) -> None:  # fmt: skip
+    """What lies behind the last row of x and of y is neither read nor written."""
+    silu = output == "silu"
+    if silu and form is ScaleForm.BLOCK:
+        n_out = 128 * -(-n_out // 128)  # gate and up have blocks of their own
+    rows = 2 * n_out if silu else n_out
+    x, w = random(m + 1, n_in), weights(random(rows, n_in, seed=1, scale=0.1), form)
+    x[m] = NAN
+    product = np.empty((m, rows), np.float32)
+    call("linear", floats(x[:m]), w.values, product, m, n_in, rows)
+    start = np.random.default_rng(2).standard_normal((m + 1, n_out)).astype(np.float32)
+    expected = start.copy()
+    if output == "add":
+        expected[:m] += product
+    elif silu:
+        call("gated", product, active := np.empty((m, n_out), np.float32), n_out, m, SILU)
+        expected[:m] = active
+    else:
+        expected[:m] = product
+    is_half = output in ("half", "silu")
+    y = (start.view(np.uint32) >> 16).astype(np.uint16) if is_half else start.copy()
+    behind = y[m].copy()
+    cut = cut_of(m, n_in, n_out, rows, tile_rows, panels, splits)
+    multiply(emulate, cut, w, x, y, output, blocks, FusedNorm())
+    assert_close((floats(y) if is_half else y)[:m], expected[:m])
+    np.testing.assert_array_equal(y[m], behind)
+
+
+@pytest.mark.parametrize("output", ["half", "silu"])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("m", "inner", "hidden", "n_out", "tile_rows", "splits"),
+    [(9, 128, 48, 128, 16, 1), (30, 320, 96, 128, 96, 2), (60, 256, 208, 256, 72, 1)],
+)
+def test_norm_between_products(
+    emulate: Emulate, m: int, inner: int, hidden: int, n_out: int, tile_rows: int, splits: int,
+    form: ScaleForm, output: str,
+) -> None:  # fmt: skip
+    """E19: residual += x o^T, then norm(residual) w^T."""
+    x, o = random(m, inner), weights(random(hidden, inner, seed=1, scale=0.1), form)
+    weight, rows = random(hidden, seed=2), 2 * n_out if output == "silu" else n_out
+    w = weights(random(rows, hidden, seed=3, scale=0.1), form)
+    residual = np.random.default_rng(4).standard_normal((m, hidden)).astype(np.float32)
+    delta, normed = np.empty((m, hidden), np.float32), np.empty((m, hidden), np.float32)
+    call("linear", floats(x), o.values, delta, m, inner, hidden)
+    total = residual.copy()
+    call("residual_rmsnorm", total, delta, floats(weight), EPS, normed, hidden, m)
+    expected = np.empty((m, rows), np.float32)
+    call("linear", normed, w.values, expected, m, hidden, rows)
+    if output == "silu":
+        product, expected = expected, np.empty((m, n_out), np.float32)
+        call("gated", product, expected, n_out, m, SILU)
+
+    first = cut_of(m, inner, hidden, hidden, tile_rows, 1, splits)
+    scaled = np.full((m, hidden), NAN, np.uint16)
+    sums = np.full((first.n_sums, first.columns), np.nan, np.float32)
+    leaves = FusedNorm(weight=weight.ctypes.data, scaled=scaled.ctypes.data, sums_out=sums.ctypes.data)
+    multiply(emulate, first, o, x, residual, "add", 3, leaves)
+    assert_close(residual, total)
+    second = cut_of(m, hidden, n_out, rows, 32 if m <= 16 else 128, 1, 2 if 16 < m <= 32 else 1)
+    takes = FusedNorm(sums_in=sums.ctypes.data, n_sums=first.n_sums, eps=EPS)
+    y = np.full((m, n_out), NAN, np.uint16)
+    multiply(emulate, second, w, scaled, y, output, second.n_tiles, takes)
+    assert_close(floats(y), expected, 2 * TOLERANCE)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_row_depends_on_no_other(emulate: Emulate, form: ScaleForm) -> None:
+    """E18, to the last bit."""
+    m, n_in, n_out = 30, 512, 64
+    x, w = random(m, n_in), weights(random(n_out, n_in, seed=1), form)
+    cut = cut_of(m, n_in, n_out, n_out, 64, 1, 8)
+
+    def product(rows: Halves) -> NDArray[np.float32]:
+        y = np.zeros((m, n_out), np.float32)
+        multiply(emulate, cut, w, rows, y, "float", 1, FusedNorm())
+        return y
+
+    first = product(x)
+    x[1:] = random(m - 1, n_in, seed=5)
+    np.testing.assert_array_equal(product(x)[0], first[0])
