@@ -16,6 +16,7 @@
 #include "ops/gather.h"
 #include "kernels/ops/gemm/resident_gemv.h"
 #include "kernels/ops/gemm/gemv.h"
+#include "kernels/ops/gemm/split_sums.h"
 #include "kernels/ops/gemm/tiled_fp8_gemm_sm90.h"
 #include "kernels/ops/gemm/skinny_gemm_sm90.h"
 #include "ops/norm.h"

@@ -66,15 +66,8 @@ class TiledParams:
 
 
 @lru_cache(maxsize=4096)
-def tiled_cut(
-    rows: int,
-    n_in: int,
-    n_out: int,
-    output: Epilogue,
-    n_multiprocessors: int,
-    most_columns: int = TILED_COLUMNS,
-) -> TiledParams:
-    """The tiling of a matmul on all multiprocessors but the scheduler's, with tiles of up to `most_columns`.
+def tiled_cut(rows: int, n_in: int, n_out: int, output: Epilogue, n_multiprocessors: int) -> TiledParams:
+    """The tiling of a matmul on all multiprocessors but the scheduler's. `output`: one of TILED_OUTPUTS.
 
     Tiles have as many columns as make the last wave of tiles full: 1152 tokens in tiles of 256 would take
     Llama-3-8B's o and down as long as 2048 do.
@@ -86,7 +79,7 @@ def tiled_cut(
         waves = ceil_div(w_tiles * ceil_div(rows, columns), pairs)
         return waves * (columns + TILE_OVERHEAD)
 
-    columns = min(range(most_columns, FEWEST_COLUMNS - 1, -TILED_BOX), key=cost)
+    columns = min(range(TILED_COLUMNS, FEWEST_COLUMNS - 1, -TILED_BOX), key=cost)
     x_tiles = ceil_div(rows, columns)
     return TiledParams(rows, n_in, columns, w_tiles, x_tiles, ceil_div(x_tiles, ceil_div(x_tiles, MOST_BAND)))
 

@@ -41,9 +41,11 @@ from gpu_backend.models.quantization import QUANTIZATIONS, ScaleForm  # noqa: E4
 from gpu_backend.ops.candidate import Choice  # noqa: E402
 from gpu_backend.ops.choice import choose  # noqa: E402
 from gpu_backend.ops.gpu import Target  # noqa: E402
+from gpu_backend.ops.launch import LibraryGemm  # noqa: E402
 from gpu_backend.ops.matrix import Buffer, Matrix  # noqa: E402
 from gpu_backend.ops.operations import Epilogue, MatMul, Role  # noqa: E402
 from gpu_backend.ops.quantize import quantize_for  # noqa: E402
+from gpu_backend.ops.tiled_fp8 import TiledFp8Gemm  # noqa: E402
 
 LAYERS = 4  # whose matrices follow each other
 BF16, FP8, FP32 = Element.BF16, Element.FP8, Element.FP32
@@ -89,6 +91,17 @@ def plan_of(sizes: Sizes, rows: int, weights: list[Matrix], target: Target) -> P
             matmul = replace(matmul, x=quantize.out, x_scales=quantize.scales)
         plan.append(choose(matmul, target))
     return plan
+
+
+def kernel_of(choice: Choice) -> str:
+    """With the width of its tiles and the splits of k, where it is in fp8."""
+    product = choice.launches[0]
+    if choice.name != TiledFp8Gemm.name or isinstance(product, LibraryGemm):
+        return choice.name
+    columns, splits = product.kernel.rstrip(">").rsplit(", ", 1)[1], 1
+    if len(choice.launches) > 1:
+        splits = choice.launches[1].operands[2]  # type: ignore[union-attr, assignment]
+    return f"{choice.name} of {columns} columns, {splits} splits"
 
 
 class Fastest:
@@ -156,11 +169,11 @@ class Bench:
         return plan_of(sizes, rows, self._weights[sizes, form], self._target)
 
     def time(self, sizes: Sizes, rows: int, form: ScaleForm | None) -> tuple[str, float, float]:
-        """The family, microseconds of the whole matmul, and of its quantisation among them."""
+        """The kernel of the product, microseconds of the whole matmul, and of its quantisation among them."""
         plan = self._plan(sizes, rows, form)
         quantize = [choice for choice in plan if choice.name == "quantize"]
         alone = self._us(quantize) if quantize else 0.0
-        return plan[-1].name, self._us(plan), alone
+        return kernel_of(plan[-1]), self._us(plan), alone
 
     def _us(self, plan: Plan) -> float:
         self._launcher.enqueue(plan, b"")  # measures cuBLAS's algorithms, which no capture may

@@ -24,8 +24,9 @@ from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.operations import Epilogue, MatMul, Norm, Quantize, RmsNorm, Role
 from gpu_backend.ops.quantize import FORMS, QuantizeKernel, quantize_for
-from gpu_backend.ops.tiled_cut import FEWEST_COLUMNS, TILED_BOX, TiledParams
-from gpu_backend.ops.tiled_fp8 import OUTPUTS, tiled_fp8_cut, tiled_fp8_launch
+from gpu_backend.ops.tiled_cut import FEWEST_COLUMNS, TILED_BOX
+from gpu_backend.ops.tiled_fp8 import OUTPUTS, tiled_fp8_launches
+from gpu_backend.ops.tiled_fp8_cut import TiledFp8Cut, tiled_fp8_cut, tiling
 
 ADD, SILU, STORE = Epilogue.ADD, Epilogue.GATED, Epilogue.STORE
 COLUMNS = range(FEWEST_COLUMNS, TILED_FP8_COLUMNS + 1, TILED_BOX)
@@ -40,13 +41,15 @@ def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     element, target = compute_element(request.param), Target(device.n_multiprocessors)
     names = [
         f"tiled_fp8_gemm_kernel<{half.cpp}, blink::{output.value}, {form}, {columns}>"
-        for output in OUTPUTS
-        for half in [Element.BF16 if output is ADD else element]
+        for output in (*OUTPUTS, Epilogue.STORE_FP32)
+        for half in [element if output in (STORE, SILU) else Element.BF16]
         for form in FORMS.values()
         for columns in COLUMNS
     ]
     for form in FORMS.values():
         names += [f"{kernel}_kernel<{element.cpp}, {form}>" for kernel in ("quantize", "rmsnorm_quantize")]
+    for half, output in ((element, STORE), (Element.BF16, ADD)):
+        names.append(f"split_sums_kernel<{half.cpp}, blink::{output.value}>")
     kernels = Kernels(device.arch, names, target.shared_bytes, element)
     yield Rig(memory, stream, kernels, request.param, device.n_multiprocessors)
     kernels.close()
@@ -77,7 +80,7 @@ def operation(
 
 def multiply(
     rig: Rig, x: Floats, w: Operand, n: int, output: Epilogue, form: ScaleForm,
-    cut: TiledParams | None = None,
+    cut: TiledFp8Cut | None = None,
 ) -> Floats:  # fmt: skip
     """[rows + 1][n]: the product with x quantised, added to BEHIND, or in its place."""
     (rows, k), target = x.shape, Target(rig.n_multiprocessors)
@@ -89,8 +92,10 @@ def multiply(
         quantize.out.name: rig.memory.allocate(quantize.out.n_bytes),
         quantize.scales.name: rig.memory.allocate(quantize.scales.n_bytes),
     }
-    works = QuantizeKernel().launches(quantize, target)
-    works.append(tiled_fp8_launch(matmul, cut or tiled_fp8_cut(matmul, target), target))
+    cut = cut or tiled_fp8_cut(rows, k, n, output, target.multiprocessors)
+    works = [*QuantizeKernel().launches(quantize, target), *tiled_fp8_launches(matmul, cut, target)]
+    if cut.splits > 1:
+        addresses["split_parts"] = rig.memory.allocate(4 * cut.splits * cut.part_rows * n)
     launch(rig.kernels, rig.stream, works, addresses)
     return rig.read(addresses["out"], start.shape, output is ADD)
 
@@ -195,8 +200,17 @@ def test_tiles_of_every_size_in_two_bands(rig: Rig, columns: int, output: Epilog
     """More tiles than are multiplied at once, in bands of two along x, the last of them not full."""
     rows, k, n = 3 * columns - 40, 336, 6016
     x, w = inputs(rig, rows, k, n, output, form)
-    cut = tiled_fp8_cut(operation(rig, rows, k, n, output, form)[1], Target(rig.n_multiprocessors))
-    cut = replace(cut, columns=columns, x_tiles=3, band=2)
+    cut = TiledFp8Cut(replace(tiling(rows, k, n, output, columns), band=2), splits=1)
+    check(rig, x, w, output, form, multiply(rig, x, w, n, output, form, cut))
+
+
+@pytest.mark.parametrize("form", ScaleForm)
+@pytest.mark.parametrize("output", [STORE, ADD])
+@pytest.mark.parametrize("splits", [2, 3, 8])
+def test_several_share_a_tiles_sums(rig: Rig, splits: int, output: Epilogue, form: ScaleForm) -> None:
+    rows, k, n = 200, 4112, 1032
+    x, w = inputs(rig, rows, k, n, output, form)
+    cut = TiledFp8Cut(tiling(rows, k, n, output, 144), splits)
     check(rig, x, w, output, form, multiply(rig, x, w, n, output, form, cut))
 
 

@@ -251,10 +251,30 @@ class SymbolicMachine:
         self._multiply(Product(weight, x, out, rows, n_in, work.operands[2].shape[1], epilogue))
 
     def _tiled_fp8(self, work: Any, epilogue: Epilogue) -> None:
-        weight, x, out, cut, (x_scales, w_scales, stride, n_out) = map(self._argument, work.operands)
+        weight, x, out, cut, (x_scales, w_scales, stride, n_out, splits, *split) = map(
+            self._argument, work.operands
+        )
         rows, words = struct.unpack_from("<2I", cut)
         assert w_scales == self._scales_of[weight], "the scales are another matrix's"
-        self._multiply(Product(weight, x, out, rows, 2 * words, n_out, epilogue, (x_scales, stride)))
+        product = Product(weight, x, out, rows, 2 * words, n_out, epilogue, (x_scales, stride))
+        if splits == 1:
+            self._multiply(product)
+            return
+        share, part_rows = split
+        assert (splits - 1) * share < words <= splits * share
+        self._multiply(product)
+        parts = self._at(out, splits * part_rows, FP32_BYTES * n_out)
+        for row in range(rows):
+            parts[row] = ("parts", splits, part_rows, parts[row])
+
+    def _split_sums(
+        self, parts: str, out: str, splits: int, part_rows: int, n: int, rows: int, epilogue: Epilogue
+    ) -> None:
+        to, of = self._at(out, rows, ELEMENT[epilogue] * n), self._at(parts)
+        for row in range(rows):
+            *cut, value = of[row][1:]
+            assert cut == [splits, part_rows]
+            to[row] = ("add", to[row], value) if epilogue is Epilogue.ADD else value
 
     # Kernels, by name.
 
@@ -273,6 +293,8 @@ class SymbolicMachine:
             self._tiled(work, epilogue_of(template[1]))
         elif name == "tiled_fp8_gemm":
             self._tiled_fp8(work, epilogue_of(template[1]))
+        elif name == "split_sums":
+            self._split_sums(*arguments, work.grid[0], epilogue_of(template[1]))
         elif name == "gemv":
             self._multiply(Product(*arguments, epilogue_of(template[1])))
         elif name in ("moe_gemv", "moe_grouped_gemm", "moe_grouped_fp8_gemm"):

@@ -28,7 +28,7 @@ def test_each_matmul_is_timed_in_every_type(fake: Path, tmp_path: Path) -> None:
     printed, log = run(fake, tmp_path, BENCH, config)
     rows = [[cell.strip() for cell in row.split("|")] for row in printed.splitlines()[1:]]
     assert [row[1] for row in rows] == [n for n in ("qkv", "o", "gate_up", "down", "all") for _ in range(3)]
-    assert all(row[2:4] == ["fp8", "tiled_fp8_gemm"] for row in rows[1:12:3])
+    assert all(row[2:4] == ["fp8", "tiled_fp8_gemm of 128 columns, 1 splits"] for row in rows[1:12:3])
     assert {row[4] for row in rows[:12]} == {"250.0"}
     timed = [[op(call) for call in capture] for capture in all_captures(log)]
     assert timed.count(["quantize", "tiled_fp8_gemm"] * 4) == 8

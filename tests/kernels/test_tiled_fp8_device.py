@@ -17,7 +17,8 @@ from gpu_backend.arithmetic import ceil_div
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.skinny_cut import Boxes, gate_up_boxes, matrix_boxes
 from gpu_backend.ops.tiled_cut import PAIR, TILED_BOX, TILED_ROWS, TiledParams
-from gpu_backend.ops.tiled_fp8 import TILED_SCALES, box_outputs
+from gpu_backend.ops.tiled_fp8 import TILED_FP8_PARAMS
+from gpu_backend.ops.tiled_fp8_cut import TiledFp8Cut
 
 Floats = NDArray[np.float32]
 ROW, BLOCK = FORMS
@@ -29,7 +30,7 @@ def words(elements: NDArray[np.uint8]) -> NDArray[np.uint16]:
 
 def multiply(
     emulate: Emulate, x: NDArray[np.uint16], n_out: int, output: str, form: ScaleForm, columns: int,
-    band: int, pairs: int,
+    band: int, pairs: int, splits: int = 1,
 ) -> tuple[Floats, Floats]:  # fmt: skip
     """[m + 1][n_out]: what the kernel makes of random numbers, and their definition."""
     m, k = x.shape
@@ -49,20 +50,26 @@ def multiply(
         expected[:m] += product
     else:
         expected[:m] = product
-    cut = TiledParams(m, k // 2, columns, ceil_div(rows, PAIR * TILED_ROWS), ceil_div(m, columns), band)
+    params = TiledParams(m, k // 2, columns, ceil_div(rows, PAIR * TILED_ROWS), ceil_div(m, columns), band)
+    cut = TiledFp8Cut(params, splits)
+    parts = np.full((splits * cut.part_rows, n_out), np.nan, np.float32)
+    to = y if splits == 1 else parts
     w_boxes = (gate_up_boxes if silu else matrix_boxes)(k // 2, n_out, TILED_ROWS)
     x_boxes = matrix_boxes(k // 2, m, columns // PAIR)
-    y_box = (1, 1, TILED_BOX, box_outputs(output == "half"))
-    y_boxes = Boxes((1, 1, m, n_out), (m * n_out, m * n_out, n_out), y_box)
-    maps = (
-        box_map(words(w.elements), w_boxes),
-        box_map(words(quantised.elements), x_boxes),
-        box_map(y, y_boxes),
-    )
+    y_rows = m if splits == 1 else len(parts)
+    y_box = (1, 1, TILED_BOX, 64 if output == "half" and splits == 1 else 32)
+    y_boxes = Boxes((1, 1, y_rows, n_out), (y_rows * n_out, y_rows * n_out, n_out), y_box)
+    y_map = box_map(to, y_boxes)  # type: ignore[arg-type]
+    y_map[12] = to.dtype == np.float32
+    maps = box_map(words(w.elements), w_boxes), box_map(words(quantised.elements), x_boxes), y_map
     stride = quantised.scales.shape[1]
-    scales = struct.pack(TILED_SCALES, quantised.scales.ctypes.data, w.scales.ctypes.data, stride, n_out)
-    by_value = np.frombuffer(cut.pack(), np.uint8), np.frombuffer(scales, np.uint8)
-    emulate("tiled_fp8_gemm", *maps, *by_value, OUTPUTS.index(output), FORMS.index(form), pairs)
+    scales = (quantised.scales.ctypes.data, w.scales.ctypes.data, stride, n_out)
+    fp8 = struct.pack(TILED_FP8_PARAMS, *scales, splits, cut.share, cut.part_rows)
+    by_value = np.frombuffer(params.pack(), np.uint8), np.frombuffer(fp8, np.uint8)
+    of_product = "float" if splits > 1 else output
+    emulate("tiled_fp8_gemm", *maps, *by_value, OUTPUTS.index(of_product), FORMS.index(form), pairs)
+    if splits > 1:
+        emulate("split_sums", parts, y, splits, cut.part_rows, n_out, m, OUTPUTS.index(output))
     return floats(y) if output != "add" else y, expected  # type: ignore[arg-type, return-value]
 
 
@@ -98,6 +105,20 @@ def test_rows_of_any_number_have_scales_by_row(emulate: Emulate, output: str) ->
 def test_the_last_block_of_rows_may_be_short(emulate: Emulate, output: str) -> None:
     got, expected = multiply(emulate, random(70, 144), 328, output, BLOCK, 128, 1, 1)
     assert_close(got[:70], expected[:70])
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("output", ["half", "add"])
+@pytest.mark.parametrize(
+    ("m", "k", "n_out", "splits", "pairs"),
+    [(70, 656, 328, 2, 1), (200, 1296, 128, 3, 2), (129, 2064, 264, 8, 3)],  # the last share is shorter
+)
+def test_several_share_a_tiles_sums(
+    emulate: Emulate, m: int, k: int, n_out: int, splits: int, pairs: int, output: str, form: ScaleForm
+) -> None:
+    got, expected = multiply(emulate, random(m, k), n_out, output, form, 144, 1, pairs, splits)
+    assert_close(got[:m], expected[:m], 1e-5 if output == "add" else 1e-2)
+    np.testing.assert_array_equal(got[m], expected[m])
 
 
 @pytest.mark.slow

@@ -70,7 +70,7 @@ class NativeEngine:
             owned.callback(self._host_memory.close)
             described = described_plans(config, limits, self._shapes, device.n_multiprocessors)
             target, element = target_of(config, device.n_multiprocessors), compute_element(config.dtype)
-            names = kernel_names(described) | loading_kernels(config)
+            names = kernel_names(described) | loading_kernels(config, source)
             self.kernels = Kernels(device.arch, names, target.shared_bytes, element, config.activation)
             owned.callback(self.kernels.close)
             workspace = self._memory.allocate(WORKSPACE_BYTES)

@@ -164,7 +164,8 @@ def describe(choice: Choice) -> str:
     op = choice.op
     if not isinstance(op, MatMul):
         name = type(op).__name__
-        return f"{name} + norm" if getattr(op, "norm_after", None) else name
+        fused = {"norm": getattr(op, "norm_after", None), "Quantize": getattr(op, "quantize", None)}
+        return " + ".join([name, *(part for part, of in fused.items() if of)])
     sizes = f"{op.m} x {op.weight.rows} x {op.k}"
     before = "norm, " if op.norm else "scaled " if op.takes else ""
     after = " + router" if op.router else " + norm" if op.leaves else ""

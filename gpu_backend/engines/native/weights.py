@@ -19,6 +19,7 @@ from gpu_backend.engines.native.sizing import weight_bytes
 from gpu_backend.models.description import Layer, Model, Weight
 from gpu_backend.models.fp8 import in_register_order
 from gpu_backend.models.half import half_bits, to_float32
+from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.models.rope import Rope
 from gpu_backend.ops.matrix import Matrix
 from gpu_backend.ops.operations import NO_KV_SCALES, KvScales
@@ -81,7 +82,7 @@ class WeightLoader:
         with ExitStack() as owned:
             if isinstance(self._source, Checkpoint):
                 self._source.check_all(self._config)
-                if self._config.scale_forms:
+                if _rounded(self._config):
                     staging = DeviceMemory(self._memory.device)
                     owned.callback(staging.close)
                     on = self._stream, self._kernels, self._config.dtype
@@ -171,10 +172,16 @@ class WeightLoader:
             self._count(elements.nbytes + part.nbytes)
 
 
-def loading_kernels(config: Model) -> set[str]:
+def loading_kernels(config: Model, source: Checkpoint | RandomWeights) -> set[str]:
     """The instances that WeightLoader launches, beside Kernels.random."""
-    forms = config.scale_forms
-    return {RANDOM_FP8, *(quantizer_kernel(config.dtype, form) for form in forms)} if forms else set()
+    if isinstance(source, RandomWeights):
+        return {RANDOM_FP8} if config.scale_forms else set()
+    return {quantizer_kernel(config.dtype, form) for form in _rounded(config)}
+
+
+def _rounded(config: Model) -> tuple[ScaleForm, ...]:
+    """In which forms a checkpoint's weights are rounded to fp8 while they are loaded."""
+    return config.scale_forms if config.quantization is None else ()
 
 
 def random_distribution(weight: Weight, name: str) -> tuple[float, float]:

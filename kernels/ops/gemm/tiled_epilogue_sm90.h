@@ -24,9 +24,9 @@ __device__ __forceinline__ float gated_fast(float gate, float up) {
 template <typename Half, int Output, uint32_t Columns = kTiledColumns>
 struct TiledEpilogue {
   using Sums = float[Columns / 2];
-  static_assert(Output == kEpilogueHalf || Output == kEpilogueAdd || Output == kEpilogueSilu, "logits have no use");
+  static constexpr bool kFp32 = Output == kEpilogueAdd || Output == kEpilogueFloat;
   static constexpr uint32_t kOutputs = Output == kEpilogueSilu ? 32 : 64; /* of a row of y */
-  static constexpr uint32_t kRowBytes = kOutputs * (Output == kEpilogueAdd ? 4 : 2);
+  static constexpr uint32_t kRowBytes = kOutputs * (kFp32 ? 4 : 2);
   static constexpr uint32_t kRound = kTiledStagingBytes / kRowBytes; /* rows of y that are turned at once */
   static constexpr uint32_t kBoxBytes = kTiledBox * (Output == kEpilogueSilu ? 64 : 128);
   static constexpr uint32_t kBoxes = kTiledStagingBytes / kBoxBytes;
@@ -108,10 +108,11 @@ struct TiledEpilogue {
     const uint32_t lane = threadIdx.x % 32, at = first + lane % kRows * kTiledBox;
     if (lane < kBoxes && at < n) {
       const unsigned char* from = turned + lane * kBoxBytes;
+      const uint32_t output = kFp32 ? o + lane / kRows * 32 : o;
       if (Output == kEpilogueAdd)
-        add_box(map, from, o + lane / kRows * 32, row + at);
+        add_box(map, from, output, row + at);
       else
-        store_box(map, from, o, row + at);
+        store_box(map, from, output, row + at);
     }
     stores_commit();
   }

@@ -4,9 +4,11 @@
  *   x  [m][n_in] fp8, with scales [1][x_stride], or [ceil(n_in / 128)][x_stride] if they are by block
  *   w  [n_out][n_in] fp8, or [2][n_out][n_in] for kEpilogueSilu, with scales [rows][1], or [ceil(rows / 128)]
  *      [ceil(n_in / 128)] if they are by block; for kEpilogueSilu n_out is then a multiple of 128
- *   y  [m][n_out]: kEpilogueHalf, kEpilogueAdd or kEpilogueSilu of gemv.h
+ *   y  [m][n_out]: kEpilogueHalf, kEpilogueAdd or kEpilogueSilu of gemv.h; or kEpilogueFloat [splits][part_rows]
+ *      [n_out], of which the sum over splits is the result (split_sums.h)
  *
- * It is the kernel of tiled_gemm_sm90.h with stages of 128 columns, in which E20 and E21 hold, but for its sums. The
+ * It is the kernel of tiled_gemm_sm90.h with stages of 128 columns, in which E20 and E21 hold, but for its sums, which
+ * depend on into how many splits the host cuts k, too. The
  * tensor cores add up short of fp32 (wgmma_sm90.h), so that their sums end after kTiledFp8Interval stages, 512 columns,
  * and are added in registers; with scales by block they end after one, and are scaled as they are added. Both sums of a
  * warpgroup have to fit its registers, which bounds the columns of a tile. Scales by row are applied at the end.
@@ -29,11 +31,27 @@ constexpr uint32_t kTiledFp8PipelineBytes = 194560;
 constexpr uint32_t kTiledFp8Scales = 880; /* floats: of the stages' columns */
 constexpr uint32_t kTiledFp8Warps = 8;    /* that multiply */
 
-/* Of both operands, beside their maps. */
-struct TiledScales {
-  const float *x, *w;
-  uint32_t x_stride;
-  uint32_t n_out;
+/* The scales of both operands; and how k is split, where tiles are fewer than multiprocessors. */
+struct TiledFp8Params {
+  const float *x_scales, *w_scales;
+  uint32_t x_stride, n_out;
+  uint32_t splits;    /* 1, or of kEpilogueFloat more: as many results, one below the other */
+  uint32_t share;     /* of k, in words, that a split sums up: whole stages */
+  uint32_t part_rows; /* of a split's result: at least m, a multiple of kTiledBox */
+};
+
+/* All tiles of the first split of k, then those of the next. */
+struct SplitSums {
+  const TiledParams& params;
+  const TiledFp8Params& fp8;
+
+  __device__ __forceinline__ uint32_t n_tiles() const { return params.w_tiles * params.x_tiles * fp8.splits; }
+  __device__ __forceinline__ uint32_t split(uint32_t tile) const { return tile / (params.w_tiles * params.x_tiles); }
+  __device__ __forceinline__ TiledTile at(uint32_t tile) const {
+    TiledTile found(params, tile % (params.w_tiles * params.x_tiles));
+    found.k = split(tile) * fp8.share, found.k_end = min(params.n_in, found.k + fp8.share);
+    return found;
+  }
 };
 
 struct TiledFp8Shared {
@@ -48,18 +66,18 @@ static_assert(sizeof(TiledFp8Shared) == kTiledFp8SharedBytes, "the engine launch
 /* The scales of a tile's rows of x that exist. */
 template <int Form>
 struct TokenScales {
-  const TiledScales& of;
-  const TiledParams& params;
-  float* places; /* params.columns for each stage */
+  const TiledFp8Params& of;
+  uint32_t columns; /* of a tile */
+  float* places;    /* as many for each stage */
 
-  __device__ __forceinline__ uint32_t bytes(uint32_t row, uint32_t k) const {
-    if (Form == kScaleByRow && k + kTiledPanel < params.n_in) return 0;
-    return min(params.columns, of.x_stride - row) * uint32_t(sizeof(float));
+  __device__ __forceinline__ uint32_t bytes(const TiledTile& at, uint32_t k) const {
+    if (Form == kScaleByRow && k + kTiledPanel < at.k_end) return 0;
+    return min(columns, of.x_stride - at.x) * uint32_t(sizeof(float));
   }
-  __device__ __forceinline__ void copy(uint32_t stage, uint32_t row, uint32_t k, uint64_t* full) const {
+  __device__ __forceinline__ void copy(uint32_t stage, const TiledTile& at, uint32_t k, uint64_t* full) const {
     const uint64_t block = Form == kScaleByBlock ? k / kTiledPanel : 0;
-    if (const uint32_t n = bytes(row, k))
-      copy_bytes(places + stage * params.columns, of.x + block * of.x_stride + row, n, full);
+    if (const uint32_t n = bytes(at, k))
+      copy_bytes(places + stage * columns, of.x_scales + block * of.x_stride + at.x, n, full);
   }
 };
 
@@ -71,7 +89,7 @@ struct TiledFp8Consumer {
   static constexpr uint32_t kStages = Form == kScaleByBlock ? 1 : kTiledFp8Interval;
   TiledFp8Shared& shared;
   const TiledParams& params;
-  const TiledScales& scales;
+  const TiledFp8Params& fp8;
   uint32_t group;
 
   /* Scales of the thread's two rows of w, of which kEpilogueSilu has one of gate and one of up. */
@@ -87,10 +105,10 @@ struct TiledFp8Consumer {
   }
 
   __device__ __forceinline__ float scale_at(uint32_t row, uint32_t index, uint32_t n) const {
-    return row < n ? scales.w[index] : 0.0f; /* of rows that do not exist nothing is stored */
+    return row < n ? fp8.w_scales[index] : 0.0f; /* of rows that do not exist nothing is stored */
   }
   __device__ __forceinline__ RowScales scales_by_row(uint32_t w_tile) const {
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, n = scales.n_out;
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, n = fp8.n_out;
     const uint32_t first = ((2 * w_tile + cluster_rank()) * 2 + group) * Epilogue::kOutputs;
     if (Output == kEpilogueSilu) {
       const uint32_t row = first + warp * 8 + lane / 4;
@@ -104,8 +122,8 @@ struct TiledFp8Consumer {
     const uint32_t n_blocks = (params.n_in + kTiledPanel - 1) / kTiledPanel, block = k / kTiledPanel;
     const uint32_t row = Output == kEpilogueSilu ? w_tile * kScaleBlock : (2 * w_tile + cluster_rank()) * kScaleBlock;
     const uint32_t at = row / kScaleBlock * n_blocks + block;
-    if (Output != kEpilogueSilu) return {{scale_at(row, at, scales.n_out), 0.0f}};
-    return {{scale_at(row, at, scales.n_out), scale_at(row, at + scales.n_out / kScaleBlock * n_blocks, scales.n_out)}};
+    if (Output != kEpilogueSilu) return {{scale_at(row, at, fp8.n_out), 0.0f}};
+    return {{scale_at(row, at, fp8.n_out), scale_at(row, at + fp8.n_out / kScaleBlock * n_blocks, fp8.n_out)}};
   }
 
   /* Adds what the tensor cores have summed up to the stage `used`, and applies the scales that belong to it. */
@@ -140,19 +158,19 @@ struct TiledFp8Consumer {
   }
 
   /* Sums of a tile over k. */
-  __device__ __forceinline__ void multiply(TiledState& state, Sums& sums, uint32_t w_tile) const {
+  __device__ __forceinline__ void multiply(TiledState& state, Sums& sums, const TiledTile& tile) const {
     const uint64_t w0 = matrix_descriptor(shared.stages + group * 64 * kSwizzleBytes, kGroupBytes, kNoColumns),
                    x0 = matrix_descriptor(shared.stages + kTiledWBytes, kGroupBytes, kNoColumns);
     constexpr uint32_t kStage = kTiledWBytes + Columns * kSwizzleBytes, kInstruction = 2 * kWgmmaK; /* bytes of k */
     RowScales rows = {};
-    if (Form == kScaleByRow) rows = scales_by_row(w_tile);
+    if (Form == kScaleByRow) rows = scales_by_row(tile.w);
 #pragma unroll
     for (uint32_t i = 0; i < Columns / 2; ++i) sums[i] = 0.0f;
-    for (uint32_t k = 0; k < params.n_in;) {
-      if (Form == kScaleByBlock) rows = scales_by_block(w_tile, k);
+    for (uint32_t k = tile.k; k < tile.k_end;) {
+      if (Form == kScaleByBlock) rows = scales_by_block(tile.w, k);
       Sums part;
       uint32_t used = 0;
-      for (uint32_t s = 0; s < kStages && k < params.n_in; ++s, k += kTiledPanel, state.advance()) {
+      for (uint32_t s = 0; s < kStages && k < tile.k_end; ++s, k += kTiledPanel, state.advance()) {
         barrier_wait(shared.full + state.index, state.phase);
         const uint64_t w = advance(w0, state.index * kStage), x = advance(x0, state.index * kStage);
         wgmma_fence();
@@ -166,18 +184,21 @@ struct TiledFp8Consumer {
       }
       wgmma_wait<0>();
       settle(part);
-      add(part, sums, used, rows, k >= params.n_in);
+      add(part, sums, used, rows, k >= tile.k_end);
       release(used);
     }
   }
 
   __device__ __forceinline__ void run(const Epilogue& epilogue) const {
+    const SplitSums tiles{params, fp8};
     TiledState state(shared, params);
-    for (uint32_t tile = blockIdx.x / 2; tile < params.w_tiles * params.x_tiles; tile += gridDim.x / 2) {
-      const TiledTile at(params, tile);
+    for (uint32_t tile = blockIdx.x / 2; tile < tiles.n_tiles(); tile += gridDim.x / 2) {
+      const TiledTile at = tiles.at(tile);
       typename Epilogue::Sums sums;
-      multiply(state, reinterpret_cast<Sums&>(sums), at.w);
-      epilogue.store(sums, ((2 * at.w + cluster_rank()) * 2 + group) * Epilogue::kOutputs, at.x, Columns, params.m);
+      multiply(state, reinterpret_cast<Sums&>(sums), at);
+      const uint32_t o = ((2 * at.w + cluster_rank()) * 2 + group) * Epilogue::kOutputs;
+      const uint32_t part = tiles.split(tile) * fp8.part_rows; /* row of y where the result begins */
+      epilogue.store(sums, o, part + at.x, Columns, part + params.m);
     }
     epilogue.finish();
   }
@@ -190,7 +211,7 @@ template <typename Half, int Output, int Form, uint32_t Columns>
 __global__ void __launch_bounds__(kTiledThreads, 1)
     tiled_fp8_gemm_kernel(const __grid_constant__ BoxMap w_map, const __grid_constant__ BoxMap x_map,
                           const __grid_constant__ BoxMap y_map, const __grid_constant__ TiledParams params,
-                          const __grid_constant__ TiledScales scales) {
+                          const __grid_constant__ TiledFp8Params fp8) {
   TiledFp8Shared& shared = *reinterpret_cast<TiledFp8Shared*>(dynamic_shared());
   allow_successor();
   if (threadIdx.x == 0) {
@@ -206,11 +227,11 @@ __global__ void __launch_bounds__(kTiledThreads, 1)
   cluster_wait();
   if (threadIdx.x < kWarpgroup) {
     keep_registers<kTiledProducerRegisters>();
-    if (threadIdx.x == 0) copy_tiled_w<Output>(shared, w_map, params);
+    if (threadIdx.x == 0) copy_tiled_w<Output>(shared, w_map, params, SplitSums{params, fp8});
     if (threadIdx.x == 32) {
       prefetch_map(x_map);
       wait_for_predecessor();
-      copy_tiled_x(shared, x_map, params, TokenScales<Form>{scales, params, shared.scales});
+      copy_tiled_x(shared, x_map, params, SplitSums{params, fp8}, TokenScales<Form>{fp8, Columns, shared.scales});
     }
     __syncwarp();
     if (threadIdx.x >= 32) wait_for_predecessor();
@@ -219,7 +240,7 @@ __global__ void __launch_bounds__(kTiledThreads, 1)
     const uint32_t group = threadIdx.x / kWarpgroup - 1;
     wait_for_predecessor();
     using Consumer = TiledFp8Consumer<Half, Output, Form, Columns>;
-    Consumer{shared, params, scales, group}.run(typename Consumer::Epilogue{shared.turned[group], y_map, group});
+    Consumer{shared, params, fp8, group}.run(typename Consumer::Epilogue{shared.turned[group], y_map, group});
   }
   cluster_arrive(); /* E21 */
   cluster_wait();

@@ -17,7 +17,8 @@ from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.operations import Epilogue, MatMul, Norm, Quantize, RmsNorm, Role
 from gpu_backend.ops.quantize import quantize_for
-from gpu_backend.ops.tiled_fp8 import TiledFp8Gemm, tiled_fp8_cut
+from gpu_backend.ops.tiled_fp8 import TiledFp8Gemm
+from gpu_backend.ops.tiled_fp8_cut import tiled_fp8_cut
 
 TARGET = Target(132)
 BF16, FP8, FP32 = Element.BF16, Element.FP8, Element.FP32
@@ -40,10 +41,13 @@ def test_every_number_of_rows_has_a_kernel(form: ScaleForm, multiprocessors: int
         for k, n, epilogue in [*products, (16, 8, Epilogue.ADD), (144, 128, Epilogue.GATED)]:
             _, matmul = in_fp8(m, k, n, epilogue, form)
             assert TiledFp8Gemm().suits(matmul, target) is None
-            cut = tiled_fp8_cut(matmul, target)
-            assert (cut.m, 2 * cut.n_in) == (m, k)
-            assert cut.columns in (128, 144, 160, 176)
-            assert (cut.x_tiles - 1) * cut.columns < m <= cut.x_tiles * cut.columns
+            cut = tiled_fp8_cut(m, k, n, epilogue, multiprocessors)
+            params = cut.params
+            assert (params.m, 2 * params.n_in) == (m, k)
+            assert params.columns in (128, 144, 160, 176)
+            assert (params.x_tiles - 1) * params.columns < m <= params.x_tiles * params.columns
+            assert (cut.splits - 1) * cut.share < params.n_in <= cut.splits * cut.share
+            assert cut.pairs(multiprocessors) <= (multiprocessors - 1) // 2
 
 
 @pytest.mark.parametrize("form", ScaleForm)
@@ -52,6 +56,24 @@ def test_the_choice_is_this_kernel_for_x_in_fp8(form: ScaleForm) -> None:
         quantize, matmul = in_fp8(100, 272, 256, epilogue, form)
         assert choose(matmul, TARGET).name == "tiled_fp8_gemm"
         assert choose(quantize, TARGET).name == "quantize"
+
+
+def test_few_tiles_split_k() -> None:
+    """Llama-3-8B's down of 128 rows has 16 tiles, and a GPU room for 65; of 2048 rows it has enough."""
+    few = tiled_fp8_cut(128, 14336, 4096, Epilogue.ADD, 132)
+    assert few.params.tiles == 16
+    assert few.params.tiles * few.splits > 40
+    assert tiled_fp8_cut(2048, 14336, 4096, Epilogue.ADD, 132).splits == 1
+    assert tiled_fp8_cut(128, 4096, 14336, Epilogue.GATED, 132).splits == 1
+
+
+def test_a_second_kernel_adds_up_splits() -> None:
+    _, matmul = in_fp8(128, 14336, 4096, Epilogue.ADD, ScaleForm.ROW)
+    product, total = choose(matmul, TARGET).launches
+    assert "kEpilogueFloat" in product.kernel
+    assert total.kernel == "split_sums_kernel<__nv_bfloat16, blink::kEpilogueAdd>"
+    splits = tiled_fp8_cut(128, 14336, 4096, Epilogue.ADD, 132).splits
+    assert {b.name: b.n_bytes for b in total.buffers}["split_parts"] == splits * 128 * 4096 * 4
 
 
 def test_it_refuses_what_it_cannot_read() -> None:

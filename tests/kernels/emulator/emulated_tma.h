@@ -2,9 +2,9 @@
 namespace blink {
 
 /* A tensor of four dimensions as gpu_backend/ops/skinny_cut.py describes it, the slowest first; strides in elements, of
- * all but the last. */
+ * all but the last. Elements are of 16 bits, but for those of a map that is only written to and is_fp32. */
 struct BoxMap {
-  uint64_t data, shape[4], strides[3], box[4], unused[4];
+  uint64_t data, shape[4], strides[3], box[4], is_fp32, unused[3];
 };
 inline uint64_t evict_first() {
   return 0;

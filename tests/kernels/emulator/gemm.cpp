@@ -4,6 +4,7 @@
 
 #include "kernels/ops/gemm/resident_gemv.h"
 #include "kernels/ops/gemm/gemv.h"
+#include "kernels/ops/gemm/split_sums.h"
 #include "kernels/ops/gemm/tiled_fp8_gemm_sm90.h"
 
 extern "C" {
@@ -66,22 +67,32 @@ void emulate_tiled_gemm(const blink::BoxMap* w, const blink::BoxMap* x, const bl
 }
 
 void emulate_tiled_fp8_gemm(const blink::BoxMap* w, const blink::BoxMap* x, const blink::BoxMap* y,
-                            const blink::TiledParams* cut, const blink::TiledScales* scales, uint32_t output,
+                            const blink::TiledParams* cut, const blink::TiledFp8Params* fp8, uint32_t output,
                             uint32_t form, uint32_t pairs) {
   using namespace blink;
   emulator::dynamic_bytes = kTiledFp8SharedBytes;
   const uint32_t blocks = form == kScaleByBlock ? (2 * cut->n_in + kScaleBlock - 1) / kScaleBlock : 1;
   after(reinterpret_cast<const void*>(x->data), 2 * cut->m * cut->n_in);
-  after(scales->x, kFloat * blocks * scales->x_stride);
-  with_constant<kEpilogueHalf, kEpilogueAdd, kEpilogueSilu>(output, [&](auto kind) {
+  after(fp8->x_scales, kFloat * blocks * fp8->x_stride);
+  with_constant<kEpilogueHalf, kEpilogueFloat, kEpilogueAdd, kEpilogueSilu>(output, [&](auto kind) {
     if (kind() == kEpilogueAdd) after(reinterpret_cast<const void*>(y->data), kFloat * y->shape[2] * y->shape[3]);
     with_constant<kScaleByRow, kScaleByBlock>(form, [&](auto scale) {
       with_constant<128, 144, 160, 176>(cut->columns, [&](auto columns) {
-        const auto kernel = [&] { tiled_fp8_gemm_kernel<Half, kind(), scale(), columns()>(*w, *x, *y, *cut, *scales); };
+        const auto kernel = [&] { tiled_fp8_gemm_kernel<Half, kind(), scale(), columns()>(*w, *x, *y, *cut, *fp8); };
         launch({2 * pairs}, kTiledThreads, kernel, kPairs);
       });
     });
   });
   emulator::dynamic_bytes = emulator::kMostBytes;
+}
+
+void emulate_split_sums(const float* parts, void* y, uint32_t splits, uint32_t part_rows, uint32_t n, uint32_t m,
+                        uint32_t output) {
+  using namespace blink;
+  after(parts, kFloat * splits * part_rows * n);
+  if (output == kEpilogueAdd) after(y, kFloat * m * n);
+  with_constant<kEpilogueHalf, kEpilogueAdd>(output, [&](auto kind) {
+    launch({m, (n + 255) / 256}, 32, [&] { split_sums_kernel<Half, kind()>(parts, y, splits, part_rows, n); });
+  });
 }
 }
