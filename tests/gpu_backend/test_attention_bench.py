@@ -1,0 +1,39 @@
+"""What scripts/bench/attention.py times, against a driver that logs and runs nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import small_models
+from fake_cuda import all_captures, op, run
+
+pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+
+BENCH = """
+sys.path.insert(0, str(Path(toolkit.__file__).resolve().parents[2] / "scripts"))
+from bench import attention
+from bench.ceilings import Ceiling
+from gpu_backend.models.registry import read_model
+
+attention.time_us = lambda enqueue, wait: (enqueue(), wait(), 1e3)[2]
+attention.reads = lambda *_: [Ceiling("reads", 4e9, 1e3)]
+attention.BEYOND_L2 = attention.FILL_BYTES = 1 << 16
+bench = attention.Bench(read_model(Path(sys.argv[1])))
+print("\\n".join(attention.table(bench, [attention.Case(3, 100), attention.Case(0, 70)])))
+bench.close()
+"""
+
+
+def test_rows_and_prompts_are_timed_over_both_caches(fake: Path, tmp_path: Path) -> None:
+    """Four layers take a millisecond."""
+    printed, log = run(fake, tmp_path, BENCH, small_models.DENSE)
+    rows = [[cell.strip() for cell in row.split("|")] for row in printed.splitlines()[1:]]
+    assert [row[:3] for row in rows] == [
+        [what, keys, kind]
+        for what, keys in (("3", "100"), ("prompt", "70"))
+        for kind in ("bfloat16", "float8_e4m3fn")
+    ]
+    assert {row[4] for row in rows} == {"250.00"}
+    timed = [[op(call) for call in capture] for capture in all_captures(log)]
+    assert timed == [["decode_attention"] * 4] * 2 + [["flash_attention"] * 4] * 2
