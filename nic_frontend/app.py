@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from nic_frontend import errors
-from nic_frontend.api.answer import Answer
 from nic_frontend.api.call import Call
-from nic_frontend.api.fields import Fields, parse_object
-from nic_frontend.api.jobs import Job, Parser, parse_chat, parse_completion
+from nic_frontend.api.chat import parse_chat
+from nic_frontend.api.completion import parse_completion
+from nic_frontend.api.fields import parse_object
+from nic_frontend.api.job import Job, Parser
 from nic_frontend.asgi import Receive, Scope, Send, header, read_json_body, respond, respond_json
 from nic_frontend.cors import Cors
 from nic_frontend.errors import ApiError
@@ -146,9 +147,9 @@ class App:
             "max_model_len": self._service.limits.max_context,
         }
 
-    def _check_model(self, name: str | None) -> None:
+    def _check_model(self, name: object) -> None:
         """A request without a model means the one that is served."""
-        if name is not None and name != self._service.model:
+        if isinstance(name, str) and name != self._service.model:
             raise ApiError(
                 404, f"the model '{name}' does not exist; this server has '{self._service.model}'",
                 param="model", code="model_not_found",
@@ -166,12 +167,12 @@ class App:
         body = parse_object(
             await read_json_body(scope, receive, options.max_body_bytes, options.body_timeout_s)
         )
-        self._check_model(Fields(body).string("model"))
+        self._check_model(body.get("model"))
         fill_in(body, service.sampling_defaults)
-        job = await parse(body, service.tokenizer, service.limits)
+        job = await parse(body, service.served)
         requests = self._requests(job, arrived)
         call = Call(job, requests, service.tokenizer, service.tracker, service.metrics)
-        await call.run(receive, send, Answer(job.chat, service.model))
+        await call.run(receive, send)
 
     def _requests(self, job: Job, arrived: float) -> list[Request]:
         """One request per choice."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any
 
-from nic_frontend.api.answer import DONE, Answer, Events, Usage
-from nic_frontend.api.jobs import Job
-from nic_frontend.asgi import STREAM, Receive, Send, respond_json
+from nic_frontend.api.answer import Answer, Shown, Usage
+from nic_frontend.api.job import Job
+from nic_frontend.asgi import STREAM, Receive, Send, encoded, respond_json
 from nic_frontend.errors import ApiError
 from nic_frontend.generation import Ending, Generation
 from nic_frontend.metrics import Metrics
@@ -22,16 +22,6 @@ from nic_frontend.stop import StopAutomaton
 from nic_frontend.tokenizer import Tokenizer
 
 BURST_TOKENS = 256  # are handled before other calls get their turn: 2 ms of work, 10 with a window
-
-
-class Shown(NamedTuple):
-    """What an arrival shows of its choice."""
-
-    choice: int
-    pieces: list[str]  # the text of each token
-    tokens: list[int]  # one for each piece, but for a last piece that ends without one
-    ending: Ending | None  # if that was the last
-    n_tokens: int  # of the choice up to here
 
 
 class Call:
@@ -56,7 +46,9 @@ class Call:
         stops = StopAutomaton(p.stops) if p.stops else None
         self._generations = [
             Generation(
-                tokenizer.detokenizer(skip_special_tokens=p.skip_special_tokens, prompt=request.prompt),
+                tokenizer.detokenizer(
+                    skip_special_tokens=p.skip_special_tokens, prompt=request.prompt, shown=job.shown
+                ),
                 stops,
                 p.include_stop,
                 p.min_tokens,
@@ -64,7 +56,7 @@ class Call:
             for request in requests
         ]
 
-    async def run(self, receive: Receive, send: Send, answer: Answer) -> None:
+    async def run(self, receive: Receive, send: Send) -> None:
         """Raises ApiError when it fails before the response began, and ClientGone when nobody is left to
         answer.
         """
@@ -72,10 +64,11 @@ class Call:
         outcome = "error"
         try:
             await self._tracker.submit(self._requests)
+            self._job.answer.begin(self._requests, self._end)
             if self._job.parameters.stream:
-                await self._stream(send, self._events(answer))
+                await self._stream(send, self._job.answer)
             else:
-                await self._collect(send, answer)
+                await self._collect(send, self._job.answer)
         except ClientGone:
             outcome = "abort"
             raise
@@ -93,49 +86,34 @@ class Call:
                     request, ending.finish_reason if ending else outcome, time.perf_counter()
                 )
 
+    def _end(self, index: int, n_tokens: int) -> None:
+        """A choice's answer is complete after so many of its tokens. What came behind is dropped (F7)."""
+        self._generations[index].ending = Ending("stop")
+        self._generations[index].n_tokens = n_tokens
+        self._tracker.cancel(self._requests[index])
+
     async def _collect(self, send: Send, answer: Answer) -> None:
-        texts = [[echo] for echo in self._echoes()]
-        tokens: list[list[int]] = [[] for _ in self._requests]
         while not self._finished():
             for shown in await self._take():
-                texts[shown.choice] += shown.pieces
-                tokens[shown.choice] += shown.tokens
-        endings = [generation.ending for generation in self._generations if generation.ending is not None]
-        whole = ["".join(pieces) for pieces in texts]
-        body = answer.whole(whole, endings, self._usage(), tokens, self._showing_ids())
-        await respond_json(send, 200, body)
+                answer.add(shown)
+        await respond_json(send, 200, answer.whole(self._usage()), self._job.warning_headers())
 
-    def _events(self, answer: Answer) -> Events:
-        p = self._job.parameters
-        continuous = self._requests if p.continuous_usage else None
-        return answer.events(p.include_usage, continuous, self._showing_ids())
-
-    def _showing_ids(self) -> list[Request] | None:
-        return self._requests if self._job.parameters.return_token_ids else None
-
-    async def _stream(self, send: Send, events: Events) -> None:
-        echoes: list[str | None] = [*self._echoes()]  # None: it has been sent, with the first token
-        await self._send(send, {"type": "http.response.start", "status": 200, "headers": STREAM})
+    async def _stream(self, send: Send, answer: Answer) -> None:
+        headers = [*STREAM, *encoded(self._job.warning_headers())]
+        await self._send(send, {"type": "http.response.start", "status": 200, "headers": headers})
+        text = answer.opening()
         try:
-            while not self._finished():
-                parts = []
-                for index, pieces, tokens, ending, n_tokens in await self._take():
-                    if (echo := echoes[index]) is not None:
-                        echoes[index] = None
-                        parts.append(events.role(index) + (events.text(index, echo, 0, []) if echo else ""))
-                    last = pieces.pop() if ending is not None and pieces else ""
-                    first = n_tokens - len(pieces) + (ending is None)  # the number of the first piece's token
-                    for n, (piece, token) in enumerate(zip(pieces, tokens, strict=False), first):
-                        parts.append(events.text(index, piece, n, [token]))
-                    if ending is not None:
-                        parts.append(events.end(index, last, ending, n_tokens, tokens[len(pieces) :]))
-                if text := "".join(parts):
+            while True:
+                if text:
                     body = {"type": "http.response.body", "body": text.encode(), "more_body": True}
                     await self._send(send, body)
+                if self._finished():
+                    break
+                text = "".join([answer.events(shown) for shown in await self._take()])
         except ApiError as error:
-            closing = events.error(error) + DONE
+            closing = answer.failed(error)
         else:
-            closing = (events.usage(self._usage()) if self._job.parameters.include_usage else "") + DONE
+            closing = answer.closing(self._usage())
         await send({"type": "http.response.body", "body": closing.encode()})
 
     async def _send(self, send: Send, message: dict[str, Any]) -> None:
@@ -180,9 +158,6 @@ class Call:
 
     def _finished(self) -> bool:
         return all(generation.ending is not None for generation in self._generations)
-
-    def _echoes(self) -> list[str]:
-        return [self._job.echoes[request.index // self._job.parameters.n] for request in self._requests]
 
     def _usage(self) -> Usage:
         """Each prompt counts once, however many choices answer it, and so does what all of them found cached:
