@@ -153,6 +153,10 @@ class Tokenizer:
 
         return await self._beside_streams(decode, sum(map(len, prompts)))
 
+    def strings(self, tokens: list[int]) -> list[str]:
+        """Each token as the vocabulary writes it."""
+        return [self._reference.id_to_token(token) or "" for token in tokens]
+
     async def _beside_streams(self, work: Callable[[], T], length: int) -> T:
         """What `work` returns; in a thread where `length` is more than LONG_TEXT."""
         if length <= LONG_TEXT:

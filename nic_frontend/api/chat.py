@@ -17,7 +17,7 @@ from nic_frontend.api.fields import UNSUPPORTED, UNSUPPORTED_IN_CHAT, refuse_uns
 from nic_frontend.api.job import Job
 from nic_frontend.api.notes import on_fields
 from nic_frontend.api.parameters import parse
-from nic_frontend.api.schema.chat import ChatRequest, NamedChoice, Tool, ToolChoice
+from nic_frontend.api.schema.chat import ChatRequest
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.served import Served
 from nic_frontend.api.split_answer import SplitAnswer
@@ -34,7 +34,7 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
     parameters = parse(request, served.limits, max_tokens=getattr(request, field), max_tokens_field=field)
     served.limits.check_choices(1, parameters.n, "messages")
     talk = Conversation(
-        messages=for_template(body["messages"]),
+        messages=for_template(body["messages"], "messages"),
         tools=tools_for_template(body["tools"]) if request.tools else None,
         calls=may_call(request.tool_choice),
         one_call=request.parallel_tool_calls is False,
@@ -44,7 +44,8 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
         special=bool(request.add_special_tokens),
     )
     prompt = await prompt_of(talk, served)
-    warnings = [*on_fields(body, ChatRequest), *on_strictness(request.tools), *prompt.warnings]
+    strict = [tool.function.name for tool in request.tools or () if tool.function.strict]
+    warnings = [*on_fields(body, ChatRequest), *on_strictness(strict), *prompt.warnings]
     answer: Answer
     if prompt.splitter is None:
         answer = TextAnswer(True, served.name, parameters, [""] * parameters.n)
@@ -56,9 +57,12 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
     return Job(parameters, [tokens], "messages", answer, prompt.shown, warnings)
 
 
-def may_call(choice: ToolChoice | None) -> bool:
-    """Raises ApiError 400 for a choice that would need a grammar."""
-    if choice == "required" or isinstance(choice, NamedChoice):
+def may_call(choice: object) -> bool:
+    """Whether a request's choice lets the model call tools.
+
+    Raises ApiError 400 for one that would need a grammar.
+    """
+    if choice not in (None, "auto", "none"):
         raise bad_request(
             "'tool_choice' can be 'auto' or 'none' on this server, which cannot force a call",
             "tool_choice",
@@ -67,6 +71,6 @@ def may_call(choice: ToolChoice | None) -> bool:
     return choice != "none"
 
 
-def on_strictness(tools: list[Tool] | None) -> list[str]:
-    strict = [tool.function.name for tool in tools or () if tool.function.strict]
+def on_strictness(strict: list[str]) -> list[str]:
+    """A warning about the tools that are to be called strictly."""
     return [f"'strict' is not enforced (tools {', '.join(strict)})"] if strict else []

@@ -106,10 +106,12 @@ def check_length(messages: Any, limits: Limits) -> None:
         limits.max_answer(len(messages), "messages")
 
 
-def for_template(messages: list[Message]) -> list[Message]:
-    """Checked messages of OpenAI's form, with text for content and objects for arguments of calls."""
+def for_template(messages: list[Message], param: str) -> list[Message]:
+    """Checked messages of OpenAI's form, with text for content and objects for arguments of calls, which may
+    have been objects before. `param` is the request's field that they came from.
+    """
     names: dict[str, str] = {}
-    return [_message(message, f"messages[{i}]", names) for i, message in enumerate(messages)]
+    return [_message(message, f"{param}[{i}]", names) for i, message in enumerate(messages)]
 
 
 def _message(message: Message, where: str, names: dict[str, str]) -> Message:
@@ -134,15 +136,21 @@ def _joined(parts: list[Message] | None) -> str:
 
 
 def _call(call: Message, where: str) -> Message:
-    name = f"{where}.function.arguments"
+    given = call["function"]["arguments"]
+    arguments = read_arguments(given, f"{where}.function.arguments") if isinstance(given, str) else given
+    function = {"name": call["function"]["name"], "arguments": arguments}
+    return {"id": call["id"], "type": "function", "function": function}
+
+
+def read_arguments(text: str, name: str) -> dict[str, Any]:
+    """Of a call, which clients send as text. Raises ApiError 400 with the field's name."""
     try:
-        arguments = json.loads(call["function"]["arguments"] or "{}")
+        arguments = json.loads(text or "{}")
     except (ValueError, RecursionError) as error:
         raise bad_request(f"'{name}' is not valid JSON: {error}", name, "invalid_value") from error
     if not isinstance(arguments, dict):
         raise bad_request(f"'{name}' must be a JSON object", name, "invalid_value")
-    function = {"name": call["function"]["name"], "arguments": arguments}
-    return {"id": call["id"], "type": "function", "function": function}
+    return arguments
 
 
 def tools_for_template(tools: list[Message]) -> list[Message]:

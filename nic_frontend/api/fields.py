@@ -43,6 +43,22 @@ UNSUPPORTED: Neutral = {
 UNSUPPORTED_IN_CHAT: Neutral = {"echo": (None, False)}
 UNSUPPORTED_IN_COMPLETIONS: Neutral = {"tool_choice": (None, "none", "auto"), "tools": (None, [])}
 
+UNSUPPORTED_IN_RESPONSES: Neutral = {
+    "background": (None, False),
+    "conversation": (None,),
+    "max_tool_calls": (None,),
+    "previous_response_id": (None,),
+    "prompt": (None,),
+    "top_logprobs": (None, 0),
+}
+
+UNSUPPORTED_IN_MESSAGES: Neutral = {
+    "container": (None,),
+    "mcp_servers": (None, []),
+    "output_config": (None, {}),
+    "output_format": (None,),
+}
+
 # Fields of OpenAI's and vLLM's that change nothing about an answer: no word about them.
 IGNORED = frozenset({
     "metadata", "moderation", "prediction", "prompt_cache_key", "prompt_cache_retention", "request_id",

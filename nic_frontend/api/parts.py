@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nic_frontend.parsing.delta import CallArguments, CallStart, Delta, Reasoning, Text
+from nic_frontend.parsing.delta import CallArguments, CallStart, Delta
 
 
-@dataclass
+@dataclass(eq=False)
 class Part:
-    """`kind` is Text, Reasoning or CallStart. Of a call `pieces` are the arguments."""
+    """`index` is its place among the parts. `kind` is Text, Reasoning or CallStart. Of a call `pieces` are the arguments."""
 
+    index: int
     kind: type[Delta]
     id: str = ""
     name: str = ""
@@ -28,7 +29,7 @@ class Parts:
     def add(self, deltas: list[Delta]) -> None:
         for delta in deltas:
             if isinstance(delta, CallStart):
-                self.listed.append(Part(CallStart, delta.id, delta.name))
+                self.listed.append(Part(len(self.listed), CallStart, delta.id, delta.name))
             elif isinstance(delta, CallArguments):
                 self.listed[-1].pieces.append(delta.text)
             else:
@@ -37,7 +38,7 @@ class Parts:
     def _part(self, kind: type[Delta]) -> Part:
         """The last part if it is of this kind, or a new one."""
         if not self.listed or self.listed[-1].kind is not kind:
-            self.listed.append(Part(kind))
+            self.listed.append(Part(len(self.listed), kind))
         return self.listed[-1]
 
     def text(self, kind: type[Delta]) -> str:
@@ -47,6 +48,3 @@ class Parts:
     @property
     def calls(self) -> list[Part]:
         return [part for part in self.listed if part.kind is CallStart]
-
-
-__all__ = ["CallStart", "Part", "Parts", "Reasoning", "Text"]
