@@ -132,7 +132,9 @@ def _message(message: Message, where: str, names: dict[str, str]) -> Message:
 
 
 def _joined(parts: list[Message] | None) -> str:
-    return "\n".join(part["text"] if part["type"] == "text" else part["refusal"] for part in parts or ())
+    return "\n".join(
+        part["refusal"] if part.get("type") == "refusal" else part["text"] for part in parts or ()
+    )
 
 
 def _call(call: Message, where: str) -> Message:

@@ -110,7 +110,7 @@ def _responses(path: str, operation: Operation) -> dict[str, Any]:
     else:
         content = {"application/json": {"schema": _ref(operation.answer)}}
     if operation.streams:
-        content["text/event-stream"] = {"schema": {"type": "string"}}
+        content["text/event-stream"] = {}
     error = answers.AnthropicError if path.startswith("/v1/messages") else answers.Error
     failed = {"application/json": {"schema": _ref(error)}}
     failures = {

@@ -37,8 +37,7 @@ NEEDED = {
 
 async def parse_response(body: dict[str, Any], served: Served) -> Job:
     refuse_unsupported(body, UNSUPPORTED_IN_RESPONSES)
-    if isinstance(body.get("input"), list) and body["input"]:
-        served.limits.max_answer(len(body["input"]), "input")
+    _check_items(body.get("input"), served)
     request = checked(body, ResponsesRequest)
     if request.text and request.text.format and request.text.format.type != "text":
         raise bad_request(
@@ -68,6 +67,21 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
     answer = ResponsesAnswer(served.name, request, body, parameters, splitter)
     warnings = [*on_fields(body, ResponsesRequest), *_unmet(request), *prompt.warnings]
     return Job(parameters, [prompt.tokens], "input", answer, prompt.shown, warnings)
+
+
+def _check_items(items: Any, served: Served) -> None:
+    """What is wrong before the items are looked at one by one."""
+    if not isinstance(items, list) or not items:
+        return
+    served.limits.max_answer(len(items), "input")  # an item has at least one token (F10)
+    for i, item in enumerate(items):
+        if isinstance(item, dict) and item.get("type") == "item_reference":
+            raise bad_request(
+                f"'input[{i}]' refers to a stored item, and this server stores none: send the item itself "
+                "(clients do with 'store': false)",
+                f"input[{i}]",
+                "unsupported_parameter",
+            )
 
 
 def function_of(tool: Message) -> Message:

@@ -127,7 +127,7 @@ def test_a_conversation(speak: Speak) -> None:
     [
         ({"input": None}, "input"),
         ({"input": []}, "input"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
         ({"input": [{"role": "user"}]}, "input[0].content"),
         (
             {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "["}]},

@@ -277,12 +277,22 @@ def test_lone_surrogates_in_an_error_message(frontend: Frontend) -> None:
     assert "a\ud800b" in error_of(response, 404)["message"]
 
 
+def test_a_part_without_a_type_is_text(frontend: Frontend) -> None:
+    messages = [{"role": "user", "content": [{"text": "x"}]}]
+    answer = frontend.client.post("/v1/chat/completions", json={"messages": messages, "max_tokens": 1})
+    assert answer.status_code == 200, answer.text
+
+
 FIELD_NAMES = [field for field, _ in BAD_VALUES] + [
     "prompt",
     "messages",
     "echo",
     "chat_template_kwargs",
     "user",
+    "tool_choice",
+    "parallel_tool_calls",
+    "reasoning_effort",
+    "truncate_prompt_tokens",
 ]
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 700) | st.floats() | st.text(max_size=8) | st.integers(),
