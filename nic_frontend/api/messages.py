@@ -25,20 +25,20 @@ T = TypeVar("T", bound=CountRequest)
 async def parse_messages(body: dict[str, Any], served: Served) -> Job:
     request = _checked(body, MessagesRequest, served)
     sampling = {name: getattr(request, name) for name in ModelSampling.__struct_fields__}
-    stop = request.stop_sequences
+    prompt = await _prompt(request, served)
+    room = served.limits.max_answer(len(prompt.tokens), "messages")
     parameters = parse(
-        Generation(stream=request.stream, stop=stop, **sampling),
+        Generation(stream=request.stream, stop=request.stop_sequences, **sampling),
         served.limits,
-        max_tokens=request.max_tokens,
+        max_tokens=min(request.max_tokens, room),  # clients have to ask for some, and do not know the context
         max_tokens_field="max_tokens",
     )
-    prompt = await _prompt(request, served)
     splitter = prompt.splitter() if prompt.splitter else Splitter(None, None)
     strict = [tool.name for tool in request.tools or () if tool.strict]
     warnings = [*on_fields(body, MessagesRequest), *on_strictness(strict), *prompt.warnings]
     if request.thinking is not None and request.thinking.budget_tokens is not None:
         warnings.append("'thinking.budget_tokens' is not enforced; 'max_tokens' bounds all of an answer")
-    answer = MessagesAnswer(served.name, splitter)
+    answer = MessagesAnswer(served.name, splitter, fills_context=request.max_tokens > room)
     return Job(parameters, [prompt.tokens], "messages", answer, prompt.shown, warnings)
 
 

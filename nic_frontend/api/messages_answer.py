@@ -17,8 +17,11 @@ STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_
 
 
 class MessagesAnswer(BlockAnswer):
-    def __init__(self, model: str, splitter: Splitter) -> None:
+    """`fills_context`: what ends an answer that is cut off is the context, not what the request asked for."""
+
+    def __init__(self, model: str, splitter: Splitter, *, fills_context: bool) -> None:
         super().__init__(splitter)
+        self._fills_context = fills_context
         self._head = {
             "id": "msg_" + secrets.token_hex(12),
             "type": "message",
@@ -70,6 +73,8 @@ class MessagesAnswer(BlockAnswer):
         found = self.ending.stop_reason
         if isinstance(found, str) and self.finish_reason == "stop":
             return {"stop_reason": "stop_sequence", "stop_sequence": found}
+        if self._fills_context and self.finish_reason == "length":
+            return {"stop_reason": "model_context_window_exceeded", "stop_sequence": None}
         return {"stop_reason": STOP_REASONS[self.finish_reason], "stop_sequence": None}
 
     @staticmethod

@@ -9,7 +9,7 @@ from nic_frontend.parsing.delta import CallArguments, CallStart, Delta
 
 @dataclass(eq=False)
 class Part:
-    """`index` is its place. `kind` is Text, Reasoning or CallStart; the pieces of a call are its arguments."""
+    """`index` is its place. `kind` is Text, Reasoning or CallStart; a call's pieces are its arguments."""
 
     index: int
     kind: type[Delta]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A frontend for clients to try, with a scripted model in place of the scheduler: it calls the first tool that
-it is given, and says what the tool answered. Prints its URL, and serves until its input ends.
+"""A frontend for clients to try, with a scripted model in place of the scheduler: it calls the first tool
+that it is given, and says what the tool answered. Prints its URL, and serves until its input ends.
 """
 
 from __future__ import annotations

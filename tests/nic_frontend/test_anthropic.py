@@ -98,6 +98,13 @@ def test_why_it_stopped(
     assert (found["stop_reason"], found["stop_sequence"]) == (reason, sequence)
 
 
+def test_more_tokens_than_fit(frontend: Frontend) -> None:
+    """Clients have to ask for some number, and do not know the context."""
+    found = post(frontend, max_tokens=100_000).json()
+    assert found["stop_reason"] == "model_context_window_exceeded"
+    assert found["usage"]["input_tokens"] + found["usage"]["output_tokens"] == 512
+
+
 def test_a_conversation(speak: Speak) -> None:
     frontend = speak(HERMES, "It rains.")
     use = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Köln"}}

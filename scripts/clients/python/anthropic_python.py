@@ -39,8 +39,10 @@ stopped = client.messages.create(
 assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", ",")
 count = client.messages.count_tokens(model="tiny", messages=ASK, tools=TOOLS)
 assert count.input_tokens > 20
+told = ""
 try:
     client.messages.create(messages=[], **COMMON)
 except anthropic.BadRequestError as error:
-    assert "'messages'" in error.message
+    told = error.message
+assert "'messages'" in told
 print(versions("anthropic"))

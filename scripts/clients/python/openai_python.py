@@ -71,11 +71,11 @@ async def concurrently() -> None:
 
 
 asyncio.run(concurrently())
+told = None
 try:
     client.chat.completions.create(model="tiny", messages=ASK, tools=TOOLS, tool_choice="required")
 except openai.BadRequestError as error:
-    assert error.param == "tool_choice"
-else:
-    raise AssertionError("a forced call was accepted")
+    told = error.param
+assert told == "tool_choice"
 assert [model.id for model in client.models.list()] == ["tiny"]
 print(versions("openai"))

@@ -1,5 +1,5 @@
-"""schemathesis: requests made of /openapi.json, good and bad. No server error, no status, media type or answer
-that the document does not have.
+"""schemathesis: requests made of /openapi.json, good and bad. No server error, and no status, media type or
+answer that the document does not have.
 """
 
 # packages: schemathesis
