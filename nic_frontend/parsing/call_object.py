@@ -9,6 +9,7 @@ from nic_frontend.parsing.delta import Calls
 from nic_frontend.parsing.json_scanner import SPACE, JsonScanner
 
 ARGUMENTS = ("arguments", "parameters")
+KEYS = ("name", "type", "id", *ARGUMENTS)
 
 
 class CallObject:
@@ -16,16 +17,18 @@ class CallObject:
     begin, which then go to `calls` as they come. What is wrong before that makes the object `bad`; what is
     wrong in the arguments behind it makes them `broken`: the client has seen a part of them.
 
-    `accepts` says whether a name can be called.
+    `accepts` says whether a name can be called. If `strict`, other keys than a call's make it bad at once: an
+    answer in JSON then need not be held back up to its end.
     """
 
-    def __init__(self, calls: Calls, accepts: Callable[[str], bool]) -> None:
+    def __init__(self, calls: Calls, accepts: Callable[[str], bool], strict: bool) -> None:
         self.done = False
         self.bad = False
         self.started = False
         self.broken = False
         self._calls = calls
         self._accepts = accepts
+        self._strict = strict
         self._name: str | None = None
         self._arguments: str | None = None  # complete, before the name was known
         self._key = ""
@@ -64,6 +67,7 @@ class CallObject:
         self.bad = self._scanner.bad
         if self._scanner.done:
             self._key = json.loads(self._scanner.text)
+            self.bad = self._strict and self._key not in KEYS
             self._state = self._colon
         return at
 

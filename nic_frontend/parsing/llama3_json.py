@@ -15,4 +15,6 @@ class Llama3Json(ToolCallParser):
 
     def region(self, mark: str) -> Region:
         tagged = mark in self.marks
-        return Objects(self.calls, lambda name: tagged or name in self.names, separator=";")
+        return Objects(
+            self.calls, lambda name: tagged or name in self.names, separator=";", strict=not tagged
+        )

@@ -18,6 +18,7 @@ from nic_frontend.parsing.tool_call_parser import ToolCallParser
 
 CLOSING = {"```tool_code": "```", "<|python_start|>": "<|python_end|>", "[": ""}
 NAME = re.compile(r"[A-Za-z_][\w.-]{0,255}")
+PLAIN = re.compile(r"[\w ,.:=-]+")  # characters that nothing depends on
 CONSTANTS = {"true": True, "false": False, "null": None}
 BRACKETS = {")": "(", "]": "[", "}": "{"}
 
@@ -41,7 +42,7 @@ class PythonCalls(Region):
         self._names = names
         self._closing = closing
         self._listed = False
-        self._call = ""  # as far as it was read
+        self._call: list[str] = []  # as far as it was read
         self._name = ""
         self._open: list[str] = []  # brackets
         self._quote = ""  # of the string that is being read
@@ -66,13 +67,16 @@ class PythonCalls(Region):
             return at
         if text[found.end()] != "(" or found.group() not in self._names:
             return self.refuse(at)
-        self._name, self._call, self._open = found.group(), "f", []
+        self._name, self._call, self._open = found.group(), [], []
         self.state = self._read_call
         return found.end()
 
     def _read_call(self, text: str, at: int) -> int:
+        if plain := PLAIN.match(text, at):
+            self._call.append(plain.group())
+            return plain.end()
         character = text[at]
-        self._call += character
+        self._call.append(character)
         if self._escaped:
             self._escaped = False
         elif self._quote:
@@ -91,7 +95,7 @@ class PythonCalls(Region):
         return at + 1
 
     def _complete(self, at: int) -> int:
-        arguments = read_arguments(self._call)
+        arguments = read_arguments("f" + "".join(self._call))
         if arguments is None:
             return self.refuse(at)
         self.calls.start(self._name)

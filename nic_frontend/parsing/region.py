@@ -24,11 +24,19 @@ class Region:
         self.done = False
         self.bad = False
         self.in_call = False
-        self.unclaimed = ""
+        self._unclaimed: list[str] = []
         self.state: State = self.begin
 
     def begin(self, text: str, at: int) -> int:
         raise NotImplementedError
+
+    @property
+    def unclaimed(self) -> str:
+        return "".join(self._unclaimed)
+
+    def open_with(self, text: str) -> None:
+        """What stood before the region and is a part of it."""
+        self._unclaimed = [text]
 
     def feed(self, text: str) -> int:
         """The number of characters that were read. What was not comes again, with more behind it."""
@@ -38,7 +46,10 @@ class Region:
             was_in_call, n_calls = self.in_call, self.calls.n
             at = self.state(text, at)
             claimed = self.in_call or was_in_call or self.calls.n > n_calls
-            self.unclaimed = "" if claimed else self.unclaimed + text[before:at]
+            if claimed:
+                self._unclaimed = []
+            else:
+                self._unclaimed.append(text[before:at])
             if at == before and self.state == state:
                 break
         return at
@@ -54,7 +65,8 @@ class Region:
 
 
 class Objects(Region):
-    """Calls as JSON objects: one, or several with `separator` between them, or an array of them.
+    """Calls as JSON objects: one, or several with `separator` between them, or an array of them. An object with
+    other keys than a call's is none if `strict`.
 
     What stands behind them up to `closing` belongs to them, where there is such a mark; `opening` ends it,
     too.
@@ -68,6 +80,7 @@ class Objects(Region):
         separator: str = "",
         opening: str = "",
         closing: str = "",
+        strict: bool = False,
     ) -> None:
         super().__init__(calls)
         self._accepts = accepts
@@ -75,7 +88,8 @@ class Objects(Region):
         self._separator = separator
         self._opening = opening
         self._closing = closing
-        self._object = CallObject(calls, accepts)
+        self._strict = strict
+        self._object = CallObject(calls, accepts, strict)
 
     def begin(self, text: str, at: int) -> int:
         if (end := behind_space(text, at)) > at:
@@ -113,7 +127,7 @@ class Objects(Region):
         if (end := behind_space(text, at)) > at:
             return end
         if text[at] == self._separator or (not self._listed and text[at] == "{"):
-            self._object = CallObject(self.calls, self._accepts)
+            self._object = CallObject(self.calls, self._accepts, self._strict)
             self.state = self._read_object
             return at + (text[at] == self._separator)
         if not self._listed:

@@ -43,6 +43,9 @@ SIGNS_OF_REASONING = (
 )
 
 
+TAIL = 256  # characters of a prompt, at whose end a mark may stand
+
+
 @dataclass(frozen=True)
 class Marks:
     """Around what a model thinks."""
@@ -71,7 +74,7 @@ class Parsers:
         marks = self.marks
         if marks is None:
             return None
-        end = prompt.rstrip()
+        end = prompt[-TAIL:].rstrip()
         if end.endswith(marks.closing):
             return None
         opened = marks.opened or end.endswith(marks.opening)

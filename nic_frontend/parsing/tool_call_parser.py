@@ -76,7 +76,7 @@ class ToolCallParser:
             inside = at if mark in self.first_marks else at + len(mark)
             self._content(text[:shown])
             self._region = self.region(mark)
-            self._region.unclaimed = text[shown:inside]
+            self._region.open_with(text[shown:inside])
             self._pending = text[inside:]
             return True
         shown = len(text) - held_back(text, self.marks)

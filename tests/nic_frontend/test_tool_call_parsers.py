@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -141,6 +142,31 @@ def test_arguments_come_in_pieces() -> None:
     ]
     assert [type(delta).__name__ for delta in deltas[1]] == ["CallStart", "CallArguments"]
     assert [delta.text for delta in deltas[2] + deltas[3]] == ['": "b', 'c"}']  # type: ignore[union-attr]
+
+
+LONG = "x" * 150_000
+HOSTILE = {
+    "hermes": ['<tool_call>{"name": "f", "arguments": {"a": "' + LONG, '<tool_call>{"b": "' + LONG, "<tool_call>" * 9000],
+    "llama3_json": ['{"name": "f", "parameters": {"a": "' + LONG, '{"type": "' + LONG, "[" * 50_000],
+    "mistral": ["[TOOL_CALLS]" + LONG, '[TOOL_CALLS][{"b": "' + LONG, "[TOOL_CALLS]f[ARGS]{" + LONG],
+    "phi4_mini": ["functools" * 9000, '<|tool_call|>[{"b": ' + "[" * 99_000, "<|tool_call|>" + LONG],
+    "pythonic": ['[f(a="' + LONG, "[f(a=" + "(" * 50_000, "[f(a=" + "-" * 50_000 + "1)]"],
+}  # fmt: skip
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("name", TOOL_CALL_PARSERS)
+def test_long_answers_take_linear_time(name: str) -> None:
+    """F10. It takes one second."""
+    began = time.perf_counter()
+    for text in [*HOSTILE[name], "{" * 20_000, '"' * 20_000, " " * 20_000, "<" * 20_000]:
+        parsed(name, [text[at : at + 4] for at in range(0, len(text), 4)])
+    assert time.perf_counter() - began < 5
+
+
+def test_json_that_is_no_call_is_shown_at_once() -> None:
+    parser = TOOL_CALL_PARSERS["llama3_json"](NAMES)
+    assert collected(parser.feed('{"answer": 4')) == [("text", '{"answer": 4')]
 
 
 def test_one_call() -> None:
