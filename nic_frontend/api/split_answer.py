@@ -99,6 +99,8 @@ class SplitAnswer:
         """The members of a delta. A call has one entry in it, however many of its pieces came."""
         if not deltas:
             return ""
+        if len(deltas) == 1 and isinstance(deltas[0], Text):  # most of them
+            return f'"content":{quoted(deltas[0].text)}'
         members = []
         reasoning = "".join(delta.text for delta in deltas if isinstance(delta, Reasoning))
         if reasoning and not self._hides_reasoning:

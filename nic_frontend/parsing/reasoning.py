@@ -16,6 +16,7 @@ class ReasoningParser:
 
     def __init__(self, opening: str, closing: str, opened: bool) -> None:
         self.inside = opened
+        self.over = False  # what comes now is the answer, as it is
         self._opening = opening
         self._closing = closing
         self._pending = ""
@@ -86,6 +87,7 @@ class ReasoningParser:
         return bool(self._pending)
 
     def _answer(self) -> bool:
+        self.over = True
         self._deltas.append(Text(self._pending))
         self._pending = ""
         return False

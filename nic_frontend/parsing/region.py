@@ -65,8 +65,8 @@ class Region:
 
 
 class Objects(Region):
-    """Calls as JSON objects: one, or several with `separator` between them, or an array of them. An object with
-    other keys than a call's is none if `strict`.
+    """Calls as JSON objects: one, or several with `separator` between them, or an array of them. An object
+    with other keys than a call's is none if `strict`.
 
     What stands behind them up to `closing` belongs to them, where there is such a mark; `opening` ends it,
     too.

@@ -34,7 +34,7 @@ class Splitter:
         return self.tools.calls.n if self.tools is not None else 0
 
     def feed(self, text: str) -> list[Delta]:
-        if self.reasoning is None:
+        if self.reasoning is None or self.reasoning.over:
             return self._read([Text(text)])
         thinking = self.reasoning.inside
         found = self.reasoning.feed(text)

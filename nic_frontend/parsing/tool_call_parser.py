@@ -32,6 +32,7 @@ class ToolCallParser:
         self._pending = ""
         self._region: Region | None = None
         self._fresh = True  # there was no content yet
+        self._firsts = frozenset(mark[0] for mark in self.marks)
 
     @property
     def between_calls(self) -> bool:
@@ -66,6 +67,11 @@ class ToolCallParser:
     def _read_content(self) -> bool:
         """Shows what is content for sure; whether a call may begin now."""
         text = self._pending
+        if not self._fresh and self._firsts.isdisjoint(text):
+            shown = len(text.rstrip())
+            self._content(text[:shown])
+            self._pending = text[shown:]
+            return False
         begins = [(at, mark) for mark in self.marks if (at := text.find(mark)) >= 0]
         start = len(text) - len(text.lstrip())
         if self._fresh and text[start : start + 1] in self.first_marks:
