@@ -34,7 +34,7 @@ SIGNS_OF_CALLS = (
     ("[func_name1(", "pythonic"),
     ("tool_code", "pythonic"),
     ("<|python_tag|>", "llama3_json"),
-    ('"parameters": ', "llama3_json"),
+    ('{"name": function name', "llama3_json"),
 )
 SIGNS_OF_REASONING = (
     ("[THINK]", "magistral"),

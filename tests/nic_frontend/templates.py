@@ -38,7 +38,7 @@ LLAMA = """
 <|im_start|>assistant
 {"name": "{{ message.tool_calls[0].function.name }}", "parameters": {{ message.tool_calls[0].function.arguments | tojson }}}<|im_end|>
 {%- else %}<|im_start|>{{ message.role }}
-{% if loop.last and tools %}{{ tools | tojson }}{% endif %}{{ message.content }}<|im_end|>
+{% if loop.last and tools %}Write {"name": function name, "parameters": object}. {{ tools | tojson }}{% endif %}{{ message.content }}<|im_end|>
 {% endif %}{% endfor %}
 {%- if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
