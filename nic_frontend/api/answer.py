@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple, Protocol
@@ -45,11 +44,23 @@ class Usage:
         return body
 
 
+class Control(Protocol):
+    """What an answer may do to the call that it answers."""
+
+    def end(self, index: int, n_tokens: int) -> None:
+        """A choice's answer is complete after so many of its tokens."""
+        ...
+
+    def conclude(self, index: int, n_tokens: int) -> None:
+        """A choice has thought enough after so many of its tokens."""
+        ...
+
+
 class Answer(Protocol):
     """One call's answer in the form of one endpoint, either as a stream of events or as a whole."""
 
-    def begin(self, requests: list[Request], end: Callable[[int, int], None]) -> None:
-        """The call's choices were submitted. `end` ends one of them after a number of tokens."""
+    def begin(self, requests: list[Request], control: Control) -> None:
+        """The call's choices were submitted."""
         ...
 
     def opening(self) -> str:

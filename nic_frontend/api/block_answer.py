@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from nic_frontend.api.answer import Shown, Usage
+from nic_frontend.api.answer import Control, Shown, Usage
 from nic_frontend.api.parts import Part, Parts
 from nic_frontend.errors import ApiError
 from nic_frontend.generation import Ending
@@ -25,11 +24,11 @@ class BlockAnswer:
         self.ending: Ending | None = None
         self._done = False  # the last block was closed
         self.requests: list[Request] = []
-        self._stop: Callable[[int, int], None] = lambda index, n_tokens: None
+        self._control: Control
 
-    def begin(self, requests: list[Request], end: Callable[[int, int], None]) -> None:
-        self.requests = requests
-        self._stop = end
+    def begin(self, requests: list[Request], control: Control) -> None:
+        self.requests = list(requests)
+        self._control = control
 
     def opening(self) -> str:
         raise NotImplementedError
@@ -70,15 +69,18 @@ class BlockAnswer:
         self.parts.add(self._split(shown))
 
     def _split(self, shown: Shown) -> list[Delta]:
-        _, pieces, _, ending, n_tokens = shown
+        _, pieces, tokens, ending, n_tokens = shown
         deltas: list[Delta] = []
         if self.ending is not None:
             return deltas
-        for n, piece in enumerate(pieces, n_tokens - len(pieces) + 1):
+        for n, piece in enumerate(pieces, n_tokens - len(tokens) + 1):
             deltas += self.splitter.feed(piece)
             if self.splitter.complete:
                 self.ending = Ending("stop")
-                self._stop(0, min(n, n_tokens))
+                self._control.end(0, min(n, n_tokens))
+                return deltas
+            if self.splitter.exhausted and n < n_tokens + (ending is None):
+                self._control.conclude(0, n)
                 return deltas
         if ending is not None:
             self.ending = ending

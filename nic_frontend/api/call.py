@@ -6,9 +6,14 @@ Its choices share one mailbox.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from nic_frontend.api.answer import Answer, Shown, Usage
 from nic_frontend.api.job import Job
@@ -20,6 +25,8 @@ from nic_frontend.request import Arrival, ClientGone, Mailbox, Request
 from nic_frontend.request_tracker import RequestTracker
 from nic_frontend.stop import StopAutomaton
 from nic_frontend.tokenizer import Tokenizer
+
+T = TypeVar("T")
 
 BURST_TOKENS = 256  # are handled before other calls get their turn: 2 ms of work, 10 with a window
 
@@ -35,7 +42,6 @@ class Call:
         tracker: RequestTracker,
         metrics: Metrics,
     ) -> None:
-        p = job.parameters
         self._job = job
         self._requests = requests
         self._tracker = tracker
@@ -43,18 +49,19 @@ class Call:
         self._mailbox = requests[0].mailbox
         self._arrivals: deque[Arrival] = deque()  # taken from the mailbox, not handled yet
         self._handled = 0  # tokens, and one for each arrival, since other calls had their turn
-        stops = StopAutomaton(p.stops) if p.stops else None
-        self._generations = [
-            Generation(
-                tokenizer.detokenizer(
-                    skip_special_tokens=p.skip_special_tokens, prompt=request.prompt, shown=job.shown
-                ),
-                stops,
-                p.include_stop,
-                p.min_tokens,
-            )
-            for request in requests
-        ]
+        self._tokenizer = tokenizer
+        self._stops = StopAutomaton(job.parameters.stops) if job.parameters.stops else None
+        self._generations = [self._generation(request.prompt) for request in requests]
+        self._first_requests = list(requests)  # before any was made to conclude
+        self._tokens: list[list[int]] = [[] for _ in requests]  # of each, where one may have to conclude
+        self._thought: dict[int, int] = {}  # choices that have thought enough after so many tokens
+
+    def _generation(self, prompt: NDArray[np.uint32]) -> Generation:
+        p = self._job.parameters
+        detokenizer = self._tokenizer.detokenizer(
+            skip_special_tokens=p.skip_special_tokens, prompt=prompt, shown=self._job.shown
+        )
+        return Generation(detokenizer, self._stops, p.include_stop, p.min_tokens)
 
     async def run(self, receive: Receive, send: Send) -> None:
         """Raises ApiError when it fails before the response began, and ClientGone when nobody is left to
@@ -64,7 +71,7 @@ class Call:
         outcome = "error"
         try:
             await self._tracker.submit(self._requests)
-            self._job.answer.begin(self._requests, self._end)
+            self._job.answer.begin(self._requests, self)
             if self._job.parameters.stream:
                 await self._stream(send, self._job.answer)
             else:
@@ -86,16 +93,56 @@ class Call:
                     request, ending.finish_reason if ending else outcome, time.perf_counter()
                 )
 
-    def _end(self, index: int, n_tokens: int) -> None:
-        """A choice's answer is complete after so many of its tokens. What came behind is dropped (F7)."""
+    def end(self, index: int, n_tokens: int) -> None:
+        """See Control. What came behind is dropped (F7)."""
         self._generations[index].ending = Ending("stop")
         self._generations[index].n_tokens = n_tokens
         self._tracker.cancel(self._requests[index])
 
+    def conclude(self, index: int, n_tokens: int) -> None:
+        """See Control."""
+        self._thought[index] = n_tokens
+
+    async def _show(self, show: Callable[[Shown], T]) -> list[T]:
+        """What `show` makes of the next arrivals."""
+        results = []
+        for shown in await self._take():
+            if shown.choice in self._thought:
+                continue  # it came behind the end of thinking
+            if self._job.conclusion:
+                self._tokens[shown.choice] += shown.tokens
+            results.append(show(shown))
+        while self._thought:
+            results.append(show(await self._concluded(*self._thought.popitem())))
+        return results
+
+    async def _concluded(self, index: int, n_tokens: int) -> Shown:
+        """Ends a choice's thinking: what it has thought and the mark behind it become the prompt of another
+        request, which answers. The prefix cache has most of that prompt.
+        """
+        thinking, conclusion = self._requests[index], self._job.conclusion
+        self._tracker.cancel(thinking)
+        tokens = [*self._tokens[index][:n_tokens], *conclusion]
+        prompt = np.concatenate([thinking.prompt, np.array(tokens, dtype=np.uint32)])
+        generation = self._generations[index] = self._generation(prompt)
+        generation.n_tokens = n_tokens
+        pieces = [generation.feed(token) for token in conclusion]
+        asked = thinking.sampling
+        if (left := asked.max_tokens - len(tokens)) < 1:
+            generation.ending = Ending("length")
+        if generation.ending is None:
+            least = max(asked.min_tokens - len(tokens), 0)
+            sampling = dataclasses.replace(asked, max_tokens=left, min_tokens=least)
+            request = Request(index, prompt, sampling, self._mailbox, thinking.arrived)
+            request.first_token, request.last_token = thinking.first_token, thinking.last_token
+            request.n_tokens = thinking.n_tokens
+            self._requests[index] = request
+            await self._tracker.submit([request])
+        return Shown(index, pieces, conclusion, generation.ending, generation.n_tokens)
+
     async def _collect(self, send: Send, answer: Answer) -> None:
         while not self._finished():
-            for shown in await self._take():
-                answer.add(shown)
+            await self._show(answer.add)
         await respond_json(send, 200, answer.whole(self._usage()), self._job.warning_headers())
 
     async def _stream(self, send: Send, answer: Answer) -> None:
@@ -109,7 +156,7 @@ class Call:
                     await self._send(send, body)
                 if self._finished():
                     break
-                text = "".join([answer.events(shown) for shown in await self._take()])
+                text = "".join(await self._show(answer.events))
         except ApiError as error:
             closing = answer.failed(error)
         else:
@@ -143,7 +190,7 @@ class Call:
         index, tokens = arrival.request.index, arrival.tokens
         generation = self._generations[index]
         pieces: list[str] = []
-        if generation.ending is not None:
+        if generation.ending is not None or arrival.request is not self._requests[index]:
             return Shown(
                 index, pieces, [], None, generation.n_tokens
             )  # what the scheduler produced past a stop string is dropped (F7)
@@ -164,7 +211,7 @@ class Call:
         the rest was computed for one of them, where the others may have found it.
         """
         n = self._job.parameters.n
-        cached = [request.cached_tokens for request in self._requests]
+        cached = [request.cached_tokens for request in self._first_requests]
         return Usage(
             sum(len(prompt) for prompt in self._job.prompts),
             sum(generation.n_tokens for generation in self._generations),

@@ -39,6 +39,7 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
         calls=may_call(request.tool_choice),
         one_call=request.parallel_tool_calls is False,
         effort=request.reasoning_effort,
+        budget=request.thinking_token_budget,
         options=options_of(request.chat_template_kwargs),
         generate=request.add_generation_prompt is not False,
         special=bool(request.add_special_tokens),
@@ -54,7 +55,7 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
         hides = request.include_reasoning is False
         answer = SplitAnswer(served.name, parameters, splitters, hides_reasoning=hides)
     tokens = parameters.truncated(prompt.tokens, served.limits)
-    return Job(parameters, [tokens], "messages", answer, prompt.shown, warnings)
+    return Job(parameters, [tokens], "messages", answer, prompt.shown, prompt.conclusion, warnings)
 
 
 def may_call(choice: object) -> bool:

@@ -31,6 +31,7 @@ class Conversation:
     calls: bool = True  # the model may call the tools
     one_call: bool = False  # and only one
     effort: str | None = None
+    budget: int | None = None  # of tokens to think
     options: dict[str, Any] = field(default_factory=dict)  # of the template
     generate: bool = True  # the prompt ends where the assistant begins
     special: bool = False  # the tokenizer adds its special tokens
@@ -41,6 +42,7 @@ class Prompt(NamedTuple):
     tokens: NDArray[np.uint32]
     splitter: Callable[[], Splitter] | None  # of each choice; None: the answer is text alone
     shown: frozenset[int]  # special tokens that the splitters have to see
+    conclusion: list[int]  # tokens that end the model's thinking, where it has a budget
     warnings: list[str]
 
 
@@ -57,6 +59,12 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
     text = template.render(talk.messages, talk.generate, options, tools)
     (tokens,) = await served.tokenizer.encode([text], special=talk.special, param=talk.param)
     marks = served.parsers.marks
+    if talk.budget is not None and marks is None:
+        raise bad_request(
+            "this server finds no reasoning in the answers of this model, so it cannot bound it",
+            "thinking_token_budget",
+            "unsupported_parameter",
+        )
     parser = served.parsers.tool_calls if tools else None
     if tools and parser is None:
         raise bad_request(
@@ -65,15 +73,19 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
             "unsupported_parameter",
         )
     if parser is None and served.parsers.reasoning(text) is None:
-        return Prompt(tokens, None, frozenset(), warnings)
+        return Prompt(tokens, None, frozenset(), [], warnings)
     names = frozenset(tool["function"]["name"] for tool in tools or ())
 
     def splitter() -> Splitter:
         found = parser(names) if parser is not None else None
-        return Splitter(served.parsers.reasoning(text), found, talk.one_call)
+        return Splitter(served.parsers.reasoning(text), found, talk.one_call, talk.budget)
 
+    conclusion: list[int] = []
+    if talk.budget is not None and marks is not None:
+        (ids,) = await served.tokenizer.encode([f"\n{marks.closing}\n\n"], special=False, param=talk.param)
+        conclusion = ids.tolist()
     seen = (parser.special_tokens if parser else ()) + ((marks.opening, marks.closing) if marks else ())
-    return Prompt(tokens, splitter, served.tokenizer.special_ids(seen), warnings)
+    return Prompt(tokens, splitter, served.tokenizer.special_ids(seen), conclusion, warnings)
 
 
 def thinking(talk: Conversation, template: ChatTemplate) -> tuple[dict[str, Any], list[str]]:

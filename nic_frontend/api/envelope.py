@@ -42,7 +42,7 @@ class Envelope:
         self.reasoning_tokens: Callable[[int], int] | None = None  # of a choice
 
     def begin(self, requests: list[Request]) -> None:
-        self._requests = requests
+        self._requests = list(requests)
         if self.shows_ids:
             self._prompts = {request.index: written(request.prompt.tolist()) for request in requests}
 

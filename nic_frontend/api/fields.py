@@ -35,13 +35,16 @@ UNSUPPORTED: Neutral = {
     "response_format": (None, {"type": "text"}),
     "structured_outputs": (None, {}),
     "suffix": (None, ""),
-    "thinking_token_budget": (None,),
     "top_logprobs": (None, 0),
     "use_beam_search": (None, False),
     "web_search_options": (None,),
 }
 UNSUPPORTED_IN_CHAT: Neutral = {"echo": (None, False)}
-UNSUPPORTED_IN_COMPLETIONS: Neutral = {"tool_choice": (None, "none", "auto"), "tools": (None, [])}
+UNSUPPORTED_IN_COMPLETIONS: Neutral = {
+    "thinking_token_budget": (None,),
+    "tool_choice": (None, "none", "auto"),
+    "tools": (None, []),
+}
 
 UNSUPPORTED_IN_RESPONSES: Neutral = {
     "background": (None, False),

@@ -26,6 +26,7 @@ class Job:
     param: str  # the field that the prompt came from, for messages
     answer: Answer
     shown: frozenset[int] = frozenset()  # special tokens whose text the answer has to see
+    conclusion: list[int] = field(default_factory=list)  # tokens that end a model's thinking
     warnings: list[str] = field(default_factory=list)
 
     def warning_headers(self) -> dict[str, str]:

@@ -36,10 +36,8 @@ async def parse_messages(body: dict[str, Any], served: Served) -> Job:
     splitter = prompt.splitter() if prompt.splitter else Splitter(None, None)
     strict = [tool.name for tool in request.tools or () if tool.strict]
     warnings = [*on_fields(body, MessagesRequest), *on_strictness(strict), *prompt.warnings]
-    if request.thinking is not None and request.thinking.budget_tokens is not None:
-        warnings.append("'thinking.budget_tokens' is not enforced; 'max_tokens' bounds all of an answer")
     answer = MessagesAnswer(served.name, splitter, fills_context=request.max_tokens > room)
-    return Job(parameters, [prompt.tokens], "messages", answer, prompt.shown, warnings)
+    return Job(parameters, [prompt.tokens], "messages", answer, prompt.shown, prompt.conclusion, warnings)
 
 
 async def count_tokens(body: dict[str, Any], served: Served) -> dict[str, Any]:
@@ -66,6 +64,8 @@ async def _prompt(request: CountRequest, served: Served) -> Prompt:
         if request.thinking
         else None,
     )
+    if request.thinking is not None and served.parsers.marks is not None:
+        talk.budget = request.thinking.budget_tokens
     return await prompt_of(talk, served)
 
 

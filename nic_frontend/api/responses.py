@@ -66,7 +66,7 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
     splitter = prompt.splitter() if prompt.splitter else Splitter(None, None)
     answer = ResponsesAnswer(served.name, request, body, parameters, splitter)
     warnings = [*on_fields(body, ResponsesRequest), *_unmet(request), *prompt.warnings]
-    return Job(parameters, [prompt.tokens], "input", answer, prompt.shown, warnings)
+    return Job(parameters, [prompt.tokens], "input", answer, prompt.shown, prompt.conclusion, warnings)
 
 
 def _check_items(items: Any, served: Served) -> None:

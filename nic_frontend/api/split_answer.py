@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
-from nic_frontend.api.answer import Shown, Usage, quoted
+from nic_frontend.api.answer import Control, Shown, Usage, quoted
 from nic_frontend.api.envelope import Envelope
 from nic_frontend.api.parameters import Parameters
 from nic_frontend.api.parts import Parts
@@ -35,10 +34,10 @@ class SplitAnswer:
         self._parts = [Parts() for _ in splitters]
         self._tokens: list[list[int]] = [[] for _ in splitters]
         self._endings: list[Ending | None] = [None for _ in splitters]
-        self._stop: Callable[[int, int], None] = lambda index, n_tokens: None
+        self._control: Control
 
-    def begin(self, requests: list[Request], end: Callable[[int, int], None]) -> None:
-        self._stop = end
+    def begin(self, requests: list[Request], control: Control) -> None:
+        self._control = control
         self._envelope.begin(requests)
 
     def opening(self) -> str:
@@ -55,9 +54,12 @@ class SplitAnswer:
         for n, (piece, token) in enumerate(zip(pieces, tokens, strict=False), first):
             deltas = self._split(index, piece)
             if self._endings[index] is not None:
-                self._stop(index, n)
+                self._control.end(index, n)
                 return "".join([*parts, self._end(index, deltas, n, [token])])
             parts.append(self._event(index, deltas, n, [token]))
+            if self._splitters[index].exhausted:
+                self._control.conclude(index, n)
+                return "".join(parts)
         if ending is not None:
             self._endings[index] = ending
             splitter = self._splitters[index]
@@ -134,12 +136,13 @@ class SplitAnswer:
         index, pieces, tokens, ending, n_tokens = shown
         if self._endings[index] is not None:
             return
-        first = n_tokens - len(pieces) + (ending is None)
+        first = n_tokens - len(tokens) + 1  # the number of the first piece's token
         for n, piece in enumerate(pieces, first):
             self._parts[index].add(self._split(index, piece))
-            if self._endings[index] is not None:
+            ended = self._endings[index] is not None
+            if ended or (self._splitters[index].exhausted and n < n_tokens + (ending is None)):
                 self._tokens[index] += tokens[: n - first + 1]
-                self._stop(index, n)
+                (self._control.end if ended else self._control.conclude)(index, n)
                 return
         self._tokens[index] += tokens
         if ending is not None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
-from nic_frontend.api.answer import Shown, Usage, quoted
+from nic_frontend.api.answer import Control, Shown, Usage, quoted
 from nic_frontend.api.envelope import Envelope
 from nic_frontend.api.parameters import Parameters
 from nic_frontend.errors import ApiError
@@ -28,7 +27,7 @@ class TextAnswer:
         self._text_end = "}" if chat else ""
         self._open = self._text_end + ',"logprobs":null,"finish_reason":null'
 
-    def begin(self, requests: list[Request], end: Callable[[int, int], None]) -> None:
+    def begin(self, requests: list[Request], control: Control) -> None:
         self._envelope.begin(requests)
 
     def opening(self) -> str:

@@ -18,6 +18,7 @@ class Splitter:
     reasoning: ReasoningParser | None
     tools: ToolCallParser | None
     one_call: bool = False  # the answer ends behind its first call
+    budget: int | None = None  # of tokens to think
     reasoning_tokens: int = 0
     _undecided: int = field(default=0, init=False)  # tokens that may belong to the opening mark
     _called: bool = field(default=False, init=False)
@@ -28,6 +29,16 @@ class Splitter:
         if not self.one_call or self.tools is None:
             return False
         return self.n_calls > 1 or (self.n_calls == 1 and self.tools.between_calls)
+
+    @property
+    def exhausted(self) -> bool:
+        """The model still thinks, and has had all its budget. True once: then it is made to conclude."""
+        if self.budget is None or self.reasoning is None or not self.reasoning.inside:
+            return False
+        if self.reasoning_tokens < self.budget:
+            return False
+        self.budget = None
+        return True
 
     @property
     def n_calls(self) -> int:
