@@ -31,6 +31,8 @@ class Conversation:
     calls: bool = True  # the model may call the tools
     one_call: bool = False  # and only one
     effort: str | None = None
+    effort_param: str = "reasoning_effort"
+    thinks: bool | None = None  # asked without a degree
     budget: int | None = None  # of tokens to think
     options: dict[str, Any] = field(default_factory=dict)  # of the template
     generate: bool = True  # the prompt ends where the assistant begins
@@ -89,17 +91,21 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
 
 
 def thinking(talk: Conversation, template: ChatTemplate) -> tuple[dict[str, Any], list[str]]:
-    """The template's options with what the effort means to it, and a warning if that is not much."""
+    """The template's options with what was asked about thinking, and a warning if that means little to it."""
     effort = talk.effort
+    if talk.thinks is not None and template.knows("enable_thinking"):
+        return {"enable_thinking": talk.thinks, **talk.options}, []
+    if talk.thinks is not None and talk.budget is None:
+        return talk.options, ["'thinking' means nothing to this model"]
     if effort is None:
         return talk.options, []
     if template.knows("reasoning_effort"):
         return {"reasoning_effort": effort, **talk.options}, []
     if template.knows("enable_thinking"):
         thinks = effort != "none"
-        degrees = ["this model thinks or does not; it knows no degrees of 'reasoning_effort'"]
+        degrees = [f"this model thinks or does not; it knows no degrees of '{talk.effort_param}'"]
         return {"enable_thinking": thinks, **talk.options}, degrees if thinks else []
-    return talk.options, ["'reasoning_effort' means nothing to this model"]
+    return talk.options, [f"'{talk.effort_param}' means nothing to this model"]
 
 
 def options_of(given: dict[str, Any] | None) -> dict[str, Any]:

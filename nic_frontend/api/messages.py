@@ -60,9 +60,7 @@ async def _prompt(request: CountRequest, served: Served) -> Prompt:
         tools=[_tool(tool) for tool in request.tools or ()] or None,
         calls=may_call(choice.type if choice else None),
         one_call=bool(choice and choice.disable_parallel_tool_use),
-        effort={"enabled": "high", "disabled": "none"}.get(request.thinking.type)
-        if request.thinking
-        else None,
+        thinks=request.thinking.type != "disabled" if request.thinking else None,
     )
     if request.thinking is not None and served.parsers.marks is not None:
         talk.budget = request.thinking.budget_tokens

@@ -59,6 +59,7 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
         calls=may_call(request.tool_choice),
         one_call=request.parallel_tool_calls is False,
         effort=request.reasoning.effort if request.reasoning else None,
+        effort_param="reasoning.effort",
         options=options_of(request.chat_template_kwargs),
         param="input",
     )

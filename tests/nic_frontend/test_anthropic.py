@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from harness import Frontend, Speak, StartFrontend
 from mock_backend import MockBackend
-from templates import HERMES
+from templates import HERMES, LLAMA
 from tiny_model import build_tokenizer
 from typed_sse import typed_events
 
@@ -128,8 +128,14 @@ def test_thinking(speak: Speak) -> None:
     frontend = speak(HERMES, "It rains.")
     post(frontend, thinking={"type": "disabled"})
     assert prompt(frontend).endswith("<think>\n\n</think>\n\n")
-    post(frontend, thinking={"type": "enabled", "budget_tokens": 1024})
+    answer = post(frontend, thinking={"type": "enabled", "budget_tokens": 1024})
     assert not prompt(frontend).endswith("</think>\n\n")
+    assert "x-blink-warning" not in answer.headers
+
+
+def test_thinking_of_models_that_do_not(speak: Speak) -> None:
+    answer = post(speak(LLAMA, "It rains."), thinking={"type": "enabled", "budget_tokens": 1024})
+    assert "'thinking' means nothing" in answer.headers["x-blink-warning"]
 
 
 def test_count_of_tokens(speak: Speak) -> None:
