@@ -134,10 +134,6 @@ def article(value: Any) -> str:
     return names.get(type(value), "null")
 
 
-def wrong_type(name: str, expected: str, value: Any) -> Exception:
-    return bad_request(f"'{name}' must be {expected}, it is {article(value)}", name, "invalid_type")
-
-
 def is_token_list(value: Any) -> bool:
     return isinstance(value, list) and set(map(type, value)) <= {int}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from _client import URL, versions
@@ -21,7 +22,10 @@ arguments = [
     "--max-examples=60",
 ]
 arguments += ["--seed=1", "--generation-allow-x00=false", "--suppress-health-check=all", "--no-color"]
-ended = subprocess.run([program, "run", *arguments], capture_output=True, text=True, check=False)
+with tempfile.TemporaryDirectory() as directory:  # it remembers what it found where it runs
+    ended = subprocess.run(
+        [program, "run", *arguments], cwd=directory, capture_output=True, text=True, check=False
+    )
 if ended.returncode != 0:
     print(ended.stdout[-12000:], ended.stderr[-3000:])
     sys.exit(1)
