@@ -12,6 +12,7 @@ from blink.flags import Flag, add_flags, checked, count, given, ordinal
 from blink.model_directory import model_directory
 from blink.sizes import parse_bytes
 from gpu_backend.backend import run
+from gpu_backend.models.quantization import QUANTIZATIONS
 from gpu_backend.options import BackendOptions
 from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.schedulers.base import SchedulerKind
@@ -52,8 +53,9 @@ FLAGS = (
     Flag("--max-prefill-tokens", "max_prefill_tokens", "TOKENS",
          "prompt tokens in one step; longer prompts are split (default: 2048 on a GPU, 512 on a CPU)", count),
     Flag("--kv-memory", "kv_memory", "SIZE",
-         "memory of the KV cache, for example 8GiB (default: what --max-batch can use, within 90 % of the "
-         "free GPU memory, or 1 GiB on a CPU)", parse_bytes),
+         "memory of the KV cache, for example 8GiB; what --max-batch cannot use holds the prefix cache "
+         "(default: what --max-batch can use, within 90 % of the free GPU memory, or 1 GiB on a CPU)",
+         parse_bytes),
     Flag("--host-kv-memory", "host_kv_memory", "SIZE",
          "host memory for pages of the prefix cache that the KV cache has no room for, for example 64GiB "
          "(default: none)", parse_bytes),
@@ -70,6 +72,10 @@ FLAGS = (
     Flag("--threads", "threads", "N", "threads that compute, on the CPU (default: one a core)", count),
     Flag("--served-model-name", "model_name", "NAME",
          "the model's name in requests and answers (default: the directory's name)"),
+    Flag("--quantization", "quantization", "KIND",
+         "round a bf16 or fp16 model's linear layers to fp8 while it is loaded: fp8, with a scale for each "
+         "row, or fp8-block, with one for 128 x 128 elements (default: as the checkpoint is)",
+         choices=tuple(QUANTIZATIONS)),
     Flag("--random-weights", "random_weights", None,
          "serve random weights of the model's shape, for measurements", switch=True),
 )  # fmt: skip

@@ -15,6 +15,7 @@ from blink.model_directory import model_directory
 from gpu_backend.devices.gpu import GpuServingDevice
 from gpu_backend.engines.native.explain import CACHED_TOKENS, Explanation, LaunchRow, Row, Step, explain
 from gpu_backend.models.description import Model
+from gpu_backend.models.quantization import QUANTIZATIONS
 from gpu_backend.models.registry import read_model
 from gpu_backend.ops.gpu import GPUS
 from gpu_backend.options import BackendOptions, wanted_limits
@@ -43,13 +44,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="TOKENS",
         help=f"that rows which decode have in the cache (default: {CACHED_TOKENS})",
     )
+    parser.add_argument(
+        "--quantization", choices=tuple(QUANTIZATIONS), help="as the backend's (default: as the model is)"
+    )
     parser.add_argument("--all", action="store_true", help="every captured size, not a few of them")
     parser.add_argument("--why", action="store_true", help="why kernels that would be faster do not serve")
     parser.add_argument("--json", action="store_true", help="for programs; has the reasons, too")
 
 
 def main(namespace: argparse.Namespace) -> int:
-    config = config_of(namespace.model)
+    config = config_of(namespace.model, namespace.quantization)
     options = BackendOptions(
         Path(namespace.model),
         max_context=namespace.max_context,
@@ -66,13 +70,14 @@ def main(namespace: argparse.Namespace) -> int:
     return 0
 
 
-def config_of(model: str) -> Model:
+def config_of(model: str, quantization: str | None) -> Model:
     """Of a directory, or of a config.json alone. Raises UnsupportedModel, FileNotFoundError."""
+    form = QUANTIZATIONS[quantization] if quantization else None
     if not model.endswith(".json"):
-        return read_model(model_directory(model))
+        return read_model(model_directory(model), form)
     with tempfile.TemporaryDirectory() as scratch:
         shutil.copy(model, Path(scratch) / "config.json")
-        return read_model(Path(scratch))
+        return read_model(Path(scratch), form)
 
 
 def report(explanation: Explanation, why: bool) -> list[str]:

@@ -13,8 +13,7 @@ from blink.flags import add_flags, arguments, checked, count, defaults, given, s
 from blink.model_directory import model_directory
 from blink.supervisor import Plan, Supervisor
 from gpu_backend.backend import DRAIN_S, STOP_S
-from gpu_backend.models.registry import read_model
-from gpu_backend.options import BackendOptions
+from gpu_backend.options import BackendOptions, described_model
 from nic_frontend.options import FrontendOptions
 from ringbuffer.abi import MAX_LEASES
 from ringbuffer.region import ring_path
@@ -60,7 +59,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(namespace: argparse.Namespace) -> int:
     directory = model_directory(namespace.model)
-    read_model(directory)  # refuse what cannot be served before anything is started
+    options = BackendOptions(directory, **given(namespace, backend.FLAGS))
+    described_model(options)  # refuse what cannot be served before anything is started
     values = defaults(FrontendOptions) | given(namespace, frontend.FLAGS)
     with reserve(values["host"], values["port"]) as reserved:
         port = reserved.getsockname()[1]

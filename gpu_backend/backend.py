@@ -18,8 +18,7 @@ from gpu_backend.devices.select import select_device
 from gpu_backend.engines.base import EngineError
 from gpu_backend.messages import say
 from gpu_backend.models.fields import UnsupportedModel
-from gpu_backend.models.registry import read_model
-from gpu_backend.options import BackendOptions, wanted_limits
+from gpu_backend.options import BackendOptions, described_model, wanted_limits
 from gpu_backend.rdma.exchange_process import ExchangeFailed, ExchangeProcess
 from gpu_backend.ring_sizes import ring_geometry
 from gpu_backend.schedulers.base import Scheduler, SchedulerKind
@@ -71,7 +70,7 @@ class Backend:
 
     def _load(self, owned: ExitStack) -> None:
         options = self.options
-        config = read_model(options.model_dir)
+        config = described_model(options)
         device = select_device(options.device, options.gpu)
         owned.callback(device.close)
         wanted = wanted_limits(options, config, device.defaults)

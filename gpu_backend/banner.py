@@ -16,9 +16,11 @@ def banner(
     longest = config.max_context
     if options.max_context is None and limits.max_context < longest:
         context = f"{limits.max_context:,} of the model's {longest:,}: --kv-memory"
+    forms = " and ".join(form.value for form in config.scale_forms)
+    weights = f" with fp8 weights ({forms})" if forms else ""
     asked = "" if slots == options.slots else f" (--slots {options.slots:,}, rounded up)"
     return (
-        f"serving {options.model_dir.resolve().name} on {device_name}: batch {limits.max_batch}, "
+        f"serving {options.model_dir.resolve().name} on {device_name}{weights}: batch {limits.max_batch}, "
         f"{slots:,} slots{asked}, {limits.total_pages:,} pages of {limits.page_size}, "
         f"ring {options.ring}, context {context}"
     )

@@ -11,6 +11,7 @@ class Element(Enum):
     BF16 = ("bfloat16", 2, "__nv_bfloat16", 14)
     FP16 = ("float16", 2, "__half", 2)
     FP32 = ("float32", 4, "float", 0)
+    FP8 = ("float8_e4m3fn", 1, "__nv_fp8_e4m3", 28)
     U8 = ("uint8", 1, "uint8_t", 8)
     U32 = ("uint32", 4, "uint32_t", 12)
     I64 = ("int64", 8, "int64_t", 24)

@@ -9,6 +9,8 @@ from gpu_backend.devices.base import Defaults
 from gpu_backend.engines.base import Limits
 from gpu_backend.kernel_abi.kv_tile import TILE_KEYS
 from gpu_backend.models.description import Model
+from gpu_backend.models.quantization import QUANTIZATIONS
+from gpu_backend.models.registry import read_model
 from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.schedulers.base import SchedulerKind
 from ringbuffer.abi import MAX_COUNT
@@ -41,8 +43,15 @@ class BackendOptions:
     threads: int | None = None
     model_name: str | None = None
     random_weights: bool = False
+    quantization: str | None = None  # of linear layers while they are loaded: a name of QUANTIZATIONS
     scheduler: str = SchedulerKind.GPU
     rdma: RdmaOptions | None = None  # for frontends on other hosts
+
+
+def described_model(options: BackendOptions) -> Model:
+    """The model that these options ask for. Raises UnsupportedModel, FileNotFoundError."""
+    wanted = options.quantization
+    return read_model(options.model_dir, QUANTIZATIONS[wanted] if wanted else None)
 
 
 def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) -> Limits:

@@ -23,7 +23,7 @@ CODE = 32  # elements of a token's code
 VOCAB = 2 * CODE
 HIDDEN = 256
 INTERMEDIATE = 256
-ROPE_THETA = 1e10  # the slow half of the rotations turns by less than 0.4 in 32,768 positions
+SLOW_TURN = 0.33  # radians, of the slow half's fastest rotation over the whole context
 NEXT_SCORE = 40.0  # a fast pair's part of the score of the token before
 MATCH_SCORE = 1.5  # an element's part of the score of a matching note
 ANSWER = 8  # tokens
@@ -47,6 +47,7 @@ def make_needle_model(
     half = head_dim // 2
     slow = np.concatenate([np.arange(half - CODE // 2, half), np.arange(head_dim - CODE // 2, head_dim)])
     token = codes()
+    rope_theta = (max_context / SLOW_TURN) ** 2
 
     def projection(heads: int) -> NDArray[np.float32]:
         return np.zeros((heads, head_dim, HIDDEN), np.float32)
@@ -64,7 +65,7 @@ def make_needle_model(
         if layer == 0:
             # The query's pairs are turned back by one position: the score sums up cos((i - j - 1) theta).
             f = np.arange(CODE // 2)
-            theta = ROPE_THETA ** (-2.0 * f / head_dim)
+            theta = rope_theta ** (-2.0 * f / head_dim)
             size = scale * np.sqrt(NEXT_SCORE * np.sqrt(head_dim))
             key[group, f, CONSTANT] = size
             query[head, f, CONSTANT], query[head, f + half, CONSTANT] = (
@@ -98,7 +99,7 @@ def make_needle_model(
         "vocab_size": VOCAB,
         "max_position_embeddings": max_context,
         "rms_norm_eps": 1e-6,
-        "rope_theta": ROPE_THETA,
+        "rope_theta": rope_theta,
         "torch_dtype": "float32",
     }
     (directory / "config.json").write_text(json.dumps(config))

@@ -59,7 +59,7 @@ class EmulatedServingDevice:
                 f"{room / 1e9:.1f} GB of host memory is available"
             )
         wanted = replace(wanted, mixed_share=wanted.mixed_share or MIXED_SHARE)
-        limits = with_pages(wanted, (kv_memory or CPU_KV_BYTES) // per_page)
+        limits = with_pages(wanted, (kv_memory or CPU_KV_BYTES) // per_page, bool(kv_memory))
         return with_host_pages(limits, per_page, host_kv_memory)
 
     def build_engine(

@@ -11,21 +11,23 @@ COPY_BYTES = 96 << 20  # by one copy step, which whatever decodes waits for: 2 m
 COPIED_PAGES = 256  # by one copy step: as many as the scheduler has threads
 
 
-def with_pages(wanted: Limits, pages: int) -> Limits:
-    """`wanted` with a KV cache of at most `pages`: what the batch can use, and a context that fits.
+def with_pages(wanted: Limits, pages: int, asked: bool) -> Limits:
+    """`wanted` with a KV cache of at most `pages`, and a context that fits.
 
-    Raises ValueError where there is no room for two pages.
+    It gets no more pages than the batch can use, unless so many were `asked` for: then the prefix cache has
+    the rest. Raises ValueError where there is no room for two pages.
     """
-    limits = fitted(wanted, pages)
+    limits = fitted(wanted, pages, asked)
     if limits.max_context < wanted.max_context:
         cut = f"the context is cut from {wanted.max_context} to that"
         say(f"the KV cache holds {limits.max_context} tokens: {cut}")
     return limits
 
 
-def fitted(wanted: Limits, pages: int) -> Limits:
+def fitted(wanted: Limits, pages: int, asked: bool) -> Limits:
     """The same without a word."""
-    pages = min(pages, wanted.max_batch * wanted.pages_per_sequence)
+    if not (asked and wanted.prefix_cache):
+        pages = min(pages, wanted.max_batch * wanted.pages_per_sequence)
     if pages < 2:
         raise ValueError("the KV cache has no room for two pages: raise --kv-memory")
     context = min(wanted.max_context, pages * wanted.page_size)

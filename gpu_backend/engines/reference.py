@@ -48,6 +48,8 @@ class ReferenceEngine:
 
     The scheduler's emulation calls `run_address`, a C function (void* context, uint32_t shape, uint32_t set),
     with `context_address`, from a thread of its own, one step at a time. `threads` counts that thread.
+    It computes in fp32 with the values of the weights: of those in fp8, element times scale. Unlike kernels
+    for many rows it never rounds activations to fp8.
     Raises CheckpointError for a checkpoint that does not fit `config`, MemoryError when the KV cache does not
     fit, LibraryError.
     """

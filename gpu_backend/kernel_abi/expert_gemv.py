@@ -2,5 +2,4 @@
 
 # fmt: off
 EXPERT_BLOCKS = 2
-EXPERT_CHUNK = 32
 EXPERT_DEPTH = 4

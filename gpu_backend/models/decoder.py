@@ -150,6 +150,10 @@ class _Names:
             order = HeadOrder(1, dims) if dims else None
             return Weight((f"{path}self_attn.{name}.weight",), (head_dim,), order, style.norm_offset)
 
+        def cache_scale(letter: str) -> tuple[str, ...]:
+            places = ("", "attn.", "qkv_proj." if style.fused else f"{letter}_proj.")
+            return tuple(f"{path}self_attn.{place}{letter}_scale" for place in places)
+
         dims = rope.head_order(head_dim)
         order = HeadOrder(self._n_heads + self.n_kv_heads, dims) if dims else None
         width = (self._n_heads + 2 * self.n_kv_heads) * head_dim
@@ -179,6 +183,8 @@ class _Names:
             gate_up=matrix(len(mlps) * 2 * intermediate, hidden, *gate_up),
             down=matrix(len(mlps) * hidden, intermediate, *(f"{mlp}down_proj" for mlp in mlps)),
             mlp_out_norm=norm(hidden, "post_feedforward_layernorm") if sandwich else None,
+            k_scale=cache_scale("k"),
+            v_scale=cache_scale("v"),
         )
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu_backend.models.abi import Activation
+from gpu_backend.models.quantization import Quantization, ScaleForm, StoredScales
 from gpu_backend.models.rope import Rope
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -51,12 +52,16 @@ class Weight:
 
     The checkpoint's `tensors`, stacked along their first axis, give `shape`. Their rows are loaded in
     `order`, if there is one, and `offset` is added to every element (Gemma multiplies norms by 1 + w).
+    `stored`: the tensors are fp8, each with a tensor of such scales beside it. `scales`: the engine has the
+    matrix in fp8, with scales of this form; None: in the type that it computes in.
     """
 
     tensors: tuple[str, ...]
     shape: tuple[int, ...]
     order: HeadOrder | None = None
     offset: float = 0.0
+    stored: StoredScales | None = None
+    scales: ScaleForm | None = None
 
     @property
     def n_elements(self) -> int:
@@ -81,6 +86,8 @@ class Layer:
 
     `window`: how many keys a token sees, itself included; None: all before it. In a layer of experts,
     which has a `router`, `gate_up` and `down` are those of all experts, one expert after the other.
+    `k_scale` and `v_scale` are names that checkpoints give to the one number by which the keys, or the
+    values, of an fp8 cache are multiplied: a checkpoint has one of them, or none.
     """
 
     window: int | None
@@ -97,6 +104,8 @@ class Layer:
     gate_up: Weight
     down: Weight
     mlp_out_norm: Weight | None
+    k_scale: tuple[str, ...] = ()
+    v_scale: tuple[str, ...] = ()
 
     def multiplied_elements(self, experts: Experts | None) -> float:
         """Elements of the layer's matrices that a token is multiplied by: of experts, those that it takes."""
@@ -119,7 +128,8 @@ class Model:
     `intermediate` is the width of an MLP that is no expert; `max_context` is how many tokens a prompt and
     its answer may have, what a scaling of the rotation adds included; `dtype` is what the checkpoint holds,
     one of DTYPES; `eos_ids` are the ids that end an answer, at most MAX_EOS. `head` is None when the output
-    layer is the embedding. What `embed` gives is multiplied by `embed_scale`.
+    layer is the embedding. What `embed` gives is multiplied by `embed_scale`. `quantization` is what the
+    checkpoint says of itself; None: it is not quantized.
     """
 
     architecture: str
@@ -140,6 +150,7 @@ class Model:
     layers: tuple[Layer, ...]
     final_norm: Weight
     head: Weight | None
+    quantization: Quantization | None = None
 
     @property
     def n_layers(self) -> int:
@@ -184,6 +195,12 @@ class Model:
     def ropes(self) -> tuple[Rope, ...]:
         """The different rotations of the layers, in the order in which they appear."""
         return tuple(dict.fromkeys(layer.rope for layer in self.layers))
+
+    @property
+    def scale_forms(self) -> tuple[ScaleForm, ...]:
+        """The different forms of the scales of the layers' matrices in fp8; none where no matrix is."""
+        weights = (weight for layer in self.layers for _, weight in layer.weights())
+        return tuple(dict.fromkeys(weight.scales for weight in weights if weight.scales))
 
     @property
     def any_dense(self) -> bool:

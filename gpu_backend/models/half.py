@@ -7,9 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu_backend.models.fp8 import FP8, from_fp8
+
 
 def to_float32(tensor: NDArray[Any], dtype: str) -> NDArray[np.float32]:
-    """The values of a tensor; bfloat16 is given as its bits, uint16."""
+    """The values of a tensor; bfloat16 is given as its bits, uint16, and float8_e4m3fn as bytes."""
+    if dtype == FP8:
+        return from_fp8(tensor)
     if dtype == "bfloat16":
         return (tensor.astype(np.uint32) << 16).view(np.float32)
     return tensor.astype(np.float32, copy=False)

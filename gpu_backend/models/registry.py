@@ -17,6 +17,9 @@ from gpu_backend.models.fields import Fields, UnsupportedModel, read_json
 from gpu_backend.models.gemma import gemma3, gemma3_conditional
 from gpu_backend.models.llama import llama, ministral, mistral
 from gpu_backend.models.phi import phi3
+from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantization_config import read_quantization
+from gpu_backend.models.quantized import quantized, stored
 from gpu_backend.models.qwen import qwen2, qwen3, qwen3_moe
 
 ARCHITECTURES: dict[str, Callable[[Fields], Model]] = {
@@ -35,25 +38,28 @@ MAX_VOCAB = 1 << 19  # the sampler keeps a bit per token in shared memory, and s
 MAX_HEAD_DIM = 256
 
 
-def read_model(directory: Path) -> Model:
-    """The description of the model in `directory`, by config.json and, where it is there,
-    generation_config.json.
+def read_model(directory: Path, form: ScaleForm | None = None) -> Model:
+    """The description of the model in `directory`, by config.json and, where they are there,
+    generation_config.json and hf_quant_config.json.
 
+    `form`: its linear layers are to be in fp8, with such scales, where the checkpoint's are not already.
     Raises UnsupportedModel, and FileNotFoundError when there is no config.json.
     """
-    generation = directory / "generation_config.json"
-    return describe(
-        read_json(directory / "config.json"), read_json(generation) if generation.exists() else {}
-    )
+    others = (directory / name for name in ("generation_config.json", "hf_quant_config.json"))
+    optional = [read_json(path) if path.exists() else {} for path in others]
+    model = describe(read_json(directory / "config.json"), *optional)
+    return quantized(model, form) if form else model
 
 
-def describe(raw: dict[str, Any], generation: dict[str, Any] | None = None) -> Model:
-    """The description of a model by the contents of these two files. Raises UnsupportedModel."""
+def describe(
+    raw: dict[str, Any], generation: dict[str, Any] | None = None, modelopt: dict[str, Any] | None = None
+) -> Model:
+    """The description of a model by the contents of these three files. Raises UnsupportedModel."""
     fields = Fields(raw)
-    fields.only("quantization_config")
+    quantization = read_quantization(raw, modelopt or {})
     model = replace(_family(fields)(fields), eos_ids=_eos_ids(generation or {}, raw))
     _validate(model)
-    return model
+    return stored(model, quantization) if quantization else model
 
 
 def _family(fields: Fields) -> Callable[[Fields], Model]:

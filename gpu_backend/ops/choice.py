@@ -20,9 +20,11 @@ from gpu_backend.ops.moe_one import OneTokenMoe
 from gpu_backend.ops.moe_stream import StreamMoe
 from gpu_backend.ops.moe_tiled import TiledMoe
 from gpu_backend.ops.prefill_attention import FlashAttention, PlainAttention, PlanFlash
+from gpu_backend.ops.quantize import QuantizeKernel
 from gpu_backend.ops.resident_gemv import ResidentGemv
 from gpu_backend.ops.sampling import ClusterSample
 from gpu_backend.ops.skinny_gemm import SkinnyGemm
+from gpu_backend.ops.tiled_fp8 import TiledFp8Gemm
 from gpu_backend.ops.tiled_gemm import TiledGemm
 
 
@@ -35,7 +37,8 @@ def choose(op: ops.Operation, target: Target) -> Choice:
             return Choice(op, candidate.name, tuple(candidate.launches(op, target)), tuple(refused))
         refused.append((candidate.name, reason))
     reasons = "; ".join(f"{name}: {reason}" for name, reason in refused)
-    raise NoKernel(f"no kernel for {type(op).__name__}: {reasons}")
+    what = f" by {op.role.value} ({op.m} x {op.weight.rows} x {op.k})" if isinstance(op, ops.MatMul) else ""
+    raise NoKernel(f"no kernel for {type(op).__name__}{what}: {reasons}")
 
 
 def serves(name: str, op: ops.Operation, target: Target) -> bool:
@@ -46,7 +49,7 @@ def serves(name: str, op: ops.Operation, target: Target) -> bool:
 
 # By operation, the fastest first.
 CANDIDATES: dict[type[Any], tuple[Candidate, ...]] = {
-    ops.MatMul: (ResidentGemv(), Gemv(), SkinnyGemm(), TiledGemm(), CublasGemm()),
+    ops.MatMul: (ResidentGemv(), Gemv(), SkinnyGemm(), TiledFp8Gemm(), TiledGemm(), CublasGemm()),
     ops.Moe: (OneTokenMoe(), StreamMoe(choose), TiledMoe(choose)),
     ops.DecodePlan: (PlanDecode(),),
     ops.DecodeAttention: (StreamAttention(),),
@@ -57,6 +60,7 @@ CANDIDATES: dict[type[Any], tuple[Candidate, ...]] = {
     ops.Gate: (elementwise.GateKernel(),),
     ops.CopyPages: (elementwise.CopyPagesKernel(),),
     ops.Embed: (elementwise.EmbedKernel(),),
+    ops.Quantize: (QuantizeKernel(),),
     ops.RmsNorm: (elementwise.RmsNormKernel(),),
     ops.AddNorm: (elementwise.AddNormKernel(),),
     ops.Rope: (elementwise.RopeKernel(),),

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from gpu_backend.element import Element
 from gpu_backend.ops import operations as ops
 from gpu_backend.ops.gpu import Gpu
 from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.operations import Epilogue, LayerAttention, MatMul, Moe, Operation
+from gpu_backend.ops.skinny_cut import SKINNY_MAX_ROWS
+
+FP8_SPEED = 2  # of the tensor cores, against that of halves
 
 
 @dataclass(frozen=True)
@@ -24,24 +28,29 @@ class Load:
 
 @dataclass(frozen=True)
 class Cost:
-    """`bytes` of GPU memory that are moved once each, and floating-point operations."""
+    """`bytes` of GPU memory that are moved once each, and floating-point operations, of which `fp8_flops`
+    are those of fp8 times fp8, at FP8_SPEED times the rate of halves."""
 
     bytes: float = 0
     flops: float = 0
+    fp8_flops: float = 0
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(self.bytes + other.bytes, self.flops + other.flops)
+        return Cost(self.bytes + other.bytes, self.flops + other.flops, self.fp8_flops + other.fp8_flops)
 
     def times(self, n: int) -> Cost:
-        return Cost(n * self.bytes, n * self.flops)
+        return Cost(n * self.bytes, n * self.flops, n * self.fp8_flops)
 
     def floor_us(self, gpu: Gpu) -> float:
         """Microseconds that `gpu` needs at least."""
-        return 1e6 * max(self.bytes / gpu.read_bytes_s, self.flops / gpu.half_flops)
+        return 1e6 * max(self.bytes / gpu.read_bytes_s, self._compute_s(gpu))
 
     def bound(self, gpu: Gpu) -> str:
         """What the floor is made of."""
-        return "memory" if self.bytes / gpu.read_bytes_s >= self.flops / gpu.half_flops else "compute"
+        return "memory" if self.bytes / gpu.read_bytes_s >= self._compute_s(gpu) else "compute"
+
+    def _compute_s(self, gpu: Gpu) -> float:
+        return (self.flops - self.fp8_flops + self.fp8_flops / FP8_SPEED) / gpu.half_flops
 
 
 def cost(op: Operation, load: Load) -> Cost:
@@ -64,10 +73,20 @@ def cost(op: Operation, load: Load) -> Cost:
             return Cost(load.prompt_tokens * (2 * width + _token_bytes(of)))
         case ops.Embed():
             return Cost(op.out.n_bytes + op.out.rows * op.table.columns * op.table.element.n_bytes)
+        case ops.Quantize():
+            return Cost(_moved(op.x, op.out, op.scales))
+        case ops.RmsNorm(quantize=to) if to is not None:
+            return Cost(_moved(op.x, to.out, to.scales, op.norm.weight))
         case ops.RmsNorm() | ops.GatherNorm():
             return Cost(_moved(op.x if isinstance(op, ops.RmsNorm) else op.out, op.out, op.norm.weight))
         case ops.AddNorm():
-            left = (op.normed,) if op.norm_after else ()
+            left = (
+                (op.quantize.out, op.quantize.scales)
+                if op.quantize
+                else (op.normed,)
+                if op.norm_after
+                else ()
+            )
             return Cost(_moved(op.x, op.norm.weight, op.residual, op.residual, *left))
         case ops.GatherLast():
             return Cost(2 * _moved(op.to_residual, op.to_attention))
@@ -94,7 +113,8 @@ def _moved(*operands: Buffer | Matrix) -> int:
 def _matmul(op: MatMul) -> Cost:
     adds = op.epilogue is Epilogue.ADD
     moved = _moved(op.weight, op.x, op.out) + (op.out.n_bytes if adds else 0)
-    return Cost(moved, 2 * op.m * op.weight.rows * op.k)
+    flops = 2 * op.m * op.weight.rows * op.k
+    return Cost(moved, flops, flops * _multiplies_fp8(op.weight, op.m))
 
 
 def _moe(op: Moe) -> Cost:
@@ -103,7 +123,14 @@ def _moe(op: Moe) -> Cost:
     chosen = 1 - (1 - per_token / count) ** op.tokens
     rows = 3 * op.intermediate * op.hidden
     moved = chosen * _moved(op.gate_up, op.down) + _moved(op.router, op.residual, op.residual, op.normed)
-    return Cost(moved, 2 * op.pairs * rows + 2 * op.tokens * count * op.hidden)
+    flops = 2 * op.pairs * rows
+    router = 2 * op.tokens * count * op.hidden
+    return Cost(moved, flops + router, flops * _multiplies_fp8(op.gate_up, op.tokens))
+
+
+def _multiplies_fp8(weight: Matrix, rows: int) -> bool:
+    """Whether so many rows are rounded to fp8, too: fewer multiply by the weights' values in a half type."""
+    return weight.element is Element.FP8 and rows > SKINNY_MAX_ROWS
 
 
 def _token_bytes(of: LayerAttention) -> int:

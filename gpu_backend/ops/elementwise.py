@@ -8,7 +8,18 @@ from gpu_backend.kernel_abi.page_copy import COPY_BLOCKS, COPY_THREADS
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch, Operand, row_block
 from gpu_backend.ops.matrix import Buffer
-from gpu_backend.ops.operations import AddNorm, CopyPages, Embed, Gate, GatherLast, GatherNorm, RmsNorm, Rope
+from gpu_backend.ops.operations import (
+    AddNorm,
+    CopyPages,
+    Embed,
+    Gate,
+    GatherLast,
+    GatherNorm,
+    Quantize,
+    RmsNorm,
+    Rope,
+)
+from gpu_backend.ops.quantize import FORMS, group_block
 
 ROPE_ELEMENTS = 16  # of a head, a thread
 MAX_BLOCK = 1024
@@ -56,6 +67,8 @@ class RmsNormKernel(Always):
     name = "rmsnorm"
 
     def launches(self, op: RmsNorm, target: Target) -> list[Launch]:
+        if op.quantize is not None:
+            return [_in_fp8("rmsnorm", (op.x, op.norm.weight, op.norm.eps), op.x, op.quantize)]
         operands = (op.x, op.norm.weight, op.norm.eps, op.out, op.x.columns)
         return [_rows(f"rmsnorm_kernel<{op.out.element.cpp}>", op.x, operands)]
 
@@ -65,6 +78,9 @@ class AddNormKernel(Always):
 
     def launches(self, op: AddNorm, target: Target) -> list[Launch]:
         after = None if op.norm_after is None else op.norm_after.weight
+        if (to := op.quantize) is not None:
+            rows = (op.residual, op.x, op.norm.weight, after, op.norm.eps)
+            return [_in_fp8("add_rmsnorm", rows, op.x, to)]
         operands = (op.residual, op.x, op.norm.weight, after, op.norm.eps, op.normed, op.x.columns)
         return [_rows(f"add_rmsnorm_kernel<{op.x.element.cpp}>", op.x, operands)]
 
@@ -104,6 +120,13 @@ class RopeKernel(Always):
                 (*operands, *caches, heads.q, heads.kv, of.bias),
             )
         ]
+
+
+def _in_fp8(kernel: str, operands: tuple[Operand, ...], x: Buffer, to: Quantize) -> Launch:
+    """A norm of half type `to.x` that is left in fp8, a block for each row of x."""
+    instance = f"{kernel}_quantize_kernel<{to.x.element.cpp}, {FORMS[to.form]}>"
+    all_operands = (*operands, to.out, to.scales, x.columns, to.scales.columns)
+    return Launch(instance, (x.rows, 1, 1), group_block(x.columns), all_operands)
 
 
 def _rows(kernel: str, rows: Buffer, operands: tuple[Operand, ...]) -> Launch:

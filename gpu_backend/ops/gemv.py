@@ -6,6 +6,7 @@ from gpu_backend.arithmetic import ceil_div
 from gpu_backend.kernel_abi.gemv import GEMV_BLOCKS, GEMV_CHUNK, GEMV_ROUND, GEMV_THREADS
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch
+from gpu_backend.ops.matrix import half_only
 from gpu_backend.ops.operations import Epilogue, MatMul
 
 GEMV_ROWS = 8  # of x, that the kernel is made for
@@ -45,7 +46,7 @@ class Gemv:
 
 
 def plain(op: MatMul) -> str | None:
-    """Why a family that fuses nothing does not serve: None if nothing is fused."""
+    """Why a family that fuses nothing, of halves, does not serve: None if nothing is fused."""
     if op.norm or op.takes or op.leaves:
         return "it has no norm"
-    return "it has no router" if op.router else None
+    return "it has no router" if op.router else half_only(op.weight)

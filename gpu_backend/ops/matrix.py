@@ -8,13 +8,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_backend.element import Element
+from gpu_backend.element import HALF_TYPES, Element
+from gpu_backend.models.quantization import ScaleForm
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A weight [rows][columns], row-major; a vector is a matrix of one row. `scales`: what elements of a
-    narrow type are multiplied by, None where the type holds the values themselves."""
+    """A weight [rows][columns], row-major; a vector is a matrix of one row.
+
+    `scales`: what elements of a narrow type are multiplied by, fp32, in one of the shapes of ScaleForm; None
+    where the type holds the values themselves.
+
+    In memory the columns of an fp8 matrix stand in another order: of each 16 consecutive bytes of a row, the
+    bytes 4q to 4q+3 hold the columns 2q, 2q+1, 2q+8 and 2q+9 (kernels/primitives/fp8.h says why). `columns`
+    is a multiple of 16.
+    """
 
     rows: int
     columns: int
@@ -26,6 +34,19 @@ class Matrix:
     def n_bytes(self) -> int:
         own = self.rows * self.columns * self.element.n_bytes
         return own + (self.scales.n_bytes if self.scales else 0)
+
+    @property
+    def scale_form(self) -> ScaleForm | None:
+        """None without scales. A matrix of one row and one block is by row, which is the same."""
+        if self.scales is None:
+            return None
+        return ScaleForm.ROW if self.scales.rows == self.rows else ScaleForm.BLOCK
+
+
+def half_only(*weights: Matrix) -> str | None:
+    """Why a kernel that multiplies by halves does not serve; None where all weights are halves."""
+    narrow = next((weight.element for weight in weights if weight.element not in HALF_TYPES), None)
+    return f"its weights are halves, not {narrow.dtype}" if narrow else None
 
 
 @dataclass(frozen=True)

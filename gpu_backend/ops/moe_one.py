@@ -6,16 +6,21 @@ from __future__ import annotations
 
 from gpu_backend.element import Element
 from gpu_backend.kernel_abi.fused_router import SUM_PLACES
-from gpu_backend.kernel_abi.gemv import GEMV_BLOCKS, GEMV_CHUNK, GEMV_THREADS
+from gpu_backend.kernel_abi.gemv import GEMV_BLOCKS, GEMV_THREADS
 from gpu_backend.kernel_abi.single_token import SINGLE_EXPERTS
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch
-from gpu_backend.ops.matrix import Buffer
+from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.moe_parts import MoeBuffers, routing_struct
 from gpu_backend.ops.operations import Moe
+from gpu_backend.ops.weights import instance, lane_weights, weight_operand
 
-ONE_SLICE = 2 * GEMV_CHUNK  # of down's k: a chunk for each of its halves
 ONE_HIDDEN = 16384  # at most: gate_up holds the normed token in the shared memory that every kernel may have
+
+
+def one_slice(down: Matrix) -> int:
+    """k: a chunk, which is four lanes', for each half of an output's."""
+    return 2 * 4 * lane_weights(down)
 
 
 def router_sums(count: int) -> Buffer:
@@ -33,27 +38,28 @@ class OneTokenMoe:
             return "no matmul before it has summed the router's logits"
         if op.norm_after:
             return "it has no norm behind it"
-        if op.intermediate % ONE_SLICE or op.routing.per_token > SINGLE_EXPERTS or op.hidden > ONE_HIDDEN:
+        sliced = op.intermediate % one_slice(op.down) == 0
+        if not sliced or op.routing.per_token > SINGLE_EXPERTS or op.hidden > ONE_HIDDEN:
             return "there is no instance for these sizes"
         return None
 
     def launches(self, op: Moe, target: Target) -> list[Launch]:
-        buffers, half = MoeBuffers(op), op.gate_up.element
+        buffers, half = MoeBuffers(op), op.normed.element
         sums, per_token = router_sums(op.routing.count), op.routing.per_token
         grid, block = (GEMV_BLOCKS * target.blocks, 1, 1), (GEMV_THREADS, 1, 1)
         norm = (op.residual, op.norm.weight, op.norm.eps)
-        gate_up = (op.gate_up, buffers.product, op.hidden, op.intermediate, per_token)
-        down = (op.down, buffers.product, op.residual, op.intermediate, op.hidden, per_token)
+        gate_up = (weight_operand(op.gate_up), buffers.product, op.hidden, op.intermediate, per_token)
+        down = (weight_operand(op.down), buffers.product, op.residual, op.intermediate, op.hidden, per_token)
         return [
             Launch(
-                f"moe_single_token_gate_up_kernel<{half.cpp}>",
+                f"moe_single_token_gate_up_kernel<{instance(half.cpp, of=op.gate_up)}>",
                 grid,
                 block,
                 (routing_struct(op, sums), *norm, *gate_up),
                 shared_bytes=half.n_bytes * op.hidden,
             ),
             Launch(
-                f"moe_single_token_down_kernel<{half.cpp}>",
+                f"moe_single_token_down_kernel<{instance(half.cpp, of=op.down)}>",
                 grid,
                 block,
                 (*buffers.chosen, sums, SUM_PLACES * op.routing.count, *down),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.element import Element
+from gpu_backend.kernel_abi.fp8 import SCALE_BLOCK
 from gpu_backend.kernel_abi.routing import ROUTE_WARPS
 from gpu_backend.ops.candidate import Choice
 from gpu_backend.ops.gpu import Target
@@ -22,11 +23,14 @@ class MoeBuffers:
     """Of one operation; a pair is a token and one of its experts."""
 
     def __init__(self, op: Moe) -> None:
-        half, routing = op.gate_up.element, op.routing
+        half, routing = op.normed.element, op.routing
         self.logits = Buffer("router_logits", op.tokens, routing.count, Element.FP32)
         self.choice = Buffer("expert_choice", op.tokens, routing.per_token, Element.U32)
         self.weight = Buffer("expert_weight", op.tokens, routing.per_token, Element.FP32)
         self.product = Buffer("expert_product", op.pairs, op.intermediate, half)
+        self.product_fp8 = Buffer("expert_product_fp8", op.pairs, op.intermediate, Element.FP8)
+        blocks = ceil_div(op.intermediate, SCALE_BLOCK)
+        self.product_scales = Buffer("expert_product_scales", blocks, op.pairs, Element.FP32)
         self.rows = Buffer("expert_rows", op.pairs, op.hidden, half)
 
     @property
@@ -58,7 +62,7 @@ def route(op: Moe, target: Target, choose: Choose) -> list[Work]:
 
 def expert_sum(op: Moe) -> Launch:
     """The weighted sum of each token's rows, and the norm behind it."""
-    buffers, half = MoeBuffers(op), op.gate_up.element.cpp
+    buffers, half = MoeBuffers(op), op.normed.element.cpp
     grid, block = (op.tokens, 1, 1), (NORM_THREADS, 1, 1)
     total = (buffers.rows, *buffers.chosen, op.residual)
     sizes = (op.hidden, op.routing.per_token)

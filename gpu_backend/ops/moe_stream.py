@@ -19,6 +19,7 @@ from gpu_backend.ops.launch import FromStep, Launch, Work
 from gpu_backend.ops.matrix import Buffer
 from gpu_backend.ops.moe_parts import Choose, MoeBuffers, expert_sum, route, routing_struct
 from gpu_backend.ops.operations import Moe, Routing
+from gpu_backend.ops.weights import instance, weight_operand
 
 # Pairs an expert, on average, up to which reading the weights is all the work.
 SMALL_BATCH_PAIRS = MOST_PAIRS // MAX_EXPERTS
@@ -43,23 +44,25 @@ class StreamMoe:
         return None
 
     def launches(self, op: Moe, target: Target) -> list[Work]:
-        buffers, half = MoeBuffers(op), op.gate_up.element.cpp
+        buffers, half = MoeBuffers(op), op.normed.element.cpp
         grid, block = (EXPERT_BLOCKS * target.blocks, 1, 1), (EXPERT_THREADS, 1, 1)
         routing, per_token = routing_struct(op, buffers.logits), op.routing.per_token
         chooser = "kRoutingFused" if op.tokens <= FEW_TOKENS else "kRoutingGiven"
         sizes = (op.tokens, op.hidden, op.intermediate, per_token)
+        kernel = instance(half, "blink::kGateUp", f"blink::{chooser}", of=op.gate_up)
         gate_up = Launch(
-            f"moe_gemv_kernel<{half}, blink::kGateUp, blink::{chooser}>",
+            f"moe_gemv_kernel<{kernel}>",
             grid,
             block,
-            (routing, op.gate_up, op.normed, buffers.product, *sizes),
+            (routing, weight_operand(op.gate_up), op.normed, buffers.product, *sizes),
         )
         sizes = (op.tokens, op.intermediate, op.hidden, per_token)
+        kernel = instance(half, "blink::kDown", "blink::kRoutingGiven", of=op.down)
         down = Launch(
-            f"moe_gemv_kernel<{half}, blink::kDown, blink::kRoutingGiven>",
+            f"moe_gemv_kernel<{kernel}>",
             grid,
             block,
-            (routing, op.down, buffers.product, buffers.rows, *sizes),
+            (routing, weight_operand(op.down), buffers.product, buffers.rows, *sizes),
         )
         routed = route(op, target, self._choose) if op.hidden % ROUTER_CHUNK else [self._router(op)]
         return [*routed, gate_up, down, expert_sum(op)]

@@ -1,6 +1,9 @@
 """Experts of many tokens each, in tiles of 256 rows of weights (kernels/ops/moe/grouped_gemm_sm90.h).
 
-A plan groups the pairs of tokens and experts into units of one expert (kernels/ops/moe/expert_plan.h).
+Weights in fp8 are multiplied by x in fp8 (kernels/ops/moe/grouped_fp8_gemm_sm90.h): the norm, which the
+router needs in the half type, and is quantised behind it, and the product of gate and up, which is quantised
+where it is made. A plan groups the pairs of tokens and experts into units of one expert
+(kernels/ops/moe/expert_plan.h).
 """
 
 from __future__ import annotations
@@ -8,6 +11,12 @@ from __future__ import annotations
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.element import Element
 from gpu_backend.kernel_abi.expert_plan import PLAN_THREADS, PLAN_TOKENS, ExpertUnit
+from gpu_backend.kernel_abi.fp8 import FP8_GROUP, SCALE_BLOCK
+from gpu_backend.kernel_abi.grouped_fp8_gemm_sm90 import (
+    GROUPED_FP8_K,
+    GROUPED_FP8_SHARED_BYTES,
+    GROUPED_FP8_UNIT,
+)
 from gpu_backend.kernel_abi.grouped_gemm_sm90 import (
     GROUPED_K,
     GROUPED_SHARED_BYTES,
@@ -15,13 +24,22 @@ from gpu_backend.kernel_abi.grouped_gemm_sm90 import (
     GROUPED_UNIT,
     GROUPED_WEIGHTS,
 )
+from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.gpu import Target
-from gpu_backend.ops.launch import Launch, Tensor, Work
-from gpu_backend.ops.matrix import Buffer
+from gpu_backend.ops.launch import Launch, Struct, Tensor, Work
+from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.moe_parts import Choose, MoeBuffers, expert_sum, route
 from gpu_backend.ops.operations import Moe
+from gpu_backend.ops.quantize import quantize_for
+from gpu_backend.ops.weights import instance
 
 UNIT_BYTES = ExpertUnit.itemsize
+GATE_UP, DOWN = "blink::kGateUp", "blink::kDown"
+FP8_ROWS = "<2QI4x"  # GroupedFp8Input, QuantizedProduct
+WORD = 2  # elements of fp8 in a word of 16 bits, of which the kernel copies rows
+GRAIN = 8  # outputs that a thread stores at once
+
+Plan = tuple[Buffer, Buffer]
 
 
 class TiledMoe:
@@ -31,44 +49,100 @@ class TiledMoe:
         self._choose = choose
 
     def suits(self, op: Moe, target: Target) -> str | None:
-        return "it computes the router's logits itself" if op.routed else None
+        if op.routed:
+            return "it computes the router's logits itself"
+        if bool(op.gate_up.scales) != bool(op.down.scales):
+            return "gate_up and down are both in fp8, or neither is"
+        return _suits(op.gate_up, op.intermediate) or _suits(op.down, op.hidden)
 
     def launches(self, op: Moe, target: Target) -> list[Work]:
-        return [*route(op, target, self._choose), *experts(op, target), expert_sum(op)]
+        return [*route(op, target, self._choose), *experts(op, target, self._choose), expert_sum(op)]
 
 
-def experts(op: Moe, target: Target) -> list[Launch]:
+def _suits(weight: Matrix, outputs: int) -> str | None:
+    """Of one of the matmuls."""
+    if weight.scale_form is None:
+        return None
+    if weight.columns % FP8_GROUP or outputs % GRAIN:
+        return (
+            f"rows of {weight.columns} in fp8 and {outputs} outputs, no multiples of {FP8_GROUP} and {GRAIN}"
+        )
+    if weight.scale_form is ScaleForm.BLOCK and outputs % SCALE_BLOCK:
+        return f"a block of {SCALE_BLOCK} rows would have rows of two experts, or of gate and up"
+    return None
+
+
+def experts(op: Moe, target: Target, choose: Choose) -> list[Work]:
     """Makes the plan and runs both matmuls of the chosen (token, expert) pairs."""
-    buffers, half, count = MoeBuffers(op), op.gate_up.element.cpp, op.routing.count
-    hidden, inter, per_token = op.hidden, op.intermediate, op.routing.per_token
-    units = 1 + op.pairs // GROUPED_UNIT + min(count, op.pairs)
+    buffers, count, per_token = MoeBuffers(op), op.routing.count, op.routing.per_token
+    unit = GROUPED_FP8_UNIT if op.down.scales else GROUPED_UNIT
+    units = 1 + op.pairs // unit + min(count, op.pairs)
     plan = (
         Buffer("expert_plan", units, UNIT_BYTES, Element.U8),
         Buffer("expert_pairs", 1, op.pairs, Element.U32),
     )
-    box = (2, GROUPED_WEIGHTS // 2, GROUPED_K)
-    gate_up = Tensor(op.gate_up, (2 * count, inter, hidden), box)
-    down = Tensor(op.down, (count, hidden, inter), (1, GROUPED_WEIGHTS, GROUPED_K))
-    grid, block = (target.blocks, 1, 1), (GROUPED_THREADS, 1, 1)
+    make_plan = Launch(
+        "expert_plan_kernel",
+        (ceil_div(op.tokens, PLAN_TOKENS), 1, 1),
+        (PLAN_THREADS, 1, 1),
+        (buffers.choice, *plan, op.tokens, count, per_token, unit),
+    )
+    if op.down.scales:
+        return [make_plan, *_of_fp8(op, target, choose, plan)]
+    return [make_plan, *_of_halves(op, target, plan)]
+
+
+def _of_halves(op: Moe, target: Target, plan: Plan) -> list[Launch]:
+    buffers, half, per_token = MoeBuffers(op), op.normed.element.cpp, op.routing.per_token
+    gate_up, down = _maps(op, op.hidden, op.intermediate, GROUPED_K)
+    gate_up_operands = (gate_up, op.normed, buffers.product, op.hidden, op.intermediate, per_token)
+    down_operands = (down, buffers.product, buffers.rows, op.intermediate, op.hidden, per_token)
     return [
         Launch(
-            "expert_plan_kernel",
-            (ceil_div(op.tokens, PLAN_TOKENS), 1, 1),
-            (PLAN_THREADS, 1, 1),
-            (buffers.choice, *plan, op.tokens, count, per_token, GROUPED_UNIT),
-        ),
-        Launch(
-            f"moe_grouped_gemm_kernel<{half}, blink::kGateUp>",
-            grid,
-            block,
-            (*plan, gate_up, op.normed, buffers.product, hidden, inter, per_token),
+            f"moe_grouped_gemm_kernel<{half}, {matmul}>",
+            (target.blocks, 1, 1),
+            (GROUPED_THREADS, 1, 1),
+            (*plan, *operands),
             shared_bytes=GROUPED_SHARED_BYTES,
-        ),
-        Launch(
-            f"moe_grouped_gemm_kernel<{half}, blink::kDown>",
-            grid,
-            block,
-            (*plan, down, buffers.product, buffers.rows, inter, hidden, per_token),
-            shared_bytes=GROUPED_SHARED_BYTES,
+        )
+        for matmul, operands in ((GATE_UP, gate_up_operands), (DOWN, down_operands))
+    ]
+
+
+def _of_fp8(op: Moe, target: Target, choose: Choose, plan: Plan) -> list[Work]:
+    """The norm is quantised by itself, the product by gate_up."""
+    buffers, half, sizes = MoeBuffers(op), op.normed.element.cpp, (op.hidden, op.intermediate)
+    quantize = quantize_for(op.gate_up, op.normed)
+    x, product = (
+        Struct(FP8_ROWS, (elements, scales, scales.columns))
+        for elements, scales in (
+            (quantize.out, quantize.scales),
+            (buffers.product_fp8, buffers.product_scales),
+        )
+    )
+    gate_up, down = _maps(op, op.hidden // WORD, op.intermediate // WORD, GROUPED_FP8_K // WORD)
+    gate_up_operands = (gate_up, op.gate_up.scales, x, product, *sizes)
+    down_operands = (down, op.down.scales, product, buffers.rows, *reversed(sizes))
+    matmuls = ((GATE_UP, op.gate_up, gate_up_operands), (DOWN, op.down, down_operands))
+    return [
+        *choose(quantize, target).launches,
+        *(
+            Launch(
+                f"moe_grouped_fp8_gemm_kernel<{instance(half, matmul, of=weight)}>",
+                (target.blocks, 1, 1),
+                (GROUPED_THREADS, 1, 1),
+                (*plan, *operands, op.routing.per_token),
+                shared_bytes=GROUPED_FP8_SHARED_BYTES,
+            )
+            for matmul, weight, operands in matmuls
         ),
     ]
+
+
+def _maps(op: Moe, hidden: int, intermediate: int, columns: int) -> tuple[Tensor, Tensor]:
+    """gate_up and down in boxes of so many columns; sizes in words of 16 bits."""
+    count, box = op.routing.count, (2, GROUPED_WEIGHTS // 2, columns)
+    return (
+        Tensor(op.gate_up, (2 * count, op.intermediate, hidden), box),
+        Tensor(op.down, (count, op.hidden, intermediate), (1, GROUPED_WEIGHTS, columns)),
+    )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gpu_backend.element import Element
+from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.matrix import Buffer, KvCache, Matrix
 
 
@@ -68,8 +69,9 @@ class FusedRouter:
 class MatMul:
     """out[m][n] of x[m][k] times the weight [n][k] transposed.
 
-    The last four fields are what fusion makes of neighbours: `norm`: x is fp32, and normed on the way;
-    `takes`, `leaves`: the parts of a norm between two matmuls; `router`: what it computes beside.
+    `x_scales`: x is in fp8, as Quantize makes both of it. The last four fields are what fusion makes of
+    neighbours: `norm`: x is fp32, and normed on the way; `takes`, `leaves`: the parts of a norm between two
+    matmuls; `router`: what it computes beside.
     """
 
     role: Role
@@ -77,6 +79,7 @@ class MatMul:
     x: Buffer
     out: Buffer
     epilogue: Epilogue
+    x_scales: Buffer | None = None
     norm: Norm | None = None
     takes: SumsOfSquares | None = None
     leaves: SumsOfSquares | None = None
@@ -122,19 +125,35 @@ class Embed:
 
 
 @dataclass(frozen=True)
+class Quantize:
+    """x = out * scales, row by row, with `out` in fp8: one scale for each row, or for each row and 128
+    columns, as `form` is by row or by block (kernels/ops/quantize.h)."""
+
+    x: Buffer
+    out: Buffer
+    scales: Buffer
+    form: ScaleForm
+
+
+@dataclass(frozen=True)
 class RmsNorm:
-    """out = norm(x), row by row."""
+    """out = norm(x), row by row.
+
+    What fusion makes of neighbours: `quantize`, of `out`, which is not written then.
+    """
 
     x: Buffer
     norm: Norm
     out: Buffer
+    quantize: Quantize | None = None
 
 
 @dataclass(frozen=True)
 class AddNorm:
     """residual += norm(x), row by row: the output of a sublayer whose norm stands behind it.
 
-    What fusion makes of neighbours: `norm_after`, the norm of the sum, which is left in `normed`.
+    What fusion makes of neighbours: `norm_after`, the norm of the sum, which is left in `normed`; and
+    `quantize`, of that norm, which is left in fp8 alone then.
     """
 
     x: Buffer
@@ -142,6 +161,7 @@ class AddNorm:
     residual: Buffer
     normed: Buffer
     norm_after: Norm | None = None
+    quantize: Quantize | None = None
 
 
 @dataclass(frozen=True)
@@ -337,6 +357,6 @@ class Sample:
 
 
 Operation = (
-    MatMul | Gate | CopyPages | Embed | RmsNorm | AddNorm | GatherLast | GatherNorm | DecodePlan
+    MatMul | Gate | CopyPages | Embed | Quantize | RmsNorm | AddNorm | GatherLast | GatherNorm | DecodePlan
     | DecodeAttention | Rope | PrefillPlan | PrefillAttention | Moe | DecodeModel | Sample
 )  # fmt: skip

@@ -5,16 +5,21 @@ It serves attention's matrices beside experts. In a dense model steps of few row
 
 from __future__ import annotations
 
-from gpu_backend.kernel_abi.gemv import GEMV_BLOCKS, GEMV_CHUNK, GEMV_THREADS, GEMV_WARPS
+from gpu_backend.kernel_abi.gemv import GEMV_BLOCKS, GEMV_THREADS, GEMV_WARPS
 from gpu_backend.kernel_abi.resident_gemv import RESIDENT_OUTPUTS, RESIDENT_PAD, RESIDENT_TOKENS
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch, Struct
+from gpu_backend.ops.matrix import Matrix
 from gpu_backend.ops.operations import Epilogue, MatMul, Role
-
-HELD_SLICE = 2 * GEMV_WARPS * GEMV_CHUNK  # k: a chunk for each half of each of the block's warps
+from gpu_backend.ops.weights import instance, lane_weights, weight_operand
 
 CHUNKS = (1, 2, 4, 8)  # of a tile and a warp: kResidentDepth or a divisor, or as many as registers hold
 ROUTER_PART = "<3QI4x"  # FusedRouter of kernels/ops/moe/fused_router.h
+
+
+def held_slice(weight: Matrix) -> int:
+    """k: a chunk, which is four lanes', for each half of each of the block's warps."""
+    return 2 * GEMV_WARPS * 4 * lane_weights(weight)
 
 
 class ResidentGemv:
@@ -26,7 +31,8 @@ class ResidentGemv:
             return "it is for attention's matrices beside experts"
         if op.m > RESIDENT_TOKENS:
             return f"{op.m} rows, and shared memory is to hold {RESIDENT_TOKENS}"
-        if op.k % HELD_SLICE or op.n % RESIDENT_OUTPUTS or op.k // HELD_SLICE not in CHUNKS:
+        held = held_slice(op.weight)
+        if op.k % held or op.n % RESIDENT_OUTPUTS or op.k // held not in CHUNKS:
             return f"there is no instance for k {op.k} and n {op.n}"
         if op.takes or op.leaves:
             return "it has no part of a norm"
@@ -38,8 +44,9 @@ class ResidentGemv:
 
     def launches(self, op: MatMul, target: Target) -> list[Launch]:
         normed = "true" if op.norm else "false"
-        chunks = op.k // HELD_SLICE
-        instance = f"{op.weight.element.cpp}, blink::{op.epilogue.value}, {chunks}, {normed}"
+        half = op.norm.weight.element if op.norm else op.x.element
+        chunks = str(op.k // held_slice(op.weight))
+        kernel = instance(half.cpp, f"blink::{op.epilogue.value}", chunks, normed, of=op.weight)
         norm = (op.norm.weight, op.norm.eps) if op.norm else (None, 0.0)
         part = Struct(ROUTER_PART, (None, None, None, 0))
         if op.router:
@@ -47,10 +54,10 @@ class ResidentGemv:
             part = Struct(ROUTER_PART, (op.router.norm.weight, router, op.router.sums, router.rows))
         return [
             Launch(
-                f"resident_gemv_kernel<{instance}>",
+                f"resident_gemv_kernel<{kernel}>",
                 (min(op.n // RESIDENT_OUTPUTS, GEMV_BLOCKS * target.blocks), 1, 1),
                 (GEMV_THREADS, 1, 1),
-                (op.weight, op.x, *norm, op.out, op.m, op.n, part),
-                shared_bytes=op.weight.element.n_bytes * op.m * (op.k + RESIDENT_PAD),
+                (weight_operand(op.weight), op.x, *norm, op.out, op.m, op.n, part),
+                shared_bytes=half.n_bytes * op.m * (op.k + RESIDENT_PAD),
             )
         ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from gpu_backend.element import Element
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch, Struct, Tensor
-from gpu_backend.ops.matrix import Buffer
+from gpu_backend.ops.matrix import Buffer, half_only
 from gpu_backend.ops.operations import Epilogue, MatMul, SumsOfSquares
 from gpu_backend.ops.skinny_cut import SKINNY_MAX_ROWS, SkinnyCut, gate_up_boxes, matrix_boxes, skinny_cut
 
@@ -38,7 +38,7 @@ class SkinnyGemm:
             return "it has only a part of a norm, and no router"
         if (op.takes or op.leaves) and op.weight.element is not Element.BF16:
             return f"what it leaves before its norm is known might overflow {op.weight.element.dtype}"
-        return None
+        return half_only(op.weight)
 
     def launches(self, op: MatMul, target: Target) -> list[Launch]:
         tiling = tiling_of(op, target)

@@ -84,6 +84,15 @@ __device__ __forceinline__ void load_weight(const void* p, bool wanted, uint4& v
       : "l"(p), "r"(uint32_t(wanted)));
 }
 
+/* The same of a scale, which neighbours read, too. */
+__device__ __forceinline__ void load_scale(const float* p, bool wanted, float& value) {
+  asm volatile(
+      "{ .reg .pred wanted; setp.ne.u32 wanted, %2, 0;\n"
+      "@wanted ld.global.f32 %0, [%1]; }"
+      : "+f"(value)
+      : "l"(p), "r"(uint32_t(wanted)));
+}
+
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
@@ -157,6 +166,11 @@ __device__ __forceinline__ void copy_async(uint32_t to_shared, const void* from,
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to_shared), "l"(from), "r"(n) : "memory");
 }
 
+/* 4 bytes. */
+__device__ __forceinline__ void copy_async_word(float* to_shared, const float* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to_shared)), "l"(from) : "memory");
+}
+
 /* *p += x, without waiting for the old value. */
 __device__ __forceinline__ void add_to(float* p, float x) {
   asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(p), "f"(x) : "memory");
@@ -166,6 +180,44 @@ __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+}
+
+/* Four elements of fp8 (e4m3), a in the lowest byte: the nearest, to even where two are as near, and the largest beyond
+ * it. */
+__device__ __forceinline__ uint32_t to_e4m3(float a, float b, float c, float d) {
+  uint32_t word;
+  asm("{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, %2, %1; cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\n"
+      "mov.b32 %0, {low, high}; }"
+      : "=r"(word)
+      : "f"(a), "f"(b), "f"(c), "f"(d));
+  return word;
+}
+/* Back, as two pairs of float16. */
+__device__ __forceinline__ void to_float16s(uint32_t word, uint32_t& first, uint32_t& second) {
+  asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rn.f16x2.e4m3x2 %0, low; cvt.rn.f16x2.e4m3x2 %1, high; }"
+      : "=r"(first), "=r"(second)
+      : "r"(word));
+}
+
+/* Byte i is what digit i of `selector` names: 0 to 3 a byte of `word`, 8 to 11 the sign of byte 0 to 3 in all bits. */
+__device__ __forceinline__ uint32_t permute_bytes(uint32_t word, uint32_t selector) {
+  uint32_t result;
+  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(result) : "r"(word), "r"(selector));
+  return result;
+}
+
+/* The same of two words: 4 to 7 name a byte of `high`. */
+__device__ __forceinline__ uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
+  uint32_t result;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selector));
+  return result;
+}
+
+/* Products of two pairs. */
+__device__ __forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b, __nv_bfloat16) {
+  uint32_t product;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
 }
 
 }  // namespace blink

@@ -92,6 +92,14 @@ __device__ __forceinline__ void copy_box4(void* to_shared, const void* map, uint
       : "memory");
 }
 
+/* Copies neighbouring bytes, a multiple of 16 as both addresses are. */
+__device__ __forceinline__ void copy_bytes(void* to_shared, const void* from, uint32_t bytes, uint64_t* barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(to_shared)),
+               "l"(from), "r"(bytes), "r"(shared_address(barrier))
+               : "memory");
+}
+
 /* Copies the box at (x, y, z, w) to where `to_shared` lies in either block of a cluster of two, and counts its bytes at
  * either's `barrier`. */
 __device__ __forceinline__ void copy_box_to_pair(void* to_shared, const BoxMap& map, uint32_t x, uint32_t y, uint32_t z,

@@ -13,7 +13,10 @@ constexpr uint32_t kWarpgroup = 128;    /* threads */
 constexpr uint32_t kSwizzleBytes = 128; /* a row of an operand, and what the swizzle works on */
 constexpr uint32_t kGroupBytes = 8 * kSwizzleBytes;
 constexpr uint32_t kNoColumns = 16; /* column_bytes of an operand with k along its rows, which has no use for them */
-constexpr uint32_t kWgmmaK = 16;    /* of one wgmma */
+constexpr uint32_t kWgmmaK = 16; /* of one wgmma of halves; of fp8, whose elements are half as wide, it is twice that */
+
+/* Names the type of operands in fp8, which the instructions need not hold. */
+struct E4m3 {};
 
 /* Where 16 bytes of an operand with k along its rows lie. */
 __device__ __forceinline__ uint32_t swizzled(uint32_t row, uint32_t chunk) {
@@ -132,6 +135,17 @@ __device__ __forceinline__ void settle(float (&x)[N]) {
                  : BLINK_ACC##regs                                                                                   \
                  : "l"(a), "l"(b), "r"(uint32_t(accumulate)));                                                       \
   }
+/* The same of fp8: a 64 x 32 and b 32 x N. The tensor cores align the products of an instruction and the sum so far to
+ * the largest of them, and drop what lies more than about 13 bits below it, so that a sum over thousands of k loses
+ * what fp32 would keep. Who sums so many adds up shorter sums in registers. */
+#define BLINK_WGMMA_FP8(n, regs)                                                                                    \
+  __device__ __forceinline__ void wgmma(float (&d)[regs], uint64_t a, uint64_t b, bool accumulate, E4m3) {          \
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %" BLINK_AT##regs##_2 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n \
+                                                                       "k32.f32.e4m3.e4m3 " BLINK_LIST##regs        \
+                 ", %" BLINK_AT##regs##_0 ", %" BLINK_AT##regs##_1 ", p, 1, 1; }"                                   \
+                 : BLINK_ACC##regs                                                                                  \
+                 : "l"(a), "l"(b), "r"(uint32_t(accumulate)));                                                      \
+  }
 /* d += a b: a in registers as `mma` has it, of the warp's 16 rows; b 16 x N with n along its rows. */
 #define BLINK_WGMMA_REGISTERS(Half, type, n, regs)                                                                     \
   __device__ __forceinline__ void wgmma(float (&d)[regs], const uint32_t (&a)[4], uint64_t b, Half) {                  \
@@ -216,7 +230,17 @@ BLINK_WGMMA_REGISTERS(__half, "f16", 128, 64)
 BLINK_WGMMA_REGISTERS(__nv_bfloat16, "bf16", 64, 32)
 BLINK_WGMMA_REGISTERS(__half, "f16", 64, 32)
 
+BLINK_WGMMA_FP8(16, 8)
+BLINK_WGMMA_FP8(32, 16)
+BLINK_WGMMA_FP8(64, 32)
+BLINK_WGMMA_FP8(96, 48)
+BLINK_WGMMA_FP8(128, 64)
+BLINK_WGMMA_FP8(144, 72)
+BLINK_WGMMA_FP8(160, 80)
+BLINK_WGMMA_FP8(176, 88)
+
 #undef BLINK_WGMMA_SHARED
+#undef BLINK_WGMMA_FP8
 #undef BLINK_WGMMA_REGISTERS
 
 }  // namespace blink

@@ -23,6 +23,7 @@ STRUCTS = (
     "FusedRouter",
     "Routing",
     "TiledParams",
+    "TiledFp8Params",
     "SkinnyParams",
     "FusedNorm",
     "blink_echo_slot",

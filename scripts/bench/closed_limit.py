@@ -32,6 +32,7 @@ from bench.shape import shape_config  # noqa: E402
 from bench.step_costs import Costs, Load  # noqa: E402
 
 from gpu_backend.models.description import Model  # noqa: E402
+from gpu_backend.models.quantization import QUANTIZATIONS  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,9 @@ def main() -> int:
     )
     parser.add_argument("results", type=Path, help="JSON of engine.py, with --sustained")
     parser.add_argument("--model", default="llama-3-8b", help="a name of scripts/bench/shapes")
+    parser.add_argument(
+        "--quantization", choices=tuple(QUANTIZATIONS), help="weights in fp8, by row or block"
+    )
     parser.add_argument("--concurrency", default="8,32,64", metavar="N,...")
     parser.add_argument("--input", type=int, default=1024, metavar="TOKENS")
     parser.add_argument("--output", type=int, default=256, metavar="TOKENS")
@@ -114,7 +118,7 @@ def main() -> int:
         gpu = Gpu.of(ceilings, options.limit, options.idle)
     except ValueError as error:
         parser.error(f"{options.results}: {error}")
-    config = shape_config(options.model)
+    config = shape_config(options.model, options.quantization)
     for rows in map(int, options.concurrency.split(",")):
         work = work_of(config, rows, options.input, options.output)
         limits = ", ".join(f"{what} {rate:,.0f}" for what, rate in gpu.limits(work).items())

@@ -54,6 +54,7 @@ from gpu_backend.engines.native.plan import plan_step  # noqa: E402
 from gpu_backend.engines.native.sizing import mixed_share  # noqa: E402
 from gpu_backend.engines.native.weights import RandomWeights, enqueue_random  # noqa: E402
 from gpu_backend.models.description import Model  # noqa: E402
+from gpu_backend.models.quantization import QUANTIZATIONS  # noqa: E402
 from ringbuffer.abi import Descriptor  # noqa: E402
 
 PAGE = 16
@@ -231,6 +232,9 @@ def parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", default="llama-3-8b", help="a name of scripts/bench/shapes")
+    parser.add_argument(
+        "--quantization", choices=tuple(QUANTIZATIONS), help="weights in fp8, by row or block"
+    )
     parser.add_argument("--rows", type=int, nargs="*", default=[1, 8, 16, 32, 64])
     parser.add_argument("--context", type=int, nargs="+", default=[1000])
     parser.add_argument("--prefill", type=int, nargs="*", default=[1024], metavar="TOKENS")
@@ -247,7 +251,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     options = parse()
-    config = shape_config(options.model)
+    config = shape_config(options.model, options.quantization)
     mixed = [tuple(map(int, text.split("x"))) for text in options.mixed]
     longest = max([*options.prefill, *(n for _, n in mixed), 1])
     context = max([*(c + PAGE for c in options.context), longest])
@@ -267,7 +271,8 @@ def main() -> int:
         print(table(steps[-1]), flush=True)
     if options.json is not None:
         result = {
-            "model": options.model, "commit": options.commit, "gpu": bench.device.name,
+            "model": options.model, "quantization": options.quantization,
+            "commit": options.commit, "gpu": bench.device.name,
             "date": time.strftime("%Y-%m-%d"), "read_tb_s": bench.read_tb_s, "tflops": bench.tflops,
             "ceilings": [asdict(ceiling) for ceiling in bench.ceilings],
             "steps": [asdict(step) for step in steps],

@@ -117,6 +117,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--per-core", default="0,1,4,8", help="of the part interference")
     parser.add_argument("--window", type=float, default=15.0, metavar="SECONDS")
+    parser.add_argument("--server-flag", action="append", default=[], help="of every server, of both kinds")
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--out", type=Path, default=Path("build/bench"))
     return parser.parse_args()
@@ -137,6 +138,7 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     options.out = options.out.absolute()
     common = [
+        *(f"--server-flag={flag}" for flag in options.server_flag),
         f"--part={','.join(options.parts)}", f"--concurrency={options.concurrency}",
         f"--per-core={options.per_core}", f"--window={options.window:g}", f"--out={options.out}",
         f"--commit={options.commit}", "--bench-flag=--energy",

@@ -11,6 +11,7 @@ from gpu_backend.ops.launch import LibraryGemm, Work
 from gpu_backend.ops.operations import DecodeModel, MatMul, Moe, Role
 
 GEMMS = ("gemv", "skinny_gemm", "tiled_gemm")  # kernels of a router that is a matmul
+BEHIND = ("silu_mul", "split_sums")  # kernels that a matmul has behind it
 PARTS = {"kGateUp": "gate_up", "kDown": "down"}  # of the experts' kernels
 
 
@@ -22,7 +23,7 @@ def operation_name(choice: Choice, work: Work, tokens: int) -> str:
         return choice.name
     if isinstance(op, Moe) and (kernel == "cublas" or kernel in GEMMS):
         return f"router ({kernel})"
-    if not isinstance(op, MatMul) or kernel == "silu_mul":
+    if not isinstance(op, MatMul) or kernel in BEHIND:
         return kernel
     last = LAST if op.m != tokens and op.role is not Role.HEAD else ""
     return f"{last}{op.role.value} ({choice.name})"

@@ -9,9 +9,9 @@ A model is a directory, or a name of scripts/bench/shapes with random weights of
 (1024 tokens in, 256 out, by concurrency), `open` (Poisson, the paper's lengths, by rate), `interference`
 (a rate that every server can take, by antagonists on the server's cores), `conversations` (six turns behind
 a system prompt of 2048 tokens, 256 tokens in and 128 out, by users; with it vLLM runs with its prefix cache,
-else without). The server starts once, on its own
-cores. Each part leaves one OUT/NAME-MODEL-PART.json: what `blink bench serve --json` writes, and under "run"
-how the server was run. Servers on several GPUs of one machine may be disturbed together: with the same
+else without), `burst` (so many prompts of 1024 tokens at once, and no more). The server starts once, on its
+own cores. Each part leaves one OUT/NAME-MODEL-PART.json: what `blink bench serve --json` writes, and under
+"run" how the server was run. Servers on several GPUs of one machine may be disturbed together: with the same
 --begin, their windows under antagonists are in step.
 
 No tokenizer is in the measurement: prompts are token ids. vLLM runs without detokenizing, its text is empty
@@ -55,7 +55,8 @@ RATES = {  # requests/s, up to beyond what the fastest server takes of each shap
 CALM_RATES = {"llama-3.2-1b": "12", "llama-3-8b": "5", "qwen3-8b": "5", "phi-4": "3", "qwen3-32b": "1",
               "qwen3-30b-a3b": "2"}  # fmt: skip
 PER_CORE = "0,1,4,8"
-DRAIN_S = {"closed": 8.0, "open": 8.0, "interference": 10.0, "conversations": 30.0}
+DRAIN_S = {"closed": 8.0, "open": 8.0, "interference": 10.0, "conversations": 30.0, "burst": 30.0}
+BURSTS = "64,128"
 USERS, EACH = "1,16,64", "8,2,1"  # conversations of each user, so that few users are asked often enough, too
 OVERHEAD_S = 4.0  # of a window, besides its duration and drain: lead, reading, pause
 SPARE_S = 120.0  # for the warm-up and whatever else takes longer than it should
@@ -69,6 +70,9 @@ def part_flags(part: str, model: str, arguments: argparse.Namespace) -> tuple[li
     if part == "conversations":
         turns = [f"--conversations={USERS}", f"--each={EACH}", "--turns=6", "--system=2048"]
         return [*turns, "--input=256", "--output=128"], len(USERS.split(","))
+    if part == "burst":
+        turns = [f"--conversations={BURSTS}", "--turns=1", "--system=0"]
+        return [*turns, "--input=1024", "--output=128"], len(BURSTS.split(","))
     if part == "closed":
         chosen = arguments.concurrency
         return [f"--concurrency={chosen}", "--input=1024", "--output=256"], len(chosen.split(","))
@@ -142,7 +146,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--server", choices=("blink", "vllm"), required=True)
     parser.add_argument("--model", required=True, help="a directory, or a name of scripts/bench/shapes")
     parser.add_argument(
-        "--part", default="closed", help="closed, open, interference, conversations; several with commas"
+        "--part",
+        default="closed",
+        help="closed, open, interference, conversations, burst; several with commas",
     )
     parser.add_argument("--out", type=Path, default=Path("build/bench"))
     parser.add_argument(
@@ -170,6 +176,9 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--commit", default="unknown", help="what is measured, for the record")
+    parser.add_argument(
+        "--stop-backend", action="store_true", help="of blink, by SIGSTOP, while it is measured"
+    )
     parser.add_argument("--server-flag", action="append", help="one more flag for the server")
     parser.add_argument("--bench-flag", action="append", help="one more flag for blink bench serve")
     return parser.parse_args()
@@ -192,8 +201,9 @@ def main() -> None:
         server = {"blink": Blink, "vllm": Vllm}[arguments.server](arguments, directory, shape.exists())
         with server.running(arguments.out / f"{arguments.name or server.name}-{name}.log"):
             print(f"{server.name} is ready after {server.start_s:.0f} s", flush=True)
-            for part in parts:
-                measure(server, part, name, arguments)
+            with server.stopped_backend() if arguments.stop_backend else contextlib.nullcontext():
+                for part in parts:
+                    measure(server, part, name, arguments)
 
 
 if __name__ == "__main__":

@@ -72,6 +72,9 @@ class Server:
         """For --watch-pid."""
         return [f"server={self.process.pid}"]
 
+    def stopped_backend(self) -> contextlib.AbstractContextManager[None]:
+        raise SystemExit(f"{self.name} has no backend that it could do without")
+
     @contextlib.contextmanager
     def running(self, log: Path) -> Iterator[None]:
         me, chosen = os.getpid(), set(self.cores)
@@ -130,6 +133,16 @@ class Blink(Server):
             *(["--random-weights"] if self.random_weights else []),
             *([f"--frontend-cores={','.join(map(str, apart))}"] if apart else []),
         ]  # fmt: skip
+
+    @contextlib.contextmanager
+    def stopped_backend(self) -> Iterator[None]:
+        """By SIGSTOP: the scheduler and its steps go on without their process."""
+        (backend,) = self.planes()["backend"]
+        os.kill(backend, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(backend, signal.SIGCONT)
 
     def planes(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}

@@ -8,7 +8,11 @@ from bench.sustained import Sustained
 
 from gpu_backend.abi import StepKind
 from gpu_backend.cuda.product import HALF_BYTES
+from gpu_backend.element import compute_element
+from gpu_backend.engines.native.model import matrix_of
 from gpu_backend.models.description import Model
+from gpu_backend.ops.costs import FP8_SPEED
+from gpu_backend.ops.skinny_cut import SKINNY_MAX_ROWS
 
 LAST = "last "  # matrices of the last layer where its rows are the batch slots'
 
@@ -68,17 +72,17 @@ ATTENTION = ("decode_attention", "flash_attention", "prefill_attention")
 
 class Costs:
     """By the names of matrices and operations. Bytes are those of weights, keys and values; of experts, those
-    that as many random choices are expected to name."""
+    that as many random choices are expected to name. Floating-point operations count as those of halves.
+    """
 
     def __init__(self, config: Model) -> None:
         self._config = config
+        element, weights = compute_element(config.dtype), dict(config.layers[0].weights())
+        weights["head"] = config.head or config.embed
         mlp = ("gate_up", "down") if config.experts is None else ("router",)
-        each = {
-            name: weight.n_elements
-            for name, weight in config.layers[0].weights()
-            if name in ("qkv", "o", *mlp)
-        }
-        self.matrices = {**each, "head": config.embed.n_elements}
+        self.matrices = {name: weights[name].n_elements for name in ("qkv", "o", *mlp, "head")}
+        self._bytes = {name: matrix_of(weight, element).n_bytes for name, weight in weights.items()}
+        self._in_fp8 = {name for name, weight in weights.items() if weight.scales}
 
     def of(self, name: str, load: Load) -> tuple[float, float]:
         """Bytes and floating-point operations of one launch. What is called "last" is for a token a batch
@@ -87,11 +91,13 @@ class Costs:
         matrix, experts = name.removeprefix(LAST).split(" ")[0], config.experts
         if matrix in self.matrices:
             rows = load.batch_slots if matrix == "head" or name.startswith(LAST) else tokens
-            return HALF_BYTES * self.matrices[matrix], 2 * rows * self.matrices[matrix]
+            return self._bytes[matrix], self._flops(matrix, rows, 2 * rows * self.matrices[matrix])
         if experts is not None and name.startswith("moe_") and ("gate_up" in name or "down" in name):
-            size = config.hidden * experts.intermediate * (2 if "gate_up" in name else 1)
-            chosen = experts.count * (1 - (1 - experts.per_token / experts.count) ** tokens)
-            return HALF_BYTES * size * chosen, 2 * size * tokens * experts.per_token
+            part = "gate_up" if "gate_up" in name else "down"
+            size = config.hidden * experts.intermediate * (2 if part == "gate_up" else 1)
+            chosen = 1 - (1 - experts.per_token / experts.count) ** tokens
+            flops = 2 * size * tokens * experts.per_token
+            return self._bytes[part] * chosen, self._flops(part, tokens, flops)
         if name in ATTENTION:
             token_bytes = 2 * HALF_BYTES * config.n_kv_heads * config.head_dim
             if name == "decode_attention":
@@ -99,6 +105,10 @@ class Costs:
             pairs = load.prompt * (load.prompt + 1) / 2
             return load.prompt * token_bytes, 4 * pairs * config.n_heads * config.head_dim
         return 0, 0
+
+    def _flops(self, matrix: str, rows: int, flops: float) -> float:
+        """Those of many rows with a matrix in fp8 take less time, as if they were fewer."""
+        return flops / FP8_SPEED if matrix in self._in_fp8 and rows > SKINNY_MAX_ROWS else flops
 
     def step(self, load: Load) -> tuple[float, float]:
         """Of a whole step, whatever kernels it is made of."""

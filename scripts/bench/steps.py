@@ -3,6 +3,7 @@
 
     python scripts/bench/steps.py --model llama-3-8b --batch 1 8 32 --steps 2000
     python scripts/bench/steps.py --model models/demo --batch 8 --soak 100000
+    python scripts/bench/steps.py --model models/demo --batch 8 --kv-memory 6GiB --cached-pages 100000
 
 A model is a directory, or a name of scripts/bench/shapes with random weights of that shape. For each batch
 the scheduler decodes that many rows at about --context tokens; from its own counters come the period of a
@@ -10,6 +11,9 @@ step and the gap from a step's completion to the next one's first instruction. T
 the host replays the very same executables back to back in one stream: what the GPU needs without any
 scheduler. The period is compared over the last 120 steps (one launch window, its relaunch included), which
 ran at the context that the replay sees.
+
+With --cached-pages the prefix cache is first filled with so many pages, and the times of its look-ups and
+insertions are printed.
 """
 
 from __future__ import annotations
@@ -30,14 +34,18 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
+from blink.flags import checked  # noqa: E402
+from blink.sizes import parse_bytes  # noqa: E402
 from gpu_backend.abi import STEP_SETS  # noqa: E402
 from gpu_backend.backend import Backend  # noqa: E402
+from gpu_backend.models.quantization import QUANTIZATIONS  # noqa: E402
 from gpu_backend.options import BackendOptions  # noqa: E402
 from gpu_backend.scheduler_abi import GAP_BIN_NS  # noqa: E402
 from ringbuffer.abi import Control, RequestFlags  # noqa: E402
 from ringbuffer.client import RingClient, Stream  # noqa: E402
 
 REPLAYS = 120
+REPEATED_PROMPTS = 64
 TAIL_STEPS = 120  # at the end, whose period the replay is compared with: the context has hardly grown
 
 
@@ -86,6 +94,31 @@ def wait_for_steps(backend: Backend, steps: int) -> None:
     while backend.ring.stats()["decode_steps"] < steps:
         assert backend.fault() is None, backend.fault()
         time.sleep(0.0005)
+
+
+def fill_cache(backend: Backend, pages: int) -> dict[str, Any]:
+    """Fills the prefix cache with `pages` pages, by prompts as long as a context allows. Then the last
+    prompts are asked once more: look-ups that find the whole prompt, by the scheduler's own clock."""
+    client, rng = RingClient(backend.ring), np.random.default_rng(3)
+    vocab = int(client.region.header["vocab_size"][0])
+    page = int(client.region.header["page_size"][0])
+    length = (backend.limits.max_context - 2) // page * page + 1
+    prompts: list[Any] = []
+    while backend.ring.stats()["cached_pages"] < pages:
+        prompts = [rng.integers(0, vocab, length) for _ in range(REPEATED_PROMPTS)]
+        client.wait([client.submit(prompt, 1) for prompt in prompts], 60)
+    before = backend.ring.stats()
+    client.wait([client.submit(prompt, 1) for prompt in prompts], 60)
+    after = backend.ring.stats()
+    client.close()
+    ran = {name: after[name] - before[name] for name in before}
+    return {
+        "cached_pages": after["cached_pages"],
+        "prompt_tokens": length,
+        "hit_share": ran["prefix_hits"] / ran["prefix_queries"],
+        "lookup_us": ran["prefix_lookup_ns"] / ran["prefix_lookups"] / 1e3,
+        "insertion_us_a_page": before["prefix_insertion_ns"] / before["prefix_insertions"] / 1e3,
+    }
 
 
 def measure(backend: Backend, batch: int, context: int, steps: int) -> dict[str, Any]:
@@ -182,10 +215,22 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", required=True)
+    parser.add_argument(
+        "--quantization", choices=tuple(QUANTIZATIONS), help="weights in fp8, by row or block"
+    )
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--context", type=int, default=1024, help="tokens a row holds at half time")
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--soak", type=int, default=0, help="decode steps of a soak run instead")
+    parser.add_argument(
+        "--kv-memory",
+        type=checked(parse_bytes),
+        metavar="SIZE",
+        help="of the KV cache (default: see blink backend)",
+    )
+    parser.add_argument(
+        "--cached-pages", type=int, default=0, help="pages of the prefix cache, filled before"
+    )
     parser.add_argument("--commit", default="unknown", help="recorded with the results")
     parser.add_argument("--out", type=Path, help="a JSON file")
     options = parser.parse_args()
@@ -199,16 +244,20 @@ def main() -> int:
                     f"bench-{batch}",
                     "gpu",
                     random_weights=random,
+                    quantization=options.quantization,
                     max_batch=batch,
+                    kv_memory=options.kv_memory,
                 )
             )
             backend.start()
             machine = backend.device.name
+            filled = fill_cache(backend, options.cached_pages) if options.cached_pages else {}
             row = (
                 soak(backend, batch, options.soak)
                 if options.soak
                 else measure(backend, batch, options.context, options.steps)
             )
+            row |= filled
             rows.append(row)
             print(
                 " ".join(f"{k}={v:.2f}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()),

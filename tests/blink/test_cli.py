@@ -174,6 +174,7 @@ def check_error(printed: str, message: str) -> None:
         (("serve",), "arguments are required: MODEL"),
         (("serve", "demo", "--device=tpu"), "argument --device: invalid choice: 'tpu'"),
         (("serve", "demo", "--scheduler=foo"), "invalid choice: 'foo' (choose from"),
+        (("serve", "demo", "--quantization=int4"), "invalid choice: 'int4' (choose from"),
         (("serve", "demo", "--kv-memory=lots"), "'lots' is not a size; write for example 512MiB or 8GiB"),
         (("serve", "demo", "--frontends=33"), "33 frontends are too many; at most 32"),
         (("serve", "demo", "--port=70000"), "70000 is not a port"),
@@ -199,6 +200,7 @@ def test_a_wrong_command_line_is_told_in_one_line(
         (("serve", "/"), "/ has no config.json and no tokenizer.json"),
         (("backend", "demo", "--device=cpu", "--ring=a/b"), "cannot make a ring in a: No such file or "
          "directory; a name has no slash"),
+        (("serve", "demo", "--quantization=fp8-block"), "have 320 rows, which must be multiples of 128"),
         (("serve", "demo", "--host=192.0.2.1"), "192.0.2.1 is not an address of this machine"),
         (("serve", "demo", "--host=no.such.host.invalid"), "is not an address of this machine"),
         (("frontend", "demo", "--ring=none", "--attach-timeout=0"), "start `blink backend` first"),

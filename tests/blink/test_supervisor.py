@@ -153,6 +153,7 @@ def test_the_backends_death_ends_everything(start: Start) -> None:
     assert nothing_is_left(server, pids)
 
 
+@pytest.mark.slow
 def test_a_killed_frontend_is_started_again(start: Start) -> None:
     server = start().wait_ready()
     (first,) = server.frontends()
@@ -272,6 +273,7 @@ def test_a_frontend_that_does_not_stay_up_is_started_ever_later(capfd: pytest.Ca
     assert len(starts) <= 4
 
 
+@pytest.mark.slow
 def test_a_frontend_that_never_starts_ends_everything(capfd: pytest.CaptureFixture[str]) -> None:
     assert supervise(plan("refusing", frontend="import sys; sys.exit(3)")) == 1
     assert "blink: frontend 0 ended with exit status 3; stopping" in capfd.readouterr().err

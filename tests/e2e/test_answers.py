@@ -11,7 +11,7 @@ import openai
 import pytest
 from demo_client import ask, chat, completion, items, right
 from limits import WAIT_S
-from serve_process import ROOT, ServeProcess, complete
+from serve_process import ROOT, Serve, ServeProcess, complete
 from sse import events, text_of
 
 TASKS = (
@@ -30,6 +30,14 @@ def test_every_task_over_both_endpoints(server: ServeProcess) -> None:
         assert sum(judged) >= SHARE * len(chosen), [
             item.prompt for item, ok in zip(chosen, judged, strict=True) if not ok
         ]
+
+
+@pytest.mark.slow
+def test_weights_rounded_to_fp8_answer_as_well(serve: Serve) -> None:
+    process = serve("--quantization=fp8")
+    chosen = [item for task in TASKS for item in items(task, 3)]
+    judged = right(chosen, ask(process.url, [completion(item) for item in chosen], clients=16))
+    assert sum(judged) >= SHARE * len(chosen)
 
 
 @pytest.mark.slow

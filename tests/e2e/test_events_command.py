@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+import pytest
 from demo_client import ask, chat, items
 from limits import WAIT_S
 from serve_process import ROOT, Serve
@@ -32,6 +33,7 @@ def test_what_a_server_caches_is_printed(serve: Serve) -> None:
             process.terminate()
 
 
+@pytest.mark.slow
 def test_it_ends_with_the_backend_and_says_why(serve: Serve) -> None:
     server = serve("--kv-events=64")
     command = [sys.executable, "-m", "blink", "events", "--ring", str(server.ring)]
@@ -50,6 +52,7 @@ def test_it_ends_with_the_backend_and_says_why(serve: Serve) -> None:
             process.terminate()
 
 
+@pytest.mark.slow
 def test_a_server_that_tells_nothing_is_refused(serve: Serve) -> None:
     server = serve()
     command = [sys.executable, "-m", "blink", "events", "--ring", str(server.ring)]

@@ -11,11 +11,11 @@ import pytest
 @pytest.mark.parametrize(
     "case",
     [
-        cases.answers_are_those_of_a_server_without_it,
+        pytest.param(cases.answers_are_those_of_a_server_without_it, marks=pytest.mark.slow),
         cases.a_conversation_finds_what_was_said,
-        cases.a_burst_with_one_beginning_computes_it_once,
+        pytest.param(cases.a_burst_with_one_beginning_computes_it_once, marks=pytest.mark.slow),
         cases.pages_make_room_under_pressure,
-        cases.host_memory_has_what_the_device_forgot,
+        pytest.param(cases.host_memory_has_what_the_device_forgot, marks=pytest.mark.slow),
     ],
 )
 def test_nothing_is_computed_twice(case: Callable[[str], None]) -> None:

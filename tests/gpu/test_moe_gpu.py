@@ -14,8 +14,9 @@ from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.element import Element, compute_element
 from gpu_backend.engines.native.weights import half_bits
+from gpu_backend.ops.choice import choose
 from gpu_backend.ops.gpu import Target
-from gpu_backend.ops.launch import Launch
+from gpu_backend.ops.launch import Work
 from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.moe_tiled import experts
 from gpu_backend.ops.operations import Moe, Norm, Routing
@@ -73,7 +74,7 @@ class Mixture:
     def tokens(self, n: int) -> Floats:
         return self._rounded(np.random.default_rng(n).standard_normal((n, self.hidden), np.float32))
 
-    def works(self, tokens: int, target: Target) -> list[Launch]:
+    def works(self, tokens: int, target: Target) -> list[Work]:
         """The plan and the products of so many tokens, whose experts are chosen."""
         element, hidden, count = compute_element(self.dtype), self.hidden, self.routing.count
         gate_up = Matrix(count * 2 * self.intermediate, hidden, element, self.weights[0])
@@ -82,7 +83,7 @@ class Mixture:
         residual = Buffer("residual", tokens, hidden, Element.FP32)
         normed = Buffer("normed", tokens, hidden, element)
         weights = (Norm(unused, 1e-6), unused, gate_up, down)
-        return experts(Moe(self.routing, self.intermediate, *weights, residual, normed), target)
+        return experts(Moe(self.routing, self.intermediate, *weights, residual, normed), target, choose)
 
     def run(self, x: Floats, choice: Choices, processors: int | None = None) -> NDArray[np.uint16]:
         """Bits of the rows [tokens][per_token][hidden]; NAN where no pair is."""

@@ -42,7 +42,8 @@ def run(
     (tmp_path / "config.json").write_text(json.dumps(config or {}))
     log = tmp_path / "log"
     log.write_text("")
-    paths = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1])]
+    root = Path(__file__).resolve().parents[2]
+    paths = [str(root), str(root / "tests"), str(root / "scripts")]
     changes = {
         "LD_LIBRARY_PATH": str(fake / "lib"),
         "FAKE_CUDA_LOG": str(log),

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from gpu_backend.arithmetic import ceil_div
 from gpu_backend.element import Element
 from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.native.model import (
@@ -25,15 +26,19 @@ from gpu_backend.engines.native.model import (
 )
 from gpu_backend.engines.native.plan import buffer_bytes, described_plans, kernel_names, plan_step
 from gpu_backend.models.description import Model
+from gpu_backend.models.quantization import SCALE_BLOCK, ScaleForm
 from gpu_backend.ops.candidate import Choice
 from gpu_backend.ops.launch import FromStep, LibraryGemm, Struct, Tensor, Work
 from gpu_backend.ops.matrix import Buffer as Place
 from gpu_backend.ops.matrix import Matrix
 from gpu_backend.ops.moe_one import SUM_PLACES
 from gpu_backend.ops.operations import Epilogue, Reach
+from gpu_backend.ops.quantize import STRIDE_GRAIN
+from gpu_backend.ops.weights import FP8_MATRIX
 
 MULTIPROCESSORS = 132
 KV_CACHE, CACHE_MAPS, WEIGHTS = 1 << 50, 1 << 51, 1 << 40
+SCALES = 1 << 30  # a matrix's behind it
 FP32_BYTES, HALF_BYTES = 4, 2
 ELEMENT = {
     Epilogue.STORE: HALF_BYTES, Epilogue.GATED: HALF_BYTES, Epilogue.STORE_FP32: FP32_BYTES,
@@ -66,6 +71,7 @@ class Product:
     n_in: int
     n_out: int
     epilogue: Epilogue
+    x_scales: tuple[str, int] | None = None  # x is in fp8; by name, and their stride
 
 
 @dataclass(frozen=True)
@@ -114,6 +120,7 @@ class SymbolicMachine:
         self._names = kernel_names(described)
         self._buffers = {name: Buffer(name, size) for name, size in buffer_bytes(described).items()}
         self._weights: dict[int, str] = {}
+        self._scales_of: dict[int, int] = {}  # addresses of matrices in fp8 and of their scales
         weights = described_weights(config)
         reaches = tuple(
             replace(reach, rope=self._weight(f"rope{reach.index}", reach.rope)) for reach in weights.reaches
@@ -142,7 +149,10 @@ class SymbolicMachine:
     def _weight(self, name: str, matrix: Matrix) -> Matrix:
         address = WEIGHTS + len(self._weights)
         self._weights[address] = name
-        return replace(matrix, address=address)
+        if matrix.scales is None:
+            return replace(matrix, address=address)
+        self._scales_of[address] = address + SCALES
+        return replace(matrix, address=address, scales=replace(matrix.scales, address=address + SCALES))
 
     def _layer(self, i: int, layer: DeviceLayer, reaches: tuple[Reach, ...]) -> DeviceLayer:
         there = {field.name: getattr(layer, field.name) for field in fields(layer)}
@@ -161,6 +171,10 @@ class SymbolicMachine:
                 return operand.address
             case Tensor():
                 return operand.of if isinstance(operand.of, int) else self._argument(operand.of)
+            case Struct(format=format, parts=(Matrix(), *_)) if format == FP8_MATRIX:
+                weight, scales = operand.parts
+                assert self._argument(scales) == self._scales_of[self._argument(weight)], "another's scales"
+                return self._argument(weight)
             case Struct():
                 return tuple(self._argument(part) for part in operand.parts)
             case FromStep():
@@ -178,7 +192,7 @@ class SymbolicMachine:
         self._multiply(Product(gemm.weight.address, gemm.x.name, gemm.out.name, *sizes, epilogue))
 
     def _multiply(self, product: Product, norm: SplitNorm | None = None) -> None:
-        x = self._at(product.x, product.rows, HALF_BYTES * product.n_in)
+        x = self._quantized(product) if product.x_scales else self._halves(product)
         out = self._at(product.out, product.rows, ELEMENT[product.epilogue] * product.n_out)
         made = [self._times(product.weight, self._scaled(x[row], row, norm)) for row in range(product.rows)]
         for row, value in enumerate(made):
@@ -193,6 +207,19 @@ class SymbolicMachine:
             for row in range(product.rows):
                 scaled[row] = ("without its factor", self._weights[norm.weight], out[row])
                 sums[row] = ("sums", norm.leaves, norm.columns, out[row])
+
+    def _halves(self, product: Product) -> list[Expression]:
+        x = self._at(product.x, product.rows, HALF_BYTES * product.n_in)
+        return [x[row] for row in range(product.rows)]
+
+    def _quantized(self, product: Product) -> list[Expression]:
+        """What the rows of x are that have been quantised, each with its own scales in this form."""
+        assert product.x_scales
+        name, stride = product.x_scales
+        x, scales = self._at(product.x, product.rows, product.n_in), self._at(name)
+        pairs = [(x[row], scales[row]) for row in range(product.rows)]
+        assert all(scale[:2] == ("scales", stride) for _, scale in pairs if scale[0] != "nothing")
+        return [of[1] if of == ("fp8", scale[-1]) else ("wrong scales", of) for of, scale in pairs]
 
     def _times(self, weight: int, x: Expression) -> Expression:
         return ("times", self._weights[weight], x)
@@ -221,6 +248,32 @@ class SymbolicMachine:
         rows, n_in = struct.unpack_from("<2I", cut)
         self._multiply(Product(weight, x, out, rows, n_in, work.operands[2].shape[1], epilogue))
 
+    def _tiled_fp8(self, work: Any, epilogue: Epilogue) -> None:
+        weight, x, out, cut, (x_scales, w_scales, stride, n_out, splits, *split) = map(
+            self._argument, work.operands
+        )
+        rows, words = struct.unpack_from("<2I", cut)
+        assert w_scales == self._scales_of[weight], "the scales are another matrix's"
+        product = Product(weight, x, out, rows, 2 * words, n_out, epilogue, (x_scales, stride))
+        if splits == 1:
+            self._multiply(product)
+            return
+        share, part_rows = split
+        assert (splits - 1) * share < words <= splits * share
+        self._multiply(product)
+        parts = self._at(out, splits * part_rows, FP32_BYTES * n_out)
+        for row in range(rows):
+            parts[row] = ("parts", splits, part_rows, parts[row])
+
+    def _split_sums(
+        self, parts: str, out: str, splits: int, part_rows: int, n: int, rows: int, epilogue: Epilogue
+    ) -> None:
+        to, of = self._at(out, rows, ELEMENT[epilogue] * n), self._at(parts)
+        for row in range(rows):
+            *cut, value = of[row][1:]
+            assert cut == [splits, part_rows]
+            to[row] = ("add", to[row], value) if epilogue is Epilogue.ADD else value
+
     # Kernels, by name.
 
     def _launch(self, work: Work) -> None:
@@ -236,11 +289,15 @@ class SymbolicMachine:
             self._wide(work, epilogue_of(template[1]), int(template[2]), int(template[3]))
         elif name == "tiled_gemm":
             self._tiled(work, epilogue_of(template[1]))
+        elif name == "tiled_fp8_gemm":
+            self._tiled_fp8(work, epilogue_of(template[1]))
+        elif name == "split_sums":
+            self._split_sums(*arguments, work.grid[0], epilogue_of(template[1]))
         elif name == "gemv":
             self._multiply(Product(*arguments, epilogue_of(template[1])))
-        elif name in ("moe_gemv", "moe_grouped_gemm"):
+        elif name in ("moe_gemv", "moe_grouped_gemm", "moe_grouped_fp8_gemm"):
             down = template[1] == "blink::kDown"
-            few = {"chooses": True} if template[-1] == "blink::kRoutingFused" else {}
+            few = {"chooses": True} if "blink::kRoutingFused" in template else {}
             getattr(self, f"_{name}_{'down' if down else 'gate_up'}")(work.grid[0], *arguments, **few)
         else:
             getattr(self, f"_{name}")(work.grid[0], *arguments)
@@ -263,6 +320,38 @@ class SymbolicMachine:
         out = self._at(normed, rows, HALF_BYTES * hidden)
         for row in range(rows):
             out[row] = ("norm", self._weights[weight], x[row])
+
+    def _quantize(self, rows: int, x: str, out: str, scales: str, columns: int, stride: int) -> None:
+        values = self._at(x, rows, HALF_BYTES * columns)
+        self._leave_in_fp8([values[row] for row in range(rows)], out, scales, columns, stride)
+
+    def _rmsnorm_quantize(
+        self, rows: int, residual: str, weight: int, eps: float, out: str, scales: str, hidden: int,
+        stride: int,
+    ) -> None:  # fmt: skip
+        x = self._at(residual, rows, FP32_BYTES * hidden)
+        values = [("norm", self._weights[weight], x[row]) for row in range(rows)]
+        self._leave_in_fp8(values, out, scales, hidden, stride)
+
+    def _add_rmsnorm_quantize(
+        self, rows: int, residual: str, x: str, weight: int, after: int, eps: float, out: str, scales: str,
+        hidden: int, stride: int,
+    ) -> None:  # fmt: skip
+        self._add_rmsnorm(rows, residual, x, weight, 0, eps, "", hidden)
+        self._rmsnorm_quantize(rows, residual, after, eps, out, scales, hidden, stride)
+
+    def _leave_in_fp8(
+        self, values: list[Expression], out: str, scales: str, columns: int, stride: int
+    ) -> None:
+        """Scales of `stride` rows side by side: one a row, or by block of columns."""
+        rows = len(values)
+        assert rows <= stride
+        assert stride % STRIDE_GRAIN == 0
+        elements, of_rows = self._at(out, rows, columns), self._at(scales, stride, FP32_BYTES)
+        if self.config.scale_forms == (ScaleForm.BLOCK,):
+            of_rows.check(FP32_BYTES * stride * ceil_div(columns, SCALE_BLOCK))
+        for row, value in enumerate(values):
+            elements[row], of_rows[row] = ("fp8", value), ("scales", stride, value)
 
     def _add_rmsnorm(
         self, rows: int, residual: str, x: str, weight: int, after: int, eps: float, normed: str, hidden: int

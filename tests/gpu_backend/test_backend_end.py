@@ -107,7 +107,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broken]:
             Limits(1, 2, 16, 1, 16, 1),
             None,
         )
-        self.config = SimpleNamespace(max_context=2)
+        self.config = SimpleNamespace(max_context=2, scale_forms=())
         self.ring = self.scheduler = broken
         self._watch = Watch(broken, broken)
         self._serving, self._owned = ExitStack(), ExitStack()

@@ -42,6 +42,11 @@ def test_slots_that_were_rounded_up_are_told() -> None:
     assert "64 slots," in said(demo_directory())
 
 
+def test_weights_that_were_rounded_are_told() -> None:
+    assert " on cpu: batch" in said(demo_directory())
+    assert " on cpu with fp8 weights (by row): batch" in said(demo_directory(), quantization="fp8")
+
+
 def test_a_context_that_was_cut_by_default_is_told(long_model: Path) -> None:
     assert "context 131,072 tokens" in said(long_model, kv_memory=2 << 30)
     assert "context 4,096 of the model's 131,072: --kv-memory" in said(long_model, kv_memory=KV_OF_4096)

@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 from limits import PROGRAM_S
 
-DESIGNS = ("blocking", "pipelined", "async")
+DESIGNS = (
+    "pipelined",
+    pytest.param("blocking", marks=pytest.mark.slow),
+    pytest.param("async", marks=pytest.mark.slow),
+)
 SOURCES = ["tests/kernels/simulator/driven.cpp"]
 
 

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from reference_ops import SILU, StepData, call
 from routings import NO_EXPERT, Choices, absent, padded, skewed, uniform
 from test_ops_device import NAN, Emulate, assert_close, floats, random
+from weights import weights
 
 from gpu_backend.kernel_abi import fused_router, grouped_gemm_sm90, routing
+from gpu_backend.models.quantization import ScaleForm
 
 FEW, UNIT = routing.FEW_TOKENS, grouped_gemm_sm90.GROUPED_UNIT
 ROUTINGS = [uniform, skewed, padded, absent]
@@ -82,12 +84,15 @@ def test_plan(emulate: Emulate, routing: Any, tokens: int, n_experts: int, per_t
 class Mixture:
     """Experts' weights and tokens, and what the references make of them."""
 
-    def __init__(self, choice: Choices, n_experts: int, hidden: int, intermediate: int) -> None:
+    def __init__(
+        self, choice: Choices, n_experts: int, hidden: int, intermediate: int, form: ScaleForm | None = None
+    ) -> None:
         self.choice, (self.tokens, self.per_token) = choice, choice.shape
         self.n_experts, self.hidden, self.intermediate = n_experts, hidden, intermediate
         self.x = random(self.tokens, hidden, seed=1)
-        self.gate_up = random(n_experts, 2, intermediate, hidden, seed=2, scale=hidden**-0.5)
-        self.down = random(n_experts, hidden, intermediate, seed=3, scale=intermediate**-0.5)
+        gate_up = random(n_experts, 2, intermediate, hidden, seed=2, scale=hidden**-0.5)
+        down = random(n_experts, hidden, intermediate, seed=3, scale=intermediate**-0.5)
+        self.gate_up, self.down = weights(gate_up, form), weights(down, form)
 
     def run(self, emulate: Emulate, blocks: int = 3) -> NDArray[np.uint16]:
         """The rows [tokens][per_token][hidden]; NaN where no pair is. For FEW tokens the kernel chooses."""
@@ -100,8 +105,9 @@ class Mixture:
         choice = self.choice.copy() if self.tokens > FEW else np.full_like(self.choice, 7)
         weight = np.zeros(choice.shape, np.float32)
         token_sequence = np.where(padding, NO_EXPERT, 0).astype(np.uint32)
-        inputs = (self.gate_up, self.down, self.x, product, rows)
-        sizes = (self.tokens, self.n_experts, self.hidden, self.intermediate, self.per_token, blocks)
+        inputs = (*self.gate_up.pointers, *self.down.pointers, self.x, product, rows)
+        counts = (self.tokens, self.n_experts, self.hidden, self.intermediate, self.per_token)
+        sizes = (*counts, self.gate_up.form, blocks)
         emulate("moe_gemv", token_sequence, logits, choice, weight, *inputs, *sizes)
         np.testing.assert_array_equal(choice, self.choice)
         return rows
@@ -112,7 +118,7 @@ class Mixture:
         rows = np.full((self.tokens, self.per_token, self.hidden), NAN, np.uint16)
         plan = new_plan(self.choice, self.n_experts, UNIT)
         call("expert_plan", self.choice, *plan, self.tokens, self.n_experts, self.per_token, UNIT)
-        inputs = (self.gate_up, self.down, self.x, product, rows)
+        inputs = (self.gate_up.stored, self.down.stored, self.x, product, rows)
         sizes = (self.tokens, self.hidden, self.intermediate, self.per_token, blocks)
         emulate("moe_grouped_gemm", *plan, *inputs, *sizes)
         return rows
@@ -121,7 +127,7 @@ class Mixture:
 
     def expected(self) -> NDArray[np.float32]:
         rows = np.full((self.tokens, self.per_token, self.hidden), np.nan, np.float32)
-        inputs = (floats(self.gate_up), floats(self.down), floats(self.x))
+        inputs = (self.gate_up.values, self.down.values, floats(self.x))
         sizes = (self.hidden, self.intermediate, self.per_token, self.tokens)
         call("experts", self.choice, *inputs, rows, *sizes, self.activation)
         return rows
@@ -166,15 +172,55 @@ def test_experts(
     mixture.check(run(mixture, emulate))
 
 
-@pytest.mark.parametrize(("run", "skewed_tokens"), [(STREAMED, 20), (TILED, 70)])
-def test_a_row_depends_on_its_pair_alone(emulate: Emulate, run: Any, skewed_tokens: int) -> None:
+@pytest.mark.parametrize("form", [ScaleForm.ROW, ScaleForm.BLOCK])
+@pytest.mark.parametrize(
+    ("run", "tokens", "n_experts", "per_token", "hidden", "intermediate"),
+    [
+        (STREAMED, 2, 5, 3, 384, 128),
+        (STREAMED, 40, 3, 2, 128, 256),
+        pytest.param(STREAMED, 9, 6, 3, 2176, 640, marks=pytest.mark.slow),
+    ],
+)
+def test_experts_in_fp8(
+    emulate: Emulate,
+    form: ScaleForm,
+    run: Any,
+    tokens: int,
+    n_experts: int,
+    per_token: int,
+    hidden: int,
+    intermediate: int,
+) -> None:
+    mixture = Mixture(uniform(tokens, n_experts, per_token), n_experts, hidden, intermediate, form)
+    mixture.check(run(mixture, emulate))
+
+
+@pytest.mark.parametrize("routing", [skewed, padded, absent])
+def test_experts_in_fp8_of_sizes_that_fill_no_tile(emulate: Emulate, routing: Any) -> None:
+    """Scales by row, which need no multiple of 128; a row is a multiple of 16."""
+    mixture = Mixture(routing(20, 5, 2), 5, 208, 48, ScaleForm.ROW)
+    mixture.check(mixture.run(emulate))
+
+
+@pytest.mark.parametrize(
+    ("run", "skewed_tokens", "form", "sizes"),
+    [
+        (STREAMED, 20, None, (96, 48)),
+        (TILED, 70, None, (96, 48)),
+        (STREAMED, 20, ScaleForm.ROW, (96, 48)),
+        (STREAMED, 20, ScaleForm.BLOCK, (128, 128)),
+    ],
+)
+def test_a_row_depends_on_its_pair_alone(
+    emulate: Emulate, run: Any, skewed_tokens: int, form: ScaleForm | None, sizes: tuple[int, int]
+) -> None:
     """E8: the same bits whatever else the step holds, and whichever block takes the unit."""
     choice = skewed(skewed_tokens + 20, 6, 2)
     choice[skewed_tokens:] = uniform(20, 6, 2)
-    full = Mixture(choice, 6, 96, 48)
+    full = Mixture(choice, 6, *sizes, form)
     rows = run(full, emulate)
     np.testing.assert_array_equal(run(full, emulate, blocks=7), rows)
-    part = Mixture(choice, 6, 96, 48)
+    part = Mixture(choice, 6, *sizes, form)
     part.choice = choice.copy()
     part.choice[[*range(5), *range(9, skewed_tokens + 13)]] = NO_EXPERT
     kept = part.choice[:, 0] != NO_EXPERT
@@ -207,13 +253,17 @@ UNIT_SUM = 2.0**32  # kSumUnit
 @pytest.mark.parametrize("is_padding", [False, True])
 @pytest.mark.parametrize("renormalise", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("n_experts", "per_token", "hidden", "intermediate", "blocks"),
+    ("n_experts", "per_token", "hidden", "intermediate", "blocks", "form"),
     [
-        (12, 4, 96, 64, 5),
-        (128, 8, 64, 768, 8),
-        pytest.param(255, 1, 2056, 64, 4, marks=pytest.mark.slow),
-        (7, 7, 2080, 128, 3),
-        (4, 1, 64, 1088, 4),
+        (12, 4, 96, 64, 5, None),
+        (128, 8, 64, 768, 8, None),
+        pytest.param(255, 1, 2056, 64, 4, None, marks=pytest.mark.slow),
+        (7, 7, 2080, 128, 3, None),
+        (4, 1, 64, 1088, 4, None),
+        (12, 4, 96, 128, 5, ScaleForm.ROW),
+        (9, 8, 2128, 896, 4, ScaleForm.ROW),
+        (9, 8, 128, 896, 8, ScaleForm.BLOCK),
+        (7, 3, 2176, 128, 5, ScaleForm.BLOCK),
     ],
 )
 def test_experts_of_one_token(
@@ -223,6 +273,7 @@ def test_experts_of_one_token(
     hidden: int,
     intermediate: int,
     blocks: int,
+    form: ScaleForm | None,
     renormalise: bool,
     is_padding: bool,
 ) -> None:
@@ -237,15 +288,15 @@ def test_experts_of_one_token(
     sums = (rng.integers(-(1 << 40), 1 << 40, (PLACES, n_experts))).astype(np.int64)
     sums[0] += np.round(logits.astype(np.float64) / scale * UNIT_SUM).astype(np.int64) - sums.sum(axis=0)
 
-    mixture = Mixture(np.zeros((1, per_token), np.uint32), n_experts, hidden, intermediate)
+    mixture = Mixture(np.zeros((1, per_token), np.uint32), n_experts, hidden, intermediate, form)
     mixture.choice[0] = np.argsort(-logits, kind="stable")[:per_token]
     normed = residual * scale * floats(norm)
     mixture.x = ((normed.view(np.uint32) + 0x8000) >> 16).astype(np.uint16)[None]  # rounded to bfloat16
     choice, weight = np.full(per_token, 7, np.uint32), np.full(per_token, np.nan, np.float32)
     product, out = np.full((per_token, intermediate), NAN, np.uint16), residual.copy()
     token_sequence = np.array([NO_EXPERT if is_padding else 0], np.uint32)
-    inputs = (norm, eps, mixture.gate_up, mixture.down, product, out)
-    sizes = (n_experts, hidden, intermediate, per_token, int(renormalise), blocks)
+    inputs = (norm, eps, *mixture.gate_up.pointers, *mixture.down.pointers, product, out)
+    sizes = (n_experts, hidden, intermediate, per_token, int(renormalise), mixture.gate_up.form, blocks)
     emulate("moe_single_token", token_sequence, sums, choice, weight, *inputs, *sizes)
     assert (sums == 0).all()
     if is_padding:

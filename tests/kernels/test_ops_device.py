@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from reference_ops import GELU_TANH, SILU, Floats, StepData, call, rope_table
+from weights import FORMS, weights
 
 from gpu_backend import abi
+from gpu_backend.models.quantization import ScaleForm
 
 EPS = 1e-5
 TOLERANCE = 1e-2  # bfloat16 has 8 bits; relative to the largest value
@@ -205,45 +207,63 @@ def test_gemv(emulate: Emulate, m: int, n_in: int, n_out: int, groups: int, bloc
 NO_ROUTER = (None, None, None, 0)
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("normed", [False, True])
 @pytest.mark.parametrize(
-    ("m", "n_in", "n_out", "blocks"), [(1, 512, 40, 3), (2, 2048, 88, 4), (1, 4096, 24, 2), (2, 1024, 8, 1)]
+    ("m", "n_in", "n_out", "blocks"), [(1, 1024, 40, 3), (2, 2048, 88, 4), (1, 4096, 136, 5), (2, 1024, 8, 1)]
 )
-def test_resident_gemv(emulate: Emulate, m: int, n_in: int, n_out: int, blocks: int, normed: bool) -> None:
+def test_resident_gemv(
+    emulate: Emulate, m: int, n_in: int, n_out: int, blocks: int, normed: bool, form: ScaleForm | None
+) -> None:
     """Blocks with several tiles and with none abreast, rows of x past the end; a norm before, a sum after."""
-    w, norm = random(n_out, n_in, seed=1, scale=0.1), random(n_in, seed=2)
+    w, norm = weights(random(n_out, n_in, seed=1, scale=0.1), form), random(n_in, seed=2)
     residual = np.random.default_rng(3).standard_normal((m + 1, n_in)).astype(np.float32)
     residual[m] = np.nan  # not read
+    sizes = (m, n_in, n_out, w.form, blocks)
     if normed:
         y, x = np.full((m + 1, n_out), NAN, np.uint16), residual
         scale = 1 / np.sqrt((residual[:m] ** 2).mean(axis=1, keepdims=True) + np.float32(1e-5))
-        expected = residual[:m] * scale * floats(norm) @ floats(w).T
-        emulate("resident_gemv", w, x, norm, 1e-5, y, m, n_in, n_out, blocks, *NO_ROUTER)
+        expected = residual[:m] * scale * floats(norm) @ w.values.T
+        emulate("resident_gemv", *w.pointers, x, norm, 1e-5, y, *sizes, *NO_ROUTER)
         assert_close(floats(y)[:m], expected)
         assert (y[m] == NAN).all()
     else:
         before = np.random.default_rng(4).standard_normal((m + 1, n_out)).astype(np.float32)
         y, half = before.copy(), random(m + 1, n_in)
         half[m] = NAN
-        emulate("resident_gemv", w, half, None, 1e-5, y, m, n_in, n_out, blocks, *NO_ROUTER)
-        assert_close(y[:m], before[:m] + floats(half[:m]) @ floats(w).T)
+        emulate("resident_gemv", *w.pointers, half, None, 1e-5, y, *sizes, *NO_ROUTER)
+        assert_close(y[:m], before[:m] + floats(half[:m]) @ w.values.T)
         np.testing.assert_array_equal(y[m], before[m])
 
 
 @pytest.mark.parametrize(
-    ("n_in", "n_out", "blocks", "n_experts", "scale"),
-    [(512, 40, 3, 5, 1), (4096, 128, 16, 256, 1), (512, 40, 5, 9, 1e-3)],
+    ("n_in", "n_out", "blocks", "n_experts", "scale", "form"),
+    [
+        (512, 40, 3, 5, 1, None),
+        (4096, 128, 16, 256, 1, None),
+        (512, 40, 5, 9, 1e-3, None),
+        (1024, 40, 3, 5, 1, ScaleForm.ROW),
+        (1024, 136, 5, 5, 1, ScaleForm.BLOCK),
+    ],
 )
 def test_linear_held_of_one_row_leaves_a_router_its_sums(
-    emulate: Emulate, n_in: int, n_out: int, blocks: int, n_experts: int, scale: float
+    emulate: Emulate,
+    n_in: int,
+    n_out: int,
+    blocks: int,
+    n_experts: int,
+    scale: float,
+    form: ScaleForm | None,
 ) -> None:
     """To what was there, each block its own: integers, which have no order (E8)."""
-    w, x, norm = random(n_out, n_in, seed=1, scale=0.1 * scale), random(1, n_in), random(n_out, seed=2)
+    w = weights(random(n_out, n_in, seed=1, scale=0.1 * scale), form)
+    x, norm = random(1, n_in), random(n_out, seed=2)
     router = random(n_experts, n_out, seed=3)
     before = (scale * np.random.default_rng(4).standard_normal((1, n_out))).astype(np.float32)
     y, sums = before.copy(), np.full((4, n_experts), 1 << 20, np.int64)
-    emulate("resident_gemv", w, x, None, 1e-5, y, 1, n_in, n_out, blocks, norm, router, sums, n_experts)
-    assert_close(y, before + floats(x) @ floats(w).T)
+    sizes = (1, n_in, n_out, w.form, blocks)
+    emulate("resident_gemv", *w.pointers, x, None, 1e-5, y, *sizes, norm, router, sums, n_experts)
+    assert_close(y, before + floats(x) @ w.values.T)
     expected = np.full((4, n_experts), 1 << 20, np.int64)
     for block in range(blocks):
         part = np.zeros(n_experts, np.float32)

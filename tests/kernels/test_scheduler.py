@@ -112,7 +112,11 @@ def simulations(draw: st.DrawFn) -> Sizes:
     )
 
 
-@pytest.fixture(scope="module", params=[64, 4], ids=["hash of 64 bits", "hash of 4 bits"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(64, marks=pytest.mark.slow), 4],
+    ids=["hash of 64 bits", "hash of 4 bits"],
+)
 def run_simulation(
     build_program: Callable[..., Path], request: pytest.FixtureRequest
 ) -> Callable[..., Coverage]:
@@ -198,7 +202,8 @@ def test_more_than_1000_steps_in_one_request(
     assert coverage.finished >= 2
 
 
-@pytest.mark.parametrize("policy_threads", [1, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("policy_threads", [1, 4])
 def test_no_data_race_between_frontends_policy_and_engine(
     build_program: Callable[..., Path], policy_threads: int
 ) -> None:
@@ -216,6 +221,7 @@ def test_no_data_race_between_frontends_policy_and_engine(
     assert "WARNING: ThreadSanitizer" not in done.stderr
 
 
+@pytest.mark.slow
 def test_memory_errors_are_absent(build_program: Callable[..., Path]) -> None:
     """The same program under AddressSanitizer and UndefinedBehaviorSanitizer."""
     program = build_program(

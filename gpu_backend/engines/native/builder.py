@@ -38,11 +38,12 @@ class NativeEngineBuilder:
         shapes, free_bytes = GraphGrid(wanted).shapes, device.free_bytes()
         processors, page = device.n_multiprocessors, page_bytes(config, wanted)
         if kv_memory:
-            limits = with_pages(wanted, kv_memory // page)
+            limits = with_pages(wanted, kv_memory // page, asked=True)
             kv_bytes = limits.total_pages * page
             needs(config, wanted, shapes, processors, kv_bytes).check(free_bytes, free_bytes)
         else:
-            limits = with_pages(wanted, pages_that_fit(config, wanted, shapes, free_bytes, processors))
+            pages = pages_that_fit(config, wanted, shapes, free_bytes, processors)
+            limits = with_pages(wanted, pages, asked=False)
         return with_host_pages(limits, page, host_kv_memory)
 
     def build(

@@ -25,7 +25,7 @@ from gpu_backend.engines.native.launcher import StepLauncher
 from gpu_backend.engines.native.megakernel_model import megakernel_model
 from gpu_backend.engines.native.model import NativeModel, kv_cache, target_of
 from gpu_backend.engines.native.plan import buffer_bytes, described_plans, kernel_names, plan_step
-from gpu_backend.engines.native.weights import Progress, RandomWeights, WeightLoader
+from gpu_backend.engines.native.weights import Progress, RandomWeights, WeightLoader, loading_kernels
 from gpu_backend.models.description import Model
 from gpu_backend.ops.candidate import Choice
 from gpu_backend.ops.matrix import KvCache
@@ -70,9 +70,8 @@ class NativeEngine:
             owned.callback(self._host_memory.close)
             described = described_plans(config, limits, self._shapes, device.n_multiprocessors)
             target, element = target_of(config, device.n_multiprocessors), compute_element(config.dtype)
-            self.kernels = Kernels(
-                device.arch, kernel_names(described), target.shared_bytes, element, config.activation
-            )
+            names = kernel_names(described) | loading_kernels(config, source)
+            self.kernels = Kernels(device.arch, names, target.shared_bytes, element, config.activation)
             owned.callback(self.kernels.close)
             workspace = self._memory.allocate(WORKSPACE_BYTES)
             cublas = Cublas(self._stream, workspace, target.blocks)  # one is the scheduler's (C8)

@@ -89,7 +89,7 @@ def explain(config: Model, wanted: Limits, gpu: Gpu, context: int, every: bool =
     shapes = GraphGrid(limits).shapes
     free_bytes, processors = gpu.memory_bytes, gpu.multiprocessors
     pages = pages_that_fit(config, limits, shapes, free_bytes, processors)
-    limits = fitted(limits, pages)
+    limits = fitted(limits, pages, asked=False)
     model = NativeModel.described(config, limits, processors)
     plans = {shape: plan_step(model, shape) for shape in shapes}
     chosen = shapes if every else representative(shapes)
@@ -164,7 +164,8 @@ def describe(choice: Choice) -> str:
     op = choice.op
     if not isinstance(op, MatMul):
         name = type(op).__name__
-        return f"{name} + norm" if getattr(op, "norm_after", None) else name
+        fused = {"norm": getattr(op, "norm_after", None), "Quantize": getattr(op, "quantize", None)}
+        return " + ".join([name, *(part for part, of in fused.items() if of)])
     sizes = f"{op.m} x {op.weight.rows} x {op.k}"
     before = "norm, " if op.norm else "scaled " if op.takes else ""
     after = " + router" if op.router else " + norm" if op.leaves else ""

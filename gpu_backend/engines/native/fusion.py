@@ -4,6 +4,7 @@
     matmul, experts       -> the matmul also computes the router's logits, where kernels for one token suit
     experts, norm         -> the experts' sum leaves its norm
     add norm, norm        -> the sum with a normed output leaves its own norm
+    norm, quantisation    -> the norm is left in fp8 alone
     matmul, norm, matmul  -> each matmul has a part of the norm (E19), where SkinnyGemm serves both
 
 Each is done where the choice finds the kernels for it.
@@ -17,7 +18,17 @@ from dataclasses import replace
 from gpu_backend.ops.choice import serves
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.moe_one import router_sums
-from gpu_backend.ops.operations import AddNorm, FusedRouter, MatMul, Moe, Operation, RmsNorm, SumsOfSquares
+from gpu_backend.ops.operations import (
+    AddNorm,
+    FusedRouter,
+    MatMul,
+    Moe,
+    Operation,
+    Quantize,
+    RmsNorm,
+    SumsOfSquares,
+)
+from gpu_backend.ops.quantize import fits_block
 from gpu_backend.ops.skinny_gemm import sums_of
 
 Rule = Callable[[list[Operation], Target], list[Operation] | None]
@@ -66,6 +77,15 @@ def norm_after_add(ops: list[Operation], target: Target) -> list[Operation] | No
     return None
 
 
+def quantize_after_norm(ops: list[Operation], target: Target) -> list[Operation] | None:
+    match ops:
+        case [RmsNorm() as norm, Quantize() as quantize] if quantize.x == norm.out:
+            return [replace(norm, quantize=quantize)] if fits_block(quantize.x.columns) else None
+        case [AddNorm() as add, Quantize() as quantize] if add.norm_after and quantize.x == add.normed:
+            return [replace(add, quantize=quantize)] if fits_block(quantize.x.columns) else None
+    return None
+
+
 def norm_between_matmuls(ops: list[Operation], target: Target) -> list[Operation] | None:
     match ops:
         case [MatMul() as before, RmsNorm() as norm, MatMul() as after] if (
@@ -85,5 +105,6 @@ RULES: tuple[tuple[int, Rule], ...] = (
     (2, router_in_matmul),
     (2, norm_after_moe),
     (2, norm_after_add),
+    (2, quantize_after_norm),
     (3, norm_between_matmuls),
 )

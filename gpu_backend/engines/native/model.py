@@ -45,9 +45,15 @@ class DeviceWeights:
 
 
 def matrix_of(weight: Weight, element: Element, address: int = 0) -> Matrix:
-    """A vector is a matrix of one row."""
+    """A vector is a matrix of one row. `element`: the type of what is not in fp8, whose scales lie right
+    behind it."""
     rows = weight.shape[0] if len(weight.shape) > 1 else 1
-    return Matrix(rows, weight.n_elements // rows, element, address)
+    columns = weight.n_elements // rows
+    if weight.scales is None:
+        return Matrix(rows, columns, element, address)
+    behind = address and address + rows * columns * Element.FP8.n_bytes
+    scales = Matrix(*weight.scales.shape(rows, columns), Element.FP32, behind)
+    return Matrix(rows, columns, Element.FP8, address, scales)
 
 
 def described_weights(config: Model) -> DeviceWeights:

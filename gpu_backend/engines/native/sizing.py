@@ -9,9 +9,10 @@ from gpu_backend.arithmetic import ceil_div
 from gpu_backend.element import compute_element
 from gpu_backend.engines.base import MIXED_SHARE, MIXED_TOKENS, Limits, Shape
 from gpu_backend.engines.graph_grid import FINEST_STEP
-from gpu_backend.engines.native.model import kv_cache
+from gpu_backend.engines.native.model import kv_cache, matrix_of
 from gpu_backend.engines.native.plan import buffer_bytes, described_plans
 from gpu_backend.models.description import Model
+from gpu_backend.ops.costs import FP8_SPEED
 from gpu_backend.ops.gpu import H200
 
 LAYER_S = 60e-6  # of a layer of a prefill step, however few its tokens: its kernels' starts and ends
@@ -25,8 +26,9 @@ def page_bytes(config: Model, limits: Limits) -> int:
 
 
 def weight_bytes(config: Model) -> int:
-    """All weights in the type that the engine computes in."""
-    return compute_element(config.dtype).n_bytes * config.n_elements
+    """All weights as the engine has them, scales included."""
+    element = compute_element(config.dtype)
+    return sum(matrix_of(weight, element).n_bytes for weight in config.weights())
 
 
 def activation_bytes(
@@ -44,11 +46,11 @@ def mixed_share(config: Model) -> int:
     """
     layers = config.layers
     layer = next((layer for layer in layers if layer.router), layers[0])
-    attention = layer.qkv.n_elements + layer.o.n_elements
-    mlp = layer.gate_up.n_elements + layer.down.n_elements
-    element_bytes = compute_element(config.dtype).n_bytes
-    layer_s = max(element_bytes * (attention + mlp) / H200.read_bytes_s, LAYER_S)
-    tokens = layer_s * H200.half_flops / (2 * layer.multiplied_elements(config.experts))
+    element, read = compute_element(config.dtype), (layer.qkv, layer.o, layer.gate_up, layer.down)
+    read_bytes = sum(matrix_of(weight, element).n_bytes for weight in read)
+    layer_s = max(read_bytes / H200.read_bytes_s, LAYER_S)
+    rate = H200.half_flops * (FP8_SPEED if config.scale_forms else 1)
+    tokens = layer_s * rate / (2 * layer.multiplied_elements(config.experts))
     return min(MIXED_TOKENS, max(MIXED_SHARE, FINEST_STEP * int(tokens / FINEST_STEP)))
 
 

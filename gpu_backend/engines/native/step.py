@@ -4,6 +4,8 @@
     L x [norm, qkv, [RoPE of prompts], attention, o, add, norm, MLP or experts, add],
     norm, head, sample + publish
 
+In front of a matmul of many rows with weights in fp8, its input is quantised.
+
 A model with norms behind attention and MLP adds what they give (AddNorm). Layers that differ in their
 rotation, or in how many keys a token sees, have a plan each for the sequences that decode.
 
@@ -27,6 +29,8 @@ from gpu_backend.ops import operations as ops
 from gpu_backend.ops.choice import serves
 from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.operations import Epilogue, Norm, Operation, Role
+from gpu_backend.ops.quantize import quantize_for
+from gpu_backend.ops.skinny_cut import SKINNY_MAX_ROWS
 
 
 def decoding_slots(shape: Shape, max_batch: int) -> int:
@@ -86,6 +90,7 @@ class StepBuilder:
             "norms behind attention and MLP": config.sandwich_norms,
             "several rotations": len(config.ropes) > 1,
             "scale of the embedding": config.embed_scale != 1.0,
+            "fp8 weights": bool(config.scale_forms),
         }
         return ", ".join(kind for kind, there in kinds.items() if there)
 
@@ -147,10 +152,20 @@ class StepBuilder:
     ) -> list[Operation]:
         """residual += norm(x times the weight)"""
         if norm is None:
-            return [ops.MatMul(role, weight, x, residual, Epilogue.ADD)]
+            return self._matmul(role, weight, x, residual, Epilogue.ADD)
         out = Buffer("sublayer", residual.rows, residual.columns, self._half)
         added = ops.AddNorm(out, self._norm(norm), residual, self._normed(residual))
-        return [ops.MatMul(role, weight, x, out, Epilogue.STORE), added]
+        return [*self._matmul(role, weight, x, out, Epilogue.STORE), added]
+
+    def _matmul(
+        self, role: Role, weight: Matrix, x: Buffer, out: Buffer, epilogue: Epilogue
+    ) -> list[Operation]:
+        """out = x times the weight. Many rows meet a weight in fp8 in fp8: the tensor cores multiply that
+        twice as fast."""
+        if weight.element is not Element.FP8 or x.rows <= SKINNY_MAX_ROWS:
+            return [ops.MatMul(role, weight, x, out, epilogue)]
+        x_fp8 = quantize_for(weight, x)
+        return [x_fp8, ops.MatMul(role, weight, x_fp8.out, out, epilogue, x_fp8.scales)]
 
     def _mlp(self, layer: DeviceLayer, residual: Buffer) -> list[Operation]:
         """residual += down(activation(gate(norm(residual))) * up(norm(residual)))"""
@@ -190,7 +205,7 @@ class StepBuilder:
     ) -> list[Operation]:
         """out = norm(residual) times the weight"""
         normed = self._normed(residual)
-        return [ops.RmsNorm(residual, norm, normed), ops.MatMul(role, weight, normed, out, epilogue)]
+        return [ops.RmsNorm(residual, norm, normed), *self._matmul(role, weight, normed, out, epilogue)]
 
     def _norm(self, weight: Matrix) -> Norm:
         return Norm(weight, self._config.norm_eps)

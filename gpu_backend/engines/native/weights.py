@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
 
 from gpu_backend.cuda.driver import Stream
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.element import compute_element
+from gpu_backend.element import Element, compute_element
 from gpu_backend.engines.native.kernels import Kernels
 from gpu_backend.engines.native.model import DeviceLayer, DeviceWeights, matrix_of, reaches_of
+from gpu_backend.engines.native.quantizer import Quantizer, quantizer_kernel
 from gpu_backend.engines.native.sizing import weight_bytes
 from gpu_backend.models.description import Layer, Model, Weight
-from gpu_backend.models.half import half_bits
+from gpu_backend.models.fp8 import in_register_order
+from gpu_backend.models.half import half_bits, to_float32
+from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.models.rope import Rope
 from gpu_backend.ops.matrix import Matrix
 from gpu_backend.weights.checkpoint import Checkpoint
 
 RANDOM_STD = 0.02
 RANDOM_OUTPUT_STD = 0.002  # of attention's output matrix
+RANDOM_FP8 = "random_fp8_kernel"
+RANDOM_FP8_STD = 112.0  # of fp8 elements: the largest, 3.5 times that, fit
 RANDOM_BLOCKS = 1024
 RANDOM_THREADS = 256
 
@@ -27,7 +36,8 @@ Progress = Callable[[str, int, int], None]  # what, done, total: "weights" in by
 
 @dataclass(frozen=True)
 class RandomWeights:
-    """Weights with mean 0 and standard deviation 0.02, and norms of 1, made on the GPU.
+    """Weights with mean 0 and standard deviation 0.02, and norms of 1, made on the GPU. Those in fp8 have
+    scales that differ by up to a fifth.
 
     What attention puts out has a tenth of that. It averages over a context which the tokens of a prompt
     share; at full size that outgrows what is a token's own, and a router, which in a trained model has work
@@ -68,9 +78,18 @@ class WeightLoader:
 
     def load(self) -> DeviceWeights:
         """Raises CheckpointError, CudaError."""
+        with ExitStack() as owned:
+            if isinstance(self._source, Checkpoint):
+                self._source.check_all(self._config)
+                if _rounded(self._config):
+                    staging = DeviceMemory(self._memory.device)
+                    owned.callback(staging.close)
+                    on = self._stream, self._kernels, self._config.dtype
+                    self._quantizer = Quantizer(staging, *on)
+            return self._load_all()
+
+    def _load_all(self) -> DeviceWeights:
         model = self._config
-        if isinstance(self._source, Checkpoint):
-            self._source.check_all(model)
         self._progress("weights", 0, self._total)
         self._reaches = reaches_of(model, self._load_rope)
         embed = self._load(model.embed)
@@ -91,27 +110,74 @@ class WeightLoader:
         return DeviceLayer(reach=self._reaches[layer.rope, layer.window], **matrices)
 
     def _load(self, weight: Weight, name: str = "") -> Matrix:
-        matrix = matrix_of(weight, self._element)
-        address = self._memory.allocate(matrix.n_bytes)
-        if isinstance(self._source, Checkpoint):
-            self._upload(self._source, weight, address)  # counts tensor by tensor
+        address = self._memory.allocate(matrix_of(weight, self._element).n_bytes)
+        matrix = matrix_of(weight, self._element, address)
+        if isinstance(self._source, RandomWeights):
+            self._fill(matrix, *random_distribution(weight, name))
+        elif matrix.scales is None:
+            self._upload(self._source, weight, matrix)
+        elif weight.stored is None:
+            self._quantize(self._source, weight, matrix, matrix.scales)
         else:
-            mean, std = random_distribution(weight, name)
-            self._seed += 1  # another sequence of numbers for each weight
-            enqueue_random(self._kernels, self._stream, address, weight.n_elements, self._seed, mean, std)
-            self._count(matrix.n_bytes)
-        return replace(matrix, address=address)
+            self._upload_fp8(self._source, weight, matrix, matrix.scales)
+        return matrix
 
     def _count(self, n_bytes: int) -> None:
         self._loaded += n_bytes
         self._progress("weights", self._loaded, self._total)
 
-    def _upload(self, checkpoint: Checkpoint, weight: Weight, address: int) -> None:
+    def _fill(self, matrix: Matrix, mean: float, std: float) -> None:
+        """With random numbers, another sequence for each weight."""
+        self._seed += 1
+        on = self._kernels, self._stream
+        if matrix.scales is None:
+            enqueue_random(*on, matrix.address, matrix.rows * matrix.columns, self._seed, mean, std)
+        else:
+            enqueue_random_fp8(*on, matrix.address, matrix.rows * matrix.columns, self._seed)
+            shape, usual = (matrix.scales.rows, matrix.scales.columns), std / RANDOM_FP8_STD
+            scales = np.random.default_rng(self._seed).uniform(0.8 * usual, 1.2 * usual, shape)
+            self._memory.write(matrix.scales.address, scales.astype(np.float32).data)
+        self._count(matrix.n_bytes)
+
+    def _upload(self, checkpoint: Checkpoint, weight: Weight, matrix: Matrix) -> None:
+        address = matrix.address
         for part, dtype in checkpoint.parts(weight):
             bits = half_bits(part, dtype, self._element.dtype)
             self._memory.write(address, bits.data)
             address += bits.nbytes
             self._count(bits.nbytes)
+
+    def _quantize(self, checkpoint: Checkpoint, weight: Weight, matrix: Matrix, scales: Matrix) -> None:
+        """As Checkpoint.fp8_parts does it, to the last bit."""
+        assert weight.scales is not None
+        address, behind, wanted = matrix.address, scales.address, self._config.dtype
+        for part, dtype in checkpoint.parts(weight):
+            wide = wanted == "float32"
+            values = to_float32(part, dtype) if wide else half_bits(part, dtype, wanted)
+            self._quantizer.write(np.ascontiguousarray(values), weight.scales, address, behind)
+            n_bytes = Element.FP32.n_bytes * math.prod(weight.scales.shape(*part.shape))
+            address, behind = address + part.size, behind + n_bytes
+            self._count(part.size + n_bytes)
+
+    def _upload_fp8(self, checkpoint: Checkpoint, weight: Weight, matrix: Matrix, scales: Matrix) -> None:
+        address, behind = matrix.address, scales.address
+        for elements, part in checkpoint.fp8_parts(weight):
+            self._memory.write(address, in_register_order(elements).data)
+            self._memory.write(behind, np.ascontiguousarray(part).data)
+            address, behind = address + elements.nbytes, behind + part.nbytes
+            self._count(elements.nbytes + part.nbytes)
+
+
+def loading_kernels(config: Model, source: Checkpoint | RandomWeights) -> set[str]:
+    """The instances that WeightLoader launches, beside Kernels.random."""
+    if isinstance(source, RandomWeights):
+        return {RANDOM_FP8} if config.scale_forms else set()
+    return {quantizer_kernel(config.dtype, form) for form in _rounded(config)}
+
+
+def _rounded(config: Model) -> tuple[ScaleForm, ...]:
+    """In which forms a checkpoint's weights are rounded to fp8 while they are loaded."""
+    return config.scale_forms if config.quantization is None else ()
 
 
 def random_distribution(weight: Weight, name: str) -> tuple[float, float]:
@@ -127,3 +193,9 @@ def enqueue_random(
     """Fills `n` elements of the engine's half type with normally distributed numbers."""
     blocks, threads = (RANDOM_BLOCKS, 1, 1), (RANDOM_THREADS, 1, 1)
     kernels.random.launch(blocks, threads, stream, address, n, seed, mean, std)
+
+
+def enqueue_random_fp8(kernels: Kernels, stream: Stream, address: int, n: int, seed: int) -> None:
+    """Fills `n` elements of fp8, a multiple of 4, with normally distributed numbers, of RANDOM_FP8_STD."""
+    blocks, threads = (RANDOM_BLOCKS, 1, 1), (RANDOM_THREADS, 1, 1)
+    kernels[RANDOM_FP8].launch(blocks, threads, stream, address, n // 4, seed, RANDOM_FP8_STD)

@@ -2,7 +2,7 @@
  * matmul.h.
  *
  *   x  [m][n_in] half, or fp32 for a Normed matmul, which multiplies rmsnorm(x)
- *   w  [n_out][n_in] half
+ *   w  [n_out][n_in] half, or fp8 with scales by row or by block
  *   y  [m][n_out]: kEpilogueHalf half; kEpilogueAdd fp32, y += x w^T
  *
  * As in gemv.h the weights go through registers. A tile is 8 outputs, and its 16 rows for the tensor cores are
@@ -15,6 +15,7 @@
 #define BLINK_OPS_GEMM_RESIDENT_GEMV_H
 
 #include "gemv.h"
+#include "weight_lanes.h"
 #include "kernels/ops/moe/fused_router.h"
 
 #ifdef __CUDACC__
@@ -110,13 +111,13 @@ __device__ __forceinline__ void load_resident_normed(ResidentScratch& scratch, H
 }
 
 /* grid (at most the tiles), block (kGemvThreads), m * (n_in + kResidentPad) halves of dynamic shared memory; n_in is
- * 2 * kGemvWarps * Chunks * kGemvChunk, m at most kResidentTokens, n_out a multiple of kResidentOutputs. Blocks take
- * tiles blockIdx.x, blockIdx.x + gridDim.x, ... */
-template <typename Half, int Output, int Chunks, bool Normed>
+ * 2 * kGemvWarps * Chunks * kChunkWeights<Form>, m at most kResidentTokens, n_out a multiple of kResidentOutputs.
+ * Blocks take tiles blockIdx.x, blockIdx.x + gridDim.x, ... */
+template <typename Half, int Output, int Chunks, bool Normed, ScaleForm Form = kUnscaled>
 __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
-    resident_gemv_kernel(const Half* w, const void* x, const Half* norm, float eps, void* y, uint32_t m, uint32_t n_out,
-                         const __grid_constant__ FusedRouter router) {
-  constexpr uint32_t n_half = kGemvWarps * Chunks * kGemvChunk, n_in = 2 * n_half;
+    resident_gemv_kernel(typename WeightTypes<Half, Form>::Matrix w, const void* x, const Half* norm, float eps,
+                         void* y, uint32_t m, uint32_t n_out, const __grid_constant__ FusedRouter router) {
+  constexpr uint32_t kChunk = kChunkWeights<Form>, n_half = kGemvWarps * Chunks * kChunk, n_in = 2 * n_half;
   constexpr uint32_t kAbreast = Chunks < kResidentDepth ? kResidentDepth / Chunks : 1; /* tiles in flight */
   constexpr uint32_t kRounds = (n_in / 8 + kGemvThreads - 1) / kGemvThreads;
   static_assert(kAbreast == 1 || kResidentDepth % Chunks == 0, "tiles in flight are whole");
@@ -125,14 +126,18 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   Half* resident = reinterpret_cast<Half*>(dynamic_shared());
   allow_successor();
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, r = lane / 4;
-  const uint32_t k = warp * Chunks * kGemvChunk + lane % 4 * 8, n_tiles = n_out / kResidentOutputs;
-  WeightChunk chunk[kAbreast][Chunks] = {};
-  const auto request = [&](uint32_t tile, WeightChunk(&to)[Chunks]) {
-    const Half* row = w + uint64_t(min(tile, n_tiles - 1) * kResidentOutputs + r) * n_in + k;
+  const uint32_t first_k = warp * Chunks * kChunk, k = first_k + lane % 4 * kLaneWeights<Form>;
+  const uint32_t n_tiles = n_out / kResidentOutputs;
+  LaneChunk<Form> chunk[kAbreast][Chunks] = {};
+  const auto request = [&](uint32_t tile, LaneChunk<Form>(&to)[Chunks]) {
+    const uint64_t of = min(tile, n_tiles - 1) * kResidentOutputs + r;
+    const auto* row = elements_of(w) + of * n_in + k;
+    const LaneScales<Form> scales(w, of, of, n_in, first_k);
 #pragma unroll
     for (uint32_t c = 0; c < Chunks; ++c) {
-      load_weight(row + c * kGemvChunk, tile < n_tiles, to[c].low);
-      load_weight(row + n_half + c * kGemvChunk, tile < n_tiles, to[c].high);
+      load_weight(row + c * kChunk, tile < n_tiles, to[c].low);
+      load_weight(row + n_half + c * kChunk, tile < n_tiles, to[c].high);
+      scales.load_halves(c, n_half / kChunk, tile < n_tiles, to[c]);
     }
   };
 #pragma unroll
@@ -164,18 +169,24 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
       const uint32_t o = threadIdx.x % kResidentOutputs, column = threadIdx.x / kResidentOutputs;
       const uint64_t at = uint64_t(column) * n_out + tile * kResidentOutputs + o;
       const bool stores = column < m;
-      float before = 0.0f;
+      float before = 0.0f, scale = 1.0f;
       if (Output == kEpilogueAdd && stores) before = static_cast<const float*>(y)[at];
-      float low[4] = {}, high[4] = {};
+      if (Form == kScaleByRow) scale = scales_of(w)[tile * kResidentOutputs + o];
+      float acc[2][4] = {}; /* of each half of k */
 #pragma unroll
       for (uint32_t c = 0; c < Chunks; ++c) {
-        add_chunk<Half>(low, chunk[i][c], *reinterpret_cast<const uint4*>(row + c * kGemvChunk));
-        add_chunk<Half>(high, chunk[i][c], *reinterpret_cast<const uint4*>(row + n_half + c * kGemvChunk));
+        uint4 x_part[2][kLaneVectors<Form>];
+#pragma unroll
+        for (uint32_t h = 0; h < 2; ++h)
+#pragma unroll
+          for (uint32_t v = 0; v < kLaneVectors<Form>; ++v)
+            x_part[h][v] = *reinterpret_cast<const uint4*>(row + h * n_half + c * kChunk + 8 * v);
+        multiply_chunk<Half, Form, 2>(acc, chunk[i][c], x_part);
       }
       request(tile + kAbreast * gridDim.x, chunk[i]);
-      scratch.part[buffer][warp][lane] = make_float2(low[0] + high[2], low[1] + high[3]);
+      scratch.part[buffer][warp][lane] = make_float2(acc[0][0] + acc[1][2], acc[0][1] + acc[1][3]);
       __syncthreads(); /* also: all have read the other buffer's sums */
-      const float sum = before + (stores ? scratch.total(buffer, o, column) : 0.0f);
+      const float sum = before + (stores ? scale * scratch.total(buffer, o, column) : 0.0f);
       if (Output == kEpilogueHalf && stores) from_float(sum, static_cast<Half*>(y) + at);
       if (Output == kEpilogueAdd && stores) static_cast<float*>(y)[at] = sum;
       if (Output != kEpilogueAdd || !router.w) continue;

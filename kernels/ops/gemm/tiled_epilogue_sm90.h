@@ -1,5 +1,5 @@
-/* Epilogue of tiled_gemm_sm90.h: a warpgroup turns them in shared memory and bulk copies take them away,
- * 16 rows of y at a time, while the warpgroup goes on.
+/* Epilogue of tiled_gemm_sm90.h and tiled_fp8_gemm_sm90.h: a warpgroup turns them in shared memory and bulk copies take
+ * them away, 16 rows of y at a time, while the warpgroup goes on.
  */
 #ifndef BLINK_OPS_GEMM_TILED_EPILOGUE_SM90_H
 #define BLINK_OPS_GEMM_TILED_EPILOGUE_SM90_H
@@ -20,13 +20,13 @@ __device__ __forceinline__ float gated_fast(float gate, float up) {
 }
 
 /* The sums of a warpgroup: 64 rows of w, of which a warp has 16, times up to kTiledColumns rows of x, as `product` of
- * wgmma_sm90.h has them. */
-template <typename Half, int Output>
+ * wgmma_sm90.h has them. `Columns`: a multiple of 32. */
+template <typename Half, int Output, uint32_t Columns = kTiledColumns>
 struct TiledEpilogue {
-  using Sums = float[kTiledColumns / 2];
-  static_assert(Output == kEpilogueAdd || Output == kEpilogueSilu, "the others have no use");
+  using Sums = float[Columns / 2];
+  static constexpr bool kFp32 = Output == kEpilogueAdd || Output == kEpilogueFloat;
   static constexpr uint32_t kOutputs = Output == kEpilogueSilu ? 32 : 64; /* of a row of y */
-  static constexpr uint32_t kRowBytes = kOutputs * (Output == kEpilogueAdd ? 4 : 2);
+  static constexpr uint32_t kRowBytes = kOutputs * (kFp32 ? 4 : 2);
   static constexpr uint32_t kRound = kTiledStagingBytes / kRowBytes; /* rows of y that are turned at once */
   static constexpr uint32_t kBoxBytes = kTiledBox * (Output == kEpilogueSilu ? 64 : 128);
   static constexpr uint32_t kBoxes = kTiledStagingBytes / kBoxBytes;
@@ -39,7 +39,7 @@ struct TiledEpilogue {
   __device__ __forceinline__ void store(const Sums& sums, uint32_t o, uint32_t row, uint32_t columns,
                                         uint32_t m) const {
 #pragma unroll
-    for (uint32_t first = 0; first < kTiledColumns; first += kRound) {
+    for (uint32_t first = 0; first < Columns; first += kRound) {
       if (first >= columns) break;
       if (copies()) stores_wait_read();
       group_sync(1 + group, kWarpgroup);
@@ -62,7 +62,7 @@ struct TiledEpilogue {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     if (Output == kEpilogueSilu) {
 #pragma unroll
-      for (uint32_t t = 0; t < kRound; t += 32) {
+      for (uint32_t t = 0; t < min(kRound, Columns); t += 32) {
         if (t >= columns) break;
         uint32_t m[4];
 #pragma unroll
@@ -73,9 +73,24 @@ struct TiledEpilogue {
         const uint32_t row = t + lane;
         store_transposed(turned + row * 64 + (warp ^ row / 2 % 4) * 16, m);
       }
+    } else if (Output == kEpilogueHalf) {
+#pragma unroll
+      for (uint32_t t = 0; t < min(kRound, Columns - first); t += 32) {
+        if (first + t >= columns) break;
+#pragma unroll
+        for (uint32_t h = 0; h < 2; ++h) {
+          uint32_t m[4];
+#pragma unroll
+          for (uint32_t i = 0; i < 4; ++i) {
+            const float* at = sums + (first + t) / 2 + 4 * i + 2 * h;
+            m[i] = pack<Half>(at[0], at[1]);
+          }
+          store_transposed(turned + swizzled(t + lane, 2 * warp + h), m);
+        }
+      }
     } else {
 #pragma unroll
-      for (uint32_t t = 0; t < kRound; t += 8) {
+      for (uint32_t t = 0; t < min(kRound, Columns - first); t += 8) {
         if (first + t >= columns) break;
 #pragma unroll
         for (uint32_t e = 0; e < 4; ++e) {
@@ -93,10 +108,11 @@ struct TiledEpilogue {
     const uint32_t lane = threadIdx.x % 32, at = first + lane % kRows * kTiledBox;
     if (lane < kBoxes && at < n) {
       const unsigned char* from = turned + lane * kBoxBytes;
+      const uint32_t output = kFp32 ? o + lane / kRows * 32 : o;
       if (Output == kEpilogueAdd)
-        add_box(map, from, o + lane / kRows * 32, row + at);
+        add_box(map, from, output, row + at);
       else
-        store_box(map, from, o, row + at);
+        store_box(map, from, output, row + at);
     }
     stores_commit();
   }

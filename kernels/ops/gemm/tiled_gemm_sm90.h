@@ -38,7 +38,7 @@ constexpr uint32_t kTiledProducerRegisters = 40, kTiledConsumerRegisters = 232; 
 
 /* The tiling of a matmul: made on the host (gpu_backend/ops/tiled_cut.py). */
 struct TiledParams {
-  uint32_t m, n_in;
+  uint32_t m, n_in;          /* n_in in 16-bit words: of a row of fp8, half as many as it has elements */
   uint32_t columns;          /* rows of x of a tile: a multiple of 16, 128 to kTiledColumns */
   uint32_t w_tiles, x_tiles; /* tiles along w and along x */
   uint32_t band;             /* tiles along x that follow each other before the next along w */
@@ -56,8 +56,9 @@ static_assert(sizeof(TiledShared) == kTiledSharedBytes, "the engine launches wit
 struct TiledState : PipelineState {
   uint32_t n_stages;
 
-  __device__ __forceinline__ explicit TiledState(const TiledParams& params)
-      : n_stages(min(kTiledMaxStages, kTiledPipelineBytes / stage_bytes(params))) {}
+  template <typename Shared>
+  __device__ __forceinline__ TiledState(const Shared& shared, const TiledParams& params)
+      : n_stages(min(kTiledMaxStages, uint32_t(sizeof(shared.stages)) / stage_bytes(params))) {}
   __device__ __forceinline__ static uint32_t stage_bytes(const TiledParams& params) {
     return kTiledWBytes + params.columns * kSwizzleBytes;
   }
@@ -66,9 +67,10 @@ struct TiledState : PipelineState {
 
 /* Where a tile begins: neighbours in order share their rows of w, or, a band of x later, those of x. */
 struct TiledTile {
-  uint32_t w, x; /* tile along w, row of x */
+  uint32_t w, x;     /* tile along w, row of x */
+  uint32_t k, k_end; /* which of k is summed up */
 
-  __device__ __forceinline__ TiledTile(const TiledParams& params, uint32_t tile) {
+  __device__ __forceinline__ TiledTile(const TiledParams& params, uint32_t tile) : k(0), k_end(params.n_in) {
     const uint32_t first = tile / (params.band * params.w_tiles) * params.band,
                    width = min(params.band, params.x_tiles - first);
     const uint32_t rest = tile - first * params.w_tiles;
@@ -77,15 +79,25 @@ struct TiledTile {
   }
 };
 
+/* All tiles, each with all of k. */
+struct WholeSums {
+  const TiledParams& params;
+
+  __device__ __forceinline__ uint32_t n_tiles() const { return params.w_tiles * params.x_tiles; }
+  __device__ __forceinline__ TiledTile at(uint32_t tile) const { return TiledTile(params, tile); }
+};
+
 /* Fills the pipeline with this block's rows of w, by one thread, which waits for nothing but room. */
-template <int Output>
-__device__ __forceinline__ void copy_tiled_w(TiledShared& shared, const BoxMap& map, const TiledParams& params) {
-  TiledState state(params);
+template <int Output, typename Shared, typename Tiles>
+__device__ __forceinline__ void copy_tiled_w(Shared& shared, const BoxMap& map, const TiledParams& params,
+                                             const Tiles& tiles) {
+  TiledState state(shared, params);
   const uint32_t stage_bytes = TiledState::stage_bytes(params);
   const uint64_t policy = params.band < params.x_tiles ? evict_normal() : evict_first(); /* whether it is read again */
-  for (uint32_t tile = blockIdx.x / 2; tile < params.w_tiles * params.x_tiles; tile += gridDim.x / 2) {
-    const uint32_t row = (2 * TiledTile(params, tile).w + cluster_rank()) * kTiledRows;
-    for (uint32_t k = 0; k < params.n_in; k += kTiledPanel, state.advance()) {
+  for (uint32_t tile = blockIdx.x / 2; tile < tiles.n_tiles(); tile += gridDim.x / 2) {
+    const TiledTile at = tiles.at(tile);
+    const uint32_t row = (2 * at.w + cluster_rank()) * kTiledRows;
+    for (uint32_t k = at.k; k < at.k_end; k += kTiledPanel, state.advance()) {
       uint64_t* const full = shared.full + state.index;
       barrier_wait(shared.empty + state.index, state.phase ^ 1);
       barrier_expect(full, kTiledWBytes);
@@ -95,18 +107,28 @@ __device__ __forceinline__ void copy_tiled_w(TiledShared& shared, const BoxMap& 
   }
 }
 
+/* What comes with x to a stage, to this block alone: of halves, nothing. The arguments are the tile and the stage's
+ * first k, those of copy the stage before them and its barrier behind. */
+struct NothingBeside {
+  __device__ __forceinline__ uint32_t bytes(const TiledTile&, uint32_t) const { return 0; }
+  __device__ __forceinline__ void copy(uint32_t, const TiledTile&, uint32_t, uint64_t*) const {}
+};
+
 /* The same with this block's half of the rows of x, to both blocks, after the predecessor's end. */
-__device__ __forceinline__ void copy_tiled_x(TiledShared& shared, const BoxMap& map, const TiledParams& params) {
-  TiledState state(params);
+template <typename Shared, typename Tiles, typename Beside>
+__device__ __forceinline__ void copy_tiled_x(Shared& shared, const BoxMap& map, const TiledParams& params,
+                                             const Tiles& tiles, const Beside& beside) {
+  TiledState state(shared, params);
   const uint32_t stage_bytes = TiledState::stage_bytes(params), half = cluster_rank() * (params.columns / 2);
-  for (uint32_t tile = blockIdx.x / 2; tile < params.w_tiles * params.x_tiles; tile += gridDim.x / 2) {
-    const uint32_t row = TiledTile(params, tile).x + half;
-    for (uint32_t k = 0; k < params.n_in; k += kTiledPanel, state.advance()) {
+  for (uint32_t tile = blockIdx.x / 2; tile < tiles.n_tiles(); tile += gridDim.x / 2) {
+    const TiledTile at = tiles.at(tile);
+    for (uint32_t k = at.k; k < at.k_end; k += kTiledPanel, state.advance()) {
       uint64_t* const full = shared.full + state.index;
       barrier_wait(shared.empty + state.index, state.phase ^ 1);
-      barrier_expect(full, params.columns * kSwizzleBytes);
-      copy_box_to_pair(shared.stages + state.index * stage_bytes + kTiledWBytes + half * kSwizzleBytes, map, k, row, 0,
-                       0, full);
+      barrier_expect(full, params.columns * kSwizzleBytes + beside.bytes(at, k));
+      copy_box_to_pair(shared.stages + state.index * stage_bytes + kTiledWBytes + half * kSwizzleBytes, map, k,
+                       at.x + half, 0, 0, full);
+      beside.copy(state.index, at, k, full);
     }
   }
 }
@@ -151,7 +173,7 @@ struct TiledConsumer {
   }
 
   __device__ __forceinline__ void run(const Epilogue& epilogue) const {
-    TiledState state(params);
+    TiledState state(shared, params);
     for (uint32_t tile = blockIdx.x / 2; tile < params.w_tiles * params.x_tiles; tile += gridDim.x / 2) {
       const TiledTile at(params, tile);
       typename Epilogue::Sums sums;
@@ -193,11 +215,11 @@ __global__ void __launch_bounds__(kTiledThreads, 1)
   cluster_wait();
   if (threadIdx.x < kWarpgroup) {
     keep_registers<kTiledProducerRegisters>();
-    if (threadIdx.x == 0) copy_tiled_w<Output>(shared, w_map, params);
+    if (threadIdx.x == 0) copy_tiled_w<Output>(shared, w_map, params, WholeSums{params});
     if (threadIdx.x == 32) {
       prefetch_map(x_map);
       wait_for_predecessor();
-      copy_tiled_x(shared, x_map, params);
+      copy_tiled_x(shared, x_map, params, WholeSums{params}, NothingBeside());
     }
     __syncwarp();
     if (threadIdx.x >= 32) wait_for_predecessor();

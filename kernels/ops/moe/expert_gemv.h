@@ -7,6 +7,8 @@
  *   kDown    x [pairs, sorted][n_in], what kGateUp put out; w [experts][n_out][n_in];
  *            out [tokens][per_token][n_out]: x w^T, each row in its pair's own place
  *
+ * w may be fp8, with scales of all experts' rows or blocks (gemm/weight_lanes.h).
+ *
  * For few pairs an expert, here; for many, grouped_gemm_sm90.h; of one token, single_token.h.
  *
  * E8. What an expert puts out for a token is a function of the token's normed hidden state alone: not of the other
@@ -23,6 +25,7 @@
 #define BLINK_OPS_MOE_EXPERT_GEMV_H
 
 #include "kernels/ops/activation.h"
+#include "kernels/ops/gemm/weight_lanes.h"
 #include "kernels/reference/matmul.h"
 #include "small_batch_plan.h"
 
@@ -50,7 +53,6 @@ inline void expert_mlp(const float* x, const float* gate_up, const float* down, 
 enum RoutingSource { kRoutingGiven, kRoutingFused };
 
 constexpr uint32_t kExpertBlocks = 2; /* of a multiprocessor: they fill its registers */
-constexpr uint32_t kExpertChunk = 32; /* k that a warp loads at once: 8 a lane */
 constexpr uint32_t kExpertDepth = 4;  /* chunks in flight in every warp, measured: with 8 a step is 2 % slower */
 
 /* How a block shares a tile's outputs and k among its warps, and which rows of w they are. A down matmul is
@@ -61,89 +63,98 @@ struct ExpertLayout {
   static constexpr uint32_t kOutputs = Matmul == kGateUp ? 8 : 16 * kGroups;
 };
 
-/* A lane's chunk of w: 8 k of two rows. */
-struct ExpertChunk {
-  uint4 low, high;
-};
-
 /* Where a warp's chunks of an item come from: the lane's two rows of w at the warp's first k. */
-template <typename Half>
+template <typename Half, ScaleForm Form>
 struct ExpertSource {
-  const Half *low, *high;
+  const typename WeightTypes<Half, Form>::Element *low, *high;
   uint32_t n_chunks, n_k; /* left for the warp, and for the lane */
+  LaneScales<Form> scales;
 
-  __device__ __forceinline__ bool has(uint32_t slot) const { return slot < n_chunks && slot * kExpertChunk < n_k; }
-  __device__ __forceinline__ void load(uint32_t slot, ExpertChunk& chunk) const {
-    load_weight(low + slot * kExpertChunk, has(slot), chunk.low);
-    load_weight(high + slot * kExpertChunk, has(slot), chunk.high);
+  __device__ __forceinline__ bool has(uint32_t slot) const {
+    return slot < n_chunks && slot * kChunkWeights<Form> < n_k;
+  }
+  __device__ __forceinline__ void load(uint32_t slot, LaneChunk<Form>& chunk) const {
+    load_weight(low + slot * kChunkWeights<Form>, has(slot), chunk.low);
+    load_weight(high + slot * kChunkWeights<Form>, has(slot), chunk.high);
+    scales.load(slot, has(slot), chunk);
   }
 };
 
 /* A warp's view of the whole matmul. */
-template <typename Half, ExpertMatmul Matmul, uint32_t Depth>
+template <typename Half, ExpertMatmul Matmul, uint32_t Depth, ScaleForm Form>
 struct ExpertGemv {
   using Layout = ExpertLayout<Matmul>;
+  using Source = ExpertSource<Half, Form>;
+  using Matrix = typename WeightTypes<Half, Form>::Matrix;
   const ExpertUnit* units;
-  const Half* w;
+  Matrix w;
   uint32_t n_in, n_out, n_tiles, n_items, first_k, n_chunks, rounds;
 
-  __device__ __forceinline__ ExpertGemv(const ExpertUnit* all_units, uint32_t n_units, const Half* weight, uint32_t in,
-                                        uint32_t out)
+  __device__ __forceinline__ ExpertGemv(const ExpertUnit* all_units, uint32_t n_units, const Matrix& weight,
+                                        uint32_t in, uint32_t out)
       : units(all_units), w(weight), n_in(in), n_out(out) {
+    constexpr uint32_t kChunk = kChunkWeights<Form>;
     n_tiles = (out + Layout::kOutputs - 1) / Layout::kOutputs;
     n_items = n_units * n_tiles;
-    const uint32_t all = (in + kExpertChunk - 1) / kExpertChunk;
+    const uint32_t all = (in + kChunk - 1) / kChunk;
     const uint32_t share = (all + Layout::kSplits - 1) / Layout::kSplits;
     const uint32_t first = min(all, threadIdx.x / 32 % Layout::kSplits * share);
-    first_k = first * kExpertChunk;
+    first_k = first * kChunk;
     n_chunks = min(all, first + share) - first;
     rounds = (share + Depth - 1) / Depth;
   }
 
+  /* Rows of w of an expert. */
+  __device__ __forceinline__ uint64_t rows() const { return Matmul == kGateUp ? 2 * n_out : n_out; }
+
   /* Chunks round * Depth.. of the warp's share of an item; rows past the end repeat the last one. */
-  __device__ __forceinline__ ExpertSource<Half> source(uint32_t item, uint32_t round) const {
+  __device__ __forceinline__ Source source(uint32_t item, uint32_t round) const {
     const uint32_t done = round * Depth, r = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
-    if (item >= n_items || done >= n_chunks) return {w, w, 0, 0};
-    const uint32_t k = first_k + done * kExpertChunk + q * 8;
+    if (item >= n_items || done >= n_chunks) return {elements_of(w), elements_of(w), 0, 0, {}};
+    const uint32_t chunk = first_k + done * kChunkWeights<Form>, k = chunk + q * kLaneWeights<Form>;
     const uint32_t group = threadIdx.x / 32 / Layout::kSplits;
     const uint32_t o = item % n_tiles * Layout::kOutputs + 16 * group + r;
     const uint32_t low = min(n_out - 1, o);
     const uint32_t high = Matmul == kGateUp ? n_out + low : min(n_out - 1, o + 8);
-    const uint64_t rows = Matmul == kGateUp ? 2 * n_out : n_out;
-    const Half* expert = w + units[item / n_tiles].expert * rows * n_in + k;
-    return {expert + uint64_t(low) * n_in, expert + uint64_t(high) * n_in, n_chunks - done, n_in > k ? n_in - k : 0};
+    const uint64_t first_row = units[item / n_tiles].expert * rows();
+    const auto* expert = elements_of(w) + first_row * n_in + k;
+    return {expert + uint64_t(low) * n_in, expert + uint64_t(high) * n_in, n_chunks - done, n_in > k ? n_in - k : 0,
+            LaneScales<Form>(w, first_row + low, first_row + high, n_in, chunk)};
+  }
+
+  /* What an item's output `o` of its tile, and for kGateUp its up row, are multiplied by at the end. */
+  __device__ __forceinline__ OutputScales output_scales(uint32_t item, uint32_t o) const {
+    if constexpr (Form != kScaleByRow) return {1.0f, 1.0f};
+    const uint32_t row = min(n_out - 1, item % n_tiles * Layout::kOutputs + o);
+    const float* of = scales_of(w) + units[item / n_tiles].expert * rows() + row;
+    return {of[0], Matmul == kGateUp ? of[n_out] : 1.0f};
   }
 };
 
 /* Adds a round of chunks to acc, for 8 * Columns pairs, and puts those of `next` in their place. `row` is the
- * lane's row of x in each 8 pairs, at the round's first k. The lane holds k = 8q..8q + 7 where the tensor
- * cores want 2q, 2q + 1, 2q + 8, 2q + 9 twice: the sum over k has no order, and both operands agree. */
-template <typename Half, int Columns, uint32_t Depth>
-__device__ __forceinline__ void expert_round(float (&acc)[2][4], ExpertChunk (&chunk)[Depth],
-                                             const Half* const (&row)[2], const ExpertSource<Half>& source,
-                                             const ExpertSource<Half>& next) {
-  constexpr uint32_t kAhead = 4 / Columns; /* chunks whose x is loaded together */
+ * lane's row of x in each 8 pairs, at the round's first k of the lane. */
+template <typename Half, int Columns, uint32_t Depth, ScaleForm Form>
+__device__ __forceinline__ void expert_round(float (&acc)[2][4], LaneChunk<Form> (&chunk)[Depth],
+                                             const Half* const (&row)[2], const ExpertSource<Half, Form>& source,
+                                             const ExpertSource<Half, Form>& next) {
+  constexpr uint32_t kVectors = kLaneVectors<Form>;
+  constexpr uint32_t kAhead = 4 / Columns / kVectors; /* chunks whose x is loaded together */
 #pragma unroll
   for (uint32_t first = 0; first < Depth; first += kAhead) {
-    uint4 x[kAhead][Columns];
+    uint4 x[kAhead][Columns][kVectors];
 #pragma unroll
     for (uint32_t i = 0; i < kAhead; ++i)
 #pragma unroll
-      for (int g = 0; g < Columns; ++g) {
-        x[i][g] = make_uint4(0, 0, 0, 0); /* past the end of k, where chunk holds stale weights */
-        if (source.has(first + i)) x[i][g] = *reinterpret_cast<const uint4*>(row[g] + (first + i) * kExpertChunk);
-      }
+      for (int g = 0; g < Columns; ++g)
+#pragma unroll
+        for (uint32_t v = 0; v < kVectors; ++v) {
+          x[i][g][v] = make_uint4(0, 0, 0, 0); /* past the end of k, where chunk holds stale weights */
+          if (source.has(first + i))
+            x[i][g][v] = *reinterpret_cast<const uint4*>(row[g] + (first + i) * kChunkWeights<Form> + 8 * v);
+        }
 #pragma unroll
     for (uint32_t i = 0; i < kAhead; ++i) {
-      const ExpertChunk& c = chunk[first + i];
-      const uint32_t front[4] = {c.low.x, c.high.x, c.low.y, c.high.y};
-      const uint32_t back[4] = {c.low.z, c.high.z, c.low.w, c.high.w};
-#pragma unroll
-      for (int g = 0; g < Columns; ++g)
-        if (first + i < source.n_chunks) {
-          mma(acc[g], front, x[i][g].x, x[i][g].y, Half());
-          mma(acc[g], back, x[i][g].z, x[i][g].w, Half());
-        }
+      if (first + i < source.n_chunks) multiply_chunk<Half, Form, Columns>(acc, chunk[first + i], x[i]);
       next.load(first + i, chunk[first + i]);
     }
   }
@@ -165,18 +176,20 @@ struct ExpertSums {
   }
 };
 
-/* Writes the tile: the sums over k, for kGateUp through silu * mul. */
+/* Writes the tile: the sums over k, for kGateUp through silu * mul. A thread has one output, of several pairs. */
 template <typename Half, ExpertMatmul Matmul>
 __device__ __forceinline__ void store_tile(const ExpertSums& sums, uint32_t buffer, const ExpertUnit& unit,
-                                           const uint32_t* pairs, Half* out, uint32_t tile, uint32_t n_out) {
+                                           const uint32_t* pairs, Half* out, uint32_t tile, uint32_t n_out,
+                                           const OutputScales& scale) {
   using Layout = ExpertLayout<Matmul>;
   constexpr uint32_t kSplits = Layout::kSplits, kOutputs = Layout::kOutputs;
+  static_assert(kExpertThreads % kOutputs == 0, "a thread's output is the same for all pairs");
   for (uint32_t i = threadIdx.x; i < unit.count * kOutputs; i += kExpertThreads) {
     const uint32_t o = i % kOutputs, column = i / kOutputs, j = tile * kOutputs + o;
     if (j >= n_out) continue;
     const uint32_t sorted = unit.first + column, row = Matmul == kGateUp ? sorted : pairs[sorted];
-    float value = sums.total<kSplits>(buffer, o / 16 * kSplits, o % 16, column);
-    if (Matmul == kGateUp) value = gated(value, sums.total<kSplits>(buffer, 0, o + 8, column));
+    float value = scale.low * sums.total<kSplits>(buffer, o / 16 * kSplits, o % 16, column);
+    if (Matmul == kGateUp) value = gated(value, scale.high * sums.total<kSplits>(buffer, 0, o + 8, column));
     from_float(value, out + uint64_t(row) * n_out + j);
   }
 }
@@ -187,10 +200,10 @@ __device__ __forceinline__ void store_tile(const ExpertSums& sums, uint32_t buff
  *
  * kGateUp lets kDown start when all of its blocks have waited for the router, and the routing is there: kDown may then
  * read it, plan and request weights before its own wait, while the last blocks of kGateUp are at work. */
-template <typename Half, ExpertMatmul Matmul, RoutingSource Source>
+template <typename Half, ExpertMatmul Matmul, RoutingSource Source, ScaleForm Form = kUnscaled>
 __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
-    moe_gemv_kernel(const __grid_constant__ Routing routing, const Half* w, const Half* x, Half* out, uint32_t tokens,
-                    uint32_t n_in, uint32_t n_out, uint32_t per_token) {
+    moe_gemv_kernel(const __grid_constant__ Routing routing, typename WeightTypes<Half, Form>::Matrix w, const Half* x,
+                    Half* out, uint32_t tokens, uint32_t n_in, uint32_t n_out, uint32_t per_token) {
   __shared__ ExpertSums sums;
   constexpr bool kFew = Source != kRoutingGiven;
   __shared__ SmallBatchPlan<kFew ? kFewTokens : kSmallBatchTokens, kFew ? kFewPairs : kSmallBatchPairs> plan;
@@ -200,9 +213,9 @@ __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
   allow_successor();
   plan.make(Source == kRoutingGiven ? routing.topk_ids : nullptr, tokens, per_token);
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, *pairs = plan.pairs;
-  const ExpertGemv<Half, Matmul, kExpertDepth> stream(plan.units, plan.n_units, w, n_in, n_out);
-  ExpertChunk chunk[kExpertDepth] = {};
-  ExpertSource<Half> source = stream.source(blockIdx.x, 0);
+  const ExpertGemv<Half, Matmul, kExpertDepth, Form> stream(plan.units, plan.n_units, w, n_in, n_out);
+  LaneChunk<Form> chunk[kExpertDepth] = {};
+  ExpertSource<Half, Form> source = stream.source(blockIdx.x, 0);
 #pragma unroll
   for (uint32_t slot = 0; slot < kExpertDepth; ++slot) source.load(slot, chunk[slot]);
   if (Matmul == kDown) wait_for_predecessor();
@@ -210,30 +223,31 @@ __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
   uint32_t buffer = 0;
   for (uint32_t item = blockIdx.x; item < stream.n_items; item += gridDim.x, buffer ^= 1) {
     const ExpertUnit unit = plan.units[item / stream.n_tiles];
+    const OutputScales scale = stream.output_scales(item, threadIdx.x % ExpertLayout<Matmul>::kOutputs);
     const Half* row[2]; /* of x; what is computed for pairs past the end is not stored */
 #pragma unroll
     for (uint32_t g = 0; g < 2; ++g) {
       const uint32_t sorted = unit.first + min(unit.count - 1, lane / 4 + 8 * g);
       const uint32_t from = Matmul == kGateUp ? pairs[sorted] / per_token : sorted;
-      row[g] = x + uint64_t(from) * n_in + stream.first_k + lane % 4 * 8;
+      row[g] = x + uint64_t(from) * n_in + stream.first_k + lane % 4 * kLaneWeights<Form>;
     }
     float acc[2][4] = {};
     for (uint32_t round = 0; round < stream.rounds; ++round) {
       const bool last = round + 1 == stream.rounds;
-      const ExpertSource<Half> next = stream.source(last ? item + gridDim.x : item, last ? 0 : round + 1);
+      const ExpertSource<Half, Form> next = stream.source(last ? item + gridDim.x : item, last ? 0 : round + 1);
       if (unit.count > 8)
-        expert_round<Half, 2>(acc, chunk, row, source, next);
+        expert_round<Half, 2, kExpertDepth, Form>(acc, chunk, row, source, next);
       else
-        expert_round<Half, 1>(acc, chunk, row, source, next);
+        expert_round<Half, 1, kExpertDepth, Form>(acc, chunk, row, source, next);
       source = next;
 #pragma unroll
-      for (int g = 0; g < 2; ++g) row[g] += kExpertDepth * kExpertChunk;
+      for (int g = 0; g < 2; ++g) row[g] += kExpertDepth * kChunkWeights<Form>;
     }
 #pragma unroll
     for (int g = 0; g < 2; ++g)
       sums.part[buffer][warp][g][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);
     __syncthreads(); /* also: all have read the other buffer's sums */
-    store_tile<Half, Matmul>(sums, buffer, unit, pairs, out, item % stream.n_tiles, n_out);
+    store_tile<Half, Matmul>(sums, buffer, unit, pairs, out, item % stream.n_tiles, n_out, scale);
   }
 }
 

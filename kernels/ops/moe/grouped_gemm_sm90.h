@@ -50,18 +50,17 @@ struct GroupedItems {
   }
 };
 
-/* The loading warpgroup. Warp w has rows 16 i + 4 w + lane / 8 of x, i = 0, 1, ..; of each row a lane copies chunk
- * lane % 8. */
-template <typename Half, ExpertMatmul Matmul>
-struct GroupedProducer {
-  static constexpr uint32_t kRounds = kGroupedUnit / 16;
-  const void* map;
+/* Where the loading warpgroup finds the rows of x of a unit of up to Unit pairs. Warp w has rows 16 i + 4 w + lane / 8
+ * of x, i = 0, 1, ..; of each row a lane copies chunk lane % 8. */
+template <typename Element, ExpertMatmul Matmul, uint32_t Unit>
+struct GroupedRows {
+  static constexpr uint32_t kRounds = Unit / 16, kChunk = 16 / sizeof(Element);
   const uint32_t* pairs;
-  const Half* x;
+  const Element* x;
   uint32_t n_in, per_token;
 
   /* The rows of x of a unit, spread over the warp: from[j] is that of pair 128 j + 16 (lane / 4) + 4 w + lane % 4. */
-  __device__ __forceinline__ void find_rows(const ExpertUnit& unit, uint32_t (&from)[2]) const {
+  __device__ __forceinline__ void find(const ExpertUnit& unit, uint32_t (&from)[2]) const {
     const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
     for (uint32_t j = 0; j < 2; ++j) {
@@ -71,31 +70,38 @@ struct GroupedProducer {
     }
   }
 
-  __device__ __forceinline__ void copy_x(GroupedStage& stage, uint32_t k, uint32_t count,
-                                         const uint32_t (&from)[2]) const {
+  /* A stage's columns, from k on, to `to`. */
+  __device__ __forceinline__ void copy(unsigned char* to, uint32_t k, uint32_t count, const uint32_t (&from)[2]) const {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const uint32_t column = k + lane % 8 * 8, bytes = column < n_in ? 16 : 0;
-    const Half* source = x + (bytes ? column : 0);
+    const uint32_t column = k + lane % 8 * kChunk, bytes = column < n_in ? 16 : 0;
+    const Element* source = x + (bytes ? column : 0);
     const uint32_t first = 4 * warp + lane / 8;
-    const uint32_t to = shared_address(stage.x) + swizzled(first, lane % 8); /* 16 rows on: the same swizzle */
+    const uint32_t at = shared_address(to) + swizzled(first, lane % 8); /* 16 rows on: the same swizzle */
 #pragma unroll
     for (uint32_t i = 0; i < kRounds; ++i) {
       const uint32_t row = __shfl_sync(0xffffffffu, from[i / 8], i % 8 * 4 + lane / 8);
-      if (16 * i + first < count) copy_async(to + 16 * i * kSwizzleBytes, source + uint64_t(row) * n_in, bytes);
+      if (16 * i + first < count) copy_async(at + 16 * i * kSwizzleBytes, source + uint64_t(row) * n_in, bytes);
     }
   }
+};
+
+/* The loading warpgroup. */
+template <typename Half, ExpertMatmul Matmul>
+struct GroupedProducer {
+  const void* map;
+  GroupedRows<Half, Matmul, kGroupedUnit> rows;
 
   /* Plan entries are fetched two items ahead and rows one, so that nothing waits for them. */
   __device__ __forceinline__ void run(GroupedPipeline& pipeline, const GroupedItems<Matmul>& items) const {
     PipelineState state;
     ExpertUnit unit = items.unit(blockIdx.x), next = items.unit(blockIdx.x + gridDim.x);
     uint32_t from[2], next_from[2];
-    find_rows(unit, from);
+    rows.find(unit, from);
     for (uint32_t item = blockIdx.x; item < items.n_items; item += gridDim.x) {
       const ExpertUnit after = items.unit(item + 2 * gridDim.x);
-      find_rows(next, next_from);
+      rows.find(next, next_from);
       const uint32_t tile = item % items.n_tiles * GroupedItems<Matmul>::kOutputs;
-      for (uint32_t k = 0; k < n_in; k += kGroupedK, state.next(kGroupedStages)) {
+      for (uint32_t k = 0; k < rows.n_in; k += kGroupedK, state.next(kGroupedStages)) {
         uint64_t* full = pipeline.full + state.index;
         GroupedStage& stage = pipeline.stages[state.index];
         barrier_wait(pipeline.empty + state.index, state.phase ^ 1);
@@ -103,7 +109,7 @@ struct GroupedProducer {
           barrier_expect(full, sizeof(stage.w));
           copy_tile(stage.w, map, k, tile, Matmul == kGateUp ? 2 * unit.expert : unit.expert, full);
         }
-        copy_x(stage, k, unit.count, from);
+        rows.copy(stage.x, k, unit.count, from);
         barrier_arrive_copied(full);
       }
       unit = next, next = after;
@@ -112,17 +118,64 @@ struct GroupedProducer {
   }
 };
 
-/* A multiplying warpgroup, `group` 0 or 1. */
-template <typename Half, ExpertMatmul Matmul>
-struct GroupedConsumer {
-  using Sums = float[2][kGroupedUnit / 2];
-  uint32_t group, n_in, n_out;
+/* Where a multiplying warpgroup, `group` 0 or 1, puts its sums, of up to Unit pairs. */
+template <typename Half, ExpertMatmul Matmul, uint32_t Unit>
+struct GroupedOutputs {
+  using Sums = float[2][Unit / 2];
+  uint32_t group, n_out;
   const uint32_t* pairs;
   Half* out;
 
   /* The two times 64 rows of w: gate and up of the same outputs, or neighbours. */
   __device__ __forceinline__ uint32_t first_row() const { return Matmul == kGateUp ? 64 * group : 128 * group; }
   static constexpr uint32_t kSecondRow = Matmul == kGateUp ? kGroupedWeights / 2 : 64;
+
+  /* The rows of the output of a unit, spread over the warp. */
+  __device__ __forceinline__ void find(const ExpertUnit& unit, uint32_t (&rows)[Unit / 32]) const {
+#pragma unroll
+    for (uint32_t j = 0; j < Unit / 32; ++j) {
+      const uint32_t pair = 32 * j + threadIdx.x % 32;
+      rows[j] = unit.first + pair;
+      if (Matmul == kDown) rows[j] = pair < unit.count ? pairs[unit.first + pair] : 0;
+    }
+  }
+
+  /* Writes the item's outputs, of the pairs that exist, 16 bytes a lane. The warp's results are turned in `turned`:
+   * 32 x 8, of 16 outputs and 16 pairs or 2 times 16 outputs and 8 pairs. */
+  __device__ __forceinline__ void store(unsigned char* turned, const Sums& sums, const uint32_t (&rows)[Unit / 32],
+                                        uint32_t count, uint32_t tile) const {
+    constexpr uint32_t kPairs = Matmul == kGateUp ? 16 : 8;
+    const uint32_t lane = threadIdx.x % 32, part = lane / 16;
+    const uint32_t o = tile * GroupedItems<Matmul>::kOutputs + first_row() + threadIdx.x / 32 % 4 * 16 +
+                       (Matmul == kGateUp ? 0 : 64 * part) + lane % 2 * 8;
+#pragma unroll
+    for (uint32_t first = 0; first < Unit; first += kPairs) {
+      if (first >= count) break;
+      uint32_t m[4];
+#pragma unroll
+      for (uint32_t i = 0; i < 4; ++i) {
+        const uint32_t at = Matmul == kGateUp ? first / 2 + 4 * (i / 2) + 2 * (i % 2) : first / 2 + 2 * (i % 2);
+        m[i] = Matmul == kGateUp ? pack<Half>(gated(sums[0][at], sums[1][at]), gated(sums[0][at + 1], sums[1][at + 1]))
+                                 : pack<Half>(sums[i / 2][at], sums[i / 2][at + 1]);
+      }
+      const uint32_t pair = first + (Matmul == kGateUp ? 8 * part : 0) + lane / 2 % 8;
+      const uint32_t row = __shfl_sync(0xffffffffu, rows[first / 32], pair % 32);
+      __syncwarp(); /* the results before have been read */
+      store_transposed(turned + part * 256 + lane % 8 * 32 + lane / 8 % 2 * 16, m);
+      __syncwarp();
+      const uint4 value = *reinterpret_cast<const uint4*>(turned + lane * 16);
+      if (pair < count && o < n_out) *reinterpret_cast<uint4*>(out + uint64_t(row) * n_out + o) = value;
+    }
+  }
+};
+
+/* A multiplying warpgroup. */
+template <typename Half, ExpertMatmul Matmul>
+struct GroupedConsumer {
+  using Outputs = GroupedOutputs<Half, Matmul, kGroupedUnit>;
+  using Sums = typename Outputs::Sums;
+  Outputs outputs;
+  uint32_t n_in;
 
   /* Sums of an item over k, of the first N pairs. */
   template <int N>
@@ -135,8 +188,8 @@ struct GroupedConsumer {
       barrier_wait(pipeline.full + state.index, state.phase);
       fence_async_proxy(); /* x, which came by generic copies */
       const uint64_t x = matrix_descriptor(stage.x, kGroupBytes, kNoColumns);
-      const uint64_t w_low = matrix_descriptor(stage.w + first_row() * kSwizzleBytes, kGroupBytes, kNoColumns);
-      const uint64_t w_high = advance(w_low, kSecondRow * kSwizzleBytes);
+      const uint64_t w_low = matrix_descriptor(stage.w + outputs.first_row() * kSwizzleBytes, kGroupBytes, kNoColumns);
+      const uint64_t w_high = advance(w_low, Outputs::kSecondRow * kSwizzleBytes);
       wgmma_fence();
 #pragma unroll
       for (uint32_t part = 0; part < kGroupedK / kWgmmaK; ++part) {
@@ -156,48 +209,14 @@ struct GroupedConsumer {
     settle(second);
   }
 
-  /* Writes the item's outputs, of the pairs that exist, 16 bytes a lane. The warp's results are turned in `turned`:
-   * 32 x 8, of 16 outputs and 16 pairs or 2 times 16 outputs and 8 pairs. */
-  __device__ __forceinline__ void store(unsigned char* turned, const Sums& sums,
-                                        const uint32_t (&rows)[kGroupedUnit / 32], uint32_t count,
-                                        uint32_t tile) const {
-    constexpr uint32_t kPairs = Matmul == kGateUp ? 16 : 8;
-    const uint32_t lane = threadIdx.x % 32, part = lane / 16;
-    const uint32_t o = tile * GroupedItems<Matmul>::kOutputs + first_row() + threadIdx.x / 32 % 4 * 16 +
-                       (Matmul == kGateUp ? 0 : 64 * part) + lane % 2 * 8;
-#pragma unroll
-    for (uint32_t first = 0; first < kGroupedUnit; first += kPairs) {
-      if (first >= count) break;
-      uint32_t m[4];
-#pragma unroll
-      for (uint32_t i = 0; i < 4; ++i) {
-        const uint32_t at = Matmul == kGateUp ? first / 2 + 4 * (i / 2) + 2 * (i % 2) : first / 2 + 2 * (i % 2);
-        m[i] = Matmul == kGateUp ? pack<Half>(gated(sums[0][at], sums[1][at]), gated(sums[0][at + 1], sums[1][at + 1]))
-                                 : pack<Half>(sums[i / 2][at], sums[i / 2][at + 1]);
-      }
-      const uint32_t pair = first + (Matmul == kGateUp ? 8 * part : 0) + lane / 2 % 8;
-      const uint32_t row = __shfl_sync(0xffffffffu, rows[first / 32], pair % 32);
-      __syncwarp(); /* the results before have been read */
-      store_transposed(turned + part * 256 + lane % 8 * 32 + lane / 8 % 2 * 16, m);
-      __syncwarp();
-      const uint4 value = *reinterpret_cast<const uint4*>(turned + lane * 16);
-      if (pair < count && o < n_out) *reinterpret_cast<uint4*>(out + uint64_t(row) * n_out + o) = value;
-    }
-  }
-
   __device__ __forceinline__ void run(GroupedPipeline& pipeline, const GroupedItems<Matmul>& items) const {
     PipelineState state;
     ExpertUnit unit = items.unit(blockIdx.x);
     for (uint32_t at = blockIdx.x; at < items.n_items; at += gridDim.x) {
       const ExpertUnit next = items.unit(at + gridDim.x);
       const uint32_t tile = at % items.n_tiles;
-      uint32_t rows[kGroupedUnit / 32]; /* of the output, spread over the warp */
-#pragma unroll
-      for (uint32_t j = 0; j < kGroupedUnit / 32; ++j) {
-        const uint32_t pair = 32 * j + threadIdx.x % 32;
-        rows[j] = unit.first + pair;
-        if (Matmul == kDown) rows[j] = pair < unit.count ? pairs[unit.first + pair] : 0;
-      }
+      uint32_t rows[kGroupedUnit / 32];
+      outputs.find(unit, rows);
       Sums sums;
       if (unit.count <= 64)
         multiply<64>(pipeline, state, sums);
@@ -207,7 +226,7 @@ struct GroupedConsumer {
         multiply<128>(pipeline, state, sums);
       else
         multiply<kGroupedUnit>(pipeline, state, sums);
-      store(pipeline.turned[threadIdx.x / 32 - 4], sums, rows, unit.count, tile);
+      outputs.store(pipeline.turned[threadIdx.x / 32 - 4], sums, rows, unit.count, tile);
       unit = next;
     }
   }
@@ -235,11 +254,11 @@ __global__ void __launch_bounds__(kGroupedThreads, 1)
   const GroupedItems<Matmul> items(plan, n_out);
   if (threadIdx.x < kWarpgroup) {
     keep_registers<kGroupedProducerRegisters>();
-    GroupedProducer<Half, Matmul>{&map, pairs, x, n_in, per_token}.run(pipeline, items);
+    GroupedProducer<Half, Matmul>{&map, {pairs, x, n_in, per_token}}.run(pipeline, items);
   } else {
     take_registers<kGroupedConsumerRegisters>();
     const uint32_t group = threadIdx.x / kWarpgroup - 1;
-    GroupedConsumer<Half, Matmul>{group, n_in, n_out, pairs, out}.run(pipeline, items);
+    GroupedConsumer<Half, Matmul>{{group, n_out, pairs, out}, n_in}.run(pipeline, items);
   }
 }
 

@@ -6,7 +6,8 @@
  *   sums           the router's, which the matmul before has left (fused_router.h)
  *   norm           [hidden] half, weights of the norm
  *   topk_ids, weight [per_token] (routing.h); nothing is added for padding
- *   gate_up        [experts][2][intermediate][hidden] half, down [experts][hidden][intermediate] half
+ *   gate_up        [experts][2][intermediate][hidden] half, down [experts][hidden][intermediate] half; or both fp8,
+ *                  with scales of all experts' rows or blocks (gemm/weight_lanes.h)
  *   product        [per_token][intermediate] half: of each routed expert, silu(gate) * up
  *   residual       [hidden] fp32; residual += sum over k of weight[k] (product[k] down[topk_ids[k]]^T), in that order
  */
@@ -23,7 +24,11 @@ namespace blink {
 
 constexpr uint32_t kSingleOutputs = 8;          /* of a tile */
 constexpr uint32_t kSingleExperts = kGemvWarps; /* of a token at most */
-constexpr uint32_t kSingleDepth = 8; /* chunks in flight in every warp: in gate_up an item's in Qwen3-30B-A3B */
+/* Chunks in flight in every warp: in gate_up an item's in Qwen3-30B-A3B. */
+template <ScaleForm Form>
+constexpr uint32_t kSingleDepth = Form == kUnscaled ? 8 : 4;
+template <ScaleForm Form>
+constexpr uint32_t kSingleDownDepth = Form == kUnscaled ? 8 : 6; /* in down, of fp8 there an item's, too */
 
 static_assert(kGemvThreads == kMaxExperts, "a thread has an expert");
 
@@ -96,11 +101,12 @@ __device__ __forceinline__ void route_single(SingleTokenScratch& scratch, const 
 
 /* grid (any), block (kGemvThreads), n_in halves of dynamic shared memory; n_in a multiple of 8, per_token at most
  * kSingleExperts and n_experts. Lets its successor start when the routing is there (E14). */
-template <typename Half>
+template <typename Half, ScaleForm Form = kUnscaled>
 __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
     moe_single_token_gate_up_kernel(const __grid_constant__ SingleTokenRouting routing, const float* residual,
-                                    const Half* norm, float eps, const Half* w, Half* product, uint32_t n_in,
-                                    uint32_t n_out, uint32_t per_token) {
+                                    const Half* norm, float eps, typename WeightTypes<Half, Form>::Matrix w,
+                                    Half* product, uint32_t n_in, uint32_t n_out, uint32_t per_token) {
+  constexpr uint32_t kDepth = kSingleDepth<Form>;
   __shared__ SingleTokenScratch scratch;
   Half* resident = reinterpret_cast<Half*>(dynamic_shared());
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, begin = threadIdx.x * 8;
@@ -110,11 +116,11 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   wait_for_predecessor();
   route_single(scratch, routing, residual, n_in, per_token);
 
-  const ExpertGemv<Half, kGateUp, kSingleDepth> stream(scratch.units, padding ? 0 : per_token, w, n_in, n_out);
-  ExpertChunk chunk[kSingleDepth] = {};
-  ExpertSource<Half> source = stream.source(blockIdx.x, 0);
+  const ExpertGemv<Half, kGateUp, kDepth, Form> stream(scratch.units, padding ? 0 : per_token, w, n_in, n_out);
+  LaneChunk<Form> chunk[kDepth] = {};
+  ExpertSource<Half, Form> source = stream.source(blockIdx.x, 0);
 #pragma unroll
-  for (uint32_t slot = 0; slot < kSingleDepth; ++slot) source.load(slot, chunk[slot]);
+  for (uint32_t slot = 0; slot < kDepth; ++slot) source.load(slot, chunk[slot]);
 
   float squares = 0.0f;
 #pragma unroll
@@ -142,15 +148,16 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
 
   uint32_t buffer = 0;
   for (uint32_t item = blockIdx.x; item < stream.n_items; item += gridDim.x, buffer ^= 1) {
-    const Half* from = resident + stream.first_k + lane % 4 * 8;
+    const OutputScales scales = stream.output_scales(item, threadIdx.x % kSingleOutputs);
+    const Half* from = resident + stream.first_k + lane % 4 * kLaneWeights<Form>;
     const Half* row[2] = {from, from}; /* one token is all columns of the tensor cores' 8 */
     float acc[2][4] = {};
     for (uint32_t round = 0; round < stream.rounds; ++round) {
       const bool last = round + 1 == stream.rounds;
-      const ExpertSource<Half> next = stream.source(last ? item + gridDim.x : item, last ? 0 : round + 1);
-      expert_round<Half, 1>(acc, chunk, row, source, next);
+      const ExpertSource<Half, Form> next = stream.source(last ? item + gridDim.x : item, last ? 0 : round + 1);
+      expert_round<Half, 1, kDepth, Form>(acc, chunk, row, source, next);
       source = next;
-      row[0] += kSingleDepth * kExpertChunk;
+      row[0] += kDepth * kChunkWeights<Form>;
     }
     if (lane % 4 == 0) {
       scratch.part[buffer][warp][lane / 4] = acc[0][0];
@@ -163,36 +170,59 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
 #pragma unroll
     for (uint32_t i = 0; i < kGemvWarps; ++i)
       gate += scratch.part[buffer][i][threadIdx.x], up += scratch.part[buffer][i][kSingleOutputs + threadIdx.x];
-    from_float(gated(gate, up), product + uint64_t(item / stream.n_tiles) * n_out + j);
+    from_float(gated(scales.low * gate, scales.high * up), product + uint64_t(item / stream.n_tiles) * n_out + j);
   }
 }
 
-/* grid (any), block (kGemvThreads); per_token at most kSingleExperts, n_in a multiple of 2 * kGemvChunk, n_out of
- * kSingleOutputs. Its predecessor is gate_up, which lets it start when the routing is there (E14), and leaves it n_sums
- * sums to clear. A tile is 8 outputs of all experts, a warp's each; its 16 rows for the tensor cores are the first and
- * second halves of k, as in resident_gemv.h, and x the first two columns. */
-template <typename Half>
-__global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
-    moe_single_token_down_kernel(const uint32_t* topk_ids, const float* weight, int64_t* sums, uint32_t n_sums,
-                                 const Half* w, const Half* x, float* residual, uint32_t n_in, uint32_t n_out,
-                                 uint32_t per_token) {
-  __shared__ float part[2][kSingleExperts][kSingleOutputs]; /* two tiles in turn */
-  allow_successor();
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, r = lane / 4, n_half = n_in / 2;
-  const uint32_t n_tiles = n_out / kSingleOutputs, n_chunks = n_half / kGemvChunk;
-  const uint32_t expert = warp < per_token ? load_relaxed32(topk_ids + warp) : kNoExpert;
-  const bool exists = expert != kNoExpert;
-  const Half* matrix = w + (exists ? uint64_t(expert) * n_out * n_in : 0) + lane % 4 * 8;
-  WeightChunk chunk[kSingleDepth] = {};
-  /* Chunk c of the warp's rows of a tile, if there is such a chunk. */
-  const auto request = [&](uint32_t tile, uint32_t c, WeightChunk& to) {
+/* A warp's expert of a down matmul, whose 16 rows for the tensor cores are the first and second halves of k of 8
+ * outputs, as in resident_gemv.h. */
+template <typename Half, ScaleForm Form>
+struct SingleDown {
+  typename WeightTypes<Half, Form>::Matrix w;
+  uint64_t first_row; /* of the expert */
+  bool exists;
+  uint32_t n_half, n_tiles, n_chunks;
+
+  __device__ __forceinline__ uint64_t row(uint32_t tile) const {
+    return first_row + tile * kSingleOutputs + threadIdx.x % 32 / 4;
+  }
+  /* Chunk c of the lane's row of a tile, if there is such a chunk. */
+  __device__ __forceinline__ void request(uint32_t tile, uint32_t c, LaneChunk<Form>& to) const {
     const bool wanted = exists && tile < n_tiles && c < n_chunks;
-    const Half* from = matrix + (wanted ? uint64_t(tile * kSingleOutputs + r) * n_in + c * kGemvChunk : 0);
+    const uint32_t k = c * kChunkWeights<Form>;
+    const uint64_t of = wanted ? row(tile) : 0;
+    const auto* from = elements_of(w) + of * 2 * n_half + threadIdx.x % 4 * kLaneWeights<Form> + (wanted ? k : 0);
     load_weight(from, wanted, to.low);
     load_weight(from + n_half, wanted, to.high);
-  };
+    LaneScales<Form>(w, of, of, 2 * n_half, k).load_halves(0, n_half / kChunkWeights<Form>, wanted, to);
+  }
+  /* What the sums of the lane's row of a tile are multiplied by at their end. */
+  __device__ __forceinline__ float row_scale(uint32_t tile) const {
+    if constexpr (Form != kScaleByRow) return 1.0f;
+    return exists ? scales_of(w)[row(tile)] : 0.0f;
+  }
+};
+
+/* grid (any), block (kGemvThreads); per_token at most kSingleExperts, n_in a multiple of 2 * kChunkWeights, n_out of
+ * kSingleOutputs. Its predecessor is gate_up, which lets it start when the routing is there (E14), and leaves it n_sums
+ * sums to clear. A tile is 8 outputs of all experts, a warp's each, and x the first two columns. */
+template <typename Half, ScaleForm Form = kUnscaled>
+__global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
+    moe_single_token_down_kernel(const uint32_t* topk_ids, const float* weight, int64_t* sums, uint32_t n_sums,
+                                 typename WeightTypes<Half, Form>::Matrix w, const Half* x, float* residual,
+                                 uint32_t n_in, uint32_t n_out, uint32_t per_token) {
+  constexpr uint32_t kDepth = kSingleDownDepth<Form>, kVectors = kLaneVectors<Form>;
+  constexpr uint32_t kAhead = Form == kUnscaled ? kDepth : 2; /* chunks whose x is loaded together */
+  __shared__ float part[2][kSingleExperts][kSingleOutputs];   /* two tiles in turn */
+  allow_successor();
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, r = lane / 4, n_half = n_in / 2;
+  const uint32_t n_tiles = n_out / kSingleOutputs, n_chunks = n_half / kChunkWeights<Form>;
+  const uint32_t expert = warp < per_token ? load_relaxed32(topk_ids + warp) : kNoExpert;
+  const bool exists = expert != kNoExpert;
+  const SingleDown<Half, Form> stream = {w, exists ? uint64_t(expert) * n_out : 0, exists, n_half, n_tiles, n_chunks};
+  LaneChunk<Form> chunk[kDepth] = {};
 #pragma unroll
-  for (uint32_t i = 0; i < kSingleDepth; ++i) request(blockIdx.x, i, chunk[i]);
+  for (uint32_t i = 0; i < kDepth; ++i) stream.request(blockIdx.x, i, chunk[i]);
   wait_for_predecessor();
   if (blockIdx.x + 1 == gridDim.x)
     for (uint32_t i = threadIdx.x; i < n_sums; i += kGemvThreads) sums[i] = 0;
@@ -200,28 +230,35 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   float share[kSingleExperts];
 #pragma unroll
   for (uint32_t e = 0; e < kSingleExperts; ++e) share[e] = ends && e < per_token ? weight[e] : 0.0f;
-  const Half* row = x + uint64_t(warp) * n_in + r * n_half + lane % 4 * 8; /* of the first two columns */
+  const Half* row = x + uint64_t(warp) * n_in + r * n_half + lane % 4 * kLaneWeights<Form>; /* of two columns */
   uint32_t buffer = 0;
   for (uint32_t tile = blockIdx.x; tile < n_tiles; tile += gridDim.x, buffer ^= 1) {
     const uint32_t at = tile * kSingleOutputs + threadIdx.x;
-    const float before = ends ? residual[at] : 0.0f;
-    float acc[4] = {};
-    for (uint32_t done = 0; done < n_chunks; done += kSingleDepth) {
-      const bool last = done + kSingleDepth >= n_chunks;
-      uint4 value[kSingleDepth];
+    const float before = ends ? residual[at] : 0.0f, row_scale = stream.row_scale(tile);
+    float acc[1][4] = {};
+    for (uint32_t done = 0; done < n_chunks; done += kDepth) {
+      const bool last = done + kDepth >= n_chunks;
 #pragma unroll
-      for (uint32_t i = 0; i < kSingleDepth; ++i) {
-        value[i] = make_uint4(0, 0, 0, 0);
-        if (exists && r < 2 && done + i < n_chunks)
-          value[i] = *reinterpret_cast<const uint4*>(row + (done + i) * kGemvChunk);
-      }
+      for (uint32_t first = 0; first < kDepth; first += kAhead) {
+        uint4 value[kAhead][1][kVectors];
 #pragma unroll
-      for (uint32_t i = 0; i < kSingleDepth; ++i) {
-        add_chunk<Half>(acc, chunk[i], value[i]);
-        request(last ? tile + gridDim.x : tile, last ? i : done + kSingleDepth + i, chunk[i]);
+        for (uint32_t i = 0; i < kAhead; ++i)
+#pragma unroll
+          for (uint32_t v = 0; v < kVectors; ++v) {
+            value[i][0][v] = make_uint4(0, 0, 0, 0);
+            const uint32_t c = done + first + i;
+            if (exists && r < 2 && c < n_chunks)
+              value[i][0][v] = *reinterpret_cast<const uint4*>(row + c * kChunkWeights<Form> + 8 * v);
+          }
+#pragma unroll
+        for (uint32_t i = 0; i < kAhead; ++i) {
+          const uint32_t slot = first + i;
+          multiply_chunk<Half, Form, 1>(acc, chunk[slot], value[i]);
+          stream.request(last ? tile + gridDim.x : tile, last ? slot : done + kDepth + slot, chunk[slot]);
+        }
       }
     }
-    if (lane % 4 == 0) part[buffer][warp][r] = acc[0] + acc[3];
+    if (lane % 4 == 0) part[buffer][warp][r] = row_scale * (acc[0][0] + acc[0][3]);
     __syncthreads(); /* also: all have read the other buffer */
     if (!ends) continue;
     float sum = before;

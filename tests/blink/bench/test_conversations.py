@@ -52,7 +52,9 @@ def follow(server: TalkingServer) -> dict[int, int]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["ids", "text", "chat"])
+@pytest.mark.parametrize(
+    "kind", ["ids", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("text", "chat"))]
+)
 def test_each_question_stands_behind_all_that_was_said(kind: str, tmp_path: Path) -> None:
     with TalkingServer() as server:
         flags = ("--conversations=3", "--each=2", f"--prompts={kind}", "--clients=2")
@@ -83,6 +85,7 @@ def test_messages_alternate_behind_the_system_prompt(tmp_path: Path) -> None:
         assert (body["stream"], body["ignore_eos"], body["max_tokens"]) == (True, True, ANSWER)
 
 
+@pytest.mark.slow
 def test_no_window_begins_as_another_one_did(tmp_path: Path) -> None:
     with TalkingServer() as server:
         bench(server.url, tmp_path, "--conversations=2,2", "--each=1,2", "--warmup=1")
@@ -90,6 +93,7 @@ def test_no_window_begins_as_another_one_did(tmp_path: Path) -> None:
     assert len({tuple(body["prompt"][:4]) for body in server.bodies}) == 3  # the warm-up's, and the windows'
 
 
+@pytest.mark.slow
 def test_system_prompts_are_dealt_out_in_turn(tmp_path: Path) -> None:
     with TalkingServer() as server:
         bench(server.url, tmp_path, "--conversations=4", "--system-prompts=2")
@@ -97,6 +101,7 @@ def test_system_prompts_are_dealt_out_in_turn(tmp_path: Path) -> None:
     assert sorted(systems.count(system) for system in set(systems)) == [2 * TURNS, 2 * TURNS]
 
 
+@pytest.mark.slow
 def test_without_a_system_prompt_a_conversation_begins_with_its_question(tmp_path: Path) -> None:
     with TalkingServer() as server:
         bench(server.url, tmp_path, "--conversations=1", "--system=0")
@@ -120,6 +125,7 @@ def test_what_was_cached_is_told_of_first_and_later_turns(tmp_path: Path) -> Non
     assert f"{later['cached_share']:.0%}" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_server_that_tells_less_is_measured_all_the_same(tmp_path: Path) -> None:
     with TalkingServer(tells=False) as server:
         done, result = bench(server.url, tmp_path, "--conversations=1", "--prompts=chat")
@@ -129,6 +135,7 @@ def test_a_server_that_tells_less_is_measured_all_the_same(tmp_path: Path) -> No
     assert point["tokens_per_chunk"] == 1  # the chunk with the role is none of a token
 
 
+@pytest.mark.slow
 def test_token_ids_that_do_not_come_are_told_before_anything_is_measured(tmp_path: Path) -> None:
     with TalkingServer(tells=False) as server:
         done, result = bench(server.url, tmp_path, "--conversations=1", "--warmup=1")
@@ -173,6 +180,7 @@ def test_a_failure_ends_its_conversation_and_no_other(tmp_path: Path) -> None:
     assert "1 turns were not asked: 1 conversations ended by a failure" in done.stdout
 
 
+@pytest.mark.slow
 def test_when_the_time_is_over_no_turn_begins(tmp_path: Path) -> None:
     with TalkingServer() as server:
         done, result = bench(server.url, tmp_path, "--conversations=2", "--think=30", "--duration=1")
@@ -188,6 +196,7 @@ def test_when_the_time_is_over_no_turn_begins(tmp_path: Path) -> None:
     assert "6 turns were not asked: --duration was over" in done.stdout
 
 
+@pytest.mark.slow
 def test_an_answer_that_stalls_is_a_failure_and_the_run_ends(tmp_path: Path) -> None:
     def fault(body: dict[str, Any], number: int) -> bad_server.Behaviour | None:
         return bad_server.stalled if number == 0 else None
@@ -199,6 +208,7 @@ def test_an_answer_that_stalls_is_a_failure_and_the_run_ends(tmp_path: Path) -> 
     assert point["conversations"]["complete"] == 1
 
 
+@pytest.mark.slow
 def test_users_think_and_begin_one_after_the_other(tmp_path: Path) -> None:
     with TalkingServer() as server:
         bench(server.url, tmp_path, "--conversations=2", "--turns=2", "--think=0.2", "--stagger=2")
@@ -208,6 +218,7 @@ def test_users_think_and_begin_one_after_the_other(tmp_path: Path) -> None:
         assert server.times[after] - server.times[before] > 0.2
 
 
+@pytest.mark.slow
 def test_answers_may_end_early_where_the_server_knows_no_ignore_eos(tmp_path: Path) -> None:
     with TalkingServer(lambda body, number: bad_server.short) as server:
         flags = ("--conversations=1", "--prompts=text", "--respect-eos")

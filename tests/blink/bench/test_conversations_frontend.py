@@ -75,7 +75,7 @@ def test_a_history_of_ids_is_what_the_scheduler_was_asked_and_answered(
     assert point["later_turns"]["cached_tokens_mean"] == SYSTEM
 
 
-@pytest.mark.parametrize("kind", ["text", "chat"])
+@pytest.mark.parametrize("kind", [pytest.param("text", marks=pytest.mark.slow), "chat"])
 def test_a_history_of_text_goes_on_where_it_ended(
     start_backend: StartBackend, start_frontend: StartFrontend, model_dir: Path, kind: str, tmp_path: Path
 ) -> None:

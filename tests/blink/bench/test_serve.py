@@ -25,6 +25,7 @@ from blink.bench.cpu_time import tree
 from blink.bench.options import FLAGS, ServeOptions
 from blink.flags import add_flags
 
+SLOW = pytest.mark.slow
 SHORT = ("--input=16", "--output=12", "--duration=1", "--drain=1", "--drop=0", "--warmup=1", "--pause=0")
 
 
@@ -90,12 +91,12 @@ def test_an_open_loop_keeps_its_rate_when_the_server_does_not(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("behaviour", "error", "tokens"),
     [
-        (bad_server.dropped, "stream ended by a lost connection", 1),
-        (bad_server.unfinished, "stream ended without [DONE]", 1),
-        (bad_server.short, "fewer tokens than max_tokens", 10),
+        pytest.param(bad_server.dropped, "stream ended by a lost connection", 1, marks=SLOW),
+        pytest.param(bad_server.unfinished, "stream ended without [DONE]", 1, marks=SLOW),
+        pytest.param(bad_server.short, "fewer tokens than max_tokens", 10, marks=SLOW),
         (bad_server.busy, "HTTP 429: all slots are taken", 0),
-        (bad_server.failing, "error in the stream: the engine died", 1),
-        (bad_server.no_http, "no HTTP/1.1 response: b'SSH-2.0-OpenSSH_9.2'", 0),
+        pytest.param(bad_server.failing, "error in the stream: the engine died", 1, marks=SLOW),
+        pytest.param(bad_server.no_http, "no HTTP/1.1 response: b'SSH-2.0-OpenSSH_9.2'", 0, marks=SLOW),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -200,6 +201,7 @@ def test_ctrl_c_keeps_the_windows_that_are_complete(tmp_path: Path, n_complete: 
     assert "Traceback" not in errors.read_text()
 
 
+@pytest.mark.slow
 def test_load_processes_end_when_the_command_is_killed(tmp_path: Path) -> None:
     with BadServer(bad_server.stalled) as server:
         command = [

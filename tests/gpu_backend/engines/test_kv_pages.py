@@ -15,17 +15,23 @@ WANTED = Limits(
 
 
 def test_a_cache_is_no_larger_than_its_batch_can_use() -> None:
-    assert with_pages(WANTED, 1000) == replace(WANTED, total_pages=8)
+    assert with_pages(WANTED, 1000, asked=False) == replace(WANTED, total_pages=8)
+
+
+def test_the_prefix_cache_has_what_was_asked_for_beyond_that() -> None:
+    assert with_pages(WANTED, 1000, asked=True) == replace(WANTED, total_pages=1000)
+    without = replace(WANTED, prefix_cache=False)
+    assert with_pages(without, 1000, asked=True) == replace(without, total_pages=8)
 
 
 def test_a_context_that_does_not_fit_is_cut_and_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert with_pages(WANTED, 3) == replace(WANTED, total_pages=3, max_context=48)
+    assert with_pages(WANTED, 3, asked=True) == replace(WANTED, total_pages=3, max_context=48)
     assert "the context is cut from 64 to that" in capsys.readouterr().err
 
 
 def test_a_cache_of_one_page_is_refused() -> None:
     with pytest.raises(ValueError, match="no room for two pages: raise --kv-memory"):
-        with_pages(WANTED, 1)
+        with_pages(WANTED, 1, asked=False)
 
 
 def test_host_memory_holds_whole_pages() -> None:

@@ -23,6 +23,8 @@ from gpu_backend.engines.native.sizing import (
 )
 from gpu_backend.engines.native.weights import half_bits
 from gpu_backend.models.description import Experts
+from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantized import quantized
 from gpu_backend.ops.decode_attention import kv_split_limits
 from gpu_backend.ops.moe_stream import SMALL_BATCH_PAIRS, SMALL_BATCH_TOKENS, streams_experts
 from gpu_backend.ops.moe_tiled import GROUPED_UNIT
@@ -75,6 +77,17 @@ def test_half_bits_rounds_as_torch_does(dtype: str, wanted: str) -> None:
 def test_llama3_8b_takes_what_it_is_known_to_take() -> None:
     assert weight_bytes(LLAMA3_8B) == 2 * 8_030_261_248
     assert page_bytes(LLAMA3_8B, LIMITS) == 16 * 131_072
+
+
+def test_fp8_takes_half_of_what_it_rounds() -> None:
+    """Embedding and head stay, and so do the norms."""
+    kept = 2 * 128256 * 4096 + 65 * 4096
+    elements = 8_030_261_248 - kept
+    rows = 32 * (4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096)
+    by_row, by_block = (quantized(LLAMA3_8B, form) for form in (ScaleForm.ROW, ScaleForm.BLOCK))
+    assert weight_bytes(by_row) == 2 * kept + elements + 4 * rows
+    assert weight_bytes(by_block) == 2 * kept + elements + 4 * elements // 128**2
+    assert page_bytes(by_row, LIMITS) == page_bytes(LLAMA3_8B, LIMITS)
 
 
 def test_pages_fill_what_is_left() -> None:
@@ -135,6 +148,7 @@ def test_a_mixed_step_takes_as_many_prompt_tokens_as_the_weights_hide() -> None:
     small = model_config(**{**LLAMA3_8B_SIZES, "hidden": 2048, "intermediate": 8192, "head_dim": 64})
     assert mixed_share(small) == 384
     assert mixed_share(QWEN3_30B_A3B) == 1024
+    assert mixed_share(quantized(LLAMA3_8B, ScaleForm.ROW)) >= 128  # half to read, at twice the speed
 
 
 def test_attention_cuts_rows_for_every_block_and_within_its_buffer() -> None:

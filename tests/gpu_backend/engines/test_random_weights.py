@@ -22,14 +22,15 @@ from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.element import Element
 from gpu_backend.engines.native.kernels import Kernels
-from gpu_backend.engines.native.weights import RandomWeights, WeightLoader
+from gpu_backend.engines.native.weights import RandomWeights, WeightLoader, loading_kernels
 from gpu_backend.models.description import Model
 from gpu_backend.models.registry import read_model
 
 device, stream = Device(), Stream()
 config, memory = read_model(Path(sys.argv[1])), DeviceMemory(device)
-kernels = Kernels(device.arch, [], 0, Element.BF16)
-WeightLoader(memory, stream, kernels, config, 512, RandomWeights(1), lambda *progress: None).load()
+source = RandomWeights(1)
+kernels = Kernels(device.arch, loading_kernels(config, source), 0, Element.BF16)
+WeightLoader(memory, stream, kernels, config, 512, source, lambda *progress: None).load()
 kernels.close()
 memory.close()
 """

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from engine_driver import Chunk, EngineDriver
 from model_factory import (
     DYNAMIC_ROPE,
     LINEAR_ROPE,
@@ -22,25 +21,12 @@ from model_factory import (
     longrope,
     make_model,
 )
-from numpy.typing import NDArray
+from reference_rig import LIMITS, Rig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from gpu_backend.engines.base import Limits
-from gpu_backend.engines.reference import HostMemory, ReferenceEngine
-from gpu_backend.models.registry import read_model
-from gpu_backend.weights.checkpoint import Checkpoint, CheckpointError
+from gpu_backend.weights.checkpoint import CheckpointError
 
-LIMITS = Limits(
-    max_batch=12,
-    max_context=256,
-    max_prefill_tokens=128,
-    max_prefill_slots=4,
-    page_size=16,
-    total_pages=192,
-    host_pages=32,
-    copied_pages=16,
-)
-TOLERANCE = 1e-3
 MODELS: dict[str, dict[str, Any]] = {
     "llama": {"family": "llama"},
     "llama-tied": {"family": "llama", "tie_word_embeddings": True},
@@ -87,56 +73,6 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 # The first of each family; the others are slow together.
 FIRST = {settings["family"]: name for name, settings in reversed(MODELS.items())}.values()
-
-
-class Rig:
-    """An engine, its driver, and the oracle."""
-
-    def __init__(self, directory: Path, oracle: Any, limits: Limits = LIMITS, threads: int = 2) -> None:
-        self.oracle = oracle
-        config = read_model(directory)
-        self.memory = HostMemory()
-        self.driver = EngineDriver(self.memory, limits, config.vocab_size)
-        self.engine = ReferenceEngine(
-            config, Checkpoint(directory), limits, self.driver.grid.shapes, self.driver.batch, threads
-        )
-        self.driver.run = self.engine.run
-        self.vocab_size = config.vocab_size
-
-    def expected(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        with torch.no_grad():
-            return np.asarray(self.oracle(torch.tensor([tokens])).logits[0, -1].float().numpy())
-
-    def check(self, fed: Sequence[tuple[int, int]]) -> None:
-        """`fed`: for each batch slot of the last step its row and how many of the row's tokens were fed so
-        far."""
-        for (row, n), got in zip(fed, self.engine.logits(len(fed)), strict=True):
-            expected = self.expected(self.driver.tokens[row][:n])
-            error = np.abs(got - expected).max() / np.abs(expected).max()
-            assert error < TOLERANCE, f"row {row} after {n} tokens: relative error {error:.2e}"
-
-    def prefill(self, chunks: Sequence[Chunk]) -> list[int | None]:
-        tokens = self.driver.prefill(chunks)
-        self.check([(row, end) for row, _, end in chunks])
-        return tokens
-
-    def decode(self, rows: Sequence[int]) -> None:
-        before = [len(self.driver.tokens[row]) for row in rows]
-        tokens = self.driver.decode(rows)
-        self.check(list(zip(rows, before, strict=True)))
-        assert tokens == [int(batch_slot.argmax()) for batch_slot in self.engine.logits(len(rows))]
-
-    def mixed(self, rows: Sequence[int], chunks: Sequence[Chunk]) -> None:
-        before = [(row, len(self.driver.tokens[row])) for row in rows]
-        self.driver.mixed(rows, chunks)
-        self.check([*before, *((row, end) for row, _, end in chunks)])
-
-    def prompt(self, n: int, seed: int) -> list[int]:
-        return list(np.random.default_rng(seed).integers(3, self.vocab_size, n))
-
-    def close(self) -> None:
-        self.engine.close()
-        self.memory.close()
 
 
 @pytest.fixture(

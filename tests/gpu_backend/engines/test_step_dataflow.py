@@ -4,15 +4,21 @@ factor, and each buffer has room (symbolic_step.py)."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from small_models import DENSE, EXPERTS
 from symbolic_step import SymbolicStep, loads
 
+from gpu_backend.abi import StepKind
 from gpu_backend.engines.base import Limits
 from gpu_backend.engines.graph_grid import GraphGrid
+from gpu_backend.models.description import Weight
+from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantized import quantized
 from gpu_backend.models.registry import read_model
+from gpu_backend.ops.skinny_cut import SKINNY_MAX_ROWS
 
 HELD = {**EXPERTS, "num_attention_heads": 8}  # attention's products of few rows are held_qkv and held_o
 MODELS = {
@@ -81,3 +87,60 @@ def test_every_lane_gets_its_logits(model: str, limits_of: str, tmp_path: Path) 
             logits = step.run(shape, load)
             for batch_slot, token in enumerate(load.last):
                 assert logits[batch_slot] == step.expected(token), f"lane {batch_slot} of {load} in {shape}"
+
+
+IN_FP8 = {"intermediate_size": 1024}
+FP8_MODELS = {
+    "dense": {**DENSE, **IN_FP8},
+    "float16": {**MODELS["float16"], **IN_FP8},
+    "norms behind sublayers": {**MODELS["norms behind sublayers"], **IN_FP8},
+    "experts": {**EXPERTS, "moe_intermediate_size": 128},
+}
+
+
+@pytest.mark.parametrize("form", ScaleForm)
+@pytest.mark.parametrize("model", FP8_MODELS)
+def test_many_rows_of_a_model_in_fp8(model: str, form: ScaleForm, tmp_path: Path) -> None:
+    """Of steps whose every matmul has more rows than those that multiply halves."""
+    (tmp_path / "config.json").write_text(json.dumps(FP8_MODELS[model]))
+    limits = Limits(130, 512, 600, 70, page_size=16, total_pages=128)
+    many = [
+        shape
+        for shape in GraphGrid(limits).shapes
+        if min(shape.tokens, shape.batch_slots) > SKINNY_MAX_ROWS and shape.kind != StepKind.COPY
+    ]
+    assert {shape.kind for shape in many} >= {StepKind.DECODE, StepKind.PREFILL}
+    step = SymbolicStep(quantized(read_model(tmp_path), form), limits, many)
+    for shape in many[:: max(1, len(many) // 8)]:
+        for load in loads(shape, limits):
+            logits = step.run(shape, load)
+            for batch_slot, token in enumerate(load.last):
+                assert logits[batch_slot] == step.expected(token), f"lane {batch_slot} of {load} in {shape}"
+
+
+FP8_EXPERTS = {
+    "few": {**EXPERTS, "moe_intermediate_size": 128},
+    "not in slices": {**EXPERTS, "moe_intermediate_size": 384, "dtype": "float16"},
+    "many": {**MODELS["many experts"], "moe_intermediate_size": 256},
+}
+
+
+@pytest.mark.parametrize("form", ScaleForm)
+@pytest.mark.parametrize("model", FP8_EXPERTS)
+def test_experts_in_fp8(model: str, form: ScaleForm, tmp_path: Path) -> None:
+    """Of steps of every size; attention's matrices are of halves."""
+    (tmp_path / "config.json").write_text(json.dumps(FP8_EXPERTS[model]))
+    limits = Limits(20, 512, 100, 4, page_size=16, total_pages=64)
+    shapes = GraphGrid(limits).shapes
+    described = quantized(read_model(tmp_path), form)
+    layers = (replace(layer, qkv=plain(layer.qkv), o=plain(layer.o)) for layer in described.layers)
+    step = SymbolicStep(replace(described, layers=tuple(layers)), limits, shapes)
+    for shape in shapes:
+        for load in loads(shape, limits):
+            logits = step.run(shape, load)
+            for batch_slot, token in enumerate(load.last):
+                assert logits[batch_slot] == step.expected(token), f"lane {batch_slot} of {load} in {shape}"
+
+
+def plain(weight: Weight) -> Weight:
+    return replace(weight, scales=None)

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 from matmuls import BF16, matmul
 
+from gpu_backend.element import Element
+from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.choice import choose, serves
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.matrix import Matrix
@@ -30,6 +32,19 @@ def test_a_matmul_has_an_instance_and_at_most_a_tile_a_block(
     (launch,) = choose(qkv(2, k, n), BESIDE_EXPERTS).launches
     assert launch.kernel == f"resident_gemv_kernel<__nv_bfloat16, blink::kEpilogueHalf, {chunks}, true>"
     assert (launch.grid, launch.shared_bytes) == ((blocks, 1, 1), 2 * 2 * (k + RESIDENT_PAD))
+
+
+@pytest.mark.parametrize("form", ScaleForm)
+@pytest.mark.parametrize(("k", "chunks"), [(1024, 1), (2048, 2), (4096, 4), (8192, 8)])
+def test_weights_in_fp8_have_twice_as_much_k_a_chunk(k: int, chunks: int, form: ScaleForm) -> None:
+    """x is of halves, as before."""
+    op = qkv(2, k, 5120)
+    weight = Matrix(5120, k, Element.FP8, scales=Matrix(*form.shape(5120, k), Element.FP32))
+    (launch,) = choose(replace(op, weight=weight), BESIDE_EXPERTS).launches
+    name = {ScaleForm.ROW: "kScaleByRow", ScaleForm.BLOCK: "kScaleByBlock"}[form]
+    arguments = f"__nv_bfloat16, blink::kEpilogueHalf, {chunks}, true, blink::{name}"
+    assert launch.kernel == f"resident_gemv_kernel<{arguments}>"
+    assert launch.shared_bytes == 2 * 2 * (k + RESIDENT_PAD)
 
 
 @pytest.mark.parametrize(("k", "n"), [(1536, 2048), (8192, 1024), (2080, 2048), (2048, 20)])

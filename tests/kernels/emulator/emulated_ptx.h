@@ -50,6 +50,10 @@ inline void load_weight(const void* p, bool wanted, uint4& value) {
   if (wanted) value = *static_cast<const uint4*>(p);
 }
 
+inline void load_scale(const float* p, bool wanted, float& value) {
+  if (wanted) value = *p;
+}
+
 /* A second later at every reading, so that what waits for the clock ends. */
 inline uint64_t global_ns() {
   static uint64_t now = 0;
@@ -218,6 +222,9 @@ struct Fragments {
 inline float half_of(uint32_t pair, uint32_t index) {
   return __bfloat162float({uint16_t(pair >> 16 * index)});
 }
+inline uint32_t pack_halves(float low, float high) {
+  return __float2bfloat16_rn(low).bits | uint32_t(__float2bfloat16_rn(high).bits) << 16;
+}
 
 template <typename Half>
 void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Half) {
@@ -244,8 +251,32 @@ void load_matrices(uint32_t (&m)[4], const void* row) {
   }
 }
 
+inline uint32_t permute_bytes(uint32_t word, uint32_t selector) {
+  uint32_t result = 0;
+  for (uint32_t i = 0; i < 4; ++i) {
+    const uint32_t digit = selector >> 4 * i & 15, byte = word >> 8 * (digit & 3) & 0xff;
+    if (digit & 4) emulator::fail("a byte of the second word");
+    result |= (digit & 8 ? byte >> 7 ? 0xffu : 0 : byte) << 8 * i;
+  }
+  return result;
+}
+inline uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
+  uint32_t result = 0;
+  for (uint32_t i = 0; i < 4; ++i) {
+    const uint32_t digit = selector >> 4 * i & 15;
+    if (digit & 8) emulator::fail("a sign of two words");
+    result |= ((digit & 4 ? high : low) >> 8 * (digit & 3) & 0xff) << 8 * i;
+  }
+  return result;
+}
+template <typename Half>
+uint32_t multiply_pairs(uint32_t a, uint32_t b, Half) {
+  return pack_halves(half_of(a, 0) * half_of(b, 0), half_of(a, 1) * half_of(b, 1));
+}
+
 }  // namespace blink
 
+#include "emulated_e4m3.h"
 #include "emulated_wgmma.h"
 #include "emulated_tma.h"
 #include "emulated_tma_store.h"

@@ -2,9 +2,9 @@
 namespace blink {
 
 /* A tensor of four dimensions as gpu_backend/ops/skinny_cut.py describes it, the slowest first; strides in elements, of
- * all but the last. */
+ * all but the last. Elements are of 16 bits, but for those of a map that is only written to and is_fp32. */
 struct BoxMap {
-  uint64_t data, shape[4], strides[3], box[4], unused[4];
+  uint64_t data, shape[4], strides[3], box[4], is_fp32, unused[3];
 };
 inline uint64_t evict_first() {
   return 0;
@@ -32,6 +32,13 @@ inline void copy_box(void* to, const BoxMap& map, uint32_t x, uint32_t y, uint32
     memset(target, 0xff, 16); /* until somebody has waited */
     bulk_barrier(word).add({target, inside ? reinterpret_cast<const uint16_t*>(map.data) + element : zeros, 16});
   }
+}
+
+inline void copy_bytes(void* to, const void* from, uint32_t bytes, uint64_t* word) {
+  if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from) | bytes) % 16)
+    emulator::fail("a bulk copy that is not 16-byte aligned");
+  memset(to, 0xff, bytes); /* until somebody has waited */
+  bulk_barrier(word).add({to, from, bytes});
 }
 
 inline void add_to(float* p, float x) {

@@ -26,17 +26,21 @@ struct BoxStore {
       for (uint32_t column = x; column < x + map.box[3] && column < map.shape[3]; ++column) {
         const uint64_t in_box = (row - y) * map.box[3] + column - x, to = row * map.strides[2] + column;
         if (adds)
-          reinterpret_cast<float*>(map.data)[to] += *reinterpret_cast<const float*>(swizzled_by(7, in_box * 4));
+          reinterpret_cast<float*>(map.data)[to] += *at<float>(in_box);
+        else if (map.is_fp32)
+          reinterpret_cast<float*>(map.data)[to] = *at<float>(in_box);
         else
-          reinterpret_cast<uint16_t*>(map.data)[to] = *reinterpret_cast<const uint16_t*>(swizzled_by(3, in_box * 2));
+          reinterpret_cast<uint16_t*>(map.data)[to] = *at<uint16_t>(in_box);
       }
   }
 
  private:
-  /* Rows of 128 bytes (mask 7) or 64 (3). */
-  const char* swizzled_by(uint32_t mask, uint64_t at) const {
-    const uintptr_t address = reinterpret_cast<uintptr_t>(from + at);
-    return reinterpret_cast<const char*>(address ^ (address >> 7 & mask) << 4);
+  /* An element of rows of 128 bytes, or 64. */
+  template <typename Element>
+  const Element* at(uint64_t index) const {
+    const uintptr_t address = reinterpret_cast<uintptr_t>(from) + index * sizeof(Element);
+    const uintptr_t mask = map.box[3] * sizeof(Element) / 16 - 1;
+    return reinterpret_cast<const Element*>(address ^ (address >> 7 & mask) << 4);
   }
 };
 inline std::map<const void*, std::vector<BoxStore>> issued_stores, committed_stores;

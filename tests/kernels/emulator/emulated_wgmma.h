@@ -5,6 +5,8 @@ namespace blink {
 constexpr uint32_t kWarpgroup = 128;
 constexpr uint32_t kSwizzleBytes = 128, kGroupBytes = 8 * kSwizzleBytes, kNoColumns = 16, kWgmmaK = 16;
 
+struct E4m3 {};
+
 template <uint32_t N>
 void keep_registers() {}
 template <uint32_t N>
@@ -86,6 +88,10 @@ inline void copy_async(uint32_t to, const void* from, uint32_t n) {
   memset(shared_at(to), 0xff, 16);
   thread_copies[emulator::current].push_back({shared_at(to), n ? from : zeros, 16});
 }
+inline void copy_async_word(float* to, const float* from) {
+  memset(to, 0xff, 4);
+  thread_copies[emulator::current].push_back({to, from, 4});
+}
 inline void barrier_arrive_copied(uint64_t* word) {
   for (const BulkBarrier::Copy& copy : thread_copies[emulator::current]) {
     bulk_barrier(word).add(copy);
@@ -132,11 +138,10 @@ inline uint64_t advance(uint64_t descriptor, uint32_t bytes) {
   return descriptor + bytes;
 }
 
-/* Element (row, k) of an operand with k along its rows. */
-inline float along_k(uint64_t descriptor, uint32_t row, uint32_t k) {
-  char* at = reinterpret_cast<char*>(dynamic_shared()) + (descriptor & 0xfffff);
-  at += row / 8 * (descriptor >> 20 & 0x3fffff) + row % 8 * 128 + 2 * k;
-  return half_of(*reinterpret_cast<const uint16_t*>(swizzled(at)), 0);
+/* Byte `at` of a row of an operand with k along its rows. */
+inline char* along_k(uint64_t descriptor, uint32_t row, uint32_t at) {
+  char* base = reinterpret_cast<char*>(dynamic_shared()) + (descriptor & 0xfffff);
+  return swizzled(base + row / 8 * (descriptor >> 20 & 0x3fffff) + row % 8 * 128 + at);
 }
 /* Element (k, n) of one with n along its rows. */
 inline float along_n(uint64_t descriptor, uint32_t k, uint32_t n) {
@@ -145,13 +150,25 @@ inline float along_n(uint64_t descriptor, uint32_t k, uint32_t n) {
   return half_of(*reinterpret_cast<const uint16_t*>(swizzled(at)), 0);
 }
 
-template <int N, typename Half>
-void wgmma(float (&d)[N], uint64_t a, uint64_t b, bool accumulate, Half) {
+/* The value of 2 bytes as a half, or of 1 as fp8. */
+template <typename Half>
+float value_at(const char* p, Half) {
+  return half_of(*reinterpret_cast<const uint16_t*>(p), 0);
+}
+inline float value_at(const char* p, E4m3) {
+  return from_e4m3(uint8_t(*p));
+}
+
+/* Of 32 bytes of k. */
+template <int N, typename Element>
+void wgmma(float (&d)[N], uint64_t a, uint64_t b, bool accumulate, Element element) {
+  constexpr uint32_t kBytes = std::is_same<Element, E4m3>::value ? 1 : 2;
   const uint32_t lane = emulator::this_lane(), first = emulator::current->index.x / 32 % 4 * 16 + lane / 4;
   for (uint32_t i = 0; i < N; ++i) {
     const uint32_t row = first + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
     if (!accumulate) d[i] = 0;
-    for (uint32_t k = 0; k < 16; ++k) d[i] += along_k(a, row, k) * along_k(b, column, k);
+    for (uint32_t at = 0; at < 32; at += kBytes)
+      d[i] += value_at(along_k(a, row, at), element) * value_at(along_k(b, column, at), element);
   }
 }
 

@@ -1,59 +1,69 @@
 /* The products of experts, and their sums. */
 #include "kernels.h"
+#include "weights.h"
 
 #include "kernels/ops/moe/single_token.h"
 #include "kernels/ops/moe/combine.h"
 #include "kernels/ops/moe/expert_gemv.h"
-#include "kernels/ops/moe/grouped_gemm_sm90.h"
+#include "kernels/ops/moe/grouped_fp8_gemm_sm90.h"
 
 extern "C" {
 
-/* Both products; `product` lies between them. */
+/* Both products; `product` lies between them. Weights are halves, or fp8 with scales of `form`. */
 void emulate_moe_gemv(uint32_t* token_sequence, const float* logits, uint32_t* topk_ids, float* weight,
-                      const Half* gate_up, const Half* down, const Half* x, Half* product, Half* rows, uint32_t tokens,
-                      uint32_t n_experts, uint32_t hidden, uint32_t intermediate, uint32_t per_token, uint32_t blocks) {
+                      const void* gate_up, const float* gate_up_scales, const void* down, const float* down_scales,
+                      const Half* x, Half* product, Half* rows, uint32_t tokens, uint32_t n_experts, uint32_t hidden,
+                      uint32_t intermediate, uint32_t per_token, uint32_t form, uint32_t blocks) {
   using namespace blink;
   blink_set set = {};
   set.token_sequence = token_sequence;
   const Routing routing = {set, logits, topk_ids, weight, n_experts, 1};
-  after(x, kHalf * tokens * hidden);
-  after(logits, kFloat * tokens * n_experts);
-  launch({blocks}, kExpertThreads, [&] {
-    if (tokens <= kFewTokens)
-      moe_gemv_kernel<Half, kGateUp, kRoutingFused>(routing, gate_up, x, product, tokens, hidden, intermediate,
-                                                    per_token);
-    else
-      moe_gemv_kernel<Half, kGateUp, kRoutingGiven>(routing, gate_up, x, product, tokens, hidden, intermediate,
-                                                    per_token);
-  });
-  after(product, kHalf * tokens * per_token * intermediate);
-  launch({blocks}, kExpertThreads, [&] {
-    moe_gemv_kernel<Half, kDown, kRoutingGiven>(routing, down, product, rows, tokens, intermediate, hidden, per_token);
+  with_form(form, [&](auto of) {
+    const auto w = weights_of<of()>(gate_up, gate_up_scales), w_down = weights_of<of()>(down, down_scales);
+    after(x, kHalf * tokens * hidden);
+    after(logits, kFloat * tokens * n_experts);
+    launch({blocks}, kExpertThreads, [&] {
+      if (tokens <= kFewTokens)
+        moe_gemv_kernel<Half, kGateUp, kRoutingFused, of()>(routing, w, x, product, tokens, hidden, intermediate,
+                                                            per_token);
+      else
+        moe_gemv_kernel<Half, kGateUp, kRoutingGiven, of()>(routing, w, x, product, tokens, hidden, intermediate,
+                                                            per_token);
+    });
+    after(product, kHalf * tokens * per_token * intermediate);
+    launch({blocks}, kExpertThreads, [&] {
+      moe_gemv_kernel<Half, kDown, kRoutingGiven, of()>(routing, w_down, product, rows, tokens, intermediate, hidden,
+                                                        per_token);
+    });
   });
 }
 
 /* The same of one token, from a router's sums to the residual. */
 void emulate_moe_single_token(uint32_t* token_sequence, int64_t* sums, uint32_t* topk_ids, float* weight,
-                              const Half* norm, float eps, const Half* gate_up, const Half* down, Half* product,
-                              float* residual, uint32_t n_experts, uint32_t hidden, uint32_t intermediate,
-                              uint32_t per_token, uint32_t renormalise, uint32_t blocks) {
+                              const Half* norm, float eps, const void* gate_up, const float* gate_up_scales,
+                              const void* down, const float* down_scales, Half* product, float* residual,
+                              uint32_t n_experts, uint32_t hidden, uint32_t intermediate, uint32_t per_token,
+                              uint32_t renormalise, uint32_t form, uint32_t blocks) {
   using namespace blink;
   blink_set set = {};
   set.token_sequence = token_sequence;
   const SingleTokenRouting routing = {set, sums, topk_ids, weight, n_experts, renormalise};
   const uint32_t n_sums = kSumPlaces * n_experts;
-  after(residual, kFloat * hidden);
-  after(sums, sizeof(int64_t) * n_sums);
-  launch({blocks}, kGemvThreads, [&] {
-    moe_single_token_gate_up_kernel<Half>(routing, residual, norm, eps, gate_up, product, hidden, intermediate,
-                                          per_token);
-  });
-  after(product, kHalf * per_token * intermediate);
-  after(residual, kFloat * hidden);
-  after(sums, sizeof(int64_t) * n_sums);
-  launch({blocks}, kGemvThreads, [&] {
-    moe_single_token_down_kernel<Half>(topk_ids, weight, sums, n_sums, down, product, residual, intermediate, hidden,
-                                       per_token);
+  with_form(form, [&](auto of) {
+    const auto w = weights_of<of()>(gate_up, gate_up_scales), w_down = weights_of<of()>(down, down_scales);
+    after(residual, kFloat * hidden);
+    after(sums, sizeof(int64_t) * n_sums);
+    launch({blocks}, kGemvThreads, [&] {
+      moe_single_token_gate_up_kernel<Half, of()>(routing, residual, norm, eps, w, product, hidden, intermediate,
+                                                  per_token);
+    });
+    after(product, kHalf * per_token * intermediate);
+    after(residual, kFloat * hidden);
+    after(sums, sizeof(int64_t) * n_sums);
+    launch({blocks}, kGemvThreads, [&] {
+      moe_single_token_down_kernel<Half, of()>(topk_ids, weight, sums, n_sums, w_down, product, residual, intermediate,
+                                               hidden, per_token);
+    });
   });
 }
 
@@ -73,6 +83,33 @@ void emulate_moe_grouped_gemm(const blink::ExpertUnit* plan, const uint32_t* pai
   after(product, kHalf * tokens * per_token * intermediate);
   launch({blocks}, kGroupedThreads, [&] {
     moe_grouped_gemm_kernel<Half, kDown>(plan, pairs, down_map, product, rows, intermediate, hidden, per_token);
+  });
+  emulator::dynamic_bytes = emulator::kMostBytes;
+}
+
+/* One of both, of fp8 with fp8. `out`: halves of down, or the quantised product and its scales [][pairs]. */
+void emulate_moe_grouped_fp8_gemm(const blink::ExpertUnit* plan, const uint32_t* pairs, const uint8_t* w,
+                                  const float* w_scales, const uint8_t* x, const float* x_scales, uint32_t x_stride,
+                                  void* out, float* out_scales, uint32_t n_pairs, uint32_t x_rows, uint32_t n_in,
+                                  uint32_t n_out, uint32_t per_token, uint32_t down, uint32_t form, uint32_t blocks) {
+  using namespace blink;
+  const uint32_t rows = down ? kGroupedWeights : kGroupedWeights / 2;
+  const TensorMap map = {reinterpret_cast<const uint16_t*>(w), n_out, n_in / 2, rows, kGroupedFp8K / 2};
+  const GroupedFp8Input input = {x, x_scales, x_stride};
+  const QuantizedProduct<kGroupedFp8Unit> product = {static_cast<uint8_t*>(out), out_scales, n_pairs};
+  emulator::dynamic_bytes = kGroupedFp8SharedBytes;
+  after(x, uint64_t(x_rows) * n_in);
+  after(x_scales, kFloat * x_stride * (down || form == kScaleByBlock ? (n_in + kScaleBlock - 1) / kScaleBlock : 1));
+  with_constant<kScaleByRow, kScaleByBlock>(form, [&](auto scale) {
+    constexpr ScaleForm kForm = ScaleForm(scale());
+    launch({blocks}, kGroupedThreads, [&] {
+      if (down)
+        moe_grouped_fp8_gemm_kernel<Half, kDown, kForm>(plan, pairs, map, w_scales, input, static_cast<Half*>(out),
+                                                        n_in, n_out, per_token);
+      else
+        moe_grouped_fp8_gemm_kernel<Half, kGateUp, kForm>(plan, pairs, map, w_scales, input, product, n_in, n_out,
+                                                          per_token);
+    });
   });
   emulator::dynamic_bytes = emulator::kMostBytes;
 }

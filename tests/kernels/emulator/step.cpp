@@ -1,4 +1,5 @@
-/* The kernels around a step's matrices: its gate, the embedding, the norms, and the rows that are gathered. */
+/* The kernels around a step's matrices: its gate, the embedding, the norms, the rows that are gathered, and the
+ * quantisation of activations. */
 #include "kernels.h"
 
 #include "kernels/ops/activation.h"
@@ -6,7 +7,8 @@
 #include "kernels/ops/embed.h"
 #include "kernels/ops/gate.h"
 #include "kernels/ops/gather.h"
-#include "kernels/ops/norm.h"
+#include "kernels/ops/norm_quantize.h"
+#include "kernels/ops/quantize_weight.h"
 #include "kernels/ops/page_copy.h"
 
 extern "C" {
@@ -53,6 +55,46 @@ void emulate_gather_last(const blink_set* set, const float* residual, const Half
                          Half* last_attention, uint32_t hidden, uint32_t width, uint32_t batch_slots) {
   launch({batch_slots}, 64,
          [&] { blink::gather_last_kernel(*set, residual, attention, last_residual, last_attention, hidden, width); });
+}
+
+void emulate_quantize(const Half* x, uint8_t* out, float* scales, uint32_t k, uint32_t stride, uint32_t rows,
+                      uint32_t form, uint32_t threads) {
+  using namespace blink;
+  after(x, kHalf * rows * k);
+  with_constant<kScaleByRow, kScaleByBlock>(form, [&](auto constant) {
+    launch({rows}, threads, [&] { quantize_kernel<Half, constant()>(x, out, scales, k, stride); });
+  });
+}
+
+void emulate_quantize_weight(const Half* w, uint8_t* out, float* scales, uint32_t rows, uint32_t columns) {
+  using namespace blink;
+  launch({(columns + kScaleBlock - 1) / kScaleBlock, (rows + kScaleBlock - 1) / kScaleBlock}, kWeightThreads, [&] {
+    quantize_weight_kernel(w, out, scales, rows, columns);
+    emulator::block->has_waited = true; /* nothing runs before it */
+  });
+}
+
+void emulate_rmsnorm_quantize(const float* residual, const Half* weight, float eps, uint8_t* out, float* scales,
+                              uint32_t hidden, uint32_t stride, uint32_t tokens, uint32_t form, uint32_t threads) {
+  using namespace blink;
+  after(residual, kFloat * tokens * hidden);
+  with_constant<kScaleByRow, kScaleByBlock>(form, [&](auto constant) {
+    launch({tokens}, threads,
+           [&] { rmsnorm_quantize_kernel<Half, constant()>(residual, weight, eps, out, scales, hidden, stride); });
+  });
+}
+
+void emulate_add_rmsnorm_quantize(float* residual, const Half* x, const Half* weight, const Half* next, float eps,
+                                  uint8_t* out, float* scales, uint32_t hidden, uint32_t stride, uint32_t tokens,
+                                  uint32_t form, uint32_t threads) {
+  using namespace blink;
+  after(x, kHalf * tokens * hidden);
+  after(residual, kFloat * tokens * hidden);
+  with_constant<kScaleByRow, kScaleByBlock>(form, [&](auto constant) {
+    launch({tokens}, threads, [&] {
+      add_rmsnorm_quantize_kernel<Half, constant()>(residual, x, weight, next, eps, out, scales, hidden, stride);
+    });
+  });
 }
 
 void emulate_silu_mul(const Half* gate_up, Half* out, uint32_t intermediate, uint32_t tokens) {

@@ -1,4 +1,5 @@
-"""Drives an engine step by step without the scheduler: the reference engine and the CUDA engine share it.
+"""Drives an engine step by step without the scheduler, for tests and scripts/bench/quality.py. The reference
+engine and the CUDA engine share it.
 
     driver = EngineDriver(memory, limits, vocab_size)
     engine = SomeEngine(..., limits, driver.grid.shapes, driver.batch, ...)

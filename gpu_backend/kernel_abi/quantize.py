@@ -1,0 +1,4 @@
+"""Generated from kernels/ops/quantize.h by scripts/generate_abi.py. Do not edit."""
+
+# fmt: off
+QUANTIZE_THREADS = 1024

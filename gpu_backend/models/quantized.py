@@ -1,0 +1,101 @@
+"""The description of a model whose linear layers are in fp8."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from gpu_backend.models.description import Layer, Model, Weight
+from gpu_backend.models.fields import UnsupportedModel
+from gpu_backend.models.quantization import SCALE_BLOCK, Quantization, ScaleForm, StoredScales
+
+FP8_GROUP = 16  # columns whose order in memory is their own, which a row has a whole number of
+MULTIPLIED = ("qkv", "o", "gate_up", "down")  # the others of a layer stay in the half type
+SUFFIX = ".weight"
+
+
+def quantized(model: Model, form: ScaleForm) -> Model:
+    """The model with its linear layers in fp8, rounded to it while they are loaded: `--quantization fp8`.
+
+    A checkpoint that is in fp8 stays as it is. Raises UnsupportedModel.
+    """
+    if model.quantization is not None:
+        return model
+    return _checked(_each(model, lambda name, weight: replace(weight, scales=form)))
+
+
+def stored(model: Model, quantization: Quantization) -> Model:
+    """The model as a quantized checkpoint has it. Raises UnsupportedModel."""
+
+    def described(name: str, weight: Weight) -> Weight:
+        scales = stored_scales(quantization, weight)
+        loaded = scales.loaded if scales and name in MULTIPLIED else None
+        return replace(weight, stored=scales, scales=loaded)
+
+    model = _each(model, described, (*MULTIPLIED, "router"))
+    head = model.head and described("head", model.head)
+    return _checked(replace(model, head=head, quantization=quantization))
+
+
+def stored_scales(quantization: Quantization, weight: Weight) -> StoredScales | None:
+    """Of the tensors that a weight is stacked from. Raises UnsupportedModel where they differ."""
+    modules = [name.removesuffix(SUFFIX) for name in weight.tensors]
+    scales = [quantization.scales_of(module) for module in modules]
+    for module, other in zip(modules, scales, strict=True):
+        if other is not scales[0]:
+            raise UnsupportedModel(
+                f"config.json: quantization_config: {modules[0]} is {_words(scales[0])} and {module} is "
+                f"{_words(other)}, but they are multiplied as one matrix, which must be alike"
+            )
+    return scales[0]
+
+
+def _words(scales: StoredScales | None) -> str:
+    return f"in fp8 with scales by {scales.value}" if scales else "not quantized"
+
+
+def _each(
+    model: Model, change: Callable[[str, Weight], Weight], names: tuple[str, ...] = MULTIPLIED
+) -> Model:
+    """The model with these weights of its layers changed."""
+
+    def changed(layer: Layer) -> Layer:
+        fields: dict[str, Any] = {
+            name: change(name, weight) for name, weight in layer.weights() if name in names
+        }
+        return replace(layer, **fields)
+
+    return replace(model, layers=tuple(map(changed, model.layers)))
+
+
+def _checked(model: Model) -> Model:
+    """Raises UnsupportedModel for sizes that kernels cannot read in fp8."""
+    for layer in model.layers:
+        for name in MULTIPLIED:
+            weight: Weight = getattr(layer, name)
+            _check(model, layer, name, weight)
+    return model
+
+
+def _check(model: Model, layer: Layer, name: str, weight: Weight) -> None:
+    if weight.scales is None:
+        return
+    what = f"{weight.tensors[0]} in fp8"
+    if weight.shape[1] % FP8_GROUP:
+        raise UnsupportedModel(f"{what}: its {weight.shape[1]} columns must be a multiple of {FP8_GROUP}")
+    if weight.scales is ScaleForm.ROW:
+        return
+    intermediate = model.experts.intermediate if model.experts and layer.router else model.intermediate
+    heads = (model.n_heads * model.head_dim, model.n_kv_heads * model.head_dim)
+    rows = {"qkv": heads, "gate_up": (intermediate,), "down": (model.hidden,), "o": (model.hidden,)}[name]
+    if len(weight.tensors) > 1 and any(n % SCALE_BLOCK for n in rows):
+        raise UnsupportedModel(
+            f"{what} with scales by block: the tensors that it is stacked from have "
+            f"{' and '.join(map(str, rows))} rows, which must be multiples of {SCALE_BLOCK}"
+        )
+    if weight.order and SCALE_BLOCK % len(weight.order.dims):
+        raise UnsupportedModel(
+            f"{what} with scales by block: a head of {len(weight.order.dims)} rows, whose rows are loaded in "
+            f"another order, must lie within {SCALE_BLOCK} rows"
+        )

@@ -1,0 +1,96 @@
+"""How a matmul of many rows in fp8 is cut into tiles, and its sums into splits of k
+(kernels/ops/gemm/tiled_fp8_gemm_sm90.h)."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gpu_backend.arithmetic import ceil_div
+from gpu_backend.kernel_abi.tiled_epilogue_sm90 import TILED_BOX
+from gpu_backend.kernel_abi.tiled_fp8_gemm_sm90 import TILED_FP8_COLUMNS
+from gpu_backend.kernel_abi.tiled_gemm_sm90 import TILED_PANEL, TILED_ROWS
+from gpu_backend.ops.operations import Epilogue
+from gpu_backend.ops.tiled_cut import FEWEST_COLUMNS, MOST_BAND, PAIR, TiledParams
+
+WORD = 2  # elements of fp8 in a word of 16 bits, of which the kernel copies rows
+SPLIT_OUTPUTS = (Epilogue.STORE, Epilogue.ADD)  # the sum of GATED's parts would need both of its factors
+MOST_SPLITS = 8
+FEWEST_STAGES = 8  # of a split: fewer do not fill the pipeline before they end
+
+# Estimates of an H100, none measured: what a block multiplies in a microsecond, in columns of a stage, and
+# the columns that narrow tiles lose, as each reads the weights from shared memory; the bytes of weights that
+# a block, and all of them, read in one; the time of a tile beside its products; and of the kernel that adds
+# up splits, beside the bytes that it and the tiles move through L2 in a microsecond.
+COLUMNS_US, LOST_COLUMNS = 300, 12
+BLOCK_READS_US, READS_US = 50_000, 3_000_000
+TILE_US = 1.5
+SUM_US, SUM_BYTES_US = 2.5, 3_000_000
+STAGE_BYTES = TILED_ROWS * TILED_PANEL * WORD  # of the weights, a block
+
+
+@dataclass(frozen=True)
+class TiledFp8Cut:
+    """The kernel's TiledParams, and of its TiledFp8Params how k is split."""
+
+    params: TiledParams
+    splits: int
+
+    @property
+    def share(self) -> int:
+        """Words of k of a split: whole stages."""
+        stages = ceil_div(self.params.n_in, TILED_PANEL)
+        return TILED_PANEL * ceil_div(stages, self.splits)
+
+    @property
+    def part_rows(self) -> int:
+        """Of a split's result."""
+        return TILED_BOX * ceil_div(self.params.m, TILED_BOX)
+
+    def pairs(self, multiprocessors: int) -> int:
+        """The pairs of blocks that run at once: one multiprocessor is the scheduler's."""
+        return min(self.params.tiles * self.splits, (multiprocessors - 1) // PAIR)
+
+
+def tiling(rows: int, k: int, n: int, output: Epilogue, columns: int) -> TiledParams:
+    """Tiles of so many columns."""
+    w_tiles = ceil_div(2 * n if output is Epilogue.GATED else n, PAIR * TILED_ROWS)
+    x_tiles = ceil_div(rows, columns)
+    band = ceil_div(x_tiles, ceil_div(x_tiles, MOST_BAND))
+    return TiledParams(rows, k // WORD, columns, w_tiles, x_tiles, band)
+
+
+def possible_cuts(rows: int, k: int, n: int, output: Epilogue) -> list[TiledFp8Cut]:
+    """Every width of tiles, with every number of splits of which none is too short."""
+    stages = ceil_div(k // WORD, TILED_PANEL)
+    most = min(MOST_SPLITS, stages // FEWEST_STAGES) if output in SPLIT_OUTPUTS else 1
+    widths = range(FEWEST_COLUMNS, TILED_FP8_COLUMNS + 1, TILED_BOX)
+    return [
+        TiledFp8Cut(tiling(rows, k, n, output, columns), splits)
+        for columns, splits in itertools.product(widths, range(1, max(1, most) + 1))
+        if (splits - 1) * ceil_div(stages, splits) < stages  # none is empty
+    ]
+
+
+@lru_cache(maxsize=4096)
+def tiled_fp8_cut(rows: int, k: int, n: int, output: Epilogue, multiprocessors: int) -> TiledFp8Cut:
+    """The cut that should take the least time on all multiprocessors but the scheduler's."""
+
+    def order(cut: TiledFp8Cut) -> tuple[float, int, int]:
+        return estimated_us(cut, n, multiprocessors), cut.splits, cut.params.columns
+
+    return min(possible_cuts(rows, k, n, output), key=order)
+
+
+def estimated_us(cut: TiledFp8Cut, n: int, multiprocessors: int) -> float:
+    """Of the tiles, and of the sum over splits."""
+    pairs, share = (multiprocessors - 1) // PAIR, cut.share // TILED_PANEL
+    waves = ceil_div(cut.params.tiles * cut.splits, pairs)
+    products = waves * share * (cut.params.columns + LOST_COLUMNS) / COLUMNS_US
+    reads = cut.params.w_tiles * PAIR * ceil_div(cut.params.n_in, TILED_PANEL) * STAGE_BYTES
+    least = max(products, waves * share * STAGE_BYTES / BLOCK_READS_US, reads / READS_US)
+    if cut.splits == 1:
+        return least + waves * TILE_US
+    moved = 2 * cut.splits * cut.part_rows * n * 4
+    return least + waves * TILE_US + SUM_US + moved / SUM_BYTES_US

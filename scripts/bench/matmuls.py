@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""The matmuls of a layer, of many rows: with weights in fp8, beside those in bf16.
+
+    scripts/bench/matmuls.py --model llama-3-8b --rows 128 256 512 1024 2048 8192
+    scripts/bench/matmuls.py --model llama-3-8b --rows 128 512 --cuts
+
+Random numbers. Each matmul is what a step launches for it, with its input's quantisation in fp8, which the
+norm in front of qkv and gate_up does in a step; matrices of several layers follow each other, so that no
+weight is in L2. Rates are of the product's floating-point operations. cuBLAS runs its fastest algorithm. With
+--cuts, the products of fp8 by row are timed with every width of tiles and number of splits, beside what
+gpu_backend/ops/tiled_fp8_cut.py expects.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+
+from bench.ceilings import time_us  # noqa: E402
+from bench.shape import shape_config  # noqa: E402
+
+from gpu_backend.cuda.cublas import WORKSPACE_BYTES, Algorithm, Cublas  # noqa: E402
+from gpu_backend.cuda.driver import Device, Stream  # noqa: E402
+from gpu_backend.cuda.graph import Graph  # noqa: E402
+from gpu_backend.cuda.memory import DeviceMemory  # noqa: E402
+from gpu_backend.cuda.product import Product  # noqa: E402
+from gpu_backend.element import Element  # noqa: E402
+from gpu_backend.engines.native.gemm_clock import GemmClock  # noqa: E402
+from gpu_backend.engines.native.kernels import Kernels  # noqa: E402
+from gpu_backend.engines.native.launcher import StepLauncher  # noqa: E402
+from gpu_backend.engines.native.plan import buffer_bytes, kernel_names  # noqa: E402
+from gpu_backend.engines.native.weights import RANDOM_FP8, enqueue_random, enqueue_random_fp8  # noqa: E402
+from gpu_backend.models.description import Model  # noqa: E402
+from gpu_backend.models.quantization import QUANTIZATIONS, ScaleForm  # noqa: E402
+from gpu_backend.ops.candidate import Choice  # noqa: E402
+from gpu_backend.ops.choice import choose  # noqa: E402
+from gpu_backend.ops.gpu import Target  # noqa: E402
+from gpu_backend.ops.launch import LibraryGemm  # noqa: E402
+from gpu_backend.ops.matrix import Buffer, Matrix  # noqa: E402
+from gpu_backend.ops.operations import Epilogue, MatMul, Role  # noqa: E402
+from gpu_backend.ops.quantize import quantize_for  # noqa: E402
+from gpu_backend.ops.tiled_fp8 import TiledFp8Gemm, tiled_fp8_launches  # noqa: E402
+from gpu_backend.ops.tiled_fp8_cut import TiledFp8Cut, estimated_us, possible_cuts  # noqa: E402
+
+LAYERS = 4  # whose matrices follow each other
+BF16, FP8, FP32 = Element.BF16, Element.FP8, Element.FP32
+SCALE = 1e-3
+Plan = list[Choice]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    role: Role
+    k: int
+    n: int
+    epilogue: Epilogue
+
+    @property
+    def weight_rows(self) -> int:
+        return 2 * self.n if self.epilogue is Epilogue.GATED else self.n
+
+    def flops(self, rows: int) -> float:
+        return 2.0 * rows * self.k * self.weight_rows
+
+
+def sizes_of(config: Model) -> list[Sizes]:
+    hidden, inner = config.hidden, config.intermediate
+    return [
+        Sizes(Role.QKV, hidden, config.qkv_width, Epilogue.STORE),
+        Sizes(Role.O, config.attention_width, hidden, Epilogue.ADD),
+        Sizes(Role.GATE_UP, hidden, inner, Epilogue.GATED),
+        Sizes(Role.DOWN, inner, hidden, Epilogue.ADD),
+    ]
+
+
+def plan_of(sizes: Sizes, rows: int, weights: list[Matrix], target: Target) -> Plan:
+    """One matmul for each of the weights."""
+    x = Buffer("x", rows, sizes.k, BF16)
+    out = Buffer("out", rows, sizes.n, FP32 if sizes.epilogue is Epilogue.ADD else BF16)
+    plan = []
+    for weight in weights:
+        matmul = MatMul(sizes.role, weight, x, out, sizes.epilogue)
+        if weight.element is FP8:
+            quantize = quantize_for(weight, x)
+            plan.append(choose(quantize, target))
+            matmul = replace(matmul, x=quantize.out, x_scales=quantize.scales)
+        plan.append(choose(matmul, target))
+    return plan
+
+
+def kernel_of(choice: Choice) -> str:
+    """With the width of its tiles and the splits of k, where it is in fp8."""
+    product = choice.launches[0]
+    if choice.name != TiledFp8Gemm.name or isinstance(product, LibraryGemm):
+        return choice.name
+    columns, splits = product.kernel.rstrip(">").rsplit(", ", 1)[1], 1
+    if len(choice.launches) > 1:
+        splits = choice.launches[1].operands[2]  # type: ignore[union-attr, assignment]
+    return f"{choice.name} of {columns} columns, {splits} splits"
+
+
+class Fastest:
+    """GemmChoice's answer, without its file."""
+
+    def __init__(self, clock: GemmClock) -> None:
+        self._clock = clock
+        self._answers: dict[tuple[int, int, int, str], Algorithm | None] = {}
+
+    def algorithm(self, product: Product, half: int) -> Algorithm | None:
+        key = (product.rows, product.n_in, product.n_out, product.output)
+        if key not in self._answers:
+            has_room = self._clock.has_room(product)
+            self._answers[key] = self._clock.fastest(product, half, [product.weight]) if has_room else None
+        return self._answers[key]
+
+
+class Bench:
+    def __init__(self, config: Model, rows: list[int], cuts: bool = False) -> None:
+        """`cuts`: the products of fp8 are to be timed however they are cut."""
+        self._device, self._stream = Device(), Stream()
+        self._memory = DeviceMemory(self._device)
+        self._target = Target(self._device.n_multiprocessors)
+        self.sizes, self._rows = sizes_of(config), rows
+        forms: list[ScaleForm | None] = [None, *QUANTIZATIONS.values()]
+        self._weights = {(sizes, form): self._allocate(sizes, form) for sizes in self.sizes for form in forms}
+        plans = [self._plan(sizes, n, form) for sizes, form in self._weights for n in rows]
+        if cuts:
+            plans += [plan for sizes in self.sizes for n in rows for _, plan in self.cut(sizes, n)]
+        names = {*kernel_names(plans), RANDOM_FP8}
+        self._kernels = Kernels(self._device.arch, names, self._target.shared_bytes, BF16)
+        self._addresses = {name: self._memory.allocate(size) for name, size in buffer_bytes(plans).items()}
+        self._fill()
+        workspace = self._memory.allocate(WORKSPACE_BYTES)
+        self._clock = GemmClock(self._device, self._kernels, workspace, self._target.blocks)
+        self._cublas = Cublas(self._stream, workspace, self._target.blocks)
+        self._launcher = StepLauncher(
+            self._kernels, self._cublas, Fastest(self._clock), self._stream, self._addresses, b""
+        )
+
+    def _allocate(self, sizes: Sizes, form: ScaleForm | None) -> list[Matrix]:
+        rows, k = sizes.weight_rows, sizes.k
+        element = BF16 if form is None else FP8
+        found = []
+        for _ in range(LAYERS):
+            matrix = Matrix(rows, k, element, self._memory.allocate(rows * k * element.n_bytes))
+            if form is not None:
+                values = np.full(form.shape(rows, k), SCALE, np.float32)
+                address = self._memory.allocate(values.nbytes)
+                self._memory.write(address, values.tobytes())
+                matrix = replace(matrix, scales=Matrix(*values.shape, FP32, address))
+            found.append(matrix)
+        return found
+
+    def _fill(self) -> None:
+        for seed, matrices in enumerate(self._weights.values()):
+            for matrix in matrices:
+                n = matrix.rows * matrix.columns
+                if matrix.element is FP8:
+                    enqueue_random_fp8(self._kernels, self._stream, matrix.address, n, seed)
+                else:
+                    enqueue_random(self._kernels, self._stream, matrix.address, n, seed, 0.0, 0.02)
+        n = max(self._rows) * max(sizes.k for sizes in self.sizes)
+        enqueue_random(self._kernels, self._stream, self._addresses["x"], n, 1000, 0.0, 1.0)
+        self._stream.synchronize()
+
+    def _plan(self, sizes: Sizes, rows: int, form: ScaleForm | None) -> Plan:
+        return plan_of(sizes, rows, self._weights[sizes, form], self._target)
+
+    def cut(self, sizes: Sizes, rows: int) -> list[tuple[TiledFp8Cut, Plan]]:
+        """The products with scales by row, quantised before, cut in every way."""
+        plan = self._plan(sizes, rows, ScaleForm.ROW)
+        products = [choice for choice in plan if isinstance(choice.op, MatMul)]
+        return [
+            (
+                cut,
+                [
+                    replace(choice, launches=tuple(tiled_fp8_launches(choice.op, cut, self._target)))
+                    for choice in products
+                ],
+            )
+            for cut in possible_cuts(rows, sizes.k, sizes.n, sizes.epilogue)
+        ]
+
+    def expected_us(self, cut: TiledFp8Cut, sizes: Sizes) -> float:
+        return estimated_us(cut, sizes.n, self._target.multiprocessors)
+
+    def time(self, sizes: Sizes, rows: int, form: ScaleForm | None) -> tuple[str, float, float]:
+        """The kernel of the product, microseconds of the whole matmul, and of its quantisation among them."""
+        plan = self._plan(sizes, rows, form)
+        quantize = [choice for choice in plan if choice.name == "quantize"]
+        alone = self.us(quantize) if quantize else 0.0
+        return kernel_of(plan[-1]), self.us(plan), alone
+
+    def us(self, plan: Plan) -> float:
+        self._launcher.enqueue(plan, b"")  # measures cuBLAS's algorithms, which no capture may
+        self._stream.synchronize()
+        with self._captured(plan) as graph:
+            return time_us(lambda: graph.launch(self._stream), self._stream.synchronize) / LAYERS
+
+    @contextlib.contextmanager
+    def _captured(self, plan: Plan) -> Iterator[Graph]:
+        graph = Graph()
+        with graph.capture(self._stream):
+            self._launcher.enqueue(plan, b"")
+        graph.instantiate(self._stream)
+        yield graph
+        graph.close()
+
+    def close(self) -> None:
+        for owned in (self._cublas, self._clock, self._kernels, self._stream, self._memory, self._device):
+            owned.close()  # type: ignore[attr-defined]
+
+
+def table(bench: Bench, rows: list[int]) -> Iterator[str]:
+    yield "rows | matmul | type | kernel | us | of it quantisation | TFLOP/s | bf16 / this"
+    for n in rows:
+        totals: dict[str, float] = {}
+        for sizes in bench.sizes:
+            bf16 = 0.0
+            for name, form in {"bf16": None, **QUANTIZATIONS}.items():
+                kernel, us, quantisation = bench.time(sizes, n, form)
+                bf16 = bf16 or us
+                totals[name] = totals.get(name, 0.0) + us
+                rate = sizes.flops(n) / us / 1e6
+                yield (
+                    f"{n} | {sizes.role.value} | {name} | {kernel} | {us:.1f} | {quantisation:.1f} | "
+                    f"{rate:.0f} | {bf16 / us:.2f}"
+                )
+        all_flops = sum(sizes.flops(n) for sizes in bench.sizes)
+        for name, us in totals.items():
+            rate, ratio = all_flops / us / 1e6, totals["bf16"] / us
+            yield f"{n} | all | {name} | | {us:.1f} | | {rate:.0f} | {ratio:.2f}"
+
+
+def table_of_cuts(bench: Bench, rows: list[int]) -> Iterator[str]:
+    yield "rows | matmul | columns | splits | tiles | us | us expected"
+    for n in rows:
+        for sizes in bench.sizes:
+            for cut, plan in bench.cut(sizes, n):
+                us, expected = bench.us(plan), bench.expected_us(cut, sizes)
+                shape = f"{cut.params.columns} | {cut.splits} | {cut.params.tiles * cut.splits}"
+                yield f"{n} | {sizes.role.value} | {shape} | {us:.1f} | {expected:.1f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--model", default="llama-3-8b", help="a shape of scripts/bench/shapes")
+    parser.add_argument("--rows", type=int, nargs="+", default=[128, 256, 512, 1024, 2048, 8192])
+    parser.add_argument("--cuts", action="store_true", help="time every way to cut the products of fp8")
+    arguments = parser.parse_args()
+    bench = Bench(shape_config(arguments.model), arguments.rows, arguments.cuts)
+    for line in (table_of_cuts if arguments.cuts else table)(bench, arguments.rows):
+        print(line, flush=True)
+    bench.close()
+
+
+if __name__ == "__main__":
+    main()

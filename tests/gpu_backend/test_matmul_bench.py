@@ -1,0 +1,45 @@
+"""What scripts/bench/matmuls.py times, against a driver that logs and runs nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import small_models
+from fake_cuda import all_captures, op, run
+
+pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+
+BENCH = """
+sys.path.insert(0, str(Path(toolkit.__file__).resolve().parents[2] / "scripts"))
+from bench import matmuls
+from gpu_backend.models.registry import read_model
+
+matmuls.time_us = lambda enqueue, wait: (enqueue(), wait(), 1e3)[2]
+bench = matmuls.Bench(read_model(Path(sys.argv[1])), [80], {cuts})
+print("\\n".join(matmuls.{table}(bench, [80])))
+bench.close()
+"""
+
+
+def test_each_matmul_is_timed_in_every_type(fake: Path, tmp_path: Path) -> None:
+    """Its quantisation alone, too; four layers take a millisecond."""
+    config = {**small_models.DENSE, "intermediate_size": 1024}
+    printed, log = run(fake, tmp_path, BENCH.format(cuts=False, table="table"), config)
+    rows = [[cell.strip() for cell in row.split("|")] for row in printed.splitlines()[1:]]
+    assert [row[1] for row in rows] == [n for n in ("qkv", "o", "gate_up", "down", "all") for _ in range(3)]
+    assert all(row[2:4] == ["fp8", "tiled_fp8_gemm of 128 columns, 1 splits"] for row in rows[1:12:3])
+    assert {row[4] for row in rows[:12]} == {"250.0"}
+    timed = [[op(call) for call in capture] for capture in all_captures(log)]
+    assert timed.count(["quantize", "tiled_fp8_gemm"] * 4) == 8
+
+
+def test_products_in_fp8_are_timed_however_they_are_cut(fake: Path, tmp_path: Path) -> None:
+    """down of 2048 columns has 16 stages of 128, of which a split has at least 8."""
+    config = {**small_models.DENSE, "intermediate_size": 2048}
+    printed, log = run(fake, tmp_path, BENCH.format(cuts=True, table="table_of_cuts"), config)
+    rows = [[cell.strip() for cell in row.split("|")] for row in printed.splitlines()[1:]]
+    cuts = [tuple(row[2:4]) for row in rows if row[1] == "down"]
+    assert cuts == [(str(columns), str(splits)) for columns in (128, 144, 160, 176) for splits in (1, 2)]
+    timed = [[op(call) for call in capture] for capture in all_captures(log)]
+    assert timed.count(["tiled_fp8_gemm", "split_sums"] * 4) == 4
