@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from blink.version import version
+from ringbuffer.version import version
 
 COMMANDS = {
     "serve": "serve a model: a backend and its frontends on this machine",

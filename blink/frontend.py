@@ -28,6 +28,7 @@ from blink.flags import (
 from blink.model_directory import model_directory
 from blink.sizes import format_bytes, parse_bytes
 from nic_frontend.options import FrontendOptions, VerbsRing
+from nic_frontend.parsing.registry import AUTO, NONE, REASONING_PARSERS, TOOL_CALL_PARSERS
 from ringbuffer.name import DEFAULT_NAME
 from ringbuffer.rdma.exchange_key import VARIABLE, ring_key
 from ringbuffer.region import ring_path
@@ -62,6 +63,12 @@ FLAGS = (
     Flag("--max-choices", "max_choices", "N", "prompts times n of one request", count),
     Flag("--max-buffered-tokens", "max_buffered_tokens", "TOKENS",
          "cancel a stream whose client is this far behind", count),
+    Flag("--tool-call-parser", "tool_call_parser", "NAME",
+         "how the model writes calls of tools: auto (by its chat template), none, "
+         + ", ".join(TOOL_CALL_PARSERS), choices=(AUTO, NONE, *TOOL_CALL_PARSERS)),
+    Flag("--reasoning-parser", "reasoning_parser", "NAME",
+         "how it marks what it thinks: auto (by its chat template), none, " + ", ".join(REASONING_PARSERS),
+         choices=(AUTO, NONE, *REASONING_PARSERS)),
     Flag("--frontend-cores", "cores", "CORES",
          "cores that frontends keep to, for example 10-11, away from what else runs (default: any)", cores),
     Flag("--frontend-realtime", "realtime", "PRIORITY",

@@ -1,32 +1,20 @@
-"""The ASGI application: routes, authentication, and every error as OpenAI writes it."""
+"""The ASGI application: routes, authentication, and every error in the form that its client knows."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import secrets
-import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-import numpy as np
-
-from nic_frontend import errors
-from nic_frontend.api.answer import Answer
-from nic_frontend.api.call import Call
-from nic_frontend.api.fields import Fields, parse_object
-from nic_frontend.api.jobs import Job, Parser, parse_chat, parse_completion
-from nic_frontend.asgi import Receive, Scope, Send, header, read_json_body, respond, respond_json
+from nic_frontend.asgi import Receive, Scope, Send, header, respond, respond_json
 from nic_frontend.cors import Cors
-from nic_frontend.errors import ApiError
-from nic_frontend.request import ClientGone, Mailbox, Request
-from nic_frontend.sampling_defaults import fill_in
+from nic_frontend.endpoints import MODEL, OPEN_PATHS, Endpoints, Handler
+from nic_frontend.errors import ApiError, anthropic_body
+from nic_frontend.request import ClientGone
 from nic_frontend.service import Service
 
 log = logging.getLogger(__name__)
-
-Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
-METRICS_TYPE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 
 
 class App:
@@ -34,19 +22,10 @@ class App:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._created = int(time.time())
         self._cors = Cors(service.options.allowed_origins or ())
         key = service.options.api_key
         self._key = hashlib.sha256(key.encode()).digest() if key else None
-        self._routes: dict[str, tuple[str, Handler]] = {
-            "/health": ("GET", self._health),
-            "/metrics": ("GET", self._metrics),
-            "/v1/models": ("GET", self._models),
-            "/v1/models/": ("GET", self._model),
-            "/v1/completions": ("POST", self._completions),
-            "/v1/chat/completions": ("POST", self._chat),
-        }
-        self._open_paths = ("/health", "/metrics")
+        self._routes = Endpoints(service).routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -83,38 +62,40 @@ class App:
         except ClientGone:
             metrics.disconnects += 1
         except ApiError as error:
-            await respond_json(counted, error.status, error.body, error.headers)
+            await respond_json(counted, error.status, told(error, scope), error.headers)
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
             if started:
                 return  # half an answer: the server closes the connection
             failure = ApiError(500, "internal error; the server's log has the details")
-            await respond_json(counted, failure.status, failure.body)
+            await respond_json(counted, failure.status, told(failure, scope))
 
     def _route(self, scope: Scope) -> Handler:
         """Raises ApiError 401, 404 or 405."""
         path = scope["path"]
-        if path not in self._open_paths:
+        if path not in OPEN_PATHS:
             self._authenticate(scope)
-        pattern = "/v1/models/" if path.startswith("/v1/models/") else path
-        if pattern not in self._routes:
+        route = self._routes.get(MODEL if path.startswith(MODEL) else path)
+        if route is None:
             raise ApiError(404, f"unknown URL: {scope['method']} {path}", code="unknown_url")
-        method, handler = self._routes[pattern]
-        if scope["method"] != method:
+        allowed = ("GET", "HEAD") if route.method == "GET" else (route.method,)
+        if scope["method"] not in allowed:
             raise ApiError(
                 405,
-                f"{path} takes {method}, not {scope['method']}",
+                f"{path} takes {route.method}, not {scope['method']}",
                 code="method_not_allowed",
-                headers={"allow": method},
+                headers={"allow": ", ".join(allowed)},
             )
-        return handler
+        return route.handler
 
     def _authenticate(self, scope: Scope) -> None:
         if self._key is None:
             return
         scheme, _, given = (header(scope, b"authorization") or "").partition(" ")
+        if scheme.lower() != "bearer":
+            given = header(scope, b"x-api-key") or ""  # as Anthropic's clients send it
         digest = hashlib.sha256(given.strip().encode()).digest()
-        if scheme.lower() != "bearer" or not secrets.compare_digest(digest, self._key):
+        if not given or not secrets.compare_digest(digest, self._key):
             raise ApiError(
                 401,
                 "incorrect API key; send `Authorization: Bearer KEY`",
@@ -122,65 +103,7 @@ class App:
                 headers={"www-authenticate": "Bearer"},
             )
 
-    async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._service.tracker.down is not None:
-            raise errors.unavailable(self._service.tracker.down)
-        await respond_json(send, 200, {"status": "ok"})
 
-    async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await respond(send, 200, self._service.exposition.render(), [METRICS_TYPE])
-
-    async def _models(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await respond_json(send, 200, {"object": "list", "data": [self._model_object()]})
-
-    async def _model(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._check_model(scope["path"].removeprefix("/v1/models/"))
-        await respond_json(send, 200, self._model_object())
-
-    def _model_object(self) -> dict[str, Any]:
-        return {
-            "id": self._service.model,
-            "object": "model",
-            "created": self._created,
-            "owned_by": "blink",
-            "max_model_len": self._service.limits.max_context,
-        }
-
-    def _check_model(self, name: str | None) -> None:
-        """A request without a model means the one that is served."""
-        if name is not None and name != self._service.model:
-            raise ApiError(
-                404, f"the model '{name}' does not exist; this server has '{self._service.model}'",
-                param="model", code="model_not_found",
-            )  # fmt: skip
-
-    async def _completions(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._call(parse_completion, scope, receive, send)
-
-    async def _chat(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._call(parse_chat, scope, receive, send)
-
-    async def _call(self, parse: Parser, scope: Scope, receive: Receive, send: Send) -> None:
-        arrived = time.perf_counter()
-        service, options = self._service, self._service.options
-        body = parse_object(
-            await read_json_body(scope, receive, options.max_body_bytes, options.body_timeout_s)
-        )
-        self._check_model(Fields(body).string("model"))
-        fill_in(body, service.sampling_defaults)
-        job = await parse(body, service.tokenizer, service.limits)
-        requests = self._requests(job, arrived)
-        call = Call(job, requests, service.tokenizer, service.tracker, service.metrics)
-        await call.run(receive, send, Answer(job.chat, service.model))
-
-    def _requests(self, job: Job, arrived: float) -> list[Request]:
-        """One request per choice."""
-        service, n = self._service, job.parameters.n
-        mailbox = Mailbox(service.options.max_buffered_tokens)
-
-        def request(index: int) -> Request:
-            prompt: np.ndarray[Any, np.dtype[np.uint32]] = job.prompts[index // n]
-            sampling = job.parameters.sampling(len(prompt), index % n, service.limits, job.param)
-            return Request(index, prompt, sampling, mailbox, arrived)
-
-        return [request(index) for index in range(len(job.prompts) * n)]
+def told(error: ApiError, scope: Scope) -> dict[str, object]:
+    """The error's body, in the form of the API that was called."""
+    return anthropic_body(error) if scope["path"].startswith("/v1/messages") else error.body

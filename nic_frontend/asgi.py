@@ -70,8 +70,11 @@ async def respond(send: Send, status: int, body: bytes, headers: list[Header] | 
     await send({"type": "http.response.body", "body": body})
 
 
+def encoded(headers: dict[str, str]) -> list[Header]:
+    return [(name.encode(), text.encode("latin-1", "replace")) for name, text in headers.items()]
+
+
 async def respond_json(send: Send, status: int, value: object, headers: dict[str, str] | None = None) -> None:
-    extra = [(name.encode(), text.encode()) for name, text in (headers or {}).items()]
     # A lone surrogate that came with the request becomes a JSON escape again.
     body = json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace")
-    await respond(send, status, body, [JSON, *extra])
+    await respond(send, status, body, [JSON, *encoded(headers or {})])

@@ -154,24 +154,58 @@ def is_byte_fallback(decoder: dict[str, Any] | None) -> bool:
     return (decoder or {}).get("decoders") in (FALLBACK, [*FALLBACK, STRIP])
 
 
-DetokenizerFactory = Callable[[bool, list[int]], Detokenizer]  # skip_special_tokens, the prompt's tokens
+NONE: frozenset[int] = frozenset()
+
+
+class DetokenizerFactory(Protocol):
+    def __call__(self, skip: bool, prompt: list[int], shown: frozenset[int] = NONE) -> Detokenizer:
+        """`skip` special tokens, but for those that are `shown`. `prompt` are its last tokens."""
+        ...
+
+
+class Tables:
+    """Which bytes each token has, with all special tokens, with some or with none."""
+
+    def __init__(self, full: list[bytes], without_special: list[bytes]) -> None:
+        self._full = full
+        self._partial = {NONE: without_special}
+
+    def choose(self, skip: bool, shown: frozenset[int]) -> list[bytes]:
+        """A parser of answers has one set of tokens that it must see, so there are few of these tables."""
+        if not skip:
+            return self._full
+        if shown not in self._partial:
+            table = list(self._partial[NONE])
+            for token in shown:
+                table[token] = self._full[token]
+            self._partial[shown] = table
+        return self._partial[shown]
 
 
 def detokenizer_factory(tokenizer: Tokenizer, vocab_size: int) -> DetokenizerFactory:
     decoder = json.loads(tokenizer.to_str())["decoder"]
     if is_byte_level(decoder):
-        full, without_special = byte_tables(tokenizer, vocab_size, byte_level_bytes())
-        return lambda skip, prompt: Bytewise(without_special if skip else full)
+        of_bytes = Tables(*byte_tables(tokenizer, vocab_size, byte_level_bytes()))
+
+        def byte_level(skip: bool, prompt: list[int], shown: frozenset[int] = NONE) -> Bytewise:
+            return Bytewise(of_bytes.choose(skip, shown))
+
+        return byte_level
     if is_byte_fallback(decoder):
-        full, without_special = byte_tables(tokenizer, vocab_size, fallback_bytes)
+        tables = Tables(*byte_tables(tokenizer, vocab_size, fallback_bytes))
         strips = STRIP in decoder["decoders"]
 
-        def bytewise(skip: bool, prompt: list[int]) -> Bytewise:
-            table = without_special if skip else full
+        def bytewise(skip: bool, prompt: list[int], shown: frozenset[int] = NONE) -> Bytewise:
+            table = tables.choose(skip, shown)
             return Bytewise(table, strips and not any(table[token] for token in prompt))
 
         return bytewise
     special = special_ids(tokenizer)
     unknown = {token_id for token_id in range(vocab_size) if tokenizer.id_to_token(token_id) is None}
-    silent = (unknown, unknown | special)
-    return lambda skip, prompt: Windowed(tokenizer, skip, prompt, silent[skip])
+    silent_without_special = unknown | special
+
+    def windowed(skip: bool, prompt: list[int], shown: frozenset[int] = NONE) -> Windowed:
+        silent = silent_without_special if skip else unknown
+        return Windowed(tokenizer, skip and not shown, prompt, silent - shown if shown else silent)
+
+    return windowed

@@ -37,6 +37,22 @@ class ApiError(Exception):
         }
 
 
+ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+
+
+def anthropic_body(error: ApiError) -> dict[str, object]:
+    """The error in Anthropic's form."""
+    default = "invalid_request_error" if error.status < 500 else "api_error"
+    told = {"type": ANTHROPIC_TYPES.get(error.status, default), "message": str(error)}
+    return {"type": "error", "error": told}
+
+
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
     return ApiError(400, message, param=param, code=code)
 

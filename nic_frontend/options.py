@@ -38,6 +38,9 @@ class FrontendOptions:
     api_key: str | None = None  # everything but /health and /metrics then wants `Authorization: Bearer`
     allowed_origins: tuple[str, ...] | None = None  # whose pages a browser lets read answers; "*": all
 
+    tool_call_parser: str = "auto"  # parsing/registry.py: how the model writes calls of tools; "none"
+    reasoning_parser: str = "auto"  # and what it thinks
+
     attach_timeout_s: float = 30.0  # for the ring to appear and the scheduler to serve
     grant_timeout_s: float = 3.0  # for the scheduler to acknowledge the lease
     body_timeout_s: float = 30.0  # for a request's body to arrive

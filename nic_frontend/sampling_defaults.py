@@ -7,8 +7,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from nic_frontend.api.fields import Fields
 from nic_frontend.api.parameters import ModelSampling
+from nic_frontend.api.schema import generation
+from nic_frontend.api.schema.checked import checked
 from nic_frontend.errors import ApiError
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ def read_defaults(model_dir: Path) -> dict[str, Any]:
         found = json.loads(path.read_bytes())
         if not isinstance(found, dict):
             raise ValueError("it is no JSON object")
-        ModelSampling.parse(Fields(found))
+        checked(found, generation.ModelSampling)
     except (ApiError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from error
     defaults = {name: found[name] for name in ModelSampling._fields if found.get(name) is not None}

@@ -13,10 +13,12 @@ import numpy as np
 
 from nic_frontend.abi import Health
 from nic_frontend.api.parameters import Limits
+from nic_frontend.api.served import Served
 from nic_frontend.backend_monitor import BackendMonitor
 from nic_frontend.lease import Lease, phase_name
 from nic_frontend.metrics import Exposition, Metrics
 from nic_frontend.options import FrontendOptions, VerbsRing
+from nic_frontend.parsing.registry import Parsers, choose
 from nic_frontend.request_tracker import RequestTracker
 from nic_frontend.sampling_defaults import read_defaults
 from nic_frontend.slot_tracker import SlotTracker
@@ -127,6 +129,7 @@ class Service:
             names = ("max_context", "prompt_heap", "output_heap", "vocab_size")
             choices = min(options.max_choices, self.lease.n_slots)
             self.limits = Limits(**{name: int(header[name]) for name in names}, max_choices=choices)
+            self.served = Served(self.model, self.tokenizer, self.limits, self._parsers())
             self.lease.acquire(options.grant_timeout_s)
             self._reader = TokenReader(self.transport, self.lease, options)
             self._reader.open()
@@ -151,6 +154,12 @@ class Service:
             "model %s, lease %d of %s, %d slots, tokenizer %s",
             self.model, self.lease.index, options.ring, slots.n_slots, self.tokenizer.engine,
         )  # fmt: skip
+
+    def _parsers(self) -> Parsers:
+        template, options = self.tokenizer.template, self.options
+        return choose(
+            options.tool_call_parser, options.reasoning_parser, template.source if template else None
+        )
 
     def _give_up(self, reason: str) -> None:
         """Whoever started this process can start another, which attaches to what is there now."""

@@ -17,7 +17,7 @@ import tokenizers
 from numpy.typing import NDArray
 
 from nic_frontend import chat_template
-from nic_frontend.detokenizer import Detokenizer, detokenizer_factory
+from nic_frontend.detokenizer import NONE, Detokenizer, detokenizer_factory, special_ids
 from nic_frontend.errors import bad_request
 
 log = logging.getLogger(__name__)
@@ -153,11 +153,27 @@ class Tokenizer:
 
         return await self._beside_streams(decode, sum(map(len, prompts)))
 
+    def strings(self, tokens: list[int]) -> list[str]:
+        """Each token as the vocabulary writes it."""
+        return [self._reference.id_to_token(token) or "" for token in tokens]
+
     async def _beside_streams(self, work: Callable[[], T], length: int) -> T:
         """What `work` returns; in a thread where `length` is more than LONG_TEXT."""
         if length <= LONG_TEXT:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def detokenizer(self, *, skip_special_tokens: bool, prompt: NDArray[np.uint32]) -> Detokenizer:
-        return self._factory(skip_special_tokens, prompt[-16:].tolist())
+    def special_ids(self, texts: tuple[str, ...]) -> frozenset[int]:
+        """Those of the texts that are special tokens."""
+        special = special_ids(self._reference)
+        return frozenset(
+            token
+            for text in texts
+            if (token := self._reference.token_to_id(text)) is not None and token in special
+        )
+
+    def detokenizer(
+        self, *, skip_special_tokens: bool, prompt: NDArray[np.uint32], shown: frozenset[int] = NONE
+    ) -> Detokenizer:
+        """`shown` are special tokens that are not skipped."""
+        return self._factory(skip_special_tokens, prompt[-16:].tolist(), shown)

@@ -8,7 +8,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from blink.version import version
+from ringbuffer.version import version
 
 SECRET = ("api_key",)
 

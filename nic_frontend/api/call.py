@@ -6,13 +6,18 @@ Its choices share one mailbox.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections import deque
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from nic_frontend.api.answer import DONE, Answer, Events, Usage
-from nic_frontend.api.jobs import Job
-from nic_frontend.asgi import STREAM, Receive, Send, respond_json
+import numpy as np
+from numpy.typing import NDArray
+
+from nic_frontend.api.answer import Answer, Shown, Usage
+from nic_frontend.api.job import Job
+from nic_frontend.asgi import STREAM, Receive, Send, encoded, respond_json
 from nic_frontend.errors import ApiError
 from nic_frontend.generation import Ending, Generation
 from nic_frontend.metrics import Metrics
@@ -21,17 +26,9 @@ from nic_frontend.request_tracker import RequestTracker
 from nic_frontend.stop import StopAutomaton
 from nic_frontend.tokenizer import Tokenizer
 
+T = TypeVar("T")
+
 BURST_TOKENS = 256  # are handled before other calls get their turn: 2 ms of work, 10 with a window
-
-
-class Shown(NamedTuple):
-    """What an arrival shows of its choice."""
-
-    choice: int
-    pieces: list[str]  # the text of each token
-    tokens: list[int]  # one for each piece, but for a last piece that ends without one
-    ending: Ending | None  # if that was the last
-    n_tokens: int  # of the choice up to here
 
 
 class Call:
@@ -45,7 +42,6 @@ class Call:
         tracker: RequestTracker,
         metrics: Metrics,
     ) -> None:
-        p = job.parameters
         self._job = job
         self._requests = requests
         self._tracker = tracker
@@ -53,18 +49,21 @@ class Call:
         self._mailbox = requests[0].mailbox
         self._arrivals: deque[Arrival] = deque()  # taken from the mailbox, not handled yet
         self._handled = 0  # tokens, and one for each arrival, since other calls had their turn
-        stops = StopAutomaton(p.stops) if p.stops else None
-        self._generations = [
-            Generation(
-                tokenizer.detokenizer(skip_special_tokens=p.skip_special_tokens, prompt=request.prompt),
-                stops,
-                p.include_stop,
-                p.min_tokens,
-            )
-            for request in requests
-        ]
+        self._tokenizer = tokenizer
+        self._stops = StopAutomaton(job.parameters.stops) if job.parameters.stops else None
+        self._generations = [self._generation(request.prompt) for request in requests]
+        self._first_requests = list(requests)  # before any was made to conclude
+        self._tokens: list[list[int]] = [[] for _ in requests]  # of each, where one may have to conclude
+        self._thought: dict[int, int] = {}  # choices that have thought enough after so many tokens
 
-    async def run(self, receive: Receive, send: Send, answer: Answer) -> None:
+    def _generation(self, prompt: NDArray[np.uint32]) -> Generation:
+        p = self._job.parameters
+        detokenizer = self._tokenizer.detokenizer(
+            skip_special_tokens=p.skip_special_tokens, prompt=prompt, shown=self._job.shown
+        )
+        return Generation(detokenizer, self._stops, p.include_stop, p.min_tokens)
+
+    async def run(self, receive: Receive, send: Send) -> None:
         """Raises ApiError when it fails before the response began, and ClientGone when nobody is left to
         answer.
         """
@@ -72,10 +71,11 @@ class Call:
         outcome = "error"
         try:
             await self._tracker.submit(self._requests)
+            self._job.answer.begin(self._requests, self)
             if self._job.parameters.stream:
-                await self._stream(send, self._events(answer))
+                await self._stream(send, self._job.answer)
             else:
-                await self._collect(send, answer)
+                await self._collect(send, self._job.answer)
         except ClientGone:
             outcome = "abort"
             raise
@@ -93,49 +93,74 @@ class Call:
                     request, ending.finish_reason if ending else outcome, time.perf_counter()
                 )
 
+    def end(self, index: int, n_tokens: int) -> None:
+        """See Control. What came behind is dropped (F7)."""
+        self._generations[index].ending = Ending("stop")
+        self._generations[index].n_tokens = n_tokens
+        self._tracker.cancel(self._requests[index])
+
+    def conclude(self, index: int, n_tokens: int) -> None:
+        """See Control."""
+        self._thought[index] = n_tokens
+
+    async def _show(self, show: Callable[[Shown], T]) -> list[T]:
+        """What `show` makes of the next arrivals."""
+        results = []
+        for shown in await self._take():
+            if shown.choice in self._thought:
+                continue  # it came behind the end of thinking
+            if self._job.conclusion:
+                self._tokens[shown.choice] += shown.tokens
+            results.append(show(shown))
+        while self._thought:
+            results.append(show(await self._concluded(*self._thought.popitem())))
+        return results
+
+    async def _concluded(self, index: int, n_tokens: int) -> Shown:
+        """Ends a choice's thinking: what it has thought and the mark behind it become the prompt of another
+        request, which answers. The prefix cache has most of that prompt.
+        """
+        thinking, conclusion = self._requests[index], self._job.conclusion
+        self._tracker.cancel(thinking)
+        tokens = [*self._tokens[index][:n_tokens], *conclusion]
+        prompt = np.concatenate([thinking.prompt, np.array(tokens, dtype=np.uint32)])
+        generation = self._generations[index] = self._generation(prompt)
+        generation.n_tokens = n_tokens
+        pieces = [generation.feed(token) for token in conclusion]
+        asked = thinking.sampling
+        if (left := asked.max_tokens - len(tokens)) < 1:
+            generation.ending = Ending("length")
+        if generation.ending is None:
+            least = max(asked.min_tokens - len(tokens), 0)
+            sampling = dataclasses.replace(asked, max_tokens=left, min_tokens=least)
+            request = Request(index, prompt, sampling, self._mailbox, thinking.arrived)
+            request.first_token, request.last_token = thinking.first_token, thinking.last_token
+            request.n_tokens = thinking.n_tokens
+            self._requests[index] = request
+            await self._tracker.submit([request])
+        return Shown(index, pieces, conclusion, generation.ending, generation.n_tokens)
+
     async def _collect(self, send: Send, answer: Answer) -> None:
-        texts = [[echo] for echo in self._echoes()]
-        tokens: list[list[int]] = [[] for _ in self._requests]
         while not self._finished():
-            for shown in await self._take():
-                texts[shown.choice] += shown.pieces
-                tokens[shown.choice] += shown.tokens
-        endings = [generation.ending for generation in self._generations if generation.ending is not None]
-        whole = ["".join(pieces) for pieces in texts]
-        body = answer.whole(whole, endings, self._usage(), tokens, self._showing_ids())
-        await respond_json(send, 200, body)
+            await self._show(answer.add)
+        await respond_json(send, 200, answer.whole(self._usage()), self._job.warning_headers())
 
-    def _events(self, answer: Answer) -> Events:
-        p = self._job.parameters
-        continuous = self._requests if p.continuous_usage else None
-        return answer.events(p.include_usage, continuous, self._showing_ids())
-
-    def _showing_ids(self) -> list[Request] | None:
-        return self._requests if self._job.parameters.return_token_ids else None
-
-    async def _stream(self, send: Send, events: Events) -> None:
-        echoes: list[str | None] = [*self._echoes()]  # None: it has been sent, with the first token
-        await self._send(send, {"type": "http.response.start", "status": 200, "headers": STREAM})
+    async def _stream(self, send: Send, answer: Answer) -> None:
+        headers = [*STREAM, *encoded(self._job.warning_headers())]
+        await self._send(send, {"type": "http.response.start", "status": 200, "headers": headers})
+        text = answer.opening()
         try:
-            while not self._finished():
-                parts = []
-                for index, pieces, tokens, ending, n_tokens in await self._take():
-                    if (echo := echoes[index]) is not None:
-                        echoes[index] = None
-                        parts.append(events.role(index) + (events.text(index, echo, 0, []) if echo else ""))
-                    last = pieces.pop() if ending is not None and pieces else ""
-                    first = n_tokens - len(pieces) + (ending is None)  # the number of the first piece's token
-                    for n, (piece, token) in enumerate(zip(pieces, tokens, strict=False), first):
-                        parts.append(events.text(index, piece, n, [token]))
-                    if ending is not None:
-                        parts.append(events.end(index, last, ending, n_tokens, tokens[len(pieces) :]))
-                if text := "".join(parts):
+            while True:
+                if text:
                     body = {"type": "http.response.body", "body": text.encode(), "more_body": True}
                     await self._send(send, body)
+                if self._finished():
+                    break
+                text = "".join(await self._show(answer.events))
         except ApiError as error:
-            closing = events.error(error) + DONE
+            closing = answer.failed(error)
         else:
-            closing = (events.usage(self._usage()) if self._job.parameters.include_usage else "") + DONE
+            closing = answer.closing(self._usage())
         await send({"type": "http.response.body", "body": closing.encode()})
 
     async def _send(self, send: Send, message: dict[str, Any]) -> None:
@@ -165,7 +190,7 @@ class Call:
         index, tokens = arrival.request.index, arrival.tokens
         generation = self._generations[index]
         pieces: list[str] = []
-        if generation.ending is not None:
+        if generation.ending is not None or arrival.request is not self._requests[index]:
             return Shown(
                 index, pieces, [], None, generation.n_tokens
             )  # what the scheduler produced past a stop string is dropped (F7)
@@ -181,15 +206,12 @@ class Call:
     def _finished(self) -> bool:
         return all(generation.ending is not None for generation in self._generations)
 
-    def _echoes(self) -> list[str]:
-        return [self._job.echoes[request.index // self._job.parameters.n] for request in self._requests]
-
     def _usage(self) -> Usage:
         """Each prompt counts once, however many choices answer it, and so does what all of them found cached:
         the rest was computed for one of them, where the others may have found it.
         """
         n = self._job.parameters.n
-        cached = [request.cached_tokens for request in self._requests]
+        cached = [request.cached_tokens for request in self._first_requests]
         return Usage(
             sum(len(prompt) for prompt in self._job.prompts),
             sum(generation.n_tokens for generation in self._generations),

@@ -1,13 +1,10 @@
-"""The fields of a request's JSON object, taken with their types and ranges checked.
-
-Unknown fields are ignored, as OpenAI does.
-"""
+"""The fields of a request's JSON object: which are refused, which ignored, and which look like mistakes."""
 
 from __future__ import annotations
 
+import difflib
 import gc
 import json
-import math
 from typing import Any
 
 from nic_frontend.errors import bad_request
@@ -32,19 +29,48 @@ UNSUPPORTED: Neutral = {
     "logit_bias": (None, {}),
     "logprobs": (None, False),
     "modalities": (None, ["text"]),
+    "priority": (None, 0),
     "prompt_embeds": (None,),
     "prompt_logprobs": (None,),
     "response_format": (None, {"type": "text"}),
     "structured_outputs": (None, {}),
     "suffix": (None, ""),
-    "tool_choice": (None, "none", "auto"),
-    "tools": (None, []),
     "top_logprobs": (None, 0),
-    "truncate_prompt_tokens": (None,),
     "use_beam_search": (None, False),
     "web_search_options": (None,),
 }
 UNSUPPORTED_IN_CHAT: Neutral = {"echo": (None, False)}
+UNSUPPORTED_IN_COMPLETIONS: Neutral = {
+    "thinking_token_budget": (None,),
+    "tool_choice": (None, "none", "auto"),
+    "tools": (None, []),
+}
+
+UNSUPPORTED_IN_RESPONSES: Neutral = {
+    "background": (None, False),
+    "conversation": (None,),
+    "max_tool_calls": (None,),
+    "previous_response_id": (None,),
+    "prompt": (None,),
+    "top_logprobs": (None, 0),
+}
+
+UNSUPPORTED_IN_MESSAGES: Neutral = {
+    "container": (None,),
+    "mcp_servers": (None, []),
+    "output_config": (None, {}),
+    "output_format": (None,),
+}
+
+# Fields of OpenAI's and vLLM's that change nothing about an answer: no word about them.
+IGNORED = frozenset({
+    "metadata", "moderation", "prediction", "prompt_cache_key", "prompt_cache_retention", "request_id",
+    "safety_identifier", "service_tier", "store", "stream_interval", "user", "verbosity",
+})  # fmt: skip
+
+MAX_UNKNOWN = 16  # fields that are compared with the known ones
+MAX_NAME = 64  # characters of such a field
+LIKENESS = 0.8  # of 1
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
@@ -61,13 +87,34 @@ def parse_object(body: bytes) -> dict[str, Any]:
     return found
 
 
-def refuse_unsupported(fields: dict[str, Any], unsupported: Neutral = UNSUPPORTED) -> None:
-    """Raises ApiError 400 for a field that asks for something."""
-    for name in fields.keys() & unsupported.keys():
-        if not any(_same(fields[name], neutral) for neutral in unsupported[name]):
-            raise bad_request(
-                f"'{name}' is not supported by this server; leave it out", name, "unsupported_parameter"
-            )
+def refuse_unsupported(fields: dict[str, Any], *unsupported: Neutral) -> None:
+    """Raises ApiError 400 that names all fields which ask for something."""
+    refused = [
+        name
+        for table in unsupported
+        for name in fields.keys() & table.keys()
+        if not any(_same(fields[name], neutral) for neutral in table[name])
+    ]
+    if not refused:
+        return
+    refused.sort()
+    names = ", ".join(f"'{name}'" for name in refused)
+    verb, them = ("is", "it") if len(refused) == 1 else ("are", "them")
+    raise bad_request(
+        f"{names} {verb} not supported by this server; leave {them} out", refused[0], "unsupported_parameter"
+    )
+
+
+def likely_mistakes(fields: dict[str, Any], known: frozenset[str]) -> list[str]:
+    """A sentence for each unknown field that looks like a known one."""
+    unknown = fields.keys() - known
+    if not unknown:
+        return []
+    sentences = []
+    for name in sorted(unknown)[:MAX_UNKNOWN]:
+        if len(name) <= MAX_NAME and (like := difflib.get_close_matches(name, known, 1, LIKENESS)):
+            sentences.append(f"the unknown field '{name}' was ignored; did you mean '{like[0]}'?")
+    return sentences
 
 
 def _same(value: Any, neutral: Any) -> bool:
@@ -85,101 +132,6 @@ def article(value: Any) -> str:
         dict: "an object",
     }
     return names.get(type(value), "null")
-
-
-def wrong_type(name: str, expected: str, value: Any) -> Exception:
-    return bad_request(f"'{name}' must be {expected}, it is {article(value)}", name, "invalid_type")
-
-
-class Fields:
-    """Typed access to the top-level fields. null counts as absent.
-
-    Every method raises ApiError 400 naming the field.
-    """
-
-    def __init__(self, body: dict[str, Any]) -> None:
-        self.body = body
-
-    def flag(self, name: str, default: bool) -> bool:
-        value = self.body.get(name)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise wrong_type(name, "a boolean", value)
-        return value
-
-    def string(self, name: str) -> str | None:
-        value = self.body.get(name)
-        if value is not None and not isinstance(value, str):
-            raise wrong_type(name, "a string", value)
-        return value
-
-    def integer(self, name: str, default: int | None, low: int, high: int) -> int | None:
-        value = self.body.get(name)
-        if value is None:
-            return default
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise wrong_type(name, "an integer", value)
-        if not low <= value <= high:
-            raise bad_request(
-                f"'{name}' must be between {low} and {high}, it is {value}", name, "invalid_value"
-            )
-        return value
-
-    def count(self, name: str, default: int, low: int, high: int) -> int:
-        value = self.integer(name, default, low, high)
-        assert value is not None
-        return value
-
-    def number(self, name: str, default: float, low: float, high: float, *, above_low: bool = False) -> float:
-        """A finite number in [low, high], or in (low, high] if `above_low`."""
-        value = self.body.get(name)
-        if value is None:
-            return default
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise wrong_type(name, "a number", value)
-        if not (low < value if above_low else low <= value) or not value <= high or not math.isfinite(value):
-            least = f"above {low:g}" if above_low else f"at least {low:g}"
-            most = f" and at most {high:g}" if math.isfinite(high) else ""
-            raise bad_request(f"'{name}' must be {least}{most}, it is {value}", name, "invalid_value")
-        return float(value)
-
-    def strings(self, name: str, limit: int, max_characters: int) -> tuple[str, ...]:
-        """A non-empty string, or an array of up to `limit`, of `max_characters` together."""
-        value = self.body.get(name)
-        if value is None:
-            return ()
-        listed = [value] if isinstance(value, str) else value
-        if isinstance(listed, list) and len(listed) > limit:
-            raise bad_request(
-                f"'{name}' takes up to {limit} strings, it has {len(listed)}", name, "invalid_value"
-            )
-        if not isinstance(listed, list) or not all(isinstance(item, str) for item in listed):
-            raise wrong_type(name, "a string or an array of strings", value)
-        if "" in listed:
-            raise bad_request(f"'{name}' must not contain an empty string", name, "invalid_value")
-        if (characters := sum(map(len, listed))) > max_characters:
-            raise bad_request(
-                f"'{name}' takes up to {max_characters} characters in all, it has {characters}",
-                name,
-                "invalid_value",
-            )
-        return tuple(listed)
-
-    def token_ids(self, name: str, limit: int, vocab_size: int) -> tuple[int, ...]:
-        value = self.body.get(name)
-        if value is None:
-            return ()
-        if isinstance(value, list) and len(value) > limit:
-            raise bad_request(
-                f"'{name}' takes up to {limit} tokens, it has {len(value)}", name, "invalid_value"
-            )
-        if not is_token_list(value):
-            raise wrong_type(name, "an array of token ids", value)
-        check_tokens(name, value, vocab_size)
-        return tuple(value)
 
 
 def is_token_list(value: Any) -> bool:

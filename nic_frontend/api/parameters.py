@@ -1,22 +1,23 @@
-"""What completions and chat completions have in common: sampling, stopping, counts and streaming (API
-reference; vLLM's extras).
-"""
+"""What requests for text have in common, as the ring takes it: sampling, stopping, counts and streaming."""
 
 from __future__ import annotations
 
 import hashlib
 import random
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
-from nic_frontend.api.fields import Fields, refuse_unsupported
+import numpy as np
+from numpy.typing import NDArray
+
+from nic_frontend.api.fields import check_tokens
+from nic_frontend.api.schema import generation
+from nic_frontend.api.schema.generation import Generation
 from nic_frontend.errors import bad_request, context_length_exceeded
 from nic_frontend.request import Sampling
 from ringbuffer import abi
 
-MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 2048  # of all stop strings together
-MAX_N = 128
 SEED_MASK = 2**64 - 1
 
 
@@ -72,13 +73,13 @@ class ModelSampling(NamedTuple):
     repetition_penalty: float
 
     @classmethod
-    def parse(cls, fields: Fields) -> Self:
+    def of(cls, request: generation.ModelSampling) -> Self:
         return cls(
-            temperature=fields.number("temperature", 1.0, 0.0, 2.0),
-            top_p=fields.number("top_p", 1.0, 0.0, 1.0, above_low=True),
-            min_p=fields.number("min_p", 0.0, 0.0, 1.0),
-            top_k=max(fields.count("top_k", 0, -1, 2**31 - 1), 0),
-            repetition_penalty=fields.number("repetition_penalty", 1.0, 0.0, 100.0, above_low=True),
+            temperature=_or(request.temperature, 1.0),
+            top_p=_or(request.top_p, 1.0),
+            min_p=_or(request.min_p, 0.0),
+            top_k=max(_or(request.top_k, 0), 0),
+            repetition_penalty=_or(request.repetition_penalty, 1.0),
         )
 
 
@@ -104,6 +105,20 @@ class Parameters:
     ignore_eos: bool
     stop_ids: tuple[int, ...]
     salt: tuple[int, int]
+    longest_prompt: int | None  # tokens; more are cut off its beginning. -1: as many as leave room
+
+    @property
+    def cuts(self) -> bool:
+        return self.longest_prompt is not None
+
+    def truncated(self, prompt: NDArray[np.uint32], limits: Limits) -> NDArray[np.uint32]:
+        """The end of a prompt, as far as `truncate_prompt_tokens` wants it."""
+        if self.longest_prompt is None:
+            return prompt
+        longest = self.longest_prompt
+        if longest < 0:
+            longest = max(min(limits.max_context - (self.max_tokens or 1), limits.prompt_heap), 1)
+        return prompt[-longest:]
 
     def answer_tokens(self, prompt_tokens: int, limits: Limits, param: str) -> int:
         """The most that an answer to a prompt of this length may have.
@@ -142,69 +157,83 @@ class Parameters:
 
 
 def parse(
-    fields: Fields, limits: Limits, *, max_tokens_fields: tuple[str, ...], default: int | None
+    request: Generation, limits: Limits, *, max_tokens: int | None, max_tokens_field: str
 ) -> Parameters:
-    """Reads the common fields.
+    """The common fields. `max_tokens` and the field it came from are the endpoint's.
 
-    The first of `max_tokens_fields` that is present counts, `default` where none is.
+    Raises ApiError 400 for what depends on this server, or on two fields.
     """
-    refuse_unsupported(fields.body)
-    n = fields.count("n", 1, 1, MAX_N)
-    best_of = fields.integer("best_of", None, 1, MAX_N)
-    if best_of not in (None, n):
+    n = _or(request.n, 1)
+    if request.best_of not in (None, n):
         raise bad_request("'best_of' is not supported; leave it out", "best_of", "unsupported_parameter")
-    chosen = next(
-        (name for name in max_tokens_fields if fields.body.get(name) is not None), max_tokens_fields[0]
-    )
-    stream = fields.flag("stream", False)
-    include_usage, continuous_usage = _stream_options(fields, stream)
-    seed = fields.integer("seed", None, -(2**63), 2**64 - 1)
+    stream = bool(request.stream)
+    include_usage, continuous_usage = _stream_options(request, stream)
+    if request.seed is not None and request.seed > SEED_MASK:
+        raise bad_request(
+            f"'seed' must be at most {SEED_MASK}, it is {request.seed}", "seed", "invalid_value"
+        )
+    if request.truncate_prompt_tokens == 0:
+        raise bad_request(
+            "'truncate_prompt_tokens' must be at least 1, or -1 for as many as fit, it is 0",
+            "truncate_prompt_tokens",
+            "invalid_value",
+        )
+    stop_ids = request.stop_token_ids or []
+    check_tokens("stop_token_ids", stop_ids, limits.vocab_size)
     return Parameters(
-        max_tokens=fields.integer(chosen, default, 1, abi.MAX_COUNT),
-        max_tokens_field=chosen,
-        min_tokens=fields.count("min_tokens", 0, 0, abi.MAX_COUNT),
-        seed=random.getrandbits(63) if seed is None else seed,
+        max_tokens=max_tokens,
+        max_tokens_field=max_tokens_field,
+        min_tokens=_or(request.min_tokens, 0),
+        seed=random.getrandbits(63) if request.seed is None else request.seed,
         n=n,
         stream=stream,
         include_usage=include_usage,
         continuous_usage=continuous_usage,
-        return_token_ids=fields.flag("return_token_ids", False),
-        stops=fields.strings("stop", MAX_STOPS, MAX_STOP_CHARACTERS),
-        include_stop=fields.flag("include_stop_str_in_output", False),
-        skip_special_tokens=fields.flag("skip_special_tokens", True),
-        model_sampling=ModelSampling.parse(fields),
-        presence_penalty=fields.number("presence_penalty", 0.0, -2.0, 2.0),
-        frequency_penalty=fields.number("frequency_penalty", 0.0, -2.0, 2.0),
-        ignore_eos=fields.flag("ignore_eos", False),
-        stop_ids=fields.token_ids("stop_token_ids", abi.MAX_STOP_IDS, limits.vocab_size),
-        salt=_salt(fields),
+        return_token_ids=bool(request.return_token_ids),
+        stops=_stops(request.stop),
+        include_stop=bool(request.include_stop_str_in_output),
+        skip_special_tokens=_or(request.skip_special_tokens, True),
+        model_sampling=ModelSampling.of(request),
+        presence_penalty=_or(request.presence_penalty, 0.0),
+        frequency_penalty=_or(request.frequency_penalty, 0.0),
+        ignore_eos=bool(request.ignore_eos),
+        stop_ids=tuple(stop_ids),
+        salt=_salt(request.cache_salt),
+        longest_prompt=request.truncate_prompt_tokens,
     )
 
 
-def _salt(fields: Fields) -> tuple[int, int]:
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
+    stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
+    if (characters := sum(map(len, stops))) > MAX_STOP_CHARACTERS:
+        raise bad_request(
+            f"'stop' takes up to {MAX_STOP_CHARACTERS} characters in all, it has {characters}",
+            "stop",
+            "invalid_value",
+        )
+    return stops
+
+
+def _salt(salt: str | None) -> tuple[int, int]:
     """The words for `cache_salt`, with which only requests of the same salt share cached keys and values: the
     first 128 bits of its SHA-256, of which one is always set, because (0, 0) are the words of no salt.
     """
-    salt = fields.string("cache_salt")
     if salt is None:
         return 0, 0
-    if not salt:
-        raise bad_request(
-            "'cache_salt' is empty; it must be a non-empty string, or left out", "cache_salt", "invalid_value"
-        )
     digest = hashlib.sha256(salt.encode(errors="surrogatepass")).digest()
     return int.from_bytes(digest[:8], "little") | 1, int.from_bytes(digest[8:16], "little")
 
 
-def _stream_options(fields: Fields, stream: bool) -> tuple[bool, bool]:
+def _stream_options(request: Generation, stream: bool) -> tuple[bool, bool]:
     """Whether the usage comes at the end, and whether with every event, which needs the former as in vLLM."""
-    options = fields.body.get("stream_options")
+    options = request.stream_options
     if options is None:
         return False, False
-    if not isinstance(options, dict):
-        raise bad_request("'stream_options' must be an object", "stream_options", "invalid_type")
     if not stream:
         raise bad_request("'stream_options' needs 'stream': true", "stream_options", "invalid_value")
-    include_usage = Fields(options).flag("include_usage", False)
-    continuous = Fields(options).flag("continuous_usage_stats", False)
-    return include_usage, include_usage and continuous
+    include_usage = bool(options.include_usage)
+    return include_usage, include_usage and bool(options.continuous_usage_stats)

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Frontend, StartBackend, StartFrontend
-from mock_backend import MockBackend
-from tiny_model import write_model
+from harness import Frontend, Speak, StartBackend, StartFrontend
+from mock_backend import MockBackend, say
+from templates import write_model_with
+from tiny_model import build_tokenizer, write_model
 
-__all__ = ["model_dir", "start_backend", "start_frontend"]
+__all__ = ["model_dir", "speak", "start_backend", "start_frontend"]
 
 
 def ring_of_its_own() -> Path:
@@ -49,3 +50,21 @@ def start_frontend(model_dir: Path) -> Iterator[StartFrontend]:
     yield start
     for frontend in started:
         frontend.stop()
+
+
+@pytest.fixture
+def speak(tmp_path: Path) -> Iterator[Speak]:
+    """A function that starts a frontend of a model with a template, and a backend that answers a text."""
+    started: list[tuple[Frontend, MockBackend]] = []
+
+    def start(template: str, text: str, **options: Any) -> Frontend:
+        directory = write_model_with(tmp_path / f"model{len(started)}", template)
+        tokens = build_tokenizer().encode(text, add_special_tokens=False).ids
+        backend = MockBackend(ring_of_its_own(), directory, script=say(tokens), max_context=4096).start()
+        started.append((Frontend(backend, directory, **options), backend))
+        return started[-1][0]
+
+    yield start
+    for frontend, backend in started:
+        frontend.stop()
+        backend.stop()

@@ -72,3 +72,4 @@ class Frontend:
 
 StartBackend = Callable[..., MockBackend]
 StartFrontend = Callable[..., Frontend]
+Speak = Callable[..., Frontend]  # a template, what is answered, options

@@ -119,7 +119,7 @@ def test_chat_has_a_message(speaker: Frontend) -> None:
     answer = post(speaker, "/v1/chat/completions", model="tiny", messages=[{"role": "user", "content": "hi"}])
     assert answer["object"] == "chat.completion"
     assert answer["id"].startswith("chatcmpl-")
-    assert answer["choices"][0]["message"] == {"role": "assistant", "content": TEXT}
+    assert answer["choices"][0]["message"] == {"role": "assistant", "content": TEXT, "refusal": None}
     assert answer["choices"][0]["finish_reason"] == "stop"
 
 

@@ -12,11 +12,12 @@ import pytest
 from sse import parse as parse_events
 
 from nic_frontend.abi import EVENT_TOKENS_MAX
-from nic_frontend.api.answer import Answer
 from nic_frontend.api.call import BURST_TOKENS, Call
-from nic_frontend.api.fields import Fields
-from nic_frontend.api.jobs import Job
+from nic_frontend.api.job import Job
 from nic_frontend.api.parameters import Limits, parse
+from nic_frontend.api.schema.checked import checked
+from nic_frontend.api.schema.generation import CompletionRequest
+from nic_frontend.api.text_answer import TextAnswer
 from nic_frontend.metrics import Metrics
 from nic_frontend.request import Arrival, Mailbox, Request
 from nic_frontend.request_tracker import RequestTracker
@@ -43,9 +44,10 @@ class Text:
 async def call_with_everything_at_once(body: dict[str, Any]) -> tuple[list[int], bytes]:
     """Runs a call for which all tokens have arrived; what was handled between two turns of another task."""
     limits = Limits(1 << 20, 1 << 20, 1 << 20, 600, 128)
-    parameters = parse(Fields(body), limits, max_tokens_fields=("max_tokens",), default=16)
+    request = checked({"prompt": "x", **body}, CompletionRequest)
+    parameters = parse(request, limits, max_tokens=request.max_tokens, max_tokens_field="max_tokens")
     prompt = np.array([5], dtype=np.uint32)
-    job = Job(False, parameters, [prompt], [""], "prompt")
+    job = Job(parameters, [prompt], "prompt", TextAnswer(False, "m", parameters, [""] * N))
     mailbox = Mailbox(100)
     requests = [
         Request(i, prompt, parameters.sampling(1, i, limits, "prompt"), mailbox, 0.0) for i in range(N)
@@ -76,7 +78,7 @@ async def call_with_everything_at_once(body: dict[str, Any]) -> tuple[list[int],
             await asyncio.sleep(0)
 
     other = asyncio.create_task(others())
-    await call.run(receive, send, Answer(False, "m"))
+    await call.run(receive, send)
     turns.append(Text.fed)
     other.cancel()
     return turns, b"".join(sent)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import openai
 import pytest
-from harness import Frontend, StartBackend, StartFrontend
+from harness import Frontend, Speak, StartBackend, StartFrontend
 from limits import WAIT_S
 from mock_backend import MockBackend
+from templates import HERMES
 
 from ringbuffer.abi import Phase
 
@@ -61,6 +63,29 @@ def test_chat_stream(client: openai.OpenAI) -> None:
         assert mine[0].delta.role == "assistant"
         assert "".join(choice.delta.content or "" for choice in mine) == '!"#'
         assert mine[-1].finish_reason == "length"
+
+
+def test_tools(speak: Speak) -> None:
+    """Whole, streamed, and with the client's own helpers, which put the pieces together."""
+    text = 'Well.<tool_call>{"name": "weather", "arguments": {"city": "Köln"}}</tool_call>'
+    client = openai.OpenAI(base_url=f"{speak(HERMES, text).url}/v1", api_key="none", timeout=WAIT_S)
+    tool: Any = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+    messages: Any = [{"role": "user", "content": "hi"}]
+    whole = client.chat.completions.create(model="tiny", messages=messages, tools=[tool])
+    with client.chat.completions.stream(model="tiny", messages=messages, tools=[tool]) as stream:
+        kinds = {event.type for event in stream}
+        streamed = stream.get_final_completion()
+    assert {"content.delta", "tool_calls.function.arguments.delta"} <= kinds
+    for answer in (whole, streamed):
+        assert answer.choices[0].finish_reason == "tool_calls"
+        message = answer.choices[0].message
+        assert message.content == "Well."
+        assert message.tool_calls is not None
+        assert [call.type for call in message.tool_calls] == ["function"]
+        assert message.tool_calls[0].function.arguments == '{"city": "Köln"}'  # type: ignore[union-attr]
+    result: Any = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "rain"}
+    client.chat.completions.create(model="tiny", messages=[*messages, message, result], tools=[tool])
+    client.close()
 
 
 def test_leaving_a_stream(client: openai.OpenAI, frontend: Frontend) -> None:

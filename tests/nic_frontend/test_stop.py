@@ -16,7 +16,8 @@ from mock_backend import say
 from sse import events, finish_reasons, text_of
 from tokenizers import Tokenizer
 
-from nic_frontend.api.parameters import MAX_STOP_CHARACTERS, MAX_STOPS
+from nic_frontend.api.parameters import MAX_STOP_CHARACTERS
+from nic_frontend.api.schema.generation import MAX_STOPS
 from nic_frontend.detokenizer import byte_level_alphabet
 from nic_frontend.stop import StopAutomaton, StopStrings
 

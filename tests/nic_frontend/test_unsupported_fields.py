@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness import CHAT, COMPLETION, Frontend, error_of
 
-from nic_frontend.api.fields import UNSUPPORTED, UNSUPPORTED_IN_CHAT
+from nic_frontend.api.fields import UNSUPPORTED, UNSUPPORTED_IN_CHAT, UNSUPPORTED_IN_COMPLETIONS
 
 
 def test_neutral_values_of_unsupported_fields(frontend: Frontend) -> None:
@@ -27,7 +27,30 @@ def test_what_only_one_endpoint_has(frontend: Frontend) -> None:
     assert frontend.client.post("/v1/chat/completions", json=neutral).status_code == 200
 
 
+def test_all_that_is_refused_is_named_at_once(frontend: Frontend) -> None:
+    body = {**COMPLETION, "suffix": "x", "logprobs": 1, "logit_bias": {"5": 1}}
+    error = error_of(frontend.client.post("/v1/completions", json=body), 400)
+    assert error["message"].startswith("'logit_bias', 'logprobs', 'suffix' are not supported")
+    assert error["param"] == "logit_bias"
+
+
+def test_likely_mistakes_are_named(frontend: Frontend) -> None:
+    mistakes = {"max_token": 5, "temprature": 1, "käse": 1, "x" * 5000: 1}
+    for stream in (False, True):
+        answer = frontend.client.post("/v1/completions", json={**COMPLETION, **mistakes, "stream": stream})
+        assert answer.status_code == 200
+        told = answer.headers["x-blink-warning"]
+        assert "'max_token' was ignored; did you mean 'max_tokens'?" in told
+        assert "did you mean 'temperature'?" in told
+        assert len(told) < 300
+    many = {f"max_token{i}": 1 for i in range(20000)}
+    assert frontend.client.post("/v1/completions", json={**COMPLETION, **many}).status_code == 200
+    known = {**COMPLETION, "user": "someone", "metadata": {}, "something_else": 1}
+    assert "x-blink-warning" not in frontend.client.post("/v1/completions", json=known).headers
+
+
 def test_the_page_of_the_api_lists_what_is_refused() -> None:
     text = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+    refused = {*UNSUPPORTED, *UNSUPPORTED_IN_CHAT, *UNSUPPORTED_IN_COMPLETIONS, "best_of"}
     (row,) = re.findall(r"^\| refused with 400 unless neutral \|(.*)\|$", text, re.MULTILINE)
-    assert set(re.findall(r"`(.+?)`", row)) == {*UNSUPPORTED, *UNSUPPORTED_IN_CHAT, "best_of"}
+    assert set(re.findall(r"`(.+?)`", row)) == refused

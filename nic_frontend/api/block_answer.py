@@ -1,0 +1,99 @@
+"""An answer of one choice as a sequence of blocks: what was thought, said and called, one after another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nic_frontend.api.answer import Control, Shown, Usage
+from nic_frontend.api.parts import Part, Parts
+from nic_frontend.errors import ApiError
+from nic_frontend.generation import Ending
+from nic_frontend.parsing.delta import CallStart, Delta
+from nic_frontend.parsing.splitter import Splitter
+from nic_frontend.request import Request
+
+
+class BlockAnswer:
+    """A subclass says how a block is opened, continued and closed, as server-sent events, and what is around
+    them.
+    """
+
+    def __init__(self, splitter: Splitter) -> None:
+        self.splitter = splitter
+        self.parts = Parts()  # the last one is open while the answer is streamed
+        self.ending: Ending | None = None
+        self._done = False  # the last block was closed
+        self.requests: list[Request] = []
+        self._control: Control
+
+    def begin(self, requests: list[Request], control: Control) -> None:
+        self.requests = list(requests)
+        self._control = control
+
+    def opening(self) -> str:
+        raise NotImplementedError
+
+    def opened(self, part: Part) -> str:
+        raise NotImplementedError
+
+    def continued(self, part: Part, text: str) -> str:
+        raise NotImplementedError
+
+    def closed(self, part: Part) -> str:
+        raise NotImplementedError
+
+    def closing(self, usage: Usage) -> str:
+        raise NotImplementedError
+
+    def failed(self, error: ApiError) -> str:
+        raise NotImplementedError
+
+    def whole(self, usage: Usage) -> dict[str, Any]:
+        raise NotImplementedError
+
+    @property
+    def finish_reason(self) -> str:
+        """As OpenAI names it in chats."""
+        assert self.ending is not None
+        calls = self.splitter.n_calls > 0 and self.ending.finish_reason == "stop"
+        return "tool_calls" if calls else self.ending.finish_reason
+
+    def events(self, shown: Shown) -> str:
+        text = "".join([self._shown(delta) for delta in self._split(shown)])
+        if self.ending is not None and self.parts.listed and not self._done:
+            text += self.closed(self.parts.listed[-1])
+            self._done = True
+        return text
+
+    def add(self, shown: Shown) -> None:
+        self.parts.add(self._split(shown))
+
+    def _split(self, shown: Shown) -> list[Delta]:
+        _, pieces, tokens, ending, n_tokens = shown
+        deltas: list[Delta] = []
+        if self.ending is not None:
+            return deltas
+        for n, piece in enumerate(pieces, n_tokens - len(tokens) + 1):
+            deltas += self.splitter.feed(piece)
+            if self.splitter.complete:
+                self.ending = Ending("stop")
+                self._control.end(0, min(n, n_tokens))
+                return deltas
+            if self.splitter.exhausted and n < n_tokens + (ending is None):
+                self._control.conclude(0, n)
+                return deltas
+        if ending is not None:
+            self.ending = ending
+            deltas += self.splitter.finish()
+        return deltas
+
+    def _shown(self, delta: Delta) -> str:
+        before = self.parts.listed[-1] if self.parts.listed else None
+        self.parts.add([delta])
+        part = self.parts.listed[-1]
+        text = ""
+        if part is not before:
+            text = (self.closed(before) if before is not None else "") + self.opened(part)
+        if isinstance(delta, CallStart):
+            return text
+        return text + self.continued(part, delta.text)

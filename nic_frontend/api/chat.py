@@ -1,0 +1,77 @@
+"""/v1/chat/completions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nic_frontend.api.answer import Answer
+from nic_frontend.api.conversation import (
+    Conversation,
+    check_length,
+    for_template,
+    options_of,
+    prompt_of,
+    tools_for_template,
+)
+from nic_frontend.api.fields import UNSUPPORTED, UNSUPPORTED_IN_CHAT, refuse_unsupported
+from nic_frontend.api.job import Job
+from nic_frontend.api.notes import on_fields
+from nic_frontend.api.parameters import parse
+from nic_frontend.api.schema.chat import ChatRequest
+from nic_frontend.api.schema.checked import checked
+from nic_frontend.api.served import Served
+from nic_frontend.api.split_answer import SplitAnswer
+from nic_frontend.api.text_answer import TextAnswer
+from nic_frontend.errors import bad_request
+
+
+async def parse_chat(body: dict[str, Any], served: Served) -> Job:
+    refuse_unsupported(body, UNSUPPORTED, UNSUPPORTED_IN_CHAT)
+    check_length(body.get("messages"), served.limits)
+    request = checked(body, ChatRequest)
+    fields = ("max_completion_tokens", "max_tokens")
+    field = next((name for name in fields if getattr(request, name) is not None), fields[0])
+    parameters = parse(request, served.limits, max_tokens=getattr(request, field), max_tokens_field=field)
+    served.limits.check_choices(1, parameters.n, "messages")
+    talk = Conversation(
+        messages=for_template(body["messages"], "messages"),
+        tools=tools_for_template(body["tools"]) if request.tools else None,
+        calls=may_call(request.tool_choice),
+        one_call=request.parallel_tool_calls is False,
+        effort=request.reasoning_effort,
+        budget=request.thinking_token_budget,
+        options=options_of(request.chat_template_kwargs),
+        generate=request.add_generation_prompt is not False,
+        special=bool(request.add_special_tokens),
+    )
+    prompt = await prompt_of(talk, served)
+    strict = [tool.function.name for tool in request.tools or () if tool.function.strict]
+    warnings = [*on_fields(body, ChatRequest), *on_strictness(strict), *prompt.warnings]
+    answer: Answer
+    if prompt.splitter is None:
+        answer = TextAnswer(True, served.name, parameters, [""] * parameters.n)
+    else:
+        splitters = [prompt.splitter() for _ in range(parameters.n)]
+        hides = request.include_reasoning is False
+        answer = SplitAnswer(served.name, parameters, splitters, hides_reasoning=hides)
+    tokens = parameters.truncated(prompt.tokens, served.limits)
+    return Job(parameters, [tokens], "messages", answer, prompt.shown, prompt.conclusion, warnings)
+
+
+def may_call(choice: object) -> bool:
+    """Whether a request's choice lets the model call tools.
+
+    Raises ApiError 400 for one that would need a grammar.
+    """
+    if choice not in (None, "auto", "none"):
+        raise bad_request(
+            "'tool_choice' can be 'auto' or 'none' on this server, which cannot force a call",
+            "tool_choice",
+            "unsupported_parameter",
+        )
+    return choice != "none"
+
+
+def on_strictness(strict: list[str]) -> list[str]:
+    """A warning about the tools that are to be called strictly."""
+    return [f"'strict' is not enforced (tools {', '.join(strict)})"] if strict else []

@@ -1,0 +1,92 @@
+"""/v1/completions: its prompts, and the job that it becomes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nic_frontend.api.fields import (
+    UNSUPPORTED,
+    UNSUPPORTED_IN_COMPLETIONS,
+    article,
+    check_tokens,
+    is_token_list,
+    refuse_unsupported,
+)
+from nic_frontend.api.job import Job
+from nic_frontend.api.notes import on_fields
+from nic_frontend.api.parameters import Limits, parse
+from nic_frontend.api.schema.checked import checked
+from nic_frontend.api.schema.generation import CompletionRequest
+from nic_frontend.api.served import Served
+from nic_frontend.api.text_answer import TextAnswer
+from nic_frontend.errors import bad_request
+from nic_frontend.tokenizer import Tokenizer
+
+DEFAULT_TOKENS = 16
+
+
+async def parse_completion(body: dict[str, Any], served: Served) -> Job:
+    """`prompt` is a string, an array of strings, an array of tokens, or an array of those."""
+    refuse_unsupported(body, UNSUPPORTED, UNSUPPORTED_IN_COMPLETIONS)
+    request = checked(body, CompletionRequest)
+    tokenizer, limits = served.tokenizer, served.limits
+    asked = DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
+    parameters = parse(request, limits, max_tokens=asked, max_tokens_field="max_tokens")
+    special = request.add_special_tokens is not False
+    given = _prompts(request.prompt, parameters.n, limits, cut=parameters.cuts)
+    texts = [prompt for prompt in given if isinstance(prompt, str)]
+    encoded = iter(await tokenizer.encode(texts, special=special, param="prompt"))
+    prompts = [next(encoded) if isinstance(prompt, str) else await _array(prompt, limits) for prompt in given]
+    prompts = [parameters.truncated(prompt, limits) for prompt in prompts]
+    for prompt in prompts:
+        parameters.answer_tokens(len(prompt), limits, "prompt")
+    if parameters.cuts:
+        given = [prompt.tolist() for prompt in prompts]
+    echoes = await _echoes(given, tokenizer) if request.echo else [""] * len(given)
+    echoes = [echo for echo in echoes for _ in range(parameters.n)]
+    answer = TextAnswer(False, served.name, parameters, echoes)
+    return Job(parameters, prompts, "prompt", answer, warnings=on_fields(body, CompletionRequest))
+
+
+async def _array(tokens: list[int], limits: Limits) -> NDArray[np.uint32]:
+    check_tokens("prompt", tokens, limits.vocab_size)
+    await asyncio.sleep(0)  # other streams' turn, between two prompts of a megabyte each
+    return np.array(tokens, dtype=np.uint32)
+
+
+async def _echoes(given: list[str | list[int]], tokenizer: Tokenizer) -> list[str]:
+    decoded = iter(await tokenizer.decode([prompt for prompt in given if not isinstance(prompt, str)]))
+    return [prompt if isinstance(prompt, str) else next(decoded) for prompt in given]
+
+
+def _prompts(prompt: Any, n: int, limits: Limits, *, cut: bool) -> list[str | list[int]]:
+    """The prompts. Their number and, unless they will be `cut`, their lengths are checked before anything is
+    done with each (F10).
+    """
+    if prompt is None:
+        raise bad_request("'prompt' is missing", "prompt", "missing_required_parameter")
+    several = isinstance(prompt, list) and type(next(iter(prompt), None)) is not int
+    listed = prompt if several else [prompt]
+    limits.check_choices(len(listed), n, "prompt")
+    if not listed or "" in listed:
+        raise bad_request("'prompt' is empty", "prompt", "invalid_value")
+    for tokens in listed:
+        if isinstance(tokens, list):
+            limits.max_answer(1 if cut and tokens else len(tokens), "prompt")
+    for i, item in enumerate(listed):
+        if not isinstance(item, str) and not is_token_list(item):
+            raise _wrong_prompt(item, f"prompt[{i}]" if several else "prompt")
+    return listed
+
+
+def _wrong_prompt(item: Any, where: str) -> Exception:
+    """Names what is no prompt, or the first token in it that is none."""
+    expected = "a string or an array of token ids"
+    if isinstance(item, list):
+        at = next(i for i, token in enumerate(item) if type(token) is not int)
+        where, item, expected = f"{where}[{at}]", item[at], "a token id"
+    return bad_request(f"'{where}' must be {expected}, it is {article(item)}", "prompt", "invalid_type")

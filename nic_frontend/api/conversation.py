@@ -1,0 +1,183 @@
+"""A conversation as a chat template takes it, and the job that it becomes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nic_frontend.api.parameters import Limits
+from nic_frontend.api.served import Served
+from nic_frontend.chat_template import ChatTemplate
+from nic_frontend.errors import bad_request
+from nic_frontend.parsing.splitter import Splitter
+
+Message = dict[str, Any]
+RESERVED = ("messages", "add_generation_prompt", "tools")
+
+
+@dataclass
+class Conversation:
+    """`messages` are in OpenAI's form with text for content, as `for_template` makes them. `param` is the
+    request's field that they came from.
+    """
+
+    messages: list[Message]
+    tools: list[Message] | None = None
+    calls: bool = True  # the model may call the tools
+    one_call: bool = False  # and only one
+    effort: str | None = None
+    effort_param: str = "reasoning_effort"
+    thinks: bool | None = None  # asked without a degree
+    budget: int | None = None  # of tokens to think
+    options: dict[str, Any] = field(default_factory=dict)  # of the template
+    generate: bool = True  # the prompt ends where the assistant begins
+    special: bool = False  # the tokenizer adds its special tokens
+    param: str = "messages"
+
+
+class Prompt(NamedTuple):
+    tokens: NDArray[np.uint32]
+    splitter: Callable[[], Splitter] | None  # of each choice; None: the answer is text alone
+    shown: frozenset[int]  # special tokens that the splitters have to see
+    conclusion: list[int]  # tokens that end the model's thinking, where it has a budget
+    warnings: list[str]
+
+
+async def prompt_of(talk: Conversation, served: Served) -> Prompt:
+    """Raises ApiError 400 where the model's template does not take the conversation."""
+    template = served.tokenizer.template
+    if template is None:
+        raise bad_request(
+            "this model has no chat template; use /v1/completions", talk.param, "unsupported_parameter"
+        )
+    served.limits.max_answer(len(talk.messages), talk.param)  # a message has at least one token (F10)
+    options, warnings = thinking(talk, template)
+    tools = talk.tools if talk.tools and talk.calls else None
+    text = template.render(talk.messages, talk.generate, options, tools)
+    (tokens,) = await served.tokenizer.encode([text], special=talk.special, param=talk.param)
+    marks = served.parsers.marks
+    if talk.budget is not None and marks is None:
+        raise bad_request(
+            "this server finds no reasoning in the answers of this model, so it cannot bound it",
+            "thinking_token_budget",
+            "unsupported_parameter",
+        )
+    parser = served.parsers.tool_calls if tools else None
+    if tools and parser is None:
+        raise bad_request(
+            "this server does not find calls in the answers of this model; set its --tool-call-parser",
+            "tools",
+            "unsupported_parameter",
+        )
+    if parser is None and served.parsers.reasoning(text) is None:
+        return Prompt(tokens, None, frozenset(), [], warnings)
+    names = frozenset(tool["function"]["name"] for tool in tools or ())
+
+    def splitter() -> Splitter:
+        found = parser(names) if parser is not None else None
+        return Splitter(served.parsers.reasoning(text), found, talk.one_call, talk.budget)
+
+    conclusion: list[int] = []
+    if talk.budget is not None and marks is not None:
+        (ids,) = await served.tokenizer.encode([f"\n{marks.closing}\n\n"], special=False, param=talk.param)
+        conclusion = ids.tolist()
+    seen = (parser.special_tokens if parser else ()) + ((marks.opening, marks.closing) if marks else ())
+    return Prompt(tokens, splitter, served.tokenizer.special_ids(seen), conclusion, warnings)
+
+
+def thinking(talk: Conversation, template: ChatTemplate) -> tuple[dict[str, Any], list[str]]:
+    """The template's options with what was asked about thinking, and a warning if that means little to it."""
+    effort = talk.effort
+    if talk.thinks is not None and template.knows("enable_thinking"):
+        return {"enable_thinking": talk.thinks, **talk.options}, []
+    if talk.thinks is not None and talk.budget is None:
+        return talk.options, ["'thinking' means nothing to this model"]
+    if effort is None:
+        return talk.options, []
+    if template.knows("reasoning_effort"):
+        return {"reasoning_effort": effort, **talk.options}, []
+    if template.knows("enable_thinking"):
+        thinks = effort != "none"
+        degrees = [f"this model thinks or does not; it knows no degrees of '{talk.effort_param}'"]
+        return {"enable_thinking": thinks, **talk.options}, degrees if thinks else []
+    return talk.options, [f"'{talk.effort_param}' means nothing to this model"]
+
+
+def options_of(given: dict[str, Any] | None) -> dict[str, Any]:
+    """chat_template_kwargs. Raises ApiError 400 for those that fields decide."""
+    for name in RESERVED:
+        if given and name in given:
+            raise bad_request(
+                f"'chat_template_kwargs' must not contain '{name}'", "chat_template_kwargs", "invalid_value"
+            )
+    return given or {}
+
+
+def check_length(messages: Any, limits: Limits) -> None:
+    """Raises ApiError 400 before anything is done with more messages than fit."""
+    if isinstance(messages, list) and messages:
+        limits.max_answer(len(messages), "messages")
+
+
+def for_template(messages: list[Message], param: str) -> list[Message]:
+    """Checked messages of OpenAI's form, with text for content and objects for arguments of calls, which may
+    have been objects before. `param` is the request's field that they came from.
+    """
+    names: dict[str, str] = {}
+    return [_message(message, f"{param}[{i}]", names) for i, message in enumerate(messages)]
+
+
+def _message(message: Message, where: str, names: dict[str, str]) -> Message:
+    """`names` are those of the functions that were called so far, by the calls' ids."""
+    content = message.get("content")
+    shown = {**message, "content": content if isinstance(content, str) else _joined(content)}
+    if message["role"] == "tool" and "name" not in message:
+        shown["name"] = names.get(message["tool_call_id"], "")
+    if message["role"] == "assistant":
+        if calls := message.get("tool_calls"):
+            shown["tool_calls"] = [_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]
+            names |= {call["id"]: call["function"]["name"] for call in calls}
+        else:
+            shown.pop("tool_calls", None)
+        if reasoning := message.get("reasoning_content") or message.get("reasoning"):
+            shown["reasoning_content"] = reasoning
+    return shown
+
+
+def _joined(parts: list[Message] | None) -> str:
+    return "\n".join(
+        part["refusal"] if part.get("type") == "refusal" else part["text"] for part in parts or ()
+    )
+
+
+def _call(call: Message, where: str) -> Message:
+    given = call["function"]["arguments"]
+    arguments = read_arguments(given, f"{where}.function.arguments") if isinstance(given, str) else given
+    function = {"name": call["function"]["name"], "arguments": arguments}
+    return {"id": call["id"], "type": "function", "function": function}
+
+
+def read_arguments(text: str, name: str) -> dict[str, Any]:
+    """Of a call, which clients send as text. Raises ApiError 400 with the field's name."""
+    try:
+        arguments = json.loads(text or "{}")
+    except (ValueError, RecursionError) as error:
+        raise bad_request(f"'{name}' is not valid JSON: {error}", name, "invalid_value") from error
+    if not isinstance(arguments, dict):
+        raise bad_request(f"'{name}' must be a JSON object", name, "invalid_value")
+    return arguments
+
+
+def tools_for_template(tools: list[Message]) -> list[Message]:
+    """Checked tools of OpenAI's form, without what says nothing to a model."""
+    return [{"type": "function", "function": _function(tool["function"])} for tool in tools]
+
+
+def _function(function: Message) -> Message:
+    kept = {name: value for name, value in function.items() if value is not None and name != "strict"}
+    return {"parameters": {"type": "object", "properties": {}}, **kept} if "parameters" not in kept else kept

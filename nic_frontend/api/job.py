@@ -1,0 +1,41 @@
+"""A job: one API call, parsed. Its prompts times n are its choices."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nic_frontend.api.answer import Answer
+from nic_frontend.api.parameters import Parameters
+from nic_frontend.api.served import Served
+
+WARNING = "x-blink-warning"
+MAX_WARNING = 1000  # characters of that header
+
+
+@dataclass(frozen=True)
+class Job:
+    """`prompts` are uint32 arrays; choice i answers prompt i // n."""
+
+    parameters: Parameters
+    prompts: list[NDArray[np.uint32]]
+    param: str  # the field that the prompt came from, for messages
+    answer: Answer
+    shown: frozenset[int] = frozenset()  # special tokens whose text the answer has to see
+    conclusion: list[int] = field(default_factory=list)  # tokens that end a model's thinking
+    warnings: list[str] = field(default_factory=list)
+
+    def warning_headers(self) -> dict[str, str]:
+        """What was accepted and does not mean what the client may think."""
+        if not self.warnings:
+            return {}
+        text = "; ".join(self.warnings)
+        printable = "".join(c if " " <= c <= "~" else "?" for c in text)
+        return {WARNING: printable[:MAX_WARNING]}
+
+
+Parser = Callable[[dict[str, Any], Served], Awaitable[Job]]

@@ -1,0 +1,148 @@
+"""/openapi.json, made of the models by which requests are checked, and a page that shows it."""
+
+from __future__ import annotations
+
+import html
+import json
+from typing import Any, NamedTuple
+
+import msgspec
+
+from nic_frontend.api.schema import answers
+from nic_frontend.api.schema.chat import ChatRequest
+from nic_frontend.api.schema.generation import CompletionRequest
+from nic_frontend.api.schema.messages import CountRequest, MessagesRequest
+from nic_frontend.api.schema.responses import ResponsesRequest
+from nic_frontend.api.schema.tokens import DetokenizeRequest, TokenizeRequest
+
+TEMPLATE = "#/components/schemas/{name}"
+KEYS: list[dict[str, list[str]]] = [{}, {"bearer": []}, {"key": []}]
+
+BAD_BODY = {
+    400: "A field is wrong or not supported, or the prompt does not fit.",
+    401: "The key is wrong.",
+    404: "The model is another one.",
+    408: "The body took too long.",
+    413: "The body is too large.",
+    415: "The body is no JSON, or encoded.",
+}
+BUSY = {
+    429: "All slots are busy, or there is no memory for prompt and answer.",
+    500: "The engine failed.",
+    503: "The backend is not serving.",
+}
+KEY = {401: BAD_BODY[401]}
+UNKNOWN_MODEL = {status: BAD_BODY[status] for status in (401, 404)}
+
+
+class Operation(NamedTuple):
+    summary: str
+    request: type | None
+    answer: type | str  # a model, or a media type
+    failures: dict[int, str]
+    streams: bool = False
+
+
+def generating(summary: str, request: type, answer: type) -> Operation:
+    return Operation(summary, request, answer, BAD_BODY | BUSY, True)
+
+
+OPERATIONS: dict[str, Operation] = {
+    "/v1/completions": generating("Completes prompts.", CompletionRequest, answers.Completion),
+    "/v1/chat/completions": generating("Answers messages.", ChatRequest, answers.ChatCompletion),
+    "/v1/responses": generating("Answers input; stores nothing.", ResponsesRequest, answers.Response),
+    "/v1/messages": generating("Answers messages, as Anthropic's API.", MessagesRequest, answers.Message),
+    "/v1/messages/count_tokens": Operation(
+        "Counts the tokens of messages.", CountRequest, answers.TokenCount, BAD_BODY
+    ),
+    "/tokenize": Operation("The tokens of a text.", TokenizeRequest, answers.Tokens, BAD_BODY),
+    "/detokenize": Operation("The text of tokens.", DetokenizeRequest, answers.Text, BAD_BODY),
+    "/v1/models": Operation("The model that is served.", None, answers.ModelList, KEY),
+    "/v1/models/{model}": Operation("The model of this name.", None, answers.Model, UNKNOWN_MODEL),
+    "/health": Operation("Whether requests are served.", None, answers.Status, {503: BUSY[503]}),
+    "/ping": Operation("The same.", None, answers.Status, {503: BUSY[503]}),
+    "/version": Operation("The version of this server.", None, answers.Version, KEY),
+    "/metrics": Operation("Counters and histograms for Prometheus.", None, "text/plain", {}),
+    "/openapi.json": Operation("This document.", None, "application/json", KEY),
+    "/docs": Operation("This document as a page.", None, "text/html", KEY),
+}
+
+
+def document(version: str) -> dict[str, Any]:
+    """OpenAPI 3.1."""
+    models = {operation.request for operation in OPERATIONS.values() if operation.request}
+    models |= {operation.answer for operation in OPERATIONS.values() if isinstance(operation.answer, type)}
+    ordered = sorted(models | {answers.Error, answers.AnthropicError}, key=lambda model: model.__name__)
+    _, schemas = msgspec.json.schema_components(ordered, ref_template=TEMPLATE)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "blink", "version": version, "description": "See docs/api.md."},
+        "paths": {path: _path(path, operation) for path, operation in OPERATIONS.items()},
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+            },
+        },
+    }
+
+
+def _path(path: str, operation: Operation) -> dict[str, Any]:
+    found: dict[str, Any] = {"summary": operation.summary, "responses": _responses(path, operation)}
+    if 401 in operation.failures:
+        found["security"] = KEYS
+    if "{model}" in path:
+        name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        found["parameters"] = [name]
+    if operation.request is None:
+        return {"get": found}
+    found["requestBody"] = {
+        "required": True,
+        "content": {"application/json": {"schema": _ref(operation.request)}},
+    }
+    return {"post": found}
+
+
+def _responses(path: str, operation: Operation) -> dict[str, Any]:
+    if isinstance(operation.answer, str):
+        content: dict[str, Any] = {operation.answer: {}}
+    else:
+        content = {"application/json": {"schema": _ref(operation.answer)}}
+    if operation.streams:
+        content["text/event-stream"] = {}
+    error = answers.AnthropicError if path.startswith("/v1/messages") else answers.Error
+    failed = {"application/json": {"schema": _ref(error)}}
+    failures = {
+        str(status): {"description": text, "content": failed} for status, text in operation.failures.items()
+    }
+    return {"200": {"description": "The answer.", "content": content}, **failures}
+
+
+def _ref(model: type) -> dict[str, str]:
+    return {"$ref": TEMPLATE.format(name=model.__name__)}
+
+
+def page(document: dict[str, Any]) -> str:
+    """Plain HTML that loads nothing from elsewhere."""
+    parts = ["<!doctype html><meta charset=utf-8><title>blink</title>"]
+    parts.append("<style>body{font-family:sans-serif;max-width:60em;margin:auto}pre{overflow:auto}</style>")
+    parts.append(f"<h1>blink {html.escape(document['info']['version'])}</h1>")
+    parts.append('<p>This page shows <a href="openapi.json">openapi.json</a>.</p>')
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            parts.append(
+                f"<h2>{method.upper()} {html.escape(path)}</h2><p>{html.escape(operation['summary'])}</p>"
+            )
+            parts.append(_details("request", operation.get("requestBody")))
+            parts.append(_details("answers", operation["responses"]))
+    parts.append("<h2>Objects</h2>")
+    parts += [_details(name, schema, name) for name, schema in document["components"]["schemas"].items()]
+    return "".join(parts)
+
+
+def _details(title: str, value: Any, anchor: str = "") -> str:
+    if value is None:
+        return ""
+    shown = html.escape(json.dumps(value, indent=2, ensure_ascii=False))
+    return f"<details id='{anchor}'><summary>{html.escape(title)}</summary><pre>{shown}</pre></details>"

@@ -1,0 +1,152 @@
+"""/v1/responses: its input as a conversation, and the job that it becomes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nic_frontend.api.chat import may_call, on_strictness
+from nic_frontend.api.conversation import (
+    Conversation,
+    Message,
+    for_template,
+    options_of,
+    prompt_of,
+    read_arguments,
+    tools_for_template,
+)
+from nic_frontend.api.fields import UNSUPPORTED_IN_RESPONSES, refuse_unsupported
+from nic_frontend.api.job import Job
+from nic_frontend.api.notes import on_fields
+from nic_frontend.api.parameters import parse
+from nic_frontend.api.responses_answer import ResponsesAnswer
+from nic_frontend.api.schema import responses as schema
+from nic_frontend.api.schema.checked import checked
+from nic_frontend.api.schema.generation import Generation, ModelSampling
+from nic_frontend.api.schema.responses import InputItem, ResponsesRequest
+from nic_frontend.api.served import Served
+from nic_frontend.errors import bad_request
+from nic_frontend.parsing.splitter import Splitter
+
+NEEDED = {
+    "message": ("role", "content"),
+    "function_call": ("call_id", "name", "arguments"),
+    "function_call_output": ("call_id", "output"),
+    "reasoning": (),
+}
+
+
+async def parse_response(body: dict[str, Any], served: Served) -> Job:
+    refuse_unsupported(body, UNSUPPORTED_IN_RESPONSES)
+    _check_items(body.get("input"), served)
+    request = checked(body, ResponsesRequest)
+    if request.text and request.text.format and request.text.format.type != "text":
+        raise bad_request(
+            "'text.format' is not supported by this server; leave it out",
+            "text.format",
+            "unsupported_parameter",
+        )
+    sampling = {name: getattr(request, name) for name in ModelSampling.__struct_fields__}
+    parameters = parse(
+        Generation(stream=request.stream, **sampling),
+        served.limits,
+        max_tokens=request.max_output_tokens,
+        max_tokens_field="max_output_tokens",
+    )
+    tools = [{"type": "function", "function": function_of(tool)} for tool in body.get("tools") or ()]
+    talk = Conversation(
+        messages=for_template(messages_of(request), "input"),
+        tools=tools_for_template(tools) or None,
+        calls=may_call(request.tool_choice),
+        one_call=request.parallel_tool_calls is False,
+        effort=request.reasoning.effort if request.reasoning else None,
+        effort_param="reasoning.effort",
+        options=options_of(request.chat_template_kwargs),
+        param="input",
+    )
+    prompt = await prompt_of(talk, served)
+    splitter = prompt.splitter() if prompt.splitter else Splitter(None, None)
+    answer = ResponsesAnswer(served.name, request, body, parameters, splitter)
+    warnings = [*on_fields(body, ResponsesRequest), *_unmet(request), *prompt.warnings]
+    return Job(parameters, [prompt.tokens], "input", answer, prompt.shown, prompt.conclusion, warnings)
+
+
+def _check_items(items: Any, served: Served) -> None:
+    """What is wrong before the items are looked at one by one."""
+    if not isinstance(items, list) or not items:
+        return
+    served.limits.max_answer(len(items), "input")  # an item has at least one token (F10)
+    for i, item in enumerate(items):
+        if isinstance(item, dict) and item.get("type") == "item_reference":
+            raise bad_request(
+                f"'input[{i}]' refers to a stored item, and this server stores none: send the item itself "
+                "(clients do with 'store': false)",
+                f"input[{i}]",
+                "unsupported_parameter",
+            )
+
+
+def function_of(tool: Message) -> Message:
+    return {name: tool[name] for name in ("name", "description", "parameters") if name in tool}
+
+
+def _unmet(request: ResponsesRequest) -> list[str]:
+    warnings = on_strictness([tool.name for tool in request.tools or () if tool.strict])
+    if request.store:
+        warnings.append("nothing is stored: 'store' was ignored")
+    if request.truncation == "auto":
+        warnings.append("inputs are not truncated: 'truncation' was ignored")
+    return warnings
+
+
+def messages_of(request: ResponsesRequest) -> list[Message]:
+    """In the form of chats. What an assistant thought, said and called in a row is one message."""
+    messages: list[Message] = []
+    if request.instructions:
+        messages.append({"role": "system", "content": request.instructions})
+    items = request.input
+    if isinstance(items, str):
+        return [*messages, {"role": "user", "content": items}]
+    for i, item in enumerate(items):
+        _check(item, f"input[{i}]")
+        if item.type == "function_call_output":
+            content = text_of(item.output)
+            messages.append({"role": "tool", "tool_call_id": item.call_id, "content": content})
+        elif item.type == "message" and item.role != "assistant":
+            message = {"role": item.role, "content": text_of(item.content)}
+            if i == 0 and request.instructions and item.role != "user":  # templates want one such message
+                message["content"] = f"{request.instructions}\n\n{message['content']}"
+                messages.clear()
+            messages.append(message)
+        else:
+            _add_to_assistant(messages, item)
+    return messages
+
+
+def _check(item: InputItem, where: str) -> None:
+    for name in NEEDED[item.type]:
+        if getattr(item, name) is None:
+            raise bad_request(f"'{where}.{name}' is missing", f"{where}.{name}", "missing_required_parameter")
+    if item.type == "function_call":
+        read_arguments(item.arguments or "", f"{where}.arguments")
+
+
+def _add_to_assistant(messages: list[Message], item: InputItem) -> None:
+    last = messages[-1] if messages else None
+    said = item.type == "message" or item.type == "reasoning"
+    if last is None or last["role"] != "assistant" or (said and (last["content"] or "tool_calls" in last)):
+        last = {"role": "assistant", "content": ""}
+        messages.append(last)
+    if item.type == "message":
+        last["content"] = text_of(item.content)
+    elif item.type == "reasoning":
+        last["reasoning_content"] = text_of(item.content) or text_of(item.summary)  # type: ignore[arg-type]
+    else:
+        function = {"name": item.name, "arguments": item.arguments}
+        call = {"id": item.call_id, "type": "function", "function": function}
+        last.setdefault("tool_calls", []).append(call)
+
+
+def text_of(content: str | list[schema.InputPart] | list[schema.InputText] | None) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(part.refusal if isinstance(part, schema.Refusal) else part.text for part in content)

@@ -1,0 +1,163 @@
+"""Answers of /v1/responses: an object with items, and its typed events (API reference, "Responses")."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Any
+
+from nic_frontend.api.answer import Usage, compact
+from nic_frontend.api.block_answer import BlockAnswer
+from nic_frontend.api.parameters import Parameters
+from nic_frontend.api.parts import Part
+from nic_frontend.api.schema.responses import ResponsesRequest
+from nic_frontend.errors import ApiError
+from nic_frontend.parsing.delta import CallStart, Reasoning, Text
+from nic_frontend.parsing.splitter import Splitter
+
+Item = dict[str, Any]
+PREFIXES = {Text: "msg_", Reasoning: "rs_", CallStart: "fc_"}
+DELTAS = {
+    Text: "response.output_text",
+    Reasoning: "response.reasoning_text",
+    CallStart: "response.function_call_arguments",
+}
+
+
+class ResponsesAnswer(BlockAnswer):
+    def __init__(
+        self,
+        model: str,
+        request: ResponsesRequest,
+        body: dict[str, Any],
+        parameters: Parameters,
+        splitter: Splitter,
+    ) -> None:
+        super().__init__(splitter)
+        self._sequence = 0
+        self._ids: list[str] = []  # of the items
+        sampling = parameters.model_sampling
+        self._response = {
+            "id": "resp_" + secrets.token_hex(24),
+            "object": "response",
+            "created_at": int(time.time()),
+            "status": "in_progress",
+            "background": False,
+            "error": None,
+            "incomplete_details": None,
+            "instructions": request.instructions,
+            "max_output_tokens": request.max_output_tokens,
+            "metadata": request.metadata or {},
+            "model": model,
+            "output": [],
+            "parallel_tool_calls": request.parallel_tool_calls is not False,
+            "previous_response_id": None,
+            "reasoning": {"effort": request.reasoning.effort if request.reasoning else None, "summary": None},
+            "store": False,
+            "temperature": sampling.temperature,
+            "text": {"format": {"type": "text"}},
+            "tool_choice": body.get("tool_choice") or "auto",
+            "tools": [
+                {"type": "function", "description": None, "parameters": {}, "strict": False, **tool}
+                for tool in body.get("tools") or ()
+            ],
+            "top_p": sampling.top_p,
+            "truncation": "disabled",
+            "usage": None,
+        }
+
+    def _event(self, kind: str, **fields: Any) -> str:
+        self._sequence += 1
+        event = {"type": kind, "sequence_number": self._sequence - 1, **fields}
+        return f"event: {kind}\ndata: {compact(event)}\n\n"
+
+    def opening(self) -> str:
+        kinds = ("response.created", "response.in_progress")
+        return "".join([self._event(kind, response=self._response) for kind in kinds])
+
+    def _id(self, part: Part) -> str:
+        index = part.index
+        while len(self._ids) <= index:
+            kind = self.parts.listed[len(self._ids)].kind
+            self._ids.append(PREFIXES[kind] + secrets.token_hex(24))
+        return self._ids[index]
+
+    def _place(self, part: Part) -> dict[str, Any]:
+        """Where a delta of a part belongs."""
+        place = {"item_id": self._id(part), "output_index": part.index}
+        return place if part.kind is CallStart else {**place, "content_index": 0}
+
+    def _item(self, part: Part, status: str, *, empty: bool = False) -> Item:
+        item = {"id": self._id(part), "type": "message", "status": status}
+        if part.kind is CallStart:
+            call = {"call_id": part.id, "name": part.name, "arguments": "" if empty else part.text}
+            return {**item, "type": "function_call", **call}
+        content = [] if empty else [self._content(part)]
+        if part.kind is Reasoning:
+            return {**item, "type": "reasoning", "summary": [], "content": content}
+        return {**item, "role": "assistant", "content": content}
+
+    def _content(self, part: Part, *, empty: bool = False) -> Item:
+        text = "" if empty else part.text
+        if part.kind is Reasoning:
+            return {"type": "reasoning_text", "text": text}
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+    def opened(self, part: Part) -> str:
+        index, item = part.index, self._item(part, "in_progress", empty=True)
+        text = self._event("response.output_item.added", output_index=index, item=item)
+        if part.kind is not CallStart:
+            content = self._content(part, empty=True)
+            text += self._event("response.content_part.added", **self._place(part), part=content)
+        return text
+
+    def continued(self, part: Part, text: str) -> str:
+        more: dict[str, Any] = {"logprobs": []} if part.kind is Text else {}
+        return self._event(f"{DELTAS[part.kind]}.delta", **self._place(part), delta=text, **more)
+
+    def closed(self, part: Part) -> str:
+        place, index = self._place(part), part.index
+        done: dict[str, Any]
+        if part.kind is CallStart:
+            done = {"arguments": part.text, "name": part.name}
+        else:
+            done = {"text": part.text} | ({"logprobs": []} if part.kind is Text else {})
+        text = self._event(f"{DELTAS[part.kind]}.done", **place, **done)
+        if part.kind is not CallStart:
+            text += self._event("response.content_part.done", **place, part=self._content(part))
+        item = self._item(part, self._status(part))
+        return text + self._event("response.output_item.done", output_index=index, item=item)
+
+    def _status(self, part: Part) -> str:
+        """Of a part: only the last one may have been cut off."""
+        cut = self.ending is not None and self.ending.finish_reason == "length"
+        return "incomplete" if cut and part is self.parts.listed[-1] else "completed"
+
+    def whole(self, usage: Usage) -> dict[str, Any]:
+        cut = self.finish_reason == "length"
+        return {
+            **self._response,
+            "status": "incomplete" if cut else "completed",
+            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+            "output": [self._item(part, self._status(part)) for part in self.parts.listed],
+            "usage": self._usage(usage),
+        }
+
+    def _usage(self, usage: Usage) -> dict[str, Any]:
+        return {
+            "input_tokens": usage.prompt_tokens,
+            "input_tokens_details": {"cached_tokens": usage.cached_tokens},
+            "output_tokens": usage.completion_tokens,
+            "output_tokens_details": {"reasoning_tokens": self.splitter.reasoning_tokens},
+            "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        }
+
+    def closing(self, usage: Usage) -> str:
+        response = self.whole(usage)
+        return self._event(f"response.{response['status']}", response=response)
+
+    def failed(self, error: ApiError) -> str:
+        told: Any = error.body["error"]
+        failure = {"code": told["code"] or "server_error", "message": told["message"]}
+        response = {**self._response, "status": "failed", "error": failure}
+        return self._event("response.failed", response=response)

@@ -1,0 +1,102 @@
+"""Messages, tools and the request of /v1/chat/completions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from nic_frontend.api.schema.generation import Generation, Tokens
+
+NAME = r"^[a-zA-Z0-9_.-]{1,128}$"
+
+
+class TextPart(Struct, tag_field="type", tag="text"):
+    text: str
+
+
+class RefusalPart(Struct, tag_field="type", tag="refusal"):
+    refusal: str
+
+
+Content = str | list[TextPart]
+
+
+class FunctionCall(Struct):
+    name: str
+    arguments: Annotated[str, Meta(description="A JSON object, written as a string.")]
+
+
+class ToolCall(Struct):
+    id: str
+    function: FunctionCall
+    type: Literal["function"] = "function"
+
+
+class SystemMessage(Struct, tag_field="role", tag="system"):
+    content: Content
+
+
+class DeveloperMessage(Struct, tag_field="role", tag="developer"):
+    content: Content
+
+
+class UserMessage(Struct, tag_field="role", tag="user"):
+    content: Content
+
+
+class AssistantMessage(Struct, tag_field="role", tag="assistant"):
+    content: str | list[TextPart | RefusalPart] | None = None
+    refusal: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+
+class ToolMessage(Struct, tag_field="role", tag="tool"):
+    content: Content
+    tool_call_id: str
+
+
+Message = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage
+
+
+class FunctionDefinition(Struct):
+    name: Annotated[str, Meta(pattern=NAME)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(Struct):
+    function: FunctionDefinition
+    type: Literal["function"] = "function"
+
+
+class NamedFunction(Struct):
+    name: str
+
+
+class NamedChoice(Struct):
+    function: NamedFunction
+    type: Literal["function"] = "function"
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedChoice
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+
+
+Messages = Annotated[list[Message], Meta(min_length=1)]
+
+
+class ChatRequest(Generation, kw_only=True):
+    messages: Messages
+    max_completion_tokens: Tokens | None = None
+    tools: list[Tool] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Effort | None = None
+    include_reasoning: bool | None = None
+    thinking_token_budget: Tokens | None = None
+    add_generation_prompt: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None

@@ -1,0 +1,141 @@
+"""Checks a request's JSON against a model of it, and says what was wrong as errors of the API."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from nic_frontend.api.fields import article
+from nic_frontend.errors import ApiError, bad_request
+
+T = TypeVar("T")
+
+MESSAGE = re.compile(r"(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?", re.DOTALL)
+TYPE = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<found>[^`]*)`")
+BOUND = re.compile(r"Expected `(?P<type>\w+)` (?P<of_length>of length )?(?P<operator>[<>=]+) (?P<bound>.*)")
+MISSING = re.compile(r"Object missing required field `(?P<name>.*)`")
+NAMES = {
+    "int": "an integer",
+    "float": "a number",
+    "str": "a string",
+    "bool": "a boolean",
+    "array": "an array",
+    "object": "an object",
+}
+OPERATORS = {">=": "at least", "<=": "at most", ">": "above", "<": "below", "==": "exactly"}
+
+
+def checked(body: Any, model: type[T]) -> T:
+    """The request as `model`, a msgspec.Struct. A number such as 5.0 counts as an integer.
+
+    Raises ApiError 400 that names the first field at fault.
+    """
+    while True:
+        try:
+            return msgspec.convert(body, model)
+        except msgspec.ValidationError as error:
+            path, what = _split(error)
+            if not _made_integer(body, path, what):
+                raise _explained(body, model, path, what) from error
+        except RecursionError as error:
+            raise bad_request("the body has too many levels") from error
+
+
+def _split(error: msgspec.ValidationError) -> tuple[list[str | int], str]:
+    """Where the error is, as keys and indices, and what it is."""
+    found = MESSAGE.fullmatch(str(error))
+    assert found is not None
+    steps = re.findall(r"\.([^.\[]+)|\[(\d+)\]", found["path"] or "")
+    return [name or int(index) for name, index in steps], found["what"]
+
+
+def _made_integer(body: Any, path: list[str | int], what: str) -> bool:
+    """Replaces a whole number that was written with a fraction, where an integer is wanted."""
+    found = TYPE.match(what)
+    if found is None or found["found"] != "float" or "int" not in found["expected"].split(" | "):
+        return False
+    value = _at(body, path)
+    if not isinstance(value, float) or not value.is_integer():
+        return False
+    _at(body, path[:-1])[path[-1]] = int(value)
+    return True
+
+
+def _at(body: Any, path: list[str | int]) -> Any:
+    """What stands at a path; None where nothing does."""
+    for step in path:
+        try:
+            body = body[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return body
+
+
+def written(path: list[str | int]) -> str:
+    """messages[0].role"""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
+
+
+def _explained(body: Any, model: type, path: list[str | int], what: str) -> ApiError:
+    value = _at(body, path)
+    if found := MISSING.fullmatch(what):
+        name = written([*path, found["name"]])
+        return bad_request(f"'{name}' is missing", name, "missing_required_parameter")
+    name = written(path)
+    if found := TYPE.match(what):
+        kinds = [NAMES.get(kind, kind) for kind in found["expected"].split(" | ") if kind != "null"]
+        return bad_request(
+            f"'{name}' must be {' or '.join(kinds)}, it is {article(value)}", name, "invalid_type"
+        )
+    if found := BOUND.match(what):
+        return bad_request(f"'{name}' must {_bound(found, value)}", name, "invalid_value")
+    if what.startswith("Invalid") and isinstance(value, str):
+        known = ", ".join(map(repr, choices(model, path)))
+        one = f"must be one of {known}, it is" if known else "has the invalid value"
+        return bad_request(f"'{name}' {one} {value[:100]!r}", name, "invalid_value")
+    return bad_request(f"'{name}': {what}", name, "invalid_value")
+
+
+def _bound(found: re.Match[str], value: Any) -> str:
+    limit = f"{OPERATORS[found['operator']]} {found['bound'].removesuffix('.0')}"
+    if not found["of_length"]:
+        return f"be {limit}, it is {value}"
+    if limit == "at least 1":
+        return "not be empty"
+    unit = "characters" if found["type"] == "str" else "items"
+    return f"have {limit} {unit}, it has {len(value)}"
+
+
+@functools.cache
+def components(*models: type) -> dict[str, Any]:
+    """The JSON schemas of models and of what they consist of, by name."""
+    return msgspec.json.schema_components(models, ref_template="#/components/schemas/{name}")[1]
+
+
+def choices(model: type, path: list[str | int]) -> list[str]:
+    """The strings that may stand at a path."""
+    found = [{"$ref": f"/{model.__name__}"}]
+    for step in path:
+        found = [inner for schema in _alternatives(found, model) for inner in _inner(schema, step)]
+    values = {value: None for schema in _alternatives(found, model) for value in schema.get("enum", ())}
+    return [value for value in values if isinstance(value, str)]
+
+
+def _alternatives(schemas: list[dict[str, Any]], model: type) -> list[dict[str, Any]]:
+    """Schemas without references and alternatives."""
+    found, waiting = [], list(schemas)
+    while waiting:
+        schema = waiting.pop(0)
+        if "$ref" in schema:
+            schema = components(model)[schema["$ref"].rpartition("/")[2]]
+        waiting += schema.get("anyOf", [])
+        found.append(schema)
+    return found
+
+
+def _inner(schema: dict[str, Any], step: str | int) -> list[dict[str, Any]]:
+    inner = schema.get("items") if isinstance(step, int) else schema.get("properties", {}).get(step)
+    return [inner] if isinstance(inner, dict) else []

@@ -1,0 +1,79 @@
+"""What all requests for text have in common: sampling, stopping, counts and streaming."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from ringbuffer import abi
+
+MAX_STOPS = 16
+MAX_N = 128
+
+Stop = Annotated[str, Meta(min_length=1)]
+Stops = Annotated[list[Stop], Meta(max_length=MAX_STOPS)]
+Probability = Annotated[float, Meta(ge=0, le=1)]
+Tokens = Annotated[int, Meta(ge=1, le=abi.MAX_COUNT)]
+StopIds = Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=abi.MAX_STOP_IDS)]
+
+
+class ModelSampling(Struct, kw_only=True):
+    """The sampling for which a model has defaults of its own (sampling_defaults.py)."""
+
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    min_p: Probability | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1, description="0 and -1: all tokens")] | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=100)] | None = None
+
+
+class StreamOptions(Struct):
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class Generation(ModelSampling, kw_only=True):
+    """The common fields. None is a field that was left out."""
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: Annotated[int, Meta(ge=1, le=MAX_N)] | None = None
+    best_of: Annotated[int, Meta(ge=1, le=MAX_N, description="Must equal n.")] | None = None
+    max_tokens: Tokens | None = None
+    min_tokens: Annotated[int, Meta(ge=0, le=abi.MAX_COUNT)] | None = None
+    seed: Annotated[int, Meta(ge=-(2**63))] | None = None
+    stop: Stop | Stops | None = None
+    stop_token_ids: StopIds | None = None
+    include_stop_str_in_output: bool | None = None
+    ignore_eos: bool | None = None
+    skip_special_tokens: bool | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    return_token_ids: bool | None = None
+    truncate_prompt_tokens: (
+        Annotated[int, Meta(ge=-1, le=abi.MAX_COUNT, description="Of the prompt's end; -1: as many as fit.")]
+        | None
+    ) = None
+    cache_salt: Annotated[str, Meta(min_length=1)] | None = None
+    add_special_tokens: bool | None = None
+
+
+PROMPT = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
+        {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1},
+        {
+            "type": "array",
+            "items": {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1},
+            "minItems": 1,
+        },
+    ]
+}
+
+
+class CompletionRequest(Generation, kw_only=True):
+    prompt: Annotated[Any, Meta(extra_json_schema=PROMPT)]
+    echo: bool | None = None

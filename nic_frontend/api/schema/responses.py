@@ -1,0 +1,91 @@
+"""The request of /v1/responses."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from nic_frontend.api.schema.chat import NAME, Effort
+from nic_frontend.api.schema.generation import ModelSampling, Tokens
+
+
+class InputText(Struct, tag_field="type", tag="input_text"):
+    text: str
+
+
+class OutputText(Struct, tag_field="type", tag="output_text"):
+    text: str
+
+
+class SummaryText(Struct, tag_field="type", tag="summary_text"):
+    text: str
+
+
+class ReasoningText(Struct, tag_field="type", tag="reasoning_text"):
+    text: str
+
+
+class Refusal(Struct, tag_field="type", tag="refusal"):
+    refusal: str
+
+
+InputPart = InputText | OutputText | SummaryText | ReasoningText | Refusal
+
+
+class InputItem(Struct, kw_only=True):
+    """A message, a call, the result of one, or what was thought. Its type decides which fields it needs."""
+
+    type: Literal["message", "function_call", "function_call_output", "reasoning"] = "message"
+    role: Literal["user", "system", "developer", "assistant"] | None = None
+    content: str | list[InputPart] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    output: str | list[InputText] | None = None
+    summary: list[SummaryText] | None = None
+
+
+class FunctionTool(Struct):
+    name: Annotated[str, Meta(pattern=NAME)]
+    type: Literal["function"] = "function"
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class FunctionChoice(Struct):
+    name: str
+    type: Literal["function"] = "function"
+
+
+class Reasoning(Struct):
+    effort: Effort | None = None
+    summary: str | None = None
+
+
+class Format(Struct):
+    type: Literal["text", "json_object", "json_schema"] = "text"
+
+
+class TextOptions(Struct):
+    format: Format | None = None
+    verbosity: str | None = None
+
+
+class ResponsesRequest(ModelSampling, kw_only=True):
+    input: str | Annotated[list[InputItem], Meta(min_length=1)]
+    model: str | None = None
+    instructions: str | None = None
+    max_output_tokens: Tokens | None = None
+    stream: bool | None = None
+    tools: list[FunctionTool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | FunctionChoice | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning: Reasoning | None = None
+    text: TextOptions | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    store: bool | None = None
+    metadata: dict[str, str] | None = None
+    include: list[str] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None

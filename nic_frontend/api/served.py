@@ -1,0 +1,17 @@
+"""The model that is served, as the parsers of requests see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nic_frontend.api.parameters import Limits
+from nic_frontend.parsing.registry import Parsers
+from nic_frontend.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Served:
+    name: str
+    tokenizer: Tokenizer
+    limits: Limits
+    parsers: Parsers

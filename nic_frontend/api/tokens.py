@@ -1,0 +1,47 @@
+"""/tokenize and /detokenize."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nic_frontend.api.conversation import (
+    Conversation,
+    for_template,
+    options_of,
+    prompt_of,
+    tools_for_template,
+)
+from nic_frontend.api.fields import check_tokens
+from nic_frontend.api.schema.checked import checked
+from nic_frontend.api.schema.tokens import DetokenizeRequest, TokenizeRequest
+from nic_frontend.api.served import Served
+from nic_frontend.errors import bad_request
+
+
+async def tokenize(body: dict[str, Any], served: Served) -> dict[str, Any]:
+    request = checked(body, TokenizeRequest)
+    if (request.prompt is None) == (request.messages is None):
+        raise bad_request("one of 'prompt' and 'messages' is needed", "prompt", "invalid_value")
+    if request.prompt is not None:
+        special = request.add_special_tokens is not False
+        (found,) = await served.tokenizer.encode([request.prompt], special=special, param="prompt")
+    else:
+        talk = Conversation(
+            messages=for_template(body["messages"], "messages"),
+            tools=tools_for_template(body["tools"]) if request.tools else None,
+            options=options_of(request.chat_template_kwargs),
+            generate=request.add_generation_prompt is not False,
+            special=bool(request.add_special_tokens),
+        )
+        found = (await prompt_of(talk, served)).tokens
+    tokens = found.tolist()
+    strings = served.tokenizer.strings(tokens) if request.return_token_strs else None
+    longest = served.limits.max_context
+    return {"count": len(tokens), "max_model_len": longest, "tokens": tokens, "token_strs": strings}
+
+
+async def detokenize(body: dict[str, Any], served: Served) -> dict[str, Any]:
+    request = checked(body, DetokenizeRequest)
+    check_tokens("tokens", request.tokens, served.limits.vocab_size)
+    (text,) = await served.tokenizer.decode([request.tokens])
+    return {"prompt": text}

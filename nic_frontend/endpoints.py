@@ -1,0 +1,151 @@
+"""What each URL does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from nic_frontend import errors
+from nic_frontend.api import openapi
+from nic_frontend.api.call import Call
+from nic_frontend.api.chat import parse_chat
+from nic_frontend.api.completion import parse_completion
+from nic_frontend.api.fields import parse_object
+from nic_frontend.api.job import Job, Parser
+from nic_frontend.api.messages import count_tokens, parse_messages
+from nic_frontend.api.responses import parse_response
+from nic_frontend.api.served import Served
+from nic_frontend.api.tokens import detokenize, tokenize
+from nic_frontend.asgi import Receive, Scope, Send, read_json_body, respond, respond_json
+from nic_frontend.errors import ApiError
+from nic_frontend.request import Mailbox, Request
+from nic_frontend.sampling_defaults import fill_in
+from nic_frontend.service import Service
+from ringbuffer.version import version
+
+Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+Asked = Callable[[dict[str, Any], Served], Awaitable[dict[str, Any]]]
+
+MODEL = "/v1/models/"  # and the model's name
+METRICS_TYPE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+HTML_TYPE = (b"content-type", b"text/html; charset=utf-8")
+OPEN_PATHS = ("/health", "/metrics", "/ping")  # need no key
+
+
+class Route(NamedTuple):
+    method: str
+    handler: Handler
+
+
+class Endpoints:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._created = int(time.time())
+        self._document = openapi.document(version())
+        get = {
+            "/health": self._health,
+            "/ping": self._health,
+            "/metrics": self._metrics,
+            "/version": self._version,
+            "/openapi.json": self._openapi,
+            "/docs": self._docs,
+            "/v1/models": self._models,
+            MODEL: self._model,
+        }
+        post = {
+            "/v1/completions": self._generating(parse_completion),
+            "/v1/chat/completions": self._generating(parse_chat),
+            "/v1/responses": self._generating(parse_response),
+            "/v1/messages": self._generating(parse_messages),
+            "/v1/messages/count_tokens": self._asking(count_tokens),
+            "/tokenize": self._asking(tokenize),
+            "/detokenize": self._asking(detokenize),
+        }
+        self.routes = {path: Route("GET", handler) for path, handler in get.items()}
+        self.routes |= {path: Route("POST", handler) for path, handler in post.items()}
+
+    async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._service.tracker.down is not None:
+            raise errors.unavailable(self._service.tracker.down)
+        await respond_json(send, 200, {"status": "ok"})
+
+    async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await respond(send, 200, self._service.exposition.render(), [METRICS_TYPE])
+
+    async def _version(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await respond_json(send, 200, {"version": version()})
+
+    async def _openapi(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await respond_json(send, 200, self._document)
+
+    async def _docs(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await respond(send, 200, openapi.page(self._document).encode(), [HTML_TYPE])
+
+    async def _models(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await respond_json(send, 200, {"object": "list", "data": [self._model_object()]})
+
+    async def _model(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._check_model(scope["path"].removeprefix(MODEL))
+        await respond_json(send, 200, self._model_object())
+
+    def _model_object(self) -> dict[str, Any]:
+        return {
+            "id": self._service.model,
+            "object": "model",
+            "created": self._created,
+            "owned_by": "blink",
+            "max_model_len": self._service.limits.max_context,
+        }
+
+    def _check_model(self, name: object) -> None:
+        """A request without a model means the one that is served."""
+        if isinstance(name, str) and name != self._service.model:
+            raise ApiError(
+                404, f"the model '{name}' does not exist; this server has '{self._service.model}'",
+                param="model", code="model_not_found",
+            )  # fmt: skip
+
+    async def _body(self, scope: Scope, receive: Receive) -> dict[str, Any]:
+        options = self._service.options
+        body = parse_object(
+            await read_json_body(scope, receive, options.max_body_bytes, options.body_timeout_s)
+        )
+        self._check_model(body.get("model"))
+        return body
+
+    def _asking(self, answer: Asked) -> Handler:
+        """An endpoint that answers by itself."""
+
+        async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+            body = await self._body(scope, receive)
+            await respond_json(send, 200, await answer(body, self._service.served))
+
+        return handler
+
+    def _generating(self, parse: Parser) -> Handler:
+        """An endpoint that the model answers."""
+
+        async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+            arrived = time.perf_counter()
+            service = self._service
+            body = await self._body(scope, receive)
+            fill_in(body, service.sampling_defaults)
+            job = await parse(body, service.served)
+            requests = self._requests(job, arrived)
+            call = Call(job, requests, service.tokenizer, service.tracker, service.metrics)
+            await call.run(receive, send)
+
+        return handler
+
+    def _requests(self, job: Job, arrived: float) -> list[Request]:
+        """One request per choice."""
+        service, n = self._service, job.parameters.n
+        mailbox = Mailbox(service.options.max_buffered_tokens)
+
+        def request(index: int) -> Request:
+            prompt = job.prompts[index // n]
+            sampling = job.parameters.sampling(len(prompt), index % n, service.limits, job.param)
+            return Request(index, prompt, sampling, mailbox, arrived)
+
+        return [request(index) for index in range(len(job.prompts) * n)]

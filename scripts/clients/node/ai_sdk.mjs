@@ -1,0 +1,34 @@
+// AI SDK: text and tools, generated and streamed, through its OpenAI (responses, chats) and compatible providers.
+import assert from "node:assert";
+import { readFileSync } from "node:fs";
+import { createOpenAI } from "@ai-sdk/openai";
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { generateText, stepCountIs, streamText, tool } from "ai";
+import { z } from "zod";
+
+const baseURL = `${process.env.BLINK_URL}/v1`;
+const openai = createOpenAI({ baseURL, apiKey: "none" });
+const compatible = createOpenAICompatible({ name: "blink", baseURL, includeUsage: true });
+const weather = tool({
+  description: "The weather in a city",
+  inputSchema: z.object({ city: z.string() }),
+  execute: async ({ city }) => `rain in ${city}`,
+});
+for (const model of [openai.chat("tiny"), openai.responses("tiny"), compatible("tiny")]) {
+  const plain = await generateText({ model, prompt: "hi" });
+  assert.equal(plain.text, "You said: hi");
+  const providerOptions = { openai: { store: false } }; // it refers to stored responses otherwise
+  const asked = { prompt: "Weather in Paris?", tools: { weather }, stopWhen: stepCountIs(3) };
+  const options = { model, providerOptions, ...asked };
+  const generated = await generateText(options);
+  assert.equal(generated.text, "The tool says: rain in Paris");
+  const streamed = streamText(options);
+  let text = "";
+  for await (const piece of streamed.textStream) text += piece;
+  assert.match(text, /The tool says: rain in Paris$/);
+  assert((await streamed.totalUsage).outputTokens > 0);
+  if (model.provider.startsWith("blink")) assert.equal(plain.reasoningText, "Hm.");
+}
+const version = (name) => JSON.parse(readFileSync(`node_modules/${name}/package.json`)).version;
+process.chdir(new URL(".", import.meta.url).pathname);
+console.log(["ai", "@ai-sdk/openai", "@ai-sdk/openai-compatible"].map((name) => `${name} ${version(name)}`).join(", "));

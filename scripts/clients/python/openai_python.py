@@ -1,0 +1,81 @@
+"""openai: chats, completions, tools streamed and not, responses, helpers of streams."""
+
+# packages: openai
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import openai
+from _client import V1, WEATHER, versions, weather
+
+client = openai.OpenAI(base_url=V1, api_key="none")
+TOOLS = [{"type": "function", "function": {"name": "weather", "description": "d", "parameters": WEATHER}}]
+ASK = [{"role": "user", "content": "Weather in Paris?"}]
+
+# chats
+answer = client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": "hi"}])
+assert answer.choices[0].message.content == "You said: hi", answer
+assert answer.choices[0].message.reasoning_content == "Hm."
+assert answer.usage.completion_tokens_details.reasoning_tokens > 0
+answer = client.chat.completions.create(
+    model="tiny", messages=ASK, reasoning_effort="none", extra_body={"chat_template_kwargs": {}}
+)
+assert client.completions.create(model="tiny", prompt="x", max_tokens=5).choices[0].finish_reason == "length"
+
+# tools, whole
+answer = client.chat.completions.create(model="tiny", messages=ASK, tools=TOOLS)
+message = answer.choices[0].message
+assert answer.choices[0].finish_reason == "tool_calls"
+(call,) = message.tool_calls
+result = weather(**json.loads(call.function.arguments))
+history = [*ASK, message, {"role": "tool", "tool_call_id": call.id, "content": result}]
+answer = client.chat.completions.create(model="tiny", messages=history, tools=TOOLS)
+assert answer.choices[0].message.content == "The tool says: rain in Paris"
+
+# tools, streamed through the client's own accumulation
+with client.chat.completions.stream(model="tiny", messages=ASK, tools=TOOLS) as stream:
+    kinds = {event.type for event in stream}
+    final = stream.get_final_completion()
+assert final.choices[0].message.tool_calls[0].function.arguments == '{"city": "Paris"}', final
+assert final.choices[0].message.content == "One moment."
+assert {"content.delta", "tool_calls.function.arguments.delta", "tool_calls.function.arguments.done"} <= kinds
+
+# parse, where nothing needs a grammar
+parsed = client.chat.completions.parse(model="tiny", messages=[{"role": "user", "content": "hi"}])
+assert parsed.choices[0].message.content == "You said: hi"
+
+# responses
+TOOL = {"type": "function", "name": "weather", "parameters": WEATHER, "strict": False}
+response = client.responses.create(model="tiny", input=ASK, tools=[TOOL])
+(call,) = [item for item in response.output if item.type == "function_call"]
+output = {
+    "type": "function_call_output",
+    "call_id": call.call_id,
+    "output": weather(**json.loads(call.arguments)),
+}
+response = client.responses.create(model="tiny", input=[*ASK, *response.output, output], tools=[TOOL])
+assert response.output_text == "The tool says: rain in Paris"
+with client.responses.stream(model="tiny", input="hi") as stream:
+    kinds = {event.type for event in stream}
+    assert stream.get_final_response().output_text == "You said: hi"
+assert {"response.output_text.delta", "response.reasoning_text.delta", "response.completed"} <= kinds
+
+
+# asynchronous, and errors
+async def concurrently() -> None:
+    async with openai.AsyncOpenAI(base_url=V1, api_key="none") as many:
+        jobs = [many.chat.completions.create(model="tiny", messages=ASK, tools=TOOLS) for _ in range(8)]
+        assert all(found.choices[0].message.tool_calls for found in await asyncio.gather(*jobs))
+
+
+asyncio.run(concurrently())
+told = None
+try:
+    client.chat.completions.create(model="tiny", messages=ASK, tools=TOOLS, tool_choice="required")
+except openai.BadRequestError as error:
+    told = error.param
+assert told == "tool_choice"
+assert [model.id for model in client.models.list()] == ["tiny"]
+print(versions("openai"))

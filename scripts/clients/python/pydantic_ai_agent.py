@@ -1,0 +1,38 @@
+"""pydantic-ai: an agent with a tool, run and streamed; over chats, responses and Anthropic's messages."""
+
+# packages: pydantic-ai-slim[openai,anthropic]
+
+from __future__ import annotations
+
+import asyncio
+
+from _client import URL, V1, versions, weather
+from pydantic_ai import Agent
+from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from pydantic_ai.providers.anthropic import AnthropicProvider
+from pydantic_ai.providers.openai import OpenAIProvider
+
+EXPECTED = "The tool says: rain in Paris"
+
+
+async def main() -> None:
+    openai = OpenAIProvider(base_url=V1, api_key="none")
+    anthropic = AnthropicProvider(base_url=URL, api_key="none")
+    models = [
+        OpenAIChatModel("tiny", provider=openai),
+        OpenAIResponsesModel("tiny", provider=openai),
+        AnthropicModel("tiny", provider=anthropic),
+    ]
+    for model in models:
+        agent = Agent(model, tools=[weather], instructions="Be brief.")
+        assert (await agent.run("Weather in Paris?")).output == EXPECTED
+        async with agent.run_stream_events("Weather in Paris?") as events:
+            streamed = [event async for event in events]
+        assert streamed[-1].result.output == EXPECTED
+        async with Agent(model).run_stream("hi") as stream:
+            assert await stream.get_output() == "You said: hi"
+
+
+asyncio.run(main())
+print(versions("pydantic-ai-slim"))

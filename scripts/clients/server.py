@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""A frontend for clients to try, with a scripted model in place of the scheduler: it calls the first tool
+that it is given, and says what the tool answered. Prints its URL, and serves until its input ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "nic_frontend")]
+
+from harness import Frontend  # noqa: E402
+from mock_backend import MockBackend  # noqa: E402
+from templates import HERMES, write_model_with  # noqa: E402
+from tiny_model import build_tokenizer  # noqa: E402
+
+TOKENIZER = build_tokenizer()
+VALUES = {"string": "Paris", "integer": 3, "number": 1.5, "boolean": True, "array": [], "object": {}}
+
+
+def arguments(parameters: dict[str, object]) -> dict[str, object]:
+    """A value for each property that a schema requires."""
+    properties, required = parameters.get("properties", {}), parameters.get("required", [])
+    assert isinstance(properties, dict)
+    assert isinstance(required, list)
+    return {name: VALUES.get(properties[name].get("type"), "Paris") for name in required}
+
+
+def reply(prompt: str) -> str:
+    """The last message decides."""
+    last = prompt.rpartition("<|im_start|>assistant")[0].rpartition("<|im_start|>")[2]
+    role, _, content = last.partition("\n")
+    content = content.partition("<|im_end|>")[0]
+    if role == "tool":
+        return f"The tool says: {content.strip()}"
+    tools = re.findall(r'^\{"type": "function".*\}$', prompt, re.MULTILINE)
+    if tools:
+        function = json.loads(tools[0])["function"]
+        call = {"name": function["name"], "arguments": arguments(function["parameters"])}
+        return (
+            f"<think>\nI need a tool.\n</think>\n\nOne moment.\n<tool_call>\n{json.dumps(call)}\n</tool_call>"
+        )
+    return f"<think>\nHm.\n</think>\n\nYou said: {content.strip()}"
+
+
+def script(tokens: list[int]) -> Iterator[int]:
+    prompt = TOKENIZER.decode(tokens, skip_special_tokens=False)
+    return iter(TOKENIZER.encode(reply(prompt), add_special_tokens=False).ids)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        model = write_model_with(Path(directory) / "model", HERMES)
+        ring = Path(f"/dev/shm/blink-clients-{os.getpid()}")
+        backend = MockBackend(ring, model, script=script, max_context=16384, step_s=0.0005).start()
+        backend.tokens_per_step = 4
+        frontend = Frontend(backend, model)
+        try:
+            print(frontend.url, flush=True)
+            sys.stdin.read()
+        finally:
+            frontend.stop()
+            backend.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""/v1/messages: Anthropic's objects and events, calls, thinking, errors, and the count of tokens."""
+
+# ruff: noqa: E501 (bodies are long)
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from harness import Frontend, Speak, StartFrontend
+from mock_backend import MockBackend
+from templates import HERMES, LLAMA
+from tiny_model import build_tokenizer
+from typed_sse import typed_events
+
+from nic_frontend.api.schema import answers
+from nic_frontend.api.schema.checked import checked
+
+CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Köln"}}</tool_call>'
+TOOL = {"name": "weather", "description": "of a city", "input_schema": {"type": "object"}}
+EVERYTHING = f"<think>Hm.</think>One moment.{CALL}"
+BODY: dict[str, Any] = {"max_tokens": 200, "messages": [{"role": "user", "content": "hi"}]}
+
+
+def post(frontend: Frontend, path: str = "/v1/messages", **changes: Any) -> Any:
+    answer = frontend.client.post(path, json={**BODY, **changes})
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def prompt(frontend: Frontend) -> str:
+    return str(build_tokenizer().decode(frontend.backend.accepted[-1].prompt, skip_special_tokens=False))
+
+
+def refusal(answer: Any, status: int) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    body = answer.json()
+    assert (set(body), body["type"], set(body["error"])) == ({"type", "error"}, "error", {"type", "message"})
+    error: dict[str, Any] = body["error"]
+    return error
+
+
+def test_whole(speak: Speak) -> None:
+    frontend = speak(HERMES, EVERYTHING)
+    found = post(frontend, tools=[TOOL], system="Be brief.").json()
+    checked(found, answers.Message)
+    thought, said, called = found["content"]
+    assert (thought["type"], thought["thinking"]) == ("thinking", "Hm.")
+    assert said == {"type": "text", "text": "One moment."}
+    assert (called["type"], called["name"], called["input"]) == ("tool_use", "weather", {"city": "Köln"})
+    assert (found["stop_reason"], found["stop_sequence"]) == ("tool_use", None)
+    assert found["usage"]["output_tokens"] > 10
+    assert "Be brief." in prompt(frontend)
+    assert '"description": "of a city"' in prompt(frontend)
+
+
+@pytest.mark.parametrize("tokens_per_step", [1, 1000])
+def test_events(speak: Speak, tokens_per_step: int) -> None:
+    frontend = speak(HERMES, EVERYTHING)
+    frontend.backend.tokens_per_step = tokens_per_step
+    start, *middle, delta, stop = typed_events(post(frontend, tools=[TOOL], stream=True))
+    assert (start["type"], delta["type"], stop["type"]) == ("message_start", "message_delta", "message_stop")
+    assert start["message"]["content"] == []
+    assert start["message"]["usage"]["input_tokens"] == delta["usage"]["input_tokens"]
+    assert delta["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
+    blocks: list[dict[str, Any]] = []
+    for event in middle:
+        if event["type"] == "content_block_start":
+            blocks.append({**event["content_block"], "pieces": "", "open": True})
+        block = blocks[event["index"]]
+        assert block["open"]
+        assert event["index"] == len(blocks) - 1
+        block["open"] = event["type"] != "content_block_stop"
+        if event["type"] == "content_block_delta":
+            block["pieces"] += next(value for name, value in event["delta"].items() if name != "type")
+    assert not any(block["open"] for block in blocks)
+    assert [block["type"] for block in blocks] == ["thinking", "text", "tool_use"]
+    assert [block["pieces"] for block in blocks[:2]] == ["Hm.", "One moment."]
+    assert json.loads(blocks[2]["pieces"]) == {"city": "Köln"}
+    assert blocks[2]["input"] == {}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("changes", "reason", "sequence"),
+    [
+        ({}, "end_turn", None),
+        ({"max_tokens": 2}, "max_tokens", None),
+        ({"stop_sequences": ["rains", "x"]}, "stop_sequence", "rains"),
+    ],
+)
+def test_why_it_stopped(
+    speak: Speak, stream: bool, changes: dict[str, Any], reason: str, sequence: str | None
+) -> None:
+    answer = post(speak(HERMES, "It rains now."), stream=stream, **changes)
+    found = typed_events(answer)[-2]["delta"] if stream else answer.json()
+    assert (found["stop_reason"], found["stop_sequence"]) == (reason, sequence)
+
+
+def test_more_tokens_than_fit(frontend: Frontend) -> None:
+    """Clients have to ask for some number, and do not know the context."""
+    found = post(frontend, max_tokens=100_000).json()
+    assert found["stop_reason"] == "model_context_window_exceeded"
+    assert found["usage"]["input_tokens"] + found["usage"]["output_tokens"] == 512
+
+
+def test_a_conversation(speak: Speak) -> None:
+    frontend = speak(HERMES, "It rains.")
+    use = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Köln"}}
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "Weather?", "cache_control": {"type": "ephemeral"}}]},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm.", "signature": ""}, {"type": "text", "text": "Well."}, use]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": "rain"}]}, {"type": "text", "text": "Really?"}]},
+    ]  # fmt: skip
+    post(
+        frontend,
+        messages=messages,
+        system=[{"type": "text", "text": "Be"}, {"type": "text", "text": "brief."}],
+    )
+    shown = prompt(frontend)
+    assert shown.startswith("<|im_start|>system\nBe\nbrief.<|im_end|>")
+    assert 'assistant\nWell.<tool_call>\n{"name": "weather", "arguments": {"city": "Köln"}}' in shown
+    assert shown.index("<|im_start|>tool\nrain") < shown.index("<|im_start|>user\nReally?")
+
+
+def test_thinking(speak: Speak) -> None:
+    frontend = speak(HERMES, "It rains.")
+    post(frontend, thinking={"type": "disabled"})
+    assert prompt(frontend).endswith("<think>\n\n</think>\n\n")
+    answer = post(frontend, thinking={"type": "enabled", "budget_tokens": 1024})
+    assert not prompt(frontend).endswith("</think>\n\n")
+    assert "x-blink-warning" not in answer.headers
+
+
+def test_thinking_of_models_that_do_not(speak: Speak) -> None:
+    answer = post(speak(LLAMA, "It rains."), thinking={"type": "enabled", "budget_tokens": 1024})
+    assert "'thinking' means nothing" in answer.headers["x-blink-warning"]
+
+
+def test_count_of_tokens(speak: Speak) -> None:
+    frontend = speak(HERMES, "x")
+    body = {"system": "Be brief.", "tools": [TOOL], "messages": BODY["messages"]}
+    counted = frontend.client.post("/v1/messages/count_tokens", json=body).json()
+    assert counted == {"input_tokens": post(frontend, **body).json()["usage"]["input_tokens"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"max_tokens": None}, "'max_tokens'"),
+        ({"messages": []}, "'messages' must not be empty"),
+        ({"messages": [{"role": "system", "content": "x"}]}, "'messages[0].role' must be one of"),
+        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "'messages[0].content[0].type'"),
+        ({"messages": [*BODY["messages"], {"role": "assistant", "content": "Well,"}]}, "'messages[1]'"),
+        ({"tool_choice": {"type": "any"}, "tools": [TOOL]}, "'tool_choice'"),
+        ({"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "x", "name": "f", "input": {}}]}]}, "messages[0].content"),
+        ({"mcp_servers": [{}]}, "'mcp_servers'"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(speak: Speak, changes: dict[str, Any], told: str) -> None:
+    error = refusal(speak(HERMES, "").client.post("/v1/messages", json={**BODY, **changes}), 400)
+    assert error["type"] == "invalid_request_error"
+    assert told in error["message"]
+
+
+def test_errors_and_keys(backend: MockBackend, start_frontend: StartFrontend) -> None:
+    frontend = start_frontend(backend, api_key="secret")
+    post = frontend.client.post
+    assert refusal(post("/v1/messages", json=BODY), 401)["type"] == "authentication_error"
+    wrong = {"x-api-key": "wrong"}
+    assert refusal(post("/v1/messages", json=BODY, headers=wrong), 401)["type"] == "authentication_error"
+    right = {"x-api-key": "secret"}
+    assert post("/v1/messages", json=BODY, headers=right).status_code == 200
+    assert post("/v1/messages", json=BODY, headers={"authorization": "Bearer secret"}).status_code == 200
+    other = {**BODY, "model": "claude"}
+    assert refusal(post("/v1/messages", json=other, headers=right), 404)["type"] == "not_found_error"
+    assert refusal(frontend.client.get("/v1/messages", headers=right), 405)["type"] == "invalid_request_error"

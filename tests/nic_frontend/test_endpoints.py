@@ -1,0 +1,111 @@
+"""The small endpoints: tokens, versions, the document, and HEAD."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from harness import CHAT, Frontend, Speak, StartFrontend, error_of
+from mock_backend import MockBackend
+from templates import HERMES
+from tokenizers import Tokenizer
+
+from nic_frontend.endpoints import MODEL, Endpoints
+from ringbuffer.version import version
+
+
+def test_tokens_of_a_prompt(frontend: Frontend, model_dir: Path) -> None:
+    tokens = Tokenizer.from_file(str(model_dir / "tokenizer.json")).encode("the quick fox")
+    post = frontend.client.post
+    found = post("/tokenize", json={"prompt": "the quick fox"}).json()
+    assert found == {"count": len(tokens.ids), "max_model_len": 512, "tokens": tokens.ids, "token_strs": None}
+    found = post("/tokenize", json={"prompt": "the quick fox", "return_token_strs": True}).json()
+    assert found["token_strs"] == tokens.tokens
+    assert post("/detokenize", json={"tokens": tokens.ids}).json() == {"prompt": "the quick fox"}
+    assert post("/detokenize", json={"tokens": []}).json() == {"prompt": ""}
+
+
+def test_tokens_of_messages(speak: Speak) -> None:
+    frontend = speak(HERMES, "x")
+    tool = {"type": "function", "function": {"name": "f"}}
+    body = {"messages": CHAT["messages"], "tools": [tool]}
+    found = frontend.client.post("/tokenize", json=body).json()
+    frontend.client.post("/v1/chat/completions", json=body)
+    assert found["tokens"] == frontend.backend.accepted[-1].prompt
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/tokenize", {}, "prompt"),
+        ("/tokenize", {"prompt": "x", "messages": CHAT["messages"]}, "prompt"),
+        ("/tokenize", {"prompt": 5}, "prompt"),
+        ("/tokenize", {"prompt": "\ud800"}, "prompt"),
+        ("/tokenize", {"messages": [{}]}, "messages[0].role"),
+        ("/detokenize", {}, "tokens"),
+        ("/detokenize", {"tokens": [600]}, "tokens"),
+        ("/detokenize", {"tokens": [-1]}, "tokens[0]"),
+        ("/detokenize", {"tokens": "x"}, "tokens"),
+    ],
+)
+def test_bad_bodies(frontend: Frontend, path: str, body: dict[str, object], param: str) -> None:
+    answer = frontend.client.post(
+        path, content=json.dumps(body), headers={"content-type": "application/json"}
+    )
+    assert error_of(answer, 400)["param"] == param
+
+
+def test_version_and_ping(frontend: Frontend) -> None:
+    assert frontend.client.get("/version").json() == {"version": version()}
+    assert frontend.client.get("/ping").json() == frontend.client.get("/health").json() == {"status": "ok"}
+
+
+def test_head_wherever_get_is(frontend: Frontend) -> None:
+    for path, route in Endpoints(frontend.service).routes.items():
+        if route.method != "GET":
+            assert frontend.client.head(path).status_code == 405
+            continue
+        path = path + "tiny" if path == MODEL else path
+        head, get = frontend.client.head(path), frontend.client.get(path)
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers["content-type"] == get.headers["content-type"]
+        if path != "/metrics":
+            assert head.headers["content-length"] == str(len(get.content))
+    answer = frontend.client.delete("/v1/models")
+    assert error_of(answer, 405)["code"] == "method_not_allowed"
+    assert answer.headers["allow"] == "GET, HEAD"
+
+
+def test_the_document_lists_what_is_served(frontend: Frontend) -> None:
+    document = frontend.client.get("/openapi.json").json()
+    served = {
+        (path.replace(MODEL, MODEL + "{model}"), route.method.lower())
+        for path, route in Endpoints(frontend.service).routes.items()
+    }
+    assert {(path, method) for path, methods in document["paths"].items() for method in methods} == served
+    text = frontend.client.get("/openapi.json").text
+    for name in re.findall(r'"#/components/schemas/(\w+)"', text):
+        assert name in document["components"]["schemas"]
+    page = frontend.client.get("/docs").text
+    assert all(path in page for path in document["paths"])
+
+
+def test_the_page_of_the_api_lists_every_endpoint(frontend: Frontend) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+    listed = {
+        path
+        for row in re.findall(r"^\| `(?:GET|POST) .*", text, re.MULTILINE)
+        for path in re.findall(r"`(?:GET |POST )?(/[^`]*)`", row)
+    }
+    assert listed == {path.replace(MODEL, MODEL + "NAME") for path in Endpoints(frontend.service).routes}
+
+
+def test_new_endpoints_need_the_key(backend: MockBackend, start_frontend: StartFrontend) -> None:
+    frontend = start_frontend(backend, api_key="secret")
+    for path in ("/version", "/openapi.json", "/docs"):
+        assert frontend.client.get(path).status_code == 401
+    for path in ("/tokenize", "/detokenize", "/v1/responses"):
+        assert frontend.client.post(path, json={}).status_code == 401
+    assert frontend.client.get("/ping").status_code == 200

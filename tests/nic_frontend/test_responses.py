@@ -1,0 +1,176 @@
+"""/v1/responses: objects and events, calls, reasoning, inputs of every kind, and what is refused."""
+
+# ruff: noqa: E501 (bodies are long)
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+from harness import Frontend, Speak, error_of
+from limits import WAIT_S
+from templates import HERMES
+from tiny_model import build_tokenizer
+from typed_sse import typed_events
+
+from nic_frontend.api.schema import answers
+from nic_frontend.api.schema.checked import checked
+
+CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Köln"}}</tool_call>'
+TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": False}
+EVERYTHING = f"<think>Hm.</think>One moment.{CALL}{CALL}"
+
+
+def post(frontend: Frontend, **body: Any) -> Any:
+    answer = frontend.client.post("/v1/responses", json={"input": "hi", **body})
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def prompt(frontend: Frontend) -> str:
+    return str(build_tokenizer().decode(frontend.backend.accepted[-1].prompt, skip_special_tokens=False))
+
+
+def shape(output: list[dict[str, Any]]) -> list[Any]:
+    found: list[Any] = []
+    for item in output:
+        assert item["status"] == "completed"
+        if item["type"] == "function_call":
+            found.append((item["type"], item["name"], item["arguments"]))
+        else:
+            found.append((item["type"], item["content"][0]["text"]))
+    return found
+
+
+EXPECTED = [
+    ("reasoning", "Hm."),
+    ("message", "One moment."),
+    ("function_call", "weather", '{"city": "Köln"}'),
+    ("function_call", "weather", '{"city": "Köln"}'),
+]
+
+
+def test_whole(speak: Speak) -> None:
+    found = post(speak(HERMES, EVERYTHING), tools=[TOOL], instructions="Be brief.").json()
+    checked(found, answers.Response)
+    assert (found["object"], found["status"], found["store"]) == ("response", "completed", False)
+    assert (found["instructions"], found["error"]) == ("Be brief.", None)
+    assert shape(found["output"]) == EXPECTED
+    usage = found["usage"]
+    assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
+    assert 0 < usage["output_tokens_details"]["reasoning_tokens"] < usage["output_tokens"]
+
+
+@pytest.mark.parametrize("tokens_per_step", [1, 9, 1000])
+def test_events(speak: Speak, tokens_per_step: int) -> None:
+    frontend = speak(HERMES, EVERYTHING)
+    frontend.backend.tokens_per_step = tokens_per_step
+    found = typed_events(post(frontend, tools=[TOOL], stream=True))
+    assert [event["sequence_number"] for event in found] == list(range(len(found)))
+    assert [event["type"] for event in found[:2]] == ["response.created", "response.in_progress"]
+    last = found[-1]
+    assert last["type"] == "response.completed"
+    assert shape(last["response"]["output"]) == EXPECTED
+    added = [event for event in found if event["type"] == "response.output_item.added"]
+    done = [event for event in found if event["type"] == "response.output_item.done"]
+    assert [event["item"]["id"] for event in added] == [item["id"] for item in last["response"]["output"]]
+    assert [event["item"] for event in done] == last["response"]["output"]
+    assert [event["output_index"] for event in added] == [0, 1, 2, 3]
+    for kind, expected in (
+        ("output_text", ["One moment."]),
+        ("reasoning_text", ["Hm."]),
+        ("function_call_arguments", ['{"city": "Köln"}'] * 2),
+    ):
+        ends = [event for event in found if event["type"] == f"response.{kind}.done"]
+        assert [event.get("text", event.get("arguments")) for event in ends] == expected
+        for end in ends:
+            pieces = [
+                e["delta"]
+                for e in found
+                if e["type"] == f"response.{kind}.delta" and e["item_id"] == end["item_id"]
+            ]
+            assert "".join(pieces) == end.get("text", end.get("arguments"))
+
+
+def test_an_answer_that_is_cut_off(speak: Speak) -> None:
+    frontend = speak(HERMES, "One moment, please.")
+    found = post(frontend, max_output_tokens=3).json()
+    assert (found["status"], found["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+    assert found["output"][0]["status"] == "incomplete"
+    assert typed_events(post(frontend, max_output_tokens=3, stream=True))[-1]["type"] == "response.incomplete"
+
+
+def test_a_conversation(speak: Speak) -> None:
+    frontend = speak(HERMES, "It rains.")
+    items = [
+        {"role": "developer", "content": "Be kind."},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Weather?"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Well.", "annotations": []}]},
+        {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city":"Köln"}'},
+        {"type": "function_call", "call_id": "c2", "name": "weather", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "rain"},
+        {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "sun"}]},
+    ]  # fmt: skip
+    post(frontend, input=items, instructions="Be brief.")
+    shown = prompt(frontend)
+    assert shown.startswith("<|im_start|>system\nBe brief.\n\nBe kind.<|im_end|>\n<|im_start|>user\nWeather?")
+    call = '<tool_call>\n{"name": "weather", "arguments": '
+    assert f'assistant\nWell.{call}{{"city": "Köln"}}}}\n</tool_call>{call}{{}}}}\n</tool_call>' in shown
+    assert shown.index("rain") < shown.index("sun")
+    assert shown.count("<|im_start|>assistant") == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "param"),
+    [
+        ({"input": None}, "input"),
+        ({"input": []}, "input"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
+        ({"input": [{"role": "user"}]}, "input[0].content"),
+        (
+            {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "["}]},
+            "input[0].arguments",
+        ),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
+        ({"tools": [{"type": "web_search", "name": "x"}]}, "tools[0].type"),
+        ({"tool_choice": "required", "tools": [TOOL]}, "tool_choice"),
+        ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {}}}}, "text.format"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"background": True}, "background"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+    ],
+)
+def test_what_is_refused(speak: Speak, changes: dict[str, Any], param: str) -> None:
+    answer = speak(HERMES, "").client.post("/v1/responses", json={"input": "hi", **changes})
+    assert error_of(answer, 400)["param"] == param
+
+
+def test_what_is_not_done_is_told(speak: Speak) -> None:
+    told = post(speak(HERMES, "x"), store=True, truncation="auto").headers["x-blink-warning"]
+    assert "'store'" in told
+    assert "'truncation'" in told
+
+
+def test_the_official_client(speak: Speak) -> None:
+    frontend = speak(HERMES, EVERYTHING)
+    with openai.OpenAI(
+        base_url=f"{frontend.url}/v1", api_key="none", timeout=WAIT_S, max_retries=0
+    ) as client:
+        whole = client.responses.create(model="tiny", input="hi", tools=[TOOL])  # type: ignore[list-item]
+        assert whole.output_text == "One moment."
+        assert [item.type for item in whole.output] == [kind for kind, *_ in EXPECTED]
+        with client.responses.stream(model="tiny", input="hi", tools=[TOOL]) as stream:  # type: ignore[list-item]
+            for _ in stream:
+                pass
+            final = stream.get_final_response()
+        assert final.output_text == "One moment."
+        history = [{"role": "user", "content": "hi"}, *[item.model_dump() for item in final.output]]
+        history += [
+            {"type": "function_call_output", "call_id": item.call_id, "output": "rain"}
+            for item in final.output
+            if item.type == "function_call"
+        ]
+        client.responses.create(model="tiny", input=history, tools=[TOOL])  # type: ignore[list-item,arg-type]
+    assert prompt(frontend).count("rain") == 2

@@ -1,0 +1,115 @@
+"""A budget of tokens to think: a model that has used it is made to conclude, and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from harness import CHAT, Frontend, Speak, error_of
+from sse import events, finish_reasons, text_of
+from templates import HERMES, LLAMA
+from tiny_model import build_tokenizer
+from typed_sse import typed_events
+
+TOKENIZER = build_tokenizer()
+BUDGET = 20
+CONCLUSION = TOKENIZER.encode("\n</think>\n\n").ids
+
+
+def thinks_for_ever(tokens: list[int]) -> Iterator[int]:
+    """Until it was made to conclude."""
+    text = TOKENIZER.decode(tokens, skip_special_tokens=False)
+    if text.endswith("\n</think>\n\n"):
+        yield from TOKENIZER.encode("It rains.").ids
+        return
+    yield from TOKENIZER.encode("<think>").ids
+    while True:
+        yield from TOKENIZER.encode("hm ").ids
+
+
+@pytest.fixture(params=[1, 7, 200])
+def frontend(speak: Speak, request: pytest.FixtureRequest) -> Frontend:
+    frontend = speak(HERMES, "")
+    frontend.backend.script = thinks_for_ever
+    frontend.backend.tokens_per_step = request.param
+    return frontend
+
+
+def ask(frontend: Frontend, **changes: Any) -> Any:
+    body = {**CHAT, "max_tokens": 200, "thinking_token_budget": BUDGET, "return_token_ids": True, **changes}
+    answer = frontend.client.post("/v1/chat/completions", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def check(prompt: list[int], tokens: list[int], usage: dict[str, Any], choices: int) -> None:
+    rains = TOKENIZER.encode("It rains.").ids
+    assert tokens[BUDGET:] == [*CONCLUSION, *rains, 1]
+    assert usage["completion_tokens"] == choices * len(tokens)
+    assert usage["prompt_tokens"] == len(prompt)
+    thought = usage["completion_tokens_details"]["reasoning_tokens"]
+    assert choices * BUDGET <= thought <= choices * (BUDGET + len(CONCLUSION))
+
+
+def test_whole(frontend: Frontend) -> None:
+    found = ask(frontend, n=2).json()
+    for choice in found["choices"]:
+        assert choice["message"]["content"] == "It rains."
+        assert choice["message"]["reasoning_content"].startswith("hm hm")
+        assert choice["finish_reason"] == "stop"
+        check(found["prompt_token_ids"], choice["token_ids"], found["usage"], 2)
+    assert {
+        row.prompt[: len(found["prompt_token_ids"])] == found["prompt_token_ids"]
+        for row in frontend.backend.accepted
+    } == {True}
+
+
+def test_streamed(frontend: Frontend) -> None:
+    chunks = events(
+        ask(frontend, stream=True, stream_options={"include_usage": True, "continuous_usage_stats": True})
+    )
+    assert text_of(chunks) == "It rains."
+    assert finish_reasons(chunks) == {0: "stop"}
+    tokens = [
+        token for chunk in chunks for choice in chunk["choices"] for token in choice.get("token_ids", ())
+    ]
+    check(chunks[0]["prompt_token_ids"], tokens, chunks[-1]["usage"], 1)
+    counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+    assert counts == [*range(len(tokens) + 1), len(tokens)]
+
+
+def test_anthropic(frontend: Frontend) -> None:
+    body = {**CHAT, "max_tokens": 200, "thinking": {"type": "enabled", "budget_tokens": BUDGET}}
+    found = frontend.client.post("/v1/messages", json=body).json()
+    assert [block["type"] for block in found["content"]] == ["thinking", "text"]
+    assert found["content"][1]["text"] == "It rains."
+    streamed = typed_events(frontend.client.post("/v1/messages", json={**body, "stream": True}))
+    assert streamed[-2]["usage"] == found["usage"]
+
+
+def test_no_room_to_answer(frontend: Frontend) -> None:
+    found = ask(frontend, max_tokens=BUDGET + 2).json()
+    assert found["choices"][0]["finish_reason"] == "length"
+    assert found["choices"][0]["message"]["content"] == ""
+    assert len(frontend.backend.accepted) == 1
+
+
+def test_slots_come_back(frontend: Frontend) -> None:
+    for _ in range(40):
+        ask(frontend, n=4)
+    assert frontend.service.tracker.n_open == 0
+
+
+def test_who_thinks_less_is_not_disturbed(speak: Speak) -> None:
+    frontend = speak(HERMES, "<think>Hm.</think>It rains.")
+    assert ask(frontend).json()["choices"][0]["message"]["content"] == "It rains."
+    assert len(frontend.backend.accepted) == 1
+    quiet = ask(frontend, reasoning_effort="none").json()
+    assert quiet["choices"][0]["finish_reason"] == "stop"
+
+
+def test_models_that_do_not_think(speak: Speak) -> None:
+    body = {**CHAT, "thinking_token_budget": BUDGET}
+    error = error_of(speak(LLAMA, "x").client.post("/v1/chat/completions", json=body), 400)
+    assert error["param"] == "thinking_token_budget"
