@@ -249,8 +249,8 @@ def test_several_share_a_tiles_sums(rig: Rig, splits: int, output: Epilogue, for
 
 @pytest.mark.parametrize("form", ScaleForm)
 def test_long_sums_of_one_sign_lose_little(rig: Rig, form: ScaleForm) -> None:
-    """The tensor cores round each sum towards zero, which adds up where all products have one sign: by row over
-    512 columns, by block over 128."""
+    """The tensor cores round each sum towards zero, which adds up where all products have one sign: by
+    row over 512 columns, by block over 128."""
     rows, k, n = 128, 14336, 256
     rng = np.random.default_rng(3)
     x = np.abs(rig.rounded(rng, rows, k))
