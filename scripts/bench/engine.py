@@ -33,6 +33,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
+from bench.cache_fill import fill_cache  # noqa: E402
 from bench.ceilings import kernel_of, products, reads, time_us  # noqa: E402
 from bench.operation_names import operation_name  # noqa: E402
 from bench.shape import shape_config  # noqa: E402
@@ -55,7 +56,6 @@ from gpu_backend.engines.native.plan import plan_step  # noqa: E402
 from gpu_backend.engines.native.sizing import mixed_share  # noqa: E402
 from gpu_backend.engines.native.weights import RandomWeights, enqueue_random  # noqa: E402
 from gpu_backend.models.description import Model  # noqa: E402
-from gpu_backend.models.fp8 import to_fp8  # noqa: E402
 from gpu_backend.models.quantization import QUANTIZATIONS  # noqa: E402
 from gpu_backend.options import KV_CACHE_DTYPES, caches_fp8  # noqa: E402
 from ringbuffer.abi import Descriptor  # noqa: E402
@@ -64,7 +64,6 @@ PAGE = 16
 LARGER = 0.02  # of a step, from which on an operation is sustained
 MOST_SUSTAINED_S = 20.0  # what takes a multiprocessor leaves after 30 (occupy.cu)
 CACHE_SEED = 2  # weights have seed 1
-FILL_BYTES = 16 << 20  # of random elements of fp8, over and over
 OCCUPY = Path(__file__).with_name("occupy.cu")
 
 
@@ -116,10 +115,7 @@ class Bench:
         """With random keys and values: nothing is timed on zeros."""
         cache, on = self.engine.model.cache, (self.engine.kernels, self.engine._stream)
         if cache.element is Element.FP8:
-            numbers = np.random.default_rng(CACHE_SEED).standard_normal(FILL_BYTES, np.float32)
-            data = to_fp8(numbers).data
-            for at in range(0, cache.n_bytes, FILL_BYTES):
-                self.memory.write(cache.address + at, data[: cache.n_bytes - at])
+            fill_cache(self.memory, cache.address, cache.n_bytes, cache.element)
             return
         enqueue_random(*on, cache.address, cache.n_bytes // cache.element.n_bytes, CACHE_SEED, 0.0, 1.0)
         self.engine.synchronize()
