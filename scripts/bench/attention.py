@@ -23,6 +23,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
+from bench.cache_fill import fill_cache  # noqa: E402
 from bench.ceilings import reads, time_us  # noqa: E402
 from bench.shape import shape_config  # noqa: E402
 
@@ -38,7 +39,6 @@ from gpu_backend.engines.native.launcher import StepLauncher  # noqa: E402
 from gpu_backend.engines.native.model import heads_of, target_of  # noqa: E402
 from gpu_backend.engines.native.plan import buffer_bytes, kernel_names  # noqa: E402
 from gpu_backend.models.description import Model  # noqa: E402
-from gpu_backend.models.fp8 import to_fp8  # noqa: E402
 from gpu_backend.models.half import half_bits  # noqa: E402
 from gpu_backend.ops.candidate import Choice  # noqa: E402
 from gpu_backend.ops.choice import choose  # noqa: E402
@@ -57,7 +57,6 @@ PAGE = 16
 BEYOND_L2 = 256 << 20  # bytes of keys and values that a chain reads at least
 FEWEST_LAYERS = 4
 FP8_SCALES = KvScales(0.01, 0.01)
-FILL_BYTES = 32 << 20  # of random elements, over and over
 Plan = list[Choice]
 
 
@@ -108,7 +107,7 @@ class Bench:
         layers = max(FEWEST_LAYERS, ceil_div(BEYOND_L2, case.sequences * case.keys * token_bytes))
         cache = KvCache(layers, pages, PAGE, heads.kv, heads.dim, element)
         cache = replace(cache, address=memory.allocate(cache.n_bytes))
-        self._fill(memory, cache.address, cache.n_bytes, element)
+        fill_cache(memory, cache.address, cache.n_bytes, element, FP8_SCALES.key)
         maps = [cache_map(cache.keys(i), cache.layer_bytes, cache.row_bytes) for i in range(layers)]
         cache = replace(cache, maps=_upload(memory, np.frombuffer(b"".join(maps), np.uint8)))
         before, chain = self._plans(memory, case, cache)
@@ -128,18 +127,6 @@ class Bench:
         pairs = case.rows * case.keys or case.keys * (case.keys + 1) / 2
         flops = 4.0 * pairs * heads.q * heads.dim
         return Timed(chain[-1].name, us, case.sequences * case.keys * token_bytes, flops)
-
-    def _fill(self, memory: DeviceMemory, address: int, n_bytes: int, element: Element) -> None:
-        values = np.random.default_rng(0).standard_normal(FILL_BYTES // element.n_bytes, np.float32)
-        fp8 = element is Element.FP8
-        bits = (
-            to_fp8(values / np.float32(FP8_SCALES.key))
-            if fp8
-            else half_bits(values, "float32", element.dtype)
-        )
-        data = memoryview(np.ascontiguousarray(bits)).cast("B")
-        for at in range(0, n_bytes, FILL_BYTES):
-            memory.write(address + at, data[: min(FILL_BYTES, n_bytes - at)])
 
     def _plans(self, memory: DeviceMemory, case: Case, cache: KvCache) -> tuple[Plan, Plan]:
         """What makes the plan, and attention of all layers."""

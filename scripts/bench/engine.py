@@ -33,6 +33,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
+from bench.cache_fill import fill_cache  # noqa: E402
 from bench.ceilings import kernel_of, products, reads, time_us  # noqa: E402
 from bench.operation_names import operation_name  # noqa: E402
 from bench.shape import shape_config  # noqa: E402
@@ -46,6 +47,7 @@ from gpu_backend.arithmetic import ceil_div  # noqa: E402
 from gpu_backend.cuda.driver import Device, Stream  # noqa: E402
 from gpu_backend.cuda.graph import Graph  # noqa: E402
 from gpu_backend.cuda.memory import DeviceMemory  # noqa: E402
+from gpu_backend.element import Element  # noqa: E402
 from gpu_backend.engines.base import Limits, Shape  # noqa: E402
 from gpu_backend.engines.batch import allocate_batch  # noqa: E402
 from gpu_backend.engines.graph_grid import GraphGrid  # noqa: E402
@@ -55,6 +57,7 @@ from gpu_backend.engines.native.sizing import mixed_share  # noqa: E402
 from gpu_backend.engines.native.weights import RandomWeights, enqueue_random  # noqa: E402
 from gpu_backend.models.description import Model  # noqa: E402
 from gpu_backend.models.quantization import QUANTIZATIONS  # noqa: E402
+from gpu_backend.options import KV_CACHE_DTYPES, caches_fp8  # noqa: E402
 from ringbuffer.abi import Descriptor  # noqa: E402
 
 PAGE = 16
@@ -103,7 +106,7 @@ class Bench:
         )
         self.start_s = time.monotonic() - began
         self._fill_cache()
-        self.costs = Costs(config)
+        self.costs = Costs(config, self.engine.model.cache.element)
         self._occupant = kernel_of(self.device, OCCUPY, "occupy_kernel")
         self._occupant_stream = Stream()
         self._occupant_end = self.memory.allocate(4)
@@ -111,6 +114,9 @@ class Bench:
     def _fill_cache(self) -> None:
         """With random keys and values: nothing is timed on zeros."""
         cache, on = self.engine.model.cache, (self.engine.kernels, self.engine._stream)
+        if cache.element is Element.FP8:
+            fill_cache(self.memory, cache.address, cache.n_bytes, cache.element)
+            return
         enqueue_random(*on, cache.address, cache.n_bytes // cache.element.n_bytes, CACHE_SEED, 0.0, 1.0)
         self.engine.synchronize()
 
@@ -235,6 +241,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--quantization", choices=tuple(QUANTIZATIONS), help="weights in fp8, by row or block"
     )
+    parser.add_argument("--kv-cache-dtype", choices=KV_CACHE_DTYPES, default="auto")
     parser.add_argument("--rows", type=int, nargs="*", default=[1, 8, 16, 32, 64])
     parser.add_argument("--context", type=int, nargs="+", default=[1000])
     parser.add_argument("--prefill", type=int, nargs="*", default=[1024], metavar="TOKENS")
@@ -258,7 +265,8 @@ def main() -> int:
     rows = max([*options.rows, *(n + 1 for n, _ in mixed), 1])
     pages = rows * ceil_div(context, PAGE)
     share = mixed_share(config)
-    limits = Limits(rows, context, longest, min(8, longest), PAGE, pages, share)
+    in_fp8 = caches_fp8(options.kv_cache_dtype, config)
+    limits = Limits(rows, context, longest, min(8, longest), PAGE, pages, share, kv_fp8=in_fp8)
     bench = Bench(config, limits, options.sustained)
     print(f"{options.model}: {len(bench.grid.shapes)} shapes ready after {bench.start_s:.1f} s")
     print("\n".join(map(line, bench.ceilings)))
@@ -272,6 +280,7 @@ def main() -> int:
     if options.json is not None:
         result = {
             "model": options.model, "quantization": options.quantization,
+            "kv_cache": bench.engine.model.cache.element.dtype,
             "commit": options.commit, "gpu": bench.device.name,
             "date": time.strftime("%Y-%m-%d"), "read_tb_s": bench.read_tb_s, "tflops": bench.tflops,
             "ceilings": [asdict(ceiling) for ceiling in bench.ceilings],

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from bench.sustained import Sustained
 
 from gpu_backend.abi import StepKind
-from gpu_backend.cuda.product import HALF_BYTES
-from gpu_backend.element import compute_element
+from gpu_backend.element import Element, compute_element
 from gpu_backend.engines.native.model import matrix_of
 from gpu_backend.models.description import Model
 from gpu_backend.ops.costs import FP8_SPEED
@@ -75,8 +74,9 @@ class Costs:
     that as many random choices are expected to name. Floating-point operations count as those of halves.
     """
 
-    def __init__(self, config: Model) -> None:
-        self._config = config
+    def __init__(self, config: Model, cached: Element) -> None:
+        """`cached`: the type of keys and values."""
+        self._config, self._cached = config, cached
         element, weights = compute_element(config.dtype), dict(config.layers[0].weights())
         weights["head"] = config.head or config.embed
         mlp = ("gate_up", "down") if config.experts is None else ("router",)
@@ -99,7 +99,7 @@ class Costs:
             flops = 2 * size * tokens * experts.per_token
             return self._bytes[part] * chosen, self._flops(part, tokens, flops)
         if name in ATTENTION:
-            token_bytes = 2 * HALF_BYTES * config.n_kv_heads * config.head_dim
+            token_bytes = 2 * self._cached.n_bytes * config.n_kv_heads * config.head_dim
             if name == "decode_attention":
                 return load.rows * (load.context + 1) * token_bytes, 0
             pairs = load.prompt * (load.prompt + 1) / 2

@@ -88,6 +88,12 @@ def test_limits_are_those_of_a_backend(capsys: pytest.CaptureFixture[str]) -> No
     assert found["limits"]["max_prefill_tokens"] == 64
 
 
+def test_a_cache_in_fp8_has_twice_the_pages(capsys: pytest.CaptureFixture[str]) -> None:
+    halves, fp8 = (explained(capsys, "demo", "--kv-cache-dtype", kind) for kind in ("auto", "fp8"))
+    assert fp8["page_bytes"] == halves["page_bytes"] / 2
+    assert fp8["kv_pages"] == pytest.approx(2 * halves["kv_pages"], rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
