@@ -8,7 +8,7 @@ import numpy as np
 MEGAKERNEL_SHARED_BYTES = 231424
 MEGAKERNEL_TOKENS = 8
 STAGE_CHUNKS = 8
-MEGAKERNEL_LAYOUT_HASH = 0x94521ad994509f05
+MEGAKERNEL_LAYOUT_HASH = 0xe8b2241df1c3d08c
 
 
 TensorMap = np.dtype({
@@ -19,10 +19,10 @@ TensorMap = np.dtype({
 })
 
 MegakernelModel = np.dtype({
-    "names": ["maps", "embed", "norms", "head_norms", "rope", "cache", "cache_bytes", "cache_maps", "cache_scales", "n_layers", "hidden", "n_heads", "n_kv_heads", "intermediate", "vocab_size", "hidden_chunks", "attention_chunks", "intermediate_chunks", "norm_eps"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<f4"],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 76, 80, 84, 88, 92, 96, 100, 104, 108],
-    "itemsize": 112,
+    "names": ["maps", "embed", "norms", "head_norms", "weight_scales", "rope", "cache", "cache_bytes", "cache_maps", "cache_scales", "n_layers", "hidden", "n_heads", "n_kv_heads", "intermediate", "vocab_size", "hidden_chunks", "head_chunks", "attention_chunks", "intermediate_chunks", "norm_eps"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<f4"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 84, 88, 92, 96, 100, 104, 108, 112, 116, 120],
+    "itemsize": 128,
 })
 
 MegakernelBuffers = np.dtype({

@@ -14,6 +14,7 @@ from gpu_backend.kernel_abi.gemv import GEMV_CHUNK
 from gpu_backend.kernel_abi.kv_split_combine import MAX_SPLITS
 from gpu_backend.kernel_abi.weight_stream_sm90 import MEGAKERNEL_BLOCK, MEGAKERNEL_WARPS, PASS_TILES
 from gpu_backend.megakernel_abi import MEGAKERNEL_SHARED_BYTES, MEGAKERNEL_TOKENS, STAGE_CHUNKS
+from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.exchange import (
     MEGAKERNEL_TILE,
     decode_group,
@@ -25,6 +26,7 @@ from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Inside, Launch, Struct
 from gpu_backend.ops.matrix import Buffer
 from gpu_backend.ops.operations import DecodeModel, cache_type
+from gpu_backend.ops.weights import SCALE_FORMS
 
 MEGAKERNEL_HEAD_DIMS = (64, 128)
 MEGAKERNEL_HIDDEN_TILES = PASS_TILES  # a block has at most so many tiles of the residual: one for each warp
@@ -42,8 +44,14 @@ def megakernel_blocks(op: DecodeModel, target: Target) -> int:
     return min(target.blocks, least // MEGAKERNEL_TILE)
 
 
+def words(columns: int, form: ScaleForm | None) -> int:
+    """The columns of a matrix as the kernel counts them: halves, or pairs of elements of fp8."""
+    return columns if form is None else columns // 2
+
+
 def stage_chunks(n_in: int) -> int:
-    """Chunks of a row of w that a warp's stage brings: the most that divide the warp's share of the row."""
+    """Chunks of a row of w that a warp's stage brings, of n_in words: the most that divide the warp's share
+    of the row."""
     share = n_in // MEGAKERNEL_SLICE
     return next(n for n in range(STAGE_CHUNKS, 0, -1) if share % n == 0)
 
@@ -73,9 +81,14 @@ class Megakernel:
             return (
                 f"head_dim is {op.heads.dim}, it must be one of {', '.join(map(str, MEGAKERNEL_HEAD_DIMS))}"
             )
-        if any(n % MEGAKERNEL_SLICE for n in columns):
-            return f"the matrices' columns are {columns}, not all multiples of {MEGAKERNEL_SLICE}"
-        if any(stage_chunks(n) < min(MEGAKERNEL_FEWEST_CHUNKS, n // MEGAKERNEL_SLICE) for n in columns):
+        form = op.weight_scales
+        if form is ScaleForm.BLOCK:
+            return "it scales the sums of whole rows of fp8 weights, not of blocks"
+        grain = MEGAKERNEL_SLICE if form is None else 2 * MEGAKERNEL_SLICE
+        if any(n % grain for n in columns):
+            return f"the matrices' columns are {columns}, not all multiples of {grain}"
+        rows = [words(n, form) for n in columns]
+        if any(stage_chunks(n) < min(MEGAKERNEL_FEWEST_CHUNKS, n // MEGAKERNEL_SLICE) for n in rows):
             return f"of {columns} columns, stages would be too small to keep the memory busy"
         if op.logits.columns % MEGAKERNEL_TILE:
             return f"the vocabulary is {op.logits.columns}, no multiple of {MEGAKERNEL_TILE}"
@@ -84,7 +97,10 @@ class Megakernel:
         return None
 
     def launches(self, op: DecodeModel, target: Target) -> list[Launch]:
-        instance = f"{op.element.cpp}, {op.heads.dim}, {megakernel_group(op.heads)}{cache_type(op.cached)}"
+        sizes = f"{op.element.cpp}, {op.heads.dim}, {megakernel_group(op.heads)}"
+        instance = f"{sizes}{cache_type(op.cached)}"
+        if op.weight_scales is not None:
+            instance = f"{sizes}, {op.cached.cpp}, {SCALE_FORMS[op.weight_scales]}"
         blocks = megakernel_blocks(op, target)
         operands = (
             FromStep.STEP_SET,

@@ -359,6 +359,7 @@ class DecodeModel:
 
     `max_context` bounds the keys of a row, in tokens. `beyond`: what the model has beyond layers of norm,
     attention over all keys, norm and MLP, in words; "" if nothing. `cached`: the type of keys and values.
+    `weight_scales`: the form of the scales of the layers' matrices in fp8, None if those are of `element`.
     """
 
     batch_slots: int
@@ -371,6 +372,7 @@ class DecodeModel:
     cached: Element
     beyond: str
     logits: Buffer
+    weight_scales: ScaleForm | None = None
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 /* What the megakernel is told once, at capture: the model and the buffers that it works on, all in device
- * memory. Matrices are row-major [out][in] in the engine's half type.
+ * memory. Matrices are row-major [out][in] in the engine's half type, or those of layers in fp8 with scales by row.
  */
 #ifndef BLINK_MEGAKERNEL_ARGUMENTS_H
 #define BLINK_MEGAKERNEL_ARGUMENTS_H
@@ -14,7 +14,7 @@
 #define BLINK_STAGE_CHUNKS 8      /* most chunks of k, of 32, in a stage of the weight stream */
 
 /* How bulk copies read a matrix [n_out][n_in]: in boxes of 16 rows (weight_stream_sm90.h) and as many chunks of k as a
- * stage has. */
+ * stage has. A matrix in fp8 is one of words of 16 bits, half as many as it has columns. */
 struct blink_tensor_map {
   uint64_t opaque[16]; /* a CUtensorMap, which must be 64-byte aligned */
 };
@@ -25,6 +25,7 @@ struct blink_megakernel_model {
   const void* norms;                   /* [2 n_layers + 1][hidden / 16][8][2]: of each layer the input's and the one
                                           after attention, then the head's; elements 8 apart in a tile are neighbours */
   const void* head_norms;              /* [n_layers][2][head_dim], of queries and of keys, or null */
+  const uint64_t* weight_scales;       /* [4 n_layers], as maps: where a matrix in fp8 has its scales, [rows] fp32 */
   const void* rope;                    /* [head_dim / 2] RopePair (ops/attention/rope.h) */
   void* cache; /* [n_layers][2] of cache_bytes: keys, values [page][n_kv_heads][page_size][head_dim] */
   uint64_t cache_bytes;
@@ -37,7 +38,8 @@ struct blink_megakernel_model {
   uint32_t intermediate;
   uint32_t vocab_size;
   /* The chunks of k in a stage, for matrices with this many columns: they divide the eighth of k that a warp has. */
-  uint32_t hidden_chunks;
+  uint32_t hidden_chunks;    /* of layers */
+  uint32_t head_chunks;      /* of the head, whose elements are as wide as those of hidden_chunks or wider */
   uint32_t attention_chunks; /* n_heads * head_dim */
   uint32_t intermediate_chunks;
   float norm_eps;

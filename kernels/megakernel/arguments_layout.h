@@ -1,6 +1,6 @@
 /* Generated from arguments.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_MEGAKERNEL_LAYOUT_HASH 0x94521ad994509f05ull
+#define BLINK_MEGAKERNEL_LAYOUT_HASH 0xe8b2241df1c3d08cull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -9,26 +9,28 @@
 #endif
 BLINK_ASSERT(sizeof(struct blink_tensor_map) == 128, "blink_tensor_map");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tensor_map, opaque) == 0, "blink_tensor_map.opaque");
-BLINK_ASSERT(sizeof(struct blink_megakernel_model) == 112, "blink_megakernel_model");
+BLINK_ASSERT(sizeof(struct blink_megakernel_model) == 128, "blink_megakernel_model");
 BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, maps) == 0, "blink_megakernel_model.maps");
 BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, embed) == 8, "blink_megakernel_model.embed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, norms) == 16, "blink_megakernel_model.norms");
 BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, head_norms) == 24, "blink_megakernel_model.head_norms");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, rope) == 32, "blink_megakernel_model.rope");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, cache) == 40, "blink_megakernel_model.cache");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, cache_bytes) == 48, "blink_megakernel_model.cache_bytes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, cache_maps) == 56, "blink_megakernel_model.cache_maps");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, cache_scales) == 64, "blink_megakernel_model.cache_scales");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, n_layers) == 72, "blink_megakernel_model.n_layers");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, hidden) == 76, "blink_megakernel_model.hidden");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, n_heads) == 80, "blink_megakernel_model.n_heads");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, n_kv_heads) == 84, "blink_megakernel_model.n_kv_heads");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, intermediate) == 88, "blink_megakernel_model.intermediate");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, vocab_size) == 92, "blink_megakernel_model.vocab_size");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, hidden_chunks) == 96, "blink_megakernel_model.hidden_chunks");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, attention_chunks) == 100, "blink_megakernel_model.attention_chunks");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, intermediate_chunks) == 104, "blink_megakernel_model.intermediate_chunks");
-BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, norm_eps) == 108, "blink_megakernel_model.norm_eps");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, weight_scales) == 32, "blink_megakernel_model.weight_scales");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, rope) == 40, "blink_megakernel_model.rope");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, cache) == 48, "blink_megakernel_model.cache");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, cache_bytes) == 56, "blink_megakernel_model.cache_bytes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, cache_maps) == 64, "blink_megakernel_model.cache_maps");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, cache_scales) == 72, "blink_megakernel_model.cache_scales");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, n_layers) == 80, "blink_megakernel_model.n_layers");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, hidden) == 84, "blink_megakernel_model.hidden");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, n_heads) == 88, "blink_megakernel_model.n_heads");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, n_kv_heads) == 92, "blink_megakernel_model.n_kv_heads");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, intermediate) == 96, "blink_megakernel_model.intermediate");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, vocab_size) == 100, "blink_megakernel_model.vocab_size");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, hidden_chunks) == 104, "blink_megakernel_model.hidden_chunks");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, head_chunks) == 108, "blink_megakernel_model.head_chunks");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, attention_chunks) == 112, "blink_megakernel_model.attention_chunks");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, intermediate_chunks) == 116, "blink_megakernel_model.intermediate_chunks");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, norm_eps) == 120, "blink_megakernel_model.norm_eps");
 BLINK_ASSERT(sizeof(struct blink_megakernel_buffers) == 88, "blink_megakernel_buffers");
 BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_buffers, squares) == 0, "blink_megakernel_buffers.squares");
 BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_buffers, normed) == 8, "blink_megakernel_buffers.normed");
@@ -50,6 +52,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_buffers, max_splits) == 
   X(blink_megakernel_model, embed) \
   X(blink_megakernel_model, norms) \
   X(blink_megakernel_model, head_norms) \
+  X(blink_megakernel_model, weight_scales) \
   X(blink_megakernel_model, rope) \
   X(blink_megakernel_model, cache) \
   X(blink_megakernel_model, cache_bytes) \
@@ -62,6 +65,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_buffers, max_splits) == 
   X(blink_megakernel_model, intermediate) \
   X(blink_megakernel_model, vocab_size) \
   X(blink_megakernel_model, hidden_chunks) \
+  X(blink_megakernel_model, head_chunks) \
   X(blink_megakernel_model, attention_chunks) \
   X(blink_megakernel_model, intermediate_chunks) \
   X(blink_megakernel_model, norm_eps) \

@@ -41,8 +41,9 @@ struct HalfRows {
 };
 
 /* The elements of x that one lane needs for a stage. */
+template <ScaleForm Form>
 struct StageRows {
-  uint4 x[kStageChunks];
+  StageVectors<Form> x[kStageChunks];
 
   /* Requests them, from the warp's k + done on. Past the end of its k, which only a stage that is not full reaches, the
    * last chunk is loaded again. In place of a token that does not exist the last one is loaded: a branch would make the
@@ -50,7 +51,7 @@ struct StageRows {
   template <typename Half>
   __device__ __forceinline__ void load(const HalfRows<Half>& rows, const BlockTiles& tiles, uint32_t done) {
 #pragma unroll
-    for (uint32_t c = 0; c < kStageChunks; ++c) x[c] = load_relaxed(at(rows, tiles, done, c));
+    for (uint32_t i = 0; i < kVectors; ++i) vector(i) = load_relaxed(at(rows, tiles, done, i));
   }
   /* Waits for what had not been written when it was requested. */
   template <typename Half>
@@ -59,32 +60,37 @@ struct StageRows {
     for (Patience patience;; patience.spend()) {
       bool missing = false;
 #pragma unroll
-      for (uint32_t c = 0; c < kStageChunks; ++c) missing |= is_missing(x[c]);
+      for (uint32_t i = 0; i < kVectors; ++i) missing |= is_missing(vector(i));
       if (!missing) return;
 #pragma unroll
-      for (uint32_t c = 0; c < kStageChunks; ++c)
-        if (is_missing(x[c])) x[c] = load_relaxed(at(rows, tiles, done, c));
+      for (uint32_t i = 0; i < kVectors; ++i)
+        if (is_missing(vector(i))) vector(i) = load_relaxed(at(rows, tiles, done, i));
     }
   }
 
  private:
+  static constexpr uint32_t kOfChunk = kLaneVectors<Form>, kVectors = kStageChunks * kOfChunk;
+
+  __device__ __forceinline__ uint4& vector(uint32_t i) { return x[i / kOfChunk].of[0][i % kOfChunk]; }
   template <typename Half>
   static __device__ __forceinline__ const uint4* at(const HalfRows<Half>& rows, const BlockTiles& tiles, uint32_t done,
-                                                    uint32_t c) {
+                                                    uint32_t i) {
+    constexpr uint32_t kWord = kLaneWeights<Form> / 8; /* elements */
     const uint32_t lane = threadIdx.x % 32, token = min(lane / 4, rows.n_tokens - 1);
-    const uint32_t k = min(done + c * kGemvChunk, tiles.share() - kGemvChunk);
-    const Half* row = rows.x + uint64_t(token) * rows.n_in + tiles.first_k(threadIdx.x / 32) + lane % 4 * 8;
-    return reinterpret_cast<const uint4*>(row + k);
+    const uint32_t k = min(done + i / kOfChunk * kGemvChunk, tiles.share() - kGemvChunk);
+    const Half* row = rows.x + uint64_t(token) * rows.n_in + kWord * (tiles.first_k(threadIdx.x / 32) + lane % 4 * 8);
+    return reinterpret_cast<const uint4*>(row + kWord * k) + i % kOfChunk;
   }
 };
 
 static_assert(kPassTiles == kMegakernelWarps, "a warp ends a tile");
 
-/* Multiplies by the next matrix of the stream; called by the whole block. While the weights of the first pass stream,
+/* Multiplies by the next matrix of the stream; called by the whole block. As each pass begins, it calls
+ * epilogue.request_scales(pass). While the weights of the first pass stream,
  * it calls epilogue.request() and then epilogue.receive(), for what the outputs need besides the matmul's result. At
  * the end of every pass it calls epilogue.prepare(), and then one warp for each of the block's tiles calls
  * epilogue.put(tile, fragment), where the fragment is MatmulSums::total(). */
-template <typename Half, typename Epilogue>
+template <typename Half, ScaleForm Form, typename Epilogue>
 __device__ __forceinline__ void multiply(WeightStream<Half>& stream, const BlockTiles& tiles,
                                          const HalfRows<Half>& rows, MatmulSums& sums, Epilogue& epilogue) {
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -94,16 +100,17 @@ __device__ __forceinline__ void multiply(WeightStream<Half>& stream, const Block
     sync_workers(); /* the sums of the pass before, or attention's scratch, have been read */
 #pragma unroll 1
     for (uint32_t done = 0; done < tiles.share(); done += tiles.stage_k()) {
-      StageRows now;
+      StageRows<Form> now;
       now.load(rows, tiles, done);
       now.complete(rows, tiles, done);
+      if (done == 0) epilogue.request_scales(pass);
       if (done == 0 && pass == 0) epilogue.request();
 #pragma unroll 1
       for (uint32_t t = 0; t < n; ++t) {
         float4& sum = sums.part[t][warp][lane];
         float acc[4] = {};
         if (done) acc[0] = sum.x, acc[1] = sum.y, acc[2] = sum.z, acc[3] = sum.w;
-        stream.add(acc, now.x, tiles.stage_chunks);
+        stream.template add<Form>(acc, now.x, tiles.stage_chunks);
         sum = make_float4(acc[0], acc[1], acc[2], acc[3]);
       }
       if (done == 0 && pass == 0) epilogue.receive();

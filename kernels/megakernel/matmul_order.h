@@ -10,8 +10,9 @@ namespace blink {
 
 enum Output { kToQkv, kToResidual, kToProduct, kToLogits };
 
-/* The matrices of a step in order: of each layer qkv, o, gate_up and down, at last the head. */
-template <int HeadDim>
+/* The matrices of a step in order: of each layer qkv, o, gate_up and down, at last the head, which is of halves. Form:
+ * of the layers' matrices. */
+template <int HeadDim, ScaleForm Form>
 struct MatmulOrder {
   const struct blink_megakernel_model& model;
 
@@ -24,15 +25,17 @@ struct MatmulOrder {
   __device__ __forceinline__ BlockTiles tiles(uint32_t i) const {
     const Output to = output(i);
     const bool from_attention = i % 4 == 1, from_residual = to != kToResidual;
+    const bool is_half = Form == kUnscaled || to == kToLogits;
     const uint32_t n_in = from_residual ? model.hidden : from_attention ? model.n_heads * HeadDim : model.intermediate;
-    const uint32_t chunks = from_residual    ? model.hidden_chunks
-                            : from_attention ? model.attention_chunks
-                                             : model.intermediate_chunks;
+    const uint32_t chunks = Form != kUnscaled && is_half ? model.head_chunks
+                            : from_residual              ? model.hidden_chunks
+                            : from_attention             ? model.attention_chunks
+                                                         : model.intermediate_chunks;
     const uint32_t n_out = to == kToLogits    ? model.vocab_size
                            : to == kToQkv     ? qkv_rows()
                            : to == kToProduct ? 2 * model.intermediate
                                               : model.hidden;
-    return {model.maps + i, n_in, n_out, chunks, to == kToProduct, to == kToResidual ? 0 : i};
+    return {model.maps + i, is_half ? n_in : n_in / 2, n_out, chunks, to == kToProduct, to == kToResidual ? 0 : i};
   }
 };
 

@@ -46,7 +46,7 @@ namespace blink {
 constexpr int kMegakernelRegisters = 160, kProducerRegisters = 64, kConsumerRegisters = 208;
 static_assert(kProducerRegisters + 2 * kConsumerRegisters <= 3 * kMegakernelRegisters, "more than there are");
 
-template <typename Half, int HeadDim, int Group, typename Cache>
+template <typename Half, int HeadDim, int Group, typename Cache, ScaleForm Form>
 class Megakernel {
  public:
   using Share = MegakernelAttention<Half, HeadDim, Group, Cache>;
@@ -180,6 +180,15 @@ class Megakernel {
       put_pair(row, low, other);
   }
 
+  /* The scales of rows tile_row() and + 8 of a tile, requested likewise: they stay in registers. */
+  __device__ __forceinline__ void request_row_scales(uint32_t i, uint32_t tile, OutputScales& scales) const {
+    const bool is_product = order_.output(i) == kToProduct;
+    const float* of = reinterpret_cast<const float*>(model_.weight_scales[i]) + tile_row();
+    of += tile * (is_product ? kGemvRows / 2 : kGemvRows);
+    load_scale(of, true, scales.low);
+    load_scale(of + (is_product ? model_.intermediate : 8), true, scales.high);
+  }
+
   /* Stores the i-th matmul's result. Kinds of output are told apart at run time, which keeps the code small. */
   struct Epilogue {
     Megakernel& megakernel;
@@ -188,10 +197,16 @@ class Megakernel {
     const Output output;
     typename Scales::Words words = {}; /* of the norm that the matmul reads */
     float by[2] = {};                  /* what a token's row is multiplied by */
+    OutputScales scales = {};          /* and what two rows of w are, if these are in fp8 */
 
     __device__ __forceinline__ Epilogue(Megakernel& all, const BlockTiles& of_block, uint32_t index, Output to)
         : megakernel(all), tiles(of_block), i(index), output(to) {}
 
+    __device__ __forceinline__ void request_scales(uint32_t pass) {
+      const uint32_t tile = pass + threadIdx.x / 32;
+      if (Form != kUnscaled && output != kToLogits && tile < tiles.count)
+        megakernel.request_row_scales(i, tiles.index(tile), scales);
+    }
     __device__ __forceinline__ void request() {
       const uint32_t warp = threadIdx.x / 32;
       if (output != kToResidual) {
@@ -211,8 +226,10 @@ class Megakernel {
         if (output != kToResidual && i > 0) by[t] *= megakernel.scales_.unscale(i / 2 - 1, token);
       }
     }
-    __device__ __forceinline__ void put(uint32_t tile, const float4& sum) {
+    __device__ __forceinline__ void put(uint32_t tile, float4 sum) {
       const uint32_t index = tiles.index(tile);
+      if (Form != kUnscaled && output != kToLogits)
+        sum = make_float4(sum.x * scales.low, sum.y * scales.low, sum.z * scales.high, sum.w * scales.high);
       if (output != kToResidual) {
         megakernel.put(output, i / 4, index, tile_token(), sum.x * by[0], sum.z * by[0]);
         megakernel.put(output, i / 4, index, tile_token() + 1, sum.y * by[1], sum.w * by[1]);
@@ -228,7 +245,10 @@ class Megakernel {
   __device__ __forceinline__ void multiply_next(uint32_t i) {
     const BlockTiles tiles = order_.tiles(i);
     Epilogue epilogue(*this, tiles, i, order_.output(i));
-    multiply<Half>(stream_, tiles, input(i), shared_.sums, epilogue);
+    if (Form != kUnscaled && order_.output(i) == kToLogits)
+      multiply<Half, kUnscaled>(stream_, tiles, input(i), shared_.sums, epilogue);
+    else
+      multiply<Half, Form>(stream_, tiles, input(i), shared_.sums, epilogue);
   }
 
   /* Stores rows tile_row() and + 8 of a tile for a token; the output is not the residual. */
@@ -260,22 +280,24 @@ class Megakernel {
   ScratchLayout<Half> layout_;
   Shared& shared_;
   Scales scales_;
-  MatmulOrder<HeadDim> order_;
+  MatmulOrder<HeadDim, Form> order_;
   WeightStream<Half> stream_;
   uint32_t n_tokens_ = 0;
   float low_[2] = {}, high_[2] = {}; /* residual: rows tile_row() and + 8 of a tile for two tokens */
 };
 
 /* grid (resident at once, and no more than the smallest matrix has tiles: E9, E10), block (kMegakernelBlock),
- * sizeof(Megakernel::Shared) of dynamic shared memory. hidden, heads * HeadDim and intermediate are multiples of 256,
- * the vocabulary of 16; a block has at most kPassTiles tiles of hidden. Cache: the elements of keys and values. */
-template <typename Half, int HeadDim, int Group, typename Cache = Half>
+ * sizeof(Megakernel::Shared) of dynamic shared memory. hidden, heads * HeadDim and intermediate are multiples of 256
+ * words, the vocabulary of 16; a block has at most kPassTiles tiles of hidden. Cache: the elements of keys and values.
+ * Form: of the scales of the layers' matrices, kScaleByRow or, of halves, kUnscaled. */
+template <typename Half, int HeadDim, int Group, typename Cache = Half, ScaleForm Form = kUnscaled>
 __global__ void __maxnreg__(kMegakernelRegisters)
     megakernel_kernel(const __grid_constant__ struct blink_step_set set,
                       const __grid_constant__ struct blink_tables tables,
                       const __grid_constant__ struct blink_megakernel_model model,
                       const __grid_constant__ struct blink_megakernel_buffers buffers) {
-  using Block = Megakernel<Half, HeadDim, Group, Cache>;
+  static_assert(Form != kScaleByBlock, "it scales whole sums");
+  using Block = Megakernel<Half, HeadDim, Group, Cache, Form>;
   static_assert(sizeof(typename Block::Shared) <= BLINK_MEGAKERNEL_SHARED_BYTES, "does not fit");
   auto& shared = *reinterpret_cast<typename Block::Shared*>(dynamic_shared());
   shared.pipelines.init();
@@ -289,7 +311,7 @@ __global__ void __maxnreg__(kMegakernelRegisters)
     if (threadIdx.x >= kMegakernelThreads + kMegakernelWarps) return;
     const uint32_t warp = threadIdx.x - kMegakernelThreads;
     const KvProducer<Cache, HeadDim, Group> keys(model, set, tables, buffers, warp);
-    StageProducer<Cache, HeadDim, Group>({model}, keys, shared.pipelines, warp).run();
+    StageProducer<Cache, HeadDim, Group, Form>({model}, keys, shared.pipelines, warp).run();
   }
 }
 

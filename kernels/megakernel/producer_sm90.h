@@ -89,20 +89,23 @@ class KvProducer {
   uint32_t unit_ = 0, key_ = 0, end_ = 0, page_[kTiles] = {}; /* what is requested next */
 };
 
-/* Fills the pipeline of one warp. One thread does so, with one stage at a time under way. It polls its barriers instead
- * of blocking on them, since the threads that serve the other warps are in the same warp. */
-template <typename Cache, int HeadDim, int Group>
+/* Fills the pipeline of one warp. One thread does so, with one stage at a time under way, or two of a matrix in fp8
+ * that makes small ones. It polls its barriers instead of blocking on them, since the threads that serve the other
+ * warps are in the same warp. */
+template <typename Cache, int HeadDim, int Group, ScaleForm Form>
 class StageProducer {
  public:
-  __device__ __forceinline__ StageProducer(const MatmulOrder<HeadDim>& order,
+  __device__ __forceinline__ StageProducer(const MatmulOrder<HeadDim, Form>& order,
                                            const KvProducer<Cache, HeadDim, Group>& keys, WeightPipelines& pipelines,
                                            uint32_t warp)
       : order_(order), pipelines_(pipelines), warp_(warp), tiles_(order.tiles(0)), keys_(keys) {}
 
   __device__ __forceinline__ void run() {
-    PipelineState last = {kStages - 1, 1}, to; /* before the first phase of a barrier, that of parity 1 is complete */
+    /* Before the first phase of a barrier, that of parity 1 is complete. */
+    PipelineState second = {kStages - 2, 1}, last = {kStages - 1, 1}, to;
     while (matrix_ < order_.count()) {
-      if (!barrier_test(&pipelines_.full[warp_][last.index], last.phase) ||
+      const PipelineState& awaited = Form != kUnscaled && 2 * tiles_.stage_chunks <= kStageChunks ? second : last;
+      if (!barrier_test(&pipelines_.full[warp_][awaited.index], awaited.phase) ||
           !barrier_test(&pipelines_.empty[warp_][to.index], to.phase ^ 1))
         continue;
       char* stage = pipelines_.stage[warp_][to.index];
@@ -111,6 +114,7 @@ class StageProducer {
         request_weights(stage, full);
       else
         keys_.request(matrix_ / 4, stage, full);
+      second = last;
       last = to;
       to.next(kStages);
     }
@@ -133,7 +137,7 @@ class StageProducer {
     if (output == kToQkv) keys_.begin();
   }
 
-  const MatmulOrder<HeadDim> order_;
+  const MatmulOrder<HeadDim, Form> order_;
   WeightPipelines& pipelines_;
   const uint32_t warp_;
   /* The weights that are requested next, once there are no keys left to request. */

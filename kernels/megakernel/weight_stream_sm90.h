@@ -9,9 +9,10 @@
  * L2 takes 3,000 cycles instead of 850, and an atomic 14,000 instead of 5,000, at the same bandwidth).
  *
  * A matrix w [n_out][n_in] is divided into tiles of 16 rows. A block has every row of its tiles, a warp of it one
- * eighth of k. The block takes up to kPassTiles tiles together, so that it loads x once for all of them: a pass
- * goes through k in stages, and at each stage through its tiles. One bulk copy brings a stage, 16 rows of up to
- * kStageK: smaller copies, or 16 bytes a thread, were measured to stop at 2.3 TB/s.
+ * eighth of k; k is counted in words of 16 bits, a half or two elements of fp8. The block takes up to kPassTiles tiles
+ * together, so that it loads x once for all of them: a pass goes through k in stages, and at each stage through its
+ * tiles. One bulk copy brings a stage, 16 rows of up to kStageK: smaller copies, or 16 bytes a thread, were measured to
+ * stop at 2.3 TB/s.
  */
 #ifndef BLINK_MEGAKERNEL_WEIGHT_STREAM_SM90_H
 #define BLINK_MEGAKERNEL_WEIGHT_STREAM_SM90_H
@@ -95,6 +96,12 @@ struct __align__(128) WeightPipelines {
   }
 };
 
+/* What a lane needs of x for a chunk. */
+template <ScaleForm Form>
+struct StageVectors {
+  uint4 of[1][kLaneVectors<Form>];
+};
+
 /* The consumer side of a warp's pipeline. */
 template <typename Half>
 class WeightStream {
@@ -113,45 +120,48 @@ class WeightStream {
     state_.next(kStages);
   }
 
-  /* acc += the next stage's weights times x, where x[c] is token lane / 4 at the stage's k + 32 c + 8 (lane % 4). */
-  __device__ __forceinline__ void add(float (&acc)[4], const uint4 (&x)[kStageChunks], uint32_t n_chunks) {
+  /* acc += the next stage's weights times x, where x[c] is token lane / 4 at what the lane has of the stage's chunk c:
+   * words 8 (lane % 4) and the next seven. */
+  template <ScaleForm Form>
+  __device__ __forceinline__ void add(float (&acc)[4], const StageVectors<Form> (&x)[kStageChunks], uint32_t n_chunks) {
     const char* stage = wait();
     if (n_chunks == kStageChunks)
-      add_chunks<true>(stage, acc, x, kStageChunks);
+      add_chunks<Form, true>(stage, acc, x, kStageChunks);
     else
-      add_chunks<false>(stage, acc, x, n_chunks);
+      add_chunks<Form, false>(stage, acc, x, n_chunks);
     release();
   }
 
  private:
   /* A stage is added in two halves, each with its loads together, and every other chunk goes into a sum of its own, so
-   * that neither the loads nor the mma instructions wait for each other. The rows of a full stage start at the same
+   * that neither the loads nor the mma instructions wait for each other. Of fp8, for which x needs twice the registers,
+   * the loads of two chunks are together. The rows of a full stage start at the same
    * bank, so odd rows load each pair of chunks the other way round. */
-  template <bool Full>
-  __device__ __forceinline__ void add_chunks(const char* stage, float (&acc)[4], const uint4 (&x)[kStageChunks],
-                                             uint32_t n_chunks) const {
+  template <ScaleForm Form, bool Full>
+  __device__ __forceinline__ void add_chunks(const char* stage, float (&acc)[4],
+                                             const StageVectors<Form> (&x)[kStageChunks], uint32_t n_chunks) const {
     const uint32_t lane = threadIdx.x % 32, row_bytes = 2 * kGemvChunk * n_chunks;
     const char* low = stage + lane / 4 * row_bytes + lane % 4 * 16;
     const char* high = low + 8 * row_bytes;
-    constexpr uint32_t kHalf = kStageChunks / 2;
+    constexpr uint32_t kTogether = Form == kUnscaled ? kStageChunks / 2 : 2;
     const bool swap = Full && lane / 4 % 2;
     float other[4] = {};
 #pragma unroll
-    for (uint32_t first = 0; first < kStageChunks; first += kHalf) {
-      WeightChunk chunk[kHalf] = {};
+    for (uint32_t first = 0; first < kStageChunks; first += kTogether) {
+      LaneChunk<Form> chunk[kTogether] = {};
 #pragma unroll
-      for (uint32_t c = 0; c < kHalf; ++c)
+      for (uint32_t c = 0; c < kTogether; ++c)
         if (Full || first + c < n_chunks) {
           const uint32_t at = 2 * kGemvChunk * (first + (swap ? c ^ 1 : c));
           chunk[c].low = *reinterpret_cast<const uint4*>(low + at);
           chunk[c].high = *reinterpret_cast<const uint4*>(high + at);
         }
 #pragma unroll
-      for (uint32_t c = 0; c < kHalf; c += 2) {
+      for (uint32_t c = 0; c < kTogether; c += 2) {
         swap_if(swap, chunk[c].low, chunk[c + 1].low);
         swap_if(swap, chunk[c].high, chunk[c + 1].high);
-        add_chunk<Half>(acc, chunk[c], x[first + c]);
-        add_chunk<Half>(other, chunk[c + 1], x[first + c + 1]);
+        multiply_chunk<Half, Form, 1>(&acc, chunk[c], x[first + c].of);
+        multiply_chunk<Half, Form, 1>(&other, chunk[c + 1], x[first + c + 1].of);
       }
     }
 #pragma unroll

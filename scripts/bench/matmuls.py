@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""The matmuls of a layer, of many rows: with weights in fp8, beside those in bf16.
+"""The matmuls of a layer: with weights in fp8, beside those in bf16.
 
     scripts/bench/matmuls.py --model llama-3-8b --rows 128 256 512 1024 2048 8192
+    scripts/bench/matmuls.py --model llama-3.2-1b --rows 1 8 32 64 --layers 32
     scripts/bench/matmuls.py --model llama-3-8b --rows 128 512 --cuts
 
-Random numbers. Each matmul is what a step launches for it, with its input's quantisation in fp8, which the
-norm in front of qkv and gate_up does in a step; matrices of several layers follow each other, so that no
-weight is in L2. Rates are of the product's floating-point operations. cuBLAS runs its fastest algorithm. With
+Random numbers. Each matmul is what a step launches for it where each operation has its own kernel; of many
+rows with its input's quantisation in fp8, which the norm in front of qkv and gate_up does in a step. Matrices
+of several layers follow each other, of which small ones need many, so that no weight is in L2. Rates are of
+the product's floating-point operations and of the weights' bytes, whose share is that of the read rate which
+a kernel reaches that only reads. cuBLAS runs its fastest algorithm. With
 --cuts, the products of fp8 by row are timed with every width of tiles and number of splits, beside what
 gpu_backend/ops/tiled_fp8_cut.py expects.
 """
@@ -25,7 +28,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-from bench.ceilings import time_us  # noqa: E402
+from bench.ceilings import reads, time_us  # noqa: E402
 from bench.shape import shape_config  # noqa: E402
 
 from gpu_backend.cuda.cublas import WORKSPACE_BYTES, Algorithm, Cublas  # noqa: E402
@@ -37,6 +40,7 @@ from gpu_backend.element import Element  # noqa: E402
 from gpu_backend.engines.native.gemm_clock import GemmClock  # noqa: E402
 from gpu_backend.engines.native.kernels import Kernels  # noqa: E402
 from gpu_backend.engines.native.launcher import StepLauncher  # noqa: E402
+from gpu_backend.engines.native.model import target_of  # noqa: E402
 from gpu_backend.engines.native.plan import buffer_bytes, kernel_names  # noqa: E402
 from gpu_backend.engines.native.weights import RANDOM_FP8, enqueue_random, enqueue_random_fp8  # noqa: E402
 from gpu_backend.models.description import Model  # noqa: E402
@@ -48,10 +52,11 @@ from gpu_backend.ops.launch import LibraryGemm  # noqa: E402
 from gpu_backend.ops.matrix import Buffer, Matrix  # noqa: E402
 from gpu_backend.ops.operations import Epilogue, MatMul, Role  # noqa: E402
 from gpu_backend.ops.quantize import quantize_for  # noqa: E402
+from gpu_backend.ops.skinny_cut import SKINNY_MAX_ROWS  # noqa: E402
 from gpu_backend.ops.tiled_fp8 import TiledFp8Gemm, tiled_fp8_launches  # noqa: E402
 from gpu_backend.ops.tiled_fp8_cut import TiledFp8Cut, estimated_us, possible_cuts  # noqa: E402
 
-LAYERS = 4  # whose matrices follow each other
+LAYERS = 4
 BF16, FP8, FP32 = Element.BF16, Element.FP8, Element.FP32
 SCALE = 1e-3
 Plan = list[Choice]
@@ -89,7 +94,7 @@ def plan_of(sizes: Sizes, rows: int, weights: list[Matrix], target: Target) -> P
     plan = []
     for weight in weights:
         matmul = MatMul(sizes.role, weight, x, out, sizes.epilogue)
-        if weight.element is FP8:
+        if weight.element is FP8 and rows > SKINNY_MAX_ROWS:
             quantize = quantize_for(weight, x)
             plan.append(choose(quantize, target))
             matmul = replace(matmul, x=quantize.out, x_scales=quantize.scales)
@@ -124,11 +129,13 @@ class Fastest:
 
 
 class Bench:
-    def __init__(self, config: Model, rows: list[int], cuts: bool = False) -> None:
-        """`cuts`: the products of fp8 are to be timed however they are cut."""
+    def __init__(self, config: Model, rows: list[int], cuts: bool = False, layers: int = LAYERS) -> None:
+        """`cuts`: the products of fp8 are to be timed however they are cut. `layers`: whose matrices follow
+        each other."""
+        self._layers = layers
         self._device, self._stream = Device(), Stream()
         self._memory = DeviceMemory(self._device)
-        self._target = Target(self._device.n_multiprocessors)
+        self._target = target_of(config, self._device.n_multiprocessors)
         self.sizes, self._rows = sizes_of(config), rows
         forms: list[ScaleForm | None] = [None, *QUANTIZATIONS.values()]
         self._weights = {(sizes, form): self._allocate(sizes, form) for sizes in self.sizes for form in forms}
@@ -150,7 +157,7 @@ class Bench:
         rows, k = sizes.weight_rows, sizes.k
         element = BF16 if form is None else FP8
         found = []
-        for _ in range(LAYERS):
+        for _ in range(self._layers):
             matrix = Matrix(rows, k, element, self._memory.allocate(rows * k * element.n_bytes))
             if form is not None:
                 values = np.full(form.shape(rows, k), SCALE, np.float32)
@@ -200,11 +207,20 @@ class Bench:
         alone = self.us(quantize) if quantize else 0.0
         return kernel_of(plan[-1]), self.us(plan), alone
 
+    def weight_bytes(self, sizes: Sizes, form: ScaleForm | None) -> int:
+        """Of one layer, with its scales."""
+        return self._weights[sizes, form][0].n_bytes
+
+    def read_rate(self) -> float:
+        """Bytes a microsecond."""
+        found = reads(self._device, self._stream, lambda *work: (time_us(*work), None))
+        return max(ceiling.amount / ceiling.us for ceiling in found)
+
     def us(self, plan: Plan) -> float:
         self._launcher.enqueue(plan, b"")  # measures cuBLAS's algorithms, which no capture may
         self._stream.synchronize()
         with self._captured(plan) as graph:
-            return time_us(lambda: graph.launch(self._stream), self._stream.synchronize) / LAYERS
+            return time_us(lambda: graph.launch(self._stream), self._stream.synchronize) / self._layers
 
     @contextlib.contextmanager
     def _captured(self, plan: Plan) -> Iterator[Graph]:
@@ -221,7 +237,12 @@ class Bench:
 
 
 def table(bench: Bench, rows: list[int]) -> Iterator[str]:
-    yield "rows | matmul | type | kernel | us | of it quantisation | TFLOP/s | bf16 / this"
+    read_rate = bench.read_rate()
+    yield f"reads alone: {read_rate / 1e6:.2f} TB/s"
+    yield (
+        "rows | matmul | type | kernel | us | of it quantisation | TFLOP/s | TB/s | of the read rate | "
+        "bf16 / this"
+    )
     for n in rows:
         totals: dict[str, float] = {}
         for sizes in bench.sizes:
@@ -230,15 +251,17 @@ def table(bench: Bench, rows: list[int]) -> Iterator[str]:
                 kernel, us, quantisation = bench.time(sizes, n, form)
                 bf16 = bf16 or us
                 totals[name] = totals.get(name, 0.0) + us
-                rate = sizes.flops(n) / us / 1e6
+                read = bench.weight_bytes(sizes, form) / us
+                rates = f"{sizes.flops(n) / us / 1e6:.0f} | {read / 1e6:.2f} | {read / read_rate:.2f}"
                 yield (
                     f"{n} | {sizes.role.value} | {name} | {kernel} | {us:.1f} | {quantisation:.1f} | "
-                    f"{rate:.0f} | {bf16 / us:.2f}"
+                    f"{rates} | {bf16 / us:.2f}"
                 )
         all_flops = sum(sizes.flops(n) for sizes in bench.sizes)
-        for name, us in totals.items():
-            rate, ratio = all_flops / us / 1e6, totals["bf16"] / us
-            yield f"{n} | all | {name} | | {us:.1f} | | {rate:.0f} | {ratio:.2f}"
+        for (name, us), form in zip(totals.items(), [None, *QUANTIZATIONS.values()], strict=True):
+            read = sum(bench.weight_bytes(sizes, form) for sizes in bench.sizes) / us
+            rates = f"{all_flops / us / 1e6:.0f} | {read / 1e6:.2f} | {read / read_rate:.2f}"
+            yield f"{n} | all | {name} | | {us:.1f} | | {rates} | {totals['bf16'] / us:.2f}"
 
 
 def table_of_cuts(bench: Bench, rows: list[int]) -> Iterator[str]:
@@ -256,8 +279,9 @@ def main() -> None:
     parser.add_argument("--model", default="llama-3-8b", help="a shape of scripts/bench/shapes")
     parser.add_argument("--rows", type=int, nargs="+", default=[128, 256, 512, 1024, 2048, 8192])
     parser.add_argument("--cuts", action="store_true", help="time every way to cut the products of fp8")
+    parser.add_argument("--layers", type=int, default=LAYERS, help="whose matrices follow each other")
     arguments = parser.parse_args()
-    bench = Bench(shape_config(arguments.model), arguments.rows, arguments.cuts)
+    bench = Bench(shape_config(arguments.model), arguments.rows, arguments.cuts, arguments.layers)
     for line in (table_of_cuts if arguments.cuts else table)(bench, arguments.rows):
         print(line, flush=True)
     bench.close()

@@ -13,11 +13,13 @@ pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'b
 BENCH = """
 sys.path.insert(0, str(Path(toolkit.__file__).resolve().parents[2] / "scripts"))
 from bench import matmuls
+from bench.ceilings import Ceiling
 from gpu_backend.models.registry import read_model
 
 matmuls.time_us = lambda enqueue, wait: (enqueue(), wait(), 1e3)[2]
-bench = matmuls.Bench(read_model(Path(sys.argv[1])), [80], {cuts})
-print("\\n".join(matmuls.{table}(bench, [80])))
+matmuls.reads = lambda device, stream, measure: [Ceiling("reads", 8e9, 2e3)]
+bench = matmuls.Bench(read_model(Path(sys.argv[1])), [{rows}], {cuts})
+print("\\n".join(matmuls.{table}(bench, [{rows}])))
 bench.close()
 """
 
@@ -25,8 +27,8 @@ bench.close()
 def test_each_matmul_is_timed_in_every_type(fake: Path, tmp_path: Path) -> None:
     """Its quantisation alone, too; four layers take a millisecond."""
     config = {**small_models.DENSE, "intermediate_size": 1024}
-    printed, log = run(fake, tmp_path, BENCH.format(cuts=False, table="table"), config)
-    rows = [[cell.strip() for cell in row.split("|")] for row in printed.splitlines()[1:]]
+    printed, log = run(fake, tmp_path, BENCH.format(cuts=False, table="table", rows=80), config)
+    rows = [[cell.strip() for cell in row.split("|")] for row in printed.splitlines()[2:]]
     assert [row[1] for row in rows] == [n for n in ("qkv", "o", "gate_up", "down", "all") for _ in range(3)]
     assert all(row[2:4] == ["fp8", "tiled_fp8_gemm of 128 columns, 1 splits"] for row in rows[1:12:3])
     assert {row[4] for row in rows[:12]} == {"250.0"}
@@ -34,10 +36,20 @@ def test_each_matmul_is_timed_in_every_type(fake: Path, tmp_path: Path) -> None:
     assert timed.count(["quantize", "tiled_fp8_gemm"] * 4) == 8
 
 
+def test_few_rows_are_not_quantised(fake: Path, tmp_path: Path) -> None:
+    config = {**small_models.DENSE, "intermediate_size": 1024}
+    printed, _ = run(fake, tmp_path, BENCH.format(cuts=False, table="table", rows=20), config)
+    first, _, *rows = printed.splitlines()
+    assert first == "reads alone: 4.00 TB/s"
+    cells = [[cell.strip() for cell in row.split("|")] for row in rows]
+    assert {row[3] for row in cells[:12]} == {"skinny_gemm"}
+    assert {row[5] for row in cells[:12]} == {"0.0"}
+
+
 def test_products_in_fp8_are_timed_however_they_are_cut(fake: Path, tmp_path: Path) -> None:
     """down of 2048 columns has 16 stages of 128, of which a split has at least 8."""
     config = {**small_models.DENSE, "intermediate_size": 2048}
-    printed, log = run(fake, tmp_path, BENCH.format(cuts=True, table="table_of_cuts"), config)
+    printed, log = run(fake, tmp_path, BENCH.format(cuts=True, table="table_of_cuts", rows=80), config)
     rows = [[cell.strip() for cell in row.split("|")] for row in printed.splitlines()[1:]]
     cuts = [tuple(row[2:4]) for row in rows if row[1] == "down"]
     assert cuts == [(str(columns), str(splits)) for columns in (128, 144, 160, 176) for splits in (1, 2)]

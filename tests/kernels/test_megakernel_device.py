@@ -11,13 +11,16 @@ from numpy.typing import NDArray
 from reference_ops import SILU, Floats, StepData, call, rope_table
 from test_attention_device import cache_map
 from test_ops_device import EPS, FP8_NAN, HALVES, NAN, Emulate, Halves, assert_close, floats, random
+from weights import weights
 
 from gpu_backend import megakernel_abi
 from gpu_backend.engines.native.megakernel_model import pair_tiles
 from gpu_backend.models.fp8 import from_fp8, to_fp8
+from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.megakernel import stage_chunks
 
 CELLS, VOCAB, LAYERS = 11520, 640, 3
+MATRICES = ("qkv", "o", "gate_up", "down")
 
 
 class Model:
@@ -34,6 +37,7 @@ class Model:
         normed: bool,
         page_size: int,
         scales: tuple[float, float] = HALVES,
+        form: ScaleForm | None = None,
     ):
         self.hidden, self.heads, self.kv_heads, self.head_dim = hidden, heads, kv_heads, head_dim
         self.intermediate = intermediate
@@ -51,6 +55,7 @@ class Model:
             {name: self._weight(shape, 20 * i + j) for j, (name, shape) in enumerate(shapes.items())}
             for i in range(LAYERS)
         ]
+        self.matrices = [{name: weights(layer[name], form) for name in MATRICES} for layer in self.layers]
         self.cache = random(LAYERS, 2, CELLS // page_size, kv_heads, page_size, head_dim, seed=4)
         self.scales, self.none = np.array([scales] * LAYERS, np.float32), NAN
         if scales != HALVES:  # each layer has its own
@@ -80,6 +85,7 @@ class Model:
         arrays.call("embed", floats(self.embed), residual, self.hidden, 1.0, tokens)
         for index, layer in enumerate(self.layers):
             w = {name: floats(weight) for name, weight in layer.items()}
+            w |= {name: matrix.values for name, matrix in self.matrices[index].items()}
             qkv = self._linear(self._norm(residual, w["input_norm"]), w["qkv"]).reshape(tokens, width, -1)
             norms = [w[name] if name in self.norms else None for name in ("q_norm", "k_norm")]
             sizes = (self.heads, self.kv_heads, self.head_dim, tokens)
@@ -109,8 +115,9 @@ class Model:
         return y
 
 
-def tensor_map(matrix: Halves, is_gate_up: bool) -> NDArray[np.uint64]:
-    """A tensor map as the emulator takes it (emulated_ptx.h)."""
+def tensor_map(matrix: NDArray[Any], is_gate_up: bool) -> NDArray[np.uint64]:
+    """A tensor map as the emulator takes it (emulated_ptx.h), of words of 16 bits."""
+    matrix = matrix.view(np.uint16)
     rows, columns = matrix.shape
     record = np.zeros(16, np.uint64)
     height = rows // 2 if is_gate_up else 8
@@ -133,20 +140,26 @@ class Decoder:
         self.arrays: list[NDArray[Any]] = []  # kept, because records hold addresses
         norms = [layer[name] for layer in model.layers for name in ("input_norm", "post_norm")]
         head_norms = [layer[name] for layer in model.layers for name in model.norms]
-        matrices = [layer[name] for layer in model.layers for name in ("qkv", "o", "gate_up", "down")]
-        maps = [tensor_map(w, i % 4 == 2) for i, w in enumerate([*matrices, model.head])]
-        chunks = [stage_chunks(n) for n in (model.hidden, model.heads * model.head_dim, model.intermediate)]
+        matrices = [layer[name] for layer in model.matrices for name in MATRICES]
+        maps = [tensor_map(w, i % 4 == 2) for i, w in enumerate([*(m.stored for m in matrices), model.head])]
+        in_fp8 = matrices[0].scales is not None
+        columns = (model.hidden, model.heads * model.head_dim, model.intermediate)
+        chunks = [stage_chunks(n // 2 if in_fp8 else n) for n in columns]
+        chunks.append(stage_chunks(model.hidden))
+        places = np.array([m.scales.ctypes.data for m in matrices if m.scales is not None], np.uint64)
         self.model = self._record(
             megakernel_abi.MegakernelModel,
             {"maps": np.array(maps), "embed": model.embed, "rope": model.rope, "cache": model.cache,
              "cache_maps": cache_maps(model),
              "norms": pair_tiles(np.array([*norms, model.final_norm]))}
             | ({"head_norms": np.array(head_norms)} if head_norms else {})
-            | ({"cache_scales": model.scales} if model.cache.dtype == np.uint8 else {}),
+            | ({"cache_scales": model.scales} if model.cache.dtype == np.uint8 else {})
+            | ({"weight_scales": places} if in_fp8 else {}),
             {"n_layers": LAYERS, "hidden": model.hidden, "n_heads": model.heads, "n_kv_heads": model.kv_heads,
              "intermediate": model.intermediate, "vocab_size": VOCAB, "norm_eps": EPS,
              "cache_bytes": model.cache[0, 0].nbytes,
-             **dict(zip(("hidden_chunks", "attention_chunks", "intermediate_chunks"), chunks, strict=True))},
+             **dict(zip(("hidden_chunks", "attention_chunks", "intermediate_chunks", "head_chunks"), chunks,
+                        strict=True))},
         )  # fmt: skip
         capacity, heads = megakernel_abi.MEGAKERNEL_TOKENS, model.heads
         width = (heads + 2 * model.kv_heads) * model.head_dim
@@ -200,6 +213,30 @@ CASES: dict[str, tuple[list[int], int, tuple[int, ...]]] = {
 }
 
 
+FP8_CASES: dict[str, tuple[list[int], int, tuple[int, ...]]] = {
+    "one": ([130], 4, (512, 8, 2, 64, 512)),
+    "eight": ([5, 300, 64, 63, 1, 257, 130, 16], 5, (512, 8, 2, 64, 2560)),
+    "odd stages": ([31, 200], 12, (1536, 4, 2, 128, 3584)),
+    "many stages": ([65], 5, (512, 4, 2, 128, 5632)),
+}
+
+
+@pytest.mark.parametrize(
+    ("positions", "blocks", "sizes"),
+    [
+        pytest.param(*case, id=name, marks=[pytest.mark.slow] * (name != "one"))
+        for name, case in FP8_CASES.items()
+    ],
+)
+def test_weights_in_fp8(emulate: Emulate, positions: list[int], blocks: int, sizes: tuple[int, ...]) -> None:
+    """With a scale for each row; the head is of halves."""
+    check_decoder(emulate, positions, blocks, sizes, False, HALVES, ScaleForm.ROW)
+
+
+def test_weights_and_cache_in_fp8(emulate: Emulate) -> None:
+    check_decoder(emulate, *FP8_CASES["one"], False, (0.75, 0.25), ScaleForm.ROW)
+
+
 @pytest.mark.parametrize(
     ("positions", "blocks", "sizes"),
     [
@@ -228,12 +265,24 @@ def test_decoder(
     batch slots that are not in use. A second run from the same state gives the same bits, since nothing is
     added up
     in the order of arrival, and every counter is as it was."""
+    check_decoder(emulate, positions, blocks, sizes, normed, scales)
+
+
+def check_decoder(
+    emulate: Emulate,
+    positions: list[int],
+    blocks: int,
+    sizes: tuple[int, ...],
+    normed: bool,
+    scales: tuple[float, float],
+    form: ScaleForm | None = None,
+) -> None:
     page_size = 32 if normed else 16
     rows, context = (11, 1024) if max(positions) < 1024 else (4, 2560)
     arrays = StepData([(row, p, p + 1) for row, p in enumerate(positions)], vocab_size=VOCAB, max_batch=rows,
                   max_context=context, page_size=page_size, total_pages=CELLS // page_size)  # fmt: skip
 
-    model = Model(*sizes, normed=normed, page_size=page_size, scales=scales)
+    model = Model(*sizes, normed=normed, page_size=page_size, scales=scales, form=form)
     used = np.zeros((CELLS // page_size, page_size), bool)
     for row, position in enumerate(positions):
         earlier = np.arange(position)

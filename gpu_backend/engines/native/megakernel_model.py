@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.tensor_map import tensor_map
 from gpu_backend.element import Element
-from gpu_backend.engines.native.model import DeviceWeights
+from gpu_backend.engines.native.model import DeviceLayer, DeviceWeights
 from gpu_backend.kernel_abi.gemv import GEMV_CHUNK
 from gpu_backend.megakernel_abi import MegakernelModel
 from gpu_backend.models.description import Model
 from gpu_backend.ops.matrix import KvCache, Matrix
-from gpu_backend.ops.megakernel import stage_chunks
+from gpu_backend.ops.megakernel import stage_chunks, words
 
 HALF_TILE = 8  # rows of a tile that lie together
 
@@ -24,9 +24,16 @@ def megakernel_model(config: Model, weights: DeviceWeights, memory: DeviceMemory
     model["embed"], model["rope"] = weights.embed.address, weights.reaches[0].rope.address
     for name in ("n_layers", "hidden", "n_heads", "n_kv_heads", "intermediate", "vocab_size", "norm_eps"):
         model[name] = getattr(config, name)
-    model["hidden_chunks"] = stage_chunks(config.hidden)
-    model["attention_chunks"] = stage_chunks(config.attention_width)
-    model["intermediate_chunks"] = stage_chunks(config.intermediate)
+    layer = weights.layers[0]
+    model["hidden_chunks"] = _stage_chunks(layer.qkv)
+    model["attention_chunks"] = _stage_chunks(layer.o)
+    model["intermediate_chunks"] = _stage_chunks(layer.down)
+    model["head_chunks"] = _stage_chunks(weights.head)
+    places = [
+        matrix.scales.address for layer in weights.layers for matrix in _matrices(layer) if matrix.scales
+    ]
+    if places:
+        model["weight_scales"] = _upload(memory, np.array(places, np.uint64).tobytes())
     model["cache"], model["cache_bytes"], model["cache_maps"] = cache.address, cache.layer_bytes, cache.maps
     scales = [scale for layer in weights.layers for scale in (layer.kv_scales.key, layer.kv_scales.value)]
     if cache.element is Element.FP8:
@@ -37,7 +44,7 @@ def megakernel_model(config: Model, weights: DeviceWeights, memory: DeviceMemory
     norms = [n for layer in weights.layers for n in (layer.q_norm, layer.k_norm) if n is not None]
     if norms:
         model["head_norms"] = _upload(memory, _gather(memory, norms).tobytes())
-    model["maps"] = _upload(memory, b"".join(_maps(config, weights)))
+    model["maps"] = _upload(memory, b"".join(_maps(weights)))
     return model.tobytes()
 
 
@@ -59,16 +66,23 @@ def _upload(memory: DeviceMemory, data: bytes) -> int:
     return address
 
 
-def _maps(config: Model, weights: DeviceWeights) -> list[bytes]:
+def _matrices(layer: DeviceLayer) -> tuple[Matrix, ...]:
+    """In the order in which a step uses them."""
+    return layer.qkv, layer.o, layer.gate_up, layer.down
+
+
+def _stage_chunks(matrix: Matrix) -> int:
+    return stage_chunks(words(matrix.columns, matrix.scale_form))
+
+
+def _maps(weights: DeviceWeights) -> list[bytes]:
     """A tensor map of every matrix in the order in which a step uses them."""
-    maps = []
-    for layer in weights.layers:
-        maps += [_map(layer.qkv), _map(layer.o), _map(layer.gate_up, gate_up=True), _map(layer.down)]
+    maps = [_map(m, m is layer.gate_up) for layer in weights.layers for m in _matrices(layer)]
     return [*maps, _map(weights.head)]
 
 
 def _map(matrix: Matrix, gate_up: bool = False) -> bytes:
     """Boxes of two times eight rows: neighbours, or of the gate's and the up projection's halves."""
-    height, columns = matrix.rows // 2 if gate_up else HALF_TILE, matrix.columns
+    height, columns = matrix.rows // 2 if gate_up else HALF_TILE, words(matrix.columns, matrix.scale_form)
     shape = (matrix.rows // height, height, columns)
-    return tensor_map(matrix.address, shape, (2, HALF_TILE, GEMV_CHUNK * stage_chunks(columns)))
+    return tensor_map(matrix.address, shape, (2, HALF_TILE, GEMV_CHUNK * _stage_chunks(matrix)))

@@ -25,6 +25,7 @@ from gpu_backend.element import Element, compute_element
 from gpu_backend.engines.base import Shape
 from gpu_backend.engines.native.model import DeviceLayer, NativeModel, heads_of
 from gpu_backend.models.description import Model
+from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops import operations as ops
 from gpu_backend.ops.choice import serves
 from gpu_backend.ops.matrix import Buffer, Matrix
@@ -74,6 +75,7 @@ class StepBuilder:
             self._model.cache.element,
             self._beyond(),
             self._logits,
+            self._layer_forms()[0],
         )
         return [ops.Gate(), model, ops.Sample(self._logits)]
 
@@ -91,9 +93,15 @@ class StepBuilder:
             "norms behind attention and MLP": config.sandwich_norms,
             "several rotations": len(config.ropes) > 1,
             "scale of the embedding": config.embed_scale != 1.0,
-            "fp8 weights": bool(config.scale_forms),
+            "layers in several types": len(self._layer_forms()) > 1,
         }
         return ", ".join(kind for kind, there in kinds.items() if there)
+
+    def _layer_forms(self) -> list[ScaleForm | None]:
+        """Those of the scales of the layers' matrices, each once; None is of halves."""
+        layers = self._model.weights.layers
+        matrices = (m for layer in layers for m in (layer.qkv, layer.o, layer.gate_up, layer.down))
+        return list(dict.fromkeys(matrix.scale_form for matrix in matrices))
 
     def build(self) -> list[Operation]:
         """The step, an operation a row of the table above."""

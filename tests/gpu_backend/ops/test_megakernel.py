@@ -20,10 +20,18 @@ from gpu_backend.engines.native.step import StepBuilder
 from gpu_backend.kernel_abi.gemv import GEMV_CHUNK
 from gpu_backend.megakernel_abi import MEGAKERNEL_SHARED_BYTES, MEGAKERNEL_TOKENS, STAGE_CHUNKS
 from gpu_backend.models.description import Model
+from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantized import quantized
 from gpu_backend.models.registry import read_model
 from gpu_backend.ops.choice import serves
 from gpu_backend.ops.exchange import exchange_bytes, exchange_parts
-from gpu_backend.ops.megakernel import MEGAKERNEL_WARPS, decode_splits, megakernel_blocks, stage_chunks
+from gpu_backend.ops.megakernel import (
+    MEGAKERNEL_WARPS,
+    Megakernel,
+    decode_splits,
+    megakernel_blocks,
+    stage_chunks,
+)
 from gpu_backend.ops.operations import DecodeModel
 
 SHAPES = Path(__file__).parents[3] / "scripts" / "bench" / "shapes"
@@ -47,6 +55,18 @@ def whole(model: Model, batch_slots: int = 1, max_context: int = 8192) -> Decode
 
 def suits(model: Model, multiprocessors: int = 132, batch_slots: int = 1) -> bool:
     return serves("megakernel", whole(model, batch_slots), target_of(model, multiprocessors))
+
+
+@pytest.mark.parametrize("name", ["llama-3-8b", "llama-3.2-1b", "llama-3.2-3b", "qwen3-8b"])
+def test_it_takes_weights_in_fp8_with_a_scale_for_each_row(name: str, tmp_path: Path) -> None:
+    model = quantized(config(name, tmp_path), ScaleForm.ROW)
+    op = whole(model, MEGAKERNEL_TOKENS)
+    target = target_of(model, 132)
+    assert serves("megakernel", op, target)
+    (work,) = Megakernel().launches(op, target)
+    assert work.kernel.endswith(", __nv_bfloat16, blink::kScaleByRow>")
+    assert "not of blocks" in str(Megakernel().suits(replace(op, weight_scales=ScaleForm.BLOCK), target))
+    assert Megakernel().suits(replace(op, hidden=op.hidden + 256), target)  # half a slice of words
 
 
 @pytest.mark.parametrize("name", ["llama-3-8b", "llama-3.2-1b", "llama-3.2-3b", "qwen3-8b"])
