@@ -31,6 +31,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 from bench.shape import shape_config  # noqa: E402
 from bench.step_costs import Costs, Load  # noqa: E402
 
+from gpu_backend.element import compute_element  # noqa: E402
 from gpu_backend.models.description import Model  # noqa: E402
 from gpu_backend.models.quantization import QUANTIZATIONS  # noqa: E402
 
@@ -86,7 +87,7 @@ class Gpu:
 
 def work_of(config: Model, rows: int, n_input: int, n_output: int) -> Work:
     """`rows` requests at a time."""
-    costs = Costs(config)
+    costs = Costs(config, compute_element(config.dtype))
     step_bytes, step_flops = costs.step(Load(rows, 0, n_input + n_output // 2))
     prompt_bytes, prompt_flops = costs.step(Load(0, n_input, 0))
     more_bytes = 0.0  # beside rows that decode, a prompt's step reads experts that they do not need
