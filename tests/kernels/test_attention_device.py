@@ -7,23 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from halves import NAN, TOLERANCE, Halves, assert_close, floats, random
 from numpy.typing import NDArray
 from reference_ops import rope_table
-from test_ops_device import (
-    EPS,
-    FP8,
-    HALVES,
-    LONG,
-    NAN,
-    TOLERANCE,
-    Attention,
-    Emulate,
-    Halves,
-    assert_close,
-    floats,
-    lagging,
-    random,
-)
+from test_ops_device import EPS, FP8, HALVES, LONG, Attention, Emulate, lagging
 
 PIECE_WORDS = 8
 Cache = NDArray[np.uint16] | NDArray[np.uint8]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from halves import random
 from test_attention_device import ROWS, StreamStep
-from test_ops_device import FP8, Emulate, random
+from test_ops_device import FP8, Emulate
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from halves import NAN, Halves, assert_close, floats, random
 from numpy.typing import NDArray
 from reference_ops import SILU, Floats, StepData, call, rope_table
 from test_attention_device import cache_map
-from test_ops_device import EPS, FP8_NAN, HALVES, NAN, Emulate, Halves, assert_close, floats, random
+from test_ops_device import EPS, FP8_NAN, HALVES, Emulate
 from weights import weights
 
 from gpu_backend import megakernel_abi
@@ -198,7 +199,8 @@ class Decoder:
         return record
 
 
-CASES: dict[str, tuple[list[int], int, tuple[int, ...]]] = {
+Cases = dict[str, tuple[list[int], int, tuple[int, ...]]]
+CASES: Cases = {
     "one": ([130], 4, (256, 8, 2, 64, 512)),
     "many splits": ([700], 12, (256, 4, 1, 64, 512)),
     "few": ([0, 17, 400], 8, (512, 4, 2, 128, 256)),
@@ -213,7 +215,7 @@ CASES: dict[str, tuple[list[int], int, tuple[int, ...]]] = {
 }
 
 
-FP8_CASES: dict[str, tuple[list[int], int, tuple[int, ...]]] = {
+FP8_CASES: Cases = {
     "one": ([130], 4, (512, 8, 2, 64, 512)),
     "eight": ([5, 300, 64, 63, 1, 257, 130, 16], 5, (512, 8, 2, 64, 2560)),
     "odd stages": ([31, 200], 12, (1536, 4, 2, 128, 3584)),
@@ -221,12 +223,17 @@ FP8_CASES: dict[str, tuple[list[int], int, tuple[int, ...]]] = {
 }
 
 
+def named(cases: Cases) -> list[Any]:
+    """Of which the first is quick."""
+    return [
+        pytest.param(*case, id=name, marks=[pytest.mark.slow] * (name != "one"))
+        for name, case in cases.items()
+    ]
+
+
 @pytest.mark.parametrize(
     ("positions", "blocks", "sizes"),
-    [
-        pytest.param(*case, id=name, marks=[pytest.mark.slow] * (name != "one"))
-        for name, case in FP8_CASES.items()
-    ],
+    named(FP8_CASES),
 )
 def test_weights_in_fp8(emulate: Emulate, positions: list[int], blocks: int, sizes: tuple[int, ...]) -> None:
     """With a scale for each row; the head is of halves."""
@@ -239,10 +246,7 @@ def test_weights_and_cache_in_fp8(emulate: Emulate) -> None:
 
 @pytest.mark.parametrize(
     ("positions", "blocks", "sizes"),
-    [
-        pytest.param(*case, id=name, marks=[pytest.mark.slow] * (name != "one"))
-        for name, case in CASES.items()
-    ],
+    named(CASES),
 )
 @pytest.mark.parametrize(
     ("normed", "scales"),

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from halves import NAN, TOLERANCE, assert_close, floats, random
+from products import OUTPUTS, Product
 from reference_ops import GELU_TANH, SILU, Floats, StepData, call, rope_table
 from weights import FORMS, weights
 
@@ -21,25 +22,14 @@ from gpu_backend.models.fp8 import from_fp8, to_fp8
 from gpu_backend.models.quantization import ScaleForm
 
 EPS = 1e-5
-TOLERANCE = 1e-2  # bfloat16 has 8 bits; relative to the largest value
 CHUNKS = [(3, 0, 20), (0, 17, 18), (6, 30, 40)]
 LONG = {"max_context": 512, "total_pages": 256}
-NAN, FP8_NAN = 0x7FC0, 0x7F
+FP8_NAN = 0x7F
 HALVES = (0.0, 0.0)  # the scales of keys and values in a cache that is not in fp8
 FP8 = (0.75, 0.004)  # values reach beyond what the second allows
 ANY = 0xFFFFFFFF  # kAny of emulator/threads.h
 
 Emulate = Callable[..., None]
-Halves = NDArray[np.uint16]
-
-
-def random(*shape: int, seed: int = 0, scale: float = 1) -> Halves:
-    values = scale * np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-    return (values.view(np.uint32) >> 16).astype(np.uint16)
-
-
-def floats(halves: Halves) -> Floats:
-    return (halves.astype(np.uint32) << 16).view(np.float32)
 
 
 @contextmanager
@@ -50,11 +40,6 @@ def lagging(emulate: Emulate, block: int = ANY, warp: int = ANY) -> Iterator[Non
         yield
     finally:
         emulate("slow", ANY, ANY, 1)
-
-
-def assert_close(got: Floats, expected: Floats, tolerance: float = TOLERANCE) -> None:
-    assert np.isfinite(got).all()
-    assert np.abs(got - expected).max() <= tolerance * max(np.abs(expected).max(), 1e-9)
 
 
 def test_gate_opens_when_the_step_before_is_complete(emulate: Emulate) -> None:
@@ -174,9 +159,6 @@ def test_rope(emulate: Emulate, heads: int, kv_heads: int, head_dim: int, normed
         assert_close(floats(got)[written], cache[written])
 
 
-OUTPUTS = ("half", "float", "add", "silu")  # of EpilogueOp
-
-
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize(
     ("m", "n_in", "n_out", "groups", "blocks", "form"),
@@ -200,24 +182,10 @@ def test_gemv(
     rows = 2 * n_out if output == "silu" else n_out
     x, w = random(m + 1, n_in), weights(random(rows, n_in, seed=1, scale=0.1), form)
     x[m] = NAN  # not read
-    product = np.empty((m, rows), np.float32)
-    call("linear", floats(x[:m]), w.values, product, m, n_in, rows)
-    start = np.random.default_rng(2).standard_normal((m + 1, n_out)).astype(np.float32)
-    expected = start.copy()
-    if output == "add":
-        expected[:m] += product
-    elif output == "silu":
-        call("gated", product, active := np.empty((m, n_out), np.float32), n_out, m, SILU)
-        expected[:m] = active
-    else:
-        expected[:m] = product
-    is_half = output in ("half", "silu")
-    y = (start.view(np.uint32) >> 16).astype(np.uint16) if is_half else start.copy()
-    behind = y[m].copy()
+    product = Product(x[:m], w.values, n_out, output)
     sizes = (m, n_in, n_out, OUTPUTS.index(output), groups, w.form, blocks)
-    emulate("gemv", *w.pointers, x, y, *sizes)
-    assert_close((floats(y) if is_half else y)[:m], expected[:m])
-    np.testing.assert_array_equal(y[m], behind)
+    emulate("gemv", *w.pointers, x, product.y, *sizes)
+    product.check()
 
 
 NO_ROUTER = (None, None, None, 0)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from halves import NAN, TOLERANCE, Halves, assert_close, floats, random
 from numpy.typing import NDArray
+from products import OUTPUTS, Product
 from reference_ops import SILU, call
-from test_ops_device import EPS, NAN, OUTPUTS, TOLERANCE, Emulate, Halves, assert_close, floats, random
+from test_ops_device import EPS, Emulate
 from test_skinny_gemm_device import FusedNorm, box_map
 from weights import Weights, weights
 
@@ -80,24 +82,10 @@ def check_product(
     rows = 2 * n_out if silu else n_out
     x, w = random(m + 1, n_in), weights(random(rows, n_in, seed=1, scale=0.1), form)
     x[m] = NAN
-    product = np.empty((m, rows), np.float32)
-    call("linear", floats(x[:m]), w.values, product, m, n_in, rows)
-    start = np.random.default_rng(2).standard_normal((m + 1, n_out)).astype(np.float32)
-    expected = start.copy()
-    if output == "add":
-        expected[:m] += product
-    elif silu:
-        call("gated", product, active := np.empty((m, n_out), np.float32), n_out, m, SILU)
-        expected[:m] = active
-    else:
-        expected[:m] = product
-    is_half = output in ("half", "silu")
-    y = (start.view(np.uint32) >> 16).astype(np.uint16) if is_half else start.copy()
-    behind = y[m].copy()
+    product = Product(x[:m], w.values, n_out, output)
     cut = cut_of(m, n_in, n_out, rows, tile_rows, panels, splits)
-    multiply(emulate, cut, w, x, y, output, blocks, FusedNorm())
-    assert_close((floats(y) if is_half else y)[:m], expected[:m])
-    np.testing.assert_array_equal(y[m], behind)
+    multiply(emulate, cut, w, x, product.y, output, blocks, FusedNorm())
+    product.check()
 
 
 @pytest.mark.parametrize("output", ["half", "silu"])

@@ -7,9 +7,11 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 import pytest
+from halves import NAN, TOLERANCE, Halves, assert_close, floats, random
 from numpy.typing import NDArray
+from products import OUTPUTS, Product
 from reference_ops import SILU, call
-from test_ops_device import EPS, NAN, OUTPUTS, TOLERANCE, Emulate, Halves, assert_close, floats, random
+from test_ops_device import EPS, Emulate
 
 from gpu_backend.ops.skinny_cut import Boxes, SkinnyCut, gate_up_boxes, matrix_boxes
 from gpu_backend.ops.skinny_gemm import FUSED_NORM
@@ -85,20 +87,7 @@ def check_product(
     rows = 2 * n_out if silu else n_out
     x, w = random(m + 1, n_in), random(rows, n_in, seed=1, scale=0.1)
     x[m] = NAN
-    product = np.empty((m, rows), np.float32)
-    call("linear", floats(x[:m]), floats(w), product, m, n_in, rows)
-    start = np.random.default_rng(2).standard_normal((m + 1, n_out)).astype(np.float32)
-    expected = start.copy()
-    if output == "add":
-        expected[:m] += product
-    elif silu:
-        call("gated", product, active := np.empty((m, n_out), np.float32), n_out, m, activation)
-        expected[:m] = active
-    else:
-        expected[:m] = product
-    is_half = output in ("half", "silu")
-    y = (start.view(np.uint32) >> 16).astype(np.uint16) if is_half else start.copy()
-    behind = y[m].copy()
+    product = Product(x[:m], floats(w), n_out, output, activation)
     rings = (panels, stages, 1 + stages // 2, share(n_in, panels, splits), splits)
     cut = SkinnyCut(m, n_in, n_out, tile_rows, -(-rows // tile_rows), *rings)
     w_map = box_map(w, gate_up_boxes(n_in, n_out, tile_rows) if silu else matrix_boxes(n_in, rows, tile_rows))
@@ -106,9 +95,8 @@ def check_product(
     grid = cut.clusters(blocks)
     structs = [np.frombuffer(by_value.pack(), np.uint8) for by_value in (cut, FusedNorm())]
     shape = (OUTPUTS.index(output), cut.columns, cut.tiles, splits, grid, cut.threads, cut.shared_bytes)
-    emulate("skinny_gemm", w_map, x_map, y, *structs, *shape)
-    assert_close((floats(y) if is_half else y)[:m], expected[:m])
-    np.testing.assert_array_equal(y[m], behind)
+    emulate("skinny_gemm", w_map, x_map, product.y, *structs, *shape)
+    product.check()
 
 
 @pytest.mark.parametrize(

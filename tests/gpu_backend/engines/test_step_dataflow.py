@@ -4,6 +4,7 @@ factor, and each buffer has room (symbolic_step.py)."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from small_models import DENSE, EXPERTS
 from symbolic_step import SymbolicStep, loads
 
 from gpu_backend.abi import StepKind
-from gpu_backend.engines.base import Limits
+from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.models.description import Weight
 from gpu_backend.models.quantization import ScaleForm
@@ -82,6 +83,11 @@ def test_every_lane_gets_its_logits(model: str, limits_of: str, tmp_path: Path) 
     limits = Limits(max_context=512, page_size=16, total_pages=64, **{**defaults, **LIMITS[limits_of]})
     shapes = GraphGrid(limits).shapes
     step = SymbolicStep(read_model(tmp_path), limits, shapes)
+    check(step, shapes, limits)
+
+
+def check(step: SymbolicStep, shapes: Iterable[Shape], limits: Limits) -> None:
+    """Every load of each shape gives the logits that the model says."""
     for shape in shapes:
         for load in loads(shape, limits):
             logits = step.run(shape, load)
@@ -98,11 +104,7 @@ def test_a_cache_in_fp8(model: str, tmp_path: Path) -> None:
     limits = Limits(20, 512, 100, 4, page_size=16, total_pages=64, kv_fp8=True)
     shapes = [shape for shape in GraphGrid(limits).shapes if shape.kind != StepKind.COPY]
     step = SymbolicStep(read_model(tmp_path), limits, shapes)
-    for shape in shapes:
-        for load in loads(shape, limits):
-            logits = step.run(shape, load)
-            for batch_slot, token in enumerate(load.last):
-                assert logits[batch_slot] == step.expected(token), f"lane {batch_slot} of {load} in {shape}"
+    check(step, shapes, limits)
 
 
 IN_FP8 = {"intermediate_size": 1024}
@@ -122,11 +124,7 @@ def test_a_model_in_fp8(model: str, form: ScaleForm, tmp_path: Path) -> None:
     limits = Limits(20, 512, 100, 4, page_size=16, total_pages=64)
     shapes = GraphGrid(limits).shapes
     step = SymbolicStep(quantized(read_model(tmp_path), form), limits, shapes)
-    for shape in shapes:
-        for load in loads(shape, limits):
-            logits = step.run(shape, load)
-            for batch_slot, token in enumerate(load.last):
-                assert logits[batch_slot] == step.expected(token), f"lane {batch_slot} of {load} in {shape}"
+    check(step, shapes, limits)
 
 
 @pytest.mark.parametrize("form", ScaleForm)
@@ -142,11 +140,7 @@ def test_many_rows_of_a_model_in_fp8(model: str, form: ScaleForm, tmp_path: Path
     ]
     assert {shape.kind for shape in many} >= {StepKind.DECODE, StepKind.PREFILL}
     step = SymbolicStep(quantized(read_model(tmp_path), form), limits, many)
-    for shape in many[:: max(1, len(many) // 8)]:
-        for load in loads(shape, limits):
-            logits = step.run(shape, load)
-            for batch_slot, token in enumerate(load.last):
-                assert logits[batch_slot] == step.expected(token), f"lane {batch_slot} of {load} in {shape}"
+    check(step, many[:: max(1, len(many) // 8)], limits)
 
 
 FP8_EXPERTS = {
@@ -166,11 +160,7 @@ def test_experts_in_fp8(model: str, form: ScaleForm, tmp_path: Path) -> None:
     described = quantized(read_model(tmp_path), form)
     layers = (replace(layer, qkv=plain(layer.qkv), o=plain(layer.o)) for layer in described.layers)
     step = SymbolicStep(replace(described, layers=tuple(layers)), limits, shapes)
-    for shape in shapes:
-        for load in loads(shape, limits):
-            logits = step.run(shape, load)
-            for batch_slot, token in enumerate(load.last):
-                assert logits[batch_slot] == step.expected(token), f"lane {batch_slot} of {load} in {shape}"
+    check(step, shapes, limits)
 
 
 FEW_ROWS = {
@@ -192,11 +182,7 @@ def test_few_rows_of_a_model_in_fp8(model: str, form: ScaleForm, tmp_path: Path)
     ]
     assert {shape.tokens for shape in few} >= {1, 2, rows}
     step = SymbolicStep(quantized(read_model(tmp_path), form), limits, few)
-    for shape in few:
-        for load in loads(shape, limits):
-            logits = step.run(shape, load)
-            for batch_slot, token in enumerate(load.last):
-                assert logits[batch_slot] == step.expected(token), f"lane {batch_slot} of {load} in {shape}"
+    check(step, few, limits)
 
 
 def plain(weight: Weight) -> Weight:
