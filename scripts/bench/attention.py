@@ -25,12 +25,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from bench.cache_fill import fill_cache  # noqa: E402
 from bench.ceilings import reads, time_us  # noqa: E402
+from bench.replay import replayed_us  # noqa: E402
 from bench.shape import shape_config  # noqa: E402
 
 from gpu_backend import abi  # noqa: E402
 from gpu_backend.arithmetic import ceil_div  # noqa: E402
 from gpu_backend.cuda.driver import Device, Stream  # noqa: E402
-from gpu_backend.cuda.graph import Graph  # noqa: E402
 from gpu_backend.cuda.memory import DeviceMemory  # noqa: E402
 from gpu_backend.cuda.tensor_map import cache_map  # noqa: E402
 from gpu_backend.element import Element, compute_element  # noqa: E402
@@ -121,7 +121,7 @@ class Bench:
         nothing: Any = None
         step_set, tables = self._step(memory, case, pages)
         on = kernels, nothing, nothing, self._stream, addresses, tables
-        us = self._replayed(StepLauncher(*on), before, chain, step_set) / layers
+        us = replayed_us(StepLauncher(*on), self._stream, chain, step_set, before) / layers
         for owned in (kernels, memory):
             owned.close()  # type: ignore[attr-defined]
         pairs = case.rows * case.keys or case.keys * (case.keys + 1) / 2
@@ -164,16 +164,6 @@ class Bench:
         tables["block_table"] = _upload(memory, np.random.default_rng(2).permutation(pages).astype(np.uint32))
         tables["page_size"], tables["pages_per_sequence"] = PAGE, pages // case.sequences
         return step_set.tobytes(), tables.tobytes()
-
-    def _replayed(self, launcher: StepLauncher, before: Plan, chain: Plan, step_set: bytes) -> float:
-        launcher.enqueue(before, step_set)
-        graph = Graph()
-        with graph.capture(self._stream):
-            launcher.enqueue(chain, step_set)
-        graph.instantiate(self._stream)
-        us = time_us(lambda: graph.launch(self._stream), self._stream.synchronize)
-        graph.close()
-        return us
 
     def close(self) -> None:
         self._stream.close()

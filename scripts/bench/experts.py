@@ -12,7 +12,6 @@ weights.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -23,14 +22,13 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-from bench.ceilings import time_us  # noqa: E402
 from bench.matmuls import SCALE, Fastest, Plan  # noqa: E402
+from bench.replay import replayed_us  # noqa: E402
 from bench.shape import shape_config  # noqa: E402
 
 from gpu_backend import abi  # noqa: E402
 from gpu_backend.cuda.cublas import WORKSPACE_BYTES, Cublas  # noqa: E402
 from gpu_backend.cuda.driver import Device, Stream  # noqa: E402
-from gpu_backend.cuda.graph import Graph  # noqa: E402
 from gpu_backend.cuda.memory import DeviceMemory  # noqa: E402
 from gpu_backend.element import Element  # noqa: E402
 from gpu_backend.engines.native.gemm_clock import GemmClock  # noqa: E402
@@ -155,8 +153,7 @@ class Bench:
     def time(self, tokens: int, form: ScaleForm | None) -> tuple[str, float, float]:
         """The family, microseconds of a layer, and how many experts a layer's tokens choose."""
         plan = self._plan(tokens, form)
-        with self._captured(plan) as graph:
-            us = time_us(lambda: graph.launch(self._stream), self._stream.synchronize) / LAYERS
+        us = replayed_us(self._launcher, self._stream, plan, self._step_set) / LAYERS
         chosen = [self._chosen(choice, tokens) for choice in plan]
         return plan[0].name, us, sum(chosen) / LAYERS
 
@@ -176,17 +173,6 @@ class Bench:
     def flops(self, tokens: int) -> float:
         rows = 3 * self._experts.intermediate * self._config.hidden
         return 2.0 * tokens * self._experts.per_token * rows
-
-    @contextlib.contextmanager
-    def _captured(self, plan: Plan) -> Iterator[Graph]:
-        self._launcher.enqueue(plan, self._step_set)  # measures cuBLAS's algorithms, which no capture may
-        self._stream.synchronize()
-        graph = Graph()
-        with graph.capture(self._stream):
-            self._launcher.enqueue(plan, self._step_set)
-        graph.instantiate(self._stream)
-        yield graph
-        graph.close()
 
     def close(self) -> None:
         for owned in (self._cublas, self._clock, self._kernels, self._stream, self._memory, self._device):

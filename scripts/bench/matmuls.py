@@ -17,7 +17,6 @@ gpu_backend/ops/tiled_fp8_cut.py expects.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -29,11 +28,11 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from bench.ceilings import reads, time_us  # noqa: E402
+from bench.replay import replayed_us  # noqa: E402
 from bench.shape import shape_config  # noqa: E402
 
 from gpu_backend.cuda.cublas import WORKSPACE_BYTES, Algorithm, Cublas  # noqa: E402
 from gpu_backend.cuda.driver import Device, Stream  # noqa: E402
-from gpu_backend.cuda.graph import Graph  # noqa: E402
 from gpu_backend.cuda.memory import DeviceMemory  # noqa: E402
 from gpu_backend.cuda.product import Product  # noqa: E402
 from gpu_backend.element import Element  # noqa: E402
@@ -217,19 +216,7 @@ class Bench:
         return max(ceiling.amount / ceiling.us for ceiling in found)
 
     def us(self, plan: Plan) -> float:
-        self._launcher.enqueue(plan, b"")  # measures cuBLAS's algorithms, which no capture may
-        self._stream.synchronize()
-        with self._captured(plan) as graph:
-            return time_us(lambda: graph.launch(self._stream), self._stream.synchronize) / self._layers
-
-    @contextlib.contextmanager
-    def _captured(self, plan: Plan) -> Iterator[Graph]:
-        graph = Graph()
-        with graph.capture(self._stream):
-            self._launcher.enqueue(plan, b"")
-        graph.instantiate(self._stream)
-        yield graph
-        graph.close()
+        return replayed_us(self._launcher, self._stream, plan, b"") / self._layers
 
     def close(self) -> None:
         for owned in (self._cublas, self._clock, self._kernels, self._stream, self._memory, self._device):

@@ -12,11 +12,11 @@ pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'b
 
 BENCH = """
 sys.path.insert(0, str(Path(toolkit.__file__).resolve().parents[2] / "scripts"))
-from bench import attention, cache_fill
+from bench import attention, cache_fill, replay
 from bench.ceilings import Ceiling
 from gpu_backend.models.registry import read_model
 
-attention.time_us = lambda enqueue, wait: (enqueue(), wait(), 1e3)[2]
+replay.time_us = lambda enqueue, wait: (enqueue(), wait(), 1e3)[2]
 attention.reads = lambda *_: [Ceiling("reads", 4e9, 1e3)]
 attention.BEYOND_L2 = cache_fill.FILL_BYTES = 1 << 16
 bench = attention.Bench(read_model(Path(sys.argv[1])))

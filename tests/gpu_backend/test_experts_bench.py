@@ -12,10 +12,10 @@ pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'b
 
 BENCH = """
 sys.path.insert(0, str(Path(toolkit.__file__).resolve().parents[2] / "scripts"))
-from bench import experts
+from bench import experts, replay
 from gpu_backend.models.registry import read_model
 
-experts.time_us = lambda enqueue, wait: (enqueue(), wait(), 1e3)[2]
+replay.time_us = lambda enqueue, wait: (enqueue(), wait(), 1e3)[2]
 bench = experts.Bench(read_model(Path(sys.argv[1])), [1, 8, 300])
 print("\\n".join(experts.table(bench, [1, 8, 300])))
 bench.close()
