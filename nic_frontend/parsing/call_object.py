@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from nic_frontend.parsing.delta import Calls
-from nic_frontend.parsing.json_scanner import SPACE, JsonScanner
+from nic_frontend.parsing.json_scanner import JsonScanner, behind_space
 
 ARGUMENTS = ("arguments", "parameters")
 KEYS = ("name", "type", "id", *ARGUMENTS)
@@ -39,8 +39,8 @@ class CallObject:
     def feed(self, text: str, at: int) -> int:
         """The position up to which `text` was read, as JsonScanner.feed."""
         while at < len(text) and not (self.done or self.bad or self.broken):
-            found = SPACE.match(text, at) if self._state != self._value else None
-            at = found.end() if found and found.end() > at else self._state(text, at)
+            end = at if self._state == self._value else behind_space(text, at)
+            at = end if end > at else self._state(text, at)
         return at
 
     def _refuse(self, at: int) -> int:

@@ -12,6 +12,12 @@ LITERALS = {"t": "true", "f": "false", "n": "null"}
 CLOSES = {"{": "}", "[": "]"}
 
 
+def behind_space(text: str, at: int) -> int:
+    """The first position from `at` on that holds no space."""
+    found = SPACE.match(text, at)
+    return found.end() if found else at
+
+
 class JsonScanner:
     """`feed` it text until `done` or `bad`. `text` is the value so far as JSON.
 
@@ -55,8 +61,7 @@ class JsonScanner:
 
     def _blank(self, text: str, at: int) -> int:
         """The position behind spaces, which are kept."""
-        found = SPACE.match(text, at)
-        return at + self._keep(found.group()) if found else at
+        return at + self._keep(text[at : behind_space(text, at)])
 
     def _value(self, text: str, at: int) -> int:
         if (at := self._blank(text, at)) == len(text):

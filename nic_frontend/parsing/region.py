@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from nic_frontend.parsing.call_object import CallObject
 from nic_frontend.parsing.delta import Calls
-from nic_frontend.parsing.json_scanner import SPACE
+from nic_frontend.parsing.json_scanner import behind_space
 
 State = Callable[[str, int], int]
 
@@ -158,8 +158,3 @@ def begun(text: str, marks: tuple[str, ...]) -> int:
     """How many characters at the end are the beginning of a mark."""
     longest = min(max(map(len, marks), default=0) - 1, len(text))
     return next((n for n in range(longest, 0, -1) if any(mark.startswith(text[-n:]) for mark in marks)), 0)
-
-
-def behind_space(text: str, at: int) -> int:
-    found = SPACE.match(text, at)
-    return found.end() if found else at

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from nic_frontend.api.schema.chat import NAME, Effort
+from nic_frontend.api.schema.chat import Effort, FunctionDefinition
 from nic_frontend.api.schema.generation import ModelSampling, Tokens
 
 
@@ -46,12 +46,8 @@ class InputItem(Struct, kw_only=True):
     summary: list[SummaryText] | None = None
 
 
-class FunctionTool(Struct):
-    name: Annotated[str, Meta(pattern=NAME)]
+class FunctionTool(FunctionDefinition):
     type: Literal["function"] = "function"
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
 
 
 class FunctionChoice(Struct):
