@@ -213,18 +213,7 @@ __global__ void __launch_bounds__(kTiledThreads, 1)
                           const __grid_constant__ BoxMap y_map, const __grid_constant__ TiledParams params,
                           const __grid_constant__ TiledFp8Params fp8) {
   TiledFp8Shared& shared = *reinterpret_cast<TiledFp8Shared*>(dynamic_shared());
-  allow_successor();
-  if (threadIdx.x == 0) {
-    prefetch_map(w_map);
-    for (uint32_t s = 0; s < kTiledMaxStages; ++s) {
-      barrier_init_count(shared.full + s, 2);
-      barrier_init_count(shared.empty + s, 2 * kTiledFp8Warps);
-    }
-    barrier_init_done();
-  }
-  __syncthreads();
-  cluster_arrive(); /* before either block's copies and arrivals reach the other */
-  cluster_wait();
+  begin_tiled(shared, w_map, 2 * kTiledFp8Warps);
   if (threadIdx.x < kWarpgroup) {
     keep_registers<kTiledProducerRegisters>();
     if (threadIdx.x == 0) copy_tiled_w<Output>(shared, w_map, params, SplitSums{params, fp8});

@@ -87,6 +87,23 @@ struct WholeSums {
   __device__ __forceinline__ TiledTile at(uint32_t tile) const { return TiledTile(params, tile); }
 };
 
+/* How a kernel begins. A stage is free when both blocks have arrived, `releases` times together. */
+template <typename Shared>
+__device__ __forceinline__ void begin_tiled(Shared& shared, const BoxMap& w_map, uint32_t releases) {
+  allow_successor();
+  if (threadIdx.x == 0) {
+    prefetch_map(w_map);
+    for (uint32_t s = 0; s < kTiledMaxStages; ++s) {
+      barrier_init_count(shared.full + s, 2);
+      barrier_init_count(shared.empty + s, releases);
+    }
+    barrier_init_done();
+  }
+  __syncthreads();
+  cluster_arrive(); /* before either block's copies and arrivals reach the other */
+  cluster_wait();
+}
+
 /* Fills the pipeline with this block's rows of w, by one thread, which waits for nothing but room. */
 template <int Output, typename Shared, typename Tiles>
 __device__ __forceinline__ void copy_tiled_w(Shared& shared, const BoxMap& map, const TiledParams& params,
@@ -201,18 +218,7 @@ __global__ void __launch_bounds__(kTiledThreads, 1)
     tiled_gemm_kernel(const __grid_constant__ BoxMap w_map, const __grid_constant__ BoxMap x_map,
                       const __grid_constant__ BoxMap y_map, const __grid_constant__ TiledParams params) {
   TiledShared& shared = *reinterpret_cast<TiledShared*>(dynamic_shared());
-  allow_successor();
-  if (threadIdx.x == 0) {
-    prefetch_map(w_map);
-    for (uint32_t s = 0; s < kTiledMaxStages; ++s) {
-      barrier_init_count(shared.full + s, 2);
-      barrier_init_count(shared.empty + s, 2 * 2);
-    }
-    barrier_init_done();
-  }
-  __syncthreads();
-  cluster_arrive(); /* before either block's copies and arrivals reach the other */
-  cluster_wait();
+  begin_tiled(shared, w_map, 2 * 2);
   if (threadIdx.x < kWarpgroup) {
     keep_registers<kTiledProducerRegisters>();
     if (threadIdx.x == 0) copy_tiled_w<Output>(shared, w_map, params, WholeSums{params});

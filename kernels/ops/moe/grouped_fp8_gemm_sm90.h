@@ -241,16 +241,7 @@ __global__ void __launch_bounds__(kGroupedThreads, 1)
                                 const __grid_constant__ typename GroupedFp8Output<Half, Matmul>::Type out,
                                 uint32_t n_in, uint32_t n_out, uint32_t per_token) {
   GroupedFp8Pipeline& pipeline = *reinterpret_cast<GroupedFp8Pipeline*>(dynamic_shared());
-  allow_successor();
-  if (threadIdx.x == 0) {
-    for (uint32_t s = 0; s < kGroupedFp8Stages; ++s) {
-      barrier_init_count(pipeline.full + s, kWarpgroup + 1);
-      barrier_init_count(pipeline.empty + s, 2 * kWarpgroup / 32);
-    }
-    barrier_init_done();
-  }
-  __syncthreads();
-  wait_for_predecessor();
+  begin_grouped<kGroupedFp8Stages>(pipeline);
   const GroupedItems<Matmul> items(plan, n_out);
   if (threadIdx.x < kWarpgroup) {
     keep_registers<kGroupedProducerRegisters>();

@@ -34,6 +34,22 @@ struct GroupedPipeline {
 constexpr uint32_t kGroupedSharedBytes = 217152;
 static_assert(sizeof(GroupedPipeline) == kGroupedSharedBytes, "the engine launches with so much");
 
+/* How a kernel begins: a stage is full when its copy has come and all copying threads have arrived, and empty when
+ * every warp that multiplies has given it back. */
+template <uint32_t Stages, typename Pipeline>
+__device__ __forceinline__ void begin_grouped(Pipeline& pipeline) {
+  allow_successor();
+  if (threadIdx.x == 0) {
+    for (uint32_t s = 0; s < Stages; ++s) {
+      barrier_init_count(pipeline.full + s, kWarpgroup + 1);
+      barrier_init_count(pipeline.empty + s, 2 * kWarpgroup / 32);
+    }
+    barrier_init_done();
+  }
+  __syncthreads();
+  wait_for_predecessor();
+}
+
 /* What there is to do: item i is tile i % n_tiles of unit i / n_tiles. */
 template <ExpertMatmul Matmul>
 struct GroupedItems {
@@ -241,16 +257,7 @@ __global__ void __launch_bounds__(kGroupedThreads, 1)
     moe_grouped_gemm_kernel(const ExpertUnit* plan, const uint32_t* pairs, const __grid_constant__ TensorMap map,
                             const Half* x, Half* out, uint32_t n_in, uint32_t n_out, uint32_t per_token) {
   GroupedPipeline& pipeline = *reinterpret_cast<GroupedPipeline*>(dynamic_shared());
-  allow_successor();
-  if (threadIdx.x == 0) {
-    for (uint32_t s = 0; s < kGroupedStages; ++s) {
-      barrier_init_count(pipeline.full + s, kWarpgroup + 1);
-      barrier_init_count(pipeline.empty + s, 2 * kWarpgroup / 32);
-    }
-    barrier_init_done();
-  }
-  __syncthreads();
-  wait_for_predecessor();
+  begin_grouped<kGroupedStages>(pipeline);
   const GroupedItems<Matmul> items(plan, n_out);
   if (threadIdx.x < kWarpgroup) {
     keep_registers<kGroupedProducerRegisters>();
