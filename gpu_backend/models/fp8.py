@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu_backend.models.quantization import SCALE_BLOCK, ScaleForm
+from gpu_backend.kernel_abi.fp8 import SCALE_BLOCK
+from gpu_backend.models.quantization import ScaleForm
 
 FP8 = "float8_e4m3fn"
 LARGEST = 448.0

@@ -9,7 +9,8 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-SCALE_BLOCK = 128  # rows, and columns, that share a scale by block
+from gpu_backend.kernel_abi.fp8 import SCALE_BLOCK
+
 LINEAR = "Linear"  # the target that stands for every linear layer
 
 

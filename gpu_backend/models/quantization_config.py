@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from gpu_backend.kernel_abi.fp8 import SCALE_BLOCK
 from gpu_backend.models.fields import Fields, UnsupportedModel
-from gpu_backend.models.quantization import LINEAR, SCALE_BLOCK, Quantization, StoredScales, Target
+from gpu_backend.models.quantization import LINEAR, Quantization, StoredScales, Target
 
 KEY = "quantization_config"
 PATTERN = "re:"  # compressed-tensors' prefix of a regular expression

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from gpu_backend.kernel_abi.fp8 import FP8_GROUP, SCALE_BLOCK
 from gpu_backend.models.description import Layer, Model, Weight
 from gpu_backend.models.fields import UnsupportedModel
-from gpu_backend.models.quantization import SCALE_BLOCK, Quantization, ScaleForm, StoredScales
+from gpu_backend.models.quantization import Quantization, ScaleForm, StoredScales
 
-FP8_GROUP = 16  # columns whose order in memory is their own, which a row has a whole number of
 MULTIPLIED = ("qkv", "o", "gate_up", "down")  # the others of a layer stay in the half type
 SUFFIX = ".weight"
 

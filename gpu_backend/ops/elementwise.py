@@ -19,7 +19,8 @@ from gpu_backend.ops.operations import (
     RmsNorm,
     Rope,
 )
-from gpu_backend.ops.quantize import FORMS, group_block
+from gpu_backend.ops.quantize import group_block
+from gpu_backend.ops.weights import SCALE_FORMS
 
 ROPE_ELEMENTS = 16  # of a head, a thread
 MAX_BLOCK = 1024
@@ -124,7 +125,7 @@ class RopeKernel(Always):
 
 def _in_fp8(kernel: str, operands: tuple[Operand, ...], x: Buffer, to: Quantize) -> Launch:
     """A norm of half type `to.x` that is left in fp8, a block for each row of x."""
-    instance = f"{kernel}_quantize_kernel<{to.x.element.cpp}, {FORMS[to.form]}>"
+    instance = f"{kernel}_quantize_kernel<{to.x.element.cpp}, {SCALE_FORMS[to.form]}>"
     all_operands = (*operands, to.out, to.scales, x.columns, to.scales.columns)
     return Launch(instance, (x.rows, 1, 1), group_block(x.columns), all_operands)
 

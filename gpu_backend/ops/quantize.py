@@ -13,8 +13,8 @@ from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch
 from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.operations import Quantize
+from gpu_backend.ops.weights import SCALE_FORMS
 
-FORMS = {ScaleForm.ROW: "blink::kScaleByRow", ScaleForm.BLOCK: "blink::kScaleByBlock"}
 STRIDE_GRAIN = 4  # scales of neighbouring rows of x that bulk copies bring, 16 bytes
 
 
@@ -49,5 +49,5 @@ class QuantizeKernel:
 
     def launches(self, op: Quantize, target: Target) -> list[Launch]:
         operands = (op.x, op.out, op.scales, op.x.columns, op.scales.columns)
-        kernel = f"quantize_kernel<{op.x.element.cpp}, {FORMS[op.form]}>"
+        kernel = f"quantize_kernel<{op.x.element.cpp}, {SCALE_FORMS[op.form]}>"
         return [Launch(kernel, (op.x.rows, 1, 1), group_block(op.x.columns), operands)]

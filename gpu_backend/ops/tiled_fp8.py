@@ -15,10 +15,10 @@ from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch, Struct, Tensor, row_block
 from gpu_backend.ops.matrix import Buffer
 from gpu_backend.ops.operations import Epilogue, MatMul
-from gpu_backend.ops.quantize import FORMS
 from gpu_backend.ops.skinny_cut import gate_up_boxes, matrix_boxes
 from gpu_backend.ops.tiled_cut import PAIR
 from gpu_backend.ops.tiled_fp8_cut import WORD, TiledFp8Cut, tiled_fp8_cut
+from gpu_backend.ops.weights import SCALE_FORMS
 
 TILED_FP8_PARAMS = "<QQIIIII4x"  # TiledFp8Params
 OUTPUTS = (Epilogue.STORE, Epilogue.ADD, Epilogue.GATED)
@@ -86,7 +86,7 @@ def _product(op: MatMul, cut: TiledFp8Cut, out: Buffer, output: Epilogue, target
     scales = (op.x_scales, op.weight.scales, op.x_scales.columns, op.n)
     half = Element.BF16 if fp32 else out.element
     return Launch(
-        f"tiled_fp8_gemm_kernel<{half.cpp}, blink::{output.value}, {FORMS[op.weight.scale_form]}, "
+        f"tiled_fp8_gemm_kernel<{half.cpp}, blink::{output.value}, {SCALE_FORMS[op.weight.scale_form]}, "
         f"{params.columns}>",
         (PAIR * cut.pairs(target.multiprocessors), 1, 1),
         (TILED_THREADS, 1, 1),

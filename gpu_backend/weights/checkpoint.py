@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu_backend.kernel_abi.fp8 import SCALE_BLOCK
 from gpu_backend.models.description import Model, Weight
 from gpu_backend.models.fp8 import FP8, NAN, Bytes, Floats, dequantized, quantize
 from gpu_backend.models.half import to_float32
-from gpu_backend.models.quantization import SCALE_BLOCK, ScaleForm, StoredScales
+from gpu_backend.models.quantization import ScaleForm, StoredScales
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"

@@ -23,10 +23,11 @@ from gpu_backend.ops.elementwise import AddNormKernel, RmsNormKernel
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.operations import AddNorm, Epilogue, MatMul, Norm, Quantize, RmsNorm, Role
-from gpu_backend.ops.quantize import FORMS, QuantizeKernel, quantize_for
+from gpu_backend.ops.quantize import QuantizeKernel, quantize_for
 from gpu_backend.ops.tiled_cut import FEWEST_COLUMNS, TILED_BOX
 from gpu_backend.ops.tiled_fp8 import OUTPUTS, tiled_fp8_launches
 from gpu_backend.ops.tiled_fp8_cut import TiledFp8Cut, tiled_fp8_cut, tiling
+from gpu_backend.ops.weights import SCALE_FORMS
 
 ADD, SILU, STORE = Epilogue.ADD, Epilogue.GATED, Epilogue.STORE
 COLUMNS = range(FEWEST_COLUMNS, TILED_FP8_COLUMNS + 1, TILED_BOX)
@@ -44,10 +45,10 @@ def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
         f"tiled_fp8_gemm_kernel<{half.cpp}, blink::{output.value}, {form}, {columns}>"
         for output in (*OUTPUTS, Epilogue.STORE_FP32)
         for half in [element if output in (STORE, SILU) else Element.BF16]
-        for form in FORMS.values()
+        for form in SCALE_FORMS.values()
         for columns in COLUMNS
     ]
-    for form in FORMS.values():
+    for form in SCALE_FORMS.values():
         names += [f"{kernel}_kernel<{element.cpp}, {form}>" for kernel in QUANTIZERS]
     for half, output in ((element, STORE), (Element.BF16, ADD)):
         names.append(f"split_sums_kernel<{half.cpp}, blink::{output.value}>")

@@ -11,8 +11,9 @@ from gpu_backend.cuda.driver import Stream
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.element import Element
 from gpu_backend.engines.native.kernels import Kernels
+from gpu_backend.kernel_abi.fp8 import SCALE_BLOCK
 from gpu_backend.kernel_abi.quantize_weight import WEIGHT_THREADS
-from gpu_backend.models.quantization import SCALE_BLOCK, ScaleForm
+from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.quantize import group_block
 
 STAGED_BYTES = 32 << 20
