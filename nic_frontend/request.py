@@ -145,6 +145,10 @@ class Request:
             "prompt_room": 0,
             "output_offset": 0,
             "output_room": 0,
+            "grammar_offset": 0,
+            "grammar_words": 0,
+            "grammar_name": 0,
+            "grammar_crc32c": 0,
             "crc32c": 0,
         }
         row = tuple(values.pop(name) for name in abi.Descriptor.names or ())

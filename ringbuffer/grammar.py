@@ -21,7 +21,7 @@ class GrammarError(ValueError):
 
 @dataclass(frozen=True)
 class Grammar:
-    """The arrays of grammar.h: `columns` uint8 [256], `returns` uint32 [n], `rows` uint32 [states, columns]."""
+    """The arrays of grammar.h: `columns` uint8 [256], `returns` uint32 [n], `rows` uint32 [state, column]."""
 
     columns: NDArray[np.uint8]
     returns: NDArray[np.uint32]
