@@ -4,7 +4,8 @@
  * In the heap of prompts: the prompt's tokens, and behind them the *controls*, which change its logits, in this order:
  *   mask    with BLINK_FLAG_ALLOWS, a bit for each token of the vocabulary: those that may be sampled
  *   biases  n_biases pairs {token, fp32}: what is added to its logit. Each token at most once
- *   bans    ban_words words, of sequences {length, that many tokens}, which the answer does not come to have
+ *   bans    ban_words words: sequences of tokens that the answer does not come to have, BLINK_BAN_END set in the last
+ * of each
  *
  * In the heap of outputs: a record for each token of the answer. Behind `output_room` of them, `logprob_words` words
  * for each, and behind those, for as many tokens, `prompt_logprob_words` for each token of the prompt. The first word

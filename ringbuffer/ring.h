@@ -48,6 +48,7 @@ extern "C" {
 #define BLINK_MAX_LOGPROBS 20u /* of the likeliest tokens, beside a token's own */
 #define BLINK_MAX_BIASES 1024u /* logits of one request that are changed */
 #define BLINK_MAX_BAN_WORDS 2048u
+#define BLINK_BAN_END 0x80000000u
 #define BLINK_PROMPT_GRANULE 32u /* tokens in a 128-byte line: ranges of the prompts' heap are whole lines */
 #define BLINK_OUTPUT_GRANULE 16u /* records in one, likewise of the outputs' heap */
 

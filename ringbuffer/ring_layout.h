@@ -1,6 +1,6 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0x0165ceaa0f2c2987ull
+#define BLINK_RING_LAYOUT_HASH 0x1688e7472d590b49ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
