@@ -58,7 +58,7 @@ inline void control(const Controls& controls, const Sequence& sequence, float* l
 #else
 
 /* By the block, of its slice. */
-__device__ __noinline__ void control(const Controls& controls, const Sequence& sequence, float* logits,
+__device__ __forceinline__ void control(const Controls& controls, const Sequence& sequence, float* logits,
                                      const SampleSlice& slice) {
 #pragma unroll 1
   for (uint32_t i = threadIdx.x; i < controls.n_biases; i += kSampleThreads)

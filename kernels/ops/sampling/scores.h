@@ -94,7 +94,7 @@ class Scores {
       : logits_(logits), n_(n_likeliest), slice_(slice), exchange_(exchange), scratch_(scratch), room_(room) {}
 
   /* By the cluster, of logits that nobody has changed yet. `own`: the key of a token whose rank is wanted, or 0. */
-  __device__ __noinline__ void score(uint64_t own) const {
+  __device__ __forceinline__ void score(uint64_t own) const {
     find_bound();
     __syncthreads();
     if (threadIdx.x < slice_.blocks) exchange_.send(&scratch_.most[slice_.rank], threadIdx.x, scratch_.best);
@@ -122,7 +122,7 @@ class Scores {
   }
 
   /* As the reference's, by one block; its first thread has seen all words written. */
-  __device__ __noinline__ void put_prompt(uint64_t* words, uint32_t token) const {
+  __device__ __forceinline__ void put_prompt(uint64_t* words, uint32_t token) const {
     put_likeliest(words, BLINK_NO_TOKEN);
     __syncthreads();
     if (threadIdx.x != 0) return;
@@ -130,7 +130,7 @@ class Scores {
     for (uint32_t block = 0; block < slice_.blocks; ++block) rank += scratch_.ahead[block];
     words[0] = logprob_word(uint32_t(rank), scratch_.softmax.logprob(logits_[token]));
   }
-  __device__ __noinline__ void put_answer(uint64_t* words, const Sequence& sequence, const Controls& controls,
+  __device__ __forceinline__ void put_answer(uint64_t* words, const Sequence& sequence, const Controls& controls,
                                           uint32_t token, float logit) const {
     if (threadIdx.x == 0) scratch_.rank = scratch_.count = scratch_.seen = 0, scratch_.bias = 0.0f;
     __syncthreads();
