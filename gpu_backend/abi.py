@@ -11,7 +11,8 @@ MAX_EOS = 8
 LOGPROB_WORDS = 21
 NO_SEQUENCE = 0xffffffff
 NO_TOKEN = 0xffffffff
-STEP_LAYOUT_HASH = 0xdfb83376bdabb8e4
+DEAD_END = 0xfffffffe
+STEP_LAYOUT_HASH = 0x89cd85953ca089b9
 
 
 class Emit(IntEnum):
@@ -48,9 +49,16 @@ StepSet = np.dtype({
     "itemsize": 72,
 })
 
+Vocabulary = np.dtype({
+    "names": ["first", "bytes"],
+    "formats": ["<u8", "<u8"],
+    "offsets": [0, 8],
+    "itemsize": 16,
+})
+
 Tables = np.dtype({
-    "names": ["history", "block_table", "params", "controls", "completed", "n_sequences", "max_context", "pages_per_sequence", "page_size", "vocab_size", "control_words", "n_eos", "eos"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,))],
-    "offsets": [0, 8, 16, 24, 32, 40, 44, 48, 52, 56, 60, 64, 68],
-    "itemsize": 104,
+    "names": ["history", "block_table", "params", "controls", "completed", "n_sequences", "max_context", "pages_per_sequence", "page_size", "vocab_size", "control_words", "n_eos", "eos", "grammars", "grammar_at", "grammar_states", "vocabulary"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,)), "<u8", "<u8", "<u8", Vocabulary],
+    "offsets": [0, 8, 16, 24, 32, 40, 44, 48, 52, 56, 60, 64, 68, 104, 112, 120, 128],
+    "itemsize": 144,
 })

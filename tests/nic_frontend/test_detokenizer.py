@@ -18,13 +18,12 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from nic_frontend.detokenizer import (
     Bytewise,
     Windowed,
-    byte_level_alphabet,
     detokenizer_factory,
-    is_byte_level,
 )
 from nic_frontend.generation import Generation
 from nic_frontend.tokenizer import Tokenizer as FrontendTokenizer
 from ringbuffer.abi import Reason
+from ringbuffer.token_bytes import byte_level_alphabet, is_byte_level
 
 TINY = build_tokenizer()
 TINY_FACTORY = detokenizer_factory(TINY, VOCAB_SIZE)

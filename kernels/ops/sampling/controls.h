@@ -22,9 +22,12 @@ struct Controls {
   const uint32_t *mask, *biases, *bans; /* mask: null if all tokens are allowed */
   uint32_t n_biases, ban_words;
 
-  BLINK_HD Controls(const Sequence& sequence, uint32_t vocab_size)
-      : mask(sequence.params.flags & BLINK_FLAG_ALLOWS ? sequence.controls : nullptr),
-        biases(sequence.controls + mask_words(sequence.params, vocab_size)),
+  BLINK_HD Controls(const Sequence& sequence, const struct blink_tables& tables)
+      : Controls(sequence, tables.vocab_size, tables.controls + uint64_t(sequence.index) * tables.control_words) {}
+
+  BLINK_HD Controls(const Sequence& sequence, uint32_t vocab_size, const uint32_t* words)
+      : mask(sequence.params.flags & BLINK_FLAG_ALLOWS ? words : nullptr),
+        biases(words + mask_words(sequence.params, vocab_size)),
         bans(biases + 2 * sequence.params.n_biases),
         n_biases(sequence.params.n_biases),
         ban_words(sequence.params.ban_words) {}
@@ -59,7 +62,7 @@ inline void control(const Controls& controls, const Sequence& sequence, float* l
 
 /* By the block, of its slice. */
 __device__ __forceinline__ void control(const Controls& controls, const Sequence& sequence, float* logits,
-                                     const SampleSlice& slice) {
+                                        const SampleSlice& slice) {
 #pragma unroll 1
   for (uint32_t i = threadIdx.x; i < controls.n_biases; i += kSampleThreads)
     if (slice.owns(controls.biased(i))) logits[controls.biased(i)] += controls.bias(i);

@@ -7,15 +7,17 @@
  *
  * In this order: log-probabilities (log_weight.h), biases, mask and bans (controls.h), repetition penalty over prompt
  * and answer (the CTRL paper's), presence and frequency penalty over the answer (OpenAI's), end and stop ids masked
- * until min_tokens, temperature, min-p, top-k, top-p (vLLM's order), the draw. Temperature 0 is the argmax, ties to the
- * lowest id.
+ * until min_tokens, what the request's grammar does not allow masked (answer_grammar.h), temperature, min-p, top-k,
+ * top-p (vLLM's order), the draw. Temperature 0 is the argmax, ties to the lowest id.
  *
  * NaN counts as minus infinity: it never wins, and has no weight in any sum. A batch slot has no token, BLINK_NO_TOKEN,
- * if after the masks no logit is larger than that: none is a number, or all that are belong to masked tokens.
+ * if after the masks no logit is larger than that: none is a number, or all that are belong to masked tokens. It is at
+ * a dead end, BLINK_DEAD_END, if its grammar masks all tokens.
  */
 #ifndef BLINK_OPS_SAMPLING_SAMPLE_H
 #define BLINK_OPS_SAMPLING_SAMPLE_H
 
+#include "answer_grammar.h"
 #include "scores.h"
 
 #ifndef __CUDACC__
@@ -53,11 +55,29 @@ inline void penalise(const Sequence& sequence, const struct blink_tables& tables
     if (params.stop_ids[j] < tables.vocab_size) logits[params.stop_ids[j]] = -INFINITY;
 }
 
-/* The token of one batch slot, from its logits as the controls have left them. */
-inline uint32_t sample(const Sequence& sequence, const struct blink_tables& tables, float* logits) {
+/* Masks what the sequence's grammar does not allow, now that its answer stands at `now`. False: that is everything. */
+inline bool constrain(const Sequence& sequence, const struct blink_tables& tables,
+                      const struct blink_grammar_state& now, float* logits) {
+  bool any = false;
+  for (uint32_t t = 0; t < tables.vocab_size; ++t) {
+    const bool allowed = allows(tables, sequence, now, t);
+    if (!allowed) logits[t] = -INFINITY;
+    any = any || allowed;
+  }
+  return any;
+}
+
+/* The token of one batch slot, from its logits as the controls have left them. `begins`: no step has sampled for its
+ * sequence before. */
+inline uint32_t sample(const Sequence& sequence, const struct blink_tables& tables, float* logits, bool begins) {
   const struct blink_descriptor& params = sequence.params;
   const uint32_t vocab = tables.vocab_size;
   penalise(sequence, tables, logits);
+  if (params.grammar_words != 0) {
+    struct blink_grammar_state& now = state_at(tables, sequence, sequence.answered());
+    find_state(tables, sequence, begins, now);
+    if (!constrain(sequence, tables, now, logits)) return BLINK_DEAD_END;
+  }
   uint32_t best = 0;
   for (uint32_t t = 1; t < vocab; ++t)
     if (order_key(number(logits[t]), t) > order_key(number(logits[best]), best)) best = t;
@@ -90,10 +110,10 @@ inline void sample_slot(const struct blink_step_set& set, const struct blink_tab
   }
   std::optional<Scores> scores;
   if (params.logprob_words) scores.emplace(logits, tables.vocab_size, params.logprob_words - 1);
-  const Controls controls(sequence, tables.vocab_size);
+  const Controls controls(sequence, tables);
   control(controls, sequence, logits, tables.vocab_size);
-  const uint32_t token = sample(sequence, tables, logits);
-  if (scores && token != BLINK_NO_TOKEN) scores->put_answer(words, sequence, controls, token, number(logits[token]));
+  const uint32_t token = sample(sequence, tables, logits, batch_slot >= set.head->n_decode);
+  if (scores && is_token(token)) scores->put_answer(words, sequence, controls, token, number(logits[token]));
   put_token(set, tables, sequence, batch_slot, token);
 }
 
@@ -124,7 +144,7 @@ class SlotSampler {
   __device__ __forceinline__ void run(uint64_t* words, const Take& take) const {
     const struct blink_descriptor& params = sequence_.params;
     ScoreScratch& score = scratch_.score;
-    const Controls controls(sequence_, slice_.vocab);
+    const Controls controls(sequence_, tables_);
     const bool asks = params.logprob_words != 0;
     if (asks) scores(params.logprob_words).score(0);
     if (controls.any()) control(controls, sequence_, logits_, slice_);
@@ -138,7 +158,7 @@ class SlotSampler {
     __syncthreads();
     const uint32_t token = score.taken;
     if (token == kNotTaken) return; /* by another block */
-    if (token != BLINK_NO_TOKEN) {
+    if (is_token(token)) {
       const float logit = params.temperature == 0.0f ? logit_of(best_of_cluster()) : number(logits_[token]);
       scores(params.logprob_words).put_answer(words, sequence_, controls, token, logit);
     }
@@ -310,14 +330,14 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
   const uint32_t batch_slot = blockIdx.y;
   struct blink_step_head* head = set.head;
   const uint32_t emits = batch_slot < head->batch_size ? set.batch_emit[batch_slot] : uint32_t(BLINK_EMIT_NOTHING);
-  Sequence sequence = {scratch.params, nullptr, 0, nullptr};
+  Sequence sequence = {scratch.params, 0, nullptr, 0};
   if (emits) {
     const Sequence given = sequence_of(set, tables, batch_slot);
     constexpr uint32_t kWords = sizeof(struct blink_descriptor) / sizeof(uint32_t);
     if (threadIdx.x < kWords)
       reinterpret_cast<uint32_t*>(&scratch.params)[threadIdx.x] =
           reinterpret_cast<const uint32_t*>(&given.params)[threadIdx.x];
-    sequence.tokens = given.tokens, sequence.length = given.length, sequence.controls = given.controls;
+    sequence.index = given.index, sequence.tokens = given.tokens, sequence.length = given.length;
   }
   Selection::clear(scratch.select);
   DsmemExchange exchange(scratch.barriers); /* which has a barrier of the block behind both */

@@ -72,7 +72,7 @@ class Scores {
 
 static_assert(kLikeliest <= kGroups && kCandidates == kSampleThreads, "a bound has to be found among so many");
 
-constexpr uint32_t kNotTaken = BLINK_NO_TOKEN - 1;
+constexpr uint32_t kNotTaken = BLINK_DEAD_END - 1;
 
 /* Shared memory of one block, beside the room for candidates that the selection has (SelectScratch). */
 struct ScoreScratch {
@@ -131,7 +131,7 @@ class Scores {
     words[0] = logprob_word(uint32_t(rank), scratch_.softmax.logprob(logits_[token]));
   }
   __device__ __forceinline__ void put_answer(uint64_t* words, const Sequence& sequence, const Controls& controls,
-                                          uint32_t token, float logit) const {
+                                             uint32_t token, float logit) const {
     if (threadIdx.x == 0) scratch_.rank = scratch_.count = scratch_.seen = 0, scratch_.bias = 0.0f;
     __syncthreads();
     put_likeliest(words, token);
