@@ -62,6 +62,8 @@ COUNTERS = (
     "compared",
     "written",
     "brought_back",
+    "wide",
+    "scored",
 )
 
 

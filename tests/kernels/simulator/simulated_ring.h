@@ -47,6 +47,8 @@ class SimulatedRing {
     t.history = array<uint32_t>(uint64_t(t.n_sequences) * z.max_context);
     t.block_table = array<uint32_t>(uint64_t(t.n_sequences) * t.pages_per_sequence);
     t.params = array<blink_descriptor>(t.n_sequences);
+    t.control_words = kControlWords;
+    t.controls = array<uint32_t>(uint64_t(t.n_sequences) * kControlWords);
     t.completed = array<uint64_t>(1);
     const uint32_t mixed = z.max_mixed_tokens ? z.max_mixed_tokens : z.max_batch + z.max_prefill_tokens;
     const uint32_t tokens = std::max({mixed, z.max_prefill_tokens, z.copied_pages}), batch_slots = t.n_sequences;
@@ -58,6 +60,7 @@ class SimulatedRing {
         *p = take(batch_slots);
       set.head = reinterpret_cast<blink_step_head*>(take(sizeof(blink_step_head) / 4));
       set.out_token = take(batch_slots);
+      set.out_logprobs = array<uint64_t>(uint64_t(batch_slots) * BLINK_LOGPROB_WORDS);
     }
     // One decode shape, one prefill shape, mixed ones of two sizes, each of few batch slots and of all; copies.
     c.n_shapes = z.host_pages ? 7 : 6;
@@ -157,8 +160,9 @@ class SimulatedRing {
   std::vector<std::unique_ptr<uint8_t, void (*)(void*)>> memory_;
 };
 
-// The checksum a frontend computes, bit by bit from the definition (not the policy's code).
-inline uint32_t reference_crc(const blink_descriptor& d, const uint32_t* prompt) {
+// The checksum a frontend computes, bit by bit from the definition (not the policy's code). `payload`: the prompt, and
+// the controls behind it.
+inline uint32_t reference_crc(const blink_descriptor& d, const uint32_t* payload) {
   uint32_t crc = ~0u;
   auto feed = [&crc](const void* data, size_t n) {
     for (size_t i = 0; i < n; ++i) {
@@ -167,7 +171,7 @@ inline uint32_t reference_crc(const blink_descriptor& d, const uint32_t* prompt)
     }
   };
   feed(&d, sizeof(d) - 4);
-  feed(prompt, size_t(d.prompt_tokens) * 4);
+  feed(payload, (d.prompt_tokens + blink::control_words(d, kVocab)) * 4);
   return ~crc;
 }
 
