@@ -209,7 +209,7 @@ def test_which_decoders_are_byte_level() -> None:
 
 @pytest.mark.parametrize("tokenizer", [TINY, LLAMA, *OTHERS])
 def test_the_backend_knows_the_same_bytes(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    """Of ids that the tokenizer does not have, too; of special tokens none; and of other vocabularies nothing."""
+    """Of ids that the tokenizer does not have, too; of special tokens none; of other vocabularies nothing."""
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     size = tokenizer.get_vocab_size() + 3
     table = answer_bytes(tmp_path, size)
