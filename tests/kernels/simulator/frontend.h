@@ -251,18 +251,19 @@ class Frontend {
       grammars_.write(grammar);
     }
   }
+  // The grammar's words are none already.
   void spoil_range(Sent& s, blink_descriptor& d) {
     s.expected_error = BLINK_REASON_BAD_GRAMMAR;
-    if (chance(20))
+    if (chance(20)) {
       d.grammar_words = chance(50) ? 1 + random_() % (sizeof(blink_grammar) / 4) : c_.max_grammar_words + 1;
-    if (d.grammar_words > c_.max_grammar_words && d.grammar_offset + d.grammar_words > c_.prompt_heap)
+      if (uint64_t(d.grammar_offset) + d.grammar_words > c_.prompt_heap) s.expected_error = BLINK_REASON_BAD_RANGE;
+    } else if (chance(20)) {
+      d.grammar_offset = chance(50) ? c_.prompt_heap - d.grammar_words + 1 : ~0u - random_() % 4;
       s.expected_error = BLINK_REASON_BAD_RANGE;
-    if (chance(20))
-      d.grammar_offset = chance(50) ? c_.prompt_heap - d.grammar_words + 1 : ~0u - random_() % 4,
-      s.expected_error = BLINK_REASON_BAD_RANGE;
-    const bool is_read = d.grammar_words > sizeof(blink_grammar) / 4 && d.grammar_words <= c_.max_grammar_words;
-    if (chance(10) && is_read && s.expected_error == BLINK_REASON_BAD_GRAMMAR)
-      d.grammar_crc32c ^= 1, s.expected_error = BLINK_REASON_BAD_CHECKSUM;
+    } else if (chance(10)) {
+      d.grammar_crc32c ^= 1;
+      s.expected_error = d.grammar_words <= c_.max_grammar_words ? BLINK_REASON_BAD_CHECKSUM : BLINK_REASON_BAD_GRAMMAR;
+    }
   }
 
   void spoil(Sent& s, blink_descriptor& d) {
