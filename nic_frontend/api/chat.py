@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nic_frontend.api.answer import Answer
+from nic_frontend.api.controls import controls_of
 from nic_frontend.api.conversation import (
     Conversation,
     check_length,
@@ -16,7 +17,7 @@ from nic_frontend.api.conversation import (
 from nic_frontend.api.fields import UNSUPPORTED, UNSUPPORTED_IN_CHAT, refuse_unsupported
 from nic_frontend.api.job import Job
 from nic_frontend.api.notes import on_fields
-from nic_frontend.api.parameters import parse
+from nic_frontend.api.parameters import check_streams_no_prompt_logprobs, parse
 from nic_frontend.api.schema.chat import ChatRequest
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.served import Served
@@ -31,7 +32,16 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
     request = checked(body, ChatRequest)
     fields = ("max_completion_tokens", "max_tokens")
     field = next((name for name in fields if getattr(request, name) is not None), fields[0])
-    parameters = parse(request, served.limits, max_tokens=getattr(request, field), max_tokens_field=field)
+    check_streams_no_prompt_logprobs(request)
+    parameters = parse(
+        request,
+        served.limits,
+        max_tokens=getattr(request, field),
+        max_tokens_field=field,
+        logprobs=_told(request),
+        prompt_logprobs=request.prompt_logprobs,
+        controls=await controls_of(request, served),
+    )
     served.limits.check_choices(1, parameters.n, "messages")
     talk = Conversation(
         messages=for_template(body["messages"], "messages"),
@@ -49,13 +59,22 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
     warnings = [*on_fields(body, ChatRequest), *on_strictness(strict), *prompt.warnings]
     answer: Answer
     if prompt.splitter is None:
-        answer = TextAnswer(True, served.name, parameters, [""] * parameters.n)
+        answer = TextAnswer(True, served.name, parameters, [""] * parameters.n, served.texts)
     else:
         splitters = [prompt.splitter() for _ in range(parameters.n)]
         hides = request.include_reasoning is False
-        answer = SplitAnswer(served.name, parameters, splitters, hides_reasoning=hides)
+        answer = SplitAnswer(served.name, parameters, splitters, served.texts, hides_reasoning=hides)
     tokens = parameters.truncated(prompt.tokens, served.limits)
     return Job(parameters, [tokens], "messages", answer, prompt.shown, prompt.conclusion, warnings)
+
+
+def _told(request: ChatRequest) -> int | None:
+    """How many of the likeliest tokens are to be told beside each of the answer's. Raises ApiError 400."""
+    if request.logprobs:
+        return request.top_logprobs or 0
+    if request.top_logprobs:
+        raise bad_request("'top_logprobs' needs 'logprobs': true", "top_logprobs", "invalid_value")
+    return None
 
 
 def may_call(choice: object) -> bool:

@@ -13,9 +13,7 @@ Neutral = dict[str, tuple[Any, ...]]
 
 # Fields that would change the answer and are not served, with the values that ask for nothing.
 UNSUPPORTED: Neutral = {
-    "allowed_token_ids": (None, []),
     "audio": (None,),
-    "bad_words": (None, []),
     "chat_template": (None,),
     "continue_final_message": (None, False),
     "documents": (None, []),
@@ -26,16 +24,12 @@ UNSUPPORTED: Neutral = {
     "guided_json": (None,),
     "guided_regex": (None,),
     "length_penalty": (None, 1.0),
-    "logit_bias": (None, {}),
-    "logprobs": (None, False),
     "modalities": (None, ["text"]),
     "priority": (None, 0),
     "prompt_embeds": (None,),
-    "prompt_logprobs": (None,),
     "response_format": (None, {"type": "text"}),
     "structured_outputs": (None, {}),
     "suffix": (None, ""),
-    "top_logprobs": (None, 0),
     "use_beam_search": (None, False),
     "web_search_options": (None,),
 }
@@ -44,6 +38,7 @@ UNSUPPORTED_IN_COMPLETIONS: Neutral = {
     "thinking_token_budget": (None,),
     "tool_choice": (None, "none", "auto"),
     "tools": (None, []),
+    "top_logprobs": (None, 0),
 }
 
 UNSUPPORTED_IN_RESPONSES: Neutral = {
@@ -52,7 +47,6 @@ UNSUPPORTED_IN_RESPONSES: Neutral = {
     "max_tool_calls": (None,),
     "previous_response_id": (None,),
     "prompt": (None,),
-    "top_logprobs": (None, 0),
 }
 
 UNSUPPORTED_IN_MESSAGES: Neutral = {

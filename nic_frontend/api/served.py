@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nic_frontend.api.logprobs import TokenTexts
 from nic_frontend.api.parameters import Limits
 from nic_frontend.parsing.registry import Parsers
 from nic_frontend.tokenizer import Tokenizer
@@ -15,3 +16,8 @@ class Served:
     tokenizer: Tokenizer
     limits: Limits
     parsers: Parsers
+
+    @property
+    def texts(self) -> TokenTexts:
+        """Of the model's tokens."""
+        return TokenTexts(self.tokenizer.bytes_of)
