@@ -10,7 +10,7 @@ from __future__ import annotations
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.element import Element
 from gpu_backend.kernel_abi.flash_accumulators_sm90 import FLASH_ATOM, FLASH_KEYS
-from gpu_backend.kernel_abi.flash_attention_sm90 import FLASH_THREADS
+from gpu_backend.kernel_abi.flash_attention_sm90 import FLASH_FP8_THREADS, FLASH_THREADS
 from gpu_backend.kernel_abi.flash_producer_sm90 import FLASH_RAW_STAGES, FLASH_ROWS, FLASH_STAGES
 from gpu_backend.kernel_abi.prefill_attention import PREFILL_QUERIES, PREFILL_THREADS
 from gpu_backend.kernel_abi.prefill_plan import PREFILL_PLAN_THREADS, PrefillUnit
@@ -36,8 +36,8 @@ def flash_pack(heads: Heads) -> int:
 def flash_shared_bytes(head_dim: int, cached: Element) -> int:
     """FlashShared, and room to align it."""
     tiles = 2 * head_dim * (FLASH_ROWS + 2 * FLASH_STAGES * FLASH_KEYS)
-    tiles += FLASH_RAW_STAGES * FLASH_KEYS * head_dim if cached is Element.FP8 else FLASH_RAW_STAGES * 16
-    barriers = 8 * (2 + 4 * FLASH_STAGES + FLASH_RAW_STAGES)
+    tiles += 2 * FLASH_RAW_STAGES * (FLASH_KEYS * head_dim if cached is Element.FP8 else 16)
+    barriers = 8 * (2 + 4 * FLASH_STAGES + 2 * FLASH_RAW_STAGES)
     return FLASH_ATOM * ceil_div(tiles + barriers, FLASH_ATOM) + FLASH_ATOM
 
 
@@ -103,7 +103,7 @@ class FlashAttention:
             Launch(
                 f"flash_attention_kernel<{of.qkv.element.cpp}, {heads.dim}{of.cache_type}>",
                 (target.blocks, 1, 1),
-                (FLASH_THREADS, 1, 1),
+                (FLASH_FP8_THREADS if cache.element is Element.FP8 else FLASH_THREADS, 1, 1),
                 (*inputs, *counts, *scales),
                 shared_bytes=flash_shared_bytes(heads.dim, cache.element),
             )

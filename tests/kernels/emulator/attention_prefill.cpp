@@ -49,7 +49,7 @@ void emulate_flash_attention(const struct blink_tables* tables, const Half* qkv,
   if (!after_decode) after(qkv, kHalf * tokens * heads * head_dim);
   with_cache(k_scale, [&](auto element) {
     with_constant<64, 128>(head_dim, [&](auto dim) {
-      launch({blocks}, kFlashThreads, [&] {
+      launch({blocks}, k_scale == 0.0f ? kFlashThreads : kFlashFp8Threads, [&] {
         flash_attention_kernel<Half, dim(), decltype(element)>(maps[0], maps[1], *tables, plan, out, 0,
                                                                cells * n_kv_heads / 8, n_heads, n_kv_heads, pack,
                                                                after_decode, k_scale, v_scale);
