@@ -86,17 +86,14 @@ class FlashAttention:
         """All blocks at once."""
         of, heads, cache = op.of, op.of.heads, op.of.cache
         columns, pack, width = heads.dim // ROW, flash_pack(heads), heads.q + 2 * heads.kv
-        queries = Tensor(
-            of.qkv,
-            (columns, of.qkv.rows, width, ROW),
-            (columns, GROUP_ROWS // pack, pack, ROW),
-            (ROW, width * heads.dim, heads.dim),
-        )
+        rows, strides = (columns, of.qkv.rows, width, ROW), (ROW, width * heads.dim, heads.dim)
+        queries = Tensor(of.qkv, rows, (columns, GROUP_ROWS // pack, pack, ROW), strides)
+        fresh = Tensor(of.qkv, rows, (columns, CELLS, 1, ROW), strides)  # keys and values of this step
         atoms = cache.pages * cache.kv_heads * cache.page_size // CELLS  # of a layer's keys
         keys = _cache_boxes(cache, 2 * cache.layers * atoms)
         first = 2 * of.layer * atoms
         plan = _plan(heads, op.tokens, 0)  # PlanFlash knows how many batch slots it has
-        inputs = (queries, keys, FromStep.TABLES, plan, of.out)
+        inputs = (queries, fresh, keys, FromStep.TABLES, plan, of.out)
         counts = (first, first + atoms, heads.q, heads.kv, pack, int(op.after_decode))
         scales = (of.scales.key, of.scales.value)
         return [

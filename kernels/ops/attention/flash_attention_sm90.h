@@ -177,18 +177,20 @@ class FlashConsumer {
 };
 
 /* grid (any), block (kFlashThreads, or kFlashFp8Threads with a cache in fp8), FlashShared and kFlashAtom bytes of
- * shared memory. `queries` sees qkv as [HeadDim / 64][tokens][n_heads + 2 n_kv_heads][64], its boxes are [HeadDim /
- * 64][64 / pack][pack][64]; `cache` sees the cache of all layers as [cells / 8][HeadDim / 64][8][64], its boxes are
+ * shared memory. `queries` sees qkv as [HeadDim / 64][tokens][n_heads + 2 n_kv_heads][64], its boxes are
+ * [HeadDim / 64][64 / pack][pack][64]; so does `fresh`, with boxes of [HeadDim / 64][8][1][64], which only a cache in
+ * fp8 needs. `cache` sees the cache of all layers as [cells / 8][HeadDim / 64][8][64], its boxes are
  * [2][HeadDim / 64][8][64]; one of fp8 (Cache) as [cells / 8][1][8][HeadDim / 2] words of 16 bits that are not
  * swizzled, with boxes alike. `pack` is a power of two, at most 64, that divides n_heads / n_kv_heads; pages have a
  * multiple of 16 tokens. `after_decode`: its predecessor is the attention of the sequences that decode, whose results
  * it does not read (E24). */
 template <typename Out, int HeadDim, typename Cache = Out>
 __global__ void __launch_bounds__(128 * (kFlashGroups + kFlashFilling<Cache>), 1)
-    flash_attention_kernel(const __grid_constant__ FlashMap queries, const __grid_constant__ FlashMap cache,
-                           const __grid_constant__ struct blink_tables tables, const PrefillUnit* plan, Out* out,
-                           uint32_t key_atoms, uint32_t value_atoms, uint32_t n_heads, uint32_t n_kv_heads,
-                           uint32_t pack, uint32_t after_decode, float k_scale, float v_scale) {
+    flash_attention_kernel(const __grid_constant__ FlashMap queries, const __grid_constant__ FlashMap fresh,
+                           const __grid_constant__ FlashMap cache, const __grid_constant__ struct blink_tables tables,
+                           const PrefillUnit* plan, Out* out, uint32_t key_atoms, uint32_t value_atoms,
+                           uint32_t n_heads, uint32_t n_kv_heads, uint32_t pack, uint32_t after_decode, float k_scale,
+                           float v_scale) {
   const FlashArguments<Out> arguments = {tables, plan, out, key_atoms, value_atoms, n_heads, n_kv_heads, pack};
   const uint32_t offset = (kFlashAtom - shared_address(dynamic_shared()) % kFlashAtom) % kFlashAtom;
   auto& shared = *reinterpret_cast<FlashShared<Cache, HeadDim>*>(reinterpret_cast<char*>(dynamic_shared()) + offset);
@@ -198,14 +200,14 @@ __global__ void __launch_bounds__(128 * (kFlashGroups + kFlashFilling<Cache>), 1
   if (!after_decode) wait_for_predecessor();
   if (threadIdx.x < 128 * kFlashFilling<Cache>) {
     if constexpr (KvElement<Cache>::kFp8) {
-      keep_registers<40>();
-      FlashConverter<Out, HeadDim>(shared, queries, cache, arguments).run();
+      keep_registers<48>();
+      FlashConverter<Out, HeadDim>(shared, queries, fresh, cache, arguments).run();
     } else {
       keep_registers<24>();
       if (threadIdx.x < 32) FlashProducer<Out, HeadDim, Cache>(shared, queries, cache, arguments).run();
     }
   } else {
-    take_registers<KvElement<Cache>::kFp8 ? 216 : 240>();
+    take_registers<KvElement<Cache>::kFp8 ? 208 : 240>();
     const KvScales<Cache> scales(k_scale, v_scale);
     FlashConsumer<Out, HeadDim, Cache>(shared, arguments, scales).run();
   }
