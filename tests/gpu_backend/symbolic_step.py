@@ -124,7 +124,7 @@ class SymbolicStep(SymbolicMachine):
         return ("rope", *named, rope, layer, qkv)
 
     def _rope(self, rows: int, step_set: Any, tables: Any, qkv: str, *rest: Any) -> None:
-        q_norm, k_norm, _, rope, keys, values, heads, kv_heads, bias, *scales = rest
+        q_norm, k_norm, _, rope, keys, values, heads, kv_heads, bias, *scales, decodes = rest
         assert (heads, kv_heads) == (self.config.n_heads, self.config.n_kv_heads)
         x = self._at(qkv, rows, HALF_BYTES * self.config.qkv_width)
         self._check_scales(self._layer_of(keys, values), scales)
@@ -144,19 +144,26 @@ class SymbolicStep(SymbolicMachine):
 
     def _prefill_attention(
         self, blocks: int, step_set: Any, tables: Any, qkv: str, keys: int, values: int, out: str,
-        heads: int, kv_heads: int, tokens: int, window: int, *scales: float,
+        heads: int, kv_heads: int, tokens: int, window: int, k_scale: float, v_scale: float, decodes: int,
     ) -> None:  # fmt: skip
-        self._check_scales(self._layer_of(keys, values), scales)
+        self._check_scales(self._layer_of(keys, values), (k_scale, v_scale))
         assert (heads, kv_heads) == (self.config.n_heads, self.config.n_kv_heads)
-        self._attend_prompts(qkv, out, keys, values, window)
+        assert tokens >= (self._load.decoding if decodes else self._load.tokens)
+        self._attend(self._tokens(decodes), qkv, out, keys, values, window)
 
     def _check_scales(self, layer: int, scales: Sequence[float]) -> None:
         own = self._model.weights.layers[layer].kv_scales
         assert tuple(scales) == (own.key, own.value), "the scales of another layer"
 
-    def _attend_prompts(self, qkv: str, out: str, keys: int, values: int, window: int) -> None:
+    def _tokens(self, decodes: int) -> range:
+        """Those of sequences that decode, or of prompts."""
+        return range(self._load.decoding) if decodes else range(self._load.decoding, self._load.tokens)
+
+    def _attend(
+        self, tokens: range, qkv: str, out: str, keys: int, values: int, window: int
+    ) -> None:
         to = self._at(out, self._shape.tokens, HALF_BYTES * self.config.attention_width)
-        for token in range(self._load.decoding, self._load.tokens):
+        for token in tokens:
             to[token] = ("attention", self._layer_of(keys, values), window, self._at(qkv)[token])
 
     # Mixtures of experts.

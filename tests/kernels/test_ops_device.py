@@ -153,7 +153,9 @@ def test_rope(emulate: Emulate, heads: int, kv_heads: int, head_dim: int, normed
     sizes = (heads, kv_heads, head_dim, 33)
     float_weights = [None if weight is None else floats(weight) for weight in (bias, *norms)]
     arrays.call("rope", expected[0], *float_weights, EPS, rope, *expected[1:], 0.0, 0.0, *sizes)
-    emulate("rope", arrays.step_set, arrays.tables, qkv, bias, *norms, EPS, rope, *caches, 0.0, 0.0, *sizes)
+    emulate(
+        "rope", arrays.step_set, arrays.tables, qkv, bias, *norms, EPS, rope, *caches, 0.0, 0.0, *sizes, 0
+    )
     assert_close(floats(qkv)[:, :heads], expected[0][:, :heads])
     for got, cache in zip(caches, expected[1:], strict=True):
         np.testing.assert_array_equal(np.isnan(floats(got)), np.isnan(cache))  # E3: nothing else is written
@@ -357,7 +359,7 @@ def test_prefill_attention(
 ) -> None:
     """Windows shorter and longer than a tile, whose edge lies anywhere in one, and longer than a row."""
     step = Attention(chunks, 4, 2, head_dim, scales, **LONG, **sizes)
-    emulate("prefill_attention", *step.arguments, step.out, *step.shape, window, step.n_tokens)
+    emulate("prefill_attention", *step.arguments, step.out, *step.shape, window, step.n_tokens, 0)
     step.check(window)
 
 
