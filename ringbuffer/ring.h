@@ -87,7 +87,9 @@ enum blink_reason {
   BLINK_REASON_SHUTTING_DOWN = 21,   /* submitted while the backend drains */
   BLINK_REASON_ENGINE_FAULT = 22,    /* the engine failed; the scheduler is in BLINK_PHASE_FAILED */
   BLINK_REASON_NUMERICAL_FAULT = 23, /* logits all NaN or -infinity, or but for masked ends: no token to sample */
-  BLINK_REASON_BAD_RANGE = 24        /* prompt or answer lie, in whole or in part, outside the lease's heaps */
+  BLINK_REASON_BAD_RANGE = 24,       /* prompt, grammar or answer lie, in whole or in part, outside the lease's heaps */
+  BLINK_REASON_BAD_GRAMMAR = 25,     /* the words are no grammar (grammar.h), or more than this backend has room for */
+  BLINK_REASON_GRAMMAR_DEAD_END = 26 /* no token goes on with the answer as its grammar wants, and it may not end yet */
 };
 
 enum blink_phase {
@@ -191,8 +193,8 @@ struct blink_header {
   uint32_t max_context; /* prompt and answer together, tokens */
   uint32_t max_batch;
   uint32_t total_pages;
-  uint32_t page_size; /* tokens */
-  uint32_t reserved0;
+  uint32_t page_size;         /* tokens */
+  uint32_t max_grammar_words; /* of one grammar; 0: this backend takes none */
   uint8_t fingerprint[32];    /* SHA-256 over the model's config and tokenizer: both planes must serve the same model */
   uint8_t model_name[64];     /* UTF-8, zero-padded */
   uint8_t device_name[64];    /* UTF-8, zero-padded: "NVIDIA H200", "cpu" */
@@ -250,6 +252,12 @@ struct blink_descriptor {
   uint32_t prompt_room;   /* tokens, at least prompt_tokens */
   uint32_t output_offset; /* records */
   uint32_t output_room;   /* records, at least 1: the answer ends where they do */
+  /* What the answer may be (grammar.h). Requests of a lease may have the same range and name: whoever gives other words
+   * that name while the lease's epoch lasts does not know which of them such a request is held to. */
+  uint32_t grammar_offset; /* in the heap of prompts, like `prompt_offset`; 0 where there is none, and likewise below */
+  uint32_t grammar_words;
+  uint32_t grammar_name;
+  uint32_t grammar_crc32c; /* of these words */
   uint32_t crc32c;
 };
 

@@ -101,7 +101,18 @@ class Pipeline {
     runtime_.copy_in(design_.inputs, tables_.params + sequence, from.params + sequence, sizeof *from.params);
     runtime_.copy_in(design_.inputs, tables_.history + history, from.history + history,
                      host_.sequences[sequence].prefill_end * sizeof *from.history);
+    if (from.params[sequence].grammar_words) send_grammar(sequence);
     pages_sent_[sequence] = 0;
+  }
+
+  /* It lies in the same place on both sides, and whoever runs with it there keeps it from being overwritten (S21). */
+  void send_grammar(uint32_t sequence) {
+    const blink_tables& from = host_.tables;
+    const uint32_t at = from.grammar_at[sequence];
+    runtime_.copy_in(design_.inputs, tables_.grammars + at, from.grammars + at,
+                     from.params[sequence].grammar_words * sizeof *from.grammars);
+    runtime_.copy_in(design_.inputs, tables_.grammar_at + sequence, from.grammar_at + sequence,
+                     sizeof *from.grammar_at);
   }
 
   /* Only the entries that are new: the running step reads the others. */
