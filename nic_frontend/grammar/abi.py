@@ -23,6 +23,7 @@ class GrammarOp(IntEnum):
     EXCEPT = 12
     UNTIL = 13
     MULTIPLE = 14
+    MEMBERS = 15
 
 
 class GrammarStatus(IntEnum):

@@ -16,7 +16,7 @@ from nic_frontend.library import library
 LIMITS = GrammarLimits(states=200_000, nodes=2_000_000, time_ms=2_000)
 
 REASONS = {
-    GrammarStatus.TOO_MANY_STATES: "it needs more states than this server allows; bound lengths and counts lower",
+    GrammarStatus.TOO_MANY_STATES: "it needs more states than are allowed; bound lengths and counts lower",
     GrammarStatus.TOO_SLOW: f"to compile it takes more than {LIMITS.time_ms / 1000:g} s",
     GrammarStatus.EMPTY_LANGUAGE: "no answer can satisfy it",
     GrammarStatus.LEFT_RECURSION: "the rule begins with itself",
@@ -33,7 +33,12 @@ def compiled(root: Expression, max_words: int) -> bytes:
     block = np.empty(max_words, dtype=np.uint32)
     result = GrammarResult()
     library().blink_grammar_compile(
-        words.ctypes.data, len(words), ctypes.byref(LIMITS), block.ctypes.data, max_words, ctypes.byref(result)
+        words.ctypes.data,
+        len(words),
+        ctypes.byref(LIMITS),
+        block.ctypes.data,
+        max_words,
+        ctypes.byref(result),
     )
     status = GrammarStatus(result.status)
     if status == GrammarStatus.OK:

@@ -1,7 +1,7 @@
 """Languages as expressions: what the native compiler (native/grammar/compiler.h) makes automata of.
 
-An expression may be used in many places. A `Rule` is one that may call itself; others are called where that makes
-the automaton smaller (program.py).
+An expression may be used in many places. A `Rule` is one that may call itself; others are called where that
+makes the automaton smaller (program.py).
 """
 
 from __future__ import annotations
@@ -111,3 +111,16 @@ def until(mark: str | bytes) -> Expression:
 def multiples(divisor: int) -> Expression:
     """Decimal numbers without sign and leading zeros that are multiples."""
     return Expression(GrammarOp.MULTIPLE, numbers=(divisor,))
+
+
+def members(
+    separator: Expression, parts: Sequence[tuple[Expression, bool]], extra: Expression = NOTHING
+) -> Expression:
+    """Parts in their order, each with whether it must be there, then any number of extras; at least one in
+    all, with separators between them.
+    """
+    if any(part is NOTHING and required for part, required in parts):
+        return NOTHING
+    kept = [(part, required) for part, required in parts if part is not NOTHING]
+    inner = (separator, extra, *(part for part, _ in kept))
+    return Expression(GrammarOp.MEMBERS, inner, [int(required) for _, required in kept])

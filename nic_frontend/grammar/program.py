@@ -53,7 +53,9 @@ class Program:
                 waiting += missing
                 continue
             waiting.pop()
-            self._known[expression] = self._add(expression, [self._known[inner] for inner in expression_inner])
+            self._known[expression] = self._add(
+                expression, [self._known[inner] for inner in expression_inner]
+            )
         return self._known[root]
 
     def _inner(self, expression: Expression) -> tuple[Expression, ...]:
@@ -98,7 +100,9 @@ def _called_rules(root: Expression) -> list[Rule]:
     return [
         rule
         for rule in order
-        if rule.shared or rule in recursive or (uses[rule] > 1 and _size(rule.body or EMPTY, sizes, recursive) > SMALL)
+        if rule.shared
+        or rule in recursive
+        or (uses[rule] > 1 and _size(rule.body or EMPTY, sizes, recursive) > SMALL)
     ]
 
 

@@ -1,8 +1,9 @@
 r"""Regular expressions as they are written in ECMAScript (JSON Schema's `pattern`), Python and Rust.
 
-Where those differ, what all of them accept is meant: `\d` is 0 to 9, and `\D` nothing that any of them calls a digit;
-`.` is no end of a line; `$` is the very end. Refused are what needs memory (back-references), and what depends on text
-outside of the match (look-behind, word boundaries), but for `^` and `$`, and for look-ahead in front of everything.
+Where those differ, what all of them accept is meant: `\d` is 0 to 9, and `\D` nothing that any of them calls
+a digit; `.` is no end of a line; `$` is the very end. Refused are what needs memory (back-references), and
+what depends on text outside of the match (look-behind, word boundaries), but for `^` and `$`, and for look-
+ahead in front of everything.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def _read(pattern: str, in_json: bool, around: Expression) -> Expression:
     anchored = pattern.startswith("^")
     if anchored and any(pattern.startswith(look, 1) for look in LOOK):
         reader.at = 1
-    looks = []
+    looks: list[tuple[bool, Expression]] = []
     while reader.at in (0, 1) or looks:
         if not any(pattern.startswith(look, reader.at) for look in LOOK):
             break
@@ -198,8 +199,8 @@ class Reader:
         return self._of(self._class(character, in_negated=False))
 
     def _class(self, character: str, in_negated: bool) -> Ranges:
-        """What an escape stands for, its backslash read; in what is going to be negated, everything that it may
-        stand for.
+        """What an escape stands for, its backslash read; in what is going to be negated, everything that it
+        may stand for.
         """
         name = character.lower()
         if name in CLASSES:

@@ -18,22 +18,25 @@ extern "C" {
 #endif
 
 enum blink_grammar_op {
-  BLINK_GRAMMAR_OP_EMPTY = 0,    /* the empty text */
-  BLINK_GRAMMAR_OP_NOTHING = 1,  /* no text at all */
-  BLINK_GRAMMAR_OP_BYTES = 2,    /* the bytes, one a word */
-  BLINK_GRAMMAR_OP_CHARS = 3,    /* in_json, then ranges (first, last): one character of Unicode of these, in UTF-8.
-                                    in_json: as it stands in a string of JSON, escaped where it has to be */
-  BLINK_GRAMMAR_OP_CAT = 4,      /* nodes: one after another */
-  BLINK_GRAMMAR_OP_ALT = 5,      /* nodes: any of them */
-  BLINK_GRAMMAR_OP_REPEAT = 6,   /* node, least, most: so many times. BLINK_GRAMMAR_NO_LIMIT: any number */
-  BLINK_GRAMMAR_OP_CALL = 7,     /* rule */
-  BLINK_GRAMMAR_OP_BEGIN = 8,    /* the empty text where nothing stands before it. In an operand of those below only */
-  BLINK_GRAMMAR_OP_END = 9,      /* ... where nothing stands behind it */
-  BLINK_GRAMMAR_OP_CLOSED = 10,  /* node, without calls: its language, as an automaton of its own */
-  BLINK_GRAMMAR_OP_BOTH = 11,    /* two such nodes: what is in both */
-  BLINK_GRAMMAR_OP_EXCEPT = 12,  /* two such nodes: what is in the first alone */
-  BLINK_GRAMMAR_OP_UNTIL = 13,   /* bytes: any text that ends with these and has them nowhere before */
-  BLINK_GRAMMAR_OP_MULTIPLE = 14 /* a number: the decimal numbers, without leading zeros, that it divides */
+  BLINK_GRAMMAR_OP_EMPTY = 0,     /* the empty text */
+  BLINK_GRAMMAR_OP_NOTHING = 1,   /* no text at all */
+  BLINK_GRAMMAR_OP_BYTES = 2,     /* the bytes, one a word */
+  BLINK_GRAMMAR_OP_CHARS = 3,     /* in_json, then ranges (first, last): one character of Unicode of these, in UTF-8.
+                                     in_json: as it stands in a string of JSON, escaped where it has to be */
+  BLINK_GRAMMAR_OP_CAT = 4,       /* nodes: one after another */
+  BLINK_GRAMMAR_OP_ALT = 5,       /* nodes: any of them */
+  BLINK_GRAMMAR_OP_REPEAT = 6,    /* node, least, most: so many times. BLINK_GRAMMAR_NO_LIMIT: any number */
+  BLINK_GRAMMAR_OP_CALL = 7,      /* rule */
+  BLINK_GRAMMAR_OP_BEGIN = 8,     /* the empty text where nothing stands before it. In an operand of those below only */
+  BLINK_GRAMMAR_OP_END = 9,       /* ... where nothing stands behind it */
+  BLINK_GRAMMAR_OP_CLOSED = 10,   /* node, without calls: its language, as an automaton of its own */
+  BLINK_GRAMMAR_OP_BOTH = 11,     /* two such nodes: what is in both */
+  BLINK_GRAMMAR_OP_EXCEPT = 12,   /* two such nodes: what is in the first alone */
+  BLINK_GRAMMAR_OP_UNTIL = 13,    /* bytes: any text that ends with these and has them nowhere before */
+  BLINK_GRAMMAR_OP_MULTIPLE = 14, /* a number: the decimal numbers, without leading zeros, that it divides */
+  BLINK_GRAMMAR_OP_MEMBERS = 15   /* separator, extra, members, then of each member whether it must be there: members in
+                                     their order, at least one, and then any number of extras, with separators between
+                                     them */
 };
 #define BLINK_GRAMMAR_NO_LIMIT 0xffffffffu
 

@@ -102,6 +102,9 @@ void Graph::build(uint32_t index, uint32_t from, uint32_t to) {
     case BLINK_GRAMMAR_OP_MULTIPLE:
       multiple(a[0], from, to);
       break;
+    case BLINK_GRAMMAR_OP_MEMBERS:
+      members(node, from, to);
+      break;
     default:
       break;  // nothing leads there
   }
@@ -186,6 +189,29 @@ void Graph::multiple(uint32_t divisor, uint32_t from, uint32_t to) {
     for (uint32_t digit = 0; digit < 10; ++digit)
       edge(at[r], uint8_t('0' + digit), uint8_t('0' + digit), at[(r * 10 + digit) % divisor]);
   hop(at[0], to);
+}
+
+// `none` is where no member stands yet, `some` where one does.
+void Graph::members(const Node& node, uint32_t from, uint32_t to) {
+  const uint32_t separator = node.arguments[0], extra = node.arguments[1], n = (node.n - 2) / 2;
+  const uint32_t* member = node.arguments + 2;
+  uint32_t none = from, some = add();
+  for (uint32_t i = 0; i < n; ++i) {
+    const bool required = member[n + i];
+    const uint32_t begin = add(), none_behind = add(), some_behind = add();
+    hop(none, begin);
+    build(separator, some, begin);
+    build(member[i], begin, some_behind);
+    if (!required) hop(none, none_behind);
+    if (!required) hop(some, some_behind);
+    none = none_behind;
+    some = some_behind;
+  }
+  const uint32_t begin = add();
+  hop(none, begin);
+  build(separator, some, begin);
+  build(extra, begin, some);
+  hop(some, to);
 }
 
 Intervals::Intervals(const Graph& graph) {

@@ -71,6 +71,7 @@ class Graph {
   void repeat(const Node& node, uint32_t from, uint32_t to);
   void until(const Node& node, uint32_t from, uint32_t to);
   void multiple(uint32_t divisor, uint32_t from, uint32_t to);
+  void members(const Node& node, uint32_t from, uint32_t to);
 
   const Program& program_;
   Budget& budget_;

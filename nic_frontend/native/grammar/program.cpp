@@ -65,8 +65,11 @@ void Program::check(const Node& node, uint32_t index) const {
     case BLINK_GRAMMAR_OP_EXCEPT:
       require(n == 2);
       break;
+    case BLINK_GRAMMAR_OP_MEMBERS:
+      require(n >= 2 && n % 2 == 0);
+      break;
     default:
-      require(node.op <= BLINK_GRAMMAR_OP_MULTIPLE);
+      require(node.op <= BLINK_GRAMMAR_OP_MEMBERS);
   }
   for (uint32_t i = 0; i < node.n_nodes(); ++i) require(a[i] < index);
 }

@@ -33,6 +33,8 @@ struct Node {
       case BLINK_GRAMMAR_OP_REPEAT:
       case BLINK_GRAMMAR_OP_CLOSED:
         return 1;
+      case BLINK_GRAMMAR_OP_MEMBERS:
+        return 2 + (n - 2) / 2;
       default:
         return 0;
     }
