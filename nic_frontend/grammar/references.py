@@ -28,25 +28,28 @@ OLD_DRAFTS = ("draft-03", "draft-04", "draft-06", "draft-07")  # there `$ref` st
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Place:
-    """A schema: what it says, its JSON pointer, and the URI that its references start from."""
+    """A schema: what it says, its JSON pointer, and the URI that its references start from. `alone`: of an
+    old draft, where nothing beside a `$ref` counts.
+    """
 
     value: dict[str, Any] | bool
     where: str
     base: str
+    alone: bool = False
 
     def inner(self, value: Any, *steps: object) -> Place:
         """One within it. Raises GrammarRefused if it is no schema."""
         where = "/".join([self.where, *(escaped(str(step)) for step in steps)])
-        return place(value, where, self.base)
+        return place(value, where, self.base, self.alone)
 
 
-def place(value: Any, where: str, base: str) -> Place:
+def place(value: Any, where: str, base: str, alone: bool) -> Place:
     if not isinstance(value, dict | bool):
         raise GrammarRefused("a schema must be an object or a boolean", where)
     name = value.get("$id") if isinstance(value, dict) else None
-    if isinstance(name, str) and not name.startswith("#"):
+    if isinstance(name, str) and not name.startswith("#") and not (alone and "$ref" in value):
         base = urljoin(base, name)
-    return Place(value, where, base)
+    return Place(value, where, base, alone)
 
 
 def _open(here: Place) -> Place:
@@ -68,9 +71,9 @@ class References:
     """Finds what references mean. Raises GrammarRefused for a document that is too large."""
 
     def __init__(self, document: Any) -> None:
-        self.root = place(document, "#", "")
         dialect = document.get("$schema") if isinstance(document, dict) else None
         self.alone = isinstance(dialect, str) and any(draft in dialect for draft in OLD_DRAFTS)
+        self.root = place(document, "#", "", self.alone)
         self._resources: dict[str, Place] = {"": self.root}
         self._anchors: dict[str, Place] = {}
         self._closings: dict[int, Place] = {}
@@ -162,7 +165,7 @@ class References:
             return here
         if id(here.value) not in self._closings:
             value = {UNEVALUATED.get(keyword, keyword): inner for keyword, inner in here.value.items()}
-            self._closings[id(here.value)] = Place(value, here.where, here.base)
+            self._closings[id(here.value)] = Place(value, here.where, here.base, self.alone)
         return self._closings[id(here.value)]
 
     def _pointed(self, resource: Place, pointer: str, where: str) -> Place:
@@ -179,7 +182,7 @@ class References:
                 base = urljoin(base, name)
         if not isinstance(value, dict | bool):
             raise GrammarRefused(f"there is no schema at {pointer!r}", where)
-        return Place(value, found, base)
+        return Place(value, found, base, self.alone)
 
 
 def children(here: Place) -> list[Place]:
