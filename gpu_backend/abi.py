@@ -10,7 +10,8 @@ STEP_SETS = 3
 MAX_EOS = 8
 NO_SEQUENCE = 0xffffffff
 NO_TOKEN = 0xffffffff
-STEP_LAYOUT_HASH = 0x8e9e740d46568354
+DEAD_END = 0xfffffffe
+STEP_LAYOUT_HASH = 0xfeadf8ba6e66f92c
 
 
 class StepKind(IntEnum):
@@ -41,9 +42,16 @@ StepSet = np.dtype({
     "itemsize": 64,
 })
 
+Vocabulary = np.dtype({
+    "names": ["first", "bytes"],
+    "formats": ["<u8", "<u8"],
+    "offsets": [0, 8],
+    "itemsize": 16,
+})
+
 Tables = np.dtype({
-    "names": ["history", "block_table", "params", "completed", "n_sequences", "max_context", "pages_per_sequence", "page_size", "vocab_size", "n_eos", "eos"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,))],
-    "offsets": [0, 8, 16, 24, 32, 36, 40, 44, 48, 52, 56],
-    "itemsize": 88,
+    "names": ["history", "block_table", "params", "completed", "n_sequences", "max_context", "pages_per_sequence", "page_size", "vocab_size", "n_eos", "eos", "grammars", "grammar_at", "grammar_states", "vocabulary"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,)), "<u8", "<u8", "<u8", Vocabulary],
+    "offsets": [0, 8, 16, 24, 32, 36, 40, 44, 48, 52, 56, 88, 96, 104, 112],
+    "itemsize": 128,
 })

@@ -10,7 +10,7 @@
 #ifndef BLINK_STEP_H
 #define BLINK_STEP_H
 
-#include "../ringbuffer/ring.h"
+#include "../ringbuffer/grammar.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -21,6 +21,7 @@ extern "C" {
 #define BLINK_NO_SEQUENCE 0xffffffffu /* in token_sequence: padding, every kernel skips it */
 /* in out_token: the batch slot had no logit to sample from (ops/sampling/sample.h) */
 #define BLINK_NO_TOKEN 0xffffffffu
+#define BLINK_DEAD_END 0xfffffffeu /* likewise: its grammar allows no token, or none that may be sampled yet */
 
 enum blink_step_kind { BLINK_STEP_DECODE = 0, BLINK_STEP_PREFILL = 1, BLINK_STEP_MIXED = 2, BLINK_STEP_COPY = 3 };
 
@@ -73,6 +74,13 @@ struct blink_step_set {
       out_token; /* [batch_slots] E: the sampled token, also stored at history[sequence][position of batch_last + 1] */
 };
 
+/* The bytes of the vocabulary's tokens, for those who walk grammars (B). A token without bytes is never part of an
+ * answer that has a grammar, but for one that ends it. */
+struct blink_vocabulary {
+  uint32_t* first; /* [vocab_size + 1] token t has bytes[first[t]] .. bytes[first[t + 1]] */
+  uint8_t* bytes;
+};
+
 /* State per sequence (its place in memory while it is in the batch) that all steps share. */
 struct blink_tables {
   uint32_t* history;               /* [n_sequences][max_context] token ids: prompt (S), then sampled tokens (E) */
@@ -86,6 +94,12 @@ struct blink_tables {
   uint32_t vocab_size;
   uint32_t n_eos;
   uint32_t eos[8];
+  /* Of requests that have a grammar (ringbuffer/grammar.h) */
+  uint32_t* grammars;   /* words (S); what lies there stays while a sequence that is named in a step has it (S21) */
+  uint32_t* grammar_at; /* [n_sequences] where the sequence's begins, in words (S) */
+  struct blink_grammar_state* grammar_states; /* [n_sequences][2] (E): where its answer of n tokens stands, at
+                                                 [n % 2], once a step has sampled what comes behind these */
+  struct blink_vocabulary vocabulary;
 };
 
 #ifdef __cplusplus

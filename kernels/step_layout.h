@@ -1,6 +1,6 @@
 /* Generated from step.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_STEP_LAYOUT_HASH 0x8e9e740d46568354ull
+#define BLINK_STEP_LAYOUT_HASH 0xfeadf8ba6e66f92cull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -35,7 +35,10 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, batch_first) == 32, "blin
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, batch_last) == 40, "blink_step_set.batch_last");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, batch_emit) == 48, "blink_step_set.batch_emit");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, out_token) == 56, "blink_step_set.out_token");
-BLINK_ASSERT(sizeof(struct blink_tables) == 88, "blink_tables");
+BLINK_ASSERT(sizeof(struct blink_vocabulary) == 16, "blink_vocabulary");
+BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, first) == 0, "blink_vocabulary.first");
+BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, bytes) == 8, "blink_vocabulary.bytes");
+BLINK_ASSERT(sizeof(struct blink_tables) == 128, "blink_tables");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, history) == 0, "blink_tables.history");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, block_table) == 8, "blink_tables.block_table");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, params) == 16, "blink_tables.params");
@@ -47,6 +50,10 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_tables, page_size) == 44, "blink_ta
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, vocab_size) == 48, "blink_tables.vocab_size");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, n_eos) == 52, "blink_tables.n_eos");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, eos) == 56, "blink_tables.eos");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, grammars) == 88, "blink_tables.grammars");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, grammar_at) == 96, "blink_tables.grammar_at");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, grammar_states) == 104, "blink_tables.grammar_states");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, vocabulary) == 112, "blink_tables.vocabulary");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */
@@ -76,6 +83,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_tables, eos) == 56, "blink_tables.e
   X(blink_step_set, batch_last) \
   X(blink_step_set, batch_emit) \
   X(blink_step_set, out_token) \
+  X(blink_vocabulary, first) \
+  X(blink_vocabulary, bytes) \
   X(blink_tables, history) \
   X(blink_tables, block_table) \
   X(blink_tables, params) \
@@ -86,5 +95,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_tables, eos) == 56, "blink_tables.e
   X(blink_tables, page_size) \
   X(blink_tables, vocab_size) \
   X(blink_tables, n_eos) \
-  X(blink_tables, eos)
+  X(blink_tables, eos) \
+  X(blink_tables, grammars) \
+  X(blink_tables, grammar_at) \
+  X(blink_tables, grammar_states) \
+  X(blink_tables, vocabulary)
 // clang-format on

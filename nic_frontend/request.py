@@ -112,6 +112,7 @@ class Request:
     sampling: Sampling
     mailbox: Mailbox
     arrived: float
+    grammar: bytes | None = None  # what the answer may be (ringbuffer/grammar.h)
     slot: int = -1
     sequence: int | None = None  # None until it was submitted
     cached_tokens: int = 0  # of the prompt; known with the first token

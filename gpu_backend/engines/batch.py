@@ -10,6 +10,7 @@ from gpu_backend import abi
 from gpu_backend.engines.base import Batch, Limits, Memory, Shape
 from gpu_backend.engines.graph_grid import GraphGrid
 from ringbuffer.abi import Descriptor
+from ringbuffer.grammar_abi import GrammarState
 
 LINE = 128  # bytes
 
@@ -26,6 +27,10 @@ def allocate_batch(
     tables["block_table"] = memory.allocate(4 * limits.n_sequences * limits.pages_per_sequence)
     tables["params"] = memory.allocate(Descriptor.itemsize * limits.n_sequences)
     tables["completed"] = memory.allocate(8)
+    if limits.grammar_words:
+        tables["grammars"] = memory.allocate(4 * limits.grammar_words)
+        tables["grammar_at"] = memory.allocate(4 * limits.n_sequences)
+        tables["grammar_states"] = memory.allocate(GrammarState.itemsize * limits.n_sequences * 2)
     for name in ("n_sequences", "max_context", "pages_per_sequence", "page_size"):
         tables[name] = getattr(limits, name)
     tables["vocab_size"] = vocab_size

@@ -37,7 +37,7 @@ BLINK_FN void Scheduler<P>::commit(uint64_t id) {
   uint32_t found = 0;
   for (uint32_t batch_slot = tid; batch_slot < head.batch_size; batch_slot += threads) {
     if (!set.batch_emit[batch_slot]) continue;
-    if (set.out_token[batch_slot] >= t.vocab_size && set.out_token[batch_slot] != BLINK_NO_TOKEN) {
+    if (!is_outcome(set.out_token[batch_slot])) {
       found |= kBad;
     } else {
       if (fills_page(set, batch_slot)) found |= kFilled;
@@ -57,6 +57,12 @@ BLINK_FN void Scheduler<P>::commit(uint64_t id) {
     record_times(head);
   }
   p.sync();
+}
+
+// Whether a step may have put this where a token is to be.
+template <class P>
+BLINK_FN bool Scheduler<P>::is_outcome(uint32_t token) const {
+  return token < t.vocab_size || token == BLINK_NO_TOKEN || token == BLINK_DEAD_END;
 }
 
 // The keys and values of a request without a token to sample may be no numbers: nobody finds them from now on (S17).
@@ -96,6 +102,7 @@ BLINK_FN void Scheduler<P>::commit_token(const blink_step_set& set, uint32_t bat
     sequence.faulty = 1;
     return finish(slot, BLINK_REASON_NUMERICAL_FAULT);
   }
+  if (token == BLINK_DEAD_END) return finish(slot, BLINK_REASON_GRAMMAR_DEAD_END);
   blink_request& r = c.requests[slot];
   const uint64_t record = output_record(token, r.generated, r.submission);
   p.store(outputs(slot) + r.generated, record);
@@ -157,10 +164,7 @@ BLINK_FN void Scheduler<P>::finish(uint32_t slot, uint32_t reason) {
   blink_request& r = c.requests[slot];
   if (waiting(r)) {
     p.add(&s.n_waiting, ~0u);
-    if (r.sequence_index != BLINK_NO_SEQUENCE) {
-      c.sequences[r.sequence_index].use = BLINK_SEQUENCE_FREE;
-      p.add(&s.n_staged, ~0u);
-    }
+    if (r.sequence_index != BLINK_NO_SEQUENCE) unstage(r);
   } else {
     if (r.generated) {
       p.add(&s.ended_prompts, uint64_t(r.prompt_tokens - r.cached));
@@ -175,6 +179,15 @@ BLINK_FN void Scheduler<P>::finish(uint32_t slot, uint32_t reason) {
                                                          : s.stats.completed;
   p.add(&counter, uint64_t(1));
   publish(slot, reason);
+}
+
+// A waiting request has no sequence any more.
+template <class P>
+BLINK_FN void Scheduler<P>::unstage(blink_request& r) {
+  give_grammar_back(r.sequence_index);
+  c.sequences[r.sequence_index].use = BLINK_SEQUENCE_FREE;
+  r.sequence_index = BLINK_NO_SEQUENCE;
+  p.add(&s.n_staged, ~0u);
 }
 
 template <class P>
@@ -205,6 +218,7 @@ BLINK_FN void Scheduler<P>::reap() {
     if (dead == BLINK_NO_SEQUENCE) return;
     pool.give_back(pages(dead), c.sequences[dead].n_pages);
     if (tid == 0) {
+      give_grammar_back(dead);
       --s.n_zombies;
       c.sequences[dead].use = BLINK_SEQUENCE_FREE;
     }

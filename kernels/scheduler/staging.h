@@ -35,9 +35,15 @@ struct Findings {
 template <class P>
 BLINK_FN bool Scheduler<P>::stage_ahead() {
   const uint32_t room = t.n_sequences - c.max_batch;
-  if (s.n_waiting == s.n_staged || s.n_staged >= room || phase == BLINK_PHASE_FAILED) return false;
-  if (in_flight() ? plan_is_due() : s.n_active != 0) return false;
+  if (s.n_staged && c.max_grammar_words && may_stage() && provide_grammars()) return true;
+  if (s.n_waiting == s.n_staged || s.n_staged >= room || !may_stage()) return false;
   return stage(room - s.n_staged);
+}
+
+// Whether there is nothing more urgent.
+template <class P>
+BLINK_FN bool Scheduler<P>::may_stage() const {
+  return phase != BLINK_PHASE_FAILED && !(in_flight() ? plan_is_due() : s.n_active != 0);
 }
 
 // Stages the oldest requests that wait, at most `most`, or reads the next slice of the one that is under way. False:
@@ -250,12 +256,13 @@ BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t sequence, uint64_
   const blink_descriptor& d = t.params[sequence];
   const uint32_t problem = judge(r, d, found);
   if (!problem) {
-    r.torn_since_ns = r.torn_last_ns = 0;  // a pause that comes later is as old as the request, and torn by nobody
+    if (d.grammar_words == 0) not_torn(r);
     blink_sequence& staged = c.sequences[sequence];
     staged = {};
     staged.use = BLINK_SEQUENCE_STAGED;
     staged.slot = slot;
     staged.prefill_end = d.prompt_tokens + r.generated;
+    staged.grammar = BLINK_NO_GRAMMAR;
     begin_links(staged, index.salt_sum(d.salt));
     r.sequence_index = sequence;
     p.add(&s.n_staged, 1u);
@@ -265,12 +272,26 @@ BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t sequence, uint64_
     finish(slot, problem);
     return 1;
   }
+  const bool misplaced = d.sequence == r.submission && !prompt_in_heap(d);
+  return tear(slot, misplaced ? BLINK_REASON_BAD_RANGE : BLINK_REASON_BAD_CHECKSUM);
+}
+
+// A pause that comes later is as old as the request, and torn by nobody.
+template <class P>
+BLINK_FN void Scheduler<P>::not_torn(blink_request& r) const {
+  r.torn_since_ns = r.torn_last_ns = 0;
+}
+
+// A request's payload or grammar does not match: it is read again, or refused for `reason` when it has been so for too
+// long. Called by one thread. Nonzero if it was refused.
+template <class P>
+BLINK_FN uint32_t Scheduler<P>::tear(uint32_t slot, uint32_t reason) {
+  blink_request& r = c.requests[slot];
   p.add(&s.stats.torn_payloads, uint64_t(1));
   r.torn_last_ns = now;
   if (r.torn_since_ns == 0) r.torn_since_ns = now;
   if (now - r.torn_since_ns <= BLINK_TORN_PAYLOAD_TIMEOUT_NS) return 0;
-  const bool misplaced = d.sequence == r.submission && !prompt_in_heap(d);
-  finish(slot, misplaced ? BLINK_REASON_BAD_RANGE : BLINK_REASON_BAD_CHECKSUM);
+  finish(slot, reason);
   return 1;
 }
 
@@ -282,6 +303,7 @@ BLINK_FN uint32_t Scheduler<P>::judge(const blink_request& r, const blink_descri
   if (high(found) & kBadPrompt) return BLINK_REASON_BAD_TOKEN;
   if (high(found) & kBadAnswer) return BLINK_REASON_BAD_CHECKSUM;
   if (d.output_room == 0 || uint64_t(d.output_offset) + d.output_room > c.output_heap) return BLINK_REASON_BAD_RANGE;
+  if (const uint32_t problem = check_grammar_range(d)) return problem;
   return check_parameters(d);
 }
 

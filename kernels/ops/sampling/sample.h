@@ -4,15 +4,18 @@
  *   set.out_token[batch_slot] and history[sequence][position of batch_last + 1] receive the token (step.h)
  *
  * In this order: repetition penalty over prompt and answer (the CTRL paper's), presence and frequency penalty
- * over the answer (OpenAI's), end and stop ids masked until min_tokens, temperature, min-p, top-k, top-p
+ * over the answer (OpenAI's), end and stop ids masked until min_tokens, what the request's grammar does not allow
+ * masked (answer_grammar.h), temperature, min-p, top-k, top-p
  * (vLLM's order), the draw. Temperature 0 is the argmax, ties to the lowest id.
  *
  * NaN counts as minus infinity: it never wins, and has no weight in any sum. A batch slot has no token, BLINK_NO_TOKEN,
- * if after the masks no logit is larger than that: none is a number, or all that are belong to masked tokens.
+ * if after the masks no logit is larger than that: none is a number, or all that are belong to masked tokens. It is at a
+ * dead end, BLINK_DEAD_END, if its grammar masks all tokens.
  */
 #ifndef BLINK_OPS_SAMPLING_SAMPLE_H
 #define BLINK_OPS_SAMPLING_SAMPLE_H
 
+#include "answer_grammar.h"
 #include "top_k_top_p.h"
 
 #ifndef __CUDACC__
@@ -50,11 +53,28 @@ inline void penalise(const Sequence& sequence, const struct blink_tables& tables
     if (params.stop_ids[j] < tables.vocab_size) logits[params.stop_ids[j]] = -INFINITY;
 }
 
-/* The token of one batch slot, from its logits. */
-inline uint32_t sample(const Sequence& sequence, const struct blink_tables& tables, float* logits) {
+/* Masks what the sequence's grammar does not allow, now that its answer stands at `now`. False: that is everything. */
+inline bool constrain(const Sequence& sequence, const struct blink_tables& tables,
+                      const struct blink_grammar_state& now, float* logits) {
+  bool any = false;
+  for (uint32_t t = 0; t < tables.vocab_size; ++t) {
+    const bool allowed = allows(tables, sequence, now, t);
+    if (!allowed) logits[t] = -INFINITY;
+    any = any || allowed;
+  }
+  return any;
+}
+
+/* The token of one batch slot, from its logits. `begins`: no step has sampled for its sequence before. */
+inline uint32_t sample(const Sequence& sequence, const struct blink_tables& tables, float* logits, bool begins) {
   const struct blink_descriptor& params = sequence.params;
   const uint32_t vocab = tables.vocab_size;
   penalise(sequence, tables, logits);
+  if (params.grammar_words != 0) {
+    struct blink_grammar_state& now = state_at(tables, sequence, sequence.answered());
+    find_state(tables, sequence, begins, now);
+    if (!constrain(sequence, tables, now, logits)) return BLINK_DEAD_END;
+  }
   uint32_t best = 0;
   for (uint32_t t = 1; t < vocab; ++t)
     if (order_key(number(logits[t]), t) > order_key(number(logits[best]), best)) best = t;
@@ -79,7 +99,8 @@ inline uint32_t sample(const Sequence& sequence, const struct blink_tables& tabl
 inline void sample_slot(const struct blink_step_set& set, const struct blink_tables& tables, float* logits,
                         uint32_t batch_slot) {
   const Sequence sequence = sequence_of(set, tables, batch_slot);
-  put_token(set, tables, sequence, batch_slot, sample(sequence, tables, logits));
+  const bool begins = batch_slot >= set.head->n_decode;
+  put_token(set, tables, sequence, batch_slot, sample(sequence, tables, logits, begins));
 }
 
 #else
@@ -250,14 +271,14 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
   const uint32_t batch_slot = blockIdx.y;
   struct blink_step_head* head = set.head;
   const bool emits = batch_slot < head->batch_size && set.batch_emit[batch_slot];
-  Sequence sequence = {scratch.params, nullptr, 0};
+  Sequence sequence = {scratch.params, 0, nullptr, 0};
   if (emits) {
     const Sequence given = sequence_of(set, tables, batch_slot);
     constexpr uint32_t kWords = sizeof(struct blink_descriptor) / sizeof(uint32_t);
     if (threadIdx.x < kWords)
       reinterpret_cast<uint32_t*>(&scratch.params)[threadIdx.x] =
           reinterpret_cast<const uint32_t*>(&given.params)[threadIdx.x];
-    sequence.tokens = given.tokens, sequence.length = given.length;
+    sequence.index = given.index, sequence.tokens = given.tokens, sequence.length = given.length;
   }
   Selection::clear(scratch.select);
   DsmemExchange exchange(scratch.barriers); /* which has a barrier of the block behind both */

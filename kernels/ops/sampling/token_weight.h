@@ -177,6 +177,7 @@ BLINK_HD uint64_t kept(const struct blink_descriptor& params, bool by_weight, ui
 /* One batch slot's view of its sequence. */
 struct Sequence {
   const struct blink_descriptor& params;
+  uint32_t index;   /* its place in the tables */
   uint32_t* tokens; /* prompt and answer so far: `length` of them */
   uint32_t length;
 
@@ -188,16 +189,21 @@ struct Sequence {
 BLINK_HD Sequence sequence_of(const struct blink_step_set& set, const struct blink_tables& tables,
                               uint32_t batch_slot) {
   const uint32_t sequence = set.batch_sequence[batch_slot];
-  return {tables.params[sequence], tables.history + uint64_t(sequence) * tables.max_context,
+  return {tables.params[sequence], sequence, tables.history + uint64_t(sequence) * tables.max_context,
           set.token_position[set.batch_last[batch_slot]] + 1};
 }
 
-/* Of a batch slot: the token that was sampled, or BLINK_NO_TOKEN. The history holds tokens only, because a step that
+/* Whether a step has found a token, and not the reason why there is none. */
+BLINK_HD bool is_token(uint32_t outcome) {
+  return outcome != BLINK_NO_TOKEN && outcome != BLINK_DEAD_END;
+}
+
+/* Of a batch slot: the token that was sampled, or why there is none. The history holds tokens only, because a step that
  * was planned ahead feeds what stands there. */
 BLINK_HD void put_token(const struct blink_step_set& set, const struct blink_tables& tables, const Sequence& sequence,
                         uint32_t batch_slot, uint32_t token) {
   set.out_token[batch_slot] = token;
-  if (sequence.length < tables.max_context) sequence.tokens[sequence.length] = token == BLINK_NO_TOKEN ? 0 : token;
+  if (sequence.length < tables.max_context) sequence.tokens[sequence.length] = is_token(token) ? token : 0;
 }
 
 BLINK_HD float repeated(float logit, float penalty) {

@@ -3,6 +3,7 @@
 #include <map>
 #include <random>
 
+#include "grammar_cache.h"
 #include "ringbuffer/words.h"
 #include "simulated_ring.h"
 
@@ -18,18 +19,21 @@ struct Sent {
   bool ignore_eos = false, cancelled = false, torn = false, done = false;
   uint64_t torn_until = 0;
   blink_descriptor ranges{};  // of which it has the ranges alone
+  const Words* grammar = nullptr;
+  blink_grammar_state standing{};  // of its tokens in the grammar
   std::vector<uint32_t> tokens;
 };
 
 class Frontend {
  public:
   Frontend(SimulatedRing& ring, uint32_t lease, Random& random)
-      : ring_(ring), c_(ring.c), lease_(lease), random_(random) {}
+      : ring_(ring), c_(ring.c), lease_(lease), random_(random), grammars_(ring, lease, random) {}
 
   std::string error;
-  uint64_t finished = 0, unsampled = 0;  // requests; those of them that ended without a token to sample
-  bool quiet = false;                    // submit nothing more
-  bool tearing = true;                   // let some payloads arrive after their request word
+  uint64_t finished = 0, unsampled = 0;     // requests; those of them that ended without a token to sample
+  uint64_t constrained = 0, dead_ends = 0;  // ... that had a grammar; that could not go on in it
+  bool quiet = false;                       // submit nothing more
+  bool tearing = true;                      // let some payloads arrive after their request word
 
   void act(uint64_t now) {
     if (dead_until_) {
@@ -49,7 +53,7 @@ class Frontend {
     for (auto it = releasing_.begin(); it != releasing_.end();) {
       const uint64_t word = status(it->first);
       const bool empty = blink::low(word) == it->second && (blink::high(word) & 0xf) == BLINK_STATE_EMPTY;
-      if (empty) ranges_.erase(it->first);
+      if (empty) ranges_.erase(it->first), grammars_.give_back(it->first);
       it = empty ? releasing_.erase(it) : std::next(it);
     }
     check_unused(lease_ * share() + random_() % share());
@@ -84,6 +88,7 @@ class Frontend {
 
   void attach() {
     ranges_.clear();
+    grammars_.clear();
     open_.clear();
     releasing_.clear();
     asked_ = chance(50) ? 0 : chance(50) ? BLINK_LEASE_TIMEOUT_NS / 2 : 2 * BLINK_LEASE_TIMEOUT_NS;
@@ -159,9 +164,10 @@ class Frontend {
     if (!place(d)) return;
     ranges_[slot] = d;
     spoil(s, d);
+    if (ring_.sizes.grammar_words && chance(50)) give_grammar(slot, now, s, d);
     d.crc32c = reference_crc(d, s.prompt.data());
     if (prompt_in_heap(d) && chance(2)) s.expected_error = BLINK_REASON_BAD_CHECKSUM, d.crc32c ^= 1 << random_() % 32;
-    s.torn = s.expected_error == BLINK_REASON_BAD_CHECKSUM || !prompt_in_heap(d) || (tearing && chance(10));
+    s.torn |= s.expected_error == BLINK_REASON_BAD_CHECKSUM || !prompt_in_heap(d) || (tearing && chance(10));
     if (!s.torn || s.expected_error) {
       write(slot, d, s);
     } else {
@@ -188,9 +194,56 @@ class Frontend {
       bool mine = true;
       for (const auto& [slot, other] : ranges_)
         mine = mine && (d.*offset + d.*room <= other.*offset || other.*offset + other.*room <= d.*offset);
+      mine = mine && (heap != c_.prompt_heap || offset != &blink_descriptor::prompt_offset ||
+                      grammars_.is_free(d.*offset, d.*room));
       if (mine) return true;
     }
     return false;
+  }
+
+  // Holds the request to a grammar, which may be none, lie in no range, or arrive late.
+  void give_grammar(uint32_t slot, uint64_t now, Sent& s, blink_descriptor& d) {
+    const bool is_good = s.expected_error || !chance(6);
+    const CachedGrammar* grammar = grammars_.take(slot, is_good, [&](uint32_t words) {
+      blink_descriptor probe{};
+      probe.prompt_room = words;
+      const bool found = range(&blink_descriptor::prompt_offset, &blink_descriptor::prompt_room, c_.prompt_heap, probe);
+      return found ? probe.prompt_offset : ~0u;
+    });
+    if (!grammar) return;
+    d.grammar_offset = grammar->offset;
+    d.grammar_words = grammar->words.size();
+    d.grammar_name = grammar->name;
+    d.grammar_crc32c = crc_of(grammar->words);
+    if (!is_good) {
+      spoil_range(s, d);
+    } else {
+      s.grammar = &book().by_crc.at(d.grammar_crc32c);
+      blink::begin_answer(blink::Grammar(s.grammar->data()), s.standing);
+    }
+    write_grammar(*grammar, now, s);
+  }
+  // The words of a new grammar, or of one that is on its way. They may come later than the request.
+  void write_grammar(const CachedGrammar& grammar, uint64_t now, Sent& s) {
+    if (grammar.is_written) return;
+    if (tearing && (grammar.due || chance(10))) {
+      s.torn = true;
+      grammars_.delay(grammar, now + random_() % 1'000'000);
+    } else {
+      grammars_.write(grammar);
+    }
+  }
+  void spoil_range(Sent& s, blink_descriptor& d) {
+    s.expected_error = BLINK_REASON_BAD_GRAMMAR;
+    if (chance(20))
+      d.grammar_words = chance(50) ? 1 + random_() % (sizeof(blink_grammar) / 4) : c_.max_grammar_words + 1;
+    if (d.grammar_words > c_.max_grammar_words && d.grammar_offset + d.grammar_words > c_.prompt_heap)
+      s.expected_error = BLINK_REASON_BAD_RANGE;
+    if (chance(20))
+      d.grammar_offset = chance(50) ? c_.prompt_heap - d.grammar_words + 1 : ~0u - random_() % 4,
+      s.expected_error = BLINK_REASON_BAD_RANGE;
+    if (chance(10) && s.expected_error == BLINK_REASON_BAD_GRAMMAR)
+      d.grammar_crc32c ^= 1, s.expected_error = BLINK_REASON_BAD_CHECKSUM;
   }
 
   void spoil(Sent& s, blink_descriptor& d) {
@@ -237,6 +290,7 @@ class Frontend {
     if (prompt_in_heap(d)) std::copy(s.prompt.begin(), s.prompt.end(), ring_.prompt(slot, d));
   }
   void mend_torn(uint64_t now) {
+    grammars_.write_due(now);
     for (auto it = late_.begin(); it != late_.end();) {
       const auto sent = open_.find(it->first);
       if (sent != open_.end() && now < sent->second.torn_until) {
@@ -270,24 +324,32 @@ class Frontend {
       if (blink::high(record) != (i | s.sequence << 20)) {
         record = __atomic_load_n(ring_.outputs(slot, s.ranges) + i, __ATOMIC_RELAXED);
       }
-      const uint32_t previous = i ? s.tokens.back() : s.prompt.back(), token = answer(s.seed, i, previous);
+      const uint32_t token = next_of(s);
       if (record != blink::output_record(token, i, s.sequence)) return fail("wrong record at " + std::to_string(i));
       s.tokens.push_back(token);
+      if (s.grammar) take_token(blink::Grammar(s.grammar->data()), token, s.standing);
     }
     if (state == BLINK_STATE_DECODE_COMPLETED) complete(s, reason);
+  }
+
+  // What the answer's next token is, or why there is none.
+  uint32_t next_of(const Sent& s) const {
+    const uint32_t i = s.tokens.size(), previous = i ? s.tokens.back() : s.prompt.back();
+    if (!s.grammar) return answer(s.seed, i, previous);
+    return answer_in(blink::Grammar(s.grammar->data()), s.standing, s.seed, i, previous);
   }
 
   void complete(Sent& s, uint32_t reason) {
     s.done = true;
     ++finished;
+    constrained += s.grammar && !s.expected_error;
     if (!s.expected_error) remember(s);
     const uint32_t context = std::min(ring_.sizes.max_context, ring_.sizes.total_pages * ring_.sizes.page_size);
     const uint32_t left = context > s.prompt.size() ? context - s.prompt.size() : 0;
     const uint32_t limit = std::min({s.max_tokens, left, s.ranges.output_room});
     const bool eos = !s.tokens.empty() && s.tokens.back() == kEos && !s.ignore_eos;
     const uint32_t n = s.tokens.size();
-    const bool no_token =
-        !s.prompt.empty() && answer(s.seed, n, n ? s.tokens.back() : s.prompt.back()) == BLINK_NO_TOKEN;
+    const uint32_t next = s.prompt.empty() ? kEos : next_of(s);
     if (s.cancelled && reason == BLINK_REASON_CANCELLED) return;
     if (reason == BLINK_REASON_SHUTTING_DOWN) return;
     if (s.expected_error) {
@@ -295,7 +357,10 @@ class Frontend {
         fail("expected error " + std::to_string(s.expected_error) + ", got " + std::to_string(reason));
     } else if (reason == BLINK_REASON_NUMERICAL_FAULT) {
       ++unsampled;
-      if (!no_token || eos || n == limit) fail("a token that there was is missing");
+      if (next != BLINK_NO_TOKEN || eos || n == limit) fail("a token that there was is missing");
+    } else if (reason == BLINK_REASON_GRAMMAR_DEAD_END) {
+      ++dead_ends;
+      if (next != BLINK_DEAD_END || eos || n == limit) fail("its grammar has no dead end here");
     } else if (reason == BLINK_REASON_EOS) {
       if (!eos) fail("EOS without an end token");
     } else if (reason == BLINK_REASON_LENGTH) {
@@ -326,6 +391,7 @@ class Frontend {
   blink_scheduler_config& c_;
   const uint32_t lease_;
   Random& random_;
+  GrammarCache grammars_;
   uint32_t epoch_ = 0, epochs_ = 0, beats_ = 0, tickets_ = 0;
   uint64_t asked_ = 0, last_beat_ = 0, dead_since_ = 0, dead_until_ = 0, still_until_ = 0;
   Open open_;

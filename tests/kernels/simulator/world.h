@@ -7,6 +7,7 @@
  */
 #pragma once
 #include <deque>
+#include <map>
 #include <set>
 
 #include "fairness.h"
@@ -18,7 +19,7 @@ namespace simulator {
 
 struct Coverage {
   uint64_t steps, tokens, finished, preempted, zombies, torn, relaunches, refused, reclaimed, cancelled, armed, mixed,
-      unsampled, hits, evicted, awaited, told, retold, compared, written, brought_back;
+      unsampled, hits, evicted, awaited, told, retold, compared, written, brought_back, constrained, dead_ends;
 };
 
 class Simulator {
@@ -215,6 +216,7 @@ class Simulator {
         fail("S3: a sequence's request is not running");
     }
     check_host_pages();
+    check_grammars();
     uint32_t idle = 0;
     for (uint32_t page = 0; page < c.total_pages; ++page) {
       const blink_page& g = c.pages[page];
@@ -254,6 +256,33 @@ class Simulator {
       if (other.content != g.content || other.parent != g.parent || other.depth != g.depth)
         fail("S19: a copy is described otherwise");
       if (findable == host) fail("S19: of a pair the host page is found");
+    }
+  }
+
+  // S21: who has a grammar is counted, no two lie in the same place, and those in use are as they were read.
+  void check_grammars() {
+    std::vector<uint32_t> users(c.n_grammar_places), staged(c.n_grammar_places);
+    for (uint32_t i = 0; i < c.tables.n_sequences; ++i) {
+      const blink_sequence& row = c.sequences[i];
+      if (row.use == BLINK_SEQUENCE_FREE) continue;
+      const bool wants = c.tables.params[i].grammar_words, has = row.grammar != BLINK_NO_GRAMMAR;
+      if (has && !wants) return fail("S21: a sequence has a grammar that it does not want");
+      if (row.use != BLINK_SEQUENCE_STAGED && wants && !has) return fail("S21: a sequence runs without its grammar");
+      if (has) ++(row.use == BLINK_SEQUENCE_STAGED ? staged : users)[row.grammar];
+    }
+    const blink_grammar_reading& reading = c.state->grammar_reading;
+    if (reading.arrival) ++staged[reading.place];
+    uint32_t end = 0;
+    std::map<uint32_t, uint32_t> lengths;
+    for (uint32_t i = 0; i < c.n_grammar_places; ++i) {
+      const blink_grammar_place& place = c.grammar_places[i];
+      if (place.users != users[i] || place.staged != staged[i]) return fail("S21: a grammar's users are miscounted");
+      if (place.words && !lengths.emplace(place.at, place.words).second) return fail("S21: two grammars share a place");
+      if (place.users && !place.whole) return fail("S21: a sequence has a grammar that is not whole");
+    }
+    for (const auto& [at, words] : lengths) {
+      if (at < end || at + words > c.max_grammar_words) return fail("S21: grammars overlap");
+      end = at + words;
     }
   }
 
