@@ -40,7 +40,7 @@ class GrammarStatus(IntEnum):
 
 class GrammarLimits(ctypes.Structure):
     _fields_ = (
-        ("states", ctypes.c_uint32),
+        ("moves", ctypes.c_uint32),
         ("nodes", ctypes.c_uint32),
         ("time_ms", ctypes.c_uint32),
     )

@@ -13,7 +13,7 @@ from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.library import library
 
 # A hostile schema ends here, and holds one thread until then.
-LIMITS = GrammarLimits(states=200_000, nodes=2_000_000, time_ms=2_000)
+LIMITS = GrammarLimits(moves=4_000_000, nodes=2_000_000, time_ms=1_000)
 
 REASONS = {
     GrammarStatus.TOO_MANY_STATES: "it needs more states than are allowed; bound lengths and counts lower",

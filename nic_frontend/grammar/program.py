@@ -69,8 +69,8 @@ class Program:
             return inner[0]  # its body stands in the place of the call
         numbers = [self._numbers[expression.rule]] if expression.rule is not None else expression.numbers
         key = (expression.op, *inner, *numbers)
-        if (known := self._alike.get(key)) is not None:
-            return known
+        if expression.rule is None and (known := self._alike.get(key)) is not None:
+            return known  # of calls, each may be compiled in its own way
         self._nodes.extend((expression.op, len(inner) + len(numbers), *inner, *numbers))
         if len(self._nodes) > MAX_WORDS:
             raise GrammarRefused("it is too large for this server")

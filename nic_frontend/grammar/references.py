@@ -46,8 +46,8 @@ class Place:
 def place(value: Any, where: str, base: str, alone: bool) -> Place:
     if not isinstance(value, dict | bool):
         raise GrammarRefused("a schema must be an object or a boolean", where)
-    name = value.get("$id") if isinstance(value, dict) else None
-    if isinstance(name, str) and not name.startswith("#") and not (alone and "$ref" in value):
+    name = value.get("$id") if isinstance(value, dict) and not (alone and "$ref" in value) else None
+    if isinstance(name, str) and not name.startswith("#"):
         base = urljoin(base, name)
     return Place(value, where, base, alone)
 

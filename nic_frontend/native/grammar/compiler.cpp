@@ -75,8 +75,8 @@ class Block {
 
 void compile(const Program& program, const blink_grammar_limits& limits, uint32_t* block, uint32_t room,
              blink_grammar_result& result) {
+  Automaton automaton = make_deterministic(program, limits);
   Budget budget(limits);
-  Automaton automaton = make_deterministic(program, budget);
   remove_dead_ends(automaton);
   automaton = make_small(automaton, budget);
   result.states = automaton.n_states();

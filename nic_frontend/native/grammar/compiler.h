@@ -53,9 +53,9 @@ enum blink_grammar_status {
 };
 
 struct blink_grammar_limits {
-  uint32_t states;  /* of the automaton before it is made smaller, at most; likewise what follows */
+  uint32_t moves;   /* of an automaton before it is made smaller, at most; likewise what follows */
   uint32_t nodes;   /* of the graph that it is made from */
-  uint32_t time_ms; /* of this processor */
+  uint32_t time_ms; /* of each of its stages */
 };
 
 struct blink_grammar_result {

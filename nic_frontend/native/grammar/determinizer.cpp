@@ -4,10 +4,11 @@
 
 namespace blink::grammar {
 
-Determinizer::Determinizer(const Program& program, const std::vector<bool>& copied, Budget& budget)
+Determinizer::Determinizer(const Program& program, const Copied& copied, Budget& budget)
     : graph_(program, budget),
       budget_(budget),
       copied_(copied),
+      recursive_(program.recursive_rules()),
       rules_(built(graph_)),
       intervals_(graph_),
       fan_(intervals_),
@@ -78,8 +79,8 @@ uint32_t Determinizer::state_of(const VertexSet& reached, uint32_t rule) {
   const auto [found, is_new] = by_vertices_.try_emplace(closure(reached), uint32_t(states_.size()));
   by_reached_.emplace(reached, found->second);
   if (is_new) {
-    budget_.check_states(states_.size());
-    states_.push_back({found->first, rule});
+    budget_.check_moves(states_.size() * automaton_.n_columns);
+    states_.push_back({found->first, rule, false, {}});
     automaton_.moves.resize(automaton_.moves.size() + automaton_.n_columns);
     automaton_.accepting.push_back(false);
     waiting_.push_back(found->second);
@@ -101,9 +102,10 @@ uint32_t Determinizer::start_of(uint32_t index) {
 }
 
 // Whether it can be called with its first byte: that byte must not be another call's.
-bool Determinizer::is_called(uint32_t rule) {
-  if (copied_[rule]) return false;
-  const Move* row = automaton_.row(start_of(rule));
+bool Determinizer::is_called(uint32_t call, uint32_t rule) {
+  const uint32_t callee = graph_.calls[call].rule;
+  if (copied_.rules[callee] || copied_.calls.count({rule, graph_.calls[call].node})) return false;
+  const Move* row = automaton_.row(start_of(callee));
   return std::all_of(row, row + automaton_.n_columns, [](const Move& m) { return m.back == 0; });
 }
 
@@ -112,18 +114,19 @@ void Determinizer::make(uint32_t state) {
   states_[state].done = true;
   const uint32_t rule = states_[state].rule;
   VertexSet vertices = states_[state].vertices;
-  const std::vector<uint32_t> calls = resolve(vertices);
+  std::vector<uint32_t> calls = resolve(vertices, rule);
+  states_[state].calls = std::move(calls);
   automaton_.accepting[state] = std::binary_search(vertices.begin(), vertices.end(), rules_[rule].to);
   fan_.gather(graph_, vertices);
   for (uint32_t i = 0, next = 0; i < intervals_.count(); ++i) {
     if (i == 0 || fan_[i] != fan_[i - 1]) next = state_of(fan_[i], rule);
     move(state, i).next = next;
   }
-  add_calls(state, calls);
+  add_calls(state);
 }
 
 // Puts copies in the place of calls that the next byte does not decide, and returns the other calls.
-std::vector<uint32_t> Determinizer::resolve(VertexSet& vertices) {
+std::vector<uint32_t> Determinizer::resolve(VertexSet& vertices, uint32_t owner) {
   std::vector<bool> is_copied(graph_.calls.size());
   for (;;) {
     std::vector<uint32_t> calls;
@@ -134,12 +137,12 @@ std::vector<uint32_t> Determinizer::resolve(VertexSet& vertices) {
     std::vector<uint32_t> undecided;
     for (const uint32_t c : calls) {
       const uint32_t rule = graph_.calls[c].rule;
-      bool decided = is_called(rule);
+      bool decided = is_called(c, owner);
       if (decided) {
         const Set first = moves_of(start_of(rule));
         decided = (first & edges).none();
         for (const uint32_t other : calls) {
-          if (!decided || graph_.calls[other].rule == rule || !is_called(graph_.calls[other].rule)) continue;
+          if (!decided || graph_.calls[other].rule == rule || !is_called(other, owner)) continue;
           decided = (first & moves_of(start_of(graph_.calls[other].rule))).none();
         }
       }
@@ -184,15 +187,11 @@ Determinizer::Set Determinizer::moves_of(uint32_t state) const {
 }
 
 // Those of one rule return to all the places where any of them does.
-void Determinizer::add_calls(uint32_t state, const std::vector<uint32_t>& calls) {
+void Determinizer::add_calls(uint32_t state) {
+  const std::vector<uint32_t> calls = states_[state].calls;
   for (const uint32_t first : calls) {
     const uint32_t rule = graph_.calls[first].rule;
-    VertexSet back;
-    for (const uint32_t c : calls)
-      if (graph_.calls[c].rule == rule) back.push_back(graph_.calls[c].to);
-    std::sort(back.begin(), back.end());
-    back.erase(std::unique(back.begin(), back.end()), back.end());
-    const uint32_t to = state_of(back, states_[state].rule), start = start_of(rule);
+    const uint32_t to = state_of(returns_of(state, rule), states_[state].rule), start = start_of(rule);
     for (uint32_t i = 0; i < intervals_.count(); ++i)
       if (const Move inner = move(start, i); inner.next) move(state, i) = {inner.next, to};
   }
@@ -228,46 +227,57 @@ std::vector<Determinizer::Set> Determinizer::followers() const {
   return found;
 }
 
-std::vector<uint32_t> Determinizer::unclear_ends() const {
+bool Determinizer::add_unclear_ends(Copied& copied) const {
   const std::vector<Set> follow = followers();
-  std::vector<bool> unclear(rules_.size());
-  for (uint32_t state = 1; state < states_.size(); ++state) {
-    const uint32_t rule = states_[state].rule;
-    if (automaton_.accepting[state] && (moves_of(state) & follow[rule]).any()) unclear[rule] = true;
-  }
-  std::vector<uint32_t> found;
-  for (uint32_t rule = 0; rule < rules_.size(); ++rule)
-    if (unclear[rule] && !copied_[rule] && !calls_itself(rule)) found.push_back(rule);
+  std::vector<Set> goes_on(rules_.size());  // intervals with which a rule goes on where it may end
+  for (uint32_t state = 1; state < states_.size(); ++state)
+    if (automaton_.accepting[state]) goes_on[states_[state].rule] |= moves_of(state);
+  bool found = false;
+  for (uint32_t state = 1; state < states_.size(); ++state)
+    for (const uint32_t c : states_[state].calls) {
+      const Call& call = graph_.calls[c];
+      const uint32_t back = by_reached_.at(returns_of(state, call.rule));
+      Set behind = moves_of(back);
+      if (automaton_.accepting[back]) behind |= follow[states_[state].rule];
+      if ((goes_on[call.rule] & behind).none()) continue;
+      if (recursive_[call.rule]) {
+        found = copied.calls.insert({states_[state].rule, call.node}).second || found;
+      } else {
+        found = found || !copied.rules[call.rule];
+        copied.rules[call.rule] = true;
+      }
+    }
   return found;
 }
 
-bool Determinizer::calls_itself(uint32_t rule) const {
-  const Program& program = graph_.program();
-  std::vector<bool> seen(program.nodes.size()), called(program.rules.size());
-  std::vector<uint32_t> waiting{program.rules[rule]};
-  while (!waiting.empty()) {
-    const Node& node = program.nodes[waiting.back()];
-    waiting.pop_back();
-    const auto visit = [&](uint32_t index) {
-      if (!seen[index]) waiting.push_back(index);
-      seen[index] = true;
-    };
-    for (uint32_t i = 0; i < node.n_nodes(); ++i) visit(node.arguments[i]);
-    if (node.op != BLINK_GRAMMAR_OP_CALL) continue;
-    called[node.arguments[0]] = true;
-    visit(program.rules[node.arguments[0]]);
-  }
-  return called[rule];
+// The vertices to which calls of a rule in a state return.
+VertexSet Determinizer::returns_of(uint32_t state, uint32_t rule) const {
+  VertexSet back;
+  for (const uint32_t c : states_[state].calls)
+    if (graph_.calls[c].rule == rule) back.push_back(graph_.calls[c].to);
+  std::sort(back.begin(), back.end());
+  back.erase(std::unique(back.begin(), back.end()), back.end());
+  return back;
 }
 
-Automaton make_deterministic(const Program& program, Budget& budget) {
-  std::vector<bool> copied(program.rules.size());
-  for (;;) {
-    Determinizer determinizer(program, copied, budget);
-    Automaton automaton = determinizer.run();
-    const std::vector<uint32_t> unclear = determinizer.unclear_ends();
-    if (unclear.empty()) return automaton;
-    for (const uint32_t rule : unclear) copied[rule] = true;
+Automaton make_deterministic(const Program& program, const blink_grammar_limits& limits) {
+  Copied copied{std::vector<bool>(program.rules.size()), {}};
+  const blink_grammar_limits few{limits.moves / 8, limits.nodes / 8, limits.time_ms / 4};
+  for (bool copies_calls = true;;) {
+    Budget budget(copied.calls.empty() ? limits : few);
+    try {
+      Determinizer determinizer(program, copied, budget);
+      Automaton automaton = determinizer.run();
+      Copied more = copied;
+      if (!determinizer.add_unclear_ends(more)) return automaton;
+      if (!copies_calls) more.calls.clear();
+      if (!copies_calls && more.rules == copied.rules) return automaton;
+      copied = std::move(more);
+    } catch (const Refused&) {
+      if (copied.calls.empty()) throw;
+      copied.calls.clear();
+      copies_calls = false;
+    }
   }
 }
 

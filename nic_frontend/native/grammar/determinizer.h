@@ -2,13 +2,15 @@
 //
 // A call of a rule stays one, which pushes a state, where the next byte decides that it is this rule and nothing else.
 // Where it does not, the rule's graph is copied in the place of the call: then both ways are followed at once. A rule
-// that may go on with a byte that may also follow it is copied wherever it is called, unless it calls itself: then it
-// takes what it can.
+// that may go on with a byte that may also follow it is copied, too: wherever it is called, or if it calls itself where
+// that byte may follow. Where that has no end, it stays a call, and the rule takes what it can.
 #ifndef BLINK_GRAMMAR_DETERMINIZER_H
 #define BLINK_GRAMMAR_DETERMINIZER_H
 
 #include <bitset>
 #include <cstdint>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "nic_frontend/native/grammar/automaton.h"
@@ -17,16 +19,22 @@
 
 namespace blink::grammar {
 
+// What is not called but copied.
+struct Copied {
+  std::vector<bool> rules;
+  std::set<std::pair<uint32_t, uint32_t>> calls;  // nodes, in the graphs of rules: (rule, node)
+};
+
 class Determinizer {
  public:
-  // `copied`: rules that are never called. Throws Refused.
-  Determinizer(const Program& program, const std::vector<bool>& copied, Budget& budget);
+  // Throws Refused.
+  Determinizer(const Program& program, const Copied& copied, Budget& budget);
 
   // Runs once. The automaton, with a column for each interval. Throws Refused.
   Automaton run();
 
-  // Behind `run`: rules that may go on with a byte that may also follow them, and do not call themselves.
-  std::vector<uint32_t> unclear_ends() const;
+  // Behind `run`: adds what may go on with a byte that may also follow it. False if there is nothing.
+  bool add_unclear_ends(Copied& copied) const;
 
  private:
   using Set = std::bitset<256>;  // of intervals
@@ -41,6 +49,7 @@ class Determinizer {
     VertexSet vertices;  // that are reached without a byte
     uint32_t rule;
     bool done = false;
+    std::vector<uint32_t> calls;  // those that stay
   };
 
   static std::vector<Rule> built(Graph& graph);
@@ -49,21 +58,22 @@ class Determinizer {
   VertexSet closure(const VertexSet& from);
   uint32_t state_of(const VertexSet& reached, uint32_t rule);
   uint32_t start_of(uint32_t rule);
-  bool is_called(uint32_t rule);
+  bool is_called(uint32_t call, uint32_t rule);
   void make(uint32_t state);
-  std::vector<uint32_t> resolve(VertexSet& vertices);
+  std::vector<uint32_t> resolve(VertexSet& vertices, uint32_t rule);
   void copy(uint32_t call, VertexSet& vertices);
   Set plain(const VertexSet& vertices) const;
   Set moves_of(uint32_t state) const;
-  void add_calls(uint32_t state, const std::vector<uint32_t>& calls);
+  void add_calls(uint32_t state);
+  VertexSet returns_of(uint32_t state, uint32_t rule) const;
   std::vector<Set> followers() const;
-  bool calls_itself(uint32_t rule) const;
 
   Move& move(uint32_t state, uint32_t interval) { return automaton_.row(state)[interval]; }
 
   Graph graph_;
   Budget& budget_;
-  const std::vector<bool>& copied_;
+  const Copied& copied_;
+  std::vector<bool> recursive_;  // rules that call themselves
   std::vector<Rule> rules_;
   Intervals intervals_;
   Fan fan_;
@@ -74,8 +84,8 @@ class Determinizer {
   Automaton automaton_;
 };
 
-// The whole way: again with copies of the rules that turn out to be in need of them. Throws Refused.
-Automaton make_deterministic(const Program& program, Budget& budget);
+// The whole way: again with copies of what turns out to be in need of them. Throws Refused.
+Automaton make_deterministic(const Program& program, const blink_grammar_limits& limits);
 
 }  // namespace blink::grammar
 

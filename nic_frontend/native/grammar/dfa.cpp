@@ -64,7 +64,7 @@ void Dfa::make_deterministic(const Program& program, uint32_t node, Budget& budg
       const auto [found, is_new] =
           known.try_emplace(closure(graph, fan[i], false, false, seen), uint32_t(states.size()));
       if (is_new) {
-        budget.check_states(states.size());
+        budget.check_moves(states.size() * first_.size());
         states.push_back(found->first);
       }
       moves_.push_back(found->second);
@@ -98,7 +98,7 @@ void Dfa::combine(const Dfa& a, const Dfa& b, bool in_second, Budget& budget) {
       }
       const auto [found, is_new] = known.try_emplace({to_x, to_y}, uint32_t(states.size()));
       if (is_new) {
-        budget.check_states(states.size());
+        budget.check_moves(states.size() * first_.size());
         states.push_back(found->first);
       }
       moves_.push_back(found->second);

@@ -20,8 +20,8 @@ void Budget::spend_time() {
   if (++calls_ % 256 == 0 && std::chrono::steady_clock::now() > end_) throw Refused{BLINK_GRAMMAR_TOO_SLOW};
 }
 
-void Budget::check_states(size_t n) const {
-  if (n > limits_.states) throw Refused{BLINK_GRAMMAR_TOO_MANY_STATES};
+void Budget::check_moves(size_t n) const {
+  if (n > limits_.moves) throw Refused{BLINK_GRAMMAR_TOO_MANY_STATES};
 }
 
 void Budget::check_nodes(size_t n) {
@@ -82,7 +82,7 @@ void Graph::build(uint32_t index, uint32_t from, uint32_t to) {
       repeat(node, from, to);
       break;
     case BLINK_GRAMMAR_OP_CALL:
-      calls.push_back({a[0], to, vertices[from].calls, kNone});
+      calls.push_back({a[0], to, vertices[from].calls, index, kNone});
       vertices[from].calls = uint32_t(calls.size() - 1);
       break;
     case BLINK_GRAMMAR_OP_BEGIN:

@@ -15,9 +15,9 @@ namespace blink::grammar {
 class Budget {
  public:
   explicit Budget(const blink_grammar_limits& limits);
-  void spend_time();                  // Throws Refused
-  void check_states(size_t n) const;  // Throws Refused
-  void check_nodes(size_t n);         // Throws Refused
+  void spend_time();                 // Throws Refused
+  void check_moves(size_t n) const;  // Throws Refused
+  void check_nodes(size_t n);        // Throws Refused
 
  private:
   blink_grammar_limits limits_;
@@ -40,6 +40,7 @@ struct Hop {
 
 struct Call {
   uint32_t rule, to, next;
+  uint32_t node;  // of the program, that it stands for
   uint32_t copy;  // where the rule's graph begins that was put in its place, or kNone
 };
 

@@ -74,4 +74,25 @@ void Program::check(const Node& node, uint32_t index) const {
   for (uint32_t i = 0; i < node.n_nodes(); ++i) require(a[i] < index);
 }
 
+std::vector<bool> Program::recursive_rules() const {
+  std::vector<bool> found(rules.size());
+  for (uint32_t rule = 0; rule < rules.size(); ++rule) {
+    std::vector<bool> seen(nodes.size());
+    std::vector<uint32_t> waiting{rules[rule]};
+    while (!waiting.empty() && !found[rule]) {
+      const Node& node = nodes[waiting.back()];
+      waiting.pop_back();
+      const auto visit = [&](uint32_t index) {
+        if (!seen[index]) waiting.push_back(index);
+        seen[index] = true;
+      };
+      for (uint32_t i = 0; i < node.n_nodes(); ++i) visit(node.arguments[i]);
+      if (node.op != BLINK_GRAMMAR_OP_CALL) continue;
+      found[rule] = node.arguments[0] == rule;
+      visit(rules[node.arguments[0]]);
+    }
+  }
+  return found;
+}
+
 }  // namespace blink::grammar

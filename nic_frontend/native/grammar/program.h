@@ -48,6 +48,8 @@ struct Program {
   // Throws Refused where the words are no program.
   Program(const uint32_t* words, uint32_t n_words);
 
+  std::vector<bool> recursive_rules() const;  // those that call themselves, maybe through others
+
  private:
   void check(const Node& node, uint32_t index) const;
 };
