@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from nic_frontend.api.schema.structure import ResponseFormat, Structured, StructuredOutputs
+from nic_frontend.api.schema.generation import Structured
+from nic_frontend.api.schema.structure import ResponseFormat, StructuredOutputs
 from nic_frontend.errors import bad_request
 from nic_frontend.grammar.content import Content
 

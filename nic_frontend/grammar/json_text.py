@@ -37,16 +37,11 @@ AFTER_COLON = optional(literal(" "))
 
 
 def _escape() -> Expression:
-    first_half = sequence(one_of("dD"), one_of("89abAB"), HEX, HEX)
-    second_half = sequence(one_of("dD"), one_of("cdefCDEF"), HEX, HEX)
-    no_half = any_of(
-        [
-            sequence(one_of("0123456789abcefABCEF"), HEX, HEX, HEX),
-            sequence(one_of("dD"), one_of("01234567"), HEX, HEX),
-        ]
-    )
-    unicode = sequence(literal("u"), any_of([no_half, sequence(first_half, literal("\\u"), second_half)]))
-    return sequence(literal("\\"), any_of([one_of('"\\/bfnrt'), unicode]))
+    """Those that mean the same in Python (parsing/pythonic.py): not a slash, nor half a character."""
+    low = sequence(one_of("0123456789abcefABCEF"), HEX, HEX, HEX)
+    below_halves = sequence(one_of("dD"), one_of("01234567"), HEX, HEX)
+    unicode = sequence(literal("u"), any_of([low, below_halves]))
+    return sequence(literal("\\"), any_of([one_of('"\\bfnrt'), unicode]))
 
 
 # A character of more than one byte: to call it keeps strings small.

@@ -33,6 +33,12 @@ def of_schema(document: Any) -> Expression:
     return Translation(References(document)).value()
 
 
+def of_object_schema(document: Any) -> Expression:
+    """Those that are objects. Raises GrammarRefused."""
+    references = References(document)
+    return Translation(references).value((references.root, Place({"type": "object"}, "#", "")))
+
+
 class Translation:
     """A schema's places become rules: one for each set of schemas that a value must be valid for."""
 
@@ -110,8 +116,8 @@ class Translation:
 
     def _finite(self, place: Place, places: list[Place]) -> Expression:
         assert isinstance(place.value, dict)
-        keyword = "const" if "const" in place.value else "enum"
-        values = [place.value["const"]] if keyword == "const" else place.value["enum"]
+        name = "const" if "const" in place.value else "enum"
+        values = [place.value["const"]] if name == "const" else place.value["enum"]
         if not isinstance(values, list):
             raise GrammarRefused("'enum' must be an array", f"{place.where}/enum")
         if len(values) > MAX_VALUES:

@@ -30,14 +30,3 @@ class StructuredOutputs(Struct):
     choice: Choices | None = None
     grammar: str | None = None
     json_object: bool | None = None
-
-
-class Structured(Struct, kw_only=True):
-    """The fields by which a request says so; the last ones have the names that vLLM gave up."""
-
-    response_format: ResponseFormat | None = None
-    structured_outputs: StructuredOutputs | None = None
-    guided_json: Schema | str | None = None
-    guided_regex: str | None = None
-    guided_choice: Choices | None = None
-    guided_grammar: str | None = None

@@ -32,7 +32,8 @@ enum blink_grammar_op {
   BLINK_GRAMMAR_OP_CLOSED = 10,   /* node, without calls: its language, as an automaton of its own */
   BLINK_GRAMMAR_OP_BOTH = 11,     /* two such nodes: what is in both */
   BLINK_GRAMMAR_OP_EXCEPT = 12,   /* two such nodes: what is in the first alone */
-  BLINK_GRAMMAR_OP_UNTIL = 13,    /* bytes: any text that ends with these and has them nowhere before */
+  BLINK_GRAMMAR_OP_UNTIL = 13,    /* bytes: any text without special tokens (ringbuffer/token_bytes.py) that ends with
+                                     these, which may be one, and has them nowhere before */
   BLINK_GRAMMAR_OP_MULTIPLE = 14, /* a number: the decimal numbers, without leading zeros, that it divides */
   BLINK_GRAMMAR_OP_MEMBERS = 15   /* separator, extra, members, then of each member whether it must be there: members in
                                      their order, at least one, and then any number of extras, with separators between

@@ -9,6 +9,7 @@ namespace blink::grammar {
 
 namespace {
 
+constexpr uint32_t kSpecial = 0xff;   // before the text of a special token: a byte that UTF-8 does not have
 constexpr uint32_t kMaxDepth = 2000;  // of nodes in nodes: they are walked recursively
 
 }  // namespace
@@ -170,11 +171,13 @@ void Graph::until(const Node& node, uint32_t from, uint32_t to) {
     if (i) moves[i] = moves[shorter];
     moves[i][mark[i]] = i + 1;
     if (i) shorter = moves[shorter][mark[i]];
-    for (uint32_t byte = 0, first = 0; byte < 256; ++byte)
-      if (byte == 255 || moves[i][byte + 1] != moves[i][byte]) {
-        edge(at[i], uint8_t(first), uint8_t(byte), at[moves[i][byte]]);
-        first = byte + 1;
-      }
+    const bool in_special = i > 0 && mark[0] == kSpecial;
+    for (uint32_t byte = 0, first = 0; byte < 256; ++byte) {
+      if (byte < 255 && moves[i][byte + 1] == moves[i][byte] && byte + 1 != kSpecial) continue;
+      const bool expected = byte == mark[i] && first == byte;
+      if (expected || (byte != kSpecial && !in_special)) edge(at[i], uint8_t(first), uint8_t(byte), at[moves[i][byte]]);
+      first = byte + 1;
+    }
   }
 }
 
