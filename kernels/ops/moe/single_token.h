@@ -24,9 +24,13 @@ namespace blink {
 
 constexpr uint32_t kSingleOutputs = 8;          /* of a tile */
 constexpr uint32_t kSingleExperts = kGemvWarps; /* of a token at most */
-/* Chunks in flight in every warp: in gate_up an item's in Qwen3-30B-A3B. */
+/* Chunks of a round in gate_up, an item's in Qwen3-30B-A3B, and the rounds that are in flight in every warp. A block
+ * has three items there, and memory is idle until they are known: of fp8 two are requested together. Scales by block
+ * have no registers for that. */
 template <ScaleForm Form>
 constexpr uint32_t kSingleDepth = Form == kUnscaled ? 8 : 4;
+template <ScaleForm Form>
+constexpr uint32_t kSingleRounds = Form == kScaleByRow ? 2 : 1;
 template <ScaleForm Form>
 constexpr uint32_t kSingleDownDepth = Form == kUnscaled ? 8 : 6; /* in down, of fp8 there an item's, too */
 
@@ -99,6 +103,28 @@ __device__ __forceinline__ void route_single(SingleTokenScratch& scratch, const 
   __syncthreads();
 }
 
+/* Adds up an item of gate_up, writes it, and clears the sums; by the whole block. */
+template <typename Half>
+__device__ __forceinline__ void store_single(SingleTokenScratch& scratch, uint32_t buffer, float (&sums)[4],
+                                             const OutputScales& scales, const ExpertItem& item, Half* product,
+                                             uint32_t n_out) {
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  if (lane % 4 == 0) {
+    scratch.part[buffer][warp][lane / 4] = sums[0];
+    scratch.part[buffer][warp][kSingleOutputs + lane / 4] = sums[2];
+  }
+#pragma unroll
+  for (float& sum : sums) sum = 0.0f;
+  __syncthreads(); /* also: all have read the other buffer */
+  const uint32_t j = item.tile * kSingleOutputs + threadIdx.x;
+  if (threadIdx.x >= kSingleOutputs || j >= n_out) return;
+  float gate = 0.0f, up = 0.0f;
+#pragma unroll
+  for (uint32_t i = 0; i < kGemvWarps; ++i)
+    gate += scratch.part[buffer][i][threadIdx.x], up += scratch.part[buffer][i][kSingleOutputs + threadIdx.x];
+  from_float(gated(scales.low * gate, scales.high * up), product + uint64_t(item.unit) * n_out + j);
+}
+
 /* grid (any), block (kGemvThreads), n_in halves of dynamic shared memory; n_in a multiple of 8, per_token at most
  * kSingleExperts and n_experts. Lets its successor start when the routing is there (E14). */
 template <typename Half, ScaleForm Form = kUnscaled>
@@ -117,10 +143,19 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   route_single(scratch, routing, residual, n_in, per_token);
 
   const ExpertGemv<Half, kGateUp, kDepth, Form> stream(scratch.units, padding ? 0 : per_token, w, n_in, n_out);
-  LaneChunk<Form> chunk[kDepth] = {};
-  ExpertSource<Half, Form> source = stream.source(blockIdx.x, 0);
+  constexpr uint32_t kRounds = kSingleRounds<Form>;
+  LaneChunk<Form> chunk[kRounds][kDepth] = {};
+  ExpertSource<Half, Form> source[kRounds];
+  ExpertRound present = stream.first(), latest = present; /* of those requested */
+  OutputScales scales[kRounds];
 #pragma unroll
-  for (uint32_t slot = 0; slot < kDepth; ++slot) source.load(slot, chunk[slot]);
+  for (uint32_t i = 0; i < kRounds; ++i) {
+    if (i != 0) latest = stream.after(latest);
+    source[i] = stream.source(latest);
+    scales[i] = stream.output_scales(latest, threadIdx.x % kSingleOutputs);
+#pragma unroll
+    for (uint32_t slot = 0; slot < kDepth; ++slot) source[i].load(slot, chunk[i][slot]);
+  }
 
   float squares = 0.0f;
 #pragma unroll
@@ -147,30 +182,24 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   allow_successor();
 
   uint32_t buffer = 0;
-  for (uint32_t item = blockIdx.x; item < stream.n_items; item += gridDim.x, buffer ^= 1) {
-    const OutputScales scales = stream.output_scales(item, threadIdx.x % kSingleOutputs);
-    const Half* from = resident + stream.first_k + lane % 4 * kLaneWeights<Form>;
-    const Half* row[2] = {from, from}; /* one token is all columns of the tensor cores' 8 */
-    float acc[2][4] = {};
-    for (uint32_t round = 0; round < stream.rounds; ++round) {
-      const bool last = round + 1 == stream.rounds;
-      const ExpertSource<Half, Form> next = stream.source(last ? item + gridDim.x : item, last ? 0 : round + 1);
-      expert_round<Half, 1, kDepth, Form>(acc, chunk, row, source, next);
-      source = next;
-      row[0] += kDepth * kChunkWeights<Form>;
-    }
-    if (lane % 4 == 0) {
-      scratch.part[buffer][warp][lane / 4] = acc[0][0];
-      scratch.part[buffer][warp][kSingleOutputs + lane / 4] = acc[0][2];
-    }
-    __syncthreads(); /* also: all have read the other buffer */
-    const uint32_t j = item % stream.n_tiles * kSingleOutputs + threadIdx.x;
-    if (threadIdx.x >= kSingleOutputs || j >= n_out) continue;
-    float gate = 0.0f, up = 0.0f;
+  float acc[2][4] = {};
+  while (stream.exists(present)) {
 #pragma unroll
-    for (uint32_t i = 0; i < kGemvWarps; ++i)
-      gate += scratch.part[buffer][i][threadIdx.x], up += scratch.part[buffer][i][kSingleOutputs + threadIdx.x];
-    from_float(gated(scales.low * gate, scales.high * up), product + uint64_t(item / stream.n_tiles) * n_out + j);
+    for (uint32_t i = 0; i < kRounds; ++i) {
+      if (!stream.exists(present)) break;
+      /* One token is all columns of the tensor cores' 8. */
+      const Half* row = resident + stream.k(present) + lane % 4 * kLaneWeights<Form>;
+      latest = stream.after(latest);
+      const ExpertSource<Half, Form> next = stream.source(latest);
+      expert_round<Half, 1, kDepth, Form>(acc, chunk[i], row, 0, source[i], next);
+      source[i] = next;
+      if (stream.ends_item(present)) {
+        store_single(scratch, buffer, acc[0], scales[i], present.item, product, n_out);
+        buffer ^= 1;
+      }
+      scales[i] = stream.output_scales(latest, threadIdx.x % kSingleOutputs);
+      present = stream.after(present);
+    }
   }
 }
 
@@ -205,7 +234,7 @@ struct SingleDown {
 /* A warp's row of x, [n_in], in shared memory: registers have no room for all that fp8 needs of it, and to wait for it
  * again and again would take as long as the weights. */
 template <typename Half>
-__device__ __forceinline__ const Half* held_row(const Half* x, Half* held, uint32_t n_in) {
+__device__ __forceinline__ void hold_row(const Half* x, Half* held, uint32_t n_in) {
   constexpr uint32_t kVectors = 4; /* that a lane loads together: all in Qwen3-30B-A3B */
   for (uint32_t first = threadIdx.x % 32 * 8; first < n_in; first += kVectors * 32 * 8) {
     uint4 value[kVectors];
@@ -217,7 +246,6 @@ __device__ __forceinline__ const Half* held_row(const Half* x, Half* held, uint3
       if (first + i * 32 * 8 < n_in) *reinterpret_cast<uint4*>(held + first + i * 32 * 8) = value[i];
   }
   __syncwarp();
-  return held;
 }
 
 /* grid (any), block (kGemvThreads), of fp8 per_token * n_in halves of dynamic shared memory; per_token at most
@@ -248,8 +276,11 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   const bool ends = threadIdx.x < kSingleOutputs;
   if (threadIdx.x < kSingleExperts) share[threadIdx.x] = threadIdx.x < per_token ? weight[threadIdx.x] : 0.0f;
   const Half* row = x + uint64_t(warp) * n_in;
-  if constexpr (Form != kUnscaled)
-    if (exists) row = held_row(row, reinterpret_cast<Half*>(dynamic_shared()) + warp * n_in, n_in);
+  if constexpr (Form != kUnscaled) {
+    Half* held = reinterpret_cast<Half*>(dynamic_shared()) + warp * n_in;
+    if (exists) hold_row(row, held, n_in);
+    row = held; /* also where nothing is read: the compiler must know that all reads are from shared memory */
+  }
   row += r * n_half + lane % 4 * kLaneWeights<Form>; /* of two columns */
   uint32_t buffer = 0;
   for (uint32_t tile = blockIdx.x; tile < n_tiles; tile += gridDim.x, buffer ^= 1) {
