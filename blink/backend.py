@@ -62,6 +62,9 @@ FLAGS = (
     Flag("--host-kv-memory", "host_kv_memory", "SIZE",
          "host memory for pages of the prefix cache that the KV cache has no room for, for example 64GiB "
          "(default: none)", parse_bytes),
+    Flag("--grammar-memory", "grammar_memory", "SIZE",
+         "memory of the grammars that structured answers are held to: all those of requests that run, and as "
+         "many others as fit", parse_bytes),
     Flag("--page-size", "page_size", "TOKENS", "tokens of a KV page, a power of two", count),
     Flag("--no-prefix-cache", "prefix_cache", None,
          "compute every prompt from its beginning: no keys and values outlive their request", switch=True),

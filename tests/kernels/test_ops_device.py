@@ -21,6 +21,7 @@ from gpu_backend import abi
 from gpu_backend.kernel_abi.prefill_plan import PrefillUnit
 from gpu_backend.models.fp8 import from_fp8, to_fp8
 from gpu_backend.models.quantization import ScaleForm
+from ringbuffer.extents import Controls
 
 EPS = 1e-5
 CHUNKS = [(3, 0, 20), (0, 17, 18), (6, 30, 40)]
@@ -464,12 +465,17 @@ def test_sampler_draws_what_its_twin_draws(emulate: Emulate, vocab: int, blocks:
         "top_k": [0, 1, 5, 40, 10**6], "min_p": [0, 0.05, 0.5, 1],
         "repetition_penalty": [1, 1.3, 0.8], "presence_penalty": [0, 0.5, -1],
         "frequency_penalty": [0, 0.3], "min_tokens": [0, 100], "flags": [0, 1],
+        "logprob_words": [0, 1, 6, 21],
     }  # fmt: skip
     for name, values in choices.items():
         arrays.params[name] = rng.choice(values, 8)
     arrays.params["prompt_tokens"], arrays.params["seed"] = 10, rng.integers(0, 2**63, 8)
     arrays.params["n_stop_ids"], arrays.params["stop_ids"][:, :4] = 4, [5, 9, vocab, 2**32 - 1]
     arrays.batch_emit[4], arrays.head["id"] = 0, 77
+    for row in range(0, 8, 2):
+        allowed = rng.permutation(vocab)[: vocab // 2] if row % 4 else None
+        biases = dict(zip(rng.permutation(vocab)[:30].tolist(), rng.normal(0, 3, 30).tolist(), strict=True))
+        arrays.control(row, Controls(allowed, biases, [[int(rng.integers(vocab))], [1, 2], [3, 4, 5]]))
     logits = (rng.choice([0.1, 3, 30]) * rng.standard_normal((6, vocab))).astype(np.float32)
     logits[1] = np.round(logits[1])  # ties
     logits[2, rng.integers(0, vocab, 5)] = np.nan
@@ -477,11 +483,12 @@ def test_sampler_draws_what_its_twin_draws(emulate: Emulate, vocab: int, blocks:
 
     expected, history = logits.copy(), arrays.history.copy()
     arrays.call("sample", expected)
-    reference = (arrays.out_token.copy(), arrays.history.copy())
-    arrays.out_token[:], arrays.history[:] = 0, history
+    reference = (arrays.out_token.copy(), arrays.history.copy(), arrays.out_logprobs.copy())
+    arrays.out_token[:], arrays.history[:], arrays.out_logprobs[:] = 0, history, 0
     emulate("sample", arrays.step_set, arrays.tables, logits, 9, blocks)
     np.testing.assert_array_equal(arrays.out_token, reference[0])
     np.testing.assert_array_equal(arrays.history, reference[1])
+    np.testing.assert_array_equal(arrays.out_logprobs, reference[2])
     np.testing.assert_array_equal(logits, expected)
     assert arrays.out_token[3] == abi.NO_TOKEN
     assert (arrays.completed[0], arrays.head["slots_done"][0]) == (77, 0)

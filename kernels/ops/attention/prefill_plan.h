@@ -39,6 +39,7 @@ struct PromptChunk {
 
   /* Units with more than `keys` keys, or as many if `ties`. */
   __device__ __forceinline__ uint32_t before(uint32_t keys, bool ties, uint32_t unit_tokens) const {
+    if (units == 0) return 0; /* its token is another batch slot's (step.h) */
     const uint32_t below = keys > past ? min((keys - past - ties) / unit_tokens, units - 1) : 0;
     return units - 1 - below + (past + tokens >= keys + !ties);
   }
