@@ -28,6 +28,13 @@ class Chip(NamedTuple):
     capability: Capability = HOPPER
 
 
+def kernels_for(capability: Capability) -> str:
+    """Which kernels serve on such a GPU, in one line."""
+    if capability == HOPPER:
+        return "those made for Hopper"
+    return "portable ones, for dense models in bf16 and fp16; nobody has run them on this GPU yet"
+
+
 def arch_of(capability: Capability) -> str:
     """What NVRTC compiles for: "sm_90a", with the instructions that only Hopper has, or "sm_120"."""
     major, minor = capability

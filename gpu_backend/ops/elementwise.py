@@ -9,13 +9,13 @@ from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch, Operand, row_block
 from gpu_backend.ops.matrix import Buffer
 from gpu_backend.ops.operations import (
-    LayerAttention,
     AddNorm,
     CopyPages,
     Embed,
     Gate,
     GatherLast,
     GatherNorm,
+    LayerAttention,
     Quantize,
     RmsNorm,
     Rope,

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from gpu_backend.cuda.chip import Chip
 from gpu_backend.arithmetic import ceil_div
+from gpu_backend.cuda.chip import Chip
 from gpu_backend.element import Element
 from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.native.model import (
@@ -115,9 +115,7 @@ class SymbolicMachine:
     are arguments by their names, weights by their addresses, structs as tuples.
     """
 
-    def __init__(
-        self, config: Model, limits: Limits, shapes: Sequence[Shape], chip: Chip = CHIP
-    ) -> None:
+    def __init__(self, config: Model, limits: Limits, shapes: Sequence[Shape], chip: Chip = CHIP) -> None:
         self.config, self._limits = config, limits
         described = described_plans(config, limits, tuple(shapes), chip)
         self._names = kernel_names(described)

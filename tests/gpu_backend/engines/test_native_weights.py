@@ -9,8 +9,8 @@ from model_config import model_config
 
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
-from gpu_backend.cuda.chip import Chip
 from gpu_backend.abi import StepKind
+from gpu_backend.cuda.chip import Chip
 from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.native.model import heads_of, target_of

@@ -13,8 +13,8 @@ pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'b
 from engine_script import CONFIG, SCRIPT
 from fake_cuda import Log, captures, op, run
 
-from gpu_backend.cuda.chip import Chip
 from gpu_backend.abi import StepKind
+from gpu_backend.cuda.chip import Chip
 from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.native.model import NativeModel, target_of
 from gpu_backend.engines.native.step import StepBuilder
