@@ -10,6 +10,7 @@ from pathlib import Path
 
 from blink import child
 from blink.address import explained, verbs_address
+from blink.config_file import add_config_flag
 from blink.errors import CommandError
 from blink.flags import (
     Flag,
@@ -26,7 +27,7 @@ from blink.flags import (
     seconds,
 )
 from blink.model_directory import model_directory
-from blink.sizes import format_bytes, parse_bytes
+from blink.sizes import format_bytes, parse_bytes, write_bytes
 from nic_frontend.options import FrontendOptions, VerbsRing
 from nic_frontend.parsing.registry import AUTO, NONE, REASONING_PARSERS, TOOL_CALL_PARSERS
 from ringbuffer.name import DEFAULT_NAME
@@ -59,7 +60,7 @@ FLAGS = (
     Flag("--send-timeout", "send_timeout_s", "SECONDS", "drop a client that acknowledges nothing", seconds),
     Flag("--slot-wait", "slot_wait_s", "SECONDS", "before 429, wait for a slot that is being freed", seconds),
     Flag("--max-body", "max_body_bytes", "SIZE", "largest request body, for example 8MiB", parse_bytes,
-         show=format_bytes),
+         show=format_bytes, write=write_bytes),
     Flag("--max-choices", "max_choices", "N", "prompts times n of one request", count),
     Flag("--max-buffered-tokens", "max_buffered_tokens", "TOKENS",
          "cancel a stream whose client is this far behind", count),
@@ -74,7 +75,8 @@ FLAGS = (
     Flag("--frontend-realtime", "realtime", "PRIORITY",
          "run frontends before all ordinary work of their cores: 1 to 99, under SCHED_RR (default: no)",
          realtime),
-    Flag("--log-level", "log_level", "LEVEL", f"one of {', '.join(LOG_LEVELS)}", choices=LOG_LEVELS),
+    Flag("--log-level", "log_level", "LEVEL", f"one of {', '.join(LOG_LEVELS)}", choices=LOG_LEVELS,
+         also=("--uvicorn-log-level",)),
 )  # fmt: skip
 
 RDMA_FLAGS = (
@@ -106,6 +108,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="verbs://HOST:PORT",
         help="the ring of a backend on another host, which was given --rdma-listen",
     )
+    add_config_flag(parser)
     add_flags(parser, "frontend", FrontendOptions, (*OWN_FLAGS, *FLAGS))
     add_flags(parser, "a backend on another host", VerbsRing, RDMA_FLAGS)
     child.add_child_flags(parser)

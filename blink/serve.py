@@ -9,6 +9,7 @@ import sys
 
 from blink import backend, frontend
 from blink.address import reserve, url
+from blink.config_file import add_config_flag
 from blink.flags import add_flags, arguments, checked, count, defaults, given, seconds
 from blink.model_directory import model_directory
 from blink.supervisor import Plan, Supervisor
@@ -35,9 +36,11 @@ def frontends(text: str) -> int:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument("model", metavar="MODEL", help="a Hugging Face model directory, or 'demo'")
+    add_config_flag(parser)
     group = parser.add_argument_group("processes")
     group.add_argument(
         "--frontends",
+        "--api-server-count",
         type=checked(frontends),
         default=1,
         metavar="N",
