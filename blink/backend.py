@@ -115,7 +115,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(namespace: argparse.Namespace) -> int:
-    child.end_with_parent(namespace.parent_pid)
+    child.begin(namespace)
     values = given(namespace, (RING, LEASES, *FLAGS))
     rdma = given(namespace, RDMA_FLAGS)
     if namespace.rdma_listen:

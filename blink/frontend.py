@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +29,7 @@ from blink.model_directory import model_directory
 from blink.sizes import format_bytes, parse_bytes, write_bytes
 from nic_frontend.options import FrontendOptions, VerbsRing
 from nic_frontend.parsing.registry import AUTO, NONE, REASONING_PARSERS, TOOL_CALL_PARSERS
+from ringbuffer.messages import log_to_standard_error
 from ringbuffer.name import DEFAULT_NAME
 from ringbuffer.rdma.exchange_key import VARIABLE, ring_key
 from ringbuffer.region import ring_path
@@ -38,7 +38,6 @@ DESCRIPTION = """Serves HTTP for the ring of a running backend. Several frontend
 each takes one of the backend's leases. SIGTERM and SIGINT let open requests finish."""
 
 API_KEY_VARIABLE = "BLINK_API_KEY"
-LOG_FORMAT = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 OWN_FLAGS = (  # `blink serve` needs none of these
@@ -157,7 +156,7 @@ def run_in_realtime(priority: int) -> None:
 
 
 def main(namespace: argparse.Namespace) -> int:
-    child.end_with_parent(namespace.parent_pid)
+    child.begin(namespace)
     values = {"api_key": os.environ.get(API_KEY_VARIABLE) or None} | given(namespace, (*OWN_FLAGS, *FLAGS))
     options = FrontendOptions(
         ring=chosen_ring(namespace), model_dir=model_directory(namespace.model), **values
@@ -170,7 +169,7 @@ def main(namespace: argparse.Namespace) -> int:
         serve,
     )  # not at the top: `blink serve` reads the flags, and needs no uvicorn
 
-    logging.basicConfig(level=options.log_level.upper(), format=LOG_FORMAT)
+    log_to_standard_error("blink frontend", options.log_level)
     with explained(options.host, options.port):
         serve(options, ready=lambda host, port: child.report_ready(namespace.ready_fd))
     return 0

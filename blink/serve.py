@@ -9,6 +9,7 @@ import sys
 
 from blink import backend, frontend
 from blink.address import reserve, url
+from blink.child import add_log_format_flag
 from blink.config_file import add_config_flag
 from blink.flags import add_flags, arguments, checked, count, defaults, given, seconds
 from blink.model_directory import model_directory
@@ -17,6 +18,7 @@ from gpu_backend.backend import DRAIN_S, STOP_S
 from gpu_backend.options import BackendOptions, described_model
 from nic_frontend.options import FrontendOptions
 from ringbuffer.abi import MAX_LEASES
+from ringbuffer.messages import choose_format
 from ringbuffer.region import ring_path
 
 DESCRIPTION = """Starts one backend and N frontends as processes of their own. The frontends share the port;
@@ -56,11 +58,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="give up when requests are not accepted after this long (default: %(default)g)",
     )
+    add_log_format_flag(group)
     add_flags(parser, "frontend", FrontendOptions, frontend.FLAGS)
     add_flags(parser, "backend", BackendOptions, backend.FLAGS)
 
 
 def main(namespace: argparse.Namespace) -> int:
+    choose_format(namespace.log_format)
     directory = model_directory(namespace.model)
     options = BackendOptions(directory, **given(namespace, backend.FLAGS))
     described_model(options)  # refuse what cannot be served before anything is started
@@ -76,18 +80,18 @@ def plan(namespace: argparse.Namespace, directory: str, port: int) -> Plan:
     for_frontend = given(namespace, frontend.FLAGS) | {"port": port}
     complete = defaults(FrontendOptions) | for_frontend
     blink = [sys.executable, "-m", "blink"]
-    debug = ["--debug"] if namespace.debug else []
+    common = [f"--log-format={namespace.log_format}", *(["--debug"] if namespace.debug else [])]
     leases = f"--leases={namespace.frontends}"
     environment = dict(os.environ)
     if complete["api_key"]:
         environment[frontend.API_KEY_VARIABLE] = complete["api_key"]
     return Plan(
         backend=[
-            *blink, "backend", directory, f"--ring={ring}", leases, *debug,
+            *blink, "backend", directory, f"--ring={ring}", leases, *common,
             *arguments(for_backend, backend.FLAGS),
         ],
         frontend=[
-            *blink, "frontend", directory, f"--ring={ring}", *debug,
+            *blink, "frontend", directory, f"--ring={ring}", *common,
             *arguments(for_frontend, frontend.FLAGS),
         ],
         n_frontends=namespace.frontends,

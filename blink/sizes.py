@@ -28,7 +28,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_memory(text: str) -> int:
-    """As `parse_bytes`, but that a number without a unit must be a likely size: who writes `8` means 8 GiB."""
+    """As `parse_bytes`, but a number without a unit must be a likely size: who writes `8` means 8 GiB."""
     size = parse_bytes(text)
     if size < LEAST_WITHOUT_UNIT and re.fullmatch(r"[0-9.e]+", text.strip().lower()):
         raise ValueError(f"'{text}' is {size} bytes; write a unit, for example {text.strip()}GiB")

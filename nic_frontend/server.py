@@ -65,7 +65,7 @@ class Server(uvicorn.Server):
             ws="none",
             lifespan="on",
             log_config=None,
-            log_level=service.options.log_level,
+            log_level=logging.WARNING,  # its own words about starting and ending add nothing to ours
             access_log=False,
             server_header=False,
             backlog=BACKLOG,
