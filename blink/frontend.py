@@ -38,6 +38,7 @@ DESCRIPTION = """Serves HTTP for the ring of a running backend. Several frontend
 each takes one of the backend's leases. SIGTERM and SIGINT let open requests finish."""
 
 API_KEY_VARIABLE = "BLINK_API_KEY"
+METRICS_NAMES = ("blink", "vllm")  # exposition.NAMES, without the packages that it imports
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 OWN_FLAGS = (  # `blink serve` needs none of these
@@ -69,6 +70,9 @@ FLAGS = (
     Flag("--reasoning-parser", "reasoning_parser", "NAME",
          "how it marks what it thinks: auto (by its chat template), none, " + ", ".join(REASONING_PARSERS),
          choices=(AUTO, NONE, *REASONING_PARSERS)),
+    Flag("--metrics-names", "metrics_names", "NAMES",
+         "of /metrics: blink, each frontend of this host by itself, or vllm, for dashboards made for vLLM",
+         choices=METRICS_NAMES),
     Flag("--frontend-cores", "cores", "CORES",
          "cores that frontends keep to, for example 10-11, away from what else runs (default: any)", cores),
     Flag("--frontend-realtime", "realtime", "PRIORITY",

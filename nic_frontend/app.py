@@ -60,7 +60,7 @@ class App:
             else:
                 await self._route(scope)(scope, receive, counted)
         except ClientGone:
-            metrics.disconnects += 1
+            metrics.client_disconnects += 1
         except ApiError as error:
             await respond_json(counted, error.status, told(error, scope), error.headers)
         except Exception:

@@ -58,3 +58,4 @@ class FrontendOptions:
     poll_max_us: float = 1000.0
     records_per_cycle: int = 8192
     log_level: str = "info"
+    metrics_names: str = "blink"  # the prefix of /metrics: blink, vllm

@@ -9,18 +9,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
-from nic_frontend.abi import Health
 from nic_frontend.api.parameters import Limits
 from nic_frontend.api.served import Served
 from nic_frontend.backend_monitor import BackendMonitor
+from nic_frontend.exposition import Exposition, Seen
 from nic_frontend.lease import Lease, phase_name
-from nic_frontend.metrics import Exposition, Metrics
+from nic_frontend.metrics import Figures, Metrics
 from nic_frontend.options import FrontendOptions, VerbsRing
 from nic_frontend.parsing.registry import Parsers, choose
+from nic_frontend.reporter import Reporter
 from nic_frontend.request_tracker import RequestTracker
 from nic_frontend.sampling_defaults import read_defaults
+from nic_frontend.shared_figures import figures_path
 from nic_frontend.slot_tracker import SlotTracker
 from nic_frontend.token_reader import TokenReader
 from nic_frontend.tokenizer import Tokenizer
@@ -137,8 +137,9 @@ class Service:
             self.transport.close()
             raise
         self._header = header
-        self.metrics = Metrics(self.model, self.lease.index)
-        self.exposition = Exposition(self.metrics, self._snapshot)
+        self.metrics = Metrics()
+        self.exposition = Exposition(self.model, self.seen, options.metrics_names)
+        self._reporter = Reporter(figures_path(options.ring), self.lease.index, self._figures, self.seen)
         least_prompt = self.transport.capabilities.least_copy // 4
         slots = SlotTracker(
             self.lease.n_slots, self.limits.prompt_heap, self.limits.output_heap, least_prompt
@@ -166,14 +167,18 @@ class Service:
         self.given_up = reason
         self.on_given_up()
 
-    def _snapshot(self) -> tuple[np.void, Health, int]:
+    def seen(self) -> Seen:
+        """All frontends of this host that serve this ring, and the ring's header."""
         with contextlib.suppress(TransportError):  # while the link is down, the last one seen
             self._header = read_header(self.transport)
-        return self._header, self._reader.health(), self.tracker.n_open
+        return Seen(self._reporter.others() | {self.lease.index: self._figures()}, self._header)
+
+    def _figures(self) -> Figures:
+        return self.metrics.figures(self.tracker.n_open, self._reader.health())
 
     async def start(self) -> None:
         asyncio.get_running_loop().add_reader(self._reader.descriptor, self.tracker.on_readable)
-        self._tasks.append(asyncio.create_task(self._monitor.run()))
+        self._tasks += [asyncio.create_task(self._monitor.run()), asyncio.create_task(self._reporter.run())]
 
     async def stop(self) -> None:
         """Cancels what is open, waits a bounded time for its slots, and gives the lease back."""
@@ -184,6 +189,7 @@ class Service:
         asyncio.get_running_loop().remove_reader(self._reader.descriptor)
 
     def close(self) -> None:
+        self._reporter.close()
         self._reader.close()
         self.lease.give_back()
         self.transport.close()
