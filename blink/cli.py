@@ -120,8 +120,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _told(error: Exception) -> tuple[str, int]:
     """What the user is told of an error, and the exit status."""
     if isinstance(error, ModuleNotFoundError):
-        extra = EXTRAS.get(error.name or "", "frontend")
-        return f"the package {error.name} is missing: pip install 'blink-serving[{extra}]'", 1
+        package = (error.name or "").partition(".")[0]
+        extra = EXTRAS.get(package, "frontend")
+        return f"the package {package} is missing: pip install 'blink-serving[{extra}]'", 1
     # Parsers raise ValueError, the system OSError, our own classes are RuntimeErrors; the rest are bugs.
     if isinstance(error, RuntimeError | ValueError | OSError):
         return str(error), 1

@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from blink import child
 from blink.address import explained, verbs_address
@@ -27,8 +28,11 @@ from blink.flags import (
 )
 from blink.model_directory import model_directory
 from blink.sizes import format_bytes, parse_bytes, write_bytes
+from nic_frontend import tracing
+from nic_frontend.keys import read_keys
 from nic_frontend.options import FrontendOptions, VerbsRing
 from nic_frontend.parsing.registry import AUTO, NONE, REASONING_PARSERS, TOOL_CALL_PARSERS
+from nic_frontend.tls import check_certificate
 from ringbuffer.messages import log_to_standard_error
 from ringbuffer.name import DEFAULT_NAME
 from ringbuffer.rdma.exchange_key import VARIABLE, ring_key
@@ -52,6 +56,13 @@ FLAGS = (
     Flag("--api-key", "api_key", "KEY",
          f"clients must send it as a bearer token (default: ${API_KEY_VARIABLE}, or no key)",
          api_key, secret=True),
+    Flag("--api-keys", "api_keys", "FILE",
+         "several keys in place of one, each with a name and limits of requests, tokens and what is open: "
+         "TOML, read again when it changes", Path),
+    Flag("--tls-cert", "tls_cert", "FILE", "serve HTTPS with this certificate, PEM, and its chain", Path,
+         also=("--ssl-certfile",)),
+    Flag("--tls-key", "tls_key", "FILE", "the certificate's private key, PEM (default: in --tls-cert's file)",
+         Path, also=("--ssl-keyfile",)),
     Flag("--allowed-origins", "allowed_origins", "ORIGINS",
          "whose pages may use the API in a browser, such as https://example.com, or * (default: nobody's)",
          origins),
@@ -78,6 +89,12 @@ FLAGS = (
     Flag("--frontend-realtime", "realtime", "PRIORITY",
          "run frontends before all ordinary work of their cores: 1 to 99, under SCHED_RR (default: no)",
          realtime),
+    Flag("--log-requests", "log_requests", None,
+         "a line in the log for each request: its id, status, tokens and times", switch=True,
+         also=("--enable-log-requests",)),
+    Flag("--otlp-traces-endpoint", "otlp_traces_endpoint", "URL",
+         "send a span for each request to this OpenTelemetry collector, such as "
+         "http://localhost:4318/v1/traces (default: none)"),
     Flag("--log-level", "log_level", "LEVEL", f"one of {', '.join(LOG_LEVELS)}", choices=LOG_LEVELS,
          also=("--uvicorn-log-level",)),
 )  # fmt: skip
@@ -118,14 +135,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_ring(namespace: argparse.Namespace) -> Path | VerbsRing:
-    values = given(namespace, RDMA_FLAGS)
+    of_rdma = given(namespace, RDMA_FLAGS)
     if not namespace.connect:
-        if values:
+        if of_rdma:
             raise CommandError("the flags for a backend on another host need --connect verbs://HOST:PORT")
         return ring_path(namespace.ring)
     host, number = namespace.connect
-    key, read_back = ring_key(values.pop("key_file", None)), not values.pop("no_read_back", False)
-    return VerbsRing(host=host, port=number, key=key, read_back=read_back, **values)
+    key, read_back = ring_key(of_rdma.pop("key_file", None)), not of_rdma.pop("no_read_back", False)
+    return VerbsRing(host=host, port=number, key=key, read_back=read_back, **of_rdma)
 
 
 def each_thread(change: Callable[[int], None], refused: str) -> None:
@@ -159,12 +176,31 @@ def run_in_realtime(priority: int) -> None:
     )
 
 
+def values(namespace: argparse.Namespace) -> dict[str, Any]:
+    """The fields of FrontendOptions that flags or the environment say."""
+    return {"api_key": os.environ.get(API_KEY_VARIABLE) or None} | given(namespace, (*OWN_FLAGS, *FLAGS))
+
+
+def check(options: FrontendOptions) -> None:
+    """Raises CommandError for flags that do not go together; OSError, ValueError for files that cannot be."""
+    if options.api_key and options.api_keys:
+        raise CommandError(f"--api-key (or ${API_KEY_VARIABLE}) and --api-keys exclude each other")
+    if options.tls_key and not options.tls_cert:
+        raise CommandError("--tls-key needs --tls-cert, the certificate that it belongs to")
+    if options.api_keys:
+        read_keys(options.api_keys)
+    if options.otlp_traces_endpoint:
+        tracing.require()
+    if options.tls_cert:
+        check_certificate(options.tls_cert, options.tls_key)
+
+
 def main(namespace: argparse.Namespace) -> int:
     child.begin(namespace)
-    values = {"api_key": os.environ.get(API_KEY_VARIABLE) or None} | given(namespace, (*OWN_FLAGS, *FLAGS))
     options = FrontendOptions(
-        ring=chosen_ring(namespace), model_dir=model_directory(namespace.model), **values
+        ring=chosen_ring(namespace), model_dir=model_directory(namespace.model), **values(namespace)
     )
+    check(options)
     if options.cores:
         keep_to(options.cores)
     if options.realtime:

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import os
 import sys
+from pathlib import Path
 
 from blink import backend, frontend
 from blink.address import reserve, url
@@ -68,8 +69,9 @@ def main(namespace: argparse.Namespace) -> int:
     directory = model_directory(namespace.model)
     options = BackendOptions(directory, **given(namespace, backend.FLAGS))
     described_model(options)  # refuse what cannot be served before anything is started
-    values = defaults(FrontendOptions) | given(namespace, frontend.FLAGS)
-    with reserve(values["host"], values["port"]) as reserved:
+    wanted = FrontendOptions(ring=Path(), model_dir=directory, **frontend.values(namespace))
+    frontend.check(wanted)  # likewise
+    with reserve(wanted.host, wanted.port) as reserved:
         port = reserved.getsockname()[1]
         return asyncio.run(Supervisor(plan(namespace, str(directory), port)).run())
 
@@ -97,7 +99,7 @@ def plan(namespace: argparse.Namespace, directory: str, port: int) -> Plan:
         n_frontends=namespace.frontends,
         environment=environment,
         ring=ring_path(ring),
-        url=f"{url(complete['host'], port)}/v1",
+        url=f"{url(complete['host'], port, tls=complete['tls_cert'] is not None)}/v1",
         start_timeout_s=namespace.start_timeout,
         drain_s=complete["drain_timeout_s"],
         frontend_end_s=complete["drain_timeout_s"] + SLACK_S,

@@ -20,6 +20,7 @@ from nic_frontend.api.tokens import detokenize, tokenize
 from nic_frontend.asgi import Receive, Scope, Send, read_json_body, respond, respond_json
 from nic_frontend.errors import ApiError
 from nic_frontend.request import Mailbox, Request
+from nic_frontend.request_record import record_of
 from nic_frontend.sampling_defaults import fill_in
 from nic_frontend.service import Service
 from ringbuffer.version import version
@@ -133,8 +134,11 @@ class Endpoints:
             fill_in(body, service.sampling_defaults)
             job = await parse(body, service.served)
             requests = self._requests(job, arrived)
+            record = record_of(scope)
+            record.requests = requests
             call = Call(job, requests, service.tokenizer, service.tracker, service.metrics)
-            await call.run(receive, send)
+            with service.budgets.admitted(record.key, requests):
+                await call.run(receive, send)
 
         return handler
 

@@ -1,25 +1,22 @@
 """What the frontends of a host tell each other of their figures: a scrape shows all, whichever answers it.
 
-A file in memory beside the ring has a block for each lease. Its frontend writes its figures there once a
-second; who is scraped reads the others'. A block that has not changed for STALE_S belongs to nobody any more.
+Each lease has a block of their common memory. Its frontend writes its figures there once a second; who is
+scraped reads the others'. A block that has not changed for STALE_S belongs to nobody any more.
 """
 
 from __future__ import annotations
 
 import json
-import mmap
-import os
 import struct
 import time
 import zlib
-from pathlib import Path
 
+from nic_frontend.host_segment import HostSegment
 from nic_frontend.metrics import Figures
-from nic_frontend.options import VerbsRing
 from ringbuffer.abi import MAX_LEASES
-from ringbuffer.region import SHM_DIRECTORY
 
 BLOCK_BYTES = 32 << 10
+FIGURES_BYTES = MAX_LEASES * BLOCK_BYTES  # at the beginning of the segment
 HEAD = struct.Struct(
     "<IIQ"
 )  # length and CRC-32 of the figures, and when they were written (CLOCK_MONOTONIC, ns)
@@ -27,39 +24,20 @@ STALE_S = 10.0
 READS = 3  # of a block that is being written
 
 
-def figures_path(ring: Path | VerbsRing) -> Path:
-    """The same for all frontends of a ring on this host."""
-    if isinstance(ring, Path):
-        return ring.with_name(f"{ring.name}.figures")
-    return SHM_DIRECTORY / f"blink-{ring.host.replace(':', '.')}-{ring.port}.figures"
-
-
 class SharedFigures:
-    """The block of `lease` and the others', in the file at `path`. Raises OSError when that cannot be had."""
+    """The block of `lease`, and the others'."""
 
-    def __init__(self, path: Path, lease: int) -> None:
-        self._path, self._lease = path, lease
-        self._attach()
-
-    def _attach(self) -> None:
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.ftruncate(descriptor, MAX_LEASES * BLOCK_BYTES)
-            self._inode = os.fstat(descriptor).st_ino
-            self._memory = mmap.mmap(descriptor, MAX_LEASES * BLOCK_BYTES)
-        finally:
-            os.close(descriptor)
+    def __init__(self, segment: HostSegment, lease: int) -> None:
+        self._segment, self._lease = segment, lease
 
     def publish(self, figures: Figures) -> None:
-        if self._is_replaced():
-            self._memory.close()
-            self._attach()
+        self._segment.refresh()
         text = json.dumps(figures).encode()
         if len(text) > BLOCK_BYTES - HEAD.size:
             raise ValueError(f"{len(text)} bytes of figures do not fit a block")
-        at = self._lease * BLOCK_BYTES
-        self._memory[at + HEAD.size : at + HEAD.size + len(text)] = text
-        HEAD.pack_into(self._memory, at, len(text), zlib.crc32(text), time.monotonic_ns())
+        at, memory = self._lease * BLOCK_BYTES, self._segment.memory
+        memory[at + HEAD.size : at + HEAD.size + len(text)] = text
+        HEAD.pack_into(memory, at, len(text), zlib.crc32(text), time.monotonic_ns())
 
     def others(self) -> dict[int, Figures]:
         """By lease, those of every other frontend that lives."""
@@ -67,28 +45,18 @@ class SharedFigures:
         return {lease: figures for lease, figures in found.items() if figures is not None}
 
     def _read(self, lease: int) -> Figures | None:
-        at = lease * BLOCK_BYTES
+        at, memory = lease * BLOCK_BYTES, self._segment.memory
         for _ in range(READS):
-            length, crc, when = HEAD.unpack_from(self._memory, at)
-            if length == 0 or time.monotonic_ns() - when > STALE_S * 1e9:
+            length, crc, when = HEAD.unpack_from(memory, at)
+            if not 0 < length <= BLOCK_BYTES - HEAD.size or time.monotonic_ns() - when > STALE_S * 1e9:
                 return None
-            text = self._memory[at + HEAD.size : at + HEAD.size + length]
+            text = memory[at + HEAD.size : at + HEAD.size + length]
             if zlib.crc32(text) == crc:
                 figures: Figures = json.loads(text)
                 return figures
         return None
 
-    def _is_replaced(self) -> bool:
-        """Whether the last frontend before us has removed the file, or another has made it anew."""
-        try:
-            return self._path.stat().st_ino != self._inode
-        except FileNotFoundError:
-            return True
-
-    def close(self) -> None:
-        """Empties the block. The last one removes the file."""
-        HEAD.pack_into(self._memory, self._lease * BLOCK_BYTES, 0, 0, 0)
-        is_last = not self.others() and not self._is_replaced()
-        self._memory.close()
-        if is_last:
-            self._path.unlink(missing_ok=True)
+    def clear(self) -> bool:
+        """Empties the block. Whether no other frontend is there."""
+        HEAD.pack_into(self._segment.memory, self._lease * BLOCK_BYTES, 0, 0, 0)
+        return not self.others()

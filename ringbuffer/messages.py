@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -37,7 +38,13 @@ def log_format() -> str:
 
 def say(who: str, text: str, level: str = "info", **fields: Any) -> None:
     """One line. `fields` are for JSON; `text` says them already."""
-    print(line(who, text, level, time.time(), fields), file=sys.stderr, flush=True)
+    _write(line(who, text, level, time.time(), fields))
+
+
+def _write(text: str) -> None:
+    """To a standard error that may be a full disk or a pipe without a reader: that ends no service."""
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def line(who: str, text: str, level: str, when: float, fields: dict[str, Any]) -> str:
@@ -63,11 +70,7 @@ class LogHandler(logging.Handler):
             if record.exc_info:
                 text += "\n" + logging.Formatter().formatException(record.exc_info)
             fields = getattr(record, LOG_FIELDS, {})
-            print(
-                line(self._who, text, record.levelname.lower(), record.created, fields),
-                file=sys.stderr,
-                flush=True,
-            )
+            _write(line(self._who, text, record.levelname.lower(), record.created, fields))
         except Exception:
             self.handleError(record)
 

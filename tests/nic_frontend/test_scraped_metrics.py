@@ -12,7 +12,8 @@ from mock_backend import MockBackend
 from prometheus_client.parser import text_string_to_metric_families
 
 from nic_frontend import exposition, shared_figures
-from nic_frontend.shared_figures import BLOCK_BYTES, HEAD, SharedFigures, figures_path
+from nic_frontend.host_segment import HostSegment, segment_path
+from nic_frontend.shared_figures import BLOCK_BYTES, FIGURES_BYTES, HEAD, SharedFigures
 from ringbuffer import abi
 
 
@@ -62,7 +63,7 @@ def test_a_scrape_shows_all_frontends_of_the_host_whichever_answers(
     }
     for frontend in frontends:
         wait_until(lambda frontend=frontend: shown <= set(frontend.client.get("/metrics").text.splitlines()))  # type: ignore[misc]
-    path = figures_path(backend.path)
+    path = segment_path(backend.path)
     assert path.exists()
     frontends[1].stop()
     text = frontends[0].client.get("/metrics").text
@@ -72,8 +73,12 @@ def test_a_scrape_shows_all_frontends_of_the_host_whichever_answers(
     assert not path.exists()
 
 
+def shared(path: Path, lease: int) -> SharedFigures:
+    return SharedFigures(HostSegment(path, FIGURES_BYTES), lease)
+
+
 def test_figures_of_a_frontend_that_died_go_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own, other = (SharedFigures(tmp_path / "figures", lease) for lease in (0, 7))
+    own, other = (shared(tmp_path / "f", lease) for lease in (0, 7))
     other.publish({"open": 1})
     assert own.others() == {7: {"open": 1}}
     monkeypatch.setattr(shared_figures, "STALE_S", 0.0)
@@ -81,18 +86,18 @@ def test_figures_of_a_frontend_that_died_go_away(tmp_path: Path, monkeypatch: py
 
 
 def test_a_block_that_is_being_written_is_not_shown(tmp_path: Path) -> None:
-    own, other = (SharedFigures(tmp_path / "figures", lease) for lease in (0, 1))
+    own, other = (shared(tmp_path / "f", lease) for lease in (0, 1))
     other.publish({"open": 123})
     at = BLOCK_BYTES + HEAD.size
-    other._memory[at : at + 4] = b"torn"
+    other._segment.memory[at : at + 4] = b"torn"
     assert own.others() == {}
 
 
 def test_a_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
     path = tmp_path / "figures"
-    first = SharedFigures(path, 0)
+    first = shared(path, 0)
     path.unlink()
-    second = SharedFigures(path, 1)
+    second = shared(path, 1)
     second.publish({"open": 2})
     first.publish({"open": 1})
     assert first.others() == {1: {"open": 2}}
