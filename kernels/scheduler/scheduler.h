@@ -302,6 +302,7 @@ class Scheduler {
   BLINK_FN void commit_token(const blink_step_set& set, uint32_t batch_slot);
   BLINK_FN uint32_t finish_reason(const blink_request& r, const blink_descriptor& d, uint32_t token) const;
   BLINK_FN void record_times(const blink_step_head& head);
+  BLINK_FN void show(const blink_step_head& head);
   BLINK_FN void finish(uint32_t slot, uint32_t reason);
   BLINK_FN void finish_all(uint32_t reason);
   BLINK_FN void detach(uint32_t sequence);
