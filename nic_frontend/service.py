@@ -17,6 +17,7 @@ from nic_frontend.host_segment import HostSegment, segment_path
 from nic_frontend.key_budgets import BUDGET_BYTES, KeyBudgets
 from nic_frontend.keys import Keys
 from nic_frontend.lease import Lease, phase_name
+from nic_frontend.live import Live
 from nic_frontend.metrics import Figures, Metrics
 from nic_frontend.options import FrontendOptions, VerbsRing
 from nic_frontend.parsing.registry import Parsers, choose
@@ -148,6 +149,8 @@ class Service:
         self._header = header
         self.metrics = Metrics()
         self.exposition = Exposition(self.model, self.seen, options.metrics_names)
+        is_local = isinstance(options.ring, Path)
+        self.live = Live(self.model, self.transport, self.seen, is_local)
         self._reporter = Reporter(self._shared, self.lease.index, self._figures, self.seen, self.keys)
         least_prompt = self.transport.capabilities.least_copy // 4
         slots = SlotTracker(
