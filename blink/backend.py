@@ -10,7 +10,7 @@ from blink.address import host_port
 from blink.config_file import add_config_flag
 from blink.errors import CommandError
 from blink.flags import Flag, add_flags, checked, count, given, ordinal
-from blink.model_directory import model_directory
+from blink.model_directory import add_model_arguments, model_directory, public_name
 from blink.sizes import parse_memory, write_bytes
 from gpu_backend.backend import run
 from gpu_backend.models.quantization import QUANTIZATIONS
@@ -101,7 +101,7 @@ RDMA_FLAGS = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
-    parser.add_argument("model", metavar="MODEL", help="a Hugging Face model directory, or 'demo'")
+    add_model_arguments(parser)
     add_config_flag(parser)
     add_flags(parser, "backend", BackendOptions, (RING, LEASES, *FLAGS))
     parser.add_argument(
@@ -116,12 +116,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(namespace: argparse.Namespace) -> int:
     child.begin(namespace)
-    values = given(namespace, (RING, LEASES, *FLAGS))
+    values = public_name(namespace.model) | given(namespace, (RING, LEASES, *FLAGS))
     rdma = given(namespace, RDMA_FLAGS)
     if namespace.rdma_listen:
         host, port = namespace.rdma_listen
         values["rdma"] = RdmaOptions(host=host, port=port, **rdma)
     elif rdma:
         raise CommandError("the flags for frontends on other hosts need --rdma-listen HOST:PORT")
-    options = BackendOptions(model_directory(namespace.model), **values)
+    options = BackendOptions(model_directory(namespace.model, namespace.revision), **values)
     return run(options, ready=lambda: child.report_ready(namespace.ready_fd))

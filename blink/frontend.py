@@ -26,7 +26,7 @@ from blink.flags import (
     realtime,
     seconds,
 )
-from blink.model_directory import model_directory
+from blink.model_directory import add_model_arguments, model_directory
 from blink.sizes import format_bytes, parse_bytes, write_bytes
 from nic_frontend import tracing
 from nic_frontend.keys import read_keys
@@ -114,7 +114,7 @@ RDMA_FLAGS = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
-    parser.add_argument("model", metavar="MODEL", help="the backend's model directory, or 'demo'")
+    add_model_arguments(parser)
     place = parser.add_mutually_exclusive_group()
     place.add_argument(
         "--ring",
@@ -197,9 +197,8 @@ def check(options: FrontendOptions) -> None:
 
 def main(namespace: argparse.Namespace) -> int:
     child.begin(namespace)
-    options = FrontendOptions(
-        ring=chosen_ring(namespace), model_dir=model_directory(namespace.model), **values(namespace)
-    )
+    directory = model_directory(namespace.model, namespace.revision, weights=False)
+    options = FrontendOptions(ring=chosen_ring(namespace), model_dir=directory, **values(namespace))
     check(options)
     if options.cores:
         keep_to(options.cores)

@@ -13,7 +13,7 @@ from blink.address import reserve, url
 from blink.child import add_log_format_flag
 from blink.config_file import add_config_flag
 from blink.flags import add_flags, arguments, checked, count, defaults, given, seconds
-from blink.model_directory import model_directory
+from blink.model_directory import add_model_arguments, model_directory, public_name
 from blink.supervisor import Plan, Supervisor
 from gpu_backend.backend import DRAIN_S, STOP_S
 from gpu_backend.options import BackendOptions, described_model
@@ -38,7 +38,7 @@ def frontends(text: str) -> int:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
-    parser.add_argument("model", metavar="MODEL", help="a Hugging Face model directory, or 'demo'")
+    add_model_arguments(parser)
     add_config_flag(parser)
     group = parser.add_argument_group("processes")
     group.add_argument(
@@ -66,7 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(namespace: argparse.Namespace) -> int:
     choose_format(namespace.log_format)
-    directory = model_directory(namespace.model)
+    directory = model_directory(namespace.model, namespace.revision)
     options = BackendOptions(directory, **given(namespace, backend.FLAGS))
     described_model(options)  # refuse what cannot be served before anything is started
     wanted = FrontendOptions(ring=Path(), model_dir=directory, **frontend.values(namespace))
@@ -78,7 +78,7 @@ def main(namespace: argparse.Namespace) -> int:
 
 def plan(namespace: argparse.Namespace, directory: str, port: int) -> Plan:
     ring = namespace.ring or f"serve-{port}"
-    for_backend = given(namespace, backend.FLAGS)
+    for_backend = public_name(namespace.model) | given(namespace, backend.FLAGS)
     for_frontend = given(namespace, frontend.FLAGS) | {"port": port}
     complete = defaults(FrontendOptions) | for_frontend
     blink = [sys.executable, "-m", "blink"]

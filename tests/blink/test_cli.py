@@ -285,7 +285,7 @@ def test_debug_shows_the_traceback() -> None:
 def test_a_bug_says_how_to_report_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(text: str) -> Path:
+    def fail(text: str, revision: str | None) -> Path:
         raise KeyError(text)
 
     monkeypatch.setattr(serve, "model_directory", fail)
