@@ -91,18 +91,21 @@ def _refusal(entry: np.void, key: Key) -> ApiError | None:
     """Why the key's next request is not let in now, and for how long; None when it is."""
     if key.requests_per_minute is not None and (missing := 1.0 - float(entry["requests"])) > 0:
         what, wait_s = (
-            f"{key.requests_per_minute} requests a minute",
+            f"requests-per-minute = {key.requests_per_minute}",
             missing * MINUTE_S / key.requests_per_minute,
         )
     elif key.tokens_per_minute is not None and (missing := -float(entry["tokens"])) >= 0:
-        what, wait_s = f"{key.tokens_per_minute} tokens a minute", missing * MINUTE_S / key.tokens_per_minute
+        what, wait_s = (
+            f"tokens-per-minute = {key.tokens_per_minute}",
+            missing * MINUTE_S / key.tokens_per_minute,
+        )
     elif key.concurrent is not None and int(entry["open"].sum()) >= key.concurrent:
-        what, wait_s = f"{key.concurrent} requests at a time", 1.0
+        what, wait_s = f"concurrent = {key.concurrent}", 1.0
     else:
         return None
     return ApiError(
         429,
-        f"the API key {key.name} has used up its {what}",
+        f"the API key {key.name} has reached its limit, {what}",
         kind="rate_limit_error",
         code="rate_limit_exceeded",
         headers={"retry-after": str(int(wait_s) + 1)},

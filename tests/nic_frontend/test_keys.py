@@ -64,7 +64,10 @@ def test_a_key_has_its_own_limit_of_requests(
     frontend = start_frontend(backend, api_keys=keys_file)
     assert [complete(frontend, "a-long-secret").status_code for _ in range(3)] == [200, 200, 429]
     refused = complete(frontend, "a-long-secret")
-    assert error_of(refused, 429)["message"] == "the API key team-a has used up its 2 requests a minute"
+    assert (
+        error_of(refused, 429)["message"]
+        == "the API key team-a has reached its limit, requests-per-minute = 2"
+    )
     assert 20 <= int(refused.headers["retry-after"]) <= 31  # half a minute a request
     assert [complete(frontend, "another-secret").status_code for _ in range(4)] == [200] * 4
     assert frontend.client.get("/v1/models", headers={"x-api-key": "a-long-secret"}).status_code == 200
@@ -89,7 +92,7 @@ def test_requests_at_a_time(backend: MockBackend, start_frontend: StartFrontend,
     asking = threading.Thread(target=lambda: answers.append(complete(frontend, "a-long-secret").status_code))
     asking.start()
     wait_until(lambda: backend.open_rows() == 1)
-    assert "1 requests at a time" in error_of(complete(frontend, "a-long-secret"), 429)["message"]
+    assert "concurrent = 1" in error_of(complete(frontend, "a-long-secret"), 429)["message"]
     backend.stalled.clear()
     asking.join()
     assert answers == [200]
@@ -171,7 +174,7 @@ def test_tokens_are_paid_for_by_prompt_and_answer_and_come_back(tmp_path: Path, 
     held, key = budgets(tmp_path / "b"), make_key(tokens_per_minute=600)
     with held.admitted(key, [request(400, 500)]):
         pass  # 300 below nothing
-    with pytest.raises(ApiError, match="used up its 600 tokens a minute") as refused, held.admitted(key, []):
+    with pytest.raises(ApiError, match="tokens-per-minute = 600") as refused, held.admitted(key, []):
         pass
     assert refused.value.headers["retry-after"] == "31"
     clock[0] += 29
@@ -193,7 +196,7 @@ def test_what_a_dead_frontend_had_open_is_forgotten_by_the_next_one(tmp_path: Pa
     left_open = dead.admitted(key, [])
     left_open.__enter__()
     other = budgets(tmp_path / "b", lease=0)
-    with pytest.raises(ApiError, match="1 requests at a time"), other.admitted(key, []):
+    with pytest.raises(ApiError, match="concurrent = 1"), other.admitted(key, []):
         pass
     budgets(tmp_path / "b", lease=1)
     with other.admitted(key, []):
