@@ -23,7 +23,16 @@ from ringbuffer.region import SHM_DIRECTORY
 
 MIN_PYTHON = (3, 11)
 SMALL_SHM = 512 << 20  # the ring of 1024 slots and 131,072 tokens of context takes 300 MiB
-FRONTEND_PACKAGES = ("numpy", "tokenizers", "jinja2", "uvicorn", "uvloop", "httptools", "prometheus-client")
+FRONTEND_PACKAGES = (
+    "numpy",
+    "tokenizers",
+    "jinja2",
+    "uvicorn",
+    "uvloop",
+    "httptools",
+    "prometheus-client",
+    "msgspec",
+)
 REBUILD_RDMA = "apt-get install libibverbs-dev, then as for the other libraries"
 REBUILD = "reinstall the package; in a checkout, run scripts/setup"
 INFINIBAND = Path("/sys/class/infiniband")

@@ -96,6 +96,7 @@ async function showAnswer(question) {
   } finally {
     if (message.content) said.push(message);
     shown.message.append(element("span", "figures", describe(figures, began)));
+    byId("messages").scrollTop = byId("messages").scrollHeight;
   }
 }
 
