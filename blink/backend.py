@@ -11,7 +11,7 @@ from blink.config_file import add_config_flag
 from blink.errors import CommandError
 from blink.flags import Flag, add_flags, checked, count, given, ordinal
 from blink.model_directory import add_model_arguments, model_directory, public_name
-from blink.sizes import parse_memory, write_bytes
+from blink.sizes import format_bytes, parse_memory, write_bytes
 from gpu_backend.backend import run
 from gpu_backend.models.quantization import QUANTIZATIONS
 from gpu_backend.options import KV_CACHE_DTYPES, BackendOptions
@@ -66,6 +66,9 @@ FLAGS = (
     Flag("--host-kv-memory", "host_kv_memory", "SIZE",
          "host memory for pages of the prefix cache that the KV cache has no room for, for example 64GiB "
          "(default: none)", parse_memory, write=write_bytes),
+    Flag("--grammar-memory", "grammar_memory", "SIZE",
+         "memory of the grammars that structured answers are held to: all those of requests that run, and as "
+         "many others as fit", parse_memory, show=format_bytes, write=write_bytes),
     Flag("--page-size", "page_size", "TOKENS", "tokens of a KV page, a power of two", count,
          also=("--block-size",)),
     Flag("--no-prefix-cache", "prefix_cache", None,

@@ -15,6 +15,7 @@ from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.schedulers.base import SchedulerKind
 from ringbuffer.abi import MAX_COUNT
 from ringbuffer.name import DEFAULT_NAME
+from ringbuffer.token_bytes import answer_bytes
 
 # Of keys and values: as the checkpoint wants them, else the model's half type; halves; fp8.
 KV_CACHE_DTYPES = ("auto", "bf16", "fp8")
@@ -39,6 +40,7 @@ class BackendOptions:
     kv_memory: int | None = None
     kv_cache_dtype: str = "auto"  # one of KV_CACHE_DTYPES
     host_kv_memory: int | None = None  # of pages that the prefix cache has no room for on the device
+    grammar_memory: int = 64 << 20  # of the grammars that answers are held to
     page_size: int = 16
     prefix_cache: bool = True
     kv_events: int = 0  # records of the log in the ring; 0: none is kept
@@ -102,8 +104,15 @@ def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) ->
         mixed_share=share,
         prefix_cache=options.prefix_cache,
         attention_keys=attention_keys(config),
+        grammar_words=grammar_words(options, config),
         kv_fp8=caches_fp8(options.kv_cache_dtype, config),
     )
+
+
+def grammar_words(options: BackendOptions, config: Model) -> int:
+    """Words of the memory of grammars; 0 where nobody knows the bytes of the model's tokens."""
+    words = options.grammar_memory // 4
+    return words if words and answer_bytes(options.model_dir, config.vocab_size) else 0
 
 
 def caches_fp8(wanted: str, config: Model) -> bool:

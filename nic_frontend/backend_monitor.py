@@ -94,6 +94,7 @@ class BackendMonitor:
             self._broken_since = time.monotonic()
             self._report(reason)
         if health.link_down:
+            self._tracker.on_connection_lost()
             try:
                 await asyncio.to_thread(self._transport.reconnect)
             except TransportError as error:

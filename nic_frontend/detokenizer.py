@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import codecs
 import json
-import re
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from tokenizers import Tokenizer
+
+from ringbuffer.token_bytes import STRIP, TokenBytes, bytes_by_decoder
 
 CONTEXT_TOKENS = 6  # of the prompt, for decoders whose text depends on what stands before
 HELD_TOKENS = 4  # as many as a character has bytes: what is incomplete then remains so
@@ -87,41 +87,12 @@ class Windowed:
         return self._text()[self._shown :]
 
 
-def byte_level_alphabet() -> dict[str, int]:
-    """GPT-2's map from the characters of a byte-level vocabulary to bytes: printable Latin-1 stands for
-    itself, the rest from U+0100.
-    """
-    kept = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    moved = [byte for byte in range(256) if byte not in kept]
-    return {chr(byte): byte for byte in kept} | {chr(0x100 + i): byte for i, byte in enumerate(moved)}
-
-
-def byte_level_bytes() -> Callable[[str], bytes]:
-    """The bytes of a token of a byte-level vocabulary."""
-    alphabet = byte_level_alphabet()
-
-    def token_bytes(text: str) -> bytes:
-        try:
-            return bytes(alphabet[character] for character in text)
-        except KeyError:  # an added token
-            return text.encode()
-
-    return token_bytes
-
-
-def fallback_bytes(text: str) -> bytes:
-    """The bytes of a token of a vocabulary with <0xNN> for bytes and U+2581 for the space."""
-    if re.fullmatch("<0x[0-9A-Fa-f]{2}>", text):
-        return bytes.fromhex(text[3:5])
-    return text.replace("\u2581", " ").encode()
-
-
 def special_ids(tokenizer: Tokenizer) -> set[int]:
     return {token_id for token_id, added in tokenizer.get_added_tokens_decoder().items() if added.special}
 
 
 def byte_tables(
-    tokenizer: Tokenizer, vocab_size: int, token_bytes: Callable[[str], bytes]
+    tokenizer: Tokenizer, vocab_size: int, token_bytes: TokenBytes
 ) -> tuple[list[bytes], list[bytes]]:
     """The bytes of each of `vocab_size` tokens: with special tokens, and with those empty.
 
@@ -130,28 +101,6 @@ def byte_tables(
     special = special_ids(tokenizer)
     full = [token_bytes(tokenizer.id_to_token(token_id) or "") for token_id in range(vocab_size)]
     return full, [b"" if token_id in special else raw for token_id, raw in enumerate(full)]
-
-
-def is_byte_level(decoder: dict[str, Any] | None) -> bool:
-    """Whether the `decoder` of a tokenizer.json is ByteLevel and nothing else."""
-    if decoder is None:
-        return False
-    if decoder["type"] == "Sequence":
-        return len(decoder["decoders"]) == 1 and is_byte_level(decoder["decoders"][0])
-    return bool(decoder["type"] == "ByteLevel")
-
-
-FALLBACK: list[dict[str, Any]] = [
-    {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
-    {"type": "ByteFallback"},
-    {"type": "Fuse"},
-]
-STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
-
-
-def is_byte_fallback(decoder: dict[str, Any] | None) -> bool:
-    """Whether the `decoder` of a tokenizer.json is that of Llama 2 and Mistral, which strips, or of Gemma."""
-    return (decoder or {}).get("decoders") in (FALLBACK, [*FALLBACK, STRIP])
 
 
 NONE: frozenset[int] = frozenset()
@@ -184,16 +133,9 @@ class Tables:
 
 def detokenizer_factory(tokenizer: Tokenizer, vocab_size: int) -> DetokenizerFactory:
     decoder = json.loads(tokenizer.to_str())["decoder"]
-    if is_byte_level(decoder):
-        of_bytes = Tables(*byte_tables(tokenizer, vocab_size, byte_level_bytes()))
-
-        def byte_level(skip: bool, prompt: list[int], shown: frozenset[int] = NONE) -> Bytewise:
-            return Bytewise(of_bytes.choose(skip, shown))
-
-        return byte_level
-    if is_byte_fallback(decoder):
-        tables = Tables(*byte_tables(tokenizer, vocab_size, fallback_bytes))
-        strips = STRIP in decoder["decoders"]
+    if token_bytes := bytes_by_decoder(decoder):
+        tables = Tables(*byte_tables(tokenizer, vocab_size, token_bytes))
+        strips = STRIP in decoder.get("decoders", ())
 
         def bytewise(skip: bool, prompt: list[int], shown: frozenset[int] = NONE) -> Bytewise:
             table = tables.choose(skip, shown)

@@ -107,6 +107,13 @@ REASONS: dict[Reason, Callable[[], ApiError]] = {
         "the model's logits for this request were all NaN or -inf: there was no token to sample",
         code="numerical_fault",
     ),
+    Reason.BAD_GRAMMAR: lambda: ApiError(
+        500, "the backend has no room for this request's grammar, or the frontend compiled it wrongly"
+    ),
+    Reason.GRAMMAR_DEAD_END: lambda: bad_request(
+        "the answer cannot go on as its grammar wants: no token of the model's vocabulary fits there",
+        code="grammar_dead_end",
+    ),
     Reason.CANCELLED: lambda: unavailable("the backend cancelled the request"),
 }
 

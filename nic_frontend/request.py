@@ -112,6 +112,7 @@ class Request:
     sampling: Sampling
     mailbox: Mailbox
     arrived: float
+    grammar: bytes | None = None  # what the answer may be (ringbuffer/grammar.h)
     slot: int = -1
     sequence: int | None = None  # None until it was submitted
     cached_tokens: int = 0  # of the prompt; known with the first token
@@ -156,6 +157,14 @@ class Request:
             "prompt_room": 0,
             "output_offset": 0,
             "output_room": 0,
+            "logprob_words": 0,
+            "prompt_logprob_words": 0,
+            "n_biases": 0,
+            "ban_words": 0,
+            "grammar_offset": 0,
+            "grammar_words": 0,
+            "grammar_name": 0,
+            "grammar_crc32c": 0,
             "crc32c": 0,
         }
         row = tuple(values.pop(name) for name in abi.Descriptor.names or ())

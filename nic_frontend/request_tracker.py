@@ -44,7 +44,7 @@ class RequestTracker:
         if self.down is not None:
             raise errors.unavailable(self.down)
         descriptors = [request.descriptor() for request in requests]
-        sizes = [Size(len(request.prompt), request.sampling.max_tokens) for request in requests]
+        sizes = [Size(len(r.prompt), r.sampling.max_tokens, r.grammar) for r in requests]
         need = self.slots.need(sizes)
         if not need.within(self.slots.total):
             raise errors.too_large(need, self.slots.total)
@@ -76,8 +76,11 @@ class RequestTracker:
         places = [self.slots.place(request.slot) for request in burst]
         for name in ("prompt_offset", "prompt_room", "output_offset", "output_room"):
             descriptors[name] = [getattr(place, name) for place in places]
+        for request, descriptor in zip(burst, descriptors, strict=True):
+            self._give_grammar(request, descriptor)
         prompts = np.concatenate([request.prompt for request in burst])
         if not self._reader.submit(slots, descriptors, prompts):
+            self.slots.grammars.forget_writes()
             for request in burst:
                 self.slots.put_back(request.slot)
                 request.ended = True
@@ -87,6 +90,21 @@ class RequestTracker:
             request.sequence = sequence
             self._open[request.slot] = request
             self._metrics.prompt_tokens += len(request.prompt)
+
+    def _give_grammar(self, request: Request, descriptor: np.void) -> None:
+        """Names the request's grammar in its descriptor, and writes it where it is not there yet."""
+        grammar = self.slots.grammar(request.slot)
+        if grammar is None:
+            return
+        descriptor["grammar_offset"], descriptor["grammar_words"] = grammar.offset, len(grammar.block) // 4
+        descriptor["grammar_name"], descriptor["grammar_crc32c"] = grammar.name, grammar.crc32c
+        if not grammar.written:
+            self._reader.write_prompt_heap(grammar.offset, grammar.block, grammar.room)
+            grammar.written = True
+
+    def on_connection_lost(self) -> None:
+        """What was written last may not have arrived (V4). Called before the connection is made again."""
+        self.slots.grammars.forget_writes()
 
     def cancel(self, request: Request) -> None:
         """Ends a request early; harmless when it has ended."""

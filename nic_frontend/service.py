@@ -13,6 +13,7 @@ from nic_frontend.api.parameters import Limits
 from nic_frontend.api.served import Served
 from nic_frontend.backend_monitor import BackendMonitor
 from nic_frontend.exposition import Exposition, Seen
+from nic_frontend.grammar.store import Grammars
 from nic_frontend.host_segment import HostSegment, segment_path
 from nic_frontend.key_budgets import BUDGET_BYTES, KeyBudgets
 from nic_frontend.keys import Keys
@@ -139,7 +140,8 @@ class Service:
             names = ("max_context", "prompt_heap", "output_heap", "vocab_size")
             choices = min(options.max_choices, self.lease.n_slots)
             self.limits = Limits(**{name: int(header[name]) for name in names}, max_choices=choices)
-            self.served = Served(self.model, self.tokenizer, self.limits, self._parsers())
+            self.grammars = Grammars(min(int(header["max_grammar_words"]), self.limits.prompt_heap // 2))
+            self.served = Served(self.model, self.tokenizer, self.limits, self._parsers(), self.grammars)
             self.lease.acquire(options.grant_timeout_s)
             self._reader = TokenReader(self.transport, self.lease, options)
             self._reader.open()
@@ -204,6 +206,7 @@ class Service:
         if self.tracer is not None:
             self.tracer.close()
         self._segment.close(remove=self._shared.clear())
+        self.grammars.close()
         self._reader.close()
         self.lease.give_back()
         self.transport.close()

@@ -13,14 +13,23 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from nic_frontend.grammar_ranges import GrammarRange, GrammarRanges
 from ringbuffer.heap import LeaseHeaps, Place
 
 
 class Size(NamedTuple):
-    """What a request needs of the heaps, in tokens."""
+    """What a request needs of the heaps: tokens, and room for its grammar unless that is there already."""
 
     prompt_tokens: int
     max_tokens: int
+    grammar: bytes | None = None
+
+
+class Taken(NamedTuple):
+    """What a slot has of the heaps."""
+
+    place: Place
+    grammar: GrammarRange | None
 
 
 class Need(NamedTuple):
@@ -61,8 +70,9 @@ class SlotTracker:
         """All slots are free: the scheduler has just granted the lease."""
         self._epoch += 1
         self._heaps = LeaseHeaps(self.total.prompts, self.total.outputs, self._least_prompt)
+        self.grammars = GrammarRanges(self._heaps.prompts, self._least_prompt)
         self._free = bytearray(b"\1" * self.n_slots)
-        self._places: list[Place | None] = [None] * self.n_slots
+        self._taken: list[Taken | None] = [None] * self.n_slots
         self._hint = 0
         self.n_free = self.n_slots
         self._releasing = NOTHING
@@ -70,8 +80,10 @@ class SlotTracker:
 
     def need(self, sizes: Sequence[Size]) -> Need:
         """What such requests take together."""
-        rooms = [self._heaps.rooms(*size) for size in sizes]
-        return Need(len(sizes), sum(prompt for prompt, _ in rooms), sum(output for _, output in rooms))
+        rooms = [self._heaps.rooms(size.prompt_tokens, size.max_tokens) for size in sizes]
+        blocks = {size.grammar for size in sizes if size.grammar}
+        prompts = sum(prompt for prompt, _ in rooms) + sum(map(self.grammars.room, blocks))
+        return Need(len(sizes), prompts, sum(output for _, output in rooms))
 
     def take(self, sizes: Sequence[Size]) -> list[int]:
         """A slot for each, with its ranges of the heaps.
@@ -84,31 +96,54 @@ class SlotTracker:
     def _take(self, sizes: Sequence[Size]) -> list[int]:
         if len(sizes) > self.n_free:
             return []
-        places: list[Place] = []
+        all_taken: list[Taken] = []
         for size in sizes:
-            place = self._heaps.take(*size)
-            if place is None:
-                for taken in places:
-                    self._heaps.give_back(taken)
+            taken = self._take_one(size)
+            if taken is None:
+                for other in all_taken:
+                    self._give_back(other)
                 return []
-            places.append(place)
-        return [self._occupy(place) for place in places]
+            all_taken.append(taken)
+        return [self._occupy(taken) for taken in all_taken]
 
-    def _occupy(self, place: Place) -> int:
+    def _take_one(self, size: Size) -> Taken | None:
+        grammar = self.grammars.take(size.grammar) if size.grammar else None
+        if size.grammar and grammar is None:
+            return None
+        place = self._heaps.take(size.prompt_tokens, size.max_tokens)
+        while place is None and self.grammars.evict():
+            place = self._heaps.take(size.prompt_tokens, size.max_tokens)
+        if place is None and grammar is not None:
+            self.grammars.give_back(grammar)
+        return None if place is None else Taken(place, grammar)
+
+    def _give_back(self, taken: Taken) -> None:
+        self._heaps.give_back(taken.place)
+        if taken.grammar is not None:
+            self.grammars.give_back(taken.grammar)
+
+    def _occupy(self, taken: Taken) -> int:
         slot = self._free.find(1, self._hint)
         if slot < 0:
             slot = self._free.find(1)
         self._free[slot] = 0
-        self._places[slot] = place
+        self._taken[slot] = taken
         self._hint = slot + 1
         self.n_free -= 1
         return slot
 
     def place(self, slot: int) -> Place:
         """The ranges of a slot that was taken."""
-        place = self._places[slot]
-        assert place is not None
-        return place
+        return self._of(slot).place
+
+    def grammar(self, slot: int) -> GrammarRange | None:
+        """Where the grammar of a slot that was taken lies."""
+        return self._of(slot).grammar
+
+    def _of(self, slot: int) -> Taken:
+        taken = self._taken[slot]
+        assert taken is not None
+        return taken
 
     async def wait(self, sizes: Sequence[Size], timeout_s: float) -> list[int]:
         """As `take`, but waits for what is being released.
@@ -146,7 +181,8 @@ class SlotTracker:
             self._waiting.popleft().taken.set_result((self._epoch, taken))
 
     def _unused(self) -> Need:
-        return Need(self.n_free, self._heaps.prompts.n_free, self._heaps.outputs.n_free)
+        prompts = self._heaps.prompts.n_free + self.grammars.idle_words()
+        return Need(self.n_free, prompts, self._heaps.outputs.n_free)
 
     def releasing(self, slot: int) -> None:
         """The slot's request has ended; `free` follows."""
@@ -162,8 +198,8 @@ class SlotTracker:
 
     def put_back(self, slot: int) -> None:
         """Returns a slot that was taken and never submitted to."""
-        self._heaps.give_back(self.place(slot))
-        self._places[slot] = None
+        self._give_back(self._of(slot))
+        self._taken[slot] = None
         self._free[slot] = 1
         self.n_free += 1
         self._serve()

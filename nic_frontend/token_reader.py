@@ -13,7 +13,7 @@ from nic_frontend.abi import EVENT_TOKENS_MAX, LINK_DOWN, Health, ReaderOptions
 from nic_frontend.lease import Lease
 from nic_frontend.library import EVENT_DTYPE, library
 from nic_frontend.options import FrontendOptions
-from nic_frontend.transport.base import Transport, TransportError
+from nic_frontend.transport.base import Transport, TransportError, read_header
 from ringbuffer import abi
 
 MAX_EVENTS = 4096
@@ -29,6 +29,9 @@ class TokenReader:
     def __init__(self, transport: Transport, lease: Lease, options: FrontendOptions) -> None:
         self._native = library()
         self._lease = lease
+        self._transport = transport
+        header = read_header(transport)
+        self._heap_at = int(header["prompts_offset"]) + 4 * int(header["prompt_heap"]) * lease.index
         wanted = ReaderOptions(
             lease=lease.index,
             records_per_cycle=options.records_per_cycle,
@@ -86,6 +89,13 @@ class TokenReader:
             self._reader, len(slots), slots.ctypes.data, descriptors.ctypes.data, prompts.ctypes.data
         )
         return n == len(slots)
+
+    def write_prompt_heap(self, offset: int, payload: bytes, room: int) -> None:
+        """Writes into the lease's heap of prompts, where what is submitted later finds it.
+
+        `offset` and `room` are in words; the payload may be followed by anything within `room`.
+        """
+        self._transport.write(self._heap_at + 4 * offset, payload, 4 * room)
 
     def cancel(self, slot: int, sequence: int) -> None:
         self._native.blink_reader_cancel(self._reader, slot, sequence)

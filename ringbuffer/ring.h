@@ -45,6 +45,10 @@ extern "C" {
 /* In GPU memory: a shorter host-to-device copy of another process waits a time slice behind the persistent kernel. A
  * short prompt that has this much room is copied in this size (nic_frontend/README.md, U2). */
 #define BLINK_COPY_ENGINE_BYTES 32768u
+#define BLINK_MAX_LOGPROBS 20u /* of the likeliest tokens, beside a token's own */
+#define BLINK_MAX_BIASES 1024u /* logits of one request that are changed */
+#define BLINK_MAX_BAN_WORDS 2048u
+#define BLINK_BAN_END 0x80000000u
 #define BLINK_PROMPT_GRANULE 32u /* tokens in a 128-byte line: ranges of the prompts' heap are whole lines */
 #define BLINK_OUTPUT_GRANULE 16u /* records in one, likewise of the outputs' heap */
 
@@ -87,7 +91,9 @@ enum blink_reason {
   BLINK_REASON_SHUTTING_DOWN = 21,   /* submitted while the backend drains */
   BLINK_REASON_ENGINE_FAULT = 22,    /* the engine failed; the scheduler is in BLINK_PHASE_FAILED */
   BLINK_REASON_NUMERICAL_FAULT = 23, /* logits all NaN or -infinity, or but for masked ends: no token to sample */
-  BLINK_REASON_BAD_RANGE = 24        /* prompt or answer lie, in whole or in part, outside the lease's heaps */
+  BLINK_REASON_BAD_RANGE = 24,       /* prompt, grammar or answer lie, in whole or in part, outside the lease's heaps */
+  BLINK_REASON_BAD_GRAMMAR = 25,     /* the words are no grammar (grammar.h), or more than this backend has room for */
+  BLINK_REASON_GRAMMAR_DEAD_END = 26 /* no token goes on with the answer as its grammar wants, and it may not end yet */
 };
 
 enum blink_phase {
@@ -113,7 +119,7 @@ enum blink_control { BLINK_CONTROL_RUN = 0, BLINK_CONTROL_DRAIN = 1, BLINK_CONTR
 
 enum blink_lease_state { BLINK_LEASE_FREE = 0, BLINK_LEASE_GRANTED = 1, BLINK_LEASE_RECLAIMED = 2 };
 
-enum blink_request_flags { BLINK_FLAG_IGNORE_EOS = 1 };
+enum blink_request_flags { BLINK_FLAG_IGNORE_EOS = 1, BLINK_FLAG_ALLOWS = 2 };
 
 /* What happened to a block of the prefix cache (README.md, "KV events"). */
 enum blink_kv_event_kind {
@@ -201,8 +207,8 @@ struct blink_header {
   uint32_t max_context; /* prompt and answer together, tokens */
   uint32_t max_batch;
   uint32_t total_pages;
-  uint32_t page_size; /* tokens */
-  uint32_t reserved0;
+  uint32_t page_size;         /* tokens */
+  uint32_t max_grammar_words; /* of one grammar; 0: this backend takes none */
   uint8_t fingerprint[32];    /* SHA-256 over the model's config and tokenizer: both planes must serve the same model */
   uint8_t model_name[64];     /* UTF-8, zero-padded */
   uint8_t device_name[64];    /* UTF-8, zero-padded: "NVIDIA H200", "cpu" */
@@ -237,7 +243,8 @@ struct blink_lease_ack {
   uint8_t pad[120];
 };
 
-/* (F) what a request asks for. `crc32c` covers the bytes before it and then the prompt's tokens, little-endian (R4). */
+/* (F) what a request asks for. `crc32c` covers the bytes before it, then the prompt's tokens and the controls,
+ * little-endian (R4). extents.h says what lies where in the ranges. */
 struct blink_descriptor {
   uint32_t sequence;
   uint32_t prompt_tokens;
@@ -259,9 +266,19 @@ struct blink_descriptor {
   /* What the frontend has reserved of its lease's heaps, until the slot is EMPTY again: offsets count from the start of
    * the lease's part. The scheduler reads and writes nothing else of them for this request. */
   uint32_t prompt_offset; /* tokens */
-  uint32_t prompt_room;   /* tokens, at least prompt_tokens */
+  uint32_t prompt_room;   /* tokens, at least prompt_tokens and the controls */
   uint32_t output_offset; /* records */
   uint32_t output_room;   /* records, at least 1: the answer ends where they do */
+  uint32_t logprob_words; /* behind the records, of each token of the answer: 1 and those of the likeliest; 0: none */
+  uint32_t prompt_logprob_words; /* and then of each token of the prompt, likewise */
+  uint32_t n_biases;             /* of the controls, with BLINK_FLAG_ALLOWS for the mask */
+  uint32_t ban_words;
+  /* What the answer may be (grammar.h). Requests of a lease may have the same range and name: whoever gives other words
+   * that name while the lease's epoch lasts does not know which of them such a request is held to. */
+  uint32_t grammar_offset; /* in the heap of prompts, like `prompt_offset`; 0 where there is none, and likewise below */
+  uint32_t grammar_words;
+  uint32_t grammar_name;
+  uint32_t grammar_crc32c; /* of these words */
   uint32_t crc32c;
 };
 

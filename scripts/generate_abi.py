@@ -32,6 +32,7 @@ from abi_generator.render import camel, render_c, render_ctypes, render_kernel_h
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = [
     ("ringbuffer/ring.h", "ringbuffer/ring_layout.h", "ringbuffer/abi.py", "ring"),
+    ("ringbuffer/grammar.h", "ringbuffer/grammar_layout.h", "ringbuffer/grammar_abi.py", "grammar"),
     ("kernels/step.h", "kernels/step_layout.h", "gpu_backend/abi.py", "step"),
     (
         "kernels/scheduler/state.h",
@@ -50,6 +51,7 @@ TARGETS = [
 # Of libraries that Python calls: the module, and the headers that it is the view of.
 LIBRARIES = [
     ("nic_frontend/abi.py", ["nic_frontend/native/frontend.h", "nic_frontend/native/link_bench.h"]),
+    ("nic_frontend/grammar/abi.py", ["nic_frontend/native/grammar/compiler.h"]),
     ("ringbuffer/rdma/abi.py", ["ringbuffer/rdma/address.h"]),
 ]
 KERNELS = (

@@ -13,6 +13,7 @@ from gpu_backend.engines.batch import allocate_batch, mirror, restart
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.kv_pages import with_host_pages, with_pages
 from gpu_backend.engines.reference import HostMemory, ReferenceEngine
+from gpu_backend.engines.vocabulary import store_vocabulary
 from gpu_backend.host_library import LibraryError
 from gpu_backend.models.description import Model
 from gpu_backend.rdma.target import ExportedMemory
@@ -69,6 +70,8 @@ class EmulatedServingDevice:
             raise DeviceError("random weights are made on the GPU: the CPU emulation needs a checkpoint")
         self._grid = GraphGrid(limits)
         self.batch = allocate_batch(self.memory, limits, self._grid.shapes, config.vocab_size, config.eos_ids)
+        if limits.grammar_words:
+            store_vocabulary(self.memory, self.batch, directory)
         try:
             self.engine: CalledEngine = ReferenceEngine(
                 config,

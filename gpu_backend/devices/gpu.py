@@ -15,6 +15,7 @@ from gpu_backend.engines.base import GraphEngine, Limits, Memory
 from gpu_backend.engines.batch import allocate_batch, mirror, restart
 from gpu_backend.engines.builder import GpuEngineBuilder
 from gpu_backend.engines.graph_grid import GraphGrid
+from gpu_backend.engines.vocabulary import store_vocabulary
 from gpu_backend.models.description import Model
 from gpu_backend.rdma.gpu_memory import export
 from gpu_backend.rdma.target import ExportedMemory
@@ -52,6 +53,8 @@ class GpuServingDevice:
         self._grid = GraphGrid(limits)
         shapes = self._grid.shapes
         self.batch = allocate_batch(self.memory, limits, shapes, config.vocab_size, config.eos_ids)
+        if limits.grammar_words:
+            store_vocabulary(self.memory, self.batch, directory)
         self.engine = self._builder.build(self._device, config, directory, random, limits, shapes, self.batch)
         return self.engine
 

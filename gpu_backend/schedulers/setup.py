@@ -30,6 +30,7 @@ GPU_PACE = Pace(arm_margin_ns=30_000, scan_interval_ns=5_000, step_timeout_ns=10
 CPU_PACE = Pace(arm_margin_ns=200_000, scan_interval_ns=200_000, step_timeout_ns=300_000_000_000)
 
 
+GRAMMAR_PLACES = layout.SCHEDULER_THREADS  # grammars in device memory at once: each thread looks at one
 EVENTS_QUEUED = 2  # a page: what a reader of KV events may be behind before it is told everything anew
 
 
@@ -93,6 +94,10 @@ class SchedulerSetup:
             )
             config["kv_event_queue"] = memory.allocate(8 * int(config["n_kv_event_queue"]))
             config["kv_event_told"] = memory.allocate(4 * limits.total_pages)
+        if limits.grammar_words:
+            config["max_grammar_words"] = limits.grammar_words
+            config["n_grammar_places"] = GRAMMAR_PLACES
+            config["grammar_places"] = memory.allocate(layout.GrammarPlace.itemsize * GRAMMAR_PLACES)
         config["shape_times"] = memory.allocate(layout.ShapeTime.itemsize * self._n_shapes)
         config["trace"] = memory.allocate(layout.StepTrace.itemsize * layout.TRACE_STEPS)
         config["state"] = memory.allocate(layout.SchedulerState.itemsize)

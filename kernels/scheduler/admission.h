@@ -22,7 +22,11 @@ BLINK_FN bool Scheduler<P>::admit_next() {
   while ((arrival = oldest_waiting()) != kNone) {
     const uint32_t slot = arrival_slot(arrival);
     blink_request& r = c.requests[slot];
-    if (r.sequence_index != BLINK_NO_SEQUENCE) return admit(slot);
+    if (r.sequence_index != BLINK_NO_SEQUENCE) {
+      if (!lacks_grammar(r.sequence_index)) return admit(slot);
+      if (!provide_grammar(r.sequence_index, true)) return false;  // no room yet, or this turn has read enough (S18)
+      continue;
+    }
     if (!stage(1) && !torn(r)) return false;  // no sequence is free yet, or this turn has read enough (S18)
   }
   return false;
@@ -49,6 +53,9 @@ BLINK_FN void Scheduler<P>::accept(blink_request& r, const blink_descriptor& d) 
   r.crc32c = d.crc32c;
   r.max_outputs = Min()(d.max_tokens, left);
   r.output_offset = d.output_offset;
+  r.output_room = d.output_room;
+  r.logprob_words = d.logprob_words;
+  r.prompt_logprob_words = d.prompt_logprob_words;
 }
 
 template <class P>
@@ -83,6 +90,7 @@ BLINK_FN bool Scheduler<P>::admit(uint32_t slot) {
     --s.n_waiting;
     --s.n_staged;
     ++s.stats.admitted;
+    hold_grammar(i);
     c.sequences[i].use = BLINK_SEQUENCE_ACTIVE;
     if (r.state == BLINK_STATE_PREFILL_PENDING) accept(r, d);
     r.state = BLINK_STATE_PREFILL_PROCESSING;

@@ -34,10 +34,11 @@ BLINK_FN void Scheduler<P>::commit(uint64_t id) {
   const blink_step_set& set = set_of(id);
   const blink_step_head& head = *set.head;
   constexpr uint32_t kBad = 1, kFilled = 2, kFaulty = 4;
+  if (head.batch_size > head.n_decode) commit_scores(set);
   uint32_t found = 0;
   for (uint32_t batch_slot = tid; batch_slot < head.batch_size; batch_slot += threads) {
-    if (!set.batch_emit[batch_slot]) continue;
-    if (set.out_token[batch_slot] >= t.vocab_size && set.out_token[batch_slot] != BLINK_NO_TOKEN) {
+    if (set.batch_emit[batch_slot] != BLINK_EMIT_TOKEN) continue;
+    if (!is_outcome(set.out_token[batch_slot])) {
       found |= kBad;
     } else {
       if (fills_page(set, batch_slot)) found |= kFilled;
@@ -57,6 +58,12 @@ BLINK_FN void Scheduler<P>::commit(uint64_t id) {
     record_times(head);
   }
   p.sync();
+}
+
+// Whether a step may have put this where a token is to be.
+template <class P>
+BLINK_FN bool Scheduler<P>::is_outcome(uint32_t token) const {
+  return token < t.vocab_size || token == BLINK_NO_TOKEN || token == BLINK_DEAD_END;
 }
 
 // The keys and values of a request without a token to sample may be no numbers: nobody finds them from now on (S17).
@@ -96,7 +103,9 @@ BLINK_FN void Scheduler<P>::commit_token(const blink_step_set& set, uint32_t bat
     sequence.faulty = 1;
     return finish(slot, BLINK_REASON_NUMERICAL_FAULT);
   }
+  if (token == BLINK_DEAD_END) return finish(slot, BLINK_REASON_GRAMMAR_DEAD_END);
   blink_request& r = c.requests[slot];
+  tell_logprobs(set, batch_slot, logprobs(slot) + uint64_t(r.generated) * r.logprob_words, r.logprob_words);
   const uint64_t record = output_record(token, r.generated, r.submission);
   p.store(outputs(slot) + r.generated, record);
   p.store(&c.progress[slot].records[r.generated % BLINK_INLINE_RECORDS], record);
@@ -108,6 +117,36 @@ BLINK_FN void Scheduler<P>::commit_token(const blink_step_set& set, uint32_t bat
     finish(slot, reason);
   } else {
     publish(slot);
+  }
+}
+
+// Tells how likely the prompts' tokens were. All of it is there before a record that publishes it (R2).
+template <class P>
+BLINK_FN void Scheduler<P>::commit_scores(const blink_step_set& set) {
+  for (uint32_t batch_slot = set.head->n_decode + tid; batch_slot < set.head->batch_size; batch_slot += threads) {
+    if (set.batch_emit[batch_slot] == BLINK_EMIT_LOGPROBS) commit_score(set, batch_slot);
+  }
+  p.sync();
+}
+
+// Of the token behind those that the batch slot has seen.
+template <class P>
+BLINK_FN void Scheduler<P>::commit_score(const blink_step_set& set, uint32_t batch_slot) {
+  const blink_sequence& sequence = c.sequences[set.batch_sequence[batch_slot]];
+  if (sequence.use != BLINK_SEQUENCE_ACTIVE) return;
+  const uint64_t position = set.token_position[set.batch_last[batch_slot]] + 1;
+  const uint32_t n = c.requests[sequence.slot].prompt_logprob_words;
+  tell_logprobs(set, batch_slot, prompt_logprobs(sequence.slot) + position * n, n);
+}
+
+// Never of a sequence that has ended: its request's range may be another's by now.
+template <class P>
+BLINK_FN void Scheduler<P>::tell_logprobs(const blink_step_set& set, uint32_t batch_slot, uint64_t* to, uint32_t n) {
+  const uint64_t* from = set.out_logprobs + uint64_t(batch_slot) * BLINK_LOGPROB_WORDS;
+  for (uint32_t i = 0; i < n; i += kAhead) {
+    uint64_t word[kAhead];
+    for (uint32_t k = 0; k < kAhead; ++k) word[k] = from[Min()(i + k, n - 1)];
+    for (uint32_t k = 0; k < kAhead && i + k < n; ++k) p.store(to + i + k, word[k]);
   }
 }
 
@@ -168,10 +207,7 @@ BLINK_FN void Scheduler<P>::finish(uint32_t slot, uint32_t reason) {
   blink_request& r = c.requests[slot];
   if (waiting(r)) {
     p.add(&s.n_waiting, ~0u);
-    if (r.sequence_index != BLINK_NO_SEQUENCE) {
-      c.sequences[r.sequence_index].use = BLINK_SEQUENCE_FREE;
-      p.add(&s.n_staged, ~0u);
-    }
+    if (r.sequence_index != BLINK_NO_SEQUENCE) unstage(r);
   } else {
     if (r.generated) {
       p.add(&s.ended_prompts, uint64_t(r.prompt_tokens - r.cached));
@@ -186,6 +222,15 @@ BLINK_FN void Scheduler<P>::finish(uint32_t slot, uint32_t reason) {
                                                          : s.stats.completed;
   p.add(&counter, uint64_t(1));
   publish(slot, reason);
+}
+
+// A waiting request has no sequence any more.
+template <class P>
+BLINK_FN void Scheduler<P>::unstage(blink_request& r) {
+  give_grammar_back(r.sequence_index);
+  c.sequences[r.sequence_index].use = BLINK_SEQUENCE_FREE;
+  r.sequence_index = BLINK_NO_SEQUENCE;
+  p.add(&s.n_staged, ~0u);
 }
 
 template <class P>
@@ -216,6 +261,7 @@ BLINK_FN void Scheduler<P>::reap() {
     if (dead == BLINK_NO_SEQUENCE) return;
     pool.give_back(pages(dead), c.sequences[dead].n_pages);
     if (tid == 0) {
+      give_grammar_back(dead);
       --s.n_zombies;
       c.sequences[dead].use = BLINK_SEQUENCE_FREE;
     }

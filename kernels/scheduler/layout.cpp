@@ -1,6 +1,7 @@
 /* What the compiler made of the shared structs, for the test that compares it with the generated Python view. */
 #include <cstddef>
 
+#include "ringbuffer/grammar.h"
 #include "state.h"
 
 namespace {
@@ -11,7 +12,8 @@ struct Member {
 };
 
 #define X(s, m) {#s, #m, offsetof(s, m), sizeof(s::m)},
-const Member kMembers[] = {BLINK_RING_MEMBERS(X) BLINK_STEP_MEMBERS(X) BLINK_SCHEDULER_MEMBERS(X)};
+const Member kMembers[] = {BLINK_RING_MEMBERS(X) BLINK_GRAMMAR_MEMBERS(X) BLINK_STEP_MEMBERS(X)
+                               BLINK_SCHEDULER_MEMBERS(X)};
 #undef X
 
 }  // namespace

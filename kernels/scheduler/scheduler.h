@@ -4,6 +4,7 @@
  * control flow is the same in all of them. Read `run` first. The parts:
  *   intake.h     leases, new requests, cancels, releases: what the ring says
  *   staging.h    a waiting request is read from the ring and checked, ahead of time
+ *   grammars.h   what its answer may be, if that is given, is read and checked (grammar_places.h keeps it)
  *   admission.h  a staged request gets pages and joins the batch
  *   pages.h      who has which KV page
  *   prefix.h     the prefix cache: pages that hold what a prompt begins with (prefix_index.h finds them)
@@ -17,7 +18,7 @@
 #ifndef BLINK_SCHEDULER_H
 #define BLINK_SCHEDULER_H
 
-#include "../../ringbuffer/words.h"
+#include "../../ringbuffer/extents.h"
 #include "crc32c.h"
 #include "pages.h"
 
@@ -222,13 +223,41 @@ class Scheduler {
   BLINK_FN bool prompt_in_heap(const blink_descriptor& d) const;
   BLINK_FN bool readable(const blink_request& r, const blink_descriptor& d) const;
   BLINK_FN uint32_t payload_length(uint32_t slot, uint32_t sequence) const;
+  BLINK_FN uint32_t payload_end(const blink_descriptor& d) const;
   BLINK_FN uint64_t read_payload(uint32_t slot, uint32_t sequence, uint32_t begin, uint32_t end, unsigned member,
                                  unsigned size);
   BLINK_FN uint32_t read_answer(uint32_t slot, uint32_t sequence, uint32_t begin, uint32_t end, unsigned member,
                                 unsigned size);
+  BLINK_FN bool may_stage() const;
   BLINK_FN uint32_t settle(uint32_t slot, uint32_t sequence, uint64_t found);
+  BLINK_FN void not_torn(blink_request& r) const;
+  BLINK_FN uint32_t tear(uint32_t slot, uint32_t reason);
   BLINK_FN uint32_t judge(const blink_request& r, const blink_descriptor& d, uint64_t found) const;
   BLINK_FN uint32_t check_parameters(const blink_descriptor& d) const;
+
+  // ------------------------------------------------------------ grammars.h
+  BLINK_FN bool lacks_grammar(uint32_t sequence) const;
+  BLINK_FN uint32_t check_grammar_range(const blink_descriptor& d) const;
+  BLINK_FN bool provide_grammars();
+  BLINK_FN bool provide_grammar(uint32_t sequence, bool is_oldest);
+  BLINK_FN bool reading_grammar();
+  BLINK_FN void drop_grammar();
+  BLINK_FN bool read_grammar();
+  BLINK_FN uint64_t read_grammar_words(const blink_grammar_reading& at, uint32_t begin, uint32_t end, uint32_t wrong);
+  BLINK_FN uint32_t check_grammar_head(const blink_grammar_reading& at);
+  BLINK_FN void settle_grammar();
+
+  // ------------------------------------------------------------ grammar_places.h
+  BLINK_FN uint32_t find_grammar(uint32_t sequence);
+  BLINK_FN void have_grammar(uint32_t sequence, uint32_t place);
+  BLINK_FN bool gives_way(const blink_grammar_place& place, bool is_oldest) const;
+  BLINK_FN uint64_t grammar_loss(uint32_t at, uint32_t words, bool is_oldest) const;
+  BLINK_FN uint32_t make_grammar_place(uint32_t sequence, bool is_oldest);
+  BLINK_FN uint32_t free_grammar_place(bool is_oldest);
+  template <class Goes>
+  BLINK_FN void forget_grammars(const Goes& goes);
+  BLINK_FN void hold_grammar(uint32_t sequence);
+  BLINK_FN void give_grammar_back(uint32_t sequence);
 
   // ------------------------------------------------------------ admission.h
   BLINK_FN bool admit_next();
@@ -273,12 +302,14 @@ class Scheduler {
   BLINK_FN bool plan(uint64_t id);
   BLINK_FN uint32_t plan_decode(uint64_t id);
   BLINK_FN StepLoad plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room);
+  BLINK_FN uint32_t scored_room(StepLoad load, uint32_t n_decode, bool others) const;
   BLINK_FN void consider_anew();
   BLINK_FN uint64_t next_prompt(uint32_t* others);
   BLINK_FN uint32_t chunk(const blink_sequence& sequence, StepLoad load, uint32_t n_decode, uint32_t limit,
                           bool others) const;
   BLINK_FN void tell_cached(const blink_sequence& sequence);
   BLINK_FN void feed(uint64_t id, uint32_t sequence, uint32_t n, uint32_t batch_slot, uint32_t at);
+  BLINK_FN void score(uint64_t id, uint32_t sequence, uint32_t n, uint32_t batch_slot, uint32_t at);
   BLINK_FN uint32_t mixed_limit(uint32_t n_decode, uint32_t n) const;
   BLINK_FN void close_plan(uint64_t id, uint32_t n_decode, StepLoad load);
   BLINK_FN void describe_step(uint64_t id, uint32_t kind, uint32_t shape, uint32_t n_decode, StepLoad load);
@@ -297,13 +328,18 @@ class Scheduler {
   BLINK_FN void take_completions(uint64_t completed);
   BLINK_FN uint64_t step_run_early(uint64_t completed);
   BLINK_FN void commit(uint64_t id);
+  BLINK_FN bool is_outcome(uint32_t token) const;
   BLINK_FN void forget_faulty();
   BLINK_FN bool fills_page(const blink_step_set& set, uint32_t batch_slot);
   BLINK_FN void commit_token(const blink_step_set& set, uint32_t batch_slot);
+  BLINK_FN void commit_scores(const blink_step_set& set);
+  BLINK_FN void commit_score(const blink_step_set& set, uint32_t batch_slot);
+  BLINK_FN void tell_logprobs(const blink_step_set& set, uint32_t batch_slot, uint64_t* to, uint32_t n);
   BLINK_FN uint32_t finish_reason(const blink_request& r, const blink_descriptor& d, uint32_t token) const;
   BLINK_FN void record_times(const blink_step_head& head);
   BLINK_FN void show(const blink_step_head& head);
   BLINK_FN void finish(uint32_t slot, uint32_t reason);
+  BLINK_FN void unstage(blink_request& r);
   BLINK_FN void finish_all(uint32_t reason);
   BLINK_FN void detach(uint32_t sequence);
   BLINK_FN void reap();
@@ -318,6 +354,12 @@ class Scheduler {
   BLINK_FN uint64_t* outputs(uint32_t slot) const {
     return c.outputs + uint64_t(lease_of(slot)) * c.output_heap + c.requests[slot].output_offset;
   }
+  // Behind the records of a request that was admitted: what is told of its answer's tokens, and of its prompt's.
+  BLINK_FN uint64_t* logprobs(uint32_t slot) const { return outputs(slot) + c.requests[slot].output_room; }
+  BLINK_FN uint64_t* prompt_logprobs(uint32_t slot) const {
+    return logprobs(slot) + uint64_t(c.requests[slot].output_room) * c.requests[slot].logprob_words;
+  }
+  BLINK_FN uint32_t* controls(uint32_t sequence) const { return t.controls + uint64_t(sequence) * t.control_words; }
   BLINK_FN uint32_t* history(uint32_t sequence) const { return t.history + uint64_t(sequence) * t.max_context; }
   BLINK_FN uint32_t* pages(uint32_t sequence) const {
     return t.block_table + uint64_t(sequence) * t.pages_per_sequence;
@@ -345,6 +387,8 @@ class Scheduler {
 #include "prefix.h"
 #include "kv_event_log.h"
 #include "staging.h"
+#include "grammar_places.h"
+#include "grammars.h"
 #include "admission.h"
 #include "copies.h"
 #include "planner.h"

@@ -37,6 +37,9 @@ extern "C" {
 /* ... and where they are fewer by one in so many, at least that many are copied together. */
 #define BLINK_COPIED_SHARE 16
 
+#define BLINK_NO_GRAMMAR 0xffffffffu
+#define BLINK_GRAMMAR_GRANULE 32u /* words: grammars begin on lines */
+
 enum blink_sequence_use {
   BLINK_SEQUENCE_FREE = 0,
   BLINK_SEQUENCE_ACTIVE = 1,
@@ -56,9 +59,12 @@ struct blink_request {
   uint32_t max_outputs;   /* max_tokens, limited to what the context, the KV cache and the answer's range hold */
   uint32_t generated;     /* output records published */
   uint32_t crc32c;        /* of the payload that was admitted: a paused request resumes from no other */
-  uint32_t output_offset; /* of the answer in its lease's heap, as admitted */
-  uint32_t cached;        /* tokens of its prompt that the prefix cache had */
-  uint32_t restarted;     /* it was paused before its first token: what it finds now it may have computed itself */
+  uint32_t output_offset; /* of the answer in its lease's heap, as admitted; likewise what follows */
+  uint32_t output_room;
+  uint32_t logprob_words;
+  uint32_t prompt_logprob_words;
+  uint32_t cached;    /* tokens of its prompt that the prefix cache had */
+  uint32_t restarted; /* it was paused before its first token: what it finds now it may have computed itself */
 };
 
 /* A sequence's place in the batch. `fed` counts the tokens of all steps planned so far, so it runs ahead of what has
@@ -79,6 +85,8 @@ struct blink_sequence {
   uint32_t awaits; /* a page that this one needs, and an earlier one computes or host memory has, or BLINK_NO_PAGE */
   uint32_t cached; /* tokens that were found instead of computed */
   uint32_t considered; /* the plan that is being made has thought of giving its prompt tokens */
+  uint32_t scored;     /* how likely each token of its prompt was is told, so all of them are computed (S21) */
+  uint32_t grammar;    /* its request's (grammars.h), or BLINK_NO_GRAMMAR: it has none, or not yet */
 };
 
 /* A KV page (pages.h), and what it holds where the prefix cache can find it (prefix_index.h). Pages from total_pages on
@@ -103,6 +111,32 @@ struct blink_staging {
   uint32_t done;     /* words of the payload, and behind them records of a paused request's answer */
   uint32_t crc;      /* of those words, as in crc32c.h */
   uint32_t wrong;    /* what has been found wrong with them (staging.h) */
+};
+
+/* A grammar in device memory (grammars.h). What its frontend calls it, and what its words are, tells it from others. */
+struct blink_grammar_place {
+  uint64_t used; /* counts the times that any was taken: when this one last was */
+  uint32_t lease;
+  uint32_t epoch;
+  uint32_t name;
+  uint32_t crc32c;
+  uint32_t at;     /* in words */
+  uint32_t words;  /* 0: the place is free */
+  uint32_t whole;  /* it has been read and is good */
+  uint32_t users;  /* sequences ACTIVE or ZOMBIE that have it */
+  uint32_t staged; /* sequences STAGED that have it */
+  uint32_t reserved;
+};
+
+/* The grammar that is being read, and how far it has been. */
+struct blink_grammar_reading {
+  uint64_t arrival; /* of the request that wants it; 0: there is none */
+  uint32_t sequence;
+  uint32_t place;
+  uint32_t done;  /* words */
+  uint32_t crc;   /* of those, as in crc32c.h */
+  uint32_t wrong; /* they are no grammar */
+  uint32_t reserved;
 };
 
 struct blink_lease_record {
@@ -176,6 +210,8 @@ struct blink_scheduler_state {
   struct blink_kv_event_state kv_events;
   uint64_t plan_ns[2]; /* what a turn of the loop that plans and launches a step takes: without prompts, with */
   struct blink_staging staging;
+  struct blink_grammar_reading grammar_reading;
+  uint64_t grammar_uses; /* times that a grammar was taken */
   struct blink_stats stats;
   struct blink_lease_record leases[32];
   uint64_t gap_histogram[512]; /* completion of a step to the first instruction of the next, while there was work */
@@ -215,8 +251,9 @@ struct blink_scheduler_config {
   uint64_t*
       kv_event_queue;      /* [n_kv_event_queue] what is to be told (kv_events.h): place i is at i % n_kv_event_queue */
   uint32_t* kv_event_told; /* [total_pages] the round in which a page was queued up as stored */
-  struct blink_shape_time* shape_times; /* [n_shapes] */
-  struct blink_step_trace* trace;       /* [BLINK_TRACE_STEPS] */
+  struct blink_grammar_place* grammar_places; /* [n_grammar_places] */
+  struct blink_shape_time* shape_times;       /* [n_shapes] */
+  struct blink_step_trace* trace;             /* [BLINK_TRACE_STEPS] */
   struct blink_scheduler_state* state;
   uint32_t n_shapes;
   uint32_t total_pages;
@@ -236,6 +273,8 @@ struct blink_scheduler_config {
   uint32_t n_kv_event_queue;  /* a power of two, at least 4 * BLINK_SCHEDULER_THREADS */
   uint32_t host_pages;        /* KV pages in host memory, numbered from total_pages on; 0: there are none */
   uint32_t copy_shape;        /* the shape of copy steps, if there are any; its tokens are pages */
+  uint32_t n_grammar_places;
+  uint32_t max_grammar_words; /* of all grammars in device memory, and so of one; 0: none is taken */
   uint64_t hash_key;          /* random, so that nobody can make prompts whose pages crowd in one place of the index */
   /* Launch the next step this long, 1/64 of a step and the time of planning before the running one's expected end; 0:
    * after it ended. */

@@ -37,6 +37,7 @@ class Sizes(ctypes.Structure):
         ("kv_event_capacity", ctypes.c_uint32),
         ("host_pages", ctypes.c_uint32),
         ("copied_pages", ctypes.c_uint32),
+        ("grammar_words", ctypes.c_uint32),
     ]
 
 
@@ -62,6 +63,10 @@ COUNTERS = (
     "compared",
     "written",
     "brought_back",
+    "constrained",
+    "dead_ends",
+    "wide",
+    "scored",
 )
 
 
@@ -104,6 +109,7 @@ def simulations(draw: st.DrawFn) -> Sizes:
         prefix_cache=draw(st.sampled_from([1, 1, 1, 0])),
         attention_keys=draw(st.sampled_from([0, 32, 500])),
         stage_words=draw(st.sampled_from([1, 16, 100, 4096])),
+        grammar_words=draw(st.sampled_from([0, 200, 700, 10_000])),
         **draw(
             st.sampled_from(
                 [told(0), told(1), told(5), told(64), told(1000), kept(3, 1), kept(40, 4), kept(200, 30)]
@@ -182,7 +188,7 @@ def test_the_simulations_exercise_everything(run_simulation: Callable[..., Cover
         arm_margin_ns = rng.choice([0, 5000, 2**62])
         sizes = Sizes(
             48, 3, rng.randint(4, 24), 160, 4, rng.randint(50, 120), 64, 4, arm_margin_ns, mixed_share=16,
-            prefix_cache=1, stage_words=rng.choice([10, 4096]),
+            prefix_cache=1, stage_words=rng.choice([10, 4096]), grammar_words=rng.choice([400, 4096]),
             **rng.choice([told(4), told(40), kept(60, 4)]),
         )  # fmt: skip
         coverage = run_simulation(seed, sizes, 3000)

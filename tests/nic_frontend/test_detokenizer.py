@@ -18,13 +18,13 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from nic_frontend.detokenizer import (
     Bytewise,
     Windowed,
-    byte_level_alphabet,
+    byte_tables,
     detokenizer_factory,
-    is_byte_level,
 )
 from nic_frontend.generation import Generation
 from nic_frontend.tokenizer import Tokenizer as FrontendTokenizer
 from ringbuffer.abi import Reason
+from ringbuffer.token_bytes import answer_bytes, byte_level_alphabet, bytes_by_decoder, is_byte_level
 
 TINY = build_tokenizer()
 TINY_FACTORY = detokenizer_factory(TINY, VOCAB_SIZE)
@@ -205,6 +205,25 @@ def test_which_decoders_are_byte_level() -> None:
     assert not of(decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)]))
     assert not of(decoders.Metaspace())
     assert not is_byte_level(None)
+
+
+@pytest.mark.parametrize("tokenizer", [TINY, LLAMA, *OTHERS])
+def test_the_backend_knows_the_same_bytes(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Of ids that the tokenizer does not have, too; of special tokens none; of other vocabularies nothing."""
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    size = tokenizer.get_vocab_size() + 3
+    table = answer_bytes(tmp_path, size)
+    token_bytes = bytes_by_decoder(json.loads(tokenizer.to_str())["decoder"])
+    assert (table is None) == (token_bytes is None) == (tokenizer in OTHERS)
+    if table is not None and token_bytes is not None:
+        assert table == byte_tables(tokenizer, size, token_bytes)[1]
+
+
+def test_a_file_that_is_no_tokenizers_is_refused(tmp_path: Path) -> None:
+    for text in ("", "[]", "{}", '{"decoder": {"type": "ByteLevel"}, "model": {"vocab": 3}}'):
+        (tmp_path / "tokenizer.json").write_text(text)
+        with pytest.raises(ValueError, match=r"tokenizer\.json is not"):
+            answer_bytes(tmp_path, 8)
 
 
 def test_generation_without_stops_is_the_detokenizer(model_dir: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 import gpu_backend.abi
 import gpu_backend.scheduler_abi
 import ringbuffer.abi
+import ringbuffer.grammar_abi
 from gpu_backend.host_library import host_library
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -38,7 +39,7 @@ def test_offsets_match_the_compiled_library() -> None:
     library, member, seen = host_library(), Member(), 0
     while library.blink_layout_member(seen, ctypes.byref(member)):
         name = "".join(part.capitalize() for part in member.structure.decode().split("_")[1:])
-        modules = (ringbuffer.abi, gpu_backend.abi, gpu_backend.scheduler_abi)
+        modules = (ringbuffer.abi, ringbuffer.grammar_abi, gpu_backend.abi, gpu_backend.scheduler_abi)
         dtype = next(getattr(module, name) for module in modules if hasattr(module, name))
         field, offset = dtype.fields[member.member.decode()][:2]
         assert (offset, field.itemsize) == (member.offset, member.size), f"{name}.{member.member.decode()}"

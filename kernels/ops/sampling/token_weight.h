@@ -61,21 +61,12 @@ BLINK_HD uint32_t bits_of(float x) {
   return u.bits;
 }
 
-/* Not to be contracted with what follows. */
-BLINK_HD float product(float a, float b) {
-#ifdef __CUDA_ARCH__
-  return __fmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
-
 /* floor(exp(x) * kUnit), within 2^-22 relative. Conversions between floats and integers are slow on a GPU; the bits of
  * floats whose exponents are known make them superfluous. */
 BLINK_HD uint64_t weight_of(float x) {
   if (!(x > -kFarthest)) return 0;
   constexpr float kRound = 12582912.0f; /* 1.5 * 2^23: what is added to it is rounded to an integer */
-  const float rounded = product(x, 1.44269504f) + kRound, n = rounded - kRound;
+  const float rounded = fmaf(x, 1.44269504f, kRound), n = rounded - kRound;
   float r = fmaf(n, -0.693359375f, x); /* ln 2 in two parts: x - n ln 2 is exact to the last bits */
   r = fmaf(n, 2.12194440e-4f, r);
   float p = fmaf(1.38888889e-3f, r, 8.33333333e-3f); /* exp(r) for |r| <= ln(2) / 2 */
@@ -177,6 +168,7 @@ BLINK_HD uint64_t kept(const struct blink_descriptor& params, bool by_weight, ui
 /* One batch slot's view of its sequence. */
 struct Sequence {
   const struct blink_descriptor& params;
+  uint32_t index;   /* its place in the tables */
   uint32_t* tokens; /* prompt and answer so far: `length` of them */
   uint32_t length;
 
@@ -188,16 +180,21 @@ struct Sequence {
 BLINK_HD Sequence sequence_of(const struct blink_step_set& set, const struct blink_tables& tables,
                               uint32_t batch_slot) {
   const uint32_t sequence = set.batch_sequence[batch_slot];
-  return {tables.params[sequence], tables.history + uint64_t(sequence) * tables.max_context,
+  return {tables.params[sequence], sequence, tables.history + uint64_t(sequence) * tables.max_context,
           set.token_position[set.batch_last[batch_slot]] + 1};
 }
 
-/* Of a batch slot: the token that was sampled, or BLINK_NO_TOKEN. The history holds tokens only, because a step that
+/* Whether a step has found a token, and not the reason why there is none. */
+BLINK_HD bool is_token(uint32_t outcome) {
+  return outcome != BLINK_NO_TOKEN && outcome != BLINK_DEAD_END;
+}
+
+/* Of a batch slot: the token that was sampled, or why there is none. The history holds tokens only, because a step that
  * was planned ahead feeds what stands there. */
 BLINK_HD void put_token(const struct blink_step_set& set, const struct blink_tables& tables, const Sequence& sequence,
                         uint32_t batch_slot, uint32_t token) {
   set.out_token[batch_slot] = token;
-  if (sequence.length < tables.max_context) sequence.tokens[sequence.length] = token == BLINK_NO_TOKEN ? 0 : token;
+  if (sequence.length < tables.max_context) sequence.tokens[sequence.length] = is_token(token) ? token : 0;
 }
 
 BLINK_HD float repeated(float logit, float penalty) {

@@ -18,7 +18,8 @@ struct Sizes {
   uint32_t stage_words = 0;  // 0: as many as on a GPU
   uint32_t kv_event_capacity = 0;
   uint32_t host_pages = 0;
-  uint32_t copied_pages = 0;  // by one step, at most
+  uint32_t copied_pages = 0;   // by one step, at most
+  uint32_t grammar_words = 0;  // of all grammars in device memory
 };
 
 class SimulatedRing {
@@ -47,7 +48,14 @@ class SimulatedRing {
     t.history = array<uint32_t>(uint64_t(t.n_sequences) * z.max_context);
     t.block_table = array<uint32_t>(uint64_t(t.n_sequences) * t.pages_per_sequence);
     t.params = array<blink_descriptor>(t.n_sequences);
+    t.control_words = kControlWords;
+    t.controls = array<uint32_t>(uint64_t(t.n_sequences) * kControlWords);
     t.completed = array<uint64_t>(1);
+    t.grammars = array<uint32_t>(z.grammar_words);
+    t.grammar_at = array<uint32_t>(t.n_sequences);
+    t.grammar_states = array<blink_grammar_state>(2 * t.n_sequences);
+    t.vocabulary = {const_cast<uint32_t*>(book().vocabulary.first.data()),
+                    const_cast<uint8_t*>(book().vocabulary.bytes.data())};
     const uint32_t mixed = z.max_mixed_tokens ? z.max_mixed_tokens : z.max_batch + z.max_prefill_tokens;
     const uint32_t tokens = std::max({mixed, z.max_prefill_tokens, z.copied_pages}), batch_slots = t.n_sequences;
     for (blink_step_set& set : c.sets) {
@@ -58,6 +66,7 @@ class SimulatedRing {
         *p = take(batch_slots);
       set.head = reinterpret_cast<blink_step_head*>(take(sizeof(blink_step_head) / 4));
       set.out_token = take(batch_slots);
+      set.out_logprobs = array<uint64_t>(uint64_t(batch_slots) * BLINK_LOGPROB_WORDS);
     }
     // One decode shape, one prefill shape, mixed ones of two sizes, each of few batch slots and of all; copies.
     c.n_shapes = z.host_pages ? 7 : 6;
@@ -98,6 +107,9 @@ class SimulatedRing {
     c.n_kv_event_queue = 256;  // for 64 threads
     c.kv_event_queue = array<uint64_t>(c.n_kv_event_queue);
     c.kv_event_told = array<uint32_t>(z.total_pages);
+    c.max_grammar_words = z.grammar_words;
+    c.n_grammar_places = 8;
+    c.grammar_places = array<blink_grammar_place>(c.n_grammar_places);
     c.shape_times = array<blink_shape_time>(c.n_shapes);
     c.trace = array<blink_step_trace>(BLINK_TRACE_STEPS);
     c.state = array<blink_scheduler_state>(1);
@@ -156,19 +168,5 @@ class SimulatedRing {
   }
   std::vector<std::unique_ptr<uint8_t, void (*)(void*)>> memory_;
 };
-
-// The checksum a frontend computes, bit by bit from the definition (not the policy's code).
-inline uint32_t reference_crc(const blink_descriptor& d, const uint32_t* prompt) {
-  uint32_t crc = ~0u;
-  auto feed = [&crc](const void* data, size_t n) {
-    for (size_t i = 0; i < n; ++i) {
-      crc ^= static_cast<const uint8_t*>(data)[i];
-      for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (crc & 1 ? 0x82f63b78u : 0);
-    }
-  };
-  feed(&d, sizeof(d) - 4);
-  feed(prompt, size_t(d.prompt_tokens) * 4);
-  return ~crc;
-}
 
 }  // namespace simulator

@@ -4,7 +4,7 @@
  * cache; sampling checks the tags of all positions of the sequence through the block table. A page owned twice, freed
  * early or never filled, shared by sequences that begin differently, a token fed at the wrong position and a lost
  * prefill all show as a wrong tag, and so does a page that was copied wrongly or too late. The sampled token depends on
- * the request, the position and the token before.
+ * the request, the position, the token before and, where there is one, on the grammar and all tokens of the answer.
  */
 #pragma once
 #include <algorithm>
@@ -14,26 +14,20 @@
 #include <string>
 #include <vector>
 
+#include "grammars.h"
 #include "kernels/scheduler/state.h"
+#include "ringbuffer/extents.h"
 
 namespace simulator {
 
-inline uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
+// Word `i` of what a request with this seed is told of the token at `position`, and of its controls.
+inline uint64_t told(uint64_t seed, uint32_t position, uint32_t i) {
+  return mix(seed ^ mix(uint64_t(position) << 32 | i));
 }
-
-constexpr uint32_t kVocab = 1000, kEos = 1;
-
-// What a request with this seed answers at output position `index`, after token `previous`. A quarter of all random
-// seeds soon come to where there is no token to sample.
-inline uint32_t answer(uint64_t seed, uint32_t index, uint32_t previous) {
-  const uint64_t h = mix(seed * 1000003 + index * 7919 + previous);
-  if (seed >> 62 == 1 && h % 16 == 1) return BLINK_NO_TOKEN;
-  return h % 64 == 0 ? kEos : 2 + h % (kVocab - 2);
+inline uint32_t control(uint64_t seed, uint32_t i) {
+  return uint32_t(mix(~seed + i));
 }
+constexpr uint32_t kControlWords = (kVocab + 31) / 32 + 2 * BLINK_MAX_BIASES + BLINK_MAX_BAN_WORDS;
 
 class SyntheticEngine {
  public:
@@ -124,12 +118,43 @@ class SyntheticEngine {
         return fail("the KV cache of sequence " + std::to_string(sequence) + " is wrong at position " +
                     std::to_string(q));
     }
-    if (!set.batch_emit[batch_slot]) return;
+    const blink_descriptor& d = t.params[sequence];
+    check_slot(set, batch_slot, sequence, position);
+    if (set.batch_emit[batch_slot] == BLINK_EMIT_NOTHING) return;
+    const bool is_prompt = set.batch_emit[batch_slot] == BLINK_EMIT_LOGPROBS;
+    for (uint32_t i = 0; i < (is_prompt ? d.prompt_logprob_words : d.logprob_words); ++i)
+      set.out_logprobs[uint64_t(batch_slot) * BLINK_LOGPROB_WORDS + i] = told(d.seed, position + 1, i);
+    if (is_prompt) return;
     uint32_t* history = t.history + uint64_t(sequence) * t.max_context;
-    const uint32_t token =
-        answer(t.params[sequence].seed, position + 1 - t.params[sequence].prompt_tokens, history[position]);
-    set.out_token[batch_slot] = token;
-    if (position + 1 < t.max_context) history[position + 1] = token == BLINK_NO_TOKEN ? 0 : token;
+    const blink::Sequence of = blink::sequence_of(set, t, batch_slot);
+    const uint32_t token = d.grammar_words ? constrained(of, batch_slot >= set.head->n_decode)
+                                           : answer(d.seed, of.answered(), history[position]);
+    blink::put_token(set, t, of, batch_slot, token);
+  }
+
+  uint32_t constrained(const blink::Sequence& of, bool begins) {
+    const auto good = book().by_crc.find(of.params.grammar_crc32c);
+    const uint32_t* words = t.grammars + t.grammar_at[of.index];
+    if (good == book().by_crc.end() || !std::equal(good->second.begin(), good->second.end(), words))
+      return fail("S21: it does not find the grammar of a sequence"), kEos;
+    blink_grammar_state& now = blink::state_at(t, of, of.answered());
+    blink::find_state(t, of, begins, now);
+    const uint32_t previous = of.tokens[of.length - 1];
+    return answer_in(blink::Grammar(words), now, of.params.seed, of.answered(), previous);
+  }
+
+  // Whether a batch slot is what the scheduler says that it is for, and its request's controls are there.
+  void check_slot(const blink_step_set& set, uint32_t batch_slot, uint32_t sequence, uint32_t position) {
+    const blink_descriptor& d = t.params[sequence];
+    const uint32_t emit = set.batch_emit[batch_slot];
+    if (emit == BLINK_EMIT_LOGPROBS && (position + 1 >= d.prompt_tokens || d.prompt_logprob_words == 0))
+      fail("S22: nobody asked how likely a token is");
+    if (set.batch_first[batch_slot] > set.batch_last[batch_slot] &&
+        (set.batch_first[batch_slot] != set.batch_last[batch_slot] + 1 || emit != BLINK_EMIT_LOGPROBS))
+      fail("a batch slot has no tokens");
+    for (uint32_t i = 0; i < blink::control_words(d, kVocab); ++i)
+      if (t.controls[uint64_t(sequence) * t.control_words + i] != control(d.seed, i))
+        return fail("the controls of a sequence are wrong");
   }
 
   void fail(const std::string& what) {

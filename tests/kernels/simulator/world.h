@@ -7,6 +7,7 @@
  */
 #pragma once
 #include <deque>
+#include <map>
 #include <set>
 
 #include "fairness.h"
@@ -18,7 +19,8 @@ namespace simulator {
 
 struct Coverage {
   uint64_t steps, tokens, finished, preempted, zombies, torn, relaunches, refused, reclaimed, cancelled, armed, mixed,
-      unsampled, hits, evicted, awaited, told, retold, compared, written, brought_back;
+      unsampled, hits, evicted, awaited, told, retold, compared, written, brought_back, constrained, dead_ends, wide,
+      scored;
 };
 
 class Simulator {
@@ -48,6 +50,7 @@ class Simulator {
     const blink_step_head& head = *c.sets[set].head;
     const blink_shape& capacity = c.shapes[shape];
     const uint32_t n_prompts = head.batch_size - head.n_decode;
+    const bool wide = n_prompts > c.max_prefill_slots;  // since a prompt has a batch slot for each of its tokens (S22)
     if (head.kind != capacity.kind || head.n_tokens > capacity.tokens || head.batch_size > capacity.batch_slots)
       fail("a step does not fit its shape");
     const blink_shape* fewer = shape ? &capacity - 1 : nullptr;
@@ -56,16 +59,17 @@ class Simulator {
     const bool copies = head.kind == BLINK_STEP_COPY;
     const bool decodes = head.n_decode, prefills = n_prompts;
     if (copies ? decodes || prefills || !head.n_tokens
-               : head.kind != (!decodes   ? BLINK_STEP_PREFILL
-                               : prefills ? BLINK_STEP_MIXED
-                                          : BLINK_STEP_DECODE))
+               : head.kind != (!decodes && !wide ? BLINK_STEP_PREFILL
+                               : prefills        ? BLINK_STEP_MIXED
+                                                 : BLINK_STEP_DECODE))
       fail("a step is not of its kind");
-    if (!copies && head.n_tokens - head.n_decode > c.max_prefill_tokens || n_prompts > c.max_prefill_slots)
+    if ((!copies && head.n_tokens - head.n_decode > c.max_prefill_tokens) || (wide && !scores(set)))
       fail("a step has more of prompts than it may");
     with_rows += head.n_decode > 0;
     with_prompts += n_prompts > 0;
     fairness.launched(c.sets[set], window);
     coverage.mixed += head.kind == BLINK_STEP_MIXED;
+    coverage.wide += wide;
     ++window;
     for (uint32_t i = 0; i < c.tables.n_sequences; ++i)
       coverage.awaited += c.sequences[i].use == BLINK_SEQUENCE_ACTIVE && c.sequences[i].awaits != BLINK_NO_PAGE;
@@ -159,6 +163,13 @@ class Simulator {
     uint64_t retire = 0;
   };
 
+  // Whether a prompt has batch slots for its tokens.
+  bool scores(uint32_t set) const {
+    const uint32_t* emits = c.sets[set].batch_emit;
+    return std::find(emits, emits + c.sets[set].head->batch_size, BLINK_EMIT_LOGPROBS) !=
+           emits + c.sets[set].head->batch_size;
+  }
+
   void stop() {
     stopping = true;
     __atomic_store_n(&c.header->control, error.empty() ? BLINK_CONTROL_DRAIN : BLINK_CONTROL_STOP, __ATOMIC_RELEASE);
@@ -215,6 +226,7 @@ class Simulator {
         fail("S3: a sequence's request is not running");
     }
     check_host_pages();
+    check_grammars();
     uint32_t idle = 0;
     for (uint32_t page = 0; page < c.total_pages; ++page) {
       const blink_page& g = c.pages[page];
@@ -254,6 +266,33 @@ class Simulator {
       if (other.content != g.content || other.parent != g.parent || other.depth != g.depth)
         fail("S19: a copy is described otherwise");
       if (findable == host) fail("S19: of a pair the host page is found");
+    }
+  }
+
+  // S21: who has a grammar is counted, no two lie in the same place, and those in use are as they were read.
+  void check_grammars() {
+    std::vector<uint32_t> users(c.n_grammar_places), staged(c.n_grammar_places);
+    for (uint32_t i = 0; i < c.tables.n_sequences; ++i) {
+      const blink_sequence& row = c.sequences[i];
+      if (row.use == BLINK_SEQUENCE_FREE) continue;
+      const bool wants = c.tables.params[i].grammar_words, has = row.grammar != BLINK_NO_GRAMMAR;
+      if (has && !wants) return fail("S21: a sequence has a grammar that it does not want");
+      if (row.use != BLINK_SEQUENCE_STAGED && wants && !has) return fail("S21: a sequence runs without its grammar");
+      if (has) ++(row.use == BLINK_SEQUENCE_STAGED ? staged : users)[row.grammar];
+    }
+    const blink_grammar_reading& reading = c.state->grammar_reading;
+    if (reading.arrival) ++staged[reading.place];
+    uint32_t end = 0;
+    std::map<uint32_t, uint32_t> lengths;
+    for (uint32_t i = 0; i < c.n_grammar_places; ++i) {
+      const blink_grammar_place& place = c.grammar_places[i];
+      if (place.users != users[i] || place.staged != staged[i]) return fail("S21: a grammar's users are miscounted");
+      if (place.words && !lengths.emplace(place.at, place.words).second) return fail("S21: two grammars share a place");
+      if (place.users && !place.whole) return fail("S21: a sequence has a grammar that is not whole");
+    }
+    for (const auto& [at, words] : lengths) {
+      if (at < end || at + words > c.max_grammar_words) return fail("S21: grammars overlap");
+      end = at + words;
     }
   }
 
