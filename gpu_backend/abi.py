@@ -8,10 +8,17 @@ import numpy as np
 
 STEP_SETS = 3
 MAX_EOS = 8
+LOGPROB_WORDS = 21
 NO_SEQUENCE = 0xffffffff
 NO_TOKEN = 0xffffffff
 DEAD_END = 0xfffffffe
-STEP_LAYOUT_HASH = 0xfeadf8ba6e66f92c
+STEP_LAYOUT_HASH = 0x89cd85953ca089b9
+
+
+class Emit(IntEnum):
+    NOTHING = 0
+    TOKEN = 1
+    LOGPROBS = 2
 
 
 class StepKind(IntEnum):
@@ -36,10 +43,10 @@ StepHead = np.dtype({
 })
 
 StepSet = np.dtype({
-    "names": ["head", "token_sequence", "token_position", "batch_sequence", "batch_first", "batch_last", "batch_emit", "out_token"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56],
-    "itemsize": 64,
+    "names": ["head", "token_sequence", "token_position", "batch_sequence", "batch_first", "batch_last", "batch_emit", "out_token", "out_logprobs"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64],
+    "itemsize": 72,
 })
 
 Vocabulary = np.dtype({
@@ -50,8 +57,8 @@ Vocabulary = np.dtype({
 })
 
 Tables = np.dtype({
-    "names": ["history", "block_table", "params", "completed", "n_sequences", "max_context", "pages_per_sequence", "page_size", "vocab_size", "n_eos", "eos", "grammars", "grammar_at", "grammar_states", "vocabulary"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,)), "<u8", "<u8", "<u8", Vocabulary],
-    "offsets": [0, 8, 16, 24, 32, 36, 40, 44, 48, 52, 56, 88, 96, 104, 112],
-    "itemsize": 128,
+    "names": ["history", "block_table", "params", "controls", "completed", "n_sequences", "max_context", "pages_per_sequence", "page_size", "vocab_size", "control_words", "n_eos", "eos", "grammars", "grammar_at", "grammar_states", "vocabulary"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,)), "<u8", "<u8", "<u8", Vocabulary],
+    "offsets": [0, 8, 16, 24, 32, 40, 44, 48, 52, 56, 60, 64, 68, 104, 112, 120, 128],
+    "itemsize": 144,
 })

@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ringbuffer import abi
 from ringbuffer.heap import LeaseHeaps, Place
@@ -52,6 +53,7 @@ class Stream:
     place: Place
     tokens: list[int] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
+    grammar: int | None = None  # where it lies in the heap of prompts
     reason: abi.Reason | int | None = None
     cached: int = 0  # tokens of the prompt that the prefix cache had
 
@@ -97,13 +99,20 @@ class RingClient:
         while not self._closing.wait(abi.LEASE_BEAT_NS / 2e9):
             self._beat()
 
-    def submit(self, prompt: Sequence[int], max_tokens: int, **params: Any) -> Stream:
-        """Greedy unless `params` (of blink_descriptor) say otherwise. Raises RingError when none is free."""
-        stream = self.prepare(prompt, max_tokens, **params)
+    def submit(
+        self, prompt: Sequence[int], max_tokens: int, grammar: bytes | None = None, **params: Any
+    ) -> Stream:
+        """Greedy unless `params` (of blink_descriptor) say otherwise; `grammar` is what the answer may be.
+
+        Raises RingError when no slot is free.
+        """
+        stream = self.prepare(prompt, max_tokens, grammar, **params)
         self.start(stream)
         return stream
 
-    def prepare(self, prompt: Sequence[int], max_tokens: int, **params: Any) -> Stream:
+    def prepare(
+        self, prompt: Sequence[int], max_tokens: int, grammar: bytes | None = None, **params: Any
+    ) -> Stream:
         """Writes everything but the request word: a burst can be prepared, and then start at one moment."""
         left = max(1, int(self.region.header["max_context"][0]) - len(prompt))
         size = len(prompt), min(max_tokens, left)
@@ -128,12 +137,24 @@ class RingClient:
         descriptor["max_tokens"], descriptor["ticket"] = max_tokens, self._tickets
         descriptor["prompt_offset"], descriptor["prompt_room"] = place.prompt_offset, place.prompt_room
         descriptor["output_offset"], descriptor["output_room"] = place.output_offset, place.output_room
+        grammar_at = self._write_grammar(grammar, descriptor) if grammar else None
         tokens = np.asarray(prompt, np.uint32)
         covered = descriptor.tobytes()[: abi.Descriptor.fields["crc32c"][1]]  # type: ignore[index]
         descriptor["crc32c"] = crc32c(covered + tokens.tobytes())
         self.region.prompts[self._lease, place.prompt_offset :][: len(prompt)] = tokens
         self.region.descriptors[slot] = descriptor
-        return Stream(slot, sequence, place)
+        return Stream(slot, sequence, place, grammar=grammar_at)
+
+    def _write_grammar(self, grammar: bytes, descriptor: NDArray[np.void]) -> int:
+        """Each request has its own, under a name of its own."""
+        offset = self._heaps.prompts.take(len(grammar) // 4)
+        if offset is None:
+            raise RingError("there is no room for the grammar in the lease's heap of prompts")
+        words = np.frombuffer(grammar, np.uint32)
+        self.region.prompts[self._lease, offset:][: len(words)] = words
+        descriptor["grammar_offset"], descriptor["grammar_words"] = offset, len(words)
+        descriptor["grammar_name"], descriptor["grammar_crc32c"] = self._tickets, crc32c(grammar)
+        return offset
 
     def start(self, stream: Stream) -> None:
         """Submits what `prepare` wrote."""
@@ -190,6 +211,8 @@ class RingClient:
                 self._releasing.remove(stream)
                 self._free.append(stream.slot)
                 self._heaps.give_back(stream.place)
+                if stream.grammar is not None:
+                    self._heaps.prompts.give_back(stream.grammar)
 
     def close(self) -> None:
         """Gives the lease back: the scheduler cancels what is open."""

@@ -133,11 +133,12 @@ class SymbolicStep(SymbolicMachine):
             x[token] = self._turned(q_norm, k_norm, bias, self._weights[rope], layer, x[token])
 
     def _flash_attention(
-        self, blocks: int, queries: str, cache: int, tables: Any, plan: str, out: str,
+        self, blocks: int, queries: str, fresh: str, cache: int, tables: Any, plan: str, out: str,
         keys: int, values: int, heads: int, kv_heads: int, pack: int, after_decode: int, *scales: float,
     ) -> None:  # fmt: skip
         atom = 8 * self._model.cache.row_bytes
         assert cache == KV_CACHE
+        assert fresh == queries, "this step's keys and values lie beside the queries"
         places = KV_CACHE + keys * atom, KV_CACHE + values * atom
         self._check_scales(self._layer_of(*places), scales)
         self._attend_prompts(queries, out, *places, window=0)

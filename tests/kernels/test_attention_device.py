@@ -10,7 +10,7 @@ import pytest
 from halves import NAN, TOLERANCE, Halves, assert_close, floats, random
 from numpy.typing import NDArray
 from reference_ops import rope_table
-from test_ops_device import EPS, FP8, HALVES, LONG, Attention, Emulate, lagging
+from test_ops_device import EPS, FP8, HALVES, LONG, UNIT_WORDS, Attention, Emulate, lagging
 
 PIECE_WORDS = 8
 Cache = NDArray[np.uint16] | NDArray[np.uint8]
@@ -108,7 +108,7 @@ class StreamStep:
                 n_tokens,
             )
             return
-        plan = np.zeros((1 + n_tokens, 4), np.uint32)
+        plan = np.zeros((1 + n_tokens, UNIT_WORDS), np.uint32)
         emulate("prefill_plan", arrays.step_set, plan, 128)
         cells = step.caches[0].size // step.shape[1] // step.shape[2]
         inputs = (arrays.tables, step.qkv, self.cache, *self.scales, out, plan)

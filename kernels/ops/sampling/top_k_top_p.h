@@ -45,6 +45,9 @@ struct SelectScratch {
   union {
     alignas(16) uint64_t received[2][kSampleBlocks][kBins];
     uint32_t seen[kSampleSeen / 32]; /* a bit for each of a pass's tokens, before the first exchange */
+    struct {                         /* of scores, before that */
+      uint64_t candidates[kCandidates], groups[kGroups];
+    };
   };
   uint64_t per_warp[kBins / 32];
   uint64_t target;

@@ -13,7 +13,9 @@ namespace blink {
 
 constexpr uint32_t kSampleThreads = 1024, kSampleWarps = kSampleThreads / 32;
 constexpr uint32_t kSampleSeen = 1 << 18; /* ids of a block that one pass marks: what shared memory has bits for */
-constexpr uint32_t kSampleBlocks = 8;     /* of a batch slot at most: the largest cluster that can always be placed */
+constexpr uint32_t kCandidates = kSampleThreads; /* of a block, for the likeliest tokens (scores.h) */
+constexpr uint32_t kGroupThreads = 8, kGroups = kSampleThreads / kGroupThreads;
+constexpr uint32_t kSampleBlocks = 8; /* of a batch slot at most: the largest cluster that can always be placed */
 
 struct SampleSlice {
   uint32_t rank, blocks;     /* in the cluster */
