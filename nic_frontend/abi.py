@@ -38,6 +38,7 @@ class Event(ctypes.Structure):
         ("kind", ctypes.c_uint32),
         ("reason", ctypes.c_uint32),
         ("cached_tokens", ctypes.c_uint32),
+        ("prefill_us", ctypes.c_uint32),
     )
 
 

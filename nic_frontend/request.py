@@ -132,6 +132,7 @@ class Request:
     slot: int = -1
     sequence: int | None = None  # None until it was submitted
     cached_tokens: int = 0  # of the prompt; known with the first token
+    prefill_s: float = 0.0  # from its admission to the batch until the first token
     n_tokens: int = 0
     first_token: float = 0.0
     last_token: float = 0.0
@@ -158,6 +159,16 @@ class Request:
             return None
         halves, self.logprobs = self.logprobs, []
         return words_from(halves, words_of(self.sampling.logprobs))
+
+    @property
+    def queue_s(self) -> float:
+        """From its arrival until it was admitted to the batch; known with the first token."""
+        return max(self.first_token - self.arrived - self.prefill_s, 0.0)
+
+    @property
+    def tpot_s(self) -> float:
+        """Mean time per token after the first, of at least two."""
+        return (self.last_token - self.first_token) / (self.n_tokens - 1)
 
     def descriptor(self) -> bytes:
         """An abi.Descriptor. The tracker fills in its ranges, the reader sequence, ticket and checksum."""

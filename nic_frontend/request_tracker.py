@@ -133,7 +133,7 @@ class RequestTracker:
         events, tokens, more = self._reader.drain()
         now = time.perf_counter()
         at = 0
-        for slot, sequence, n_tokens, kind, reason, cached in events:
+        for slot, sequence, n_tokens, kind, reason, cached, prefill_us in events:
             begin, at = at, at + n_tokens
             if kind == EVENT_FREED:
                 self.slots.free(slot)
@@ -152,6 +152,7 @@ class RequestTracker:
             if n_tokens:
                 if request.n_tokens == 0:
                     request.cached_tokens = min(cached, len(request.prompt))
+                    request.prefill_s = prefill_us / 1e6
                 self._metrics.on_tokens(request, n_tokens, now)
             finished = kind == EVENT_FINISHED
             if finished:

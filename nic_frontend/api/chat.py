@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nic_frontend.api.answer import Answer
+from nic_frontend.api.constraint import chosen
 from nic_frontend.api.controls import controls_of
 from nic_frontend.api.conversation import (
     Conversation,
@@ -18,12 +19,14 @@ from nic_frontend.api.fields import UNSUPPORTED, UNSUPPORTED_IN_CHAT, refuse_uns
 from nic_frontend.api.job import Job
 from nic_frontend.api.notes import on_fields
 from nic_frontend.api.parameters import check_streams_no_prompt_logprobs, parse
-from nic_frontend.api.schema.chat import ChatRequest
+from nic_frontend.api.schema.chat import ChatRequest, NamedChoice, ToolChoice
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.served import Served
 from nic_frontend.api.split_answer import SplitAnswer
+from nic_frontend.api.structure import content_of
 from nic_frontend.api.text_answer import TextAnswer
 from nic_frontend.errors import bad_request
+from nic_frontend.grammar.calls import Function
 
 
 async def parse_chat(body: dict[str, Any], served: Served) -> Job:
@@ -43,11 +46,14 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
         controls=await controls_of(request, served),
     )
     served.limits.check_choices(1, parameters.n, "messages")
+    one_call = request.parallel_tool_calls is False
+    constraint = chosen(functions_of(request), *choice_of(request.tool_choice), one_call, content_of(request))
     talk = Conversation(
         messages=for_template(body["messages"], "messages"),
         tools=tools_for_template(body["tools"]) if request.tools else None,
-        calls=may_call(request.tool_choice),
-        one_call=request.parallel_tool_calls is False,
+        constraint=constraint,
+        calls=bool(constraint.tools),
+        one_call=not constraint.many,
         effort=request.reasoning_effort,
         budget=request.thinking_token_budget,
         options=options_of(request.chat_template_kwargs),
@@ -55,8 +61,7 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
         special=bool(request.add_special_tokens),
     )
     prompt = await prompt_of(talk, served)
-    strict = [tool.function.name for tool in request.tools or () if tool.function.strict]
-    warnings = [*on_fields(body, ChatRequest), *on_strictness(strict), *prompt.warnings]
+    warnings = [*on_fields(body, ChatRequest), *prompt.warnings]
     answer: Answer
     if prompt.splitter is None:
         answer = TextAnswer(True, served.name, parameters, [""] * parameters.n, served.texts)
@@ -65,7 +70,8 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
         hides = request.include_reasoning is False
         answer = SplitAnswer(served.name, parameters, splitters, served.texts, hides_reasoning=hides)
     tokens = parameters.truncated(prompt.tokens, served.limits)
-    return Job(parameters, [tokens], "messages", answer, prompt.shown, prompt.conclusion, warnings)
+    grammars = prompt.grammars
+    return Job(parameters, [tokens], "messages", answer, prompt.shown, prompt.conclusion, grammars, warnings)
 
 
 def _told(request: ChatRequest) -> int | None:
@@ -77,20 +83,13 @@ def _told(request: ChatRequest) -> int | None:
     return None
 
 
-def may_call(choice: object) -> bool:
-    """Whether a request's choice lets the model call tools.
-
-    Raises ApiError 400 for one that would need a grammar.
-    """
-    if choice not in (None, "auto", "none"):
-        raise bad_request(
-            "'tool_choice' can be 'auto' or 'none' on this server, which cannot force a call",
-            "tool_choice",
-            "unsupported_parameter",
-        )
-    return choice != "none"
+def functions_of(request: ChatRequest) -> list[Function]:
+    tools = (tool.function for tool in request.tools or ())
+    return [Function(tool.name, tool.parameters, bool(tool.strict)) for tool in tools]
 
 
-def on_strictness(strict: list[str]) -> list[str]:
-    """A warning about the tools that are to be called strictly."""
-    return [f"'strict' is not enforced (tools {', '.join(strict)})"] if strict else []
+def choice_of(choice: ToolChoice | None) -> tuple[str, str | None]:
+    """`tool_choice` as a kind and a tool's name."""
+    if isinstance(choice, NamedChoice):
+        return "named", choice.function.name
+    return choice or "auto", None

@@ -19,16 +19,10 @@ UNSUPPORTED: Neutral = {
     "documents": (None, []),
     "function_call": (None, "none"),
     "functions": (None, []),
-    "guided_choice": (None,),
-    "guided_grammar": (None,),
-    "guided_json": (None,),
-    "guided_regex": (None,),
     "length_penalty": (None, 1.0),
     "modalities": (None, ["text"]),
     "priority": (None, 0),
     "prompt_embeds": (None,),
-    "response_format": (None, {"type": "text"}),
-    "structured_outputs": (None, {}),
     "suffix": (None, ""),
     "use_beam_search": (None, False),
     "web_search_options": (None,),
@@ -52,14 +46,13 @@ UNSUPPORTED_IN_RESPONSES: Neutral = {
 UNSUPPORTED_IN_MESSAGES: Neutral = {
     "container": (None,),
     "mcp_servers": (None, []),
-    "output_config": (None, {}),
-    "output_format": (None,),
 }
 
 # Fields of OpenAI's and vLLM's that change nothing about an answer: no word about them.
 IGNORED = frozenset({
-    "metadata", "moderation", "prediction", "prompt_cache_key", "prompt_cache_retention", "request_id",
-    "safety_identifier", "service_tier", "store", "stream_interval", "user", "verbosity",
+    "guided_decoding_backend", "metadata", "moderation", "prediction", "prompt_cache_key",
+    "prompt_cache_retention", "request_id", "safety_identifier", "service_tier", "store", "stream_interval",
+    "user", "verbosity",
 })  # fmt: skip
 
 MAX_UNKNOWN = 16  # fields that are compared with the known ones

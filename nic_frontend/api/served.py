@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from nic_frontend.api.logprobs import TokenTexts
 from nic_frontend.api.parameters import Limits
+from nic_frontend.grammar.store import Grammars
 from nic_frontend.parsing.registry import Parsers
 from nic_frontend.tokenizer import Tokenizer
 
@@ -16,6 +17,7 @@ class Served:
     tokenizer: Tokenizer
     limits: Limits
     parsers: Parsers
+    grammars: Grammars
 
     @property
     def texts(self) -> TokenTexts:

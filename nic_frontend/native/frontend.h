@@ -62,6 +62,7 @@ struct blink_event {
   uint32_t kind;          /* enum blink_event_kind */
   uint32_t reason;        /* enum blink_reason */
   uint32_t cached_tokens; /* with an answer's first tokens, else 0: tokens of its prompt that were cached */
+  uint32_t prefill_us;    /* likewise: since the request was first seen admitted */
 };
 
 struct blink_health {

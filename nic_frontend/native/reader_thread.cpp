@@ -49,6 +49,7 @@ bool TokenReader::take_messages() {
       slot.phase = Phase::kOpen;
       slot.next = 0;
       slot.unreadable_since = 0;
+      slot.admitted = 0;
       slot.connection = message.connection;
       slot.output_offset = message.output_offset;
       slot.output_room = message.output_room;
@@ -153,6 +154,7 @@ void TokenReader::visit(uint32_t index, const blink_progress& entry) {
   // Another sequence: the scheduler has not met the submission yet. EMPTY before the release: the lease is
   // gone, see watch.
   if (status.sequence != slot.sequence) return;
+  if (!slot.admitted && status.state > BLINK_STATE_PREFILL_PENDING) slot.admitted = now_;
   if (slot.phase == Phase::kReleasing) {
     if (status.state == BLINK_STATE_EMPTY && push(index, BLINK_EVENT_FREED, 0, nullptr, 0)) {
       slot.phase = Phase::kIdle;
@@ -189,8 +191,11 @@ bool TokenReader::collect(uint32_t index, const blink_progress& entry) {
       end(index, Phase::kCancelled, BLINK_COMMAND_CANCEL);
     return false;
   }
-  uint32_t cached = 0;
-  if (slot.next == 0 && !read_cached(index, entry, &cached)) return false;
+  uint32_t cached = 0, prefill_us = 0;
+  if (slot.next == 0) {
+    if (!read_cached(index, entry, &cached)) return false;
+    prefill_us = uint32_t(std::min<uint64_t>((now_ - slot.admitted) / 1000, UINT32_MAX));
+  }
   if (slot.logprob_words && (!read_logprobs(index, n, words) || !queue_.holds(2, n + 2 * n * slot.logprob_words))) {
     behind_ = true;
     return false;
@@ -202,7 +207,8 @@ bool TokenReader::collect(uint32_t index, const blink_progress& entry) {
   budget_ -= n;
   counters_.records += n;
   const bool last = completed && slot.next == status.count;
-  return push(index, last ? BLINK_EVENT_FINISHED : BLINK_EVENT_TOKENS, last ? status.reason : 0, tokens, n, cached) &&
+  return push(index, last ? BLINK_EVENT_FINISHED : BLINK_EVENT_TOKENS, last ? status.reason : 0, tokens, n, cached,
+              prefill_us) &&
          last;
 }
 
@@ -265,13 +271,13 @@ bool TokenReader::read_cached(uint32_t index, const blink_progress& entry, uint3
 
 // False when the queue is full: the caller leaves the slot as it is and comes back.
 bool TokenReader::push(uint32_t index, blink_event_kind kind, uint32_t reason, const uint32_t* tokens, uint32_t n,
-                       uint32_t cached) {
+                       uint32_t cached, uint32_t prefill_us) {
   bool full;
   if (queue_.room(&full) < n || full) {
     behind_ = true;
     return false;
   }
-  queue_.push({index, slots_[index].sequence, n, kind, reason, cached}, tokens);
+  queue_.push({index, slots_[index].sequence, n, kind, reason, cached, prefill_us}, tokens);
   ++pushed_;
   return true;
 }

@@ -43,6 +43,7 @@ class TokenReader {
     uint32_t prompt_words = 0, prompt_told = 0;   // behind those, of the prompt: in all, and delivered
     uint32_t connection = 0;                      // over which it was submitted, or has been found to have arrived
     uint64_t unreadable_since = 0;
+    uint64_t admitted = 0;  // when it was first seen out of PREFILL_PENDING; 0: it was not yet
   };
   struct Message {
     bool submitted;  // else cancelled
@@ -66,7 +67,7 @@ class TokenReader {
   uint32_t read_records(uint32_t index, const blink_progress& entry, uint32_t n, uint32_t* tokens);
   bool read_cached(uint32_t index, const blink_progress& entry, uint32_t* cached);
   bool push(uint32_t index, blink_event_kind kind, uint32_t reason, const uint32_t* tokens, uint32_t n,
-            uint32_t cached = 0);
+            uint32_t cached = 0, uint32_t prefill_us = 0);
   bool push_words(uint32_t index, blink_event_kind kind, const uint64_t* words, uint32_t n);
   void end(uint32_t index, Phase phase, uint32_t command);
   void regroup();

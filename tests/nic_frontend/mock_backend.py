@@ -74,6 +74,7 @@ class Row:
     count: int = 0
     prompt: list[int] = field(default_factory=list)
     controls: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32))
+    grammar: bytes = b""
     descriptor: np.void | None = None
     answer: Iterator[int] | None = None
     output: NDArray[np.uint64] = field(
@@ -108,10 +109,12 @@ class MockBackend:
         eos: int = 1,
         script: Script = count_up,
         step_s: float = 0.001,
+        max_grammar_words: int = 1 << 18,
     ) -> None:
         facts = ModelFacts(
-            model_fingerprint(model_dir), "tiny", "mock", vocab_size, max_context, n_slots, 100, 16
-        )
+            model_fingerprint(model_dir), "tiny", "mock", vocab_size, max_context, n_slots, 100, 16,
+            max_grammar_words=max_grammar_words,
+        )  # fmt: skip
         whole = n_slots // n_leases * rounded_up(max_context, abi.PROMPT_GRANULE)
         self.geometry = Geometry(n_slots, n_leases, prompt_heap or whole, output_heap or whole)
         self.region: Region = create(path, self.geometry, facts)
@@ -250,6 +253,7 @@ class MockBackend:
         row.output = row.output[: output_words(int(descriptor["output_room"]), *told)]
         row.descriptor, row.prompt = descriptor, prompt[:n_tokens].tolist()
         row.controls = prompt[n_tokens:]
+        row.grammar = self._grammar(lease, descriptor)
         covered = descriptor.tobytes()[: abi.Descriptor.fields["crc32c"][1]]
         if crc32c(prompt.tobytes(), crc32c(covered)) != descriptor["crc32c"]:
             self.bad_checksums += 1
@@ -263,6 +267,13 @@ class MockBackend:
         self._tell_prompt(row)
         self.accepted.append(row)
         self._publish(slot)
+
+    def _grammar(self, lease: int, descriptor: np.void) -> bytes:
+        at, n_words = int(descriptor["grammar_offset"]), int(descriptor["grammar_words"])
+        assert n_words <= self.geometry.prompt_heap - at
+        words = self.region.prompts[lease, at : at + n_words].tobytes()
+        assert not n_words or crc32c(words) == descriptor["grammar_crc32c"]
+        return words
 
     def _step(self, slot: int, row: Row) -> None:
         assert row.answer is not None

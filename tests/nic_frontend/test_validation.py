@@ -43,7 +43,7 @@ BAD_VALUES = [
     ("allowed_token_ids", [[600], [-1], ["x"], "x"]),
     ("bad_words", [[""], [1], "x", ["x" * 3000]]),
     ("suffix", ["x"]),
-    ("response_format", [{"type": "json_object"}]),
+    ("guided_json", [5, "{", "[1]"]),
     ("tools", [[{"type": "function"}]]),
     ("prompt_embeds", ["AAAA", []]),
 ]
