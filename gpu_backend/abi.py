@@ -10,8 +10,12 @@ STEP_SETS = 3
 MAX_EOS = 8
 NO_SEQUENCE = 0xffffffff
 NO_TOKEN = 0xffffffff
+VOCAB_PARTS = 8
+MOST_PLAIN = 127
+NOT_PLAIN = 255
+MOST_TOKEN_BYTES = 4095
 DEAD_END = 0xfffffffe
-STEP_LAYOUT_HASH = 0xfeadf8ba6e66f92c
+STEP_LAYOUT_HASH = 0x059970f602e496eb
 
 
 class StepKind(IntEnum):
@@ -42,16 +46,23 @@ StepSet = np.dtype({
     "itemsize": 64,
 })
 
+TokenGroup = np.dtype({
+    "names": ["at", "words", "prefix", "most_plain", "bytes"],
+    "formats": ["<u4", "<u4", "<u4", "<u4", ("u1", (16,))],
+    "offsets": [0, 4, 8, 12, 16],
+    "itemsize": 32,
+})
+
 Vocabulary = np.dtype({
-    "names": ["first", "bytes"],
-    "formats": ["<u8", "<u8"],
-    "offsets": [0, 8],
-    "itemsize": 16,
+    "names": ["first", "bytes", "plain", "groups", "part_groups", "group_tokens", "group_words"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48],
+    "itemsize": 56,
 })
 
 Tables = np.dtype({
     "names": ["history", "block_table", "params", "completed", "n_sequences", "max_context", "pages_per_sequence", "page_size", "vocab_size", "n_eos", "eos", "grammars", "grammar_at", "grammar_states", "vocabulary"],
     "formats": ["<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,)), "<u8", "<u8", "<u8", Vocabulary],
     "offsets": [0, 8, 16, 24, 32, 36, 40, 44, 48, 52, 56, 88, 96, 104, 112],
-    "itemsize": 128,
+    "itemsize": 168,
 })

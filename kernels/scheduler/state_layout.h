@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0xfd1bc2a6fc3c45e2ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x3f31f577e9e88d66ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -139,7 +139,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, grammar_uses) == 2
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 288, "blink_scheduler_state.stats");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 520, "blink_scheduler_state.leases");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1544, "blink_scheduler_state.gap_histogram");
-BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 672, "blink_scheduler_config");
+BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 712, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, lease_acks) == 16, "blink_scheduler_config.lease_acks");
@@ -153,50 +153,50 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_leases) == 68, 
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prompt_heap) == 72, "blink_scheduler_config.prompt_heap");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, output_heap) == 76, "blink_scheduler_config.output_heap");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, tables) == 80, "blink_scheduler_config.tables");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sets) == 208, "blink_scheduler_config.sets");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shapes) == 400, "blink_scheduler_config.shapes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, executables) == 408, "blink_scheduler_config.executables");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, decode_lookup) == 416, "blink_scheduler_config.decode_lookup");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefill_lookup) == 424, "blink_scheduler_config.prefill_lookup");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_lookup) == 432, "blink_scheduler_config.mixed_lookup");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, seen) == 440, "blink_scheduler_config.seen");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, requests) == 448, "blink_scheduler_config.requests");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sequences) == 456, "blink_scheduler_config.sequences");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, free_pages) == 464, "blink_scheduler_config.free_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, pages) == 472, "blink_scheduler_config.pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_tokens) == 480, "blink_scheduler_config.page_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_index) == 488, "blink_scheduler_config.page_index");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, idle_pages) == 496, "blink_scheduler_config.idle_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_events) == 504, "blink_scheduler_config.kv_events");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_queue) == 512, "blink_scheduler_config.kv_event_queue");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_told) == 520, "blink_scheduler_config.kv_event_told");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, grammar_places) == 528, "blink_scheduler_config.grammar_places");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shape_times) == 536, "blink_scheduler_config.shape_times");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, trace) == 544, "blink_scheduler_config.trace");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, state) == 552, "blink_scheduler_config.state");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_shapes) == 560, "blink_scheduler_config.n_shapes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, total_pages) == 564, "blink_scheduler_config.total_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_tokens) == 568, "blink_scheduler_config.max_prefill_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_slots) == 572, "blink_scheduler_config.max_prefill_slots");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_mixed_tokens) == 576, "blink_scheduler_config.max_mixed_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_share) == 580, "blink_scheduler_config.mixed_share");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_batch) == 584, "blink_scheduler_config.max_batch");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_index) == 588, "blink_scheduler_config.n_index");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_idle) == 592, "blink_scheduler_config.n_idle");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefix_cache) == 596, "blink_scheduler_config.prefix_cache");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, attention_keys) == 600, "blink_scheduler_config.attention_keys");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, stage_words) == 604, "blink_scheduler_config.stage_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_capacity) == 608, "blink_scheduler_config.kv_event_capacity");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_bytes) == 612, "blink_scheduler_config.kv_event_bytes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_kv_event_queue) == 616, "blink_scheduler_config.n_kv_event_queue");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, host_pages) == 620, "blink_scheduler_config.host_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, copy_shape) == 624, "blink_scheduler_config.copy_shape");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_grammar_places) == 628, "blink_scheduler_config.n_grammar_places");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_grammar_words) == 632, "blink_scheduler_config.max_grammar_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, hash_key) == 640, "blink_scheduler_config.hash_key");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 648, "blink_scheduler_config.arm_margin_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 656, "blink_scheduler_config.scan_interval_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 664, "blink_scheduler_config.step_timeout_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sets) == 248, "blink_scheduler_config.sets");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shapes) == 440, "blink_scheduler_config.shapes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, executables) == 448, "blink_scheduler_config.executables");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, decode_lookup) == 456, "blink_scheduler_config.decode_lookup");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefill_lookup) == 464, "blink_scheduler_config.prefill_lookup");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_lookup) == 472, "blink_scheduler_config.mixed_lookup");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, seen) == 480, "blink_scheduler_config.seen");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, requests) == 488, "blink_scheduler_config.requests");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sequences) == 496, "blink_scheduler_config.sequences");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, free_pages) == 504, "blink_scheduler_config.free_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, pages) == 512, "blink_scheduler_config.pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_tokens) == 520, "blink_scheduler_config.page_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_index) == 528, "blink_scheduler_config.page_index");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, idle_pages) == 536, "blink_scheduler_config.idle_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_events) == 544, "blink_scheduler_config.kv_events");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_queue) == 552, "blink_scheduler_config.kv_event_queue");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_told) == 560, "blink_scheduler_config.kv_event_told");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, grammar_places) == 568, "blink_scheduler_config.grammar_places");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shape_times) == 576, "blink_scheduler_config.shape_times");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, trace) == 584, "blink_scheduler_config.trace");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, state) == 592, "blink_scheduler_config.state");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_shapes) == 600, "blink_scheduler_config.n_shapes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, total_pages) == 604, "blink_scheduler_config.total_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_tokens) == 608, "blink_scheduler_config.max_prefill_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_slots) == 612, "blink_scheduler_config.max_prefill_slots");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_mixed_tokens) == 616, "blink_scheduler_config.max_mixed_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_share) == 620, "blink_scheduler_config.mixed_share");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_batch) == 624, "blink_scheduler_config.max_batch");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_index) == 628, "blink_scheduler_config.n_index");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_idle) == 632, "blink_scheduler_config.n_idle");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefix_cache) == 636, "blink_scheduler_config.prefix_cache");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, attention_keys) == 640, "blink_scheduler_config.attention_keys");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, stage_words) == 644, "blink_scheduler_config.stage_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_capacity) == 648, "blink_scheduler_config.kv_event_capacity");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_bytes) == 652, "blink_scheduler_config.kv_event_bytes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_kv_event_queue) == 656, "blink_scheduler_config.n_kv_event_queue");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, host_pages) == 660, "blink_scheduler_config.host_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, copy_shape) == 664, "blink_scheduler_config.copy_shape");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_grammar_places) == 668, "blink_scheduler_config.n_grammar_places");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_grammar_words) == 672, "blink_scheduler_config.max_grammar_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, hash_key) == 680, "blink_scheduler_config.hash_key");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 688, "blink_scheduler_config.arm_margin_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 696, "blink_scheduler_config.scan_interval_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 704, "blink_scheduler_config.step_timeout_ns");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */
