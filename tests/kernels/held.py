@@ -152,15 +152,15 @@ def random_logits(rows: int, vocab: int, seed: int) -> Floats:
     return logits
 
 
-def make_step(vocab: int, seed: int) -> tuple[HeldStep, list[Held], list[bytes]]:
+def make_step(vocab: int, seed: int, copies: int = 1) -> tuple[HeldStep, list[Held], list[bytes]]:
     rng = np.random.default_rng(seed)
     table = random_vocabulary(vocab, rng)
-    rows = [Held(found) for found in grammars()]
+    rows = [Held(found) for found in grammars() * copies]
     rows = [rows[i] for i in rng.permutation(len(rows))]
-    extend(rows, table, rng.integers(0, 12, len(rows)).tolist(), rng)
+    extend(rows, table, rng.integers(0, 7, len(rows)).tolist(), rng)
     rows.sort(key=lambda row: not row.answer)  # those that have been sampled for come first
     n_decode = int(rng.integers(0, 1 + sum(bool(row.answer) for row in rows)))
-    sizes = {"max_context": 48, "total_pages": 64, "eos": (EOS,), "seed": seed}
+    sizes = {"max_context": 48, "total_pages": 64 * copies, "eos": (EOS,), "seed": seed}
     step = HeldStep(rows, table, n_decode, **sizes)
     choices = {
         "temperature": [0, 0.3, 1, 2, 50], "top_p": [1, 0.9, 0.5, 1e-8], "top_k": [0, 1, 5, 40],
