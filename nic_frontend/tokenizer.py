@@ -121,6 +121,7 @@ class Tokenizer:
         self._factory = detokenizer_factory(
             self._reference, max(vocab_size, self._reference.get_vocab_size())
         )
+        self.special = frozenset(special_ids(self._reference))
         decoder = self._reference.decoder
         self._token_bytes = bytes_by_decoder(json.loads(decoder.__getstate__()) if decoder else None)
         self._encode, self.engine = self._choose(path)
