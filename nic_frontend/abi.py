@@ -13,6 +13,8 @@ class EventKind(IntEnum):
     FINISHED = 1
     FREED = 2
     LOST = 3
+    LOGPROBS = 4
+    PROMPT_LOGPROBS = 5
 
 
 class ReaderOptions(ctypes.Structure):

@@ -35,6 +35,8 @@ class SkinnyGemm:
     name = "skinny_gemm"
 
     def suits(self, op: MatMul, target: Target) -> str | None:
+        if target.beyond_hopper:
+            return target.beyond_hopper
         if op.m > SKINNY_MAX_ROWS:
             return f"{op.m} rows, and cuBLAS is faster beyond {SKINNY_MAX_ROWS}"
         if op.x_scales is not None:
