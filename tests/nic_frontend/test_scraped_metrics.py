@@ -95,6 +95,17 @@ def test_while_a_block_is_written_the_figures_before_are_shown(tmp_path: Path) -
     assert own.others() == {1: {"open": 1}}
 
 
+def test_a_file_that_others_may_write_is_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "figures"
+    path.touch(0o600)
+    path.chmod(0o666)
+    with pytest.raises(PermissionError, match="belongs to others, or is open to them: remove it"):
+        shared(path, 0)
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        shared(tmp_path / "link", 0)
+
+
 def test_a_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
     path = tmp_path / "figures"
     first = shared(path, 0)
