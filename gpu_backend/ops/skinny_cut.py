@@ -24,7 +24,6 @@ from gpu_backend.kernel_abi.skinny_pipeline_sm90 import (
 )
 from gpu_backend.kernel_abi.split_k_reduction_sm90 import FRAGMENT_BYTES
 from gpu_backend.kernel_abi.wgmma_sm90 import WARPGROUP
-from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.gpu import ALL, Rooms
 from gpu_backend.ops.operations import Epilogue
 
@@ -69,15 +68,13 @@ class SkinnyCut:
         """The rows of x of the kernel's instance: the fewest that hold m."""
         return next(n for n in SKINNY_COLUMNS if n >= self.m)
 
-    def threads(self, form: ScaleForm | None) -> int:
+    @property
+    def threads(self) -> int:
         """The threads of a block, SkinnySplit::kThreads of the instance: two warpgroups multiply many rows,
-        unless k is split, and convert weights in fp8 of more than GROUP rows, unless their registers would
-        keep a second block from a multiprocessor."""
-        many = self.m > FEW_ROWS
-        converts = form is not None and self.tiles > 1
-        if form is ScaleForm.BLOCK and many and self.splits > 2:
-            converts = False
-        return (2 if converts or (many and self.splits == 1) else 1) * WARPGROUP + SKINNY_PRODUCERS
+        and convert weights in fp8 of more than GROUP rows, unless k is split."""
+        converts = self.x_panels > 1 and self.tiles > 1
+        warpgroups = 2 if self.splits == 1 and (converts or self.m > FEW_ROWS) else 1
+        return warpgroups * WARPGROUP + SKINNY_PRODUCERS
 
     @property
     def tiles(self) -> int:

@@ -57,7 +57,7 @@ class SkinnyGemm:
             Launch(
                 f"skinny_gemm_kernel<{kernel}>",
                 (tiling.splits, tiling.clusters(target.blocks), 1),
-                (tiling.threads(op.weight.scale_form), 1, 1),
+                (tiling.threads, 1, 1),
                 (*maps, op.out, tiling.pack(), _factors(op)),
                 shared_bytes=tiling.shared_bytes,
                 cluster=tiling.splits if tiling.splits > 1 else 0,
