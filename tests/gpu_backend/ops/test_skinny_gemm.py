@@ -136,6 +136,13 @@ def test_few_rows_a_block_are_a_cluster() -> None:
     assert skinny_cut(32, 4096, 14336, Epilogue.GATED, 132).splits == 1
 
 
+def test_few_rows_of_fp8_are_in_clusters_as_halves_are() -> None:
+    """Llama-3-8B's down: two blocks share k. More rows of x weigh as much as the weights, and clusters of
+    four read half as much of x."""
+    assert skinny_cut(32, 14336, 4096, Epilogue.ADD, 132, x_panels=2).splits == 2
+    assert skinny_cut(33, 14336, 4096, Epilogue.ADD, 132, x_panels=2).splits == 4
+
+
 @pytest.mark.parametrize("x_panels", [1, 2])
 @pytest.mark.parametrize(("output", "n_out"), [(Epilogue.GATED, 14336), (Epilogue.ADD, 4096)])
 def test_every_possible_cut_is_within_the_limits(output: Epilogue, n_out: int, x_panels: int) -> None:
