@@ -8,6 +8,7 @@ import numpy as np
 
 STEP_SETS = 3
 MAX_EOS = 8
+LOGPROB_WORDS = 21
 NO_SEQUENCE = 0xffffffff
 NO_TOKEN = 0xffffffff
 VOCAB_PARTS = 8
@@ -15,7 +16,13 @@ MOST_PLAIN = 127
 NOT_PLAIN = 255
 MOST_TOKEN_BYTES = 4095
 DEAD_END = 0xfffffffe
-STEP_LAYOUT_HASH = 0x059970f602e496eb
+STEP_LAYOUT_HASH = 0xe05925cc06e97ec2
+
+
+class Emit(IntEnum):
+    NOTHING = 0
+    TOKEN = 1
+    LOGPROBS = 2
 
 
 class StepKind(IntEnum):
@@ -40,10 +47,10 @@ StepHead = np.dtype({
 })
 
 StepSet = np.dtype({
-    "names": ["head", "token_sequence", "token_position", "batch_sequence", "batch_first", "batch_last", "batch_emit", "out_token"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56],
-    "itemsize": 64,
+    "names": ["head", "token_sequence", "token_position", "batch_sequence", "batch_first", "batch_last", "batch_emit", "out_token", "out_logprobs"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64],
+    "itemsize": 72,
 })
 
 TokenGroup = np.dtype({
@@ -61,8 +68,8 @@ Vocabulary = np.dtype({
 })
 
 Tables = np.dtype({
-    "names": ["history", "block_table", "params", "completed", "n_sequences", "max_context", "pages_per_sequence", "page_size", "vocab_size", "n_eos", "eos", "grammars", "grammar_at", "grammar_states", "vocabulary"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,)), "<u8", "<u8", "<u8", Vocabulary],
-    "offsets": [0, 8, 16, 24, 32, 36, 40, 44, 48, 52, 56, 88, 96, 104, 112],
-    "itemsize": 168,
+    "names": ["history", "block_table", "params", "controls", "completed", "n_sequences", "max_context", "pages_per_sequence", "page_size", "vocab_size", "control_words", "n_eos", "eos", "grammars", "grammar_at", "grammar_states", "vocabulary"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,)), "<u8", "<u8", "<u8", Vocabulary],
+    "offsets": [0, 8, 16, 24, 32, 40, 44, 48, 52, 56, 60, 64, 68, 104, 112, 120, 128],
+    "itemsize": 184,
 })

@@ -18,6 +18,7 @@ extern "C" {
 
 #define BLINK_STEP_SETS 3 /* step id runs on set id % 3 and on the third executable of its shape */
 #define BLINK_MAX_EOS 8
+#define BLINK_LOGPROB_WORDS 21        /* 1 + BLINK_MAX_LOGPROBS */
 #define BLINK_NO_SEQUENCE 0xffffffffu /* in token_sequence: padding, every kernel skips it */
 /* in out_token: the batch slot had no logit to sample from (ops/sampling/sample.h) */
 #define BLINK_NO_TOKEN 0xffffffffu
@@ -26,6 +27,13 @@ extern "C" {
 #define BLINK_NOT_PLAIN 255
 #define BLINK_MOST_TOKEN_BYTES 4095 /* a longer token counts as one that has none */
 #define BLINK_DEAD_END 0xfffffffeu /* likewise: its grammar allows no token, or none that may be sampled yet */
+
+/* What a batch slot's logits are for. */
+enum blink_emit {
+  BLINK_EMIT_NOTHING = 0, /* a chunk that does not end its prompt (E4) */
+  BLINK_EMIT_TOKEN = 1,   /* a token is sampled */
+  BLINK_EMIT_LOGPROBS = 2 /* how likely the prompt's next token was */
+};
 
 enum blink_step_kind { BLINK_STEP_DECODE = 0, BLINK_STEP_PREFILL = 1, BLINK_STEP_MIXED = 2, BLINK_STEP_COPY = 3 };
 
@@ -64,18 +72,21 @@ struct blink_step_head {
 };
 
 /* Arrays of one step set, in device memory, sized for the largest shape. They lie in one block, what S writes before
- * what E writes: token_sequence, token_position, batch_sequence, batch_first, batch_last, batch_emit, head, out_token.
+ * what E writes: token_sequence, token_position, batch_sequence, batch_first, batch_last, batch_emit, head, out_token,
+ * out_logprobs.
  */
 struct blink_step_set {
   struct blink_step_head* head;
   uint32_t* token_sequence; /* [tokens] S: the sequence of each token, or BLINK_NO_SEQUENCE */
   uint32_t* token_position; /* [tokens] S: its position in the sequence; its id is history[sequence][position] */
   uint32_t* batch_sequence; /* [batch_slots] S */
-  uint32_t* batch_first;    /* [batch_slots] S: index in this step of the batch slot's first token */
+  uint32_t* batch_first;    /* [batch_slots] S: index in this step of the batch slot's first token; batch_last + 1
+                               where the last is a token of another batch slot's, and its logits alone are wanted */
   uint32_t* batch_last;     /* [batch_slots] S: ... of its last token, whose hidden state is sampled from */
-  uint32_t* batch_emit;     /* [batch_slots] S: 0 for a chunk that does not end its prompt: nothing is sampled (E4) */
+  uint32_t* batch_emit;     /* [batch_slots] S: enum blink_emit */
   uint32_t*
       out_token; /* [batch_slots] E: the sampled token, also stored at history[sequence][position of batch_last + 1] */
+  uint64_t* out_logprobs; /* [batch_slots][BLINK_LOGPROB_WORDS] E: as many as the request asks for (extents.h) */
 };
 
 /* 32 tokens with bytes that look alike, or fewer: they are neighbours in the order of the bytes of their part, of those
@@ -108,12 +119,14 @@ struct blink_tables {
   uint32_t* history;               /* [n_sequences][max_context] token ids: prompt (S), then sampled tokens (E) */
   uint32_t* block_table;           /* [n_sequences][pages_per_sequence] page ids (S) */
   struct blink_descriptor* params; /* [n_sequences] the request as submitted (S): sampling, stop ids, prompt length */
+  uint32_t* controls;              /* [n_sequences][control_words] what changes a request's logits (S; extents.h) */
   uint64_t* completed;             /* id of the last completed step (E), released after out_token (E1) */
   uint32_t n_sequences;            /* more than run together: the others hold requests that are about to */
   uint32_t max_context;
   uint32_t pages_per_sequence; /* ceil(max_context / page_size) */
   uint32_t page_size;          /* tokens, a power of two */
   uint32_t vocab_size;
+  uint32_t control_words; /* of a sequence, at most */
   uint32_t n_eos;
   uint32_t eos[8];
   /* Of requests that have a grammar (ringbuffer/grammar.h) */

@@ -1,6 +1,6 @@
 /* Generated from step.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_STEP_LAYOUT_HASH 0x059970f602e496ebull
+#define BLINK_STEP_LAYOUT_HASH 0xe05925cc06e97ec2ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -26,7 +26,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, done_ns) == 144, "blink_
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, fault) == 152, "blink_step_head.fault");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, slots_done) == 160, "blink_step_head.slots_done");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, pad1) == 164, "blink_step_head.pad1");
-BLINK_ASSERT(sizeof(struct blink_step_set) == 64, "blink_step_set");
+BLINK_ASSERT(sizeof(struct blink_step_set) == 72, "blink_step_set");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, head) == 0, "blink_step_set.head");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, token_sequence) == 8, "blink_step_set.token_sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, token_position) == 16, "blink_step_set.token_position");
@@ -35,6 +35,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, batch_first) == 32, "blin
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, batch_last) == 40, "blink_step_set.batch_last");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, batch_emit) == 48, "blink_step_set.batch_emit");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, out_token) == 56, "blink_step_set.out_token");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, out_logprobs) == 64, "blink_step_set.out_logprobs");
 BLINK_ASSERT(sizeof(struct blink_token_group) == 32, "blink_token_group");
 BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, at) == 0, "blink_token_group.at");
 BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, words) == 4, "blink_token_group.words");
@@ -49,22 +50,24 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, groups) == 24, "blink_v
 BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, part_groups) == 32, "blink_vocabulary.part_groups");
 BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, group_tokens) == 40, "blink_vocabulary.group_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, group_words) == 48, "blink_vocabulary.group_words");
-BLINK_ASSERT(sizeof(struct blink_tables) == 168, "blink_tables");
+BLINK_ASSERT(sizeof(struct blink_tables) == 184, "blink_tables");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, history) == 0, "blink_tables.history");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, block_table) == 8, "blink_tables.block_table");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, params) == 16, "blink_tables.params");
-BLINK_ASSERT(__builtin_offsetof(struct blink_tables, completed) == 24, "blink_tables.completed");
-BLINK_ASSERT(__builtin_offsetof(struct blink_tables, n_sequences) == 32, "blink_tables.n_sequences");
-BLINK_ASSERT(__builtin_offsetof(struct blink_tables, max_context) == 36, "blink_tables.max_context");
-BLINK_ASSERT(__builtin_offsetof(struct blink_tables, pages_per_sequence) == 40, "blink_tables.pages_per_sequence");
-BLINK_ASSERT(__builtin_offsetof(struct blink_tables, page_size) == 44, "blink_tables.page_size");
-BLINK_ASSERT(__builtin_offsetof(struct blink_tables, vocab_size) == 48, "blink_tables.vocab_size");
-BLINK_ASSERT(__builtin_offsetof(struct blink_tables, n_eos) == 52, "blink_tables.n_eos");
-BLINK_ASSERT(__builtin_offsetof(struct blink_tables, eos) == 56, "blink_tables.eos");
-BLINK_ASSERT(__builtin_offsetof(struct blink_tables, grammars) == 88, "blink_tables.grammars");
-BLINK_ASSERT(__builtin_offsetof(struct blink_tables, grammar_at) == 96, "blink_tables.grammar_at");
-BLINK_ASSERT(__builtin_offsetof(struct blink_tables, grammar_states) == 104, "blink_tables.grammar_states");
-BLINK_ASSERT(__builtin_offsetof(struct blink_tables, vocabulary) == 112, "blink_tables.vocabulary");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, controls) == 24, "blink_tables.controls");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, completed) == 32, "blink_tables.completed");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, n_sequences) == 40, "blink_tables.n_sequences");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, max_context) == 44, "blink_tables.max_context");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, pages_per_sequence) == 48, "blink_tables.pages_per_sequence");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, page_size) == 52, "blink_tables.page_size");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, vocab_size) == 56, "blink_tables.vocab_size");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, control_words) == 60, "blink_tables.control_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, n_eos) == 64, "blink_tables.n_eos");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, eos) == 68, "blink_tables.eos");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, grammars) == 104, "blink_tables.grammars");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, grammar_at) == 112, "blink_tables.grammar_at");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, grammar_states) == 120, "blink_tables.grammar_states");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, vocabulary) == 128, "blink_tables.vocabulary");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */
@@ -94,6 +97,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_tables, vocabulary) == 112, "blink_
   X(blink_step_set, batch_last) \
   X(blink_step_set, batch_emit) \
   X(blink_step_set, out_token) \
+  X(blink_step_set, out_logprobs) \
   X(blink_token_group, at) \
   X(blink_token_group, words) \
   X(blink_token_group, prefix) \
@@ -109,12 +113,14 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_tables, vocabulary) == 112, "blink_
   X(blink_tables, history) \
   X(blink_tables, block_table) \
   X(blink_tables, params) \
+  X(blink_tables, controls) \
   X(blink_tables, completed) \
   X(blink_tables, n_sequences) \
   X(blink_tables, max_context) \
   X(blink_tables, pages_per_sequence) \
   X(blink_tables, page_size) \
   X(blink_tables, vocab_size) \
+  X(blink_tables, control_words) \
   X(blink_tables, n_eos) \
   X(blink_tables, eos) \
   X(blink_tables, grammars) \

@@ -146,6 +146,6 @@ class Endpoints:
         def request(index: int) -> Request:
             prompt = job.prompts[index // n]
             sampling = job.parameters.sampling(len(prompt), index % n, service.limits, job.param)
-            return Request(index, prompt, sampling, mailbox, arrived)
+            return Request(index, prompt, sampling, mailbox, arrived, job.grammars.whole)
 
         return [request(index) for index in range(len(job.prompts) * n)]

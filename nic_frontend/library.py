@@ -1,4 +1,5 @@
-"""libblink_frontend.so through ctypes: the prototypes of native/frontend.h, which documents each function."""
+"""libblink_frontend.so through ctypes: the prototypes of native/frontend.h and
+native/grammar/compiler.h, which document each function."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from nic_frontend.abi import Drained, Event, EventKind, Health, ReaderOptions, Trip
+from nic_frontend.grammar.abi import GrammarLimits, GrammarResult
 
 PATH = Path(__file__).with_name("libblink_frontend.so")
 
@@ -50,6 +52,10 @@ def library() -> ctypes.CDLL:
         "blink_link_trips": (u32, [p, u32, u32, u32, u32, u64, p]),
         "blink_reader_drain_all": (c_int, [p, p, u32, u32, u32, u64, ctypes.POINTER(Drained)]),
         "blink_reader_health": (None, [p, ctypes.POINTER(Health)]),
+        "blink_grammar_compile": (
+            None,
+            [p, u32, ctypes.POINTER(GrammarLimits), p, u32, ctypes.POINTER(GrammarResult)],
+        ),
     }
     for name, (result, arguments) in prototypes.items():
         function = getattr(found, name)

@@ -15,6 +15,7 @@ from nic_frontend.abi import Health
 from nic_frontend.api.parameters import Limits
 from nic_frontend.api.served import Served
 from nic_frontend.backend_monitor import BackendMonitor
+from nic_frontend.grammar.store import Grammars
 from nic_frontend.lease import Lease, phase_name
 from nic_frontend.metrics import Exposition, Metrics
 from nic_frontend.options import FrontendOptions, VerbsRing
@@ -129,7 +130,8 @@ class Service:
             names = ("max_context", "prompt_heap", "output_heap", "vocab_size")
             choices = min(options.max_choices, self.lease.n_slots)
             self.limits = Limits(**{name: int(header[name]) for name in names}, max_choices=choices)
-            self.served = Served(self.model, self.tokenizer, self.limits, self._parsers())
+            self.grammars = Grammars(min(int(header["max_grammar_words"]), self.limits.prompt_heap // 2))
+            self.served = Served(self.model, self.tokenizer, self.limits, self._parsers(), self.grammars)
             self.lease.acquire(options.grant_timeout_s)
             self._reader = TokenReader(self.transport, self.lease, options)
             self._reader.open()
@@ -184,6 +186,7 @@ class Service:
         asyncio.get_running_loop().remove_reader(self._reader.descriptor)
 
     def close(self) -> None:
+        self.grammars.close()
         self._reader.close()
         self.lease.give_back()
         self.transport.close()

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from nic_frontend import chat_template
 from nic_frontend.detokenizer import NONE, Detokenizer, detokenizer_factory, special_ids
 from nic_frontend.errors import bad_request
+from ringbuffer.token_bytes import SPECIAL
 
 log = logging.getLogger(__name__)
 
@@ -171,6 +172,10 @@ class Tokenizer:
             for text in texts
             if (token := self._reference.token_to_id(text)) is not None and token in special
         )
+
+    def answer_bytes(self, mark: str) -> bytes:
+        """What stands in an answer where a model writes a mark, which may be a special token."""
+        return (SPECIAL if self.special_ids((mark,)) else b"") + mark.encode()
 
     def detokenizer(
         self, *, skip_special_tokens: bool, prompt: NDArray[np.uint32], shown: frozenset[int] = NONE

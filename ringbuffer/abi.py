@@ -20,11 +20,15 @@ LONGEST_LEASE_NS = 30000000000
 HEARTBEAT_TIMEOUT_NS = 2000000000
 TORN_PAYLOAD_TIMEOUT_NS = 1000000000
 COPY_ENGINE_BYTES = 32768
+MAX_LOGPROBS = 20
+MAX_BIASES = 1024
+MAX_BAN_WORDS = 2048
+BAN_END = 0x80000000
 PROMPT_GRANULE = 32
 OUTPUT_GRANULE = 16
 NO_BLOCK = 0xffffffffffffffff
 EPOCH_MASK = 0xffffff
-RING_LAYOUT_HASH = 0x1c507bd69901966d
+RING_LAYOUT_HASH = 0x1688e7472d590b49
 
 
 class State(IntEnum):
@@ -94,6 +98,7 @@ class LeaseState(IntEnum):
 
 class RequestFlags(IntEnum):
     IGNORE_EOS = 1
+    ALLOWS = 2
 
 
 class KvEventKind(IntEnum):
@@ -132,10 +137,10 @@ LeaseAck = np.dtype({
 })
 
 Descriptor = np.dtype({
-    "names": ["sequence", "prompt_tokens", "max_tokens", "min_tokens", "seed", "salt", "temperature", "top_p", "min_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty", "flags", "ticket", "n_stop_ids", "stop_ids", "prompt_offset", "prompt_room", "output_offset", "output_room", "grammar_offset", "grammar_words", "grammar_name", "grammar_crc32c", "crc32c"],
-    "formats": ["<u4", "<u4", "<u4", "<u4", "<u8", ("<u8", (2,)), "<f4", "<f4", "<f4", "<u4", "<f4", "<f4", "<f4", "<u4", "<u4", "<u4", ("<u4", (15,)), "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
-    "offsets": [0, 4, 8, 12, 16, 24, 40, 44, 48, 52, 56, 60, 64, 68, 72, 76, 80, 140, 144, 148, 152, 156, 160, 164, 168, 172],
-    "itemsize": 176,
+    "names": ["sequence", "prompt_tokens", "max_tokens", "min_tokens", "seed", "salt", "temperature", "top_p", "min_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty", "flags", "ticket", "n_stop_ids", "stop_ids", "prompt_offset", "prompt_room", "output_offset", "output_room", "logprob_words", "prompt_logprob_words", "n_biases", "ban_words", "grammar_offset", "grammar_words", "grammar_name", "grammar_crc32c", "crc32c"],
+    "formats": ["<u4", "<u4", "<u4", "<u4", "<u8", ("<u8", (2,)), "<f4", "<f4", "<f4", "<u4", "<f4", "<f4", "<f4", "<u4", "<u4", "<u4", ("<u4", (15,)), "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
+    "offsets": [0, 4, 8, 12, 16, 24, 40, 44, 48, 52, 56, 60, 64, 68, 72, 76, 80, 140, 144, 148, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188],
+    "itemsize": 192,
 })
 
 Progress = np.dtype({

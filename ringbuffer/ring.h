@@ -45,6 +45,10 @@ extern "C" {
 /* In GPU memory: a shorter host-to-device copy of another process waits a time slice behind the persistent kernel. A
  * short prompt that has this much room is copied in this size (nic_frontend/README.md, U2). */
 #define BLINK_COPY_ENGINE_BYTES 32768u
+#define BLINK_MAX_LOGPROBS 20u /* of the likeliest tokens, beside a token's own */
+#define BLINK_MAX_BIASES 1024u /* logits of one request that are changed */
+#define BLINK_MAX_BAN_WORDS 2048u
+#define BLINK_BAN_END 0x80000000u
 #define BLINK_PROMPT_GRANULE 32u /* tokens in a 128-byte line: ranges of the prompts' heap are whole lines */
 #define BLINK_OUTPUT_GRANULE 16u /* records in one, likewise of the outputs' heap */
 
@@ -115,7 +119,7 @@ enum blink_control { BLINK_CONTROL_RUN = 0, BLINK_CONTROL_DRAIN = 1, BLINK_CONTR
 
 enum blink_lease_state { BLINK_LEASE_FREE = 0, BLINK_LEASE_GRANTED = 1, BLINK_LEASE_RECLAIMED = 2 };
 
-enum blink_request_flags { BLINK_FLAG_IGNORE_EOS = 1 };
+enum blink_request_flags { BLINK_FLAG_IGNORE_EOS = 1, BLINK_FLAG_ALLOWS = 2 };
 
 /* What happened to a block of the prefix cache (README.md, "KV events"). */
 enum blink_kv_event_kind {
@@ -227,7 +231,8 @@ struct blink_lease_ack {
   uint8_t pad[120];
 };
 
-/* (F) what a request asks for. `crc32c` covers the bytes before it and then the prompt's tokens, little-endian (R4). */
+/* (F) what a request asks for. `crc32c` covers the bytes before it, then the prompt's tokens and the controls,
+ * little-endian (R4). extents.h says what lies where in the ranges. */
 struct blink_descriptor {
   uint32_t sequence;
   uint32_t prompt_tokens;
@@ -249,9 +254,13 @@ struct blink_descriptor {
   /* What the frontend has reserved of its lease's heaps, until the slot is EMPTY again: offsets count from the start of
    * the lease's part. The scheduler reads and writes nothing else of them for this request. */
   uint32_t prompt_offset; /* tokens */
-  uint32_t prompt_room;   /* tokens, at least prompt_tokens */
+  uint32_t prompt_room;   /* tokens, at least prompt_tokens and the controls */
   uint32_t output_offset; /* records */
   uint32_t output_room;   /* records, at least 1: the answer ends where they do */
+  uint32_t logprob_words; /* behind the records, of each token of the answer: 1 and those of the likeliest; 0: none */
+  uint32_t prompt_logprob_words; /* and then of each token of the prompt, likewise */
+  uint32_t n_biases;             /* of the controls, with BLINK_FLAG_ALLOWS for the mask */
+  uint32_t ban_words;
   /* What the answer may be (grammar.h). Requests of a lease may have the same range and name: whoever gives other words
    * that name while the lease's epoch lasts does not know which of them such a request is held to. */
   uint32_t grammar_offset; /* in the heap of prompts, like `prompt_offset`; 0 where there is none, and likewise below */

@@ -1,6 +1,6 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0x1c507bd69901966dull
+#define BLINK_RING_LAYOUT_HASH 0x1688e7472d590b49ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -82,7 +82,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_lease, pad) == 16, "blink_lease.pad
 BLINK_ASSERT(sizeof(struct blink_lease_ack) == 128, "blink_lease_ack");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_ack, word) == 0, "blink_lease_ack.word");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_ack, pad) == 8, "blink_lease_ack.pad");
-BLINK_ASSERT(sizeof(struct blink_descriptor) == 176, "blink_descriptor");
+BLINK_ASSERT(sizeof(struct blink_descriptor) == 192, "blink_descriptor");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, sequence) == 0, "blink_descriptor.sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_tokens) == 4, "blink_descriptor.prompt_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, max_tokens) == 8, "blink_descriptor.max_tokens");
@@ -104,11 +104,15 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_offset) == 140, 
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_room) == 144, "blink_descriptor.prompt_room");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, output_offset) == 148, "blink_descriptor.output_offset");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, output_room) == 152, "blink_descriptor.output_room");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_offset) == 156, "blink_descriptor.grammar_offset");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_words) == 160, "blink_descriptor.grammar_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_name) == 164, "blink_descriptor.grammar_name");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_crc32c) == 168, "blink_descriptor.grammar_crc32c");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, crc32c) == 172, "blink_descriptor.crc32c");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, logprob_words) == 156, "blink_descriptor.logprob_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_logprob_words) == 160, "blink_descriptor.prompt_logprob_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, n_biases) == 164, "blink_descriptor.n_biases");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, ban_words) == 168, "blink_descriptor.ban_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_offset) == 172, "blink_descriptor.grammar_offset");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_words) == 176, "blink_descriptor.grammar_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_name) == 180, "blink_descriptor.grammar_name");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_crc32c) == 184, "blink_descriptor.grammar_crc32c");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, crc32c) == 188, "blink_descriptor.crc32c");
 BLINK_ASSERT(sizeof(struct blink_progress) == 64, "blink_progress");
 BLINK_ASSERT(__builtin_offsetof(struct blink_progress, status) == 0, "blink_progress.status");
 BLINK_ASSERT(__builtin_offsetof(struct blink_progress, prefix) == 8, "blink_progress.prefix");
@@ -220,6 +224,10 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, salt) == 32, "blink_kv_ev
   X(blink_descriptor, prompt_room) \
   X(blink_descriptor, output_offset) \
   X(blink_descriptor, output_room) \
+  X(blink_descriptor, logprob_words) \
+  X(blink_descriptor, prompt_logprob_words) \
+  X(blink_descriptor, n_biases) \
+  X(blink_descriptor, ban_words) \
   X(blink_descriptor, grammar_offset) \
   X(blink_descriptor, grammar_words) \
   X(blink_descriptor, grammar_name) \

@@ -14,6 +14,10 @@ from typing import Any
 
 TokenBytes = Callable[[str], bytes]
 
+# Before the text of a special token, where grammars are walked: a byte that no text has. So a special token comes only
+# where a grammar asks for it.
+SPECIAL = b"\xff"
+
 
 def byte_level_alphabet() -> dict[str, int]:
     """GPT-2's map from the characters of a byte-level vocabulary to bytes: printable Latin-1 stands for
@@ -74,7 +78,8 @@ def bytes_by_decoder(decoder: dict[str, Any] | None) -> TokenBytes | None:
 
 
 def answer_bytes(directory: Path, vocab_size: int) -> list[bytes] | None:
-    """What each token adds to the text of an answer; nothing for special tokens and ids without a token.
+    """What each token adds to the text of an answer; for special tokens SPECIAL and theirs, and nothing for ids
+    without a token.
 
     None where the tokenizer in `directory` has no vocabulary of bytes. Raises FileNotFoundError, and
     ValueError where the file is no tokenizer's.
@@ -94,7 +99,7 @@ def answer_bytes(directory: Path, vocab_size: int) -> list[bytes] | None:
                 table[token] = token_bytes(name)
         for token in added:
             if token["special"] and token["id"] < vocab_size:
-                table[token["id"]] = b""
+                table[token["id"]] = SPECIAL + token["content"].encode()
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} is not what a tokenizer's file is: {error!r}") from error
     return table

@@ -51,6 +51,7 @@ TARGETS = [
 # Of libraries that Python calls: the module, and the headers that it is the view of.
 LIBRARIES = [
     ("nic_frontend/abi.py", ["nic_frontend/native/frontend.h", "nic_frontend/native/link_bench.h"]),
+    ("nic_frontend/grammar/abi.py", ["nic_frontend/native/grammar/compiler.h"]),
     ("ringbuffer/rdma/abi.py", ["ringbuffer/rdma/address.h"]),
 ]
 KERNELS = (

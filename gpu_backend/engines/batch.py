@@ -10,6 +10,7 @@ from gpu_backend import abi
 from gpu_backend.engines.base import Batch, Limits, Memory, Shape
 from gpu_backend.engines.graph_grid import GraphGrid
 from ringbuffer.abi import Descriptor
+from ringbuffer.extents import most_control_words
 from ringbuffer.grammar_abi import GrammarState
 
 LINE = 128  # bytes
@@ -26,6 +27,8 @@ def allocate_batch(
     tables["history"] = memory.allocate(4 * limits.n_sequences * limits.max_context)
     tables["block_table"] = memory.allocate(4 * limits.n_sequences * limits.pages_per_sequence)
     tables["params"] = memory.allocate(Descriptor.itemsize * limits.n_sequences)
+    tables["control_words"] = most_control_words(vocab_size)
+    tables["controls"] = memory.allocate(4 * limits.n_sequences * most_control_words(vocab_size))
     tables["completed"] = memory.allocate(8)
     if limits.grammar_words:
         tables["grammars"] = memory.allocate(4 * limits.grammar_words)
@@ -44,6 +47,7 @@ def allocate_batch(
     sizes = {"token_sequence": tokens, "token_position": tokens}
     sizes |= dict.fromkeys(("batch_sequence", "batch_first", "batch_last", "batch_emit"), batch_slots)
     sizes |= {"head": abi.StepHead.itemsize, "out_token": batch_slots}
+    sizes |= {"out_logprobs": rounded(8 * abi.LOGPROB_WORDS * batch_size)}
     for step_set in sets:
         address = memory.allocate(sum(sizes.values()))
         for name, size in sizes.items():

@@ -2,4 +2,3 @@
 
 # fmt: off
 EXPERT_BLOCKS = 2
-EXPERT_DEPTH = 4

@@ -2,3 +2,4 @@
 
 # fmt: off
 FLASH_THREADS = 384
+FLASH_FP8_THREADS = 512

@@ -6,8 +6,8 @@ import numpy as np
 PREFILL_PLAN_THREADS = 512
 
 PrefillUnit = np.dtype({
-    "names": ["sequence", "first", "count", "keys"],
-    "formats": ["<u4", "<u4", "<u4", "<u4"],
-    "offsets": [0, 4, 8, 12],
-    "itemsize": 16,
+    "names": ["sequence", "first", "count", "keys", "past"],
+    "formats": ["<u4", "<u4", "<u4", "<u4", "<u4"],
+    "offsets": [0, 4, 8, 12, 16],
+    "itemsize": 32,
 })

@@ -15,6 +15,6 @@ FEW_PAIRS = 256
 Routing = np.dtype({
     "names": ["set", "logits", "topk_ids", "weight", "n_experts", "renormalise"],
     "formats": [StepSet, "<u8", "<u8", "<u8", "<u4", "<u4"],
-    "offsets": [0, 64, 72, 80, 88, 92],
-    "itemsize": 96,
+    "offsets": [0, 72, 80, 88, 96, 100],
+    "itemsize": 104,
 })

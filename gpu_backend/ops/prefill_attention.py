@@ -10,7 +10,7 @@ from __future__ import annotations
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.element import Element
 from gpu_backend.kernel_abi.flash_accumulators_sm90 import FLASH_ATOM, FLASH_KEYS
-from gpu_backend.kernel_abi.flash_attention_sm90 import FLASH_THREADS
+from gpu_backend.kernel_abi.flash_attention_sm90 import FLASH_FP8_THREADS, FLASH_THREADS
 from gpu_backend.kernel_abi.flash_producer_sm90 import FLASH_RAW_STAGES, FLASH_ROWS, FLASH_STAGES
 from gpu_backend.kernel_abi.prefill_attention import PREFILL_QUERIES, PREFILL_THREADS
 from gpu_backend.kernel_abi.prefill_plan import PREFILL_PLAN_THREADS, PrefillUnit
@@ -18,7 +18,7 @@ from gpu_backend.ops.elementwise import Always
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch, Tensor
 from gpu_backend.ops.matrix import Buffer, KvCache
-from gpu_backend.ops.operations import Heads, PrefillAttention, PrefillPlan
+from gpu_backend.ops.operations import Heads, LayerAttention, PrefillAttention, PrefillPlan
 
 FLASH_HEAD_DIMS = (64, 128)
 MAX_PACK = 8  # heads of a token in one tile
@@ -36,8 +36,8 @@ def flash_pack(heads: Heads) -> int:
 def flash_shared_bytes(head_dim: int, cached: Element) -> int:
     """FlashShared, and room to align it."""
     tiles = 2 * head_dim * (FLASH_ROWS + 2 * FLASH_STAGES * FLASH_KEYS)
-    tiles += FLASH_RAW_STAGES * FLASH_KEYS * head_dim if cached is Element.FP8 else FLASH_RAW_STAGES * 16
-    barriers = 8 * (2 + 4 * FLASH_STAGES + FLASH_RAW_STAGES)
+    tiles += 2 * FLASH_RAW_STAGES * (FLASH_KEYS * head_dim if cached is Element.FP8 else 16)
+    barriers = 8 * (2 + 4 * FLASH_STAGES + 2 * FLASH_RAW_STAGES)
     return FLASH_ATOM * ceil_div(tiles + barriers, FLASH_ATOM) + FLASH_ATOM
 
 
@@ -66,7 +66,7 @@ class PlanFlash:
     name = "prefill_plan"
 
     def suits(self, op: PrefillPlan, target: Target) -> str | None:
-        return _refusal(op.heads)
+        return target.beyond_hopper or _refusal(op.heads)
 
     def launches(self, op: PrefillPlan, target: Target) -> list[Launch]:
         plan = _plan(op.heads, op.tokens, op.batch_slots)
@@ -78,6 +78,8 @@ class FlashAttention:
     name = "flash_attention"
 
     def suits(self, op: PrefillAttention, target: Target) -> str | None:
+        if target.beyond_hopper:
+            return target.beyond_hopper
         if op.of.reach.window is not None:
             return f"a token sees {op.of.reach.window} keys, and it attends to all"
         return _refusal(op.of.heads)
@@ -86,24 +88,21 @@ class FlashAttention:
         """All blocks at once."""
         of, heads, cache = op.of, op.of.heads, op.of.cache
         columns, pack, width = heads.dim // ROW, flash_pack(heads), heads.q + 2 * heads.kv
-        queries = Tensor(
-            of.qkv,
-            (columns, of.qkv.rows, width, ROW),
-            (columns, GROUP_ROWS // pack, pack, ROW),
-            (ROW, width * heads.dim, heads.dim),
-        )
+        rows, strides = (columns, of.qkv.rows, width, ROW), (ROW, width * heads.dim, heads.dim)
+        queries = Tensor(of.qkv, rows, (columns, GROUP_ROWS // pack, pack, ROW), strides)
+        fresh = Tensor(of.qkv, rows, (columns, CELLS, 1, ROW), strides)  # keys and values of this step
         atoms = cache.pages * cache.kv_heads * cache.page_size // CELLS  # of a layer's keys
         keys = _cache_boxes(cache, 2 * cache.layers * atoms)
         first = 2 * of.layer * atoms
         plan = _plan(heads, op.tokens, 0)  # PlanFlash knows how many batch slots it has
-        inputs = (queries, keys, FromStep.TABLES, plan, of.out)
+        inputs = (queries, fresh, keys, FromStep.TABLES, plan, of.out)
         counts = (first, first + atoms, heads.q, heads.kv, pack, int(op.after_decode))
         scales = (of.scales.key, of.scales.value)
         return [
             Launch(
                 f"flash_attention_kernel<{of.qkv.element.cpp}, {heads.dim}{of.cache_type}>",
                 (target.blocks, 1, 1),
-                (FLASH_THREADS, 1, 1),
+                (FLASH_FP8_THREADS if cache.element is Element.FP8 else FLASH_THREADS, 1, 1),
                 (*inputs, *counts, *scales),
                 shared_bytes=flash_shared_bytes(heads.dim, cache.element),
             )
@@ -114,14 +113,17 @@ class PlainAttention(Always):
     name = "prefill_attention"
 
     def launches(self, op: PrefillAttention, target: Target) -> list[Launch]:
-        of, heads = op.of, op.of.heads
-        caches = (of.cache.keys(of.layer), of.cache.values(of.layer))
-        sizes = (heads.q, heads.kv, op.tokens, of.reach.window or 0, of.scales.key, of.scales.value)
-        return [
-            Launch(
-                f"prefill_attention_kernel<{of.qkv.element.cpp}, {heads.dim}{of.cache_type}>",
-                (ceil_div(op.tokens, PREFILL_QUERIES), heads.q, 1),
-                (PREFILL_THREADS, 1, 1),
-                (FromStep.STEP_SET, FromStep.TABLES, of.qkv, *caches, of.out, *sizes),
-            )
-        ]
+        return [plain_launch(op.of, op.tokens, decodes=False)]
+
+
+def plain_launch(of: LayerAttention, tokens: int, decodes: bool) -> Launch:
+    """Of the first `tokens`: those of prompts, or of sequences that decode."""
+    heads = of.heads
+    caches = (of.cache.keys(of.layer), of.cache.values(of.layer))
+    sizes = (heads.q, heads.kv, tokens, of.reach.window or 0, of.scales.key, of.scales.value, int(decodes))
+    return Launch(
+        f"prefill_attention_kernel<{of.qkv.element.cpp}, {heads.dim}{of.cache_type}>",
+        (ceil_div(tokens, PREFILL_QUERIES), heads.q, 1),
+        (PREFILL_THREADS, 1, 1),
+        (FromStep.STEP_SET, FromStep.TABLES, of.qkv, *caches, of.out, *sizes),
+    )

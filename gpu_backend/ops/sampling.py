@@ -20,6 +20,8 @@ def sample_blocks(batch_slots: int, target: Target) -> int:
     A cluster lies in one group of up to 18 multiprocessors, and the scheduler has one multiprocessor. Pairs
     fill the groups; larger clusters leave some of each unused.
     """
+    if not target.overlaps:
+        return 1
     room = target.blocks
     return next((n for n in SAMPLE_BLOCKS if batch_slots * n <= (room if n == 2 else room * 3 // 4)), 1)
 
@@ -42,6 +44,6 @@ class ClusterSample(Always):
                 (SAMPLE_THREADS, 1, 1),
                 (FromStep.STEP_SET, FromStep.TABLES, op.logits),
                 shared_bytes=SAMPLE_SHARED_BYTES + mask_bytes(op.logits.columns, blocks),
-                cluster=blocks,
+                cluster=blocks if target.overlaps else 0,
             )
         ]

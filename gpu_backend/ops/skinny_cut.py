@@ -24,6 +24,7 @@ from gpu_backend.kernel_abi.skinny_pipeline_sm90 import (
 )
 from gpu_backend.kernel_abi.split_k_reduction_sm90 import FRAGMENT_BYTES
 from gpu_backend.kernel_abi.wgmma_sm90 import WARPGROUP
+from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.gpu import ALL, Rooms
 from gpu_backend.ops.operations import Epilogue
 
@@ -68,12 +69,15 @@ class SkinnyCut:
         """The rows of x of the kernel's instance: the fewest that hold m."""
         return next(n for n in SKINNY_COLUMNS if n >= self.m)
 
-    @property
-    def threads(self) -> int:
-        """The threads of a block, kSkinnyThreads of the instance: two warpgroups multiply many rows, unless
-        k is split."""
-        warpgroups = 2 if self.m > FEW_ROWS and self.splits == 1 else 1
-        return warpgroups * WARPGROUP + SKINNY_PRODUCERS
+    def threads(self, form: ScaleForm | None) -> int:
+        """The threads of a block, SkinnySplit::kThreads of the instance: two warpgroups multiply many rows,
+        unless k is split, and convert weights in fp8 of more than GROUP rows, unless their registers would
+        keep a second block from a multiprocessor."""
+        many = self.m > FEW_ROWS
+        converts = form is not None and self.tiles > 1
+        if form is ScaleForm.BLOCK and many and self.splits > 2:
+            converts = False
+        return (2 if converts or (many and self.splits == 1) else 1) * WARPGROUP + SKINNY_PRODUCERS
 
     @property
     def tiles(self) -> int:

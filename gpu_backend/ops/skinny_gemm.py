@@ -35,6 +35,8 @@ class SkinnyGemm:
     name = "skinny_gemm"
 
     def suits(self, op: MatMul, target: Target) -> str | None:
+        if target.beyond_hopper:
+            return target.beyond_hopper
         if op.m > SKINNY_MAX_ROWS:
             return f"{op.m} rows, and cuBLAS is faster beyond {SKINNY_MAX_ROWS}"
         if op.x_scales is not None:
@@ -57,7 +59,7 @@ class SkinnyGemm:
             Launch(
                 f"skinny_gemm_kernel<{kernel}>",
                 (tiling.splits, tiling.clusters(target.blocks), 1),
-                (tiling.threads, 1, 1),
+                (tiling.threads(op.weight.scale_form), 1, 1),
                 (*maps, op.out, tiling.pack(), _factors(op)),
                 shared_bytes=tiling.shared_bytes,
                 cluster=tiling.splits if tiling.splits > 1 else 0,

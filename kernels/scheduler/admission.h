@@ -53,6 +53,9 @@ BLINK_FN void Scheduler<P>::accept(blink_request& r, const blink_descriptor& d) 
   r.crc32c = d.crc32c;
   r.max_outputs = Min()(d.max_tokens, left);
   r.output_offset = d.output_offset;
+  r.output_room = d.output_room;
+  r.logprob_words = d.logprob_words;
+  r.prompt_logprob_words = d.prompt_logprob_words;
 }
 
 template <class P>

@@ -34,9 +34,10 @@ BLINK_FN void Scheduler<P>::commit(uint64_t id) {
   const blink_step_set& set = set_of(id);
   const blink_step_head& head = *set.head;
   constexpr uint32_t kBad = 1, kFilled = 2, kFaulty = 4;
+  if (head.batch_size > head.n_decode) commit_scores(set);
   uint32_t found = 0;
   for (uint32_t batch_slot = tid; batch_slot < head.batch_size; batch_slot += threads) {
-    if (!set.batch_emit[batch_slot]) continue;
+    if (set.batch_emit[batch_slot] != BLINK_EMIT_TOKEN) continue;
     if (!is_outcome(set.out_token[batch_slot])) {
       found |= kBad;
     } else {
@@ -104,6 +105,7 @@ BLINK_FN void Scheduler<P>::commit_token(const blink_step_set& set, uint32_t bat
   }
   if (token == BLINK_DEAD_END) return finish(slot, BLINK_REASON_GRAMMAR_DEAD_END);
   blink_request& r = c.requests[slot];
+  tell_logprobs(set, batch_slot, logprobs(slot) + uint64_t(r.generated) * r.logprob_words, r.logprob_words);
   const uint64_t record = output_record(token, r.generated, r.submission);
   p.store(outputs(slot) + r.generated, record);
   p.store(&c.progress[slot].records[r.generated % BLINK_INLINE_RECORDS], record);
@@ -115,6 +117,36 @@ BLINK_FN void Scheduler<P>::commit_token(const blink_step_set& set, uint32_t bat
     finish(slot, reason);
   } else {
     publish(slot);
+  }
+}
+
+// Tells how likely the prompts' tokens were. All of it is there before a record that publishes it (R2).
+template <class P>
+BLINK_FN void Scheduler<P>::commit_scores(const blink_step_set& set) {
+  for (uint32_t batch_slot = set.head->n_decode + tid; batch_slot < set.head->batch_size; batch_slot += threads) {
+    if (set.batch_emit[batch_slot] == BLINK_EMIT_LOGPROBS) commit_score(set, batch_slot);
+  }
+  p.sync();
+}
+
+// Of the token behind those that the batch slot has seen.
+template <class P>
+BLINK_FN void Scheduler<P>::commit_score(const blink_step_set& set, uint32_t batch_slot) {
+  const blink_sequence& sequence = c.sequences[set.batch_sequence[batch_slot]];
+  if (sequence.use != BLINK_SEQUENCE_ACTIVE) return;
+  const uint64_t position = set.token_position[set.batch_last[batch_slot]] + 1;
+  const uint32_t n = c.requests[sequence.slot].prompt_logprob_words;
+  tell_logprobs(set, batch_slot, prompt_logprobs(sequence.slot) + position * n, n);
+}
+
+// Never of a sequence that has ended: its request's range may be another's by now.
+template <class P>
+BLINK_FN void Scheduler<P>::tell_logprobs(const blink_step_set& set, uint32_t batch_slot, uint64_t* to, uint32_t n) {
+  const uint64_t* from = set.out_logprobs + uint64_t(batch_slot) * BLINK_LOGPROB_WORDS;
+  for (uint32_t i = 0; i < n; i += kAhead) {
+    uint64_t word[kAhead];
+    for (uint32_t k = 0; k < kAhead; ++k) word[k] = from[Min()(i + k, n - 1)];
+    for (uint32_t k = 0; k < kAhead && i + k < n; ++k) p.store(to + i + k, word[k]);
   }
 }
 

@@ -114,9 +114,10 @@ template <class P>
 BLINK_FN StepLoad Scheduler<P>::plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room) {
   StepLoad load = {n_decode, n_decode, n_decode};
   room = Min()(room, c.max_prefill_slots);  // those that await pages take no tokens, and a turn has to end (S10)
+  uint32_t slots = n_decode + c.max_prefill_slots;
   uint32_t promised = n_decode;  // pages that are not for the next prompt: each sequence that decodes may need one
   consider_anew();
-  while (load.batch_slots < n_decode + c.max_prefill_slots && load.tokens < limit && load.work < limit) {
+  while (load.batch_slots < slots && load.tokens < limit && load.work < limit) {
     uint32_t others;
     const uint64_t oldest = next_prompt(&others);
     if (oldest == kNone) {
@@ -133,16 +134,33 @@ BLINK_FN StepLoad Scheduler<P>::plan_prompts(uint64_t id, uint32_t n_decode, uin
       const uint32_t there = pool.available() - Min()(pool.available(), promised);
       const uint64_t pages_hold = uint64_t(sequence.n_pages + there) * t.page_size - sequence.fed;
       const bool more = others || (room && s.n_waiting);
-      const uint32_t n = Min()(pages_hold, uint64_t(chunk(sequence, load, n_decode, limit, more)));
+      uint32_t n = Min()(pages_hold, uint64_t(chunk(sequence, load, n_decode, limit, more)));
+      if (sequence.scored) n = Min()(n, scored_room(load, n_decode, more));
       if (n) {
         const uint64_t keys = n_decode && c.attention_keys ? uint64_t(n) * sequence.fed / c.attention_keys : 0;
         feed(id, i, n, load.batch_slots, load.tokens);
-        load = {load.tokens + n, load.batch_slots + 1, uint32_t(Min()(load.work + n + keys, uint64_t(limit)))};
+        load = {load.tokens + n, load.batch_slots + (sequence.scored ? n : 1),
+                uint32_t(Min()(load.work + n + keys, uint64_t(limit)))};
+        if (load.batch_slots > slots) {  // a mixed step, whatever decodes
+          slots = c.max_batch + c.max_prefill_slots;
+          limit = Min()(limit, c.max_mixed_tokens);
+        }
       }
     }
     promised += owed(sequence);
   }
   return load;
+}
+
+// How many tokens of a step are for a prompt of which each token is told, at most: each has a batch slot of its own,
+// and mixed shapes have the most of them (S22).
+template <class P>
+BLINK_FN uint32_t Scheduler<P>::scored_room(StepLoad load, uint32_t n_decode, bool others) const {
+  const uint32_t usual = n_decode + c.max_prefill_slots, most = c.max_batch + c.max_prefill_slots;
+  const uint32_t narrow = usual - Min()(usual, load.batch_slots);
+  if (load.tokens >= c.max_mixed_tokens) return narrow;
+  const uint32_t wide = Min()(most - load.batch_slots, c.max_mixed_tokens - load.tokens);
+  return Max()(narrow, others ? wide - wide / 4 : wide);
 }
 
 // Forgets which prompts were considered.
@@ -197,22 +215,37 @@ BLINK_FN void Scheduler<P>::feed(uint64_t id, uint32_t i, uint32_t n, uint32_t b
     set.batch_sequence[batch_slot] = i;
     set.batch_first[batch_slot] = at;
     set.batch_last[batch_slot] = at + n - 1;
-    set.batch_emit[batch_slot] = end == sequence.prefill_end;
+    set.batch_emit[batch_slot] = end == sequence.prefill_end ? BLINK_EMIT_TOKEN
+                                 : sequence.scored           ? BLINK_EMIT_LOGPROBS
+                                                             : BLINK_EMIT_NOTHING;
     sequence.fed = end;
     sequence.last_step = id;
     sequence.n_pages = Max()(n_pages, has);
     s.stats.prompt_tokens += n;
     if (end == sequence.prefill_end) tell_cached(sequence);
   }
+  if (sequence.scored) score(id, i, n, batch_slot + 1, at);
   p.sync();
   link_prompt(i, id);
+}
+
+// Gives the first n - 1 tokens of a prompt's chunk batch slots of their own. Attention has them with the chunk's (S22).
+template <class P>
+BLINK_FN void Scheduler<P>::score(uint64_t id, uint32_t i, uint32_t n, uint32_t batch_slot, uint32_t at) {
+  const blink_step_set& set = set_of(id);
+  for (uint32_t k = tid; k + 1 < n; k += threads) {
+    set.batch_sequence[batch_slot + k] = i;
+    set.batch_first[batch_slot + k] = at + k + 1;
+    set.batch_last[batch_slot + k] = at + k;
+    set.batch_emit[batch_slot + k] = BLINK_EMIT_LOGPROBS;
+  }
 }
 
 // A prompt is in: how much of it was not computed. What a paused request finds again was computed for it before.
 template <class P>
 BLINK_FN void Scheduler<P>::tell_cached(const blink_sequence& sequence) {
   blink_request& r = c.requests[sequence.slot];
-  if (c.prefix_cache) s.stats.prefix_queries += sequence.prefill_end;
+  if (c.prefix_cache && !sequence.scored) s.stats.prefix_queries += sequence.prefill_end;
   s.stats.prefix_hits += sequence.cached;
   if (r.generated) return;
   if (!r.restarted) r.cached = sequence.cached;
@@ -223,7 +256,8 @@ BLINK_FN void Scheduler<P>::tell_cached(const blink_sequence& sequence) {
 // slots.
 template <class P>
 BLINK_FN void Scheduler<P>::close_plan(uint64_t id, uint32_t n_decode, StepLoad load) {
-  const uint32_t kind = n_decode == 0                  ? BLINK_STEP_PREFILL
+  const bool narrow = n_decode == 0 && load.batch_slots <= c.max_prefill_slots;
+  const uint32_t kind = narrow                         ? BLINK_STEP_PREFILL
                         : load.batch_slots == n_decode ? BLINK_STEP_DECODE
                                                        : BLINK_STEP_MIXED;
   uint32_t shape = kind == BLINK_STEP_DECODE    ? c.decode_lookup[n_decode]

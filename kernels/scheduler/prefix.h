@@ -53,7 +53,7 @@ BLINK_FN PrefixMatch Scheduler<P>::match_prefix(uint32_t i) {
   const blink_sequence& sequence = c.sequences[i];
   const uint32_t first = sequence.n_linked, end = (sequence.prefill_end - 1) / t.page_size;
   PrefixMatch match = {0, 0, BLINK_NO_PAGE};
-  if (!c.prefix_cache || first >= end) return match;
+  if (!c.prefix_cache || first >= end || sequence.scored) return match;  // it has to be computed (S22)
   const uint64_t began = tid == 0 ? p.now() : 0;
   uint64_t sum = sequence.prefix_sum;
   for (uint32_t base = first; base < end; base += threads) {

@@ -18,7 +18,7 @@
 #ifndef BLINK_SCHEDULER_H
 #define BLINK_SCHEDULER_H
 
-#include "../../ringbuffer/words.h"
+#include "../../ringbuffer/extents.h"
 #include "crc32c.h"
 #include "pages.h"
 
@@ -223,6 +223,7 @@ class Scheduler {
   BLINK_FN bool prompt_in_heap(const blink_descriptor& d) const;
   BLINK_FN bool readable(const blink_request& r, const blink_descriptor& d) const;
   BLINK_FN uint32_t payload_length(uint32_t slot, uint32_t sequence) const;
+  BLINK_FN uint32_t payload_end(const blink_descriptor& d) const;
   BLINK_FN uint64_t read_payload(uint32_t slot, uint32_t sequence, uint32_t begin, uint32_t end, unsigned member,
                                  unsigned size);
   BLINK_FN uint32_t read_answer(uint32_t slot, uint32_t sequence, uint32_t begin, uint32_t end, unsigned member,
@@ -301,12 +302,14 @@ class Scheduler {
   BLINK_FN bool plan(uint64_t id);
   BLINK_FN uint32_t plan_decode(uint64_t id);
   BLINK_FN StepLoad plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room);
+  BLINK_FN uint32_t scored_room(StepLoad load, uint32_t n_decode, bool others) const;
   BLINK_FN void consider_anew();
   BLINK_FN uint64_t next_prompt(uint32_t* others);
   BLINK_FN uint32_t chunk(const blink_sequence& sequence, StepLoad load, uint32_t n_decode, uint32_t limit,
                           bool others) const;
   BLINK_FN void tell_cached(const blink_sequence& sequence);
   BLINK_FN void feed(uint64_t id, uint32_t sequence, uint32_t n, uint32_t batch_slot, uint32_t at);
+  BLINK_FN void score(uint64_t id, uint32_t sequence, uint32_t n, uint32_t batch_slot, uint32_t at);
   BLINK_FN uint32_t mixed_limit(uint32_t n_decode, uint32_t n) const;
   BLINK_FN void close_plan(uint64_t id, uint32_t n_decode, StepLoad load);
   BLINK_FN void describe_step(uint64_t id, uint32_t kind, uint32_t shape, uint32_t n_decode, StepLoad load);
@@ -329,6 +332,9 @@ class Scheduler {
   BLINK_FN void forget_faulty();
   BLINK_FN bool fills_page(const blink_step_set& set, uint32_t batch_slot);
   BLINK_FN void commit_token(const blink_step_set& set, uint32_t batch_slot);
+  BLINK_FN void commit_scores(const blink_step_set& set);
+  BLINK_FN void commit_score(const blink_step_set& set, uint32_t batch_slot);
+  BLINK_FN void tell_logprobs(const blink_step_set& set, uint32_t batch_slot, uint64_t* to, uint32_t n);
   BLINK_FN uint32_t finish_reason(const blink_request& r, const blink_descriptor& d, uint32_t token) const;
   BLINK_FN void record_times(const blink_step_head& head);
   BLINK_FN void finish(uint32_t slot, uint32_t reason);
@@ -347,6 +353,12 @@ class Scheduler {
   BLINK_FN uint64_t* outputs(uint32_t slot) const {
     return c.outputs + uint64_t(lease_of(slot)) * c.output_heap + c.requests[slot].output_offset;
   }
+  // Behind the records of a request that was admitted: what is told of its answer's tokens, and of its prompt's.
+  BLINK_FN uint64_t* logprobs(uint32_t slot) const { return outputs(slot) + c.requests[slot].output_room; }
+  BLINK_FN uint64_t* prompt_logprobs(uint32_t slot) const {
+    return logprobs(slot) + uint64_t(c.requests[slot].output_room) * c.requests[slot].logprob_words;
+  }
+  BLINK_FN uint32_t* controls(uint32_t sequence) const { return t.controls + uint64_t(sequence) * t.control_words; }
   BLINK_FN uint32_t* history(uint32_t sequence) const { return t.history + uint64_t(sequence) * t.max_context; }
   BLINK_FN uint32_t* pages(uint32_t sequence) const {
     return t.block_table + uint64_t(sequence) * t.pages_per_sequence;

@@ -132,7 +132,7 @@ BLINK_FN bool Scheduler<P>::stage_slice() {
   const uint32_t end = Min()(length, first + readable_words);
   readable_words -= end - first;
   const uint64_t found = p.reduce(read_payload(slot, at.sequence, at.done, end, tid, threads), Findings());
-  const uint32_t payload = kHead + t.params[at.sequence].prompt_tokens;
+  const uint32_t payload = payload_end(t.params[at.sequence]);
   const uint32_t crc = crc_join(at.crc, Min()(end, payload) - Min()(at.done, payload), low(found));
   const uint32_t wrong = at.wrong | high(found);
   uint32_t settled = end < length;
@@ -173,10 +173,10 @@ BLINK_FN bool Scheduler<P>::replaced(const blink_request& r, const blink_descrip
   return r.state == BLINK_STATE_DECODE_PAUSED && (d.crc32c != r.crc32c || d.prompt_tokens != r.prompt_tokens);
 }
 
-// Whether a prompt lies in its lease's part of the heap, by a descriptor that need not be whole.
+// Whether a prompt and its controls lie in their lease's part of the heap, by a descriptor that need not be whole.
 template <class P>
 BLINK_FN bool Scheduler<P>::prompt_in_heap(const blink_descriptor& d) const {
-  return d.prompt_tokens <= d.prompt_room && uint64_t(d.prompt_offset) + d.prompt_room <= c.prompt_heap;
+  return payload_words(d, t.vocab_size) <= d.prompt_room && uint64_t(d.prompt_offset) + d.prompt_room <= c.prompt_heap;
 }
 
 // Words of a payload whose descriptor is in the sequence's parameters, and records that its request has published: what
@@ -186,16 +186,22 @@ BLINK_FN uint32_t Scheduler<P>::payload_length(uint32_t slot, uint32_t sequence)
   const blink_request& r = c.requests[slot];
   const blink_descriptor& d = t.params[sequence];
   if (!readable(r, d) || replaced(r, d)) return kHead;
-  return kHead + d.prompt_tokens + r.generated;
+  return payload_end(d) + r.generated;
+}
+// Words of the payload of a descriptor that is readable.
+template <class P>
+BLINK_FN uint32_t Scheduler<P>::payload_end(const blink_descriptor& d) const {
+  return kHead + uint32_t(payload_words(d, t.vocab_size));
 }
 template <class P>
 BLINK_FN bool Scheduler<P>::readable(const blink_request& r, const blink_descriptor& d) const {
-  return d.sequence == r.submission && d.prompt_tokens <= t.max_context && prompt_in_heap(d);
+  return d.sequence == r.submission && d.prompt_tokens <= t.max_context && counts_are_good(d) &&
+         control_words(d, t.vocab_size) <= t.control_words && prompt_in_heap(d);
 }
 
 // One thread's part of what payload_length counts, from `begin` to `end`: the prompt goes into the sequence's history,
-// and behind it what a paused request has answered. Nothing in the descriptor may be believed before the checksum has
-// matched.
+// and behind it what a paused request has answered; the controls go into their table. Nothing in the descriptor may be
+// believed before the checksum has matched.
 template <class P>
 BLINK_FN uint64_t Scheduler<P>::read_payload(uint32_t slot, uint32_t sequence, uint32_t begin, uint32_t end,
                                              unsigned member, unsigned size) {
@@ -203,7 +209,7 @@ BLINK_FN uint64_t Scheduler<P>::read_payload(uint32_t slot, uint32_t sequence, u
   const uint32_t* words = reinterpret_cast<const uint32_t*>(&d);
   const uint32_t* from = prompt(slot, d);
   uint32_t* to = history(sequence);
-  const uint32_t payload = kHead + d.prompt_tokens;
+  const uint32_t prompt_end = kHead + d.prompt_tokens, payload = payload_end(d);
   const uint32_t last = Min()(end, payload);
   CrcShare crc(begin < last ? last - begin : 0, begin == 0, member, size);
   uint32_t largest = 0;
@@ -219,8 +225,12 @@ BLINK_FN uint64_t Scheduler<P>::read_payload(uint32_t slot, uint32_t sequence, u
       const uint32_t at = begin + crc.index(left - 1 - i);
       crc.add(left - 1 - i, word[i]);
       if (at < kHead) continue;
-      to[at - kHead] = word[i];
-      largest = Max()(largest, word[i]);
+      if (at < prompt_end) {
+        to[at - kHead] = word[i];
+        largest = Max()(largest, word[i]);
+      } else {
+        controls(sequence)[at - prompt_end] = word[i];
+      }
     }
     left -= n;
   }
@@ -263,6 +273,7 @@ BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t sequence, uint64_
     staged.slot = slot;
     staged.prefill_end = d.prompt_tokens + r.generated;
     staged.grammar = BLINK_NO_GRAMMAR;
+    staged.scored = d.prompt_logprob_words != 0 && r.generated == 0;
     begin_links(staged, index.salt_sum(d.salt));
     r.sequence_index = sequence;
     p.add(&s.n_staged, 1u);
@@ -302,7 +313,7 @@ BLINK_FN uint32_t Scheduler<P>::judge(const blink_request& r, const blink_descri
   if (!readable(r, d) || ~low(found) != d.crc32c) return kTorn;
   if (high(found) & kBadPrompt) return BLINK_REASON_BAD_TOKEN;
   if (high(found) & kBadAnswer) return BLINK_REASON_BAD_CHECKSUM;
-  if (d.output_room == 0 || uint64_t(d.output_offset) + d.output_room > c.output_heap) return BLINK_REASON_BAD_RANGE;
+  if (d.output_room == 0 || d.output_offset + output_words(d) > c.output_heap) return BLINK_REASON_BAD_RANGE;
   if (const uint32_t problem = check_grammar_range(d)) return problem;
   return check_parameters(d);
 }
@@ -316,7 +327,8 @@ BLINK_FN uint32_t Scheduler<P>::check_parameters(const blink_descriptor& d) cons
   const bool good = d.max_tokens >= 1 && d.temperature >= 0 && d.temperature < kLarge && d.top_p > 0 && d.top_p <= 1 &&
                     d.min_p >= 0 && d.min_p <= 1 && d.repetition_penalty > 0 && d.repetition_penalty < kLarge &&
                     d.presence_penalty > -kLarge && d.presence_penalty < kLarge && d.frequency_penalty > -kLarge &&
-                    d.frequency_penalty < kLarge && d.n_stop_ids <= BLINK_MAX_STOP_IDS;
+                    d.frequency_penalty < kLarge && d.n_stop_ids <= BLINK_MAX_STOP_IDS &&
+                    Max()(d.logprob_words, d.prompt_logprob_words) <= t.vocab_size + 1;
   return good ? 0 : BLINK_REASON_BAD_PARAMETER;
 }
 

@@ -59,9 +59,12 @@ struct blink_request {
   uint32_t max_outputs;   /* max_tokens, limited to what the context, the KV cache and the answer's range hold */
   uint32_t generated;     /* output records published */
   uint32_t crc32c;        /* of the payload that was admitted: a paused request resumes from no other */
-  uint32_t output_offset; /* of the answer in its lease's heap, as admitted */
-  uint32_t cached;        /* tokens of its prompt that the prefix cache had */
-  uint32_t restarted;     /* it was paused before its first token: what it finds now it may have computed itself */
+  uint32_t output_offset; /* of the answer in its lease's heap, as admitted; likewise what follows */
+  uint32_t output_room;
+  uint32_t logprob_words;
+  uint32_t prompt_logprob_words;
+  uint32_t cached;    /* tokens of its prompt that the prefix cache had */
+  uint32_t restarted; /* it was paused before its first token: what it finds now it may have computed itself */
 };
 
 /* A sequence's place in the batch. `fed` counts the tokens of all steps planned so far, so it runs ahead of what has
@@ -82,8 +85,8 @@ struct blink_sequence {
   uint32_t awaits; /* a page that this one needs, and an earlier one computes or host memory has, or BLINK_NO_PAGE */
   uint32_t cached; /* tokens that were found instead of computed */
   uint32_t considered; /* the plan that is being made has thought of giving its prompt tokens */
+  uint32_t scored;     /* how likely each token of its prompt was is told, so all of them are computed (S21) */
   uint32_t grammar;    /* its request's (grammars.h), or BLINK_NO_GRAMMAR: it has none, or not yet */
-  uint32_t reserved;
 };
 
 /* A KV page (pages.h), and what it holds where the prefix cache can find it (prefix_index.h). Pages from total_pages on

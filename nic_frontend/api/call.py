@@ -133,7 +133,8 @@ class Call:
         if generation.ending is None:
             least = max(asked.min_tokens - len(tokens), 0)
             sampling = dataclasses.replace(asked, max_tokens=left, min_tokens=least)
-            request = Request(index, prompt, sampling, self._mailbox, thinking.arrived)
+            grammar = self._job.grammars.concluding
+            request = Request(index, prompt, sampling, self._mailbox, thinking.arrived, grammar)
             request.first_token, request.last_token = thinking.first_token, thinking.last_token
             request.n_tokens = thinking.n_tokens
             self._requests[index] = request

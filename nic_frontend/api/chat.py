@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nic_frontend.api.answer import Answer
+from nic_frontend.api.constraint import chosen
 from nic_frontend.api.conversation import (
     Conversation,
     check_length,
@@ -17,12 +18,13 @@ from nic_frontend.api.fields import UNSUPPORTED, UNSUPPORTED_IN_CHAT, refuse_uns
 from nic_frontend.api.job import Job
 from nic_frontend.api.notes import on_fields
 from nic_frontend.api.parameters import parse
-from nic_frontend.api.schema.chat import ChatRequest
+from nic_frontend.api.schema.chat import ChatRequest, NamedChoice, ToolChoice
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.served import Served
 from nic_frontend.api.split_answer import SplitAnswer
+from nic_frontend.api.structure import content_of
 from nic_frontend.api.text_answer import TextAnswer
-from nic_frontend.errors import bad_request
+from nic_frontend.grammar.calls import Function
 
 
 async def parse_chat(body: dict[str, Any], served: Served) -> Job:
@@ -33,11 +35,14 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
     field = next((name for name in fields if getattr(request, name) is not None), fields[0])
     parameters = parse(request, served.limits, max_tokens=getattr(request, field), max_tokens_field=field)
     served.limits.check_choices(1, parameters.n, "messages")
+    one_call = request.parallel_tool_calls is False
+    constraint = chosen(functions_of(request), *choice_of(request.tool_choice), one_call, content_of(request))
     talk = Conversation(
         messages=for_template(body["messages"], "messages"),
         tools=tools_for_template(body["tools"]) if request.tools else None,
-        calls=may_call(request.tool_choice),
-        one_call=request.parallel_tool_calls is False,
+        constraint=constraint,
+        calls=bool(constraint.tools),
+        one_call=not constraint.many,
         effort=request.reasoning_effort,
         budget=request.thinking_token_budget,
         options=options_of(request.chat_template_kwargs),
@@ -45,8 +50,7 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
         special=bool(request.add_special_tokens),
     )
     prompt = await prompt_of(talk, served)
-    strict = [tool.function.name for tool in request.tools or () if tool.function.strict]
-    warnings = [*on_fields(body, ChatRequest), *on_strictness(strict), *prompt.warnings]
+    warnings = [*on_fields(body, ChatRequest), *prompt.warnings]
     answer: Answer
     if prompt.splitter is None:
         answer = TextAnswer(True, served.name, parameters, [""] * parameters.n)
@@ -55,23 +59,17 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
         hides = request.include_reasoning is False
         answer = SplitAnswer(served.name, parameters, splitters, hides_reasoning=hides)
     tokens = parameters.truncated(prompt.tokens, served.limits)
-    return Job(parameters, [tokens], "messages", answer, prompt.shown, prompt.conclusion, warnings)
+    grammars = prompt.grammars
+    return Job(parameters, [tokens], "messages", answer, prompt.shown, prompt.conclusion, grammars, warnings)
 
 
-def may_call(choice: object) -> bool:
-    """Whether a request's choice lets the model call tools.
-
-    Raises ApiError 400 for one that would need a grammar.
-    """
-    if choice not in (None, "auto", "none"):
-        raise bad_request(
-            "'tool_choice' can be 'auto' or 'none' on this server, which cannot force a call",
-            "tool_choice",
-            "unsupported_parameter",
-        )
-    return choice != "none"
+def functions_of(request: ChatRequest) -> list[Function]:
+    tools = (tool.function for tool in request.tools or ())
+    return [Function(tool.name, tool.parameters, bool(tool.strict)) for tool in tools]
 
 
-def on_strictness(strict: list[str]) -> list[str]:
-    """A warning about the tools that are to be called strictly."""
-    return [f"'strict' is not enforced (tools {', '.join(strict)})"] if strict else []
+def choice_of(choice: ToolChoice | None) -> tuple[str, str | None]:
+    """`tool_choice` as a kind and a tool's name."""
+    if isinstance(choice, NamedChoice):
+        return "named", choice.function.name
+    return choice or "auto", None

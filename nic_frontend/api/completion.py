@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nic_frontend.api.constraint import Constraint, blocks_of
 from nic_frontend.api.fields import (
     UNSUPPORTED,
     UNSUPPORTED_IN_COMPLETIONS,
@@ -22,6 +23,7 @@ from nic_frontend.api.parameters import Limits, parse
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.generation import CompletionRequest
 from nic_frontend.api.served import Served
+from nic_frontend.api.structure import content_of
 from nic_frontend.api.text_answer import TextAnswer
 from nic_frontend.errors import bad_request
 from nic_frontend.tokenizer import Tokenizer
@@ -48,8 +50,11 @@ async def parse_completion(body: dict[str, Any], served: Served) -> Job:
         given = [prompt.tolist() for prompt in prompts]
     echoes = await _echoes(given, tokenizer) if request.echo else [""] * len(given)
     echoes = [echo for echo in echoes for _ in range(parameters.n)]
+    constraint = Constraint(content_of(request))
+    grammars = await blocks_of(constraint, None, None, served, concludes=False)
     answer = TextAnswer(False, served.name, parameters, echoes)
-    return Job(parameters, prompts, "prompt", answer, warnings=on_fields(body, CompletionRequest))
+    warnings = on_fields(body, CompletionRequest)
+    return Job(parameters, prompts, "prompt", answer, grammars=grammars, warnings=warnings)
 
 
 async def _array(tokens: list[int], limits: Limits) -> NDArray[np.uint32]:

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nic_frontend.api.constraint import Blocks, Constraint, blocks_of
 from nic_frontend.api.parameters import Limits
 from nic_frontend.api.served import Served
 from nic_frontend.chat_template import ChatTemplate
 from nic_frontend.errors import bad_request
 from nic_frontend.parsing.splitter import Splitter
+from nic_frontend.parsing.tool_call_parser import ToolCallParser
 
 Message = dict[str, Any]
 RESERVED = ("messages", "add_generation_prompt", "tools")
@@ -28,6 +30,7 @@ class Conversation:
 
     messages: list[Message]
     tools: list[Message] | None = None
+    constraint: Constraint = field(default_factory=Constraint)  # what the answers are held to
     calls: bool = True  # the model may call the tools
     one_call: bool = False  # and only one
     effort: str | None = None
@@ -45,6 +48,7 @@ class Prompt(NamedTuple):
     splitter: Callable[[], Splitter] | None  # of each choice; None: the answer is text alone
     shown: frozenset[int]  # special tokens that the splitters have to see
     conclusion: list[int]  # tokens that end the model's thinking, where it has a budget
+    grammars: Blocks
     warnings: list[str]
 
 
@@ -74,8 +78,11 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
             "tools",
             "unsupported_parameter",
         )
-    if parser is None and served.parsers.reasoning(text) is None:
-        return Prompt(tokens, None, frozenset(), [], warnings)
+    reasoning = served.parsers.reasoning(text)
+    grammars = await blocks_of(talk.constraint, parser, reasoning, served, talk.budget is not None)
+    warnings = [*warnings, *on_strictness(talk.constraint, parser)]
+    if parser is None and reasoning is None:
+        return Prompt(tokens, None, frozenset(), [], grammars, warnings)
     names = frozenset(tool["function"]["name"] for tool in tools or ())
 
     def splitter() -> Splitter:
@@ -87,7 +94,15 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
         (ids,) = await served.tokenizer.encode([f"\n{marks.closing}\n\n"], special=False, param=talk.param)
         conclusion = ids.tolist()
     seen = (parser.special_tokens if parser else ()) + ((marks.opening, marks.closing) if marks else ())
-    return Prompt(tokens, splitter, served.tokenizer.special_ids(seen), conclusion, warnings)
+    return Prompt(tokens, splitter, served.tokenizer.special_ids(seen), conclusion, grammars, warnings)
+
+
+def on_strictness(constraint: Constraint, parser: type[ToolCallParser] | None) -> list[str]:
+    """A warning about the tools that are to be called strictly, and are not."""
+    strict = [tool.name for tool in constraint.tools if tool.strict]
+    if not strict or constraint.narrows(parser):
+        return []
+    return [f"'strict' is not enforced (tools {', '.join(strict)})"]
 
 
 def thinking(talk: Conversation, template: ChatTemplate) -> tuple[dict[str, Any], list[str]]:

@@ -21,10 +21,6 @@ UNSUPPORTED: Neutral = {
     "documents": (None, []),
     "function_call": (None, "none"),
     "functions": (None, []),
-    "guided_choice": (None,),
-    "guided_grammar": (None,),
-    "guided_json": (None,),
-    "guided_regex": (None,),
     "length_penalty": (None, 1.0),
     "logit_bias": (None, {}),
     "logprobs": (None, False),
@@ -32,8 +28,6 @@ UNSUPPORTED: Neutral = {
     "priority": (None, 0),
     "prompt_embeds": (None,),
     "prompt_logprobs": (None,),
-    "response_format": (None, {"type": "text"}),
-    "structured_outputs": (None, {}),
     "suffix": (None, ""),
     "top_logprobs": (None, 0),
     "use_beam_search": (None, False),
@@ -58,14 +52,13 @@ UNSUPPORTED_IN_RESPONSES: Neutral = {
 UNSUPPORTED_IN_MESSAGES: Neutral = {
     "container": (None,),
     "mcp_servers": (None, []),
-    "output_config": (None, {}),
-    "output_format": (None,),
 }
 
 # Fields of OpenAI's and vLLM's that change nothing about an answer: no word about them.
 IGNORED = frozenset({
-    "metadata", "moderation", "prediction", "prompt_cache_key", "prompt_cache_retention", "request_id",
-    "safety_identifier", "service_tier", "store", "stream_interval", "user", "verbosity",
+    "guided_decoding_backend", "metadata", "moderation", "prediction", "prompt_cache_key",
+    "prompt_cache_retention", "request_id", "safety_identifier", "service_tier", "store", "stream_interval",
+    "user", "verbosity",
 })  # fmt: skip
 
 MAX_UNKNOWN = 16  # fields that are compared with the known ones

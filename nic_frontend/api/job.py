@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nic_frontend.api.answer import Answer
+from nic_frontend.api.constraint import NO_BLOCKS, Blocks, check_ends
 from nic_frontend.api.parameters import Parameters
 from nic_frontend.api.served import Served
 
@@ -27,7 +28,11 @@ class Job:
     answer: Answer
     shown: frozenset[int] = frozenset()  # special tokens whose text the answer has to see
     conclusion: list[int] = field(default_factory=list)  # tokens that end a model's thinking
+    grammars: Blocks = NO_BLOCKS  # what the answers are held to
     warnings: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        check_ends(self.parameters, self.grammars)
 
     def warning_headers(self) -> dict[str, str]:
         """What was accepted and does not mean what the client may think."""

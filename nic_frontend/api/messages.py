@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from nic_frontend.api.chat import may_call, on_strictness
+from nic_frontend.api.constraint import chosen
 from nic_frontend.api.conversation import Conversation, Message, Prompt, for_template, prompt_of
 from nic_frontend.api.fields import UNSUPPORTED_IN_MESSAGES, refuse_unsupported
 from nic_frontend.api.job import Job
@@ -17,6 +17,8 @@ from nic_frontend.api.schema.generation import Generation, ModelSampling
 from nic_frontend.api.schema.messages import CountRequest, MessagesRequest, Turn
 from nic_frontend.api.served import Served
 from nic_frontend.errors import bad_request
+from nic_frontend.grammar.calls import Function
+from nic_frontend.grammar.content import Content
 from nic_frontend.parsing.splitter import Splitter
 
 T = TypeVar("T", bound=CountRequest)
@@ -34,10 +36,10 @@ async def parse_messages(body: dict[str, Any], served: Served) -> Job:
         max_tokens_field="max_tokens",
     )
     splitter = prompt.splitter() if prompt.splitter else Splitter(None, None)
-    strict = [tool.name for tool in request.tools or () if tool.strict]
-    warnings = [*on_fields(body, MessagesRequest), *on_strictness(strict), *prompt.warnings]
+    warnings = [*on_fields(body, MessagesRequest), *prompt.warnings]
     answer = MessagesAnswer(served.name, splitter, fills_context=request.max_tokens > room)
-    return Job(parameters, [prompt.tokens], "messages", answer, prompt.shown, prompt.conclusion, warnings)
+    shown, conclusion, grammars = prompt.shown, prompt.conclusion, prompt.grammars
+    return Job(parameters, [prompt.tokens], "messages", answer, shown, conclusion, grammars, warnings)
 
 
 async def count_tokens(body: dict[str, Any], served: Served) -> dict[str, Any]:
@@ -54,17 +56,42 @@ def _checked(body: dict[str, Any], model: type[T], served: Served) -> T:
 
 
 async def _prompt(request: CountRequest, served: Served) -> Prompt:
-    choice = request.tool_choice
+    functions = [Function(tool.name, tool.input_schema, bool(tool.strict)) for tool in request.tools or ()]
+    one_call = bool(request.tool_choice and request.tool_choice.disable_parallel_tool_use)
+    constraint = chosen(functions, *_choice(request.tool_choice), one_call, _content(request))
     talk = Conversation(
         messages=for_template(messages_of(request), "messages"),
         tools=[_tool(tool) for tool in request.tools or ()] or None,
-        calls=may_call(choice.type if choice else None),
-        one_call=bool(choice and choice.disable_parallel_tool_use),
+        constraint=constraint,
+        calls=bool(constraint.tools),
+        one_call=not constraint.many,
         thinks=request.thinking.type != "disabled" if request.thinking else None,
     )
     if request.thinking is not None and served.parsers.marks is not None:
         talk.budget = request.thinking.budget_tokens
     return await prompt_of(talk, served)
+
+
+def _choice(choice: schema.Choice | None) -> tuple[str, str | None]:
+    """In OpenAI's words."""
+    if choice is None:
+        return "auto", None
+    return {"any": "required", "tool": "named"}.get(choice.type, choice.type), choice.name
+
+
+def _content(request: CountRequest) -> Content | None:
+    config = request.output_config
+    wanted = [
+        (found, param)
+        for found, param in (
+            (request.output_format, "output_format"),
+            (config.format if config else None, "output_config.format"),
+        )
+        if found is not None
+    ]
+    if len(wanted) > 1:
+        raise bad_request("'output_format' and 'output_config.format' exclude each other", wanted[1][1])
+    return Content("json", wanted[0][0].schema, wanted[0][1]) if wanted else None
 
 
 def _tool(tool: schema.CustomTool) -> Message:

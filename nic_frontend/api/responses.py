@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nic_frontend.api.chat import may_call, on_strictness
+from nic_frontend.api.constraint import chosen
 from nic_frontend.api.conversation import (
     Conversation,
     Message,
@@ -25,6 +25,8 @@ from nic_frontend.api.schema.generation import Generation, ModelSampling
 from nic_frontend.api.schema.responses import InputItem, ResponsesRequest
 from nic_frontend.api.served import Served
 from nic_frontend.errors import bad_request
+from nic_frontend.grammar.calls import Function
+from nic_frontend.grammar.content import Content
 from nic_frontend.parsing.splitter import Splitter
 
 NEEDED = {
@@ -39,12 +41,6 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
     refuse_unsupported(body, UNSUPPORTED_IN_RESPONSES)
     _check_items(body.get("input"), served)
     request = checked(body, ResponsesRequest)
-    if request.text and request.text.format and request.text.format.type != "text":
-        raise bad_request(
-            "'text.format' is not supported by this server; leave it out",
-            "text.format",
-            "unsupported_parameter",
-        )
     sampling = {name: getattr(request, name) for name in ModelSampling.__struct_fields__}
     parameters = parse(
         Generation(stream=request.stream, **sampling),
@@ -53,11 +49,15 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
         max_tokens_field="max_output_tokens",
     )
     tools = [{"type": "function", "function": function_of(tool)} for tool in body.get("tools") or ()]
+    functions = [Function(tool.name, tool.parameters, bool(tool.strict)) for tool in request.tools or ()]
+    one_call = request.parallel_tool_calls is False
+    constraint = chosen(functions, *_choice(request), one_call, _content(request))
     talk = Conversation(
         messages=for_template(messages_of(request), "input"),
         tools=tools_for_template(tools) or None,
-        calls=may_call(request.tool_choice),
-        one_call=request.parallel_tool_calls is False,
+        constraint=constraint,
+        calls=bool(constraint.tools),
+        one_call=not constraint.many,
         effort=request.reasoning.effort if request.reasoning else None,
         effort_param="reasoning.effort",
         options=options_of(request.chat_template_kwargs),
@@ -67,7 +67,25 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
     splitter = prompt.splitter() if prompt.splitter else Splitter(None, None)
     answer = ResponsesAnswer(served.name, request, body, parameters, splitter)
     warnings = [*on_fields(body, ResponsesRequest), *_unmet(request), *prompt.warnings]
-    return Job(parameters, [prompt.tokens], "input", answer, prompt.shown, prompt.conclusion, warnings)
+    shown, conclusion, grammars = prompt.shown, prompt.conclusion, prompt.grammars
+    return Job(parameters, [prompt.tokens], "input", answer, shown, conclusion, grammars, warnings)
+
+
+def _choice(request: ResponsesRequest) -> tuple[str, str | None]:
+    choice = request.tool_choice
+    return ("named", choice.name) if isinstance(choice, schema.FunctionChoice) else (choice or "auto", None)
+
+
+def _content(request: ResponsesRequest) -> Content | None:
+    wanted = request.text.format if request.text else None
+    if wanted is None or wanted.type == "text":
+        return None
+    if wanted.type == "json_object":
+        return Content("json_object", None, "text.format")
+    if wanted.schema is None:
+        name = "text.format.schema"
+        raise bad_request(f"'{name}' is missing", name, "missing_required_parameter")
+    return Content("json", wanted.schema, "text.format")
 
 
 def _check_items(items: Any, served: Served) -> None:
@@ -90,7 +108,7 @@ def function_of(tool: Message) -> Message:
 
 
 def _unmet(request: ResponsesRequest) -> list[str]:
-    warnings = on_strictness([tool.name for tool in request.tools or () if tool.strict])
+    warnings = []
     if request.store:
         warnings.append("nothing is stored: 'store' was ignored")
     if request.truncation == "auto":

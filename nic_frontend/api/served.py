@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nic_frontend.api.parameters import Limits
+from nic_frontend.grammar.store import Grammars
 from nic_frontend.parsing.registry import Parsers
 from nic_frontend.tokenizer import Tokenizer
 
@@ -15,3 +16,4 @@ class Served:
     tokenizer: Tokenizer
     limits: Limits
     parsers: Parsers
+    grammars: Grammars

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from nic_frontend.grammar.calls import Function, Mark, call_object
+from nic_frontend.grammar.expression import Expression, literal, optional, repeated, sequence
 from nic_frontend.parsing.region import Objects, Region
 from nic_frontend.parsing.tool_call_parser import ToolCallParser
 
@@ -12,3 +14,10 @@ class Hermes(ToolCallParser):
 
     def region(self, mark: str) -> Region:
         return Objects(self.calls, lambda name: True, opening=mark, closing="</tool_call>")
+
+    @classmethod
+    def language(cls, functions: list[Function], many: bool, mark: Mark) -> Expression:
+        line = optional(literal("\n"))
+        opening, closing = (literal(mark(text)) for text in cls.special_tokens)
+        call = sequence(opening, line, call_object(functions, "arguments"), line, closing)
+        return sequence(call, repeated(sequence(line, call))) if many else call

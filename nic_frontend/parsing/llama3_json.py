@@ -4,6 +4,8 @@ behind <|python_tag|>. Without the tag any JSON may look so; there the name must
 
 from __future__ import annotations
 
+from nic_frontend.grammar.calls import Function, Mark, call_object
+from nic_frontend.grammar.expression import Expression, literal, optional, repeated, sequence
 from nic_frontend.parsing.region import Objects, Region
 from nic_frontend.parsing.tool_call_parser import ToolCallParser
 
@@ -18,3 +20,9 @@ class Llama3Json(ToolCallParser):
         return Objects(
             self.calls, lambda name: tagged or name in self.names, separator=";", strict=not tagged
         )
+
+    @classmethod
+    def language(cls, functions: list[Function], many: bool, mark: Mark) -> Expression:
+        call = call_object(functions, "parameters")
+        more = sequence(literal(";"), optional(literal(" ")), call)
+        return sequence(call, repeated(more)) if many else call

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import re
 
+from nic_frontend.grammar.calls import Function, Mark, call_list
+from nic_frontend.grammar.expression import Expression, any_of, literal, repeated, sequence
 from nic_frontend.parsing.delta import Calls
 from nic_frontend.parsing.json_scanner import JsonScanner
 from nic_frontend.parsing.region import Objects, Region
@@ -23,6 +25,16 @@ class Mistral(ToolCallParser):
 
     def region(self, mark: str) -> Region:
         return ListOrName(self.calls)
+
+    @classmethod
+    def language(cls, functions: list[Function], many: bool, mark: Mark) -> Expression:
+        """In both of the ways: the model knows which is its own."""
+        tag, arguments = literal(mark(TAG)), literal(mark("[ARGS]"))
+        named = any_of(
+            sequence(tag, literal(function.name), arguments, function.arguments()) for function in functions
+        )
+        listed = sequence(tag, call_list(functions, "arguments", many))
+        return any_of([listed, repeated(named, 1) if many else named])
 
 
 class ListOrName(Objects):

@@ -11,6 +11,9 @@ import json
 import re
 from typing import Any
 
+from nic_frontend.grammar.calls import Function, Mark
+from nic_frontend.grammar.expression import Expression, any_of, optional, repeated, sequence
+from nic_frontend.grammar.expression import literal as text_of
 from nic_frontend.parsing.call_object import encodes
 from nic_frontend.parsing.delta import Calls
 from nic_frontend.parsing.region import Region, begun
@@ -30,6 +33,15 @@ class Pythonic(ToolCallParser):
 
     def region(self, mark: str) -> Region:
         return PythonCalls(self.calls, self.names, CLOSING[mark])
+
+    @classmethod
+    def language(cls, functions: list[Function], many: bool, mark: Mark) -> Expression:
+        call = any_of(
+            sequence(text_of(f"{function.name}("), function.keywords(), text_of(")"))
+            for function in functions
+        )
+        more = repeated(sequence(text_of(","), optional(text_of(" ")), call)) if many else text_of("")
+        return sequence(text_of("["), call, more, text_of("]"))
 
 
 class PythonCalls(Region):

@@ -17,8 +17,8 @@ class ReasoningParser:
     def __init__(self, opening: str, closing: str, opened: bool) -> None:
         self.inside = opened
         self.over = False  # what comes now is the answer, as it is
-        self._opening = opening
-        self._closing = closing
+        self.opening = opening
+        self.closing = closing
         self._pending = ""
         self._state = self._begin
         self._opened = opened
@@ -48,12 +48,12 @@ class ReasoningParser:
     def _begin(self) -> bool:
         """At the beginning, where the mark may stand even if it was in the prompt."""
         text = self._pending.lstrip()
-        if text.startswith(self._opening):
+        if text.startswith(self.opening):
             self.inside = True
-            self._pending = text.removeprefix(self._opening)
+            self._pending = text.removeprefix(self.opening)
             self._state = self._first_thought
             return True
-        if self._opening.startswith(text):
+        if self.opening.startswith(text):
             return False
         self._state = self._first_thought if self._opened else self._answer
         return True
@@ -67,15 +67,15 @@ class ReasoningParser:
 
     def _thoughts(self) -> bool:
         text = self._pending
-        at = text.find(self._closing)
-        sure = at if at >= 0 else len(text) - begun(text, (self._closing,))
+        at = text.find(self.closing)
+        sure = at if at >= 0 else len(text) - begun(text, (self.closing,))
         shown = len(text[:sure].rstrip())
         if shown:
             self._deltas.append(Reasoning(text[:shown]))
         self._pending = text[shown:]
         if at < 0:
             return False
-        self._pending = text[at + len(self._closing) :]
+        self._pending = text[at + len(self.closing) :]
         self.inside = False
         self._state = self._first_word
         return True

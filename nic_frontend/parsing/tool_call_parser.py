@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from nic_frontend.grammar.calls import Function, Mark
+from nic_frontend.grammar.expression import Expression
 from nic_frontend.parsing.delta import Calls, Delta, Text
 from nic_frontend.parsing.region import Region, begun
 
@@ -41,6 +43,11 @@ class ToolCallParser:
 
     def region(self, mark: str) -> Region:
         """What reads the text that `mark` began."""
+        raise NotImplementedError
+
+    @classmethod
+    def language(cls, functions: list[Function], many: bool, mark: Mark) -> Expression:
+        """How the model writes a call, or any number of calls. Raises GrammarRefused."""
         raise NotImplementedError
 
     def feed(self, text: str) -> list[Delta]:

@@ -134,7 +134,7 @@ class Bench:
         self._layers = layers
         self._device, self._stream = Device(), Stream()
         self._memory = DeviceMemory(self._device)
-        self._target = target_of(config, self._device.n_multiprocessors)
+        self._target = target_of(config, self._device.chip)
         self.sizes, self._rows = sizes_of(config), rows
         forms: list[ScaleForm | None] = [None, *QUANTIZATIONS.values()]
         self._weights = {(sizes, form): self._allocate(sizes, form) for sizes in self.sizes for form in forms}

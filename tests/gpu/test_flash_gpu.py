@@ -19,6 +19,7 @@ from gpu_backend.element import Element, compute_element
 from gpu_backend.engines.base import Limits
 from gpu_backend.engines.native.model import heads_of, kv_cache
 from gpu_backend.engines.native.weights import half_bits
+from gpu_backend.kernel_abi.prefill_plan import PrefillUnit
 from gpu_backend.models.fp8 import from_fp8, to_fp8
 from gpu_backend.ops.choice import choose
 from gpu_backend.ops.gpu import Target
@@ -80,6 +81,20 @@ class Step:
             positions = np.arange(first + n)
             used[self.block_table[row, positions // PAGE], positions % PAGE] = True
         self.cache.transpose(2, 4, 0, 1, 3, 5)[~used] = FP8_NAN if scales else NAN
+        if scales:
+            self._leave_keys_and_values()
+
+    def _leave_keys_and_values(self) -> None:
+        """In qkv, as RoPE does beside a cache in fp8: what the cache holds, as float16."""
+        heads, kv_heads, _ = self.shape
+        for chunk in CHUNKS:
+            row, first, n = chunk
+            positions = np.arange(first, first + n)
+            pages, cells = self.block_table[row, positions // PAGE], positions % PAGE
+            for side in range(2):
+                at = heads + side * kv_heads
+                elements = from_fp8(self.cache[LAYERS - 1, side][pages, :, cells])
+                self.qkv[self.places(chunk), at : at + kv_heads] = half_bits(elements, "float32", "float16")
 
     def cached(self, side: int) -> Floats:
         """The keys of the layer, or the values."""
@@ -121,7 +136,7 @@ class Step:
         addresses = {
             "qkv": upload(self.queries(chunks)),
             "attention": upload(out),
-            "prefill_plan": memory.allocate(16 * (1 + TOKENS + len(chunks))),
+            "prefill_plan": memory.allocate(PrefillUnit.itemsize * (1 + TOKENS + len(chunks))),
         }
         cache = upload(self.cache)
         element, heads, target = compute_element(self.dtype), heads_of(self.config), Target(processors)

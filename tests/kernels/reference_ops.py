@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from gpu_backend import abi
 from gpu_backend.host_library import host_library
+from ringbuffer import abi as ring
 from ringbuffer.abi import Descriptor
+from ringbuffer.extents import Controls, most_control_words
 
 Floats = NDArray[np.float32]
 SILU, GELU_TANH = 0, 1  # Activation of kernels/ops/activation.h
@@ -71,6 +73,8 @@ class StepData:
         self.batch_last = (ends - 1).astype(np.uint32)
         self.batch_emit = np.ones(len(chunks), np.uint32)
         self.out_token = np.zeros(len(chunks), np.uint32)
+        self.out_logprobs = np.zeros((len(chunks), abi.LOGPROB_WORDS), np.uint64)
+        self.controls = np.zeros((max_batch, most_control_words(vocab_size)), np.uint32)
         self.tables = self._record(abi.Tables)
         self.step_set = self._record(abi.StepSet)
         for name, value in (
@@ -79,6 +83,7 @@ class StepData:
             ("pages_per_sequence", pages_per_sequence),
             ("page_size", page_size),
             ("vocab_size", vocab_size),
+            ("control_words", self.controls.shape[1]),
             ("n_eos", len(eos)),
         ):
             self.tables[name] = value
@@ -91,6 +96,13 @@ class StepData:
             if hasattr(self, name):
                 record[name] = getattr(self, name).ctypes.data
         return record
+
+    def control(self, row: int, controls: Controls) -> None:
+        """Gives a row's request these controls."""
+        words = controls.words(int(self.tables["vocab_size"]))
+        self.controls[row, : len(words)] = words
+        self.params[row]["flags"] |= ring.RequestFlags.ALLOWS if controls.allowed is not None else 0
+        self.params[row]["n_biases"], self.params[row]["ban_words"] = controls.counts
 
     def call(self, reference: str, *arguments: Any) -> None:
         """blink_reference_`reference`(set, tables, *arguments)."""

@@ -263,6 +263,7 @@ UNIT_SUM = 2.0**32  # kSumUnit
         (4, 1, 64, 1088, 4, None),
         (12, 4, 96, 128, 5, ScaleForm.ROW),
         (9, 8, 592, 896, 4, ScaleForm.ROW),
+        (7, 3, 2192, 128, 5, ScaleForm.ROW),  # two rounds of an item, the second of which has one chunk
         (9, 8, 128, 896, 8, ScaleForm.BLOCK),
         (7, 3, 2176, 128, 5, ScaleForm.BLOCK),
     ],

@@ -18,13 +18,16 @@ from reference_ops import GELU_TANH, SILU, Floats, StepData, call, rope_table
 from weights import FORMS, weights
 
 from gpu_backend import abi
+from gpu_backend.kernel_abi.prefill_plan import PrefillUnit
 from gpu_backend.models.fp8 import from_fp8, to_fp8
 from gpu_backend.models.quantization import ScaleForm
+from ringbuffer.extents import Controls
 
 EPS = 1e-5
 CHUNKS = [(3, 0, 20), (0, 17, 18), (6, 30, 40)]
 LONG = {"max_context": 512, "total_pages": 256}
 FP8_NAN = 0x7F
+UNIT_WORDS = PrefillUnit.itemsize // 4
 HALVES = (0.0, 0.0)  # the scales of keys and values in a cache that is not in fp8
 FP8 = (0.75, 0.004)  # values reach beyond what the second allows
 ANY = 0xFFFFFFFF  # kAny of emulator/threads.h
@@ -151,7 +154,9 @@ def test_rope(emulate: Emulate, heads: int, kv_heads: int, head_dim: int, normed
     sizes = (heads, kv_heads, head_dim, 33)
     float_weights = [None if weight is None else floats(weight) for weight in (bias, *norms)]
     arrays.call("rope", expected[0], *float_weights, EPS, rope, *expected[1:], 0.0, 0.0, *sizes)
-    emulate("rope", arrays.step_set, arrays.tables, qkv, bias, *norms, EPS, rope, *caches, 0.0, 0.0, *sizes)
+    emulate(
+        "rope", arrays.step_set, arrays.tables, qkv, bias, *norms, EPS, rope, *caches, 0.0, 0.0, *sizes, 0
+    )
     assert_close(floats(qkv)[:, :heads], expected[0][:, :heads])
     for got, cache in zip(caches, expected[1:], strict=True):
         np.testing.assert_array_equal(np.isnan(floats(got)), np.isnan(cache))  # E3: nothing else is written
@@ -287,8 +292,26 @@ class Attention:
             used[self.arrays.block_table[row, positions // page_size], positions % page_size] = True
         for cache in self.caches:
             cache.transpose(0, 2, 1, 3)[~used] = self.none
+        if scales != HALVES:
+            self._leave_keys_and_values(chunks, page_size)
         self.out = np.full((self.n_tokens, heads, head_dim), 0x40E0, np.uint16)  # 7
         self.arguments = (self.arrays.step_set, self.arrays.tables, self.qkv, *self.caches, *scales)
+
+    def _leave_keys_and_values(self, chunks: Sequence[tuple[int, int, int]], page_size: int) -> None:
+        """In qkv, as RoPE does beside a cache in fp8."""
+        heads, kv_heads, _ = self.shape
+        token = 0
+        for row, begin, end in chunks:
+            positions = np.arange(begin, end)
+            pages, tokens = (
+                self.arrays.block_table[row, positions // page_size],
+                slice(token, token + end - begin),
+            )
+            for side, cache in enumerate(self.caches):
+                first = heads + side * kv_heads
+                cells = cache[pages, :, positions % page_size]
+                self.qkv[tokens, first : first + kv_heads] = from_fp8(cells).view(np.uint32) >> 16  # exact
+            token += end - begin
 
     def values(self) -> list[Floats]:
         """What the cache holds of keys and of values."""
@@ -337,7 +360,7 @@ def test_prefill_attention(
 ) -> None:
     """Windows shorter and longer than a tile, whose edge lies anywhere in one, and longer than a row."""
     step = Attention(chunks, 4, 2, head_dim, scales, **LONG, **sizes)
-    emulate("prefill_attention", *step.arguments, step.out, *step.shape, window, step.n_tokens)
+    emulate("prefill_attention", *step.arguments, step.out, *step.shape, window, step.n_tokens, 0)
     step.check(window)
 
 
@@ -349,16 +372,17 @@ def test_prefill_plan(emulate: Emulate, unit_tokens: int, most: int) -> None:
     starts, lengths = rng.integers(0, 200, 8), rng.integers(1, most + 1, 8)
     chunks = [(row, int(at), int(at + n)) for row, (at, n) in enumerate(zip(starts, lengths, strict=True))]
     arrays = StepData(chunks, padding=5, **LONG)
-    plan = np.full((10 + lengths.sum() // unit_tokens, 4), 77, np.uint32)
+    plan = np.full((10 + lengths.sum() // unit_tokens, UNIT_WORDS), 77, np.uint32)
     emulate("prefill_plan", arrays.step_set, plan, unit_tokens)
     n_units = plan[0, 2]
     assert n_units == sum(-(-n // unit_tokens) for n in lengths)
     assert (plan[1 + n_units :] == 77).all()
-    units = plan[1 : 1 + n_units].astype(int)
-    tokens = sorted(t for _, first, count, _ in units for t in range(first, first + count))
+    units = plan[1 : 1 + n_units, :5].astype(int)
+    tokens = sorted(t for _, first, count, *_ in units for t in range(first, first + count))
     assert tokens == list(range(lengths.sum()))
     assert (units[:, 2] <= unit_tokens).all()
-    for row, first, count, keys in units:
+    for row, first, count, keys, past in units:
+        assert past == starts[row]
         assert (arrays.token_sequence[first : first + count] == row).all()
         assert arrays.token_position[first + count - 1] == keys - 1
     assert (units[:-1, 3] >= units[1:, 3]).all()
@@ -396,7 +420,7 @@ def test_flash_attention(
     blocks: int,
 ) -> None:
     step = Attention(chunks, heads, kv_heads, head_dim, scales, **LONG, **sizes)
-    plan = np.zeros((1 + step.n_tokens + len(chunks), 4), np.uint32)
+    plan = np.zeros((1 + step.n_tokens + len(chunks), UNIT_WORDS), np.uint32)
     emulate("prefill_plan", step.arrays.step_set, plan, 128 // pack)
     n_cells = 256 * int(step.arrays.tables["page_size"])
     inputs = (step.arrays.tables, step.qkv, step.cache, *step.scales, step.out, plan)
@@ -441,12 +465,17 @@ def test_sampler_draws_what_its_twin_draws(emulate: Emulate, vocab: int, blocks:
         "top_k": [0, 1, 5, 40, 10**6], "min_p": [0, 0.05, 0.5, 1],
         "repetition_penalty": [1, 1.3, 0.8], "presence_penalty": [0, 0.5, -1],
         "frequency_penalty": [0, 0.3], "min_tokens": [0, 100], "flags": [0, 1],
+        "logprob_words": [0, 1, 6, 21],
     }  # fmt: skip
     for name, values in choices.items():
         arrays.params[name] = rng.choice(values, 8)
     arrays.params["prompt_tokens"], arrays.params["seed"] = 10, rng.integers(0, 2**63, 8)
     arrays.params["n_stop_ids"], arrays.params["stop_ids"][:, :4] = 4, [5, 9, vocab, 2**32 - 1]
     arrays.batch_emit[4], arrays.head["id"] = 0, 77
+    for row in range(0, 8, 2):
+        allowed = rng.permutation(vocab)[: vocab // 2] if row % 4 else None
+        biases = dict(zip(rng.permutation(vocab)[:30].tolist(), rng.normal(0, 3, 30).tolist(), strict=True))
+        arrays.control(row, Controls(allowed, biases, [[int(rng.integers(vocab))], [1, 2], [3, 4, 5]]))
     logits = (rng.choice([0.1, 3, 30]) * rng.standard_normal((6, vocab))).astype(np.float32)
     logits[1] = np.round(logits[1])  # ties
     logits[2, rng.integers(0, vocab, 5)] = np.nan
@@ -454,11 +483,12 @@ def test_sampler_draws_what_its_twin_draws(emulate: Emulate, vocab: int, blocks:
 
     expected, history = logits.copy(), arrays.history.copy()
     arrays.call("sample", expected)
-    reference = (arrays.out_token.copy(), arrays.history.copy())
-    arrays.out_token[:], arrays.history[:] = 0, history
+    reference = (arrays.out_token.copy(), arrays.history.copy(), arrays.out_logprobs.copy())
+    arrays.out_token[:], arrays.history[:], arrays.out_logprobs[:] = 0, history, 0
     emulate("sample", arrays.step_set, arrays.tables, logits, 9, blocks)
     np.testing.assert_array_equal(arrays.out_token, reference[0])
     np.testing.assert_array_equal(arrays.history, reference[1])
+    np.testing.assert_array_equal(arrays.out_logprobs, reference[2])
     np.testing.assert_array_equal(logits, expected)
     assert arrays.out_token[3] == abi.NO_TOKEN
     assert (arrays.completed[0], arrays.head["slots_done"][0]) == (77, 0)

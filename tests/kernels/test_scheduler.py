@@ -65,6 +65,8 @@ COUNTERS = (
     "brought_back",
     "constrained",
     "dead_ends",
+    "wide",
+    "scored",
 )
 
 

@@ -37,10 +37,8 @@ def multiply(
     x_map = box_map(x, matrix_boxes(cut.n_in, cut.m, cut.columns))
     structs = [np.frombuffer(by_value.pack(), np.uint8) for by_value in (cut, norm)]
     shape = (OUTPUTS.index(output), w.form, cut.columns, cut.tiles, cut.splits)
-    grid = cut.clusters(blocks)
-    emulate(
-        "skinny_fp8_gemm", w_map, w.scales, x_map, y, *structs, *shape, grid, cut.threads, cut.shared_bytes
-    )
+    launch = (cut.clusters(blocks), cut.threads(FORMS[w.form]), cut.shared_bytes)
+    emulate("skinny_fp8_gemm", w_map, w.scales, x_map, y, *structs, *shape, *launch)
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
@@ -56,6 +54,7 @@ def multiply(
         (32, 640, 264, 128, 2, 2, 6),
         (50, 512, 96, 64, 1, 2, 4),
         (33, 272, 328, 96, 1, 1, 2),
+        (64, 640, 216, 112, 1, 4, 8),
     ],
 )
 def test_skinny_gemm(
@@ -65,10 +64,12 @@ def test_skinny_gemm(
     check_product(emulate, m, n_in, n_out, tile_rows, panels, splits, blocks, form, output)
 
 
+@pytest.mark.parametrize("tile_rows", [208, 176])
 @pytest.mark.parametrize("output", ["half", "silu"])
 @pytest.mark.parametrize("form", FORMS)
-def test_high_tiles(emulate: Emulate, form: ScaleForm, output: str) -> None:
-    check_product(emulate, 64, 384, 480, 208, 1, 1, 2, form, output)
+def test_high_tiles(emulate: Emulate, form: ScaleForm, output: str, tile_rows: int) -> None:
+    """Of which a warpgroup has 64 rows twice, and the other as often, or once."""
+    check_product(emulate, 64, 384, 480, tile_rows, 1, 1, 2, form, output)
 
 
 def check_product(

@@ -20,7 +20,8 @@ WRITTEN: dict[str, Any] = {
     "temperature": 0.5, "top_p": 0.25, "min_p": 0.125, "top_k": 7, "repetition_penalty": 1.5,
     "presence_penalty": -0.5, "frequency_penalty": 0.75, "flags": abi.RequestFlags.IGNORE_EOS, "ticket": 0,
     "n_stop_ids": 2, "stop_ids": [8, 9] + [0] * 13, "prompt_offset": 0, "prompt_room": 0, "output_offset": 0,
-    "output_room": 0, "grammar_offset": 0, "grammar_words": 0, "grammar_name": 0, "grammar_crc32c": 0,
+    "output_room": 0, "logprob_words": 0, "prompt_logprob_words": 0, "n_biases": 0, "ban_words": 0,
+    "grammar_offset": 0, "grammar_words": 0, "grammar_name": 0, "grammar_crc32c": 0,
     "crc32c": 0,
 }  # fmt: skip
 

@@ -20,6 +20,11 @@
 namespace blink {
 
 constexpr uint32_t kFlashThreads = 128 * (kFlashGroups + 1);
+constexpr uint32_t kFlashFp8Threads = 128 * (kFlashGroups + 2); /* with a cache in fp8 */
+
+/* Warpgroups before those that multiply. */
+template <typename Cache>
+constexpr uint32_t kFlashFilling = KvElement<Cache>::kFp8 ? 2 : 1;
 
 /* A warpgroup that multiplies. */
 template <typename Out, int HeadDim, typename Cache>
@@ -160,7 +165,7 @@ class FlashConsumer {
   Shared& shared_;
   const FlashArguments<Out>& a_;
   const KvScales<Cache>& scales_;
-  const uint32_t group_ = threadIdx.x / 128 - 1;
+  const uint32_t group_ = threadIdx.x / 128 - kFlashFilling<Cache>;
   const uint32_t row_ = group_ * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4; /* and row_ + 8, of the tile */
   const int32_t my_key_ = int32_t(threadIdx.x % 4 * 2);
   const uint64_t q_, k_, v_;
@@ -171,18 +176,21 @@ class FlashConsumer {
   FlashAccumulators<Half, HeadDim> rows_;
 };
 
-/* grid (any), block (kFlashThreads), FlashShared and kFlashAtom bytes of shared memory. `queries` sees qkv as
- * [HeadDim / 64][tokens][n_heads + 2 n_kv_heads][64], its boxes are [HeadDim / 64][64 / pack][pack][64]; `cache` sees
- * the cache of all layers as [cells / 8][HeadDim / 64][8][64], its boxes are [2][HeadDim / 64][8][64]; one of fp8
- * (Cache) as [cells / 8][1][8][HeadDim / 2] words of 16 bits that are not swizzled, with boxes alike. `pack` is a
- * power of two, at most 64, that divides n_heads / n_kv_heads; pages have a multiple of 16 tokens. `after_decode`: its
- * predecessor is the attention of the sequences that decode, whose results it does not read (E24). */
+/* grid (any), block (kFlashThreads, or kFlashFp8Threads with a cache in fp8), FlashShared and kFlashAtom bytes of
+ * shared memory. `queries` sees qkv as [HeadDim / 64][tokens][n_heads + 2 n_kv_heads][64], its boxes are
+ * [HeadDim / 64][64 / pack][pack][64]; so does `fresh`, with boxes of [HeadDim / 64][8][1][64], which only a cache in
+ * fp8 needs. `cache` sees the cache of all layers as [cells / 8][HeadDim / 64][8][64], its boxes are
+ * [2][HeadDim / 64][8][64]; one of fp8 (Cache) as [cells / 8][1][8][HeadDim / 2] words of 16 bits that are not
+ * swizzled, with boxes alike. `pack` is a power of two, at most 64, that divides n_heads / n_kv_heads; pages have a
+ * multiple of 16 tokens. `after_decode`: its predecessor is the attention of the sequences that decode, whose results
+ * it does not read (E24). */
 template <typename Out, int HeadDim, typename Cache = Out>
-__global__ void __launch_bounds__(kFlashThreads, 1)
-    flash_attention_kernel(const __grid_constant__ FlashMap queries, const __grid_constant__ FlashMap cache,
-                           const __grid_constant__ struct blink_tables tables, const PrefillUnit* plan, Out* out,
-                           uint32_t key_atoms, uint32_t value_atoms, uint32_t n_heads, uint32_t n_kv_heads,
-                           uint32_t pack, uint32_t after_decode, float k_scale, float v_scale) {
+__global__ void __launch_bounds__(128 * (kFlashGroups + kFlashFilling<Cache>), 1)
+    flash_attention_kernel(const __grid_constant__ FlashMap queries, const __grid_constant__ FlashMap fresh,
+                           const __grid_constant__ FlashMap cache, const __grid_constant__ struct blink_tables tables,
+                           const PrefillUnit* plan, Out* out, uint32_t key_atoms, uint32_t value_atoms,
+                           uint32_t n_heads, uint32_t n_kv_heads, uint32_t pack, uint32_t after_decode, float k_scale,
+                           float v_scale) {
   const FlashArguments<Out> arguments = {tables, plan, out, key_atoms, value_atoms, n_heads, n_kv_heads, pack};
   const uint32_t offset = (kFlashAtom - shared_address(dynamic_shared()) % kFlashAtom) % kFlashAtom;
   auto& shared = *reinterpret_cast<FlashShared<Cache, HeadDim>*>(reinterpret_cast<char*>(dynamic_shared()) + offset);
@@ -190,16 +198,16 @@ __global__ void __launch_bounds__(kFlashThreads, 1)
   __syncthreads();
   allow_successor();
   if (!after_decode) wait_for_predecessor();
-  if (threadIdx.x < 128) {
+  if (threadIdx.x < 128 * kFlashFilling<Cache>) {
     if constexpr (KvElement<Cache>::kFp8) {
-      keep_registers<40>();
-      FlashConverter<Out, HeadDim>(shared, queries, cache, arguments).run();
+      keep_registers<48>();
+      FlashConverter<Out, HeadDim>(shared, queries, fresh, cache, arguments).run();
     } else {
       keep_registers<24>();
       if (threadIdx.x < 32) FlashProducer<Out, HeadDim, Cache>(shared, queries, cache, arguments).run();
     }
   } else {
-    take_registers<KvElement<Cache>::kFp8 ? 232 : 240>();
+    take_registers<KvElement<Cache>::kFp8 ? 208 : 240>();
     const KvScales<Cache> scales(k_scale, v_scale);
     FlashConsumer<Out, HeadDim, Cache>(shared, arguments, scales).run();
   }

@@ -1,8 +1,12 @@
 /* Flash attention to keys and values in fp8 (flash_attention_sm90.h): the warps that make float16 of them.
  *
- * The warpgroup beside those that multiply copies tiles of fp8 into shared memory, where its four warps read them and
- * leave float16 as the wgmma instructions take it. The tensor cores so see what they see of a cache of halves, at the
- * same rate, and conversions run beside them.
+ * Two warpgroups stand beside those that multiply, one for keys and one for values. Each copies tiles of fp8 into
+ * shared memory, reads them there and leaves float16 as the wgmma instructions take it. The tensor cores so see what
+ * they see of a cache of halves.
+ *
+ * Conversions cost shared memory's bandwidth, which the wgmma instructions need: they then run at three quarters of
+ * their rate. So a tile whose keys are all of this step is copied from qkv, where RoPE has left the same numbers as
+ * float16. Only what earlier steps computed is converted, and the tile in which it ends.
  */
 #ifndef BLINK_OPS_ATTENTION_FLASH_FP8_SM90_H
 #define BLINK_OPS_ATTENTION_FLASH_FP8_SM90_H
@@ -13,31 +17,32 @@
 
 namespace blink {
 
-/* Run by all four warps. Each has every fourth 8 keys of a tile; the first copies, too. Tiles come in the order in
- * which they are multiplied: the first keys, then the next tile's keys and this one's values by turns. */
+/* Run by the four warps of a warpgroup. Each converts every fourth 8 keys of a tile. The first also copies, tiles of
+ * fp8 one ahead and across the block's units. */
 template <typename Out, int HeadDim>
 class FlashConverter : FlashProducer<Out, HeadDim, Fp8> {
  public:
   using Base = FlashProducer<Out, HeadDim, Fp8>;
-  using Base::Base;
+
+  __device__ __forceinline__ FlashConverter(FlashShared<Fp8, HeadDim>& shared, const FlashMap& queries,
+                                            const FlashMap& fresh, const FlashMap& cache,
+                                            const FlashArguments<Out>& arguments)
+      : Base(shared, queries, cache, arguments), fresh_(fresh), copied_(arguments) {}
 
   __device__ __forceinline__ void run() {
+    if (warp_ == 0) request();
     for (FlashWork work(this->a_); work.next();) {
       const PrefillUnit unit = this->a_.plan[1 + work.unit()];
-      const uint32_t head = work.head(this->a_.pack);
-      this->begin(unit, head);
-      const uint32_t n_tiles = (this->boxes_ + Base::kBoxes - 1) / Base::kBoxes;
-      if (warp_ == 0) {
-        copied_ = 0, next_ = this->atom_of(0);
-        for (uint32_t ahead = 1; ahead < kFlashRawStages; ++ahead) copy_next(n_tiles);
-        this->copy_queries(head, unit.first);
-      }
-      for (uint32_t i = 0; i < 2 * n_tiles; ++i) {
-        if (warp_ == 0) copy_next(n_tiles);
-        if (is_keys(i, n_tiles))
-          convert(this->shared_.k[0], this->shared_.k_full, this->shared_.k_empty, this->k_stage_);
+      const uint32_t head = work.head(this->a_.pack), n_tiles = (unit.keys + kFlashKeys - 1) / kFlashKeys;
+      for (uint32_t tile = 0; tile < n_tiles; ++tile) {
+        barrier_wait(empty_ + stage_.index, stage_.phase ^ 1);
+        if (tile < converted_tiles(unit))
+          convert();
         else
-          convert(this->shared_.v[0], this->shared_.v_full, this->shared_.v_empty, this->v_stage_);
+          copy_fresh(unit, head, tile);
+        stage_.next(kFlashStages);
+        /* Only now: the queries' place is free when the unit before has been multiplied. */
+        if (tile == 0 && warp_ == 0 && !values_) this->copy_queries(head, unit.first);
       }
     }
   }
@@ -45,35 +50,53 @@ class FlashConverter : FlashProducer<Out, HeadDim, Fp8> {
  private:
   using Shared = typename Base::Shared;
 
-  /* Of the i-th of a unit's copies: keys 0, then keys 1, values 0, keys 2, values 1, .. and the last values. */
-  static __device__ __forceinline__ bool is_keys(uint32_t i, uint32_t n_tiles) {
-    return i == 0 || (i % 2 == 1 && i + 1 < 2 * n_tiles);
+  static __device__ __forceinline__ uint32_t converted_tiles(const PrefillUnit& unit) {
+    return (unit.past + kFlashKeys - 1) / kFlashKeys;
   }
 
-  /* Requests the unit's next tile, if there is one. Its place is free: all warps have converted what was there. Where
-   * the next keys are is looked up now, for then. */
-  __device__ __forceinline__ void copy_next(uint32_t n_tiles) {
-    if (copied_ == 2 * n_tiles) return;
-    const bool keys = is_keys(copied_, n_tiles), last = copied_ + 1 == 2 * n_tiles;
-    const uint32_t tile = keys || last ? (copied_ + 1) / 2 - last : (copied_ - 2) / 2, first = tile * Base::kBoxes;
-    if (keys) {
-      before_ = now_, now_ = next_;
-      next_ = this->atom_of(first + Base::kBoxes);
+  /* Copies the next tile of fp8, of this unit or of a later one, if there is one. Its place is free: all warps have
+   * converted what was there. */
+  __device__ __forceinline__ void request() {
+    while (box_ >= end_) {
+      if (!copied_.next()) return;
+      const PrefillUnit unit = this->a_.plan[1 + copied_.unit()];
+      this->begin(unit, copied_.head(this->a_.pack));
+      box_ = 0, end_ = min(converted_tiles(unit) * Base::kBoxes, this->boxes_);
     }
-    const uint32_t atom = keys ? this->a_.key_atoms + now_ : this->a_.value_atoms + (last ? now_ : before_);
-    this->copy_tile(this->shared_.raw[to_.index], this->shared_.raw_full + to_.index, atom, first);
+    const uint32_t first = values_ ? this->a_.value_atoms : this->a_.key_atoms;
+    this->copy_tile(this->shared_.raw[values_][to_.index], this->shared_.raw_full[values_] + to_.index,
+                    first + this->atom_of(box_), box_);
     to_.next(kFlashRawStages);
-    ++copied_;
+    box_ += Base::kBoxes;
   }
 
-  /* The next tile, into the next of the stages. */
-  __device__ __forceinline__ void convert(char* stages, uint64_t* full, uint64_t* empty, PipelineState& stage) {
-    barrier_wait(this->shared_.raw_full + from_.index, from_.phase);
-    barrier_wait(empty + stage.index, stage.phase ^ 1);
-    const char* const raw = this->shared_.raw[from_.index];
-    char* const to = stages + stage.index * Shared::kTileBytes;
-#pragma unroll 4
-    for (uint32_t e = threadIdx.x % 128; e < kFlashKeys * kVectors; e += 32 * kFlashProducers) {
+  /* A tile of this step's keys or values, of which each lane copies eight. The other warps arrive for nothing. */
+  __device__ __forceinline__ void copy_fresh(const PrefillUnit& unit, uint32_t head, uint32_t tile) {
+    constexpr uint32_t kKeys = 8, kBytes = kKeys * HeadDim * 2;
+    uint64_t* const full = full_ + stage_.index;
+    if (warp_ != 0) {
+      if (this->lane_ == 0) barrier_arrive(full);
+      return;
+    }
+    const uint32_t key = tile * kFlashKeys, n = (min(kFlashKeys, unit.keys - key) + kKeys - 1) / kKeys;
+    const uint32_t token = unit.first + key - (unit.keys - unit.count);
+    const uint32_t row =
+        this->a_.n_heads + values_ * this->a_.n_kv_heads + head / (this->a_.n_heads / this->a_.n_kv_heads);
+    if (this->lane_ == 0) barrier_expect(full, n * kBytes);
+    __syncwarp();
+    if (this->lane_ < n)
+      copy_box4(stages_ + stage_.index * Shared::kTileBytes + this->lane_ * kBytes, &fresh_, row,
+                token + this->lane_ * kKeys, 0, full);
+  }
+
+  /* The next tile of fp8. */
+  __device__ __forceinline__ void convert() {
+    if (warp_ == 0) request();
+    barrier_wait(this->shared_.raw_full[values_] + from_.index, from_.phase);
+    const char* const raw = this->shared_.raw[values_][from_.index];
+    char* const to = stages_ + stage_.index * Shared::kTileBytes;
+#pragma unroll 2
+    for (uint32_t e = threadIdx.x % 128; e < kFlashKeys * kVectors; e += 128) {
       const uint32_t key = e / kVectors, vector = e % kVectors;
       /* Eight neighbours have the 128 bytes of a key of fp8, which are two rows of halves at the same banks: the second
        * four store their upper half first. */
@@ -86,10 +109,9 @@ class FlashConverter : FlashProducer<Out, HeadDim, Fp8> {
     }
     fence_async_proxy();
     __syncwarp();
-    if (this->lane_ == 0) barrier_arrive(full + stage.index);
-    stage.next(kFlashStages);
+    if (this->lane_ == 0) barrier_arrive(full_ + stage_.index);
     from_.next(kFlashRawStages);
-    group_sync(kBarrier, 32 * kFlashProducers); /* the tile of fp8 has been read */
+    group_sync(kBarrier + values_, 128); /* the tile of fp8 has been read */
   }
 
   static __device__ __forceinline__ uint4 turned(bool wanted, const uint4& x) {
@@ -99,10 +121,15 @@ class FlashConverter : FlashProducer<Out, HeadDim, Fp8> {
   static constexpr uint32_t kVectors = HeadDim / 16;         /* of 16 bytes, of a key */
   static constexpr uint32_t kBarrier = 1 + 2 * kFlashGroups; /* those before are the multiplying warps' */
 
-  const uint32_t warp_ = threadIdx.x / 32;
-  PipelineState from_, to_;
-  uint32_t copied_ = 0;                      /* tiles of the unit that have been requested */
-  uint32_t before_ = 0, now_ = 0, next_ = 0; /* atoms of the last two tiles of keys, and of the next */
+  const FlashMap& fresh_;
+  const uint32_t values_ = threadIdx.x / 128; /* 1 in the warpgroup of values, 0 in that of keys */
+  const uint32_t warp_ = threadIdx.x / 32 % 4;
+  char* const stages_ = values_ ? this->shared_.v[0] : this->shared_.k[0];
+  uint64_t* const full_ = values_ ? this->shared_.v_full : this->shared_.k_full;
+  uint64_t* const empty_ = values_ ? this->shared_.v_empty : this->shared_.k_empty;
+  PipelineState from_, to_, stage_;
+  FlashWork copied_;           /* whose unit's tiles of fp8 are being copied, */
+  uint32_t box_ = 0, end_ = 0; /* from this box on, to that one */
 };
 
 }  // namespace blink

@@ -14,8 +14,7 @@ constexpr uint32_t kFlashGroups = 2;               /* warpgroups that multiply *
 constexpr uint32_t kFlashRows = 64 * kFlashGroups; /* of a tile */
 constexpr uint32_t kFlashBoxKeys = 16;             /* that one copy brings, all of one page */
 constexpr uint32_t kFlashStages = 2;               /* tiles of keys, and of values, in shared memory */
-constexpr uint32_t kFlashRawStages = 3;            /* tiles of either in fp8 */
-constexpr uint32_t kFlashProducers = 4;            /* warps that copy, or convert */
+constexpr uint32_t kFlashRawStages = 2;            /* tiles of keys, and of values, in fp8 */
 
 /* A CUtensorMap. */
 struct alignas(64) FlashMap {
@@ -29,23 +28,24 @@ struct FlashShared {
   char q[kFlashGroups][kQueryBytes]; /* [HeadDim / 64][64 rows][64], swizzled */
   char k[kFlashStages][kTileBytes];  /* [kFlashKeys / 8][HeadDim / 64][8 keys][64], swizzled; v likewise */
   char v[kFlashStages][kTileBytes];
-  /* Tiles of fp8 as they are copied, keys and values in turn, of which flash_fp8_sm90.h makes those above. */
-  char raw[KvElement<Cache>::kFp8 ? kFlashRawStages : 1][KvElement<Cache>::kFp8 ? kTileBytes / 2 : 16];
+  /* Tiles of fp8 as they are copied, keys and then values, of which flash_fp8_sm90.h makes those above. */
+  char raw[2][kFlashRawStages][KvElement<Cache>::kFp8 ? kTileBytes / 2 : 16];
   /* A full barrier has the one arrival of the copying warp, or those of the converting warps, an empty one those of the
    * multiplying warps. */
   uint64_t q_full, q_empty, k_full[kFlashStages], k_empty[kFlashStages], v_full[kFlashStages], v_empty[kFlashStages];
-  uint64_t raw_full[kFlashRawStages];
+  uint64_t raw_full[2][kFlashRawStages];
 
   __device__ __forceinline__ void init() {
     barrier_init_count(&q_full, 1);
     barrier_init_count(&q_empty, 4 * kFlashGroups);
+    constexpr uint32_t kFilling = KvElement<Cache>::kFp8 ? 4 : 1; /* warps */
     for (uint32_t s = 0; s < kFlashStages; ++s) {
-      barrier_init_count(k_full + s, KvElement<Cache>::kFp8 ? kFlashProducers : 1);
-      barrier_init_count(v_full + s, KvElement<Cache>::kFp8 ? kFlashProducers : 1);
+      barrier_init_count(k_full + s, kFilling);
+      barrier_init_count(v_full + s, kFilling);
       barrier_init_count(k_empty + s, 4 * kFlashGroups);
       barrier_init_count(v_empty + s, 4 * kFlashGroups);
     }
-    for (uint32_t s = 0; s < kFlashRawStages; ++s) barrier_init_count(raw_full + s, 1);
+    for (uint32_t s = 0; s < 2 * kFlashRawStages; ++s) barrier_init_count(raw_full[0] + s, 1);
     barrier_init_done();
   }
 };

@@ -82,10 +82,28 @@ template <typename Half>
 __device__ __forceinline__ void store_cached8(Half* to, const float (&x)[8], float) {
   store8(to, x);
 }
-__device__ __forceinline__ void store_cached8(Fp8* to, const float (&x)[8], float scale) {
+__device__ __forceinline__ uint2 to_e4m3s(const float (&x)[8], float scale) {
   const float by = 1.0f / scale;
   const uint32_t low = to_e4m3(x[0] * by, x[1] * by, x[2] * by, x[3] * by);
-  *reinterpret_cast<uint2*>(to) = {low, to_e4m3(x[4] * by, x[5] * by, x[6] * by, x[7] * by)};
+  return {low, to_e4m3(x[4] * by, x[5] * by, x[6] * by, x[7] * by)};
+}
+__device__ __forceinline__ void store_cached8(Fp8* to, const float (&x)[8], float scale) {
+  *reinterpret_cast<uint2*>(to) = to_e4m3s(x, scale);
+}
+
+/* Likewise, and into `beside` what the cache then holds of them, as attention multiplies it: what a cache of halves
+ * holds is not wanted there. */
+template <typename Half>
+__device__ __forceinline__ void store_cached8(Half* to, Half*, const float (&x)[8], float) {
+  store8(to, x);
+}
+template <typename Half>
+__device__ __forceinline__ void store_cached8(Fp8* to, Half* beside, const float (&x)[8], float scale) {
+  const uint2 words = to_e4m3s(x, scale);
+  *reinterpret_cast<uint2*>(to) = words;
+  uint4 halves;
+  to_float16s(words.x, halves.x, halves.y), to_float16s(words.y, halves.z, halves.w);
+  *reinterpret_cast<uint4*>(beside) = halves;
 }
 
 /* 16 bytes of fp8 as float16. */

@@ -16,9 +16,10 @@
 
 namespace blink {
 
-/* Tokens first.. first + count - 1 of the step, of one sequence; the last one attends to `keys` keys. */
+/* Tokens first.. first + count - 1 of the step, of one sequence; the last one attends to `keys` keys, of which earlier
+ * steps have put the first `past` into the cache. */
 struct alignas(16) PrefillUnit {
-  uint32_t sequence, first, count, keys;
+  uint32_t sequence, first, count, keys, past;
 };
 
 #ifdef __CUDACC__
@@ -38,6 +39,7 @@ struct PromptChunk {
 
   /* Units with more than `keys` keys, or as many if `ties`. */
   __device__ __forceinline__ uint32_t before(uint32_t keys, bool ties, uint32_t unit_tokens) const {
+    if (units == 0) return 0; /* its token is another batch slot's (step.h) */
     const uint32_t below = keys > past ? min((keys - past - ties) / unit_tokens, units - 1) : 0;
     return units - 1 - below + (past + tokens >= keys + !ties);
   }
@@ -56,13 +58,13 @@ __global__ void prefill_plan_kernel(struct blink_step_set set, PrefillUnit* plan
       uint32_t rank = 0;
       for (uint32_t other = begin; other < batch_size; ++other)
         rank += PromptChunk(set, other, unit_tokens).before(keys, other < l, unit_tokens);
-      plan[1 + rank] = {set.batch_sequence[l], chunk.first + done, count, keys};
+      plan[1 + rank] = {set.batch_sequence[l], chunk.first + done, count, keys, chunk.past};
     }
   }
   if (threadIdx.x != 0) return;
   uint32_t total = 0;
   for (uint32_t l = begin; l < batch_size; ++l) total += PromptChunk(set, l, unit_tokens).units;
-  plan[0] = {0, 0, total, 0};
+  plan[0] = {0, 0, total, 0, 0};
 }
 
 #endif /* __CUDACC__ */

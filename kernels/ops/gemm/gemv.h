@@ -33,9 +33,9 @@ constexpr uint32_t kGemvRows = 16;  /* of w in a tile */
 /* Chunks in flight, by groups of 8 rows of x; measured: 4 are slower for one group, and 8 for two. */
 template <int Groups>
 constexpr uint32_t kGemvDepth = Groups == 1 ? 8 : 4;
-/* The same of weights in a form: the scales of 8 chunks by block would not fit the registers. */
+/* The same of weights in a form: a chunk of fp8 has twice the k. */
 template <int Groups, ScaleForm Form>
-constexpr uint32_t kGemvFormDepth = Form == kScaleByBlock ? 4 : kGemvDepth<Groups>;
+constexpr uint32_t kGemvFormDepth = Form == kUnscaled ? kGemvDepth<Groups> : 4;
 constexpr uint32_t kGemvRound = kGemvWarps * kGemvDepth<1> * kGemvChunk; /* k that a block loads at once */
 
 using WeightChunk = LaneChunk<kUnscaled>; /* 8 k of two rows */
@@ -127,14 +127,16 @@ __device__ __forceinline__ void add_chunk(float (&acc)[4], const WeightChunk& w,
   mma(acc, second, x.z, x.w, Half());
 }
 
-/* A round of chunks: adds them to acc and puts those of `next` in their place. `row` is the
- * lane's row of x in each group of 8, at the round's first k. */
+/* A round of chunks: adds them to acc and puts those of `next` in their place; of fp8 by row before they are
+ * multiplied, as expert_round does (kernels/ops/moe/expert_gemv.h). `row` is the lane's row of x in each group of 8, at
+ * the round's first k. */
 template <typename Half, int Groups, bool Full, ScaleForm Form, uint32_t kDepth>
 __device__ __forceinline__ void gemv_round(float (&acc)[Groups][4], LaneChunk<Form> (&chunk)[kDepth],
                                            const Half* const (&row)[Groups], uint32_t k, uint32_t n_chunks,
                                            const WeightSource<Half, Form>& next) {
   constexpr uint32_t kVectors = kLaneVectors<Form>;
   constexpr uint32_t kAhead = Groups == 1 && kVectors == 1 ? 2 : 1; /* chunks whose x is loaded together */
+  constexpr bool kEarly = Form == kScaleByRow && Groups == 1;       /* others have no registers for it */
 #pragma unroll
   for (uint32_t first = 0; first < kDepth; first += kAhead) {
     uint4 x[kAhead][Groups][kVectors];
@@ -143,13 +145,22 @@ __device__ __forceinline__ void gemv_round(float (&acc)[Groups][4], LaneChunk<Fo
 #pragma unroll
       for (int g = 0; g < Groups; ++g)
 #pragma unroll
-        for (uint32_t v = 0; v < kVectors; ++v)
+        for (uint32_t v = 0; v < kVectors; ++v) {
+          if (!Full && kEarly) x[i][g][v] = make_uint4(0, 0, 0, 0);
           if (Full || first + i < n_chunks)
             x[i][g][v] = *reinterpret_cast<const uint4*>(row[g] + k + (first + i) * kChunkWeights<Form> + 8 * v);
+        }
 #pragma unroll
     for (uint32_t i = 0; i < kAhead; ++i) {
-      if (Full || first + i < n_chunks) multiply_chunk<Half, Form, Groups>(acc, chunk[first + i], x[i]);
-      next.load(first + i, chunk[first + i]);
+      if constexpr (kEarly) {
+        const LaneChunk<Form> taken = chunk[first + i];
+        next.load(first + i, chunk[first + i]);
+        multiply_chunk<Half, Form, Groups>(acc, taken, x[i]);
+        __syncwarp();
+      } else {
+        if (Full || first + i < n_chunks) multiply_chunk<Half, Form, Groups>(acc, chunk[first + i], x[i]);
+        next.load(first + i, chunk[first + i]);
+      }
     }
   }
 }

@@ -45,22 +45,23 @@ __device__ __forceinline__ void convert_words(uint32_t (&a)[2][4], const uint32_
 }
 
 /* As multiply_tile does it with halves. */
-template <typename Half, ScaleForm Form, int Output, int Tiles, int N>
-__device__ __forceinline__ void multiply_fp8_tile(float (&acc)[Tiles][N], uint32_t group, uint32_t tile,
+template <typename Half, ScaleForm Form, typename Split, int Output, int Tiles, int N>
+__device__ __forceinline__ void multiply_fp8_tile(float (&acc)[Tiles][N], uint32_t tile,
                                                   const SkinnyWeightRows<Output>& weights, const SkinnyPipeline& w,
                                                   const SkinnyPipeline& x, PipelineState& w_state,
                                                   PipelineState& x_state) {
   constexpr uint32_t kAll = Tiles * kSkinnyFp8Turns;
   const SkinnyParams& params = weights.params;
-  const uint32_t columns = group * (2 * N * kSkinnyRowBytes), n_blocks = Form == kScaleByBlock ? weights.n_blocks() : 0;
+  const uint32_t columns = Split::column_group() * (2 * N * kSkinnyRowBytes);
+  const uint32_t n_blocks = Form == kScaleByBlock ? weights.n_blocks() : 0;
   const float* of_row[Tiles][2];
   if (Form == kScaleByBlock)
 #pragma unroll
     for (uint32_t t = 0; t < Tiles; ++t)
 #pragma unroll
       for (uint32_t h = 0; h < 2; ++h)
-        of_row[t][h] =
-            weights.block_scales(tile, 64 * t + threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4 + 8 * h);
+        of_row[t][h] = weights.block_scales(
+            tile, 64 * Split::rows(t) + threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4 + 8 * h);
   uint32_t block = blockIdx.x * params.share * params.panels;
 #pragma unroll 1
   for (uint32_t stage = 0; stage < params.share; ++stage) {
@@ -77,15 +78,16 @@ __device__ __forceinline__ void multiply_fp8_tile(float (&acc)[Tiles][N], uint32
         for (uint32_t t = 0; t < Tiles; ++t)
 #pragma unroll
           for (uint32_t h = 0; h < 2; ++h) scale[t][h] = of_row[t][h][min(block, n_blocks - 1)];
-      rows.load(words[0], 0, 0);
-      rows.load(words[1], 0, 1);
+      rows.load(words[0], 64 * Split::rows(0), 0);
+      rows.load(words[1], 64 * Split::rows(0), 1);
       wgmma_wait<0>(); /* of the panel before: its operands' registers are free */
       convert_words<Half>(a[0], words[0]);
 #pragma unroll
       for (uint32_t i = 0; i < kAll; ++i) {
         const uint32_t t = i / kSkinnyFp8Turns, turn = i % kSkinnyFp8Turns;
         const uint64_t at = advance(b, turn / 2 * x.panel_bytes + turn % 2 * 2 * kSkinnyFp8Turn);
-        if (i + 2 < kAll) rows.load(words[i % 2], (i + 2) / kSkinnyFp8Turns * 64, (i + 2) % kSkinnyFp8Turns);
+        if (i + 2 < kAll)
+          rows.load(words[i % 2], 64 * Split::rows((i + 2) / kSkinnyFp8Turns), (i + 2) % kSkinnyFp8Turns);
         wgmma_fence();
         float (&sums)[N] = Form == kScaleByBlock ? part : acc[t];
         wgmma_along_k(sums, a[i % 2][0], at, Form != kScaleByBlock || turn != 0, Half());

@@ -88,58 +88,67 @@ __device__ __forceinline__ void keep_fragments(float4* kept, const float (&v)[N]
 }
 
 /* What becomes of a tile that is the block's alone: its outputs, by 64 rows. Of the fragments of each, the warpgroup
- * has those from `mine` on, for which there is room at `kept`. */
-template <int Tiles, int N, typename Epilogue>
+ * has those from `mine` on. There is room at `kept` for as many as are left to it if all warpgroups end the same. */
+template <typename Split, int Tiles, int N, typename Epilogue>
 __device__ __forceinline__ void epilogue_tile(float (&acc)[Tiles][N], uint32_t mine, uint32_t tile, float4* kept,
                                               const Epilogue& epilogue) {
+  constexpr uint32_t kParts = Split::kRowGroups, kPart = N / kParts;
+  float (&sums)[Tiles * kParts][kPart] = reinterpret_cast<float (&)[Tiles * kParts][kPart]>(acc);
 #pragma unroll 1
-  for (uint32_t t = 0; t < Tiles; ++t) {
-    keep_fragments(kept, acc[0]);
-    const uint32_t first = t * Epilogue::kGroups + mine;
+  for (uint32_t i = 0; i < Tiles * kParts; ++i) {
+    keep_fragments(kept, sums[0]);
+    const uint32_t first = Split::rows(i / kParts) * Epilogue::kGroups + mine + i % kParts * (kPart / 4);
     const auto sum = [=](uint32_t f) { return kept[(f - first) * kWarpgroup]; };
-    epilogue_fragments<Epilogue::kBatch>(epilogue, tile, first, first + N / 4, sum);
+    if (Split::wanted(i / kParts)) epilogue_fragments<Epilogue::kBatch>(epilogue, tile, first, first + kPart / 4, sum);
 #pragma unroll
-    for (uint32_t u = 1; u < Tiles; ++u)
+    for (uint32_t u = 1; u < Tiles * kParts; ++u)
 #pragma unroll
-      for (uint32_t i = 0; i < N; ++i) acc[u - 1][i] = acc[u][i];
+      for (uint32_t e = 0; e < kPart; ++e) sums[u - 1][e] = sums[u][e];
   }
-  epilogue.store_squares(tile, 0, Tiles * Epilogue::kGroups);
+  epilogue.store_squares(tile, 0, Split::kFragments);
 }
 
-/* The same of a tile of which each block of the cluster has made a part of the sums, and ends a part. One warpgroup. */
-template <int Tiles, int N, typename Reduction, typename Epilogue>
-__device__ __forceinline__ void epilogue_split(const float (&acc)[Tiles][N], uint32_t tile, float4* kept,
+/* The same of a tile of which each block of the cluster has made a part of the sums, and ends a part: its warpgroups a
+ * fragment each in turn. */
+template <typename Split, int Tiles, int N, typename Reduction, typename Epilogue>
+__device__ __forceinline__ void epilogue_split(const float (&acc)[Tiles][N], uint32_t mine, uint32_t tile, float4* kept,
                                                const Reduction& reduction, const Epilogue& epilogue) {
-  group_sync(1, kWarpgroup); /* every warp has read the pipelines */
+  constexpr uint32_t kMost = (Reduction::kShare + Split::kGroups - 1) / Split::kGroups;
+  group_sync(1, Split::kConsumers); /* every warp has read the pipelines */
+  float4* own = kept + mine * kWarpgroup + consumer_thread<Split::kConsumers>();
 #pragma unroll
-  for (uint32_t t = 0; t < Tiles; ++t) keep_fragments(kept + t * (N / 4) * kWarpgroup + threadIdx.x, acc[t]);
+  for (uint32_t t = 0; t < Tiles; ++t)
+    if (Split::wanted(t)) keep_fragments(own + Split::rows(t) * Epilogue::kGroups * kWarpgroup, acc[t]);
   cluster_wait(); /* all blocks have started */
   reduction.send(kept);
   const uint32_t first = reduction.first(reduction.rank()), n = reduction.count(reduction.rank());
-  typename Epilogue::Before before[Reduction::kShare];
+  const uint32_t group = Split::kGroups == 1 ? 0 : threadIdx.x / kWarpgroup;
+  typename Epilogue::Before before[kMost];
 #pragma unroll
-  for (uint32_t i = 0; i < Reduction::kShare; ++i)
-    if (i < n) before[i] = epilogue.load(tile, first + i);
+  for (uint32_t j = 0; j < kMost; ++j)
+    if (j * Split::kGroups + group < n) before[j] = epilogue.load(tile, first + j * Split::kGroups + group);
   reduction.receive();
 #pragma unroll 1
-  for (uint32_t i = 0; i < n; ++i) {
+  for (uint32_t i = group; i < n; i += Split::kGroups) {
     epilogue.put(tile, first + i, reduction.sum(kept, i), before[0]);
 #pragma unroll
-    for (uint32_t u = 1; u < Reduction::kShare; ++u) before[u - 1] = before[u];
+    for (uint32_t u = 1; u < kMost; ++u) before[u - 1] = before[u];
   }
   epilogue.store_squares(tile, first, first + n);
 }
 
 /* grid (Splits, clusters), clusters of Splits blocks, which have one tile each if they are more than one; block
- * (kSkinnyThreads<Columns, Splits>); n_in a multiple of 8. Tiles: 64 times it covers a tile's rows; the pipelines are
+ * (SkinnySplit::kThreads); n_in a multiple of 8. Tiles: 64 times it covers a tile's rows; the pipelines are
  * followed by as much space as 64 * Tiles rows reach beyond a panel. */
 template <typename Half, int Output, int Columns, int Tiles, int Splits, ScaleForm Form = kUnscaled>
-__global__ void __launch_bounds__(kSkinnyThreads<Columns, Splits>, kSkinnyBlocks<Columns, Splits, Form>)
+__global__ void __launch_bounds__(SkinnySplit<Columns, Tiles, Splits, Form>::kThreads,
+                                  kSkinnyBlocks<Columns, Tiles, Splits, Form>)
     skinny_gemm_kernel(const __grid_constant__ BoxMap w_map, const __grid_constant__ BoxMap x_map, void* y,
                        const __grid_constant__ SkinnyParams params, const __grid_constant__ SkinnyFactors<Form> norm) {
   static_assert(kSkinnyFits<Output, Columns, Tiles>, "the squares would reach into what lies behind them");
-  constexpr uint32_t kConsumers = kSkinnyConsumers<Columns, Splits>, kThreads = kSkinnyThreads<Columns, Splits>;
-  using Reduction = SplitKReduction<Tiles * Columns / 8, Splits>;
+  using Split = SkinnySplit<Columns, Tiles, Splits, Form>;
+  constexpr uint32_t kConsumers = Split::kConsumers, kThreads = Split::kThreads;
+  using Reduction = SplitKReduction<Split::kFragments, Splits, kConsumers>;
   uint64_t* barriers = reinterpret_cast<uint64_t*>(dynamic_shared());
   float *scale = reinterpret_cast<float*>(barriers + 4 * kSkinnyMaxStages + 2), *squares = scale + kSkinnyMaxColumns;
   char* behind = reinterpret_cast<char*>(dynamic_shared()) + kSkinnyPipelineStart;
@@ -178,23 +187,26 @@ __global__ void __launch_bounds__(kSkinnyThreads<Columns, Splits>, kSkinnyBlocks
     epilogue.prefetch_weights(blockIdx.y);
     wait_for_predecessor();
     if (norm.sums_in) epilogue.load_scales();
-    constexpr uint32_t kSums = Columns / 2 * kWarpgroup / kConsumers;
-    const uint32_t group = consumer_group<kConsumers>(), mine = group * kSums / 4;
+    constexpr uint32_t kSums = Split::kSums;
+    const uint32_t mine = Split::column_group() * kSums / 4; /* the warpgroup's first fragment of 64 rows */
     PipelineState w_state, x_state;
 #pragma unroll 1
     for (uint32_t tile = blockIdx.y; tile < params.n_tiles; tile += gridDim.y) {
-      float acc[Tiles][kSums];
+      float acc[Split::kTiles][kSums];
 #pragma unroll
-      for (uint32_t i = 0; i < Tiles * kSums; ++i) acc[i / kSums][i % kSums] = 0.0f;
+      for (uint32_t i = 0; i < Split::kTiles * kSums; ++i) acc[i / kSums][i % kSums] = 0.0f;
       if constexpr (Form == kUnscaled)
-        multiply_tile<Half>(acc, group, params, w, x, w_state, x_state);
+        multiply_tile<Half>(acc, Split::column_group(), params, w, x, w_state, x_state);
       else
-        multiply_fp8_tile<Half, Form>(acc, group, tile, rows, w, x, w_state, x_state);
+        multiply_fp8_tile<Half, Form, Split>(acc, tile, rows, w, x, w_state, x_state);
       if constexpr (Splits == 1)
-        epilogue_tile(acc, mine, tile,
-                      reinterpret_cast<float4*>(behind) + mine * kWarpgroup + consumer_thread<kConsumers>(), epilogue);
+        epilogue_tile<Split>(acc, mine, tile,
+                             reinterpret_cast<float4*>(behind) +
+                                 threadIdx.x / kWarpgroup * (Columns / 8 / Split::kGroups) * kWarpgroup +
+                                 consumer_thread<kConsumers>(),
+                             epilogue);
       else
-        epilogue_split(acc, tile, reinterpret_cast<float4*>(data), reduction, epilogue);
+        epilogue_split<Split>(acc, mine, tile, reinterpret_cast<float4*>(data), reduction, epilogue);
     }
   }
   if (Splits == 1) return;

@@ -11,17 +11,43 @@
 namespace blink {
 
 constexpr uint32_t kSkinnyProducers = 64; /* two warps that copy */
-/* Those that multiply, of an instance: of many rows of x two warpgroups with half of them each, since a tile's end is
- * long for one. Where a cluster splits k, its blocks share the end, and one is faster. */
-template <int Columns, int Splits>
-constexpr uint32_t kSkinnyConsumers = Columns > 32 && Splits == 1 ? 2 * kWarpgroup : kWarpgroup;
-/* Of a block. */
-template <int Columns, int Splits>
-constexpr uint32_t kSkinnyThreads = kSkinnyConsumers<Columns, Splits> + kSkinnyProducers;
-/* Blocks for which a multiprocessor has registers. Two warpgroups that convert need more than half of them; two blocks
- * fit its shared memory only where k is split (gpu_backend/ops/gpu.py). */
-template <int Columns, int Splits, ScaleForm Form>
-constexpr uint32_t kSkinnyBlocks = Form != kUnscaled && kSkinnyConsumers<Columns, Splits> != kWarpgroup ? 1 : 2;
+/* Warpgroups that multiply, of an instance: of many rows of x two, since a tile's end is long for one. Where a cluster
+ * splits k, its blocks share the end, and one is faster. Weights in fp8 of more than 64 rows have two, since one alone
+ * leaves its multiprocessor idle at every wait, unless two blocks would then not fit a multiprocessor's registers. */
+template <int Columns, int Tiles, int Splits, ScaleForm Form>
+constexpr bool kSkinnyConverts =
+    Form != kUnscaled && Tiles > 1 && (Form == kScaleByRow || Columns <= 32 || Splits <= 2);
+template <int Columns, int Tiles, int Splits, ScaleForm Form>
+constexpr uint32_t kSkinnyGroups =
+    (Columns > 32 && Splits == 1) || kSkinnyConverts<Columns, Tiles, Splits, Form> ? 2 : 1;
+/* Blocks for which a multiprocessor has registers. Two fit its shared memory only where more than two share k
+ * (gpu_backend/ops/gpu.py). */
+template <int Columns, int Tiles, int Splits, ScaleForm Form>
+constexpr uint32_t kSkinnyBlocks =
+    Form != kUnscaled && Splits <= 2 && kSkinnyGroups<Columns, Tiles, Splits, Form> == 2 ? 1 : 2;
+
+/* How the warpgroups share a tile. Those that convert weights have rows of w, 64 at a time in turn, so that each weight
+ * is converted once; others have rows of x. */
+template <int Columns, int Tiles, int Splits, ScaleForm Form>
+struct SkinnySplit {
+  static constexpr uint32_t kGroups = kSkinnyGroups<Columns, Tiles, Splits, Form>;
+  static constexpr uint32_t kConsumers = kGroups * kWarpgroup, kThreads = kConsumers + kSkinnyProducers;
+  static constexpr uint32_t kRowGroups = kSkinnyConverts<Columns, Tiles, Splits, Form> ? 2 : 1;
+  static constexpr uint32_t kColumnGroups = kGroups / kRowGroups;
+  static constexpr uint32_t kTiles = (Tiles + kRowGroups - 1) / kRowGroups; /* of 64 rows, a warpgroup's */
+  static constexpr uint32_t kSums = Columns / 2 / kColumnGroups;            /* of a thread, of 64 rows */
+  static constexpr uint32_t kFragments = Tiles * Columns / 8;
+
+  /* Which 64 rows of the tile the thread's warpgroup has as its t-th. Where there are none left, those that another has
+   * as well: then they are not `wanted` from it. */
+  static __device__ __forceinline__ uint32_t rows(uint32_t t) { return min(t * kRowGroups + row_group(), Tiles - 1u); }
+  static __device__ __forceinline__ bool wanted(uint32_t t) { return t * kRowGroups + row_group() < uint32_t(Tiles); }
+  static __device__ __forceinline__ uint32_t column_group() { return kColumnGroups == 1 ? 0 : group(); }
+
+ private:
+  static __device__ __forceinline__ uint32_t group() { return threadIdx.x / kWarpgroup; }
+  static __device__ __forceinline__ uint32_t row_group() { return kRowGroups == 1 ? 0 : group(); }
+};
 constexpr uint32_t kSkinnyPanel = 64; /* columns of halves, words of 16 bits: 128 bytes */
 /* Panels of x for a panel of weights: a panel of fp8 has twice as many columns. */
 template <ScaleForm Form>
@@ -33,11 +59,7 @@ constexpr uint32_t kSkinnyMaxColumns = 64;
 /* Where what has no fixed size starts, behind barriers, scales and squares: panels are aligned to 1024 bytes. */
 constexpr uint32_t kSkinnyPipelineStart = 4096;
 
-/* Of a thread among those that multiply: its warpgroup, and its place there. */
-template <uint32_t Consumers>
-__device__ __forceinline__ uint32_t consumer_group() {
-  return Consumers == kWarpgroup ? 0 : threadIdx.x / kWarpgroup;
-}
+/* Of a thread among those that multiply: its place in its warpgroup. */
 template <uint32_t Consumers>
 __device__ __forceinline__ uint32_t consumer_thread() {
   return Consumers == kWarpgroup ? threadIdx.x : threadIdx.x % kWarpgroup;

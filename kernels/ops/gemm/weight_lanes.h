@@ -4,7 +4,8 @@
  * A lane (r, q) of a warp supplies k = n q .. n q + n - 1 of a chunk of 4 n, where n is 8 of halves and 16 of fp8, of
  * rows r and r + 8 of w, and of row r of x. The tensor cores want 2q, 2q + 1, 2q + 8, 2q + 9: the sum over k has no
  * order, so k is permuted, and both operands agree. Within a lane's 16 of fp8 the order is that in memory
- * (kernels/primitives/fp8.h), and x, which is in its own order, is permuted by the choice of registers.
+ * (kernels/primitives/fp8.h), and x is in its own order: two words of w become two operands, each of which has
+ * neighbouring columns, since the tensor cores take x from neighbouring registers, and others would be moved there.
  *
  * Scales by row are for who adds up a whole row. Scales by block multiply the sums of each chunk, which lies in one
  * block, in fp32: what is converted is exact.
@@ -128,15 +129,18 @@ __device__ __forceinline__ void multiply_chunk(float (*acc)[4], const LaneChunk<
     float part[Groups][4] = {};
     float (*sums)[4] = Form == kScaleByBlock ? part : acc;
 #pragma unroll
-    for (uint32_t i = 0; i < 4; ++i) {
-      uint32_t a[4]; /* columns 2i and the next of the lane's 16, then those 8 further on, of both rows */
-      to_halves(low[i], a[0], a[2], Half());
-      to_halves(high[i], a[1], a[3], Half());
+    for (uint32_t i = 0; i < 4; i += 2) {
+      uint32_t front[4], back[4]; /* columns 2i to 2i + 3 of the lane's 16, and those 8 further on, of both rows */
+      to_halves(low[i], front[0], back[0], Half());
+      to_halves(high[i], front[1], back[1], Half());
+      to_halves(low[i + 1], front[2], back[2], Half());
+      to_halves(high[i + 1], front[3], back[3], Half());
 #pragma unroll
       for (int g = 0; g < Groups; ++g) {
-        const uint32_t front[4] = {x[g][0].x, x[g][0].y, x[g][0].z, x[g][0].w};
-        const uint32_t back[4] = {x[g][1].x, x[g][1].y, x[g][1].z, x[g][1].w};
-        mma(sums[g], a, front[i], back[i], Half());
+        const uint32_t first[4] = {x[g][0].x, x[g][0].y, x[g][0].z, x[g][0].w};
+        const uint32_t second[4] = {x[g][1].x, x[g][1].y, x[g][1].z, x[g][1].w};
+        mma(sums[g], front, first[i], first[i + 1], Half());
+        mma(sums[g], back, second[i], second[i + 1], Half());
       }
     }
     if constexpr (Form == kScaleByBlock) {

@@ -24,14 +24,10 @@
 #ifndef BLINK_OPS_MOE_EXPERT_GEMV_H
 #define BLINK_OPS_MOE_EXPERT_GEMV_H
 
-#include "kernels/ops/activation.h"
-#include "kernels/ops/gemm/weight_lanes.h"
+#include "expert_sums.h"
 #include "kernels/reference/matmul.h"
-#include "small_batch_plan.h"
 
 namespace blink {
-
-enum ExpertMatmul { kGateUp, kDown };
 
 #ifndef __CUDACC__
 
@@ -46,33 +42,35 @@ inline void expert_mlp(const float* x, const float* gate_up, const float* down, 
 
 #else
 
-/* A block's units are those of plan, times the tiles of an output: item i is tile i % n_tiles of unit
+/* A block's items are the units of the plan, times the tiles of an output: item i is tile i % n_tiles of unit
  * i / n_tiles. An expert's tiles are neighbours, and so in memory are its weights. */
+struct ExpertItem {
+  uint32_t unit, tile;
+};
+
+/* A warp goes through its share of an item in rounds of chunks. */
+struct ExpertRound {
+  ExpertItem item;
+  uint32_t number;
+};
 
 /* Where a kernel gets its routing from: an earlier kernel made it, or the kernel itself does, for up to kFewTokens. */
 enum RoutingSource { kRoutingGiven, kRoutingFused };
 
 constexpr uint32_t kExpertBlocks = 2; /* of a multiprocessor: they fill its registers */
-constexpr uint32_t kExpertDepth = 4;  /* chunks in flight in every warp, measured: with 8 a step is 2 % slower */
-
-/* How a block shares a tile's outputs and k among its warps, and which rows of w they are. A down matmul is
- * short in k, so two groups of warps take 16 outputs each; a gate_up tile is 8 gate rows and their 8 up rows. */
-template <ExpertMatmul Matmul>
-struct ExpertLayout {
-  static constexpr uint32_t kGroups = Matmul == kGateUp ? 1 : 2, kSplits = kExpertWarps / kGroups;
-  static constexpr uint32_t kOutputs = Matmul == kGateUp ? 8 : 16 * kGroups;
-};
+/* Chunks in flight in every warp, measured for bf16: with 8 a step is 2 % slower. Down in fp8 has an item's in
+ * Qwen3-30B-A3B: slots that stay empty would be multiplied, too. */
+template <ExpertMatmul Matmul, ScaleForm Form>
+constexpr uint32_t kExpertDepth = Matmul == kDown && Form != kUnscaled ? 3 : 4;
 
 /* Where a warp's chunks of an item come from: the lane's two rows of w at the warp's first k. */
 template <typename Half, ScaleForm Form>
 struct ExpertSource {
   const typename WeightTypes<Half, Form>::Element *low, *high;
-  uint32_t n_chunks, n_k; /* left for the warp, and for the lane */
+  uint32_t n_chunks, n; /* left for the warp, and for the lane */
   LaneScales<Form> scales;
 
-  __device__ __forceinline__ bool has(uint32_t slot) const {
-    return slot < n_chunks && slot * kChunkWeights<Form> < n_k;
-  }
+  __device__ __forceinline__ bool has(uint32_t slot) const { return slot < n; }
   __device__ __forceinline__ void load(uint32_t slot, LaneChunk<Form>& chunk) const {
     load_weight(low + slot * kChunkWeights<Form>, has(slot), chunk.low);
     load_weight(high + slot * kChunkWeights<Form>, has(slot), chunk.high);
@@ -88,54 +86,80 @@ struct ExpertGemv {
   using Matrix = typename WeightTypes<Half, Form>::Matrix;
   const ExpertUnit* units;
   Matrix w;
-  uint32_t n_in, n_out, n_tiles, n_items, first_k, n_chunks, rounds;
+  uint32_t n_units, n_in, n_out, n_tiles, first_k, n_chunks, rounds;
+  ExpertItem step; /* of a block from an item to its next */
 
-  __device__ __forceinline__ ExpertGemv(const ExpertUnit* all_units, uint32_t n_units, const Matrix& weight,
-                                        uint32_t in, uint32_t out)
-      : units(all_units), w(weight), n_in(in), n_out(out) {
+  __device__ __forceinline__ ExpertGemv(const ExpertUnit* all_units, uint32_t all, const Matrix& weight, uint32_t in,
+                                        uint32_t out)
+      : units(all_units), w(weight), n_units(all), n_in(in), n_out(out) {
     constexpr uint32_t kChunk = kChunkWeights<Form>;
     n_tiles = (out + Layout::kOutputs - 1) / Layout::kOutputs;
-    n_items = n_units * n_tiles;
-    const uint32_t all = (in + kChunk - 1) / kChunk;
-    const uint32_t share = (all + Layout::kSplits - 1) / Layout::kSplits;
-    const uint32_t first = min(all, threadIdx.x / 32 % Layout::kSplits * share);
+    step = {gridDim.x / n_tiles, gridDim.x % n_tiles};
+    const uint32_t chunks = (in + kChunk - 1) / kChunk;
+    const uint32_t share = (chunks + Layout::kSplits - 1) / Layout::kSplits;
+    const uint32_t first = min(chunks, threadIdx.x / 32 % Layout::kSplits * share);
     first_k = first * kChunk;
-    n_chunks = min(all, first + share) - first;
+    n_chunks = min(chunks, first + share) - first;
     rounds = (share + Depth - 1) / Depth;
+  }
+
+  /* The block's first round and the one after another, without a division. Member by member: the address of a chosen
+   * item would put items into memory. */
+  __device__ __forceinline__ ExpertRound first() const { return {{blockIdx.x / n_tiles, blockIdx.x % n_tiles}, 0}; }
+  __device__ __forceinline__ ExpertRound after(const ExpertRound& round) const {
+    const bool last = ends_item(round);
+    const uint32_t tile = round.item.tile + (last ? step.tile : 0), turn = tile >= n_tiles;
+    return {{round.item.unit + (last ? step.unit : 0) + turn, turn ? tile - n_tiles : tile},
+            last ? 0 : round.number + 1};
+  }
+  __device__ __forceinline__ bool ends_item(const ExpertRound& round) const { return round.number + 1 == rounds; }
+  __device__ __forceinline__ bool exists(const ExpertRound& round) const { return round.item.unit < n_units; }
+  /* The warp's first k of a round. */
+  __device__ __forceinline__ uint32_t k(const ExpertRound& round) const {
+    return first_k + round.number * (Depth * kChunkWeights<Form>);
   }
 
   /* Rows of w of an expert. */
   __device__ __forceinline__ uint64_t rows() const { return Matmul == kGateUp ? 2 * n_out : n_out; }
 
-  /* Chunks round * Depth.. of the warp's share of an item; rows past the end repeat the last one. */
-  __device__ __forceinline__ Source source(uint32_t item, uint32_t round) const {
-    const uint32_t done = round * Depth, r = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
-    if (item >= n_items || done >= n_chunks) return {elements_of(w), elements_of(w), 0, 0, {}};
-    const uint32_t chunk = first_k + done * kChunkWeights<Form>, k = chunk + q * kLaneWeights<Form>;
+  /* The chunks of a round; rows past the end repeat the last one. */
+  __device__ __forceinline__ Source source(const ExpertRound& round) const {
+    constexpr uint32_t kChunk = kChunkWeights<Form>;
+    const ExpertItem item = round.item;
+    const uint32_t done = round.number * Depth, r = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+    if (!exists(round) || done >= n_chunks) return {elements_of(w), elements_of(w), 0, 0, {}};
+    const uint32_t chunk = k(round), at = chunk + q * kLaneWeights<Form>;
     const uint32_t group = threadIdx.x / 32 / Layout::kSplits;
-    const uint32_t o = item % n_tiles * Layout::kOutputs + 16 * group + r;
+    const uint32_t o = item.tile * Layout::kOutputs + 16 * group + r;
     const uint32_t low = min(n_out - 1, o);
     const uint32_t high = Matmul == kGateUp ? n_out + low : min(n_out - 1, o + 8);
-    const uint64_t first_row = units[item / n_tiles].expert * rows();
-    const auto* expert = elements_of(w) + first_row * n_in + k;
-    return {expert + uint64_t(low) * n_in, expert + uint64_t(high) * n_in, n_chunks - done, n_in > k ? n_in - k : 0,
+    const uint64_t first_row = units[item.unit].expert * rows();
+    const auto* expert = elements_of(w) + first_row * n_in + at;
+    const uint32_t left = n_chunks - done, to_end = n_in > at ? (n_in - at + kChunk - 1) / kChunk : 0;
+    return {expert + uint64_t(low) * n_in, expert + uint64_t(high) * n_in, left, min(left, to_end),
             LaneScales<Form>(w, first_row + low, first_row + high, n_in, chunk)};
   }
 
-  /* What an item's output `o` of its tile, and for kGateUp its up row, are multiplied by at the end. */
-  __device__ __forceinline__ OutputScales output_scales(uint32_t item, uint32_t o) const {
-    if constexpr (Form != kScaleByRow) return {1.0f, 1.0f};
-    const uint32_t row = min(n_out - 1, item % n_tiles * Layout::kOutputs + o);
-    const float* of = scales_of(w) + units[item / n_tiles].expert * rows() + row;
+  /* What output `o` of a round's tile, and for kGateUp its up row, are multiplied by at the end. */
+  __device__ __forceinline__ OutputScales output_scales(const ExpertRound& round, uint32_t o) const {
+    if (Form != kScaleByRow || !exists(round)) return {1.0f, 1.0f};
+    const uint32_t row = min(n_out - 1, round.item.tile * Layout::kOutputs + o);
+    const float* of = scales_of(w) + units[round.item.unit].expert * rows() + row;
     return {of[0], Matmul == kGateUp ? of[n_out] : 1.0f};
   }
 };
 
 /* Adds a round of chunks to acc, for 8 * Columns pairs, and puts those of `next` in their place. `row` is the
- * lane's row of x in each 8 pairs, at the round's first k of the lane. */
+ * lane's row of x in the first 8 pairs, at the round's first k of the lane, and that in the next 8 `apart` further on.
+ *
+ * A chunk of fp8 is taken out of its registers and the next one requested before it is multiplied: turning a round into
+ * halves takes about as long as memory does. The compiler, which does this by itself for halves, must be kept from
+ * moving the requests behind all multiplications: it moves them behind branches, so weights in fp8, which are numbers
+ * even where they are stale, are multiplied by zeros past the end; and it hoists loads of x until no register is left,
+ * but not over a __syncwarp. Of more than 8 pairs there are no registers for that. */
 template <typename Half, int Columns, uint32_t Depth, ScaleForm Form>
-__device__ __forceinline__ void expert_round(float (&acc)[2][4], LaneChunk<Form> (&chunk)[Depth],
-                                             const Half* const (&row)[2], const ExpertSource<Half, Form>& source,
+__device__ __forceinline__ void expert_round(float (&acc)[2][4], LaneChunk<Form> (&chunk)[Depth], const Half* row,
+                                             uint32_t apart, const ExpertSource<Half, Form>& source,
                                              const ExpertSource<Half, Form>& next) {
   constexpr uint32_t kVectors = kLaneVectors<Form>;
   constexpr uint32_t kAhead = 4 / Columns / kVectors; /* chunks whose x is loaded together */
@@ -143,54 +167,28 @@ __device__ __forceinline__ void expert_round(float (&acc)[2][4], LaneChunk<Form>
   for (uint32_t first = 0; first < Depth; first += kAhead) {
     uint4 x[kAhead][Columns][kVectors];
 #pragma unroll
-    for (uint32_t i = 0; i < kAhead; ++i)
+    for (uint32_t i = 0; i < kAhead && first + i < Depth; ++i)
 #pragma unroll
       for (int g = 0; g < Columns; ++g)
 #pragma unroll
         for (uint32_t v = 0; v < kVectors; ++v) {
           x[i][g][v] = make_uint4(0, 0, 0, 0); /* past the end of k, where chunk holds stale weights */
           if (source.has(first + i))
-            x[i][g][v] = *reinterpret_cast<const uint4*>(row[g] + (first + i) * kChunkWeights<Form> + 8 * v);
+            x[i][g][v] =
+                *reinterpret_cast<const uint4*>(row + int32_t(g * apart) + (first + i) * kChunkWeights<Form> + 8 * v);
         }
 #pragma unroll
-    for (uint32_t i = 0; i < kAhead; ++i) {
-      if (first + i < source.n_chunks) multiply_chunk<Half, Form, Columns>(acc, chunk[first + i], x[i]);
-      next.load(first + i, chunk[first + i]);
+    for (uint32_t i = 0; i < kAhead && first + i < Depth; ++i) {
+      if constexpr (Form == kUnscaled) {
+        if (first + i < source.n_chunks) multiply_chunk<Half, Form, Columns>(acc, chunk[first + i], x[i]);
+        next.load(first + i, chunk[first + i]);
+      } else {
+        const LaneChunk<Form> taken = chunk[first + i];
+        next.load(first + i, chunk[first + i]);
+        multiply_chunk<Half, Form, Columns>(acc, taken, x[i]);
+      }
     }
-  }
-}
-
-/* What the warps of a block add up: the fragments of each. */
-struct ExpertSums {
-  float4 part[2][kExpertWarps][2][32]; /* two tiles in turn, warps, 8 pairs each */
-
-  /* Row `row` of the 16 of warps first.. for pair `column` of the unit. */
-  template <uint32_t Splits>
-  __device__ __forceinline__ float total(uint32_t buffer, uint32_t first, uint32_t row, uint32_t column) const {
-    const uint32_t lane = row % 8 * 4 + column % 8 / 2, e = row / 8 * 2 + column % 2;
-    float sum = 0.0f;
-#pragma unroll
-    for (uint32_t warp = 0; warp < Splits; ++warp)
-      sum += reinterpret_cast<const float*>(&part[buffer][first + warp][column / 8][lane])[e];
-    return sum;
-  }
-};
-
-/* Writes the tile: the sums over k, for kGateUp through silu * mul. A thread has one output, of several pairs. */
-template <typename Half, ExpertMatmul Matmul>
-__device__ __forceinline__ void store_tile(const ExpertSums& sums, uint32_t buffer, const ExpertUnit& unit,
-                                           const uint32_t* pairs, Half* out, uint32_t tile, uint32_t n_out,
-                                           const OutputScales& scale) {
-  using Layout = ExpertLayout<Matmul>;
-  constexpr uint32_t kSplits = Layout::kSplits, kOutputs = Layout::kOutputs;
-  static_assert(kExpertThreads % kOutputs == 0, "a thread's output is the same for all pairs");
-  for (uint32_t i = threadIdx.x; i < unit.count * kOutputs; i += kExpertThreads) {
-    const uint32_t o = i % kOutputs, column = i / kOutputs, j = tile * kOutputs + o;
-    if (j >= n_out) continue;
-    const uint32_t sorted = unit.first + column, row = Matmul == kGateUp ? sorted : pairs[sorted];
-    float value = scale.low * sums.total<kSplits>(buffer, o / 16 * kSplits, o % 16, column);
-    if (Matmul == kGateUp) value = gated(value, scale.high * sums.total<kSplits>(buffer, 0, o + 8, column));
-    from_float(value, out + uint64_t(row) * n_out + j);
+    if (Form != kUnscaled && Columns == 1) __syncwarp();
   }
 }
 
@@ -211,43 +209,45 @@ __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
   if (Matmul == kGateUp) wait_for_predecessor();
   if constexpr (kFew) plan.choose(routing, tokens, per_token);
   allow_successor();
-  plan.make(Source == kRoutingGiven ? routing.topk_ids : nullptr, tokens, per_token);
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, *pairs = plan.pairs;
-  const ExpertGemv<Half, Matmul, kExpertDepth, Form> stream(plan.units, plan.n_units, w, n_in, n_out);
-  LaneChunk<Form> chunk[kExpertDepth] = {};
-  ExpertSource<Half, Form> source = stream.source(blockIdx.x, 0);
+  plan.template make<Matmul == kGateUp>(Source == kRoutingGiven ? routing.topk_ids : nullptr, tokens, per_token);
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, *pairs = plan.pairs; /* of gate_up, tokens */
+  constexpr uint32_t kDepth = kExpertDepth<Matmul, Form>;
+  const ExpertGemv<Half, Matmul, kDepth, Form> stream(plan.units, plan.n_units, w, n_in, n_out);
+  LaneChunk<Form> chunk[kDepth] = {};
+  ExpertRound present = stream.first();
+  ExpertSource<Half, Form> source = stream.source(present);
 #pragma unroll
-  for (uint32_t slot = 0; slot < kExpertDepth; ++slot) source.load(slot, chunk[slot]);
+  for (uint32_t slot = 0; slot < kDepth; ++slot) source.load(slot, chunk[slot]);
   if (Matmul == kDown) wait_for_predecessor();
 
   uint32_t buffer = 0;
-  for (uint32_t item = blockIdx.x; item < stream.n_items; item += gridDim.x, buffer ^= 1) {
-    const ExpertUnit unit = plan.units[item / stream.n_tiles];
-    const OutputScales scale = stream.output_scales(item, threadIdx.x % ExpertLayout<Matmul>::kOutputs);
-    const Half* row[2]; /* of x; what is computed for pairs past the end is not stored */
-#pragma unroll
-    for (uint32_t g = 0; g < 2; ++g) {
-      const uint32_t sorted = unit.first + min(unit.count - 1, lane / 4 + 8 * g);
-      const uint32_t from = Matmul == kGateUp ? pairs[sorted] / per_token : sorted;
-      row[g] = x + uint64_t(from) * n_in + stream.first_k + lane % 4 * kLaneWeights<Form>;
-    }
+  for (; stream.exists(present); buffer ^= 1) {
+    const ExpertItem item = present.item;
+    const ExpertUnit unit = plan.units[item.unit];
+    const OutputScales scale = stream.output_scales(present, threadIdx.x % ExpertLayout<Matmul>::kOutputs);
+    const auto place = [&](uint32_t column) { /* in x; what is computed for pairs past the end is not stored */
+                                              const uint32_t sorted = unit.first + min(unit.count - 1, column);
+                                              return (Matmul == kGateUp ? pairs[sorted] : sorted) * n_in;
+    };
+    const uint32_t first = place(lane / 4), apart = place(lane / 4 + 8) - first;
+    const Half* row = x + first + stream.first_k + lane % 4 * kLaneWeights<Form>;
     float acc[2][4] = {};
-    for (uint32_t round = 0; round < stream.rounds; ++round) {
-      const bool last = round + 1 == stream.rounds;
-      const ExpertSource<Half, Form> next = stream.source(last ? item + gridDim.x : item, last ? 0 : round + 1);
+    for (bool last = false; !last;) {
+      last = stream.ends_item(present);
+      present = stream.after(present);
+      const ExpertSource<Half, Form> next = stream.source(present);
       if (unit.count > 8)
-        expert_round<Half, 2, kExpertDepth, Form>(acc, chunk, row, source, next);
+        expert_round<Half, 2, kDepth, Form>(acc, chunk, row, apart, source, next);
       else
-        expert_round<Half, 1, kExpertDepth, Form>(acc, chunk, row, source, next);
+        expert_round<Half, 1, kDepth, Form>(acc, chunk, row, 0, source, next);
       source = next;
-#pragma unroll
-      for (int g = 0; g < 2; ++g) row[g] += kExpertDepth * kChunkWeights<Form>;
+      row += kDepth * kChunkWeights<Form>;
     }
 #pragma unroll
     for (int g = 0; g < 2; ++g)
       sums.part[buffer][warp][g][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);
     __syncthreads(); /* also: all have read the other buffer's sums */
-    store_tile<Half, Matmul>(sums, buffer, unit, pairs, out, item % stream.n_tiles, n_out, scale);
+    store_tile<Half, Matmul>(sums, buffer, unit, pairs, out, item.tile, n_out, scale);
   }
 }
 

@@ -66,8 +66,10 @@ struct SmallBatchPlan {
     __syncthreads();
   }
 
-  /* Makes the plan from topk_ids, or from the block's own routing if that is null. The block has called clear() before;
-   * no __syncthreads() is needed in between, and only choose() has one. */
+  /* Makes the plan from topk_ids, or from the block's own routing if that is null, with the pairs' tokens in place of
+   * the pairs if these are all that is wanted. The block has called clear() before; no __syncthreads() is needed in
+   * between, and only choose() has one. */
+  template <bool OfTokens>
   __device__ __forceinline__ void make(const uint32_t* topk_ids, uint32_t tokens, uint32_t per_token) {
     constexpr uint32_t kEach = Pairs / kExpertThreads;
     const uint32_t n = tokens * per_token;
@@ -89,7 +91,7 @@ struct SmallBatchPlan {
 #pragma unroll
     for (uint32_t i = 0; i < kEach; ++i) {
       const uint32_t p = i * kExpertThreads + threadIdx.x, t = p / per_token;
-      if (expert[i] != kNoExpert) pairs[first[expert[i]] + lower(expert[i], t)] = p;
+      if (expert[i] != kNoExpert) pairs[first[expert[i]] + lower(expert[i], t)] = OfTokens ? t : p;
     }
     __syncthreads();
   }

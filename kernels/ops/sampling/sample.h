@@ -2,11 +2,13 @@
  *
  *   logits  [batch_slots][vocab] fp32, overwritten: what a grammar masks is left as it is on the GPU, and not read
  *   set.out_token[batch_slot] and history[sequence][position of batch_last + 1] receive the token (step.h)
+ *   set.out_logprobs[batch_slot] receives what the request wants to be told: of the token, or of the prompt's next one
+ *   where a batch slot is for that (BLINK_EMIT_LOGPROBS)
  *
- * In this order: repetition penalty over prompt and answer (the CTRL paper's), presence and frequency penalty
- * over the answer (OpenAI's), end and stop ids masked until min_tokens, what the request's grammar does not allow
- * masked (answer_grammar.h), temperature, min-p, top-k, top-p
- * (vLLM's order), the draw. Temperature 0 is the argmax, ties to the lowest id.
+ * In this order: log-probabilities (log_weight.h), biases, mask and bans (controls.h), repetition penalty over prompt
+ * and answer (the CTRL paper's), presence and frequency penalty over the answer (OpenAI's), end and stop ids masked
+ * until min_tokens, what the request's grammar does not allow masked (answer_grammar.h), temperature, min-p, top-k,
+ * top-p (vLLM's order), the draw. Temperature 0 is the argmax, ties to the lowest id.
  *
  * NaN counts as minus infinity: it never wins, and has no weight in any sum. A batch slot has no token, BLINK_NO_TOKEN,
  * if after the masks no logit is larger than that: none is a number, or all that are belong to masked tokens. It is at
@@ -15,11 +17,11 @@
 #ifndef BLINK_OPS_SAMPLING_SAMPLE_H
 #define BLINK_OPS_SAMPLING_SAMPLE_H
 
+#include "scores.h"
 #include "token_mask.h"
-#include "top_k_top_p.h"
 
 #ifndef __CUDACC__
-#include <vector>
+#include <optional>
 #endif
 
 namespace blink {
@@ -65,7 +67,8 @@ inline bool constrain(const Sequence& sequence, const struct blink_tables& table
   return any;
 }
 
-/* The token of one batch slot, from its logits. `begins`: no step has sampled for its sequence before. */
+/* The token of one batch slot, from its logits as the controls have left them. `begins`: no step has sampled for its
+ * sequence before. */
 inline uint32_t sample(const Sequence& sequence, const struct blink_tables& tables, float* logits, bool begins) {
   const struct blink_descriptor& params = sequence.params;
   const uint32_t vocab = tables.vocab_size;
@@ -95,17 +98,28 @@ inline uint32_t sample(const Sequence& sequence, const struct blink_tables& tabl
   return best; /* not reached: rest < total */
 }
 
-/* Samples one batch slot that emits, from `logits` [vocab]. */
+/* Does what one batch slot that emits wants of `logits` [vocab]. */
 inline void sample_slot(const struct blink_step_set& set, const struct blink_tables& tables, float* logits,
                         uint32_t batch_slot) {
   const Sequence sequence = sequence_of(set, tables, batch_slot);
-  const bool begins = batch_slot >= set.head->n_decode;
-  put_token(set, tables, sequence, batch_slot, sample(sequence, tables, logits, begins));
+  const struct blink_descriptor& params = sequence.params;
+  uint64_t* const words = logprobs_of(set, batch_slot);
+  if (set.batch_emit[batch_slot] == BLINK_EMIT_LOGPROBS) {
+    const Scores scores(logits, tables.vocab_size, params.prompt_logprob_words - 1);
+    return scores.put_prompt(words, next_of_prompt(sequence));
+  }
+  std::optional<Scores> scores;
+  if (params.logprob_words) scores.emplace(logits, tables.vocab_size, params.logprob_words - 1);
+  const Controls controls(sequence, tables);
+  control(controls, sequence, logits, tables.vocab_size);
+  const uint32_t token = sample(sequence, tables, logits, batch_slot >= set.head->n_decode);
+  if (scores && is_token(token)) scores->put_answer(words, sequence, controls, token, number(logits[token]));
+  put_token(set, tables, sequence, batch_slot, token);
 }
 
 #else
 
-constexpr uint32_t kSampleSharedBytes = 38 * 1024;
+constexpr uint32_t kSampleSharedBytes = 40 * 1024;
 
 /* Shared memory of one block. */
 struct SampleScratch {
@@ -113,6 +127,7 @@ struct SampleScratch {
   struct blink_descriptor params;
   SelectScratch select; /* the queue of the mask lies where it receives */
   MaskScratch mask;
+  ScoreScratch score;
   uint64_t per_warp[kSampleWarps];
   uint64_t best[kSampleBlocks], weight[kSampleBlocks]; /* of each block of the cluster */
 };
@@ -124,16 +139,58 @@ class SlotSampler {
                                          const SampleSlice& slice, DsmemExchange& exchange, SampleScratch& scratch)
       : sequence_(sequence), tables_(tables), logits_(logits), slice_(slice), exchange_(exchange), scratch_(scratch) {}
 
-  /* As the reference's. Calls take(token) in one thread of the cluster. */
+  /* As the reference's. Calls take(token) in one thread of the cluster, which has seen `words` written if the request
+   * asks for them. */
   template <typename Take>
-  __device__ __forceinline__ void run(const Take& take) const {
+  __device__ __forceinline__ void run(uint64_t* words, const Take& take) const {
+    const struct blink_descriptor& params = sequence_.params;
+    ScoreScratch& score = scratch_.score;
+    const Controls controls(sequence_, tables_);
+    const bool asks = params.logprob_words != 0;
+    if (asks) scores(params.logprob_words).score(0);
+    if (controls.any()) control(controls, sequence_, logits_, slice_);
+    choose([&](uint32_t token) {
+      if (asks)
+        score.taken = token;
+      else
+        take(token);
+    });
+    if (!asks) return;
+    __syncthreads();
+    const uint32_t token = score.taken;
+    if (token == kNotTaken) return; /* by another block */
+    if (is_token(token)) {
+      const float logit = params.temperature == 0.0f ? logit_of(best_of_cluster()) : number(logits_[token]);
+      scores(params.logprob_words).put_answer(words, sequence_, controls, token, logit);
+    }
+    if (threadIdx.x == 0) take(token);
+  }
+
+  /* What a prompt's next token is told to be; calls done() in one thread. */
+  template <typename Done>
+  __device__ __forceinline__ void run_prompt(uint64_t* words, const Done& done) const {
+    const uint32_t token = next_of_prompt(sequence_);
+    const Scores prompt = scores(sequence_.params.prompt_logprob_words);
+    prompt.score(order_key(number(logits_[token]), token));
+    if (slice_.rank != 0) return;
+    prompt.put_prompt(words, token);
+    if (threadIdx.x == 0) done();
+  }
+
+ private:
+  __device__ __forceinline__ Scores scores(uint32_t words) const {
+    return Scores(logits_, words - 1, slice_, exchange_, scratch_.score, scratch_.select);
+  }
+
+  template <typename Take>
+  __device__ __forceinline__ void choose(const Take& take) const {
     const struct blink_descriptor& params = sequence_.params;
     penalise();
     const uint64_t best = best_key();
     const bool has_token = is_candidate(logit_of(best));
     if (!has_token || params.temperature == 0.0f) {
       const uint32_t none = best == 0 ? BLINK_DEAD_END : BLINK_NO_TOKEN;
-      if (slice_.rank == 0 && threadIdx.x == 0) take(has_token ? 0xffffffffu - uint32_t(best) : none);
+      if (slice_.rank == 0 && threadIdx.x == 0) take(has_token ? token_of(best) : none);
       return;
     }
     Filter filter = make_filter(params, logit_of(best));
@@ -147,7 +204,6 @@ class SlotSampler {
     draw(filter, take);
   }
 
- private:
   /* Calls body(token) once for every distinct token of the block's among the sequence's from `begin` on; in one pass,
    * but where the block has more ids than that marks. */
   template <typename Body>
@@ -201,7 +257,7 @@ class SlotSampler {
       });
     } else {
       exists = false;
-      slice_.for_each<4>(logits_, [&](uint32_t t, float logit) {
+      slice_.for_each_allowed<4>(logits_, [&](uint32_t t, float logit) {
         if (!exists || logit > most) most = number(logit), id = t;
         exists = true;
       });
@@ -214,7 +270,10 @@ class SlotSampler {
       if (lane < slice_.blocks) exchange_.send(&scratch_.best[slice_.rank], lane, best);
     }
     exchange_.receive(slice_.blocks);
-    best = 0;
+    return best_of_cluster();
+  }
+  __device__ __forceinline__ uint64_t best_of_cluster() const {
+    uint64_t best = 0;
     for (uint32_t block = 0; block < slice_.blocks; ++block) best = max(best, scratch_.best[block]);
     return best;
   }
@@ -226,7 +285,7 @@ class SlotSampler {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const float low = filter.least_logit(filter.weighted_ranks());
     uint64_t sum = 0;
-    slice_.for_each<4>(logits_, [&](uint32_t, float logit) {
+    slice_.for_each_allowed<4>(logits_, [&](uint32_t, float logit) {
       if (!(logit < low)) sum += filter.weight(logit);
     });
     sum = warp_total(sum);
@@ -281,7 +340,7 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
   SampleScratch& scratch = *reinterpret_cast<SampleScratch*>(dynamic_shared());
   const uint32_t batch_slot = blockIdx.y;
   struct blink_step_head* head = set.head;
-  const bool emits = batch_slot < head->batch_size && set.batch_emit[batch_slot];
+  const uint32_t emits = batch_slot < head->batch_size ? set.batch_emit[batch_slot] : uint32_t(BLINK_EMIT_NOTHING);
   Sequence sequence = {scratch.params, 0, nullptr, 0};
   if (emits) {
     const Sequence given = sequence_of(set, tables, batch_slot);
@@ -296,7 +355,7 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
   SampleSlice slice(tables.vocab_size);
   uint32_t* bits = dynamic_shared() + kSampleSharedBytes / sizeof(uint32_t);
   const TokenMask mask(sequence, tables, slice, scratch.mask, bits, reinterpret_cast<Queued*>(scratch.select.received));
-  const bool is_held = emits && scratch.params.grammar_words != 0;
+  const bool is_held = emits == BLINK_EMIT_TOKEN && scratch.params.grammar_words != 0;
   if (is_held) {
     mask.make(batch_slot >= head->n_decode);
     slice.allowed = bits;
@@ -317,7 +376,9 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
   }
   const SlotSampler sampler(sequence, tables, logits + uint64_t(batch_slot) * tables.vocab_size, slice, exchange,
                             scratch);
-  sampler.run([&](uint32_t token) {
+  uint64_t* const words = logprobs_of(set, batch_slot);
+  if (emits == BLINK_EMIT_LOGPROBS) return sampler.run_prompt(words, finish);
+  sampler.run(words, [&](uint32_t token) {
     if (is_held) mask.keep_state();
     put_token(set, tables, sequence, batch_slot, token);
     finish();

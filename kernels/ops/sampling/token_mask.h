@@ -88,7 +88,8 @@ class TokenMask {
       const uint32_t n = min(32u, sequence_.length - base);
       const uint32_t token = lane < n ? load_relaxed32(sequence_.tokens + base + lane) : 0;
       const uint32_t begin = lane < n ? tables_.vocabulary.first[token] : 0;
-      const uint32_t end = lane < n ? tables_.vocabulary.first[token + 1] : 0;
+      const bool walks = lane < n && !is_end(tables_, sequence_, token);
+      const uint32_t end = walks ? tables_.vocabulary.first[token + 1] : begin;
 #pragma unroll 1
       for (uint32_t i = 0; i < n; ++i) {
         const uint32_t at = __shfl_sync(0xffffffffu, begin, int(i)), stop = __shfl_sync(0xffffffffu, end, int(i));

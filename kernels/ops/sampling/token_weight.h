@@ -61,21 +61,12 @@ BLINK_HD uint32_t bits_of(float x) {
   return u.bits;
 }
 
-/* Not to be contracted with what follows. */
-BLINK_HD float product(float a, float b) {
-#ifdef __CUDA_ARCH__
-  return __fmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
-
 /* floor(exp(x) * kUnit), within 2^-22 relative. Conversions between floats and integers are slow on a GPU; the bits of
  * floats whose exponents are known make them superfluous. */
 BLINK_HD uint64_t weight_of(float x) {
   if (!(x > -kFarthest)) return 0;
   constexpr float kRound = 12582912.0f; /* 1.5 * 2^23: what is added to it is rounded to an integer */
-  const float rounded = product(x, 1.44269504f) + kRound, n = rounded - kRound;
+  const float rounded = fmaf(x, 1.44269504f, kRound), n = rounded - kRound;
   float r = fmaf(n, -0.693359375f, x); /* ln 2 in two parts: x - n ln 2 is exact to the last bits */
   r = fmaf(n, 2.12194440e-4f, r);
   float p = fmaf(1.38888889e-3f, r, 8.33333333e-3f); /* exp(r) for |r| <= ln(2) / 2 */

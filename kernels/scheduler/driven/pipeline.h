@@ -8,6 +8,7 @@
 
 #include <vector>
 
+#include "../../../ringbuffer/extents.h"
 #include "../state.h"
 #include "runtime.h"
 
@@ -62,6 +63,7 @@ class Pipeline {
     runtime_.launch(design_.compute, shape, set);
     order(design_.compute, computed, design_.outputs);
     runtime_.copy_out(design_.outputs, outputs(from), outputs(to), output_bytes(from, host_.shapes[shape].batch_slots));
+    if (tells(from)) runtime_.copy_out(design_.outputs, from.out_logprobs, to.out_logprobs, logprob_bytes(*from.head));
     runtime_.record(returned, design_.outputs);
     submitted_ = from.head->id;
     return runtime_.error();
@@ -101,6 +103,10 @@ class Pipeline {
     runtime_.copy_in(design_.inputs, tables_.params + sequence, from.params + sequence, sizeof *from.params);
     runtime_.copy_in(design_.inputs, tables_.history + history, from.history + history,
                      host_.sequences[sequence].prefill_end * sizeof *from.history);
+    if (const uint64_t words = control_words(from.params[sequence], from.vocab_size)) {
+      const uint64_t at = uint64_t(sequence) * from.control_words;
+      runtime_.copy_in(design_.inputs, tables_.controls + at, from.controls + at, words * sizeof *from.controls);
+    }
     if (from.params[sequence].grammar_words) send_grammar(sequence);
     pages_sent_[sequence] = 0;
   }
@@ -123,6 +129,18 @@ class Pipeline {
     runtime_.copy_in(design_.inputs, tables_.block_table + at, host_.tables.block_table + at,
                      n * sizeof *tables_.block_table);
     pages_sent_[sequence] += n;
+  }
+
+  /* Whether a batch slot's request wants to be told of log-probabilities. */
+  bool tells(const blink_step_set& set) const {
+    for (uint32_t batch_slot = 0; batch_slot < set.head->batch_size; ++batch_slot) {
+      const blink_descriptor& d = host_.tables.params[set.batch_sequence[batch_slot]];
+      if (d.logprob_words || d.prompt_logprob_words) return true;
+    }
+    return false;
+  }
+  static size_t logprob_bytes(const blink_step_head& head) {
+    return head.batch_size * BLINK_LOGPROB_WORDS * sizeof(uint64_t);
   }
 
   /* A set is one block (step.h): one copy takes all that the scheduler writes, another all that the engine writes. */

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from nic_frontend.api.schema.structure import Choices, ResponseFormat, Schema, StructuredOutputs
 from ringbuffer import abi
 
 MAX_STOPS = 16
@@ -28,12 +29,23 @@ class ModelSampling(Struct, kw_only=True):
     repetition_penalty: Annotated[float, Meta(gt=0, le=100)] | None = None
 
 
+class Structured(ModelSampling, kw_only=True):
+    """The fields by which a request says so; the last ones have the names that vLLM gave up."""
+
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: Schema | str | None = None
+    guided_regex: str | None = None
+    guided_choice: Choices | None = None
+    guided_grammar: str | None = None
+
+
 class StreamOptions(Struct):
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
 
 
-class Generation(ModelSampling, kw_only=True):
+class Generation(Structured, kw_only=True):
     """The common fields. None is a field that was left out."""
 
     model: str | None = None

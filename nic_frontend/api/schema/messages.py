@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from nic_frontend.api.schema.chat import NAME
 from nic_frontend.api.schema.generation import ModelSampling, Stop, Tokens
+from nic_frontend.api.schema.structure import Schema
 
 
 class TextBlock(Struct, tag_field="type", tag="text"):
@@ -62,6 +63,16 @@ class Thinking(Struct):
     budget_tokens: Annotated[int, Meta(ge=1)] | None = None
 
 
+class OutputFormat(Struct):
+    schema: Schema
+    type: Literal["json_schema"] = "json_schema"
+
+
+class OutputConfig(Struct):
+    format: OutputFormat | None = None
+    effort: str | None = None
+
+
 class CountRequest(ModelSampling, kw_only=True):
     """What a prompt is made of."""
 
@@ -71,6 +82,8 @@ class CountRequest(ModelSampling, kw_only=True):
     tools: list[CustomTool] | None = None
     tool_choice: Choice | None = None
     thinking: Thinking | None = None
+    output_format: OutputFormat | None = None
+    output_config: OutputConfig | None = None
 
 
 class MessagesRequest(CountRequest, kw_only=True):

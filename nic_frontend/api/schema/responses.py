@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from nic_frontend.api.schema.chat import Effort, FunctionDefinition
 from nic_frontend.api.schema.generation import ModelSampling, Tokens
+from nic_frontend.api.schema.structure import Schema
 
 
 class InputText(Struct, tag_field="type", tag="input_text"):
@@ -62,6 +63,10 @@ class Reasoning(Struct):
 
 class Format(Struct):
     type: Literal["text", "json_object", "json_schema"] = "text"
+    name: str | None = None
+    schema: Schema | None = None
+    description: str | None = None
+    strict: bool | None = None
 
 
 class TextOptions(Struct):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from matmuls import matmul
 
+from gpu_backend.cuda.chip import Chip
 from gpu_backend.engines.native.model import described_weights, target_of
 from gpu_backend.models.description import Model
 from gpu_backend.models.quantization import ScaleForm
@@ -68,7 +69,7 @@ def test_every_matrix_is_cut_within_the_limits(
 ) -> None:
     config = model(name, tmp_path)
     config = quantized(config, form) if form else config
-    target = target_of(config, n_multiprocessors)
+    target = target_of(config, Chip(n_multiprocessors))
     for rows in (9, *SKINNY_COLUMNS):
         for op in matmuls(config, rows):
             cut = tiling_of(op, target)

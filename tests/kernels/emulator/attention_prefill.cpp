@@ -10,7 +10,7 @@ extern "C" {
 void emulate_prefill_attention(const blink_set* set, const struct blink_tables* tables, const Half* qkv,
                                const void* k_cache, const void* v_cache, float k_scale, float v_scale, Half* out,
                                uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t window,
-                               uint32_t tokens) {
+                               uint32_t tokens, uint32_t decodes) {
   const uint32_t tiles = (tokens + blink::kPrefillQueries - 1) / blink::kPrefillQueries;
   after(qkv, kHalf * tokens * (n_heads + 2 * n_kv_heads) * head_dim);
   with_cache(k_scale, [&](auto element) {
@@ -19,7 +19,7 @@ void emulate_prefill_attention(const blink_set* set, const struct blink_tables* 
       launch({tiles, n_heads}, blink::kPrefillThreads, [&] {
         blink::prefill_attention_kernel<Half, dim(), Cache>(*set, *tables, qkv, static_cast<const Cache*>(k_cache),
                                                             static_cast<const Cache*>(v_cache), out, n_heads,
-                                                            n_kv_heads, tokens, window, k_scale, v_scale);
+                                                            n_kv_heads, tokens, window, k_scale, v_scale, decodes);
       });
     });
   });
@@ -38,19 +38,22 @@ void emulate_flash_attention(const struct blink_tables* tables, const Half* qkv,
   const auto bits = [](const void* p) { return static_cast<const uint16_t*>(p); };
   const TensorMap4 queries = {
       bits(qkv), {64, heads, tokens, columns}, {64, pack, 64 / pack, columns}, {head_dim, heads * head_dim, 64}};
+  const TensorMap4 fresh = {
+      bits(qkv), {64, heads, tokens, columns}, {64, 1, 8, columns}, {head_dim, heads * head_dim, 64}};
   const uint32_t atoms = 2 * cells * n_kv_heads / 8, words = head_dim / 2;
   const TensorMap4 of_halves = {
       bits(cache), {64, 8, columns, atoms}, {64, 8, columns, 2}, {head_dim, 64, 8 * head_dim}};
   const TensorMap4 of_fp8 = {bits(cache), {words, 8, 1, atoms}, {words, 8, 1, 2}, {words, words, 8 * words}, true};
   const TensorMap4& keys = k_scale == 0.0f ? of_halves : of_fp8;
-  FlashMap maps[2];
+  FlashMap maps[3];
   memcpy(maps, &queries, sizeof(queries));
-  memcpy(maps + 1, &keys, sizeof(keys));
+  memcpy(maps + 1, &fresh, sizeof(fresh));
+  memcpy(maps + 2, &keys, sizeof(keys));
   if (!after_decode) after(qkv, kHalf * tokens * heads * head_dim);
   with_cache(k_scale, [&](auto element) {
     with_constant<64, 128>(head_dim, [&](auto dim) {
-      launch({blocks}, kFlashThreads, [&] {
-        flash_attention_kernel<Half, dim(), decltype(element)>(maps[0], maps[1], *tables, plan, out, 0,
+      launch({blocks}, k_scale == 0.0f ? kFlashThreads : kFlashFp8Threads, [&] {
+        flash_attention_kernel<Half, dim(), decltype(element)>(maps[0], maps[1], maps[2], *tables, plan, out, 0,
                                                                cells * n_kv_heads / 8, n_heads, n_kv_heads, pack,
                                                                after_decode, k_scale, v_scale);
       });

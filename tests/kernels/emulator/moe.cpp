@@ -2,7 +2,7 @@
 #include "kernels.h"
 #include "weights.h"
 
-#include "kernels/ops/moe/single_token.h"
+#include "kernels/ops/moe/single_token_down.h"
 #include "kernels/ops/moe/combine.h"
 #include "kernels/ops/moe/expert_gemv.h"
 #include "kernels/ops/moe/grouped_fp8_gemm_sm90.h"

@@ -37,24 +37,25 @@ void emulate_skinny_fp8_gemm(const blink::BoxMap* w, const float* scales, const 
   after(norm->sums_in, kFloat * norm->n_sums * columns);
   with_constant<kEpilogueHalf, kEpilogueFloat, kEpilogueAdd, kEpilogueSilu>(output, [&](auto kind) {
     with_instance<Instance<16, 1, 1>, Instance<16, 2, 1>, Instance<32, 1, 8>, Instance<32, 2, 2>, Instance<64, 1, 2>,
-                  Instance<64, 2, 1>, Instance<64, 4, 1>>(columns, tiles, splits, [&](auto instance) {
-      using Sizes = decltype(instance);
-      with_constant<kScaleByRow, kScaleByBlock>(form, [&](auto of_scales) {
-        constexpr ScaleForm kForm = ScaleForm(of_scales());
-        if constexpr (kSkinnyFits<kind(), Sizes::kColumns, Sizes::kTiles>) {
-          const SkinnyFactors<kForm> factors = {*norm, scales};
-          launch(
-              {splits, clusters}, threads,
-              [&] {
-                skinny_gemm_kernel<Half, kind(), Sizes::kColumns, Sizes::kTiles, Sizes::kSplits, kForm>(*w, *x, y, *cut,
-                                                                                                        factors);
-              },
-              kClusters);
-        } else {
-          emulator::fail("a skinny GEMM that the engine has no instance of");
-        }
-      });
-    });
+                  Instance<64, 2, 1>, Instance<64, 2, 4>, Instance<64, 3, 1>, Instance<64, 4, 1>>(
+        columns, tiles, splits, [&](auto instance) {
+          using Sizes = decltype(instance);
+          with_constant<kScaleByRow, kScaleByBlock>(form, [&](auto of_scales) {
+            constexpr ScaleForm kForm = ScaleForm(of_scales());
+            if constexpr (kSkinnyFits<kind(), Sizes::kColumns, Sizes::kTiles>) {
+              const SkinnyFactors<kForm> factors = {*norm, scales};
+              launch(
+                  {splits, clusters}, threads,
+                  [&] {
+                    skinny_gemm_kernel<Half, kind(), Sizes::kColumns, Sizes::kTiles, Sizes::kSplits, kForm>(
+                        *w, *x, y, *cut, factors);
+                  },
+                  kClusters);
+            } else {
+              emulator::fail("a skinny GEMM that the engine has no instance of");
+            }
+          });
+        });
   });
   emulator::dynamic_bytes = emulator::kMostBytes;
 }

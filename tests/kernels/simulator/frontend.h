@@ -22,6 +22,12 @@ struct Sent {
   const Words* grammar = nullptr;
   blink_grammar_state standing{};  // of its tokens in the grammar
   std::vector<uint32_t> tokens;
+
+  std::vector<uint32_t> payload(const blink_descriptor& d) const {
+    std::vector<uint32_t> words = prompt;
+    for (uint32_t i = 0; i < blink::control_words(d, kVocab); ++i) words.push_back(control(seed, i));
+    return words;
+  }
 };
 
 class Frontend {
@@ -32,6 +38,7 @@ class Frontend {
   std::string error;
   uint64_t finished = 0, unsampled = 0;     // requests; those of them that ended without a token to sample
   uint64_t constrained = 0, dead_ends = 0;  // ... that had a grammar; that could not go on in it
+  uint64_t scored = 0;                      // ... of whose prompt every token was told
   bool quiet = false;                       // submit nothing more
   bool tearing = true;                      // let some payloads arrive after their request word
 
@@ -161,11 +168,12 @@ class Frontend {
     d.temperature = 1, d.top_p = 1, d.repetition_penalty = 1;
     d.flags = s.ignore_eos ? BLINK_FLAG_IGNORE_EOS : 0;
     d.ticket = s.ticket;
+    ask(d);
     if (!place(d)) return;
     ranges_[slot] = d;
     spoil(s, d);
     if (ring_.sizes.grammar_words && chance(50)) give_grammar(slot, now, s, d);
-    d.crc32c = reference_crc(d, s.prompt.data());
+    d.crc32c = reference_crc(d, s.payload(d).data());
     if (prompt_in_heap(d) && chance(2)) s.expected_error = BLINK_REASON_BAD_CHECKSUM, d.crc32c ^= 1 << random_() % 32;
     s.torn |= s.expected_error == BLINK_REASON_BAD_CHECKSUM || !prompt_in_heap(d) || (tearing && chance(10));
     if (!s.torn || s.expected_error) {
@@ -179,23 +187,33 @@ class Frontend {
     open_[slot] = s;
   }
 
+  // For log-probabilities, and for changes of logits.
+  void ask(blink_descriptor& d) {
+    if (chance(20)) d.logprob_words = 1 + random_() % (chance(10) ? BLINK_LOGPROB_WORDS : 3);
+    if (chance(15)) d.prompt_logprob_words = 1 + random_() % (chance(10) ? BLINK_LOGPROB_WORDS : 3);
+    if (chance(10)) d.n_biases = random_() % 20;
+    if (chance(10)) d.ban_words = random_() % 30;
+    if (chance(5)) d.flags |= BLINK_FLAG_ALLOWS;
+  }
+
   // Takes ranges anywhere in the lease's heaps that nothing open has. False: there are none to be found.
   bool place(blink_descriptor& d) {
-    d.prompt_room = d.prompt_tokens + random_() % 4;
+    d.prompt_room = blink::payload_words(d, kVocab) + random_() % 4;
     d.output_room = 1 + std::min(d.max_tokens, ring_.sizes.max_context) + random_() % 4;
-    return range(&blink_descriptor::prompt_offset, &blink_descriptor::prompt_room, c_.prompt_heap, d) &&
-           range(&blink_descriptor::output_offset, &blink_descriptor::output_room, c_.output_heap, d);
+    return range(&blink_descriptor::prompt_offset, prompt_room, c_.prompt_heap, d) &&
+           range(&blink_descriptor::output_offset, blink::output_words, c_.output_heap, d);
   }
-  bool range(uint32_t blink_descriptor::* offset, uint32_t blink_descriptor::* room, uint32_t heap,
+  static uint64_t prompt_room(const blink_descriptor& d) { return d.prompt_room; }
+  bool range(uint32_t blink_descriptor::* offset, uint64_t (*room)(const blink_descriptor&), uint32_t heap,
              blink_descriptor& d) {
     for (unsigned attempt = 0; attempt < 20; ++attempt) {
-      if (heap < d.*room) return false;
-      d.*offset = random_() % (heap - d.*room + 1);
+      if (heap < room(d)) return false;
+      d.*offset = random_() % (heap - room(d) + 1);
       bool mine = true;
       for (const auto& [slot, other] : ranges_)
-        mine = mine && (d.*offset + d.*room <= other.*offset || other.*offset + other.*room <= d.*offset);
+        mine = mine && (d.*offset + room(d) <= other.*offset || other.*offset + room(other) <= d.*offset);
       mine = mine && (heap != c_.prompt_heap || offset != &blink_descriptor::prompt_offset ||
-                      grammars_.is_free(d.*offset, d.*room));
+                      grammars_.is_free(d.*offset, room(d)));
       if (mine) return true;
     }
     return false;
@@ -207,7 +225,7 @@ class Frontend {
     const CachedGrammar* grammar = grammars_.take(slot, is_good, [&](uint32_t words) {
       blink_descriptor probe{};
       probe.prompt_room = words;
-      const bool found = range(&blink_descriptor::prompt_offset, &blink_descriptor::prompt_room, c_.prompt_heap, probe);
+      const bool found = range(&blink_descriptor::prompt_offset, prompt_room, c_.prompt_heap, probe);
       return found ? probe.prompt_offset : ~0u;
     });
     if (!grammar) return;
@@ -261,6 +279,9 @@ class Frontend {
       const float nan = __builtin_nanf("");
       (chance(50) ? d.temperature : d.top_p) = chance(50) ? nan : -1;
       s.expected_error = BLINK_REASON_BAD_PARAMETER;
+    } else if (chance(1)) {
+      (chance(50) ? d.logprob_words : d.prompt_logprob_words) = BLINK_LOGPROB_WORDS + 1 + random_() % 9;
+      s.expected_error = BLINK_REASON_BAD_CHECKSUM;
     } else if (chance(2)) {
       misplace(d);
       s.expected_error = BLINK_REASON_BAD_RANGE;
@@ -270,7 +291,8 @@ class Frontend {
   }
 
   bool prompt_in_heap(const blink_descriptor& d) const {
-    return d.prompt_tokens <= d.prompt_room && uint64_t(d.prompt_offset) + d.prompt_room <= c_.prompt_heap;
+    return blink::payload_words(d, kVocab) <= d.prompt_room &&
+           uint64_t(d.prompt_offset) + d.prompt_room <= c_.prompt_heap;
   }
 
   // Beyond the lease's part of a heap, by one word or as far as there are numbers.
@@ -289,7 +311,8 @@ class Frontend {
 
   void write(uint32_t slot, const blink_descriptor& d, const Sent& s) {
     c_.descriptors[slot] = d;
-    if (prompt_in_heap(d)) std::copy(s.prompt.begin(), s.prompt.end(), ring_.prompt(slot, d));
+    const std::vector<uint32_t> payload = s.payload(d);
+    if (prompt_in_heap(d)) std::copy(payload.begin(), payload.end(), ring_.prompt(slot, d));
   }
   void mend_torn(uint64_t now) {
     grammars_.write_due(now);
@@ -320,6 +343,7 @@ class Frontend {
                    count = blink::high(word) >> 12;
     if (blink::low(word) != s.sequence) return;  // not claimed yet
     if (count < s.tokens.size()) return fail("the count went back");
+    if (s.tokens.empty() && count) read_scores(slot, s);
     for (uint32_t i = s.tokens.size(); i < count; ++i) {
       // The inline copy may already hold the record six positions on: then the arena has this one (R8).
       uint64_t record = __atomic_load_n(&c_.progress[slot].records[i % BLINK_INLINE_RECORDS], __ATOMIC_RELAXED);
@@ -329,9 +353,31 @@ class Frontend {
       const uint32_t token = next_of(s);
       if (record != blink::output_record(token, i, s.sequence)) return fail("wrong record at " + std::to_string(i));
       s.tokens.push_back(token);
+      if (!is_told(s, logprobs(slot, s) + uint64_t(i) * s.ranges.logprob_words, s.prompt.size() + i,
+                   s.ranges.logprob_words))
+        return fail("the log-probabilities of token " + std::to_string(i) + " are wrong");
       if (s.grammar) take_token(blink::Grammar(s.grammar->data()), token, s.standing);
     }
     if (state == BLINK_STATE_DECODE_COMPLETED) complete(s, reason);
+  }
+
+  // Behind the records.
+  const uint64_t* logprobs(uint32_t slot, const Sent& s) const {
+    return ring_.outputs(slot, s.ranges) + s.ranges.output_room;
+  }
+  // What is told of the prompt's tokens, but for the first.
+  void read_scores(uint32_t slot, const Sent& s) {
+    const uint32_t n = s.ranges.prompt_logprob_words;
+    const uint64_t* words = logprobs(slot, s) + uint64_t(s.ranges.output_room) * s.ranges.logprob_words;
+    for (uint32_t position = 1; position < s.prompt.size(); ++position)
+      if (!is_told(s, words + uint64_t(position) * n, position, n))
+        return fail("what is told of the prompt's token " + std::to_string(position) + " is wrong");
+    scored += n != 0;
+  }
+  static bool is_told(const Sent& s, const uint64_t* words, uint32_t position, uint32_t n) {
+    for (uint32_t i = 0; i < n; ++i)
+      if (__atomic_load_n(words + i, __ATOMIC_RELAXED) != told(s.seed, position, i)) return false;
+    return true;
   }
 
   // What the answer's next token is, or why there is none.

@@ -2,7 +2,8 @@
 #pragma once
 #include <cstddef>
 
-#include "ringbuffer/ring.h"
+#include "ringbuffer/extents.h"
+#include "synthetic_answer.h"
 
 namespace simulator {
 
@@ -15,8 +16,9 @@ inline uint32_t crc_bytes(uint32_t crc, const void* data, size_t n) {
   return crc;
 }
 
-inline uint32_t reference_crc(const blink_descriptor& d, const uint32_t* prompt) {
-  return ~crc_bytes(crc_bytes(~0u, &d, sizeof(d) - 4), prompt, size_t(d.prompt_tokens) * 4);
+// `payload`: the prompt, and the controls behind it.
+inline uint32_t reference_crc(const blink_descriptor& d, const uint32_t* payload) {
+  return ~crc_bytes(crc_bytes(~0u, &d, sizeof(d) - 4), payload, 4 * blink::payload_words(d, kVocab));
 }
 
 }  // namespace simulator

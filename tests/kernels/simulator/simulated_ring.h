@@ -48,6 +48,8 @@ class SimulatedRing {
     t.history = array<uint32_t>(uint64_t(t.n_sequences) * z.max_context);
     t.block_table = array<uint32_t>(uint64_t(t.n_sequences) * t.pages_per_sequence);
     t.params = array<blink_descriptor>(t.n_sequences);
+    t.control_words = kControlWords;
+    t.controls = array<uint32_t>(uint64_t(t.n_sequences) * kControlWords);
     t.completed = array<uint64_t>(1);
     t.grammars = array<uint32_t>(z.grammar_words);
     t.grammar_at = array<uint32_t>(t.n_sequences);
@@ -64,6 +66,7 @@ class SimulatedRing {
         *p = take(batch_slots);
       set.head = reinterpret_cast<blink_step_head*>(take(sizeof(blink_step_head) / 4));
       set.out_token = take(batch_slots);
+      set.out_logprobs = array<uint64_t>(uint64_t(batch_slots) * BLINK_LOGPROB_WORDS);
     }
     // One decode shape, one prefill shape, mixed ones of two sizes, each of few batch slots and of all; copies.
     c.n_shapes = z.host_pages ? 7 : 6;

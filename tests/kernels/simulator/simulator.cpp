@@ -87,11 +87,14 @@ const char* blink_simulator_run(uint64_t seed, const simulator::Sizes* sizes, ui
                w.c.state->host_copies,
                w.c.state->brought_back,
                0,
+               0,
+               w.coverage.wide,
                0};
   for (const simulator::Frontend& f : w.frontends) {
     coverage->unsampled += f.unsampled;
     coverage->constrained += f.constrained;
     coverage->dead_ends += f.dead_ends;
+    coverage->scored += f.scored;
   }
   verdict = diverged.empty() ? w.verdict() : diverged;
   return verdict.c_str();

@@ -16,8 +16,18 @@
 
 #include "grammars.h"
 #include "kernels/scheduler/state.h"
+#include "ringbuffer/extents.h"
 
 namespace simulator {
+
+// Word `i` of what a request with this seed is told of the token at `position`, and of its controls.
+inline uint64_t told(uint64_t seed, uint32_t position, uint32_t i) {
+  return mix(seed ^ mix(uint64_t(position) << 32 | i));
+}
+inline uint32_t control(uint64_t seed, uint32_t i) {
+  return uint32_t(mix(~seed + i));
+}
+constexpr uint32_t kControlWords = (kVocab + 31) / 32 + 2 * BLINK_MAX_BIASES + BLINK_MAX_BAN_WORDS;
 
 class SyntheticEngine {
  public:
@@ -108,11 +118,17 @@ class SyntheticEngine {
         return fail("the KV cache of sequence " + std::to_string(sequence) + " is wrong at position " +
                     std::to_string(q));
     }
-    if (!set.batch_emit[batch_slot]) return;
+    const blink_descriptor& d = t.params[sequence];
+    check_slot(set, batch_slot, sequence, position);
+    if (set.batch_emit[batch_slot] == BLINK_EMIT_NOTHING) return;
+    const bool is_prompt = set.batch_emit[batch_slot] == BLINK_EMIT_LOGPROBS;
+    for (uint32_t i = 0; i < (is_prompt ? d.prompt_logprob_words : d.logprob_words); ++i)
+      set.out_logprobs[uint64_t(batch_slot) * BLINK_LOGPROB_WORDS + i] = told(d.seed, position + 1, i);
+    if (is_prompt) return;
     uint32_t* history = t.history + uint64_t(sequence) * t.max_context;
     const blink::Sequence of = blink::sequence_of(set, t, batch_slot);
-    const uint32_t token = t.params[sequence].grammar_words ? constrained(of, batch_slot >= set.head->n_decode)
-                                                            : answer(of.params.seed, of.answered(), history[position]);
+    const uint32_t token = d.grammar_words ? constrained(of, batch_slot >= set.head->n_decode)
+                                           : answer(d.seed, of.answered(), history[position]);
     blink::put_token(set, t, of, batch_slot, token);
   }
 
@@ -125,6 +141,20 @@ class SyntheticEngine {
     blink::find_state(t, of, begins, now);
     const uint32_t previous = of.tokens[of.length - 1];
     return answer_in(blink::Grammar(words), now, of.params.seed, of.answered(), previous);
+  }
+
+  // Whether a batch slot is what the scheduler says that it is for, and its request's controls are there.
+  void check_slot(const blink_step_set& set, uint32_t batch_slot, uint32_t sequence, uint32_t position) {
+    const blink_descriptor& d = t.params[sequence];
+    const uint32_t emit = set.batch_emit[batch_slot];
+    if (emit == BLINK_EMIT_LOGPROBS && (position + 1 >= d.prompt_tokens || d.prompt_logprob_words == 0))
+      fail("S22: nobody asked how likely a token is");
+    if (set.batch_first[batch_slot] > set.batch_last[batch_slot] &&
+        (set.batch_first[batch_slot] != set.batch_last[batch_slot] + 1 || emit != BLINK_EMIT_LOGPROBS))
+      fail("a batch slot has no tokens");
+    for (uint32_t i = 0; i < blink::control_words(d, kVocab); ++i)
+      if (t.controls[uint64_t(sequence) * t.control_words + i] != control(d.seed, i))
+        return fail("the controls of a sequence are wrong");
   }
 
   void fail(const std::string& what) {

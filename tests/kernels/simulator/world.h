@@ -19,7 +19,8 @@ namespace simulator {
 
 struct Coverage {
   uint64_t steps, tokens, finished, preempted, zombies, torn, relaunches, refused, reclaimed, cancelled, armed, mixed,
-      unsampled, hits, evicted, awaited, told, retold, compared, written, brought_back, constrained, dead_ends;
+      unsampled, hits, evicted, awaited, told, retold, compared, written, brought_back, constrained, dead_ends, wide,
+      scored;
 };
 
 class Simulator {
@@ -49,6 +50,7 @@ class Simulator {
     const blink_step_head& head = *c.sets[set].head;
     const blink_shape& capacity = c.shapes[shape];
     const uint32_t n_prompts = head.batch_size - head.n_decode;
+    const bool wide = n_prompts > c.max_prefill_slots;  // since a prompt has a batch slot for each of its tokens (S22)
     if (head.kind != capacity.kind || head.n_tokens > capacity.tokens || head.batch_size > capacity.batch_slots)
       fail("a step does not fit its shape");
     const blink_shape* fewer = shape ? &capacity - 1 : nullptr;
@@ -57,16 +59,17 @@ class Simulator {
     const bool copies = head.kind == BLINK_STEP_COPY;
     const bool decodes = head.n_decode, prefills = n_prompts;
     if (copies ? decodes || prefills || !head.n_tokens
-               : head.kind != (!decodes   ? BLINK_STEP_PREFILL
-                               : prefills ? BLINK_STEP_MIXED
-                                          : BLINK_STEP_DECODE))
+               : head.kind != (!decodes && !wide ? BLINK_STEP_PREFILL
+                               : prefills        ? BLINK_STEP_MIXED
+                                                 : BLINK_STEP_DECODE))
       fail("a step is not of its kind");
-    if (!copies && head.n_tokens - head.n_decode > c.max_prefill_tokens || n_prompts > c.max_prefill_slots)
+    if ((!copies && head.n_tokens - head.n_decode > c.max_prefill_tokens) || (wide && !scores(set)))
       fail("a step has more of prompts than it may");
     with_rows += head.n_decode > 0;
     with_prompts += n_prompts > 0;
     fairness.launched(c.sets[set], window);
     coverage.mixed += head.kind == BLINK_STEP_MIXED;
+    coverage.wide += wide;
     ++window;
     for (uint32_t i = 0; i < c.tables.n_sequences; ++i)
       coverage.awaited += c.sequences[i].use == BLINK_SEQUENCE_ACTIVE && c.sequences[i].awaits != BLINK_NO_PAGE;
@@ -159,6 +162,13 @@ class Simulator {
     uint64_t inputs;
     uint64_t retire = 0;
   };
+
+  // Whether a prompt has batch slots for its tokens.
+  bool scores(uint32_t set) const {
+    const uint32_t* emits = c.sets[set].batch_emit;
+    return std::find(emits, emits + c.sets[set].head->batch_size, BLINK_EMIT_LOGPROBS) !=
+           emits + c.sets[set].head->batch_size;
+  }
 
   void stop() {
     stopping = true;

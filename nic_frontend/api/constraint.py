@@ -1,0 +1,162 @@
+"""What answers are held to, as grammars: a form of their text, calls of tools, or both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from nic_frontend.api.parameters import Parameters
+from nic_frontend.api.served import Served
+from nic_frontend.errors import bad_request
+from nic_frontend.grammar.calls import Function
+from nic_frontend.grammar.characters import ALL
+from nic_frontend.grammar.content import Content
+from nic_frontend.grammar.expression import (
+    Expression,
+    any_of,
+    characters,
+    literal,
+    one_of,
+    optional,
+    repeated,
+    sequence,
+    until,
+    without,
+)
+from nic_frontend.parsing.reasoning import ReasoningParser
+from nic_frontend.parsing.tool_call_parser import ToolCallParser
+
+BLANKS = repeated(one_of(" \n"), 0, 4)  # around what a model thinks
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """`content` is what the text may be. `tools` are those that may be called: one at least if `must`, one at
+    most if not `many`.
+    """
+
+    content: Content | None = None
+    tools: list[Function] = field(default_factory=list)
+    must: bool = False
+    many: bool = True
+
+    @property
+    def param(self) -> str:
+        """The request's field that it comes from."""
+        return "tool_choice" if self.must else self.content.param if self.content else "tools"
+
+    def narrows(self, parser: type[ToolCallParser] | None) -> bool:
+        """Whether an answer may not be any text."""
+        return self.content is not None or self.must or self.holds_calls(parser)
+
+    def holds_calls(self, parser: type[ToolCallParser] | None) -> bool:
+        """Whether a model that need not call tools is held to their schemas where it does: behind a mark."""
+        return parser is not None and not parser.first_marks and any(tool.strict for tool in self.tools)
+
+
+class Blocks(NamedTuple):
+    """Grammars. None: an answer may be any text."""
+
+    whole: bytes | None = None
+    concluding: bytes | None = None  # of an answer whose thinking was ended
+
+
+NO_BLOCKS = Blocks()
+
+
+async def blocks_of(
+    constraint: Constraint,
+    parser: type[ToolCallParser] | None,
+    reasoning: ReasoningParser | None,
+    served: Served,
+    concludes: bool,
+) -> Blocks:
+    """`reasoning`: where the model may think first. Raises ApiError 400 naming a field."""
+    if not constraint.narrows(parser):
+        return NO_BLOCKS
+    maker = Maker(constraint, parser, served)
+    whole = await maker.block(reasoning)
+    return Blocks(whole, await maker.block(None) if concludes and reasoning is not None else None)
+
+
+class Maker:
+    def __init__(self, constraint: Constraint, parser: type[ToolCallParser] | None, served: Served) -> None:
+        self._constraint = constraint
+        self._parser = parser
+        self._mark = served.tokenizer.answer_bytes
+        self._grammars = served.grammars
+
+    async def block(self, reasoning: ReasoningParser | None) -> bytes:
+        wanted = self._constraint
+
+        def make() -> Expression:
+            return self._answer() if reasoning is None else self._behind_thoughts(reasoning)
+
+        source: dict[str, Any] = {
+            "content": wanted.content.key if wanted.content else None,
+            "tools": [[tool.name, tool.parameters, tool.strict] for tool in wanted.tools],
+            "calls": [wanted.must, wanted.many, self._parser.__name__ if self._parser else None],
+            "thinks": [reasoning.opening, reasoning.closing, reasoning.inside] if reasoning else None,
+        }
+        return await self._grammars.block(source, make, wanted.param)
+
+    def _answer(self) -> Expression:
+        wanted, parser = self._constraint, self._parser
+        found = []
+        if parser is not None and wanted.tools:
+            if not wanted.must and wanted.content is None:
+                return self._text_and_calls(parser)
+            found.append(parser.language(wanted.tools, wanted.many, self._mark))
+        if wanted.content is not None and not wanted.must:
+            found.append(wanted.content.expression())
+        return any_of(found)
+
+    def _text_and_calls(self, parser: type[ToolCallParser]) -> Expression:
+        """Any text, and where the mark of a call stands, calls."""
+        anything = repeated(characters(ALL))
+        mark = literal(self._mark(parser.marks[0]))  # with which `language` begins
+        text = without(anything, sequence(anything, mark, anything))
+        calls = parser.language(self._constraint.tools, self._constraint.many, self._mark)
+        return any_of([text, sequence(text, calls)])
+
+    def _behind_thoughts(self, reasoning: ReasoningParser) -> Expression:
+        """Whatever the model thinks comes first."""
+        thoughts = sequence(until(self._mark(reasoning.closing)), BLANKS)
+        if reasoning.inside:
+            return sequence(thoughts, self._answer())
+        opened = sequence(BLANKS, literal(self._mark(reasoning.opening)), thoughts)
+        return sequence(optional(opened), self._answer())
+
+
+def check_ends(parameters: Parameters, grammars: Blocks) -> None:
+    """Raises ApiError 400 for answers that would have to go on where their grammar ends."""
+    for name in ("min_tokens", "ignore_eos"):
+        if grammars.whole is not None and getattr(parameters, name):
+            raise bad_request(
+                f"{name!r} does not go with an answer whose form is given", name, "invalid_value"
+            )
+
+
+def chosen(
+    tools: list[Function], kind: str, name: str | None, one_call: bool, content: Content | None
+) -> Constraint:
+    """Of a request's `tool_choice`: "auto", "none", "required", or "named" with a name.
+
+    Raises ApiError 400 where there is no such tool.
+    """
+    if kind == "none":
+        return Constraint(content)
+    if kind == "auto":
+        return Constraint(content, tools, many=not one_call)
+    if not tools:
+        raise bad_request(
+            "'tool_choice' asks for a call, and there are no 'tools'", "tool_choice", "invalid_value"
+        )
+    if kind == "required":
+        return Constraint(content, tools, must=True, many=not one_call)
+    named = [tool for tool in tools if tool.name == name]
+    if not named:
+        raise bad_request(
+            f"'tool_choice' names {name!r}, which is none of the 'tools'", "tool_choice", "invalid_value"
+        )
+    return Constraint(content, named[:1], must=True, many=False)

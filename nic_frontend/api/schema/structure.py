@@ -1,0 +1,32 @@
+"""What answers are to be: OpenAI's `response_format`, and what vLLM has beside it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+Schema = dict[str, Any] | bool
+Choices = Annotated[list[str], Meta(min_length=1, max_length=10_000)]
+
+
+class JsonSchema(Struct):
+    schema: Schema
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(Struct):
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    json_schema: JsonSchema | None = None
+
+
+class StructuredOutputs(Struct):
+    """One of these at most."""
+
+    json: Schema | str | None = None
+    regex: str | None = None
+    choice: Choices | None = None
+    grammar: str | None = None
+    json_object: bool | None = None

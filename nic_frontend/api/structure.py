@@ -1,0 +1,69 @@
+"""What a request wants its answers to be: `response_format`, `structured_outputs` and their older names."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from nic_frontend.api.schema.generation import Structured
+from nic_frontend.api.schema.structure import ResponseFormat, StructuredOutputs
+from nic_frontend.errors import bad_request
+from nic_frontend.grammar.content import Content
+
+GUIDED = {
+    "guided_json": "json",
+    "guided_regex": "regex",
+    "guided_choice": "choice",
+    "guided_grammar": "grammar",
+}
+
+
+def content_of(request: Structured) -> Content | None:
+    """None: any text.
+
+    Raises ApiError 400 where more than one thing is wanted, or a part of it is missing.
+    """
+    wanted: list[Content | None] = [_formatted(request.response_format)]
+    if request.structured_outputs is not None:
+        wanted += _structured(request.structured_outputs)
+    for name, kind in GUIDED.items():
+        if (source := getattr(request, name)) is not None:
+            wanted.append(_content(kind, source, name))
+    found = [content for content in wanted if content is not None]
+    if len(found) > 1:
+        names = " and ".join(f"'{content.param}'" for content in found)
+        raise bad_request(f"{names} exclude each other", found[1].param, "invalid_value")
+    return found[0] if found else None
+
+
+def _formatted(wanted: ResponseFormat | None) -> Content | None:
+    if wanted is None or wanted.type == "text":
+        return None
+    if wanted.type == "json_object":
+        return Content("json_object", None, "response_format")
+    if wanted.json_schema is None:
+        name = "response_format.json_schema"
+        raise bad_request(f"'{name}' is missing", name, "missing_required_parameter")
+    return Content("json", wanted.json_schema.schema, "response_format")
+
+
+def _structured(wanted: StructuredOutputs) -> list[Content]:
+    found = [
+        _content(kind, source, f"structured_outputs.{kind}")
+        for kind in GUIDED.values()
+        if (source := getattr(wanted, kind)) is not None
+    ]
+    if wanted.json_object:
+        found.append(Content("json_object", None, "structured_outputs.json_object"))
+    return found
+
+
+def _content(kind: str, source: Any, param: str) -> Content:
+    if kind == "json" and isinstance(source, str):  # a schema as text
+        try:
+            source = json.loads(source)
+        except (ValueError, RecursionError) as error:
+            raise bad_request(f"'{param}' is not valid JSON: {error}", param, "invalid_value") from error
+        if not isinstance(source, dict | bool):
+            raise bad_request(f"'{param}' must be a schema", param, "invalid_value")
+    return Content(kind, source, param)

@@ -1,0 +1,131 @@
+"""What is valid where a schema is not, as schemas: for `not`, `if`, and alternatives of `oneOf`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nic_frontend.grammar.keywords import named_types, type_of
+from nic_frontend.grammar.references import Place, References
+from nic_frontend.grammar.refusal import GrammarRefused
+from nic_frontend.grammar.vocabulary import ASSERTIONS, TYPES
+
+MAX_DEPTH = 20
+NAMES = ("null", "boolean", "string", "array", "object")
+OPPOSITES = {
+    "minimum": "exclusiveMaximum",
+    "maximum": "exclusiveMinimum",
+    "exclusiveMinimum": "maximum",
+    "exclusiveMaximum": "minimum",
+}
+LENGTHS = {
+    "minLength": ("maxLength", -1),
+    "maxLength": ("minLength", 1),
+    "minItems": ("maxItems", -1),
+    "maxItems": ("minItems", 1),
+    "minProperties": ("maxProperties", -1),
+    "maxProperties": ("minProperties", 1),
+}
+
+
+class Negation:
+    def __init__(self, references: References) -> None:
+        self._references = references
+        self._known: dict[int, list[Place]] = {}
+        self._kept: list[Place] = []
+        self._depth = 0
+
+    def of(self, place: Place) -> list[Place]:
+        """Schemas, of which one at least is valid where this one is not. Raises GrammarRefused."""
+        if isinstance(place.value, bool):
+            return [] if place.value else [Place(True, place.where, place.base)]
+        if id(place.value) not in self._known:
+            self._depth += 1
+            if self._depth > MAX_DEPTH:
+                raise GrammarRefused("its opposite is nested too deeply", place.where)
+            self._kept.append(place)
+            self._known[id(place.value)] = self._negated(place, place.value)
+            self._depth -= 1
+        return self._known[id(place.value)]
+
+    def _negated(self, place: Place, schema: dict[str, Any]) -> list[Place]:
+        found: list[Place] = []
+        for keyword, value in schema.items():
+            if keyword == "$ref":
+                found += self.of(self._references.follow(place, value, "$ref"))
+                if self._references.alone:
+                    break
+            elif keyword == "allOf":
+                found += [
+                    other
+                    for i, inner in enumerate(value)
+                    for other in self.of(place.inner(inner, keyword, i))
+                ]
+            elif keyword == "anyOf":
+                found += self._none_of(
+                    [place.inner(inner, keyword, i) for i, inner in enumerate(value)], place
+                )
+            elif keyword == "not":
+                found.append(place.inner(value, keyword))
+            elif keyword in ASSERTIONS:
+                found += self._keyword(place, keyword, value)
+        return found
+
+    def _none_of(self, places: list[Place], where: Place) -> list[Place]:
+        found = [Place(True, where.where, where.base)]
+        for place in places:
+            opposites = self.of(place)
+            found = [
+                Place({"allOf": [a.value, b.value]}, f"{where.where}/anyOf", where.base)
+                for a in found
+                for b in opposites
+            ]
+            if len(found) > 64:
+                raise GrammarRefused("its opposite has too many alternatives", f"{where.where}/anyOf")
+        return found
+
+    def _keyword(self, place: Place, keyword: str, value: Any) -> list[Place]:
+        def schema(content: dict[str, Any]) -> Place:
+            return Place(content, f"{place.where}/{keyword}", place.base)
+
+        if keyword == "type":
+            return [schema({"type": name}) for name in _other_types(named_types(place), place)]
+        if keyword in ("const", "enum"):
+            return _other_values([value] if keyword == "const" else value, schema)
+        if keyword in OPPOSITES:
+            return [schema({"type": "number", OPPOSITES[keyword]: value})]
+        if keyword in LENGTHS:
+            opposite, step = LENGTHS[keyword]
+            kinds = {"Length": "string", "Items": "array", "Properties": "object"}
+            impossible = value + step < 0
+            return [] if impossible else [schema({"type": kinds[keyword[3:]], opposite: value + step})]
+        if keyword == "required":
+            return [schema({"type": "object", "properties": {name: False}}) for name in value]
+        if keyword == "properties":
+            return [
+                schema({"type": "object", "required": [name], "properties": {name: other.value}})
+                for name, inner in value.items()
+                for other in self.of(place.inner(inner, keyword, name))
+            ]
+        raise GrammarRefused(f"the opposite of {keyword!r} is not supported", f"{place.where}/{keyword}")
+
+
+def _other_types(types: frozenset[str], place: Place) -> list[str]:
+    """The other types. Numbers with a fraction alone cannot be asked for."""
+    found = [name for name in NAMES if name not in types]
+    if not types & TYPES["number"]:
+        found.append("number")
+    return found
+
+
+def _other_values(values: list[Any], schema: Any) -> list[Place]:
+    """Values of other types, and strings but for these. Others of the types of these are left out."""
+    types = {type_of(value) for value in values}
+    found = [schema({"type": name}) for name in NAMES if name not in types and name != "boolean"]
+    if not types & TYPES["number"]:
+        found.append(schema({"type": "number"}))
+    others = [value for value in (True, False) if not any(value is given for given in values)]
+    found += [schema({"const": value}) for value in others]
+    strings = [value for value in values if isinstance(value, str)]
+    if strings:
+        found.append(schema({"type": "string", "x-not": strings}))
+    return found

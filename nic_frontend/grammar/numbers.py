@@ -1,0 +1,228 @@
+"""Numbers between bounds, as languages of digits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from math import ceil, floor
+
+from nic_frontend.grammar.expression import (
+    EMPTY,
+    NOTHING,
+    Expression,
+    any_of,
+    both,
+    literal,
+    multiples,
+    optional,
+    repeated,
+    sequence,
+)
+from nic_frontend.grammar.expression import characters as one_character
+from nic_frontend.grammar.json_text import DIGIT, FRACTION, INTEGER, NUMBER
+from nic_frontend.grammar.refusal import GrammarRefused
+
+MAX_DIGITS = 400  # of a bound: the largest double has 309
+MAX_MULTIPLE = 10_000
+SIGNIFICANT = 15  # digits that a double keeps apart from any others
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """None: there is none."""
+
+    low: Fraction | None = None
+    high: Fraction | None = None
+    low_open: bool = False  # the bound itself is outside
+    high_open: bool = False
+
+    @property
+    def free(self) -> bool:
+        return self.low is None and self.high is None
+
+
+def exact(value: float) -> Fraction:
+    """A number of JSON as it was written."""
+    return Fraction(value) if isinstance(value, int) else Fraction(Decimal(repr(value)))
+
+
+def integers(bounds: Bounds, multiple_of: int = 1) -> Expression:
+    """Integers within bounds that are multiples. Raises GrammarRefused."""
+    low = None if bounds.low is None else ceil(bounds.low)
+    high = None if bounds.high is None else floor(bounds.high)
+    low = low + 1 if low is not None and bounds.low_open and low == bounds.low else low
+    high = high - 1 if high is not None and bounds.high_open and high == bounds.high else high
+    if multiple_of > MAX_MULTIPLE:
+        raise GrammarRefused(f"multiples of more than {MAX_MULTIPLE} are not supported")
+    if low is None and high is None and multiple_of == 1:
+        return INTEGER
+    parts = []
+    if high is None or high >= 0:
+        least = max(low or 0, 0)
+        parts.append(_multiples(_naturals(least, high), multiple_of))
+    if low is None or low < 0:
+        least = max(1, 1 if high is None else -high)
+        parts.append(
+            sequence(literal("-"), _multiples(_naturals(least, None if low is None else -low), multiple_of))
+        )
+    return any_of(parts)
+
+
+def _multiples(naturals: Expression, divisor: int) -> Expression:
+    return naturals if divisor == 1 or naturals is NOTHING else both(naturals, multiples(divisor))
+
+
+def _digits(first: int, last: int) -> Expression:
+    return one_character([(0x30 + first, 0x30 + last)]) if first <= last else NOTHING
+
+
+def _naturals(low: int, high: int | None) -> Expression:
+    """From low to high, both included; high None: without end."""
+    if high is not None and high < low:
+        return NOTHING
+    written = str(low)
+    if max(len(written), len(str(high or 0))) > MAX_DIGITS:
+        raise GrammarRefused("a bound has too many digits")
+    parts = []
+    longest = len(written) if high is None else len(str(high))
+    for length in range(len(written), longest + 1):
+        least = written if length == len(written) else "1" + "0" * (length - 1)
+        most = str(high) if high is not None and length == longest else "9" * length
+        parts.append(_between(least, most))
+    if high is None:
+        parts.append(sequence(_digits(1, 9), repeated(DIGIT, longest)))
+    return any_of(parts)
+
+
+def _between(low: str, high: str) -> Expression:
+    """Digits of one length, none smaller than `low` and none larger than `high`."""
+    if not low:
+        return EMPTY
+    first, last = int(low[0]), int(high[0])
+    if first == last:
+        return sequence(literal(low[0]), _between(low[1:], high[1:]))
+    n = len(low) - 1
+    return any_of(
+        [
+            sequence(literal(low[0]), _at_least(low[1:])),
+            sequence(_digits(first + 1, last - 1), repeated(DIGIT, n, n)),
+            sequence(literal(high[0]), _at_most(high[1:])),
+        ]
+    )
+
+
+def _at_least(low: str) -> Expression:
+    if not low:
+        return EMPTY
+    n = len(low) - 1
+    larger = sequence(_digits(int(low[0]) + 1, 9), repeated(DIGIT, n, n))
+    return any_of([sequence(literal(low[0]), _at_least(low[1:])), larger])
+
+
+def _at_most(high: str) -> Expression:
+    if not high:
+        return EMPTY
+    n = len(high) - 1
+    smaller = sequence(_digits(0, int(high[0]) - 1), repeated(DIGIT, n, n))
+    return any_of([sequence(literal(high[0]), _at_most(high[1:])), smaller])
+
+
+def decimals(bounds: Bounds) -> Expression:
+    """Numbers within bounds: without an exponent, and of as many digits as a double keeps, so that who reads
+    them finds the same.
+
+    Raises GrammarRefused where the bounds themselves have more.
+    """
+    if bounds.free:
+        return NUMBER
+    parts = []
+    if bounds.high is None or bounds.high >= 0:
+        low = bounds.low if bounds.low is not None and bounds.low >= 0 else Fraction(0)
+        low_open = bounds.low_open and low == bounds.low
+        parts.append(_positive(low, low_open, bounds.high, bounds.high_open))
+    if bounds.low is None or bounds.low < 0:
+        low = -bounds.high if bounds.high is not None and bounds.high <= 0 else Fraction(0)
+        low_open = bounds.high_open if bounds.high is not None and bounds.high <= 0 else True
+        high = None if bounds.low is None else -bounds.low
+        parts.append(sequence(literal("-"), _positive(low, low_open, high, bounds.low_open)))
+    return any_of(parts)
+
+
+def _written(value: Fraction) -> tuple[int, str]:
+    """The whole part, and the digits behind the point."""
+    whole = floor(value)
+    rest, digits = value - whole, ""
+    while rest:
+        rest *= 10
+        digits += str(floor(rest))
+        rest -= floor(rest)
+        if len(digits) + len(str(whole)) > SIGNIFICANT:
+            raise GrammarRefused("a bound of numbers has too many digits behind the point")
+    return whole, digits
+
+
+def _positive(low: Fraction, low_open: bool, high: Fraction | None, high_open: bool) -> Expression:
+    """Numbers that are not negative."""
+    if high is not None and (high < low or (high == low and (low_open or high_open))):
+        return NOTHING
+    whole_low, digits_low = _written(low)
+    room = max(SIGNIFICANT - len(str(whole_low if high is None else floor(high))), 0)
+    any_fraction = optional(sequence(literal("."), repeated(DIGIT, 1, room))) if room else EMPTY
+    above = _fraction_above(digits_low, low_open, room)
+    if high is None:
+        more = sequence(
+            _naturals(whole_low + 1, None),
+            optional(FRACTION) if whole_low == 0 and not digits_low else any_fraction,
+        )
+        return any_of([sequence(literal(str(whole_low)), above), more])
+    whole_high, digits_high = _written(high)
+    below = _fraction_below(digits_high, high_open, room)
+    if whole_low == whole_high:
+        within = NOTHING if below is NOTHING or above is NOTHING else both(above, below)
+        return sequence(literal(str(whole_low)), within)
+    return any_of(
+        [
+            sequence(literal(str(whole_low)), above),
+            sequence(_naturals(whole_low + 1, whole_high - 1), any_fraction),
+            sequence(literal(str(whole_high)), below),
+        ]
+    )
+
+
+def _fraction_above(digits: str, is_open: bool, room: int) -> Expression:
+    """What may stand behind the whole part of a bound: at least these digits, or more than them."""
+    tail = repeated(DIGIT, 0, max(room - len(digits), 0))
+    parts = []
+    for i, digit in enumerate(digits):  # larger for the first time here
+        larger = _digits(int(digit) + 1, 9)
+        parts.append(sequence(literal("." + digits[:i]), larger, repeated(DIGIT, 0, max(room - i - 1, 0))))
+    positive = sequence(repeated(literal("0"), 0, max(room - len(digits) - 1, 0)), _digits(1, 9))
+    if not is_open:
+        parts.append(sequence(literal("." + digits), tail) if digits else EMPTY)
+        if not digits:
+            parts.append(sequence(literal("."), repeated(DIGIT, 1, room)) if room else NOTHING)
+    elif room > len(digits):
+        rest = repeated(DIGIT, 0, max(room - len(digits) - 1, 0))
+        parts.append(sequence(literal("." + digits), _limited(sequence(positive, rest), room - len(digits))))
+    return any_of(parts)
+
+
+def _limited(language: Expression, most: int) -> Expression:
+    """Of at most so many digits."""
+    return both(language, repeated(DIGIT, 1, most))
+
+
+def _fraction_below(digits: str, is_open: bool, room: int) -> Expression:
+    """... at most these digits, or less than them."""
+    parts = []
+    for i, digit in enumerate(digits):  # smaller for the first time here, by a digit or by its end
+        smaller = _digits(0, int(digit) - 1)
+        parts.append(sequence(literal("." + digits[:i]), smaller, repeated(DIGIT, 0, max(room - i - 1, 0))))
+        parts.append(literal("." + digits[:i]) if i else EMPTY)
+    if not is_open:
+        zeros = repeated(literal("0"), 0, max(room - len(digits), 0))
+        parts.append(sequence(literal("." + digits), zeros) if digits else EMPTY)
+        if not digits and room:
+            parts.append(sequence(literal("."), repeated(literal("0"), 1, room)))
+    return any_of(parts)

@@ -1,0 +1,205 @@
+"""Schemas and where they stand: `$ref`, `$id`, `$anchor` and JSON pointers within one document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urldefrag, urljoin
+
+from nic_frontend.grammar.refusal import GrammarRefused
+from nic_frontend.grammar.vocabulary import ASSERTIONS, UNSUPPORTED
+
+MAX_SCHEMAS = 20_000
+MAX_NESTING = 100
+MAX_COMBINED = 200
+LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
+MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
+SINGLE = (
+    "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",
+    "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties",
+)  # fmt: skip
+UNEVALUATED = {
+    "unevaluatedProperties": "x-more-properties",
+    "unevaluatedItems": "x-more-items",
+}  # as arrays.py and
+# objects.py know them
+OLD_DRAFTS = ("draft-03", "draft-04", "draft-06", "draft-07")  # there `$ref` stands alone
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """A schema: what it says, its JSON pointer, and the URI that its references start from. `alone`: of an
+    old draft, where nothing beside a `$ref` counts.
+    """
+
+    value: dict[str, Any] | bool
+    where: str
+    base: str
+    alone: bool = False
+
+    def inner(self, value: Any, *steps: object) -> Place:
+        """One within it. Raises GrammarRefused if it is no schema."""
+        where = "/".join([self.where, *(escaped(str(step)) for step in steps)])
+        return place(value, where, self.base, self.alone)
+
+
+def place(value: Any, where: str, base: str, alone: bool) -> Place:
+    if not isinstance(value, dict | bool):
+        raise GrammarRefused("a schema must be an object or a boolean", where)
+    name = value.get("$id") if isinstance(value, dict) and not (alone and "$ref" in value) else None
+    if isinstance(name, str) and not name.startswith("#"):
+        base = urljoin(base, name)
+    return Place(value, where, base, alone)
+
+
+def _open(here: Place) -> Place:
+    assert isinstance(here.value, dict)
+    for keyword in UNEVALUATED:
+        if keyword in here.value:
+            raise GrammarRefused(
+                f"{keyword!r} is supported only in the outermost of combined schemas",
+                f"{here.where}/{keyword}",
+            )
+    return here
+
+
+def escaped(step: str) -> str:
+    return step.replace("~", "~0").replace("/", "~1")
+
+
+class References:
+    """Finds what references mean. Raises GrammarRefused for a document that is too large."""
+
+    def __init__(self, document: Any) -> None:
+        dialect = document.get("$schema") if isinstance(document, dict) else None
+        self.alone = isinstance(dialect, str) and any(draft in dialect for draft in OLD_DRAFTS)
+        self.root = place(document, "#", "", self.alone)
+        self._resources: dict[str, Place] = {"": self.root}
+        self._anchors: dict[str, Place] = {}
+        self._closings: dict[int, Place] = {}
+        self._index()
+
+    def _index(self) -> None:
+        waiting = [(self.root, 0)]
+        seen = 0
+        while waiting:
+            here, depth = waiting.pop()
+            seen += 1
+            if seen > MAX_SCHEMAS:
+                raise GrammarRefused(f"it has more than {MAX_SCHEMAS} schemas", here.where)
+            if depth > MAX_NESTING:
+                raise GrammarRefused("schemas are nested too deeply", here.where)
+            if isinstance(here.value, bool):
+                continue
+            self._name(here)
+            waiting += [(inner, depth + 1) for inner in children(here)]
+
+    def _name(self, here: Place) -> None:
+        value = here.value
+        assert isinstance(value, dict)
+        if self.alone and "$ref" in value:
+            return
+        if isinstance(name := value.get("$id"), str):
+            if name.startswith("#"):
+                self._anchors[urljoin(here.base, name)] = here
+            else:
+                self._resources[urldefrag(here.base).url] = here
+        for keyword in ("$anchor", "$dynamicAnchor"):
+            if isinstance(name := value.get(keyword), str):
+                self._anchors[urldefrag(here.base).url + "#" + name] = here
+
+    def follow(self, here: Place, reference: Any, keyword: str) -> Place:
+        """What a reference at a place means. Raises GrammarRefused if it is not in the document."""
+        where = f"{here.where}/{keyword}"
+        if not isinstance(reference, str):
+            raise GrammarRefused("a reference must be a string", where)
+        url, fragment = urldefrag(urljoin(here.base, reference))
+        resource = self._resources.get(url)
+        if resource is None:
+            raise GrammarRefused(f"{reference!r} refers to another document, which is not read", where)
+        if not fragment:
+            return resource
+        if fragment.startswith("/"):
+            return self._pointed(resource, unquote(fragment), where)
+        found = self._anchors.get(f"{url}#{fragment}")
+        if found is None:
+            raise GrammarRefused(f"nothing is called {reference!r}", where)
+        return found
+
+    def expanded(self, spec: tuple[Place, ...]) -> list[Place] | None:
+        """The schemas that a value must be valid for, with those that they refer to or combine (`$ref`,
+        `allOf`), and without those that say nothing. None: there is no such value.
+        """
+        found: list[Place] = []
+        seen: set[int] = set()
+        waiting = list(reversed(spec))
+        while waiting:
+            here = waiting.pop()
+            if here.value is False:
+                return None
+            if here.value is True or id(here.value) in seen:
+                continue
+            seen.add(id(here.value))
+            if len(seen) > MAX_COMBINED:
+                raise GrammarRefused("too many schemas are combined", here.where)
+            for keyword in UNSUPPORTED:
+                if keyword in here.value:
+                    raise GrammarRefused(f"{keyword!r} is not supported", f"{here.where}/{keyword}")
+            more = []
+            if "$ref" in here.value:
+                more.append(self.follow(here, here.value["$ref"], "$ref"))
+            if not ("$ref" in here.value and self.alone):
+                parts = here.value.get("allOf", [])
+                if not isinstance(parts, list):
+                    raise GrammarRefused("'allOf' must be an array", f"{here.where}/allOf")
+                more += [here.inner(part, "allOf", i) for i, part in enumerate(parts)]
+                if any(keyword in ASSERTIONS or keyword.startswith("x-") for keyword in here.value):
+                    found.append(self._closed(here) if here in spec and len(spec) == 1 else _open(here))
+            waiting += reversed(more)
+        return found
+
+    def _closed(self, here: Place) -> Place:
+        """The outermost schema, where `unevaluatedProperties` and its like mean whatever is left."""
+        assert isinstance(here.value, dict)
+        if not any(keyword in here.value for keyword in UNEVALUATED):
+            return here
+        if id(here.value) not in self._closings:
+            value = {UNEVALUATED.get(keyword, keyword): inner for keyword, inner in here.value.items()}
+            self._closings[id(here.value)] = Place(value, here.where, here.base, self.alone)
+        return self._closings[id(here.value)]
+
+    def _pointed(self, resource: Place, pointer: str, where: str) -> Place:
+        value: Any = resource.value
+        found, base = resource.where, resource.base
+        for step in pointer.split("/")[1:]:
+            step = step.replace("~1", "/").replace("~0", "~")
+            try:
+                value = value[int(step)] if isinstance(value, list) else value[step]
+            except (KeyError, IndexError, ValueError, TypeError):
+                raise GrammarRefused(f"nothing stands at {pointer!r}", where) from None
+            found = f"{found}/{escaped(step)}"
+            if isinstance(value, dict) and isinstance(name := value.get("$id"), str):
+                base = urljoin(base, name)
+        if not isinstance(value, dict | bool):
+            raise GrammarRefused(f"there is no schema at {pointer!r}", where)
+        return Place(value, found, base, self.alone)
+
+
+def children(here: Place) -> list[Place]:
+    """The schemas within a schema."""
+    value = here.value
+    found: list[Place] = []
+    if isinstance(value, bool):
+        return found
+    for keyword, inner in value.items():
+        if keyword in SINGLE and isinstance(inner, dict | bool):
+            found.append(here.inner(inner, keyword))
+        elif (keyword in LISTS or keyword == "items") and isinstance(inner, list):
+            found += [here.inner(item, keyword, i) for i, item in enumerate(inner)]
+        elif keyword in MAPS and isinstance(inner, dict):
+            found += [
+                here.inner(item, keyword, name)
+                for name, item in inner.items()
+                if isinstance(item, dict | bool)
+            ]
+    return found

@@ -1,0 +1,13 @@
+"""Why a grammar is refused."""
+
+from __future__ import annotations
+
+
+class GrammarRefused(ValueError):
+    """What cannot be enforced, or is wrong. `where` is the place: a JSON pointer into a schema, or a line of
+    a grammar; empty where the whole is meant.
+    """
+
+    def __init__(self, message: str, where: str = "") -> None:
+        super().__init__(f"{message} (at {where})" if where else message)
+        self.where = where

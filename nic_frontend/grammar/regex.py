@@ -1,0 +1,272 @@
+r"""Regular expressions as they are written in ECMAScript (JSON Schema's `pattern`), Python and Rust.
+
+Where those differ, what all of them accept is meant: `\d` is 0 to 9, and `\D` nothing that any of them calls
+a digit; `.` is no end of a line; `$` is the very end. Refused are what needs memory (back-references), and
+what depends on text outside of the match (look-behind, word boundaries), but for `^` and `$`, and for look-
+ahead in front of everything.
+"""
+
+from __future__ import annotations
+
+from nic_frontend.grammar import characters
+from nic_frontend.grammar.characters import Ranges, complement, single, united
+from nic_frontend.grammar.expression import (
+    BEGIN,
+    EMPTY,
+    END,
+    Expression,
+    any_of,
+    both,
+    closed,
+    repeated,
+    sequence,
+    without,
+)
+from nic_frontend.grammar.expression import characters as one_character
+from nic_frontend.grammar.refusal import GrammarRefused
+
+MAX_NESTING = 100
+MAX_COUNT = 65_535
+CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v", "0": "\0"}
+CLASSES = {"d": characters.DIGITS, "w": characters.WORD, "s": characters.SPACE}
+QUANTIFIERS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+LOOK = ("(?=", "(?!")
+
+
+def searched(pattern: str, in_json: bool = False) -> Expression:
+    """Texts in which the pattern is found. `in_json`: as they stand in a string of JSON.
+
+    Raises GrammarRefused.
+    """
+    anything = repeated(one_character(characters.ALL, in_json))
+    return _read(pattern, in_json, anything)
+
+
+def matched(pattern: str, in_json: bool = False) -> Expression:
+    """Texts that the pattern matches from end to end. Raises GrammarRefused."""
+    return _read(pattern, in_json, EMPTY)
+
+
+def _read(pattern: str, in_json: bool, around: Expression) -> Expression:
+    reader = Reader(pattern, in_json)
+    anything = repeated(one_character(characters.ALL, in_json))
+    anchored = pattern.startswith("^")
+    if anchored and any(pattern.startswith(look, 1) for look in LOOK):
+        reader.at = 1
+    looks: list[tuple[bool, Expression]] = []
+    while reader.at in (0, 1) or looks:
+        if not any(pattern.startswith(look, reader.at) for look in LOOK):
+            break
+        looks.append(reader.look_ahead(anything))
+    if looks and around is not EMPTY and not anchored:
+        raise GrammarRefused(f"look-ahead is taken only behind ^ at the beginning: {pattern!r}")
+    rest = closed(sequence(EMPTY if looks and anchored else around, reader.everything(), around))
+    for wanted, language in looks:
+        rest = both(rest, language) if wanted else without(rest, language)
+    return rest
+
+
+class Reader:
+    """`at` is the next character of the pattern."""
+
+    def __init__(self, pattern: str, in_json: bool) -> None:
+        self.pattern = pattern
+        self.at = 0
+        self._in_json = in_json
+        self._depth = 0
+
+    def everything(self) -> Expression:
+        found = self._alternatives()
+        if self.at < len(self.pattern):
+            raise self._wrong("')' without '('")
+        return found
+
+    def look_ahead(self, anything: Expression) -> tuple[bool, Expression]:
+        """Whether what it looks for must be there, and the texts that begin so."""
+        wanted = self._next(3) == "(?="
+        inner = self._alternatives()
+        self._expect(")")
+        return wanted, closed(sequence(inner, anything))
+
+    def _wrong(self, what: str) -> GrammarRefused:
+        return GrammarRefused(f"{what} in the regular expression {self.pattern[:200]!r}, character {self.at}")
+
+    def _peek(self) -> str:
+        return self.pattern[self.at : self.at + 1]
+
+    def _next(self, n: int = 1) -> str:
+        text = self.pattern[self.at : self.at + n]
+        if len(text) < n:
+            raise self._wrong("it ends too early")
+        self.at += n
+        return text
+
+    def _takes(self, text: str) -> bool:
+        found = self.pattern.startswith(text, self.at)
+        self.at += len(text) if found else 0
+        return found
+
+    def _expect(self, text: str) -> None:
+        if not self._takes(text):
+            raise self._wrong(f"{text!r} is missing")
+
+    def _alternatives(self) -> Expression:
+        self._depth += 1
+        if self._depth > MAX_NESTING:
+            raise self._wrong("groups are nested too deeply")
+        found = [self._sequence()]
+        while self._takes("|"):
+            found.append(self._sequence())
+        self._depth -= 1
+        return any_of(found)
+
+    def _sequence(self) -> Expression:
+        parts = []
+        while self._peek() not in ("", "|", ")"):
+            parts.append(self._quantified(self._atom()))
+        return sequence(*parts)
+
+    def _quantified(self, part: Expression) -> Expression:
+        while (bounds := self._bounds()) is not None:
+            if part in (BEGIN, END):
+                raise self._wrong("an anchor is repeated")
+            part = repeated(part, *bounds)
+            if self._peek() == "+":
+                raise self._wrong("a possessive quantifier is not supported")
+            self._takes("?")  # a lazy one finds the same texts
+        return part
+
+    def _bounds(self) -> tuple[int, int | None] | None:
+        if self._peek() in QUANTIFIERS and self._peek():
+            return QUANTIFIERS[self._next()]
+        if self._peek() != "{":
+            return None
+        end = self.pattern.find("}", self.at)
+        least, comma, most = self.pattern[self.at + 1 : end].partition(",") if end >= 0 else ("", "", "")
+        if not (least or most) or not (least.isdecimal() or not least) or not (most.isdecimal() or not most):
+            return None  # a brace that stands for itself
+        if max(len(least), len(most)) > 6:
+            raise self._wrong("a count is too large")
+        bounds = int(least or 0), (int(most) if most else None) if comma else int(least)
+        if bounds[1] is not None and bounds[1] < bounds[0]:
+            raise self._wrong("the counts are in the wrong order")
+        if max(bounds[0], bounds[1] or 0) > MAX_COUNT:
+            raise self._wrong("a count is too large")
+        self.at = end + 1
+        return bounds
+
+    def _atom(self) -> Expression:
+        character = self._next()
+        if character == "(":
+            return self._group()
+        if character == "[":
+            return self._of(self._bracket())
+        if character == ".":
+            return self._of(complement(characters.LINE_ENDS))
+        if character == "^":
+            return BEGIN
+        if character == "$":
+            return END
+        if character == "\\":
+            return self._escaped()
+        if character in QUANTIFIERS:
+            raise self._wrong(f"{character!r} repeats nothing")
+        return self._of(single(character))
+
+    def _of(self, ranges: Ranges) -> Expression:
+        return one_character(ranges, self._in_json)
+
+    def _group(self) -> Expression:
+        if self._takes("?"):
+            if self._takes("P<") or (self._takes("<") and self._peek() not in "=!"):
+                name = self._next()
+                while not self._takes(">"):
+                    name += self._next()
+            elif not self._takes(":"):
+                raise self._wrong("look-around, a flag or another special group is not supported here")
+        found = self._alternatives()
+        self._expect(")")
+        return found
+
+    def _escaped(self) -> Expression:
+        character = self._next()
+        if character == "A":
+            return BEGIN
+        if character in "zZ":
+            return END
+        if character in "bBkGK" or character in "123456789":
+            raise self._wrong(f"\\{character} is not supported")
+        return self._of(self._class(character, in_negated=False))
+
+    def _class(self, character: str, in_negated: bool) -> Ranges:
+        """What an escape stands for, its backslash read; in what is going to be negated, everything that it
+        may stand for.
+        """
+        name = character.lower()
+        if name in CLASSES:
+            broad = list(characters.python_class(f"\\{name}")) if (character == name) == in_negated else []
+            chosen = broad or CLASSES[name]
+            return chosen if character == name else complement(chosen)
+        if character in "pP":
+            raise self._wrong("classes of Unicode are not supported")
+        return single(self._character(character))
+
+    def _character(self, character: str) -> str:
+        if character == "c" and self._peek().isascii() and self._peek().isalpha():
+            return chr(ord(self._next()) % 32)
+        if character == "x":
+            return self._by_number(self._next(2))
+        if character == "u":
+            if self._takes("{"):
+                digits = ""
+                while not self._takes("}"):
+                    digits += self._next()
+                return self._by_number(digits)
+            return self._pair(self._by_number(self._next(4)))
+        if character == "U":
+            return self._by_number(self._next(8))
+        if character in CONTROLS:
+            return CONTROLS[character]
+        if character.isascii() and character.isalpha():
+            raise self._wrong(f"\\{character} is not supported")
+        return character
+
+    def _pair(self, character: str) -> str:
+        """Two escapes may be the halves of one character."""
+        if "\ud800" <= character < "\udc00" and self._takes("\\u"):
+            low = self._by_number(self._next(4))
+            if "\udc00" <= low < "\ue000":
+                return chr(0x10000 + ((ord(character) & 0x3FF) << 10) + (ord(low) & 0x3FF))
+        return character
+
+    def _by_number(self, digits: str) -> str:
+        try:
+            return chr(int(digits, 16))
+        except (ValueError, OverflowError):
+            raise self._wrong(f"{digits!r} is no character's number") from None
+
+    def _bracket(self) -> Ranges:
+        negated = self._takes("^")
+        found: Ranges = []
+        begin = self.at
+        while not (self._peek() == "]" and self.at > begin):
+            low = self._member(negated)
+            if self._peek() == "-" and self.pattern[self.at + 1 : self.at + 2] not in ("]", ""):
+                self._next()
+                high = self._member(negated)
+                if len(low) != 1 or len(high) != 1 or low[0][0] != low[0][1] or high[0][0] < low[0][0]:
+                    raise self._wrong("a range of characters is wrong")
+                found.append((low[0][0], high[0][1]))
+            else:
+                found += low
+        self._next()
+        return complement(found) if negated else united(found)
+
+    def _member(self, negated: bool) -> Ranges:
+        character = self._next()
+        if character == "[" and self._peek() == ":":
+            raise self._wrong("classes of POSIX are not supported")
+        if character != "\\":
+            return single(character)
+        escape = self._next()
+        return single("\b") if escape == "b" else self._class(escape, in_negated=negated)

@@ -1,0 +1,93 @@
+"""The grammars that requests ask for: compiled beside the event loop, and kept for the next request with the
+same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from nic_frontend.errors import ApiError, bad_request
+from nic_frontend.grammar.compiler import compiled
+from nic_frontend.grammar.expression import Expression
+from nic_frontend.grammar.refusal import GrammarRefused
+
+KEPT_BYTES = 64 << 20
+KEPT_REFUSALS = 1_000
+MAX_SOURCE = 1 << 20  # characters of all that a grammar is made of, as JSON
+MAX_WAITING = 256  # grammars that are to be compiled
+THREADS = 2
+
+Key = bytes
+
+
+class Grammars:
+    """`max_words` is the longest that the backend takes. Lives on the event loop."""
+
+    def __init__(self, max_words: int) -> None:
+        self._max_words = max_words
+        self._kept: OrderedDict[Key, bytes] = OrderedDict()  # last used, last
+        self._kept_bytes = 0
+        self._refused: OrderedDict[Key, str] = OrderedDict()
+        self._compiling: dict[Key, asyncio.Future[bytes]] = {}
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="grammar")
+
+    async def block(self, source: Any, make: Callable[[], Expression], param: str) -> bytes:
+        """The compiled grammar that `make` describes, which runs in a thread. `source` is JSON: equal ones
+        have equal grammars.
+
+        Raises ApiError 400 naming `param`, and 429 when too many wait.
+        """
+        if not self._max_words:
+            raise bad_request("this server's backend takes no grammars", param, "unsupported_parameter")
+        key = self._key(source, param)
+        if (found := self._kept.get(key)) is not None:
+            self._kept.move_to_end(key)
+            return found
+        if (why := self._refused.get(key)) is not None:
+            raise bad_request(why, param, "invalid_value")
+        if key not in self._compiling:
+            if len(self._compiling) >= MAX_WAITING:
+                raise ApiError(429, "too many grammars wait to be compiled; retry shortly", param=param)
+            self._compiling[key] = asyncio.ensure_future(self._compile(key, make, param))
+        return await asyncio.shield(self._compiling[key])  # others may wait for it when this client leaves
+
+    def _key(self, source: Any, param: str) -> Key:
+        try:
+            text = json.dumps(source)
+        except RecursionError as error:
+            raise bad_request(f"'{param}' has too many levels", param, "invalid_value") from error
+        if len(text) > MAX_SOURCE:
+            raise bad_request(f"'{param}' has more than {MAX_SOURCE} characters", param, "invalid_value")
+        return hashlib.sha256(text.encode()).digest()
+
+    async def _compile(self, key: Key, make: Callable[[], Expression], param: str) -> bytes:
+        def work() -> bytes:
+            try:
+                return compiled(make(), self._max_words)
+            except RecursionError:
+                raise GrammarRefused("it is nested too deeply") from None
+
+        try:
+            block = await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except GrammarRefused as error:
+            why = f"'{param}' cannot be enforced: {error}"
+            self._refused[key] = why
+            if len(self._refused) > KEPT_REFUSALS:
+                self._refused.popitem(last=False)
+            raise bad_request(why, param, "invalid_value") from error
+        finally:
+            del self._compiling[key]
+        self._kept[key] = block
+        self._kept_bytes += len(block)
+        while self._kept_bytes > KEPT_BYTES and len(self._kept) > 1:
+            self._kept_bytes -= len(self._kept.popitem(last=False)[1])
+        return block
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)

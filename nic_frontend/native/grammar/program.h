@@ -1,0 +1,59 @@
+// A program (compiler.h), checked and taken apart.
+#ifndef BLINK_GRAMMAR_PROGRAM_H
+#define BLINK_GRAMMAR_PROGRAM_H
+
+#include <cstdint>
+#include <vector>
+
+#include "nic_frontend/native/grammar/compiler.h"
+
+namespace blink::grammar {
+
+constexpr uint32_t kNone = 0xffffffffu;
+
+// Ends the compilation: why, and the rule at fault.
+struct Refused {
+  blink_grammar_status status;
+  uint32_t rule = kNone;
+};
+
+struct Node {
+  uint32_t op, n;
+  const uint32_t* arguments;
+
+  // Those of the arguments that are nodes.
+  uint32_t n_nodes() const {
+    switch (op) {
+      case BLINK_GRAMMAR_OP_CAT:
+      case BLINK_GRAMMAR_OP_ALT:
+        return n;
+      case BLINK_GRAMMAR_OP_BOTH:
+      case BLINK_GRAMMAR_OP_EXCEPT:
+        return 2;
+      case BLINK_GRAMMAR_OP_REPEAT:
+      case BLINK_GRAMMAR_OP_CLOSED:
+        return 1;
+      case BLINK_GRAMMAR_OP_MEMBERS:
+        return 2 + (n - 2) / 2;
+      default:
+        return 0;
+    }
+  }
+};
+
+struct Program {
+  std::vector<Node> nodes;
+  std::vector<uint32_t> rules;  // the node of each
+
+  // Throws Refused where the words are no program.
+  Program(const uint32_t* words, uint32_t n_words);
+
+  std::vector<bool> recursive_rules() const;  // those that call themselves, maybe through others
+
+ private:
+  void check(const Node& node, uint32_t index) const;
+};
+
+}  // namespace blink::grammar
+
+#endif  // BLINK_GRAMMAR_PROGRAM_H
