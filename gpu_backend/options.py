@@ -67,10 +67,10 @@ def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) ->
     """
     longest = min(config.max_context, MAX_COUNT)
     context = options.max_context or longest
-    if not 2 <= context <= longest:
-        raise ValueError(
-            f"max-context is {context}, it must be between 2 and {longest}, which the model allows"
-        )
+    if context > longest:
+        raise ValueError(f"max-context is {context}: the model takes at most {longest} tokens")
+    if context < 2:
+        raise ValueError("max-context is 1: a prompt and an answer need at least 2 tokens")
     if options.page_size < SMALLEST_PAGE or options.page_size & (options.page_size - 1):
         raise ValueError(
             f"page-size is {options.page_size}, it must be a power of two from {SMALLEST_PAGE} on"

@@ -12,12 +12,12 @@ from nic_frontend.grammar.calls import Function
 from nic_frontend.grammar.characters import ALL
 from nic_frontend.grammar.content import Content
 from nic_frontend.grammar.expression import (
+    EMPTY,
     Expression,
     any_of,
     characters,
     literal,
     one_of,
-    optional,
     repeated,
     sequence,
     until,
@@ -45,9 +45,9 @@ class Constraint:
         """The request's field that it comes from."""
         return "tool_choice" if self.must else self.content.param if self.content else "tools"
 
-    def narrows(self, parser: type[ToolCallParser] | None) -> bool:
-        """Whether an answer may not be any text."""
-        return self.content is not None or self.must or self.holds_calls(parser)
+    def narrows(self, parser: type[ToolCallParser] | None, available: bool) -> bool:
+        """Whether an answer may not be any text. `available`: grammars."""
+        return self.content is not None or self.must or (available and self.holds_calls(parser))
 
     def holds_calls(self, parser: type[ToolCallParser] | None) -> bool:
         """Whether a model that need not call tools is held to their schemas where it does: behind a mark."""
@@ -72,7 +72,7 @@ async def blocks_of(
     concludes: bool,
 ) -> Blocks:
     """`reasoning`: where the model may think first. Raises ApiError 400 naming a field."""
-    if not constraint.narrows(parser):
+    if not constraint.narrows(parser, served.grammars.available):
         return NO_BLOCKS
     maker = Maker(constraint, parser, served)
     whole = await maker.block(reasoning)
@@ -90,7 +90,7 @@ class Maker:
         wanted = self._constraint
 
         def make() -> Expression:
-            return self._answer() if reasoning is None else self._behind_thoughts(reasoning)
+            return self._answer(EMPTY) if reasoning is None else self._behind_thoughts(reasoning)
 
         source: dict[str, Any] = {
             "content": wanted.content.key if wanted.content else None,
@@ -100,22 +100,25 @@ class Maker:
         }
         return await self._grammars.block(source, make, wanted.param)
 
-    def _answer(self) -> Expression:
+    def _answer(self, thought: Expression) -> Expression:
+        """`thought`: how it cannot begin, because then the model thinks. EMPTY: it may begin anyhow."""
         wanted, parser = self._constraint, self._parser
         found = []
         if parser is not None and wanted.tools:
             if not wanted.must and wanted.content is None:
-                return self._text_and_calls(parser)
+                return self._text_and_calls(parser, thought)
             found.append(parser.language(wanted.tools, wanted.many, self._mark))
         if wanted.content is not None and not wanted.must:
             found.append(wanted.content.expression())
         return any_of(found)
 
-    def _text_and_calls(self, parser: type[ToolCallParser]) -> Expression:
+    def _text_and_calls(self, parser: type[ToolCallParser], thought: Expression) -> Expression:
         """Any text, and where the mark of a call stands, calls."""
         anything = repeated(characters(ALL))
         mark = literal(self._mark(parser.marks[0]))  # with which `language` begins
         text = without(anything, sequence(anything, mark, anything))
+        if thought is not EMPTY:
+            text = without(text, sequence(thought, anything))
         calls = parser.language(self._constraint.tools, self._constraint.many, self._mark)
         return any_of([text, sequence(text, calls)])
 
@@ -123,9 +126,9 @@ class Maker:
         """Whatever the model thinks comes first."""
         thoughts = sequence(until(self._mark(reasoning.closing)), BLANKS)
         if reasoning.inside:
-            return sequence(thoughts, self._answer())
-        opened = sequence(BLANKS, literal(self._mark(reasoning.opening)), thoughts)
-        return sequence(optional(opened), self._answer())
+            return sequence(thoughts, self._answer(EMPTY))
+        opening = sequence(BLANKS, literal(self._mark(reasoning.opening)))
+        return any_of([sequence(opening, thoughts, self._answer(EMPTY)), self._answer(opening)])
 
 
 def check_ends(parameters: Parameters, grammars: Blocks) -> None:

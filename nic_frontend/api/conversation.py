@@ -80,7 +80,7 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
         )
     reasoning = served.parsers.reasoning(text)
     grammars = await blocks_of(talk.constraint, parser, reasoning, served, talk.budget is not None)
-    warnings = [*warnings, *on_strictness(talk.constraint, parser)]
+    warnings = [*warnings, *on_strictness(talk.constraint, parser, served.grammars.available)]
     if parser is None and reasoning is None:
         return Prompt(tokens, None, frozenset(), [], grammars, warnings)
     names = frozenset(tool["function"]["name"] for tool in tools or ())
@@ -97,10 +97,10 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
     return Prompt(tokens, splitter, served.tokenizer.special_ids(seen), conclusion, grammars, warnings)
 
 
-def on_strictness(constraint: Constraint, parser: type[ToolCallParser] | None) -> list[str]:
+def on_strictness(constraint: Constraint, parser: type[ToolCallParser] | None, available: bool) -> list[str]:
     """A warning about the tools that are to be called strictly, and are not."""
     strict = [tool.name for tool in constraint.tools if tool.strict]
-    if not strict or constraint.narrows(parser):
+    if not strict or constraint.narrows(parser, available):
         return []
     return [f"'strict' is not enforced (tools {', '.join(strict)})"]
 

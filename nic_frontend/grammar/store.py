@@ -37,14 +37,23 @@ class Grammars:
         self._compiling: dict[Key, asyncio.Future[bytes]] = {}
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="grammar")
 
+    @property
+    def available(self) -> bool:
+        """Whether the backend takes any."""
+        return self._max_words > 0
+
     async def block(self, source: Any, make: Callable[[], Expression], param: str) -> bytes:
         """The compiled grammar that `make` describes, which runs in a thread. `source` is JSON: equal ones
         have equal grammars.
 
         Raises ApiError 400 naming `param`, and 429 when too many wait.
         """
-        if not self._max_words:
-            raise bad_request("this server's backend takes no grammars", param, "unsupported_parameter")
+        if not self.available:
+            raise bad_request(
+                f"'{param}' needs a grammar, and this server's backend takes none",
+                param,
+                "unsupported_parameter",
+            )
         key = self._key(source, param)
         if (found := self._kept.get(key)) is not None:
             self._kept.move_to_end(key)
@@ -72,6 +81,8 @@ class Grammars:
                 return compiled(make(), self._max_words)
             except RecursionError:
                 raise GrammarRefused("it is nested too deeply") from None
+            except UnicodeEncodeError:
+                raise GrammarRefused("it has a lone surrogate, which no Unicode text has") from None
 
         try:
             block = await asyncio.get_running_loop().run_in_executor(self._threads, work)

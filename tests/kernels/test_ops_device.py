@@ -21,7 +21,7 @@ from gpu_backend import abi
 from gpu_backend.kernel_abi.prefill_plan import PrefillUnit
 from gpu_backend.models.fp8 import from_fp8, to_fp8
 from gpu_backend.models.quantization import ScaleForm
-from ringbuffer.extents import Controls
+from ringbuffer.extents import controls
 
 EPS = 1e-5
 CHUNKS = [(3, 0, 20), (0, 17, 18), (6, 30, 40)]
@@ -475,7 +475,7 @@ def test_sampler_draws_what_its_twin_draws(emulate: Emulate, vocab: int, blocks:
     for row in range(0, 8, 2):
         allowed = rng.permutation(vocab)[: vocab // 2] if row % 4 else None
         biases = dict(zip(rng.permutation(vocab)[:30].tolist(), rng.normal(0, 3, 30).tolist(), strict=True))
-        arrays.control(row, Controls(allowed, biases, [[int(rng.integers(vocab))], [1, 2], [3, 4, 5]]))
+        arrays.control(row, controls(vocab, allowed, biases, [[int(rng.integers(vocab))], [1, 2], [3, 4, 5]]))
     logits = (rng.choice([0.1, 3, 30]) * rng.standard_normal((6, vocab))).astype(np.float32)
     logits[1] = np.round(logits[1])  # ties
     logits[2, rng.integers(0, vocab, 5)] = np.nan

@@ -52,6 +52,7 @@ class Row:
     reason: Reason = Reason.NONE
     count: int = 0
     prompt: list[int] = field(default_factory=list)
+    grammar: bytes = b""
     descriptor: np.void | None = None
     answer: Iterator[int] | None = None
     output: NDArray[np.uint64] = field(
@@ -86,10 +87,12 @@ class MockBackend:
         eos: int = 1,
         script: Script = count_up,
         step_s: float = 0.001,
+        max_grammar_words: int = 1 << 18,
     ) -> None:
         facts = ModelFacts(
-            model_fingerprint(model_dir), "tiny", "mock", vocab_size, max_context, n_slots, 100, 16
-        )
+            model_fingerprint(model_dir), "tiny", "mock", vocab_size, max_context, n_slots, 100, 16,
+            max_grammar_words=max_grammar_words,
+        )  # fmt: skip
         whole = n_slots // n_leases * rounded_up(max_context, abi.PROMPT_GRANULE)
         self.geometry = Geometry(n_slots, n_leases, prompt_heap or whole, output_heap or whole)
         self.region: Region = create(path, self.geometry, facts)
@@ -225,6 +228,7 @@ class MockBackend:
         row.output = self.region.outputs[lease, int(descriptor["output_offset"]) :]
         row.output = row.output[: int(descriptor["output_room"])]
         row.descriptor, row.prompt = descriptor, prompt.tolist()
+        row.grammar = self._grammar(lease, descriptor)
         covered = descriptor.tobytes()[: abi.Descriptor.fields["crc32c"][1]]
         if crc32c(prompt.tobytes(), crc32c(covered)) != descriptor["crc32c"]:
             self.bad_checksums += 1
@@ -237,6 +241,13 @@ class MockBackend:
         row.state = State.PREFILL_PROCESSING
         self.accepted.append(row)
         self._publish(slot)
+
+    def _grammar(self, lease: int, descriptor: np.void) -> bytes:
+        at, n_words = int(descriptor["grammar_offset"]), int(descriptor["grammar_words"])
+        assert n_words <= self.geometry.prompt_heap - at
+        words = self.region.prompts[lease, at : at + n_words].tobytes()
+        assert not n_words or crc32c(words) == descriptor["grammar_crc32c"]
+        return words
 
     def _step(self, slot: int, row: Row) -> None:
         assert row.answer is not None

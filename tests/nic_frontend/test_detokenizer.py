@@ -24,7 +24,13 @@ from nic_frontend.detokenizer import (
 from nic_frontend.generation import Generation
 from nic_frontend.tokenizer import Tokenizer as FrontendTokenizer
 from ringbuffer.abi import Reason
-from ringbuffer.token_bytes import answer_bytes, byte_level_alphabet, bytes_by_decoder, is_byte_level
+from ringbuffer.token_bytes import (
+    SPECIAL,
+    answer_bytes,
+    byte_level_alphabet,
+    bytes_by_decoder,
+    is_byte_level,
+)
 
 TINY = build_tokenizer()
 TINY_FACTORY = detokenizer_factory(TINY, VOCAB_SIZE)
@@ -209,14 +215,19 @@ def test_which_decoders_are_byte_level() -> None:
 
 @pytest.mark.parametrize("tokenizer", [TINY, LLAMA, *OTHERS])
 def test_the_backend_knows_the_same_bytes(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    """Of ids that the tokenizer does not have, too; of special tokens none; of other vocabularies nothing."""
+    """Of ids that the tokenizer does not have, too; of special tokens with a byte in front that no text has.
+    Of other vocabularies nothing.
+    """
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     size = tokenizer.get_vocab_size() + 3
     table = answer_bytes(tmp_path, size)
     token_bytes = bytes_by_decoder(json.loads(tokenizer.to_str())["decoder"])
     assert (table is None) == (token_bytes is None) == (tokenizer in OTHERS)
     if table is not None and token_bytes is not None:
-        assert table == byte_tables(tokenizer, size, token_bytes)[1]
+        full, shown = byte_tables(tokenizer, size, token_bytes)
+        assert table == [
+            SPECIAL + raw if raw != visible else raw for raw, visible in zip(full, shown, strict=True)
+        ]
 
 
 def test_a_file_that_is_no_tokenizers_is_refused(tmp_path: Path) -> None:

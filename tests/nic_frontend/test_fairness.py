@@ -61,7 +61,7 @@ async def call_with_everything_at_once(body: dict[str, Any]) -> tuple[list[int],
 
     tokenizer = cast(Tokenizer, SimpleNamespace(detokenizer=lambda **_: Text()))
     tracker = cast(RequestTracker, SimpleNamespace(submit=submit, cancel=lambda request: None))
-    call = Call(job, requests, tokenizer, tracker, Metrics("m", 0))
+    call = Call(job, requests, tokenizer, tracker, Metrics())
     sent: list[bytes] = []
 
     async def send(message: Any) -> None:

@@ -16,6 +16,7 @@ from limits import WAIT_S
 from mock_backend import MockBackend
 from sse import parse, text_of
 
+from nic_frontend.slot_tracker import Size
 from ringbuffer.abi import Phase
 
 STREAMS = [
@@ -106,7 +107,7 @@ def test_a_request_that_waits_for_a_slot_has_no_headers_yet(
     backend = start_backend(n_slots=16)
     frontend = start_frontend(backend, slot_wait_s=0.5)
     tracker = frontend.service.tracker
-    slots = tracker.slots.take([(1, 1)] * 16)
+    slots = tracker.slots.take([Size(1, 1)] * 16)
     for slot in slots:
         tracker.slots.releasing(slot)  # and none is ever freed
     began = time.monotonic()

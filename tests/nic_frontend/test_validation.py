@@ -40,7 +40,7 @@ BAD_VALUES = [
     ("logprobs", [0, 1, 5]),
     ("logit_bias", [{"50": -100}]),
     ("suffix", ["x"]),
-    ("response_format", [{"type": "json_object"}]),
+    ("guided_json", [5, "{", "[1]"]),
     ("tools", [[{"type": "function"}]]),
     ("prompt_embeds", ["AAAA", []]),
 ]

@@ -22,11 +22,12 @@ class ResponseFormat(Struct):
     json_schema: JsonSchema | None = None
 
 
-class StructuredOutputs(Struct):
-    """One of these at most."""
+class StructuredOutputs(Struct, forbid_unknown_fields=True):
+    """One of these at most. What is not here would change the answer."""
 
     json: Schema | str | None = None
     regex: str | None = None
     choice: Choices | None = None
     grammar: str | None = None
     json_object: bool | None = None
+    disable_fallback: bool | None = None  # there is none

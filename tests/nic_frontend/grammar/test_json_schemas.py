@@ -1,0 +1,214 @@
+"""Schemas as users write them: what answers look like, and what is refused."""
+
+# ruff: noqa: E501 (schemas are long)
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import jsonschema
+import pytest
+from walking import MAX_WORDS, grammar_of, random_answer, taken
+
+from nic_frontend.grammar.compiler import compiled
+from nic_frontend.grammar.keyword_arguments import of_keywords
+from nic_frontend.grammar.refusal import GrammarRefused
+from nic_frontend.grammar.schema import of_object_schema, of_schema
+from ringbuffer.grammar import accepts
+
+NODE: dict[str, Any] = {
+    "$defs": {
+        "Node": {
+            "type": "object",
+            "properties": {
+                "value": {"type": "integer"},
+                "next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]},
+                "children": {"type": "array", "items": {"$ref": "#/$defs/Node"}},
+            },
+            "required": ["value", "next"],
+        }
+    },
+    "$ref": "#/$defs/Node",
+}
+UNION: dict[str, Any] = {  # as pydantic writes one that is told apart by a property
+    "oneOf": [
+        {"type": "object", "properties": {"kind": {"const": kind}, field: {"type": "string"}}, "required": ["kind", field]}
+        for kind, field in (("cat", "meows"), ("dog", "barks"))
+    ]
+}  # fmt: skip
+USUAL: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 40, "title": "Name", "description": "..."},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "share": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+        "email": {"type": "string", "format": "email"},
+        "born": {"type": "string", "format": "date"},
+        "role": {"enum": ["admin", "user", None, 3]},
+        "tags": {"type": "array", "items": {"type": "string", "pattern": "^[a-z]+$"}, "minItems": 1, "maxItems": 3},
+        "point": {"type": "array", "prefixItems": [{"type": "number"}, {"type": "number"}], "minItems": 2},
+        "extra": {"type": "object", "additionalProperties": {"type": "boolean"}},
+        "note": {"type": ["string", "null"], "default": None},
+    },
+    "required": ["name", "age", "share", "email", "born", "role", "tags", "point", "extra"],
+    "additionalProperties": False,
+}  # fmt: skip
+
+
+def schema_taken(schema: Any, *texts: str) -> list[bool]:
+    return taken(of_schema(schema), *texts)
+
+
+@pytest.mark.parametrize("schema", [NODE, UNION, USUAL], ids=["recursive", "union", "usual"])
+def test_answers_are_valid(schema: Any) -> None:
+    grammar = grammar_of(of_schema(schema))
+    validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
+    source = random.Random(5)
+    for _ in range(25):
+        answer = random_answer(grammar, source)
+        assert answer is None or validator.is_valid(json.loads(answer)), answer
+
+
+def test_whitespace() -> None:
+    """What encoders and models write, and never without end."""
+    schema = {"properties": {"a": {"items": {"type": "integer"}}, "b": {"type": "object"}}, "required": ["a"]}
+    value = {"a": [1, 2], "b": {}}
+    texts = [json.dumps(value, indent=indent) for indent in (None, 1, 2, 4)]
+    texts.append(json.dumps(value, separators=(",", ":")))
+    assert schema_taken(schema, *texts) == [True] * 5
+    assert (
+        schema_taken(schema, '{"a":  []}', '{\n\n"a": []}', '{"a" : []}', ' {"a": []}', '{"a": []} ')
+        == [False] * 5
+    )
+
+
+def test_order_and_what_may_be_left_out() -> None:
+    schema = {
+        "properties": {"a": {"type": "null"}, "b": {"type": "null"}, "c": {"type": "null"}},
+        "required": ["b"],
+    }
+    good = ['{"b":null}', '{"a":null,"b":null}', '{"b":null,"c":null}', '{"a":null,"b":null,"c":null}']
+    bad = [
+        "{}",
+        '{"a":null}',
+        '{"b":null,"a":null}',
+        '{"b":null,"d":null}',
+        '{,"b":null}',
+        '{"b":null,}',
+        "null",
+    ]
+    assert schema_taken(schema, *good, *bad) == [True] * 4 + [False] * 7
+
+
+def test_further_properties() -> None:
+    open_ended = {"properties": {"a": {"type": "null"}}, "additionalProperties": {"type": "integer"}}
+    good, bad = ['{"a":null,"b":1,"c":2}', '{"aa":1}', "{}"], ['{"a":1}', '{"b":null}', '{"b":1,"a":null}']
+    assert schema_taken(open_ended, *good, *bad) == [True] * 3 + [False] * 3
+    patterns = {"patternProperties": {"^x": {"type": "integer"}, "y$": {"maximum": 3}}}
+    assert schema_taken(patterns, '{"x":9}', '{"xy":3}', '{"xy":4}', '{"z":1}') == [True, True, False, False]
+
+
+def test_nesting_ends_in_time() -> None:
+    """F18: a chain that has to go on is not begun where the stack has no room for its end."""
+    grammar = grammar_of(of_schema(NODE))
+    text, depth = "", 0
+    while accepts(grammar, (text + '{"value":1,"next":null}' + "}" * depth).encode()):
+        text, depth = text + '{"value":1,"next":', depth + 1
+    assert 25 < depth < 33
+
+
+def test_alternatives() -> None:
+    assert schema_taken(UNION, '{"kind":"cat","meows":"x"}', '{"kind":"dog","meows":"x"}') == [True, False]
+    either = {"oneOf": [{"type": "integer"}, {"type": "number", "minimum": 2}]}
+    assert schema_taken(either, "1", "2.5", "3") == [True, False, False]  # fractions above 2 are left out
+    condition = {
+        "type": "object",
+        "properties": {"a": {"enum": ["x", "y"]}, "b": {"type": "integer"}},
+        "required": ["a"],
+        "if": {"properties": {"a": {"const": "x"}}, "required": ["a"]},
+        "then": {"required": ["b"]},
+        "else": {"properties": {"b": False}},
+    }
+    texts = ['{"a":"x","b":1}', '{"a":"y"}', '{"a":"x"}', '{"a":"y","b":1}']
+    assert schema_taken(condition, *texts) == [True, True, False, False]
+    assert schema_taken({"type": "string", "not": {"enum": ["no"]}}, '"yes"', '"no"') == [True, False]
+
+
+def test_large_schemas_stay_small() -> None:
+    """What is used in many places is called, and strings have one state."""
+    part = {"type": "object", "properties": {f"field_{i}": {"type": "string"} for i in range(12)}}
+    many = {
+        "type": "object",
+        "properties": {f"part_{i}": {"$ref": "#/$defs/part"} for i in range(30)},
+        "$defs": {"part": part},
+    }
+    once = len(compiled(of_schema(part), MAX_WORDS))
+    assert len(compiled(of_schema(many), MAX_WORDS)) < 4 * once
+    assert len(compiled(of_schema({"type": "string", "maxLength": 1000}), MAX_WORDS)) < 200_000
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"type": "array", "uniqueItems": True}, r"'uniqueItems' is not supported \(at #/uniqueItems\)"),
+        ({"properties": {"a/b": {"$ref": "other.json"}}}, r"another document.*\(at #/properties/a~1b/\$ref\)"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"type": "x"}}}, r"'type' must be .*\(at #/\$defs/a/type\)"),
+        ({"anyOf": []}, r"at #/anyOf"),
+        ({"allOf": {}}, r"at #/allOf"),
+        ({"minLength": -1}, r"at #/minLength"),
+        ({"pattern": "("}, r"at #/pattern"),
+        ({"type": "number", "multipleOf": 0.1}, r"with a fraction is not supported \(at #/multipleOf\)"),
+        ({"properties": []}, r"at #/properties"),
+        ({"required": "a"}, r"at #/required"),
+        ({"enum": 1}, r"at #/enum"),
+        ({"items": 1}, "a schema must be an object or a boolean"),
+        ({"oneOf": [{"pattern": "a"}, {"pattern": "b"}]}, r"more than one of its alternatives.*\(at #/oneOf\)"),
+        ({"not": {"pattern": "a"}}, r"the opposite of 'pattern' is not supported \(at #/not/pattern\)"),
+        ({"format": "regex"}, r"the format 'regex' is not supported \(at #/format\)"),
+        ({"$dynamicRef": "#x"}, r"\$dynamicRef"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(schema: Any, why: str) -> None:
+    with pytest.raises(GrammarRefused, match=why):
+        of_schema(schema)
+
+
+def hostile() -> list[Any]:
+    nested: Any = {"type": "null"}
+    for _ in range(90):
+        nested = {"properties": {"a": nested}}
+    doubling: Any = {"type": "null"}
+    for i in range(40):
+        doubling = {"anyOf": [{"properties": {f"a{i}": doubling}}, {"properties": {f"b{i}": doubling}}]}
+    return [
+        nested,
+        {"allOf": [{"anyOf": [{"minimum": i + k} for k in range(4)]} for i in range(12)]},
+        {"type": "string", "pattern": "^(a|b)*a(a|b){30}$"},
+        {"type": "array", "items": {"type": "string", "maxLength": 5000}, "maxItems": 5000},
+        {"enum": list(range(5000))},
+        {"properties": {f"p{i}": {"type": "string"} for i in range(30_000)}},
+        {"$ref": "#"},
+        {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"},
+    ]
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_hostile_schemas_are_refused(number: int) -> None:
+    """F19. A reference to itself alone says nothing, and is any value."""
+    schema = hostile()[number]
+    try:
+        compiled(of_schema(schema), MAX_WORDS)
+    except GrammarRefused:
+        return
+    assert schema == {"$ref": "#"}
+
+
+def test_arguments() -> None:
+    """Of tools: always an object, and by name where a model writes Python."""
+    assert taken(of_object_schema({}), "{}", "1") == [True, False]
+    schema = {"properties": {"a": {"type": "integer"}, "b": {"type": "boolean"}}, "required": ["a"]}
+    assert taken(of_keywords(schema), "a=1", "a=1, b=true", "b=true", "") == [True, True, False, False]
+    with pytest.raises(GrammarRefused, match="argument's name"):
+        of_keywords({"properties": {"class": {}}})

@@ -1,0 +1,108 @@
+"""Regular expressions: those that are taken mean what they mean to Python's re."""
+
+# ruff: noqa: E501 (cases are long)
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+from walking import grammar_of, random_answer, taken
+
+from nic_frontend.grammar.refusal import GrammarRefused
+from nic_frontend.grammar.regex import matched, searched
+from ringbuffer.grammar import accepts
+
+PATTERNS = [
+    r"a|bc*|",
+    r"(ab){2,3}c?",
+    r"[^a-c]{2}",
+    r"\d{3}-\d{4}",
+    r"[\w.+-]+@[a-z]+\.(com|org)",
+    r"(?:x|y)+?z",
+    r"a{,2}b",
+    r"{a}",
+    r"[]a]",
+    r"[a\]b-]+",
+    r"\x41\u00e9[\u4e00-\u9fff]",
+    r"(?P<year>\d\d)/\d\d",
+    r"\S+\s\D\W",
+    r".{3}",
+    r"\.\*\[\\",
+    r"^(a|b)$",
+]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns(pattern: str) -> None:
+    """What is taken is matched, and found texts that differ in a character are taken just where they match."""
+    grammar = grammar_of(matched(pattern))
+    source = random.Random(pattern)
+    for _ in range(15):
+        answer = random_answer(grammar, source)
+        if answer is None:
+            continue
+        text = answer.decode()
+        assert re.fullmatch(pattern, text), text
+        at = source.randrange(len(text) + 1)
+        other = text[:at] + source.choice("abcxyz019 .@-]") + text[at + source.randrange(2) :]
+        assert accepts(grammar, other.encode()) == bool(re.fullmatch(pattern, other)), other
+
+
+@pytest.mark.parametrize(
+    "pattern", ["^a", "b$", "^a|b$", "(^a|c)b", "a(b$|c)", "", "^$", "a.c", "[0-9]+", "^(?:a|b)+$"]
+)
+def test_searches(pattern: str) -> None:
+    """All short texts: taken just where the pattern is found."""
+    grammar = grammar_of(searched(pattern))
+    texts = [""]
+    for _ in range(4):
+        texts += [text + c for text in texts if len(text) < 4 for c in "abc1"]
+        texts = list(dict.fromkeys(texts))
+    for text in texts:
+        assert accepts(grammar, text.encode()) == bool(re.search(pattern, text)), text
+
+
+def test_in_json() -> None:
+    """Characters stand as the common encoders write them."""
+    assert taken(searched('^["\\\\\n/é]+$', in_json=True), r"\"\\\n/é", '"', r"\u00e9", r"\/") == [
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_look_ahead_in_front() -> None:
+    assert taken(searched(r"^(?=.*\d)(?=.*[a-z]).{4,}$"), "abc1", "abcd", "a1", "1a  ") == [
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert taken(searched("^(?!no)[a-z]+$"), "nope", "yes", "no") == [False, True, False]
+
+
+def test_where_dialects_differ_both_hold() -> None:
+    r"""\d is ASCII, as in ECMAScript; what is no digit is none in Python either."""
+    assert taken(matched(r"\d\D"), "1a", "\u0661a", "1\u0661") == [True, False, False]
+    assert taken(matched(r"[^\W]"), "a", "é") == [True, False]
+    assert taken(matched(r"[^\w]"), "-", "é") == [True, False]
+    assert taken(matched("."), "a", "\n", "\u2028") == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        ("(", r"'\)' is missing"), (")", r"'\)' without"), ("*a", "repeats nothing"), ("[a", "ends too early"),
+        ("a{3,2}", "wrong order"), ("a{70000}", "too large"), ("a{99999999}", "too large"), ("[z-a]", "range"),
+        (r"\1", "not supported"), (r"\bx", "not supported"), (r"\p{L}", "Unicode"), ("a++", "possessive"),
+        ("(?<=a)b", "look-around"), ("a(?=b)", "look-around"), ("(?i)a", "look-around, a flag"), ("^*", "anchor"),
+        (r"\u12", "ends too early"), (r"\xzz", "no character"), ("(" * 200 + ")" * 200, "nested"), ("a\\", "ends too early"),
+        (r"[[:alpha:]]", "POSIX"), (r"\q", "not supported"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(pattern: str, why: str) -> None:
+    with pytest.raises(GrammarRefused, match=why):
+        matched(pattern)

@@ -1,0 +1,43 @@
+"""Random walks through a grammar: each ends as an answer that it allows."""
+
+from __future__ import annotations
+
+import random
+
+from nic_frontend.grammar.compiler import compiled
+from nic_frontend.grammar.expression import Expression
+from ringbuffer.grammar import Grammar, Walk, accepts, unpack
+
+MAX_WORDS = 1 << 20
+LONG = 200  # bytes, behind which a walk closes what is open
+
+
+def grammar_of(expression: Expression) -> Grammar:
+    return unpack(compiled(expression, MAX_WORDS))
+
+
+def taken(expression: Expression, *texts: str) -> list[bool]:
+    """Which of the texts are in its language."""
+    grammar = grammar_of(expression)
+    return [accepts(grammar, text.encode()) for text in texts]
+
+
+def random_answer(grammar: Grammar, source: random.Random) -> bytes | None:
+    """None: it does not end. Raises AssertionError at a dead end."""
+    bytes_of: dict[int, list[int]] = {}
+    for byte, column in enumerate(grammar.columns.tolist()):
+        bytes_of.setdefault(column, []).append(byte)
+    walk, answer = Walk(grammar), bytearray()
+    while len(answer) < 20 * LONG:
+        is_long = len(answer) > LONG
+        if walk.may_end() and (is_long or source.random() < 0.3):
+            return bytes(answer)
+        choices = [bytes_of[column] for column in bytes_of if walk.copy().step(bytes_of[column][0])]
+        assert choices or walk.may_end(), f"a dead end behind {bytes(answer)!r}"
+        if not choices:
+            return bytes(answer)
+        closing = [byte for byte in b'"}]' if is_long and walk.copy().step(byte)]
+        byte = closing[0] if closing else source.choice(source.choice(choices))
+        walk.step(byte)
+        answer.append(byte)
+    return None

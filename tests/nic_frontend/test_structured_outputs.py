@@ -1,0 +1,263 @@
+"""What requests want their answers to be: the grammar that goes with each, and what is refused."""
+
+# ruff: noqa: E501 (requests are long)
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from harness import CHAT, COMPLETION, Frontend, Speak, StartBackend, StartFrontend, error_of
+from templates import DEEPSEEK, HERMES, LLAMA, MISTRAL
+from tiny_model import TOOL_CALL
+
+from ringbuffer.grammar import accepts, unpack
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+PERSON = '{"name": "Ada", "age": 36}'
+JSON_SCHEMA = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA, "strict": True}}
+TOOL = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
+OTHER = {"name": "time"}
+BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
+
+
+def accepted(frontend: Frontend, text: str) -> bool:
+    """Whether the last request's answer might have been this text."""
+    return accepts(unpack(frontend.backend.accepted[-1].grammar), text.encode())
+
+
+def post(frontend: Frontend, path: str, body: dict[str, Any]) -> Any:
+    answer = frontend.client.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("fields", "good", "bad"),
+    [
+        ({"response_format": {"type": "json_object"}}, '{"a": [1, null]}', "[1]"),
+        ({"response_format": JSON_SCHEMA}, PERSON, '{"name": "Ada"}'),
+        ({"structured_outputs": {"json": SCHEMA}}, PERSON, "{}"),
+        ({"structured_outputs": {"json": '{"type": "integer"}'}}, "12", "1.5"),
+        ({"structured_outputs": {"regex": "[a-c]{2}"}}, "ab", "abc"),
+        ({"structured_outputs": {"choice": ["yes", "no"]}}, "no", "maybe"),
+        ({"structured_outputs": {"grammar": 'root ::= "a" root "b" | "c"'}}, "aacbb", "acbb"),
+        ({"structured_outputs": {"json_object": True}}, "{}", "1"),
+        ({"guided_json": SCHEMA}, PERSON, "{}"),
+        ({"guided_regex": "a+"}, "aaa", ""),
+        ({"guided_choice": ["é", "漢字"]}, "漢字", "字"),
+        ({"guided_grammar": 'start: "x" "y"?'}, "xy", "y"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("path", "body"), [("/v1/completions", COMPLETION), ("/v1/chat/completions", CHAT)], ids=["text", "chat"]
+)
+def test_the_text_of_an_answer(
+    frontend: Frontend, path: str, body: dict[str, Any], fields: dict[str, Any], good: str, bad: str
+) -> None:
+    post(frontend, path, {**body, **fields})
+    assert accepted(frontend, good)
+    assert not accepted(frontend, bad)
+
+
+def test_other_endpoints(speak: Speak) -> None:
+    frontend = speak(HERMES, PERSON)
+    form = {"type": "json_schema", "name": "person", "schema": SCHEMA, "strict": True}
+    for path, body in (
+        ("/v1/responses", {"input": "hi", "text": {"format": form}}),
+        (
+            "/v1/messages",
+            {**BODY, "max_tokens": 9, "output_format": {"type": "json_schema", "schema": SCHEMA}},
+        ),
+        ("/v1/messages", {**BODY, "max_tokens": 9, "output_config": {"format": {"schema": SCHEMA}}}),
+    ):
+        post(frontend, path, body)
+        assert accepted(frontend, PERSON)
+        assert not accepted(frontend, "{}")
+    post(frontend, "/v1/responses", {"input": "hi", "text": {"format": {"type": "json_object"}}})
+    assert accepted(frontend, "{}")
+
+
+def test_equal_grammars_are_compiled_and_written_once(frontend: Frontend) -> None:
+    for _ in range(3):
+        post(frontend, "/v1/chat/completions", {**CHAT, "n": 2, "response_format": JSON_SCHEMA})
+    rows = frontend.backend.accepted
+    assert len({row.grammar for row in rows}) == 1
+    assert len({int(row.descriptor["grammar_offset"]) for row in rows if row.descriptor is not None}) == 1
+    post(frontend, "/v1/chat/completions", CHAT)
+    assert not frontend.backend.accepted[-1].grammar
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "told"),
+    [
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"uniqueItems": True}}}}, "response_format", "'uniqueItems' is not supported (at #/uniqueItems)"),
+        ({"guided_json": {"properties": {"a": {"$ref": "#/x"}}}}, "guided_json", "(at #/properties/a/$ref)"),
+        ({"guided_json": {"type": "str"}}, "guided_json", "(at #/type)"),
+        ({"guided_json": {"allOf": [{"type": "null"}, {"type": "string"}]}}, "guided_json", "no answer can satisfy it"),
+        ({"guided_json": {"type": "string", "minLength": 60_000}}, "guided_json", "cannot be enforced"),
+        ({"response_format": {"type": "grammar"}}, "response_format.type", "must be one of 'json_object'"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "is missing"),
+        ({"structured_outputs": {"structural_tag": {}}}, "structured_outputs", "unknown field `structural_tag`"),
+        ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "must not be empty"),
+        ({"guided_regex": "(a"}, "guided_regex", "')' is missing in the regular expression '(a'"),
+        ({"guided_regex": r"(a)\1"}, "guided_regex", r"\1 is not supported"),
+        ({"guided_grammar": "root ::= a"}, "guided_grammar", "'a' is not defined (at line 1)"),
+        ({"guided_grammar": "root ::= root | \"a\""}, "guided_grammar", "begins with itself (at the rule 'root')"),
+        ({"guided_choice": ["\ud800"]}, "guided_choice", "lone surrogate"),
+        ({"guided_choice": ["a"], "response_format": JSON_SCHEMA}, "guided_choice", "exclude each other"),
+        ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs.choice", "exclude each other"),
+        ({"response_format": JSON_SCHEMA, "min_tokens": 2}, "min_tokens", "does not go with"),
+        ({"response_format": JSON_SCHEMA, "ignore_eos": True}, "ignore_eos", "does not go with"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(frontend: Frontend, fields: dict[str, Any], param: str, told: str) -> None:
+    for _ in range(2):  # also from what is remembered
+        answer = frontend.client.post(
+            "/v1/chat/completions",
+            content=json.dumps({**CHAT, **fields}),
+            headers={"content-type": "application/json"},
+        )
+        error = error_of(answer, 400)
+        assert error["param"] == param
+        assert told in error["message"]
+    assert not frontend.backend.accepted
+
+
+def test_a_backend_that_takes_no_grammars(start_backend: StartBackend, start_frontend: StartFrontend) -> None:
+    frontend = start_frontend(start_backend(max_grammar_words=0))
+    error = error_of(frontend.client.post("/v1/completions", json={**COMPLETION, "guided_regex": "a"}), 400)
+    assert (error["param"], error["code"]) == ("guided_regex", "unsupported_parameter")
+
+
+def test_thoughts_come_first(speak: Speak) -> None:
+    opened, free = speak(DEEPSEEK, "x"), speak(HERMES, "x")
+    for frontend in (opened, free):
+        post(frontend, "/v1/chat/completions", {**BODY, "response_format": JSON_SCHEMA})
+        for text in (f"Well... {{</think>\n\n{PERSON}", f"</think>{PERSON}"):
+            assert accepted(frontend, text) == (frontend is opened)
+        assert accepted(frontend, f"<think>\nWell, < </think>\n\n{PERSON}")
+        assert not accepted(frontend, f"<think>\nWell</think>\n\n{PERSON}</think>")
+        assert accepted(frontend, PERSON) == (frontend is free)
+    body = {**BODY, "response_format": JSON_SCHEMA, "chat_template_kwargs": {"enable_thinking": False}}
+    post(free, "/v1/chat/completions", body)
+    assert accepted(free, PERSON)
+    assert not accepted(free, f"<think></think>{PERSON}")
+
+
+def forced(choice: Any, *tools: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        **BODY, **more, "tool_choice": choice, "tools": [{"type": "function", "function": tool} for tool in tools]
+    }  # fmt: skip
+
+
+WAYS = {
+    "hermes": (HERMES, '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>', "\n"),
+    "llama3_json": (LLAMA, '{"name": "weather", "parameters": {"city": "Rome"}}', "; "),
+    "mistral": (MISTRAL, '[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Rome"}}]', ""),
+    "phi4_mini": (
+        HERMES,
+        '<|tool_call|>[{"name": "weather", "arguments": {"city": "Rome"}}]<|/tool_call|>',
+        "",
+    ),
+    "pythonic": (HERMES, '[weather(city="Rome")]', ""),
+}
+
+
+@pytest.mark.parametrize("parser", WAYS)
+def test_a_forced_call(speak: Speak, parser: str) -> None:
+    template, call, between = WAYS[parser]
+    frontend = speak(template, call, tool_call_parser=parser)
+    body = forced("required", TOOL, OTHER)
+    message = post(frontend, "/v1/chat/completions", body).json()["choices"][0]["message"]
+    assert message["tool_calls"][0]["function"] == {"name": "weather", "arguments": '{"city": "Rome"}'}
+    assert accepted(frontend, call)
+    assert not between or accepted(frontend, call + between + call)
+    for wrong in ("", "Hello", call.replace("weather", "whether"), call.replace("city", "town")):
+        assert not accepted(frontend, wrong), wrong
+    post(frontend, "/v1/chat/completions", {**body, "parallel_tool_calls": False})
+    assert accepted(frontend, call)
+    assert not between or not accepted(frontend, call + between + call)
+    named = {"type": "function", "function": {"name": "time"}}
+    post(frontend, "/v1/chat/completions", forced(named, TOOL, OTHER))
+    assert not accepted(frontend, call)
+
+
+def test_forced_calls_of_other_endpoints(speak: Speak) -> None:
+    call = WAYS["hermes"][1]
+    frontend = speak(HERMES, call)
+    tool = {"name": "weather", "input_schema": TOOL["parameters"]}
+    named = {"type": "function", "name": "weather"}
+    for path, body in (
+        ("/v1/responses", {"input": "hi", "tools": [{"type": "function", **TOOL}], "tool_choice": "required"}),
+        ("/v1/responses", {"input": "hi", "tools": [{"type": "function", **TOOL}], "tool_choice": named}),
+        ("/v1/messages", {**BODY, "max_tokens": 99, "tools": [tool], "tool_choice": {"type": "any"}}),
+        ("/v1/messages", {**BODY, "max_tokens": 99, "tools": [tool], "tool_choice": {"type": "tool", "name": "weather"}}),
+    ):  # fmt: skip
+        post(frontend, path, body)
+        assert accepted(frontend, call)
+        assert not accepted(frontend, "Hello")
+
+
+def test_strict_functions(speak: Speak) -> None:
+    """The text may be anything; a call is to a tool, with arguments as it has them if it is strict."""
+    frontend = speak(HERMES, "Hello")
+    answer = post(frontend, "/v1/chat/completions", forced("auto", {**TOOL, "strict": True}, OTHER))
+    assert "x-blink-warning" not in answer.headers
+    call = WAYS["hermes"][1]
+    other = call.replace("weather", "time")
+    for text in ("", "Hello <tool_cal", call, f"One moment.\n{call}", f"{call}\n{call}", other, "{[\n"):
+        assert accepted(frontend, text), text
+    for text in (call[:-5], call.replace("city", "town"), call.replace("weather", "x"), f"{call}, and"):
+        assert not accepted(frontend, text), text
+    lenient = post(frontend, "/v1/chat/completions", forced("auto", TOOL))
+    assert "x-blink-warning" not in lenient.headers
+    assert not frontend.backend.accepted[-1].grammar
+
+
+def test_strictness_that_is_not_enforced(speak: Speak) -> None:
+    """Where nothing stands in front of a call, any text may be one."""
+    frontend = speak(LLAMA, "Hello")
+    answer = post(frontend, "/v1/chat/completions", forced("auto", {**TOOL, "strict": True}))
+    assert answer.headers["x-blink-warning"] == "'strict' is not enforced (tools weather)"
+
+
+def test_a_form_of_text_or_calls(speak: Speak) -> None:
+    frontend = speak(HERMES, PERSON)
+    post(frontend, "/v1/chat/completions", forced("auto", TOOL, response_format=JSON_SCHEMA))
+    assert accepted(frontend, PERSON)
+    assert accepted(frontend, WAYS["hermes"][1])
+    assert not accepted(frontend, "Hello")
+
+
+def test_parameters_that_cannot_be_enforced(speak: Speak) -> None:
+    """A strict tool's are refused; of others any object is taken."""
+    tool = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"uniqueItems": True}}}}
+    frontend = speak(HERMES, "Hello")
+    error = error_of(
+        frontend.client.post("/v1/chat/completions", json=forced("required", {**tool, "strict": True})), 400
+    )
+    assert error["param"] == "tool_choice"
+    assert (
+        "the parameters of the tool 'f': 'uniqueItems' is not supported (at #/properties/a"
+        in error["message"]
+    )
+    post(frontend, "/v1/chat/completions", forced("required", tool))
+    assert accepted(frontend, '<tool_call>{"name": "f", "arguments": {"b": 1}}</tool_call>')
+
+
+def test_special_tokens_come_only_where_they_are_asked_for(speak: Speak, frontend: Frontend) -> None:
+    """A mark that is a special token is not the same as its text."""
+    special = frontend.service.tokenizer.answer_bytes("<|im_end|>")
+    assert special == b"\xff<|im_end|>"
+    assert frontend.service.tokenizer.answer_bytes(TOOL_CALL) == TOOL_CALL.encode()
+    post(frontend, "/v1/completions", {**COMPLETION, "guided_regex": r"[\s\S]*"})
+    grammar = unpack(frontend.backend.accepted[-1].grammar)
+    assert accepts(grammar, b"a <|im_end|>")
+    assert not accepts(grammar, b"a " + special)
