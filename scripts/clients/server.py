@@ -16,10 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-TESTS = ROOT / "tests"
-sys.path[:0] = [
-    str(path) for path in (ROOT, TESTS, TESTS / "nic_frontend", TESTS / "nic_frontend" / "grammar")
-]
+TESTS = ("tests", "tests/nic_frontend", "tests/nic_frontend/grammar")
+sys.path[:0] = [str(ROOT), *(str(ROOT / path) for path in TESTS)]
 
 from harness import Frontend  # noqa: E402
 from mock_backend import MockBackend, Row  # noqa: E402
