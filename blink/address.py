@@ -39,8 +39,8 @@ def verbs_address(text: str) -> tuple[str, int]:
     return host_port(text.removeprefix(VERBS))
 
 
-def url(host: str, port: int) -> str:
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+def url(host: str, port: int, *, tls: bool = False) -> str:
+    return f"http{'s' if tls else ''}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 @contextlib.contextmanager

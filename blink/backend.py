@@ -7,10 +7,11 @@ from pathlib import Path
 
 from blink import child
 from blink.address import host_port
+from blink.config_file import add_config_flag
 from blink.errors import CommandError
 from blink.flags import Flag, add_flags, checked, count, given, ordinal
-from blink.model_directory import model_directory
-from blink.sizes import parse_bytes
+from blink.model_directory import add_model_arguments, model_directory, public_name
+from blink.sizes import format_bytes, parse_memory, write_bytes
 from gpu_backend.backend import run
 from gpu_backend.models.quantization import QUANTIZATIONS
 from gpu_backend.options import KV_CACHE_DTYPES, BackendOptions
@@ -43,31 +44,36 @@ FLAGS = (
          "requests that the ring can hold, waiting ones included; rounded up to a multiple of 16 a frontend",
          count),
     Flag("--max-context", "max_context", "TOKENS",
-         "prompt and answer together (default: the model's, or what the KV cache holds)", count),
+         "prompt and answer together (default: the model's, or what the KV cache holds)", count,
+         also=("--max-model-len",)),
     Flag("--ring-memory", "ring_memory", "SIZE",
          "memory of prompts and answers that the ring holds, for example 256MiB (default: by --slots, "
          "--max-batch and the context, at most 1 GiB unless one request for each frontend needs more)",
-         parse_bytes),
+         parse_memory, write=write_bytes),
     Flag("--max-batch", "max_batch", "ROWS",
-         "requests decoded together (default: 128 on a GPU, 32 on a CPU)", count),
+         "requests decoded together (default: 128 on a GPU, 32 on a CPU)", count,
+         also=("--max-num-seqs",)),
     Flag("--max-prefill-tokens", "max_prefill_tokens", "TOKENS",
-         "prompt tokens in one step; longer prompts are split (default: 2048 on a GPU, 512 on a CPU)", count),
+         "prompt tokens in one step; longer prompts are split (default: 2048 on a GPU, 512 on a CPU)", count,
+         also=("--max-num-batched-tokens",)),
     Flag("--kv-memory", "kv_memory", "SIZE",
          "memory of the KV cache, for example 8GiB; what --max-batch cannot use holds the prefix cache "
          "(default: what --max-batch can use, within 90 % of the free GPU memory, or 1 GiB on a CPU)",
-         parse_bytes),
+         parse_memory, write=write_bytes),
     Flag("--kv-cache-dtype", "kv_cache_dtype", "TYPE",
          "type of the KV cache: fp8, which holds twice the tokens of bf16, or bf16 (fp16 in a model of that "
          "type); auto takes fp8 for checkpoints that were made for it", choices=KV_CACHE_DTYPES),
     Flag("--host-kv-memory", "host_kv_memory", "SIZE",
          "host memory for pages of the prefix cache that the KV cache has no room for, for example 64GiB "
-         "(default: none)", parse_bytes),
+         "(default: none)", parse_memory, write=write_bytes),
     Flag("--grammar-memory", "grammar_memory", "SIZE",
          "memory of the grammars that structured answers are held to: all those of requests that run, and as "
-         "many others as fit", parse_bytes),
-    Flag("--page-size", "page_size", "TOKENS", "tokens of a KV page, a power of two", count),
+         "many others as fit", parse_memory, show=format_bytes, write=write_bytes),
+    Flag("--page-size", "page_size", "TOKENS", "tokens of a KV page, a power of two", count,
+         also=("--block-size",)),
     Flag("--no-prefix-cache", "prefix_cache", None,
-         "compute every prompt from its beginning: no keys and values outlive their request", switch=True),
+         "compute every prompt from its beginning: no keys and values outlive their request", switch=True,
+         also=("--no-enable-prefix-caching",)),
     Flag("--kv-events", "kv_events", "N",
          "tell a router or `blink events` which blocks the prefix cache stores and removes, through a log of "
          "N of them in the ring", count, show=lambda _: "off"),
@@ -98,7 +104,8 @@ RDMA_FLAGS = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
-    parser.add_argument("model", metavar="MODEL", help="a Hugging Face model directory, or 'demo'")
+    add_model_arguments(parser)
+    add_config_flag(parser)
     add_flags(parser, "backend", BackendOptions, (RING, LEASES, *FLAGS))
     parser.add_argument(
         "--rdma-listen",
@@ -111,13 +118,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(namespace: argparse.Namespace) -> int:
-    child.end_with_parent(namespace.parent_pid)
-    values = given(namespace, (RING, LEASES, *FLAGS))
+    child.begin(namespace)
+    values = public_name(namespace.model) | given(namespace, (RING, LEASES, *FLAGS))
     rdma = given(namespace, RDMA_FLAGS)
     if namespace.rdma_listen:
         host, port = namespace.rdma_listen
         values["rdma"] = RdmaOptions(host=host, port=port, **rdma)
     elif rdma:
         raise CommandError("the flags for frontends on other hosts need --rdma-listen HOST:PORT")
-    options = BackendOptions(model_directory(namespace.model), **values)
+    options = BackendOptions(model_directory(namespace.model, namespace.revision), **values)
     return run(options, ready=lambda: child.report_ready(namespace.ready_fd))

@@ -23,7 +23,16 @@ from ringbuffer.region import SHM_DIRECTORY
 
 MIN_PYTHON = (3, 11)
 SMALL_SHM = 512 << 20  # the ring of 1024 slots and 131,072 tokens of context takes 300 MiB
-FRONTEND_PACKAGES = ("numpy", "tokenizers", "jinja2", "uvicorn", "uvloop", "httptools", "prometheus-client")
+FRONTEND_PACKAGES = (
+    "numpy",
+    "tokenizers",
+    "jinja2",
+    "uvicorn",
+    "uvloop",
+    "httptools",
+    "prometheus-client",
+    "msgspec",
+)
 REBUILD_RDMA = "apt-get install libibverbs-dev, then as for the other libraries"
 REBUILD = "reinstall the package; in a checkout, run scripts/setup"
 INFINIBAND = Path("/sys/class/infiniband")
@@ -64,15 +73,13 @@ def build_tools() -> Iterator[Finding]:
         yield Finding(name, path is not None, _version(path) if path else "not found", mend)
 
 
-def rdma() -> Iterator[Finding]:
-    """What a frontend on another host, and its backend, need."""
-    devices = sorted(entry.name for entry in INFINIBAND.iterdir()) if INFINIBAND.is_dir() else []
-    yield Finding(
-        "RDMA devices",
-        bool(devices),
-        ", ".join(devices) or f"none under {INFINIBAND}",
-        "only a frontend on another host would need one",
-    )
+def rdma_devices() -> list[str]:
+    return sorted(entry.name for entry in INFINIBAND.iterdir()) if INFINIBAND.is_dir() else []
+
+
+def rdma(devices: list[str]) -> Iterator[Finding]:
+    """What a frontend on another host, and its backend, need beside devices."""
+    yield Finding("RDMA devices", True, ", ".join(devices), "")
     for name, load, path in (
         ("RDMA, frontend", verbs_library.verbs_library, verbs_library.PATH),
         ("RDMA, backend", target.rdma_library, target.PATH),

@@ -8,14 +8,32 @@ import os
 import signal
 
 from blink.errors import CommandError
+from ringbuffer.messages import FORMATS, choose_format
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def add_log_format_flag(parser: argparse._ActionsContainer) -> None:
+    """Of a server and of its children alike."""
+    parser.add_argument(
+        "--log-format",
+        choices=FORMATS,
+        default=FORMATS[0],
+        help="lines for people (text) or for programs (json) (default: %(default)s)",
+    )
 
 
 def add_child_flags(parser: argparse.ArgumentParser) -> None:
     """Flags between a supervisor and its children; users have no need of them."""
     parser.add_argument("--parent-pid", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
+    add_log_format_flag(parser)
+
+
+def begin(namespace: argparse.Namespace) -> None:
+    """What a child does first. Raises CommandError when its supervisor has ended."""
+    choose_format(namespace.log_format)
+    end_with_parent(namespace.parent_pid)
 
 
 def end_with_parent(parent_pid: int | None) -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
+from blink.config_file import with_files
+from blink.flags import suggestion
+from blink.vllm_flags import INSTEAD
 from ringbuffer.version import version
 
 COMMANDS = {
@@ -24,12 +29,37 @@ EPILOG = """examples:
   blink serve demo                   the model that comes with blink, at http://127.0.0.1:8000
   blink serve /models/Llama-3.1-8B   your own
   blink serve --help                 every flag, with units and defaults"""
-EXTRAS = {"matplotlib": "bench", "pynvml": "bench"}  # the extra that brings a package, where not [frontend]
+EXTRAS = {
+    "matplotlib": "bench",
+    "pynvml": "bench",
+    "huggingface_hub": "hub",
+    "opentelemetry": "tracing",
+}  # the extra that brings a package, where not [frontend]
+FLAG = re.compile("--?[a-zA-Z]")
 INTERNAL_ERROR = 70  # sysexits.h, EX_SOFTWARE
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line."""
+    """An argument parser whose errors are one line, and that knows of files with flags."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        words = list(sys.argv[1:] if args is None else args)
+        if self._subparsers is None:  # a command's own flags
+            self._check_flags(words)
+            words = with_files(self, words)
+        return super().parse_known_args(words, namespace)
+
+    def _check_flags(self, words: list[str]) -> None:
+        """Tells of a flag that the command does not have, before its value is taken for something else."""
+        for word in itertools.takewhile(lambda word: word != "--", words):
+            name = word.partition("=")[0]
+            if not FLAG.match(name) or name in self._option_string_actions:
+                continue
+            if name in INSTEAD:
+                self.error(f"there is no flag {name}: {INSTEAD[name]}")
+            self.error(f"there is no flag {name}{suggestion(name, list(self._option_string_actions))}")
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
@@ -90,8 +120,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _told(error: Exception) -> tuple[str, int]:
     """What the user is told of an error, and the exit status."""
     if isinstance(error, ModuleNotFoundError):
-        extra = EXTRAS.get(error.name or "", "frontend")
-        return f"the package {error.name} is missing: pip install 'blink-serving[{extra}]'", 1
+        package = (error.name or "").partition(".")[0]
+        extra = EXTRAS.get(package, "frontend")
+        return f"the package {package} is missing: pip install 'blink-serving[{extra}]'", 1
     # Parsers raise ValueError, the system OSError, our own classes are RuntimeErrors; the rest are bugs.
     if isinstance(error, RuntimeError | ValueError | OSError):
         return str(error), 1

@@ -24,8 +24,11 @@ def main(namespace: argparse.Namespace) -> int:
     machine = report("machine", checks.machine())
     cpu = report("serving from the CPU emulation", checks.cpu_path())
     gpu = report("serving from a GPU", probe(namespace.gpu), optional=("GPUDirect RDMA",))
-    report("frontend on another host", checks.rdma())
+    if devices := checks.rdma_devices():
+        report("frontend on another host", checks.rdma(devices))
     report("building from source", checks.build_tools())
+    if not devices:
+        print("It has no RDMA device, which only a frontend on another host would need.")
     for name, able in (("the CPU emulation", machine and cpu), ("a GPU", machine and cpu and gpu)):
         print(f"This machine {'can' if able else 'cannot'} serve from {name}.")
     return 0 if machine and cpu else 1

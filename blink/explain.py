@@ -29,7 +29,9 @@ HEADS = ("count", "operation", "kernel", "grid x block", "shared KB", "MB", "GFL
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument(
-        "model", metavar="MODEL", help="a model directory, 'demo', or the path of a config.json"
+        "model",
+        metavar="MODEL",
+        help="a model directory, a name on the hub, 'demo', or the path of a config.json",
     )
     parser.add_argument("--gpu", choices=sorted(GPUS), default="h200", help="(default: h200)")
     parser.add_argument(
@@ -78,7 +80,7 @@ def config_of(model: str, quantization: str | None) -> Model:
     """Of a directory, or of a config.json alone. Raises UnsupportedModel, FileNotFoundError."""
     form = QUANTIZATIONS[quantization] if quantization else None
     if not model.endswith(".json"):
-        return read_model(model_directory(model), form)
+        return read_model(model_directory(model, weights=False), form)
     with tempfile.TemporaryDirectory() as scratch:
         shutil.copy(model, Path(scratch) / "config.json")
         return read_model(Path(scratch), form)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 
 def plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def written(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,9 @@ class Flag:
     choices: tuple[str, ...] | None = None
     switch: bool = False  # takes no value: when it is given, the field is the opposite of its default
     show: Callable[[Any], str] = plain  # of the default, in the help
+    write: Callable[[Any], str] = written  # of a value, for `parse`
     secret: bool = False  # not passed on by `arguments`: other users can read command lines
+    also: tuple[str, ...] = ()  # names that users of other servers know it by
 
 
 def checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -64,6 +71,7 @@ def add_flags(parser: argparse.ArgumentParser, title: str, options: type, flags:
         }
         group.add_argument(
             flag.name,
+            *flag.also,
             dest=flag.field,
             default=argparse.SUPPRESS,
             help=(flag.help + note).replace("%", "%%"),
@@ -81,11 +89,13 @@ def given(namespace: argparse.Namespace, flags: Iterable[Flag]) -> dict[str, Any
 def arguments(values: dict[str, Any], flags: Iterable[Flag]) -> list[str]:
     """The command line that `given` reads `values` from, but for secret ones."""
     chosen = [flag for flag in flags if flag.field in values and not flag.secret]
-    return [flag.name if flag.switch else f"{flag.name}={_written(values[flag.field])}" for flag in chosen]
+    return [flag.name if flag.switch else f"{flag.name}={flag.write(values[flag.field])}" for flag in chosen]
 
 
-def _written(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+def suggestion(name: str, known: Sequence[str]) -> str:
+    """The flag among `known` that is closest to `name`, as a message's end; empty where none is close."""
+    close = get_close_matches(name, [flag for flag in known if flag.startswith("--")], 1, 0.6)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def count(text: str) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from blink import child
 from blink.address import explained, verbs_address
+from blink.config_file import add_config_flag
 from blink.errors import CommandError
 from blink.flags import (
     Flag,
@@ -25,10 +26,14 @@ from blink.flags import (
     realtime,
     seconds,
 )
-from blink.model_directory import model_directory
-from blink.sizes import format_bytes, parse_bytes
+from blink.model_directory import add_model_arguments, model_directory
+from blink.sizes import format_bytes, parse_bytes, write_bytes
+from nic_frontend import tracing
+from nic_frontend.keys import read_keys
 from nic_frontend.options import FrontendOptions, VerbsRing
 from nic_frontend.parsing.registry import AUTO, NONE, REASONING_PARSERS, TOOL_CALL_PARSERS
+from nic_frontend.tls import check_certificate
+from ringbuffer.messages import log_to_standard_error
 from ringbuffer.name import DEFAULT_NAME
 from ringbuffer.rdma.exchange_key import VARIABLE, ring_key
 from ringbuffer.region import ring_path
@@ -37,7 +42,7 @@ DESCRIPTION = """Serves HTTP for the ring of a running backend. Several frontend
 each takes one of the backend's leases. SIGTERM and SIGINT let open requests finish."""
 
 API_KEY_VARIABLE = "BLINK_API_KEY"
-LOG_FORMAT = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
+METRICS_NAMES = ("blink", "vllm")  # exposition.NAMES, without the packages that it imports
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 OWN_FLAGS = (  # `blink serve` needs none of these
@@ -51,6 +56,13 @@ FLAGS = (
     Flag("--api-key", "api_key", "KEY",
          f"clients must send it as a bearer token (default: ${API_KEY_VARIABLE}, or no key)",
          api_key, secret=True),
+    Flag("--api-keys", "api_keys", "FILE",
+         "several keys in place of one, each with a name and limits of requests, tokens and what is open: "
+         "TOML, read again when it changes", Path),
+    Flag("--tls-cert", "tls_cert", "FILE", "serve HTTPS with this certificate, PEM, and its chain", Path,
+         also=("--ssl-certfile",)),
+    Flag("--tls-key", "tls_key", "FILE", "the certificate's private key, PEM (default: in --tls-cert's file)",
+         Path, also=("--ssl-keyfile",)),
     Flag("--allowed-origins", "allowed_origins", "ORIGINS",
          "whose pages may use the API in a browser, such as https://example.com, or * (default: nobody's)",
          origins),
@@ -59,7 +71,7 @@ FLAGS = (
     Flag("--send-timeout", "send_timeout_s", "SECONDS", "drop a client that acknowledges nothing", seconds),
     Flag("--slot-wait", "slot_wait_s", "SECONDS", "before 429, wait for a slot that is being freed", seconds),
     Flag("--max-body", "max_body_bytes", "SIZE", "largest request body, for example 8MiB", parse_bytes,
-         show=format_bytes),
+         show=format_bytes, write=write_bytes),
     Flag("--max-choices", "max_choices", "N", "prompts times n of one request", count),
     Flag("--max-buffered-tokens", "max_buffered_tokens", "TOKENS",
          "cancel a stream whose client is this far behind", count),
@@ -69,12 +81,22 @@ FLAGS = (
     Flag("--reasoning-parser", "reasoning_parser", "NAME",
          "how it marks what it thinks: auto (by its chat template), none, " + ", ".join(REASONING_PARSERS),
          choices=(AUTO, NONE, *REASONING_PARSERS)),
+    Flag("--metrics-names", "metrics_names", "NAMES",
+         "of /metrics: blink, each frontend of this host by itself, or vllm, for dashboards made for vLLM",
+         choices=METRICS_NAMES),
     Flag("--frontend-cores", "cores", "CORES",
          "cores that frontends keep to, for example 10-11, away from what else runs (default: any)", cores),
     Flag("--frontend-realtime", "realtime", "PRIORITY",
          "run frontends before all ordinary work of their cores: 1 to 99, under SCHED_RR (default: no)",
          realtime),
-    Flag("--log-level", "log_level", "LEVEL", f"one of {', '.join(LOG_LEVELS)}", choices=LOG_LEVELS),
+    Flag("--log-requests", "log_requests", None,
+         "a line in the log for each request: its id, status, tokens and times", switch=True,
+         also=("--enable-log-requests",)),
+    Flag("--otlp-traces-endpoint", "otlp_traces_endpoint", "URL",
+         "send a span for each request to this OpenTelemetry collector, such as "
+         "http://localhost:4318/v1/traces (default: none)"),
+    Flag("--log-level", "log_level", "LEVEL", f"one of {', '.join(LOG_LEVELS)}", choices=LOG_LEVELS,
+         also=("--uvicorn-log-level",)),
 )  # fmt: skip
 
 RDMA_FLAGS = (
@@ -92,7 +114,7 @@ RDMA_FLAGS = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
-    parser.add_argument("model", metavar="MODEL", help="the backend's model directory, or 'demo'")
+    add_model_arguments(parser)
     place = parser.add_mutually_exclusive_group()
     place.add_argument(
         "--ring",
@@ -106,20 +128,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="verbs://HOST:PORT",
         help="the ring of a backend on another host, which was given --rdma-listen",
     )
+    add_config_flag(parser)
     add_flags(parser, "frontend", FrontendOptions, (*OWN_FLAGS, *FLAGS))
     add_flags(parser, "a backend on another host", VerbsRing, RDMA_FLAGS)
     child.add_child_flags(parser)
 
 
 def chosen_ring(namespace: argparse.Namespace) -> Path | VerbsRing:
-    values = given(namespace, RDMA_FLAGS)
+    of_rdma = given(namespace, RDMA_FLAGS)
     if not namespace.connect:
-        if values:
+        if of_rdma:
             raise CommandError("the flags for a backend on another host need --connect verbs://HOST:PORT")
         return ring_path(namespace.ring)
     host, number = namespace.connect
-    key, read_back = ring_key(values.pop("key_file", None)), not values.pop("no_read_back", False)
-    return VerbsRing(host=host, port=number, key=key, read_back=read_back, **values)
+    key, read_back = ring_key(of_rdma.pop("key_file", None)), not of_rdma.pop("no_read_back", False)
+    return VerbsRing(host=host, port=number, key=key, read_back=read_back, **of_rdma)
 
 
 def each_thread(change: Callable[[int], None], refused: str) -> None:
@@ -153,12 +176,30 @@ def run_in_realtime(priority: int) -> None:
     )
 
 
+def values(namespace: argparse.Namespace) -> dict[str, Any]:
+    """The fields of FrontendOptions that flags or the environment say."""
+    return {"api_key": os.environ.get(API_KEY_VARIABLE) or None} | given(namespace, (*OWN_FLAGS, *FLAGS))
+
+
+def check(options: FrontendOptions) -> None:
+    """Raises CommandError for flags that do not go together; OSError, ValueError for files that cannot be."""
+    if options.api_key and options.api_keys:
+        raise CommandError(f"--api-key (or ${API_KEY_VARIABLE}) and --api-keys exclude each other")
+    if options.tls_key and not options.tls_cert:
+        raise CommandError("--tls-key needs --tls-cert, the certificate that it belongs to")
+    if options.api_keys:
+        read_keys(options.api_keys)
+    if options.otlp_traces_endpoint:
+        tracing.require()
+    if options.tls_cert:
+        check_certificate(options.tls_cert, options.tls_key)
+
+
 def main(namespace: argparse.Namespace) -> int:
-    child.end_with_parent(namespace.parent_pid)
-    values = {"api_key": os.environ.get(API_KEY_VARIABLE) or None} | given(namespace, (*OWN_FLAGS, *FLAGS))
-    options = FrontendOptions(
-        ring=chosen_ring(namespace), model_dir=model_directory(namespace.model), **values
-    )
+    child.begin(namespace)
+    directory = model_directory(namespace.model, namespace.revision, weights=False)
+    options = FrontendOptions(ring=chosen_ring(namespace), model_dir=directory, **values(namespace))
+    check(options)
     if options.cores:
         keep_to(options.cores)
     if options.realtime:
@@ -167,7 +208,7 @@ def main(namespace: argparse.Namespace) -> int:
         serve,
     )  # not at the top: `blink serve` reads the flags, and needs no uvicorn
 
-    logging.basicConfig(level=options.log_level.upper(), format=LOG_FORMAT)
+    log_to_standard_error("blink frontend", options.log_level)
     with explained(options.host, options.port):
         serve(options, ready=lambda host, port: child.report_ready(namespace.ready_fd))
     return 0

@@ -6,16 +6,20 @@ import argparse
 import asyncio
 import os
 import sys
+from pathlib import Path
 
 from blink import backend, frontend
 from blink.address import reserve, url
+from blink.child import add_log_format_flag
+from blink.config_file import add_config_flag
 from blink.flags import add_flags, arguments, checked, count, defaults, given, seconds
-from blink.model_directory import model_directory
+from blink.model_directory import add_model_arguments, model_directory, public_name
 from blink.supervisor import Plan, Supervisor
 from gpu_backend.backend import DRAIN_S, STOP_S
 from gpu_backend.options import BackendOptions, described_model
 from nic_frontend.options import FrontendOptions
 from ringbuffer.abi import MAX_LEASES
+from ringbuffer.messages import choose_format
 from ringbuffer.region import ring_path
 
 DESCRIPTION = """Starts one backend and N frontends as processes of their own. The frontends share the port;
@@ -34,10 +38,12 @@ def frontends(text: str) -> int:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
-    parser.add_argument("model", metavar="MODEL", help="a Hugging Face model directory, or 'demo'")
+    add_model_arguments(parser)
+    add_config_flag(parser)
     group = parser.add_argument_group("processes")
     group.add_argument(
         "--frontends",
+        "--api-server-count",
         type=checked(frontends),
         default=1,
         metavar="N",
@@ -53,44 +59,47 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="give up when requests are not accepted after this long (default: %(default)g)",
     )
+    add_log_format_flag(group)
     add_flags(parser, "frontend", FrontendOptions, frontend.FLAGS)
     add_flags(parser, "backend", BackendOptions, backend.FLAGS)
 
 
 def main(namespace: argparse.Namespace) -> int:
-    directory = model_directory(namespace.model)
+    choose_format(namespace.log_format)
+    directory = model_directory(namespace.model, namespace.revision)
     options = BackendOptions(directory, **given(namespace, backend.FLAGS))
     described_model(options)  # refuse what cannot be served before anything is started
-    values = defaults(FrontendOptions) | given(namespace, frontend.FLAGS)
-    with reserve(values["host"], values["port"]) as reserved:
+    wanted = FrontendOptions(ring=Path(), model_dir=directory, **frontend.values(namespace))
+    frontend.check(wanted)  # likewise
+    with reserve(wanted.host, wanted.port) as reserved:
         port = reserved.getsockname()[1]
         return asyncio.run(Supervisor(plan(namespace, str(directory), port)).run())
 
 
 def plan(namespace: argparse.Namespace, directory: str, port: int) -> Plan:
     ring = namespace.ring or f"serve-{port}"
-    for_backend = given(namespace, backend.FLAGS)
+    for_backend = public_name(namespace.model) | given(namespace, backend.FLAGS)
     for_frontend = given(namespace, frontend.FLAGS) | {"port": port}
     complete = defaults(FrontendOptions) | for_frontend
     blink = [sys.executable, "-m", "blink"]
-    debug = ["--debug"] if namespace.debug else []
+    common = [f"--log-format={namespace.log_format}", *(["--debug"] if namespace.debug else [])]
     leases = f"--leases={namespace.frontends}"
     environment = dict(os.environ)
     if complete["api_key"]:
         environment[frontend.API_KEY_VARIABLE] = complete["api_key"]
     return Plan(
         backend=[
-            *blink, "backend", directory, f"--ring={ring}", leases, *debug,
+            *blink, "backend", directory, f"--ring={ring}", leases, *common,
             *arguments(for_backend, backend.FLAGS),
         ],
         frontend=[
-            *blink, "frontend", directory, f"--ring={ring}", *debug,
+            *blink, "frontend", directory, f"--ring={ring}", *common,
             *arguments(for_frontend, frontend.FLAGS),
         ],
         n_frontends=namespace.frontends,
         environment=environment,
         ring=ring_path(ring),
-        url=f"{url(complete['host'], port)}/v1",
+        url=f"{url(complete['host'], port, tls=complete['tls_cert'] is not None)}/v1",
         start_timeout_s=namespace.start_timeout,
         drain_s=complete["drain_timeout_s"],
         frontend_end_s=complete["drain_timeout_s"] + SLACK_S,

@@ -10,6 +10,7 @@ UNITS = {
     "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40,
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
+LEAST_WITHOUT_UNIT = 1 << 20
 
 
 def parse_bytes(text: str) -> int:
@@ -24,6 +25,19 @@ def parse_bytes(text: str) -> int:
     if size < 1:
         raise ValueError(f"'{text}' is less than a byte")
     return size
+
+
+def parse_memory(text: str) -> int:
+    """As `parse_bytes`, but a number without a unit must be a likely size: who writes `8` means 8 GiB."""
+    size = parse_bytes(text)
+    if size < LEAST_WITHOUT_UNIT and re.fullmatch(r"[0-9.e]+", text.strip().lower()):
+        raise ValueError(f"'{text}' is {size} bytes; write a unit, for example {text.strip()}GiB")
+    return size
+
+
+def write_bytes(size: int) -> str:
+    """The size as `parse_memory` takes it."""
+    return f"{size}B"
 
 
 def format_bytes(size: int) -> str:

@@ -9,13 +9,13 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
 
+from ringbuffer import messages
 from ringbuffer.abandoned import give_back_abandoned
 from ringbuffer.name import RingError, owner_pid
 
@@ -271,4 +271,4 @@ class Supervisor:
 
 
 def say(text: str) -> None:
-    print(f"blink: {text}", file=sys.stderr, flush=True)
+    messages.say("blink", text)

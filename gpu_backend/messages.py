@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
+from ringbuffer import messages
 
 
 def say(text: str) -> None:
-    print(f"blink backend: {text}", file=sys.stderr, flush=True)
+    messages.say("blink backend", text)

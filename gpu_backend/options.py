@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gpu_backend.devices.base import Defaults
 from gpu_backend.engines.base import Limits
+from gpu_backend.engines.vocabulary import LARGEST
 from gpu_backend.kernel_abi.kv_tile import TILE_KEYS
 from gpu_backend.models.description import Model
 from gpu_backend.models.quantization import QUANTIZATIONS
@@ -66,10 +67,10 @@ def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) ->
     """
     longest = min(config.max_context, MAX_COUNT)
     context = options.max_context or longest
-    if not 2 <= context <= longest:
-        raise ValueError(
-            f"max-context is {context}, it must be between 2 and {longest}, which the model allows"
-        )
+    if context > longest:
+        raise ValueError(f"max-context is {context}: the model takes at most {longest} tokens")
+    if context < 2:
+        raise ValueError("max-context is 1: a prompt and an answer need at least 2 tokens")
     if options.page_size < SMALLEST_PAGE or options.page_size & (options.page_size - 1):
         raise ValueError(
             f"page-size is {options.page_size}, it must be a power of two from {SMALLEST_PAGE} on"
@@ -110,8 +111,10 @@ def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) ->
 
 
 def grammar_words(options: BackendOptions, config: Model) -> int:
-    """Words of the memory of grammars; 0 where nobody knows the bytes of the model's tokens."""
-    words = options.grammar_memory // 4
+    """Words of the memory of grammars; 0 where nobody knows the bytes of the model's tokens, or they are more
+    than the sampler walks through.
+    """
+    words = options.grammar_memory // 4 if config.vocab_size <= LARGEST else 0
     return words if words and answer_bytes(options.model_dir, config.vocab_size) else 0
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
+from gpu_backend.messages import say
+
 TERMINAL_S = 0.1  # between updates
 LOG_S = 10.0
 BAR_CELLS = 20
@@ -25,13 +27,15 @@ class ProgressLine:
         if done < total and now - self._shown < (TERMINAL_S if terminal else LOG_S):
             return
         self._shown = now
-        line = f"blink backend: {what} {describe(what, done, total, now - self._start)}"
+        line = f"{what} {describe(what, done, total, now - self._start)}"
         if not terminal:
-            print(line, file=sys.stderr, flush=True)
+            say(line)
             return
         cells = BAR_CELLS * done // total
         bar = "#" * cells + "." * (BAR_CELLS - cells)
-        print(f"\r{line} [{bar}]", end="\n" if done == total else "", file=sys.stderr, flush=True)
+        print(
+            f"\rblink backend: {line} [{bar}]", end="\n" if done == total else "", file=sys.stderr, flush=True
+        )
 
 
 def describe(what: str, done: int, total: int, seconds: float) -> str:

@@ -13,6 +13,8 @@ class EventKind(IntEnum):
     FINISHED = 1
     FREED = 2
     LOST = 3
+    LOGPROBS = 4
+    PROMPT_LOGPROBS = 5
 
 
 class ReaderOptions(ctypes.Structure):
@@ -36,6 +38,7 @@ class Event(ctypes.Structure):
         ("kind", ctypes.c_uint32),
         ("reason", ctypes.c_uint32),
         ("cached_tokens", ctypes.c_uint32),
+        ("prefill_us", ctypes.c_uint32),
     )
 
 

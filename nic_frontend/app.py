@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import secrets
 from typing import Any
 
-from nic_frontend.asgi import Receive, Scope, Send, header, respond, respond_json
+from nic_frontend.access_log import log_request
+from nic_frontend.asgi import Receive, Scope, Send, respond, respond_json
 from nic_frontend.cors import Cors
 from nic_frontend.endpoints import MODEL, OPEN_PATHS, Endpoints, Handler
 from nic_frontend.errors import ApiError, anthropic_body
 from nic_frontend.request import ClientGone
+from nic_frontend.request_record import RequestRecord, record_of
 from nic_frontend.service import Service
 
 log = logging.getLogger(__name__)
@@ -23,8 +23,7 @@ class App:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._cors = Cors(service.options.allowed_origins or ())
-        key = service.options.api_key
-        self._key = hashlib.sha256(key.encode()).digest() if key else None
+        self._log_requests = service.options.log_requests
         self._routes = Endpoints(service).routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -43,15 +42,17 @@ class App:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         metrics = self._service.metrics
-        for_pages = self._cors.headers(scope)
+        record = RequestRecord(scope)
+        added = [*self._cors.headers(scope), record.header]
         started = False
 
         async def counted(message: Any) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                metrics.on_response(message["status"])
-                message = {**message, "headers": [*message["headers"], *for_pages]}
+                record.status = message["status"]
+                metrics.on_response(record.status)
+                message = {**message, "headers": [*message["headers"], *added]}
             await send(message)
 
         try:
@@ -60,21 +61,31 @@ class App:
             else:
                 await self._route(scope)(scope, receive, counted)
         except ClientGone:
-            metrics.disconnects += 1
+            metrics.client_disconnects += 1
         except ApiError as error:
             await respond_json(counted, error.status, told(error, scope), error.headers)
         except Exception:
-            log.exception("%s %s failed", scope["method"], scope["path"])
+            log.exception("%s %s failed, id %s", scope["method"], scope["path"], record.id)
             if started:
                 return  # half an answer: the server closes the connection
             failure = ApiError(500, "internal error; the server's log has the details")
             await respond_json(counted, failure.status, told(failure, scope))
+        finally:
+            self._tell(record)
+
+    def _tell(self, record: RequestRecord) -> None:
+        """What was known of the request, when it is over."""
+        record.end()
+        if self._log_requests:
+            log_request(record)
+        if self._service.tracer is not None:
+            self._service.tracer.record(record)
 
     def _route(self, scope: Scope) -> Handler:
         """Raises ApiError 401, 404 or 405."""
         path = scope["path"]
         if path not in OPEN_PATHS:
-            self._authenticate(scope)
+            record_of(scope).key = self._service.keys.check(scope)
         route = self._routes.get(MODEL if path.startswith(MODEL) else path)
         if route is None:
             raise ApiError(404, f"unknown URL: {scope['method']} {path}", code="unknown_url")
@@ -87,21 +98,6 @@ class App:
                 headers={"allow": ", ".join(allowed)},
             )
         return route.handler
-
-    def _authenticate(self, scope: Scope) -> None:
-        if self._key is None:
-            return
-        scheme, _, given = (header(scope, b"authorization") or "").partition(" ")
-        if scheme.lower() != "bearer":
-            given = header(scope, b"x-api-key") or ""  # as Anthropic's clients send it
-        digest = hashlib.sha256(given.strip().encode()).digest()
-        if not given or not secrets.compare_digest(digest, self._key):
-            raise ApiError(
-                401,
-                "incorrect API key; send `Authorization: Bearer KEY`",
-                code="invalid_api_key",
-                headers={"www-authenticate": "Bearer"},
-            )
 
 
 def told(error: ApiError, scope: Scope) -> dict[str, object]:

@@ -19,9 +19,12 @@ from nic_frontend.api.served import Served
 from nic_frontend.api.tokens import detokenize, tokenize
 from nic_frontend.asgi import Receive, Scope, Send, read_json_body, respond, respond_json
 from nic_frontend.errors import ApiError
+from nic_frontend.page.document import document
 from nic_frontend.request import Mailbox, Request
+from nic_frontend.request_record import record_of
 from nic_frontend.sampling_defaults import fill_in
 from nic_frontend.service import Service
+from nic_frontend.transport.base import TransportError
 from ringbuffer.version import version
 
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -30,7 +33,7 @@ Asked = Callable[[dict[str, Any], Served], Awaitable[dict[str, Any]]]
 MODEL = "/v1/models/"  # and the model's name
 METRICS_TYPE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 HTML_TYPE = (b"content-type", b"text/html; charset=utf-8")
-OPEN_PATHS = ("/health", "/metrics", "/ping")  # need no key
+OPEN_PATHS = ("/", "/health", "/metrics", "/ping")  # need no key
 
 
 class Route(NamedTuple):
@@ -47,6 +50,8 @@ class Endpoints:
             "/health": self._health,
             "/ping": self._health,
             "/metrics": self._metrics,
+            "/": self._page,
+            "/live": self._live,
             "/version": self._version,
             "/openapi.json": self._openapi,
             "/docs": self._docs,
@@ -72,6 +77,17 @@ class Endpoints:
 
     async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         await respond(send, 200, self._service.exposition.render(), [METRICS_TYPE])
+
+    async def _page(self, scope: Scope, receive: Receive, send: Send) -> None:
+        page, headers = document()
+        await respond(send, 200, page, headers)
+
+    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            state = self._service.live.state()
+        except TransportError as error:
+            raise errors.unavailable(str(error)) from error
+        await respond_json(send, 200, state, {"cache-control": "no-store"})
 
     async def _version(self, scope: Scope, receive: Receive, send: Send) -> None:
         await respond_json(send, 200, {"version": version()})
@@ -133,8 +149,11 @@ class Endpoints:
             fill_in(body, service.sampling_defaults)
             job = await parse(body, service.served)
             requests = self._requests(job, arrived)
+            record = record_of(scope)
+            record.requests = requests
             call = Call(job, requests, service.tokenizer, service.tracker, service.metrics)
-            await call.run(receive, send)
+            with service.budgets.admitted(record.key, requests):
+                await call.run(receive, send)
 
         return handler
 

@@ -15,7 +15,8 @@ from nic_frontend.grammar.abi import GrammarLimits, GrammarResult
 PATH = Path(__file__).with_name("libblink_frontend.so")
 
 EVENT_DTYPE, TRIP_DTYPE = np.dtype(Event), np.dtype(Trip)  # of arrays that the library fills
-EVENT_TOKENS, EVENT_FINISHED, EVENT_FREED, EVENT_LOST = EventKind
+EVENT_TOKENS, EVENT_FINISHED, EVENT_FREED, EVENT_LOST = tuple(EventKind)[:4]
+EVENT_LOGPROBS, EVENT_PROMPT_LOGPROBS = tuple(EventKind)[4:]
 
 
 class LibraryMissing(RuntimeError):

@@ -36,6 +36,9 @@ class FrontendOptions:
     cores: tuple[int, ...] | None = None  # that this process keeps to; default: those it was started on
     realtime: int | None = None  # priority under SCHED_RR; default: scheduled as ordinary work
     api_key: str | None = None  # everything but /health and /metrics then wants `Authorization: Bearer`
+    api_keys: Path | None = None  # a file of several, in its place (keys.py)
+    tls_cert: Path | None = None  # the server's certificate and those that lead to a root, PEM; then HTTPS
+    tls_key: Path | None = None  # its private key, PEM, where that is not in the same file
     allowed_origins: tuple[str, ...] | None = None  # whose pages a browser lets read answers; "*": all
 
     tool_call_parser: str = "auto"  # parsing/registry.py: how the model writes calls of tools; "none"
@@ -58,3 +61,6 @@ class FrontendOptions:
     poll_max_us: float = 1000.0
     records_per_cycle: int = 8192
     log_level: str = "info"
+    log_requests: bool = False  # a line for each, when it is over
+    otlp_traces_endpoint: str | None = None  # URL of a collector that gets a span for each request
+    metrics_names: str = "blink"  # the prefix of /metrics: blink, vllm

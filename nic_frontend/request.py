@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from nic_frontend.slot_tracker import Size
 from ringbuffer import abi
+from ringbuffer.extents import NO_CONTROLS, Controls
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,19 @@ class Sampling:
     ignore_eos: bool = False
     stop_ids: tuple[int, ...] = ()
     salt: tuple[int, int] = (0, 0)  # two 64-bit words; equal ones share cached keys and values
+    logprobs: int | None = None  # of the answer's tokens, and of so many of the likeliest in their places
+    prompt_logprobs: int | None = None  # of the prompt's, likewise
+    controls: Controls = field(default=NO_CONTROLS, compare=False)
+
+
+def words_of(likeliest: int | None) -> int:
+    """Words of log-probabilities for each token: its own, and those of so many of the likeliest."""
+    return 0 if likeliest is None else 1 + likeliest
+
+
+def words_from(halves: list[int], each: int) -> NDArray[np.uint64]:
+    """[tokens][each] of words that came as halves."""
+    return np.array(halves, np.uint32).view("<u8").reshape(-1, each)
 
 
 class ClientGone(Exception):
@@ -41,6 +56,7 @@ class Arrival:
     request: Request
     tokens: list[int]
     reason: int | None
+    logprobs: NDArray[np.uint64] | None = None  # [tokens][words] where they are wanted (ringbuffer/extents.h)
 
 
 class Mailbox:
@@ -116,10 +132,43 @@ class Request:
     slot: int = -1
     sequence: int | None = None  # None until it was submitted
     cached_tokens: int = 0  # of the prompt; known with the first token
+    prefill_s: float = 0.0  # from its admission to the batch until the first token
     n_tokens: int = 0
     first_token: float = 0.0
     last_token: float = 0.0
     ended: bool = field(default=False)
+    logprobs: list[int] = field(default_factory=list)  # halves of words, of the tokens that come next
+    prompt_logprobs: list[int] = field(default_factory=list)
+
+    @property
+    def size(self) -> Size:
+        s = self.sampling
+        words = len(self.prompt) + len(s.controls.words)
+        told = words_of(s.logprobs), words_of(s.prompt_logprobs) * len(self.prompt)
+        return Size(words, s.max_tokens, self.grammar, *told)
+
+    @property
+    def payload(self) -> NDArray[np.uint32]:
+        """The prompt, and the controls behind it."""
+        controls = self.sampling.controls.words
+        return np.concatenate([self.prompt, controls]) if len(controls) else self.prompt
+
+    def take_logprobs(self) -> NDArray[np.uint64] | None:
+        """Those that came since the last time: [tokens][words]."""
+        if self.sampling.logprobs is None:
+            return None
+        halves, self.logprobs = self.logprobs, []
+        return words_from(halves, words_of(self.sampling.logprobs))
+
+    @property
+    def queue_s(self) -> float:
+        """From its arrival until it was admitted to the batch; known with the first token."""
+        return max(self.first_token - self.arrived - self.prefill_s, 0.0)
+
+    @property
+    def tpot_s(self) -> float:
+        """Mean time per token after the first, of at least two."""
+        return (self.last_token - self.first_token) / (self.n_tokens - 1)
 
     def descriptor(self) -> bytes:
         """An abi.Descriptor. The tracker fills in its ranges, the reader sequence, ticket and checksum."""
@@ -138,7 +187,7 @@ class Request:
             "repetition_penalty": s.repetition_penalty,
             "presence_penalty": s.presence_penalty,
             "frequency_penalty": s.frequency_penalty,
-            "flags": abi.RequestFlags.IGNORE_EOS if s.ignore_eos else 0,
+            "flags": s.controls.flags | (abi.RequestFlags.IGNORE_EOS if s.ignore_eos else 0),
             "ticket": 0,
             "n_stop_ids": len(s.stop_ids),
             "stop_ids": s.stop_ids + (0,) * (abi.MAX_STOP_IDS - len(s.stop_ids)),
@@ -146,10 +195,10 @@ class Request:
             "prompt_room": 0,
             "output_offset": 0,
             "output_room": 0,
-            "logprob_words": 0,
-            "prompt_logprob_words": 0,
-            "n_biases": 0,
-            "ban_words": 0,
+            "logprob_words": words_of(s.logprobs),
+            "prompt_logprob_words": words_of(s.prompt_logprobs),
+            "n_biases": s.controls.n_biases,
+            "ban_words": s.controls.ban_words,
             "grammar_offset": 0,
             "grammar_words": 0,
             "grammar_name": 0,

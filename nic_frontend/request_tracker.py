@@ -10,10 +10,16 @@ import time
 import numpy as np
 
 from nic_frontend import errors
-from nic_frontend.library import EVENT_FINISHED, EVENT_FREED, EVENT_LOST
+from nic_frontend.library import (
+    EVENT_FINISHED,
+    EVENT_FREED,
+    EVENT_LOGPROBS,
+    EVENT_LOST,
+    EVENT_PROMPT_LOGPROBS,
+)
 from nic_frontend.metrics import Metrics
 from nic_frontend.request import Arrival, Request
-from nic_frontend.slot_tracker import Size, SlotTracker
+from nic_frontend.slot_tracker import SlotTracker
 from nic_frontend.token_reader import TokenReader
 from ringbuffer import abi
 
@@ -44,7 +50,7 @@ class RequestTracker:
         if self.down is not None:
             raise errors.unavailable(self.down)
         descriptors = [request.descriptor() for request in requests]
-        sizes = [Size(len(r.prompt), r.sampling.max_tokens, r.grammar) for r in requests]
+        sizes = [request.size for request in requests]
         need = self.slots.need(sizes)
         if not need.within(self.slots.total):
             raise errors.too_large(need, self.slots.total)
@@ -78,7 +84,7 @@ class RequestTracker:
             descriptors[name] = [getattr(place, name) for place in places]
         for request, descriptor in zip(burst, descriptors, strict=True):
             self._give_grammar(request, descriptor)
-        prompts = np.concatenate([request.prompt for request in burst])
+        prompts = np.concatenate([request.payload for request in burst])
         if not self._reader.submit(slots, descriptors, prompts):
             self.slots.grammars.forget_writes()
             for request in burst:
@@ -127,7 +133,7 @@ class RequestTracker:
         events, tokens, more = self._reader.drain()
         now = time.perf_counter()
         at = 0
-        for slot, sequence, n_tokens, kind, reason, cached in events:
+        for slot, sequence, n_tokens, kind, reason, cached, prefill_us in events:
             begin, at = at, at + n_tokens
             if kind == EVENT_FREED:
                 self.slots.free(slot)
@@ -135,6 +141,10 @@ class RequestTracker:
             request = self._open[slot]
             if request is None or request.sequence != sequence:
                 continue  # cancelled while this was on its way
+            if kind >= EVENT_LOGPROBS:
+                known = request.prompt_logprobs if kind == EVENT_PROMPT_LOGPROBS else request.logprobs
+                known += tokens[begin:at]
+                continue
             if kind == EVENT_LOST:  # it is not sent again: the client may (V7)
                 self._end(request)
                 request.mailbox.fail(errors.unavailable("the connection to the backend broke"))
@@ -142,11 +152,13 @@ class RequestTracker:
             if n_tokens:
                 if request.n_tokens == 0:
                     request.cached_tokens = min(cached, len(request.prompt))
+                    request.prefill_s = prefill_us / 1e6
                 self._metrics.on_tokens(request, n_tokens, now)
             finished = kind == EVENT_FINISHED
             if finished:
                 self._end(request)
-            request.mailbox.put(Arrival(request, tokens[begin:at], reason if finished else None))
+            told = request.take_logprobs() if n_tokens else None
+            request.mailbox.put(Arrival(request, tokens[begin:at], reason if finished else None, told))
             if request.mailbox.overflowing:
                 self._metrics.slow_clients += 1
                 self.cancel(request)

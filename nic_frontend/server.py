@@ -60,12 +60,14 @@ class Server(uvicorn.Server):
     def __init__(self, service: Service, ready: Callable[[], None] | None) -> None:
         config = uvicorn.Config(
             App(service),
+            ssl_certfile=service.options.tls_cert,
+            ssl_keyfile=service.options.tls_key,
             loop="uvloop",
             http=Connection,
             ws="none",
             lifespan="on",
             log_config=None,
-            log_level=service.options.log_level,
+            log_level=logging.WARNING,  # its own words about starting and ending add nothing to ours
             access_log=False,
             server_header=False,
             backlog=BACKLOG,
@@ -131,7 +133,8 @@ def serve(options: FrontendOptions, ready: Callable[[str, int], None] | None = N
             host, port = listener.getsockname()[:2]
 
             def announce() -> None:
-                log.info("serving %s on http://%s:%d", service.model, host, port)
+                scheme = "https" if options.tls_cert else "http"
+                log.info("serving %s on %s://%s:%d", service.model, scheme, host, port)
                 if ready is not None:
                     ready(host, port)
 

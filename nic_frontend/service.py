@@ -9,22 +9,27 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
-from nic_frontend.abi import Health
 from nic_frontend.api.parameters import Limits
 from nic_frontend.api.served import Served
 from nic_frontend.backend_monitor import BackendMonitor
+from nic_frontend.exposition import Exposition, Seen
 from nic_frontend.grammar.store import Grammars
+from nic_frontend.host_segment import HostSegment, segment_path
+from nic_frontend.key_budgets import BUDGET_BYTES, KeyBudgets
+from nic_frontend.keys import Keys
 from nic_frontend.lease import Lease, phase_name
-from nic_frontend.metrics import Exposition, Metrics
+from nic_frontend.live import Live
+from nic_frontend.metrics import Figures, Metrics
 from nic_frontend.options import FrontendOptions, VerbsRing
 from nic_frontend.parsing.registry import Parsers, choose
+from nic_frontend.reporter import Reporter
 from nic_frontend.request_tracker import RequestTracker
 from nic_frontend.sampling_defaults import read_defaults
+from nic_frontend.shared_figures import FIGURES_BYTES, SharedFigures
 from nic_frontend.slot_tracker import SlotTracker
 from nic_frontend.token_reader import TokenReader
 from nic_frontend.tokenizer import Tokenizer
+from nic_frontend.tracing import open_tracer
 from nic_frontend.transport.base import Transport, TransportError, read_header
 from nic_frontend.transport.cuda_ipc import CudaIpc
 from nic_frontend.transport.shm import SharedMemory
@@ -119,6 +124,7 @@ class Service:
 
     def __init__(self, options: FrontendOptions) -> None:
         self.options = options
+        self.keys = Keys(options.api_key, options.api_keys)
         self.transport = attach(options.ring, options.model_dir, options.attach_timeout_s)
         try:
             check_fingerprint(self.transport, options.model_dir)
@@ -126,7 +132,11 @@ class Service:
             self.model = options.served_model_name or text(header["model_name"].tobytes())
             self.tokenizer = Tokenizer(options.model_dir, int(header["vocab_size"]))
             self.sampling_defaults = read_defaults(options.model_dir)
+            self.tracer = open_tracer(options.otlp_traces_endpoint, self.model)
             self.lease = Lease(self.transport)
+            self._segment = HostSegment(segment_path(options.ring), FIGURES_BYTES + BUDGET_BYTES)
+            self._shared = SharedFigures(self._segment, self.lease.index)
+            self.budgets = KeyBudgets(self._segment, self.lease.index)
             names = ("max_context", "prompt_heap", "output_heap", "vocab_size")
             choices = min(options.max_choices, self.lease.n_slots)
             self.limits = Limits(**{name: int(header[name]) for name in names}, max_choices=choices)
@@ -139,8 +149,11 @@ class Service:
             self.transport.close()
             raise
         self._header = header
-        self.metrics = Metrics(self.model, self.lease.index)
-        self.exposition = Exposition(self.metrics, self._snapshot)
+        self.metrics = Metrics()
+        self.exposition = Exposition(self.model, self.seen, options.metrics_names)
+        is_local = isinstance(options.ring, Path)
+        self.live = Live(self.model, self.transport, self.seen, is_local)
+        self._reporter = Reporter(self._shared, self.lease.index, self._figures, self.seen, self.keys)
         least_prompt = self.transport.capabilities.least_copy // 4
         slots = SlotTracker(
             self.lease.n_slots, self.limits.prompt_heap, self.limits.output_heap, least_prompt
@@ -168,14 +181,18 @@ class Service:
         self.given_up = reason
         self.on_given_up()
 
-    def _snapshot(self) -> tuple[np.void, Health, int]:
+    def seen(self) -> Seen:
+        """All frontends of this host that serve this ring, and the ring's header."""
         with contextlib.suppress(TransportError):  # while the link is down, the last one seen
             self._header = read_header(self.transport)
-        return self._header, self._reader.health(), self.tracker.n_open
+        return Seen(self._shared.others() | {self.lease.index: self._figures()}, self._header)
+
+    def _figures(self) -> Figures:
+        return self.metrics.figures(self.tracker.n_open, self._reader.health())
 
     async def start(self) -> None:
         asyncio.get_running_loop().add_reader(self._reader.descriptor, self.tracker.on_readable)
-        self._tasks.append(asyncio.create_task(self._monitor.run()))
+        self._tasks += [asyncio.create_task(self._monitor.run()), asyncio.create_task(self._reporter.run())]
 
     async def stop(self) -> None:
         """Cancels what is open, waits a bounded time for its slots, and gives the lease back."""
@@ -186,6 +203,9 @@ class Service:
         asyncio.get_running_loop().remove_reader(self._reader.descriptor)
 
     def close(self) -> None:
+        if self.tracer is not None:
+            self.tracer.close()
+        self._segment.close(remove=self._shared.clear())
         self.grammars.close()
         self._reader.close()
         self.lease.give_back()

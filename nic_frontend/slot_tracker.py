@@ -14,15 +14,21 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from nic_frontend.grammar_ranges import GrammarRange, GrammarRanges
-from ringbuffer.heap import LeaseHeaps, Place
+from ringbuffer.heap import Extent, LeaseHeaps, Place
 
 
 class Size(NamedTuple):
-    """What a request needs of the heaps: tokens, and room for its grammar unless that is there already."""
+    """What a request needs of the heaps; room for its grammar unless that is there already."""
 
-    prompt_tokens: int
+    prompt_words: int
     max_tokens: int
     grammar: bytes | None = None
+    logprob_words: int = 0
+    prompt_logprobs: int = 0
+
+    @property
+    def extent(self) -> Extent:
+        return Extent(self.prompt_words, self.max_tokens, self.logprob_words, self.prompt_logprobs)
 
 
 class Taken(NamedTuple):
@@ -80,7 +86,7 @@ class SlotTracker:
 
     def need(self, sizes: Sequence[Size]) -> Need:
         """What such requests take together."""
-        rooms = [self._heaps.rooms(size.prompt_tokens, size.max_tokens) for size in sizes]
+        rooms = [self._heaps.rooms(size.extent) for size in sizes]
         blocks = {size.grammar for size in sizes if size.grammar}
         prompts = sum(prompt for prompt, _ in rooms) + sum(map(self.grammars.room, blocks))
         return Need(len(sizes), prompts, sum(output for _, output in rooms))
@@ -110,9 +116,9 @@ class SlotTracker:
         grammar = self.grammars.take(size.grammar) if size.grammar else None
         if size.grammar and grammar is None:
             return None
-        place = self._heaps.take(size.prompt_tokens, size.max_tokens)
+        place = self._heaps.take(size.extent)
         while place is None and self.grammars.evict():
-            place = self._heaps.take(size.prompt_tokens, size.max_tokens)
+            place = self._heaps.take(size.extent)
         if place is None and grammar is not None:
             self.grammars.give_back(grammar)
         return None if place is None else Taken(place, grammar)
@@ -194,7 +200,7 @@ class SlotTracker:
 
     def _held(self, slot: int, sign: int) -> Need:
         place = self.place(slot)
-        return Need(sign, sign * place.prompt_room, sign * place.output_room)
+        return Need(sign, sign * place.prompt_room, sign * place.output_words)
 
     def put_back(self, slot: int) -> None:
         """Returns a slot that was taken and never submitted to."""

@@ -20,7 +20,7 @@ MAX_EVENTS = 4096
 MAX_TOKENS = 16384
 assert MAX_TOKENS >= EVENT_TOKENS_MAX
 
-EventRow = tuple[int, int, int, int, int, int]  # the fields of an abi.Event
+EventRow = tuple[int, int, int, int, int, int, int]  # the fields of an abi.Event
 
 
 class TokenReader:

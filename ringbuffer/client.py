@@ -17,13 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringbuffer import abi
-from ringbuffer.heap import LeaseHeaps, Place
+from ringbuffer.extents import NO_CONTROLS, Controls
+from ringbuffer.heap import Extent, LeaseHeaps, Place
 from ringbuffer.name import RingError
 from ringbuffer.region import Region
 from ringbuffer.words import Status, output_record, pair_word, request_word
 
 GRANT_S = 5.0
 POLL_S = 0.0005
+NONE_TOLD = np.zeros((0, 0), np.uint64)
 
 
 @cache
@@ -54,6 +56,13 @@ class Stream:
     tokens: list[int] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     grammar: int | None = None  # where it lies in the heap of prompts
+    told: tuple[int, int] = (
+        0,
+        0,
+    )  # words of log-probabilities, of each token of the answer and of the prompt
+    prompt_tokens: int = 0
+    logprobs: NDArray[np.uint64] = field(default_factory=lambda: NONE_TOLD)  # [tokens][words]
+    prompt_logprobs: NDArray[np.uint64] = field(default_factory=lambda: NONE_TOLD)
     reason: abi.Reason | int | None = None
     cached: int = 0  # tokens of the prompt that the prefix cache had
 
@@ -100,26 +109,38 @@ class RingClient:
             self._beat()
 
     def submit(
-        self, prompt: Sequence[int], max_tokens: int, grammar: bytes | None = None, **params: Any
+        self,
+        prompt: Sequence[int],
+        max_tokens: int,
+        grammar: bytes | None = None,
+        controls: Controls = NO_CONTROLS,
+        **params: Any,
     ) -> Stream:
         """Greedy unless `params` (of blink_descriptor) say otherwise; `grammar` is what the answer may be.
 
         Raises RingError when no slot is free.
         """
-        stream = self.prepare(prompt, max_tokens, grammar, **params)
+        stream = self.prepare(prompt, max_tokens, grammar, controls, **params)
         self.start(stream)
         return stream
 
     def prepare(
-        self, prompt: Sequence[int], max_tokens: int, grammar: bytes | None = None, **params: Any
+        self,
+        prompt: Sequence[int],
+        max_tokens: int,
+        grammar: bytes | None = None,
+        controls: Controls = NO_CONTROLS,
+        **params: Any,
     ) -> Stream:
         """Writes everything but the request word: a burst can be prepared, and then start at one moment."""
         left = max(1, int(self.region.header["max_context"][0]) - len(prompt))
-        size = len(prompt), min(max_tokens, left)
-        place = self._heaps.take(*size) if self._free else None
+        told = params.get("logprob_words", 0), params.get("prompt_logprob_words", 0)
+        words = len(prompt) + len(controls.words)
+        size = Extent(words, min(max_tokens, left), told[0], told[1] * len(prompt))
+        place = self._heaps.take(size) if self._free else None
         if place is None:
             self._collect()
-            place = self._heaps.take(*size) if self._free else None
+            place = self._heaps.take(size) if self._free else None
         if place is None:
             raise RingError("all slots of the lease are in use, or there is no room in its heaps")
         slot = self._free.pop()
@@ -137,13 +158,15 @@ class RingClient:
         descriptor["max_tokens"], descriptor["ticket"] = max_tokens, self._tickets
         descriptor["prompt_offset"], descriptor["prompt_room"] = place.prompt_offset, place.prompt_room
         descriptor["output_offset"], descriptor["output_room"] = place.output_offset, place.output_room
+        descriptor["n_biases"], descriptor["ban_words"] = controls.n_biases, controls.ban_words
+        descriptor["flags"] |= np.uint32(controls.flags)
         grammar_at = self._write_grammar(grammar, descriptor) if grammar else None
-        tokens = np.asarray(prompt, np.uint32)
+        payload = np.concatenate([np.asarray(prompt, np.uint32), controls.words])
         covered = descriptor.tobytes()[: abi.Descriptor.fields["crc32c"][1]]  # type: ignore[index]
-        descriptor["crc32c"] = crc32c(covered + tokens.tobytes())
-        self.region.prompts[self._lease, place.prompt_offset :][: len(prompt)] = tokens
+        descriptor["crc32c"] = crc32c(covered + payload.tobytes())
+        self.region.prompts[self._lease, place.prompt_offset :][: len(payload)] = payload
         self.region.descriptors[slot] = descriptor
-        return Stream(slot, sequence, place, grammar=grammar_at)
+        return Stream(slot, sequence, place, grammar=grammar_at, told=told, prompt_tokens=len(prompt))
 
     def _write_grammar(self, grammar: bytes, descriptor: NDArray[np.void]) -> int:
         """Each request has its own, under a name of its own."""
@@ -182,6 +205,8 @@ class RingClient:
                 raise RingError(f"slot {stream.slot}: record {position} is {record:#x}")
             stream.tokens.append(token)
             stream.times.append(now)
+        if records:
+            self._read_logprobs(stream)
         prefix = int(self.region.progress["prefix"][stream.slot])
         if records and prefix & 0xFFFFFFFF == stream.sequence:
             stream.cached = prefix >> 32
@@ -190,6 +215,15 @@ class RingClient:
             self._command(stream.slot, stream.sequence, abi.Command.RELEASE)
             self._releasing.append(stream)
         return len(records)
+
+    def _read_logprobs(self, stream: Stream) -> None:
+        """All that is told of what has been published (ringbuffer/extents.h)."""
+        words = self.region.outputs[self._lease, stream.place.output_offset + stream.place.output_room :]
+        each, of_prompt = stream.told
+        stream.logprobs = words[: each * len(stream.tokens)].reshape(-1, each).copy() if each else NONE_TOLD
+        first = each * stream.place.output_room
+        told = words[first : first + of_prompt * stream.prompt_tokens]
+        stream.prompt_logprobs = told.reshape(-1, of_prompt).copy() if of_prompt else NONE_TOLD
 
     def wait(self, streams: Sequence[Stream], timeout_s: float) -> None:
         """Polls until all have ended. Raises TimeoutError."""

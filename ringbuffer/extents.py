@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from ringbuffer import abi
 
 WORD_BITS = 32
+NO_BIASES: Mapping[int, float] = MappingProxyType({})
 Words = NDArray[np.uint32]
 
 
@@ -24,40 +26,45 @@ def most_control_words(vocab_size: int) -> int:
     return mask_words(vocab_size) + 2 * abi.MAX_BIASES + abi.MAX_BAN_WORDS
 
 
-def output_words(
-    output_room: int, prompt_tokens: int, logprob_words: int = 0, prompt_logprob_words: int = 0
-) -> int:
-    """Of the range for the answer: a record and `logprob_words` for each of `output_room` tokens, and what is
-    told of the prompt.
+def output_words(output_room: int, logprob_words: int, prompt_logprobs: int) -> int:
+    """Of the range for the answer: a record and `logprob_words` for each of `output_room` tokens, and as many
+    as are for the whole prompt.
     """
-    return output_room * (1 + logprob_words) + prompt_tokens * prompt_logprob_words
+    return output_room * (1 + logprob_words) + prompt_logprobs
 
 
-@dataclass(frozen=True)
-class Controls:
-    """What a request changes of its logits. All tokens are in the vocabulary, and no banned sequence is empty."""
+class Controls(NamedTuple):
+    """What a request changes of its logits, as it stands behind the prompt, and what the descriptor says."""
 
-    allowed: Sequence[int] | None = None  # None: all tokens
-    biases: dict[int, float] = field(default_factory=dict)  # of tokens
-    bans: Sequence[Sequence[int]] = ()  # tokens
+    words: Words
+    n_biases: int
+    ban_words: int
+    flags: int
 
-    @property
-    def counts(self) -> tuple[int, int]:
-        """The descriptor's n_biases and ban_words."""
-        return len(self.biases), sum(map(len, self.bans))
 
-    def words(self, vocab_size: int) -> Words:
-        """As they stand behind the prompt."""
-        mask = np.zeros(0, np.uint32)
-        if self.allowed is not None:
-            bits = np.zeros(WORD_BITS * mask_words(vocab_size), np.uint8)
-            bits[np.asarray(self.allowed, np.int64)] = 1
-            mask = np.packbits(bits, bitorder="little").view("<u4")
-        biases = np.zeros((len(self.biases), 2), np.uint32)
-        biases[:, 0] = list(self.biases)
-        biases[:, 1] = np.array(list(self.biases.values()), np.float32).view(np.uint32)
-        bans = [token for ban in self.bans for token in (*ban[:-1], ban[-1] | abi.BAN_END)]
-        return np.concatenate([mask, biases.ravel(), np.array(bans, np.uint32)])
+NO_CONTROLS = Controls(np.zeros(0, np.uint32), 0, 0, 0)
+
+
+def controls(
+    vocab_size: int,
+    allowed: Sequence[int] | None = None,
+    biases: Mapping[int, float] = NO_BIASES,
+    bans: Sequence[Sequence[int]] = (),
+) -> Controls:
+    """`allowed` tokens, None for all; what is added to logits, by token; sequences of at least one token that
+    the answer does not have. All tokens are in the vocabulary.
+    """
+    mask = np.zeros(0, np.uint32)
+    if allowed is not None:
+        bits = np.zeros(WORD_BITS * mask_words(vocab_size), np.uint8)
+        bits[np.asarray(allowed, np.int64)] = 1
+        mask = np.packbits(bits, bitorder="little").view("<u4")
+    pairs = np.zeros((len(biases), 2), np.uint32)
+    pairs[:, 0] = list(biases)
+    pairs[:, 1] = np.array(list(biases.values()), np.float32).view(np.uint32)
+    banned = [token for ban in bans for token in (*ban[:-1], ban[-1] | abi.BAN_END)]
+    words = np.concatenate([mask, pairs.ravel(), np.array(banned, np.uint32)])
+    return Controls(words, len(biases), len(banned), 0 if allowed is None else abi.RequestFlags.ALLOWS)
 
 
 def logprobs(words: NDArray[np.uint64]) -> tuple[Words, NDArray[np.float32]]:

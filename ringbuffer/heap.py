@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringbuffer import abi
+from ringbuffer.extents import output_words
 
 
 class Heap:
@@ -63,6 +65,15 @@ class Heap:
             self._lengths.insert(i, length)
 
 
+class Extent(NamedTuple):
+    """What a request needs of the heaps, but for its grammar."""
+
+    prompt_words: int  # the prompt's tokens, and the controls
+    max_tokens: int
+    logprob_words: int = 0  # of each token of the answer
+    prompt_logprobs: int = 0  # words for the whole prompt
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """What one request has of its lease's heaps, as its descriptor says it: tokens, and records."""
@@ -71,6 +82,7 @@ class Place:
     prompt_room: int
     output_offset: int
     output_room: int
+    output_words: int  # of the whole range
 
 
 class LeaseHeaps:
@@ -81,21 +93,26 @@ class LeaseHeaps:
         self.outputs = Heap(output_heap, abi.OUTPUT_GRANULE)
         self._least_prompt = least_prompt
 
-    def rooms(self, prompt_tokens: int, max_tokens: int) -> tuple[int, int]:
-        """Tokens and records that such a request takes."""
-        return self.prompts.rounded(max(prompt_tokens, self._least_prompt)), self.outputs.rounded(max_tokens)
+    def rooms(self, extent: Extent) -> tuple[int, int]:
+        """Words of both heaps that such a request takes."""
+        prompt_room = self.prompts.rounded(max(extent.prompt_words, self._least_prompt))
+        return prompt_room, self.outputs.rounded(self._output_words(extent))
 
-    def take(self, prompt_tokens: int, max_tokens: int) -> Place | None:
+    def _output_words(self, extent: Extent) -> int:
+        return output_words(self.outputs.rounded(extent.max_tokens), *extent[2:])
+
+    def take(self, extent: Extent) -> Place | None:
         """None: it does not fit now. Nothing is taken then."""
-        prompt_room, output_room = self.rooms(prompt_tokens, max_tokens)
+        prompt_room, words = self.rooms(extent)
         prompt_offset = self.prompts.take(prompt_room)
         if prompt_offset is None:
             return None
-        output_offset = self.outputs.take(output_room)
+        output_offset = self.outputs.take(words)
         if output_offset is None:
             self.prompts.give_back(prompt_offset)
             return None
-        return Place(prompt_offset, prompt_room, output_offset, output_room)
+        output_room = self.outputs.rounded(extent.max_tokens)
+        return Place(prompt_offset, prompt_room, output_offset, output_room, words)
 
     def give_back(self, place: Place) -> None:
         self.prompts.give_back(place.prompt_offset)

@@ -173,6 +173,16 @@ struct blink_stats {
   uint64_t cached_pages; /* gauge: pages that nobody uses and the prefix cache keeps */
 };
 
+/* One of the last steps, for whoever watches the machine: at [id % BLINK_SHOWN_STEPS] (S). It is overwritten while it
+ * may be read, so what makes no sense is to be read again, or left out. */
+#define BLINK_SHOWN_STEPS 64u
+struct blink_shown_step {
+  uint64_t id;       /* from 1; 0: there has been none yet */
+  uint64_t start_ns; /* the engine's clock */
+  uint64_t done_ns;
+  uint64_t tokens; /* prompt tokens:32 | rows that decode:32 */
+};
+
 struct blink_header {
   /* B, constant after `magic` is published */
   uint64_t magic;
@@ -216,6 +226,8 @@ struct blink_header {
   uint64_t fault_detail; /* the runtime's error code or the step's id, as enum blink_fault says */
   uint8_t pad2[96];
   struct blink_stats stats;
+  uint64_t pad3[3];
+  struct blink_shown_step steps[64]; /* BLINK_SHOWN_STEPS */
 };
 
 /* (F) one line each: nobody else writes it. */

@@ -1,6 +1,6 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0x1688e7472d590b49ull
+#define BLINK_RING_LAYOUT_HASH 0xeac01ee13a6a18b3ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -37,7 +37,12 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_stats, running) == 200, "blink_stat
 BLINK_ASSERT(__builtin_offsetof(struct blink_stats, waiting) == 208, "blink_stats.waiting");
 BLINK_ASSERT(__builtin_offsetof(struct blink_stats, free_pages) == 216, "blink_stats.free_pages");
 BLINK_ASSERT(__builtin_offsetof(struct blink_stats, cached_pages) == 224, "blink_stats.cached_pages");
-BLINK_ASSERT(sizeof(struct blink_header) == 1000, "blink_header");
+BLINK_ASSERT(sizeof(struct blink_shown_step) == 32, "blink_shown_step");
+BLINK_ASSERT(__builtin_offsetof(struct blink_shown_step, id) == 0, "blink_shown_step.id");
+BLINK_ASSERT(__builtin_offsetof(struct blink_shown_step, start_ns) == 8, "blink_shown_step.start_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_shown_step, done_ns) == 16, "blink_shown_step.done_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_shown_step, tokens) == 24, "blink_shown_step.tokens");
+BLINK_ASSERT(sizeof(struct blink_header) == 3072, "blink_header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, magic) == 0, "blink_header.magic");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, layout_hash) == 8, "blink_header.layout_hash");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, abi_version) == 16, "blink_header.abi_version");
@@ -75,6 +80,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_header, fault) == 656, "blink_heade
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, fault_detail) == 664, "blink_header.fault_detail");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad2) == 672, "blink_header.pad2");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, stats) == 768, "blink_header.stats");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad3) == 1000, "blink_header.pad3");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, steps) == 1024, "blink_header.steps");
 BLINK_ASSERT(sizeof(struct blink_lease) == 128, "blink_lease");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease, word) == 0, "blink_lease.word");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease, timeout_ns) == 8, "blink_lease.timeout_ns");
@@ -161,6 +168,10 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, salt) == 32, "blink_kv_ev
   X(blink_stats, waiting) \
   X(blink_stats, free_pages) \
   X(blink_stats, cached_pages) \
+  X(blink_shown_step, id) \
+  X(blink_shown_step, start_ns) \
+  X(blink_shown_step, done_ns) \
+  X(blink_shown_step, tokens) \
   X(blink_header, magic) \
   X(blink_header, layout_hash) \
   X(blink_header, abi_version) \
@@ -198,6 +209,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, salt) == 32, "blink_kv_ev
   X(blink_header, fault_detail) \
   X(blink_header, pad2) \
   X(blink_header, stats) \
+  X(blink_header, pad3) \
+  X(blink_header, steps) \
   X(blink_lease, word) \
   X(blink_lease, timeout_ns) \
   X(blink_lease, pad) \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpu_backend.cuda.chip import Chip
 from gpu_backend.cuda.driver import Device
 from gpu_backend.element import compute_element
 from gpu_backend.engines.base import Limits
@@ -23,7 +24,7 @@ LIMITS = Limits(
 
 def planned_kernels(config: Model, multiprocessors: int = 132) -> set[str]:
     """Names as Kernels takes them, of the steps of all shapes."""
-    return kernel_names(described_plans(config, LIMITS, GraphGrid(LIMITS).shapes, multiprocessors))
+    return kernel_names(described_plans(config, LIMITS, GraphGrid(LIMITS).shapes, Chip(multiprocessors)))
 
 
 def planned_symbols(config: Model) -> list[str]:
@@ -34,5 +35,5 @@ def planned_symbols(config: Model) -> list[str]:
 def open_kernels(device: Device, config: Model, *others: str) -> Kernels:
     """The kernels of the model, and `others`."""
     names = {*planned_kernels(config, device.n_multiprocessors), *others}
-    shared_bytes = target_of(config, device.n_multiprocessors).shared_bytes
+    shared_bytes = target_of(config, device.chip).shared_bytes
     return Kernels(device.arch, names, shared_bytes, compute_element(config.dtype))

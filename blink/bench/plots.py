@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-PANELS = (
-    ("TTFT p99, ms", lambda point: point["ttft_ms"]["p99"], "log"),
-    ("TPOT p99, ms", lambda point: point["tpot_ms"]["p99"], "log"),
-    ("ITL p99, ms", lambda point: point["itl_ms"]["p99"], "log"),
-    ("completed, requests/s", lambda point: point["completed_per_s"], "linear"),
-    ("output tokens/s", lambda point: point["output_tokens_per_s"], "linear"),
-    ("energy, J/token", lambda point: point["energy"]["joules_per_token"], "log"),
+Value = Callable[[dict[str, Any]], Any]  # of a window
+
+
+def latency(key: str) -> tuple[Value, Value]:
+    """The p99 and the p50 of a latency."""
+    return lambda point: point[key]["p99"], lambda point: point[key]["p50"]
+
+
+# title, label of the axis, what its lines show (a second one is thin), scale
+PANELS: tuple[tuple[str, str, tuple[Value, ...], str], ...] = (
+    ("TTFT: p99, and p50 (thin)", "ms", latency("ttft_ms"), "log"),
+    ("TPOT: p99, and p50 (thin)", "ms", latency("tpot_ms"), "log"),
+    ("ITL: p99, and p50 (thin)", "ms", latency("itl_ms"), "log"),
+    ("completed", "requests/s", (lambda point: point["completed_per_s"],), "linear"),
+    ("output", "tokens/s", (lambda point: point["output_tokens_per_s"],), "linear"),
+    ("energy", "J/token", (lambda point: point["energy"]["joules_per_token"],), "log"),
 )
-TAIL = (
-    "ITL p99.9, ms",
-    lambda point: point["itl_ms"]["p99.9"],
-    "log",
-)  # instead of tokens/s, among antagonists
+# instead of tokens/s, among antagonists
+TAIL = ("ITL: p99.9", "ms", (lambda point: point["itl_ms"]["p99.9"],), "log")
 ACROSS = {
     "rate": "offered requests/s",
     "concurrency": "open requests",
     "antagonists_per_core": "antagonist threads on each of the server's cores",
 }
+WIDTHS = (1.5, 0.7)
 LINES = ("-", "--", ":", "-.")
 LEGEND_COLUMNS = 6
 
@@ -55,26 +62,43 @@ def _load(results: Sequence[dict[str, Any]], path: Path) -> None:
     load = "rate" if results[0]["points"][0]["rate"] is not None else "concurrency"
     is_disturbed = len({point[load] for point in results[0]["points"]}) == 1 and len(results[0]["points"]) > 1
     across = "antagonists_per_core" if is_disturbed else load
-    panels = [TAIL if is_disturbed and panel[0] == "output tokens/s" else panel for panel in PANELS]
-    figure, axes = pyplot.subplots(2, 3, figsize=(13, 7), layout="constrained")
+    wanted = [TAIL if is_disturbed and panel[1] == "tokens/s" else panel for panel in PANELS]
+    panels = [panel for panel in wanted if any(_has(results, panel[2][0], across))]
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    figure, axes = pyplot.subplots(
+        rows, columns, figsize=(4.4 * columns, 3.5 * rows), layout="constrained", squeeze=False
+    )
     styles: dict[int, Any] = {}  # of lines, by antagonists a core
-    for axis, (title, value, scale) in zip(axes.flat, panels, strict=True):
+    for axis, (title, unit, values, scale) in zip(axes.flat, panels, strict=False):
         for i, result in enumerate(results):
             for level, points in _lines(result, is_disturbed):
                 style = styles.setdefault(level, LINES[len(styles) % len(LINES)])
-                x, y = _series(points, across, value)
-                if x:
-                    axis.plot(x, y, style, color=f"C{i}", marker="o", markersize=3)
-        axis.set_visible(axis.has_data())
+                for value, width in zip(values, WIDTHS, strict=False):
+                    x, y = _series(points, across, value)
+                    if x:
+                        axis.plot(
+                            x, y, style, color=f"C{i}", marker="o", markersize=2 * width, linewidth=width
+                        )
         axis.set(title=title, yscale=scale, xlabel=ACROSS[across])
+        axis.set_ylabel(f"{unit}, logarithmic" if scale == "log" else unit)
         if scale == "log":
             axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.yaxis.set_minor_formatter(NullFormatter())
+        else:
+            axis.set_ylim(bottom=0)
         axis.yaxis.set_major_formatter(plain)
         axis.grid(alpha=0.3)
+    for axis in axes.flat[len(panels) :]:
+        axis.remove()  # the cells of an incomplete row
     _legend(figure, [result["server"] for result in results], styles)
     figure.savefig(path, dpi=80)
     pyplot.close(figure)
+
+
+def _has(results: Sequence[dict[str, Any]], value: Value, across: str) -> Iterator[bool]:
+    """Of each result, whether it has such values."""
+    return (bool(_series(result["points"], across, value)[0]) for result in results)
 
 
 def _lines(result: dict[str, Any], is_disturbed: bool) -> list[tuple[int, list[dict[str, Any]]]]:

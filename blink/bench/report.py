@@ -7,19 +7,31 @@ from typing import Any
 
 from blink.bench.metrics import geometric_mean
 
-LATENCIES = (("TTFT", "ttft_ms"), ("TPOT", "tpot_ms"), ("TPOT*", "tpot_with_first_ms"), ("e2e", "e2e_ms"))
 SHOWN = ("p50", "p99")
-ITL_SHOWN = ("p50", "p99", "p99.9", "max")
+LATENCIES = (
+    ("TTFT", "ttft_ms", SHOWN),
+    ("TPOT", "tpot_ms", SHOWN),
+    ("ITL", "itl_ms", (*SHOWN, "p99.9")),
+)
+BUSY_SHARE = 0.8  # of a core: a load process beyond it is a bottleneck (B5)
 ROUNDS = "output_tokens_per_s_of_rounds"  # of closed loops
 NOTES = (
-    "milliseconds; TPOT without the first token, TPOT* (last - sent) / tokens; ITL over all gaps of chunks"
+    "times in ms. TTFT: until the first token; TPOT: of a request, mean time per token after the first;\n"
+    "ITL: between two chunks, of all requests"
 )
+NOTE_OF_ROUNDS = "tok/s, whole requests: from the end of each stream's first request to the end of its last"
 
 
 def table(result: dict[str, Any]) -> str:
     """Everything a reader needs to judge the result: figures, failures, the client's own health."""
     points = result["points"]
-    parts = [f"{result['server']}, model {result['model']}, {result['began']}", _grid(points), NOTES]
+    parts = [f"{result['server']}, model {result['model']}, {result['began']}", _latencies(points), NOTES]
+    if more := _more(points):
+        parts += ["", more]
+    if all(ROUNDS in point for point in points):
+        parts.append(NOTE_OF_ROUNDS)
+    if any(point["antagonists_per_core"] for point in points):
+        parts.append("others: antagonists on each of the server's cores")
     parts += _counting(points)
     if any(point["antagonists_per_core"] for point in points):
         parts.append(interference(points))
@@ -37,7 +49,7 @@ def line(point: dict[str, Any]) -> str:
     """One window in short, for who waits for the rest."""
     latencies = (
         f"{name} p50 {number(point[key], 'p50')} p99 {number(point[key], 'p99')} ms"
-        for name, key in LATENCIES[:2]
+        for name, key, _ in LATENCIES[:2]
     )
     rates = f"{point['completed_per_s']:.2f} req/s, {point['output_tokens_per_s']:.0f} tok/s"
     later = (
@@ -48,35 +60,50 @@ def line(point: dict[str, Any]) -> str:
     return f"{rates}, {', '.join(latencies)}{later}, {point['requests_failed']} failed"
 
 
-def _grid(points: Sequence[dict[str, Any]]) -> str:
-    head = ["load", "antag.", "sent", "failed", "req/s", "tok/s"]
-    head += [f"{name} {percentile}" for name, _ in LATENCIES for percentile in SHOWN]
-    head += [f"ITL {percentile}" for percentile in ITL_SHOWN]
-    optional = _optional_columns(points)
-    return render([[*head, *(name for name, _ in optional)]] + [
+def _latencies(points: Sequence[dict[str, Any]]) -> str:
+    """The figures that every run has."""
+    head = ["load", "req/s", "tok/s"]
+    head += [f"{name} {percentile}" for name, _, shown in LATENCIES for percentile in shown]
+    rows = [
         [
             label(point),
-            str(point["antagonists_per_core"]),
-            str(point["requests_sent"]),
-            str(point["requests_failed"]),
             f"{point['completed_per_s']:.2f}",
             f"{point['output_tokens_per_s']:.0f}",
-            *(number(point[key], percentile) for _, key in LATENCIES for percentile in SHOWN),
-            *(number(point["itl_ms"], percentile) for percentile in ITL_SHOWN),
-            *(_cell(value(point)) for _, value in optional),
+            *(number(point[key], percentile) for _, key, shown in LATENCIES for percentile in shown),
+            f"{point['requests_failed']} of {point['requests_sent']}",
         ]
         for point in points
-    ])  # fmt: skip
+    ]
+    return render(_with_levels([[*head, "failed"], *rows], points))
+
+
+def _more(points: Sequence[dict[str, Any]]) -> str:
+    """What only some runs have; empty without any of it."""
+    columns = _optional_columns(points)
+    if not columns:
+        return ""
+    rows = [[label(point), *(_cell(value(point)) for _, value in columns)] for point in points]
+    return render(_with_levels([["load", *(name for name, _ in columns)], *rows], points))
+
+
+def _with_levels(rows: list[list[str]], points: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """With how many antagonists ran on each core, where any did."""
+    levels = [str(point["antagonists_per_core"]) for point in points]
+    if set(levels) == {"0"}:
+        return rows
+    return [[row[0], level, *row[1:]] for row, level in zip(rows, ["others", *levels], strict=True)]
 
 
 def _optional_columns(points: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
     columns: list[tuple[str, Any]] = []
+    if all(point["itl_ms"] for point in points):
+        columns.append(("ITL max", lambda point: number(point["itl_ms"], "max")))
     if all("later_turns" in point for point in points):
         columns += _columns_of_turns()
     if all(ROUNDS in point for point in points):
-        columns.append(("tok/s of rounds", lambda point: _or_nan(point[ROUNDS])))
+        columns.append(("tok/s, whole requests", lambda point: _or_nan(point[ROUNDS])))
     if all("goodput_per_s" in point for point in points):
-        columns.append(("goodput/s", lambda point: point["goodput_per_s"]))
+        columns.append(("within SLO/s", lambda point: point["goodput_per_s"]))
     if all("energy" in point for point in points):
         columns.append(("J/token", lambda point: point["energy"]["joules_per_token"] or float("nan")))
         columns.append(("W", lambda point: point["energy"]["mean_watts"]))
@@ -180,7 +207,8 @@ def _counting(points: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _complaints(point: dict[str, Any]) -> list[str]:
-    where = f"{label(point)}, {point['antagonists_per_core']} antagonists a core"
+    level = point["antagonists_per_core"]
+    where = f"{label(point)}, {level} antagonists a core" if level else label(point)
     lines = [f"{where}: {count} failed: {cause}" for cause, count in point["failures"].items()]
     if point["tokens_missing"]:
         lines.append(f"{where}: {point['tokens_missing']} tokens did not come")
@@ -193,13 +221,20 @@ def _complaints(point: dict[str, Any]) -> list[str]:
         )
     client = point["client"]
     if client["bottleneck"]:
-        late = client["send_late_p99_ms"] or 0.0
-        lines.append(
-            f"warning: {where}: the client was a bottleneck. At p99 its event loop ran "
-            f"{client['loop_late_p99_ms']:.1f} ms late and requests were sent {late:.1f} ms late; it used "
-            f"{client['busiest_cpu_share']:.0%} of a core. Use more --clients, or give it cores of its own"
-        )
+        lines.append(f"warning: {where}: {_lateness(client)}")
     return lines
+
+
+def _lateness(client: dict[str, Any]) -> str:
+    """Whether the client had too much to do, or too little of the machine."""
+    late = client["send_late_p99_ms"] or 0.0
+    measured = (
+        f"at p99 its event loop ran {client['loop_late_p99_ms']:.1f} ms late and requests were sent "
+        f"{late:.1f} ms late, while it used {client['busiest_cpu_share']:.0%} of a core"
+    )
+    if client["busiest_cpu_share"] > BUSY_SHARE:
+        return f"the client was the bottleneck: {measured}. Use more --clients"
+    return f"this machine was busy, and the client waited for a core: {measured}. Give it cores of its own"
 
 
 def _cut_off(where: str, conversations: dict[str, int]) -> list[str]:

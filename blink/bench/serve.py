@@ -44,7 +44,6 @@ EPILOG = """examples:
   blink bench serve http://127.0.0.1:8000 --concurrency 1,8,32,64 --input 1024 --output 256
   blink bench serve http://127.0.0.1:8000 --rate 8 --antagonists copy,map,sort,spawn --cores 0-11"""
 CONTACT_S = 10.0
-BUSY_SHARE = 0.8  # of a core: a load process beyond it is a bottleneck (B5)
 LATE_MS = 5.0  # p99 of a load process's event loop or of its sending, likewise
 
 
@@ -178,7 +177,8 @@ def measure_all(
     """Appends a point for each window that is complete, and says so."""
     for level in levels(options):
         for load in loads(options):
-            print(f"{load.label}, {level} antagonists a core", file=sys.stderr, flush=True)
+            others = f", {level} antagonists a core" if level else ""
+            print(f"{load.label}{others}", file=sys.stderr, flush=True)
             traces[load.label] = load.work.summary()
             if options.every_s is not None:
                 time.sleep(-time.time() % options.every_s)
@@ -191,8 +191,8 @@ def measure_all(
             with contextlib.ExitStack() as stack:
                 work: dict[str, int] = {}
                 if options.antagonists and options.cores and level:
-                    others = Antagonists(options.antagonists, level, options.cores)
-                    work = stack.enter_context(others).work
+                    antagonists = Antagonists(options.antagonists, level, options.cores)
+                    work = stack.enter_context(antagonists).work
                 point |= window(fleet, load, options, meter)
             point["antagonist_work"] = work
             points.append(point)
@@ -260,4 +260,4 @@ def client_health(ran: Run, is_open_loop: bool) -> dict[str, Any]:
         "busiest_cpu_share": max(lag.cpu_share for lag in ran.lags),
     }
     late = max(health["loop_late_p99_ms"] or 0.0, health["send_late_p99_ms"] or 0.0)
-    return health | {"bottleneck": late > LATE_MS or (health["busiest_cpu_share"] or 0.0) > BUSY_SHARE}
+    return health | {"bottleneck": late > LATE_MS or (health["busiest_cpu_share"] or 0.0) > report.BUSY_SHARE}

@@ -13,9 +13,9 @@ from functools import lru_cache
 from typing import Any
 
 from gpu_backend.arithmetic import ceil_div
+from gpu_backend.cuda.chip import SERVED, Capability, Chip, arch_of
 
 NO_DEVICE, STUB_LIBRARY = 100, 34  # CUresult
-CAPABILITY = (9, 0)  # the kernels use wgmma, which GPUs before Hopper and after it do not have
 POLL_S = 0.002
 SHARED_BYTES = 48 << 10  # of dynamic shared memory, which every kernel may have
 ALL_SHARED_BYTES = 228 << 10  # that a multiprocessor can divide off its L1
@@ -83,7 +83,7 @@ def call(name: str, *arguments: Any) -> Any:
 class Device:
     """One GPU and its primary context, current in the creating thread.
 
-    Raises CudaUnavailable if the GPU does not exist or its compute capability is not 9.0.
+    Raises CudaUnavailable if the GPU does not exist or its compute capability is not one of SERVED.
     """
 
     def __init__(self, ordinal: int = 0) -> None:
@@ -94,16 +94,14 @@ class Device:
         self._device = call("cuDeviceGet", ordinal)
         self.name: str = call("cuDeviceGetName", 128, self._device).split(b"\0")[0].decode()
         attribute = api().CUdevice_attribute
-        self.capability = (
+        self.capability: Capability = (
             self.attribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
             self.attribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
         )
-        if self.capability != CAPABILITY:
+        if self.capability not in SERVED:
             major, minor = self.capability
-            raise CudaUnavailable(
-                f"{self.name} has compute capability {major}.{minor}; "
-                "blink's kernels are made for 9.0 (Hopper: H100, H200, GH200)"
-            )
+            served = ", ".join(f"{one[0]}.{one[1]} ({names})" for one, names in SERVED.items())
+            raise CudaUnavailable(f"{self.name} has compute capability {major}.{minor}; served are {served}")
         self.total_bytes: int = call("cuDeviceTotalMem", self._device)
         self.n_multiprocessors = self.attribute(attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
         self._context = call("cuDevicePrimaryCtxRetain", self._device)
@@ -117,8 +115,11 @@ class Device:
 
     @property
     def arch(self) -> str:
-        """What NVRTC compiles for: "sm_90a", with the instructions that only this generation has."""
-        return f"sm_{self.capability[0]}{self.capability[1]}a"
+        return arch_of(self.capability)
+
+    @property
+    def chip(self) -> Chip:
+        return Chip(self.n_multiprocessors, self.capability)
 
     def attribute(self, attribute: Any) -> int:
         """Value of a CUdevice_attribute, by member or number."""

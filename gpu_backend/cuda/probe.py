@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gpu_backend.cuda.chip import kernels_for
 from gpu_backend.cuda.compile import CompileError, compile_module, source_root
 from gpu_backend.cuda.driver import CudaError, CudaUnavailable, Device, Module, Stream, api
 from gpu_backend.cuda.graph import Graph
@@ -32,11 +33,12 @@ def probe(ordinal: int = 0) -> list[Finding]:
     try:
         device = Device(ordinal)
     except CudaUnavailable as error:
-        return [Finding("GPU", False, str(error), "use a Hopper GPU with driver 580 or later")]
+        return [Finding("GPU", False, str(error), "use one of those, with driver 580 or later")]
     major, minor = device.driver_version()
     gib = device.total_bytes / (1 << 30)
     findings = [
         Finding("GPU", True, f"{device.name}, {gib:.0f} GiB, {device.arch}", ""),
+        Finding("kernels", True, kernels_for(device.capability), ""),
         Finding(
             "driver", (major, minor) >= (13, 0), f"CUDA {major}.{minor}", "install NVIDIA driver 580 or later"
         ),

@@ -6,6 +6,7 @@ of the family: in `suits`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from gpu_backend.ops import elementwise
@@ -15,10 +16,12 @@ from gpu_backend.ops.cublas import CublasGemm
 from gpu_backend.ops.decode_attention import PlanDecode, StreamAttention
 from gpu_backend.ops.gemv import Gemv
 from gpu_backend.ops.gpu import Target
+from gpu_backend.ops.launch import LibraryGemm, Work
 from gpu_backend.ops.megakernel import Megakernel
 from gpu_backend.ops.moe_one import OneTokenMoe
 from gpu_backend.ops.moe_stream import StreamMoe
 from gpu_backend.ops.moe_tiled import TiledMoe
+from gpu_backend.ops.plain_decode import NoDecodePlan, PlainDecode
 from gpu_backend.ops.prefill_attention import FlashAttention, PlainAttention, PlanFlash
 from gpu_backend.ops.quantize import QuantizeKernel
 from gpu_backend.ops.resident_gemv import ResidentGemv
@@ -34,11 +37,17 @@ def choose(op: ops.Operation, target: Target) -> Choice:
     for candidate in CANDIDATES[type(op)]:
         reason = candidate.suits(op, target)
         if reason is None:
-            return Choice(op, candidate.name, tuple(candidate.launches(op, target)), tuple(refused))
+            launches = tuple(_on(target, work) for work in candidate.launches(op, target))
+            return Choice(op, candidate.name, launches, tuple(refused))
         refused.append((candidate.name, reason))
     reasons = "; ".join(f"{name}: {reason}" for name, reason in refused)
     what = f" by {op.role.value} ({op.m} x {op.weight.rows} x {op.k})" if isinstance(op, ops.MatMul) else ""
     raise NoKernel(f"no kernel for {type(op).__name__}{what}: {reasons}")
+
+
+def _on(target: Target, work: Work) -> Work:
+    """Where nothing can overlap, a kernel starts when its predecessor has ended."""
+    return work if isinstance(work, LibraryGemm) or target.overlaps else replace(work, overlap=False)
 
 
 def serves(name: str, op: ops.Operation, target: Target) -> bool:
@@ -51,8 +60,8 @@ def serves(name: str, op: ops.Operation, target: Target) -> bool:
 CANDIDATES: dict[type[Any], tuple[Candidate, ...]] = {
     ops.MatMul: (ResidentGemv(), Gemv(), SkinnyGemm(), TiledFp8Gemm(), TiledGemm(), CublasGemm()),
     ops.Moe: (OneTokenMoe(), StreamMoe(choose), TiledMoe(choose)),
-    ops.DecodePlan: (PlanDecode(),),
-    ops.DecodeAttention: (StreamAttention(),),
+    ops.DecodePlan: (PlanDecode(), NoDecodePlan()),
+    ops.DecodeAttention: (StreamAttention(), PlainDecode()),
     ops.PrefillPlan: (PlanFlash(),),
     ops.PrefillAttention: (FlashAttention(), PlainAttention()),
     ops.DecodeModel: (Megakernel(),),

@@ -17,7 +17,6 @@ from gpu_backend.element import Element
 from gpu_backend.kernel_abi.attention_plan import SPLIT_PLAN_THREADS, KvSplit
 from gpu_backend.kernel_abi.decode_unit_sm90 import ATTENTION_SHARED_BYTES, ATTENTION_THREADS, UNIT_HEADS
 from gpu_backend.kernel_abi.kv_split_combine import MAX_SPLITS
-from gpu_backend.ops.elementwise import Always
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch
 from gpu_backend.ops.matrix import Buffer
@@ -74,7 +73,12 @@ def plan_buffers(
     )
 
 
-class PlanDecode(Always):
+class OnHopper:
+    def suits(self, op: object, target: Target) -> str | None:
+        return target.beyond_hopper
+
+
+class PlanDecode(OnHopper):
     name = "decode_plan"
 
     def launches(self, op: DecodePlan, target: Target) -> list[Launch]:
@@ -94,7 +98,7 @@ class PlanDecode(Always):
         ]
 
 
-class StreamAttention(Always):
+class StreamAttention(OnHopper):
     name = "decode_attention"
 
     def launches(self, op: DecodeAttention, target: Target) -> list[Launch]:

@@ -15,6 +15,7 @@ from gpu_backend.ops.operations import (
     Gate,
     GatherLast,
     GatherNorm,
+    LayerAttention,
     Quantize,
     RmsNorm,
     Rope,
@@ -107,20 +108,24 @@ class RopeKernel(Always):
     name = "rope"
 
     def launches(self, op: Rope, target: Target) -> list[Launch]:
-        of, heads = op.of, op.of.heads
-        lanes = 1 << (heads.dim // ROPE_ELEMENTS - 1).bit_length()  # of a warp, for a head
-        threads = max((heads.q + 2 * heads.kv) * lanes, heads.dim // 2)
-        operands = (FromStep.STEP_SET, FromStep.TABLES, of.qkv, of.q_norm, of.k_norm, of.eps)
-        caches = (of.reach.rope, of.cache.keys(of.layer), of.cache.values(of.layer))
-        biased = ", true" if of.bias else ", false" if of.cache_type else ""
-        return [
-            Launch(
-                f"rope_kernel<{of.qkv.element.cpp}, {heads.dim}{biased}{of.cache_type}>",
-                (of.qkv.rows, 1, 1),
-                (min(MAX_BLOCK, 32 * ceil_div(threads, 32)), 1, 1),
-                (*operands, *caches, heads.q, heads.kv, of.bias, of.scales.key, of.scales.value),
-            )
-        ]
+        return [rope_launch(op.of, op.of.qkv.rows, decodes=False)]
+
+
+def rope_launch(of: LayerAttention, tokens: int, decodes: bool) -> Launch:
+    """Of the first `tokens`: those of prompts, or of sequences that decode."""
+    heads = of.heads
+    lanes = 1 << (heads.dim // ROPE_ELEMENTS - 1).bit_length()  # of a warp, for a head
+    threads = max((heads.q + 2 * heads.kv) * lanes, heads.dim // 2)
+    operands = (FromStep.STEP_SET, FromStep.TABLES, of.qkv, of.q_norm, of.k_norm, of.eps)
+    caches = (of.reach.rope, of.cache.keys(of.layer), of.cache.values(of.layer))
+    biased = ", true" if of.bias else ", false" if of.cache_type else ""
+    last = (of.bias, of.scales.key, of.scales.value, int(decodes))
+    return Launch(
+        f"rope_kernel<{of.qkv.element.cpp}, {heads.dim}{biased}{of.cache_type}>",
+        (tokens, 1, 1),
+        (min(MAX_BLOCK, 32 * ceil_div(threads, 32)), 1, 1),
+        (*operands, *caches, heads.q, heads.kv, *last),
+    )
 
 
 def _in_fp8(kernel: str, operands: tuple[Operand, ...], x: Buffer, to: Quantize) -> Launch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpu_backend.arithmetic import ceil_div
+from gpu_backend.cuda.chip import HOPPER, Capability
 from gpu_backend.kernel_abi.gemv import GEMV_BLOCKS, GEMV_ROUND, GEMV_THREADS
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch
@@ -14,14 +15,14 @@ GEMV_ROWS = 8  # of x, that the kernel is made for
 DENSE_GEMV_ROWS = 4  # up to which it beats SkinnyGemm, if its rounds are whole
 
 
-def gemv_rows(hidden: int, has_experts: bool) -> int:
+def gemv_rows(hidden: int, has_experts: bool, capability: Capability = HOPPER) -> int:
     """Rows up to which a model's matmuls are for this kernel: one answer for all of them, since SkinnyGemm
-    saves a norm only between two of its own (E19).
+    saves a norm only between two of its own (E19). Where that does not serve, cuBLAS does from there on.
 
     Where a row of `hidden` elements is not read in whole rounds the last is small, too few weights are on
     their way, and SkinnyGemm is faster even for one row.
     """
-    if has_experts:
+    if has_experts or capability != HOPPER:
         return GEMV_ROWS
     whole = hidden <= GEMV_ROUND or hidden % GEMV_ROUND == 0
     return DENSE_GEMV_ROWS if whole else 0

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpu_backend.cuda.chip import FIRST_WITH_OVERLAP, HOPPER, Capability, Chip
+
 ALL_SHARED_BYTES = 228 << 10  # that a multiprocessor can divide off its L1
 BESIDE_EXPERTS_SHARED_BYTES = 132 << 10
 
@@ -24,6 +26,10 @@ class Gpu:
     memory_bytes: int
     read_bytes_s: float
     half_flops: float
+
+    @property
+    def chip(self) -> Chip:
+        return Chip(self.multiprocessors)
 
 
 H200 = Gpu("H200", 132, 141 * 10**9, 4.5e12, 780e12)
@@ -48,12 +54,27 @@ BESIDE_EXPERTS = Rooms(128 << 10, 64 << 10)
 class Target:
     """A GPU and the facts about a model that its kernels' choice depends on, beside an operation's own.
 
-    `has_experts`: kernels of experts run beside the others. `gemv_rows`: up to which Gemv beats SkinnyGemm.
+    `has_experts`: kernels of experts run beside the others. `gemv_rows`: up to which Gemv beats what else
+    there is.
     """
 
     multiprocessors: int
     has_experts: bool = False
     gemv_rows: int = 0
+    capability: Capability = HOPPER
+
+    @property
+    def beyond_hopper(self) -> str | None:
+        """Why a kernel that needs Hopper's instructions or shared memory does not serve, or None."""
+        if self.capability == HOPPER:
+            return None
+        major, minor = self.capability
+        return f"it is made for compute capability 9.0, and this GPU has {major}.{minor}"
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether a kernel can start before its predecessor has ended, and blocks can form clusters."""
+        return self.capability >= FIRST_WITH_OVERLAP
 
     @property
     def blocks(self) -> int:

@@ -71,6 +71,8 @@ class Megakernel:
         """Its tiles must fit every matrix exactly, its stages keep the memory busy, a block's warps hold its
         part of the residual, and what it writes before its norm is known fit a bfloat16."""
         columns = (op.hidden, op.heads.q * op.heads.dim, op.intermediate)
+        if target.beyond_hopper:
+            return target.beyond_hopper
         if op.batch_slots > MEGAKERNEL_TOKENS:
             return f"{op.batch_slots} rows, and it is for up to {MEGAKERNEL_TOKENS}"
         if op.beyond:

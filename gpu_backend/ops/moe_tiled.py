@@ -49,6 +49,8 @@ class TiledMoe:
         self._choose = choose
 
     def suits(self, op: Moe, target: Target) -> str | None:
+        if target.beyond_hopper:
+            return target.beyond_hopper
         if op.routed:
             return "it computes the router's logits itself"
         if bool(op.gate_up.scales) != bool(op.down.scales):

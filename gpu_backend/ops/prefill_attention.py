@@ -18,7 +18,7 @@ from gpu_backend.ops.elementwise import Always
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch, Tensor
 from gpu_backend.ops.matrix import Buffer, KvCache
-from gpu_backend.ops.operations import Heads, PrefillAttention, PrefillPlan
+from gpu_backend.ops.operations import Heads, LayerAttention, PrefillAttention, PrefillPlan
 
 FLASH_HEAD_DIMS = (64, 128)
 MAX_PACK = 8  # heads of a token in one tile
@@ -66,7 +66,7 @@ class PlanFlash:
     name = "prefill_plan"
 
     def suits(self, op: PrefillPlan, target: Target) -> str | None:
-        return _refusal(op.heads)
+        return target.beyond_hopper or _refusal(op.heads)
 
     def launches(self, op: PrefillPlan, target: Target) -> list[Launch]:
         plan = _plan(op.heads, op.tokens, op.batch_slots)
@@ -78,6 +78,8 @@ class FlashAttention:
     name = "flash_attention"
 
     def suits(self, op: PrefillAttention, target: Target) -> str | None:
+        if target.beyond_hopper:
+            return target.beyond_hopper
         if op.of.reach.window is not None:
             return f"a token sees {op.of.reach.window} keys, and it attends to all"
         return _refusal(op.of.heads)
@@ -111,14 +113,17 @@ class PlainAttention(Always):
     name = "prefill_attention"
 
     def launches(self, op: PrefillAttention, target: Target) -> list[Launch]:
-        of, heads = op.of, op.of.heads
-        caches = (of.cache.keys(of.layer), of.cache.values(of.layer))
-        sizes = (heads.q, heads.kv, op.tokens, of.reach.window or 0, of.scales.key, of.scales.value)
-        return [
-            Launch(
-                f"prefill_attention_kernel<{of.qkv.element.cpp}, {heads.dim}{of.cache_type}>",
-                (ceil_div(op.tokens, PREFILL_QUERIES), heads.q, 1),
-                (PREFILL_THREADS, 1, 1),
-                (FromStep.STEP_SET, FromStep.TABLES, of.qkv, *caches, of.out, *sizes),
-            )
-        ]
+        return [plain_launch(op.of, op.tokens, decodes=False)]
+
+
+def plain_launch(of: LayerAttention, tokens: int, decodes: bool) -> Launch:
+    """Of the first `tokens`: those of prompts, or of sequences that decode."""
+    heads = of.heads
+    caches = (of.cache.keys(of.layer), of.cache.values(of.layer))
+    sizes = (heads.q, heads.kv, tokens, of.reach.window or 0, of.scales.key, of.scales.value, int(decodes))
+    return Launch(
+        f"prefill_attention_kernel<{of.qkv.element.cpp}, {heads.dim}{of.cache_type}>",
+        (ceil_div(tokens, PREFILL_QUERIES), heads.q, 1),
+        (PREFILL_THREADS, 1, 1),
+        (FromStep.STEP_SET, FromStep.TABLES, of.qkv, *caches, of.out, *sizes),
+    )

@@ -35,6 +35,8 @@ class TiledFp8Gemm:
     name = "tiled_fp8_gemm"
 
     def suits(self, op: MatMul, target: Target) -> str | None:
+        if target.beyond_hopper:
+            return target.beyond_hopper
         if op.weight.element is not Element.FP8 or op.x_scales is None:
             return "x and the weights are not both in fp8"
         if op.epilogue not in OUTPUTS:

@@ -25,7 +25,7 @@ class TiledGemm:
 
     def suits(self, op: MatMul, target: Target) -> str | None:
         sizes = (op.m, op.k, op.n, op.epilogue)
-        return plain(op) or tiled_refusal(*sizes, target.multiprocessors)
+        return target.beyond_hopper or plain(op) or tiled_refusal(*sizes, target.multiprocessors)
 
     def launches(self, op: MatMul, target: Target) -> list[Launch]:
         tiling = tiled_cut(op.m, op.k, op.n, op.epilogue, target.multiprocessors)

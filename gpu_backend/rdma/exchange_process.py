@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import ctypes
 import hashlib
-import logging
 import os
 import select
 import signal
@@ -25,13 +24,14 @@ import numpy as np
 from gpu_backend.rdma.exchange_server import ExchangeServer, RingFacts
 from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.rdma.target import ExportedMemory, register_dmabuf, register_host_memory
-from ringbuffer import abi
+from ringbuffer import abi, messages
 from ringbuffer.lease_lock import LeaseLock
 from ringbuffer.name import RingError
 from ringbuffer.rdma.exchange_key import ring_key
 from ringbuffer.rdma.native import VerbsMissing, device_choice
 from ringbuffer.region import attach, checked_geometry
 
+WHO = "blink backend: exchange"
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 START_S = 120.0
 STOP_S = 5.0
@@ -55,7 +55,7 @@ class ExchangeProcess:
         ring_key(options.key_file)  # a missing key is told before anything is started
         self._command = [
             sys.executable, "-m", "gpu_backend.rdma.exchange_process", str(ring), options.host,
-            str(options.port), f"--parent={os.getpid()}",
+            str(options.port), f"--parent={os.getpid()}", f"--log-format={messages.log_format()}",
             *([f"--device={options.rdma_device}"] if options.rdma_device else []),
             *([] if options.gid_index is None else [f"--gid-index={options.gid_index}"]),
             *([f"--key-file={options.key_file}"] if options.key_file else []),
@@ -167,16 +167,18 @@ def main() -> int:
     parser.add_argument("--bytes", type=int)
     parser.add_argument("--read-back-needed", action="store_true")
     parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--log-format", choices=messages.FORMATS, required=True)
     namespace = parser.parse_args()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the backend too, which ends us last
-    logging.basicConfig(level=logging.INFO, format="blink backend: exchange: %(message)s")
+    messages.choose_format(namespace.log_format)
+    messages.log_to_standard_error(WHO, "info")
     if os.getppid() != namespace.parent:
         return 1
     try:
         run(namespace)
     except (OSError, ValueError, RingError, VerbsMissing) as error:
-        print(f"blink backend: exchange: error: {error}", file=sys.stderr)
+        messages.say(WHO, str(error), "error")
         return 1
     return 0
 

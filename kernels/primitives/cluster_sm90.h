@@ -4,27 +4,35 @@
 
 namespace blink {
 
-/* PTX manual: barrier.cluster, mapa and st.async. Clusters lie along x. */
+/* PTX manual: barrier.cluster, mapa and st.async. Clusters lie along x. On GPUs before Hopper every block is one. */
 __device__ __forceinline__ uint32_t cluster_rank() {
-  uint32_t rank;
+  uint32_t rank = 0;
+#if __CUDA_ARCH__ >= 900
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#endif
   return rank;
 }
 
 __device__ __forceinline__ uint32_t cluster_size() {
-  uint32_t size;
+  uint32_t size = 1;
+#if __CUDA_ARCH__ >= 900
   asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+#endif
   return size;
 }
 
 /* By all threads of a block. Orders no writes to memory but the initialisation of barriers: a release at cluster scope
  * would wait for every store. The wait is an acquire, which empties L1. */
 __device__ __forceinline__ void cluster_arrive() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
 }
 
 __device__ __forceinline__ void cluster_wait() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+#endif
 }
 
 /* Stores `value` where block `rank` of the cluster has what this block has at `to`; that block's `barrier` counts the

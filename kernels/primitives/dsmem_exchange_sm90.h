@@ -14,6 +14,24 @@
 
 namespace blink {
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+
+/* On GPUs before Hopper, where every block is a cluster: the words go to itself. */
+class DsmemExchange {
+ public:
+  using Barriers = uint64_t[2];
+
+  __device__ __forceinline__ explicit DsmemExchange(Barriers&) { __syncthreads(); }
+  __device__ __forceinline__ void send(uint64_t* to, uint32_t, uint64_t word) const { *to = word; }
+  __device__ __forceinline__ void send_all(uint64_t* to, const uint64_t* from, uint32_t words, uint32_t) const {
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < words; i += blockDim.x) to[i] = from[i];
+  }
+  __device__ __forceinline__ void receive(uint32_t) { __syncthreads(); }
+};
+
+#else
+
 /* Where words arrive must not be the target of the next exchange too: a block that is ahead sends them while others
  * still read. */
 class DsmemExchange {
@@ -56,6 +74,8 @@ class DsmemExchange {
   Barriers& barriers_;
   uint32_t turn_ = 0;
 };
+
+#endif
 
 }  // namespace blink
 

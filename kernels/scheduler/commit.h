@@ -187,6 +187,17 @@ BLINK_FN void Scheduler<P>::record_times(const blink_step_head& head) {
   trace.kind = head.kind;
   trace.batch_size = head.batch_size;
   trace.id = head.id;
+  show(head);
+}
+
+// In the ring, for whoever watches.
+template <class P>
+BLINK_FN void Scheduler<P>::show(const blink_step_head& head) {
+  blink_shown_step& shown = header.steps[head.id % BLINK_SHOWN_STEPS];
+  p.store(&shown.start_ns, head.start_ns);
+  p.store(&shown.done_ns, head.done_ns);
+  p.store(&shown.tokens, pair_word(head.n_tokens - head.n_decode, head.n_decode));
+  p.store(&shown.id, head.id);
 }
 
 // Ends a request in the ring's eyes. Its sequence, if it has one, lives on as a zombie until its last step is done (S5,

@@ -337,6 +337,7 @@ class Scheduler {
   BLINK_FN void tell_logprobs(const blink_step_set& set, uint32_t batch_slot, uint64_t* to, uint32_t n);
   BLINK_FN uint32_t finish_reason(const blink_request& r, const blink_descriptor& d, uint32_t token) const;
   BLINK_FN void record_times(const blink_step_head& head);
+  BLINK_FN void show(const blink_step_head& head);
   BLINK_FN void finish(uint32_t slot, uint32_t reason);
   BLINK_FN void unstage(blink_request& r);
   BLINK_FN void finish_all(uint32_t reason);

@@ -63,6 +63,10 @@ OPERATIONS: dict[str, Operation] = {
     "/ping": Operation("The same.", None, answers.Status, {503: BUSY[503]}),
     "/version": Operation("The version of this server.", None, answers.Version, KEY),
     "/metrics": Operation("Counters and histograms for Prometheus.", None, "text/plain", {}),
+    "/": Operation("A page to chat with the model, and to watch the machine.", None, "text/html", {}),
+    "/live": Operation(
+        "What that page shows of the machine.", None, "application/json", KEY | {503: BUSY[503]}
+    ),
     "/openapi.json": Operation("This document.", None, "application/json", KEY),
     "/docs": Operation("This document as a page.", None, "text/html", KEY),
 }

@@ -20,6 +20,12 @@ class EventQueue {
     return *full ? 0 : kTokens - (token_head_ - token_tail_.load(std::memory_order_acquire));
   }
 
+  // Producer. Whether so many events, with so many tokens in all, have room now.
+  bool holds(uint32_t events, uint32_t tokens) const {
+    return kEvents - (event_head_ - event_tail_.load(std::memory_order_acquire)) >= events &&
+           kTokens - (token_head_ - token_tail_.load(std::memory_order_acquire)) >= tokens;
+  }
+
   // Producer, within `room`.
   void push(const blink_event& event, const uint32_t* tokens) {
     for (uint32_t i = 0; i < event.n_tokens; ++i) tokens_[token_head_++ % kTokens] = tokens[i];

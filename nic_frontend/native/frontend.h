@@ -49,7 +49,10 @@ enum blink_event_kind {
   BLINK_EVENT_TOKENS = 0,   /* n_tokens more of the answer */
   BLINK_EVENT_FINISHED = 1, /* n_tokens more, then the end; `reason` says why */
   BLINK_EVENT_FREED = 2,    /* the scheduler gave the slot back */
-  BLINK_EVENT_LOST = 3      /* the submission never reached the ring; FREED follows */
+  BLINK_EVENT_LOST = 3,     /* the submission never reached the ring; FREED follows */
+  BLINK_EVENT_LOGPROBS = 4, /* words of log-probabilities of the tokens whose event is the slot's next (extents.h): two
+                               of the stream's tokens, of which there are n_tokens, are a word */
+  BLINK_EVENT_PROMPT_LOGPROBS = 5 /* more words, of the prompt's tokens, all before the answer's first */
 };
 
 struct blink_event {
@@ -59,6 +62,7 @@ struct blink_event {
   uint32_t kind;          /* enum blink_event_kind */
   uint32_t reason;        /* enum blink_reason */
   uint32_t cached_tokens; /* with an answer's first tokens, else 0: tokens of its prompt that were cached */
+  uint32_t prefill_us;    /* likewise: since the request was first seen admitted */
 };
 
 struct blink_health {
@@ -92,11 +96,11 @@ BLINK_EXPORT int blink_reader_eventfd(struct blink_reader* reader);
 #define BLINK_LINK_DOWN 0xffffffffu
 BLINK_EXPORT uint32_t blink_reader_open(struct blink_reader* reader, uint32_t epoch, uint32_t beat);
 
-/* Submits n requests to idle slots. `prompts` holds their tokens back to back, prompt_tokens of each
- * descriptor, whose ranges of the lease's heaps are this request's alone until BLINK_EVENT_FREED. Fills in each
- * descriptor's sequence, ticket and crc32c. Returns n, or 0 when the lease is lost or the link is down. Where the link
- * breaks underway, n is returned and the reader finds out which of them arrived (V7): the others end with
- * BLINK_EVENT_LOST. */
+/* Submits n requests to idle slots. `prompts` holds their tokens back to back, and behind each prompt its controls, as
+ * many as its descriptor says (extents.h). The descriptor's ranges of the lease's heaps are this request's alone until
+ * BLINK_EVENT_FREED. Fills in each descriptor's sequence, ticket and crc32c. Returns n, or 0 when the lease is lost or
+ * the link is down. Where the link breaks underway, n is returned and the reader finds out which of them arrived (V7):
+ * the others end with BLINK_EVENT_LOST. */
 BLINK_EXPORT uint32_t blink_reader_submit(struct blink_reader* reader, uint32_t n, const uint32_t* slots,
                                           struct blink_descriptor* descriptors, const uint32_t* prompts);
 

@@ -6,7 +6,7 @@
 
 #include "nic_frontend/native/clock.h"
 #include "nic_frontend/native/crc32c.h"
-#include "ringbuffer/words.h"
+#include "ringbuffer/extents.h"
 
 namespace blink {
 
@@ -80,7 +80,7 @@ uint32_t TokenReader::submit(uint32_t n, const uint32_t* slots, blink_descriptor
   for (uint32_t i = 0; i < n; ++i) {
     blink_descriptor& descriptor = descriptors[i];
     const uint64_t slot = first_slot_ + slots[i];
-    const size_t prompt_bytes = descriptor.prompt_tokens * sizeof(uint32_t);
+    const size_t words = payload_words(descriptor, header_.vocab_size), prompt_bytes = words * sizeof(uint32_t);
     descriptor.sequence = ++slots_[slots[i]].sequence;
     descriptor.ticket = ticket_++;
     const uint32_t crc = crc32c(0, &descriptor, offsetof(blink_descriptor, crc32c));
@@ -92,14 +92,15 @@ uint32_t TokenReader::submit(uint32_t n, const uint32_t* slots, blink_descriptor
                            sizeof(blink_descriptor), sizeof(blink_descriptor)};
     burst[i].word_offset = header_.requests_offset + slot * 8;
     burst[i].word = request_word(descriptor.sequence, BLINK_COMMAND_SUBMIT, lease_.epoch());
-    prompts += descriptor.prompt_tokens;
+    prompts += words;
   }
   const uint32_t connection = link_.submit(burst.data(), n);
   {
     std::lock_guard<std::mutex> lock(inbox_mutex_);
     for (uint32_t i = 0; i < n; ++i)
       inbox_.push_back({true, slots[i], descriptors[i].sequence, connection, descriptors[i].output_offset,
-                        descriptors[i].output_room});
+                        descriptors[i].output_room, descriptors[i].logprob_words,
+                        descriptors[i].prompt_tokens * descriptors[i].prompt_logprob_words});
   }
   inbox_ready_.notify_one();
   return n;
@@ -108,7 +109,7 @@ uint32_t TokenReader::submit(uint32_t n, const uint32_t* slots, blink_descriptor
 void TokenReader::cancel(uint32_t slot, uint32_t sequence) {
   {
     std::lock_guard<std::mutex> lock(inbox_mutex_);
-    inbox_.push_back({false, slot, sequence, 0, 0, 0});
+    inbox_.push_back({false, slot, sequence, 0, 0, 0, 0, 0});
   }
   inbox_ready_.notify_one();
 }

@@ -39,14 +39,18 @@ class TokenReader {
     uint32_t sequence = 0;
     uint32_t next = 0;                            // position of the next record
     uint32_t output_offset = 0, output_room = 0;  // of its records in the lease's heap
+    uint32_t logprob_words = 0;                   // behind them, of each record
+    uint32_t prompt_words = 0, prompt_told = 0;   // behind those, of the prompt: in all, and delivered
     uint32_t connection = 0;                      // over which it was submitted, or has been found to have arrived
     uint64_t unreadable_since = 0;
+    uint64_t admitted = 0;  // when it was first seen out of PREFILL_PENDING; 0: it was not yet
   };
   struct Message {
     bool submitted;  // else cancelled
     uint32_t slot, sequence;
     uint32_t connection;  // over which it was submitted
     uint32_t output_offset, output_room;
+    uint32_t logprob_words, prompt_words;
   };
 
   void stop();
@@ -57,10 +61,14 @@ class TokenReader {
   void poll(uint64_t now);
   void visit(uint32_t index, const blink_progress& entry);
   bool collect(uint32_t index, const blink_progress& entry);
+  bool tell_prompt(uint32_t index);
+  bool read_logprobs(uint32_t index, uint32_t n, uint64_t* words);
+  bool read_outputs(const Slot& slot, uint64_t first, uint32_t n, uint64_t* words);
   uint32_t read_records(uint32_t index, const blink_progress& entry, uint32_t n, uint32_t* tokens);
   bool read_cached(uint32_t index, const blink_progress& entry, uint32_t* cached);
   bool push(uint32_t index, blink_event_kind kind, uint32_t reason, const uint32_t* tokens, uint32_t n,
-            uint32_t cached = 0);
+            uint32_t cached = 0, uint32_t prefill_us = 0);
+  bool push_words(uint32_t index, blink_event_kind kind, const uint64_t* words, uint32_t n);
   void end(uint32_t index, Phase phase, uint32_t command);
   void regroup();
   void watch();

@@ -95,7 +95,7 @@ class Bench:
         self._config, self._heads = config, heads_of(config)
         self.half, self._target = (
             compute_element(config.dtype),
-            target_of(config, self.device.n_multiprocessors),
+            target_of(config, self.device.chip),
         )
         measure = reads(self.device, self._stream, lambda enqueue, wait: (time_us(enqueue, wait), None))
         self.read_tb_s = measure[0].tera_per_s

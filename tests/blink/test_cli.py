@@ -19,7 +19,7 @@ from serve_process import ROOT
 from blink import backend, cli, frontend, serve
 from blink.flags import add_flags, arguments, defaults, given
 from blink.model_directory import demo_directory
-from blink.sizes import format_bytes, parse_bytes
+from blink.sizes import format_bytes, parse_bytes, parse_memory
 from gpu_backend.models.registry import ARCHITECTURES
 from gpu_backend.options import BackendOptions
 from nic_frontend.options import FrontendOptions
@@ -86,13 +86,20 @@ def test_each_plane_gets_its_own_flags() -> None:
         "--allowed-origins=https://A.b,*",
         "--max-body=1MiB",
         "--kv-memory=2GiB",
+        "--max-model-len=1024",
         "--slots=64",
     ]
     plan = serve.plan(cli.build_parser("serve").parse_args(words), "m", 1234)
     assert plan.url == "http://[::1]:1234/v1"
     assert plan.n_frontends == 3
-    assert {"--leases=3", f"--kv-memory={2 << 30}", "--slots=64", "--ring=serve-1234"} < set(plan.backend)
-    assert {"--host=::1", "--port=1234", f"--max-body={1 << 20}", "--ring=serve-1234"} < set(plan.frontend)
+    assert {
+        "--leases=3",
+        f"--kv-memory={2 << 30}B",
+        "--slots=64",
+        "--max-context=1024",
+        "--ring=serve-1234",
+    } < set(plan.backend)
+    assert {"--host=::1", "--port=1234", f"--max-body={1 << 20}B", "--ring=serve-1234"} < set(plan.frontend)
     assert "--allowed-origins=https://a.b,*" in plan.frontend
     assert not set(plan.frontend) & {"--slots=64", "--leases=3"}
 
@@ -110,6 +117,11 @@ def test_each_plane_gets_its_own_flags() -> None:
 )
 def test_sizes(text: str, size: int) -> None:
     assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize(("text", "size"), [("8B", 8), ("1KiB", 1024), ("2e9", 2 * 10**9)])
+def test_memory_with_a_unit_or_of_a_likely_size(text: str, size: int) -> None:
+    assert parse_memory(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "GiB", "8 gigs", "-1", "0", "1.2.3", "inf", "1e400"])
@@ -182,6 +194,12 @@ def check_error(printed: str, message: str) -> None:
         (("serve", "demo", "--max-body=1e400"), "'1e400' is not a size; write for example 512MiB or 8GiB"),
         (("serve", "demo", "--api-key="), "the key is empty"),
         (("serve", "demo", "--allowed-origins=https://a.example/"), "'https://a.example/' is no origin"),
+        (("serve", "demo", "--kv-memory", "8"), "'8' is 8 bytes; write a unit, for example 8GiB"),
+        (("serve", "demo", "--max-batsh", "8"), "no flag --max-batsh; did you mean --max-batch? (see blink "),
+        (("serve", "--frobnicate", "demo"), "there is no flag --frobnicate"),
+        (("bench", "serve", "u", "--concurency=4"), "--concurrency? (see blink bench serve --help)"),
+        (("serve", "demo", "--gpu-memory-utilization=0.9"), "use --kv-memory SIZE"),
+        (("serve", "demo", "--tensor-parallel-size", "2"), "one model runs on one GPU"),
     ],
 )  # fmt: skip
 def test_a_wrong_command_line_is_told_in_one_line(
@@ -204,7 +222,7 @@ def test_a_wrong_command_line_is_told_in_one_line(
         (("serve", "demo", "--host=192.0.2.1"), "192.0.2.1 is not an address of this machine"),
         (("serve", "demo", "--host=no.such.host.invalid"), "is not an address of this machine"),
         (("frontend", "demo", "--ring=none", "--attach-timeout=0"), "start `blink backend` first"),
-        (("backend", "demo", "--device=cpu", "--max-context=9999"), "it must be between 2 and 2048"),
+        (("backend", "demo", "--device=cpu", "--max-context=9999"), "the model takes at most 2048 tokens"),
         (("backend", "demo", "--device=cpu", "--kv-memory=1KiB"), "raise --kv-memory"),
         (("backend", "demo", "--device=cpu", "--host-kv-memory=1KiB"), "raise --host-kv-memory"),
         (("backend", "demo", "--device=cpu", "--host-kv-memory=1GiB", "--no-prefix-cache"),
@@ -267,7 +285,7 @@ def test_debug_shows_the_traceback() -> None:
 def test_a_bug_says_how_to_report_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(text: str) -> Path:
+    def fail(text: str, revision: str | None) -> Path:
         raise KeyError(text)
 
     monkeypatch.setattr(serve, "model_directory", fail)

@@ -46,3 +46,24 @@ def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not finding.ok
     assert finding.detail == "missing: no-such-package"
     assert finding.mend == "pip install 'blink-serving[frontend]'"
+
+
+def test_a_machine_without_rdma_misses_none_of_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(checks, "INFINIBAND", tmp_path / "none")
+    cli.main(["doctor"])
+    of_rdma = [line for line in capsys.readouterr().out.splitlines() if "RDMA" in line]
+    assert of_rdma[-1] == "It has no RDMA device, which only a frontend on another host would need."
+    assert all("GPUDirect" in line for line in of_rdma[:-1])  # it belongs to a GPU
+
+
+def test_a_machine_with_rdma_is_told_what_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "mlx5_0").mkdir()
+    monkeypatch.setattr(checks, "INFINIBAND", tmp_path)
+    cli.main(["doctor"])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["ok", "RDMA", "devices", "mlx5_0"] in lines
+    assert any(line[1:3] == ["RDMA,", "frontend"] for line in lines)

@@ -69,7 +69,7 @@ class Rig:
         self.scales = scales
         self.config, self.positions = config, np.array(positions, np.uint32)
         self.dtype, self.memory, self.stream = config.dtype, DeviceMemory(device), Stream()
-        self.element, self.target = compute_element(config.dtype), target_of(config, device.n_multiprocessors)
+        self.element, self.target = compute_element(config.dtype), target_of(config, device.chip)
         rng = np.random.default_rng(0)
         self.window = window
         batch_slots, heads, kv_heads, dim = len(positions), config.n_heads, config.n_kv_heads, config.head_dim

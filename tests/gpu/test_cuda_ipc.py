@@ -87,7 +87,7 @@ class Client:
             assert time.monotonic() < deadline, f"{freed} of {n} requests have ended"
             select.select([self.reader.descriptor], [], [], 0.1)
             events, tokens, _ = self.reader.drain()
-            for slot, _, n_tokens, kind, reason, _ in events:
+            for slot, _, n_tokens, kind, reason, *_ in events:
                 answers[slot] += tokens[:n_tokens]
                 tokens = tokens[n_tokens:]
                 if kind == EVENT_FINISHED:

@@ -118,7 +118,7 @@ def opened(config: Model, forms: Sequence[ScaleForm | None] = (None,)) -> Iterat
         memory, stream = DeviceMemory(device), Stream()
         owned.callback(memory.close)
         owned.callback(stream.close)
-        target = target_of(config, device.n_multiprocessors)
+        target = target_of(config, device.chip)
         ops = [
             matmul(config, name, rows, form=form) for name in NAMES for rows in (16, 32, 64) for form in forms
         ]

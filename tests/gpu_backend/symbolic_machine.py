@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from gpu_backend.arithmetic import ceil_div
+from gpu_backend.cuda.chip import Chip
 from gpu_backend.element import Element
 from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.native.model import (
@@ -36,7 +37,7 @@ from gpu_backend.ops.operations import NO_KV_SCALES, Epilogue, KvScales, Reach
 from gpu_backend.ops.quantize import STRIDE_GRAIN
 from gpu_backend.ops.weights import FP8_MATRIX
 
-MULTIPROCESSORS = 132
+CHIP = Chip(132)
 KV_CACHE, CACHE_MAPS, WEIGHTS = 1 << 50, 1 << 51, 1 << 40
 SCALES = 1 << 30  # a matrix's behind it
 FP32_BYTES, HALF_BYTES = 4, 2
@@ -114,9 +115,9 @@ class SymbolicMachine:
     are arguments by their names, weights by their addresses, structs as tuples.
     """
 
-    def __init__(self, config: Model, limits: Limits, shapes: Sequence[Shape]) -> None:
+    def __init__(self, config: Model, limits: Limits, shapes: Sequence[Shape], chip: Chip = CHIP) -> None:
         self.config, self._limits = config, limits
-        described = described_plans(config, limits, tuple(shapes), MULTIPROCESSORS)
+        described = described_plans(config, limits, tuple(shapes), chip)
         self._names = kernel_names(described)
         self._buffers = {name: Buffer(name, size) for name, size in buffer_bytes(described).items()}
         self._weights: dict[int, str] = {}
@@ -127,7 +128,7 @@ class SymbolicMachine:
         )
         layers = tuple(self._layer(i, layer, reaches) for i, layer in enumerate(weights.layers))
         named = {name: self._weight(name, getattr(weights, name)) for name in ("embed", "final_norm", "head")}
-        target, cache = target_of(config, MULTIPROCESSORS), kv_cache(config, limits, KV_CACHE, CACHE_MAPS)
+        target, cache = target_of(config, chip), kv_cache(config, limits, KV_CACHE, CACHE_MAPS)
         loaded = DeviceWeights(layers=layers, reaches=reaches, **named)
         self._model = NativeModel(config, limits, loaded, cache, target)
         self._plans: dict[Shape, list[Choice]] = {}

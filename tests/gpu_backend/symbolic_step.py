@@ -7,10 +7,10 @@ from typing import Any
 
 from symbolic_machine import (
     CACHE_MAPS,
+    CHIP,
     FP32_BYTES,
     HALF_BYTES,
     KV_CACHE,
-    MULTIPROCESSORS,
     ZERO,
     Buffer,
     Expression,
@@ -94,7 +94,7 @@ class SymbolicStep(SymbolicMachine):
         self._at(turns)[0] = ("turns", self._weights[rope])
         batch_slots, sized = self._decoding()
         assert cut == sized.words
-        self._at(plan).check(KV_SPLIT_BYTES * (1 + max(batch_slots * sized.most, MULTIPROCESSORS - 1)))
+        self._at(plan).check(KV_SPLIT_BYTES * (1 + max(batch_slots * sized.most, CHIP.multiprocessors - 1)))
         self._at(turns, batch_slots, FP32_BYTES * head_dim)
 
     def _decode_attention(
@@ -106,7 +106,7 @@ class SymbolicStep(SymbolicMachine):
         config, (batch_slots, cut) = self.config, self._decoding()
         layer = self._layer_of(keys, values)
         self._check_scales(layer, scales)
-        assert blocks == MULTIPROCESSORS - 1, "E22: a multiprocessor each"
+        assert blocks == CHIP.multiprocessors - 1, "E22: a multiprocessor each"
         assert cache == CACHE_MAPS + 128 * layer
         assert (n_kv_heads, ratio, most) == (config.n_kv_heads, config.n_heads // config.n_kv_heads, cut.most)
         assert self._at(plan)[0] == ("plan", window), "the plan is for other keys"
@@ -124,11 +124,11 @@ class SymbolicStep(SymbolicMachine):
         return ("rope", *named, rope, layer, qkv)
 
     def _rope(self, rows: int, step_set: Any, tables: Any, qkv: str, *rest: Any) -> None:
-        q_norm, k_norm, _, rope, keys, values, heads, kv_heads, bias, *scales = rest
+        q_norm, k_norm, _, rope, keys, values, heads, kv_heads, bias, *scales, decodes = rest
         assert (heads, kv_heads) == (self.config.n_heads, self.config.n_kv_heads)
         x = self._at(qkv, rows, HALF_BYTES * self.config.qkv_width)
         self._check_scales(self._layer_of(keys, values), scales)
-        for token in range(self._load.decoding, self._load.tokens):
+        for token in self._tokens(decodes):
             layer = self._layer_of(keys, values)
             x[token] = self._turned(q_norm, k_norm, bias, self._weights[rope], layer, x[token])
 
@@ -141,23 +141,28 @@ class SymbolicStep(SymbolicMachine):
         assert fresh == queries, "this step's keys and values lie beside the queries"
         places = KV_CACHE + keys * atom, KV_CACHE + values * atom
         self._check_scales(self._layer_of(*places), scales)
-        self._attend_prompts(queries, out, *places, window=0)
+        self._attend(self._tokens(0), queries, out, *places, window=0)
 
     def _prefill_attention(
         self, blocks: int, step_set: Any, tables: Any, qkv: str, keys: int, values: int, out: str,
-        heads: int, kv_heads: int, tokens: int, window: int, *scales: float,
+        heads: int, kv_heads: int, tokens: int, window: int, k_scale: float, v_scale: float, decodes: int,
     ) -> None:  # fmt: skip
-        self._check_scales(self._layer_of(keys, values), scales)
+        self._check_scales(self._layer_of(keys, values), (k_scale, v_scale))
         assert (heads, kv_heads) == (self.config.n_heads, self.config.n_kv_heads)
-        self._attend_prompts(qkv, out, keys, values, window)
+        assert tokens >= (self._load.decoding if decodes else self._load.tokens)
+        self._attend(self._tokens(decodes), qkv, out, keys, values, window)
 
     def _check_scales(self, layer: int, scales: Sequence[float]) -> None:
         own = self._model.weights.layers[layer].kv_scales
         assert tuple(scales) == (own.key, own.value), "the scales of another layer"
 
-    def _attend_prompts(self, qkv: str, out: str, keys: int, values: int, window: int) -> None:
+    def _tokens(self, decodes: int) -> range:
+        """Those of sequences that decode, or of prompts."""
+        return range(self._load.decoding) if decodes else range(self._load.decoding, self._load.tokens)
+
+    def _attend(self, tokens: range, qkv: str, out: str, keys: int, values: int, window: int) -> None:
         to = self._at(out, self._shape.tokens, HALF_BYTES * self.config.attention_width)
-        for token in range(self._load.decoding, self._load.tokens):
+        for token in tokens:
             to[token] = ("attention", self._layer_of(keys, values), window, self._at(qkv)[token])
 
     # Mixtures of experts.

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from gpu_backend import abi
 from gpu_backend.host_library import host_library
-from ringbuffer import abi as ring
 from ringbuffer.abi import Descriptor
 from ringbuffer.extents import Controls, most_control_words
 
@@ -99,10 +98,9 @@ class StepData:
 
     def control(self, row: int, controls: Controls) -> None:
         """Gives a row's request these controls."""
-        words = controls.words(int(self.tables["vocab_size"]))
-        self.controls[row, : len(words)] = words
-        self.params[row]["flags"] |= ring.RequestFlags.ALLOWS if controls.allowed is not None else 0
-        self.params[row]["n_biases"], self.params[row]["ban_words"] = controls.counts
+        self.controls[row, : len(controls.words)] = controls.words
+        self.params[row]["flags"] |= controls.flags
+        self.params[row]["n_biases"], self.params[row]["ban_words"] = controls.n_biases, controls.ban_words
 
     def call(self, reference: str, *arguments: Any) -> None:
         """blink_reference_`reference`(set, tables, *arguments)."""

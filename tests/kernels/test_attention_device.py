@@ -80,33 +80,17 @@ class StreamStep:
         assert not partial.any()
         return out
 
-    def run_prompts(self, emulate: Emulate, out: Halves, norms: list[Halves | None], flash: bool) -> None:
-        """RoPE and attention of the prompts."""
+    def run_plainly(
+        self, emulate: Emulate, out: Halves, norms: list[Halves | None], decodes: bool, flash: bool = False
+    ) -> None:
+        """RoPE and attention of the prompts, or of the rows that decode."""
         step, arrays, n_tokens = self.step, self.step.arrays, self.step.n_tokens
-        inputs = (arrays.step_set, arrays.tables, step.qkv)
-        arguments = (
-            self.bias,
-            *norms,
-            EPS,
-            self.rope,
-            self.cache[0],
-            self.cache[1],
-            *self.scales,
-            *step.shape,
-        )
-        emulate("rope", *inputs, *arguments, n_tokens)
+        inputs, sizes = (arrays.step_set, arrays.tables, step.qkv), (*self.scales, *step.shape)
+        caches = (self.cache[0], self.cache[1])
+        emulate("rope", *inputs, self.bias, *norms, EPS, self.rope, *caches, *sizes, n_tokens, int(decodes))
         if not flash:
-            emulate(
-                "prefill_attention",
-                *inputs,
-                self.cache[0],
-                self.cache[1],
-                *self.scales,
-                out,
-                *step.shape,
-                self.window,
-                n_tokens,
-            )
+            last = (*step.shape, self.window, n_tokens, int(decodes))
+            emulate("prefill_attention", *inputs, *caches, *self.scales, out, *last)
             return
         plan = np.zeros((1 + n_tokens, UNIT_WORDS), np.uint32)
         emulate("prefill_plan", arrays.step_set, plan, 128)
@@ -157,10 +141,28 @@ def test_attention_of_a_mixed_step(
     decoded, keys = out[: len(rows)].copy(), [step.cache[:, page, :, cell].copy() for page, cell in step.new]
     for page, cell in step.new:
         step.cache[:, page, :, cell] = step.none
-    step.run_prompts(emulate, out, norms, flash)
+    step.run_plainly(emulate, out, norms, False, flash)
     for (page, cell), written in zip(step.new, keys, strict=True):
         assert (step.cache[:, page, :, cell] == step.none).all()
         step.cache[:, page, :, cell] = written
+    np.testing.assert_array_equal(out[: len(rows)], decoded)
+    step.check(out, norms)
+
+
+@pytest.mark.parametrize(("scales", "window"), [(HALVES, 0), (HALVES, 40), (FP8, 0)])
+def test_rows_that_decode_with_the_kernels_of_prompts(
+    emulate: Emulate, scales: tuple[float, float], window: int
+) -> None:
+    """On GPUs other than Hopper: each call serves its own tokens, and leaves the others alone."""
+    rows = [(3, 0, 1), (6, 400, 401), (1, 64, 65), (2, 127, 128)]
+    step = StreamStep(
+        rows, 4, 2, 16, [(7, 0, 70), (4, 81, 120)], biased=True, window=window, padding=2, scales=scales
+    )
+    out, norms = np.full_like(step.step.out, 0x40E0), [random(16, seed=s) for s in (5, 6)]
+    step.run_plainly(emulate, out, norms, True)
+    assert (out[len(rows) :] == 0x40E0).all()
+    decoded = out[: len(rows)].copy()
+    step.run_plainly(emulate, out, norms, False)
     np.testing.assert_array_equal(out[: len(rows)], decoded)
     step.check(out, norms)
 

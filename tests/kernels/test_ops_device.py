@@ -21,7 +21,7 @@ from gpu_backend import abi
 from gpu_backend.kernel_abi.prefill_plan import PrefillUnit
 from gpu_backend.models.fp8 import from_fp8, to_fp8
 from gpu_backend.models.quantization import ScaleForm
-from ringbuffer.extents import Controls
+from ringbuffer.extents import controls
 
 EPS = 1e-5
 CHUNKS = [(3, 0, 20), (0, 17, 18), (6, 30, 40)]
@@ -154,7 +154,9 @@ def test_rope(emulate: Emulate, heads: int, kv_heads: int, head_dim: int, normed
     sizes = (heads, kv_heads, head_dim, 33)
     float_weights = [None if weight is None else floats(weight) for weight in (bias, *norms)]
     arrays.call("rope", expected[0], *float_weights, EPS, rope, *expected[1:], 0.0, 0.0, *sizes)
-    emulate("rope", arrays.step_set, arrays.tables, qkv, bias, *norms, EPS, rope, *caches, 0.0, 0.0, *sizes)
+    emulate(
+        "rope", arrays.step_set, arrays.tables, qkv, bias, *norms, EPS, rope, *caches, 0.0, 0.0, *sizes, 0
+    )
     assert_close(floats(qkv)[:, :heads], expected[0][:, :heads])
     for got, cache in zip(caches, expected[1:], strict=True):
         np.testing.assert_array_equal(np.isnan(floats(got)), np.isnan(cache))  # E3: nothing else is written
@@ -358,7 +360,7 @@ def test_prefill_attention(
 ) -> None:
     """Windows shorter and longer than a tile, whose edge lies anywhere in one, and longer than a row."""
     step = Attention(chunks, 4, 2, head_dim, scales, **LONG, **sizes)
-    emulate("prefill_attention", *step.arguments, step.out, *step.shape, window, step.n_tokens)
+    emulate("prefill_attention", *step.arguments, step.out, *step.shape, window, step.n_tokens, 0)
     step.check(window)
 
 
@@ -473,7 +475,7 @@ def test_sampler_draws_what_its_twin_draws(emulate: Emulate, vocab: int, blocks:
     for row in range(0, 8, 2):
         allowed = rng.permutation(vocab)[: vocab // 2] if row % 4 else None
         biases = dict(zip(rng.permutation(vocab)[:30].tolist(), rng.normal(0, 3, 30).tolist(), strict=True))
-        arrays.control(row, Controls(allowed, biases, [[int(rng.integers(vocab))], [1, 2], [3, 4, 5]]))
+        arrays.control(row, controls(vocab, allowed, biases, [[int(rng.integers(vocab))], [1, 2], [3, 4, 5]]))
     logits = (rng.choice([0.1, 3, 30]) * rng.standard_normal((6, vocab))).astype(np.float32)
     logits[1] = np.round(logits[1])  # ties
     logits[2, rng.integers(0, vocab, 5)] = np.nan

@@ -9,7 +9,7 @@ import pytest
 from reference_ops import Floats, StepData
 
 from gpu_backend import abi
-from ringbuffer.extents import Controls, logprobs
+from ringbuffer.extents import controls, logprobs
 
 VOCAB = 1000
 PROMPT = 10
@@ -48,7 +48,7 @@ def agree(found: np.ndarray, expected: np.ndarray) -> None:
 def test_logprobs_are_those_of_the_raw_logits(vocab: int, spread: float, seed: int) -> None:
     """Before biases, penalties and temperature; the likeliest first, ties to the lower id."""
     arrays = make_arrays(3, vocab, temperature=1.5, repetition_penalty=1.2, presence_penalty=0.5, seed=seed)
-    arrays.control(0, Controls(biases={1: 5.0, 2: -3.0}, allowed=range(min(500, vocab))))
+    arrays.control(0, controls(vocab, range(min(500, vocab)), {1: 5.0, 2: -3.0}))
     logits = make_logits(spread, vocab, seed)
     expected = log_softmax(logits[0])
     token = arrays.sample(logits)[0]
@@ -87,7 +87,7 @@ def test_a_changed_logit_is_told_as_it_was(seed: int) -> None:
     }  # fmt: skip
     arrays = make_arrays(30, temperature=2.0, seed=seed, **changes)
     arrays.history[0] = rng.integers(0, 40, 64)
-    arrays.control(0, Controls(biases={t: float(rng.normal(0, 5)) for t in range(30)}, allowed=range(40)))
+    arrays.control(0, controls(VOCAB, range(40), {t: float(rng.normal(0, 5)) for t in range(30)}))
     logits = make_logits(seed=seed)
     token = arrays.sample(logits)[0]
     first, found = logprobs(arrays.out_logprobs[0])
@@ -112,10 +112,10 @@ def test_logits_that_are_no_numbers() -> None:
 def test_biases_and_mask() -> None:
     logits = make_logits()
     arrays = make_arrays()
-    arrays.control(0, Controls(biases={3: 100.0}))
+    arrays.control(0, controls(VOCAB, biases={3: 100.0}))
     assert arrays.sample(logits) == [3]
     arrays = make_arrays()
-    arrays.control(0, Controls(allowed=[999, 31, 32], biases={5: 100.0, 31: 50.0, 32: 50.5}))
+    arrays.control(0, controls(VOCAB, allowed=[999, 31, 32], biases={5: 100.0, 31: 50.0, 32: 50.5}))
     logits[0, 31:33] = 0
     assert arrays.sample(logits) == [32]
 
@@ -128,15 +128,15 @@ def test_bans_look_at_the_answer_alone() -> None:
     arrays = make_arrays(2)
     arrays.history[0, PROMPT - 1 : PROMPT + 2] = 7, 8, 9
     assert arrays.sample(logits) == [10]
-    arrays.control(0, Controls(bans=[[10]]))
+    arrays.control(0, controls(VOCAB, bans=[[10]]))
     assert arrays.sample(logits) == [20]
-    arrays.control(0, Controls(bans=[[10], [8, 9, 20], [7, 8, 9, 30], [9, 8, 30], [8, 30]]))
+    arrays.control(0, controls(VOCAB, bans=[[10], [8, 9, 20], [7, 8, 9, 30], [9, 8, 30], [8, 30]]))
     assert arrays.sample(logits) == [30]
-    arrays.control(0, Controls(bans=[[10], [8, 9, 20], [9, 30]]))
+    arrays.control(0, controls(VOCAB, bans=[[10], [8, 9, 20], [9, 30]]))
     assert arrays.sample(logits) == [40]
 
 
 def test_no_token_is_left() -> None:
     arrays = make_arrays(temperature=1.0)
-    arrays.control(0, Controls(allowed=[5], bans=[[5]]))
+    arrays.control(0, controls(VOCAB, allowed=[5], bans=[[5]]))
     assert arrays.sample(make_logits()) == [abi.NO_TOKEN]

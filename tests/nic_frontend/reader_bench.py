@@ -95,7 +95,7 @@ class Bench:
         while more:
             rows, tokens, more = self.reader.drain()
             at = 0
-            for slot, sequence, n, kind, reason, cached in rows:
+            for slot, sequence, n, kind, reason, cached, _ in rows:
                 self.cached.setdefault((slot, sequence), []).append(cached)
                 found.append((slot, sequence, kind, reason, tokens[at : at + n]))
                 at += n

@@ -52,11 +52,11 @@ async def request_in_a_slot(tracker: RequestTracker) -> Request:
 
 async def stop_with_tokens_in_the_queue() -> None:
     reader = StoppedReader()
-    tracker = RequestTracker(cast(TokenReader, reader), SlotTracker(4, 128, 64), Metrics("m", 0), 0.0)
+    tracker = RequestTracker(cast(TokenReader, reader), SlotTracker(4, 128, 64), Metrics(), 0.0)
     complete, half = await request_in_a_slot(tracker), await request_in_a_slot(tracker)
     reader.batches = [
-        ([(complete.slot, 1, 1, EVENT_TOKENS, 0, 0), (half.slot, 1, 1, EVENT_TOKENS, 0, 0)], [11, 12]),
-        ([(complete.slot, 1, 1, EVENT_FINISHED, Reason.LENGTH, 0)], [13]),
+        ([(complete.slot, 1, 1, EVENT_TOKENS, 0, 0, 0), (half.slot, 1, 1, EVENT_TOKENS, 0, 0, 0)], [11, 12]),
+        ([(complete.slot, 1, 1, EVENT_FINISHED, Reason.LENGTH, 0, 0)], [13]),
     ]
     transport = cast(Transport, SimpleNamespace(is_outdated=lambda: False))
     monitor = BackendMonitor(

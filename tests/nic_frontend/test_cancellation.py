@@ -43,7 +43,7 @@ def test_leaving_a_stream_frees_the_slot(start_backend: StartBackend, start_fron
     wait_until(lambda: commands_of(backend) == [Command.SUBMIT, Command.CANCEL, Command.RELEASE])
     wait_until(lambda: frontend.service.tracker.slots.n_free == 64)
     assert backend.accepted[0].count < 200
-    wait_until(lambda: frontend.service.metrics.disconnects == 1)
+    wait_until(lambda: frontend.service.metrics.client_disconnects == 1)
     assert frontend.service.metrics.finished["abort"] == 1
 
 

@@ -46,7 +46,7 @@ def test_a_call_that_does_not_fit_takes_nothing() -> None:
     assert slots.grammars.idle_words() == 64
     assert slots.need([Size(32, 1, FIRST), Size(32, 1, FIRST)]) == Need(2, 128, 32)
     assert slots.take([Size(128, 1)]) == [0]
-    assert slots.place(0) == Place(0, 128, 0, 16)
+    assert slots.place(0) == Place(0, 128, 0, 16, 16)
 
 
 def test_what_may_be_lost_is_written_again() -> None:

@@ -225,7 +225,7 @@ def test_leaving_is_noticed_while_a_pipelined_request_waits(
     with socket.create_connection(("127.0.0.1", frontend.port), timeout=WAIT_S) as client:
         client.sendall(post(max_tokens=400, stream=stream) + post(max_tokens=400))
         wait_until(lambda: len(backend.accepted) == 1)
-    wait_until(lambda: frontend.service.metrics.disconnects == 1)
+    wait_until(lambda: frontend.service.metrics.client_disconnects == 1)
     wait_until(lambda: frontend.service.tracker.slots.n_free == 64)
     assert len(backend.accepted) == 1
     assert backend.accepted[0].count < 400

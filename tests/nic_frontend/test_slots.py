@@ -49,8 +49,8 @@ def test_waits_only_for_slots_that_are_being_released() -> None:
 def test_ranges_are_held_until_their_slot_is_free() -> None:
     slots = SlotTracker(16, 128, 64)
     assert slots.take([Size(33, 17), Size(1, 1)]) == [0, 1]
-    assert slots.place(0) == Place(0, 64, 0, 32)
-    assert slots.place(1) == Place(64, 32, 32, 16)
+    assert slots.place(0) == Place(0, 64, 0, 32, 32)
+    assert slots.place(1) == Place(64, 32, 32, 16, 16)
     assert slots.take([Size(32, 17)]) == []  # no room for the answer: the prompt is not taken either
     assert slots.take([Size(33, 16)]) == []
     assert slots.take([Size(32, 16)]) == [2]
@@ -58,7 +58,7 @@ def test_ranges_are_held_until_their_slot_is_free() -> None:
     assert slots.take([Size(1, 1)]) == []
     slots.free(0)
     assert slots.take([Size(64, 32)]) == [3]
-    assert slots.place(3) == Place(0, 64, 0, 32)
+    assert slots.place(3) == Place(0, 64, 0, 32, 32)
 
 
 def test_room_in_the_heaps_is_waited_for_in_order() -> None:

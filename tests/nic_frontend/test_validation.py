@@ -37,8 +37,11 @@ BAD_VALUES = [
     ("ignore_eos", [1, "true"]),
     ("model", [1, ["tiny"]]),
     ("best_of", [3]),
-    ("logprobs", [0, 1, 5]),
-    ("logit_bias", [{"50": -100}]),
+    ("logprobs", [-1, 21, 1.5, True, "x"]),
+    ("prompt_logprobs", [-1, 21, True]),
+    ("logit_bias", [{"50": -101}, {"50": "x"}, {"600": 1}, {"x": 1}, {"-1": 1}, {"": 1}, [1], {"5": 1e999}]),
+    ("allowed_token_ids", [[600], [-1], ["x"], "x"]),
+    ("bad_words", [[""], [1], "x", ["x" * 3000]]),
     ("suffix", ["x"]),
     ("guided_json", [5, "{", "[1]"]),
     ("tools", [[{"type": "function"}]]),
@@ -220,7 +223,7 @@ def test_other_media_types(frontend: Frontend) -> None:
 
 
 def test_unknown_routes_and_methods(frontend: Frontend) -> None:
-    assert error_of(frontend.client.get("/"), 404)["code"] == "unknown_url"
+    assert error_of(frontend.client.get("/nowhere"), 404)["code"] == "unknown_url"
     assert error_of(frontend.client.post("/v1/embeddings", json={}), 404)["code"] == "unknown_url"
     response = frontend.client.get("/v1/completions")
     assert error_of(response, 405)["code"] == "method_not_allowed"

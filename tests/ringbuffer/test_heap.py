@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbuffer.heap import Heap, LeaseHeaps, Place
+from ringbuffer.heap import Extent, Heap, LeaseHeaps, Place
 
 GRANULE = 16
 
@@ -59,17 +59,25 @@ def test_a_range_comes_back_once() -> None:
 
 def test_a_request_has_both_ranges_or_none() -> None:
     heaps = LeaseHeaps(96, 64)
-    assert heaps.take(33, 1) == Place(0, 64, 0, 16)
-    assert heaps.take(33, 1) is None
-    assert heaps.take(1, 49) is None
-    assert heaps.take(32, 48) == Place(64, 32, 16, 48)
-    heaps.give_back(Place(0, 64, 0, 16))
-    assert heaps.take(64, 16) == Place(0, 64, 0, 16)
+    assert heaps.take(Extent(33, 1)) == Place(0, 64, 0, 16, 16)
+    assert heaps.take(Extent(33, 1)) is None
+    assert heaps.take(Extent(1, 49)) is None
+    assert heaps.take(Extent(32, 48)) == Place(64, 32, 16, 48, 48)
+    heaps.give_back(Place(0, 64, 0, 16, 16))
+    assert heaps.take(Extent(64, 16)) == Place(0, 64, 0, 16, 16)
 
 
 def test_a_short_prompt_may_be_given_more() -> None:
     """U2: its copy is padded."""
     heaps = LeaseHeaps(200, 64, least_prompt=90)
-    assert heaps.take(5, 1) == Place(0, 96, 0, 16)
-    assert heaps.take(5, 1) == Place(96, 96, 16, 16)
-    assert heaps.take(5, 1) is None
+    assert heaps.take(Extent(5, 1)) == Place(0, 96, 0, 16, 16)
+    assert heaps.take(Extent(5, 1)) == Place(96, 96, 16, 16, 16)
+    assert heaps.take(Extent(5, 1)) is None
+
+
+def test_what_is_told_of_tokens_lies_behind_the_records() -> None:
+    """Of each token that the range has room for, and of the prompt's."""
+    heaps = LeaseHeaps(96, 1000)
+    assert heaps.take(Extent(10, 20, 3, 50)) == Place(0, 32, 0, 32, 192)
+    assert heaps.rooms(Extent(10, 20, 3, 50)) == (32, 192)
+    assert heaps.outputs.n_free == 992 - 192

@@ -36,13 +36,13 @@ class NativeEngineBuilder:
     ) -> Limits:
         wanted = replace(wanted, mixed_share=wanted.mixed_share or mixed_share(config))
         shapes, free_bytes = GraphGrid(wanted).shapes, device.free_bytes()
-        processors, page = device.n_multiprocessors, page_bytes(config, wanted)
+        chip, page = device.chip, page_bytes(config, wanted)
         if kv_memory:
             limits = with_pages(wanted, kv_memory // page, asked=True)
             kv_bytes = limits.total_pages * page
-            needs(config, wanted, shapes, processors, kv_bytes).check(free_bytes, free_bytes)
+            needs(config, wanted, shapes, chip, kv_bytes).check(free_bytes, free_bytes)
         else:
-            pages = pages_that_fit(config, wanted, shapes, free_bytes, processors)
+            pages = pages_that_fit(config, wanted, shapes, free_bytes, chip)
             limits = with_pages(wanted, pages, asked=False)
         return with_host_pages(limits, page, host_kv_memory)
 

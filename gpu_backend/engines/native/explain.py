@@ -87,10 +87,10 @@ def explain(config: Model, wanted: Limits, gpu: Gpu, context: int, every: bool =
     """
     limits = replace(wanted, mixed_share=wanted.mixed_share or mixed_share(config))
     shapes = GraphGrid(limits).shapes
-    free_bytes, processors = gpu.memory_bytes, gpu.multiprocessors
-    pages = pages_that_fit(config, limits, shapes, free_bytes, processors)
+    free_bytes, chip = gpu.memory_bytes, gpu.chip
+    pages = pages_that_fit(config, limits, shapes, free_bytes, chip)
     limits = fitted(limits, pages, asked=False)
-    model = NativeModel.described(config, limits, processors)
+    model = NativeModel.described(config, limits, chip)
     plans = {shape: plan_step(model, shape) for shape in shapes}
     chosen = shapes if every else representative(shapes)
     return Explanation(

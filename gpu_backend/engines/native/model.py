@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gpu_backend.cuda.chip import Chip
 from gpu_backend.element import Element, compute_element
 from gpu_backend.engines.base import Limits
 from gpu_backend.models.description import Layer, Model, Weight
@@ -97,10 +98,11 @@ def heads_of(config: Model) -> Heads:
     return Heads(config.n_heads, config.n_kv_heads, config.head_dim)
 
 
-def target_of(config: Model, multiprocessors: int) -> Target:
-    """A GPU with so many, as the model's kernels share it."""
+def target_of(config: Model, chip: Chip) -> Target:
+    """The GPU as the model's kernels share it."""
     has_experts = config.experts is not None
-    return Target(multiprocessors, has_experts, gemv_rows(config.hidden, has_experts))
+    rows = gemv_rows(config.hidden, has_experts, chip.capability)
+    return Target(chip.multiprocessors, has_experts, rows, chip.capability)
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class NativeModel:
     target: Target
 
     @staticmethod
-    def described(config: Model, limits: Limits, multiprocessors: int) -> NativeModel:
+    def described(config: Model, limits: Limits, chip: Chip) -> NativeModel:
         """Before anything is loaded: all addresses are 0, all sizes and choices are what they will be."""
         weights, cache = described_weights(config), kv_cache(config, limits)
-        return NativeModel(config, limits, weights, cache, target_of(config, multiprocessors))
+        return NativeModel(config, limits, weights, cache, target_of(config, chip))

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import lru_cache
 
 from gpu_backend.abi import StepKind
+from gpu_backend.cuda.chip import Chip
 from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.native.fusion import fused
 from gpu_backend.engines.native.model import NativeModel
@@ -47,8 +48,8 @@ def buffer_bytes(plans: Iterable[Sequence[Choice]]) -> dict[str, int]:
 
 @lru_cache(maxsize=4)
 def described_plans(
-    config: Model, limits: Limits, shapes: tuple[Shape, ...], multiprocessors: int
+    config: Model, limits: Limits, shapes: tuple[Shape, ...], chip: Chip
 ) -> tuple[list[Choice], ...]:
     """Of a model that is not loaded. Raises NoKernel."""
-    model = NativeModel.described(config, limits, multiprocessors)
+    model = NativeModel.described(config, limits, chip)
     return tuple(plan_step(model, shape) for shape in shapes)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpu_backend.arithmetic import ceil_div
+from gpu_backend.cuda.chip import Chip
 from gpu_backend.element import compute_element
 from gpu_backend.engines.base import MIXED_SHARE, MIXED_TOKENS, Limits, Shape
 from gpu_backend.engines.graph_grid import FINEST_STEP
@@ -31,11 +32,9 @@ def weight_bytes(config: Model) -> int:
     return sum(matrix_of(weight, element).n_bytes for weight in config.weights())
 
 
-def activation_bytes(
-    config: Model, limits: Limits, shapes: Sequence[Shape], multiprocessors: int
-) -> dict[str, int]:
+def activation_bytes(config: Model, limits: Limits, shapes: Sequence[Shape], chip: Chip) -> dict[str, int]:
     """Bytes of each buffer that the steps of all shapes share."""
-    return buffer_bytes(described_plans(config, limits, tuple(shapes), multiprocessors))
+    return buffer_bytes(described_plans(config, limits, tuple(shapes), chip))
 
 
 def mixed_share(config: Model) -> int:
@@ -77,11 +76,9 @@ class Needs:
             )
 
 
-def needs(
-    config: Model, limits: Limits, shapes: Sequence[Shape], multiprocessors: int, kv_bytes: int
-) -> Needs:
+def needs(config: Model, limits: Limits, shapes: Sequence[Shape], chip: Chip, kv_bytes: int) -> Needs:
     """What `config` takes with `kv_bytes` of KV cache."""
-    sizes = activation_bytes(config, limits, shapes, multiprocessors)
+    sizes = activation_bytes(config, limits, shapes, chip)
     return Needs(weight_bytes(config), kv_bytes, sum(sizes.values()))
 
 
@@ -90,7 +87,7 @@ def pages_that_fit(
     limits: Limits,
     shapes: Sequence[Shape],
     free_bytes: int,
-    multiprocessors: int,
+    chip: Chip,
     fraction: float = 0.9,
 ) -> int:
     """KV pages that fit into `fraction` of `free_bytes` beside weights and activations.
@@ -100,6 +97,6 @@ def pages_that_fit(
     page = page_bytes(config, limits)
     smallest = page * ceil_div(min(limits.max_context, SMALLEST_CONTEXT), limits.page_size)
     room = int(fraction * free_bytes)
-    least = needs(config, limits, shapes, multiprocessors, smallest)
+    least = needs(config, limits, shapes, chip, smallest)
     least.check(room, free_bytes)
     return (room - least.total + smallest) // page

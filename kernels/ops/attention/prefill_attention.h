@@ -169,13 +169,15 @@ struct QueryTile {
 
 /* grid (ceil(tokens / kPrefillQueries), n_heads), block (kPrefillThreads). `tokens` is the shape's capacity.
  * A block handles the prompts that have some of its 64 tokens one after the other; a step has each sequence at most
- * once, in consecutive tokens (E5). `window` as first_seen() has it. Sequences that decode are left to
- * decode_attention_sm90.h. Cache: the elements of keys and values (kv_element.h). */
+ * once, in consecutive tokens (E5). `window` as first_seen() has it. With `decodes` it serves the sequences that
+ * decode, where decode_attention_sm90.h does not, else prompts. Cache: the elements of keys and values (kv_element.h).
+ */
 template <typename Out, int HeadDim, typename Cache = Out>
 __global__ void __launch_bounds__(kPrefillThreads)
     prefill_attention_kernel(struct blink_step_set set, struct blink_tables tables, const Out* qkv,
                              const Cache* k_cache, const Cache* v_cache, Out* out, uint32_t n_heads,
-                             uint32_t n_kv_heads, uint32_t tokens, uint32_t window, float k_scale, float v_scale) {
+                             uint32_t n_kv_heads, uint32_t tokens, uint32_t window, float k_scale, float v_scale,
+                             uint32_t decodes) {
   using Half = typename KvElement<Cache>::Half;
   const Half* const queries = reinterpret_cast<const Half*>(qkv); /* which rope.h has left so */
   const KvScales<Cache> scales(k_scale, v_scale);
@@ -184,12 +186,13 @@ __global__ void __launch_bounds__(kPrefillThreads)
   __shared__ __align__(16) KeyTile<Half, HeadDim> tile;
   constexpr uint32_t kKeys = kPrefillKeys<HeadDim>;
   const uint32_t begin = (gridDim.x - 1 - blockIdx.x) * kPrefillQueries; /* the tokens with the most keys first */
-  const uint32_t end = min(tokens, begin + kPrefillQueries), mine = begin + threadIdx.x;
+  const uint32_t n_decode = set.head->n_decode, until = decodes ? min(tokens, n_decode) : tokens;
+  const uint32_t end = min(until, begin + kPrefillQueries), mine = begin + threadIdx.x;
   const uint32_t head = blockIdx.y, kv_head = head / (n_heads / n_kv_heads), warp = threadIdx.x / 32;
   const uint32_t my_sequence = mine < end ? set.token_sequence[mine] : BLINK_NO_SEQUENCE;
   const uint32_t stride = (n_heads + 2 * n_kv_heads) * HeadDim;
 
-  for (uint32_t first = max(begin, set.head->n_decode);
+  for (uint32_t first = decodes ? begin : max(begin, n_decode);
        first < end && set.token_sequence[first] != BLINK_NO_SEQUENCE;) {
     const uint32_t sequence = set.token_sequence[first], n = __syncthreads_count(my_sequence == sequence);
     const uint32_t length = set.token_position[first + n - 1] + 1;

@@ -72,13 +72,15 @@ inline void rope(const struct blink_step_set& set, const struct blink_tables& ta
 
 /* grid (tokens), block (a multiple of 32, at least HeadDim / 2): a token, a thread 8 pairs of a head at a time. The
  * angles are the same for all heads, and the costliest part; they come before the wait, as does all that the scheduler
- * has written (E7). Tokens of sequences that decode are left to decode_attention_sm90.h. `bias` is null unless Biased.
+ * has written (E7). It serves prompts' tokens, or with `decodes` those of sequences that decode, where
+ * decode_attention_sm90.h does not. `bias` is null unless Biased.
  * Cache: the elements of keys and values; queries become what these are multiplied by (kv_element.h). With a cache in
  * fp8 keys and values become, in qkv, what attention would make of the cache's (flash_fp8_sm90.h reads them there). */
 template <typename Half, int HeadDim, bool Biased = false, typename Cache = Half>
 __global__ void rope_kernel(struct blink_step_set set, struct blink_tables tables, Half* qkv, const Half* q_norm,
                             const Half* k_norm, float eps, const RopePair* table, Cache* k_cache, Cache* v_cache,
-                            uint32_t n_heads, uint32_t n_kv_heads, const Half* bias, float k_scale, float v_scale) {
+                            uint32_t n_heads, uint32_t n_kv_heads, const Half* bias, float k_scale, float v_scale,
+                            uint32_t decodes) {
   constexpr uint32_t kVectors = HeadDim / 16;
   constexpr uint32_t kLanes = kVectors > 8 ? 16 : kVectors > 4 ? 8 : kVectors > 2 ? 4 : kVectors;
   static_assert(HeadDim % 16 == 0 && HeadDim <= 256, "lanes of 8 pairs, at most 16");
@@ -87,7 +89,7 @@ __global__ void rope_kernel(struct blink_step_set set, struct blink_tables table
   allow_successor();
   const uint32_t sequence = set.token_sequence[i], position = set.token_position[i];
   const RopePair pair = threadIdx.x < HeadDim / 2 ? table[threadIdx.x] : RopePair{};
-  const bool skipped = sequence == BLINK_NO_SEQUENCE || i < set.head->n_decode;
+  const bool skipped = sequence == BLINK_NO_SEQUENCE || (i < set.head->n_decode) != bool(decodes);
   const uint64_t cell = skipped ? 0 : cache_offset(tables, sequence, position, 0, n_kv_heads, HeadDim);
   if (threadIdx.x < HeadDim / 2) angles[threadIdx.x] = make_float2(pair.cosine(position), pair.sine(position));
   __syncthreads();

@@ -54,7 +54,7 @@ def test_a_run_among_antagonists_is_drawn_over_them(tmp_path: Path, monkeypatch:
         flags = ("--antagonists=sort", "--per-core=0,1", "--cores=0")
         _, result = bench(server.url, tmp_path, "--concurrency=1", *flags, *SHORT)
     plots.draw([result | {"server": "a"}, result | {"server": "b"}], tmp_path)
-    panel = next(axis for axis in figures[0].axes if axis.get_title() == "ITL p99.9, ms")
+    panel = next(axis for axis in figures[0].axes if axis.get_title() == "ITL: p99.9")
     assert panel.get_xlabel() == "antagonist threads on each of the server's cores"
     assert [text.get_text() for text, _ in legend_of(figures[0])] == ["a", "b"]
     assert [list(line.get_xdata()) for line in panel.lines] == [[0, 1], [0, 1]]
@@ -65,7 +65,7 @@ def test_one_load_of_several_levels_has_a_line_a_server(
 ) -> None:
     figures = drawn(monkeypatch)
     plots.draw([windows([8], [0, 1]), windows([8], [0, 1]) | {"server": "b"}], tmp_path)
-    panel = next(axis for axis in figures[0].axes if axis.get_title() == "ITL p99.9, ms")
+    panel = next(axis for axis in figures[0].axes if axis.get_title() == "ITL: p99.9")
     assert [list(line.get_ydata()) for line in panel.lines] == [[1, 9], [1, 9]]
     legend = {text.get_text(): line for text, line in legend_of(figures[0])}
     assert list(legend) == ["a", "b"]
@@ -113,3 +113,21 @@ def test_one_of_several_rates_can_be_drawn_over_its_antagonists(
     assert "24 req/s" in figures[1].get_suptitle()
     with pytest.raises(CommandError, match="no window of 9 requests/s"):
         draw(9)
+
+
+def test_panels_have_units_the_median_and_no_empty_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = drawn(monkeypatch)
+    result = windows([1, 2], [0])
+    for number, point in enumerate(result["points"]):
+        for name in ("ttft_ms", "tpot_ms", "itl_ms"):
+            point[name] = {"p50": 1 + number, "p99": 10, "p99.9": 20}
+        point |= {"completed_per_s": 1.0, "output_tokens_per_s": 100.0}
+    plots.draw([result], tmp_path)
+    panels = figures[0].axes
+    assert len(panels) == 5  # nobody measured energy
+    assert all(axis.has_data() for axis in panels)
+    assert [axis.get_ylabel() for axis in panels] == [*["ms, logarithmic"] * 3, "requests/s", "tokens/s"]
+    assert [list(line.get_ydata()) for line in panels[0].lines] == [[10, 10], [1, 2]]
+    assert panels[0].lines[1].get_linewidth() < panels[0].lines[0].get_linewidth()

@@ -276,7 +276,7 @@ device.close()
     assert log[-1][0] == "release"
 
 
-@pytest.mark.parametrize("major", ["8", "10"])
+@pytest.mark.parametrize("major", ["8", "11"])
 def test_another_generation_is_refused_with_one_sentence(major: str, fake: Path, tmp_path: Path) -> None:
     script = """
 from gpu_backend.cuda.driver import CudaUnavailable, Device
@@ -286,8 +286,8 @@ except CudaUnavailable as error:
     print(error)
 """
     out, _ = run(fake, tmp_path, script, FAKE_CUDA_MAJOR=major)
-    kernels = "blink's kernels are made for 9.0 (Hopper: H100, H200, GH200)"
-    assert out == f"Fake GPU has compute capability {major}.0; {kernels}\n"
+    assert out.startswith(f"Fake GPU has compute capability {major}.0; served are 8.9 (")
+    assert "9.0 (Hopper: H100, H200, GH200)" in out
 
 
 def test_the_probe_notices_a_gpu_that_accepts_work_and_does_none(fake: Path, tmp_path: Path) -> None:

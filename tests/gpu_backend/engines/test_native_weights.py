@@ -10,6 +10,7 @@ from model_config import model_config
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
 from gpu_backend.abi import StepKind
+from gpu_backend.cuda.chip import Chip
 from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.native.model import heads_of, target_of
@@ -93,9 +94,9 @@ def test_fp8_takes_half_of_what_it_rounds() -> None:
 def test_pages_fill_what_is_left() -> None:
     shapes = GraphGrid(LIMITS).shapes
     free = 40 << 30
-    pages = pages_that_fit(LLAMA3_8B, LIMITS, shapes, free, 132)
+    pages = pages_that_fit(LLAMA3_8B, LIMITS, shapes, free, Chip(132))
     fixed = weight_bytes(LLAMA3_8B) + RESERVE_BYTES
-    fixed += sum(activation_bytes(LLAMA3_8B, LIMITS, shapes, 132).values())
+    fixed += sum(activation_bytes(LLAMA3_8B, LIMITS, shapes, Chip(132)).values())
     page = page_bytes(LLAMA3_8B, LIMITS)
     assert fixed + pages * page <= 0.9 * free < fixed + (pages + 1) * page
 
@@ -106,7 +107,7 @@ def test_too_little_memory_is_refused_with_the_sizes() -> None:
         r"= 17\.\d GB, and of 17\.2 GB of free GPU memory 15\.5 GB"
     )
     with pytest.raises(ValueError, match=message):
-        pages_that_fit(LLAMA3_8B, LIMITS, GraphGrid(LIMITS).shapes, 16 << 30, 132)
+        pages_that_fit(LLAMA3_8B, LIMITS, GraphGrid(LIMITS).shapes, 16 << 30, Chip(132))
 
 
 @pytest.mark.slow
@@ -114,7 +115,7 @@ def test_a_mixture_of_experts_takes_what_it_is_known_to_take() -> None:
     """Qwen3-30B-A3B, and no more room for the MLP that none of its layers has."""
     assert weight_bytes(QWEN3_30B_A3B) == 2 * 30_532_122_624
     assert page_bytes(QWEN3_30B_A3B, LIMITS) == 16 * 98_304
-    sizes = activation_bytes(QWEN3_30B_A3B, LIMITS, GraphGrid(LIMITS).shapes, 132)
+    sizes = activation_bytes(QWEN3_30B_A3B, LIMITS, GraphGrid(LIMITS).shapes, Chip(132))
     assert not sizes.keys() & {"gate_up", "product"}
     assert sizes["expert_rows"] == 2 * 2048 * 8 * 2048
 
@@ -126,7 +127,7 @@ def test_a_plan_has_room_for_every_routing() -> None:
     for tokens in (21, 64, 130, 500):
         config = model_config(**{**QWEN3_30B_A3B_SIZES, "experts": experts})
         shapes = (Shape(StepKind.DECODE, tokens, tokens),)
-        room = activation_bytes(config, LIMITS, shapes, 132)["expert_plan"] // 16 - 1
+        room = activation_bytes(config, LIMITS, shapes, Chip(132))["expert_plan"] // 16 - 1
         for _ in range(50):
             counts = rng.multinomial(2 * tokens, rng.dirichlet(0.3 * np.ones(5)))
             assert sum(-(-counts // GROUPED_UNIT)) <= room
@@ -153,14 +154,14 @@ def test_a_mixed_step_takes_as_many_prompt_tokens_as_the_weights_hide() -> None:
 
 def test_attention_cuts_rows_for_every_block_and_within_its_buffer() -> None:
     """E16: as many pieces as there are blocks for them, of few rows; of many, whole rows up to a length."""
-    heads, target = heads_of(QWEN3_30B_A3B), target_of(QWEN3_30B_A3B, 132)
+    heads, target = heads_of(QWEN3_30B_A3B), target_of(QWEN3_30B_A3B, Chip(132))
     cuts = {batch_slots: kv_split_limits(heads, batch_slots, target) for batch_slots in (1, 8, 32, 64, 256)}
     assert [cut.usual for cut in cuts.values()] == [32, 4, 1, 1, 1]
     assert cuts[1].longest > QWEN3_30B_A3B.max_context > cuts[8].longest == 1024
     for batch_slots, cut in cuts.items():
         assert cut.most <= 64  # kMostPieces
         sizes = activation_bytes(
-            QWEN3_30B_A3B, LIMITS, [Shape(StepKind.DECODE, batch_slots, batch_slots)], 132
+            QWEN3_30B_A3B, LIMITS, [Shape(StepKind.DECODE, batch_slots, batch_slots)], Chip(132)
         )
         assert sizes["partial"] >= 4 * batch_slots * cut.most * 32 * (128 + 4)
         assert sizes["attention_plan"] >= 32 * (1 + max(batch_slots * cut.most, 131))

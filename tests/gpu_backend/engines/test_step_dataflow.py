@@ -13,6 +13,7 @@ from small_models import DENSE, EXPERTS
 from symbolic_step import SymbolicStep, loads
 
 from gpu_backend.abi import StepKind
+from gpu_backend.cuda.chip import HOPPER, SERVED, Capability, Chip
 from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.models.description import Weight
@@ -104,6 +105,17 @@ def test_a_cache_in_fp8(model: str, tmp_path: Path) -> None:
     limits = Limits(20, 512, 100, 4, page_size=16, total_pages=64, kv_fp8=True)
     shapes = [shape for shape in GraphGrid(limits).shapes if shape.kind != StepKind.COPY]
     step = SymbolicStep(read_model(tmp_path), limits, shapes)
+    check(step, shapes, limits)
+
+
+@pytest.mark.parametrize("capability", [one for one in SERVED if one != HOPPER])
+@pytest.mark.parametrize("model", ["dense", "bias and windows", "norms behind sublayers"])
+def test_gpus_other_than_hopper(model: str, capability: Capability, tmp_path: Path) -> None:
+    """The portable kernels compute the same, each for its own tokens."""
+    (tmp_path / "config.json").write_text(json.dumps(MODELS[model]))
+    limits = Limits(20, 512, 100, 4, page_size=16, total_pages=64)
+    shapes = GraphGrid(limits).shapes
+    step = SymbolicStep(read_model(tmp_path), limits, shapes, Chip(84, capability))
     check(step, shapes, limits)
 
 

@@ -14,6 +14,7 @@ from engine_script import CONFIG, SCRIPT
 from fake_cuda import Log, captures, op, run
 
 from gpu_backend.abi import StepKind
+from gpu_backend.cuda.chip import Chip
 from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.native.model import NativeModel, target_of
 from gpu_backend.engines.native.step import StepBuilder
@@ -47,21 +48,21 @@ def config(name: str, scratch: Path) -> Model:
 
 def whole(model: Model, batch_slots: int = 1, max_context: int = 8192) -> DecodeModel:
     limits = Limits(64, max_context, 512, 8, 16, 64)
-    described = NativeModel.described(model, limits, 132)
+    described = NativeModel.described(model, limits, Chip(132))
     op = StepBuilder(described, Shape(StepKind.DECODE, batch_slots, batch_slots)).whole()[1]
     assert isinstance(op, DecodeModel)
     return op
 
 
 def suits(model: Model, multiprocessors: int = 132, batch_slots: int = 1) -> bool:
-    return serves("megakernel", whole(model, batch_slots), target_of(model, multiprocessors))
+    return serves("megakernel", whole(model, batch_slots), target_of(model, Chip(multiprocessors)))
 
 
 @pytest.mark.parametrize("name", ["llama-3-8b", "llama-3.2-1b", "llama-3.2-3b", "qwen3-8b"])
 def test_it_takes_weights_in_fp8_with_a_scale_for_each_row(name: str, tmp_path: Path) -> None:
     model = quantized(config(name, tmp_path), ScaleForm.ROW)
     op = whole(model, MEGAKERNEL_TOKENS)
-    target = target_of(model, 132)
+    target = target_of(model, Chip(132))
     assert serves("megakernel", op, target)
     (work,) = Megakernel().launches(op, target)
     assert work.kernel.endswith(", __nv_bfloat16, blink::kScaleByRow>")
@@ -105,7 +106,7 @@ def test_every_block_is_resident_and_has_a_tile_of_every_matrix(
 ) -> None:
     """E9: one block a multiprocessor but the scheduler's; E10."""
     model = config(name, tmp_path)
-    assert megakernel_blocks(whole(model), target_of(model, 132)) == blocks
+    assert megakernel_blocks(whole(model), target_of(model, Chip(132))) == blocks
 
 
 def test_it_leaves_models_whose_residual_no_block_holds_to_the_other_kernels(tmp_path: Path) -> None:
@@ -124,7 +125,7 @@ def test_what_blocks_tell_each_other_has_room_in_every_layer(tmp_path: Path) -> 
 
 def test_attention_splits_rows_to_fill_the_gpu_and_no_more(tmp_path: Path) -> None:
     llama = config("llama-3-8b", tmp_path)
-    target = target_of(llama, 132)
+    target = target_of(llama, Chip(132))
     splits = [decode_splits(whole(llama, batch_slots), target) for batch_slots in (1, 8, 64, 256)]
     assert splits == [64, 9, 2, 1]
     short = whole(llama, max_context=100)

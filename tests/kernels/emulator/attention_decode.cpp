@@ -11,7 +11,7 @@ extern "C" {
 void emulate_rope(const blink_set* set, const struct blink_tables* tables, Half* qkv, const Half* bias,
                   const Half* q_norm, const Half* k_norm, float eps, const blink::RopePair* table, void* k_cache,
                   void* v_cache, float k_scale, float v_scale, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim,
-                  uint32_t tokens) {
+                  uint32_t tokens, uint32_t decodes) {
   after(qkv, kHalf * tokens * (n_heads + 2 * n_kv_heads) * head_dim);
   with_cache(k_scale, [&](auto element) {
     using Cache = decltype(element);
@@ -20,7 +20,7 @@ void emulate_rope(const blink_set* set, const struct blink_tables* tables, Half*
         const auto kernel =
             bias ? blink::rope_kernel<Half, dim(), true, Cache> : blink::rope_kernel<Half, dim(), false, Cache>;
         kernel(*set, *tables, qkv, q_norm, k_norm, eps, table, static_cast<Cache*>(k_cache),
-               static_cast<Cache*>(v_cache), n_heads, n_kv_heads, bias, k_scale, v_scale);
+               static_cast<Cache*>(v_cache), n_heads, n_kv_heads, bias, k_scale, v_scale, decodes);
       });
     });
   });

@@ -10,7 +10,7 @@ extern "C" {
 void emulate_prefill_attention(const blink_set* set, const struct blink_tables* tables, const Half* qkv,
                                const void* k_cache, const void* v_cache, float k_scale, float v_scale, Half* out,
                                uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t window,
-                               uint32_t tokens) {
+                               uint32_t tokens, uint32_t decodes) {
   const uint32_t tiles = (tokens + blink::kPrefillQueries - 1) / blink::kPrefillQueries;
   after(qkv, kHalf * tokens * (n_heads + 2 * n_kv_heads) * head_dim);
   with_cache(k_scale, [&](auto element) {
@@ -19,7 +19,7 @@ void emulate_prefill_attention(const blink_set* set, const struct blink_tables* 
       launch({tiles, n_heads}, blink::kPrefillThreads, [&] {
         blink::prefill_attention_kernel<Half, dim(), Cache>(*set, *tables, qkv, static_cast<const Cache*>(k_cache),
                                                             static_cast<const Cache*>(v_cache), out, n_heads,
-                                                            n_kv_heads, tokens, window, k_scale, v_scale);
+                                                            n_kv_heads, tokens, window, k_scale, v_scale, decodes);
       });
     });
   });

@@ -1,0 +1,112 @@
+"""What each API key has left of its limits, shared by the frontends of a host.
+
+Their common memory has an entry for each key: what is left of a minute's requests and tokens, which comes
+back evenly as time passes, and how many of its requests are open at each frontend. A request is let in while
+its key has a request and some tokens left. It pays for its prompt then, and for its answer at the end: the
+tokens may go below nothing, and are then waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nic_frontend.errors import ApiError
+from nic_frontend.host_segment import HostSegment
+from nic_frontend.keys import MOST_KEYS, Key
+from nic_frontend.request import Request
+from nic_frontend.shared_figures import FIGURES_BYTES
+from ringbuffer.abi import MAX_LEASES
+
+ENTRY = np.dtype(
+    [("key", "u8"), ("requests", "f8"), ("tokens", "f8"), ("when", "f8"), ("open", "u4", (MAX_LEASES,))]
+)
+ENTRIES = 2 * MOST_KEYS  # keys that were taken out of the file keep theirs
+BUDGET_BYTES = ENTRIES * ENTRY.itemsize  # in the segment, behind the figures
+MINUTE_S = 60.0
+
+
+class KeyBudgets:
+    """For the frontend of `lease`."""
+
+    def __init__(self, segment: HostSegment, lease: int) -> None:
+        self._segment, self._lease = segment, lease
+        with segment.locked():
+            self._entries()["open"][:, lease] = 0  # a frontend that died left its own
+
+    def _entries(self) -> NDArray[np.void]:
+        return np.frombuffer(self._segment.memory, ENTRY, ENTRIES, FIGURES_BYTES)
+
+    @contextlib.contextmanager
+    def admitted(self, key: Key | None, requests: list[Request]) -> Iterator[None]:
+        """While a call of these choices is answered. Raises ApiError 429 when `key` has used up a limit."""
+        if key is None or not key.has_limits:
+            yield
+            return
+        with self._segment.locked():
+            entry = self._entry(key)
+            _refill(entry, key)
+            if (error := _refusal(entry, key)) is not None:
+                raise error
+            entry["requests"] -= 1
+            entry["tokens"] -= sum(len(request.prompt) for request in requests)
+            entry["open"][self._lease] += 1
+        try:
+            yield
+        finally:
+            with self._segment.locked():
+                entry["tokens"] -= sum(request.n_tokens for request in requests)
+                entry["open"][self._lease] -= min(entry["open"][self._lease], 1)
+
+    def _entry(self, key: Key) -> np.void:
+        """The entry of a key, made where there is none yet. Within the lock."""
+        entries = self._entries()
+        number = int.from_bytes(key.digest[:8], "little") | 1  # 0 is a free entry
+        found = np.flatnonzero(entries["key"] == number)
+        if not len(found):
+            found = np.flatnonzero(entries["key"] == 0)
+            if not len(found):  # so many keys came and went
+                found = np.array([int(np.argmin(entries["when"]))])
+            entry = entries[found[0]]
+            entry["key"], entry["when"], entry["open"] = number, time.monotonic(), 0
+            entry["requests"], entry["tokens"] = key.requests_per_minute or 0, key.tokens_per_minute or 0
+        entry = entries[found[0]]
+        assert isinstance(entry, np.void)
+        return entry
+
+
+def _refill(entry: np.void, key: Key) -> None:
+    now = time.monotonic()
+    minutes, entry["when"] = max(0.0, now - float(entry["when"])) / MINUTE_S, now
+    for name, limit in (("requests", key.requests_per_minute), ("tokens", key.tokens_per_minute)):
+        if limit is not None:
+            entry[name] = min(float(entry[name]) + limit * minutes, limit)
+
+
+def _refusal(entry: np.void, key: Key) -> ApiError | None:
+    """Why the key's next request is not let in now, and for how long; None when it is."""
+    if key.requests_per_minute is not None and (missing := 1.0 - float(entry["requests"])) > 0:
+        what, wait_s = (
+            f"requests-per-minute = {key.requests_per_minute}",
+            missing * MINUTE_S / key.requests_per_minute,
+        )
+    elif key.tokens_per_minute is not None and (missing := -float(entry["tokens"])) >= 0:
+        what, wait_s = (
+            f"tokens-per-minute = {key.tokens_per_minute}",
+            missing * MINUTE_S / key.tokens_per_minute,
+        )
+    elif key.concurrent is not None and int(entry["open"].sum()) >= key.concurrent:
+        what, wait_s = f"concurrent = {key.concurrent}", 1.0
+    else:
+        return None
+    return ApiError(
+        429,
+        f"the API key {key.name} has reached its limit, {what}",
+        kind="rate_limit_error",
+        code="rate_limit_exceeded",
+        headers={"retry-after": str(int(wait_s) + 1)},
+    )

@@ -1,0 +1,136 @@
+// The chat: what was said, and an answer as it comes.
+
+let said = []; // messages as the API takes them
+let answering = null; // an AbortController while an answer comes
+
+function hint() {
+  const text = "What you ask goes to the model that this server has. Watch on the right what it makes the machine do.";
+  byId("messages").replaceChildren(element("p", "hint", text));
+}
+
+// A message on the page, scrolled to. Returns what its text goes into.
+function addMessage(kind, text) {
+  const list = byId("messages");
+  list.querySelector(".hint")?.remove();
+  const message = element("div", `message ${kind}`);
+  const body = element("span", "", text);
+  message.append(body);
+  list.append(message);
+  list.scrollTop = list.scrollHeight;
+  return { message, body };
+}
+
+// The request for the next answer: its URL and its body.
+function request(question) {
+  const body = { stream: true, stream_options: { include_usage: true } };
+  const temperature = byId("temperature").value, most = byId("max-tokens").value;
+  if (temperature !== "") body.temperature = Number(temperature);
+  if (most !== "") body.max_tokens = Number(most);
+  if (byId("plain").checked) return ["/v1/completions", { ...body, prompt: question }];
+  return ["/v1/chat/completions", { ...body, messages: said }];
+}
+
+// Events of a stream, as objects.
+async function* events(answer) {
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      if (line.startsWith("data: {")) yield JSON.parse(line.slice(6));
+    }
+  }
+}
+
+async function ask(question) {
+  said.push({ role: "user", content: question });
+  addMessage("user", question);
+  answering = new AbortController();
+  byId("send").textContent = "Stop";
+  try {
+    await showAnswer(question);
+  } catch (error) {
+    if (error.name !== "AbortError") addMessage("error", error.message);
+    const last = said.at(-1);
+    if (last.role === "user") said.pop(); // no answer: the next question does not lean on this one
+  } finally {
+    answering = null;
+    byId("send").textContent = "Send";
+  }
+}
+
+async function showAnswer(question) {
+  const [url, body] = request(question);
+  const began = performance.now();
+  const answer = await fetch(url, {
+    method: "POST",
+    headers: { "content-type": "application/json", ...keyHeaders() },
+    body: JSON.stringify(body),
+    signal: answering.signal,
+  });
+  if (answer.status === 401) askForKey();
+  if (!answer.ok) throw new Error((await answer.json()).error.message);
+  const shown = addMessage("assistant", "");
+  const thought = element("span", "thought");
+  shown.message.prepend(thought);
+  const figures = { first: null, last: null, chunks: 0, usage: null };
+  const message = { role: "assistant", content: "" };
+  try {
+    for await (const event of events(answer)) {
+      if (event.error) throw new Error(event.error.message);
+      if (event.usage) figures.usage = event.usage;
+      const choice = event.choices?.[0];
+      if (!choice) continue;
+      figures.last = performance.now();
+      figures.first ??= figures.last;
+      figures.chunks += 1;
+      const list = byId("messages"), atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
+      thought.textContent += choice.delta?.reasoning_content ?? choice.delta?.reasoning ?? "";
+      message.content += choice.delta?.content ?? choice.text ?? "";
+      shown.body.textContent = message.content;
+      if (atEnd) list.scrollTop = list.scrollHeight;
+    }
+  } finally {
+    if (message.content) said.push(message);
+    shown.message.append(element("span", "figures", describe(figures, began)));
+    byId("messages").scrollTop = byId("messages").scrollHeight;
+  }
+}
+
+// How fast it was, as the browser saw it.
+function describe({ first, last, chunks, usage }, began) {
+  if (first === null) return "no answer";
+  const tokens = usage?.completion_tokens ?? chunks;
+  const parts = [`${tokens} tokens`, `first after ${duration((first - began) * 1e6)}`];
+  if (tokens > 1 && last > first) parts.push(`${number(((tokens - 1) * 1e3) / (last - first))} tokens/s`);
+  const cached = usage?.prompt_tokens_details?.cached_tokens;
+  if (usage) parts.push(`${usage.prompt_tokens} in the prompt${cached ? `, ${cached} of them cached` : ""}`);
+  return parts.join(" · ");
+}
+
+byId("ask").addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (answering) return answering.abort();
+  const box = byId("question"), question = box.value.trim();
+  if (!question) return undefined;
+  box.value = "";
+  return ask(question);
+});
+byId("question").addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  if (!answering) byId("ask").requestSubmit();
+});
+byId("clear").addEventListener("click", () => {
+  answering?.abort();
+  said = [];
+  hint();
+});
+byId("key").addEventListener("change", () => {
+  sessionStorage.setItem("blink-key", byId("key").value);
+  look();
+});
+hint();

@@ -1,0 +1,60 @@
+"""The lines that processes write on standard error: one style, for people or for programs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from ringbuffer import messages
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    format_before, clock = messages._as_json, messages._clock
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield
+    messages._as_json, messages._clock = format_before, clock
+    logging.root.handlers[:], logging.root.level = handlers, level
+
+
+def test_what_is_said_and_what_is_logged_look_alike(capsys: pytest.CaptureFixture[str]) -> None:
+    messages.choose_format("text")
+    messages.log_to_standard_error("blink frontend", "info")
+    messages.say("blink backend", "serving")
+    logging.getLogger("nic_frontend.service").info("serving %s", "demo")
+    logging.getLogger("nic_frontend.service").warning("not serving")
+    time = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d "
+    said, logged, warned = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(f"{time}blink backend: serving", said)
+    assert re.fullmatch(f"{time}blink frontend: serving demo", logged)
+    assert re.fullmatch(f"{time}blink frontend: warning: not serving", warned)
+
+
+def test_the_journal_has_the_time_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JOURNAL_STREAM", "8:1234")
+    messages.choose_format("text")
+    messages.say("blink", "ready")
+    assert capsys.readouterr().err == "blink: ready\n"
+
+
+def test_json_has_a_line_an_object_and_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    messages.choose_format("json")
+    messages.log_to_standard_error("blink frontend", "info")
+    logging.info("GET %s", "/é", extra={messages.LOG_FIELDS: {"status": 200}})
+    try:
+        raise KeyError("x")
+    except KeyError:
+        logging.exception("failed")
+    first, second = map(json.loads, capsys.readouterr().err.splitlines())
+    assert first.items() >= {
+        "level": "info", "process": "blink frontend", "message": "GET /é", "status": 200,
+    }.items()  # fmt: skip
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", first["time"])
+    assert second["level"] == "error"
+    assert "KeyError" in second["message"]
