@@ -23,60 +23,18 @@ from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.schema import of_schema
 
 MAX_WORDS = 1 << 20
-WORDS = [
-    "name",
-    "title",
-    "id",
-    "kind",
-    "status",
-    "price",
-    "amount",
-    "currency",
-    "street",
-    "city",
-    "zip",
-    "country",
-    "email",
-    "phone",
-    "created",
-    "updated",
-    "tags",
-    "items",
-    "notes",
-    "summary",
-    "score",
-    "reason",
-    "category",
-    "priority",
-    "owner",
-    "start",
-    "end",
-    "width",
-    "height",
-    "color",
-    "active",
-    "address",
-    "customer",
-    "order",
-    "product",
-    "quantity",
-    "total",
-    "discount",
-    "language",
-    "rating",
-    "author",
-    "source",
-    "target",
-    "message",
-    "level",
-    "code",
-    "description",
-]
+PATTERNS = ("^[A-Z]{2}\\d{4}$", "^[a-z0-9-]+$", "^\\+?\\d{7,15}$")
+FORMATS = ("date", "date-time", "email", "uuid", "uri")
+WORDS = """
+name title id kind status price amount currency street city zip country email phone created updated tags items
+notes summary score reason category priority owner start end width height color active address customer order
+product quantity total discount language rating author source target message level code description
+""".split()  # noqa: SIM905
 
 
 class Maker:
-    """Schemas as extraction and tools have them: objects of 3 to 12 properties, nested up to 4 deep, with definitions
-    that are used several times or refer to themselves.
+    """Schemas as extraction and tools have them: objects of 3 to 12 properties, nested up to 4 deep, with
+    definitions that are used several times or refer to themselves.
     """
 
     def __init__(self, seed: int) -> None:
@@ -128,7 +86,7 @@ class Maker:
                 {"type": "string", "description": "Some text."},
                 {"type": "string", "maxLength": source.choice([10, 50, 200])},
                 {"type": "string", "enum": source.sample(WORDS, source.randint(2, 10))},
-                {"type": "string", "format": source.choice(["date", "date-time", "email", "uuid", "uri"])},
+                {"type": "string", "format": source.choice(FORMATS)},
                 {
                     "type": "string",
                     "pattern": source.choice(["^[A-Z]{2}\\d{4}$", "^[a-z0-9-]+$", "^\\+?\\d{7,15}$"]),
@@ -171,9 +129,8 @@ def main() -> None:
             print(f"refused: {error}")
         times.append((time.perf_counter() - at) * 1e3)
     seconds = time.process_time() - begin
-    print(
-        f"{wanted.schemas:,} schemas of {percentiles([len(json.dumps(schema)) for schema in schemas])} characters"
-    )
+    lengths = percentiles([len(json.dumps(schema)) for schema in schemas])
+    print(f"{wanted.schemas:,} schemas of {lengths} characters")
     print(f"{wanted.schemas / seconds:,.0f} a second of processor time; {refused} refused")
     print(f"ms each: {percentiles(times)}")
     print(f"KiB each: {percentiles(sizes)}")
