@@ -15,6 +15,7 @@ COMMANDS = {
     "serve": "serve a model: a backend and its frontends on this machine",
     "backend": "the provisioning plane alone",
     "frontend": "the HTTP server alone, for a running backend",
+    "dynamo": "a worker of NVIDIA Dynamo",
     "events": "follow what a running backend's prefix cache holds",
     "bench": "measure a server, a scheduler or a transport",
     "explain": "which kernels serve a model, and what they take at least",
@@ -24,7 +25,11 @@ EPILOG = """examples:
   blink serve demo                   the model that comes with blink, at http://127.0.0.1:8000
   blink serve /models/Llama-3.1-8B   your own
   blink serve --help                 every flag, with units and defaults"""
-EXTRAS = {"matplotlib": "bench", "pynvml": "bench"}  # the extra that brings a package, where not [frontend]
+EXTRAS = {
+    "matplotlib": "bench",
+    "pynvml": "bench",
+    "dynamo": "dynamo",
+}  # the extra that brings a package, where not [frontend]
 INTERNAL_ERROR = 70  # sysexits.h, EX_SOFTWARE
 
 
@@ -90,8 +95,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _told(error: Exception) -> tuple[str, int]:
     """What the user is told of an error, and the exit status."""
     if isinstance(error, ModuleNotFoundError):
-        extra = EXTRAS.get(error.name or "", "frontend")
-        return f"the package {error.name} is missing: pip install 'blink-serving[{extra}]'", 1
+        package = (error.name or "").partition(".")[0]
+        extra = EXTRAS.get(package, "frontend")
+        see = " as docs/dynamo.md says" if package == "dynamo" else ""
+        return f"the package {package} is missing: pip install 'blink-serving[{extra}]'{see}", 1
     # Parsers raise ValueError, the system OSError, our own classes are RuntimeErrors; the rest are bugs.
     if isinstance(error, RuntimeError | ValueError | OSError):
         return str(error), 1

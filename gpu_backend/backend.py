@@ -100,6 +100,7 @@ class Backend:
             limits.max_batch,
             limits.total_pages,
             limits.page_size,
+            limits.max_prefill_tokens,
         )
         self.exchange: ExchangeProcess | None = None
         with ExitStack() as owned:

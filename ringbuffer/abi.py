@@ -24,7 +24,7 @@ PROMPT_GRANULE = 32
 OUTPUT_GRANULE = 16
 NO_BLOCK = 0xffffffffffffffff
 EPOCH_MASK = 0xffffff
-RING_LAYOUT_HASH = 0x7cabb8ff6048a5f7
+RING_LAYOUT_HASH = 0xb4bd175dd1a0d963
 
 
 class State(IntEnum):
@@ -109,7 +109,7 @@ Stats = np.dtype({
 })
 
 Header = np.dtype({
-    "names": ["magic", "layout_hash", "abi_version", "backend_pid", "region_bytes", "n_slots", "n_leases", "prompt_heap", "output_heap", "leases_offset", "lease_acks_offset", "requests_offset", "descriptors_offset", "progress_offset", "prompts_offset", "outputs_offset", "vocab_size", "max_context", "max_batch", "total_pages", "page_size", "reserved0", "fingerprint", "model_name", "device_name", "kv_events_offset", "kv_event_capacity", "kv_event_bytes", "pad0", "control", "pad1", "phase", "heartbeat", "fault", "fault_detail", "pad2", "stats"],
+    "names": ["magic", "layout_hash", "abi_version", "backend_pid", "region_bytes", "n_slots", "n_leases", "prompt_heap", "output_heap", "leases_offset", "lease_acks_offset", "requests_offset", "descriptors_offset", "progress_offset", "prompts_offset", "outputs_offset", "vocab_size", "max_context", "max_batch", "total_pages", "page_size", "max_prefill_tokens", "fingerprint", "model_name", "device_name", "kv_events_offset", "kv_event_capacity", "kv_event_bytes", "pad0", "control", "pad1", "phase", "heartbeat", "fault", "fault_detail", "pad2", "stats"],
     "formats": ["<u8", "<u8", "<u4", "<u4", "<u8", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("u1", (32,)), ("u1", (64,)), ("u1", (64,)), "<u8", "<u4", "<u4", ("u1", (208,)), "<u8", ("u1", (120,)), "<u8", "<u8", "<u8", "<u8", ("u1", (96,)), Stats],
     "offsets": [0, 8, 16, 20, 24, 32, 36, 40, 44, 48, 56, 64, 72, 80, 88, 96, 104, 108, 112, 116, 120, 124, 128, 160, 224, 288, 296, 300, 304, 512, 520, 640, 648, 656, 664, 672, 768],
     "itemsize": 1000,

@@ -111,6 +111,7 @@ class ModelFacts:
     max_batch: int
     total_pages: int
     page_size: int
+    max_prefill_tokens: int = 0  # in one step; 0: not told
 
 
 def model_fingerprint(directory: Path) -> bytes:
@@ -232,6 +233,7 @@ def header_record(geometry: Geometry, facts: ModelFacts) -> NDArray[np.void]:
         "max_batch": facts.max_batch,
         "total_pages": facts.total_pages,
         "page_size": facts.page_size,
+        "max_prefill_tokens": facts.max_prefill_tokens,
         "fingerprint": np.frombuffer(facts.fingerprint, dtype=np.uint8),
         "model_name": _padded(facts.name, 64),
         "device_name": _padded(facts.device, 64),

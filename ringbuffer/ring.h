@@ -191,8 +191,8 @@ struct blink_header {
   uint32_t max_context; /* prompt and answer together, tokens */
   uint32_t max_batch;
   uint32_t total_pages;
-  uint32_t page_size; /* tokens */
-  uint32_t reserved0;
+  uint32_t page_size;          /* tokens */
+  uint32_t max_prefill_tokens; /* prompt tokens in one step; 0: not told */
   uint8_t fingerprint[32];    /* SHA-256 over the model's config and tokenizer: both planes must serve the same model */
   uint8_t model_name[64];     /* UTF-8, zero-padded */
   uint8_t device_name[64];    /* UTF-8, zero-padded: "NVIDIA H200", "cpu" */

@@ -1,6 +1,6 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0x7cabb8ff6048a5f7ull
+#define BLINK_RING_LAYOUT_HASH 0xb4bd175dd1a0d963ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -59,7 +59,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_header, max_context) == 108, "blink
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, max_batch) == 112, "blink_header.max_batch");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, total_pages) == 116, "blink_header.total_pages");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, page_size) == 120, "blink_header.page_size");
-BLINK_ASSERT(__builtin_offsetof(struct blink_header, reserved0) == 124, "blink_header.reserved0");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, max_prefill_tokens) == 124, "blink_header.max_prefill_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, fingerprint) == 128, "blink_header.fingerprint");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, model_name) == 160, "blink_header.model_name");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, device_name) == 224, "blink_header.device_name");
@@ -174,7 +174,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, salt) == 32, "blink_kv_ev
   X(blink_header, max_batch) \
   X(blink_header, total_pages) \
   X(blink_header, page_size) \
-  X(blink_header, reserved0) \
+  X(blink_header, max_prefill_tokens) \
   X(blink_header, fingerprint) \
   X(blink_header, model_name) \
   X(blink_header, device_name) \

@@ -1,0 +1,131 @@
+"""What Dynamo's router is told of a backend: the blocks of its prefix cache, and how full it is."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nic_frontend.kv_events import BlockRemoved, BlockStored, KvEvent, KvEventError, KvEventReader
+from nic_frontend.transport.base import Transport, TransportError, read_header
+
+if TYPE_CHECKING:
+    from dynamo.llm import KvEventPublisher
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.01
+LOAD_S = 0.1  # between two reports of the load
+JOIN_S = 5.0  # for a report that is being sent
+
+Load = Callable[[np.void], None]  # is given the ring's header
+
+
+class BlockReports:
+    """Events of the prefix cache as batches of Dynamo's. Blocks with a salt are left out: who may not
+    know a tenant's prompts sees what the router is told.
+    """
+
+    def __init__(self) -> None:
+        self._told: set[int] = set()
+
+    def batch(self, events: list[KvEvent]) -> list[dict[str, Any]]:
+        """Blocks that follow each other are one event, as are removals; the order stays."""
+        found: list[dict[str, Any]] = []
+        for event in events:
+            if isinstance(event, BlockStored):
+                if event.cache_salt is None:
+                    self._store(found, event)
+            elif isinstance(event, BlockRemoved):
+                self._remove(found, [event.block_hash])
+            else:
+                self._remove(found, list(self._told))
+        return found
+
+    def _store(self, found: list[dict[str, Any]], event: BlockStored) -> None:
+        self._told.add(event.block_hash)
+        last = found[-1] if found else {}
+        parent = None if event.parent_block_hash is None else signed(event.parent_block_hash)
+        if not (
+            parent is not None and last.get("block_hashes", [None])[-1] == parent and "token_ids" in last
+        ):
+            last = {
+                "type": "stored",
+                "token_ids": [],
+                "num_block_tokens": [],
+                "block_hashes": [],
+                "parent_hash": parent,
+            }
+            found.append(last)
+        last["token_ids"] += event.token_ids
+        last["num_block_tokens"].append(len(event.token_ids))
+        last["block_hashes"].append(signed(event.block_hash))
+
+    def _remove(self, found: list[dict[str, Any]], hashes: list[int]) -> None:
+        known = [block for block in hashes if block in self._told]
+        if not known:
+            return
+        self._told.difference_update(known)
+        if not found or found[-1]["type"] != "removed":
+            found.append({"type": "removed", "block_hashes": []})
+        found[-1]["block_hashes"] += map(signed, known)
+
+
+def signed(block_hash: int) -> int:
+    """Dynamo takes hashes as signed 64-bit integers."""
+    return block_hash - 2**64 if block_hash >= 2**63 else block_hash
+
+
+class Reporter:
+    """A thread that follows the ring behind `transport` and passes on what is new, until `stop`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._load: Load | None = None
+        self._publisher: KvEventPublisher | None = None
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def report_load(self, load: Load) -> None:
+        """Calls `load` from now on, several times a second."""
+        self._load = load
+        self._start()
+
+    def report_blocks(self, publisher: KvEventPublisher) -> None:
+        """Publishes the events of the prefix cache from now on."""
+        self._publisher = publisher
+        self._start()
+
+    def _start(self) -> None:
+        if self._thread is None and not self._stopping.is_set():
+            self._thread = threading.Thread(target=self._run, name="blink-dynamo-reports", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(JOIN_S)
+
+    def _run(self) -> None:
+        blocks = BlockReports()
+        reader: KvEventReader | None = None
+        next_load = time.monotonic()
+        while not self._stopping.wait(POLL_S):
+            try:
+                if self._publisher is not None:
+                    if reader is None:
+                        reader = KvEventReader(self._transport)
+                    if batch := blocks.batch(reader.poll()):
+                        self._publisher.publish_batch(batch)
+                if self._load is not None and time.monotonic() >= next_load:
+                    next_load = time.monotonic() + LOAD_S
+                    self._load(read_header(self._transport))
+            except TransportError:
+                pass  # the connection is being made again
+            except KvEventError as error:
+                log.error("the router is not told of the prefix cache any more: %s", error)
+                self._publisher = None
