@@ -16,6 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from nic_frontend.abi import Health
 from nic_frontend.request import Request
+from nic_frontend.router_metrics import router_metrics
 
 TIME_BUCKETS = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
@@ -142,6 +143,7 @@ class Exposition:
         yield from self._frontend(n_open)
         yield from self._reader(health)
         yield from self._scheduler(header)
+        yield from router_metrics(header, self._metrics.model)
 
     def _one(self, kind: type[Metric], name: str, text: str, value: float) -> Metric:
         return family_of_one(kind, name, text, self._metrics.labels, value)

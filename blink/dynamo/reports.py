@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nic_frontend.kv_events import BlockRemoved, BlockStored, KvEvent, KvEventError, KvEventReader
+from nic_frontend.kv_events import KvEventError, KvEventReader
+from nic_frontend.public_blocks import PublicBlocks, Run, StoredRun
 from nic_frontend.transport.base import Transport, TransportError, read_header
 
 if TYPE_CHECKING:
@@ -25,54 +26,25 @@ JOIN_S = 5.0  # for a report that is being sent
 Load = Callable[[np.void], None]  # is given the ring's header
 
 
-class BlockReports:
-    """Events of the prefix cache as batches of Dynamo's. Blocks with a salt are left out: who may not
-    know a tenant's prompts sees what the router is told.
-    """
-
-    def __init__(self) -> None:
-        self._told: set[int] = set()
-
-    def batch(self, events: list[KvEvent]) -> list[dict[str, Any]]:
-        """Blocks that follow each other are one event, as are removals; the order stays."""
-        found: list[dict[str, Any]] = []
-        for event in events:
-            if isinstance(event, BlockStored):
-                if event.cache_salt is None:
-                    self._store(found, event)
-            elif isinstance(event, BlockRemoved):
-                self._remove(found, [event.block_hash])
-            else:
-                self._remove(found, list(self._told))
-        return found
-
-    def _store(self, found: list[dict[str, Any]], event: BlockStored) -> None:
-        self._told.add(event.block_hash)
-        last = found[-1] if found else {}
-        parent = None if event.parent_block_hash is None else signed(event.parent_block_hash)
-        if not (
-            parent is not None and last.get("block_hashes", [None])[-1] == parent and "token_ids" in last
-        ):
-            last = {
-                "type": "stored",
-                "token_ids": [],
-                "num_block_tokens": [],
-                "block_hashes": [],
-                "parent_hash": parent,
-            }
-            found.append(last)
-        last["token_ids"] += event.token_ids
-        last["num_block_tokens"].append(len(event.token_ids))
-        last["block_hashes"].append(signed(event.block_hash))
-
-    def _remove(self, found: list[dict[str, Any]], hashes: list[int]) -> None:
-        known = [block for block in hashes if block in self._told]
-        if not known:
-            return
-        self._told.difference_update(known)
-        if not found or found[-1]["type"] != "removed":
-            found.append({"type": "removed", "block_hashes": []})
-        found[-1]["block_hashes"] += map(signed, known)
+def batch_of(runs: list[Run]) -> list[dict[str, Any]]:
+    """Runs as Dynamo's publisher takes them. It knows no event that clears."""
+    found: list[dict[str, Any]] = []
+    for run in runs:
+        hashes = [signed(block) for block in run.hashes]
+        if isinstance(run, StoredRun):
+            size = len(run.token_ids) // len(hashes)
+            found.append(
+                {
+                    "type": "stored",
+                    "token_ids": run.token_ids,
+                    "num_block_tokens": [size] * len(hashes),
+                    "block_hashes": hashes,
+                    "parent_hash": None if run.parent is None else signed(run.parent),
+                }
+            )
+        elif hashes:
+            found.append({"type": "removed", "block_hashes": hashes})
+    return found
 
 
 def signed(block_hash: int) -> int:
@@ -111,7 +83,7 @@ class Reporter:
             self._thread.join(JOIN_S)
 
     def _run(self) -> None:
-        blocks = BlockReports()
+        blocks = PublicBlocks()
         reader: KvEventReader | None = None
         next_load = time.monotonic()
         while not self._stopping.wait(POLL_S):
@@ -119,7 +91,7 @@ class Reporter:
                 if self._publisher is not None:
                     if reader is None:
                         reader = KvEventReader(self._transport)
-                    if batch := blocks.batch(reader.poll()):
+                    if batch := batch_of(blocks.runs(reader.poll())):
                         self._publisher.publish_batch(batch)
                 if self._load is not None and time.monotonic() >= next_load:
                     next_load = time.monotonic() + LOAD_S

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 import httpx
+from free_port import free_port
 from limits import START_S, WAIT_S
 from waiting import wait_until
 
@@ -28,15 +27,6 @@ ENVIRONMENT = {
     "DYN_GRACEFUL_SHUTDOWN_GRACE_PERIOD_SECS": "1",  # 5 by default, for routers to hear that a worker leaves
     "DYN_SDK_DISABLE_ANSI_LOGGING": "1",
 }
-
-
-def free_port() -> int:
-    """Below 32,768: Dynamo holds a worker's system port in 16 bits with a sign."""
-    while True:
-        port = random.randrange(20_000, 32_768)
-        with socket.socket() as chosen, contextlib.suppress(OSError):
-            chosen.bind(("127.0.0.1", port))
-            return port
 
 
 class Worker:

@@ -16,7 +16,8 @@ from typing import Any
 import httpx
 import pytest
 from demo_client import ask, chat, items, right
-from graph import ROOT, RUN, Graph, Worker, free_port
+from free_port import free_port
+from graph import ROOT, RUN, Graph, Worker
 from limits import START_S, WAIT_S
 from waiting import wait_until
 
@@ -28,7 +29,7 @@ LONG = {"model": "demo", "prompt": "Count from 1 to 60.", "max_tokens": 600, "te
 
 @pytest.fixture(scope="module", autouse=True)
 def installed() -> None:
-    done = subprocess.run([RUN], capture_output=True, text=True, timeout=START_S)
+    done = subprocess.run([RUN, "true"], capture_output=True, text=True, timeout=START_S)
     if done.returncode == 77:
         pytest.skip(done.stderr.strip().splitlines()[-1])
     assert done.returncode == 0, done.stderr
