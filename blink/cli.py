@@ -25,6 +25,7 @@ EPILOG = """examples:
   blink serve /models/Llama-3.1-8B   your own
   blink serve --help                 every flag, with units and defaults"""
 EXTRAS = {"matplotlib": "bench", "pynvml": "bench"}  # the extra that brings a package, where not [frontend]
+CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}  # of a terminal
 INTERNAL_ERROR = 70  # sysexits.h, EX_SOFTWARE
 
 
@@ -83,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "--debug" in words:
             raise
         text, status = _told(error)
-        print(f"blink {chosen[0]}: error: {text}", file=sys.stderr)
+        print(f"blink {chosen[0]}: error: {text.translate(CONTROLS)}", file=sys.stderr)
         return status
 
 

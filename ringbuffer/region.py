@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringbuffer import abi
+from ringbuffer import abi, model_file
 from ringbuffer.name import RingError, RingName
 from ringbuffer.words import member_of
 
@@ -114,10 +114,11 @@ class ModelFacts:
 
 
 def model_fingerprint(directory: Path) -> bytes:
-    """SHA-256 over the files that both planes must agree on. Raises FileNotFoundError when one is missing."""
+    """SHA-256 over the files that both planes must agree on. Raises FileNotFoundError when one is missing,
+    and ModelFileError when one is no such file."""
     digest = hashlib.sha256()
     for name in ("config.json", "tokenizer.json"):
-        content = (directory / name).read_bytes()
+        content = model_file.read_bytes(directory / name, model_file.MAX_TOKENIZER_BYTES)
         digest.update(len(content).to_bytes(8, "little") + content)
     return digest.digest()
 
