@@ -22,6 +22,7 @@ from nic_frontend.parsing.registry import Parsers, choose
 from nic_frontend.request_tracker import RequestTracker
 from nic_frontend.sampling_defaults import read_defaults
 from nic_frontend.slot_tracker import SlotTracker
+from nic_frontend.template_renderer import Bounds, Renderer, open_renderer
 from nic_frontend.token_reader import TokenReader
 from nic_frontend.tokenizer import Tokenizer
 from nic_frontend.transport.base import Transport, TransportError, read_header
@@ -119,6 +120,7 @@ class Service:
     def __init__(self, options: FrontendOptions) -> None:
         self.options = options
         self.transport = attach(options.ring, options.model_dir, options.attach_timeout_s)
+        self.template: Renderer | None = None
         try:
             check_fingerprint(self.transport, options.model_dir)
             header = read_header(self.transport)
@@ -129,11 +131,16 @@ class Service:
             names = ("max_context", "prompt_heap", "output_heap", "vocab_size")
             choices = min(options.max_choices, self.lease.n_slots)
             self.limits = Limits(**{name: int(header[name]) for name in names}, max_choices=choices)
-            self.served = Served(self.model, self.tokenizer, self.limits, self._parsers())
+            bounds = Bounds(
+                options.template_timeout_s, options.template_memory_bytes, 2 * options.max_body_bytes
+            )
+            self.template = open_renderer(options.model_dir, bounds)
+            self.served = Served(self.model, self.tokenizer, self.limits, self._parsers(), self.template)
             self.lease.acquire(options.grant_timeout_s)
             self._reader = TokenReader(self.transport, self.lease, options)
             self._reader.open()
         except BaseException:
+            self._close_template()
             self.transport.close()
             raise
         self._header = header
@@ -156,7 +163,7 @@ class Service:
         )  # fmt: skip
 
     def _parsers(self) -> Parsers:
-        template, options = self.tokenizer.template, self.options
+        template, options = self.template, self.options
         return choose(
             options.tool_call_parser, options.reasoning_parser, template.source if template else None
         )
@@ -186,4 +193,9 @@ class Service:
     def close(self) -> None:
         self._reader.close()
         self.lease.give_back()
+        self._close_template()
         self.transport.close()
+
+    def _close_template(self) -> None:
+        if self.template is not None:
+            self.template.close()

@@ -16,7 +16,6 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
-from nic_frontend import chat_template
 from nic_frontend.detokenizer import NONE, Detokenizer, detokenizer_factory, special_ids
 from nic_frontend.errors import bad_request
 
@@ -99,10 +98,9 @@ def _fast_encoder(path: Path, reference: Encoder, added: list[str]) -> Encoder:
 
 
 class Tokenizer:
-    """The tokenizer, detokenizer and chat template of a model directory.
+    """The tokenizer and the detokenizer of a model directory.
 
-    Raises FileNotFoundError without tokenizer.json, and ValueError when that or the chat template cannot be
-    used.
+    Raises FileNotFoundError without tokenizer.json, and ValueError when that cannot be used.
     """
 
     def __init__(self, directory: Path, vocab_size: int) -> None:
@@ -111,7 +109,6 @@ class Tokenizer:
             raise FileNotFoundError(f"{path} is missing: the frontend needs the model's tokenizer.json")
         try:
             self._reference = tokenizers.Tokenizer.from_file(str(path))
-            self.template = chat_template.load(directory)
         except Exception as error:  # tokenizers raises plain Exception
             raise ValueError(f"cannot use the tokenizer files in {directory}: {error}") from error
         self._reference.no_padding()

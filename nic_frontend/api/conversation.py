@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from nic_frontend.api.parameters import Limits
 from nic_frontend.api.served import Served
-from nic_frontend.chat_template import ChatTemplate
 from nic_frontend.errors import bad_request
 from nic_frontend.parsing.splitter import Splitter
+from nic_frontend.template_renderer import Renderer
 
 Message = dict[str, Any]
 RESERVED = ("messages", "add_generation_prompt", "tools")
@@ -50,7 +50,7 @@ class Prompt(NamedTuple):
 
 async def prompt_of(talk: Conversation, served: Served) -> Prompt:
     """Raises ApiError 400 where the model's template does not take the conversation."""
-    template = served.tokenizer.template
+    template = served.template
     if template is None:
         raise bad_request(
             "this model has no chat template; use /v1/completions", talk.param, "unsupported_parameter"
@@ -58,7 +58,7 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
     served.limits.max_answer(len(talk.messages), talk.param)  # a message has at least one token (F10)
     options, warnings = thinking(talk, template)
     tools = talk.tools if talk.tools and talk.calls else None
-    text = template.render(talk.messages, talk.generate, options, tools)
+    text = await template.render(talk.messages, talk.generate, options, tools)
     (tokens,) = await served.tokenizer.encode([text], special=talk.special, param=talk.param)
     marks = served.parsers.marks
     if talk.budget is not None and marks is None:
@@ -90,7 +90,7 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
     return Prompt(tokens, splitter, served.tokenizer.special_ids(seen), conclusion, warnings)
 
 
-def thinking(talk: Conversation, template: ChatTemplate) -> tuple[dict[str, Any], list[str]]:
+def thinking(talk: Conversation, template: Renderer) -> tuple[dict[str, Any], list[str]]:
     """The template's options with what was asked about thinking, and a warning if that means little to it."""
     effort = talk.effort
     if talk.thinks is not None and template.knows("enable_thinking"):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from nic_frontend.api.parameters import Limits
 from nic_frontend.parsing.registry import Parsers
+from nic_frontend.template_renderer import Renderer
 from nic_frontend.tokenizer import Tokenizer
 
 
@@ -15,3 +16,4 @@ class Served:
     tokenizer: Tokenizer
     limits: Limits
     parsers: Parsers
+    template: Renderer | None  # of chats
