@@ -18,6 +18,8 @@ from typing import Any, Protocol
 
 from tokenizers import Tokenizer
 
+from nic_frontend.panics import panics_as_errors
+
 CONTEXT_TOKENS = 6  # of the prompt, for decoders whose text depends on what stands before
 HELD_TOKENS = 4  # as many as a character has bytes: what is incomplete then remains so
 
@@ -69,7 +71,8 @@ class Windowed:
         self._shown = len(self._text())
 
     def _text(self) -> str:
-        return str(self._tokenizer.decode(self._window, skip_special_tokens=self._skip))
+        with panics_as_errors():
+            return str(self._tokenizer.decode(self._window, skip_special_tokens=self._skip))
 
     def feed(self, token: int) -> str:
         if token in self._silent:

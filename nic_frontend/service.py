@@ -25,6 +25,7 @@ from nic_frontend.slot_tracker import SlotTracker
 from nic_frontend.template_renderer import Bounds, Renderer, open_renderer
 from nic_frontend.token_reader import TokenReader
 from nic_frontend.tokenizer import Tokenizer
+from nic_frontend.tokenizer_trial import try_tokenizer
 from nic_frontend.transport.base import Transport, TransportError, read_header
 from nic_frontend.transport.cuda_ipc import CudaIpc
 from nic_frontend.transport.shm import SharedMemory
@@ -125,6 +126,7 @@ class Service:
             check_fingerprint(self.transport, options.model_dir)
             header = read_header(self.transport)
             self.model = options.served_model_name or text(header["model_name"].tobytes())
+            try_tokenizer(options.model_dir, int(header["vocab_size"]))
             self.tokenizer = Tokenizer(options.model_dir, int(header["vocab_size"]))
             self.sampling_defaults = read_defaults(options.model_dir)
             self.lease = Lease(self.transport)
