@@ -118,7 +118,14 @@ def serve(arguments: argparse.Namespace, geometry: Geometry, path: Path, owned: 
     owned.callback(device.close)
     slots = geometry.n_slots
     facts = ModelFacts(
-        ECHO_FINGERPRINT, "echo", device.name, 1 << 31, geometry.prompt_heap // slots, slots, slots, PAGE_SIZE
+        ECHO_FINGERPRINT,
+        "echo",
+        device.name,
+        (1 << 32) - 1,
+        geometry.prompt_heap // slots,
+        slots,
+        slots,
+        PAGE_SIZE,
     )
     ring, address = device.make_ring(arguments.transport, path, geometry, facts, owned)
     echo = device.start_echo(address, geometry.n_slots, arguments.step_us * 1000)
