@@ -67,6 +67,7 @@ FLAGS = (
     Flag("--max-choices", "max_choices", "N", "prompts times n of one request", count),
     Flag("--max-buffered-tokens", "max_buffered_tokens", "TOKENS",
          "cancel a stream whose client is this far behind", count),
+    Flag("--scrub", "scrub", None, "clear prompts in the ring when their requests are released", switch=True),
     Flag("--tool-call-parser", "tool_call_parser", "NAME",
          "how the model writes calls of tools: auto (by its chat template), none, "
          + ", ".join(TOOL_CALL_PARSERS), choices=(AUTO, NONE, *TOOL_CALL_PARSERS)),

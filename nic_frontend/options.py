@@ -52,6 +52,7 @@ class FrontendOptions:
     template_memory_bytes: int = 1 << 30  # that the process may hold which renders the chat template
     max_choices: int = 128  # prompts times n of one request
     max_buffered_tokens: int = 4096  # a stream whose client is this far behind is cancelled
+    scrub: bool = False  # clear prompts in the ring when their requests are released
     send_buffer_bytes: int = 256 << 10  # of the kernel, per connection
     send_timeout_s: float = 60.0  # a connection that acknowledges nothing for this long is dropped
 

@@ -21,6 +21,7 @@ from nic_frontend.options import FrontendOptions, VerbsRing
 from nic_frontend.parsing.registry import Parsers, choose
 from nic_frontend.request_tracker import RequestTracker
 from nic_frontend.sampling_defaults import read_defaults
+from nic_frontend.scrubber import Scrubber
 from nic_frontend.slot_tracker import SlotTracker
 from nic_frontend.template_renderer import Bounds, Renderer, open_renderer
 from nic_frontend.token_reader import TokenReader
@@ -31,6 +32,7 @@ from nic_frontend.transport.cuda_ipc import CudaIpc
 from nic_frontend.transport.shm import SharedMemory
 from ringbuffer import abi, device_ring
 from ringbuffer.fault import describe
+from ringbuffer.heap import Place
 from ringbuffer.name import RingError
 from ringbuffer.region import model_fingerprint
 
@@ -152,6 +154,8 @@ class Service:
         slots = SlotTracker(
             self.lease.n_slots, self.limits.prompt_heap, self.limits.output_heap, least_prompt
         )
+        if options.scrub:
+            slots.on_free = self._scrubbing(self.lease.index)
         self.tracker = RequestTracker(self._reader, slots, self.metrics, options.slot_wait_s)
         self._monitor = BackendMonitor(
             self.transport, self._reader, self.tracker, self.lease, options.grant_timeout_s, self._give_up
@@ -197,6 +201,11 @@ class Service:
         self.lease.give_back()
         self._close_template()
         self.transport.close()
+
+    def _scrubbing(self, lease: int) -> Callable[[Place], None]:
+        scrubber = Scrubber(self.transport, lease)
+        scrubber.everything()
+        return scrubber.place
 
     def _close_template(self) -> None:
         if self.template is not None:
