@@ -108,7 +108,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(namespace: argparse.Namespace) -> int:
-    child.end_with_parent(namespace.parent_pid)
+    child.end_with_parent(namespace.lease_fd)
     values = given(namespace, (RING, LEASES, *FLAGS))
     rdma = given(namespace, RDMA_FLAGS)
     if namespace.rdma_listen:

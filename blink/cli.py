@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
+from blink import stderr
 from ringbuffer.version import version
 
 COMMANDS = {
@@ -70,6 +71,7 @@ def add_commands(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command. Returns its exit status: 0, 1 after an error that was told, 2 for wrong usage."""
+    stderr.install()
     words = list(sys.argv[1:] if argv is None else argv)
     chosen = [word for word in words if not word.startswith("-")]
     try:

@@ -159,7 +159,7 @@ def run_in_realtime(priority: int) -> None:
 
 
 def main(namespace: argparse.Namespace) -> int:
-    child.end_with_parent(namespace.parent_pid)
+    child.end_with_parent(namespace.lease_fd)
     values = {"api_key": os.environ.get(API_KEY_VARIABLE) or None} | given(namespace, (*OWN_FLAGS, *FLAGS))
     options = FrontendOptions(
         ring=chosen_ring(namespace), model_dir=model_directory(namespace.model), **values

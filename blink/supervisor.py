@@ -37,7 +37,7 @@ class Event(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to run. The commands get --parent-pid and --ready-fd appended (child.py). Times in seconds."""
+    """What to run. The commands get --lease-fd and --ready-fd appended (child.py). Times in seconds."""
 
     backend: Sequence[str]
     frontend: Sequence[str]
@@ -92,6 +92,7 @@ class Supervisor:
         self._events: asyncio.Queue[tuple[Event, Child | None]] = asyncio.Queue()
         self._hurry = asyncio.Event()  # a second signal: no more patience
         self._signals: list[int] = []
+        self._lease, self._lease_end = os.pipe()  # the second end is inherited by nobody: it closes with us
         self._announced = False
         self._began = time.monotonic()
 
@@ -162,11 +163,11 @@ class Supervisor:
         try:
             child.process = await asyncio.create_subprocess_exec(
                 *command,
-                f"--parent-pid={os.getpid()}",
+                f"--lease-fd={self._lease}",
                 f"--ready-fd={write_end}",
                 stdin=asyncio.subprocess.DEVNULL,
                 env=self._plan.environment,
-                pass_fds=(write_end,),
+                pass_fds=(write_end, self._lease),
                 process_group=0,  # Ctrl-C reaches the supervisor alone, which ends the rest in order
             )
         except BaseException:

@@ -31,6 +31,7 @@ from ringbuffer.region import ModelFacts, model_fingerprint, ring_path
 DRAIN_S = 30.0
 STOP_S = 15.0
 POLL_S = 0.2
+REPEATED_S = 0.5  # what comes sooner is the same signal: a supervisor's death is told twice
 
 
 class BackendError(RuntimeError):
@@ -191,11 +192,12 @@ def run(options: BackendOptions, ready: Callable[[], None]) -> int:
 
     `ready` is called once the scheduler runs.
     """
-    signals: list[int] = []
+    signals: list[float] = []  # when they came
     woken = threading.Event()
 
     def on_signal(number: int, _: object) -> None:
-        signals.append(number)
+        if not signals or time.monotonic() - signals[-1] > REPEATED_S:
+            signals.append(time.monotonic())
         woken.set()
 
     backend = Backend(options)
