@@ -27,7 +27,7 @@ from ringbuffer.model_file import ModelFileError
 
 log = logging.getLogger(__name__)
 
-START_S = 60.0  # until the process has compiled and tried the template: a busy machine takes a while
+START_S = 30.0  # until the process has compiled and tried the template: a busy machine takes a while
 ERROR_BYTES = 1 << 16
 
 

@@ -11,7 +11,8 @@ from limits import PROGRAM_S
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 BENCHES = [path for path in sorted((SCRIPTS / "bench").glob("*.py")) if "__main__" in path.read_text()]
-PROGRAMS = [*BENCHES, SCRIPTS / "train_demo_model.py"]
+FUZZERS = [path for path in sorted((SCRIPTS / "fuzz").glob("*.py")) if "__main__" in path.read_text()]
+PROGRAMS = [*BENCHES, *FUZZERS, SCRIPTS / "train_demo_model.py"]
 TORCH = ("transformers_batching", "train_demo_model")  # which takes seconds to import
 
 
