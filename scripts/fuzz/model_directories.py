@@ -10,6 +10,7 @@ tokenizer, template and sampling, tokenizes and renders. What was found is in co
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import importlib
 import json
 import os
@@ -125,6 +126,7 @@ def apart(work: Callable[[Path], None], directory: Path) -> Outcome:
 
 def _in_child(work: Callable[[Path], None], directory: Path, write_end: int) -> None:
     os.setpgid(0, 0)
+    faulthandler.disable()  # of a test that has it on
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
