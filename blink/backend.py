@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from blink import child
+from blink import child, systemd
 from blink.address import host_port
 from blink.errors import CommandError
 from blink.flags import Flag, add_flags, checked, count, given, ordinal
@@ -117,4 +117,10 @@ def main(namespace: argparse.Namespace) -> int:
     elif rdma:
         raise CommandError("the flags for frontends on other hosts need --rdma-listen HOST:PORT")
     options = BackendOptions(model_directory(namespace.model), **values)
-    return run(options, ready=lambda: child.report_ready(namespace.ready_fd))
+    service = systemd.Service()
+
+    def ready() -> None:
+        child.report_ready(namespace.ready_fd)
+        service.ready()
+
+    return run(options, ready, service.lives)

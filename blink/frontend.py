@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from blink import child
+from blink import child, systemd
 from blink.address import explained, verbs_address
 from blink.errors import CommandError
 from blink.flags import (
@@ -173,6 +173,12 @@ def main(namespace: argparse.Namespace) -> int:
     )  # not at the top: `blink serve` reads the flags, and needs no uvicorn
 
     logging.basicConfig(level=options.log_level.upper(), format=LOG_FORMAT)
+    service = systemd.Service()
+
+    def ready(host: str, port: int) -> None:
+        child.report_ready(namespace.ready_fd)
+        service.ready()
+
     with explained(options.host, options.port):
-        serve(options, ready=lambda host, port: child.report_ready(namespace.ready_fd))
+        serve(options, ready, service.lives)
     return 0

@@ -129,6 +129,10 @@ class Backend:
         """Why the scheduler gave up or died, or None; after `stop`, why it had until then."""
         return self._watch.fault()
 
+    def beats(self) -> bool:
+        """Whether the scheduler's heartbeat has changed since this was asked last."""
+        return self._watch.beats()
+
     def stop(self, drain_s: float = DRAIN_S, hurry: Callable[[], bool] = lambda: False) -> bool:
         """Lets open requests finish for `drain_s` seconds or until `hurry`, then ends the rest.
 
@@ -187,10 +191,10 @@ def _wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
     return condition()
 
 
-def run(options: BackendOptions, ready: Callable[[], None]) -> int:
+def run(options: BackendOptions, ready: Callable[[], None], lives: Callable[[], None] = lambda: None) -> int:
     """Serves until SIGTERM or SIGINT, drains, and returns the exit code. A second signal ends at once.
 
-    `ready` is called once the scheduler runs.
+    `ready` is called once the scheduler runs, and `lives` again and again while its heartbeat changes.
     """
     signals: list[float] = []  # when they came
     woken = threading.Event()
@@ -210,6 +214,8 @@ def run(options: BackendOptions, ready: Callable[[], None]) -> int:
     ready()
     while not signals and backend.serving():
         woken.wait(POLL_S)
+        if backend.beats():
+            lives()
         if backend.exchange is not None and (told := backend.exchange.look()):
             say(told)
     if not signals:
