@@ -29,7 +29,9 @@ def test_a_program_starts_and_explains_itself(program: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
-@pytest.mark.parametrize("name", ["cross", "setup", "soft-roce", "test", "demo", "demo_chat.py"])
+@pytest.mark.parametrize(
+    "name", ["audit", "lock", "cross", "setup", "soft-roce", "test", "demo", "demo_chat.py"]
+)
 def test_a_script_is_explained_by_its_head(name: str, flag: str, tmp_path: Path) -> None:
     script = SCRIPTS / name
     command = [sys.executable, script] if script.suffix else [script]
