@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
+from blink import stderr
 from blink.config_file import with_files
 from blink.flags import suggestion
 from blink.vllm_flags import INSTEAD
@@ -38,6 +39,7 @@ EXTRAS = {
     "dynamo": "dynamo",
 }  # the extra that brings a package, where not [frontend]
 FLAG = re.compile("--?[a-zA-Z]")
+CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}  # of a terminal
 INTERNAL_ERROR = 70  # sysexits.h, EX_SOFTWARE
 
 
@@ -101,6 +103,7 @@ def add_commands(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command. Returns its exit status: 0, 1 after an error that was told, 2 for wrong usage."""
+    stderr.install()
     words = list(sys.argv[1:] if argv is None else argv)
     chosen = [word for word in words if not word.startswith("-")]
     try:
@@ -115,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "--debug" in words:
             raise
         text, status = _told(error)
-        print(f"blink {chosen[0]}: error: {text}", file=sys.stderr)
+        print(f"blink {chosen[0]}: error: {text.translate(CONTROLS)}", file=sys.stderr)
         return status
 
 

@@ -37,7 +37,7 @@ class Event(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to run. The commands get --parent-pid and --ready-fd appended (child.py). Times in seconds."""
+    """What to run. The commands get --lease-fd and --ready-fd appended (child.py). Times in seconds."""
 
     backend: Sequence[str]
     frontend: Sequence[str]

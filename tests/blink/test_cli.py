@@ -144,7 +144,7 @@ def test_help_is_complete(command: str, capsys: pytest.CaptureFixture[str]) -> N
         cli.main([command, "--help"])
     assert ended.value.code == 0
     text = capsys.readouterr().out
-    assert "--parent-pid" not in text
+    assert "--lease-fd" not in text
     flags = {"serve": (*backend.FLAGS, *frontend.FLAGS)} | {
         name: table for name, (_, table) in TABLES.items()
     }
