@@ -47,8 +47,9 @@ class Asked:
         assert self.stream.reason in (Reason.EOS, Reason.LENGTH), self.stream.reason
         if self.language is None:
             return
-        said = b"".join(VOCAB[token] for token in self.stream.tokens)
-        if self.stream.reason == Reason.EOS:
+        has_ended = self.stream.reason == Reason.EOS
+        said = b"".join(VOCAB[token] for token in self.stream.tokens[: -1 if has_ended else None])
+        if has_ended:
             assert matches(self.language, said), said
         else:
             assert Walk(grammar(self.language)).step_all(said), said

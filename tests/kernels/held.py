@@ -18,6 +18,7 @@ from ringbuffer.grammar_abi import GRAMMAR_ACCEPTING, GRAMMAR_CALL_SHIFT, Gramma
 Rng = np.random.Generator
 CALL = 1 << GRAMMAR_CALL_SHIFT
 EOS, STOP, PROMPT = 3, 9, 10
+ENDS = EOS, STOP
 PLAIN = one_of(bytes(byte for byte in range(0x20, 256) if byte not in b'"\\'))
 STRINGS = (star(PLAIN), times(one_of(b"abc 1"), 0, 9))
 LANGUAGES: list[Node] = [
@@ -63,7 +64,8 @@ def walked(held: Held, table: Sequence[bytes], n: int) -> Walk:
     assert held.grammar is not None
     walk = Walk(held.grammar)
     for token in held.answer[:n]:
-        walk.step_all(table[token])
+        if token not in ENDS:
+            walk.step_all(table[token])
     return walk
 
 
@@ -72,7 +74,7 @@ def extend(rows: Sequence[Held], table: Sequence[bytes], lengths: Sequence[int],
     left = list(zip(rows, lengths, strict=True))
     while left := [(row, n) for row, n in left if len(row.answer) < n]:
         longest = PROMPT + 1 + max(len(row.answer) for row, _ in left)
-        sizes = {"max_context": longest, "total_pages": len(left) * (longest // 16 + 1)}
+        sizes = {"max_context": longest, "total_pages": len(left) * (longest // 16 + 1), "eos": ENDS}
         step = HeldStep([row for row, _ in left], table, 0, **sizes)
         step.params["temperature"], step.params["seed"] = 1, rng.integers(0, 2**63, len(left))
         tokens = step.sample(rng.standard_normal((len(left), len(table))).astype(np.float32))
@@ -183,5 +185,5 @@ def expected_sets(step: HeldStep, rows: list[Held], table: list[bytes]) -> list[
             continue
         walk = walked(row, table, len(row.answer))
         ends = walk.may_end() and len(row.answer) >= int(params["min_tokens"])
-        found.append((set(allowed(walk, table)) - {EOS, STOP}) | ({EOS, STOP} if ends else set()))
+        found.append(set(allowed(walk, table)).difference(ENDS).union(ENDS if ends else ()))
     return found

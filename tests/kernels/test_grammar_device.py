@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from held import (
-    EOS,
+    ENDS,
     NO_NUMBERS,
     Held,
     HeldStep,
@@ -65,9 +65,9 @@ def test_the_reference_allows_what_the_language_does(node: Node, seed: int) -> N
     table = random_vocabulary(60, rng)
     row = Held(grammar(node))
     extend([row], table, [int(rng.integers(0, 5))], rng)
-    step = HeldStep([row], table, 0, max_context=48, eos=(EOS,))
+    step = HeldStep([row], table, 0, max_context=48, eos=ENDS)
     logits = rng.standard_normal((1, 60)).astype(np.float32)
     walk = walked(row, table, len(row.answer))
-    choices = (set(allowed(walk, table)) - {EOS}) | ({EOS} if walk.may_end() else set())
+    choices = set(allowed(walk, table)).difference(ENDS).union(ENDS if walk.may_end() else ())
     best = max(choices, key=lambda token: logits[0, token], default=abi.DEAD_END)
     assert step.sample(logits) == [best]

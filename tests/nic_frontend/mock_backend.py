@@ -260,13 +260,17 @@ class MockBackend:
             self._finish(slot, row, Reason.BAD_CHECKSUM)
             return
         assert descriptor["sequence"] == row.sequence
-        row.answer = self.script(row.prompt)
+        row.answer = self.answer(row)
         cached = self.cached_tokens if isinstance(self.cached_tokens, int) else self.cached_tokens(row)
         self.region.progress["prefix"][slot] = pair_word(row.sequence, cached)
         row.state = State.PREFILL_PROCESSING
         self._tell_prompt(row)
         self.accepted.append(row)
         self._publish(slot)
+
+    def answer(self, row: Row) -> Iterator[int]:
+        """What is said to a request. A grammar is kept in the row, and not walked."""
+        return self.script(row.prompt)
 
     def _grammar(self, lease: int, descriptor: np.void) -> bytes:
         at, n_words = int(descriptor["grammar_offset"]), int(descriptor["grammar_words"])

@@ -223,7 +223,7 @@ def test_other_media_types(frontend: Frontend) -> None:
 
 
 def test_unknown_routes_and_methods(frontend: Frontend) -> None:
-    assert error_of(frontend.client.get("/"), 404)["code"] == "unknown_url"
+    assert error_of(frontend.client.get("/nowhere"), 404)["code"] == "unknown_url"
     assert error_of(frontend.client.post("/v1/embeddings", json={}), 404)["code"] == "unknown_url"
     response = frontend.client.get("/v1/completions")
     assert error_of(response, 405)["code"] == "method_not_allowed"

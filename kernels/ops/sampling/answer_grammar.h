@@ -24,7 +24,8 @@ BLINK_HD struct blink_grammar_state& state_at(const struct blink_tables& tables,
   return tables.grammar_states[2 * sequence.index + answered % 2];
 }
 
-/* Whether a token ends the answer where it may end, whatever its bytes are. */
+/* Whether a token ends the answer where it may end, whatever its bytes are. Where an answer goes on behind one, it
+ * stands where it stood. */
 BLINK_HD bool is_end(const struct blink_tables& tables, const Sequence& sequence, uint32_t token) {
   for (uint32_t i = 0; i < tables.n_eos; ++i)
     if (token == tables.eos[i]) return true;
@@ -56,7 +57,7 @@ inline void find_state(const struct blink_tables& tables, const Sequence& sequen
   PushedStates pushed;
   GrammarWalk walk(grammar, from, pushed);
   for (uint32_t i = sequence.params.prompt_tokens + walked; i < sequence.length; ++i)
-    step_token(tables.vocabulary, sequence.tokens[i], walk);
+    if (!is_end(tables, sequence, sequence.tokens[i])) step_token(tables.vocabulary, sequence.tokens[i], walk);
   walk.put(now);
 }
 

@@ -257,7 +257,7 @@ class SlotSampler {
       });
     } else {
       exists = false;
-      slice_.for_each<4>(logits_, [&](uint32_t t, float logit) {
+      slice_.for_each_allowed<4>(logits_, [&](uint32_t t, float logit) {
         if (!exists || logit > most) most = number(logit), id = t;
         exists = true;
       });
@@ -285,7 +285,7 @@ class SlotSampler {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const float low = filter.least_logit(filter.weighted_ranks());
     uint64_t sum = 0;
-    slice_.for_each<4>(logits_, [&](uint32_t, float logit) {
+    slice_.for_each_allowed<4>(logits_, [&](uint32_t, float logit) {
       if (!(logit < low)) sum += filter.weight(logit);
     });
     sum = warp_total(sum);

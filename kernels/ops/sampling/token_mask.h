@@ -5,7 +5,9 @@
  * lie in groups of 32 that begin alike: a thread walks through what all of a group begin with, which ends most groups
  * where structure is expected, and a warp through the rest of those that live, all of its lanes the same way at first.
  *
- * What is read here was written by the scheduler, or by the step before: it is there before the logits are.
+ * E26. What is read here is there before the logits are, so the sampler does not wait for its predecessor (E7): the
+ * grammar was written by the scheduler before it launched the step, and the token and the state before it by the step
+ * before, which had ended when this step's gate opened. L1 may have older ones, so these two are read from L2.
  */
 #ifndef BLINK_OPS_SAMPLING_TOKEN_MASK_H
 #define BLINK_OPS_SAMPLING_TOKEN_MASK_H
@@ -88,7 +90,8 @@ class TokenMask {
       const uint32_t n = min(32u, sequence_.length - base);
       const uint32_t token = lane < n ? load_relaxed32(sequence_.tokens + base + lane) : 0;
       const uint32_t begin = lane < n ? tables_.vocabulary.first[token] : 0;
-      const uint32_t end = lane < n ? tables_.vocabulary.first[token + 1] : 0;
+      const bool walks = lane < n && !is_end(tables_, sequence_, token);
+      const uint32_t end = walks ? tables_.vocabulary.first[token + 1] : begin;
 #pragma unroll 1
       for (uint32_t i = 0; i < n; ++i) {
         const uint32_t at = __shfl_sync(0xffffffffu, begin, int(i)), stop = __shfl_sync(0xffffffffu, end, int(i));

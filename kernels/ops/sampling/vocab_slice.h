@@ -41,11 +41,10 @@ struct SampleSlice {
     return allowed == nullptr || allowed[(token - block_begin()) / 32] >> token % 32 & 1;
   }
 
-  /* Calls body(token, logit) for this warp's tokens that are allowed, each thread its own, in ascending order, `Ahead`
-   * loads in flight. `Ahead` is the code's size, too: what runs once costs the time to fetch it. */
+  /* Calls body(token, logit) for this warp's tokens, each thread its own, in ascending order, `Ahead` loads in flight.
+   * `Ahead` is the code's size, too: what runs once costs the time to fetch it. */
   template <uint32_t Ahead, typename Body>
   __device__ __forceinline__ void for_each(const float* logits, const Body& body) const {
-    if (allowed != nullptr) return for_each_allowed<4>(logits, body);
     const uint32_t end = begin(warp() + 1);
 #pragma unroll 1
     for (uint32_t t = begin(warp()) + threadIdx.x % 32; t < end; t += 32 * Ahead) {
@@ -58,10 +57,10 @@ struct SampleSlice {
     }
   }
 
- private:
-  /* What is not allowed is not read. Bits are there for ids below the end alone. */
+  /* Likewise for those that are allowed. The others are not read. */
   template <uint32_t Ahead, typename Body>
   __device__ __forceinline__ void for_each_allowed(const float* logits, const Body& body) const {
+    if (allowed == nullptr) return for_each<Ahead>(logits, body);
     const uint32_t end = begin(warp() + 1), lane = threadIdx.x % 32;
     const uint32_t* words = allowed + (begin(warp()) - block_begin()) / 32;
 #pragma unroll 1
