@@ -17,7 +17,13 @@ from ringbuffer.region import Region
 AGREE = 2e-4
 
 
-@pytest.fixture(scope="module", params=SCHEDULERS)
+SLOW = ("blocking", "async")  # as the others, with other streams
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in SCHEDULERS],
+)
 def region(request: pytest.FixtureRequest) -> Iterator[Region]:
     name = f"logprobs-{os.getpid()}-{request.param}"
     with serving(name, f"--scheduler={request.param}", device="cpu") as (_, found):
@@ -31,6 +37,7 @@ def test_what_is_told(region: Region, check: Callable[[Case], None]) -> None:
     client.close()
 
 
+@pytest.mark.slow
 def test_a_paused_request_is_told_of_every_token_once() -> None:
     """Few pages: requests are preempted before and after their first tokens, and prompts scored again."""
     name = f"logprobs-{os.getpid()}-scarce"

@@ -43,8 +43,9 @@ def start_rows(rigs: list[SamplerRig], vocab: int, seed: int) -> None:
         held = random_controls(rng, vocab) if row % 2 else controls(vocab)
         params = {
             "temperature": float(rng.choice([0, 0.7, 1.5])), "seed": int(rng.integers(0, 2**63)),
-            "repetition_penalty": float(rng.choice([1, 1.3])), "frequency_penalty": float(rng.choice([0, 0.25])),
-            "presence_penalty": float(rng.choice([0, 0.5])), "prompt_tokens": 12,
+            "repetition_penalty": float(rng.choice([1, 1.3])), "prompt_tokens": 12,
+            "presence_penalty": float(rng.choice([0, 0.5])),
+            "frequency_penalty": float(rng.choice([0, 0.25])),
             "logprob_words": int(rng.choice([0, 1, 6, LOGPROB_WORDS])), "prompt_logprob_words": LOGPROB_WORDS,
             "n_biases": held.n_biases, "ban_words": held.ban_words, "flags": held.flags,
         }  # fmt: skip
