@@ -112,6 +112,7 @@ class Request:
     sampling: Sampling
     mailbox: Mailbox
     arrived: float
+    client: int = 0  # for whom: clients take turns (S2)
     slot: int = -1
     sequence: int | None = None  # None until it was submitted
     cached_tokens: int = 0  # of the prompt; known with the first token
@@ -139,12 +140,14 @@ class Request:
             "frequency_penalty": s.frequency_penalty,
             "flags": abi.RequestFlags.IGNORE_EOS if s.ignore_eos else 0,
             "ticket": 0,
+            "client": self.client,
             "n_stop_ids": len(s.stop_ids),
             "stop_ids": s.stop_ids + (0,) * (abi.MAX_STOP_IDS - len(s.stop_ids)),
             "prompt_offset": 0,
             "prompt_room": 0,
             "output_offset": 0,
             "output_room": 0,
+            "reserved0": 0,
             "crc32c": 0,
         }
         row = tuple(values.pop(name) for name in abi.Descriptor.names or ())

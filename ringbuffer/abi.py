@@ -24,7 +24,7 @@ PROMPT_GRANULE = 32
 OUTPUT_GRANULE = 16
 NO_BLOCK = 0xffffffffffffffff
 EPOCH_MASK = 0xffffff
-RING_LAYOUT_HASH = 0x7cabb8ff6048a5f7
+RING_LAYOUT_HASH = 0x76420bf6f5347cf3
 
 
 class State(IntEnum):
@@ -130,10 +130,10 @@ LeaseAck = np.dtype({
 })
 
 Descriptor = np.dtype({
-    "names": ["sequence", "prompt_tokens", "max_tokens", "min_tokens", "seed", "salt", "temperature", "top_p", "min_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty", "flags", "ticket", "n_stop_ids", "stop_ids", "prompt_offset", "prompt_room", "output_offset", "output_room", "crc32c"],
-    "formats": ["<u4", "<u4", "<u4", "<u4", "<u8", ("<u8", (2,)), "<f4", "<f4", "<f4", "<u4", "<f4", "<f4", "<f4", "<u4", "<u4", "<u4", ("<u4", (15,)), "<u4", "<u4", "<u4", "<u4", "<u4"],
-    "offsets": [0, 4, 8, 12, 16, 24, 40, 44, 48, 52, 56, 60, 64, 68, 72, 76, 80, 140, 144, 148, 152, 156],
-    "itemsize": 160,
+    "names": ["sequence", "prompt_tokens", "max_tokens", "min_tokens", "seed", "salt", "temperature", "top_p", "min_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty", "flags", "ticket", "client", "n_stop_ids", "stop_ids", "prompt_offset", "prompt_room", "output_offset", "output_room", "reserved0", "crc32c"],
+    "formats": ["<u4", "<u4", "<u4", "<u4", "<u8", ("<u8", (2,)), "<f4", "<f4", "<f4", "<u4", "<f4", "<f4", "<f4", "<u4", "<u4", "<u4", "<u4", ("<u4", (15,)), "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
+    "offsets": [0, 4, 8, 12, 16, 24, 40, 44, 48, 52, 56, 60, 64, 68, 72, 76, 80, 84, 144, 148, 152, 156, 160, 164],
+    "itemsize": 168,
 })
 
 Progress = np.dtype({

@@ -1,6 +1,6 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0x7cabb8ff6048a5f7ull
+#define BLINK_RING_LAYOUT_HASH 0x76420bf6f5347cf3ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -82,7 +82,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_lease, pad) == 16, "blink_lease.pad
 BLINK_ASSERT(sizeof(struct blink_lease_ack) == 128, "blink_lease_ack");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_ack, word) == 0, "blink_lease_ack.word");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_ack, pad) == 8, "blink_lease_ack.pad");
-BLINK_ASSERT(sizeof(struct blink_descriptor) == 160, "blink_descriptor");
+BLINK_ASSERT(sizeof(struct blink_descriptor) == 168, "blink_descriptor");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, sequence) == 0, "blink_descriptor.sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_tokens) == 4, "blink_descriptor.prompt_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, max_tokens) == 8, "blink_descriptor.max_tokens");
@@ -98,13 +98,15 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, presence_penalty) == 60
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, frequency_penalty) == 64, "blink_descriptor.frequency_penalty");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, flags) == 68, "blink_descriptor.flags");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, ticket) == 72, "blink_descriptor.ticket");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, n_stop_ids) == 76, "blink_descriptor.n_stop_ids");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, stop_ids) == 80, "blink_descriptor.stop_ids");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_offset) == 140, "blink_descriptor.prompt_offset");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_room) == 144, "blink_descriptor.prompt_room");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, output_offset) == 148, "blink_descriptor.output_offset");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, output_room) == 152, "blink_descriptor.output_room");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, crc32c) == 156, "blink_descriptor.crc32c");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, client) == 76, "blink_descriptor.client");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, n_stop_ids) == 80, "blink_descriptor.n_stop_ids");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, stop_ids) == 84, "blink_descriptor.stop_ids");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_offset) == 144, "blink_descriptor.prompt_offset");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_room) == 148, "blink_descriptor.prompt_room");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, output_offset) == 152, "blink_descriptor.output_offset");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, output_room) == 156, "blink_descriptor.output_room");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, reserved0) == 160, "blink_descriptor.reserved0");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, crc32c) == 164, "blink_descriptor.crc32c");
 BLINK_ASSERT(sizeof(struct blink_progress) == 64, "blink_progress");
 BLINK_ASSERT(__builtin_offsetof(struct blink_progress, status) == 0, "blink_progress.status");
 BLINK_ASSERT(__builtin_offsetof(struct blink_progress, prefix) == 8, "blink_progress.prefix");
@@ -210,12 +212,14 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, salt) == 32, "blink_kv_ev
   X(blink_descriptor, frequency_penalty) \
   X(blink_descriptor, flags) \
   X(blink_descriptor, ticket) \
+  X(blink_descriptor, client) \
   X(blink_descriptor, n_stop_ids) \
   X(blink_descriptor, stop_ids) \
   X(blink_descriptor, prompt_offset) \
   X(blink_descriptor, prompt_room) \
   X(blink_descriptor, output_offset) \
   X(blink_descriptor, output_room) \
+  X(blink_descriptor, reserved0) \
   X(blink_descriptor, crc32c) \
   X(blink_progress, status) \
   X(blink_progress, prefix) \
