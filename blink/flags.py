@@ -142,6 +142,17 @@ def api_key(text: str) -> str:
     return text
 
 
+def hosts(text: str) -> tuple[str, ...]:
+    """Of "example.com,10.0.0.7", or "*". Raises ValueError."""
+    found = tuple(text.lower().split(","))
+    for one in found:
+        if one != "*" and not re.fullmatch(r"[a-z0-9._-]+|\[?[0-9a-f:.]+\]?", one):
+            raise ValueError(
+                f"'{one}' is no host; write for example example.com or 10.0.0.7, with no port, or *"
+            )
+    return found
+
+
 def origins(text: str) -> tuple[str, ...]:
     """Of "https://example.com,http://localhost:3000", or "*". Raises ValueError."""
     found = tuple(text.lower().split(","))

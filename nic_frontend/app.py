@@ -11,8 +11,10 @@ from nic_frontend.asgi import Receive, Scope, Send, header, respond, respond_jso
 from nic_frontend.cors import Cors
 from nic_frontend.endpoints import MODEL, OPEN_PATHS, Endpoints, Handler
 from nic_frontend.errors import ApiError, anthropic_body
+from nic_frontend.hosts import Hosts, default_hosts
 from nic_frontend.request import ClientGone
 from nic_frontend.service import Service
+from nic_frontend.wrong_keys import WrongKeys
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +27,8 @@ class App:
         self._cors = Cors(service.options.allowed_origins or ())
         key = service.options.api_key
         self._key = hashlib.sha256(key.encode()).digest() if key else None
+        self._wrong_keys = WrongKeys()
+        self._hosts = Hosts(service.options.allowed_hosts or default_hosts(service.options.host, key))
         self._routes = Endpoints(service).routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,6 +59,7 @@ class App:
             await send(message)
 
         try:
+            self._hosts.check(scope)
             if (allowed := self._cors.preflight(scope)) is not None:  # browsers send no key with it
                 await respond(counted, 200, b"", allowed)
             else:
@@ -62,6 +67,8 @@ class App:
         except ClientGone:
             metrics.disconnects += 1
         except ApiError as error:
+            if error.status == 401 and not await self._wrong_keys.wait(scope):
+                error = too_many_wrong_keys()
             await respond_json(counted, error.status, told(error, scope), error.headers)
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
@@ -102,6 +109,11 @@ class App:
                 code="invalid_api_key",
                 headers={"www-authenticate": "Bearer"},
             )
+
+
+def too_many_wrong_keys() -> ApiError:
+    message = "too many requests with an incorrect API key"
+    return ApiError(429, message, code="invalid_api_key", headers={"connection": "close"})
 
 
 def told(error: ApiError, scope: Scope) -> dict[str, object]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from nic_frontend import errors
@@ -106,20 +107,25 @@ class Endpoints:
                 param="model", code="model_not_found",
             )  # fmt: skip
 
-    async def _body(self, scope: Scope, receive: Receive) -> dict[str, Any]:
+    @asynccontextmanager
+    async def _body(self, scope: Scope, receive: Receive) -> AsyncIterator[dict[str, Any]]:
+        """The request's object. Its memory counts until nobody needs it any more."""
         options = self._service.options
-        body = parse_object(
-            await read_json_body(scope, receive, options.max_body_bytes, options.body_timeout_s)
-        )
-        self._check_model(body.get("model"))
-        return body
+        with self._service.bodies.new() as held:
+            content = await read_json_body(
+                scope, receive, held, options.max_body_bytes, options.body_timeout_s
+            )
+            body = parse_object(content)
+            self._check_model(body.get("model"))
+            yield body
 
     def _asking(self, answer: Asked) -> Handler:
         """An endpoint that answers by itself."""
 
         async def handler(scope: Scope, receive: Receive, send: Send) -> None:
-            body = await self._body(scope, receive)
-            await respond_json(send, 200, await answer(body, self._service.served))
+            async with self._body(scope, receive) as body:
+                answered = await answer(body, self._service.served)
+            await respond_json(send, 200, answered)
 
         return handler
 
@@ -129,12 +135,12 @@ class Endpoints:
         async def handler(scope: Scope, receive: Receive, send: Send) -> None:
             arrived = time.perf_counter()
             service = self._service
-            body = await self._body(scope, receive)
-            fill_in(body, service.sampling_defaults)
-            job = await parse(body, service.served)
+            async with self._body(scope, receive) as body:
+                fill_in(body, service.sampling_defaults)
+                job = await parse(body, service.served)
             requests = self._requests(job, arrived)
             call = Call(job, requests, service.tokenizer, service.tracker, service.metrics)
-            await call.run(receive, send)
+            await call.run(receive, send, arrived, service.options.request_timeout_s)
 
         return handler
 

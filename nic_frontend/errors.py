@@ -88,6 +88,11 @@ def unavailable(message: str) -> ApiError:
     return ApiError(503, message, kind="service_unavailable", code="service_unavailable")
 
 
+def took_too_long(timeout_s: float) -> ApiError:
+    message = f"the answer was not complete within {timeout_s:g} s, which is what this server allows"
+    return ApiError(504, message, code="request_timeout")
+
+
 # Made anew each time: an exception that is raised again keeps the frames of every time that it was.
 REASONS: dict[Reason, Callable[[], ApiError]] = {
     Reason.BAD_CHECKSUM: lambda: ApiError(

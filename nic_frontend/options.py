@@ -36,6 +36,7 @@ class FrontendOptions:
     cores: tuple[int, ...] | None = None  # that this process keeps to; default: those it was started on
     realtime: int | None = None  # priority under SCHED_RR; default: scheduled as ordinary work
     api_key: str | None = None  # everything but /health and /metrics then wants `Authorization: Bearer`
+    allowed_hosts: tuple[str, ...] | None = None  # names that it answers to; "*": any. Default: hosts.py
     allowed_origins: tuple[str, ...] | None = None  # whose pages a browser lets read answers; "*": all
 
     tool_call_parser: str = "auto"  # parsing/registry.py: how the model writes calls of tools; "none"
@@ -44,10 +45,13 @@ class FrontendOptions:
     attach_timeout_s: float = 30.0  # for the ring to appear and the scheduler to serve
     grant_timeout_s: float = 3.0  # for the scheduler to acknowledge the lease
     body_timeout_s: float = 30.0  # for a request's body to arrive
+    request_timeout_s: float = 3600.0  # for an answer's last byte, from the first of the request's body
     drain_timeout_s: float = 30.0  # for open requests to finish after SIGTERM
     slot_wait_s: float = 1.0  # for a slot that is just being released, before 429
 
+    max_connections: int = 4096  # beyond that, those that wait for longest make room
     max_body_bytes: int = 8 << 20
+    body_memory_bytes: int = 64 << 20  # of all bodies together that are being read and understood
     max_choices: int = 128  # prompts times n of one request
     max_buffered_tokens: int = 4096  # a stream whose client is this far behind is cancelled
     send_buffer_bytes: int = 256 << 10  # of the kernel, per connection

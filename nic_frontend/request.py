@@ -84,6 +84,13 @@ class Mailbox:
         if self._handler is not None:
             self._handler.cancel()
 
+    def give_up(self, failure: Exception) -> None:
+        """Ends the handler with `failure`, or without a word where the client holds it up."""
+        if self.sending:
+            self.abandon()
+        else:
+            self.fail(failure)
+
     async def take(self) -> list[Arrival]:
         """Waits for arrivals and returns all of them. Raises what `fail` was given."""
         while not self._arrivals and self._failure is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 import logging
 import signal
@@ -20,6 +21,7 @@ import uvicorn
 from nic_frontend import errors
 from nic_frontend.app import App
 from nic_frontend.connection import Connection
+from nic_frontend.connections import Connections
 from nic_frontend.open_files import allow_most
 from nic_frontend.options import FrontendOptions
 from nic_frontend.service import Service
@@ -29,7 +31,7 @@ log = logging.getLogger(__name__)
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 75
-SPARE_FILES = 100  # beside a connection for each slot: idle connections, the ring, the reader
+SPARE_FILES = 100  # beside the connections: the ring, the reader, threads that read files
 GRACE_S = 2  # for handlers to send their last event
 
 
@@ -58,19 +60,20 @@ class Server(uvicorn.Server):
     """uvicorn, with an end for the requests that outlive the drain timeout and a word when it serves."""
 
     def __init__(self, service: Service, ready: Callable[[], None] | None) -> None:
+        options = service.options
         config = uvicorn.Config(
             App(service),
             loop="uvloop",
-            http=Connection,
+            http=Connection.among(Connections(options.max_connections), options.send_timeout_s),
             ws="none",
             lifespan="on",
             log_config=None,
-            log_level=service.options.log_level,
+            log_level=options.log_level,
             access_log=False,
             server_header=False,
             backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=int(service.options.drain_timeout_s) + GRACE_S,
+            timeout_graceful_shutdown=int(options.drain_timeout_s) + GRACE_S,
         )
         super().__init__(config)
         self._service = service
@@ -112,21 +115,26 @@ class Server(uvicorn.Server):
             timer.cancel()
 
 
+def within(options: FrontendOptions, files: int) -> FrontendOptions:
+    """The options of a process that may have so many files open for connections."""
+    return dataclasses.replace(options, max_connections=max(1, min(options.max_connections, files)))
+
+
 def serve(options: FrontendOptions, ready: Callable[[str, int], None] | None = None) -> None:
     """Serves until SIGTERM or SIGINT. `ready` is called once with the address, when requests are accepted.
 
     Raises TransportError when the ring cannot be used, or not any more, FileNotFoundError or ValueError when
     the model's files cannot be, and OSError when the address is taken.
     """
-    most_files = allow_most()
+    options = within(options, allow_most() - SPARE_FILES)
     listener = listen(options)
     try:
         service = Service(options)
         try:
-            if most_files < (wanted := service.lease.n_slots + SPARE_FILES):
+            if (most := options.max_connections) < (n_slots := service.lease.n_slots):
                 log.warning(
-                    "may open %d files, too few for %d slots: raise the limit (ulimit -Hn) to %d",
-                    most_files, service.lease.n_slots, wanted,
+                    "may have %d connections, too few for %d slots: raise --max-connections and the limit of "
+                    "files (ulimit -Hn) to %d", most, n_slots, n_slots + SPARE_FILES,
                 )  # fmt: skip
             host, port = listener.getsockname()[:2]
 

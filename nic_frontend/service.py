@@ -15,6 +15,7 @@ from nic_frontend.abi import Health
 from nic_frontend.api.parameters import Limits
 from nic_frontend.api.served import Served
 from nic_frontend.backend_monitor import BackendMonitor
+from nic_frontend.bodies import Bodies
 from nic_frontend.lease import Lease, phase_name
 from nic_frontend.metrics import Exposition, Metrics
 from nic_frontend.options import FrontendOptions, VerbsRing
@@ -137,6 +138,7 @@ class Service:
             self.transport.close()
             raise
         self._header = header
+        self.bodies = Bodies(options.body_memory_bytes)
         self.metrics = Metrics(self.model, self.lease.index)
         self.exposition = Exposition(self.metrics, self._snapshot)
         least_prompt = self.transport.capabilities.least_copy // 4
