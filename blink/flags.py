@@ -134,6 +134,14 @@ def seconds(text: str) -> float:
     return value
 
 
+def duration(text: str) -> float:
+    """A time of at least a second."""
+    value = seconds(text)
+    if value < 1:
+        raise ValueError(f"{text} is less than a second")
+    return value
+
+
 def api_key(text: str) -> str:
     if not text.strip():
         raise ValueError(

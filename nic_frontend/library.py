@@ -50,6 +50,9 @@ def library() -> ctypes.CDLL:
         "blink_link_trips": (u32, [p, u32, u32, u32, u32, u64, p]),
         "blink_reader_drain_all": (c_int, [p, p, u32, u32, u32, u64, ctypes.POINTER(Drained)]),
         "blink_reader_health": (None, [p, ctypes.POINTER(Health)]),
+        "blink_watchdog_create": (p, [u64]),
+        "blink_watchdog_beat": (None, [p]),
+        "blink_watchdog_destroy": (None, [p]),
     }
     for name, (result, arguments) in prototypes.items():
         function = getattr(found, name)

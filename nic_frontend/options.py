@@ -47,6 +47,7 @@ class FrontendOptions:
     body_timeout_s: float = 30.0  # for a request's body to arrive
     request_timeout_s: float = 3600.0  # for an answer's last byte, from the first of the request's body
     drain_timeout_s: float = 30.0  # for open requests to finish after SIGTERM
+    watchdog_s: float = 20.0  # a process whose event loop does not turn for so long ends
     slot_wait_s: float = 1.0  # for a slot that is just being released, before 429
 
     max_connections: int = 4096  # beyond that, those that wait for longest make room

@@ -28,6 +28,7 @@ from nic_frontend.tokenizer import Tokenizer
 from nic_frontend.transport.base import Transport, TransportError, read_header
 from nic_frontend.transport.cuda_ipc import CudaIpc
 from nic_frontend.transport.shm import SharedMemory
+from nic_frontend.watchdog import Watchdog
 from ringbuffer import abi, device_ring
 from ringbuffer.fault import describe
 from ringbuffer.name import RingError
@@ -149,6 +150,7 @@ class Service:
         self._monitor = BackendMonitor(
             self.transport, self._reader, self.tracker, self.lease, options.grant_timeout_s, self._give_up
         )
+        self._watchdog = Watchdog(options.watchdog_s)
         self._tasks: list[asyncio.Task[None]] = []
         self.given_up: str | None = None
         self.on_given_up: Callable[[], None] = lambda: None
@@ -175,13 +177,14 @@ class Service:
 
     async def start(self) -> None:
         asyncio.get_running_loop().add_reader(self._reader.descriptor, self.tracker.on_readable)
-        self._tasks.append(asyncio.create_task(self._monitor.run()))
+        self._tasks += [asyncio.create_task(run()) for run in (self._monitor.run, self._watchdog.run)]
 
     async def stop(self) -> None:
         """Cancels what is open, waits a bounded time for its slots, and gives the lease back."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._watchdog.close()
         await self.tracker.close(RELEASE_TIMEOUT_S)
         asyncio.get_running_loop().remove_reader(self._reader.descriptor)
 
