@@ -75,6 +75,8 @@ FLAGS = (
     Flag("--max-connections", "max_connections", "N",
          "beyond it, connections that keep the server waiting make room, the longest first", count),
     Flag("--max-choices", "max_choices", "N", "prompts times n of one request", count),
+    Flag("--max-prompt-tokens", "max_prompt_tokens", "TOKENS",
+         "prompts of one request in all, each counted for every choice, where it has several", count),
     Flag("--max-buffered-tokens", "max_buffered_tokens", "TOKENS",
          "cancel a stream whose client is this far behind", count),
     Flag("--tool-call-parser", "tool_call_parser", "NAME",

@@ -8,6 +8,7 @@ import secrets
 from typing import Any
 
 from nic_frontend.asgi import Receive, Scope, Send, header, respond, respond_json
+from nic_frontend.clients import client_of
 from nic_frontend.cors import Cors
 from nic_frontend.endpoints import MODEL, OPEN_PATHS, Endpoints, Handler
 from nic_frontend.errors import ApiError, anthropic_body
@@ -82,6 +83,7 @@ class App:
         path = scope["path"]
         if path not in OPEN_PATHS:
             self._authenticate(scope)
+            scope["client_number"] = client_of(scope, None)
         route = self._routes.get(MODEL if path.startswith(MODEL) else path)
         if route is None:
             raise ApiError(404, f"unknown URL: {scope['method']} {path}", code="unknown_url")

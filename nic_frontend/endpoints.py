@@ -138,20 +138,23 @@ class Endpoints:
             async with self._body(scope, receive) as body:
                 fill_in(body, service.sampling_defaults)
                 job = await parse(body, service.served)
-            requests = self._requests(job, arrived)
+            requests = self._requests(job, arrived, scope["client_number"])
             call = Call(job, requests, service.tokenizer, service.tracker, service.metrics)
             await call.run(receive, send, arrived, service.options.request_timeout_s)
 
         return handler
 
-    def _requests(self, job: Job, arrived: float) -> list[Request]:
-        """One request per choice."""
+    def _requests(self, job: Job, arrived: float, client: int) -> list[Request]:
+        """One request per choice. Raises ApiError 400 when their prompts are too long together."""
         service, n = self._service, job.parameters.n
+        asked, most = n * sum(map(len, job.prompts)), service.options.max_prompt_tokens
+        if len(job.prompts) * n > 1 and asked > most:
+            raise errors.too_many_prompt_tokens(asked, most)
         mailbox = Mailbox(service.options.max_buffered_tokens)
 
         def request(index: int) -> Request:
             prompt = job.prompts[index // n]
             sampling = job.parameters.sampling(len(prompt), index % n, service.limits, job.param)
-            return Request(index, prompt, sampling, mailbox, arrived)
+            return Request(index, prompt, sampling, mailbox, arrived, client)
 
         return [request(index) for index in range(len(job.prompts) * n)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ringbuffer.abi import Reason
 
 if TYPE_CHECKING:
-    from nic_frontend.slot_tracker import Need
+    from nic_frontend.shares import Need
 
 RETRY_AFTER_S = 1
 
@@ -66,6 +66,11 @@ def slots_full(wanted: int, total: int) -> ApiError:
     return ApiError(429, message, kind="rate_limit_error", code="rate_limit_exceeded")
 
 
+def share_full() -> ApiError:
+    message = "your open requests hold as much of this server as one client may; retry when one has ended"
+    return ApiError(429, message, kind="rate_limit_error", code="rate_limit_exceeded")
+
+
 def heaps_full(need: Need) -> ApiError:
     message = (
         f"the ring has no room now for prompts of {need.prompts} tokens and answers of {need.outputs}; "
@@ -81,6 +86,15 @@ def too_large(need: Need, total: Need) -> ApiError:
         f"{need.outputs} in all; this server holds {total.prompts} and {total.outputs}: ask for fewer "
         "choices or fewer tokens",
         code="invalid_value",
+    )
+
+
+def too_many_prompt_tokens(asked: int, most: int) -> ApiError:
+    return bad_request(
+        f"the prompts of this request have {asked} tokens in all, counted once for each choice; this server "
+        f"takes {most} in one request (--max-prompt-tokens): ask for fewer at once",
+        "prompt",
+        "invalid_value",
     )
 
 

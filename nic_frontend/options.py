@@ -54,6 +54,7 @@ class FrontendOptions:
     max_body_bytes: int = 8 << 20
     body_memory_bytes: int = 64 << 20  # of all bodies together that are being read and understood
     max_choices: int = 128  # prompts times n of one request
+    max_prompt_tokens: int = 512 << 10  # of all its choices, where it has several
     max_buffered_tokens: int = 4096  # a stream whose client is this far behind is cancelled
     send_buffer_bytes: int = 256 << 10  # of the kernel, per connection
     send_timeout_s: float = 60.0  # a connection that acknowledges nothing for this long is dropped

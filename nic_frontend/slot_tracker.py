@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from nic_frontend.shares import NOTHING, Need, Shares
 from ringbuffer.heap import LeaseHeaps, Place
 
 
@@ -23,27 +24,11 @@ class Size(NamedTuple):
     max_tokens: int
 
 
-class Need(NamedTuple):
-    """Slots, and tokens and records of the heaps."""
-
-    slots: int
-    prompts: int
-    outputs: int
-
-    def plus(self, other: Need) -> Need:
-        return Need(*(a + b for a, b in zip(self, other, strict=True)))
-
-    def within(self, other: Need) -> bool:
-        return all(a <= b for a, b in zip(self, other, strict=True))
-
-
 class Waiter(NamedTuple):
     sizes: Sequence[Size]
+    client: int
     need: Need
     taken: asyncio.Future[tuple[int, list[int]]]  # the tracker's epoch, and the slots
-
-
-NOTHING = Need(0, 0, 0)
 
 
 class SlotTracker:
@@ -66,6 +51,7 @@ class SlotTracker:
         self._hint = 0
         self.n_free = self.n_slots
         self._releasing = NOTHING
+        self.shares = Shares()
         self._serve()
 
     def need(self, sizes: Sequence[Size]) -> Need:
@@ -73,15 +59,15 @@ class SlotTracker:
         rooms = [self._heaps.rooms(*size) for size in sizes]
         return Need(len(sizes), sum(prompt for prompt, _ in rooms), sum(output for _, output in rooms))
 
-    def take(self, sizes: Sequence[Size]) -> list[int]:
+    def take(self, sizes: Sequence[Size], client: int = 0) -> list[int]:
         """A slot for each, with its ranges of the heaps.
 
         The scan is circular and starts behind the last slot taken. Empty when there is no room for
         all of them, or others wait.
         """
-        return [] if self._waiting else self._take(sizes)
+        return [] if self._waiting else self._take(sizes, client)
 
-    def _take(self, sizes: Sequence[Size]) -> list[int]:
+    def _take(self, sizes: Sequence[Size], client: int) -> list[int]:
         if len(sizes) > self.n_free:
             return []
         places: list[Place] = []
@@ -92,9 +78,9 @@ class SlotTracker:
                     self._heaps.give_back(taken)
                 return []
             places.append(place)
-        return [self._occupy(place) for place in places]
+        return [self._occupy(place, client) for place in places]
 
-    def _occupy(self, place: Place) -> int:
+    def _occupy(self, place: Place, client: int) -> int:
         slot = self._free.find(1, self._hint)
         if slot < 0:
             slot = self._free.find(1)
@@ -102,6 +88,7 @@ class SlotTracker:
         self._places[slot] = place
         self._hint = slot + 1
         self.n_free -= 1
+        self.shares.took(client, slot, self._held(slot, 1))
         return slot
 
     def place(self, slot: int) -> Place:
@@ -110,19 +97,23 @@ class SlotTracker:
         assert place is not None
         return place
 
-    async def wait(self, sizes: Sequence[Size], timeout_s: float) -> list[int]:
+    def exceeds_share(self, sizes: Sequence[Size], client: int) -> bool:
+        """Whether the client holds too much already to have that as well."""
+        return not self.shares.allow(client, self.need(sizes), self._unused().plus(self._releasing))
+
+    async def wait(self, sizes: Sequence[Size], timeout_s: float, client: int = 0) -> list[int]:
         """As `take`, but waits for what is being released.
 
         Empty when that does not suffice, also for those who wait already, or takes too long.
         """
-        if taken := self.take(sizes):
+        if taken := self.take(sizes, client):
             return taken
         need = wanted = self.need(sizes)
         for other in self._waiting:
             wanted = wanted.plus(other.need)
         if timeout_s <= 0 or not wanted.within(self._unused().plus(self._releasing)):
             return []
-        waiter = Waiter(sizes, need, asyncio.get_running_loop().create_future())
+        waiter = Waiter(sizes, client, need, asyncio.get_running_loop().create_future())
         self._waiting.append(waiter)
         try:
             await asyncio.wait([waiter.taken], timeout=timeout_s)
@@ -142,7 +133,7 @@ class SlotTracker:
         return []
 
     def _serve(self) -> None:
-        while self._waiting and (taken := self._take(self._waiting[0].sizes)):
+        while self._waiting and (taken := self._take(*self._waiting[0][:2])):
             self._waiting.popleft().taken.set_result((self._epoch, taken))
 
     def _unused(self) -> Need:
@@ -150,6 +141,7 @@ class SlotTracker:
 
     def releasing(self, slot: int) -> None:
         """The slot's request has ended; `free` follows."""
+        self.shares.gave_back(slot)
         self._releasing = self._releasing.plus(self._held(slot, 1))
 
     def free(self, slot: int) -> None:
@@ -162,6 +154,7 @@ class SlotTracker:
 
     def put_back(self, slot: int) -> None:
         """Returns a slot that was taken and never submitted to."""
+        self.shares.gave_back(slot)
         self._heaps.give_back(self.place(slot))
         self._places[slot] = None
         self._free[slot] = 1

@@ -136,7 +136,7 @@ class Call:
         if generation.ending is None:
             least = max(asked.min_tokens - len(tokens), 0)
             sampling = dataclasses.replace(asked, max_tokens=left, min_tokens=least)
-            request = Request(index, prompt, sampling, self._mailbox, thinking.arrived)
+            request = Request(index, prompt, sampling, self._mailbox, thinking.arrived, thinking.client)
             request.first_token, request.last_token = thinking.first_token, thinking.last_token
             request.n_tokens = thinking.n_tokens
             self._requests[index] = request
