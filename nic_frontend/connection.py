@@ -169,6 +169,7 @@ class Connection(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return  # it comes again, without the offer
         super().on_headers_complete()  # which may find that the URL is none: so far this is a head
+        self.cycle.keep_alive = self.cycle.keep_alive and not self.crowd.ending
         self._head_left = None
         self._framing = self._unread = 0
         self._expect_no_head()

@@ -28,11 +28,17 @@ class Connections:
         self._all: set[Droppable] = set()
         self._awaited: dict[Droppable, None] = {}  # in the order in which they began to be
         self._told = -TOLD_S
+        self.ending = False  # each connection serves one more request at most
         self.dropped = 0  # to make room
         self.refused = 0
 
     def __len__(self) -> int:
         return len(self._all)
+
+    @property
+    def any_awaited(self) -> bool:
+        """Whether a connection is there of which a request may still come."""
+        return bool(self._awaited)
 
     def opened(self, connection: Droppable) -> bool:
         """A new one. False: there is no room for it."""
