@@ -148,8 +148,9 @@ class Service:
         )
         self.tracker = RequestTracker(self._reader, slots, self.metrics, options.slot_wait_s)
         self._monitor = BackendMonitor(
-            self.transport, self._reader, self.tracker, self.lease, options.grant_timeout_s, self._give_up
-        )
+            self.transport, self._reader, self.tracker, self.lease, options.grant_timeout_s, self._give_up,
+            emulated=text(header["device_name"].tobytes()) == "cpu",
+        )  # fmt: skip
         self._watchdog = Watchdog(options.watchdog_s)
         self._tasks: list[asyncio.Task[None]] = []
         self.given_up: str | None = None
