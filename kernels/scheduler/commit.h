@@ -157,10 +157,7 @@ BLINK_FN void Scheduler<P>::finish(uint32_t slot, uint32_t reason) {
   blink_request& r = c.requests[slot];
   if (waiting(r)) {
     p.add(&s.n_waiting, ~0u);
-    if (r.sequence_index != BLINK_NO_SEQUENCE) {
-      c.sequences[r.sequence_index].use = BLINK_SEQUENCE_FREE;
-      p.add(&s.n_staged, ~0u);
-    }
+    if (r.sequence_index != BLINK_NO_SEQUENCE) unstage(r);
   } else {
     if (r.generated) {
       p.add(&s.ended_prompts, uint64_t(r.prompt_tokens - r.cached));
@@ -175,6 +172,14 @@ BLINK_FN void Scheduler<P>::finish(uint32_t slot, uint32_t reason) {
                                                          : s.stats.completed;
   p.add(&counter, uint64_t(1));
   publish(slot, reason);
+}
+
+// A waiting request has no sequence any more.
+template <class P>
+BLINK_FN void Scheduler<P>::unstage(blink_request& r) {
+  c.sequences[r.sequence_index].use = BLINK_SEQUENCE_FREE;
+  r.sequence_index = BLINK_NO_SEQUENCE;
+  p.add(&s.n_staged, ~0u);
 }
 
 template <class P>

@@ -304,6 +304,7 @@ class Scheduler {
 
   // ------------------------------------------------------------ turns.h
   BLINK_FN Place next_in_line(Place after, bool unstaged);
+  BLINK_FN bool unstage_behind(Place place);
   BLINK_FN blink_client_count& count_of(uint32_t client, bool second) const {
     return s.clients[second ? BLINK_CLIENT_COUNTS + client / BLINK_CLIENT_COUNTS % BLINK_CLIENT_COUNTS
                             : client % BLINK_CLIENT_COUNTS];
@@ -338,6 +339,7 @@ class Scheduler {
   BLINK_FN uint32_t finish_reason(const blink_request& r, const blink_descriptor& d, uint32_t token) const;
   BLINK_FN void record_times(const blink_step_head& head);
   BLINK_FN void finish(uint32_t slot, uint32_t reason);
+  BLINK_FN void unstage(blink_request& r);
   BLINK_FN void finish_all(uint32_t reason);
   BLINK_FN void detach(uint32_t sequence);
   BLINK_FN void reap();

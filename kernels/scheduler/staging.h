@@ -71,7 +71,10 @@ BLINK_FN uint32_t Scheduler<P>::choose(uint32_t most, uint32_t* slots, uint32_t*
   Place place = {0, 0};
   for (uint32_t sequence = 0; n < most; ++n, ++sequence) {
     place = next_in_line(place, true);
-    if (place.arrival == kNone || (sequence = next_free_sequence(sequence)) == BLINK_NO_SEQUENCE) break;
+    if (place.arrival == kNone) break;
+    sequence = next_free_sequence(sequence);
+    if (sequence == BLINK_NO_SEQUENCE && n == 0 && unstage_behind(place)) sequence = next_free_sequence(0);
+    if (sequence == BLINK_NO_SEQUENCE) break;
     slots[n] = arrival_slot(place.arrival);
     sequences[n] = sequence;
   }

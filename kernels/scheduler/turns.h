@@ -40,6 +40,27 @@ BLINK_FN Place Scheduler<P>::next_in_line(Place after, bool unstaged) {
   return next;
 }
 
+// The line changes with each turn that a client has: those who were staged early may be its last by now, and have all
+// sequences that are free. The last behind `place` gives its own back, and is read again later. False: there is none.
+template <class P>
+BLINK_FN bool Scheduler<P>::unstage_behind(Place place) {
+  Place last = place;
+  for (uint32_t pass = 0; pass < 2; ++pass) {
+    uint64_t most = 0;
+    for (uint32_t slot = tid; slot < c.n_slots; slot += threads) {
+      const blink_request& r = c.requests[slot];
+      if (!waiting(r) || r.sequence_index == BLINK_NO_SEQUENCE) continue;
+      const uint64_t claim = claim_of(r);
+      if (pass == 0 || claim == last.client) most = Max()(most, pass ? r.arrival : claim);
+    }
+    (pass ? last.arrival : last.client) = p.reduce(most, Max());
+  }
+  if (last.client < place.client || (last.client == place.client && last.arrival <= place.arrival)) return false;
+  if (tid == 0) unstage(c.requests[arrival_slot(last.arrival)]);
+  p.sync();
+  return true;
+}
+
 // A request of the client was admitted: what else of it waits comes behind all who wait now.
 template <class P>
 BLINK_FN void Scheduler<P>::had_turn(uint32_t client) {
