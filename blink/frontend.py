@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from blink import child
+from blink import child, systemd
 from blink.address import explained, verbs_address
 from blink.config_file import add_config_flag
 from blink.errors import CommandError
@@ -19,7 +19,9 @@ from blink.flags import (
     checked,
     cores,
     count,
+    duration,
     given,
+    hosts,
     ordinal,
     origins,
     port,
@@ -63,18 +65,38 @@ FLAGS = (
          also=("--ssl-certfile",)),
     Flag("--tls-key", "tls_key", "FILE", "the certificate's private key, PEM (default: in --tls-cert's file)",
          Path, also=("--ssl-keyfile",)),
+    Flag("--allowed-hosts", "allowed_hosts", "HOSTS",
+         "names that requests may call this server by (Host), such as example.com,10.0.0.7, or * (default:"
+         " this machine's own on 127.0.0.1 without a key, else *)", hosts),
     Flag("--allowed-origins", "allowed_origins", "ORIGINS",
          "whose pages may use the API in a browser, such as https://example.com, or * (default: nobody's)",
          origins),
     Flag("--drain-timeout", "drain_timeout_s", "SECONDS", "let open requests finish after SIGTERM", seconds),
     Flag("--body-timeout", "body_timeout_s", "SECONDS", "wait for a request's body", seconds),
+    Flag("--request-timeout", "request_timeout_s", "SECONDS",
+         "end a request that has not been answered in full after this long", seconds),
     Flag("--send-timeout", "send_timeout_s", "SECONDS", "drop a client that acknowledges nothing", seconds),
+    Flag("--watchdog", "watchdog_s", "SECONDS",
+         "end a frontend whose event loop does not turn for this long; another is started", duration),
     Flag("--slot-wait", "slot_wait_s", "SECONDS", "before 429, wait for a slot that is being freed", seconds),
     Flag("--max-body", "max_body_bytes", "SIZE", "largest request body, for example 8MiB", parse_bytes,
          show=format_bytes, write=write_bytes),
+    Flag("--template-timeout", "template_timeout_s", "SECONDS",
+         "refuse a chat whose template takes longer to render", seconds),
+    Flag("--template-memory", "template_memory_bytes", "SIZE",
+         "memory of the process that renders the chat template", parse_bytes, show=format_bytes,
+         write=write_bytes),
+    Flag("--body-memory", "body_memory_bytes", "SIZE",
+         "for all bodies that are being read; 503 beyond it, but for small bodies", parse_bytes,
+         show=format_bytes, write=write_bytes),
+    Flag("--max-connections", "max_connections", "N",
+         "beyond it, connections that keep the server waiting make room, the longest first", count),
     Flag("--max-choices", "max_choices", "N", "prompts times n of one request", count),
+    Flag("--max-prompt-tokens", "max_prompt_tokens", "TOKENS",
+         "prompts of one request in all, each counted for every choice, where it has several", count),
     Flag("--max-buffered-tokens", "max_buffered_tokens", "TOKENS",
          "cancel a stream whose client is this far behind", count),
+    Flag("--scrub", "scrub", None, "clear prompts in the ring when their requests are released", switch=True),
     Flag("--tool-call-parser", "tool_call_parser", "NAME",
          "how the model writes calls of tools: auto (by its chat template), none, "
          + ", ".join(TOOL_CALL_PARSERS), choices=(AUTO, NONE, *TOOL_CALL_PARSERS)),
@@ -115,23 +137,23 @@ RDMA_FLAGS = (
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     add_model_arguments(parser)
+    add_place(parser, DEFAULT_NAME, "the backend's ring on this host, by name or path (default: %(default)s)")
+    add_config_flag(parser)
+    add_flags(parser, "frontend", FrontendOptions, (*OWN_FLAGS, *FLAGS))
+    add_flags(parser, "a backend on another host", VerbsRing, RDMA_FLAGS)
+    child.add_child_flags(parser)
+
+
+def add_place(parser: argparse.ArgumentParser, ring: str | None, ring_help: str) -> None:
+    """Where the ring is: --ring, which is `ring` by default, or --connect."""
     place = parser.add_mutually_exclusive_group()
-    place.add_argument(
-        "--ring",
-        metavar="NAME",
-        default=DEFAULT_NAME,
-        help="the backend's ring on this host, by name or path (default: %(default)s)",
-    )
+    place.add_argument("--ring", metavar="NAME", default=ring, help=ring_help)
     place.add_argument(
         "--connect",
         type=checked(verbs_address),
         metavar="verbs://HOST:PORT",
         help="the ring of a backend on another host, which was given --rdma-listen",
     )
-    add_config_flag(parser)
-    add_flags(parser, "frontend", FrontendOptions, (*OWN_FLAGS, *FLAGS))
-    add_flags(parser, "a backend on another host", VerbsRing, RDMA_FLAGS)
-    child.add_child_flags(parser)
 
 
 def chosen_ring(namespace: argparse.Namespace) -> Path | VerbsRing:
@@ -209,6 +231,12 @@ def main(namespace: argparse.Namespace) -> int:
     )  # not at the top: `blink serve` reads the flags, and needs no uvicorn
 
     log_to_standard_error("blink frontend", options.log_level)
+    service = systemd.Service()
+
+    def ready(host: str, port: int) -> None:
+        child.report_ready(namespace.ready_fd)
+        service.ready()
+
     with explained(options.host, options.port):
-        serve(options, ready=lambda host, port: child.report_ready(namespace.ready_fd))
+        serve(options, ready, service.lives)
     return 0

@@ -27,13 +27,14 @@ STALL_NS = 500000000
 STAGE_WORDS = 4096
 TRACE_STEPS = 4096
 NO_PAGE = 0xffffffff
+CLIENT_COUNTS = 2048
 KV_EVENT_SCAN_NS = 50000
 EVICTED_TOGETHER = 256
 ROOM_SHARE = 4
 COPIED_SHARE = 16
 NO_GRAMMAR = 0xffffffff
 GRAMMAR_GRANULE = 32
-SCHEDULER_LAYOUT_HASH = 0x7b7f7e0d7d9af6b5
+SCHEDULER_LAYOUT_HASH = 0x55b788ec8ff6e904
 
 
 class SequenceUse(IntEnum):
@@ -44,17 +45,24 @@ class SequenceUse(IntEnum):
 
 
 Request = np.dtype({
-    "names": ["arrival", "torn_since_ns", "torn_last_ns", "submission", "state", "sequence_index", "prompt_tokens", "max_outputs", "generated", "crc32c", "output_offset", "output_room", "logprob_words", "prompt_logprob_words", "cached", "restarted"],
-    "formats": ["<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
-    "offsets": [0, 8, 16, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 68, 72],
-    "itemsize": 80,
+    "names": ["arrival", "torn_since_ns", "torn_last_ns", "submission", "state", "sequence_index", "prompt_tokens", "max_outputs", "generated", "crc32c", "output_offset", "output_room", "logprob_words", "prompt_logprob_words", "cached", "restarted", "client", "placed"],
+    "formats": ["<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
+    "offsets": [0, 8, 16, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 68, 72, 76, 80],
+    "itemsize": 88,
 })
 
 Sequence = np.dtype({
-    "names": ["last_step", "use", "slot", "fed", "prefill_end", "n_pages", "faulty", "filled", "prefix_sum", "link", "n_linked", "awaits", "cached", "considered", "scored", "grammar"],
-    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
-    "offsets": [0, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 60, 64, 68, 72, 76],
-    "itemsize": 80,
+    "names": ["last_step", "use", "slot", "fed", "prefill_end", "n_pages", "faulty", "filled", "prefix_sum", "link", "n_linked", "awaits", "cached", "considered", "scored", "grammar", "client", "behind"],
+    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
+    "offsets": [0, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84],
+    "itemsize": 88,
+})
+
+ClientCount = np.dtype({
+    "names": ["turn", "places", "reserved"],
+    "formats": ["<u8", "<u4", "<u4"],
+    "offsets": [0, 8, 12],
+    "itemsize": 16,
 })
 
 Page = np.dtype({
@@ -114,10 +122,10 @@ KvEventState = np.dtype({
 })
 
 SchedulerState = np.dtype({
-    "names": ["launched", "committed", "claims", "last_done_ns", "turn_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_idle_pages", "n_waiting", "n_active", "n_zombies", "n_staged", "planned", "reserved", "idle_head", "idle_tail", "contents", "written", "host_copies", "brought_back", "ended_prompts", "ended_outputs", "kv_events", "plan_ns", "staging", "grammar_reading", "grammar_uses", "stats", "leases", "gap_histogram"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", KvEventState, ("<u8", (2,)), Staging, GrammarReading, "<u8", Stats, (LeaseRecord, (32,)), ("<u8", (512,))],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 92, 96, 104, 112, 120, 128, 136, 144, 152, 160, 208, 224, 248, 280, 288, 520, 1544],
-    "itemsize": 5640,
+    "names": ["launched", "committed", "claims", "last_done_ns", "turn_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_idle_pages", "n_waiting", "n_active", "n_zombies", "n_staged", "planned", "reserved", "idle_head", "idle_tail", "contents", "written", "host_copies", "brought_back", "ended_prompts", "ended_outputs", "kv_events", "plan_ns", "staging", "grammar_reading", "grammar_uses", "stats", "leases", "clients", "gap_histogram"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", KvEventState, ("<u8", (2,)), Staging, GrammarReading, "<u8", Stats, (LeaseRecord, (32,)), (ClientCount, (4096,)), ("<u8", (512,))],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 92, 96, 104, 112, 120, 128, 136, 144, 152, 160, 208, 224, 248, 280, 288, 520, 1544, 67080],
+    "itemsize": 71176,
 })
 
 SchedulerConfig = np.dtype({

@@ -36,7 +36,12 @@ class HostSegment:
         if self._descriptor >= 0 and not self.is_replaced():
             return
         self._release()
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._descriptor = os.open(self._path, flags, 0o600)
+        state = os.fstat(self._descriptor)
+        if state.st_uid != os.geteuid() or state.st_mode & 0o077:
+            self._release()
+            raise PermissionError(f"{self._path} belongs to others, or is open to them: remove it")
         os.ftruncate(self._descriptor, self._size)
         self.memory = mmap.mmap(self._descriptor, self._size)
 

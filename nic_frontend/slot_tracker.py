@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from nic_frontend.grammar_ranges import GrammarRange, GrammarRanges
+from nic_frontend.shares import NOTHING, Need, Shares
 from ringbuffer.heap import Extent, LeaseHeaps, Place
 
 
@@ -38,31 +39,16 @@ class Taken(NamedTuple):
     grammar: GrammarRange | None
 
 
-class Need(NamedTuple):
-    """Slots, and tokens and records of the heaps."""
-
-    slots: int
-    prompts: int
-    outputs: int
-
-    def plus(self, other: Need) -> Need:
-        return Need(*(a + b for a, b in zip(self, other, strict=True)))
-
-    def within(self, other: Need) -> bool:
-        return all(a <= b for a, b in zip(self, other, strict=True))
-
-
 class Waiter(NamedTuple):
     sizes: Sequence[Size]
+    client: int
     need: Need
     taken: asyncio.Future[tuple[int, list[int]]]  # the tracker's epoch, and the slots
 
 
-NOTHING = Need(0, 0, 0)
-
-
 class SlotTracker:
-    """Those who wait are served in the order in which they came."""
+    """Those who wait are served in the order in which they came. `on_free` is told of each place whose
+    request is released, before anybody else has it."""
 
     def __init__(self, n_slots: int, prompt_heap: int, output_heap: int, least_prompt: int = 0) -> None:
         self.n_slots = n_slots
@@ -70,18 +56,23 @@ class SlotTracker:
         self._least_prompt = least_prompt
         self._waiting: deque[Waiter] = deque()
         self._epoch = 0
+        self._taken: list[Taken | None] = []
+        self.on_free: Callable[[Place], None] = lambda place: None
         self.reset()
 
     def reset(self) -> None:
         """All slots are free: the scheduler has just granted the lease."""
         self._epoch += 1
+        for taken in filter(None, self._taken):
+            self.on_free(taken.place)
         self._heaps = LeaseHeaps(self.total.prompts, self.total.outputs, self._least_prompt)
         self.grammars = GrammarRanges(self._heaps.prompts, self._least_prompt)
         self._free = bytearray(b"\1" * self.n_slots)
-        self._taken: list[Taken | None] = [None] * self.n_slots
+        self._taken = [None] * self.n_slots
         self._hint = 0
         self.n_free = self.n_slots
         self._releasing = NOTHING
+        self.shares = Shares()
         self._serve()
 
     def need(self, sizes: Sequence[Size]) -> Need:
@@ -91,15 +82,15 @@ class SlotTracker:
         prompts = sum(prompt for prompt, _ in rooms) + sum(map(self.grammars.room, blocks))
         return Need(len(sizes), prompts, sum(output for _, output in rooms))
 
-    def take(self, sizes: Sequence[Size]) -> list[int]:
+    def take(self, sizes: Sequence[Size], client: int = 0) -> list[int]:
         """A slot for each, with its ranges of the heaps.
 
         The scan is circular and starts behind the last slot taken. Empty when there is no room for
         all of them, or others wait.
         """
-        return [] if self._waiting else self._take(sizes)
+        return [] if self._waiting else self._take(sizes, client)
 
-    def _take(self, sizes: Sequence[Size]) -> list[int]:
+    def _take(self, sizes: Sequence[Size], client: int) -> list[int]:
         if len(sizes) > self.n_free:
             return []
         all_taken: list[Taken] = []
@@ -110,7 +101,7 @@ class SlotTracker:
                     self._give_back(other)
                 return []
             all_taken.append(taken)
-        return [self._occupy(taken) for taken in all_taken]
+        return [self._occupy(taken, client) for taken in all_taken]
 
     def _take_one(self, size: Size) -> Taken | None:
         grammar = self.grammars.take(size.grammar) if size.grammar else None
@@ -128,7 +119,7 @@ class SlotTracker:
         if taken.grammar is not None:
             self.grammars.give_back(taken.grammar)
 
-    def _occupy(self, taken: Taken) -> int:
+    def _occupy(self, taken: Taken, client: int) -> int:
         slot = self._free.find(1, self._hint)
         if slot < 0:
             slot = self._free.find(1)
@@ -136,6 +127,7 @@ class SlotTracker:
         self._taken[slot] = taken
         self._hint = slot + 1
         self.n_free -= 1
+        self.shares.took(client, slot, self._held(slot, 1))
         return slot
 
     def place(self, slot: int) -> Place:
@@ -151,19 +143,23 @@ class SlotTracker:
         assert taken is not None
         return taken
 
-    async def wait(self, sizes: Sequence[Size], timeout_s: float) -> list[int]:
+    def exceeds_share(self, sizes: Sequence[Size], client: int) -> bool:
+        """Whether the client holds too much already to have that as well."""
+        return not self.shares.allow(client, self.need(sizes), self._unused().plus(self._releasing))
+
+    async def wait(self, sizes: Sequence[Size], timeout_s: float, client: int = 0) -> list[int]:
         """As `take`, but waits for what is being released.
 
         Empty when that does not suffice, also for those who wait already, or takes too long.
         """
-        if taken := self.take(sizes):
+        if taken := self.take(sizes, client):
             return taken
         need = wanted = self.need(sizes)
         for other in self._waiting:
             wanted = wanted.plus(other.need)
         if timeout_s <= 0 or not wanted.within(self._unused().plus(self._releasing)):
             return []
-        waiter = Waiter(sizes, need, asyncio.get_running_loop().create_future())
+        waiter = Waiter(sizes, client, need, asyncio.get_running_loop().create_future())
         self._waiting.append(waiter)
         try:
             await asyncio.wait([waiter.taken], timeout=timeout_s)
@@ -183,7 +179,7 @@ class SlotTracker:
         return []
 
     def _serve(self) -> None:
-        while self._waiting and (taken := self._take(self._waiting[0].sizes)):
+        while self._waiting and (taken := self._take(*self._waiting[0][:2])):
             self._waiting.popleft().taken.set_result((self._epoch, taken))
 
     def _unused(self) -> Need:
@@ -192,10 +188,12 @@ class SlotTracker:
 
     def releasing(self, slot: int) -> None:
         """The slot's request has ended; `free` follows."""
+        self.shares.gave_back(slot)
         self._releasing = self._releasing.plus(self._held(slot, 1))
 
     def free(self, slot: int) -> None:
         self._releasing = self._releasing.plus(self._held(slot, -1))
+        self.on_free(self.place(slot))
         self.put_back(slot)
 
     def _held(self, slot: int, sign: int) -> Need:
@@ -204,6 +202,7 @@ class SlotTracker:
 
     def put_back(self, slot: int) -> None:
         """Returns a slot that was taken and never submitted to."""
+        self.shares.gave_back(slot)
         self._give_back(self._of(slot))
         self._taken[slot] = None
         self._free[slot] = 1

@@ -19,7 +19,7 @@ class Throughput:
     def line(self, seen: Seen, now: float) -> tuple[str, dict[str, float]] | None:
         """What to say, and its numbers; None when nothing has happened since. `now` is in seconds."""
         before, seconds = self._before, now - self._when
-        self._before, self._when = seen.frontends, now
+        self._before, self._when = {**before, **seen.frontends}, now
         if not before:
             return None
         grown = [

@@ -215,7 +215,9 @@ struct blink_header {
   uint64_t kv_events_offset;  /* struct blink_kv_events, and the records behind it */
   uint32_t kv_event_capacity; /* records; 0: this backend tells no KV events */
   uint32_t kv_event_bytes;    /* from one record to the next, its tokens included; a multiple of 64 */
-  uint8_t pad0[208];
+  uint32_t max_prefill_tokens; /* prompt tokens in one step; 0: not told */
+  uint32_t reserved0;
+  uint8_t pad0[200];
   /* B */
   uint64_t control; /* enum blink_control */
   uint8_t pad1[120];
@@ -261,6 +263,7 @@ struct blink_descriptor {
   float frequency_penalty;  /* 0 is off */
   uint32_t flags;           /* enum blink_request_flags */
   uint32_t ticket;          /* order of submission within this lease, wrapping */
+  uint32_t client;          /* for whom: clients take turns, whatever their leases; any number, the same for the same */
   uint32_t n_stop_ids;
   uint32_t stop_ids[15];
   /* What the frontend has reserved of its lease's heaps, until the slot is EMPTY again: offsets count from the start of
@@ -279,7 +282,8 @@ struct blink_descriptor {
   uint32_t grammar_words;
   uint32_t grammar_name;
   uint32_t grammar_crc32c; /* of these words */
-  uint32_t crc32c;
+  uint32_t reserved0;
+  uint32_t crc32c; /* the last word */
 };
 
 /* (S) one bulk read of this table usually tells a frontend all that is new (paper section 4.4, "Token reader"). */

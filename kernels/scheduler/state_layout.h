@@ -1,13 +1,13 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x7b7f7e0d7d9af6b5ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x55b788ec8ff6e904ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
 #else
 #define BLINK_ASSERT _Static_assert
 #endif
-BLINK_ASSERT(sizeof(struct blink_request) == 80, "blink_request");
+BLINK_ASSERT(sizeof(struct blink_request) == 88, "blink_request");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, arrival) == 0, "blink_request.arrival");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, torn_since_ns) == 8, "blink_request.torn_since_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, torn_last_ns) == 16, "blink_request.torn_last_ns");
@@ -24,7 +24,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_request, logprob_words) == 60, "bli
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, prompt_logprob_words) == 64, "blink_request.prompt_logprob_words");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, cached) == 68, "blink_request.cached");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, restarted) == 72, "blink_request.restarted");
-BLINK_ASSERT(sizeof(struct blink_sequence) == 80, "blink_sequence");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, client) == 76, "blink_request.client");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, placed) == 80, "blink_request.placed");
+BLINK_ASSERT(sizeof(struct blink_sequence) == 88, "blink_sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, last_step) == 0, "blink_sequence.last_step");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, use) == 8, "blink_sequence.use");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, slot) == 12, "blink_sequence.slot");
@@ -41,6 +43,12 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, cached) == 64, "blink_seq
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, considered) == 68, "blink_sequence.considered");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, scored) == 72, "blink_sequence.scored");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, grammar) == 76, "blink_sequence.grammar");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, client) == 80, "blink_sequence.client");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, behind) == 84, "blink_sequence.behind");
+BLINK_ASSERT(sizeof(struct blink_client_count) == 16, "blink_client_count");
+BLINK_ASSERT(__builtin_offsetof(struct blink_client_count, turn) == 0, "blink_client_count.turn");
+BLINK_ASSERT(__builtin_offsetof(struct blink_client_count, places) == 8, "blink_client_count.places");
+BLINK_ASSERT(__builtin_offsetof(struct blink_client_count, reserved) == 12, "blink_client_count.reserved");
 BLINK_ASSERT(sizeof(struct blink_page) == 72, "blink_page");
 BLINK_ASSERT(__builtin_offsetof(struct blink_page, sum) == 0, "blink_page.sum");
 BLINK_ASSERT(__builtin_offsetof(struct blink_page, salt) == 8, "blink_page.salt");
@@ -108,7 +116,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, attachment) == 32, 
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, following) == 36, "blink_kv_event_state.following");
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, round) == 40, "blink_kv_event_state.round");
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, swept) == 44, "blink_kv_event_state.swept");
-BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5640, "blink_scheduler_state");
+BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 71176, "blink_scheduler_state");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, launched) == 0, "blink_scheduler_state.launched");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, committed) == 8, "blink_scheduler_state.committed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, claims) == 16, "blink_scheduler_state.claims");
@@ -141,7 +149,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, grammar_reading) =
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, grammar_uses) == 280, "blink_scheduler_state.grammar_uses");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 288, "blink_scheduler_state.stats");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 520, "blink_scheduler_state.leases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1544, "blink_scheduler_state.gap_histogram");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, clients) == 1544, "blink_scheduler_state.clients");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 67080, "blink_scheduler_state.gap_histogram");
 BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 760, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
@@ -220,6 +229,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_request, prompt_logprob_words) \
   X(blink_request, cached) \
   X(blink_request, restarted) \
+  X(blink_request, client) \
+  X(blink_request, placed) \
   X(blink_sequence, last_step) \
   X(blink_sequence, use) \
   X(blink_sequence, slot) \
@@ -236,6 +247,11 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_sequence, considered) \
   X(blink_sequence, scored) \
   X(blink_sequence, grammar) \
+  X(blink_sequence, client) \
+  X(blink_sequence, behind) \
+  X(blink_client_count, turn) \
+  X(blink_client_count, places) \
+  X(blink_client_count, reserved) \
   X(blink_page, sum) \
   X(blink_page, salt) \
   X(blink_page, ready) \
@@ -327,6 +343,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_state, grammar_uses) \
   X(blink_scheduler_state, stats) \
   X(blink_scheduler_state, leases) \
+  X(blink_scheduler_state, clients) \
   X(blink_scheduler_state, gap_histogram) \
   X(blink_scheduler_config, header) \
   X(blink_scheduler_config, leases) \

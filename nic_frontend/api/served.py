@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nic_frontend.api.logprobs import TokenTexts
 from nic_frontend.api.parameters import Limits
 from nic_frontend.grammar.store import Grammars
 from nic_frontend.parsing.registry import Parsers
+from nic_frontend.template_renderer import Renderer
 from nic_frontend.tokenizer import Tokenizer
 
 
@@ -16,4 +18,10 @@ class Served:
     tokenizer: Tokenizer
     limits: Limits
     parsers: Parsers
+    template: Renderer | None  # of chats
     grammars: Grammars
+
+    @property
+    def texts(self) -> TokenTexts:
+        """Of the model's tokens."""
+        return TokenTexts(self.tokenizer.bytes_of)

@@ -72,6 +72,7 @@ def test_it_serves_its_own_demo_model(python: Path) -> None:
     server = ServeProcess(python=python, directory=python.parent)
     try:
         assert complete(server.wait_ready().client, "What is 2 + 3?").strip() == "5"
+        assert "<title>Blink</title>" in server.client.get("/").text
         assert server.stop() == 0
     finally:
         server.close()

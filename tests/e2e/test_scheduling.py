@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -101,3 +103,17 @@ def test_a_seed_decides_whatever_the_batch(server: ServeProcess) -> None:
     mixed = ask(server.url, [body for pair in zip(bodies, crowd, strict=False) for body in pair])
     assert [reply.text for reply in mixed[::2]] == [reply.text for reply in alone]
     assert len({reply.text for reply in alone}) > 20
+
+
+@pytest.mark.slow
+def test_where_the_time_of_a_request_that_waited_went(serve: Serve) -> None:
+    """With one row in the batch the second request waits for the first: in the queue, not in its prefill."""
+    server = serve("--max-batch=1")
+    with ThreadPoolExecutor(2) as both:
+        for _ in range(2):
+            both.submit(complete, server.client, "Once upon a time", max_tokens=200, ignore_eos=True)
+    text = server.client.get("/metrics").text
+    sums = dict(re.findall(r"^blink:request_(\w+)_time_seconds_sum\{.*\} (\S+)$", text, re.MULTILINE))
+    queue, prefill, decode = (float(sums[name]) for name in ("queue", "prefill", "decode"))
+    assert queue > decode / 4  # the second waited as long as the first decoded, of which decode has two
+    assert prefill < queue

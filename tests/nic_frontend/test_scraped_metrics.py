@@ -85,12 +85,25 @@ def test_figures_of_a_frontend_that_died_go_away(tmp_path: Path, monkeypatch: py
     assert own.others() == {}
 
 
-def test_a_block_that_is_being_written_is_not_shown(tmp_path: Path) -> None:
+def test_while_a_block_is_written_the_figures_before_are_shown(tmp_path: Path) -> None:
     own, other = (shared(tmp_path / "f", lease) for lease in (0, 1))
-    other.publish({"open": 123})
-    at = BLOCK_BYTES + HEAD.size
+    other.publish({"open": 1})
+    other.publish({"open": 2})
+    assert own.others() == {1: {"open": 2}}
+    at = BLOCK_BYTES + HEAD.size  # of the half that was written last
     other._segment.memory[at : at + 4] = b"torn"
-    assert own.others() == {}
+    assert own.others() == {1: {"open": 1}}
+
+
+def test_a_file_that_others_may_write_is_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "figures"
+    path.touch(0o600)
+    path.chmod(0o666)
+    with pytest.raises(PermissionError, match="belongs to others, or is open to them: remove it"):
+        shared(path, 0)
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        shared(tmp_path / "link", 0)
 
 
 def test_a_file_that_was_removed_is_made_again(tmp_path: Path) -> None:

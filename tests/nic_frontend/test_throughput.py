@@ -86,3 +86,12 @@ def test_one_frontend_of_several_speaks_for_all(
 
     wait_until(lambda: said() >= 79, 20)
     assert said() == pytest.approx(80)
+
+
+def test_a_frontend_that_was_out_of_sight_is_not_counted_twice() -> None:
+    throughput = Throughput()
+    throughput.line(seen(figures(0, 0, 0, 0), figures(0, 0, 1000, 0)), 0.0)
+    throughput.line(seen(figures(0, 0, 10, 0)), 10.0)
+    told = throughput.line(seen(figures(0, 0, 10, 0), figures(0, 0, 1100, 0)), 20.0)
+    assert told is not None
+    assert told[1]["output_tokens_per_s"] == 10
