@@ -263,6 +263,7 @@ struct blink_descriptor {
   float frequency_penalty;  /* 0 is off */
   uint32_t flags;           /* enum blink_request_flags */
   uint32_t ticket;          /* order of submission within this lease, wrapping */
+  uint32_t client;          /* for whom: clients take turns, whatever their leases; any number, the same for the same */
   uint32_t n_stop_ids;
   uint32_t stop_ids[15];
   /* What the frontend has reserved of its lease's heaps, until the slot is EMPTY again: offsets count from the start of
@@ -281,7 +282,8 @@ struct blink_descriptor {
   uint32_t grammar_words;
   uint32_t grammar_name;
   uint32_t grammar_crc32c; /* of these words */
-  uint32_t crc32c;
+  uint32_t reserved0;
+  uint32_t crc32c; /* the last word */
 };
 
 /* (S) one bulk read of this table usually tells a frontend all that is new (paper section 4.4, "Token reader"). */
