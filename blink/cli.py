@@ -20,6 +20,7 @@ COMMANDS = {
     "serve": "serve a model: a backend and its frontends on this machine",
     "backend": "the provisioning plane alone",
     "frontend": "the HTTP server alone, for a running backend",
+    "dynamo": "a worker of NVIDIA Dynamo",
     "events": "follow what a running backend's prefix cache holds",
     "bench": "measure a server, a scheduler or a transport",
     "explain": "which kernels serve a model, and what they take at least",
@@ -34,6 +35,7 @@ EXTRAS = {
     "pynvml": "bench",
     "huggingface_hub": "hub",
     "opentelemetry": "tracing",
+    "dynamo": "dynamo",
 }  # the extra that brings a package, where not [frontend]
 FLAG = re.compile("--?[a-zA-Z]")
 INTERNAL_ERROR = 70  # sysexits.h, EX_SOFTWARE
@@ -122,7 +124,8 @@ def _told(error: Exception) -> tuple[str, int]:
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
         extra = EXTRAS.get(package, "frontend")
-        return f"the package {package} is missing: pip install 'blink-serving[{extra}]'", 1
+        see = " as docs/dynamo.md says" if package == "dynamo" else ""
+        return f"the package {package} is missing: pip install 'blink-serving[{extra}]'{see}", 1
     # Parsers raise ValueError, the system OSError, our own classes are RuntimeErrors; the rest are bugs.
     if isinstance(error, RuntimeError | ValueError | OSError):
         return str(error), 1

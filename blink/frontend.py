@@ -115,23 +115,23 @@ RDMA_FLAGS = (
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     add_model_arguments(parser)
+    add_place(parser, DEFAULT_NAME, "the backend's ring on this host, by name or path (default: %(default)s)")
+    add_config_flag(parser)
+    add_flags(parser, "frontend", FrontendOptions, (*OWN_FLAGS, *FLAGS))
+    add_flags(parser, "a backend on another host", VerbsRing, RDMA_FLAGS)
+    child.add_child_flags(parser)
+
+
+def add_place(parser: argparse.ArgumentParser, ring: str | None, ring_help: str) -> None:
+    """Where the ring is: --ring, which is `ring` by default, or --connect."""
     place = parser.add_mutually_exclusive_group()
-    place.add_argument(
-        "--ring",
-        metavar="NAME",
-        default=DEFAULT_NAME,
-        help="the backend's ring on this host, by name or path (default: %(default)s)",
-    )
+    place.add_argument("--ring", metavar="NAME", default=ring, help=ring_help)
     place.add_argument(
         "--connect",
         type=checked(verbs_address),
         metavar="verbs://HOST:PORT",
         help="the ring of a backend on another host, which was given --rdma-listen",
     )
-    add_config_flag(parser)
-    add_flags(parser, "frontend", FrontendOptions, (*OWN_FLAGS, *FLAGS))
-    add_flags(parser, "a backend on another host", VerbsRing, RDMA_FLAGS)
-    child.add_child_flags(parser)
 
 
 def chosen_ring(namespace: argparse.Namespace) -> Path | VerbsRing:

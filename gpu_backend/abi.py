@@ -11,8 +11,12 @@ MAX_EOS = 8
 LOGPROB_WORDS = 21
 NO_SEQUENCE = 0xffffffff
 NO_TOKEN = 0xffffffff
+VOCAB_PARTS = 8
+MOST_PLAIN = 127
+NOT_PLAIN = 255
+MOST_TOKEN_BYTES = 4095
 DEAD_END = 0xfffffffe
-STEP_LAYOUT_HASH = 0x89cd85953ca089b9
+STEP_LAYOUT_HASH = 0xe05925cc06e97ec2
 
 
 class Emit(IntEnum):
@@ -49,16 +53,23 @@ StepSet = np.dtype({
     "itemsize": 72,
 })
 
+TokenGroup = np.dtype({
+    "names": ["at", "words", "prefix", "most_plain", "bytes"],
+    "formats": ["<u4", "<u4", "<u4", "<u4", ("u1", (16,))],
+    "offsets": [0, 4, 8, 12, 16],
+    "itemsize": 32,
+})
+
 Vocabulary = np.dtype({
-    "names": ["first", "bytes"],
-    "formats": ["<u8", "<u8"],
-    "offsets": [0, 8],
-    "itemsize": 16,
+    "names": ["first", "bytes", "plain", "groups", "part_groups", "group_tokens", "group_words"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48],
+    "itemsize": 56,
 })
 
 Tables = np.dtype({
     "names": ["history", "block_table", "params", "controls", "completed", "n_sequences", "max_context", "pages_per_sequence", "page_size", "vocab_size", "control_words", "n_eos", "eos", "grammars", "grammar_at", "grammar_states", "vocabulary"],
     "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,)), "<u8", "<u8", "<u8", Vocabulary],
     "offsets": [0, 8, 16, 24, 32, 40, 44, 48, 52, 56, 60, 64, 68, 104, 112, 120, 128],
-    "itemsize": 144,
+    "itemsize": 184,
 })

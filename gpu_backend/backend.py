@@ -101,6 +101,7 @@ class Backend:
             limits.total_pages,
             limits.page_size,
             limits.grammar_words,
+            limits.max_prefill_tokens,
         )
         self.exchange: ExchangeProcess | None = None
         with ExitStack() as owned:

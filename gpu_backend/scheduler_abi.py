@@ -33,7 +33,7 @@ ROOM_SHARE = 4
 COPIED_SHARE = 16
 NO_GRAMMAR = 0xffffffff
 GRAMMAR_GRANULE = 32
-SCHEDULER_LAYOUT_HASH = 0xe435e54b63044f8b
+SCHEDULER_LAYOUT_HASH = 0x57e73ced5a50a234
 
 
 class SequenceUse(IntEnum):
@@ -123,6 +123,6 @@ SchedulerState = np.dtype({
 SchedulerConfig = np.dtype({
     "names": ["header", "leases", "lease_acks", "request_words", "descriptors", "progress", "prompts", "outputs", "n_slots", "n_leases", "prompt_heap", "output_heap", "tables", "sets", "shapes", "executables", "decode_lookup", "prefill_lookup", "mixed_lookup", "seen", "requests", "sequences", "free_pages", "pages", "page_tokens", "page_index", "idle_pages", "kv_events", "kv_event_queue", "kv_event_told", "grammar_places", "shape_times", "trace", "state", "n_shapes", "total_pages", "max_prefill_tokens", "max_prefill_slots", "max_mixed_tokens", "mixed_share", "max_batch", "n_index", "n_idle", "prefix_cache", "attention_keys", "stage_words", "kv_event_capacity", "kv_event_bytes", "n_kv_event_queue", "host_pages", "copy_shape", "n_grammar_places", "max_grammar_words", "hash_key", "arm_margin_ns", "scan_interval_ns", "step_timeout_ns"],
     "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", Tables, (StepSet, (3,)), "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8"],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80, 224, 440, 448, 456, 464, 472, 480, 488, 496, 504, 512, 520, 528, 536, 544, 552, 560, 568, 576, 584, 592, 600, 604, 608, 612, 616, 620, 624, 628, 632, 636, 640, 644, 648, 652, 656, 660, 664, 668, 672, 680, 688, 696, 704],
-    "itemsize": 712,
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80, 264, 480, 488, 496, 504, 512, 520, 528, 536, 544, 552, 560, 568, 576, 584, 592, 600, 608, 616, 624, 632, 640, 644, 648, 652, 656, 660, 664, 668, 672, 676, 680, 684, 688, 692, 696, 700, 704, 708, 712, 720, 728, 736, 744],
+    "itemsize": 752,
 })

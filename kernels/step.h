@@ -22,6 +22,10 @@ extern "C" {
 #define BLINK_NO_SEQUENCE 0xffffffffu /* in token_sequence: padding, every kernel skips it */
 /* in out_token: the batch slot had no logit to sample from (ops/sampling/sample.h) */
 #define BLINK_NO_TOKEN 0xffffffffu
+#define BLINK_VOCAB_PARTS 8 /* of as many ids, the last of fewer: a block of a largest cluster samples from one */
+#define BLINK_MOST_PLAIN 127
+#define BLINK_NOT_PLAIN 255
+#define BLINK_MOST_TOKEN_BYTES 4095 /* a longer token counts as one that has none */
 #define BLINK_DEAD_END 0xfffffffeu /* likewise: its grammar allows no token, or none that may be sampled yet */
 
 /* What a batch slot's logits are for. */
@@ -85,11 +89,29 @@ struct blink_step_set {
   uint64_t* out_logprobs; /* [batch_slots][BLINK_LOGPROB_WORDS] E: as many as the request asks for (extents.h) */
 };
 
+/* 32 tokens with bytes that look alike, or fewer: they are neighbours in the order of the bytes of their part, of those
+ * that are plain or of those that are not. */
+struct blink_token_group {
+  uint32_t at;         /* lane i has its bytes in group_words[at + i], [at + 32 + i] and so on, little-endian */
+  uint32_t words;      /* words of its longest token */
+  uint32_t prefix;     /* bytes with which all begin, at most 16 are told */
+  uint32_t most_plain; /* of its tokens, the largest number of plain characters; not plain: BLINK_NOT_PLAIN */
+  uint8_t bytes[16];   /* of the prefix */
+};
+
 /* The bytes of the vocabulary's tokens, for those who walk grammars (B). A token without bytes is never part of an
  * answer that has a grammar, but for one that ends it. */
 struct blink_vocabulary {
   uint32_t* first; /* [vocab_size + 1] token t has bytes[first[t]] .. bytes[first[t + 1]] */
   uint8_t* bytes;
+  /* For the kernel, which walks through many tokens side by side (ops/sampling/token_mask.h) */
+  uint8_t* plain;                   /* [vocab_size, rounded up to 32] of a token of nothing but plain characters
+                                       (ringbuffer/grammar.h), their number; 0 of others, and where there are more than
+                                       BLINK_MOST_PLAIN */
+  struct blink_token_group* groups; /* those of each part of the vocabulary one after the other */
+  uint32_t* part_groups;            /* [BLINK_VOCAB_PARTS + 1] the first group of each part */
+  uint32_t* group_tokens;           /* [groups][32] token:20 | bytes:12 */
+  uint32_t* group_words;            /* the bytes of those tokens */
 };
 
 /* State per sequence (its place in memory while it is in the batch) that all steps share. */

@@ -104,7 +104,8 @@ REASONS: dict[Reason, Callable[[], ApiError]] = {
     Reason.ENGINE_FAULT: lambda: ApiError(500, "the engine failed"),
     Reason.NUMERICAL_FAULT: lambda: ApiError(
         500,
-        "the model's logits for this request were all NaN or -inf: there was no token to sample",
+        "there was no token to sample: the model's logits were all NaN or -inf, or 'allowed_token_ids' and "
+        "'bad_words' left none",
         code="numerical_fault",
     ),
     Reason.BAD_GRAMMAR: lambda: ApiError(

@@ -5,6 +5,7 @@ equal at load.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import random
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from nic_frontend import chat_template
 from nic_frontend.detokenizer import NONE, Detokenizer, detokenizer_factory, special_ids
 from nic_frontend.errors import bad_request
-from ringbuffer.token_bytes import SPECIAL
+from ringbuffer.token_bytes import SPECIAL, bytes_by_decoder
 
 log = logging.getLogger(__name__)
 
@@ -120,6 +121,8 @@ class Tokenizer:
         self._factory = detokenizer_factory(
             self._reference, max(vocab_size, self._reference.get_vocab_size())
         )
+        decoder = self._reference.decoder
+        self._token_bytes = bytes_by_decoder(json.loads(decoder.__getstate__()) if decoder else None)
         self._encode, self.engine = self._choose(path)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
 
@@ -153,6 +156,12 @@ class Tokenizer:
             return list(self._reference.decode_batch(prompts, skip_special_tokens=False))
 
         return await self._beside_streams(decode, sum(map(len, prompts)))
+
+    def bytes_of(self, token: int) -> bytes:
+        """What the token adds to a text, as a special token, too."""
+        if self._token_bytes is None:
+            return str(self._reference.decode([token], skip_special_tokens=False)).encode()
+        return self._token_bytes(self._reference.id_to_token(token) or "")
 
     def strings(self, tokens: list[int]) -> list[str]:
         """Each token as the vocabulary writes it."""

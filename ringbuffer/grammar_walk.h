@@ -7,36 +7,43 @@
 
 namespace blink {
 
-/* The parts of a grammar, found from its header. */
+/* The parts of a grammar. */
 struct Grammar {
-  const struct blink_grammar* head;
+  const uint8_t* column_of_byte;
   const uint32_t* returns;
   const uint32_t* rows;
+  uint32_t n_columns, start, stack_bound;
 
-  explicit BLINK_WORD Grammar(const void* block)
-      : head(static_cast<const struct blink_grammar*>(block)),
-        returns(reinterpret_cast<const uint32_t*>(head + 1)),
-        rows(returns + head->n_returns) {}
+  explicit BLINK_WORD Grammar(const void* block) : Grammar(*static_cast<const struct blink_grammar*>(block)) {}
+  explicit BLINK_WORD Grammar(const struct blink_grammar& head)
+      : column_of_byte(head.column_of_byte),
+        returns(reinterpret_cast<const uint32_t*>(&head + 1)),
+        rows(returns + head.n_returns),
+        n_columns(head.n_columns),
+        start(head.start),
+        stack_bound(head.stack_bound) {}
 
-  BLINK_WORD const uint32_t* row(uint32_t state) const { return rows + uint64_t(state) * head->n_columns; }
+  BLINK_WORD const uint32_t* row(uint32_t state) const { return rows + uint64_t(state) * n_columns; }
   BLINK_WORD bool is_accepting(uint32_t state) const { return *row(state) & BLINK_GRAMMAR_ACCEPTING; }
-  /* Whether a token of so many plain characters, and of nothing else, lives in this state without being walked. */
-  BLINK_WORD bool takes_plain(uint32_t state, uint32_t characters) const {
-    const uint32_t plain = *row(state) & 0xffff;
-    return plain == BLINK_GRAMMAR_ANY_PLAIN || characters <= plain;
-  }
+  /* How many plain characters may follow in this state. */
+  BLINK_WORD uint32_t plain(uint32_t state) const { return *row(state) & BLINK_GRAMMAR_ANY_PLAIN; }
+};
+
+/* What a walk has pushed, by its place on the stack. */
+struct PushedStates {
+  uint32_t at[BLINK_GRAMMAR_MAX_STACK];
 };
 
 /* A walk from where an answer stands, whose state it leaves as it is: many tokens are tried from one. Only what the
  * walk itself pushes is its own. */
 class GrammarWalk {
  public:
-  BLINK_WORD GrammarWalk(const Grammar& grammar, const struct blink_grammar_state& from)
-      : grammar_(grammar), from_(from), state_(from.state), depth_(from.depth), shared_(from.depth) {}
+  BLINK_WORD GrammarWalk(const Grammar& grammar, const struct blink_grammar_state& from, PushedStates& pushed)
+      : grammar_(grammar), from_(from), pushed_(pushed), state_(from.state), depth_(from.depth), shared_(from.depth) {}
 
   /* False, and dead from then on, if the byte may not come here. */
   BLINK_WORD bool step(uint8_t byte) {
-    const uint32_t column = grammar_.head->column_of_byte[byte];
+    const uint32_t column = grammar_.column_of_byte[byte];
     for (;;) {
       const uint32_t* row = grammar_.row(state_);
       const uint32_t move = row[column];
@@ -70,8 +77,8 @@ class GrammarWalk {
   BLINK_WORD bool take(uint32_t move) {
     const uint32_t call = move >> BLINK_GRAMMAR_CALL_SHIFT;
     const uint32_t room = move >> BLINK_GRAMMAR_ROOM_SHIFT & BLINK_GRAMMAR_MAX_ROOM;
-    if (depth_ + (call != 0) + room > grammar_.head->stack_bound) return die();
-    if (call) pushed_[depth_++] = grammar_.returns[call];
+    if (depth_ + (call != 0) + room > grammar_.stack_bound) return die();
+    if (call) pushed_.at[depth_++] = grammar_.returns[call];
     state_ = move & BLINK_GRAMMAR_NEXT_MASK;
     return true;
   }
@@ -84,18 +91,18 @@ class GrammarWalk {
     depth_ = 0;
     return false;
   }
-  BLINK_WORD uint32_t at(uint32_t i) const { return i < shared_ ? from_.stack[i] : pushed_[i]; }
+  BLINK_WORD uint32_t at(uint32_t i) const { return i < shared_ ? from_.stack[i] : pushed_.at[i]; }
 
   const Grammar& grammar_;
   const struct blink_grammar_state& from_;
+  PushedStates& pushed_; /* apart, so that all else has a register */
   uint32_t state_, depth_;
-  uint32_t shared_;                          /* states at the bottom of the stack that are still those of `from_` */
-  uint32_t pushed_[BLINK_GRAMMAR_MAX_STACK]; /* the others, by their place on the stack */
+  uint32_t shared_; /* states at the bottom of the stack that are still those of `from_` */
 };
 
 /* Where every answer begins. */
 BLINK_WORD void begin_answer(const Grammar& grammar, struct blink_grammar_state& state) {
-  state.state = grammar.head->start;
+  state.state = grammar.start;
   state.depth = 0;
 }
 

@@ -112,6 +112,7 @@ class ModelFacts:
     total_pages: int
     page_size: int
     max_grammar_words: int = 0  # of one request's grammar; 0: none is taken
+    max_prefill_tokens: int = 0  # in one step; 0: not told
 
 
 def model_fingerprint(directory: Path) -> bytes:
@@ -234,6 +235,7 @@ def header_record(geometry: Geometry, facts: ModelFacts) -> NDArray[np.void]:
         "total_pages": facts.total_pages,
         "page_size": facts.page_size,
         "max_grammar_words": facts.max_grammar_words,
+        "max_prefill_tokens": facts.max_prefill_tokens,
         "fingerprint": np.frombuffer(facts.fingerprint, dtype=np.uint8),
         "model_name": _padded(facts.name, 64),
         "device_name": _padded(facts.device, 64),

@@ -14,8 +14,8 @@ from typing import Any
 
 TokenBytes = Callable[[str], bytes]
 
-# Before the text of a special token, where grammars are walked: a byte that no text has. So a special token comes only
-# where a grammar asks for it.
+# Before the text of a special token, where grammars are walked: a byte that no text has. So a special token
+# comes only where a grammar asks for it.
 SPECIAL = b"\xff"
 
 
@@ -78,8 +78,8 @@ def bytes_by_decoder(decoder: dict[str, Any] | None) -> TokenBytes | None:
 
 
 def answer_bytes(directory: Path, vocab_size: int) -> list[bytes] | None:
-    """What each token adds to the text of an answer; for special tokens SPECIAL and theirs, and nothing for ids
-    without a token.
+    """What each token adds to the text of an answer; for special tokens SPECIAL and theirs, and nothing for
+    ids without a token.
 
     None where the tokenizer in `directory` has no vocabulary of bytes. Raises FileNotFoundError, and
     ValueError where the file is no tokenizer's.

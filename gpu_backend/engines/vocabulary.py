@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu_backend.abi import MOST_PLAIN, MOST_TOKEN_BYTES, NOT_PLAIN, VOCAB_PARTS, TokenGroup
+from gpu_backend.arithmetic import ceil_div
 from gpu_backend.engines.base import Batch, Memory
+from gpu_backend.kernel_abi.token_mask import MOST_GROUPS
+from gpu_backend.kernel_abi.vocab_slice import SAMPLE_BLOCKS, SAMPLE_WARPS
 from ringbuffer.token_bytes import answer_bytes
+
+LANES = 32
+MARKED = frozenset('"\\')
+LARGEST = LANES * (MOST_GROUPS - 2 * VOCAB_PARTS)  # tokens: of each part two groups may not be full
+
+assert SAMPLE_BLOCKS == VOCAB_PARTS
 
 
 def store_vocabulary(memory: Memory, batch: Batch, directory: Path) -> None:
@@ -24,8 +34,81 @@ def store_vocabulary(memory: Memory, batch: Batch, directory: Path) -> None:
         tables["vocabulary"][name] = address
 
 
+def part_size(vocab_size: int) -> int:
+    """Tokens of one of the vocabulary's parts: what a block of a largest cluster samples from."""
+    return LANES * SAMPLE_WARPS * ceil_div(vocab_size, LANES * SAMPLE_WARPS * SAMPLE_BLOCKS)
+
+
+def plain_characters(raw: bytes) -> int:
+    """How many plain characters `raw` is; 0 where it has anything else, or more than are told."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return 0
+    if len(text) > MOST_PLAIN or not MARKED.isdisjoint(text) or any(mark < " " for mark in text):
+        return 0
+    return len(text)
+
+
 def vocabulary_arrays(table: Sequence[bytes]) -> dict[str, NDArray[Any]]:
     """The members of blink_vocabulary for tokens with these bytes."""
+    table = [raw if len(raw) <= MOST_TOKEN_BYTES else b"" for raw in table]
     first = np.zeros(len(table) + 1, np.uint32)
     np.cumsum([len(raw) for raw in table], out=first[1:])
-    return {"first": first, "bytes": np.frombuffer(b"".join(table), np.uint8)}
+    plain = np.zeros(ceil_div(len(table), LANES) * LANES, np.uint8)
+    plain[: len(table)] = [plain_characters(raw) for raw in table]
+    groups: list[tuple[int, int, int, int, list[int]]] = []
+    tokens: list[NDArray[np.uint32]] = []
+    words: list[NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
+    part_groups, at = [0], 0
+    for part in parts(len(table)):
+        for members in grouped(part, table, plain):
+            group, own_tokens, own_words = group_of(members, table, plain)
+            groups.append((at, *group))
+            tokens.append(own_tokens)
+            words.append(own_words)
+            at += len(own_words)
+        part_groups.append(len(groups))
+    return {
+        "first": first,
+        "bytes": np.frombuffer(b"".join(table), np.uint8),
+        "plain": plain,
+        "groups": np.array(groups, TokenGroup),
+        "part_groups": np.array(part_groups, np.uint32),
+        "group_tokens": np.array(tokens, np.uint32),
+        "group_words": np.concatenate(words),
+    }
+
+
+def parts(vocab_size: int) -> Iterator[range]:
+    size = part_size(vocab_size)
+    for part in range(VOCAB_PARTS):
+        yield range(min(vocab_size, part * size), min(vocab_size, (part + 1) * size))
+
+
+def grouped(part: range, table: Sequence[bytes], plain: NDArray[np.uint8]) -> Iterator[list[int]]:
+    """The tokens of a part that have bytes, in groups of neighbours."""
+    there = sorted((token for token in part if table[token]), key=table.__getitem__)
+    for kind in (True, False):
+        alike = [token for token in there if (plain[token] > 0) == kind]
+        yield from (alike[first : first + LANES] for first in range(0, len(alike), LANES))
+
+
+def shared_prefix(a: bytes, b: bytes) -> bytes:
+    n = next((i for i, pair in enumerate(zip(a, b, strict=False)) if pair[0] != pair[1]), min(len(a), len(b)))
+    return a[:n]
+
+
+def group_of(
+    members: list[int], table: Sequence[bytes], plain: NDArray[np.uint8]
+) -> tuple[tuple[int, int, int, list[int]], NDArray[np.uint32], NDArray[np.uint32]]:
+    """Words, prefix and largest number of plain characters of a group; its tokens; its words."""
+    rows = [table[token] for token in members]
+    n_words = ceil_div(max(map(len, rows)), 4)
+    prefix = shared_prefix(rows[0], rows[-1])[:16]  # they are in order: of the others, too
+    packed = b"".join(raw.ljust(4 * n_words, b"\0") for raw in rows).ljust(4 * n_words * LANES, b"\0")
+    tokens = np.zeros(LANES, np.uint32)
+    tokens[: len(members)] = [token | len(table[token]) << 20 for token in members]
+    most_plain = int(plain[members].max()) if plain[members[0]] else NOT_PLAIN
+    head = n_words, len(prefix), most_plain, list(prefix.ljust(16, b"\0"))
+    return head, tokens, np.frombuffer(packed, "<u4").reshape(LANES, n_words).T.reshape(-1)

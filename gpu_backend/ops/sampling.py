@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from gpu_backend.arithmetic import ceil_div
 from gpu_backend.kernel_abi.sample import SAMPLE_SHARED_BYTES
 from gpu_backend.kernel_abi.vocab_slice import SAMPLE_BLOCKS as MOST_BLOCKS
-from gpu_backend.kernel_abi.vocab_slice import SAMPLE_THREADS
+from gpu_backend.kernel_abi.vocab_slice import SAMPLE_THREADS, SAMPLE_WARPS
 from gpu_backend.ops.elementwise import Always
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch
@@ -25,6 +26,11 @@ def sample_blocks(batch_slots: int, target: Target) -> int:
     return next((n for n in SAMPLE_BLOCKS if batch_slots * n <= (room if n == 2 else room * 3 // 4)), 1)
 
 
+def mask_bytes(vocab_size: int, blocks: int) -> int:
+    """A bit for each token of a block: of as many parts of the vocabulary as the number of blocks leaves."""
+    return 4 * 32 * ceil_div(vocab_size, 32 * SAMPLE_WARPS * MOST_BLOCKS) * (MOST_BLOCKS // blocks)
+
+
 class ClusterSample(Always):
     name = "sample"
 
@@ -37,7 +43,7 @@ class ClusterSample(Always):
                 (blocks, batch_slots, 1),
                 (SAMPLE_THREADS, 1, 1),
                 (FromStep.STEP_SET, FromStep.TABLES, op.logits),
-                shared_bytes=SAMPLE_SHARED_BYTES,
+                shared_bytes=SAMPLE_SHARED_BYTES + mask_bytes(op.logits.columns, blocks),
                 cluster=blocks if target.overlaps else 0,
             )
         ]

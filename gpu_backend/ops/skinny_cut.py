@@ -24,7 +24,6 @@ from gpu_backend.kernel_abi.skinny_pipeline_sm90 import (
 )
 from gpu_backend.kernel_abi.split_k_reduction_sm90 import FRAGMENT_BYTES
 from gpu_backend.kernel_abi.wgmma_sm90 import WARPGROUP
-from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.gpu import ALL, Rooms
 from gpu_backend.ops.operations import Epilogue
 
@@ -40,6 +39,9 @@ FEWEST_ROWS = 40  # of w, which a block should have
 MAX_SPLITS = 8  # of k: the blocks of a cluster
 GROUP = 64  # rows of w that one wgmma instruction multiplies
 PANELS = (4, 2, 1)  # of a stage, the best first: memory delivers neighbouring panels faster together
+FP8_PANELS = (
+    2  # of a stage of fp8 at most: wider ones, of which there are few, wait for their last panel of x
+)
 FEWEST_SLOTS = (3, 2)  # of w and of x, so that the memory never waits
 X_SLOTS = 4  # more slots of x bring nothing
 
@@ -69,15 +71,13 @@ class SkinnyCut:
         """The rows of x of the kernel's instance: the fewest that hold m."""
         return next(n for n in SKINNY_COLUMNS if n >= self.m)
 
-    def threads(self, form: ScaleForm | None) -> int:
+    @property
+    def threads(self) -> int:
         """The threads of a block, SkinnySplit::kThreads of the instance: two warpgroups multiply many rows,
-        unless k is split, and convert weights in fp8 of more than GROUP rows, unless their registers would
-        keep a second block from a multiprocessor."""
-        many = self.m > FEW_ROWS
-        converts = form is not None and self.tiles > 1
-        if form is ScaleForm.BLOCK and many and self.splits > 2:
-            converts = False
-        return (2 if converts or (many and self.splits == 1) else 1) * WARPGROUP + SKINNY_PRODUCERS
+        and convert weights in fp8 of more than GROUP rows, unless k is split."""
+        converts = self.x_panels > 1 and self.tiles > 1
+        warpgroups = 2 if self.splits == 1 and (converts or self.m > FEW_ROWS) else 1
+        return warpgroups * WARPGROUP + SKINNY_PRODUCERS
 
     @property
     def tiles(self) -> int:
@@ -113,6 +113,48 @@ class SkinnyCut:
         )
 
 
+@dataclass(frozen=True)
+class _Shape:
+    """A matmul that is to be cut, on a GPU."""
+
+    rows: int
+    n_in: int
+    n_out: int
+    output: Epilogue
+    n_multiprocessors: int
+    x_panels: int
+
+    @property
+    def w_rows(self) -> int:
+        return 2 * self.n_out if self.output is Epilogue.GATED else self.n_out
+
+    @property
+    def k_panels(self) -> int:
+        return ceil_div(self.n_in, self.x_panels * SKINNY_PANEL)
+
+    def clusters(self, splits: int) -> int:
+        """That are at work at once, on all multiprocessors but the scheduler's."""
+        return (self.n_multiprocessors - 1) // splits
+
+    def cut(self, splits: int, room: int, most_panels: int, most_rows: int, even: bool) -> SkinnyCut | None:
+        """With tiles of up to `most_rows` rows, `even`: as many as divide the rows among all blocks; None if
+        that does not fit the room, or if a cluster would have several tiles."""
+        grain = 16 if self.output is Epilogue.GATED else 8
+        clusters = self.clusters(splits)
+        turns = ceil_div(self.w_rows, clusters * most_rows)  # the tiles of a block
+        if turns > 1 and splits > 1:
+            return None
+        tile_rows = grain * ceil_div(self.w_rows, clusters * turns * grain) if even else most_rows
+        panels = min(most_panels, ceil_div(self.k_panels, splits))
+        share = ceil_div(ceil_div(self.k_panels, panels), splits)
+        stages = share * turns  # of a block
+        w_slots, x_slots = (min(stages, n) for n in FEWEST_SLOTS)
+        tiles = ceil_div(self.w_rows, tile_rows)
+        sizes = (self.rows, self.n_in, self.n_out, tile_rows, tiles)
+        tiling = SkinnyCut(*sizes, panels, w_slots, x_slots, share, splits, self.x_panels)
+        return _filled(tiling, min(stages, SKINNY_MAX_STAGES), room) if tiling.shared_bytes <= room else None
+
+
 @lru_cache(maxsize=4096)
 def skinny_cut(
     rows: int,
@@ -130,69 +172,68 @@ def skinny_cut(
     block would have too few rows of w, it would read more of x than of the weights: then a cluster of blocks
     splits k, if the blocks fit their rooms, the shared memory that `rooms` leaves them.
 
-    `x_panels`: of x for a panel of w, 2 for weights in fp8. What is decided by how much x weighs beside the
-    weights is decided by that; how much it weighs for fp8 is not measured yet.
+    `x_panels`: of x for a panel of w, 2 for weights in fp8. Tiles of twice the rows, in clusters of twice the
+    blocks, halve what all blocks read of x, from L2. That is worth it for many rows of x: of Llama-3-8B's
+    down, blocks read 176 MB of w and x in clusters of 2, and 117 MB in clusters of 4. Of few rows it is 117
+    and 88 MB, of which L2 delivers 5.6 in a microsecond: then the smaller room of larger clusters, and their
+    longer end, weigh more.
     """
+    shape = _Shape(rows, n_in, n_out, output, n_multiprocessors, x_panels)
     splits = 1
-    w_rows = 2 * n_out if output is Epilogue.GATED else n_out
-    fewest = FEWEST_ROWS if rows <= SKINNY_COLUMNS[0] else FEWEST_ROWS * x_panels
+    fewest = FEWEST_ROWS * (x_panels if rows > FEW_ROWS else 1)
     while (
         splits < MAX_SPLITS
         and splits * x_panels * SKINNY_PANEL < n_in
-        and w_rows * splits < fewest * (n_multiprocessors - 1)
+        and shape.w_rows * splits < fewest * (n_multiprocessors - 1)
     ):
         splits *= 2
-    sizes = (rows, n_in, n_out, output, n_multiprocessors)
-    while (tiling := _fitting(*sizes, splits, rooms, x_panels)) is None:
+    while (tiling := _fitting(shape, splits, rooms)) is None:
         splits //= 2
     return tiling
 
 
-def _fitting(
+def _fitting(shape: _Shape, splits: int, rooms: Rooms) -> SkinnyCut | None:
+    """The tiling with `splits` splits of k: with the widest stages and highest tiles that fit, or None if
+    none do."""
+    room = rooms.large if splits <= 2 else rooms.small
+    heights: tuple[int, ...] = TILE_ROWS
+    even, adds = True, shape.output is Epilogue.ADD
+    if shape.x_panels > 1 and shape.rows > FEW_ROWS and splits == 1 and not adds:
+        heights = (FP8_HIGH_TILE_ROWS, *TILE_ROWS)
+    elif shape.rows > FEW_ROWS and splits == 1 and shape.w_rows >= (turn := shape.clusters(1) * TILE_ROWS[0]):
+        # Reading x costs more than it does that some blocks have a tile fewer. So there are as few tiles as
+        # can be, unless many blocks would then be idle. The squares that an addition leaves allow no higher
+        # tiles.
+        even = not adds and shape.w_rows < LEAST_USED * turn * ceil_div(shape.w_rows, turn)
+        heights = (HIGH_TILE_ROWS,) if even else TILE_ROWS[:1]
+    sizes = list(itertools.product(PANELS, heights))
+    if shape.x_panels > 1:  # lower tiles would cost more than narrower stages
+        sizes = [(panels, most) for most in heights for panels in PANELS if panels <= FP8_PANELS]
+    cuts = (shape.cut(splits, room, *size, even) for size in sizes)
+    return next((cut for cut in cuts if cut), None)
+
+
+def possible_cuts(
     rows: int,
     n_in: int,
     n_out: int,
     output: Epilogue,
     n_multiprocessors: int,
-    splits: int,
-    rooms: Rooms,
-    x_panels: int,
-) -> SkinnyCut | None:
-    """The tiling with `splits` splits of k: with the widest stages and highest tiles that fit, or None if
-    none do."""
-    silu = output is Epilogue.GATED
-    w_rows, grain = (2 * n_out, 16) if silu else (n_out, 8)
-    k_panels, clusters = ceil_div(n_in, x_panels * SKINNY_PANEL), (n_multiprocessors - 1) // splits
-    room = rooms.large if splits <= 2 else rooms.small
-    heights: tuple[int, ...] = TILE_ROWS
-    even = True
-    if x_panels > 1 and rows > FEW_ROWS and splits == 1 and output is not Epilogue.ADD:
-        heights = (FP8_HIGH_TILE_ROWS, *TILE_ROWS)
-    elif rows > FEW_ROWS and splits == 1 and w_rows >= (turn := clusters * TILE_ROWS[0]):
-        # Reading x costs more than it does that some blocks have a tile fewer. So there are as few tiles as
-        # can be, unless many blocks would then be idle. The squares that an addition leaves allow no higher
-        # tiles.
-        even = output is not Epilogue.ADD and w_rows < LEAST_USED * turn * ceil_div(w_rows, turn)
-        heights = (HIGH_TILE_ROWS,) if even else TILE_ROWS[:1]
-    sizes = list(itertools.product(PANELS, heights))
-    if x_panels > 1:  # lower tiles would cost more than narrower stages
-        sizes.sort(key=lambda size: -size[1])
-    for most_panels, most_rows in sizes:
-        turns = ceil_div(w_rows, clusters * most_rows)  # the tiles of a block
-        if turns > 1 and splits > 1:
-            continue
-        tile_rows = grain * ceil_div(w_rows, clusters * turns * grain) if even else most_rows
-        panels = min(most_panels, ceil_div(k_panels, splits))
-        share = ceil_div(ceil_div(k_panels, panels), splits)
-        stages = share * turns  # of a block
-        w_slots, x_slots = (min(stages, n) for n in FEWEST_SLOTS)
-        tiles = ceil_div(w_rows, tile_rows)
-        tiling = SkinnyCut(
-            rows, n_in, n_out, tile_rows, tiles, panels, w_slots, x_slots, share, splits, x_panels
-        )
-        if tiling.shared_bytes <= room:
-            return _filled(tiling, min(stages, SKINNY_MAX_STAGES), room)
-    return None
+    rooms: Rooms = ALL,
+    x_panels: int = 1,
+) -> list[SkinnyCut]:
+    """As skinny_cut takes them: with every number of splits, height of tiles and width of stages, in both
+    rooms. Two blocks in small rooms fit a multiprocessor, so that one requests its weights while that of the
+    kernel before ends."""
+    shape = _Shape(rows, n_in, n_out, output, n_multiprocessors, x_panels)
+    high = () if output is Epilogue.ADD else (FP8_HIGH_TILE_ROWS if x_panels > 1 else HIGH_TILE_ROWS,)
+    found: dict[SkinnyCut, None] = {}  # each once, in order
+    for splits in (1, 2, 4, MAX_SPLITS):
+        for room in (rooms.large, rooms.small) if splits <= 2 else (rooms.small,):
+            for most_rows, panels in itertools.product((*high, *TILE_ROWS), PANELS):
+                if cut := shape.cut(splits, room, panels, most_rows, True):
+                    found[cut] = None
+    return list(found)
 
 
 def _filled(tiling: SkinnyCut, most_slots: int, room: int) -> SkinnyCut:

@@ -48,23 +48,25 @@ class SkinnyGemm:
         return None
 
     def launches(self, op: MatMul, target: Target) -> list[Launch]:
-        tiling = tiling_of(op, target)
-        boxes = gate_up_boxes if op.epilogue is Epilogue.GATED else matrix_boxes
-        w = boxes(op.k // tiling.x_panels, op.n, tiling.tile_rows)
-        x = matrix_boxes(op.k, op.m, tiling.columns)
-        maps = (Tensor(op.weight, w.shape, w.box, w.strides), Tensor(op.x, x.shape, x.box, x.strides))
-        sizes = (str(n) for n in (tiling.columns, tiling.tiles, tiling.splits))
-        kernel = instance(op.x.element.cpp, f"blink::{op.epilogue.value}", *sizes, of=op.weight)
-        return [
-            Launch(
-                f"skinny_gemm_kernel<{kernel}>",
-                (tiling.splits, tiling.clusters(target.blocks), 1),
-                (tiling.threads(op.weight.scale_form), 1, 1),
-                (*maps, op.out, tiling.pack(), _factors(op)),
-                shared_bytes=tiling.shared_bytes,
-                cluster=tiling.splits if tiling.splits > 1 else 0,
-            )
-        ]
+        return [skinny_launch(op, tiling_of(op, target), target)]
+
+
+def skinny_launch(op: MatMul, tiling: SkinnyCut, target: Target) -> Launch:
+    """That of the kernel for an operation that is cut so."""
+    boxes = gate_up_boxes if op.epilogue is Epilogue.GATED else matrix_boxes
+    w = boxes(op.k // tiling.x_panels, op.n, tiling.tile_rows)
+    x = matrix_boxes(op.k, op.m, tiling.columns)
+    maps = (Tensor(op.weight, w.shape, w.box, w.strides), Tensor(op.x, x.shape, x.box, x.strides))
+    sizes = (str(n) for n in (tiling.columns, tiling.tiles, tiling.splits))
+    kernel = instance(op.x.element.cpp, f"blink::{op.epilogue.value}", *sizes, of=op.weight)
+    return Launch(
+        f"skinny_gemm_kernel<{kernel}>",
+        (tiling.splits, tiling.clusters(target.blocks), 1),
+        (tiling.threads, 1, 1),
+        (*maps, op.out, tiling.pack(), _factors(op)),
+        shared_bytes=tiling.shared_bytes,
+        cluster=tiling.splits if tiling.splits > 1 else 0,
+    )
 
 
 def _factors(op: MatMul) -> Struct:

@@ -135,8 +135,8 @@ class WeightStream {
  private:
   /* A stage is added in two halves, each with its loads together, and every other chunk goes into a sum of its own, so
    * that neither the loads nor the mma instructions wait for each other. Of fp8, for which x needs twice the registers,
-   * the loads of two chunks are together. The rows of a full stage start at the same
-   * bank, so odd rows load each pair of chunks the other way round. */
+   * the loads of two chunks are together, and there are none behind the last: zeros would be converted, too. The rows
+   * of a full stage start at the same bank, so odd rows load each pair of chunks the other way round. */
   template <ScaleForm Form, bool Full>
   __device__ __forceinline__ void add_chunks(const char* stage, float (&acc)[4],
                                              const StageVectors<Form> (&x)[kStageChunks], uint32_t n_chunks) const {
@@ -148,6 +148,7 @@ class WeightStream {
     float other[4] = {};
 #pragma unroll
     for (uint32_t first = 0; first < kStageChunks; first += kTogether) {
+      if (!Full && Form != kUnscaled && first >= n_chunks) break;
       LaneChunk<Form> chunk[kTogether] = {};
 #pragma unroll
       for (uint32_t c = 0; c < kTogether; ++c)

@@ -85,7 +85,7 @@ struct blink_sequence {
   uint32_t awaits; /* a page that this one needs, and an earlier one computes or host memory has, or BLINK_NO_PAGE */
   uint32_t cached; /* tokens that were found instead of computed */
   uint32_t considered; /* the plan that is being made has thought of giving its prompt tokens */
-  uint32_t scored;     /* how likely each token of its prompt was is told, so all of them are computed (S21) */
+  uint32_t scored;     /* how likely each token of its prompt was is told, so all of them are computed (S22) */
   uint32_t grammar;    /* its request's (grammars.h), or BLINK_NO_GRAMMAR: it has none, or not yet */
 };
 

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0xe435e54b63044f8bull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x57e73ced5a50a234ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -142,7 +142,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, grammar_uses) == 2
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 288, "blink_scheduler_state.stats");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 520, "blink_scheduler_state.leases");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1544, "blink_scheduler_state.gap_histogram");
-BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 712, "blink_scheduler_config");
+BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 752, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, lease_acks) == 16, "blink_scheduler_config.lease_acks");
@@ -156,50 +156,50 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_leases) == 68, 
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prompt_heap) == 72, "blink_scheduler_config.prompt_heap");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, output_heap) == 76, "blink_scheduler_config.output_heap");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, tables) == 80, "blink_scheduler_config.tables");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sets) == 224, "blink_scheduler_config.sets");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shapes) == 440, "blink_scheduler_config.shapes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, executables) == 448, "blink_scheduler_config.executables");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, decode_lookup) == 456, "blink_scheduler_config.decode_lookup");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefill_lookup) == 464, "blink_scheduler_config.prefill_lookup");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_lookup) == 472, "blink_scheduler_config.mixed_lookup");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, seen) == 480, "blink_scheduler_config.seen");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, requests) == 488, "blink_scheduler_config.requests");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sequences) == 496, "blink_scheduler_config.sequences");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, free_pages) == 504, "blink_scheduler_config.free_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, pages) == 512, "blink_scheduler_config.pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_tokens) == 520, "blink_scheduler_config.page_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_index) == 528, "blink_scheduler_config.page_index");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, idle_pages) == 536, "blink_scheduler_config.idle_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_events) == 544, "blink_scheduler_config.kv_events");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_queue) == 552, "blink_scheduler_config.kv_event_queue");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_told) == 560, "blink_scheduler_config.kv_event_told");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, grammar_places) == 568, "blink_scheduler_config.grammar_places");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shape_times) == 576, "blink_scheduler_config.shape_times");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, trace) == 584, "blink_scheduler_config.trace");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, state) == 592, "blink_scheduler_config.state");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_shapes) == 600, "blink_scheduler_config.n_shapes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, total_pages) == 604, "blink_scheduler_config.total_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_tokens) == 608, "blink_scheduler_config.max_prefill_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_slots) == 612, "blink_scheduler_config.max_prefill_slots");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_mixed_tokens) == 616, "blink_scheduler_config.max_mixed_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_share) == 620, "blink_scheduler_config.mixed_share");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_batch) == 624, "blink_scheduler_config.max_batch");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_index) == 628, "blink_scheduler_config.n_index");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_idle) == 632, "blink_scheduler_config.n_idle");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefix_cache) == 636, "blink_scheduler_config.prefix_cache");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, attention_keys) == 640, "blink_scheduler_config.attention_keys");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, stage_words) == 644, "blink_scheduler_config.stage_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_capacity) == 648, "blink_scheduler_config.kv_event_capacity");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_bytes) == 652, "blink_scheduler_config.kv_event_bytes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_kv_event_queue) == 656, "blink_scheduler_config.n_kv_event_queue");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, host_pages) == 660, "blink_scheduler_config.host_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, copy_shape) == 664, "blink_scheduler_config.copy_shape");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_grammar_places) == 668, "blink_scheduler_config.n_grammar_places");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_grammar_words) == 672, "blink_scheduler_config.max_grammar_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, hash_key) == 680, "blink_scheduler_config.hash_key");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 688, "blink_scheduler_config.arm_margin_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 696, "blink_scheduler_config.scan_interval_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 704, "blink_scheduler_config.step_timeout_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sets) == 264, "blink_scheduler_config.sets");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shapes) == 480, "blink_scheduler_config.shapes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, executables) == 488, "blink_scheduler_config.executables");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, decode_lookup) == 496, "blink_scheduler_config.decode_lookup");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefill_lookup) == 504, "blink_scheduler_config.prefill_lookup");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_lookup) == 512, "blink_scheduler_config.mixed_lookup");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, seen) == 520, "blink_scheduler_config.seen");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, requests) == 528, "blink_scheduler_config.requests");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sequences) == 536, "blink_scheduler_config.sequences");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, free_pages) == 544, "blink_scheduler_config.free_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, pages) == 552, "blink_scheduler_config.pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_tokens) == 560, "blink_scheduler_config.page_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_index) == 568, "blink_scheduler_config.page_index");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, idle_pages) == 576, "blink_scheduler_config.idle_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_events) == 584, "blink_scheduler_config.kv_events");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_queue) == 592, "blink_scheduler_config.kv_event_queue");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_told) == 600, "blink_scheduler_config.kv_event_told");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, grammar_places) == 608, "blink_scheduler_config.grammar_places");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shape_times) == 616, "blink_scheduler_config.shape_times");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, trace) == 624, "blink_scheduler_config.trace");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, state) == 632, "blink_scheduler_config.state");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_shapes) == 640, "blink_scheduler_config.n_shapes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, total_pages) == 644, "blink_scheduler_config.total_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_tokens) == 648, "blink_scheduler_config.max_prefill_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_slots) == 652, "blink_scheduler_config.max_prefill_slots");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_mixed_tokens) == 656, "blink_scheduler_config.max_mixed_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_share) == 660, "blink_scheduler_config.mixed_share");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_batch) == 664, "blink_scheduler_config.max_batch");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_index) == 668, "blink_scheduler_config.n_index");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_idle) == 672, "blink_scheduler_config.n_idle");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefix_cache) == 676, "blink_scheduler_config.prefix_cache");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, attention_keys) == 680, "blink_scheduler_config.attention_keys");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, stage_words) == 684, "blink_scheduler_config.stage_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_capacity) == 688, "blink_scheduler_config.kv_event_capacity");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_bytes) == 692, "blink_scheduler_config.kv_event_bytes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_kv_event_queue) == 696, "blink_scheduler_config.n_kv_event_queue");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, host_pages) == 700, "blink_scheduler_config.host_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, copy_shape) == 704, "blink_scheduler_config.copy_shape");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_grammar_places) == 708, "blink_scheduler_config.n_grammar_places");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_grammar_words) == 712, "blink_scheduler_config.max_grammar_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, hash_key) == 720, "blink_scheduler_config.hash_key");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 728, "blink_scheduler_config.arm_margin_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 736, "blink_scheduler_config.scan_interval_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 744, "blink_scheduler_config.step_timeout_ns");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */

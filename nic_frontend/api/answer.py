@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from nic_frontend.errors import ApiError
 from nic_frontend.generation import Ending
 from nic_frontend.request import Request
 
 # Ends of lines to many readers of lines (httpx, str.splitlines), and none in server-sent events.
 LINE_ENDS = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"}
+NOTHING = "null"  # in the place of log-probabilities that nobody asked for
 
 
 class Shown(NamedTuple):
@@ -23,6 +27,7 @@ class Shown(NamedTuple):
     tokens: list[int]  # one for each piece, but for a last piece that ends without one
     ending: Ending | None  # if that was the last
     n_tokens: int  # of the choice up to here
+    logprobs: NDArray[np.uint64] | None = None  # [tokens][words], where they are wanted, of what was drawn
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from nic_frontend.api.answer import Control, Shown, Usage
+from nic_frontend.api.logprobs import Words
 from nic_frontend.api.parts import Part, Parts
 from nic_frontend.errors import ApiError
 from nic_frontend.generation import Ending
@@ -66,30 +68,40 @@ class BlockAnswer:
         return text
 
     def add(self, shown: Shown) -> None:
-        self.parts.add(self._split(shown))
+        for delta in self._split(shown):
+            self.parts.add([delta])
+            self.added(delta)
 
-    def _split(self, shown: Shown) -> list[Delta]:
-        _, pieces, tokens, ending, n_tokens = shown
-        deltas: list[Delta] = []
+    def added(self, delta: Delta) -> None:
+        """A delta belongs to the last part now."""
+
+    def told(self, token: int, words: Words) -> None:
+        """What is known of the token whose text is looked at next."""
+
+    def _split(self, shown: Shown) -> Iterator[Delta]:
+        _, pieces, tokens, ending, n_tokens, words = shown
         if self.ending is not None:
-            return deltas
-        for n, piece in enumerate(pieces, n_tokens - len(tokens) + 1):
-            deltas += self.splitter.feed(piece)
+            return
+        first = n_tokens - len(tokens) + 1
+        for n, piece in enumerate(pieces, first):
+            if words is not None and n - first < len(tokens):
+                self.told(tokens[n - first], words[n - first : n - first + 1])
+            yield from self.splitter.feed(piece)
             if self.splitter.complete:
                 self.ending = Ending("stop")
                 self._control.end(0, min(n, n_tokens))
-                return deltas
+                return
             if self.splitter.exhausted and n < n_tokens + (ending is None):
                 self._control.conclude(0, n)
-                return deltas
+                return
         if ending is not None:
             self.ending = ending
-            deltas += self.splitter.finish()
-        return deltas
+            yield from self.splitter.finish()
 
     def _shown(self, delta: Delta) -> str:
         before = self.parts.listed[-1] if self.parts.listed else None
         self.parts.add([delta])
+        self.added(delta)
         part = self.parts.listed[-1]
         text = ""
         if part is not before:

@@ -132,7 +132,7 @@ class Call:
             generation.ending = Ending("length")
         if generation.ending is None:
             least = max(asked.min_tokens - len(tokens), 0)
-            sampling = dataclasses.replace(asked, max_tokens=left, min_tokens=least)
+            sampling = dataclasses.replace(asked, max_tokens=left, min_tokens=least, prompt_logprobs=None)
             grammar = self._job.grammars.concluding
             request = Request(index, prompt, sampling, self._mailbox, thinking.arrived, grammar)
             request.first_token, request.last_token = thinking.first_token, thinking.last_token
@@ -191,6 +191,8 @@ class Call:
         index, tokens = arrival.request.index, arrival.tokens
         generation = self._generations[index]
         pieces: list[str] = []
+        if self._job.parameters.max_tokens == 0 and generation.ending is None:
+            return self._only_prompt(arrival)
         if generation.ending is not None or arrival.request is not self._requests[index]:
             return Shown(
                 index, pieces, [], None, generation.n_tokens
@@ -202,7 +204,17 @@ class Call:
                 break
         if arrival.reason is not None and generation.ending is None:
             pieces.append(generation.finish(tokens[-1:], arrival.reason))
-        return Shown(index, pieces, tokens[: len(pieces)], generation.ending, generation.n_tokens)
+        told = None if arrival.logprobs is None else arrival.logprobs[: len(pieces)]
+        return Shown(index, pieces, tokens[: len(pieces)], generation.ending, generation.n_tokens, told)
+
+    def _only_prompt(self, arrival: Arrival) -> Shown:
+        """Nothing of an answer is wanted: the token that was sampled behind the prompt is dropped."""
+        generation = self._generations[arrival.request.index]
+        if not arrival.tokens and arrival.reason is not None:
+            generation.finish([], arrival.reason)  # which says what went wrong
+        generation.ending = Ending("length")
+        self._tracker.cancel(arrival.request)
+        return Shown(arrival.request.index, [], [], generation.ending, 0)
 
     def _finished(self) -> bool:
         return all(generation.ending is not None for generation in self._generations)

@@ -6,6 +6,7 @@ from typing import Any
 
 from nic_frontend.api.answer import Answer
 from nic_frontend.api.constraint import chosen
+from nic_frontend.api.controls import controls_of
 from nic_frontend.api.conversation import (
     Conversation,
     check_length,
@@ -17,13 +18,14 @@ from nic_frontend.api.conversation import (
 from nic_frontend.api.fields import UNSUPPORTED, UNSUPPORTED_IN_CHAT, refuse_unsupported
 from nic_frontend.api.job import Job
 from nic_frontend.api.notes import on_fields
-from nic_frontend.api.parameters import parse
+from nic_frontend.api.parameters import check_streams_no_prompt_logprobs, parse
 from nic_frontend.api.schema.chat import ChatRequest, NamedChoice, ToolChoice
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.served import Served
 from nic_frontend.api.split_answer import SplitAnswer
 from nic_frontend.api.structure import content_of
 from nic_frontend.api.text_answer import TextAnswer
+from nic_frontend.errors import bad_request
 from nic_frontend.grammar.calls import Function
 
 
@@ -33,7 +35,16 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
     request = checked(body, ChatRequest)
     fields = ("max_completion_tokens", "max_tokens")
     field = next((name for name in fields if getattr(request, name) is not None), fields[0])
-    parameters = parse(request, served.limits, max_tokens=getattr(request, field), max_tokens_field=field)
+    check_streams_no_prompt_logprobs(request)
+    parameters = parse(
+        request,
+        served.limits,
+        max_tokens=getattr(request, field),
+        max_tokens_field=field,
+        logprobs=_told(request),
+        prompt_logprobs=request.prompt_logprobs,
+        controls=await controls_of(request, served),
+    )
     served.limits.check_choices(1, parameters.n, "messages")
     one_call = request.parallel_tool_calls is False
     constraint = chosen(functions_of(request), *choice_of(request.tool_choice), one_call, content_of(request))
@@ -53,14 +64,23 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
     warnings = [*on_fields(body, ChatRequest), *prompt.warnings]
     answer: Answer
     if prompt.splitter is None:
-        answer = TextAnswer(True, served.name, parameters, [""] * parameters.n)
+        answer = TextAnswer(True, served.name, parameters, [""] * parameters.n, served.texts)
     else:
         splitters = [prompt.splitter() for _ in range(parameters.n)]
         hides = request.include_reasoning is False
-        answer = SplitAnswer(served.name, parameters, splitters, hides_reasoning=hides)
+        answer = SplitAnswer(served.name, parameters, splitters, served.texts, hides_reasoning=hides)
     tokens = parameters.truncated(prompt.tokens, served.limits)
     grammars = prompt.grammars
     return Job(parameters, [tokens], "messages", answer, prompt.shown, prompt.conclusion, grammars, warnings)
+
+
+def _told(request: ChatRequest) -> int | None:
+    """How many of the likeliest tokens are to be told beside each of the answer's. Raises ApiError 400."""
+    if request.logprobs:
+        return request.top_logprobs or 0
+    if request.top_logprobs:
+        raise bad_request("'top_logprobs' needs 'logprobs': true", "top_logprobs", "invalid_value")
+    return None
 
 
 def functions_of(request: ChatRequest) -> list[Function]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nic_frontend.api.constraint import Constraint, blocks_of
+from nic_frontend.api.controls import controls_of
 from nic_frontend.api.fields import (
     UNSUPPORTED,
     UNSUPPORTED_IN_COMPLETIONS,
@@ -19,7 +20,7 @@ from nic_frontend.api.fields import (
 )
 from nic_frontend.api.job import Job
 from nic_frontend.api.notes import on_fields
-from nic_frontend.api.parameters import Limits, parse
+from nic_frontend.api.parameters import Limits, check_streams_no_prompt_logprobs, parse
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.generation import CompletionRequest
 from nic_frontend.api.served import Served
@@ -37,7 +38,16 @@ async def parse_completion(body: dict[str, Any], served: Served) -> Job:
     request = checked(body, CompletionRequest)
     tokenizer, limits = served.tokenizer, served.limits
     asked = DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
-    parameters = parse(request, limits, max_tokens=asked, max_tokens_field="max_tokens")
+    told = None if isinstance(request.logprobs, bool) else request.logprobs
+    parameters = parse(
+        request,
+        limits,
+        max_tokens=asked,
+        max_tokens_field="max_tokens",
+        logprobs=told,
+        prompt_logprobs=_of_prompt(request, told),
+        controls=await controls_of(request, served),
+    )
     special = request.add_special_tokens is not False
     given = _prompts(request.prompt, parameters.n, limits, cut=parameters.cuts)
     texts = [prompt for prompt in given if isinstance(prompt, str)]
@@ -52,9 +62,26 @@ async def parse_completion(body: dict[str, Any], served: Served) -> Job:
     echoes = [echo for echo in echoes for _ in range(parameters.n)]
     constraint = Constraint(content_of(request))
     grammars = await blocks_of(constraint, None, None, served, concludes=False)
-    answer = TextAnswer(False, served.name, parameters, echoes)
+    answer = TextAnswer(False, served.name, parameters, echoes, served.texts)
     warnings = on_fields(body, CompletionRequest)
     return Job(parameters, prompts, "prompt", answer, grammars=grammars, warnings=warnings)
+
+
+def _of_prompt(request: CompletionRequest, logprobs: int | None) -> int | None:
+    """How many of the likeliest tokens are to be told beside each of the prompt's. An echo has as many as the
+    answer.
+
+    Raises ApiError 400 for what does not go together.
+    """
+    if request.logprobs is True:
+        raise bad_request("'logprobs' must be an integer, it is a boolean", "logprobs", "invalid_type")
+    if request.max_tokens == 0 and not request.echo and request.prompt_logprobs is None:
+        raise bad_request(
+            "'max_tokens' must be at least 1 without 'echo', it is 0", "max_tokens", "invalid_value"
+        )
+    check_streams_no_prompt_logprobs(request)
+    wanted = [request.prompt_logprobs, logprobs if request.echo else None]
+    return max((n for n in wanted if n is not None), default=None)
 
 
 async def _array(tokens: list[int], limits: Limits) -> NDArray[np.uint32]:

@@ -13,23 +13,17 @@ Neutral = dict[str, tuple[Any, ...]]
 
 # Fields that would change the answer and are not served, with the values that ask for nothing.
 UNSUPPORTED: Neutral = {
-    "allowed_token_ids": (None, []),
     "audio": (None,),
-    "bad_words": (None, []),
     "chat_template": (None,),
     "continue_final_message": (None, False),
     "documents": (None, []),
     "function_call": (None, "none"),
     "functions": (None, []),
     "length_penalty": (None, 1.0),
-    "logit_bias": (None, {}),
-    "logprobs": (None, False),
     "modalities": (None, ["text"]),
     "priority": (None, 0),
     "prompt_embeds": (None,),
-    "prompt_logprobs": (None,),
     "suffix": (None, ""),
-    "top_logprobs": (None, 0),
     "use_beam_search": (None, False),
     "web_search_options": (None,),
 }
@@ -38,6 +32,7 @@ UNSUPPORTED_IN_COMPLETIONS: Neutral = {
     "thinking_token_budget": (None,),
     "tool_choice": (None, "none", "auto"),
     "tools": (None, []),
+    "top_logprobs": (None, 0),
 }
 
 UNSUPPORTED_IN_RESPONSES: Neutral = {
@@ -46,7 +41,6 @@ UNSUPPORTED_IN_RESPONSES: Neutral = {
     "max_tool_calls": (None,),
     "previous_response_id": (None,),
     "prompt": (None,),
-    "top_logprobs": (None, 0),
 }
 
 UNSUPPORTED_IN_MESSAGES: Neutral = {

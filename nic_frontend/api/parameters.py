@@ -14,8 +14,9 @@ from nic_frontend.api.fields import check_tokens
 from nic_frontend.api.schema import generation
 from nic_frontend.api.schema.generation import Generation
 from nic_frontend.errors import bad_request, context_length_exceeded
-from nic_frontend.request import Sampling
+from nic_frontend.request import Sampling, words_of
 from ringbuffer import abi
+from ringbuffer.extents import NO_CONTROLS, Controls
 
 MAX_STOP_CHARACTERS = 2048  # of all stop strings together
 SEED_MASK = 2**64 - 1
@@ -105,6 +106,10 @@ class Parameters:
     ignore_eos: bool
     stop_ids: tuple[int, ...]
     salt: tuple[int, int]
+    logprobs: int | None  # so many of the likeliest tokens, beside the answer's own; None: nothing is told
+    prompt_logprobs: int | None  # likewise of the prompt's tokens
+    controls: Controls
+    shows_prompt_logprobs: bool  # else they are for an echo
     longest_prompt: int | None  # tokens; more are cut off its beginning. -1: as many as leave room
 
     @property
@@ -126,7 +131,12 @@ class Parameters:
         Raises ApiError 400 when it does not fit the context.
         """
         room = limits.max_answer(prompt_tokens, param)
-        max_tokens = limits.max_open_answer(room, self.n) if self.max_tokens is None else self.max_tokens
+        if self.max_tokens is None:
+            max_tokens = limits.max_open_answer(room, self.n)
+            max_tokens = min(max_tokens, self._told_answer(prompt_tokens, self.n, limits))
+        else:
+            max_tokens = max(self.max_tokens, 1)  # 0: one is sampled, and not shown
+            self._told_answer(prompt_tokens, 1, limits, max_tokens)
         if max_tokens > room:
             raise context_length_exceeded(
                 f"this model's maximum context length is {limits.max_context} tokens; '{param}' has "
@@ -141,6 +151,26 @@ class Parameters:
             )
         return max_tokens
 
+    def _told_answer(self, prompt_tokens: int, choices: int, limits: Limits, wanted: int = 1) -> int:
+        """Tokens of an answer for whose log-probabilities the heap has room, beside those of its prompt.
+
+        Raises ApiError 400 where they are fewer than wanted.
+        """
+        of_prompt = prompt_tokens * words_of(self.prompt_logprobs)
+        left = limits.output_heap // choices - of_prompt
+        granule = abi.OUTPUT_GRANULE
+        most = max(left, 0) // (1 + words_of(self.logprobs)) // granule * granule
+        if wanted > most:
+            field = "prompt_logprobs" if self.shows_prompt_logprobs else "logprobs"
+            raise bad_request(
+                f"'{field}' for a prompt of {prompt_tokens} tokens and an answer of {wanted} needs more than "
+                f"the {limits.output_heap} words that this server holds for answers: a token takes one, and "
+                "one for each log-probability; ask for fewer",
+                field,
+                "invalid_value",
+            )
+        return most
+
     def sampling(self, prompt_tokens: int, choice: int, limits: Limits, param: str) -> Sampling:
         """The sampling of one choice. Raises what `answer_tokens` does."""
         return Sampling(
@@ -153,13 +183,23 @@ class Parameters:
             ignore_eos=self.ignore_eos,
             stop_ids=self.stop_ids,
             salt=self.salt,
+            logprobs=self.logprobs,
+            prompt_logprobs=self.prompt_logprobs,
+            controls=self.controls,
         )
 
 
 def parse(
-    request: Generation, limits: Limits, *, max_tokens: int | None, max_tokens_field: str
+    request: Generation,
+    limits: Limits,
+    *,
+    max_tokens: int | None,
+    max_tokens_field: str,
+    logprobs: int | None = None,
+    prompt_logprobs: int | None = None,
+    controls: Controls = NO_CONTROLS,
 ) -> Parameters:
-    """The common fields. `max_tokens` and the field it came from are the endpoint's.
+    """The common fields. Those that are given beside the request are the endpoint's.
 
     Raises ApiError 400 for what depends on this server, or on two fields.
     """
@@ -199,8 +239,22 @@ def parse(
         ignore_eos=bool(request.ignore_eos),
         stop_ids=tuple(stop_ids),
         salt=_salt(request.cache_salt),
+        logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
+        shows_prompt_logprobs=request.prompt_logprobs is not None,
+        controls=controls,
         longest_prompt=request.truncate_prompt_tokens,
     )
+
+
+def check_streams_no_prompt_logprobs(request: Generation) -> None:
+    """Raises ApiError 400 where a stream is to tell of its prompt, for which its events have no place."""
+    if request.stream and request.prompt_logprobs is not None:
+        raise bad_request(
+            "'prompt_logprobs' cannot be streamed; leave out 'stream', or use 'echo' of completions",
+            "prompt_logprobs",
+            "invalid_value",
+        )
 
 
 def _or(value: Any, default: Any) -> Any:

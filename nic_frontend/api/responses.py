@@ -29,6 +29,7 @@ from nic_frontend.grammar.calls import Function
 from nic_frontend.grammar.content import Content
 from nic_frontend.parsing.splitter import Splitter
 
+LOGPROBS = "message.output_text.logprobs"  # in `include`
 NEEDED = {
     "message": ("role", "content"),
     "function_call": ("call_id", "name", "arguments"),
@@ -47,6 +48,7 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
         served.limits,
         max_tokens=request.max_output_tokens,
         max_tokens_field="max_output_tokens",
+        logprobs=_told(request),
     )
     tools = [{"type": "function", "function": function_of(tool)} for tool in body.get("tools") or ()]
     functions = [Function(tool.name, tool.parameters, bool(tool.strict)) for tool in request.tools or ()]
@@ -65,7 +67,7 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
     )
     prompt = await prompt_of(talk, served)
     splitter = prompt.splitter() if prompt.splitter else Splitter(None, None)
-    answer = ResponsesAnswer(served.name, request, body, parameters, splitter)
+    answer = ResponsesAnswer(served.name, request, body, parameters, splitter, served.texts)
     warnings = [*on_fields(body, ResponsesRequest), *_unmet(request), *prompt.warnings]
     shown, conclusion, grammars = prompt.shown, prompt.conclusion, prompt.grammars
     return Job(parameters, [prompt.tokens], "input", answer, shown, conclusion, grammars, warnings)
@@ -86,6 +88,11 @@ def _content(request: ResponsesRequest) -> Content | None:
         name = "text.format.schema"
         raise bad_request(f"'{name}' is missing", name, "missing_required_parameter")
     return Content("json", wanted.schema, "text.format")
+
+
+def _told(request: ResponsesRequest) -> int | None:
+    """How many of the likeliest tokens are to be told beside each of the answer's."""
+    return request.top_logprobs or 0 if LOGPROBS in (request.include or ()) else None
 
 
 def _check_items(items: Any, served: Served) -> None:
@@ -109,6 +116,8 @@ def function_of(tool: Message) -> Message:
 
 def _unmet(request: ResponsesRequest) -> list[str]:
     warnings = []
+    if request.top_logprobs and _told(request) is None:
+        warnings.append(f"'top_logprobs' was ignored: it needs '{LOGPROBS}' in 'include'")
     if request.store:
         warnings.append("nothing is stored: 'store' was ignored")
     if request.truncation == "auto":

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import defaultdict
 from typing import Any
 
 from nic_frontend.api.answer import Usage, compact
 from nic_frontend.api.block_answer import BlockAnswer
+from nic_frontend.api.logprobs import Entry, TokenTexts, Words, chat_entries
 from nic_frontend.api.parameters import Parameters
 from nic_frontend.api.parts import Part
 from nic_frontend.api.schema.responses import ResponsesRequest
 from nic_frontend.errors import ApiError
-from nic_frontend.parsing.delta import CallStart, Reasoning, Text
+from nic_frontend.parsing.delta import CallStart, Delta, Reasoning, Text
 from nic_frontend.parsing.splitter import Splitter
 
 Item = dict[str, Any]
@@ -32,8 +34,13 @@ class ResponsesAnswer(BlockAnswer):
         body: dict[str, Any],
         parameters: Parameters,
         splitter: Splitter,
+        texts: TokenTexts,
     ) -> None:
         super().__init__(splitter)
+        self._texts = texts
+        self._waiting: list[Entry] = []  # of tokens whose text nobody has seen yet
+        self._newest: list[Entry] = []  # of those that the last delta shows
+        self._told: dict[int, list[Entry]] = defaultdict(list)  # by part
         self._sequence = 0
         self._ids: list[str] = []  # of the items
         sampling = parameters.model_sampling
@@ -57,6 +64,7 @@ class ResponsesAnswer(BlockAnswer):
             "temperature": sampling.temperature,
             "text": {"format": {"type": "text"}},
             "tool_choice": body.get("tool_choice") or "auto",
+            "top_logprobs": request.top_logprobs or 0,
             "tools": [
                 {"type": "function", "description": None, "parameters": {}, "strict": False, **tool}
                 for tool in body.get("tools") or ()
@@ -101,7 +109,22 @@ class ResponsesAnswer(BlockAnswer):
         text = "" if empty else part.text
         if part.kind is Reasoning:
             return {"type": "reasoning_text", "text": text}
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        told = [] if empty else self._told[part.index]
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": told}
+
+    def told(self, token: int, words: Words) -> None:
+        self._waiting += chat_entries(self._texts, [token], words)
+
+    def added(self, delta: Delta) -> None:
+        """Log-probabilities are those of text: what a part of another kind shows, and marks that nobody is
+        shown, have no place for them.
+        """
+        self._newest, left = [], len(delta.text.encode()) if isinstance(delta, Text) else 0
+        while self._waiting and left > 0:
+            self._newest.insert(0, entry := self._waiting.pop())
+            left -= len(entry["bytes"])
+        self._waiting.clear()
+        self._told[self.parts.listed[-1].index] += self._newest
 
     def opened(self, part: Part) -> str:
         index, item = part.index, self._item(part, "in_progress", empty=True)
@@ -112,7 +135,7 @@ class ResponsesAnswer(BlockAnswer):
         return text
 
     def continued(self, part: Part, text: str) -> str:
-        more: dict[str, Any] = {"logprobs": []} if part.kind is Text else {}
+        more: dict[str, Any] = {"logprobs": self._newest} if part.kind is Text else {}
         return self._event(f"{DELTAS[part.kind]}.delta", **self._place(part), delta=text, **more)
 
     def closed(self, part: Part) -> str:
@@ -121,7 +144,7 @@ class ResponsesAnswer(BlockAnswer):
         if part.kind is CallStart:
             done = {"arguments": part.text, "name": part.name}
         else:
-            done = {"text": part.text} | ({"logprobs": []} if part.kind is Text else {})
+            done = {"text": part.text} | ({"logprobs": self._told[part.index]} if part.kind is Text else {})
         text = self._event(f"{DELTAS[part.kind]}.done", **place, **done)
         if part.kind is not CallStart:
             text += self._event("response.content_part.done", **place, part=self._content(part))

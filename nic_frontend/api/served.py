@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nic_frontend.api.logprobs import TokenTexts
 from nic_frontend.api.parameters import Limits
 from nic_frontend.grammar.store import Grammars
 from nic_frontend.parsing.registry import Parsers
@@ -17,3 +18,8 @@ class Served:
     limits: Limits
     parsers: Parsers
     grammars: Grammars
+
+    @property
+    def texts(self) -> TokenTexts:
+        """Of the model's tokens."""
+        return TokenTexts(self.tokenizer.bytes_of)

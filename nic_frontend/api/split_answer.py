@@ -5,8 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from nic_frontend.api.answer import Control, Shown, Usage, quoted
+from nic_frontend.api.answer import NOTHING, Control, Shown, Usage, compact, quoted
 from nic_frontend.api.envelope import Envelope
+from nic_frontend.api.logprobs import (
+    Entry,
+    TokenTexts,
+    Words,
+    chat_entries,
+    chat_logprobs,
+    prompt_logprobs,
+    told_in_chat,
+)
 from nic_frontend.api.parameters import Parameters
 from nic_frontend.api.parts import Parts
 from nic_frontend.errors import ApiError
@@ -22,11 +31,21 @@ class SplitAnswer:
     """One event per token, whether it shows something or not."""
 
     def __init__(
-        self, model: str, parameters: Parameters, splitters: list[Splitter], *, hides_reasoning: bool
+        self,
+        model: str,
+        parameters: Parameters,
+        splitters: list[Splitter],
+        texts: TokenTexts,
+        *,
+        hides_reasoning: bool,
     ) -> None:
         self._envelope = Envelope(True, model, parameters)
         self._splitters = splitters
         self._hides_reasoning = hides_reasoning
+        self._parameters = parameters
+        self._texts = texts
+        self._told: list[list[Entry]] = [[] for _ in splitters]  # of an answer that is not streamed
+        self._requests: list[Request] = []
         self._finds_reasoning = splitters[0].reasoning is not None
         if self._finds_reasoning:
             self._envelope.reasoning_tokens = lambda index: self._splitters[index].reasoning_tokens
@@ -39,12 +58,13 @@ class SplitAnswer:
     def begin(self, requests: list[Request], control: Control) -> None:
         self._control = control
         self._envelope.begin(requests)
+        self._requests = list(requests)
 
     def opening(self) -> str:
         return ""
 
     def events(self, shown: Shown) -> str:
-        index, pieces, tokens, ending, n_tokens = shown
+        index, pieces, tokens, ending, n_tokens, words = shown
         if self._endings[index] is not None:
             return ""
         parts = [] if self._begun[index] else [self._envelope.role(index)]
@@ -53,10 +73,11 @@ class SplitAnswer:
         first = n_tokens - len(pieces) + (ending is None)  # the number of the first piece's token
         for n, (piece, token) in enumerate(zip(pieces, tokens, strict=False), first):
             deltas = self._split(index, piece)
+            told = NOTHING if words is None else self._tell([token], words[n - first : n - first + 1])
             if self._endings[index] is not None:
                 self._control.end(index, n)
-                return "".join([*parts, self._end(index, deltas, n, [token])])
-            parts.append(self._event(index, deltas, n, [token]))
+                return "".join([*parts, self._end(index, deltas, n, [token], told)])
+            parts.append(self._event(index, deltas, n, [token], told))
             if self._splitters[index].exhausted:
                 self._control.conclude(index, n)
                 return "".join(parts)
@@ -64,8 +85,13 @@ class SplitAnswer:
             self._endings[index] = ending
             splitter = self._splitters[index]
             deltas = [*splitter.feed(last), *splitter.finish()]
-            parts.append(self._end(index, deltas, n_tokens, tokens[len(pieces) :]))
+            rest = tokens[len(pieces) :]
+            told = NOTHING if words is None or not rest else self._tell(rest, words[len(pieces) :])
+            parts.append(self._end(index, deltas, n_tokens, rest, told))
         return "".join(parts)
+
+    def _tell(self, tokens: list[int], words: Words) -> str:
+        return compact(chat_logprobs(self._texts, tokens, words))
 
     def _split(self, index: int, piece: str) -> list[Delta]:
         """What a token shows. Sets the choice's ending if nothing more is wanted of it."""
@@ -75,20 +101,20 @@ class SplitAnswer:
             self._endings[index] = Ending("stop")
         return deltas
 
-    def _event(self, index: int, deltas: list[Delta], n_tokens: int, tokens: list[int]) -> str:
+    def _event(self, index: int, deltas: list[Delta], n_tokens: int, tokens: list[int], told: str) -> str:
         envelope = self._envelope
         ids, tail = envelope.ids(index, tokens), envelope.tail(index, n_tokens)
-        delta = f',"delta":{{{self._delta(deltas)}}},"logprobs":null,"finish_reason":null'
+        delta = f',"delta":{{{self._delta(deltas)}}},"logprobs":{told},"finish_reason":null'
         return f"{envelope.choice}{index}{delta}{ids}{tail}"
 
-    def _end(self, index: int, deltas: list[Delta], n_tokens: int, tokens: list[int]) -> str:
+    def _end(self, index: int, deltas: list[Delta], n_tokens: int, tokens: list[int], told: str) -> str:
         envelope, ending = self._envelope, self._endings[index]
         assert ending is not None
         reasons = (
             f'"finish_reason":"{self._finish_reason(index)}","stop_reason":{json.dumps(ending.stop_reason)}'
         )
         ids, tail = envelope.ids(index, tokens), envelope.tail(index, n_tokens)
-        delta = f',"delta":{{{self._delta(deltas)}}},"logprobs":null,{reasons}'
+        delta = f',"delta":{{{self._delta(deltas)}}},"logprobs":{told},{reasons}'
         return f"{envelope.choice}{index}{delta}{ids}{tail}"
 
     def _finish_reason(self, index: int) -> str:
@@ -133,18 +159,21 @@ class SplitAnswer:
         return self._envelope.failed(error)
 
     def add(self, shown: Shown) -> None:
-        index, pieces, tokens, ending, n_tokens = shown
+        index, pieces, tokens, ending, n_tokens, words = shown
         if self._endings[index] is not None:
             return
+        entries = [] if words is None else chat_entries(self._texts, tokens, words)
         first = n_tokens - len(tokens) + 1  # the number of the first piece's token
         for n, piece in enumerate(pieces, first):
             self._parts[index].add(self._split(index, piece))
             ended = self._endings[index] is not None
             if ended or (self._splitters[index].exhausted and n < n_tokens + (ending is None)):
                 self._tokens[index] += tokens[: n - first + 1]
+                self._told[index] += entries[: n - first + 1]
                 (self._control.end if ended else self._control.conclude)(index, n)
                 return
         self._tokens[index] += tokens
+        self._told[index] += entries
         if ending is not None:
             self._endings[index] = ending
             self._parts[index].add(self._splitters[index].finish())
@@ -152,6 +181,8 @@ class SplitAnswer:
     def whole(self, usage: Usage) -> dict[str, Any]:
         choices = [self._whole_choice(index) for index in range(len(self._parts))]
         body = {**self._envelope.head, "choices": choices, "usage": self._counted(usage).body()}
+        if self._parameters.shows_prompt_logprobs:
+            body["prompt_logprobs"] = prompt_logprobs(self._texts, self._requests[0])
         if self._envelope.shows_ids:
             for index, choice in enumerate(choices):
                 choice["token_ids"] = self._tokens[index]
@@ -175,7 +206,7 @@ class SplitAnswer:
         return {
             "index": index,
             "message": message,
-            "logprobs": None,
+            "logprobs": None if self._parameters.logprobs is None else told_in_chat(self._told[index]),
             "finish_reason": self._finish_reason(index),
             "stop_reason": ending.stop_reason,
         }

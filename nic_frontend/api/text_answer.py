@@ -5,8 +5,19 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from nic_frontend.api.answer import Control, Shown, Usage, quoted
+import numpy as np
+
+from nic_frontend.api.answer import NOTHING, Control, Shown, Usage, compact, quoted
 from nic_frontend.api.envelope import Envelope
+from nic_frontend.api.logprobs import (
+    NO_WORDS,
+    CompletionLogprobs,
+    TokenTexts,
+    Words,
+    chat_logprobs,
+    prompt_logprobs,
+    prompt_words,
+)
 from nic_frontend.api.parameters import Parameters
 from nic_frontend.errors import ApiError
 from nic_frontend.generation import Ending
@@ -16,49 +27,81 @@ from nic_frontend.request import Request
 class TextAnswer:
     """One event per token, whether it shows text or not. `echoes` are what the choices' texts begin with."""
 
-    def __init__(self, chat: bool, model: str, parameters: Parameters, echoes: list[str]) -> None:
+    def __init__(
+        self, chat: bool, model: str, parameters: Parameters, echoes: list[str], texts: TokenTexts
+    ) -> None:
         self._chat = chat
+        self._parameters = parameters
+        self._texts_of = texts
+        self._told = [CompletionLogprobs(texts) for _ in echoes]
+        self._logprobs: list[list[Words]] = [[] for _ in echoes]  # of an answer that is not streamed
+        self._requests: list[Request] = []
         self._envelope = Envelope(chat, model, parameters)
+        self._echoes = any(echoes)
         self._unseen: list[str | None] = [*echoes]  # None: it has been sent, with the first token
         self._texts = [[echo] for echo in echoes]
         self._tokens: list[list[int]] = [[] for _ in echoes]
         self._endings: list[Ending | None] = [None for _ in echoes]
         self._text = ',"delta":{"content":' if chat else ',"text":'
         self._text_end = "}" if chat else ""
-        self._open = self._text_end + ',"logprobs":null,"finish_reason":null'
 
     def begin(self, requests: list[Request], control: Control) -> None:
         self._envelope.begin(requests)
+        self._requests = list(requests)
 
     def opening(self) -> str:
         return ""
 
     def events(self, shown: Shown) -> str:
-        index, pieces, tokens, ending, n_tokens = shown
+        index, pieces, tokens, ending, n_tokens, words = shown
         parts = []
         if (echo := self._unseen[index]) is not None:
             self._unseen[index] = None
             parts.append(self._envelope.role(index) if self._chat else "")
-            parts.append(self._event(index, echo, 0, []) if echo else "")
+            parts.append(self._event(index, echo, 0, [], self._echoed(index)) if echo else "")
         last = pieces.pop() if ending is not None and pieces else ""
         first = n_tokens - len(pieces) + (ending is None)  # the number of the first piece's token
         for n, (piece, token) in enumerate(zip(pieces, tokens, strict=False), first):
-            parts.append(self._event(index, piece, n, [token]))
+            told = (
+                NOTHING
+                if words is None
+                else compact(self._tell(index, [token], words[n - first : n - first + 1]))
+            )
+            parts.append(self._event(index, piece, n, [token], told))
         if ending is not None:
-            parts.append(self._end(index, last, ending, n_tokens, tokens[len(pieces) :]))
+            rest = tokens[len(pieces) :]
+            told = NOTHING
+            if rest and words is not None:
+                told = compact(self._tell(index, rest, words[len(pieces) :]))
+            parts.append(self._end(index, last, ending, n_tokens, rest, told))
         return "".join(parts)
 
-    def _event(self, index: int, text: str, n_tokens: int, tokens: list[int]) -> str:
+    def _tell(self, index: int, tokens: list[int], words: Words) -> dict[str, Any]:
+        """The log-probabilities of a choice's next tokens."""
+        if self._chat:
+            return chat_logprobs(self._texts_of, tokens, words)
+        return self._told[index].told(tokens, words)
+
+    def _tell_prompt(self, index: int) -> dict[str, Any]:
+        """Those of an echo."""
+        request = self._requests[index]
+        return self._told[index].told(request.prompt.tolist(), prompt_words(request), of_prompt=True)
+
+    def _echoed(self, index: int) -> str:
+        return NOTHING if self._parameters.logprobs is None else compact(self._tell_prompt(index))
+
+    def _event(self, index: int, text: str, n_tokens: int, tokens: list[int], told: str) -> str:
         envelope = self._envelope
         ids, tail = envelope.ids(index, tokens), envelope.tail(index, n_tokens)
-        return f"{envelope.choice}{index}{self._text}{quoted(text)}{self._open}{ids}{tail}"
+        shown = f'{self._text}{quoted(text)}{self._text_end},"logprobs":{told},"finish_reason":null'
+        return f"{envelope.choice}{index}{shown}{ids}{tail}"
 
-    def _end(self, index: int, text: str, ending: Ending, n_tokens: int, tokens: list[int]) -> str:
+    def _end(self, index: int, text: str, ending: Ending, n_tokens: int, tokens: list[int], told: str) -> str:
         envelope = self._envelope
         shown = f"{self._text}{quoted(text)}{self._text_end}" if text or not self._chat else ',"delta":{}'
         reasons = f'"finish_reason":"{ending.finish_reason}","stop_reason":{json.dumps(ending.stop_reason)}'
         ids, tail = envelope.ids(index, tokens), envelope.tail(index, n_tokens)
-        return f'{envelope.choice}{index}{shown},"logprobs":null,{reasons}{ids}{tail}'
+        return f'{envelope.choice}{index}{shown},"logprobs":{told},{reasons}{ids}{tail}'
 
     def closing(self, usage: Usage) -> str:
         return self._envelope.closing(usage)
@@ -69,17 +112,33 @@ class TextAnswer:
     def add(self, shown: Shown) -> None:
         self._texts[shown.choice] += shown.pieces
         self._tokens[shown.choice] += shown.tokens
+        if shown.logprobs is not None:
+            self._logprobs[shown.choice].append(shown.logprobs)
         if shown.ending is not None:
             self._endings[shown.choice] = shown.ending
 
     def whole(self, usage: Usage) -> dict[str, Any]:
         choices = [self._whole_choice(index) for index in range(len(self._texts))]
         body = {**self._envelope.head, "choices": choices, "usage": usage.body()}
+        if self._parameters.shows_prompt_logprobs:
+            for index, choice in enumerate(choices):
+                told = prompt_logprobs(self._texts_of, self._requests[index])
+                (body if self._chat else choice)["prompt_logprobs"] = told
         if self._envelope.shows_ids:
             for index, choice in enumerate(choices):
                 choice["token_ids"] = self._tokens[index]
                 (body if self._chat else choice)["prompt_token_ids"] = self._envelope.prompt_ids(index)
         return body
+
+    def _whole_logprobs(self, index: int) -> dict[str, Any] | None:
+        if self._parameters.logprobs is None:
+            return None
+        echoed = self._tell_prompt(index) if self._echoes else {}
+        words = self._logprobs[index]
+        told = self._tell(index, self._tokens[index], np.concatenate(words)) if words else {}
+        if not echoed or not told:
+            return echoed or told or self._tell(index, [], NO_WORDS)
+        return {name: echoed[name] + told[name] for name in told}
 
     def _whole_choice(self, index: int) -> dict[str, Any]:
         text, ending = "".join(self._texts[index]), self._endings[index]
@@ -88,7 +147,7 @@ class TextAnswer:
         return {
             "index": index,
             **({"message": message} if self._chat else {"text": text}),
-            "logprobs": None,
+            "logprobs": self._whole_logprobs(index),
             "finish_reason": ending.finish_reason,
             "stop_reason": ending.stop_reason,
         }

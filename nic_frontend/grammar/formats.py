@@ -33,7 +33,8 @@ IPV6 = "|".join(
     ]
 )
 LABEL = r"[a-zA-Z0-9](?:-?[a-zA-Z0-9]){0,14}"
-HOST = rf"{LABEL}(?:\.{LABEL}){{0,6}}"
+HOSTNAME = rf"{LABEL}(?:\.{LABEL}){{0,6}}"  # of up to 253 characters
+HOST = rf"{LABEL}(?:\.{LABEL})*"
 ATOM = r"[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]+"
 EMAIL = rf"{ATOM}(?:\.{ATOM})*@{HOST}"
 PCHAR = r"(?:[a-zA-Z0-9._~!$&'()*+,;=:@-]|%[0-9a-fA-F]{2})"
@@ -54,8 +55,8 @@ PATTERNS = {
     "duration": rf"P(?:{CALENDAR}(?:{CLOCK})?|{CLOCK}|\d+W)",
     "email": EMAIL,
     "idn-email": EMAIL,
-    "hostname": HOST,
-    "idn-hostname": HOST,
+    "hostname": HOSTNAME,
+    "idn-hostname": HOSTNAME,
     "ipv4": IPV4,
     "ipv6": IPV6,
     "uuid": r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",

@@ -100,7 +100,7 @@ bool TokenReader::resolve(uint32_t connection) {
         slot.connection = connection;
         continue;
       }
-      if (full |= !push(i, BLINK_EVENT_LOST, 0, nullptr, 0)) break;  // the rest in the next cycle
+      if ((full |= !push(i, BLINK_EVENT_LOST, 0, nullptr, 0))) break;  // the rest in the next cycle
       end(i, Phase::kCancelled, BLINK_COMMAND_CANCEL);
     }
     regroup();

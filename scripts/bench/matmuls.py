@@ -3,7 +3,7 @@
 
     scripts/bench/matmuls.py --model llama-3-8b --rows 128 256 512 1024 2048 8192
     scripts/bench/matmuls.py --model llama-3.2-1b --rows 1 8 32 64 --layers 32
-    scripts/bench/matmuls.py --model llama-3-8b --rows 128 512 --cuts
+    scripts/bench/matmuls.py --model llama-3-8b --rows 32 64 128 512 --cuts
 
 Random numbers. Each matmul is what a step launches for it where each operation has its own kernel; of many
 rows with its input's quantisation in fp8, which the norm in front of qkv and gate_up does in a step. Matrices
@@ -11,7 +11,8 @@ of several layers follow each other, of which small ones need many, so that no w
 the product's floating-point operations and of the weights' bytes, whose share is that of the read rate which
 a kernel reaches that only reads. cuBLAS runs its fastest algorithm. With
 --cuts, the products of fp8 by row are timed with every width of tiles and number of splits, beside what
-gpu_backend/ops/tiled_fp8_cut.py expects.
+gpu_backend/ops/tiled_fp8_cut.py expects; of few rows, with every tiling of gpu_backend/ops/skinny_cut.py,
+of which the one that a step has is marked.
 """
 
 from __future__ import annotations
@@ -47,17 +48,21 @@ from gpu_backend.models.quantization import QUANTIZATIONS, ScaleForm  # noqa: E4
 from gpu_backend.ops.candidate import Choice  # noqa: E402
 from gpu_backend.ops.choice import choose  # noqa: E402
 from gpu_backend.ops.gpu import Target  # noqa: E402
-from gpu_backend.ops.launch import LibraryGemm  # noqa: E402
+from gpu_backend.ops.launch import Launch, LibraryGemm  # noqa: E402
 from gpu_backend.ops.matrix import Buffer, Matrix  # noqa: E402
 from gpu_backend.ops.operations import Epilogue, MatMul, Role  # noqa: E402
 from gpu_backend.ops.quantize import quantize_for  # noqa: E402
-from gpu_backend.ops.skinny_cut import SKINNY_MAX_ROWS  # noqa: E402
+from gpu_backend.ops.skinny_cut import SKINNY_MAX_ROWS, SkinnyCut  # noqa: E402
+from gpu_backend.ops.skinny_cut import possible_cuts as skinny_cuts  # noqa: E402
+from gpu_backend.ops.skinny_gemm import WORD, skinny_launch, tiling_of  # noqa: E402
 from gpu_backend.ops.tiled_fp8 import TiledFp8Gemm, tiled_fp8_launches  # noqa: E402
 from gpu_backend.ops.tiled_fp8_cut import TiledFp8Cut, estimated_us, possible_cuts  # noqa: E402
 
 LAYERS = 4
 BF16, FP8, FP32 = Element.BF16, Element.FP8, Element.FP32
 SCALE = 1e-3
+HEAD_OF_FEW = "rows | matmul | tile rows | splits | tiles | panels | w slots | x slots | KiB | us | chosen"
+HEAD_OF_MANY = "rows | matmul | columns | splits | tiles | us | us expected"
 Plan = list[Choice]
 
 
@@ -181,20 +186,27 @@ class Bench:
     def _plan(self, sizes: Sizes, rows: int, form: ScaleForm | None) -> Plan:
         return plan_of(sizes, rows, self._weights[sizes, form], self._target)
 
-    def cut(self, sizes: Sizes, rows: int) -> list[tuple[TiledFp8Cut, Plan]]:
-        """The products with scales by row, quantised before, cut in every way."""
+    def cut(self, sizes: Sizes, rows: int) -> list[tuple[TiledFp8Cut | SkinnyCut, Plan]]:
+        """The products with scales by row, of many rows quantised before, cut in every way."""
         plan = self._plan(sizes, rows, ScaleForm.ROW)
         products = [choice for choice in plan if isinstance(choice.op, MatMul)]
-        return [
-            (
-                cut,
-                [
-                    replace(choice, launches=tuple(tiled_fp8_launches(choice.op, cut, self._target)))
-                    for choice in products
-                ],
-            )
-            for cut in possible_cuts(rows, sizes.k, sizes.n, sizes.epilogue)
-        ]
+        shape = (rows, sizes.k, sizes.n, sizes.epilogue)
+        cuts: list[TiledFp8Cut | SkinnyCut] = [*possible_cuts(*shape)]
+        if rows <= SKINNY_MAX_ROWS:
+            cuts = [*skinny_cuts(*shape, self._target.multiprocessors, self._target.rooms(False), WORD)]
+        return [(cut, [replace(of, launches=self._launches(of, cut)) for of in products]) for cut in cuts]
+
+    def _launches(self, choice: Choice, cut: TiledFp8Cut | SkinnyCut) -> tuple[Launch, ...]:
+        assert isinstance(choice.op, MatMul)
+        if isinstance(cut, SkinnyCut):
+            return (skinny_launch(choice.op, cut, self._target),)
+        return tuple(tiled_fp8_launches(choice.op, cut, self._target))
+
+    def chosen(self, sizes: Sizes, rows: int) -> SkinnyCut:
+        """The tiling that a step has of few rows."""
+        op = self._plan(sizes, rows, ScaleForm.ROW)[0].op
+        assert isinstance(op, MatMul)
+        return tiling_of(op, self._target)
 
     def expected_us(self, cut: TiledFp8Cut, sizes: Sizes) -> float:
         return estimated_us(cut, sizes.n, self._target.multiprocessors)
@@ -252,13 +264,23 @@ def table(bench: Bench, rows: list[int]) -> Iterator[str]:
 
 
 def table_of_cuts(bench: Bench, rows: list[int]) -> Iterator[str]:
-    yield "rows | matmul | columns | splits | tiles | us | us expected"
-    for n in rows:
-        for sizes in bench.sizes:
-            for cut, plan in bench.cut(sizes, n):
-                us, expected = bench.us(plan), bench.expected_us(cut, sizes)
-                shape = f"{cut.params.columns} | {cut.splits} | {cut.params.tiles * cut.splits}"
-                yield f"{n} | {sizes.role.value} | {shape} | {us:.1f} | {expected:.1f}"
+    for few in (True, False):
+        if wanted := [n for n in rows if (n <= SKINNY_MAX_ROWS) == few]:
+            yield HEAD_OF_FEW if few else HEAD_OF_MANY
+        for n in wanted:
+            for sizes in bench.sizes:
+                for cut, plan in bench.cut(sizes, n):
+                    yield f"{n} | {sizes.role.value} | {row_of_cut(bench, cut, sizes, n, bench.us(plan))}"
+
+
+def row_of_cut(bench: Bench, cut: TiledFp8Cut | SkinnyCut, sizes: Sizes, rows: int, us: float) -> str:
+    if isinstance(cut, SkinnyCut):
+        slots = f"{cut.panels} | {cut.w_slots} | {cut.x_slots} | {cut.shared_bytes >> 10}"
+        mark = "*" if cut == bench.chosen(sizes, rows) else ""
+        return f"{cut.tile_rows} | {cut.splits} | {cut.n_tiles * cut.splits} | {slots} | {us:.1f} | {mark}"
+    expected = bench.expected_us(cut, sizes)
+    shape = f"{cut.params.columns} | {cut.splits} | {cut.params.tiles * cut.splits}"
+    return f"{shape} | {us:.1f} | {expected:.1f}"
 
 
 def main() -> None:

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """A frontend for clients to try, with a scripted model in place of the scheduler: it calls the first tool
-that it is given, and says what the tool answered. Prints its URL, and serves until its input ends.
+that it is given, and says what the tool answered. Where an answer has to have a form, and that has another,
+it is anything of the form. Prints its URL, and serves until its input ends.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import sys
 import tempfile
@@ -14,12 +16,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "nic_frontend")]
+TESTS = ("tests", "tests/nic_frontend", "tests/nic_frontend/grammar")
+sys.path[:0] = [str(ROOT), *(str(ROOT / path) for path in TESTS)]
 
 from harness import Frontend  # noqa: E402
-from mock_backend import MockBackend  # noqa: E402
+from mock_backend import MockBackend, Row  # noqa: E402
 from templates import HERMES, write_model_with  # noqa: E402
 from tiny_model import build_tokenizer  # noqa: E402
+from walking import random_answer  # noqa: E402
+
+from ringbuffer.grammar import Walk, accepts, unpack  # noqa: E402
 
 TOKENIZER = build_tokenizer()
 VALUES = {"string": "Paris", "integer": 3, "number": 1.5, "boolean": True, "array": [], "object": {}}
@@ -50,16 +56,34 @@ def reply(prompt: str) -> str:
     return f"<think>\nHm.\n</think>\n\nYou said: {content.strip()}"
 
 
-def script(tokens: list[int]) -> Iterator[int]:
-    prompt = TOKENIZER.decode(tokens, skip_special_tokens=False)
-    return iter(TOKENIZER.encode(reply(prompt), add_special_tokens=False).ids)
+def formed(text: str, grammar: bytes) -> str:
+    """The text, where the grammar allows it; else another one."""
+    language = unpack(grammar)
+    if accepts(language, text.encode()):
+        return text
+    thoughts, _, said = text.rpartition("</think>\n\n")
+    call = said.removeprefix("One moment.\n")
+    begin = f"{thoughts}</think>\n\n".encode()
+    if accepts(language, begin + call.encode()):
+        return begin.decode() + call
+    if not Walk(language).step_all(begin):
+        begin = b""
+    answers = (random_answer(language, random.Random(seed), begin) for seed in range(100))
+    return next(answer for answer in answers if answer is not None).decode()
+
+
+class Model(MockBackend):
+    def answer(self, row: Row) -> Iterator[int]:
+        text = reply(TOKENIZER.decode(row.prompt, skip_special_tokens=False))
+        text = formed(text, row.grammar) if row.grammar else text
+        return iter(TOKENIZER.encode(text, add_special_tokens=False).ids)
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         model = write_model_with(Path(directory) / "model", HERMES)
         ring = Path(f"/dev/shm/blink-clients-{os.getpid()}")
-        backend = MockBackend(ring, model, script=script, max_context=16384, step_s=0.0005).start()
+        backend = Model(ring, model, max_context=16384, step_s=0.0005).start()
         backend.tokens_per_step = 4
         frontend = Frontend(backend, model)
         try:

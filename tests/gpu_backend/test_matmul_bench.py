@@ -55,3 +55,15 @@ def test_products_in_fp8_are_timed_however_they_are_cut(fake: Path, tmp_path: Pa
     assert cuts == [(str(columns), str(splits)) for columns in (128, 144, 160, 176) for splits in (1, 2)]
     timed = [[op(call) for call in capture] for capture in all_captures(log)]
     assert timed.count(["tiled_fp8_gemm", "split_sums"] * 4) == 4
+
+
+def test_products_of_few_rows_are_timed_however_they_are_cut(fake: Path, tmp_path: Path) -> None:
+    """One of the tilings is that of a step."""
+    config = {**small_models.DENSE, "intermediate_size": 2048}
+    printed, log = run(fake, tmp_path, BENCH.format(cuts=True, table="table_of_cuts", rows=20), config)
+    rows = [[cell.strip() for cell in row.split("|")] for row in printed.splitlines()[1:]]
+    down = [row for row in rows if row[1] == "down"]
+    assert {row[3] for row in down} == {"1", "2", "4", "8"}
+    assert [row[10] for row in down].count("*") == 1
+    timed = [[op(call) for call in capture] for capture in all_captures(log)]
+    assert timed.count(["skinny_gemm"] * 4) == len(rows)

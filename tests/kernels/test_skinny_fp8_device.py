@@ -37,7 +37,7 @@ def multiply(
     x_map = box_map(x, matrix_boxes(cut.n_in, cut.m, cut.columns))
     structs = [np.frombuffer(by_value.pack(), np.uint8) for by_value in (cut, norm)]
     shape = (OUTPUTS.index(output), w.form, cut.columns, cut.tiles, cut.splits)
-    launch = (cut.clusters(blocks), cut.threads(FORMS[w.form]), cut.shared_bytes)
+    launch = (cut.clusters(blocks), cut.threads, cut.shared_bytes)
     emulate("skinny_fp8_gemm", w_map, w.scales, x_map, y, *structs, *shape, *launch)
 
 

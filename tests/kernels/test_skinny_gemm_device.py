@@ -94,7 +94,7 @@ def check_product(
     x_map = box_map(x, matrix_boxes(n_in, m, cut.columns))
     grid = cut.clusters(blocks)
     structs = [np.frombuffer(by_value.pack(), np.uint8) for by_value in (cut, FusedNorm())]
-    shape = (OUTPUTS.index(output), cut.columns, cut.tiles, splits, grid, cut.threads(None), cut.shared_bytes)
+    shape = (OUTPUTS.index(output), cut.columns, cut.tiles, splits, grid, cut.threads, cut.shared_bytes)
     emulate("skinny_gemm", w_map, x_map, product.y, *structs, *shape)
     product.check()
 
@@ -145,7 +145,7 @@ def test_norm_between_products(
     leaves = FusedNorm(weight=weight.ctypes.data, scaled=scaled.ctypes.data, sums_out=sums.ctypes.data)
     structs = [np.frombuffer(by_value.pack(), np.uint8) for by_value in (first, leaves)]
     blocks = first.clusters(3)  # alone they have several tiles each
-    shape = (first.columns, first.tiles, splits, blocks, first.threads(None), first.shared_bytes)
+    shape = (first.columns, first.tiles, splits, blocks, first.threads, first.shared_bytes)
     emulate("skinny_gemm", *maps, residual, *structs, OUTPUTS.index("add"), *shape)
     assert_close(residual, total)
 
@@ -155,7 +155,7 @@ def test_norm_between_products(
     takes = FusedNorm(sums_in=sums.ctypes.data, n_sums=first.n_sums, eps=EPS)
     structs = [np.frombuffer(by_value.pack(), np.uint8) for by_value in (second, takes)]
     y = np.full((m, n_out), np.nan, np.float32) if output == "float" else np.full((m, n_out), NAN, np.uint16)
-    shape = (second.columns, second.tiles, 1, second.n_tiles, second.threads(None), second.shared_bytes)
+    shape = (second.columns, second.tiles, 1, second.n_tiles, second.threads, second.shared_bytes)
     emulate("skinny_gemm", *maps, y, *structs, OUTPUTS.index(output), *shape)
     assert_close(y if output == "float" else floats(y), expected, 2 * TOLERANCE)
 
@@ -178,7 +178,7 @@ def test_a_clusters_blocks_add_up_in_order(emulate: Emulate) -> None:
             cut.tiles,
             splits,
             1,
-            cut.threads(None),
+            cut.threads,
             cut.shared_bytes,
         )
         emulate("skinny_gemm", *maps, y, *structs, *shape)

@@ -7,6 +7,7 @@ It relies on x86-64's store order between numpy stores, as the tests' machines d
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from nic_frontend.library import crc32c
 from ringbuffer import abi
 from ringbuffer.abi import Command, LeaseState, Phase, Reason, State
+from ringbuffer.extents import mask_words, output_words
 from ringbuffer.region import Geometry, ModelFacts, Region, create, model_fingerprint, rounded_up
 from ringbuffer.words import Status, output_record, pair_word
 
@@ -43,6 +45,25 @@ def echo(prompt: list[int]) -> Iterator[int]:
     yield from prompt
 
 
+def told(position: int, token: int, n: int) -> list[int]:
+    """Words of log-probabilities of the token at a position: of rank 1, -0.25 for the first token, -0.5 for
+    the second; the likeliest are it and the ids behind it, half as likely each as the one before.
+    """
+    own = -(1 + position) / 4
+    logprobs = [own - math.log(2) * i for i in range(n - 1)]
+    first = [1, *(token + i for i in range(n - 1))][:n]
+    return [pair_word(a, bits_of(b)) for a, b in zip(first, [own, *logprobs][:n], strict=True)]
+
+
+def bits_of(value: float) -> int:
+    return int(np.float32(value).view(np.uint32))
+
+
+def control_words(descriptor: np.void, vocab_size: int) -> int:
+    mask = mask_words(vocab_size) if descriptor["flags"] & abi.RequestFlags.ALLOWS else 0
+    return mask + 2 * int(descriptor["n_biases"]) + int(descriptor["ban_words"])
+
+
 @dataclass
 class Row:
     """One slot's request."""
@@ -52,6 +73,7 @@ class Row:
     reason: Reason = Reason.NONE
     count: int = 0
     prompt: list[int] = field(default_factory=list)
+    controls: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32))
     grammar: bytes = b""
     descriptor: np.void | None = None
     answer: Iterator[int] | None = None
@@ -222,12 +244,15 @@ class MockBackend:
     def _admit(self, slot: int, row: Row) -> None:
         descriptor = self.region.descriptors[slot].copy()
         lease, at = slot // self.geometry.slots_per_lease, int(descriptor["prompt_offset"])
-        prompt = self.region.prompts[lease, at : at + int(descriptor["prompt_tokens"])].copy()
-        assert descriptor["prompt_tokens"] <= descriptor["prompt_room"] <= self.geometry.prompt_heap - at
+        n_tokens, vocab_size = int(descriptor["prompt_tokens"]), int(self.region.header["vocab_size"][0])
+        prompt = self.region.prompts[lease, at : at + n_tokens + control_words(descriptor, vocab_size)].copy()
+        assert len(prompt) <= descriptor["prompt_room"] <= self.geometry.prompt_heap - at
         assert 0 < descriptor["output_room"] <= self.geometry.output_heap - descriptor["output_offset"]
         row.output = self.region.outputs[lease, int(descriptor["output_offset"]) :]
-        row.output = row.output[: int(descriptor["output_room"])]
-        row.descriptor, row.prompt = descriptor, prompt.tolist()
+        told = int(descriptor["logprob_words"]), n_tokens * int(descriptor["prompt_logprob_words"])
+        row.output = row.output[: output_words(int(descriptor["output_room"]), *told)]
+        row.descriptor, row.prompt = descriptor, prompt[:n_tokens].tolist()
+        row.controls = prompt[n_tokens:]
         row.grammar = self._grammar(lease, descriptor)
         covered = descriptor.tobytes()[: abi.Descriptor.fields["crc32c"][1]]
         if crc32c(prompt.tobytes(), crc32c(covered)) != descriptor["crc32c"]:
@@ -235,12 +260,17 @@ class MockBackend:
             self._finish(slot, row, Reason.BAD_CHECKSUM)
             return
         assert descriptor["sequence"] == row.sequence
-        row.answer = self.script(row.prompt)
+        row.answer = self.answer(row)
         cached = self.cached_tokens if isinstance(self.cached_tokens, int) else self.cached_tokens(row)
         self.region.progress["prefix"][slot] = pair_word(row.sequence, cached)
         row.state = State.PREFILL_PROCESSING
+        self._tell_prompt(row)
         self.accepted.append(row)
         self._publish(slot)
+
+    def answer(self, row: Row) -> Iterator[int]:
+        """What is said to a request. A grammar is kept in the row, and not walked."""
+        return self.script(row.prompt)
 
     def _grammar(self, lease: int, descriptor: np.void) -> bytes:
         at, n_words = int(descriptor["grammar_offset"]), int(descriptor["grammar_words"])
@@ -287,7 +317,17 @@ class MockBackend:
                 return Reason.EOS
         return Reason.LENGTH if row.count >= min(d["max_tokens"], d["output_room"]) else Reason.NONE
 
+    def _tell_prompt(self, row: Row) -> None:
+        assert row.descriptor is not None
+        each, room = int(row.descriptor["prompt_logprob_words"]), int(row.descriptor["output_room"])
+        first = room * (1 + int(row.descriptor["logprob_words"]))
+        for position, token in enumerate(row.prompt):
+            row.output[first + each * position :][:each] = told(position, token, each)
+
     def _write(self, slot: int, row: Row, position: int, token: int) -> None:
+        assert row.descriptor is not None
+        each, room = int(row.descriptor["logprob_words"]), int(row.descriptor["output_room"])
+        row.output[room + each * position :][:each] = told(position, token, each)
         record = output_record(token, position, row.sequence)
         row.output[position] = record
         if self.records == "both":

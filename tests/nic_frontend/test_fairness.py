@@ -14,6 +14,7 @@ from sse import parse as parse_events
 from nic_frontend.abi import EVENT_TOKENS_MAX
 from nic_frontend.api.call import BURST_TOKENS, Call
 from nic_frontend.api.job import Job
+from nic_frontend.api.logprobs import TokenTexts
 from nic_frontend.api.parameters import Limits, parse
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.generation import CompletionRequest
@@ -25,6 +26,7 @@ from nic_frontend.tokenizer import Tokenizer
 from ringbuffer.abi import Reason
 
 N = 16  # choices
+NO_TEXTS = TokenTexts(lambda token: b"")
 BURSTS = 8  # events of each
 
 
@@ -47,7 +49,7 @@ async def call_with_everything_at_once(body: dict[str, Any]) -> tuple[list[int],
     request = checked({"prompt": "x", **body}, CompletionRequest)
     parameters = parse(request, limits, max_tokens=request.max_tokens, max_tokens_field="max_tokens")
     prompt = np.array([5], dtype=np.uint32)
-    job = Job(parameters, [prompt], "prompt", TextAnswer(False, "m", parameters, [""] * N))
+    job = Job(parameters, [prompt], "prompt", TextAnswer(False, "m", parameters, [""] * N, NO_TEXTS))
     mailbox = Mailbox(100)
     requests = [
         Request(i, prompt, parameters.sampling(1, i, limits, "prompt"), mailbox, 0.0) for i in range(N)

@@ -28,10 +28,10 @@ def test_what_only_one_endpoint_has(frontend: Frontend) -> None:
 
 
 def test_all_that_is_refused_is_named_at_once(frontend: Frontend) -> None:
-    body = {**COMPLETION, "suffix": "x", "logprobs": 1, "logit_bias": {"5": 1}}
+    body = {**COMPLETION, "suffix": "x", "use_beam_search": True, "length_penalty": 2}
     error = error_of(frontend.client.post("/v1/completions", json=body), 400)
-    assert error["message"].startswith("'logit_bias', 'logprobs', 'suffix' are not supported")
-    assert error["param"] == "logit_bias"
+    assert error["message"].startswith("'length_penalty', 'suffix', 'use_beam_search' are not supported")
+    assert error["param"] == "length_penalty"
 
 
 def test_likely_mistakes_are_named(frontend: Frontend) -> None:

@@ -108,31 +108,26 @@ __device__ __forceinline__ void epilogue_tile(float (&acc)[Tiles][N], uint32_t m
   epilogue.store_squares(tile, 0, Split::kFragments);
 }
 
-/* The same of a tile of which each block of the cluster has made a part of the sums, and ends a part: its warpgroups a
- * fragment each in turn. */
-template <typename Split, int Tiles, int N, typename Reduction, typename Epilogue>
-__device__ __forceinline__ void epilogue_split(const float (&acc)[Tiles][N], uint32_t mine, uint32_t tile, float4* kept,
+/* The same of a tile of which each block of the cluster has made a part of the sums, and ends a part. One warpgroup. */
+template <int Tiles, int N, typename Reduction, typename Epilogue>
+__device__ __forceinline__ void epilogue_split(const float (&acc)[Tiles][N], uint32_t tile, float4* kept,
                                                const Reduction& reduction, const Epilogue& epilogue) {
-  constexpr uint32_t kMost = (Reduction::kShare + Split::kGroups - 1) / Split::kGroups;
-  group_sync(1, Split::kConsumers); /* every warp has read the pipelines */
-  float4* own = kept + mine * kWarpgroup + consumer_thread<Split::kConsumers>();
+  group_sync(1, kWarpgroup); /* every warp has read the pipelines */
 #pragma unroll
-  for (uint32_t t = 0; t < Tiles; ++t)
-    if (Split::wanted(t)) keep_fragments(own + Split::rows(t) * Epilogue::kGroups * kWarpgroup, acc[t]);
+  for (uint32_t t = 0; t < Tiles; ++t) keep_fragments(kept + t * (N / 4) * kWarpgroup + threadIdx.x, acc[t]);
   cluster_wait(); /* all blocks have started */
   reduction.send(kept);
   const uint32_t first = reduction.first(reduction.rank()), n = reduction.count(reduction.rank());
-  const uint32_t group = Split::kGroups == 1 ? 0 : threadIdx.x / kWarpgroup;
-  typename Epilogue::Before before[kMost];
+  typename Epilogue::Before before[Reduction::kShare];
 #pragma unroll
-  for (uint32_t j = 0; j < kMost; ++j)
-    if (j * Split::kGroups + group < n) before[j] = epilogue.load(tile, first + j * Split::kGroups + group);
+  for (uint32_t i = 0; i < Reduction::kShare; ++i)
+    if (i < n) before[i] = epilogue.load(tile, first + i);
   reduction.receive();
 #pragma unroll 1
-  for (uint32_t i = group; i < n; i += Split::kGroups) {
+  for (uint32_t i = 0; i < n; ++i) {
     epilogue.put(tile, first + i, reduction.sum(kept, i), before[0]);
 #pragma unroll
-    for (uint32_t u = 1; u < kMost; ++u) before[u - 1] = before[u];
+    for (uint32_t u = 1; u < Reduction::kShare; ++u) before[u - 1] = before[u];
   }
   epilogue.store_squares(tile, first, first + n);
 }
@@ -148,7 +143,7 @@ __global__ void __launch_bounds__(SkinnySplit<Columns, Tiles, Splits, Form>::kTh
   static_assert(kSkinnyFits<Output, Columns, Tiles>, "the squares would reach into what lies behind them");
   using Split = SkinnySplit<Columns, Tiles, Splits, Form>;
   constexpr uint32_t kConsumers = Split::kConsumers, kThreads = Split::kThreads;
-  using Reduction = SplitKReduction<Split::kFragments, Splits, kConsumers>;
+  using Reduction = SplitKReduction<Split::kFragments, Splits>;
   uint64_t* barriers = reinterpret_cast<uint64_t*>(dynamic_shared());
   float *scale = reinterpret_cast<float*>(barriers + 4 * kSkinnyMaxStages + 2), *squares = scale + kSkinnyMaxColumns;
   char* behind = reinterpret_cast<char*>(dynamic_shared()) + kSkinnyPipelineStart;
@@ -206,7 +201,7 @@ __global__ void __launch_bounds__(SkinnySplit<Columns, Tiles, Splits, Form>::kTh
                                  consumer_thread<kConsumers>(),
                              epilogue);
       else
-        epilogue_split<Split>(acc, mine, tile, reinterpret_cast<float4*>(data), reduction, epilogue);
+        epilogue_split(acc, tile, reinterpret_cast<float4*>(data), reduction, epilogue);
     }
   }
   if (Splits == 1) return;

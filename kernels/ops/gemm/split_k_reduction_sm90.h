@@ -14,7 +14,7 @@ namespace blink {
 constexpr uint32_t kFragmentBytes = sizeof(float4) * kWarpgroup;
 
 /* A block's box, to which the others send. Fragments lie as [fragment][kWarpgroup] float4. */
-template <uint32_t Fragments, uint32_t Splits, uint32_t Consumers>
+template <uint32_t Fragments, uint32_t Splits>
 class SplitKReduction {
  public:
   static constexpr uint32_t kShare = (Fragments + Splits - 1) / Splits; /* of the fragments, a block's at most */
@@ -37,7 +37,7 @@ class SplitKReduction {
    * it is. `kept` must stay until all blocks have received. */
   __device__ __forceinline__ void send(const float4* kept) const {
     fence_async_proxy();
-    group_sync(1, Consumers);
+    group_sync(1, kWarpgroup);
     const uint32_t to = threadIdx.x;
     if (to >= Splits || to == rank() || count(to) == 0) return;
     send_bulk(reinterpret_cast<uint64_t*>(box(to, rank())), to,
@@ -54,7 +54,7 @@ class SplitKReduction {
 #pragma unroll
     for (uint32_t s = 0; s < Splits; ++s) {
       const float4* from = s == rank() ? kept + first(s) * kWarpgroup : box(rank(), s);
-      v[s] = from[i * kWarpgroup + consumer_thread<Consumers>()];
+      v[s] = from[i * kWarpgroup + threadIdx.x];
     }
 #pragma unroll
     for (uint32_t s = 0; s < Splits; ++s) all.x += v[s].x, all.y += v[s].y, all.z += v[s].z, all.w += v[s].w;

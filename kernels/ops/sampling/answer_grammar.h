@@ -24,7 +24,8 @@ BLINK_HD struct blink_grammar_state& state_at(const struct blink_tables& tables,
   return tables.grammar_states[2 * sequence.index + answered % 2];
 }
 
-/* Whether a token ends the answer where it may end, whatever its bytes are. */
+/* Whether a token ends the answer where it may end, whatever its bytes are. Where an answer goes on behind one, it
+ * stands where it stood. */
 BLINK_HD bool is_end(const struct blink_tables& tables, const Sequence& sequence, uint32_t token) {
   for (uint32_t i = 0; i < tables.n_eos; ++i)
     if (token == tables.eos[i]) return true;
@@ -53,9 +54,10 @@ inline void find_state(const struct blink_tables& tables, const Sequence& sequen
     walked = sequence.answered() - 1;
     from = state_at(tables, sequence, walked);
   }
-  GrammarWalk walk(grammar, from);
+  PushedStates pushed;
+  GrammarWalk walk(grammar, from, pushed);
   for (uint32_t i = sequence.params.prompt_tokens + walked; i < sequence.length; ++i)
-    step_token(tables.vocabulary, sequence.tokens[i], walk);
+    if (!is_end(tables, sequence, sequence.tokens[i])) step_token(tables.vocabulary, sequence.tokens[i], walk);
   walk.put(now);
 }
 
@@ -63,7 +65,8 @@ inline void find_state(const struct blink_tables& tables, const Sequence& sequen
 inline bool allows(const struct blink_tables& tables, const Sequence& sequence, const struct blink_grammar_state& now,
                    uint32_t token) {
   const Grammar grammar = grammar_of(tables, sequence);
-  GrammarWalk walk(grammar, now);
+  PushedStates pushed;
+  GrammarWalk walk(grammar, now, pushed);
   if (is_end(tables, sequence, token)) return sequence.may_end() && walk.may_end();
   const bool has_bytes = tables.vocabulary.first[token] != tables.vocabulary.first[token + 1];
   return has_bytes && step_token(tables.vocabulary, token, walk);

@@ -1,6 +1,6 @@
 /* Sample: one token per batch slot from its logits, and, on the GPU, the step's completion.
  *
- *   logits  [batch_slots][vocab] fp32, overwritten
+ *   logits  [batch_slots][vocab] fp32, overwritten: what a grammar masks is left as it is on the GPU, and not read
  *   set.out_token[batch_slot] and history[sequence][position of batch_last + 1] receive the token (step.h)
  *   set.out_logprobs[batch_slot] receives what the request wants to be told: of the token, or of the prompt's next one
  *   where a batch slot is for that (BLINK_EMIT_LOGPROBS)
@@ -17,8 +17,8 @@
 #ifndef BLINK_OPS_SAMPLING_SAMPLE_H
 #define BLINK_OPS_SAMPLING_SAMPLE_H
 
-#include "answer_grammar.h"
 #include "scores.h"
+#include "token_mask.h"
 
 #ifndef __CUDACC__
 #include <optional>
@@ -125,7 +125,8 @@ constexpr uint32_t kSampleSharedBytes = 40 * 1024;
 struct SampleScratch {
   DsmemExchange::Barriers barriers;
   struct blink_descriptor params;
-  SelectScratch select;
+  SelectScratch select; /* the queue of the mask lies where it receives */
+  MaskScratch mask;
   ScoreScratch score;
   uint64_t per_warp[kSampleWarps];
   uint64_t best[kSampleBlocks], weight[kSampleBlocks]; /* of each block of the cluster */
@@ -188,7 +189,8 @@ class SlotSampler {
     const uint64_t best = best_key();
     const bool has_token = is_candidate(logit_of(best));
     if (!has_token || params.temperature == 0.0f) {
-      if (slice_.rank == 0 && threadIdx.x == 0) take(has_token ? token_of(best) : BLINK_NO_TOKEN);
+      const uint32_t none = best == 0 ? BLINK_DEAD_END : BLINK_NO_TOKEN;
+      if (slice_.rank == 0 && threadIdx.x == 0) take(has_token ? token_of(best) : none);
       return;
     }
     Filter filter = make_filter(params, logit_of(best));
@@ -243,15 +245,23 @@ class SlotSampler {
     if (slice_.owns(token)) logits_[token] = -INFINITY;
   }
 
-  /* The largest order_key of the batch slot, in every thread. */
+  /* The largest order_key of the batch slot's tokens, in every thread; 0 if none is allowed. */
   __device__ __forceinline__ uint64_t best_key() const {
     const uint32_t lane = threadIdx.x % 32;
     uint32_t id = slice_.begin(slice_.warp()) + lane;
     float most = -INFINITY;
-    const bool exists = id < slice_.begin(slice_.warp() + 1);
-    slice_.for_each<16>(logits_, [&](uint32_t t, float logit) { /* ascending ids: among equals the first stays */
-                                                                if (logit > most) most = logit, id = t;
-    });
+    bool exists = id < slice_.begin(slice_.warp() + 1);
+    if (slice_.allowed == nullptr) {
+      slice_.for_each<16>(logits_, [&](uint32_t t, float logit) { /* ascending ids: among equals the first stays */
+                                                                  if (logit > most) most = logit, id = t;
+      });
+    } else {
+      exists = false;
+      slice_.for_each_allowed<4>(logits_, [&](uint32_t t, float logit) {
+        if (!exists || logit > most) most = number(logit), id = t;
+        exists = true;
+      });
+    }
     uint64_t best = warp_most(exists ? order_key(number(most), id) : 0);
     if (lane == 0) scratch_.per_warp[threadIdx.x / 32] = best;
     __syncthreads();
@@ -275,7 +285,7 @@ class SlotSampler {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const float low = filter.least_logit(filter.weighted_ranks());
     uint64_t sum = 0;
-    slice_.for_each<4>(logits_, [&](uint32_t, float logit) {
+    slice_.for_each_allowed<4>(logits_, [&](uint32_t, float logit) {
       if (!(logit < low)) sum += filter.weight(logit);
     });
     sum = warp_total(sum);
@@ -296,7 +306,7 @@ class SlotSampler {
     for (uint32_t first = slice_.begin(partition), end = slice_.begin(partition + 1); first < end;
          first += kSampleThreads) {
       const uint32_t t = first + threadIdx.x;
-      const uint64_t weight = t < end ? filter.weight(logits_[t]) : 0;
+      const uint64_t weight = t < end && slice_.allows(t) ? filter.weight(logits_[t]) : 0;
       sum = warp_total(weight);
       __syncthreads(); /* the sums of the warps have been read */
       if (lane == 0) scratch_.per_warp[warp] = sum;
@@ -318,14 +328,15 @@ class SlotSampler {
   SampleScratch& scratch_;
 };
 
-/* grid (blocks of a batch slot, batch slots), in clusters of a batch slot's, block (kSampleThreads), kSampleSharedBytes
- * of dynamic shared memory. The last batch slot to finish publishes the step: every token is visible to whoever
- * acquires `completed` (E1). What the scheduler has written for the step is read before the wait: one after the other,
- * such reads are late. */
+/* grid (blocks of a batch slot, batch slots), in clusters of a batch slot's, block (kSampleThreads), dynamic shared
+ * memory of kSampleSharedBytes and a bit for each token of a block. The last batch slot to finish publishes the step:
+ * every token is visible to whoever acquires `completed` (E1). What the scheduler has written for the step is read
+ * before the wait: one after the other, such reads are late. */
 __global__ void __launch_bounds__(kSampleThreads, 1)
     sample_kernel(const __grid_constant__ struct blink_step_set set, const __grid_constant__ struct blink_tables tables,
                   float* logits) {
   static_assert(sizeof(SampleScratch) <= kSampleSharedBytes, "does not fit");
+  static_assert(sizeof(Queued) * kMostGroups <= sizeof(SelectScratch::received), "does not fit");
   SampleScratch& scratch = *reinterpret_cast<SampleScratch*>(dynamic_shared());
   const uint32_t batch_slot = blockIdx.y;
   struct blink_step_head* head = set.head;
@@ -341,8 +352,15 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
   }
   Selection::clear(scratch.select);
   DsmemExchange exchange(scratch.barriers); /* which has a barrier of the block behind both */
+  SampleSlice slice(tables.vocab_size);
+  uint32_t* bits = dynamic_shared() + kSampleSharedBytes / sizeof(uint32_t);
+  const TokenMask mask(sequence, tables, slice, scratch.mask, bits, reinterpret_cast<Queued*>(scratch.select.received));
+  const bool is_held = emits == BLINK_EMIT_TOKEN && scratch.params.grammar_words != 0;
+  if (is_held) {
+    mask.make(batch_slot >= head->n_decode);
+    slice.allowed = bits;
+  }
   wait_for_predecessor();
-  const SampleSlice slice(tables.vocab_size);
   const bool is_first = slice.rank == 0 && threadIdx.x == 0;
   if (is_first && batch_slot == 0) head->sample_ns = global_ns();
   const auto finish = [&] {
@@ -361,6 +379,7 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
   uint64_t* const words = logprobs_of(set, batch_slot);
   if (emits == BLINK_EMIT_LOGPROBS) return sampler.run_prompt(words, finish);
   sampler.run(words, [&](uint32_t token) {
+    if (is_held) mask.keep_state();
     put_token(set, tables, sequence, batch_slot, token);
     finish();
   });

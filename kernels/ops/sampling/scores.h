@@ -91,7 +91,9 @@ class Scores {
  public:
   __device__ __forceinline__ Scores(const float* logits, uint32_t n_likeliest, const SampleSlice& slice,
                                     DsmemExchange& exchange, ScoreScratch& scratch, SelectScratch& room)
-      : logits_(logits), n_(n_likeliest), slice_(slice), exchange_(exchange), scratch_(scratch), room_(room) {}
+      : logits_(logits), n_(n_likeliest), slice_(slice), exchange_(exchange), scratch_(scratch), room_(room) {
+    slice_.allowed = nullptr; /* what a grammar masks is as likely as it is */
+  }
 
   /* By the cluster, of logits that nobody has changed yet. `own`: the key of a token whose rank is wanted, or 0. */
   __device__ __forceinline__ void score(uint64_t own) const {
@@ -230,7 +232,7 @@ class Scores {
 
   const float* logits_;
   const uint32_t n_;
-  const SampleSlice& slice_;
+  SampleSlice slice_;
   DsmemExchange& exchange_;
   ScoreScratch& scratch_;
   SelectScratch& room_;

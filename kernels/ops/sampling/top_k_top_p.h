@@ -105,7 +105,7 @@ class Selection {
     const float high = filter.most_logit(first);
     const bool counts_low = is_first && !by_weight && filter.min_weight == 0;
     uint32_t last = 0; /* tokens of the last rank: many in a peaked distribution */
-    slice_.for_each<4>(logits_, [&](uint32_t, float logit) {
+    slice_.for_each_allowed<4>(logits_, [&](uint32_t, float logit) {
       if (logit < low || logit > high) {
         last += counts_low && logit < low;
         return;

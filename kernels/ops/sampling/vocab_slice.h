@@ -17,14 +17,17 @@ constexpr uint32_t kCandidates = kSampleThreads; /* of a block, for the likelies
 constexpr uint32_t kGroupThreads = 8, kGroups = kSampleThreads / kGroupThreads;
 constexpr uint32_t kSampleBlocks = 8; /* of a batch slot at most: the largest cluster that can always be placed */
 
+/* The slice of a block in a largest cluster is a part of the vocabulary (step.h), and that of one in a smaller cluster
+ * several whole ones. */
 struct SampleSlice {
-  uint32_t rank, blocks;     /* in the cluster */
-  uint32_t vocab, partition; /* partition: ids of a warp, a multiple of 32 */
+  uint32_t rank, blocks;             /* in the cluster */
+  uint32_t vocab, partition;         /* partition: ids of a warp, a multiple of 32 */
+  const uint32_t* allowed = nullptr; /* a bit for each of the block's ids; null: all are */
 
   __device__ __forceinline__ explicit SampleSlice(uint32_t vocabulary)
       : rank(cluster_rank()), blocks(cluster_size()), vocab(vocabulary) {
-    const uint32_t unit = 32 * kSampleWarps * blocks;
-    partition = (vocab + unit - 1) / unit * 32;
+    constexpr uint32_t kUnit = 32 * kSampleWarps * kSampleBlocks;
+    partition = (vocab + kUnit - 1) / kUnit * 32 * (kSampleBlocks / blocks);
   }
 
   /* The ids of warp `warp`, counted through the cluster, are begin(warp) .. begin(warp + 1). */
@@ -34,8 +37,12 @@ struct SampleSlice {
   __device__ __forceinline__ uint32_t block_end() const { return begin((rank + 1) * kSampleWarps); }
   __device__ __forceinline__ bool owns(uint32_t token) const { return token >= block_begin() && token < block_end(); }
 
-  /* Calls body(token, logit) for this warp's tokens, each thread its own, in ascending order, `Ahead` loads in
-   * flight. `Ahead` is the code's size, too: what runs once costs the time to fetch it. */
+  __device__ __forceinline__ bool allows(uint32_t token) const {
+    return allowed == nullptr || allowed[(token - block_begin()) / 32] >> token % 32 & 1;
+  }
+
+  /* Calls body(token, logit) for this warp's tokens, each thread its own, in ascending order, `Ahead` loads in flight.
+   * `Ahead` is the code's size, too: what runs once costs the time to fetch it. */
   template <uint32_t Ahead, typename Body>
   __device__ __forceinline__ void for_each(const float* logits, const Body& body) const {
     const uint32_t end = begin(warp() + 1);
@@ -47,6 +54,27 @@ struct SampleSlice {
 #pragma unroll
       for (uint32_t i = 0; i < Ahead; ++i)
         if (t + 32 * i < end) body(t + 32 * i, logit[i]);
+    }
+  }
+
+  /* Likewise for those that are allowed. The others are not read. */
+  template <uint32_t Ahead, typename Body>
+  __device__ __forceinline__ void for_each_allowed(const float* logits, const Body& body) const {
+    if (allowed == nullptr) return for_each<Ahead>(logits, body);
+    const uint32_t end = begin(warp() + 1), lane = threadIdx.x % 32;
+    const uint32_t* words = allowed + (begin(warp()) - block_begin()) / 32;
+#pragma unroll 1
+    for (uint32_t t = begin(warp()) + lane; t < end; t += 32 * Ahead, words += Ahead) {
+      bool there[Ahead];
+      float logit[Ahead];
+#pragma unroll
+      for (uint32_t i = 0; i < Ahead; ++i) {
+        there[i] = t + 32 * i < end && words[i] >> lane & 1;
+        logit[i] = there[i] ? logits[t + 32 * i] : -INFINITY;
+      }
+#pragma unroll
+      for (uint32_t i = 0; i < Ahead; ++i)
+        if (there[i]) body(t + 32 * i, logit[i]);
     }
   }
 };

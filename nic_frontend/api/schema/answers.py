@@ -46,14 +46,46 @@ class Usage(Struct, kw_only=True):
     completion_tokens_details: CompletionTokensDetails | None = None
 
 
+class CompletionLogprobs(Struct):
+    text_offset: list[int]
+    token_logprobs: list[float | None]
+    tokens: list[str]
+    top_logprobs: list[dict[str, float] | None]
+
+
+class TokenLogprob(Struct):
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class ContentLogprob(TokenLogprob):
+    top_logprobs: list[TokenLogprob]
+
+
+class ChatLogprobs(Struct):
+    content: list[ContentLogprob]
+    refusal: None
+
+
+class PromptLogprob(Struct):
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[str, PromptLogprob] | None]
+
+
 class CompletionChoice(Struct, kw_only=True):
     index: int
     text: str
-    logprobs: None
+    logprobs: CompletionLogprobs | None
     finish_reason: Literal["stop", "length"]
     stop_reason: str | int | None
     token_ids: list[int] | None = None
     prompt_token_ids: list[int] | None = None
+    prompt_logprobs: PromptLogprobs | None = None
 
 
 class Completion(Struct):
@@ -83,7 +115,7 @@ class ChatMessage(Struct, kw_only=True):
 class ChatChoice(Struct, kw_only=True):
     index: int
     message: ChatMessage
-    logprobs: None
+    logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls"]
     stop_reason: str | int | None
     token_ids: list[int] | None = None
@@ -97,6 +129,7 @@ class ChatCompletion(Struct, kw_only=True):
     choices: list[ChatChoice]
     usage: Usage
     prompt_token_ids: list[int] | None = None
+    prompt_logprobs: PromptLogprobs | None = None
 
 
 class InputTokensDetails(Struct):

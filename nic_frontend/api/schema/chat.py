@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from nic_frontend.api.schema.generation import Generation, Tokens
+from nic_frontend.api.schema.generation import Generation, Likeliest, Tokens
 
 NAME = r"^[a-zA-Z0-9_.-]{1,128}$"
 
@@ -98,5 +98,7 @@ class ChatRequest(Generation, kw_only=True):
     reasoning_effort: Effort | None = None
     include_reasoning: bool | None = None
     thinking_token_budget: Tokens | None = None
+    logprobs: bool | None = None
+    top_logprobs: Likeliest | None = None
     add_generation_prompt: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None

@@ -17,6 +17,7 @@ MESSAGE = re.compile(r"(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?", re
 TYPE = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<found>[^`]*)`")
 BOUND = re.compile(r"Expected `(?P<type>\w+)` (?P<of_length>of length )?(?P<operator>[<>=]+) (?P<bound>.*)")
 MISSING = re.compile(r"Object missing required field `(?P<name>.*)`")
+ANY_KEY = "any key"  # of an object, where msgspec does not say which
 NAMES = {
     "int": "an integer",
     "float": "a number",
@@ -48,7 +49,7 @@ def _split(error: msgspec.ValidationError) -> tuple[list[str | int], str]:
     """Where the error is, as keys and indices, and what it is."""
     found = MESSAGE.fullmatch(str(error))
     assert found is not None
-    steps = re.findall(r"\.([^.\[]+)|\[(\d+)\]", found["path"] or "")
+    steps = re.findall(r"\.([^.\[]+)|\[(\d+)\]", (found["path"] or "").replace("[...]", f".{ANY_KEY}"))
     return [name or int(index) for name, index in steps], found["what"]
 
 
@@ -80,6 +81,9 @@ def written(path: list[str | int]) -> str:
 
 
 def _explained(body: Any, model: type, path: list[str | int], what: str) -> ApiError:
+    if path and path[-1] == ANY_KEY:
+        name = written(path[:-1])
+        return bad_request(f"'{name}' has a value that it may not have: {what}", name, "invalid_value")
     value = _at(body, path)
     if found := MISSING.fullmatch(what):
         name = written([*path, found["name"]])

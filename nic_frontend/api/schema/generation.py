@@ -16,6 +16,14 @@ Stop = Annotated[str, Meta(min_length=1)]
 Stops = Annotated[list[Stop], Meta(max_length=MAX_STOPS)]
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Tokens = Annotated[int, Meta(ge=1, le=abi.MAX_COUNT)]
+Likeliest = Annotated[int, Meta(ge=0, le=abi.MAX_LOGPROBS, description="How many of the likeliest tokens.")]
+Bias = Annotated[float, Meta(ge=-100, le=100)]
+Biases = Annotated[
+    dict[str, Bias],
+    Meta(max_length=abi.MAX_BIASES, description="By token id. What is added to a token's logit."),
+]
+TokenIds = Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=2**20)]
+BadWords = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=abi.MAX_BAN_WORDS // 2)]
 StopIds = Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=abi.MAX_STOP_IDS)]
 
 
@@ -64,6 +72,10 @@ class Generation(Structured, kw_only=True):
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     return_token_ids: bool | None = None
+    prompt_logprobs: Likeliest | None = None
+    logit_bias: Biases | None = None
+    allowed_token_ids: TokenIds | None = None
+    bad_words: BadWords | None = None
     truncate_prompt_tokens: (
         Annotated[int, Meta(ge=-1, le=abi.MAX_COUNT, description="Of the prompt's end; -1: as many as fit.")]
         | None
@@ -89,3 +101,5 @@ PROMPT = {
 class CompletionRequest(Generation, kw_only=True):
     prompt: Annotated[Any, Meta(extra_json_schema=PROMPT)]
     echo: bool | None = None
+    max_tokens: Annotated[int, Meta(ge=0, le=abi.MAX_COUNT, description="0 needs echo.")] | None = None
+    logprobs: Likeliest | bool | None = None

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from nic_frontend.api.schema.chat import Effort, FunctionDefinition
-from nic_frontend.api.schema.generation import ModelSampling, Tokens
+from nic_frontend.api.schema.generation import Likeliest, ModelSampling, Tokens
 from nic_frontend.api.schema.structure import Schema
 
 
@@ -89,4 +89,5 @@ class ResponsesRequest(ModelSampling, kw_only=True):
     store: bool | None = None
     metadata: dict[str, str] | None = None
     include: list[str] | None = None
+    top_logprobs: Likeliest | None = None
     chat_template_kwargs: dict[str, Any] | None = None

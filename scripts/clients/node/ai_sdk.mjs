@@ -1,14 +1,16 @@
-// AI SDK: text and tools, generated and streamed, through its OpenAI (responses, chats) and compatible providers.
+// AI SDK: text, tools and objects, generated and streamed, through its OpenAI (responses, chats) and compatible providers.
 import assert from "node:assert";
 import { readFileSync } from "node:fs";
 import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { generateText, stepCountIs, streamText, tool } from "ai";
+import { generateText, Output, stepCountIs, streamText, tool } from "ai";
 import { z } from "zod";
 
 const baseURL = `${process.env.BLINK_URL}/v1`;
 const openai = createOpenAI({ baseURL, apiKey: "none" });
-const compatible = createOpenAICompatible({ name: "blink", baseURL, includeUsage: true });
+const compatible = createOpenAICompatible({
+  name: "blink", baseURL, includeUsage: true, supportsStructuredOutputs: true,
+});
 const weather = tool({
   description: "The weather in a city",
   inputSchema: z.object({ city: z.string() }),
@@ -27,6 +29,11 @@ for (const model of [openai.chat("tiny"), openai.responses("tiny"), compatible("
   for await (const piece of streamed.textStream) text += piece;
   assert.match(text, /The tool says: rain in Paris$/);
   assert((await streamed.totalUsage).outputTokens > 0);
+  const schema = z.object({ name: z.string(), age: z.number().int(), kind: z.enum(["child", "adult"]) });
+  const output = Output.object({ schema });
+  schema.parse((await generateText({ model, output, prompt: "Who?" })).output);
+  const forced = await generateText({ model, providerOptions, prompt: "x", tools: { weather }, toolChoice: "required" });
+  assert.equal(forced.toolCalls[0].toolName, "weather");
   if (model.provider.startsWith("blink")) assert.equal(plain.reasoningText, "Hm.");
 }
 const version = (name) => JSON.parse(readFileSync(`node_modules/${name}/package.json`)).version;

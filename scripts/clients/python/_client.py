@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+from typing import Literal
 
 URL = os.environ["BLINK_URL"]
 V1 = f"{URL}/v1"
@@ -12,6 +13,25 @@ WEATHER = {
     "properties": {"city": {"type": "string", "description": "name of a city"}},
     "required": ["city"],
 }
+
+
+try:
+    from pydantic import BaseModel
+except ImportError:  # the client has no use for it
+    pass
+else:
+
+    class Pet(BaseModel):
+        name: str
+        age: int | None
+
+    class Person(BaseModel):
+        """A person and its pets."""
+
+        name: str
+        age: int
+        kind: Literal["child", "adult"]
+        pets: list[Pet]
 
 
 def weather(city: str) -> str:

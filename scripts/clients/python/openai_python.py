@@ -1,6 +1,6 @@
-"""openai: chats, completions, tools streamed and not, responses, helpers of streams."""
+"""openai: chats, completions, tools streamed and not, responses, helpers of streams, parsed answers."""
 
-# packages: openai
+# packages: openai pydantic
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import asyncio
 import json
 
 import openai
-from _client import V1, WEATHER, versions, weather
+from _client import V1, WEATHER, Person, versions, weather
 
 client = openai.OpenAI(base_url=V1, api_key="none")
 TOOLS = [{"type": "function", "function": {"name": "weather", "description": "d", "parameters": WEATHER}}]
@@ -42,9 +42,21 @@ assert final.choices[0].message.tool_calls[0].function.arguments == '{"city": "P
 assert final.choices[0].message.content == "One moment."
 assert {"content.delta", "tool_calls.function.arguments.delta", "tool_calls.function.arguments.done"} <= kinds
 
-# parse, where nothing needs a grammar
+# parse, with a type and without
 parsed = client.chat.completions.parse(model="tiny", messages=[{"role": "user", "content": "hi"}])
 assert parsed.choices[0].message.content == "You said: hi"
+parsed = client.chat.completions.parse(model="tiny", messages=ASK, response_format=Person)
+assert isinstance(parsed.choices[0].message.parsed, Person), parsed
+parsed = client.responses.parse(model="tiny", input="Who?", text_format=Person)
+assert isinstance(parsed.output_parsed, Person), parsed
+tool = openai.pydantic_function_tool(Person, name="person")
+parsed = client.chat.completions.parse(model="tiny", messages=ASK, tools=[tool], tool_choice="required")
+assert isinstance(parsed.choices[0].message.tool_calls[0].function.parsed_arguments, Person), parsed
+with client.chat.completions.stream(model="tiny", messages=ASK, response_format=Person) as stream:
+    assert isinstance(stream.get_final_completion().choices[0].message.parsed, Person)
+as_object = {"type": "json_object"}
+answer = client.chat.completions.create(model="tiny", messages=ASK, response_format=as_object)
+assert isinstance(json.loads(answer.choices[0].message.content), dict)
 
 # responses
 TOOL = {"type": "function", "name": "weather", "parameters": WEATHER, "strict": False}
@@ -73,7 +85,7 @@ async def concurrently() -> None:
 asyncio.run(concurrently())
 told = None
 try:
-    client.chat.completions.create(model="tiny", messages=ASK, tools=TOOLS, tool_choice="required")
+    client.chat.completions.create(model="tiny", messages=ASK, tool_choice="required")
 except openai.BadRequestError as error:
     told = error.param
 assert told == "tool_choice"

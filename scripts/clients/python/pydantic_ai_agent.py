@@ -1,4 +1,6 @@
-"""pydantic-ai: an agent with a tool, run and streamed; over chats, responses and Anthropic's messages."""
+"""pydantic-ai: an agent with a tool, run and streamed, and outputs of a type; over chats, responses and
+Anthropic's messages.
+"""
 
 # packages: pydantic-ai-slim[openai,anthropic]
 
@@ -6,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
-from _client import URL, V1, versions, weather
-from pydantic_ai import Agent
+from _client import URL, V1, Person, versions, weather
+from pydantic_ai import Agent, NativeOutput, ToolOutput
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
@@ -32,6 +34,12 @@ async def main() -> None:
         assert streamed[-1].result.output == EXPECTED
         async with Agent(model).run_stream("hi") as stream:
             assert await stream.get_output() == "You said: hi"
+        outputs = [Person, ToolOutput(Person)]
+        if not isinstance(model, AnthropicModel):  # which knows by its name whether a model has them
+            outputs.append(NativeOutput(Person))
+        for output in outputs:
+            found = await Agent(model, output_type=output).run("Who?")
+            assert isinstance(found.output, Person), found
 
 
 asyncio.run(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from gpu_backend.ops.skinny_cut import (
     SKINNY_PANEL,
     TILE_ROWS,
     SkinnyCut,
+    possible_cuts,
     skinny_cut,
 )
 from gpu_backend.ops.skinny_gemm import tiling_of
@@ -94,7 +96,9 @@ def matmuls(config: Model, rows: int) -> list[MatMul]:
     else:
         made += [(Role.GATE_UP, layer.gate_up, Epilogue.GATED), (Role.DOWN, layer.down, Epilogue.ADD)]
     return [
-        matmul(role, rows, of.columns, of.rows // (2 if role is Role.GATE_UP else 1), epilogue)
+        replace(
+            matmul(role, rows, of.columns, of.rows // (2 if role is Role.GATE_UP else 1), epilogue), weight=of
+        )
         for role, of, epilogue in made
     ]
 
@@ -131,3 +135,19 @@ def test_few_rows_a_block_are_a_cluster() -> None:
     """Llama-3.2-1B's o has 16 rows a multiprocessor, Llama-3-8B's gate_up 219."""
     assert skinny_cut(32, 2048, 2048, Epilogue.ADD, 132).splits == 4
     assert skinny_cut(32, 4096, 14336, Epilogue.GATED, 132).splits == 1
+
+
+def test_few_rows_of_fp8_are_in_clusters_as_halves_are() -> None:
+    """Llama-3-8B's down: two blocks share k. More rows of x weigh as much as the weights, and clusters of
+    four read half as much of x."""
+    assert skinny_cut(32, 14336, 4096, Epilogue.ADD, 132, x_panels=2).splits == 2
+    assert skinny_cut(33, 14336, 4096, Epilogue.ADD, 132, x_panels=2).splits == 4
+
+
+@pytest.mark.parametrize("x_panels", [1, 2])
+@pytest.mark.parametrize(("output", "n_out"), [(Epilogue.GATED, 14336), (Epilogue.ADD, 4096)])
+def test_every_possible_cut_is_within_the_limits(output: Epilogue, n_out: int, x_panels: int) -> None:
+    cuts = possible_cuts(50, 4096, n_out, output, 132, x_panels=x_panels)
+    assert len(cuts) == len(set(cuts)) > 4
+    for cut in cuts:
+        check(cut, 2 * n_out if output is Epilogue.GATED else n_out, output, 132)

@@ -134,6 +134,12 @@ inline uint32_t atomicOr(uint32_t* p, uint32_t x) {
   return before;
 }
 
+inline uint32_t atomicAnd(uint32_t* p, uint32_t x) {
+  const uint32_t before = *p;
+  *p &= x;
+  return before;
+}
+
 struct alignas(16) uint4 {
   uint32_t x, y, z, w;
 };

@@ -121,7 +121,8 @@ inline void spoil_grammar(Words& words, std::mt19937_64& random) {
 // Where the walk through a token leads from `now`; false: it dies, or has nothing to walk through.
 inline bool take_token(const blink::Grammar& grammar, uint32_t token, blink_grammar_state& now) {
   const Vocabulary& vocabulary = book().vocabulary;
-  blink::GrammarWalk walk(grammar, now);
+  blink::PushedStates pushed;
+  blink::GrammarWalk walk(grammar, now, pushed);
   const uint32_t first = vocabulary.first[token], n = vocabulary.first[token + 1] - first;
   const bool lives = walk.step_all(vocabulary.bytes.data() + first, n);
   blink_grammar_state next;
@@ -136,7 +137,8 @@ inline uint32_t answer_in(const blink::Grammar& grammar, const blink_grammar_sta
                           uint32_t previous) {
   const uint32_t free = answer(seed, index, previous);
   if (free == BLINK_NO_TOKEN) return free;
-  const bool ends = blink::GrammarWalk(grammar, now).may_end();
+  blink::PushedStates pushed;
+  const bool ends = blink::GrammarWalk(grammar, now, pushed).may_end();
   if (ends && (free == kEos || free % 16 == 0)) return kEos;
   for (uint32_t i = 0; i < kVocab; ++i) {
     const uint32_t token = (free + i) % kVocab;

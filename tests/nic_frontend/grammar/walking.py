@@ -22,12 +22,13 @@ def taken(expression: Expression, *texts: str) -> list[bool]:
     return [accepts(grammar, text.encode()) for text in texts]
 
 
-def random_answer(grammar: Grammar, source: random.Random) -> bytes | None:
-    """None: it does not end. Raises AssertionError at a dead end."""
+def random_answer(grammar: Grammar, source: random.Random, begin: bytes = b"") -> bytes | None:
+    """One that begins so. None: it does not end. Raises AssertionError at a dead end."""
     bytes_of: dict[int, list[int]] = {}
     for byte, column in enumerate(grammar.columns.tolist()):
         bytes_of.setdefault(column, []).append(byte)
-    walk, answer = Walk(grammar), bytearray()
+    walk, answer = Walk(grammar), bytearray(begin)
+    assert walk.step_all(begin) or not begin
     while len(answer) < 20 * LONG:
         is_long = len(answer) > LONG
         if walk.may_end() and (is_long or source.random() < 0.3):
