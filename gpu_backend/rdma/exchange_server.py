@@ -34,7 +34,6 @@ from ringbuffer.rdma.session import (
     ExchangeError,
     Role,
     Session,
-    WrongKey,
     frame_size,
     unsealed,
 )
@@ -159,11 +158,8 @@ class ExchangeServer:
         try:
             claim = Claim.parse(await wire.receive())
             grant = await self._take(claim, owned)
-        except WrongKey:
-            await wire.send_unsealed(refused("it has another key"))
-            raise
         except ExchangeError as error:
-            await wire.send(refused(str(error) if isinstance(error, Refused) else "the claim is not valid"))
+            await wire.refuse(str(error) if isinstance(error, Refused) else "the claim is not valid")
             raise
         await wire.send(grant.body())
         return grant.lease
@@ -223,8 +219,10 @@ class Wire:
         length, code = frame_size(await self._reader.readexactly(FRAME.size))
         return self._session.unseal(code, await self._reader.readexactly(length))
 
-    async def send_unsealed(self, body: Body) -> None:
-        self._writer.write(unsealed(body))
+    async def refuse(self, reason: str) -> None:
+        """Whoever has not proved the key learns no more than that (V1)."""
+        body = refused(reason if self._session.proved else "it has another key")
+        self._writer.write(self._session.seal(body) if self._session.proved else unsealed(body))
         await self._writer.drain()
 
     async def send(self, body: Body) -> None:

@@ -62,6 +62,11 @@ class Session:
         self._key = b""
         self._sealed = self._unsealed = 0
 
+    @property
+    def proved(self) -> bool:
+        """Whether the other side has proved that it knows the key."""
+        return self._unsealed > 0
+
     def opening(self) -> bytes:
         return OPENING.pack(MAGIC, VERSION, self._nonce)
 

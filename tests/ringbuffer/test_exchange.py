@@ -281,14 +281,18 @@ def test_silent_strangers_keep_nobody_out(server: RunningServer, n: int) -> None
     wait_until(lambda: not server.server._strangers)
 
 
-def test_nothing_to_try_keys_against_is_sent_to_who_does_not_prove_the_key(server: RunningServer) -> None:
-    """V1."""
+@pytest.mark.parametrize("too_long", [False, True])
+def test_nothing_to_try_keys_against_is_sent_to_who_does_not_prove_the_key(
+    server: RunningServer, too_long: bool
+) -> None:
+    """V1: whatever is wrong first."""
     with server.raw() as stream:
         guessing = Session(b"another key, as long", Role.FRONTEND)
         stream.sendall(guessing.opening())
         opening = stream.recv(session.OPENING.size, socket.MSG_WAITALL)
         guessing.begin(opening)
-        stream.sendall(guessing.seal(CLAIM.body()))
+        frame = guessing.seal(CLAIM.body())
+        stream.sendall(session.FRAME.pack(1 << 31, bytes(32)) if too_long else frame)
         seen = read_to_end(stream)
     _, code = session.frame_size(seen[: session.FRAME.size])
     assert code == bytes(32)

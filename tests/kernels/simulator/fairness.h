@@ -98,15 +98,18 @@ class Fairness {
       const auto [known, fresh] = next.try_emplace(r.client, r.arrival);
       known->second = std::min(known->second, r.arrival);
     }
-    std::map<uint32_t, uint32_t> places;  // before those that are new
-    for (const auto& [arrival, client] : running) places[client] += ran_.count(arrival);
+    // In the batch when somebody was admitted since the last look: no fewer, and no more. Some may have ended since.
+    std::map<uint32_t, uint32_t> least, most;
+    for (const auto& [arrival, client] : running) least[client] += ran_.count(arrival);
+    for (const auto& [arrival, client] : running) most[client] += !ran_.count(arrival);
+    for (const auto& [arrival, client] : ran_) ++most[client];
     for (const auto& [arrival, client] : running) {
       if (ran_.count(arrival)) continue;
       if (next.count(client) && next[client] < arrival) fail("S2: a request was overtaken by one of its client's");
       for (auto& [other, head] : heads_) {
         const bool waits = next.count(other) && next[other] == head.arrival;
-        if (other == client || !waits || places[client] < places[other]) continue;
-        if (places[client] > places[other]) fail("S2: a client with more places came before one with fewer");
+        if (other == client || !waits || least[client] < most[other]) continue;
+        if (least[client] > most[other]) fail("S2: a client with more places came before one with fewer");
         if (!head.others.insert(client).second) fail("S2: a client had two turns while another waited for its next");
       }
     }
