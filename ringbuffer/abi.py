@@ -24,7 +24,7 @@ PROMPT_GRANULE = 32
 OUTPUT_GRANULE = 16
 NO_BLOCK = 0xffffffffffffffff
 EPOCH_MASK = 0xffffff
-RING_LAYOUT_HASH = 0x7cabb8ff6048a5f7
+RING_LAYOUT_HASH = 0x6f04b17855477065
 
 
 class State(IntEnum):
@@ -76,6 +76,7 @@ class Fault(IntEnum):
     GATE = 3
     RELAUNCH = 4
     TOKEN = 5
+    DEVICE = 6
 
 
 class Control(IntEnum):

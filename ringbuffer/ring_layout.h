@@ -1,6 +1,6 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0x7cabb8ff6048a5f7ull
+#define BLINK_RING_LAYOUT_HASH 0x6f04b17855477065ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
