@@ -29,7 +29,7 @@ OUTPUT_GRANULE = 16
 NO_BLOCK = 0xffffffffffffffff
 EPOCH_MASK = 0xffffff
 SHOWN_STEPS = 64
-RING_LAYOUT_HASH = 0x0a6cd66d8dc02f90
+RING_LAYOUT_HASH = 0x1469f136f2cefe6e
 
 
 class State(IntEnum):
@@ -83,6 +83,7 @@ class Fault(IntEnum):
     GATE = 3
     RELAUNCH = 4
     TOKEN = 5
+    DEVICE = 6
 
 
 class Control(IntEnum):

@@ -112,7 +112,8 @@ enum blink_fault {
   BLINK_FAULT_STEP = 2,     /* a step did not complete in time: its id */
   BLINK_FAULT_GATE = 3,     /* a step's gate gave up waiting for the step before it: its id */
   BLINK_FAULT_RELAUNCH = 4, /* the kernel could not launch itself again: the runtime's error code */
-  BLINK_FAULT_TOKEN = 5     /* a step sampled a token outside the vocabulary: its id */
+  BLINK_FAULT_TOKEN = 5,    /* a step sampled a token outside the vocabulary: its id */
+  BLINK_FAULT_DEVICE = 6    /* the GPU failed, and the scheduler with it: the driver's error code */
 };
 
 enum blink_control { BLINK_CONTROL_RUN = 0, BLINK_CONTROL_DRAIN = 1, BLINK_CONTROL_STOP = 2 };
@@ -221,7 +222,7 @@ struct blink_header {
   /* B */
   uint64_t control; /* enum blink_control */
   uint8_t pad1[120];
-  /* S */
+  /* S, and B in its place once the GPU has failed and the scheduler is no more */
   uint64_t phase;        /* enum blink_phase */
   uint64_t heartbeat;    /* changes while the scheduler lives */
   uint64_t fault;        /* enum blink_fault */

@@ -1,6 +1,6 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0x0a6cd66d8dc02f90ull
+#define BLINK_RING_LAYOUT_HASH 0x1469f136f2cefe6eull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
