@@ -77,9 +77,10 @@ def test_other_endpoints(speak: Speak) -> None:
         ),
         ("/v1/messages", {**BODY, "max_tokens": 9, "output_config": {"format": {"schema": SCHEMA}}}),
     ):
-        post(frontend, path, body)
+        answer = post(frontend, path, body).json()
         assert accepted(frontend, PERSON)
         assert not accepted(frontend, "{}")
+        assert "text" not in body or answer["text"] == body["text"]
     post(frontend, "/v1/responses", {"input": "hi", "text": {"format": {"type": "json_object"}}})
     assert accepted(frontend, "{}")
 
