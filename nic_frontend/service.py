@@ -140,7 +140,9 @@ class Service:
             names = ("max_context", "prompt_heap", "output_heap", "vocab_size")
             choices = min(options.max_choices, self.lease.n_slots)
             self.limits = Limits(**{name: int(header[name]) for name in names}, max_choices=choices)
-            self.grammars = Grammars(min(int(header["max_grammar_words"]), self.limits.prompt_heap // 2))
+            self.metrics = Metrics()
+            longest_grammar = min(int(header["max_grammar_words"]), self.limits.prompt_heap // 2)
+            self.grammars = Grammars(longest_grammar, self.metrics)
             self.served = Served(self.model, self.tokenizer, self.limits, self._parsers(), self.grammars)
             self.lease.acquire(options.grant_timeout_s)
             self._reader = TokenReader(self.transport, self.lease, options)
@@ -149,7 +151,6 @@ class Service:
             self.transport.close()
             raise
         self._header = header
-        self.metrics = Metrics()
         self.exposition = Exposition(self.model, self.seen, options.metrics_names)
         is_local = isinstance(options.ring, Path)
         self.live = Live(self.model, self.transport, self.seen, is_local)
