@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from blink import child
+from blink import child, systemd
 from blink.address import host_port
 from blink.config_file import add_config_flag
 from blink.errors import CommandError
@@ -127,4 +127,10 @@ def main(namespace: argparse.Namespace) -> int:
     elif rdma:
         raise CommandError("the flags for frontends on other hosts need --rdma-listen HOST:PORT")
     options = BackendOptions(model_directory(namespace.model, namespace.revision), **values)
-    return run(options, ready=lambda: child.report_ready(namespace.ready_fd))
+    service = systemd.Service()
+
+    def ready() -> None:
+        child.report_ready(namespace.ready_fd)
+        service.ready()
+
+    return run(options, ready, service.lives)

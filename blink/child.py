@@ -1,16 +1,28 @@
-"""A process that a supervisor started: it reports when it is ready, and does not outlive the supervisor."""
+"""A process that a supervisor started: it reports when it is ready, and does not outlive the supervisor.
+
+It learns of the supervisor's death twice. The kernel sends a signal (PR_SET_PDEATHSIG), and a pipe, of which
+the supervisor alone holds the other end, comes to its end. The pipe tells it also to a process that had not
+asked for the signal yet, and whoever does not end by the signal is killed.
+"""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import ctypes
 import os
+import select
 import signal
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
 
 from blink.errors import CommandError
 from ringbuffer.messages import FORMATS, choose_format
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+ORPHAN_S = 60.0  # for a process whose supervisor died to end in order
 
 
 def add_log_format_flag(parser: argparse._ActionsContainer) -> None:
@@ -25,7 +37,7 @@ def add_log_format_flag(parser: argparse._ActionsContainer) -> None:
 
 def add_child_flags(parser: argparse.ArgumentParser) -> None:
     """Flags between a supervisor and its children; users have no need of them."""
-    parser.add_argument("--parent-pid", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--lease-fd", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
     add_log_format_flag(parser)
 
@@ -33,19 +45,81 @@ def add_child_flags(parser: argparse.ArgumentParser) -> None:
 def begin(namespace: argparse.Namespace) -> None:
     """What a child does first. Raises CommandError when its supervisor has ended."""
     choose_format(namespace.log_format)
-    end_with_parent(namespace.parent_pid)
+    end_with_parent(namespace.lease_fd)
 
 
-def end_with_parent(parent_pid: int | None) -> None:
-    """SIGTERM comes when the parent dies, however it dies. Raises CommandError when it already has."""
-    if parent_pid is None:
+def end_with_parent(lease_fd: int | None) -> None:
+    """SIGTERM comes when the parent dies, however it dies, and SIGKILL if this process does not end then.
+
+    `lease_fd` is the end of the pipe; None: no supervisor started this process. Raises CommandError when the
+    parent has died already.
+    """
+    if lease_fd is None:
         return
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent_pid:
+    ask_for_death_signal()
+    if select.select([lease_fd], [], [], 0)[0]:
         raise CommandError("the supervisor has ended")
+    threading.Thread(target=_end_with_lease, args=(lease_fd,), name="lease", daemon=True).start()
+
+
+def ask_for_death_signal() -> None:
+    """SIGTERM comes when the thread that started this process ends, if it has not yet."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _end_with_lease(lease_fd: int) -> None:
+    os.read(lease_fd, 1)  # nobody writes: it returns when the other end is closed
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(ORPHAN_S)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def report_ready(ready_fd: int | None) -> None:
     if ready_fd is not None:
         os.write(ready_fd, b"ready")
         os.close(ready_fd)
+
+
+@cache
+def _lease() -> tuple[int, int]:
+    """The pipe of this process: children read its first end, and nobody inherits the second, which so closes
+    with this process."""
+    return os.pipe()
+
+
+async def spawn(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> tuple[asyncio.subprocess.Process, int]:
+    """Starts a child; `said_ready` takes the descriptor that is returned with it.
+
+    The child has a session of its own: Ctrl-C reaches the supervisor alone, which ends it in order.
+    """
+    read_end, write_end = os.pipe()
+    lease_end, _ = _lease()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            f"--lease-fd={lease_end}",
+            f"--ready-fd={write_end}",
+            stdin=asyncio.subprocess.DEVNULL,
+            env=environment,
+            pass_fds=(write_end, lease_end),
+            start_new_session=True,  # uvloop knows no process_group
+        )
+    except BaseException:
+        os.close(read_end)
+        raise
+    finally:
+        os.close(write_end)
+    return process, read_end
+
+
+async def said_ready(read_end: int) -> bool:
+    """Waits until the child has said that it serves; False when it ended without. Closes the descriptor."""
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(read_end))
+    try:
+        return bool(await reader.read())
+    finally:
+        transport.close()

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
+from blink import stderr
 from blink.config_file import with_files
 from blink.flags import suggestion
 from blink.vllm_flags import INSTEAD
@@ -20,6 +21,7 @@ COMMANDS = {
     "serve": "serve a model: a backend and its frontends on this machine",
     "backend": "the provisioning plane alone",
     "frontend": "the HTTP server alone, for a running backend",
+    "dynamo": "a worker of NVIDIA Dynamo",
     "events": "follow what a running backend's prefix cache holds",
     "bench": "measure a server, a scheduler or a transport",
     "explain": "which kernels serve a model, and what they take at least",
@@ -34,8 +36,10 @@ EXTRAS = {
     "pynvml": "bench",
     "huggingface_hub": "hub",
     "opentelemetry": "tracing",
+    "dynamo": "dynamo",
 }  # the extra that brings a package, where not [frontend]
 FLAG = re.compile("--?[a-zA-Z]")
+CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}  # of a terminal
 INTERNAL_ERROR = 70  # sysexits.h, EX_SOFTWARE
 
 
@@ -99,6 +103,7 @@ def add_commands(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command. Returns its exit status: 0, 1 after an error that was told, 2 for wrong usage."""
+    stderr.install()
     words = list(sys.argv[1:] if argv is None else argv)
     chosen = [word for word in words if not word.startswith("-")]
     try:
@@ -113,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "--debug" in words:
             raise
         text, status = _told(error)
-        print(f"blink {chosen[0]}: error: {text}", file=sys.stderr)
+        print(f"blink {chosen[0]}: error: {text.translate(CONTROLS)}", file=sys.stderr)
         return status
 
 
@@ -122,7 +127,8 @@ def _told(error: Exception) -> tuple[str, int]:
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
         extra = EXTRAS.get(package, "frontend")
-        return f"the package {package} is missing: pip install 'blink-serving[{extra}]'", 1
+        see = " as docs/dynamo.md says" if package == "dynamo" else ""
+        return f"the package {package} is missing: pip install 'blink-serving[{extra}]'{see}", 1
     # Parsers raise ValueError, the system OSError, our own classes are RuntimeErrors; the rest are bugs.
     if isinstance(error, RuntimeError | ValueError | OSError):
         return str(error), 1

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from blink import child
+from blink import child, systemd
 from blink.address import explained, verbs_address
 from blink.config_file import add_config_flag
 from blink.errors import CommandError
@@ -72,9 +72,15 @@ FLAGS = (
     Flag("--slot-wait", "slot_wait_s", "SECONDS", "before 429, wait for a slot that is being freed", seconds),
     Flag("--max-body", "max_body_bytes", "SIZE", "largest request body, for example 8MiB", parse_bytes,
          show=format_bytes, write=write_bytes),
+    Flag("--template-timeout", "template_timeout_s", "SECONDS",
+         "refuse a chat whose template takes longer to render", seconds),
+    Flag("--template-memory", "template_memory_bytes", "SIZE",
+         "memory of the process that renders the chat template", parse_bytes, show=format_bytes,
+         write=write_bytes),
     Flag("--max-choices", "max_choices", "N", "prompts times n of one request", count),
     Flag("--max-buffered-tokens", "max_buffered_tokens", "TOKENS",
          "cancel a stream whose client is this far behind", count),
+    Flag("--scrub", "scrub", None, "clear prompts in the ring when their requests are released", switch=True),
     Flag("--tool-call-parser", "tool_call_parser", "NAME",
          "how the model writes calls of tools: auto (by its chat template), none, "
          + ", ".join(TOOL_CALL_PARSERS), choices=(AUTO, NONE, *TOOL_CALL_PARSERS)),
@@ -115,23 +121,23 @@ RDMA_FLAGS = (
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     add_model_arguments(parser)
+    add_place(parser, DEFAULT_NAME, "the backend's ring on this host, by name or path (default: %(default)s)")
+    add_config_flag(parser)
+    add_flags(parser, "frontend", FrontendOptions, (*OWN_FLAGS, *FLAGS))
+    add_flags(parser, "a backend on another host", VerbsRing, RDMA_FLAGS)
+    child.add_child_flags(parser)
+
+
+def add_place(parser: argparse.ArgumentParser, ring: str | None, ring_help: str) -> None:
+    """Where the ring is: --ring, which is `ring` by default, or --connect."""
     place = parser.add_mutually_exclusive_group()
-    place.add_argument(
-        "--ring",
-        metavar="NAME",
-        default=DEFAULT_NAME,
-        help="the backend's ring on this host, by name or path (default: %(default)s)",
-    )
+    place.add_argument("--ring", metavar="NAME", default=ring, help=ring_help)
     place.add_argument(
         "--connect",
         type=checked(verbs_address),
         metavar="verbs://HOST:PORT",
         help="the ring of a backend on another host, which was given --rdma-listen",
     )
-    add_config_flag(parser)
-    add_flags(parser, "frontend", FrontendOptions, (*OWN_FLAGS, *FLAGS))
-    add_flags(parser, "a backend on another host", VerbsRing, RDMA_FLAGS)
-    child.add_child_flags(parser)
 
 
 def chosen_ring(namespace: argparse.Namespace) -> Path | VerbsRing:
@@ -209,6 +215,12 @@ def main(namespace: argparse.Namespace) -> int:
     )  # not at the top: `blink serve` reads the flags, and needs no uvicorn
 
     log_to_standard_error("blink frontend", options.log_level)
+    service = systemd.Service()
+
+    def ready(host: str, port: int) -> None:
+        child.report_ready(namespace.ready_fd)
+        service.ready()
+
     with explained(options.host, options.port):
-        serve(options, ready=lambda host, port: child.report_ready(namespace.ready_fd))
+        serve(options, ready, service.lives)
     return 0

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import time
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
 
+from blink.child import said_ready, spawn
 from ringbuffer import messages
 from ringbuffer.abandoned import give_back_abandoned
 from ringbuffer.name import RingError, owner_pid
@@ -37,7 +37,7 @@ class Event(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to run. The commands get --parent-pid and --ready-fd appended (child.py). Times in seconds."""
+    """What to run. The commands get --lease-fd and --ready-fd appended (child.py). Times in seconds."""
 
     backend: Sequence[str]
     frontend: Sequence[str]
@@ -158,22 +158,7 @@ class Supervisor:
     # ---------------------------------------------------------------- children
 
     async def _start(self, child: Child, command: Sequence[str]) -> None:
-        read_end, write_end = os.pipe()
-        try:
-            child.process = await asyncio.create_subprocess_exec(
-                *command,
-                f"--parent-pid={os.getpid()}",
-                f"--ready-fd={write_end}",
-                stdin=asyncio.subprocess.DEVNULL,
-                env=self._plan.environment,
-                pass_fds=(write_end,),
-                process_group=0,  # Ctrl-C reaches the supervisor alone, which ends the rest in order
-            )
-        except BaseException:
-            os.close(read_end)
-            raise
-        finally:
-            os.close(write_end)
+        child.process, read_end = await spawn(command, self._plan.environment)
         child.since, child.ready = time.monotonic(), False
         child.watchers = [
             asyncio.create_task(self._watch_end(child)),
@@ -208,14 +193,8 @@ class Supervisor:
 
     async def _watch_pipe(self, child: Child, read_end: int) -> None:
         """A child writes when it serves: the backend, when its scheduler runs."""
-        reader = asyncio.StreamReader()
-        protocol = asyncio.StreamReaderProtocol(reader)
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: protocol, os.fdopen(read_end)
-        )
-        if await reader.read():
+        if await said_ready(read_end):
             self._put(Event.BACKEND_READY if child is self._backend else Event.FRONTEND_READY, child)
-        transport.close()
 
     async def _tell_progress(self) -> None:
         while not self._backend.ready:

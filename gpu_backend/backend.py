@@ -31,6 +31,7 @@ from ringbuffer.region import ModelFacts, model_fingerprint, ring_path
 DRAIN_S = 30.0
 STOP_S = 15.0
 POLL_S = 0.2
+REPEATED_S = 0.5  # what comes sooner is the same signal: a supervisor's death is told twice
 
 
 class BackendError(RuntimeError):
@@ -101,6 +102,7 @@ class Backend:
             limits.total_pages,
             limits.page_size,
             limits.grammar_words,
+            limits.max_prefill_tokens,
         )
         self.exchange: ExchangeProcess | None = None
         with ExitStack() as owned:
@@ -128,6 +130,10 @@ class Backend:
     def fault(self) -> str | None:
         """Why the scheduler gave up or died, or None; after `stop`, why it had until then."""
         return self._watch.fault()
+
+    def beats(self) -> bool:
+        """Whether the scheduler's heartbeat has changed since this was asked last."""
+        return self._watch.beats()
 
     def stop(self, drain_s: float = DRAIN_S, hurry: Callable[[], bool] = lambda: False) -> bool:
         """Lets open requests finish for `drain_s` seconds or until `hurry`, then ends the rest.
@@ -187,16 +193,17 @@ def _wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
     return condition()
 
 
-def run(options: BackendOptions, ready: Callable[[], None]) -> int:
+def run(options: BackendOptions, ready: Callable[[], None], lives: Callable[[], None] = lambda: None) -> int:
     """Serves until SIGTERM or SIGINT, drains, and returns the exit code. A second signal ends at once.
 
-    `ready` is called once the scheduler runs.
+    `ready` is called once the scheduler runs, and `lives` again and again while its heartbeat changes.
     """
-    signals: list[int] = []
+    signals: list[float] = []  # when they came
     woken = threading.Event()
 
     def on_signal(number: int, _: object) -> None:
-        signals.append(number)
+        if not signals or time.monotonic() - signals[-1] > REPEATED_S:
+            signals.append(time.monotonic())
         woken.set()
 
     backend = Backend(options)
@@ -209,6 +216,8 @@ def run(options: BackendOptions, ready: Callable[[], None]) -> int:
     ready()
     while not signals and backend.serving():
         woken.wait(POLL_S)
+        if backend.beats():
+            lives()
         if backend.exchange is not None and (told := backend.exchange.look()):
             say(told)
     if not signals:

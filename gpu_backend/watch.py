@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from gpu_backend.devices.base import Ring
@@ -22,6 +23,7 @@ class Watch:
         self._fault: str | None = None
         self._told_unknown = False  # that the ring's phase is none
         self._over = False
+        self._heartbeat = -1  # when `beats` was asked last
 
     def end(self) -> None:
         self._over = True
@@ -31,6 +33,13 @@ class Watch:
         if self._fault is None and not self._over:
             self._fault = self._look()
         return self._fault
+
+    def beats(self) -> bool:
+        """Whether the heartbeat has changed since this was asked last."""
+        before = self._heartbeat
+        with contextlib.suppress(RuntimeError):  # the ring is in the memory of a GPU that is lost
+            self._heartbeat = self._ring.heartbeat()
+        return self._heartbeat != before
 
     def _look(self) -> str | None:
         dead = self._scheduler.wait(0)  # asked first: one that ends by itself has written the phase before

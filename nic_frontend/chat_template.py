@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,8 +19,11 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from nic_frontend import tools_in_templates
-from nic_frontend.errors import bad_request
+from nic_frontend.errors import ApiError, bad_request
+from ringbuffer.model_file import read_json, read_text
 
+MOST_TEXT = 16 << 20  # characters of a prompt
+MOST_REASON = 1000  # of what a template complains about
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -45,14 +49,29 @@ def _strftime_now(pattern: str) -> str:
     return datetime.datetime.now().strftime(pattern)
 
 
+@dataclass(frozen=True)
+class TemplateSource:
+    """What a model directory has for chats: the template, one for requests with tools if that is another, and
+    the special tokens that they may print."""
+
+    text: str
+    special_tokens: dict[str, str]
+    with_tools: str = ""
+
+    @property
+    def whole(self) -> str:
+        return self.text + self.with_tools
+
+
 class ChatTemplate:
     """A compiled template and the special tokens it may print. `with_tools` is another one that the model has
-    for requests with tools.
+    for requests with tools. A prompt of more than `most_text` characters is not rendered.
 
+    Templates are programs, and may run for ever: a frontend renders in another process (template_process.py).
     Raises jinja2.TemplateError when one does not compile.
     """
 
-    def __init__(self, source: str, special_tokens: dict[str, str], with_tools: str = "") -> None:
+    def __init__(self, source: TemplateSource, most_text: int = MOST_TEXT) -> None:
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
         )
@@ -62,16 +81,12 @@ class ChatTemplate:
             "strftime_now": _strftime_now,
         }
         environment.globals.update(helpers)
-        self.source = source + with_tools
-        self._template = environment.from_string(source)
-        self._with_tools = environment.from_string(with_tools) if with_tools else self._template
-        self._knows_developer = "developer" in source
-        self._special_tokens = special_tokens
+        self._template = environment.from_string(source.text)
+        self._with_tools = environment.from_string(source.with_tools) if source.with_tools else self._template
+        self._knows_developer = "developer" in source.text
+        self._special_tokens = source.special_tokens
+        self._most_text = most_text
         self.tools = tools_in_templates.probe(self._render)
-
-    def knows(self, option: str) -> bool:
-        """Whether one of chat_template_kwargs means something to it."""
-        return option in self.source
 
     def render(
         self,
@@ -95,10 +110,10 @@ class ChatTemplate:
             messages, tools = self.tools.apply(messages, tools)
         try:
             return self._render(messages, tools, add_generation_prompt, options)
+        except MemoryError as error:
+            raise refused("it needs too much memory") from error
         except Exception as error:  # a template is a program: whatever it raises is about these messages
-            raise bad_request(
-                f"the model's chat template refuses these messages: {error}", "messages"
-            ) from error
+            raise refused(str(error)[:MOST_REASON]) from error
 
     def _render(
         self,
@@ -109,33 +124,44 @@ class ChatTemplate:
     ) -> str:
         variables = {**self._special_tokens, "documents": None, **options, "tools": tools}
         variables |= {"messages": messages, "add_generation_prompt": add_generation_prompt}
-        return (self._with_tools if tools else self._template).render(variables)
+        pieces, length = [], 0
+        for piece in (self._with_tools if tools else self._template).generate(variables):
+            pieces.append(piece)
+            length += len(piece)
+            if length > self._most_text:
+                raise TemplateError(f"it writes more than {self._most_text} characters")
+        return "".join(pieces)
 
 
-def load(directory: Path) -> ChatTemplate | None:
+def refused(why: str) -> ApiError:
+    return bad_request(f"the model's chat template refuses these messages: {why}", "messages")
+
+
+def read_source(directory: Path) -> TemplateSource | None:
     """The template of a model directory, or None when it has none. chat_template.jinja comes before
-    tokenizer_config.json.
+    tokenizer_config.json. Raises ValueError.
     """
     config: dict[str, Any] = {}
     if (path := directory / "tokenizer_config.json").exists():
-        config = json.loads(path.read_text())
+        config = read_json(path)
     if (path := directory / "chat_template.jinja").exists():
-        source, with_tools = path.read_text(), ""
+        text, with_tools = read_text(path), ""
     else:
         named = config.get("chat_template")
-        source, with_tools = _named(named, "default"), _named(named, "tool_use")
-    if not source:
+        text, with_tools = _named(named, "default"), _named(named, "tool_use")
+    if not text:
         return None
     tokens = {name: _content(config[name]) for name in SPECIAL_TOKENS if config.get(name)}
-    return ChatTemplate(source, tokens, with_tools)
+    return TemplateSource(text, tokens, with_tools)
 
 
 def _named(template: Any, name: str) -> str:
     """tokenizer_config.json has one template, or a list of named ones."""
     if isinstance(template, list):
-        return next((str(entry["template"]) for entry in template if entry["name"] == name), "")
+        entries = [entry for entry in template if isinstance(entry, dict) and entry.get("name") == name]
+        return str(entries[0].get("template", "")) if entries else ""
     return str(template or "") if name == "default" else ""
 
 
 def _content(token: Any) -> str:
-    return str(token["content"] if isinstance(token, dict) else token)
+    return str(token.get("content", "") if isinstance(token, dict) else token)

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from tokenizers import Tokenizer
 
+from nic_frontend.panics import panics_as_errors
 from ringbuffer.token_bytes import STRIP, TokenBytes, bytes_by_decoder
 
 CONTEXT_TOKENS = 6  # of the prompt, for decoders whose text depends on what stands before
@@ -69,7 +70,8 @@ class Windowed:
         self._shown = len(self._text())
 
     def _text(self) -> str:
-        return str(self._tokenizer.decode(self._window, skip_special_tokens=self._skip))
+        with panics_as_errors():
+            return str(self._tokenizer.decode(self._window, skip_special_tokens=self._skip))
 
     def feed(self, token: int) -> str:
         if token in self._silent:

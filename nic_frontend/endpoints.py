@@ -14,6 +14,7 @@ from nic_frontend.api.completion import parse_completion
 from nic_frontend.api.fields import parse_object
 from nic_frontend.api.job import Job, Parser
 from nic_frontend.api.messages import count_tokens, parse_messages
+from nic_frontend.api.render import render_chat, render_completion
 from nic_frontend.api.responses import parse_response
 from nic_frontend.api.served import Served
 from nic_frontend.api.tokens import detokenize, tokenize
@@ -28,7 +29,7 @@ from nic_frontend.transport.base import TransportError
 from ringbuffer.version import version
 
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
-Asked = Callable[[dict[str, Any], Served], Awaitable[dict[str, Any]]]
+Asked = Callable[[dict[str, Any], Served], Awaitable[Any]]
 
 MODEL = "/v1/models/"  # and the model's name
 METRICS_TYPE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
@@ -64,6 +65,8 @@ class Endpoints:
             "/v1/responses": self._generating(parse_response),
             "/v1/messages": self._generating(parse_messages),
             "/v1/messages/count_tokens": self._asking(count_tokens),
+            "/v1/completions/render": self._asking(render_completion),
+            "/v1/chat/completions/render": self._asking(render_chat),
             "/tokenize": self._asking(tokenize),
             "/detokenize": self._asking(detokenize),
         }

@@ -91,7 +91,7 @@ def unavailable(message: str) -> ApiError:
 # Made anew each time: an exception that is raised again keeps the frames of every time that it was.
 REASONS: dict[Reason, Callable[[], ApiError]] = {
     Reason.BAD_CHECKSUM: lambda: ApiError(
-        500, "the request was damaged between the frontend and the scheduler"
+        502, "the request or its answer was damaged between the frontend and the scheduler"
     ),
     Reason.EMPTY_PROMPT: lambda: bad_request("the prompt has no tokens", "prompt"),
     Reason.PROMPT_TOO_LONG: lambda: context_length_exceeded(

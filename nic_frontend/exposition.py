@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
-from itertools import accumulate
+from itertools import accumulate, chain
 from operator import getitem
 from typing import Any
 
@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from nic_frontend.metrics import COUNTERS, HISTOGRAMS, READER, Figures, added
+from nic_frontend.router_metrics import router_metrics
 
 NAMES = ("blink", "vllm")
 SCHEDULER_GAUGES = {
@@ -96,8 +97,13 @@ class Exposition:
         }
         if self._is_vllm:
             figures = {(): added(list(figures.values()))}
-        yield from self._frontends(figures)
-        yield from self._scheduler(seen.header)
+        told: set[str] = set()
+        for family in chain(self._frontends(figures), self._scheduler(seen.header)):
+            told.add(family.name)
+            yield family
+        for family in router_metrics(seen.header, self._labels):
+            if family.name not in told:
+                yield family
 
     def _family(self, kind: Any, name: str, text: str, *labels: str) -> Any:
         """Of metrics with the labels that all have, a lease, and these."""

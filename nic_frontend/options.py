@@ -48,11 +48,14 @@ class FrontendOptions:
     grant_timeout_s: float = 3.0  # for the scheduler to acknowledge the lease
     body_timeout_s: float = 30.0  # for a request's body to arrive
     drain_timeout_s: float = 30.0  # for open requests to finish after SIGTERM
+    template_timeout_s: float = 5.0  # for the chat template to render one request
     slot_wait_s: float = 1.0  # for a slot that is just being released, before 429
 
     max_body_bytes: int = 8 << 20
+    template_memory_bytes: int = 1 << 30  # that the process may hold which renders the chat template
     max_choices: int = 128  # prompts times n of one request
     max_buffered_tokens: int = 4096  # a stream whose client is this far behind is cancelled
+    scrub: bool = False  # clear prompts in the ring when their requests are released
     send_buffer_bytes: int = 256 << 10  # of the kernel, per connection
     send_timeout_s: float = 60.0  # a connection that acknowledges nothing for this long is dropped
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from nic_frontend.api.parameters import ModelSampling
 from nic_frontend.api.schema import generation
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.errors import ApiError
+from ringbuffer.model_file import read_json
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +24,9 @@ def read_defaults(model_dir: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        found = json.loads(path.read_bytes())
-        if not isinstance(found, dict):
-            raise ValueError("it is no JSON object")
+        found = read_json(path)
         checked(found, generation.ModelSampling)
-    except (ApiError, ValueError, RecursionError) as error:
+    except ApiError as error:
         raise ValueError(f"{path}: {error}") from error
     defaults = {name: found[name] for name in ModelSampling._fields if found.get(name) is not None}
     if defaults:

@@ -57,7 +57,9 @@ def listen(options: FrontendOptions) -> socket.socket:
 class Server(uvicorn.Server):
     """uvicorn, with an end for the requests that outlive the drain timeout and a word when it serves."""
 
-    def __init__(self, service: Service, ready: Callable[[], None] | None) -> None:
+    def __init__(
+        self, service: Service, ready: Callable[[], None] | None, lives: Callable[[], None] = lambda: None
+    ) -> None:
         config = uvicorn.Config(
             App(service),
             ssl_certfile=service.options.tls_cert,
@@ -77,6 +79,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._service = service
         self._ready = ready
+        self._lives = lives
         service.on_given_up = self._end
 
     def _end(self) -> None:
@@ -104,6 +107,10 @@ class Server(uvicorn.Server):
         if self._ready is not None and self.started:
             self._ready()
 
+    async def on_tick(self, counter: int) -> bool:
+        self._lives()
+        return await super().on_tick(counter)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         error = errors.unavailable("the frontend is shutting down")
         fail_all, timeout_s = self._service.tracker.fail_all, self._service.options.drain_timeout_s
@@ -114,8 +121,13 @@ class Server(uvicorn.Server):
             timer.cancel()
 
 
-def serve(options: FrontendOptions, ready: Callable[[str, int], None] | None = None) -> None:
-    """Serves until SIGTERM or SIGINT. `ready` is called once with the address, when requests are accepted.
+def serve(
+    options: FrontendOptions,
+    ready: Callable[[str, int], None] | None = None,
+    lives: Callable[[], None] = lambda: None,
+) -> None:
+    """Serves until SIGTERM or SIGINT. `ready` is called once with the address when requests are accepted, and
+    `lives` some times a second while the event loop turns.
 
     Raises TransportError when the ring cannot be used, or not any more, FileNotFoundError or ValueError when
     the model's files cannot be, and OSError when the address is taken.
@@ -138,7 +150,7 @@ def serve(options: FrontendOptions, ready: Callable[[str, int], None] | None = N
                 if ready is not None:
                     ready(host, port)
 
-            Server(service, announce).run(sockets=[listener])
+            Server(service, announce, lives).run(sockets=[listener])
             if service.given_up is not None:
                 raise TransportError(service.given_up)
         finally:

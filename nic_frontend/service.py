@@ -25,16 +25,20 @@ from nic_frontend.parsing.registry import Parsers, choose
 from nic_frontend.reporter import Reporter
 from nic_frontend.request_tracker import RequestTracker
 from nic_frontend.sampling_defaults import read_defaults
+from nic_frontend.scrubber import Scrubber
 from nic_frontend.shared_figures import FIGURES_BYTES, SharedFigures
 from nic_frontend.slot_tracker import SlotTracker
+from nic_frontend.template_renderer import Bounds, Renderer, open_renderer
 from nic_frontend.token_reader import TokenReader
 from nic_frontend.tokenizer import Tokenizer
+from nic_frontend.tokenizer_trial import try_tokenizer
 from nic_frontend.tracing import open_tracer
 from nic_frontend.transport.base import Transport, TransportError, read_header
 from nic_frontend.transport.cuda_ipc import CudaIpc
 from nic_frontend.transport.shm import SharedMemory
 from ringbuffer import abi, device_ring
 from ringbuffer.fault import describe
+from ringbuffer.heap import Place
 from ringbuffer.name import RingError
 from ringbuffer.region import model_fingerprint
 
@@ -126,10 +130,12 @@ class Service:
         self.options = options
         self.keys = Keys(options.api_key, options.api_keys)
         self.transport = attach(options.ring, options.model_dir, options.attach_timeout_s)
+        self.template: Renderer | None = None
         try:
             check_fingerprint(self.transport, options.model_dir)
             header = read_header(self.transport)
             self.model = options.served_model_name or text(header["model_name"].tobytes())
+            try_tokenizer(options.model_dir, int(header["vocab_size"]))
             self.tokenizer = Tokenizer(options.model_dir, int(header["vocab_size"]))
             self.sampling_defaults = read_defaults(options.model_dir)
             self.tracer = open_tracer(options.otlp_traces_endpoint, self.model)
@@ -143,11 +149,18 @@ class Service:
             self.metrics = Metrics()
             longest_grammar = min(int(header["max_grammar_words"]), self.limits.prompt_heap // 2)
             self.grammars = Grammars(longest_grammar, self.metrics)
-            self.served = Served(self.model, self.tokenizer, self.limits, self._parsers(), self.grammars)
+            bounds = Bounds(
+                options.template_timeout_s, options.template_memory_bytes, 2 * options.max_body_bytes
+            )
+            self.template = open_renderer(options.model_dir, bounds)
+            self.served = Served(
+                self.model, self.tokenizer, self.limits, self._parsers(), self.template, self.grammars
+            )
             self.lease.acquire(options.grant_timeout_s)
             self._reader = TokenReader(self.transport, self.lease, options)
             self._reader.open()
         except BaseException:
+            self._close_template()
             self.transport.close()
             raise
         self._header = header
@@ -159,6 +172,8 @@ class Service:
         slots = SlotTracker(
             self.lease.n_slots, self.limits.prompt_heap, self.limits.output_heap, least_prompt
         )
+        if options.scrub:
+            slots.on_free = self._scrubbing(self.lease.index)
         self.tracker = RequestTracker(self._reader, slots, self.metrics, options.slot_wait_s)
         self._monitor = BackendMonitor(
             self.transport, self._reader, self.tracker, self.lease, options.grant_timeout_s, self._give_up
@@ -172,7 +187,7 @@ class Service:
         )  # fmt: skip
 
     def _parsers(self) -> Parsers:
-        template, options = self.tokenizer.template, self.options
+        template, options = self.template, self.options
         return choose(
             options.tool_call_parser, options.reasoning_parser, template.source if template else None
         )
@@ -210,4 +225,14 @@ class Service:
         self.grammars.close()
         self._reader.close()
         self.lease.give_back()
+        self._close_template()
         self.transport.close()
+
+    def _scrubbing(self, lease: int) -> Callable[[Place], None]:
+        scrubber = Scrubber(self.transport, lease)
+        scrubber.everything()
+        return scrubber.place
+
+    def _close_template(self) -> None:
+        if self.template is not None:
+            self.template.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from nic_frontend.grammar_ranges import GrammarRange, GrammarRanges
@@ -62,7 +62,8 @@ NOTHING = Need(0, 0, 0)
 
 
 class SlotTracker:
-    """Those who wait are served in the order in which they came."""
+    """Those who wait are served in the order in which they came. `on_free` is told of each place whose
+    request is released, before anybody else has it."""
 
     def __init__(self, n_slots: int, prompt_heap: int, output_heap: int, least_prompt: int = 0) -> None:
         self.n_slots = n_slots
@@ -70,15 +71,19 @@ class SlotTracker:
         self._least_prompt = least_prompt
         self._waiting: deque[Waiter] = deque()
         self._epoch = 0
+        self._taken: list[Taken | None] = []
+        self.on_free: Callable[[Place], None] = lambda place: None
         self.reset()
 
     def reset(self) -> None:
         """All slots are free: the scheduler has just granted the lease."""
         self._epoch += 1
+        for taken in filter(None, self._taken):
+            self.on_free(taken.place)
         self._heaps = LeaseHeaps(self.total.prompts, self.total.outputs, self._least_prompt)
         self.grammars = GrammarRanges(self._heaps.prompts, self._least_prompt)
         self._free = bytearray(b"\1" * self.n_slots)
-        self._taken: list[Taken | None] = [None] * self.n_slots
+        self._taken = [None] * self.n_slots
         self._hint = 0
         self.n_free = self.n_slots
         self._releasing = NOTHING
@@ -196,6 +201,7 @@ class SlotTracker:
 
     def free(self, slot: int) -> None:
         self._releasing = self._releasing.plus(self._held(slot, -1))
+        self.on_free(self.place(slot))
         self.put_back(slot)
 
     def _held(self, slot: int, sign: int) -> Need:

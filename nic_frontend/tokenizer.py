@@ -11,21 +11,24 @@ import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
-from nic_frontend import chat_template
 from nic_frontend.detokenizer import NONE, Detokenizer, detokenizer_factory, special_ids
 from nic_frontend.errors import bad_request
+from nic_frontend.panics import panics_as_errors
+from ringbuffer.model_file import MAX_TOKENIZER_BYTES, read_bytes
 from ringbuffer.token_bytes import SPECIAL, bytes_by_decoder
 
 log = logging.getLogger(__name__)
 
 # Characters to tokenize, or tokens to decode; more are a thread's work, so as not to delay other streams.
 LONG_TEXT = 32768
+MAX_TOKENS = 1 << 20  # in a vocabulary, with what was added
 
 T = TypeVar("T")
 Encoder = Callable[[str, bool], list[int]]  # text, add_special_tokens
@@ -100,11 +103,40 @@ def _fast_encoder(path: Path, reference: Encoder, added: list[str]) -> Encoder:
     return encode
 
 
-class Tokenizer:
-    """The tokenizer, detokenizer and chat template of a model directory.
+class _Added(msgspec.Struct):
+    id: int
 
-    Raises FileNotFoundError without tokenizer.json, and ValueError when that or the chat template cannot be
-    used.
+
+class _Model(msgspec.Struct):
+    vocab: dict[str, int] | list[Any] = []
+
+
+class _File(msgspec.Struct):
+    """What of a tokenizer.json tells its ids."""
+
+    model: _Model
+    added_tokens: list[_Added] | None = None
+
+
+def _largest_id(content: bytes) -> int:
+    """Of a tokenizer.json. Tables are made as long as it is, so it has a bound. Raises ValueError."""
+    try:
+        found = msgspec.json.decode(content, type=_File)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"{error}") from error
+    vocab = found.model.vocab
+    ids = [added.id for added in found.added_tokens or ()]
+    ids += vocab.values() if isinstance(vocab, dict) else range(len(vocab))
+    largest = max(ids, default=0)
+    if min(ids, default=0) < 0 or largest >= MAX_TOKENS:
+        raise ValueError(f"it has a token with the id {largest}; ids are below {MAX_TOKENS}")
+    return largest
+
+
+class Tokenizer:
+    """The tokenizer and the detokenizer of a model directory.
+
+    Raises FileNotFoundError without tokenizer.json, and ValueError when that cannot be used.
     """
 
     def __init__(self, directory: Path, vocab_size: int) -> None:
@@ -112,25 +144,25 @@ class Tokenizer:
         if not path.exists():
             raise FileNotFoundError(f"{path} is missing: the frontend needs the model's tokenizer.json")
         try:
-            self._reference = tokenizers.Tokenizer.from_file(str(path))
-            self.template = chat_template.load(directory)
+            most = max(vocab_size, _largest_id(read_bytes(path, MAX_TOKENIZER_BYTES)) + 1)
+            with panics_as_errors():
+                self._reference = tokenizers.Tokenizer.from_file(str(path))
+                self._reference.no_padding()
+                self._reference.no_truncation()
+                self._factory = detokenizer_factory(self._reference, most)
+                decoder = self._reference.decoder
+                self._token_bytes = bytes_by_decoder(json.loads(decoder.__getstate__()) if decoder else None)
+                self._encode, self.engine = self._choose(path)
         except Exception as error:  # tokenizers raises plain Exception
-            raise ValueError(f"cannot use the tokenizer files in {directory}: {error}") from error
-        self._reference.no_padding()
-        self._reference.no_truncation()
-        self._factory = detokenizer_factory(
-            self._reference, max(vocab_size, self._reference.get_vocab_size())
-        )
-        decoder = self._reference.decoder
-        self._token_bytes = bytes_by_decoder(json.loads(decoder.__getstate__()) if decoder else None)
-        self._encode, self.engine = self._choose(path)
+            raise ValueError(f"cannot use the tokenizer files in {directory}: {str(error)[:500]}") from error
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
 
     def _choose(self, path: Path) -> tuple[Encoder, str]:
         reference = _reference_encoder(self._reference)
         added = [token.content for token in self._reference.get_added_tokens_decoder().values()]
         try:
-            return _fast_encoder(path, reference, added), "fastokens"
+            with panics_as_errors():
+                return _fast_encoder(path, reference, added), "fastokens"
         except Exception as error:  # a fallback that works, whatever is wrong with the fast path
             log.warning("tokenizing with tokenizers, which is slower than fastokens: %s", error)
             return reference, "tokenizers"
@@ -148,6 +180,10 @@ class Tokenizer:
             return await self._beside_streams(encode, sum(map(len, texts)))
         except UnicodeEncodeError as error:
             raise bad_request(f"'{param}' has a lone surrogate, which no Unicode text has", param) from error
+        except Exception as error:  # its regular expressions may be such that they give a text up
+            raise bad_request(
+                f"the model's tokenizer fails at '{param}': {str(error)[:500]}", param
+            ) from error
 
     async def decode(self, prompts: list[list[int]]) -> list[str]:
         """The text of each, special tokens included."""
@@ -155,7 +191,19 @@ class Tokenizer:
         def decode() -> list[str]:  # as a batch, which releases Python's lock
             return list(self._reference.decode_batch(prompts, skip_special_tokens=False))
 
-        return await self._beside_streams(decode, sum(map(len, prompts)))
+        try:
+            return await self._beside_streams(decode, sum(map(len, prompts)))
+        except Exception as error:
+            raise bad_request(f"the model's tokenizer fails at these tokens: {str(error)[:500]}") from error
+
+    def encode_now(self, text: str) -> list[int]:
+        """Raises Panicked, and whatever else the tokenizer does."""
+        with panics_as_errors():
+            return self._encode(text, False)
+
+    def decode_now(self, tokens: list[int]) -> str:
+        with panics_as_errors():
+            return str(self._reference.decode(tokens, skip_special_tokens=False))
 
     def bytes_of(self, token: int) -> bytes:
         """What the token adds to a text, as a special token, too."""
@@ -169,9 +217,14 @@ class Tokenizer:
 
     async def _beside_streams(self, work: Callable[[], T], length: int) -> T:
         """What `work` returns; in a thread where `length` is more than LONG_TEXT."""
+
+        def guarded() -> T:
+            with panics_as_errors():
+                return work()
+
         if length <= LONG_TEXT:
-            return work()
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            return guarded()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, guarded)
 
     def special_ids(self, texts: tuple[str, ...]) -> frozenset[int]:
         """Those of the texts that are special tokens."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ringbuffer import region
+from ringbuffer.attachment import attach
 from ringbuffer.lease_lock import LeaseLock
 
 
@@ -18,7 +18,7 @@ def give_back_abandoned(path: Path) -> int:
 
     Raises RingError when no ring lies there in host memory.
     """
-    ring = region.attach(path)
+    ring = attach(path)
     lock = LeaseLock(path)
     try:
         asked = np.flatnonzero(ring.leases["word"][: ring.geometry.n_leases]).tolist()

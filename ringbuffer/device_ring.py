@@ -6,6 +6,7 @@ the lease locks lock (F1). The memory itself is reached with CUDA alone.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringbuffer import abi
-from ringbuffer.name import RingError, RingName
-from ringbuffer.region import PAGE, Geometry, checked_geometry
+from ringbuffer.attachment import checked_geometry
+from ringbuffer.name import RingError, RingName, open_ring
+from ringbuffer.region import PAGE, Geometry
 
 MARK = 0x4350495F4B4E4C42  # "BLNK_IPC" in memory order
 HANDLE_BYTES = 64  # CUipcMemHandle
@@ -58,13 +60,13 @@ def read(path: Path) -> DeviceRing | None:
     Raises RingError when the ring is of another version of ring.h, or cannot be read.
     """
     try:
-        if path.stat().st_size != FILE_BYTES:
-            return None
-        raw = path.read_bytes()
+        descriptor = open_ring(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise RingError(f"cannot read {path} ({error.strerror}): run as the backend's user") from error
+    with os.fdopen(descriptor, "rb") as file:
+        if os.fstat(descriptor).st_size != FILE_BYTES:
+            return None
+        raw = file.read(FILE_BYTES)
     opening = np.frombuffer(raw, Opening, offset=PAGE)[0]
     if int(opening["mark"]) != MARK:
         return None

@@ -12,16 +12,18 @@ import os
 import struct
 from pathlib import Path
 
+from ringbuffer.name import open_ring
+
 
 class LeaseLock:
     """At most one lease index of the ring at `path`, held from a successful `claim` until `close`.
 
-    Raises OSError when the file cannot be opened.
+    Raises FileNotFoundError, and RingError where the file is no ring of this user's.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._descriptor = open_ring(path, os.O_RDWR)
 
     def claim(self, n_leases: int) -> int | None:
         """The first index that nobody else holds, or None."""

@@ -1,4 +1,4 @@
-"""The ring as memory: its geometry, its creation by the backend, its attachment by a frontend (ring.h)."""
+"""The ring as memory: its geometry, and its creation by the backend (ring.h)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import hashlib
 import mmap
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringbuffer import abi
+from ringbuffer import abi, model_file
 from ringbuffer.name import RingError, RingName
 from ringbuffer.words import member_of
 
@@ -112,13 +112,15 @@ class ModelFacts:
     total_pages: int
     page_size: int
     max_grammar_words: int = 0  # of one request's grammar; 0: none is taken
+    max_prefill_tokens: int = 0  # in one step; 0: not told
 
 
 def model_fingerprint(directory: Path) -> bytes:
-    """SHA-256 over the files that both planes must agree on. Raises FileNotFoundError when one is missing."""
+    """SHA-256 over the files that both planes must agree on. Raises FileNotFoundError when one is missing,
+    and ModelFileError when one is no such file."""
     digest = hashlib.sha256()
     for name in ("config.json", "tokenizer.json"):
-        content = (directory / name).read_bytes()
+        content = model_file.read_bytes(directory / name, model_file.MAX_TOKENIZER_BYTES)
         digest.update(len(content).to_bytes(8, "little") + content)
     return digest.digest()
 
@@ -234,6 +236,7 @@ def header_record(geometry: Geometry, facts: ModelFacts) -> NDArray[np.void]:
         "total_pages": facts.total_pages,
         "page_size": facts.page_size,
         "max_grammar_words": facts.max_grammar_words,
+        "max_prefill_tokens": facts.max_prefill_tokens,
         "fingerprint": np.frombuffer(facts.fingerprint, dtype=np.uint8),
         "model_name": _padded(facts.name, 64),
         "device_name": _padded(facts.device, 64),
@@ -248,50 +251,3 @@ def header_record(geometry: Geometry, facts: ModelFacts) -> NDArray[np.void]:
 def _padded(text: str, size: int) -> NDArray[np.uint8]:
     raw = text.encode()[:size].decode(errors="ignore").encode()
     return np.frombuffer(raw.ljust(size, b"\0"), dtype=np.uint8)
-
-
-def attach(path: Path) -> Region:
-    """Maps an existing ring. Raises RingError when there is none, or it was built from another ring.h."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError as error:
-        raise RingError(
-            f"no ring at {path}: start `blink backend` first, with the same --ring name"
-        ) from error
-    except PermissionError as error:
-        raise RingError(f"no permission to open the ring at {path}: run as the backend's user") from error
-    try:
-        size = os.fstat(descriptor).st_size
-        if size < PAGE:
-            raise RingError(f"{path} is not a ring (only {size} bytes)")
-        with mmap.mmap(descriptor, PAGE, access=mmap.ACCESS_READ) as page:
-            header = np.frombuffer(bytes(page[: abi.Header.itemsize]), dtype=abi.Header)[0]
-        geometry = checked_geometry(path, header)
-        if size < geometry.offsets()["end"]:
-            raise RingError(
-                f"{path} has {size} bytes of {geometry.offsets()['end']}: it is truncated, or its ring lies "
-                "in GPU memory, which the transport cuda_ipc reaches"
-            )
-        mapping = mmap.mmap(descriptor, size)
-    finally:
-        os.close(descriptor)
-    return Region(path, mapping, geometry, name=None)
-
-
-def checked_geometry(path: Path, header: np.void) -> Geometry:
-    """The geometry in a header found at `path`. Raises RingError when it is not of this version of ring.h."""
-    if int(header["magic"]) != abi.MAGIC:
-        raise RingError(f"{path} is not a ring, or its backend is still creating it")
-    if int(header["abi_version"]) != abi.ABI_VERSION or int(header["layout_hash"]) != abi.RING_LAYOUT_HASH:
-        raise RingError(
-            f"{path} has ring layout {int(header['layout_hash']):016x} (ABI {int(header['abi_version'])}), "
-            f"this frontend has {abi.RING_LAYOUT_HASH:016x} (ABI {abi.ABI_VERSION}): "
-            "run the same version of blink on both sides"
-        )
-    geometry = Geometry(*(int(header[field.name]) for field in fields(Geometry)))
-    if geometry.offsets()["end"] != int(header["region_bytes"]):
-        raise RingError(
-            f"the header of {path} contradicts itself: its sections take {geometry.offsets()['end']} bytes, "
-            f"it says {int(header['region_bytes'])}"
-        )
-    return geometry

@@ -215,7 +215,9 @@ struct blink_header {
   uint64_t kv_events_offset;  /* struct blink_kv_events, and the records behind it */
   uint32_t kv_event_capacity; /* records; 0: this backend tells no KV events */
   uint32_t kv_event_bytes;    /* from one record to the next, its tokens included; a multiple of 64 */
-  uint8_t pad0[208];
+  uint32_t max_prefill_tokens; /* prompt tokens in one step; 0: not told */
+  uint32_t reserved0;
+  uint8_t pad0[200];
   /* B */
   uint64_t control; /* enum blink_control */
   uint8_t pad1[120];

@@ -1,6 +1,6 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0xeac01ee13a6a18b3ull
+#define BLINK_RING_LAYOUT_HASH 0xf67b3028176621c0ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -71,7 +71,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_header, device_name) == 224, "blink
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, kv_events_offset) == 288, "blink_header.kv_events_offset");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, kv_event_capacity) == 296, "blink_header.kv_event_capacity");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, kv_event_bytes) == 300, "blink_header.kv_event_bytes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad0) == 304, "blink_header.pad0");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, max_prefill_tokens) == 304, "blink_header.max_prefill_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, reserved0) == 308, "blink_header.reserved0");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad0) == 312, "blink_header.pad0");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, control) == 512, "blink_header.control");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad1) == 520, "blink_header.pad1");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, phase) == 640, "blink_header.phase");
@@ -200,6 +202,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, salt) == 32, "blink_kv_ev
   X(blink_header, kv_events_offset) \
   X(blink_header, kv_event_capacity) \
   X(blink_header, kv_event_bytes) \
+  X(blink_header, max_prefill_tokens) \
+  X(blink_header, reserved0) \
   X(blink_header, pad0) \
   X(blink_header, control) \
   X(blink_header, pad1) \

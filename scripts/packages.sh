@@ -41,3 +41,24 @@ install_packages() {
   quietly "fetching the lists of packages" apt update
   quietly "installing ${missing[*]}" apt install -y --no-install-recommends "${missing[@]}"
 }
+
+# unpack_foreign ARCHITECTURE DIRECTORY PACKAGE...: Debian packages of another architecture, unpacked, from package lists of their own:
+# the machine's list of architectures stays as it is.
+unpack_foreign() {
+  local architecture=$1 place=$2 lists=$cache/apt-$1 package
+  shift 2
+  [ ! -e "$place" ] || return 0
+  local foreign=(-o "Dir::State=$lists" -o "Dir::Cache=$lists" -o Dir::State::status=/dev/null
+    -o "APT::Architecture=$architecture" -o "APT::Architectures=$architecture" -o APT::Sandbox::User=)
+  mkdir -p "$lists/lists/partial" "$lists/archives/partial"
+  rm -rf "$cache/unpacked" && mkdir "$cache/unpacked"
+  quietly "fetching the lists of $architecture packages" apt "${foreign[@]}" update
+  cd "$cache/unpacked"
+  quietly "fetching $* for $architecture" apt "${foreign[@]}" download "$@"
+  cd "$OLDPWD"
+  for package in "$cache"/unpacked/*.deb; do
+    quietly "unpacking $(basename "$package")" dpkg -x "$package" "$cache/unpacked"
+    rm "$package"
+  done
+  mv "$cache/unpacked" "$place"
+}

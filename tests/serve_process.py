@@ -17,7 +17,8 @@ from limits import START_S, WAIT_S
 from process_state import alive
 from waiting import wait_until
 
-from ringbuffer.region import Region, attach
+from ringbuffer.attachment import attach
+from ringbuffer.region import Region
 
 ROOT = Path(__file__).resolve().parent.parent
 

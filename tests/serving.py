@@ -14,9 +14,10 @@ from demo_model.tasks import Item, check, sample
 from tokenizers import Tokenizer
 
 from ringbuffer.abi import Phase
+from ringbuffer.attachment import attach
 from ringbuffer.client import RingClient, Stream
 from ringbuffer.name import RingError
-from ringbuffer.region import Region, attach, ring_path
+from ringbuffer.region import Region, ring_path
 
 ROOT = Path(__file__).resolve().parent.parent
 DEMO = ROOT / "models" / "demo"

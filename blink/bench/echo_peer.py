@@ -41,14 +41,16 @@ class EchoPeer:
         self.path = ring_path(ring)
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115, closed by close()
         read_end, write_end = os.pipe()
+        lease, self._lease_end = os.pipe()
         command = [
             sys.executable, "-m", "blink.bench.echo_peer", ring, f"--transport={transport}",
             f"--device={device}", f"--slots={geometry.n_slots}", f"--prompts={geometry.prompt_heap}",
             f"--outputs={geometry.output_heap}", f"--step-us={step_us}",
-            f"--parent-pid={os.getpid()}", f"--ready-fd={write_end}",
+            f"--lease-fd={lease}", f"--ready-fd={write_end}",
         ]  # fmt: skip
-        self.process = subprocess.Popen(command, stderr=self._said, pass_fds=(write_end,))
+        self.process = subprocess.Popen(command, stderr=self._said, pass_fds=(write_end, lease))
         os.close(write_end)
+        os.close(lease)
         try:
             ready, _, _ = select.select([read_end], [], [], START_S)
             if not ready or not os.read(read_end, 16):
@@ -73,6 +75,7 @@ class EchoPeer:
             self.process.kill()
             self.process.wait()
             self.path.unlink(missing_ok=True)
+        os.close(self._lease_end)
         self._said.close()
 
     def __enter__(self) -> EchoPeer:
@@ -100,7 +103,7 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=int)
     child.add_child_flags(parser)
     arguments = parser.parse_args()
-    child.end_with_parent(arguments.parent_pid)
+    child.end_with_parent(arguments.lease_fd)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})  # main ends in order
     geometry = Geometry(arguments.slots, 1, arguments.prompts, arguments.outputs)
     try:
@@ -118,7 +121,14 @@ def serve(arguments: argparse.Namespace, geometry: Geometry, path: Path, owned: 
     owned.callback(device.close)
     slots = geometry.n_slots
     facts = ModelFacts(
-        ECHO_FINGERPRINT, "echo", device.name, 1 << 31, geometry.prompt_heap // slots, slots, slots, PAGE_SIZE
+        ECHO_FINGERPRINT,
+        "echo",
+        device.name,
+        (1 << 32) - 1,
+        geometry.prompt_heap // slots,
+        slots,
+        slots,
+        PAGE_SIZE,
     )
     ring, address = device.make_ring(arguments.transport, path, geometry, facts, owned)
     echo = device.start_echo(address, geometry.n_slots, arguments.step_us * 1000)

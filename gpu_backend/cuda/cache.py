@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from pathlib import Path
+
+from gpu_backend.messages import say
 
 
 def cache_directory() -> Path:
@@ -13,10 +16,28 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "blink"
 
 
+def load(path: Path) -> bytes | None:
+    """What `store` has written; None where there is nothing, or somebody else could have written it: a kernel
+    of another user would run with this one's rights."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            say(f"{path} is not used: it is not this user's alone to write")
+            return None
+        return file.read()
+
+
 def store(path: Path, entry: bytes) -> bool:
     """Replaces a file as a whole. False where it cannot be written, as in a read-only home."""
     with contextlib.suppress(OSError), contextlib.ExitStack() as owned:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
         # The file gets its name when it is whole, and goes where that fails.
         file = owned.enter_context(tempfile.NamedTemporaryFile(dir=path.parent, delete=False))
         owned.callback(Path(file.name).unlink, missing_ok=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_backend.cuda import toolkit
-from gpu_backend.cuda.cache import cache_directory, store
+from gpu_backend.cuda.cache import cache_directory, load, store
 
 SOURCE_SUFFIXES = {".h", ".cuh", ".cu"}
 LOG_LINES = 40
@@ -66,11 +66,12 @@ def _cached(
     options += [f"-D{name}={value}" for name, value in sorted(defines.items())]
     options += ["--relocatable-device-code=true"] if rdc else []
     path = cache_directory() / f"{source.stem}-{_digest(source, [*options, *names])}.cubin"
-    if path.is_file():
-        symbols, _, code = path.read_bytes().partition(b"\n")
+    if (kept := load(path)) is not None:
+        symbols, _, code = kept.partition(b"\n")
         with contextlib.suppress(OSError):
             path.touch()  # _store drops what was used longest ago
-        return code, json.loads(symbols)
+        with contextlib.suppress(ValueError):  # damaged: it is compiled again
+            return code, json.loads(symbols)
     code, lowered = _compile(source, options, names)
     if rdc:
         code = _link(code, arch)

@@ -22,7 +22,8 @@ from gpu_backend.schedulers.echo import HostEcho
 from gpu_backend.schedulers.emulated import EmulatedScheduler
 from gpu_backend.schedulers.host_driven import HostDrivenScheduler
 from gpu_backend.schedulers.setup import CPU_PACE, SchedulerSetup
-from gpu_backend.weights.checkpoint import Checkpoint, CheckpointError
+from gpu_backend.weights.checkpoint import Checkpoint
+from gpu_backend.weights.safetensors import CheckpointError
 from ringbuffer.region import Geometry, ModelFacts, create
 
 CPU_KV_BYTES = 1 << 30

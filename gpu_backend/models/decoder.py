@@ -14,8 +14,11 @@ from gpu_backend.models.abi import Activation
 from gpu_backend.models.description import Experts, HeadOrder, Layer, Model, Weight
 from gpu_backend.models.fields import Fields, UnsupportedModel
 from gpu_backend.models.rope import Rope
+from ringbuffer.model_file import shown
 
 ACTIVATIONS = {"silu": Activation.SILU, "gelu_pytorch_tanh": Activation.GELU_TANH}  # by config.json's names
+MAX_LAYERS = 1024
+MAX_HEAD_DIM = 256
 T = TypeVar("T")
 
 
@@ -60,7 +63,7 @@ def decoder(
     activation = fields.text(style.activation_key, "silu")
     if activation not in ACTIVATIONS:
         raise UnsupportedModel(
-            f"config.json: {style.activation_key}: {activation!r} is not supported, only "
+            f"config.json: {style.activation_key}: {shown(activation)} is not supported, only "
             + ", ".join(repr(name) for name in ACTIVATIONS)
         )
     tied = fields.flag("tie_word_embeddings", False)
@@ -88,25 +91,31 @@ def decoder(
 
 def head_dim_of(fields: Fields) -> int:
     """The size of a head: what config.json says, or an equal share of the hidden size."""
-    return fields.count("head_dim", fields.count("hidden_size") // fields.count("num_attention_heads"))
+    equal_share = fields.count("hidden_size") // fields.count("num_attention_heads")
+    return fields.count("head_dim", equal_share, most=MAX_HEAD_DIM)
+
+
+def layer_count(fields: Fields) -> int:
+    """num_hidden_layers. Each has names of tensors, and is captured in every step."""
+    return fields.count("num_hidden_layers", most=MAX_LAYERS)
 
 
 def all_layers(fields: Fields, value: T) -> list[T]:
     """The same of every layer."""
-    return [value] * fields.count("num_hidden_layers")
+    return [value] * layer_count(fields)
 
 
 def layer_types(fields: Fields, default: Callable[[int], bool]) -> list[bool]:
     """Of each layer, whether it has a sliding window: by layer_types, or by `default` where there is none."""
-    n_layers = fields.count("num_hidden_layers")
+    n_layers = layer_count(fields)
     types = fields.items("layer_types") or [
         "sliding_attention" if default(index) else "full_attention" for index in range(n_layers)
     ]
     known = {"full_attention": False, "sliding_attention": True}
-    unknown = [kind for kind in types if kind not in known]
+    unknown = [kind for kind in types if not isinstance(kind, str) or kind not in known]
     if unknown:
         raise UnsupportedModel(
-            f"config.json: layer_types: {unknown[0]!r} is not supported, only {', '.join(known)}"
+            f"config.json: layer_types: {shown(unknown[0])} is not supported, only {', '.join(known)}"
         )
     if len(types) < n_layers:
         raise UnsupportedModel(

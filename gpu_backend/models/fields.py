@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from ringbuffer import model_file
+from ringbuffer.model_file import ModelFileError, shown
+
+MAX_SIZE = (1 << 31) - 1  # of anything that is counted: kernels index with 32 bits
 
 
 class UnsupportedModel(ValueError):
@@ -31,25 +35,28 @@ class Fields:
         null = {key: value for key, value in defaults.items() if key in self.raw and self.raw[key] is None}
         return Fields({**self.raw, **null})
 
-    def count(self, key: str, default: int | None = None) -> int:
-        """A positive integer. Raises UnsupportedModel where there is neither that nor a default."""
+    def count(self, key: str, default: int | None = None, most: int = MAX_SIZE) -> int:
+        """A positive integer of at most `most`. Raises UnsupportedModel where there is neither that nor a
+        default."""
         value = self._get(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise UnsupportedModel(f"config.json: {key} must be a positive integer, found {value!r}")
+            raise UnsupportedModel(f"config.json: {key} must be a positive integer, found {shown(value)}")
+        if value > most:
+            raise UnsupportedModel(f"config.json: {key} must be at most {most}, found {value}")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
         """A finite number. Raises UnsupportedModel where there is neither that nor a default."""
         value = self._get(key, default)
         if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-            raise UnsupportedModel(f"config.json: {key} must be a number, found {value!r}")
+            raise UnsupportedModel(f"config.json: {key} must be a number, found {shown(value)}")
         return float(value)
 
     def numbers(self, key: str, length: int) -> tuple[float, ...]:
         """As many positive numbers as `length`. Raises UnsupportedModel."""
         values = self.raw.get(key)
         if not isinstance(values, list) or len(values) != length:
-            found = f"{len(values)} values" if isinstance(values, list) else repr(values)
+            found = f"{len(values)} values" if isinstance(values, list) else shown(values)
             raise UnsupportedModel(f"config.json: {key} must be a list of {length} numbers, found {found}")
         if not all(isinstance(v, int | float) and not isinstance(v, bool) and v > 0 for v in values):
             raise UnsupportedModel(f"config.json: {key} must hold positive numbers only")
@@ -59,35 +66,37 @@ class Fields:
         """True or false. Raises UnsupportedModel for anything else."""
         value = self._get(key, default)
         if not isinstance(value, bool):
-            raise UnsupportedModel(f"config.json: {key} must be true or false, found {value!r}")
+            raise UnsupportedModel(f"config.json: {key} must be true or false, found {shown(value)}")
         return value
 
     def text(self, key: str, default: str) -> str:
         """A string. Raises UnsupportedModel for anything else."""
         value = self._get(key, default)
         if not isinstance(value, str):
-            raise UnsupportedModel(f"config.json: {key} must be a string, found {value!r}")
+            raise UnsupportedModel(f"config.json: {key} must be a string, found {shown(value)}")
         return value
 
     def section(self, key: str) -> Fields:
         """The keys of a nested object; none where it is missing. Raises UnsupportedModel."""
         value = self._get(key, {})
         if not isinstance(value, dict):
-            raise UnsupportedModel(f"config.json: {key} must be an object, found {value!r}")
+            raise UnsupportedModel(f"config.json: {key} must be an object, found {shown(value)}")
         return Fields(value)
 
     def items(self, key: str) -> list[Any]:
         """A list; empty where it is missing. Raises UnsupportedModel for anything else."""
         value = self._get(key, [])
         if not isinstance(value, list):
-            raise UnsupportedModel(f"config.json: {key} must be a list, found {value!r}")
+            raise UnsupportedModel(f"config.json: {key} must be a list, found {shown(value)}")
         return value
 
     def only(self, key: str, *neutral: Any) -> None:
         """Refuses an option that changes the arithmetic in a way that no engine implements."""
         if key in self and self.raw[key] not in neutral:
             wanted = " or ".join(repr(value) for value in neutral) or "to be left out"
-            raise UnsupportedModel(f"config.json: {key}: {self.raw[key]!r} is not supported, only {wanted}")
+            raise UnsupportedModel(
+                f"config.json: {key}: {shown(self.raw[key])} is not supported, only {wanted}"
+            )
 
     def _get(self, key: str, default: Any) -> Any:
         value = self.raw.get(key)
@@ -97,11 +106,6 @@ class Fields:
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file. Raises FileNotFoundError, UnsupportedModel."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path}: no such file; a model directory has a {path.name}") from None
-    except ValueError as error:
-        raise UnsupportedModel(f"{path}: not valid JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise UnsupportedModel(f"{path}: expected a JSON object, found {type(value).__name__}")
-    return value
+        return model_file.read_json(path)
+    except ModelFileError as error:
+        raise UnsupportedModel(str(error)) from None

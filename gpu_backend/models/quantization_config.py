@@ -7,17 +7,25 @@ compressed-tensors (llm-compressor), and NVIDIA's ModelOpt. Scales of activation
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from gpu_backend.kernel_abi.fp8 import SCALE_BLOCK
 from gpu_backend.models.fields import Fields, UnsupportedModel
 from gpu_backend.models.quantization import LINEAR, Quantization, StoredScales, Target
+from ringbuffer.model_file import shown
 
 KEY = "quantization_config"
 PATTERN = "re:"  # compressed-tensors' prefix of a regular expression
 EVERYTHING = (LINEAR,)
+MAX_NAMES = 16384  # of modules or patterns in a list
+MAX_NAME = 512  # characters of one
+LONGEST_MODULE = 64  # characters of the names that patterns are tried on, about
+MAX_WAYS = 10_000_000  # in which a pattern may be tried on such a name: a fraction of a second
 MODELOPT_ALGORITHMS = {
     "FP8": StoredScales.TENSOR,
     "FP8_PER_CHANNEL_PER_TOKEN": StoredScales.CHANNEL,
@@ -38,7 +46,7 @@ def read_quantization(config: Mapping[str, Any], modelopt: Mapping[str, Any]) ->
     method = fields.text("quant_method", "")
     if method not in METHODS:
         raise UnsupportedModel(
-            f"config.json: {KEY}: quant_method {method!r} is not supported: {SERVED}, as "
+            f"config.json: {KEY}: quant_method {shown(method)} is not supported: {SERVED}, as "
             f"{', '.join(METHODS)} write them"
         )
     return METHODS[method](Fields(modelopt) if method == "modelopt" and modelopt else fields)
@@ -51,16 +59,16 @@ def _refuse(what: str) -> UnsupportedModel:
 def _fp8(fields: Fields) -> Quantization:
     """quant_method "fp8": by block where weight_block_size says so, else by tensor."""
     if (fmt := fields.text("fmt", "e4m3")) not in ("e4m3", "float8_e4m3fn"):
-        raise _refuse(f"fmt {fmt!r}")
+        raise _refuse(f"fmt {shown(fmt)}")
     if (scheme := fields.text("activation_scheme", "dynamic")) not in ("dynamic", "static"):
-        raise _refuse(f"activation_scheme {scheme!r}")
+        raise _refuse(f"activation_scheme {shown(scheme)}")
     if (dtype := fields.text("expert_dtype", "fp8")) != "fp8":
-        raise _refuse(f"expert_dtype {dtype!r}")
+        raise _refuse(f"expert_dtype {shown(dtype)}")
     if converted := fields.items("modules_to_convert"):
-        raise _refuse(f"modules_to_convert {converted!r}")
+        raise _refuse(f"modules_to_convert {shown(converted)}")
     block = fields.raw.get("weight_block_size")
     if block not in (None, [SCALE_BLOCK, SCALE_BLOCK]):
-        raise _refuse(f"weight_block_size {block!r}")
+        raise _refuse(f"weight_block_size {shown(block)}")
     scales = StoredScales.TENSOR if block is None else StoredScales.BLOCK
     names = _names(fields, "modules_to_not_convert") + _names(fields, "ignored_layers")
     stored_cache = fields.raw.get("kv_cache_scheme")
@@ -71,7 +79,7 @@ def _fp8(fields: Fields) -> Quantization:
 def _compressed_tensors(fields: Fields) -> Quantization:
     for key in ("sparsity_config", "transform_config"):
         if (section := fields.section(key).raw) and section.get("format") != "dense":
-            raise _refuse(f"{key} {dict(section)!r}")
+            raise _refuse(f"{key} {shown(dict(section))}")
     groups = fields.section("config_groups").raw
     if not groups:
         raise _refuse("a compressed-tensors checkpoint without config_groups")
@@ -87,23 +95,23 @@ def _group(name: str, group: Fields) -> Target:
     """One of compressed-tensors' config_groups."""
     weights = group.section("weights")
     if not weights.raw:
-        raise _refuse(f"config group {name!r}, which quantizes no weights,")
-    _eight_bit_float(f"config group {name!r}: weights", weights)
+        raise _refuse(f"config group {shown(name)}, which quantizes no weights,")
+    _eight_bit_float(f"config group {shown(name)}: weights", weights)
     if weights.flag("dynamic", False):
-        raise _refuse(f"config group {name!r}: weights with dynamic scales")
+        raise _refuse(f"config group {shown(name)}: weights with dynamic scales")
     activations = group.section("input_activations")
     if activations.raw:
-        _eight_bit_float(f"config group {name!r}: input_activations", activations)
+        _eight_bit_float(f"config group {shown(name)}: input_activations", activations)
     if group.section("output_activations").raw:
-        raise _refuse(f"config group {name!r}: output_activations")
+        raise _refuse(f"config group {shown(name)}: output_activations")
     strategy = weights.text("strategy", "tensor")
     known = {scales.value: scales for scales in StoredScales}
     if strategy not in known:
-        size = f" of {weights.raw['group_size']}" if "group_size" in weights else ""
-        raise _refuse(f"config group {name!r}: weights' strategy {strategy!r}{size}")
+        size = f" of {shown(weights.raw['group_size'])}" if "group_size" in weights else ""
+        raise _refuse(f"config group {shown(name)}: weights' strategy {shown(strategy)}{size}")
     block = weights.raw.get("block_structure")
     if strategy == StoredScales.BLOCK.value and block not in ([SCALE_BLOCK, SCALE_BLOCK], "128x128"):
-        raise _refuse(f"config group {name!r}: block_structure {block!r}")
+        raise _refuse(f"config group {shown(name)}: block_structure {shown(block)}")
     patterns = tuple(target if target == LINEAR else _exactly(target) for target in _names(group, "targets"))
     return Target(patterns, known[strategy])
 
@@ -113,10 +121,10 @@ def _modelopt(fields: Fields) -> Quantization:
     inner = fields.section("quantization") if "quantization" in fields else fields
     algorithm = inner.text("quant_algo", "").upper()
     if algorithm not in MODELOPT_ALGORITHMS:
-        raise _refuse(f"ModelOpt's quant_algo {algorithm!r}")
+        raise _refuse(f"ModelOpt's quant_algo {shown(algorithm)}")
     cache = inner.text("kv_cache_quant_algo", "").upper()
     if cache not in ("", "FP8"):
-        raise _refuse(f"ModelOpt's kv_cache_quant_algo {cache!r}")
+        raise _refuse(f"ModelOpt's kv_cache_quant_algo {shown(cache)}")
     names = _names(inner, "exclude_modules") + _names(inner, "ignore")
     targets = (Target(EVERYTHING, MODELOPT_ALGORITHMS[algorithm]),)
     in_fp8 = cache == "FP8" or _kv_cache(inner.raw.get("kv_cache_scheme"))
@@ -137,14 +145,14 @@ def _kv_cache(scheme: Any) -> bool:
     fields = Fields({"kv_cache_scheme": scheme}).section("kv_cache_scheme")
     _eight_bit_float("kv_cache_scheme", fields)
     if (strategy := fields.text("strategy", "tensor")) != "tensor":
-        raise _refuse(f"kv_cache_scheme: strategy {strategy!r}")
+        raise _refuse(f"kv_cache_scheme: strategy {shown(strategy)}")
     return True
 
 
 def _eight_bit_float(what: str, fields: Fields) -> None:
     kind, bits = fields.text("type", "int"), fields.raw.get("num_bits", 8)
     if (kind, bits) != ("float", 8):
-        raise _refuse(f"{what} of {bits!r} bits and type {kind!r}")
+        raise _refuse(f"{what} of {shown(bits)} bits and type {shown(kind)}")
     if not fields.flag("symmetric", True):
         raise _refuse(f"{what} that are not symmetric")
 
@@ -152,8 +160,10 @@ def _eight_bit_float(what: str, fields: Fields) -> None:
 def _names(fields: Fields, key: str) -> list[str]:
     """A list of modules' names or patterns. Raises UnsupportedModel."""
     names = fields.items(key)
-    if not all(isinstance(name, str) and name for name in names):
-        raise UnsupportedModel(f"config.json: {KEY}: {key} must be a list of names, found {names!r}")
+    if not all(isinstance(name, str) and 0 < len(name) <= MAX_NAME for name in names):
+        raise UnsupportedModel(f"config.json: {KEY}: {key} must be a list of names, found {shown(names)}")
+    if len(names) > MAX_NAMES:
+        raise UnsupportedModel(f"config.json: {KEY}: {key} has {len(names)} names, at most {MAX_NAMES} fit")
     return names
 
 
@@ -171,12 +181,46 @@ def _exactly(name: str) -> str:
     pattern = name.removeprefix(PATTERN)
     try:
         re.compile(pattern)
-    except re.error as error:
-        raise UnsupportedModel(f"config.json: {KEY}: {name!r} is no regular expression: {error}") from None
+    except (re.error, OverflowError, RecursionError) as error:
+        raise UnsupportedModel(
+            f"config.json: {KEY}: {shown(name)} is no regular expression: {error}"
+        ) from None
+    _check_ways(name, pattern)
     return pattern
 
 
 def _anywhere(name: str) -> str:
     """A regular expression for what the others mean: whole parts of a path, with * for anything."""
     body = ".*".join(map(re.escape, name.split("*")))
-    return rf"(?:.*\.)?{body}(?:\..*)?\Z"
+    pattern = rf"(?:.*\.)?{body}(?:\..*)?\Z"
+    _check_ways(name, pattern)
+    return pattern
+
+
+# What multiplies the ways in which Python's engine tries to match. Escapes and sets are no choices.
+_CHOICES = re.compile(
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]"
+    r"|(?P<group>\((?!\?)|\(\?(?:[:=!]|<[=!]|P<\w+>))|(?P<odd>\(\?)|(?P<end>\))"
+    r"|(?P<many>[*+{])|(?P<few>\?)|(?P<other>\|)",
+    re.DOTALL,
+)
+
+
+def _check_ways(name: str, pattern: str) -> None:
+    """Raises UnsupportedModel for a pattern that a backtracking engine might try for ever: what repeats
+    a group, or has many repetitions and alternatives, whose numbers multiply.
+    """
+    found = list(_CHOICES.finditer(pattern))
+    kinds = Counter(choice.lastgroup for choice in found)
+    repeats_groups = any(
+        (end.lastgroup, many.lastgroup) == ("end", "many") and end.end() == many.start()
+        for end, many in pairwise(found)
+    )
+    ways = math.comb(LONGEST_MODULE, min(kinds["many"], LONGEST_MODULE // 2)) * 2 ** kinds["few"]
+    for group in pattern.split("("):
+        ways *= 1 + group.count("|")
+    if kinds["odd"] or repeats_groups or ways > MAX_WAYS:
+        raise UnsupportedModel(
+            f"config.json: {KEY}: {shown(name)} has options, repeats groups, or has too many repetitions and "
+            "alternatives"
+        )

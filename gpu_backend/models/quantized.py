@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from gpu_backend.models.quantization import Quantization, ScaleForm, StoredScale
 
 MULTIPLIED = ("qkv", "o", "gate_up", "down")  # the others of a layer stay in the half type
 SUFFIX = ".weight"
+MATCHING_S = 30.0  # for all names of modules and all patterns
 
 
 def quantized(model: Model, form: ScaleForm) -> Model:
@@ -27,8 +29,14 @@ def quantized(model: Model, form: ScaleForm) -> Model:
 
 def stored(model: Model, quantization: Quantization) -> Model:
     """The model as a quantized checkpoint has it. Raises UnsupportedModel."""
+    deadline = time.monotonic() + MATCHING_S
 
     def described(name: str, weight: Weight) -> Weight:
+        if time.monotonic() > deadline:
+            raise UnsupportedModel(
+                "config.json: quantization_config: finding out which modules are quantized takes more than "
+                f"{MATCHING_S:g} s: it has too many names"
+            )
         scales = stored_scales(quantization, weight)
         loaded = scales.loaded if scales and name in MULTIPLIED else None
         return replace(weight, stored=scales, scales=loaded)

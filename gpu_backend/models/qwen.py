@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gpu_backend.kernel_abi.routing import MAX_EXPERTS
 from gpu_backend.models.decoder import Style, all_layers, decoder, layer_types, window_of
 from gpu_backend.models.description import Experts, Model
 from gpu_backend.models.fields import Fields, UnsupportedModel
 from gpu_backend.models.llama import rope_of
+from ringbuffer.model_file import shown
 
 DEFAULTS = {"rms_norm_eps": 1e-6, "max_position_embeddings": 32768, "sliding_window": 4096}
 
@@ -41,12 +43,14 @@ def qwen3_moe(fields: Fields) -> Model:
     fields.only("use_sliding_window", False)
     dense = fields.items("mlp_only_layers")
     if not all(isinstance(layer, int) for layer in dense):
-        raise UnsupportedModel(f"config.json: mlp_only_layers must be a list of integers, found {dense!r}")
+        raise UnsupportedModel(
+            f"config.json: mlp_only_layers must be a list of integers, found {shown(dense)}"
+        )
     step = fields.count("decoder_sparse_step")
     # transformers 5 writes num_local_experts; published checkpoints have num_experts.
     count = "num_local_experts" if "num_local_experts" in fields else "num_experts"
     experts = Experts(
-        count=fields.count(count),
+        count=fields.count(count, most=MAX_EXPERTS),
         per_token=fields.count("num_experts_per_tok"),
         intermediate=fields.count("moe_intermediate_size"),
         renormalise=fields.flag("norm_topk_prob", False),

@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gpu_backend.abi import MAX_EOS
-from gpu_backend.kernel_abi.routing import MAX_EXPERTS
 from gpu_backend.models.description import DTYPES, Experts, Model
 from gpu_backend.models.fields import Fields, UnsupportedModel, read_json
 from gpu_backend.models.gemma import gemma3, gemma3_conditional
@@ -21,6 +22,8 @@ from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.models.quantization_config import read_quantization
 from gpu_backend.models.quantized import quantized, stored
 from gpu_backend.models.qwen import qwen2, qwen3, qwen3_moe
+from gpu_backend.models.rope import Rope
+from ringbuffer.model_file import shown
 
 ARCHITECTURES: dict[str, Callable[[Fields], Model]] = {
     "Gemma3ForCausalLM": gemma3,
@@ -35,7 +38,6 @@ ARCHITECTURES: dict[str, Callable[[Fields], Model]] = {
 }
 MAX_EXPERTS_PER_TOKEN = 32  # the router's warp hands them to one lane each
 MAX_VOCAB = 1 << 19  # the sampler keeps a bit per token in shared memory, and sums as many 40-bit weights
-MAX_HEAD_DIM = 256
 
 
 def read_model(directory: Path, form: ScaleForm | None = None) -> Model:
@@ -67,7 +69,10 @@ def _family(fields: Fields) -> Callable[[Fields], Model]:
     for name in names:
         if isinstance(name, str) and name in ARCHITECTURES:
             return ARCHITECTURES[name]
-    found = ", ".join(map(str, names)) or "none"
+    found = (
+        ", ".join(name if isinstance(name, str) and len(name) < 80 else shown(name) for name in names[:4])
+        or "none"
+    )
     raise UnsupportedModel(f"architectures: {found}; supported are {', '.join(ARCHITECTURES)}")
 
 
@@ -77,7 +82,9 @@ def _eos_ids(generation: dict[str, Any], raw: dict[str, Any]) -> tuple[int, ...]
     value = raw.get("eos_token_id") if value is None else value
     ids = tuple(value) if isinstance(value, list) else () if value is None else (value,)
     if not all(isinstance(i, int) and not isinstance(i, bool) for i in ids):
-        raise UnsupportedModel(f"eos_token_id: expected an integer or a list of integers, found {value!r}")
+        raise UnsupportedModel(
+            f"eos_token_id: expected an integer or a list of integers, found {shown(value)}"
+        )
     return ids
 
 
@@ -88,16 +95,13 @@ def _validate(model: Model) -> None:
             model.n_heads % model.n_kv_heads == 0,
             "num_attention_heads must be a multiple of num_key_value_heads",
         ),
-        (
-            model.head_dim % 16 == 0 and model.head_dim <= MAX_HEAD_DIM,
-            f"head_dim must be a multiple of 16, at most {MAX_HEAD_DIM}",
-        ),
+        (model.head_dim % 16 == 0, "head_dim must be a multiple of 16"),
         (model.hidden % 8 == 0, "hidden_size must be a multiple of 8"),
         (model.intermediate % 8 == 0, "intermediate_size must be a multiple of 8"),
         *_expert_rules(model.experts),
         (model.vocab_size <= MAX_VOCAB, f"vocab_size must be at most {MAX_VOCAB}"),
         (model.norm_eps > 0, "rms_norm_eps must be positive"),
-        (model.dtype in DTYPES, f"dtype must be one of {', '.join(DTYPES)}, found {model.dtype!r}"),
+        (model.dtype in DTYPES, f"dtype must be one of {', '.join(DTYPES)}, found {shown(model.dtype)}"),
         (len(model.eos_ids) <= MAX_EOS, f"eos_token_id must name at most {MAX_EOS} ids"),
         (
             all(0 <= i < model.vocab_size for i in model.eos_ids),
@@ -107,6 +111,18 @@ def _validate(model: Model) -> None:
     for holds, message in rules:
         if not holds:
             raise UnsupportedModel(f"config.json: {message}")
+    for rope in model.ropes:
+        _validate_rope(model, rope)
+
+
+def _validate_rope(model: Model, rope: Rope) -> None:
+    try:
+        with np.errstate(all="ignore"):
+            finite = np.isfinite(rope.table(model.head_dim, model.max_context)).all()
+    except (ArithmeticError, ValueError, TypeError):
+        finite = np.False_
+    if not finite:
+        raise UnsupportedModel("config.json: its rope parameters give no finite rotation")
 
 
 def _expert_rules(experts: Experts | None) -> list[tuple[bool, str]]:
@@ -114,7 +130,6 @@ def _expert_rules(experts: Experts | None) -> list[tuple[bool, str]]:
         return []
     most = min(experts.count, MAX_EXPERTS_PER_TOKEN)
     return [
-        (experts.count <= MAX_EXPERTS, f"num_experts must be at most {MAX_EXPERTS}"),
         (experts.per_token <= most, f"num_experts_per_tok must be at most {most}"),
         (experts.intermediate % 8 == 0, "moe_intermediate_size must be a multiple of 8"),
     ]

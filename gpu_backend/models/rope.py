@@ -24,8 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu_backend.models.fields import Fields, UnsupportedModel
+from ringbuffer.model_file import shown
 
 Frequencies = NDArray[np.float32]
+MAX_FACTOR = 1 << 20  # of a scaling: contexts are counted with 20 bits
 
 
 class Scaling(Protocol):
@@ -249,7 +251,7 @@ def _read_scaling(kind: str, fields: Fields, rope: Fields, dims: int, max_contex
     if kind == "longrope":
         return _read_longrope(rope, dims, original, max_context)
     raise UnsupportedModel(
-        f"config.json: rope_type: {kind!r} is not supported, "
+        f"config.json: rope_type: {shown(kind)} is not supported, "
         "only 'default', 'linear', 'dynamic', 'llama3', 'yarn' and 'longrope'"
     )
 
@@ -258,6 +260,10 @@ def _factor(rope: Fields) -> float:
     factor = rope.number("factor")
     if factor < 1.0:
         raise UnsupportedModel(f"config.json: rope scaling: factor must be at least 1, found {factor}")
+    if factor > MAX_FACTOR:
+        raise UnsupportedModel(
+            f"config.json: rope scaling: factor must be at most {MAX_FACTOR}, found {factor}"
+        )
     return factor
 
 

@@ -25,11 +25,11 @@ from gpu_backend.rdma.exchange_server import ExchangeServer, RingFacts
 from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.rdma.target import ExportedMemory, register_dmabuf, register_host_memory
 from ringbuffer import abi, messages
+from ringbuffer.attachment import attach, checked_geometry
 from ringbuffer.lease_lock import LeaseLock
 from ringbuffer.name import RingError
 from ringbuffer.rdma.exchange_key import ring_key
 from ringbuffer.rdma.native import VerbsMissing, device_choice
-from ringbuffer.region import attach, checked_geometry
 
 WHO = "blink backend: exchange"
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -134,7 +134,7 @@ def run(namespace: argparse.Namespace) -> None:
     )
     with contextlib.ExitStack() as owned:
         if namespace.dmabuf is None:
-            region = attach(namespace.ring)
+            region = attach(namespace.ring, writable=True)  # frontends write what they own through it
             owned.callback(region.close)
             target = register_host_memory(region.address, region.n_bytes, device)
         else:

@@ -1,16 +1,9 @@
-"""A model's tensors: safetensors files, mapped and not copied.
-
-Format: 8 bytes little-endian length n; n bytes of JSON {name: {dtype, shape, data_offsets: [begin, end)}};
-the data.
-"""
+"""A model's tensors, by the names and in the shapes that its description asks for."""
 
 from __future__ import annotations
 
-import json
-import math
 import mmap
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,31 +15,12 @@ from gpu_backend.models.description import Model, Weight
 from gpu_backend.models.fp8 import FP8, NAN, Bytes, Floats, dequantized, quantize
 from gpu_backend.models.half import to_float32
 from gpu_backend.models.quantization import ScaleForm, StoredScales
+from gpu_backend.weights.safetensors import CheckpointError, Tensor, read_tensors, tensor_files
 
-INDEX = "model.safetensors.index.json"
-SINGLE = "model.safetensors"
-# numpy has no bfloat16 and no fp8: their tensors are views of their bits.
-STORAGE = {
-    "BF16": ("bfloat16", "<u2"),
-    "F16": ("float16", "<f2"),
-    "F32": ("float32", "<f4"),
-    "F8_E4M3": (FP8, "u1"),
-}
 SCALE_SUFFIXES = ("_scale", "_scale_inv")  # of the tensor with an fp8 tensor's scales; both multiply
-MAX_HEADER_BYTES = 100_000_000
-
-
-class CheckpointError(ValueError):
-    """A file is missing, damaged or holds something unexpected. Names the file and the tensor."""
-
-
-@dataclass(frozen=True)
-class _Entry:
-    file: Path
-    dtype: str
-    data: NDArray[Any]
-    mapped: mmap.mmap
-    begin: int  # of the data in the file
+# The bits from which on a positive number is infinite or none, and the integer type that holds them.
+INFINITY = {"bfloat16": ("u2", 0x7F80), "float16": ("u2", 0x7C00), "float32": ("u4", 0x7F800000)}
+CHECKED_AT_ONCE = 1 << 18  # elements, which stay in a core's cache
 
 
 class Checkpoint:
@@ -57,9 +31,9 @@ class Checkpoint:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._entries: dict[str, _Entry] = {}
-        for file in _files(directory):
-            self._entries.update(_read_entries(file))
+        self._entries: dict[str, Tensor] = {}
+        for file in tensor_files(directory):
+            self._entries.update(read_tensors(file))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -95,13 +69,14 @@ class Checkpoint:
         """What a weight is stacked from, with its dtype: its tensors, in the weight's order and with its
         offset. What is stored in fp8 comes as its values, in fp32.
 
-        A part leaves this process's memory when the next one is asked for.
+        A part leaves this process's memory when the next one is asked for. Raises CheckpointError for
+        elements that are no finite numbers, which would spoil the answers of some requests and not of others.
         """
         row = 0
         for name in weight.tensors:
-            tensor, dtype = self.tensor(name), self.dtype(name)
+            tensor, dtype = self._finite(name), self.dtype(name)
             if weight.stored is not None and dtype == FP8:
-                tensor, dtype = dequantized(self._elements(name), self.scales(name, weight.stored)), "float32"
+                tensor, dtype = dequantized(tensor, self.scales(name, weight.stored)), "float32"
             n_rows = len(tensor)
             if weight.order is not None:
                 tensor = tensor[weight.order.rows(row, n_rows)]
@@ -124,7 +99,7 @@ class Checkpoint:
             return
         row = 0
         for name in weight.tensors:
-            elements, scales = self._elements(name), self.scales(name, weight.stored)
+            elements, scales = self._finite(name), self.scales(name, weight.stored)
             n_rows = len(elements)
             if weight.order is not None:  # within blocks, where there are such
                 order = weight.order.rows(row, n_rows)
@@ -133,12 +108,16 @@ class Checkpoint:
             row += n_rows
             self.release(name)
 
-    def _elements(self, name: str) -> Bytes:
-        """Of an fp8 tensor. Raises CheckpointError."""
-        elements: Bytes = self.tensor(name)
-        if elements.size and (elements & NAN).max() == NAN:
-            raise CheckpointError(f"{self._entry(name).file}: '{name}' holds elements that are no numbers")
-        return elements
+    def _finite(self, name: str) -> NDArray[Any]:
+        """The tensor. Raises CheckpointError where an element is infinite or no number."""
+        tensor, dtype = self.tensor(name), self.dtype(name)
+        flat = tensor.reshape(-1)
+        for at in range(0, flat.size, CHECKED_AT_ONCE):
+            if not _all_finite(flat[at : at + CHECKED_AT_ONCE], dtype):
+                raise CheckpointError(
+                    f"{self._entry(name).file}: '{name}' holds elements that are no finite numbers"
+                )
+        return tensor
 
     def scales(self, name: str, stored: StoredScales) -> Floats:
         """Those of an fp8 tensor, in the form in which they are loaded. Raises CheckpointError."""
@@ -234,54 +213,19 @@ class Checkpoint:
         if dtype == FP8 and weight.stored is not None:
             self.scales(name, weight.stored)
 
-    def _entry(self, name: str) -> _Entry:
+    def _entry(self, name: str) -> Tensor:
         entry = self._entries.get(name)
         if entry is None:
             raise CheckpointError(f"{self.directory}: the checkpoint has no tensor '{name}'")
         return entry
 
 
-def _files(directory: Path) -> list[Path]:
-    index = directory / INDEX
-    if not index.exists():
-        if (directory / SINGLE).exists():
-            return [directory / SINGLE]
-        raise CheckpointError(f"{directory}: neither {SINGLE} nor {INDEX} found")
-    try:
-        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise CheckpointError(f"{index}: not a safetensors index: {error!r}") from None
-    missing = [name for name in shards if not (directory / name).exists()]
-    if missing:
-        raise CheckpointError(f"{directory}: {INDEX} names {', '.join(missing)}, which is not there")
-    return [directory / name for name in shards]
-
-
-def _read_entries(file: Path) -> dict[str, _Entry]:
-    with file.open("rb") as stream:
-        size = file.stat().st_size
-        n = int.from_bytes(stream.read(8), "little")
-        if size < 8 or n > min(size - 8, MAX_HEADER_BYTES):
-            raise CheckpointError(f"{file}: not a safetensors file: its header would be {n} of {size} bytes")
-        mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-    try:
-        header = json.loads(mapped[8 : 8 + n])
-        header.pop("__metadata__", None)
-        return {name: _entry(file, name, info, mapped, 8 + n) for name, info in header.items()}
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(f"{file}: damaged safetensors header: {error!r}") from None
-
-
-def _entry(file: Path, name: str, info: dict[str, Any], mapped: mmap.mmap, base: int) -> _Entry:
-    if info["dtype"] not in STORAGE:
-        raise CheckpointError(f"{file}: '{name}' is {info['dtype']}; supported are {', '.join(STORAGE)}")
-    dtype, storage = STORAGE[info["dtype"]]
-    begin, end = info["data_offsets"]
-    shape = tuple(info["shape"])
-    n = math.prod(shape)
-    if not 0 <= begin <= end <= len(mapped) - base or end - begin != n * np.dtype(storage).itemsize:
-        raise CheckpointError(f"{file}: '{name}' of shape {shape} cannot lie at bytes {begin} to {end}")
-    data = np.frombuffer(mapped, storage, count=n, offset=base + begin).reshape(shape)
-    return _Entry(file, dtype, data, mapped, base + begin)
+def _all_finite(values: NDArray[Any], dtype: str) -> bool:
+    """Whether all are finite: by the largest of their bits, which takes no memory and reads at its speed."""
+    if dtype == FP8:
+        return bool((values & NAN).max() != NAN)
+    bits, infinity = INFINITY[dtype]
+    sign = 1 << (8 * values.itemsize - 1)
+    negative = values.view(bits).max() >= sign + infinity
+    positive = values.view(bits.replace("u", "i")).max() >= infinity
+    return not (negative or positive)

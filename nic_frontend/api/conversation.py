@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from nic_frontend.api.constraint import Blocks, Constraint, blocks_of
 from nic_frontend.api.parameters import Limits
 from nic_frontend.api.served import Served
-from nic_frontend.chat_template import ChatTemplate
 from nic_frontend.errors import bad_request
 from nic_frontend.parsing.splitter import Splitter
 from nic_frontend.parsing.tool_call_parser import ToolCallParser
+from nic_frontend.template_renderer import Renderer
 
 Message = dict[str, Any]
 RESERVED = ("messages", "add_generation_prompt", "tools")
@@ -54,7 +54,7 @@ class Prompt(NamedTuple):
 
 async def prompt_of(talk: Conversation, served: Served) -> Prompt:
     """Raises ApiError 400 where the model's template does not take the conversation."""
-    template = served.tokenizer.template
+    template = served.template
     if template is None:
         raise bad_request(
             "this model has no chat template; use /v1/completions", talk.param, "unsupported_parameter"
@@ -62,7 +62,7 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
     served.limits.max_answer(len(talk.messages), talk.param)  # a message has at least one token (F10)
     options, warnings = thinking(talk, template)
     tools = talk.tools if talk.tools and talk.calls else None
-    text = template.render(talk.messages, talk.generate, options, tools)
+    text = await template.render(talk.messages, talk.generate, options, tools)
     (tokens,) = await served.tokenizer.encode([text], special=talk.special, param=talk.param)
     marks = served.parsers.marks
     if talk.budget is not None and marks is None:
@@ -105,7 +105,7 @@ def on_strictness(constraint: Constraint, parser: type[ToolCallParser] | None, a
     return [f"'strict' is not enforced (tools {', '.join(strict)})"]
 
 
-def thinking(talk: Conversation, template: ChatTemplate) -> tuple[dict[str, Any], list[str]]:
+def thinking(talk: Conversation, template: Renderer) -> tuple[dict[str, Any], list[str]]:
     """The template's options with what was asked about thinking, and a warning if that means little to it."""
     effort = talk.effort
     if talk.thinks is not None and template.knows("enable_thinking"):

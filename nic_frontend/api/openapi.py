@@ -55,6 +55,12 @@ OPERATIONS: dict[str, Operation] = {
     "/v1/messages/count_tokens": Operation(
         "Counts the tokens of messages.", CountRequest, answers.TokenCount, BAD_BODY
     ),
+    "/v1/completions/render": Operation(
+        "The tokens of prompts.", CompletionRequest, "application/json", BAD_BODY
+    ),
+    "/v1/chat/completions/render": Operation(
+        "The tokens of messages.", ChatRequest, "application/json", BAD_BODY
+    ),
     "/tokenize": Operation("The tokens of a text.", TokenizeRequest, answers.Tokens, BAD_BODY),
     "/detokenize": Operation("The text of tokens.", DetokenizeRequest, answers.Text, BAD_BODY),
     "/v1/models": Operation("The model that is served.", None, answers.ModelList, KEY),

@@ -8,6 +8,7 @@ from nic_frontend.api.logprobs import TokenTexts
 from nic_frontend.api.parameters import Limits
 from nic_frontend.grammar.store import Grammars
 from nic_frontend.parsing.registry import Parsers
+from nic_frontend.template_renderer import Renderer
 from nic_frontend.tokenizer import Tokenizer
 
 
@@ -17,6 +18,7 @@ class Served:
     tokenizer: Tokenizer
     limits: Limits
     parsers: Parsers
+    template: Renderer | None  # of chats
     grammars: Grammars
 
     @property

@@ -3,7 +3,11 @@
 #include <array>
 #include <cstring>
 
-#if defined(__aarch64__)
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <nmmintrin.h>
+#elif defined(__aarch64__)
+#include <arm_acle.h>
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
@@ -25,19 +29,20 @@ constexpr std::array<uint32_t, 256> make_table() {
 constexpr auto kTable = make_table();
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) uint32_t crc32c_instruction(uint32_t crc, const void* data, size_t bytes) {
+__attribute__((target("sse4.2,crc32"))) uint32_t crc32c_instruction(uint32_t crc, const void* data, size_t bytes) {
   auto at = static_cast<const uint8_t*>(data);
   uint64_t state = ~crc;
   for (; bytes >= 8; at += 8, bytes -= 8) {
     uint64_t word;
     std::memcpy(&word, at, 8);
-    state = __builtin_ia32_crc32di(state, word);
+    state = _mm_crc32_u64(state, word);
   }
-  for (; bytes; ++at, --bytes) state = __builtin_ia32_crc32qi(uint32_t(state), *at);
+  for (; bytes; ++at, --bytes) state = _mm_crc32_u8(uint32_t(state), *at);
   return ~uint32_t(state);
 }
 bool has_instruction() {
-  return __builtin_cpu_supports("sse4.2");
+  uint32_t eax, ebx, ecx, edx;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_SSE4_2);
 }
 #elif defined(__aarch64__)
 __attribute__((target("+crc"))) uint32_t crc32c_instruction(uint32_t crc, const void* data, size_t bytes) {
@@ -46,9 +51,9 @@ __attribute__((target("+crc"))) uint32_t crc32c_instruction(uint32_t crc, const 
   for (; bytes >= 8; at += 8, bytes -= 8) {
     uint64_t word;
     std::memcpy(&word, at, 8);
-    state = __builtin_aarch64_crc32cx(state, word);
+    state = __crc32cd(state, word);
   }
-  for (; bytes; ++at, --bytes) state = __builtin_aarch64_crc32cb(state, *at);
+  for (; bytes; ++at, --bytes) state = __crc32cb(state, *at);
   return ~state;
 }
 bool has_instruction() {

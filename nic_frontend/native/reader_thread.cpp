@@ -100,7 +100,7 @@ bool TokenReader::resolve(uint32_t connection) {
         slot.connection = connection;
         continue;
       }
-      if (full |= !push(i, BLINK_EVENT_LOST, 0, nullptr, 0)) break;  // the rest in the next cycle
+      if ((full |= !push(i, BLINK_EVENT_LOST, 0, nullptr, 0))) break;  // the rest in the next cycle
       end(i, Phase::kCancelled, BLINK_COMMAND_CANCEL);
     }
     regroup();
@@ -239,22 +239,25 @@ bool TokenReader::read_outputs(const Slot& slot, uint64_t first, uint32_t n, uin
   return link_.read(header_.outputs_offset + at * 8, words, n);
 }
 
-// Reads up to n records from position slot.next on; returns how many are of this request (F3).
+// Reads up to n records from position slot.next on; returns how many are of this request (F3). A token outside the
+// vocabulary is none of the scheduler's, which would have failed: something else writes to the ring.
 uint32_t TokenReader::read_records(uint32_t index, const blink_progress& entry, uint32_t n, uint32_t* tokens) {
   const Slot& slot = slots_[index];
   uint32_t good = 0;
   for (; good < n; ++good) {
     const uint32_t position = slot.next + good;
     const uint64_t record = entry.records[position % BLINK_INLINE_RECORDS];
-    if (!record_is(record, position, slot.sequence)) break;
+    if (!record_is(record, position, slot.sequence) || low(record) >= header_.vocab_size) break;
     tokens[good] = low(record);
   }
   if (good == n) return n;
   uint64_t records[BLINK_EVENT_TOKENS_MAX];
   if (!read_outputs(slot, slot.next, n, records)) return 0;
   ++counters_.arena_reads;
-  for (good = 0; good < n && record_is(records[good], slot.next + good, slot.sequence); ++good)
+  for (good = 0; good < n; ++good) {
+    if (!record_is(records[good], slot.next + good, slot.sequence) || low(records[good]) >= header_.vocab_size) break;
     tokens[good] = low(records[good]);
+  }
   counters_.bad_records += n - good;
   return good;
 }

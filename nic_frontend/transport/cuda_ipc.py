@@ -52,7 +52,11 @@ class CudaIpc(NativeLink):
         )
         if not self.link:
             raise TransportError(f"the transport cuda_ipc: {why.value.decode(errors='replace')}")
-        self._lock = LeaseLock(path)
+        try:
+            self._lock = LeaseLock(path)
+        except (RingError, FileNotFoundError) as error:
+            self._native.blink_link_close(self.link)
+            raise TransportError(str(error)) from error
 
     def _why_down(self) -> str:
         return DOWN

@@ -13,7 +13,7 @@ from nic_frontend.transport.base import (
     NativeLink,
     TransportError,
 )
-from ringbuffer import region
+from ringbuffer.attachment import attach
 from ringbuffer.lease_lock import LeaseLock
 from ringbuffer.name import RingError
 
@@ -29,10 +29,10 @@ class SharedMemory(NativeLink):
     def __init__(self, path: Path) -> None:
         super().__init__()
         try:
-            self._region = region.attach(path)
-        except RingError as error:
+            self._region = attach(path)
+            self._lock = LeaseLock(path)
+        except (RingError, FileNotFoundError) as error:
             raise TransportError(str(error)) from error
-        self._lock = LeaseLock(path)
         self.link: int = self._native.blink_link_shared_memory(self._region.address)
 
     def claim_lease(self, n_leases: int) -> int | None:

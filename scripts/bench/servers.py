@@ -19,7 +19,7 @@ from pathlib import Path
 from string import ascii_lowercase
 
 from blink.bench.cpu_time import tree
-from blink.child import end_with_parent
+from blink.child import ask_for_death_signal
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 END_S = 40.0  # to stop a server
@@ -77,10 +77,10 @@ class Server:
 
     @contextlib.contextmanager
     def running(self, log: Path) -> Iterator[None]:
-        me, chosen = os.getpid(), set(self.cores)
+        chosen = set(self.cores)
 
         def prepare() -> None:
-            end_with_parent(me)  # a server that stayed would hold the GPU's memory
+            ask_for_death_signal()  # a server that stayed would hold the GPU's memory
             os.sched_setaffinity(0, chosen)
 
         began = time.monotonic()

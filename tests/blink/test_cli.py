@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
 import json
 import socket
 import subprocess
@@ -137,16 +138,24 @@ def test_a_formatted_size_reads_back(size: int) -> None:
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_help_is_complete(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if command == "dynamo":
+        pytest.importorskip("dynamo.common")
     with pytest.raises(SystemExit) as ended:
         cli.main([command, "--help"])
     assert ended.value.code == 0
     text = capsys.readouterr().out
-    assert "--parent-pid" not in text
+    assert "--lease-fd" not in text
     flags = {"serve": (*backend.FLAGS, *frontend.FLAGS)} | {
         name: table for name, (_, table) in TABLES.items()
     }
     for flag in flags.get(command, ()):
         assert flag.name in text
+
+
+@pytest.mark.skipif(importlib.util.find_spec("dynamo") is not None, reason="Dynamo is installed")
+def test_a_package_that_is_missing_is_named_with_the_mend(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["dynamo", "demo"]) == 1
+    assert "the package dynamo is missing: pip install 'blink-serving[dynamo]'" in capsys.readouterr().err
 
 
 def test_help_of_all_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,3 +36,23 @@ def test_each_variable_of_the_command_is_in_the_environment_file(plane: str) -> 
     used = set(re.findall(r"\$\{(\w+)\}", command))
     assert used
     assert used <= set(re.findall(r"^(\w+)=.+$", (DEPLOY / f"{plane}.env").read_text(), re.MULTILINE))
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+@pytest.mark.parametrize("plane", PLANES)
+def test_the_units_take_away_what_the_planes_do_not_need(plane: str) -> None:
+    """By systemd's own judgement: 0 is no exposure, 10 is all of it."""
+    unit = DEPLOY / f"blink-{plane}.service"
+    command = ["systemd-analyze", "security", "--offline=yes", "--threshold=30", unit]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("plane", PLANES)
+@pytest.mark.parametrize(
+    "option",
+    ["MemoryMax=", "LimitCORE=0", "SystemCallFilter=", "ProtectProc=", "WatchdogSec=", "Type=notify"],
+)
+def test_a_service_is_bounded_and_watched(plane: str, option: str) -> None:
+    text = (DEPLOY / f"blink-{plane}.service").read_text()
+    assert any(line.startswith(option) for line in text.splitlines())

@@ -1,25 +1,30 @@
-"""A request whose logits are no numbers, beside others: weights in which one token's embedding is NaN."""
+"""A request whose logits are no numbers, beside others: finite weights with which one token overflows."""
 
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from serve_process import ROOT, ServeProcess, complete
 
 BROKEN = 1023  # the token
-NAN_BF16 = b"\xc0\x7f"
+HUNDRED_BF16 = 0x42C8
+LARGEST_BF16 = 0x7F7F
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
     directory = tmp_path_factory.mktemp("models") / "broken"
     shutil.copytree(ROOT / "models" / "demo", directory)
-    break_embedding(directory / "model.safetensors", BROKEN)
+    overflow(directory / "model.safetensors", BROKEN)
     process = ServeProcess("--threads=1", model=str(directory))
     try:
         yield process.wait_ready()
@@ -27,14 +32,27 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
         process.close()
 
 
-def break_embedding(path: Path, token: int) -> None:
-    """Makes the embedding of `token` NaN in a bfloat16 checkpoint."""
+def overflow(path: Path, token: int) -> None:
+    """Makes all that is computed of `token` overflow, in a bfloat16 checkpoint whose weights are finite.
+
+    The first norm multiplies dimension 0 of a token by the largest number there is. Only `token` has anything
+    there: no other embedding, and no layer, which is what their outputs are added to.
+    """
     raw = bytearray(path.read_bytes())
     begin = 8 + int.from_bytes(raw[:8], "little")
-    tensor = json.loads(raw[8:begin])["model.embed_tokens.weight"]
-    row = 2 * tensor["shape"][1]
-    at = begin + tensor["data_offsets"][0] + token * row
-    raw[at : at + row] = NAN_BF16 * tensor["shape"][1]
+
+    def rows_of(name: str, info: dict[str, Any]) -> NDArray[np.uint16]:
+        flat = np.frombuffer(raw, "<u2", math.prod(info["shape"]), begin + info["data_offsets"][0])
+        return flat.reshape(info["shape"])
+
+    header = json.loads(raw[8:begin])
+    tensors = {name: rows_of(name, info) for name, info in header.items() if name != "__metadata__"}
+    for name, rows in tensors.items():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            rows[0] = 0
+    tensors["model.embed_tokens.weight"][:, 0] = 0
+    tensors["model.embed_tokens.weight"][token, 0] = HUNDRED_BF16
+    tensors["model.layers.0.input_layernorm.weight"][0] = LARGEST_BF16
     path.write_bytes(raw)
 
 

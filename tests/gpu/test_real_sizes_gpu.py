@@ -13,6 +13,7 @@ from gpu_backend.ops.operations import Epilogue
 __all__ = ["rig"]  # the fixture
 cupy: Any = pytest.importorskip("cupy", reason="needs CuPy: pip install 'blink-serving[gpu-test]'")
 ADD, SILU = Epilogue.ADD, Epilogue.GATED
+SUMS = 2e-5  # of 14,336 products in fp32, whose order differs: 1.15e-5 was seen
 
 
 def random(seed: int, *shape: int, scale: float = 1) -> Floats:
@@ -37,5 +38,5 @@ def test_a_product(rig: Rig, rows: int, n_in: int, n_out: int, output: Epilogue)
     else:
         expected += cupy.asarray(start[:-1])
     error = cupy.linalg.norm(cupy.asarray(got[:-1]) - expected) / cupy.linalg.norm(expected)
-    assert float(error) <= (1e-5 if output is ADD else TOLERANCE[rig.dtype])
+    assert float(error) <= (SUMS if output is ADD else TOLERANCE[rig.dtype])
     np.testing.assert_array_equal(got[-1], start[-1])

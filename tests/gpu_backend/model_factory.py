@@ -39,6 +39,7 @@ SIZES: dict[str, Any] = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+LLAMA: dict[str, Any] = {**SIZES, "architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16"}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "rope_theta": 10000.0,

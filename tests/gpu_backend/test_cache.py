@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from gpu_backend.cuda.cache import cache_directory, store
+from gpu_backend.cuda.cache import cache_directory, load, store
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
@@ -30,3 +31,26 @@ def test_the_directory_follows_the_environment(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_directory() == tmp_path / ".cache" / "blink"
+
+
+def test_only_what_this_user_alone_may_write_is_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A kernel that somebody else put there would run with our rights."""
+    path = tmp_path / "new" / "entry"
+    assert store(path, b"kernel")
+    assert load(path) == b"kernel"
+    assert path.parent.stat().st_mode & 0o077 == 0
+    for mode in (0o620, 0o602):
+        path.chmod(mode)
+        assert load(path) is None
+        assert "not this user's alone to write" in capsys.readouterr().err
+    path.chmod(0o600)
+    (tmp_path / "link").symlink_to(path)
+    os.mkfifo(tmp_path / "fifo")
+    assert load(tmp_path / "link") is None
+    assert load(tmp_path / "fifo") is None
+    assert load(tmp_path / "missing") is None
+    if os.geteuid() == 0:
+        os.chown(path, 65534, -1)
+        assert load(path) is None

@@ -17,7 +17,8 @@ from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.ring import GpuRing
 from ringbuffer import abi, device_ring
 from ringbuffer.name import RingError, owner_pid
-from ringbuffer.region import Geometry, ModelFacts, attach
+from ringbuffer.attachment import attach
+from ringbuffer.region import Geometry, ModelFacts
 
 device = Device()
 memory = DeviceMemory(device)

@@ -26,7 +26,7 @@ class Bench:
     """A ring, a granted lease and a reader; the test plays the scheduler."""
 
     def __init__(self, path: Path, n_leases: int = 1, lease: int = 0) -> None:
-        facts = ModelFacts(b"\0" * 32, "m", "test", 1000, 8192, 8, 10, 16)
+        facts = ModelFacts(b"\0" * 32, "m", "test", 1 << 30, 8192, 8, 10, 16)
         geometry = Geometry(N_SLOTS * n_leases, n_leases, N_SLOTS * PROMPT, N_SLOTS * CAPACITY)
         self.region: Region = create(path, geometry, facts)
         self.region.header["phase"][0] = Phase.SERVING

@@ -52,6 +52,7 @@ inline uint8_t* make_region() {
   const auto header = reinterpret_cast<blink_header*>(region);
   header->n_slots = kSlots;
   header->n_leases = 1;
+  header->vocab_size = UINT32_MAX;
   header->prompt_heap = kSlots * kPrompt;
   header->output_heap = kSlots * kOutput;
   header->leases_offset = kLeases;

@@ -25,7 +25,7 @@ from ringbuffer.region import Geometry, ModelFacts, Region, create
 
 COPY = abi.COPY_ENGINE_BYTES
 ROOM = COPY // 4 + 32  # tokens that a slot's prompt has of the heap here: more than a padded copy
-FACTS = ModelFacts(b"\0" * 32, "m", "test", 1000, 8192, 8, 10, 16)
+FACTS = ModelFacts(b"\0" * 32, "m", "test", 1 << 30, 8192, 8, 10, 16)
 SECOND_GPU = b"\2" * 16  # of the fake's two, the one that can write 64-bit values
 
 

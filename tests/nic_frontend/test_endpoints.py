@@ -36,6 +36,20 @@ def test_tokens_of_messages(speak: Speak) -> None:
     assert found["tokens"] == frontend.backend.accepted[-1].prompt
 
 
+def test_routers_are_told_the_tokens_that_a_request_would_have(speak: Speak) -> None:
+    frontend = speak(HERMES, "x")
+    post, accepted = frontend.client.post, frontend.backend.accepted
+    texts = {"prompt": ["hello", "the quick fox"], "max_tokens": 1}
+    rendered = post("/v1/completions/render", json=texts).json()
+    chat = post("/v1/chat/completions/render", json=CHAT).json()
+    assert not accepted
+    post("/v1/completions", json=texts)
+    post("/v1/chat/completions", json=CHAT)
+    prompts = [request.prompt for request in accepted]
+    assert sorted([*(one["token_ids"] for one in rendered), chat["token_ids"]]) == sorted(prompts)
+    error_of(post("/v1/chat/completions/render", json={"messages": []}), 400)
+
+
 @pytest.mark.parametrize(
     ("path", "body", "param"),
     [

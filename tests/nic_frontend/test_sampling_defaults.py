@@ -81,7 +81,7 @@ def test_the_log_tells_what_was_taken(tmp_path: Path, caplog: pytest.LogCaptureF
         ({"top_k": "all"}, "'top_k' must be an integer"),
         ({"min_p": float("nan")}, "'min_p'"),
         ({"repetition_penalty": True}, "'repetition_penalty'"),
-        ([], "no JSON object"),
+        ([], "expected a JSON object"),
     ],
 )
 def test_bad_files_are_refused_at_start(tmp_path: Path, content: Any, told: str) -> None:

@@ -16,8 +16,7 @@ from tiny_model import VOCAB_SIZE, build_tokenizer, write_model
 from tokenizers import Regex, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Reference
 
-from nic_frontend import chat_template
-from nic_frontend.chat_template import ChatTemplate
+from nic_frontend.chat_template import ChatTemplate, TemplateSource, read_source
 from nic_frontend.errors import ApiError
 from nic_frontend.tokenizer import Tokenizer
 
@@ -93,9 +92,6 @@ def test_missing_and_broken_files(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"tokenizer\.json"):
         Tokenizer(tmp_path, VOCAB_SIZE)
     write_model(tmp_path)
-    (tmp_path / "chat_template.jinja").write_text("{% for %}")
-    with pytest.raises(ValueError, match="cannot use the tokenizer files"):
-        Tokenizer(tmp_path, VOCAB_SIZE)
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(ValueError, match="cannot use the tokenizer files"):
         Tokenizer(tmp_path, VOCAB_SIZE)
@@ -107,7 +103,7 @@ def test_lone_surrogates_are_refused(model_dir: Path) -> None:
 
 
 def render(source: str, messages: list[dict[str, Any]], **options: Any) -> str:
-    template = ChatTemplate(source, {"bos_token": "<s>", "eos_token": "</s>"})
+    template = ChatTemplate(TemplateSource(source, {"bos_token": "<s>", "eos_token": "</s>"}))
     return template.render(messages, options.pop("add_generation_prompt", True), options)
 
 
@@ -149,8 +145,8 @@ def test_templates_are_sandboxed() -> None:
 
 def test_where_the_template_comes_from(tmp_path: Path) -> None:
     def rendered() -> str | None:
-        template = chat_template.load(tmp_path)
-        return template and template.render([], False, {})
+        source = read_source(tmp_path)
+        return source and ChatTemplate(source).render([], False, {})
 
     assert rendered() is None
     config: dict[str, Any] = {
@@ -168,7 +164,6 @@ def test_where_the_template_comes_from(tmp_path: Path) -> None:
 def test_the_demo_model() -> None:
     tokenizer = Tokenizer(Path(__file__).resolve().parents[2] / "models" / "demo", 1024)
     assert tokenizer.engine == "fastokens"
-    assert tokenizer.template is not None
     text = "Once upon a time, 2 + 3 = 5. naïve 漢字 😀"
     tokens = encode(tokenizer, text, special=True)
     stream = tokenizer.detokenizer(skip_special_tokens=True, prompt=np.array([], dtype=np.uint32))

@@ -8,7 +8,7 @@ import pytest
 from templates import DEEPSEEK, HERMES, LLAMA, MISTRAL, PHI
 from tiny_model import TEMPLATE
 
-from nic_frontend.chat_template import ChatTemplate
+from nic_frontend.chat_template import ChatTemplate, TemplateSource
 from nic_frontend.errors import ApiError
 from nic_frontend.parsing.registry import TOOL_CALL_PARSERS, choose
 
@@ -20,7 +20,7 @@ RESULT = {"role": "tool", "tool_call_id": "call_1", "name": "weather", "content"
 
 
 def render(source: str, *messages: dict[str, Any], tools: list[dict[str, Any]] | None = None) -> str:
-    return ChatTemplate(source, {}).render(list(messages), True, {}, tools)
+    return ChatTemplate(TemplateSource(source, {})).render(list(messages), True, {}, tools)
 
 
 def test_arguments_are_objects_where_they_become_json() -> None:

@@ -70,6 +70,7 @@ class RunningServer(ExchangeThread):
 def ring(tmp_path: Path) -> Path:
     path = tmp_path / "ring"
     path.write_bytes(bytes(64))
+    path.chmod(0o600)
     return path
 
 

@@ -1,173 +1,192 @@
-"""The ring's protocol, checked exhaustively: one slot, one lease, every interleaving.
-
-A state holds what each side knows and what lies in memory between them; a payload may arrive after the
-request word that announces it, a frontend may die at any moment and another may take its lease. Every state
-that can be reached is visited. Safety (R3, R4, R6) is asserted on the way; progress is that from every state
-the slot can be used again.
+"""The ring's protocol, checked exhaustively: every interleaving of one slot, with every crash of either side,
+and of two frontends that share the scheduler. protocol_model.py is the model, tied to the code at the end.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from enum import Enum
+from functools import cache
+from pathlib import Path
 
-MAX_SEQUENCE = 3
-MAX_EPOCH = 3
+import protocol_model as model
+import pytest
+from limits import PROGRAM_S
+from protocol_model import (
+    COMPLETED,
+    EMPTY,
+    MAX_EPOCH,
+    PENDING,
+    RUNNING,
+    Mode,
+    Word,
+    World,
+    can_reach,
+    explore,
+    steps,
+)
 
+from ringbuffer.abi import Command, LeaseState, State
 
-class Mode(Enum):
-    """What the frontend believes."""
-
-    ATTACHING = 0
-    IDLE = 1
-    OPEN = 2  # submitted, not seen to end
-    CANCELLED = 3  # CANCEL written, not seen to end
-    RELEASED = 4  # RELEASE written, EMPTY not seen
-
-
-class Status(Enum):
-    """What the scheduler publishes; PAUSED and the processing states are one here."""
-
-    EMPTY = 0
-    PENDING = 1
-    RUNNING = 2
-    COMPLETED = 3
-
-
-@dataclass(frozen=True)
-class World:
-    # the frontend's
-    mode: Mode = Mode.ATTACHING
-    sequence: int = 0
-    epoch: int = 1
-    # in memory, frontend to scheduler
-    word: tuple[int, str, int] = (0, "", 0)  # sequence, command, epoch
-    payload: int = 0  # the sequence whose payload lies there whole
-    late: int = 0  # the sequence of a payload still on its way
-    # in memory, scheduler to frontend
-    status: tuple[int, Status] = (0, Status.EMPTY)
-    granted: int = 0
-    # the scheduler's
-    seen: tuple[int, str, int] = (0, "", 0)
-    served: int = 0  # the last sequence that ran
+Graph = dict[World, list[World]]
 
 
-def frontend_steps(w: World) -> Iterator[World]:
-    sequence, state = w.status
-    if w.mode is Mode.ATTACHING:
-        if w.granted == w.epoch:
-            yield replace(w, mode=Mode.IDLE, sequence=sequence)
-    elif w.mode is Mode.IDLE and w.sequence < MAX_SEQUENCE:
-        new = w.sequence + 1
-        opened = replace(w, mode=Mode.OPEN, sequence=new, word=(new, "submit", w.epoch))
-        yield replace(opened, payload=new)
-        yield replace(opened, payload=-1, late=new)  # torn or overtaken
-    elif w.mode in (Mode.OPEN, Mode.CANCELLED):
-        if w.mode is Mode.OPEN:
-            yield replace(w, mode=Mode.CANCELLED, word=(w.sequence, "cancel", w.epoch))
-        if (sequence == w.sequence and state is Status.COMPLETED) or w.mode is Mode.CANCELLED:
-            yield replace(w, mode=Mode.RELEASED, word=(w.sequence, "release", w.epoch))
-    elif w.mode is Mode.RELEASED and w.status == (w.sequence, Status.EMPTY):
-        yield replace(w, mode=Mode.IDLE)
-    if w.epoch < MAX_EPOCH:  # it dies; its writes on the way are lost or land before the next grant
-        yield replace(w, mode=Mode.ATTACHING, epoch=w.epoch + 1, late=0)
+@cache
+def graph() -> Graph:
+    return explore(World(), steps)
 
 
-def network_steps(w: World) -> Iterator[World]:
-    if w.late:
-        yield replace(w, payload=w.late, late=0)
+def served(w: World) -> bool:
+    return (w.granted, w.lease) == (w.epoch, LeaseState.GRANTED) and w.home == w.ring
 
 
-def scheduler_steps(w: World) -> Iterator[World]:
-    sequence, state = w.status
-    if w.granted != w.epoch:  # a new epoch in the lease word, or no beat: the slot is emptied, then granted
-        yield replace(w, seen=w.word, status=(w.word[0], Status.EMPTY), granted=w.epoch)
-        return
-    if w.word != w.seen:
-        yield observe(replace(w, seen=w.word))
-    if state is Status.PENDING and w.payload == sequence:
-        assert w.served < sequence, "a request ran twice"
-        yield replace(w, status=(sequence, Status.RUNNING), served=sequence)
-    if state is Status.PENDING and w.payload != sequence and not w.late:
-        yield replace(w, status=(sequence, Status.COMPLETED))  # BAD_CHECKSUM after the timeout
-    if state is Status.RUNNING:
-        assert w.payload == sequence or w.late == 0, "served from a payload that was not whole"
-        yield replace(w, status=(sequence, Status.COMPLETED))
+def final(w: World) -> bool:
+    """Nobody may ask for the lease again, by the bound on epochs alone."""
+    return w.asked == MAX_EPOCH and not (w.mode is not Mode.DEAD and (served(w) or w.mode is Mode.ATTACHING))
 
 
-def observe(w: World) -> World:
-    """on_request_word of kernels/scheduler/intake.h."""
-    sequence, state = w.status
-    new, command, epoch = w.seen
-    if epoch != w.granted:
-        return w
-    fresh = state is Status.EMPTY and new == sequence + 1
-    if not fresh and new != sequence:
-        return w
-    if command == "submit":
-        return replace(w, status=(new, Status.PENDING)) if fresh else w
-    if command == "release":
-        return replace(w, status=(new, Status.EMPTY))
-    return (
-        w
-        if state is Status.COMPLETED or (state is Status.EMPTY and not fresh)
-        else replace(w, status=(new, Status.COMPLETED))
-    )
-
-
-def successors(w: World) -> list[World]:
-    found = [*frontend_steps(w), *network_steps(w), *scheduler_steps(w)]
-    for after in found:
-        assert after.status[0] >= w.status[0], "a sequence went back"
-        running = after.status[1] is Status.RUNNING and w.status[1] is not Status.RUNNING
-        assert not running or after.payload == after.status[0], "a torn payload was served"
-    return found
-
-
-def explore() -> dict[World, list[World]]:
-    start, graph = World(), {}
-    queue = deque([start])
-    while queue:
-        w = queue.popleft()
-        if w in graph:
-            continue
-        graph[w] = successors(w)
-        queue.extend(graph[w])
-    return graph
-
-
-def can_reach(graph: dict[World, list[World]], goal: set[World]) -> set[World]:
-    before: dict[World, list[World]] = {w: [] for w in graph}
-    for w, following in graph.items():
-        for after in following:
-            before[after].append(w)
-    reached, queue = set(goal), deque(goal)
-    while queue:
-        for w in before[queue.popleft()]:
-            if w not in reached:
-                reached.add(w)
-                queue.append(w)
-    return reached
-
-
-def test_every_interleaving_is_safe_and_the_slot_always_comes_back() -> None:
-    graph = explore()
-    assert len(graph) > 500
-    usable = {w for w in graph if w.mode is Mode.IDLE and w.status == (w.sequence, Status.EMPTY)}
-    stuck = set(graph) - can_reach(graph, usable)
+def test_every_interleaving_with_every_crash_is_safe_and_the_slot_always_comes_back() -> None:
+    """R3, R4, R6; `steps` asserts what may not happen on the way."""
+    usable = {w for w in graph() if w.mode is Mode.IDLE and w.status == (w.sequence, EMPTY) and served(w)}
+    assert len(graph()) > 10_000
+    last = {w for w in graph() if final(w) or (w.asked == MAX_EPOCH and w.lease is LeaseState.RECLAIMED)}
+    stuck = set(graph()) - can_reach(graph(), usable | last)
     assert not stuck, f"{len(stuck)} states never get the slot back, such as {next(iter(stuck))}"
 
 
+def test_without_a_crash_every_state_leads_back_to_a_free_slot() -> None:
+    quiet = explore(
+        World(), lambda w: [*model.frontend_steps(w), *model.network_steps(w), *model.scheduler_steps(w)]
+    )
+    usable = {w for w in quiet if w.mode is Mode.IDLE and w.status == (w.sequence, EMPTY)}
+    assert set(quiet) == can_reach(quiet, usable)
+
+
 def test_a_request_that_is_not_cancelled_can_always_end() -> None:
-    graph = explore()
-    ended = {w for w in graph if w.status == (w.sequence, Status.COMPLETED) or w.mode is not Mode.OPEN}
-    assert set(graph) == can_reach(graph, ended)
+    ended = {w for w in graph() if w.status == (w.sequence, COMPLETED) or w.mode is not Mode.OPEN}
+    assert set(graph()) == can_reach(graph(), ended)
 
 
-def test_all_states_of_a_slot_are_reached() -> None:
-    graph = explore()
-    assert {w.status[1] for w in graph} == set(Status)
-    assert {w.mode for w in graph} == set(Mode)
-    assert any(w.served == MAX_SEQUENCE for w in graph)
+def test_cancel_and_completion_meet_in_every_order() -> None:
+    """Whichever comes first, the slot is COMPLETED once, and the release empties it."""
+    met = {(w.status[1], w.mode) for w in graph() if w.status[0] == w.sequence and served(w)}
+    assert {(s, Mode.CANCELLED) for s in (PENDING, RUNNING, COMPLETED)} <= met
+    for w in graph():
+        if w.status[1] is COMPLETED and w.seen.command == Command.CANCEL and w.word == w.seen:
+            later = [after for after in model.scheduler_steps(w) if after.status[1] is not COMPLETED]
+            assert all(after.granted != w.granted for after in later), "a completed request went on"
+
+
+def test_all_states_of_a_slot_and_of_a_lease_are_reached() -> None:
+    assert {w.status[1] for w in graph()} == {EMPTY, PENDING, RUNNING, COMPLETED}
+    assert {w.mode for w in graph()} == set(Mode)
+    assert {w.lease for w in graph()} == set(LeaseState)
+    assert {w.ring for w in graph()} == {0, model.MAX_RING}
+    assert any(w.served.sequence == model.MAX_SEQUENCE for w in graph())
+    unaware = [
+        w for w in graph() if w.mode is Mode.OPEN and w.lease is LeaseState.RECLAIMED and w.word != w.seen
+    ]
+    assert unaware, "nobody writes after its lease was taken back"
+
+
+@pytest.mark.parametrize(
+    ("broken", "name"),
+    [
+        ("observe_any_epoch", "observe"),
+        ("serve_torn", "scheduler_steps"),
+        ("keep_running", "emptied"),
+    ],
+)
+def test_the_model_finds_what_is_broken(monkeypatch: pytest.MonkeyPatch, broken: str, name: str) -> None:
+    """Else it would prove nothing."""
+    right = getattr(model, name)
+
+    def observe_any_epoch(w: World) -> World:
+        return replace(
+            right(replace(w, granted=w.seen.epoch, lease=LeaseState.GRANTED)),
+            granted=w.granted,
+            lease=w.lease,
+        )
+
+    def serve_torn(w: World) -> Iterator[World]:
+        yield from right(w)
+        if w.status[1] is PENDING:
+            yield replace(w, status=(w.status[0], RUNNING), served=w.payload)
+
+    def keep_running(w: World) -> World:
+        return replace(w, seen=w.word)
+
+    monkeypatch.setattr(model, name, locals()[broken])
+    with pytest.raises(AssertionError):
+        explore(World(), steps)
+
+
+# ---------------------------------------------------------------- two frontends
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two slots of two leases, and a scheduler whose batch has one place."""
+
+    first: World
+    second: World
+
+
+def pair_steps(pair: Pair, movers: tuple[str, ...] = ("first", "second")) -> list[Pair]:
+    """`movers` are those whose frontends act; the scheduler acts for both."""
+    found = []
+    for name, other in (("first", pair.second), ("second", pair.first)):
+        w = getattr(pair, name)
+        after = list(model.scheduler_steps(w))
+        if other.status[1] is RUNNING:
+            after = [x for x in after if x.status[1] is not RUNNING or w.status[1] is RUNNING]
+        if name in movers:
+            after += [*model.frontend_steps(w), *model.network_steps(w)]
+            after += [x for x in model.crashes(w) if x.ring == w.ring]
+        for x in after:
+            model.check(w, x)
+        found += [replace(pair, **{name: x}) for x in after]
+    return found
+
+
+@pytest.mark.slow
+def test_of_two_frontends_neither_waits_for_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the first one stops, dead or standing still, the second gets its slot back by its own
+    steps and those of the scheduler."""
+    monkeypatch.setattr(model, "MAX_SEQUENCE", 1)
+    monkeypatch.setattr(model, "MAX_EPOCH", 1)
+    pairs = explore(Pair(World(), World()), pair_steps)
+    alone = {pair: pair_steps(pair, ("second",)) for pair in pairs}
+    back = {
+        pair
+        for pair in pairs
+        if pair.second.status[1] in (EMPTY, COMPLETED)
+        or pair.second.mode is Mode.DEAD
+        or not served(pair.second)
+    }
+    stuck = set(pairs) - can_reach(alone, back)
+    assert len(pairs) > 1000
+    assert not stuck, f"{len(stuck)} states, such as {next(iter(stuck))}"
+
+
+# ---------------------------------------------------------------- the code
+
+
+@pytest.fixture(scope="module")
+def transitions(build_program: Callable[..., Path]) -> list[list[int]]:
+    """What the scheduler's own source makes of each word in each state (simulator/transitions.cpp)."""
+    program = build_program("transitions", ["tests/kernels/simulator/transitions.cpp"], "-O1")
+    done = subprocess.run([program], capture_output=True, text=True, timeout=PROGRAM_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [[int(number) for number in line.split()] for line in done.stdout.splitlines()]
+
+
+def test_the_scheduler_makes_of_every_word_what_the_model_makes(transitions: list[list[int]]) -> None:
+    """on_request_word, for every state, lease, command, sequence and epoch."""
+    assert len(transitions) == 4 * 2 * 6 * 5 * 2
+    for state, lease, command, sequence, epoch, found_sequence, found_state in transitions:
+        w = World(status=(3, State(state)), granted=2, lease=LeaseState(lease))
+        given = Word(sequence, Command(command) if command in list(Command) else Command.NONE, epoch)
+        after = model.observe(replace(w, seen=given))
+        assert after.status == (found_sequence, State(found_state)), (State(state), LeaseState(lease), given)

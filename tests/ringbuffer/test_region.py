@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import faulthandler
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringbuffer import abi
+from ringbuffer.attachment import attach
 from ringbuffer.client import crc32c
-from ringbuffer.name import RingError
+from ringbuffer.name import RingError, owner_pid
 from ringbuffer.region import (
     MAX_EVENTS,
     Geometry,
     ModelFacts,
     Region,
-    attach,
     create,
     event_record_bytes,
     model_fingerprint,
@@ -99,9 +102,11 @@ def test_what_is_not_a_ring_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RingError, match="start `blink backend` first"):
         attach(tmp_path / "absent")
     (tmp_path / "short").write_bytes(b"x")
+    (tmp_path / "short").chmod(0o600)
     with pytest.raises(RingError, match="not a ring"):
         attach(tmp_path / "short")
     (tmp_path / "zeros").write_bytes(bytes(8192))
+    (tmp_path / "zeros").chmod(0o600)
     with pytest.raises(RingError, match="not a ring"):
         attach(tmp_path / "zeros")
 
@@ -123,6 +128,7 @@ def test_a_running_backends_ring_is_not_taken_over(region: Region) -> None:
 def test_a_dead_backends_ring_is_replaced(region: Region, tmp_path: Path) -> None:
     """Whatever process has its number now: this one, for instance."""
     (tmp_path / "dead").write_bytes(region.header.tobytes())
+    (tmp_path / "dead").chmod(0o600)
     create(tmp_path / "dead", GEOMETRY, FACTS).close()
     assert not (tmp_path / "dead").exists()
 
@@ -213,3 +219,64 @@ def test_the_fingerprint_covers_config_and_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "config.json").unlink()
     with pytest.raises(FileNotFoundError):
         model_fingerprint(tmp_path)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o666])
+def test_a_ring_that_others_may_open_is_refused(region: Region, mode: int) -> None:
+    region.path.chmod(mode)
+    with pytest.raises(RingError, match="open to other users"):
+        attach(region.path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_ring_of_another_user_is_refused(region: Region) -> None:
+    """Who makes the name first would read all prompts."""
+    os.chown(region.path, 65534, -1)
+    with pytest.raises(RingError, match="of user 65534, and this process of user 0"):
+        attach(region.path)
+    with pytest.raises(RingError, match="of user 65534"):
+        create(region.path, GEOMETRY, FACTS)
+
+
+def test_a_name_that_is_no_ring_holds_nobody_up(tmp_path: Path) -> None:
+    """A FIFO would be waited for, a link leads elsewhere."""
+    os.mkfifo(tmp_path / "fifo", 0o600)
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    for use in (attach, owner_pid, lambda path: create(path, GEOMETRY, FACTS)):
+        with pytest.raises(RingError, match="no regular file"):
+            use(tmp_path / "fifo")
+        with pytest.raises(RingError, match="symbolic link"):
+            use(tmp_path / "link")
+
+
+def test_what_backend_and_scheduler_own_cannot_be_written_by_a_frontend(region: Region) -> None:
+    other = attach(region.path)
+    owned = ("header", "lease_acks", "progress", "outputs")
+    for name in owned:
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(other, name).view(np.uint8)[...] = 1
+    for name in ("leases", "requests", "descriptors", "prompts"):
+        getattr(other, name).view(np.uint8)[...] = 1
+        assert getattr(region, name).view(np.uint8).all()
+    offsets = region.geometry.offsets()
+    for name in owned:  # native code has no flags: the kernel refuses
+        child = os.fork()
+        if child == 0:
+            faulthandler.disable()
+            ctypes.memset(other.address + offsets[name], 1, 1)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        assert os.WIFSIGNALED(status), name
+        assert os.WTERMSIG(status) == signal.SIGSEGV
+    other.close()
+
+
+def test_nothing_is_left_of_a_process_that_was_killed_while_it_made_a_ring(tmp_path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        os.posix_fallocate = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        create(tmp_path / "ring", GEOMETRY, FACTS)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status)
+    assert list(tmp_path.iterdir()) == []

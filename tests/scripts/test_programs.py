@@ -11,7 +11,8 @@ from limits import PROGRAM_S
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 BENCHES = [path for path in sorted((SCRIPTS / "bench").glob("*.py")) if "__main__" in path.read_text()]
-PROGRAMS = [*BENCHES, SCRIPTS / "train_demo_model.py"]
+FUZZERS = [path for path in sorted((SCRIPTS / "fuzz").glob("*.py")) if "__main__" in path.read_text()]
+PROGRAMS = [*BENCHES, *FUZZERS, SCRIPTS / "train_demo_model.py"]
 TORCH = ("transformers_batching", "train_demo_model")  # which takes seconds to import
 
 
@@ -28,7 +29,9 @@ def test_a_program_starts_and_explains_itself(program: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
-@pytest.mark.parametrize("name", ["cross", "setup", "soft-roce", "test", "demo", "demo_chat.py"])
+@pytest.mark.parametrize(
+    "name", ["audit", "lock", "cross", "setup", "soft-roce", "test", "demo", "demo_chat.py"]
+)
 def test_a_script_is_explained_by_its_head(name: str, flag: str, tmp_path: Path) -> None:
     script = SCRIPTS / name
     command = [sys.executable, script] if script.suffix else [script]

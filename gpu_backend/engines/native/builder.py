@@ -18,7 +18,8 @@ from gpu_backend.engines.native.sizing import mixed_share, needs, page_bytes, pa
 from gpu_backend.engines.native.weights import RandomWeights
 from gpu_backend.models.description import Model
 from gpu_backend.progress import ProgressLine
-from gpu_backend.weights.checkpoint import Checkpoint, CheckpointError
+from gpu_backend.weights.checkpoint import Checkpoint
+from gpu_backend.weights.safetensors import CheckpointError
 
 RANDOM_SEED = 1
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from gpu_backend.cuda.cache import cache_directory, store
+from gpu_backend.cuda.cache import cache_directory, load, store
 from gpu_backend.cuda.cublas import Algorithm, Cublas
 from gpu_backend.cuda.driver import CudaError, Device
 from gpu_backend.cuda.product import HALF_BYTES, Product
@@ -121,7 +121,7 @@ def choices_path(device: Device, cublas: Cublas) -> Path:
 def read_choices(path: Path) -> dict[str, Algorithm | None]:
     """What write_choices has written; nothing where the file is missing or damaged."""
     with contextlib.suppress(OSError, ValueError, AttributeError, TypeError, RecursionError):
-        kept = json.loads(path.read_text())
+        kept = json.loads(load(path) or b"{}")
         return {key: bytes.fromhex(text) if text else None for key, text in kept.items()}
     return {}
 

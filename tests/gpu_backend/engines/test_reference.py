@@ -25,7 +25,7 @@ from reference_rig import LIMITS, Rig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from gpu_backend.engines.base import Limits
-from gpu_backend.weights.checkpoint import CheckpointError
+from gpu_backend.weights.safetensors import CheckpointError
 
 MODELS: dict[str, dict[str, Any]] = {
     "llama": {"family": "llama"},

@@ -10,6 +10,7 @@ import pytest
 from model_factory import (
     EXPERTS,
     FAMILIES,
+    LLAMA,
     LLAMA3_ROPE,
     SIZES,
     as_gemma3_conditional,
@@ -23,8 +24,6 @@ from gpu_backend.models.fields import UnsupportedModel
 from gpu_backend.models.registry import ARCHITECTURES, describe, read_model
 from gpu_backend.models.rope import Llama3Scaling
 from gpu_backend.weights.checkpoint import Checkpoint
-
-LLAMA: dict[str, Any] = {**SIZES, "architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16"}
 
 
 def write(directory: Path, name: str, value: Any) -> None:
@@ -195,7 +194,7 @@ def test_end_ids(tmp_path: Path, generation: dict[str, Any] | None, expected: tu
         ({"num_attention_heads": 0}, "num_attention_heads must be a positive integer, found 0"),
         ({"hidden_size": "96"}, "hidden_size must be a positive integer, found '96'"),
         ({"head_dim": 24}, "head_dim must be a multiple of 16"),
-        ({"head_dim": 272}, "head_dim must be a multiple of 16, at most 256"),
+        ({"head_dim": 272}, "head_dim must be at most 256, found 272"),
         ({"intermediate_size": 100}, "intermediate_size must be a multiple of 8"),
         ({"vocab_size": 600_000}, "vocab_size must be at most 524288"),
         ({"torch_dtype": "float8_e4m3fn"}, "dtype must be one of bfloat16, float16, float32"),

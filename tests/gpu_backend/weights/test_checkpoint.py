@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import torch
 from safetensors.torch import save_file
 
 from gpu_backend.models.description import HeadOrder, Weight
-from gpu_backend.weights.checkpoint import Checkpoint, CheckpointError
+from gpu_backend.weights.checkpoint import Checkpoint
+from gpu_backend.weights.safetensors import CheckpointError
 
 
 def write(directory: Path, name: str, value: Any) -> None:
@@ -54,7 +56,7 @@ def test_sharded_checkpoint_in_three_types(tmp_path: Path) -> None:
         assert checkpoint.dtype(name) == str(dtype).removeprefix("torch.")
         np.testing.assert_array_equal(checkpoint.float32(name), values.to(dtype).float().numpy())
     (tmp_path / "b.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"names b\.safetensors, which is not there"):
+    with pytest.raises(CheckpointError, match=r"names 'b\.safetensors', which is not there"):
         Checkpoint(tmp_path)
 
 
@@ -101,7 +103,7 @@ def one_tensor(dtype: str, n: int, end: int, data: bytes) -> bytes:
         (safetensors_bytes(b"{}", length=3), "not a safetensors file"),
         (safetensors_bytes(b"[1]"), "damaged safetensors header"),
         (safetensors_bytes(b'{"a": {"dtype": "F32"}}'), "damaged safetensors header"),
-        (one_tensor("I64", 1, 8, b"12345678"), "'a' is I64; supported are BF16, F16, F32"),
+        (one_tensor("I64", 1, 8, b"12345678"), "'a' is 'I64'; supported are BF16, F16, F32"),
         (one_tensor("F32", 1, 4, b"123"), r"'a' of shape \(1,\) cannot lie at bytes 0 to 4"),
         (one_tensor("F32", 2, 4, b"1234"), r"'a' of shape \(2,\) cannot lie at bytes 0 to 4"),
     ],
@@ -115,3 +117,77 @@ def test_damaged_files_are_refused(tmp_path: Path, content: bytes, message: str)
 def test_empty_directory(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"neither model\.safetensors nor"):
         Checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["/etc/passwd", "../secret", "a/b.safetensors", "..", ".", "", 7, None, ["x"], "x\0y", "a\n" * 999],
+)
+def test_shards_outside_of_the_directory_are_refused(tmp_path: Path, name: Any) -> None:
+    (tmp_path.parent / "secret").write_text("root:x:0:0")
+    write(tmp_path, "model.safetensors.index.json", {"weight_map": {"a": name}})
+    with pytest.raises(
+        CheckpointError, match=r"not the name of a file|not a safetensors index|not there"
+    ) as caught:
+        Checkpoint(tmp_path)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_what_a_file_holds_is_not_told_where_it_is_none_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").symlink_to("/etc/passwd")
+    with pytest.raises(CheckpointError, match="no sensible length") as caught:
+        Checkpoint(tmp_path)
+    with open("/etc/passwd", "rb") as file:
+        assert str(int.from_bytes(file.read(8), "little")) not in str(caught.value)
+
+
+def test_a_fifo_as_a_shard_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.safetensors")
+    write(tmp_path, "model.safetensors.index.json", {"weight_map": {"a": "a.safetensors"}})
+    with pytest.raises(CheckpointError, match="not a regular file"):
+        Checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        {"dtype": "F32", "shape": [2**62, 4], "data_offsets": [0, 0]},
+        {"dtype": "F32", "shape": [1] * 100_000, "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": [-1, -1], "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": [1.0], "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": "1", "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": [1], "data_offsets": [4, 0]},
+        {"dtype": "F32", "shape": [1], "data_offsets": [0, 4, 8]},
+        {"dtype": ["F32"], "shape": [1], "data_offsets": [0, 4]},
+        {"dtype": "x" * 10**6, "shape": [1], "data_offsets": [0, 4]},
+        None,
+        [],
+    ],
+)
+def test_entries_that_mean_harm_are_refused_in_a_short_line(tmp_path: Path, info: Any) -> None:
+    header = json.dumps({"a" * 1000 + "\n": info}).encode()
+    (tmp_path / "model.safetensors").write_bytes(safetensors_bytes(header, b"1234"))
+    with pytest.raises(CheckpointError) as caught:
+        Checkpoint(tmp_path)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("value", [float("nan"), -float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("place", [0, 1 << 18, -1])
+def test_weights_that_are_no_finite_numbers_are_refused(
+    tmp_path: Path, dtype: torch.dtype, value: float, place: int
+) -> None:
+    """A single one may spoil some answers and not others, which nobody would notice."""
+    weight = torch.full((3, 1 << 17), -1.0, dtype=dtype)
+    weight.view(-1)[5] = torch.finfo(dtype).max
+    weight.view(-1)[6] = torch.finfo(dtype).min
+    save_file({"w": weight}, tmp_path / "model.safetensors")
+    wanted = Weight(("w",), tuple(weight.shape))
+    assert sum(len(part) for part, _ in Checkpoint(tmp_path).parts(wanted)) == 3
+    weight.view(-1)[place] = value
+    save_file({"w": weight}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match="'w' holds elements that are no finite numbers"):
+        list(Checkpoint(tmp_path).parts(wanted))

@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 from gpu_backend.models.description import HeadOrder, Weight
 from gpu_backend.models.quantization import ScaleForm, StoredScales
 from gpu_backend.models.registry import read_model
-from gpu_backend.weights.checkpoint import Checkpoint, CheckpointError
+from gpu_backend.weights.checkpoint import Checkpoint
+from gpu_backend.weights.safetensors import CheckpointError
 
 VALUES = torch.linspace(-400, 400, 256 * 160).reshape(256, 160).to(torch.float8_e4m3fn)
 BY_TENSOR = Weight(("w",), (256, 160), stored=StoredScales.TENSOR, scales=ScaleForm.ROW)
@@ -96,7 +97,7 @@ def test_types_that_config_json_does_not_tell_are_refused(tmp_path: Path) -> Non
         saved(tmp_path, w=VALUES, w_scale=one).check(Weight(("w",), (256, 160)))
     with pytest.raises(CheckpointError, match=r"'w' is float32, but by config\.json it is fp8"):
         saved(tmp_path, w=VALUES.float(), w_scale=one).check(BY_TENSOR)
-    with pytest.raises(CheckpointError, match=r"'w' is F8_E5M2; supported are BF16, F16, F32, F8_E4M3"):
+    with pytest.raises(CheckpointError, match=r"'w' is 'F8_E5M2'; supported are BF16, F16, F32, F8_E4M3"):
         saved(tmp_path, w=VALUES.float().to(torch.float8_e5m2), w_scale=one)
 
 
@@ -107,7 +108,7 @@ def test_elements_that_are_no_numbers_are_refused(tmp_path: Path, weight: Weight
     values = VALUES.view(torch.uint8).clone()
     values[200, 3] = code
     checkpoint = saved(tmp_path, w=values.view(torch.float8_e4m3fn), w_scale=torch.tensor(1.0))
-    with pytest.raises(CheckpointError, match="'w' holds elements that are no numbers"):
+    with pytest.raises(CheckpointError, match="'w' holds elements that are no finite numbers"):
         checkpoint.stacked(weight)
 
 

@@ -125,6 +125,13 @@ class Simulator {
     }
     if (!error.empty() && !stopping) stop();
   }
+  // The last lease belongs to somebody who keeps no protocol, and is no Frontend.
+  void distrust_last() {
+    frontends.pop_back();
+    fairness.distrusted = uint32_t(frontends.size()) * (c.n_slots / c.n_leases);
+  }
+  // Whoever drives the simulation has seen enough: what is open ends, and then the scheduler.
+  void quieten() { turns_left = std::min<uint64_t>(turns_left, 1); }
   void act_between_reads() {
     if (random() % 40 == 0) follower.act(clock);
     if (random() % 40 == 0) frontends[random() % frontends.size()].act(clock);

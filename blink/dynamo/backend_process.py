@@ -1,0 +1,71 @@
+"""The backend that a worker of Dynamo starts, watches and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from blink.child import said_ready, spawn
+from blink.errors import CommandError
+from ringbuffer.name import RingError, owner_pid
+
+
+class BackendProcess:
+    """`blink backend` as a child. `on_end` is told why when it ends without having been asked to."""
+
+    def __init__(
+        self, command: Sequence[str], ring: Path, *, start_timeout_s: float, end_timeout_s: float
+    ) -> None:
+        self.ring = ring
+        self.on_end: Callable[[str], None] = lambda why: None
+        self._command = command
+        self._start_timeout_s = start_timeout_s
+        self._end_timeout_s = end_timeout_s
+        self._process: asyncio.subprocess.Process | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Returns once its scheduler runs. Raises CommandError when it does not."""
+        self._process, read_end = await spawn(self._command, dict(os.environ))
+        try:
+            ready = await asyncio.wait_for(said_ready(read_end), self._start_timeout_s)
+        except TimeoutError:
+            raise CommandError(
+                f"the backend is not ready after {self._start_timeout_s:g} s: raise --start-timeout"
+            ) from None
+        if not ready:
+            raise CommandError(f"the backend ended with exit status {await self._process.wait()}")
+        self._watch = asyncio.create_task(self._wait(self._process))
+
+    async def _wait(self, process: asyncio.subprocess.Process) -> None:
+        status = await process.wait()
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        self.on_end(f"the backend {how}")
+
+    async def stop(self) -> None:
+        """SIGTERM, and SIGKILL to one that is still there after its time. Harmless when it has ended."""
+        if self._watch is not None:
+            self._watch.cancel()
+        process = self._process
+        if process is None:
+            return
+        if process.returncode is None:
+            process.terminate()
+            process.send_signal(signal.SIGCONT)  # one that was suspended can end in order, too
+            try:
+                await asyncio.wait_for(process.wait(), self._end_timeout_s)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+        self._remove_ring(process.pid)
+
+    def _remove_ring(self, pid: int) -> None:
+        """A backend that was killed leaves its ring."""
+        try:
+            if owner_pid(self.ring) == pid:
+                self.ring.unlink(missing_ok=True)
+        except RingError:
+            pass  # there is none

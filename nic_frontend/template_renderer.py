@@ -1,0 +1,258 @@
+"""Renders chats in a process of its own, so that no template holds up the streams or takes all memory.
+
+Requests go out as they come and are answered in their order. The oldest has `time_s` from when it became the
+oldest; then the process is killed, its request is refused, and those behind it go to another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import pickle
+import socket
+import subprocess
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from nic_frontend.chat_template import TemplateSource, read_source, refused
+from nic_frontend.confined import command, environment
+from nic_frontend.errors import ApiError
+from nic_frontend.frames import FrameError, Frames, framed
+from nic_frontend.template_process import ENCODING, ERROR, TEXT, arguments
+from ringbuffer.model_file import ModelFileError
+
+log = logging.getLogger(__name__)
+
+START_S = 30.0  # until the process has compiled and tried the template: a busy machine takes a while
+ERROR_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a template may take for one prompt."""
+
+    time_s: float
+    memory_bytes: int
+    most_text: int  # characters
+
+
+@dataclass
+class _Request:
+    payload: bytes
+    answer: asyncio.Future[str]
+
+
+class Renderer:
+    """The chat template of a model directory. Construct it before the event loop runs; `close` it in the end.
+
+    Raises ValueError when the template cannot be used.
+    """
+
+    def __init__(self, directory: Path, source: TemplateSource, bounds: Bounds) -> None:
+        self.source = source.whole
+        self._directory, self._bounds = directory, bounds
+        self._waiting: deque[_Request] = deque()
+        self._deadline: asyncio.TimerHandle | None = None
+        self._channel: _Channel | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._process, self._socket = self._spawn()
+
+    def knows(self, option: str) -> bool:
+        """Whether one of chat_template_kwargs means something to the template."""
+        return option in self.source
+
+    async def render(
+        self,
+        messages: list[dict[str, Any]],
+        add_generation_prompt: bool,
+        options: dict[str, Any],
+        tools: list[dict[str, Any]] | None = None,
+    ) -> str:
+        """The prompt, as ChatTemplate.render makes it. Raises ApiError 400, also for what takes too much."""
+        payload = framed(pickle.dumps((messages, add_generation_prompt, options, tools)))
+        request = _Request(payload, asyncio.get_running_loop().create_future())
+        self._waiting.append(request)
+        if self._channel is not None:
+            self._channel.write(payload)
+        elif self._starting is None:
+            self._starting = asyncio.create_task(self._connect())
+        if len(self._waiting) == 1:
+            self._watch_oldest()
+        return await request.answer
+
+    def close(self) -> None:
+        self._stop_watching()
+        if self._channel is not None:
+            self._channel.on_data = self._channel.on_end = _ignore
+        self._process.kill()
+        self._process.wait()
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+    # ---------------------------------------------------------------- the process
+
+    def _spawn(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        """Starts the process and waits until it can render. Raises ValueError."""
+        ours, theirs = socket.socketpair()
+        bounds = self._bounds
+        with theirs:
+            process = subprocess.Popen(
+                command(
+                    "nic_frontend.template_process",
+                    theirs.fileno(), self._directory, bounds.most_text, bounds.memory_bytes, bounds.time_s,
+                ),
+                pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, env=environment(),
+            )  # fmt: skip
+        try:
+            ours.settimeout(START_S)
+            first = _first_frame(ours)
+        except (OSError, FrameError) as error:
+            process.kill()
+            process.wait()
+            ours.close()
+            why = f"it takes more than {START_S:g} s" if isinstance(error, TimeoutError) else str(error)
+            raise ValueError(f"the chat template cannot be used: {why}") from error
+        if first[:1] != TEXT:
+            process.wait()
+            ours.close()
+            reason = first[1:].decode(errors="replace")
+            raise ValueError(f"the chat template cannot be used: {reason}")
+        ours.setblocking(False)
+        return process, ours
+
+    async def _connect(self) -> None:
+        """Brings the process to the event loop, and to the process what waits for it."""
+        loop = asyncio.get_running_loop()
+        try:
+            if self._process.poll() is not None:
+                self._process, self._socket = await loop.run_in_executor(None, self._spawn)
+            channel = _Channel(4 * self._bounds.most_text + ERROR_BYTES)
+            await loop.create_unix_connection(lambda: channel, sock=self._socket)
+        except (OSError, ValueError) as error:
+            log.error("%s", error)
+            while self._waiting:
+                self._fail_oldest(ApiError(500, "the chat template cannot be rendered now"))
+            return
+        finally:
+            self._starting = None
+        channel.on_data, channel.on_end = self._on_frame, self._on_end
+        self._channel = channel
+        for request in self._waiting:
+            channel.write(request.payload)
+        self._watch_oldest()
+
+    def _on_end(self, why: str) -> None:
+        """The process has ended, or is to: its oldest request is to blame, the others go to another."""
+        self._channel = None
+        self._process.kill()
+        self._process.wait()
+        log.warning("a chat template was given up: %s", why)
+        if self._waiting:
+            self._fail_oldest(refused(why))
+        if self._waiting and self._starting is None:
+            self._starting = asyncio.create_task(self._connect())
+
+    # ---------------------------------------------------------------- answers
+
+    def _on_frame(self, frame: bytes) -> None:
+        if not self._waiting:
+            return
+        try:
+            if frame[:1] == TEXT:
+                self._finish_oldest(frame[1:].decode(*ENCODING))
+            else:
+                status, body = arguments(frame.removeprefix(ERROR))
+                self._fail_oldest(ApiError(status, body["message"], param=body["param"], code=body["code"]))
+        except (ValueError, KeyError, TypeError):  # a template that has broken out of its sandbox
+            self._fail_oldest(refused("its answer makes no sense"))
+
+    def _finish_oldest(self, text: str) -> None:
+        answer = self._waiting.popleft().answer
+        if not answer.done():  # its client may have left
+            answer.set_result(text)
+        self._watch_oldest()
+
+    def _fail_oldest(self, error: ApiError) -> None:
+        answer = self._waiting.popleft().answer
+        if not answer.done():
+            answer.set_exception(error)
+        self._watch_oldest()
+
+    def _watch_oldest(self) -> None:
+        self._stop_watching()
+        if self._waiting and self._channel is not None:
+            loop = asyncio.get_running_loop()
+            self._deadline = loop.call_later(self._bounds.time_s, self._on_timeout)
+
+    def _stop_watching(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _on_timeout(self) -> None:
+        channel = self._channel
+        if channel is not None:
+            channel.abandon()
+            self._on_end(f"it takes more than {self._bounds.time_s:g} s")
+
+
+def open_renderer(directory: Path, bounds: Bounds) -> Renderer | None:
+    """None where the model has no chat template. Raises ValueError."""
+    try:
+        source = read_source(directory)
+    except ModelFileError:
+        raise
+    except (TypeError, ValueError, KeyError) as error:
+        raise ValueError(f"cannot use the chat template in {directory}: {error}") from error
+    return Renderer(directory, source, bounds) if source else None
+
+
+class _Channel(asyncio.Protocol):
+    """The frontend's end of the socket."""
+
+    def __init__(self, most: int) -> None:
+        self._frames = Frames(most)
+        self._transport: asyncio.Transport | None = None
+        self.on_data: Callable[[bytes], None] = _ignore
+        self.on_end: Callable[[str], None] = _ignore
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._frames.feed(data):
+                self.on_data(frame)
+        except FrameError as error:
+            on_end = self.on_end
+            self.abandon()
+            on_end(str(error))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.on_end("it needs too much memory, or ended its process")
+
+    def write(self, payload: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(payload)
+
+    def abandon(self) -> None:
+        """Closes the connection, of whose end nobody is told."""
+        self.on_data = self.on_end = _ignore
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _ignore(_: Any) -> None:
+    pass
+
+
+def _first_frame(connection: socket.socket) -> bytes:
+    frames = Frames(ERROR_BYTES)
+    while data := connection.recv(ERROR_BYTES):
+        for frame in frames.feed(data):
+            return frame
+    raise OSError("its process ended")

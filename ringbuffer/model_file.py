@@ -1,0 +1,93 @@
+"""The files of a model directory, which come from elsewhere: read only where they are what they should be.
+
+A file may be a FIFO that nobody writes, or without end; its JSON may nest until the stack is full, or hold an
+integer of a million digits, with which arithmetic takes for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import reprlib
+import stat
+from pathlib import Path
+from typing import Any, BinaryIO
+
+MAX_CONFIG_BYTES = 16 << 20  # of a configuration, and of a template
+MAX_TOKENIZER_BYTES = 256 << 20  # of a tokenizer.json; large ones have some 40 MiB
+MAX_DIGITS = 19  # of an integer: as many as 64 bits have
+
+
+class ModelFileError(ValueError):
+    """A file cannot be used. One line, which names the file."""
+
+
+def open_file(path: Path) -> BinaryIO:
+    """A regular file, open to be read. Raises FileNotFoundError, ModelFileError."""
+    try:
+        descriptor = os.open(
+            path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        )  # a FIFO would wait for a writer
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path}: no such file; a model directory has a {path.name}") from None
+    except OSError as error:
+        raise ModelFileError(f"{path}: cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ModelFileError(f"{path}: not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """The content of a file of at most so many bytes. Raises FileNotFoundError, ModelFileError."""
+    with open_file(path) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ModelFileError(f"{path}: larger than {most >> 20} MiB, which no such file is")
+    return content
+
+
+def read_text(path: Path) -> str:
+    """A template. Raises FileNotFoundError, ModelFileError."""
+    try:
+        return read_bytes(path, MAX_CONFIG_BYTES).decode()
+    except UnicodeDecodeError as error:
+        raise ModelFileError(f"{path}: not UTF-8: {error.reason}") from None
+
+
+def read_json(path: Path, most: int = MAX_CONFIG_BYTES) -> dict[str, Any]:
+    """The object in a JSON file. Raises FileNotFoundError, ModelFileError."""
+    try:
+        value = parse_json(read_bytes(path, most))
+    except ModelFileError:
+        raise
+    except ValueError as error:
+        raise ModelFileError(f"{path}: not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ModelFileError(f"{path}: expected a JSON object, found {type(value).__name__}")
+    return value
+
+
+def parse_json(text: bytes) -> Any:
+    """Its value. Raises ValueError, which includes what nests too deeply, and integers beyond 64 bits."""
+    try:
+        return json.loads(text, parse_int=_integer)
+    except RecursionError:
+        raise ValueError("it nests too deeply") from None
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS + 1:
+        raise ValueError(f"an integer of {len(digits)} digits")
+    return int(digits)
+
+
+def shown(value: object) -> str:
+    """A value from such a file as an error tells it: in one short line, whatever it is."""
+    return _SHORT.repr(value)
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
+_SHORT.maxlist = _SHORT.maxdict = 8
+_SHORT.maxlevel = 3

@@ -1,0 +1,138 @@
+"""Dynamo's graph as an operator runs it: its frontend with KV-aware routing, and emulated blink workers.
+
+Discovery is by files and events by ZeroMQ, so there is neither etcd nor NATS.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import httpx
+from free_port import free_port
+from limits import START_S, WAIT_S
+from waiting import wait_until
+
+from ringbuffer.region import Region, attach, ring_path
+
+ROOT = Path(__file__).resolve().parents[3]
+RUN = ROOT / "scripts/dynamo"
+ENVIRONMENT = {
+    "DYN_DISCOVERY_BACKEND": "file",
+    "DYN_EVENT_PLANE": "zmq",
+    "DYN_GRACEFUL_SHUTDOWN_GRACE_PERIOD_SECS": "1",  # 5 by default, for routers to hear that a worker leaves
+    "DYN_SDK_DISABLE_ANSI_LOGGING": "1",
+}
+
+
+class Worker:
+    """`blink dynamo demo`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process, self._log = process, log
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def serves(self) -> bool:
+        assert self.process.poll() is None, self.log
+        return "Serving demo on" in self.log
+
+    @property
+    def ring(self) -> Path:
+        return ring_path(f"dynamo-{self.process.pid}")
+
+    @property
+    def told_all(self) -> bool:
+        """Whether the worker has read all KV events that its backend has written."""
+        with self.region() as region:
+            words = region.kv_events[0]
+            return bool(words["written"]) and int(words["reader"]) == int(words["written"])
+
+    @contextlib.contextmanager
+    def region(self) -> Iterator[Region]:
+        region = attach(self.ring)
+        try:
+            yield region
+        finally:
+            region.close()
+
+    @property
+    def backend(self) -> int:
+        """The process id of its backend."""
+        with self.region() as region:
+            return int(region.header["backend_pid"][0])
+
+    def stats(self) -> dict[str, int]:
+        with self.region() as region:
+            return region.stats()
+
+
+class Graph:
+    """`close` ends whatever was started."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._environment = {**os.environ, **ENVIRONMENT, "DYN_FILE_KV": str(directory / "discovery")}
+        self._logs: list[IO[bytes]] = []
+        self.workers: list[Worker] = []
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self._frontend = self._run(
+            "frontend", "python", "-m", "dynamo.frontend", "--router-mode", "kv", "--http-host=127.0.0.1",
+            f"--http-port={port}",
+        )  # fmt: skip
+        self.client = httpx.Client(base_url=self.url, timeout=WAIT_S)
+
+    def _run(self, name: str, *command: str, **environment: str) -> subprocess.Popen[bytes]:
+        self._logs.append((self._directory / f"{name}.log").open("wb"))
+        return subprocess.Popen(
+            [RUN, *command],
+            env={**self._environment, **environment},
+            stdout=self._logs[-1],
+            stderr=subprocess.STDOUT,
+        )
+
+    def start_worker(self, *flags: str, own: bool = True, **environment: str) -> Worker:
+        """`own`: with a backend of its own."""
+        name, backend = f"worker-{len(self.workers)}", ("--device=cpu", "--threads=1") if own else ()
+        process = self._run(name, "python", "-m", "blink", "dynamo", "demo", *backend, *flags, **environment)
+        self.workers.append(Worker(process, self._directory / f"{name}.log"))
+        return self.workers[-1]
+
+    def wait_for(self, *workers: Worker) -> None:
+        """Until these serve and the frontend routes to as many."""
+        wait_until(lambda: all(worker.serves for worker in workers), START_S, "workers that serve")
+        wait_until(lambda: self.routed() == len(workers), WAIT_S, f"{len(workers)} routed workers")
+
+    def routed(self) -> int:
+        """Workers that the frontend sends requests to."""
+        try:
+            instances = self.client.get("/health").json()["instances"]
+            models = self.client.get("/v1/models").json()["data"]
+        except httpx.TransportError:
+            return 0
+        if not models:
+            return 0
+        return sum(instance["endpoint"] == "generate" for instance in instances)
+
+    def close(self) -> None:
+        self.client.close()
+        processes = [self._frontend, *(worker.process for worker in self.workers)]
+        for process in processes:
+            if process.poll() is None:
+                process.terminate()
+        for process in processes:
+            try:
+                process.wait(WAIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        for log in self._logs:
+            log.close()

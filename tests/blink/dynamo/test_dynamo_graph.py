@@ -1,0 +1,251 @@
+"""blink as a backend of NVIDIA Dynamo, with its own frontend and router, and emulated workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from demo_client import ask, chat, items, right
+from free_port import free_port
+from graph import ROOT, RUN, Graph, Worker
+from limits import START_S, WAIT_S
+from waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+EVENT_S = 0.5  # from a worker to the router, over ZeroMQ
+LONG = {"model": "demo", "prompt": "Count from 1 to 60.", "max_tokens": 600, "temperature": 0}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed() -> None:
+    done = subprocess.run([RUN, "true"], capture_output=True, text=True, timeout=START_S)
+    if done.returncode == 77:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
+    """With two workers, for tests that end none of them."""
+    graph = Graph(tmp_path_factory.mktemp("shared"))
+    try:
+        graph.wait_for(graph.start_worker(), graph.start_worker())
+        yield graph
+    finally:
+        graph.close()
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Iterator[Graph]:
+    graph = Graph(tmp_path)
+    try:
+        yield graph
+    finally:
+        graph.close()
+
+
+class Stream(threading.Thread):
+    """A completion that is read as it comes."""
+
+    def __init__(self, graph: Graph, body: dict[str, Any]) -> None:
+        super().__init__(daemon=True)
+        self.events: list[str] = []
+        self.failed: str | None = None
+        self._url, self._body = graph.url, {**body, "stream": True}
+        self.start()
+
+    def run(self) -> None:
+        try:
+            with httpx.stream(
+                "POST", f"{self._url}/v1/completions", json=self._body, timeout=WAIT_S
+            ) as response:
+                for line in response.iter_lines():
+                    if line:
+                        self.events.append(line)
+        except httpx.HTTPError as error:
+            self.failed = str(error)
+
+    def _objects(self) -> list[dict[str, Any]]:
+        assert self.failed is None, self.failed
+        return [
+            json.loads(event.removeprefix("data: ")) for event in self.events if event.startswith("data: {")
+        ]
+
+    @property
+    def text(self) -> str:
+        return "".join(
+            choice.get("text") or "" for found in self._objects() for choice in found.get("choices", ())
+        )
+
+    @property
+    def error(self) -> Any:
+        return next((found["error"] for found in self._objects() if "error" in found), None)
+
+
+def admitted(workers: list[Worker]) -> list[int]:
+    return [worker.stats()["admitted"] for worker in workers]
+
+
+def more(workers: list[Worker], before: list[int]) -> list[int]:
+    return [now - then for now, then in zip(admitted(workers), before, strict=True)]
+
+
+def complete(graph: Graph, prompt: str, **fields: Any) -> dict[str, Any]:
+    body = {"model": "demo", "prompt": prompt, "max_tokens": 4, "temperature": 0, **fields}
+    response = graph.client.post("/v1/completions", json=body)
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+def test_answers_are_right_and_every_worker_gives_some(shared: Graph) -> None:
+    before = admitted(shared.workers)
+    chosen = [item for task in ("count", "add", "lookup_long") for item in items(task, 4)]
+    bodies = [chat(item, model="demo", stream=bool(i % 2)) for i, item in enumerate(chosen)]
+    assert sum(right(chosen, ask(shared.url, bodies))) >= len(chosen) - 1
+    given = more(shared.workers, before)
+    assert sum(given) == len(chosen)
+    assert min(given) >= 1
+
+
+def test_the_same_prefix_goes_to_the_worker_that_has_it(shared: Graph) -> None:
+    before = admitted(shared.workers)
+    prefixes = [
+        f"{name} was a brave fox. One day {name} met an owl. " * 20 for name in ("Ed", "Mia", "Tom", "Sam")
+    ]
+    ask(
+        shared.url,
+        [{"model": "demo", "prompt": prefix, "max_tokens": 4, "temperature": 0} for prefix in prefixes],
+    )
+    assert min(more(shared.workers, before)) >= 1, "the router has put all prefixes on one worker"
+    wait_until(lambda: all(worker.told_all for worker in shared.workers), WAIT_S, "events that are told")
+    time.sleep(EVENT_S)
+    for prefix in 2 * prefixes:
+        usage = complete(shared, f"{prefix} Tell me more.")["usage"]
+        assert usage["prompt_tokens_details"]["cached_tokens"] > 0.9 * usage["prompt_tokens"]
+
+
+def test_a_killed_worker_loses_its_streams_alone_and_another_takes_its_share(graph: Graph) -> None:
+    killed, left = (graph.start_worker() for _ in range(2))
+    graph.wait_for(killed, left)
+    prompts = [f"Count from {n} to 60." for n in range(1, 7)]
+    streams = [Stream(graph, {**LONG, "prompt": prompt}) for prompt in prompts]
+    wait_until(lambda: all(stream.events for stream in streams), WAIT_S, "first tokens")
+    lost = admitted([killed])[0]
+    assert 1 <= lost < len(streams)
+    os.kill(killed.process.pid, signal.SIGKILL)
+    for stream in streams:
+        stream.join(WAIT_S)
+    failed = [stream for stream in streams if stream.error]
+    assert len(failed) == lost
+    assert all(stream.error["code"] == 503 and stream.error["message"] for stream in failed)
+    assert all(stream.text.rstrip(".").endswith(" 60") for stream in streams if stream not in failed)
+
+    before = admitted([left])[0]
+    for n in range(4):
+        complete(graph, f"{n} is a number.")
+    assert admitted([left])[0] == before + 4
+
+    added = graph.start_worker()
+    graph.wait_for(left, added)
+    ask(graph.url, [{**LONG, "prompt": f"Tell me {n}.", "max_tokens": 30} for n in range(8)])
+    assert admitted([added])[0] >= 1
+
+
+def test_a_worker_that_is_told_to_end_finishes_its_streams(graph: Graph) -> None:
+    ending, staying = (graph.start_worker() for _ in range(2))
+    graph.wait_for(ending, staying)
+    ring, streams = (
+        ending.ring,
+        [Stream(graph, {**LONG, "prompt": f"Count from {n} to 60."}) for n in range(1, 7)],
+    )
+    wait_until(lambda: all(stream.events for stream in streams), WAIT_S, "first tokens")
+    assert admitted([ending])[0] >= 1
+    ending.process.terminate()
+    for stream in streams:
+        stream.join(WAIT_S)
+        assert stream.error is None
+        assert stream.text.rstrip(".").endswith(" 60")
+    assert ending.process.wait(WAIT_S) == 0, ending.log
+    assert not ring.exists()
+    complete(graph, "Once upon a time")
+
+
+def test_a_worker_whose_backend_dies_ends_and_says_why(graph: Graph) -> None:
+    worker, staying = (graph.start_worker() for _ in range(2))
+    graph.wait_for(worker, staying)
+    os.kill(worker.backend, signal.SIGKILL)
+    assert worker.process.wait(WAIT_S) == 1
+    assert "blink dynamo: error: the backend was killed by SIGKILL" in worker.log
+    assert not worker.ring.exists()
+    wait_until(lambda: graph.routed() == 1, WAIT_S, "the router forgets the worker")
+    complete(graph, "Once upon a time")
+
+
+def test_a_client_that_leaves_frees_its_place(shared: Graph) -> None:
+    with shared.client.stream("POST", "/v1/completions", json={**LONG, "stream": True}) as response:
+        next(response.iter_lines())
+    wait_until(
+        lambda: 1 in [worker.stats()["cancelled"] for worker in shared.workers], WAIT_S, "the cancellation"
+    )
+
+
+def test_a_worker_attaches_to_a_backend_that_runs(graph: Graph) -> None:
+    name = f"test-dynamo-{os.getpid()}"
+    command = [
+        sys.executable,
+        "-m",
+        "blink",
+        "backend",
+        "demo",
+        "--device=cpu",
+        "--threads=1",
+        f"--ring={name}",
+    ]
+    with subprocess.Popen([*command, "--kv-events=64"], cwd=ROOT) as backend:
+        try:
+            worker = graph.start_worker(f"--ring={name}", own=False)
+            graph.wait_for(worker)
+            prompt = "Once upon a time there was a fox named Ed. " * 4
+            complete(graph, prompt)
+            assert complete(graph, prompt)["usage"]["prompt_tokens_details"]["cached_tokens"] >= 16
+            worker.process.terminate()
+            assert worker.process.wait(WAIT_S) == 0
+            assert backend.poll() is None
+        finally:
+            backend.terminate()
+
+
+def test_what_is_not_served_is_refused_by_name(shared: Graph) -> None:
+    for field, value in {"logprobs": 2, "max_tokens": 5000}.items():
+        body = {"model": "demo", "prompt": "hello", field: value}
+        response = shared.client.post("/v1/completions", json=body)
+        assert response.status_code == 400
+        assert field in response.json()["message"]
+    complete(shared, "hello")
+
+
+def test_a_worker_shows_its_health_and_metrics(graph: Graph) -> None:
+    port = free_port()
+    worker = graph.start_worker(
+        DYN_SYSTEM_PORT=str(port), DYN_HEALTH_CHECK_ENABLED="true", DYN_CANARY_WAIT_TIME="1"
+    )
+    graph.wait_for(worker)
+    complete(graph, "Once upon a time")
+    url = f"http://127.0.0.1:{port}"
+    wait_until(lambda: httpx.get(f"{url}/health").status_code == 200, WAIT_S, "health")
+    wait_until(lambda: worker.stats()["admitted"] >= 2, WAIT_S, "a canary, when the worker is idle")
+    shown = httpx.get(f"{url}/metrics").text
+    assert "blink:request_success_total{" in shown
+    assert "dynamo_component_total_blocks" in shown

@@ -1,0 +1,175 @@
+"""Chat templates in a process of their own: what they cannot do to the frontend, and to other chats."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import CHAT, Speak, StartBackend, error_of
+from templates import HERMES
+
+from nic_frontend.errors import ApiError
+from nic_frontend.template_renderer import Bounds, Renderer, open_renderer
+
+ECHO = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+# A hostile one waits until it is asked: else it would not be served at all.
+ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% for k in range(99999) %}{% endfor %}{% endfor %}{% endfor %}"  # noqa: E501
+
+
+def trapped(what: str) -> str:
+    return "{% if messages[0].content == 'go' %}" + what + "{% else %}" + ECHO + "{% endif %}"
+
+
+BOUNDS = Bounds(time_s=0.5, memory_bytes=256 << 20, most_text=1 << 16)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Any]:
+    started: list[Renderer] = []
+
+    def start(template: str, bounds: Bounds = BOUNDS) -> Renderer:
+        (tmp_path / "chat_template.jinja").write_text(template)
+        renderer = open_renderer(tmp_path, bounds)
+        assert renderer is not None
+        started.append(renderer)
+        return renderer
+
+    yield start
+    for renderer in started:
+        renderer.close()
+
+
+def user(text: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": text}]
+
+
+def test_chats_are_rendered_each_with_its_own_text(opened: Any) -> None:
+    renderer = opened(ECHO)
+
+    async def all_at_once() -> list[str]:
+        texts = [f"{i} \ud800é漢😀" + "x" * i for i in range(200)]
+        found = await asyncio.gather(*(renderer.render(user(text), True, {}) for text in texts))
+        assert found == [f"<user>{text}" for text in texts]
+        return found
+
+    assert len(asyncio.run(all_at_once())) == 200
+
+
+@pytest.mark.parametrize(
+    ("trap", "message"),
+    [
+        (ENDLESS, "takes more than 0.5 s"),
+        ("{{ (3 ** (messages | length * 3 * 10 ** 7)) % 7 }}", "takes more than 0.5 s"),
+        ("{{ 'x' * 10 ** 9 }}", "too much memory"),
+        ("{{ 'x' | center(10 ** 9) }}", "too much memory"),
+        ("{{ '%1000000000d' % 1 }}", "too much memory"),
+        ("{{ [0] * 10 ** 9 }}", "too much memory"),
+        (
+            "{% set n = namespace(s='x') %}{% for i in range(50) %}{% set n.s = n.s ~ n.s %}{% endfor %}",
+            "too much memory",
+        ),
+        ("{% for i in range(99999) %}xx{% endfor %}", "more than 65536 characters"),
+        ("{{ 'x' * 99999 }}", "more than 65536 characters"),
+        ("{{ raise_exception('no\n' * 10 ** 6) }}", "refuses these messages: no"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
+        ("{{ messages.__class__.__mro__ }}", "unsafe"),
+    ],
+)
+def test_what_takes_too_much_is_refused_and_others_are_rendered(opened: Any, trap: str, message: str) -> None:
+    renderer = opened(trapped(trap))
+
+    async def beside_others() -> None:
+        before = asyncio.create_task(renderer.render(user("before"), True, {}))
+        hostile = asyncio.create_task(renderer.render(user("go"), True, {}))
+        after = [asyncio.create_task(renderer.render(user(f"after {i}"), True, {})) for i in range(20)]
+        began = time.monotonic()
+        assert await before == "<user>before"
+        with pytest.raises(ApiError, match=message) as caught:
+            await hostile
+        assert caught.value.status == 400
+        assert len(str(caught.value)) < 2000
+        assert await asyncio.gather(*after) == [f"<user>after {i}" for i in range(20)]
+        assert time.monotonic() - began < 20
+        assert await renderer.render(user("later"), True, {}) == "<user>later"
+
+    asyncio.run(beside_others())
+
+
+def test_the_event_loop_turns_while_a_template_does_not_end(opened: Any) -> None:
+    renderer = opened(trapped(ENDLESS))
+
+    async def turns() -> None:
+        hostile = asyncio.create_task(renderer.render(user("go"), True, {}))
+        longest, last = 0.0, time.monotonic()
+        while not hostile.done():
+            await asyncio.sleep(0.005)
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+        assert longest < 0.4
+        with pytest.raises(ApiError):
+            await hostile
+
+    asyncio.run(turns())
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{% for %}", ENDLESS, "x" * (17 << 20)],
+)
+def test_a_template_that_cannot_be_used_is_refused_at_the_start(
+    opened: Any, monkeypatch: pytest.MonkeyPatch, template: str
+) -> None:
+    monkeypatch.setattr("nic_frontend.template_renderer.START_S", 1.5)
+    with pytest.raises(ValueError, match="template") as caught:
+        opened(template)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_process_ends_by_itself_when_nobody_waits_for_its_rendering(opened: Any) -> None:
+    """Its frontend was killed: nobody is left who would kill it."""
+    renderer = opened(trapped(ENDLESS), Bounds(time_s=0.2, memory_bytes=1 << 30, most_text=1 << 16))
+
+    async def abandon() -> None:
+        hostile = asyncio.create_task(renderer.render(user("go"), True, {}))
+        await asyncio.sleep(0.1)
+        renderer._stop_watching()
+        hostile.cancel()
+
+    asyncio.run(abandon())
+    assert renderer._process.wait(20) == -signal.SIGALRM
+
+
+def test_the_process_has_no_secrets_and_writes_nothing(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BLINK_API_KEY", "secret")
+    process = opened(ECHO)._process
+    assert b"secret" not in Path(f"/proc/{process.pid}/environ").read_bytes()
+    assert resource.prlimit(process.pid, resource.RLIMIT_FSIZE) == (0, 0)
+    assert resource.prlimit(process.pid, resource.RLIMIT_CORE) == (0, 0)
+    assert "NoNewPrivs:\t1" in Path(f"/proc/{process.pid}/status").read_text()
+
+
+def test_a_server_answers_others_while_a_template_does_not_end(speak: Speak) -> None:
+    frontend = speak(trapped(ENDLESS), "yes", template_timeout_s=0.5)
+    hostile = {**CHAT, "messages": user("go")}
+    assert (
+        "takes more than 0.5 s"
+        in error_of(frontend.client.post("/v1/chat/completions", json=hostile), 400)["message"]
+    )
+    for _ in range(3):
+        assert frontend.client.post("/v1/chat/completions", json=CHAT).status_code == 200
+
+
+def test_tools_go_through_the_process(speak: Speak) -> None:
+    frontend = speak(HERMES, "yes")
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    response = frontend.client.post("/v1/chat/completions", json={**CHAT, "tools": [tool]})
+    assert response.status_code == 200, response.text
+
+
+def test_a_model_without_a_template_has_no_process(tmp_path: Path, start_backend: StartBackend) -> None:
+    assert open_renderer(tmp_path, BOUNDS) is None

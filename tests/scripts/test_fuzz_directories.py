@@ -1,0 +1,74 @@
+"""Hostile model directories: what was found before, and some new ones (scripts/fuzz/model_directories.py)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from fuzz.directory_case import write
+from fuzz.directory_cases import draw_case
+from fuzz.model_directories import CORPUS, SIDES, apart, judged
+
+from nic_frontend import template_renderer
+
+CASES = json.loads(CORPUS.read_text())
+SERVED = ("a tokenizer that gives texts up", "chat templates that are no objects")  # without harm
+QUICK = (
+    "a shard that is a FIFO",
+    "a config.json without end",
+    "a weight that is no number",
+    "a token of four billion",
+    "a template that waits to be asked",
+)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n not in QUICK)) for n in CASES]
+)
+def test_what_was_found_is_refused_in_one_line_or_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(template_renderer, "START_S", 5.0)
+    outcomes = judged(CASES[name], tmp_path / "model")
+    assert not [outcome for outcome in outcomes.values() if outcome.fault], outcomes
+    assert name in SERVED or "refused" in {outcome.kind for outcome in outcomes.values()}, outcomes
+
+
+@pytest.mark.parametrize("seed", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in range(100, 120))])
+def test_directories_that_are_drawn_at_random(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(template_renderer, "START_S", 5.0)
+    outcomes = judged(draw_case(seed)[1], tmp_path / "model")
+    assert not [outcome for outcome in outcomes.values() if outcome.fault], outcomes
+
+
+@pytest.mark.slow
+def test_the_demo_model_itself_is_served(tmp_path: Path) -> None:
+    """Else everything would look refused."""
+    for side in SIDES.values():
+        outcome = apart(side, write({}, tmp_path / "model"))
+        assert outcome.kind == "served", outcome
+
+
+def test_faults_are_found(tmp_path: Path) -> None:
+    def told_in_two_lines(directory: Path) -> None:
+        raise ValueError("one\ntwo")
+
+    def bug(directory: Path) -> None:
+        raise KeyError("x")
+
+    def crash(directory: Path) -> None:
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    for side, kind in (
+        (told_in_two_lines, "more than a line"),
+        (bug, "KeyError"),
+        (crash, "killed by SIGSEGV"),
+    ):
+        outcome = apart(side, tmp_path)
+        assert outcome.fault
+        assert kind in outcome.kind
