@@ -22,8 +22,10 @@ COUNTERS = {
     "generation_tokens": "Output tokens received",
     "slow_clients": "Requests cancelled because the client did not read",
     "client_disconnects": "Requests cancelled because the client left",
+    "grammars_reused": "Grammars of requests that were compiled before",
+    "grammars_refused": "Grammars of requests that cannot be enforced",
 }
-HISTOGRAMS = {  # of requests, and of the tokens behind their first
+HISTOGRAMS = {  # of requests, of the tokens behind their first, and of grammars
     "time_to_first_token_seconds": ("Arrival to first token", TIME_BUCKETS),
     "inter_token_latency_seconds": ("Between two tokens of a request", TIME_BUCKETS),
     "request_time_per_output_token_seconds": ("Mean time per token after the first", TIME_BUCKETS),
@@ -36,6 +38,7 @@ HISTOGRAMS = {  # of requests, and of the tokens behind their first
     "request_prefill_kv_computed_tokens": ("Prompt tokens per request that were not cached", TOKEN_BUCKETS),
     "request_generation_tokens": ("Output tokens per request", TOKEN_BUCKETS),
     "request_params_max_tokens": ("Output tokens that requests allow", TOKEN_BUCKETS),
+    "grammar_compile_time_seconds": ("To compile a grammar, from the request on", TIME_BUCKETS),
 }
 READER = {
     "cycles": "Cycles of the token reader that visited a slot",
@@ -70,6 +73,8 @@ class Metrics:
         self.generation_tokens = 0
         self.slow_clients = 0
         self.client_disconnects = 0
+        self.grammars_reused = 0
+        self.grammars_refused = 0
         self.finished: dict[str, int] = {"stop": 0, "length": 0, "abort": 0, "error": 0}
         self.responses: dict[int, int] = {}
         self._histograms = {name: Histogram(bounds) for name, (_, bounds) in HISTOGRAMS.items()}
@@ -107,6 +112,10 @@ class Metrics:
             values["request_time_per_output_token_seconds"] = request.tpot_s
         for name, value in values.items():
             self._histograms[name].observe(value)
+
+    def on_grammar(self, seconds: float) -> None:
+        """One was compiled."""
+        self._histograms["grammar_compile_time_seconds"].observe(seconds)
 
     def on_response(self, status: int) -> None:
         self.responses[status] = self.responses.get(status, 0) + 1

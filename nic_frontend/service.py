@@ -148,7 +148,9 @@ class Service:
             names = ("max_context", "prompt_heap", "output_heap", "vocab_size")
             choices = min(options.max_choices, self.lease.n_slots)
             self.limits = Limits(**{name: int(header[name]) for name in names}, max_choices=choices)
-            self.grammars = Grammars(min(int(header["max_grammar_words"]), self.limits.prompt_heap // 2))
+            self.metrics = Metrics()
+            longest_grammar = min(int(header["max_grammar_words"]), self.limits.prompt_heap // 2)
+            self.grammars = Grammars(longest_grammar, self.metrics)
             bounds = Bounds(
                 options.template_timeout_s, options.template_memory_bytes, 2 * options.max_body_bytes
             )
@@ -165,7 +167,6 @@ class Service:
             raise
         self._header = header
         self.bodies = Bodies(options.body_memory_bytes)
-        self.metrics = Metrics()
         self.exposition = Exposition(self.model, self.seen, options.metrics_names)
         is_local = isinstance(options.ring, Path)
         self.live = Live(self.model, self.transport, self.seen, is_local)

@@ -62,7 +62,7 @@ class ResponsesAnswer(BlockAnswer):
             "reasoning": {"effort": request.reasoning.effort if request.reasoning else None, "summary": None},
             "store": False,
             "temperature": sampling.temperature,
-            "text": {"format": {"type": "text"}},
+            "text": {"format": {"type": "text"}} | (body.get("text") or {}),
             "tool_choice": body.get("tool_choice") or "auto",
             "top_logprobs": request.top_logprobs or 0,
             "tools": [

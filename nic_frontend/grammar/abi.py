@@ -5,6 +5,7 @@ import ctypes
 from enum import IntEnum
 
 GRAMMAR_NO_LIMIT = 0xffffffff
+GRAMMAR_GREEDY = 0x80000000
 
 
 class GrammarOp(IntEnum):

@@ -23,11 +23,14 @@ class Expression:
 
 @dataclass(slots=True, eq=False)
 class Rule:
-    """`shared`: it is called from many places, however small it is."""
+    """`shared`: it is called from many places, however small it is. `greedy`: it takes what it can, also
+    where something else might take it.
+    """
 
     name: str
     body: Expression | None = None
     shared: bool = False
+    greedy: bool = False
 
 
 EMPTY = Expression(GrammarOp.EMPTY)

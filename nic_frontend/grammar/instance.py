@@ -33,6 +33,11 @@ def equal(a: Any, b: Any) -> bool:
     )
 
 
+def listed(value: Any, values: list[Any]) -> bool:
+    """Whether a value is among others. Of strings there may be many."""
+    return value in values if isinstance(value, str) else any(equal(value, other) for other in values)
+
+
 def found(pattern: str, text: str, where: str) -> bool:
     """Whether a pattern is in a text."""
     try:
@@ -86,7 +91,7 @@ class Checker:
             return False
         if "const" in schema and not equal(value, schema["const"]):
             return False
-        if "enum" in schema and not any(equal(value, other) for other in schema["enum"]):
+        if "enum" in schema and not listed(value, schema["enum"]):
             return False
         if any(equal(value, other) for other in schema.get("x-not", ())):
             return False

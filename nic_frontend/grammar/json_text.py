@@ -27,7 +27,6 @@ from nic_frontend.grammar.expression import (
 from nic_frontend.grammar.expression import characters as one_character
 
 MAX_INDENT = 32
-MAX_NESTING = 64  # of a constant
 
 HEX = one_character([(0x30, 0x39), (0x41, 0x46), (0x61, 0x66)])
 
@@ -44,19 +43,31 @@ def _escape() -> Expression:
     return sequence(literal("\\"), any_of([one_of('"\\bfnrt'), unicode]))
 
 
-# A character of more than one byte: to call it keeps strings small.
-LONG_CHARACTER = Rule(
-    "a character", any_of([one_character([(0x80, characters.LAST)]), _escape()]), shared=True
-)
 SHORT = one_character([(0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7F)])
-CHARACTER = any_of([SHORT, call(LONG_CHARACTER)])
+LONG = any_of([one_character([(0x80, characters.LAST)]), _escape()])
+CHARACTER = any_of([SHORT, call(Rule("a character", LONG, shared=True))])  # to call it keeps strings small
+
+# Of a string with a bound: all but the last have so many characters. It begins without a call, because a byte
+# can push one state only.
+BLOCK = 64
+CHARACTERS = Rule(
+    f"{BLOCK} characters",
+    sequence(any_of([SHORT, LONG]), repeated(CHARACTER, 0, BLOCK - 1)),
+    shared=True,
+    greedy=True,
+)
 
 QUOTE = literal('"')
 
 
 def string(least: int = 0, most: int | None = None) -> Expression:
     """Any string of so many characters."""
-    return sequence(QUOTE, repeated(CHARACTER, least, most), QUOTE)
+    if most is None or most - least <= 2 * BLOCK:
+        return sequence(QUOTE, repeated(CHARACTER, least, most), QUOTE)
+    blocks = (most - least) // BLOCK - 1
+    first = most - blocks * BLOCK  # characters, each with a state of its own
+    longer = sequence(repeated(CHARACTER, first, first), repeated(call(CHARACTERS), 0, blocks))
+    return sequence(QUOTE, any_of([repeated(CHARACTER, least, first), longer]), QUOTE)
 
 
 def quoted(text: str) -> str:

@@ -6,7 +6,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator
 
-from nic_frontend.grammar.abi import GRAMMAR_NO_LIMIT, GrammarOp
+from nic_frontend.grammar.abi import GRAMMAR_GREEDY, GRAMMAR_NO_LIMIT, GrammarOp
 from nic_frontend.grammar.expression import EMPTY, Expression, Rule
 from nic_frontend.grammar.refusal import GrammarRefused
 
@@ -34,10 +34,11 @@ class Program:
         self._numbers = {rule: 1 + i for i, rule in enumerate(self._called)}
         roots = [root, *(rule.body or EMPTY for rule in self._called)]
         nodes = [self._node(expression) for expression in roots]
+        flags = [0, *(GRAMMAR_GREEDY if rule.greedy else 0 for rule in self._called)]
         self.rules += [rule.name for rule in self._called]
         self.words.extend((self._n_nodes, len(nodes)))
         self.words.extend(self._nodes)
-        self.words.extend(nodes)
+        self.words.extend(node | flag for node, flag in zip(nodes, flags, strict=True))
 
     def _node(self, root: Expression) -> int:
         """Its number. What it is made of comes first; nothing here recurs, however deep it is."""

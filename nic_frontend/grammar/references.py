@@ -9,7 +9,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.vocabulary import ASSERTIONS, UNSUPPORTED
 
-MAX_SCHEMAS = 20_000
+MAX_SCHEMAS = 10_000
 MAX_NESTING = 100
 MAX_COMBINED = 200
 LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")

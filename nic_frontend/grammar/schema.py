@@ -25,6 +25,7 @@ from nic_frontend.grammar.strings import strings
 
 MAX_COMBINATIONS = 256
 MAX_DEPTH = 60
+MAX_RULES = 10_000  # sets of schemas that values must be valid for
 MAX_VALUES = 2_000  # of an enum
 
 
@@ -62,6 +63,8 @@ class Translation:
         if rule is None:
             rule = self._rules[key] = Rule(places[0].where)
             self._kept += places
+            if len(self._rules) > MAX_RULES:
+                raise GrammarRefused("too many schemas are combined", places[0].where)
             self._depth += 1
             if self._depth > MAX_DEPTH:
                 raise GrammarRefused("schemas are nested too deeply", places[0].where)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from nic_frontend.errors import ApiError, bad_request
 from nic_frontend.grammar.compiler import compiled
 from nic_frontend.grammar.expression import Expression
 from nic_frontend.grammar.refusal import GrammarRefused
+from nic_frontend.metrics import Metrics
 
 KEPT_BYTES = 64 << 20
 KEPT_REFUSALS = 1_000
@@ -29,8 +31,9 @@ Key = bytes
 class Grammars:
     """`max_words` is the longest that the backend takes. Lives on the event loop."""
 
-    def __init__(self, max_words: int) -> None:
+    def __init__(self, max_words: int, metrics: Metrics) -> None:
         self._max_words = max_words
+        self._metrics = metrics
         self._kept: OrderedDict[Key, bytes] = OrderedDict()  # last used, last
         self._kept_bytes = 0
         self._refused: OrderedDict[Key, str] = OrderedDict()
@@ -57,8 +60,10 @@ class Grammars:
         key = self._key(source, param)
         if (found := self._kept.get(key)) is not None:
             self._kept.move_to_end(key)
+            self._metrics.grammars_reused += 1
             return found
         if (why := self._refused.get(key)) is not None:
+            self._metrics.grammars_refused += 1
             raise bad_request(why, param, "invalid_value")
         if key not in self._compiling:
             if len(self._compiling) >= MAX_WAITING:
@@ -84,16 +89,19 @@ class Grammars:
             except UnicodeEncodeError:
                 raise GrammarRefused("it has a lone surrogate, which no Unicode text has") from None
 
+        asked = time.perf_counter()
         try:
             block = await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except GrammarRefused as error:
             why = f"'{param}' cannot be enforced: {error}"
             self._refused[key] = why
+            self._metrics.grammars_refused += 1
             if len(self._refused) > KEPT_REFUSALS:
                 self._refused.popitem(last=False)
             raise bad_request(why, param, "invalid_value") from error
         finally:
             del self._compiling[key]
+        self._metrics.on_grammar(time.perf_counter() - asked)
         self._kept[key] = block
         self._kept_bytes += len(block)
         while self._kept_bytes > KEPT_BYTES and len(self._kept) > 1:

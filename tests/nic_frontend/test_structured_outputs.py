@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -77,9 +78,10 @@ def test_other_endpoints(speak: Speak) -> None:
         ),
         ("/v1/messages", {**BODY, "max_tokens": 9, "output_config": {"format": {"schema": SCHEMA}}}),
     ):
-        post(frontend, path, body)
+        answer = post(frontend, path, body).json()
         assert accepted(frontend, PERSON)
         assert not accepted(frontend, "{}")
+        assert "text" not in body or answer["text"] == body["text"]
     post(frontend, "/v1/responses", {"input": "hi", "text": {"format": {"type": "json_object"}}})
     assert accepted(frontend, "{}")
 
@@ -92,6 +94,9 @@ def test_equal_grammars_are_compiled_and_written_once(frontend: Frontend) -> Non
     assert len({int(row.descriptor["grammar_offset"]) for row in rows if row.descriptor is not None}) == 1
     post(frontend, "/v1/chat/completions", CHAT)
     assert not frontend.backend.accepted[-1].grammar
+    metrics = frontend.client.get("/metrics").text
+    assert re.search(r"blink:grammars_reused_total\{.*\} 2\.0", metrics)
+    assert re.search(r"blink:grammar_compile_time_seconds_count\{.*\} 1\.0", metrics)
 
 
 @pytest.mark.parametrize(

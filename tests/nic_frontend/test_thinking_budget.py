@@ -12,6 +12,8 @@ from templates import HERMES, LLAMA
 from tiny_model import build_tokenizer
 from typed_sse import typed_events
 
+from ringbuffer.grammar import accepts, unpack
+
 TOKENIZER = build_tokenizer()
 BUDGET = 20
 CONCLUSION = TOKENIZER.encode("\n</think>\n\n").ids
@@ -93,6 +95,15 @@ def test_no_room_to_answer(frontend: Frontend) -> None:
     assert found["choices"][0]["finish_reason"] == "length"
     assert found["choices"][0]["message"]["content"] == ""
     assert len(frontend.backend.accepted) == 1
+
+
+def test_the_form_of_an_answer_holds_behind_its_thoughts(frontend: Frontend) -> None:
+    """The second request goes on behind the thoughts, and so does its grammar."""
+    ask(frontend, structured_outputs={"regex": "It rains[.]"})
+    first, second = (unpack(row.grammar) for row in frontend.backend.accepted)
+    assert accepts(first, b"<think>hm</think>It rains.")
+    assert accepts(second, b"It rains.")
+    assert not accepts(second, b"<think>hm</think>It rains.")
 
 
 def test_slots_come_back(frontend: Frontend) -> None:

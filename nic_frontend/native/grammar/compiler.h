@@ -1,8 +1,9 @@
 /* The compiler of grammars: a program, which describes a language, becomes the block of ringbuffer/grammar.h. The
  * interface for Python (nic_frontend/grammar), whose abi.py is generated from this file.
  *
- * A program is 32-bit words: the number of nodes, that of rules, the nodes, and of each rule the number of its node.
- * The answer is rule 0. A node is its operation, the number of its arguments, and those; nodes among them come before
+ * A program is 32-bit words: the number of nodes, that of rules, the nodes, and of each rule the number of its node,
+ * with BLINK_GRAMMAR_GREEDY where the rule takes what it can, also where something else might take it. The answer is
+ * rule 0. A node is its operation, the number of its arguments, and those; nodes among them come before
  * it. The languages are of bytes.
  */
 #ifndef BLINK_GRAMMAR_COMPILER_H
@@ -40,6 +41,7 @@ enum blink_grammar_op {
                                      them */
 };
 #define BLINK_GRAMMAR_NO_LIMIT 0xffffffffu
+#define BLINK_GRAMMAR_GREEDY 0x80000000u
 
 enum blink_grammar_status {
   BLINK_GRAMMAR_OK = 0,
@@ -56,7 +58,7 @@ enum blink_grammar_status {
 struct blink_grammar_limits {
   uint32_t moves;   /* of an automaton before it is made smaller, at most; likewise what follows */
   uint32_t nodes;   /* of the graph that it is made from */
-  uint32_t time_ms; /* of each of its stages */
+  uint32_t time_ms; /* of this thread, for each of its stages */
 };
 
 struct blink_grammar_result {

@@ -236,6 +236,7 @@ bool Determinizer::add_unclear_ends(Copied& copied) const {
   for (uint32_t state = 1; state < states_.size(); ++state)
     for (const uint32_t c : states_[state].calls) {
       const Call& call = graph_.calls[c];
+      if (graph_.program().greedy[call.rule]) continue;
       const uint32_t back = by_reached_.at(returns_of(state, call.rule));
       Set behind = moves_of(back);
       if (automaton_.accepting[back]) behind |= follow[states_[state].rule];

@@ -30,8 +30,9 @@ Program::Program(const uint32_t* words, uint32_t n_words) {
   }
   require(n_words - at == n_rules);
   for (uint32_t i = 0; i < n_rules; ++i) {
-    require(words[at + i] < n_nodes);
-    rules[i] = words[at + i];
+    rules[i] = words[at + i] & ~BLINK_GRAMMAR_GREEDY;
+    greedy.push_back(words[at + i] & BLINK_GRAMMAR_GREEDY);
+    require(rules[i] < n_nodes);
   }
 }
 

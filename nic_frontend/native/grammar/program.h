@@ -44,6 +44,7 @@ struct Node {
 struct Program {
   std::vector<Node> nodes;
   std::vector<uint32_t> rules;  // the node of each
+  std::vector<bool> greedy;     // ... and whether it takes what it can
 
   // Throws Refused where the words are no program.
   Program(const uint32_t* words, uint32_t n_words);
