@@ -165,9 +165,10 @@ int main(int argc, char** argv) {
   uint64_t answers = 0;
   for (const Frontend& f : simulation.frontends) answers += f.finished;
   const std::string verdict = simulation.verdict();
-  std::printf("mutations %llu submissions %llu completed in all %llu torn %llu failed %llu, polite ones that ended right %llu %s\n",
-              (unsigned long long)mutations, (unsigned long long)attacker.submitted,
-              (unsigned long long)s.completed, (unsigned long long)s.torn_payloads,
-              (unsigned long long)s.failed, (unsigned long long)answers, verdict.c_str());
+  std::printf(
+      "mutations %llu submissions %llu completed in all %llu torn %llu failed %llu, polite ones that ended right %llu "
+      "%s\n",
+      (unsigned long long)mutations, (unsigned long long)attacker.submitted, (unsigned long long)s.completed,
+      (unsigned long long)s.torn_payloads, (unsigned long long)s.failed, (unsigned long long)answers, verdict.c_str());
   return verdict.empty() && answers ? 0 : 1;
 }
