@@ -72,7 +72,7 @@ def test_an_empty_variable_is_no_api_key(monkeypatch: pytest.MonkeyPatch) -> Non
     """The unit's environment file has it empty. And the ring is the one that `blink backend` makes."""
     monkeypatch.setenv(frontend.API_KEY_VARIABLE, "")
     served: list[FrontendOptions] = []
-    monkeypatch.setattr("nic_frontend.server.serve", lambda options, ready: served.append(options))
+    monkeypatch.setattr("nic_frontend.server.serve", lambda options, *_: served.append(options))
     assert cli.main(["frontend", "demo"]) == 0
     assert served[0].api_key is None
     assert served[0].ring == ring_path(BackendOptions(Path()).ring)
