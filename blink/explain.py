@@ -65,6 +65,7 @@ def main(namespace: argparse.Namespace) -> int:
         max_batch=namespace.max_batch,
         max_prefill_tokens=namespace.max_prefill_tokens,
         kv_cache_dtype=namespace.kv_cache_dtype,
+        grammar_memory=0,  # no kernel's time depends on it, and a config.json alone has no tokenizer
     )
     limits = wanted_limits(options, config, GpuServingDevice.defaults)
     gpu = GPUS[namespace.gpu]

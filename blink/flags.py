@@ -144,12 +144,31 @@ def seconds(text: str) -> float:
     return value
 
 
+def duration(text: str) -> float:
+    """A time of at least a second."""
+    value = seconds(text)
+    if value < 1:
+        raise ValueError(f"{text} is less than a second")
+    return value
+
+
 def api_key(text: str) -> str:
     if not text.strip():
         raise ValueError(
             "the key is empty: everybody would have it; leave the flag out to serve without a key"
         )
     return text
+
+
+def hosts(text: str) -> tuple[str, ...]:
+    """Of "example.com,10.0.0.7", or "*". Raises ValueError."""
+    found = tuple(text.lower().split(","))
+    for one in found:
+        if one != "*" and not re.fullmatch(r"[a-z0-9._-]+|\[?[0-9a-f:.]+\]?", one):
+            raise ValueError(
+                f"'{one}' is no host; write for example example.com or 10.0.0.7, with no port, or *"
+            )
+    return found
 
 
 def origins(text: str) -> tuple[str, ...]:

@@ -12,9 +12,10 @@ from blink import backend, frontend
 from blink.address import reserve, url
 from blink.child import add_log_format_flag
 from blink.config_file import add_config_flag
-from blink.flags import add_flags, arguments, checked, count, defaults, given, seconds
+from blink.flags import add_flags, arguments, checked, count, defaults, given, ordinal, seconds
 from blink.model_directory import add_model_arguments, model_directory, public_name
-from blink.supervisor import Plan, Supervisor
+from blink.plan import Plan
+from blink.supervisor import Supervisor
 from gpu_backend.backend import DRAIN_S, STOP_S
 from gpu_backend.options import BackendOptions, described_model
 from nic_frontend.options import FrontendOptions
@@ -22,10 +23,11 @@ from ringbuffer.abi import MAX_LEASES
 from ringbuffer.messages import choose_format
 from ringbuffer.region import ring_path
 
-DESCRIPTION = """Starts one backend and N frontends as processes of their own. The frontends share the port;
-one that dies is started again. SIGTERM and SIGINT let open requests finish; a second one ends at once."""
+DESCRIPTION = """Starts one backend and N frontends as processes of their own, and again when they die. The
+frontends share the port. SIGTERM and SIGINT let open requests finish; a second one ends at once."""
 
 START_TIMEOUT_S = 600.0
+BACKEND_RESTARTS = 3
 SLACK_S = 10.0  # beyond the bounds that the children keep by themselves
 
 
@@ -60,6 +62,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="give up when requests are not accepted after this long (default: %(default)g)",
     )
     add_log_format_flag(group)
+    group.add_argument(
+        "--backend-restarts",
+        type=checked(ordinal),
+        default=BACKEND_RESTARTS,
+        metavar="N",
+        help="start a backend that ends again, so often in a row before it has served for a minute; clients"
+        " get 503 meanwhile (default: %(default)s)",
+    )
     add_flags(parser, "frontend", FrontendOptions, frontend.FLAGS)
     add_flags(parser, "backend", BackendOptions, backend.FLAGS)
 
@@ -99,6 +109,9 @@ def plan(namespace: argparse.Namespace, directory: str, port: int) -> Plan:
         n_frontends=namespace.frontends,
         environment=environment,
         ring=ring_path(ring),
+        host=complete["host"],
+        port=port,
+        backend_restarts=namespace.backend_restarts,
         url=f"{url(complete['host'], port, tls=complete['tls_cert'] is not None)}/v1",
         start_timeout_s=namespace.start_timeout,
         drain_s=complete["drain_timeout_s"],

@@ -12,9 +12,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from pathlib import Path
 
 from blink.child import said_ready, spawn
+from blink.plan import Plan
+from blink.stand_in import StandIn
 from ringbuffer import messages
 from ringbuffer.abandoned import give_back_abandoned
 from ringbuffer.name import RingError, owner_pid
@@ -23,8 +24,8 @@ PROGRESS_S = 10.0  # between two lines of a backend that takes its time
 NOTICE_S = 1.0  # what ends sooner needs no word about the wait
 KILL_S = 5.0  # for the system to reap a process after SIGKILL
 FAILED_DRAIN_S = 10.0  # of the frontends of a dead backend: they fail their requests within seconds
-STEADY_S = 60.0  # a frontend that lived this long is started again at once
-LONGEST_PAUSE_S = 30.0  # between two starts of a frontend that does not stay up
+STEADY_S = 60.0  # a child that served for this long is started again at once
+LONGEST_PAUSE_S = 30.0  # between two starts of one that does not stay up
 
 
 class Event(Enum):
@@ -33,22 +34,6 @@ class Event(Enum):
     FRONTEND_READY = auto()
     ENDED = auto()
     TIMEOUT = auto()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What to run. The commands get --lease-fd and --ready-fd appended (child.py). Times in seconds."""
-
-    backend: Sequence[str]
-    frontend: Sequence[str]
-    n_frontends: int
-    environment: dict[str, str]
-    ring: Path
-    url: str
-    start_timeout_s: float
-    drain_s: float  # that the frontends give open requests
-    frontend_end_s: float  # from SIGTERM to SIGKILL
-    backend_end_s: float
 
 
 @dataclass
@@ -69,6 +54,10 @@ class Child:
     @property
     def alive(self) -> bool:
         return self.process is not None and self.process.returncode is None
+
+    @property
+    def steady(self) -> bool:
+        return self.ready and time.monotonic() - self.since > STEADY_S
 
     def signal(self, number: int) -> None:
         if self.alive and self.process:
@@ -93,20 +82,21 @@ class Supervisor:
         self._hurry = asyncio.Event()  # a second signal: no more patience
         self._signals: list[int] = []
         self._announced = False
+        self._stand_in = StandIn(plan.host, plan.port)
+        self._timeout: asyncio.TimerHandle | None = None
         self._began = time.monotonic()
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._on_signal, number)
-        timeout = loop.call_later(self._plan.start_timeout_s, self._put, Event.TIMEOUT)
         status = 1
         try:
-            await self._start(self._backend, self._plan.backend)
-            self._backend.watchers.append(asyncio.create_task(self._tell_progress()))
+            await self._start_backend()
             status = await self._serve()
         finally:
-            timeout.cancel()
+            self._stop_timeout()
+            await self._stand_in.end()
             ended_well = await self._shut_down(failed=status != 0)
         if status == 0 and self._hurry.is_set():
             return 128 + self._signals[1]
@@ -117,25 +107,45 @@ class Supervisor:
     async def _serve(self) -> int:
         """Handles events until one of them ends the service; returns the exit status."""
         while True:
+            if self._announced and not any(frontend.ready for frontend in self._frontends):
+                await self._stand_in.begin()
+            else:
+                await self._stand_in.end()
             event, child = await self._events.get()
             if event is Event.SIGNAL:
                 return 0
             if event is Event.BACKEND_READY:
-                self._backend.ready = True
+                self._backend.ready, self._backend.since = True, time.monotonic()
+                if self._announced:
+                    self._backend_serves_again()
+                    continue
                 for frontend in self._frontends:
                     await self._start(frontend, self._plan.frontend)
-            elif event is Event.TIMEOUT and not self._announced:
-                say(f"not ready after {self._plan.start_timeout_s:g} s: raise --start-timeout; stopping")
-                return 1
+            elif event is Event.TIMEOUT:
+                advice = "raise --start-timeout" if not self._announced else "killing it"
+                say(f"not ready after {self._plan.start_timeout_s:g} s: {advice}; stopping")
+                if not self._announced:
+                    return 1
+                self._backend.signal(signal.SIGKILL)
             elif event is Event.FRONTEND_READY and child:
                 self._on_frontend_ready(child)
             elif event is Event.ENDED and child:
-                fatal = child is self._backend or not self._announced
+                child.failures = 0 if child.steady else child.failures + 1
+                child.ready = False
+                often = child is self._backend and child.failures > self._plan.backend_restarts
+                fatal = often or not self._announced
                 say(f"{child.how_it_ended()}{'; stopping' if fatal else ''}")
                 if fatal:
                     return 1
                 self._give_back_leases()
                 self._start_again(child)
+
+    def _backend_serves_again(self) -> None:
+        """The frontends of the one before find out, end, and are started again."""
+        self._stop_timeout()
+        for frontend in self._frontends:
+            frontend.ready = False
+        say("the backend serves again")
 
     def _put(self, event: Event, child: Child | None = None) -> None:
         self._events.put_nowait((event, child))
@@ -153,9 +163,22 @@ class Supervisor:
             say(f"{child.name} serves again")
         elif all(frontend.ready for frontend in self._frontends):
             self._announced = True
+            self._stop_timeout()
             say(f"ready after {time.monotonic() - self._began:.1f} s at {self._plan.url}")
 
     # ---------------------------------------------------------------- children
+
+    async def _start_backend(self) -> None:
+        self._timeout = asyncio.get_running_loop().call_later(
+            self._plan.start_timeout_s, self._put, Event.TIMEOUT
+        )
+        await self._start(self._backend, self._plan.backend)
+        self._backend.watchers.append(asyncio.create_task(self._tell_progress()))
+
+    def _stop_timeout(self) -> None:
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None
 
     async def _start(self, child: Child, command: Sequence[str]) -> None:
         child.process, read_end = await spawn(command, self._plan.environment)
@@ -176,13 +199,15 @@ class Supervisor:
 
     def _start_again(self, child: Child) -> None:
         """At once after a steady run; ever later when starts keep failing."""
-        child.failures = 0 if time.monotonic() - child.since > STEADY_S else child.failures + 1
         pause = 0.0 if child.failures <= 1 else min(2.0 ** (child.failures - 2), LONGEST_PAUSE_S)
         say(f"starting {child.name} again{f' in {pause:g} s' if pause else ''}")
 
         async def start() -> None:
             await asyncio.sleep(pause)
-            await self._start(child, self._plan.frontend)
+            if child is self._backend:
+                await self._start_backend()
+            else:
+                await self._start(child, self._plan.frontend)
 
         child.watchers = [asyncio.create_task(start())]
 
@@ -214,9 +239,9 @@ class Supervisor:
     async def _shut_down(self, *, failed: bool) -> bool:
         """Frontends first, so that what they have open can finish. False when a child had to be killed."""
         frontend_end_s = FAILED_DRAIN_S if failed else self._plan.frontend_end_s
-        for frontend in self._frontends:
-            if not frontend.alive:
-                for watcher in frontend.watchers:
+        for child in (self._backend, *self._frontends):
+            if not child.alive:
+                for watcher in child.watchers:
                     watcher.cancel()  # it may be waiting to start again
         notice = f"letting open requests finish, at most {self._plan.drain_s:g} s"
         if signal.SIGINT in self._signals:

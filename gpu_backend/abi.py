@@ -16,7 +16,7 @@ MOST_PLAIN = 127
 NOT_PLAIN = 255
 MOST_TOKEN_BYTES = 4095
 DEAD_END = 0xfffffffe
-STEP_LAYOUT_HASH = 0xe05925cc06e97ec2
+STEP_LAYOUT_HASH = 0x499e92dad36947fe
 
 
 class Emit(IntEnum):
@@ -54,22 +54,22 @@ StepSet = np.dtype({
 })
 
 TokenGroup = np.dtype({
-    "names": ["at", "words", "prefix", "most_plain", "bytes"],
-    "formats": ["<u4", "<u4", "<u4", "<u4", ("u1", (16,))],
-    "offsets": [0, 4, 8, 12, 16],
+    "names": ["at", "words", "prefix", "most_plain", "pad", "classes", "bytes"],
+    "formats": ["<u4", "<u4", "u1", "u1", ("u1", (2,)), ("<u4", (2,)), ("u1", (12,))],
+    "offsets": [0, 4, 8, 9, 10, 12, 20],
     "itemsize": 32,
 })
 
 Vocabulary = np.dtype({
-    "names": ["first", "bytes", "plain", "groups", "part_groups", "group_tokens", "group_words"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
-    "offsets": [0, 8, 16, 24, 32, 40, 48],
-    "itemsize": 56,
+    "names": ["first", "bytes", "plain", "class_of_byte", "groups", "part_groups", "group_tokens", "group_words"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56],
+    "itemsize": 64,
 })
 
 Tables = np.dtype({
     "names": ["history", "block_table", "params", "controls", "completed", "n_sequences", "max_context", "pages_per_sequence", "page_size", "vocab_size", "control_words", "n_eos", "eos", "grammars", "grammar_at", "grammar_states", "vocabulary"],
     "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,)), "<u8", "<u8", "<u8", Vocabulary],
     "offsets": [0, 8, 16, 24, 32, 40, 44, 48, 52, 56, 60, 64, 68, 104, 112, 120, 128],
-    "itemsize": 184,
+    "itemsize": 192,
 })

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from gpu_backend.devices.base import Defaults
 from gpu_backend.engines.base import Limits
-from gpu_backend.engines.vocabulary import LARGEST
 from gpu_backend.kernel_abi.kv_tile import TILE_KEYS
 from gpu_backend.models.description import Model
 from gpu_backend.models.quantization import QUANTIZATIONS
@@ -111,10 +110,8 @@ def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) ->
 
 
 def grammar_words(options: BackendOptions, config: Model) -> int:
-    """Words of the memory of grammars; 0 where nobody knows the bytes of the model's tokens, or they are more
-    than the sampler walks through.
-    """
-    words = options.grammar_memory // 4 if config.vocab_size <= LARGEST else 0
+    """Words of the memory of grammars; 0 where nobody knows the bytes of the model's tokens."""
+    words = options.grammar_memory // 4
     return words if words and answer_bytes(options.model_dir, config.vocab_size) else 0
 
 

@@ -8,7 +8,7 @@ import time
 from gpu_backend.devices.base import Ring
 from gpu_backend.messages import say
 from gpu_backend.schedulers.base import Scheduler
-from ringbuffer.abi import Phase
+from ringbuffer.abi import Fault, Phase
 from ringbuffer.fault import describe
 from ringbuffer.words import name_of
 
@@ -42,8 +42,8 @@ class Watch:
         return self._heartbeat != before
 
     def _look(self) -> str | None:
-        dead = self._scheduler.wait(0)  # asked first: one that ends by itself has written the phase before
         try:
+            dead = self._scheduler.wait(0)  # asked first: one that ends has written its phase before
             phase = self._ring.phase()
             if not isinstance(phase, Phase):
                 self._tell_unknown(phase)
@@ -53,9 +53,16 @@ class Watch:
             dead = dead and phase != Phase.STOPPED and not self._beats()
         except RuntimeError as error:  # the ring is in the memory of a GPU that is lost
             return f"the ring cannot be read any more: {error}"
-        if dead:
+        return self._bury() if dead else None
+
+    def _bury(self) -> str:
+        """A scheduler died without a word, with the GPU's context in which it ran: frontends are told in its
+        place, and need not wait until its heartbeat has stood still for long enough."""
+        error = self._scheduler.error()
+        self._ring.fail(Fault.DEVICE, error)
+        if not error:
             return "the scheduler died without saying why: the GPU may be lost, see dmesg and `blink doctor`"
-        return None
+        return f"the scheduler died: {describe(Fault.DEVICE, error)}; see dmesg and `blink doctor`"
 
     def _tell_unknown(self, phase: int) -> None:
         """The scheduler has not written it, and will write its phase again: nothing ends by it."""

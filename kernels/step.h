@@ -26,7 +26,7 @@ extern "C" {
 #define BLINK_MOST_PLAIN 127
 #define BLINK_NOT_PLAIN 255
 #define BLINK_MOST_TOKEN_BYTES 4095 /* a longer token counts as one that has none */
-#define BLINK_DEAD_END 0xfffffffeu /* likewise: its grammar allows no token, or none that may be sampled yet */
+#define BLINK_DEAD_END 0xfffffffeu  /* likewise: its grammar allows no token, or none that may be sampled yet */
 
 /* What a batch slot's logits are for. */
 enum blink_emit {
@@ -89,14 +89,16 @@ struct blink_step_set {
   uint64_t* out_logprobs; /* [batch_slots][BLINK_LOGPROB_WORDS] E: as many as the request asks for (extents.h) */
 };
 
-/* 32 tokens with bytes that look alike, or fewer: they are neighbours in the order of the bytes of their part, of those
- * that are plain or of those that are not. */
+/* At most 32 tokens that begin with the same byte: neighbours in the order of the bytes of their part, of those that
+ * are plain or of those that are not. */
 struct blink_token_group {
-  uint32_t at;         /* lane i has its bytes in group_words[at + i], [at + 32 + i] and so on, little-endian */
-  uint32_t words;      /* words of its longest token */
-  uint32_t prefix;     /* bytes with which all begin, at most 16 are told */
-  uint32_t most_plain; /* of its tokens, the largest number of plain characters; not plain: BLINK_NOT_PLAIN */
-  uint8_t bytes[16];   /* of the prefix */
+  uint32_t at;        /* lane i has its bytes in group_words[at + i], [at + 32 + i] and so on, little-endian */
+  uint32_t words;     /* words of its longest token */
+  uint8_t prefix;     /* bytes with which all begin, at most 12 are told */
+  uint8_t most_plain; /* of its tokens, the largest number of plain characters; not plain: BLINK_NOT_PLAIN */
+  uint8_t pad[2];
+  uint32_t classes[2]; /* of its tokens' bytes: a bit for each */
+  uint8_t bytes[12];   /* of the prefix */
 };
 
 /* The bytes of the vocabulary's tokens, for those who walk grammars (B). A token without bytes is never part of an
@@ -108,6 +110,7 @@ struct blink_vocabulary {
   uint8_t* plain;                   /* [vocab_size, rounded up to 32] of a token of nothing but plain characters
                                        (ringbuffer/grammar.h), their number; 0 of others, and where there are more than
                                        BLINK_MOST_PLAIN */
+  uint8_t* class_of_byte;           /* [256] below 64; bytes of a class are usually allowed together */
   struct blink_token_group* groups; /* those of each part of the vocabulary one after the other */
   uint32_t* part_groups;            /* [BLINK_VOCAB_PARTS + 1] the first group of each part */
   uint32_t* group_tokens;           /* [groups][32] token:20 | bytes:12 */

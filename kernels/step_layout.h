@@ -1,6 +1,6 @@
 /* Generated from step.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_STEP_LAYOUT_HASH 0xe05925cc06e97ec2ull
+#define BLINK_STEP_LAYOUT_HASH 0x499e92dad36947feull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -40,17 +40,20 @@ BLINK_ASSERT(sizeof(struct blink_token_group) == 32, "blink_token_group");
 BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, at) == 0, "blink_token_group.at");
 BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, words) == 4, "blink_token_group.words");
 BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, prefix) == 8, "blink_token_group.prefix");
-BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, most_plain) == 12, "blink_token_group.most_plain");
-BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, bytes) == 16, "blink_token_group.bytes");
-BLINK_ASSERT(sizeof(struct blink_vocabulary) == 56, "blink_vocabulary");
+BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, most_plain) == 9, "blink_token_group.most_plain");
+BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, pad) == 10, "blink_token_group.pad");
+BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, classes) == 12, "blink_token_group.classes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, bytes) == 20, "blink_token_group.bytes");
+BLINK_ASSERT(sizeof(struct blink_vocabulary) == 64, "blink_vocabulary");
 BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, first) == 0, "blink_vocabulary.first");
 BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, bytes) == 8, "blink_vocabulary.bytes");
 BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, plain) == 16, "blink_vocabulary.plain");
-BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, groups) == 24, "blink_vocabulary.groups");
-BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, part_groups) == 32, "blink_vocabulary.part_groups");
-BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, group_tokens) == 40, "blink_vocabulary.group_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, group_words) == 48, "blink_vocabulary.group_words");
-BLINK_ASSERT(sizeof(struct blink_tables) == 184, "blink_tables");
+BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, class_of_byte) == 24, "blink_vocabulary.class_of_byte");
+BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, groups) == 32, "blink_vocabulary.groups");
+BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, part_groups) == 40, "blink_vocabulary.part_groups");
+BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, group_tokens) == 48, "blink_vocabulary.group_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, group_words) == 56, "blink_vocabulary.group_words");
+BLINK_ASSERT(sizeof(struct blink_tables) == 192, "blink_tables");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, history) == 0, "blink_tables.history");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, block_table) == 8, "blink_tables.block_table");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, params) == 16, "blink_tables.params");
@@ -102,10 +105,13 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_tables, vocabulary) == 128, "blink_
   X(blink_token_group, words) \
   X(blink_token_group, prefix) \
   X(blink_token_group, most_plain) \
+  X(blink_token_group, pad) \
+  X(blink_token_group, classes) \
   X(blink_token_group, bytes) \
   X(blink_vocabulary, first) \
   X(blink_vocabulary, bytes) \
   X(blink_vocabulary, plain) \
+  X(blink_vocabulary, class_of_byte) \
   X(blink_vocabulary, groups) \
   X(blink_vocabulary, part_groups) \
   X(blink_vocabulary, group_tokens) \

@@ -7,12 +7,15 @@ from typing import Any
 
 from nic_frontend.access_log import log_request
 from nic_frontend.asgi import Receive, Scope, Send, respond, respond_json
+from nic_frontend.clients import client_of
 from nic_frontend.cors import Cors
 from nic_frontend.endpoints import MODEL, OPEN_PATHS, Endpoints, Handler
 from nic_frontend.errors import ApiError, anthropic_body
+from nic_frontend.hosts import Hosts, default_hosts
 from nic_frontend.request import ClientGone
 from nic_frontend.request_record import RequestRecord, record_of
 from nic_frontend.service import Service
+from nic_frontend.wrong_keys import WrongKeys
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +27,9 @@ class App:
         self._service = service
         self._cors = Cors(service.options.allowed_origins or ())
         self._log_requests = service.options.log_requests
+        self._wrong_keys = WrongKeys()
+        hosts = service.options.allowed_hosts or default_hosts(service.options.host, service.keys.needed)
+        self._hosts = Hosts(hosts)
         self._routes = Endpoints(service).routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,6 +62,7 @@ class App:
             await send(message)
 
         try:
+            self._hosts.check(scope)
             if (allowed := self._cors.preflight(scope)) is not None:  # browsers send no key with it
                 await respond(counted, 200, b"", allowed)
             else:
@@ -63,6 +70,8 @@ class App:
         except ClientGone:
             metrics.client_disconnects += 1
         except ApiError as error:
+            if error.status == 401 and not await self._wrong_keys.wait(scope):
+                error = too_many_wrong_keys()
             await respond_json(counted, error.status, told(error, scope), error.headers)
         except Exception:
             log.exception("%s %s failed, id %s", scope["method"], scope["path"], record.id)
@@ -85,7 +94,9 @@ class App:
         """Raises ApiError 401, 404 or 405."""
         path = scope["path"]
         if path not in OPEN_PATHS:
-            record_of(scope).key = self._service.keys.check(scope)
+            key = record_of(scope).key = self._service.keys.check(scope)
+            own = key is not None and key.name is not None  # one key for everybody tells nobody apart
+            scope["client_number"] = client_of(scope, key.digest if key and own else None)
         route = self._routes.get(MODEL if path.startswith(MODEL) else path)
         if route is None:
             raise ApiError(404, f"unknown URL: {scope['method']} {path}", code="unknown_url")
@@ -98,6 +109,11 @@ class App:
                 headers={"allow": ", ".join(allowed)},
             )
         return route.handler
+
+
+def too_many_wrong_keys() -> ApiError:
+    message = "too many requests with an incorrect API key"
+    return ApiError(429, message, code="invalid_api_key", headers={"connection": "close"})
 
 
 def told(error: ApiError, scope: Scope) -> dict[str, object]:

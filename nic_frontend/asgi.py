@@ -7,6 +7,7 @@ import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from nic_frontend.bodies import Body
 from nic_frontend.errors import ApiError
 from nic_frontend.request import ClientGone
 
@@ -27,15 +28,15 @@ def header(scope: Scope, name: bytes) -> str | None:
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
 
 
-async def read_json_body(scope: Scope, receive: Receive, limit: int, timeout_s: float) -> bytes:
-    """The body.
+async def read_json_body(scope: Scope, receive: Receive, body: Body, limit: int, timeout_s: float) -> bytes:
+    """The body, whose memory is `body`'s.
 
     Raises ApiError 415 for another media type or an encoded body, 413 above `limit` bytes, 408 when it does
-    not arrive in time.
+    not arrive in time, 503 when all bodies together are too large.
     """
-    media = (header(scope, b"content-type") or "application/json").partition(";")[0].strip().lower()
-    if media != "application/json":
-        raise ApiError(415, f"the content type must be application/json, it is {media}")
+    media = (header(scope, b"content-type") or "").partition(";")[0].strip().lower()
+    if media != "application/json":  # nor none: pages of any origin can send that from a browser
+        raise ApiError(415, f"the content type must be application/json, it is {media or 'missing'}")
     coding = (header(scope, b"content-encoding") or "identity").strip().lower()
     if coding != "identity":
         raise ApiError(415, f"the content-encoding {coding} is not supported; send the body without one")
@@ -53,6 +54,7 @@ async def read_json_body(scope: Scope, receive: Receive, limit: int, timeout_s: 
                 size += len(parts[-1])
                 if size > limit:
                     raise too_large(limit)
+                body.grow(len(parts[-1]))
                 if not message.get("more_body", False):
                     return b"".join(parts)
     except TimeoutError as error:

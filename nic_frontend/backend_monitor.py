@@ -23,15 +23,16 @@ log = logging.getLogger(__name__)
 
 INTERVAL_S = 0.05
 RECONNECT_PAUSE_S = 1.0  # between attempts, once the lease cannot be saved any more
+EMULATION_PATIENCE_NS = 10_000_000_000  # a heartbeat of threads on a busy CPU may stand still for so long
 
 
-def why_down(health: Health) -> str | None:
-    """Why the backend cannot take requests; None when it can."""
+def why_down(health: Health, patience_ns: int = 0) -> str | None:
+    """Why the backend cannot take requests, whose heartbeat may stand still for so long; None when it can."""
     if health.phase == Phase.FAILED:
         return f"the scheduler failed: {describe(health.fault, health.fault_detail)}"
     if health.phase != Phase.SERVING:
         return f"the scheduler is in phase {name_of(Phase, health.phase)}, not SERVING"
-    if health.heartbeat_lost:
+    if health.heartbeat_lost and health.heartbeat_age_ns >= patience_ns:
         return f"the scheduler's heartbeat has stood still for {health.heartbeat_age_ns / 1e9:.1f} s"
     if health.lease_lost:
         return "the scheduler took this frontend's lease back"
@@ -49,8 +50,12 @@ class BackendMonitor:
         lease: Lease,
         grant_timeout_s: float,
         give_up: Callable[[str], None],
+        emulated: bool = False,
     ) -> None:
-        """`give_up` is told why when this frontend can never serve again (F11)."""
+        """`give_up` is told why when this frontend can never serve again (F11). `emulated`: the scheduler
+        runs on the CPU.
+        """
+        self._emulated = emulated
         self._transport = transport
         self._broken_since: float | None = None
         self._reader = reader
@@ -73,17 +78,25 @@ class BackendMonitor:
             await self._mend(health)
             return
         self._broken_since = None
-        reason = why_down(health)
+        patience_ns = self._patience_ns(health)
+        reason = why_down(health, patience_ns)
         self._report(reason)
         # An unknown phase is no end: another process wrote it, and the scheduler beats on.
         ended = health.phase in (Phase.STARTING, Phase.STOPPED, Phase.FAILED)
-        alive = not ended and not health.heartbeat_lost
+        alive = not ended and not (health.heartbeat_lost and health.heartbeat_age_ns >= patience_ns)
         if reason is not None and (not alive or health.lease_lost):
             self._tracker.fail_all(errors.unavailable(reason))
         if not alive and self._transport.is_outdated():
             self._give_up(f"{reason}, and another backend has made the ring anew: start this frontend again")
         if health.lease_lost and alive and health.phase == Phase.SERVING:
             await self._renew()
+
+    def _patience_ns(self, health: Health) -> int:
+        """A GPU's heartbeat stands still when the GPU hangs. The emulation's also does when others need the
+        CPU, which is no reason to fail its requests while its process lives.
+        """
+        patient = health.heartbeat_lost and self._emulated and self._transport.backend_lives()
+        return EMULATION_PATIENCE_NS if patient else 0
 
     async def _mend(self, health: Health) -> None:
         """One attempt to make the connection again. Streams wait for as long as the scheduler keeps the lease

@@ -10,36 +10,58 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from nic_frontend.errors import ApiError, bad_request
+from nic_frontend.connections import Connections
+from nic_frontend.errors import ApiError, bad_request, unavailable
 
 MAX_HEAD = 64 << 10  # bytes
 MAX_FRAMING = 16 << 10  # bytes of a chunked body from one byte of content to the next: sizes and extensions
+MAX_UNREAD = 1 << 20  # bytes of a body whose request has been answered already
 HEAD_TIMEOUT_S = 30.0
 LOOK_S = 0.5  # for the end of a connection that is not read
 TCP_ESTABLISHED = 1  # netinet/tcp.h, the first byte of struct tcp_info
+BYTES_ACKED = slice(120, 128)  # ... and tcpi_bytes_acked (linux/tcp.h)
 
 
 class Connection(HttpToolsProtocol):
     """A request's head, the first and every other, must be whole within HEAD_TIMEOUT_S and MAX_HEAD (F9).
 
     Headers behind a chunked body (trailers) are refused: nothing reads them, and they would have no end.
+    What a client takes nothing of for `stall_s` is not kept for it.
     An offer to upgrade is not taken (RFC 9110, 7.8): curl and the JDK offer HTTP/2 with ordinary requests.
     """
+
+    crowd: Connections  # that it is one of
+    stall_s: float
+
+    @classmethod
+    def among(cls, crowd: Connections, stall_s: float) -> type[Connection]:
+        """The class of the connections of one server."""
+        return type(cls.__name__, (cls,), {"crowd": crowd, "stall_s": stall_s})
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._head_left: int | None = MAX_HEAD  # bytes; None when what comes is a body
         self._framing = 0  # bytes of the body since its last byte of content
+        self._unread = 0  # bytes of a body that nobody will read
         self._head_timer: asyncio.TimerHandle | None = None
         self._look_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
         self._served: RequestResponseCycle | None = None  # self.cycle is the last that came
+        self._refused: ApiError | None = None  # what is told behind the answers that are still owed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._expect_head()
+        if self.crowd.opened(self):
+            self._expect_head()
+        else:
+            self._refuse(unavailable("the server has as many connections as it may; retry shortly"))
+
+    def drop(self) -> None:
+        self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._head_timer, self._look_timer):
+        self.crowd.closed(self)
+        for timer in (self._head_timer, self._look_timer, self._stall_timer):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
@@ -48,10 +70,17 @@ class Connection(HttpToolsProtocol):
             self._served.message_event.set()
 
     def data_received(self, data: bytes) -> None:
+        if self._refused is not None:
+            return
         self._unset_keepalive_if_required()
         if self._head_timer is None and (self.cycle is None or self.cycle.response_complete):
             self._expect_head()  # the rest of a body that was refused is no reason to wait longer
         if self._head_left is None:
+            if self.cycle.response_complete:
+                self._unread += len(data)
+                if self._unread > MAX_UNREAD:
+                    self.transport.abort()
+                    return
             self._framing += len(data)  # before `on_body`, which sets it back
             self._feed(data)
             in_body = self._head_left is None and not self.transport.is_closing()
@@ -62,7 +91,7 @@ class Connection(HttpToolsProtocol):
         room = self._head_left
         self._head_left -= min(room, len(data))
         self._feed(data[:room])
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._refused is not None:
             return
         if self._head_left == 0:
             self._refuse(ApiError(431, f"the request's head is larger than {MAX_HEAD} bytes"))
@@ -95,25 +124,37 @@ class Connection(HttpToolsProtocol):
         self._feed(b"\r\n".join([first, *kept, b"", rest]))
 
     def _refuse(self, error: ApiError) -> None:
-        """Closes the connection; says why unless that came amid an answer or behind it."""
-        served = self._served
-        if served is None or self._head_left is not None:
-            told = served is None or served.response_complete
-        else:
-            told = served is self.cycle and not served.response_started
-            served.disconnected = told  # its handler waits for the body, and must not answer as well
+        """Says why what came last is refused, behind the answers to what came before it, and closes the
+        connection. Amid an answer to the refused request itself there is nothing to say.
+        """
+        served, in_body = self._served, self._head_left is None
+        if served is not None and not served.response_complete:
+            if not in_body or served is not self.cycle:
+                if in_body:
+                    self.pipeline.popleft()  # the request whose body is refused
+                self._refused = error
+                self._expect_no_head()
+                self.flow.pause_reading()
+                if self._look_timer is None:
+                    self._look()
+                return
+            served.disconnected = True  # its handler waits for the body, and must not answer as well
             served.message_event.set()
-        if told:
+            if served.response_started:
+                self.transport.close()
+                return
+        if not in_body or (served is not None and not served.response_started):
             body = json.dumps(error.body).encode()
-            head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(
-                body
-            )
-            self.transport.write(STATUS_LINE[error.status] + head + body)
+            head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+            self.transport.write(STATUS_LINE[error.status] + head % len(body) + body)
         self.transport.close()
+        self._watch_writing()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._expect_head()
+        if self._served is None or self._served.response_complete:
+            self.crowd.await_(self)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._head_left is None:
@@ -127,10 +168,13 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
             return  # it comes again, without the offer
+        super().on_headers_complete()  # which may find that the URL is none: so far this is a head
+        self.cycle.keep_alive = self.cycle.keep_alive and not self.crowd.ending
         self._head_left = None
-        self._framing = 0
+        self._framing = self._unread = 0
         self._expect_no_head()
-        super().on_headers_complete()
+        if self._served is self.cycle:
+            self.crowd.await_(self)
         if self.pipeline and self._look_timer is None:
             self._look()
 
@@ -138,6 +182,46 @@ class Connection(HttpToolsProtocol):
         if not self.parser.should_upgrade():
             self._head_left = MAX_HEAD
             super().on_message_complete()
+            if self._served is self.cycle and not self.cycle.response_complete:
+                self.crowd.arrived(self)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()  # it serves the next one if that waits
+        if self._refused is not None and not self.pipeline and not self.transport.is_closing():
+            refused, self._refused, self._head_left = self._refused, None, 0
+            self._refuse(refused)
+            return
+        if self._served is None or self._served.response_complete or self._served.more_body:
+            self.crowd.await_(self)
+        self._watch_writing()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_writing()
+
+    def _watch_writing(self) -> None:
+        """While something is to be written the client has to take some of it, or it goes (F9). The kernel
+        drops those that are silent (TCP_USER_TIMEOUT), but not one that says that it has no room.
+        """
+        if self._stall_timer is None and self.transport.get_write_buffer_size():
+            self._stall_timer = self.loop.call_later(
+                self.stall_s, self._look_at_writing, self._acknowledged()
+            )
+
+    def _look_at_writing(self, before: bytes) -> None:
+        self._stall_timer = None
+        if self.transport.get_write_buffer_size() and self._acknowledged() == before:
+            self.transport.abort()
+        else:
+            self._watch_writing()
+
+    def _acknowledged(self) -> bytes:
+        """How many bytes the client has acknowledged."""
+        return self._tcp_info(BYTES_ACKED.stop)[BYTES_ACKED]
+
+    def _tcp_info(self, n: int) -> bytes:
+        opened: socket.socket = self.transport.get_extra_info("socket")
+        return opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, n)
 
     def _expect_head(self) -> None:
         self._expect_no_head()
@@ -157,10 +241,9 @@ class Connection(HttpToolsProtocol):
         client leaves (F8).
         """
         self._look_timer = None
-        if not self.pipeline:
+        if not self.pipeline and self._refused is None:
             return
-        info = self.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
-        if info[0] == TCP_ESTABLISHED:
+        if self._tcp_info(1)[0] == TCP_ESTABLISHED:
             self._look_timer = self.loop.call_later(LOOK_S, self._look)
         else:
             self.transport.abort()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from nic_frontend import errors
@@ -125,20 +126,25 @@ class Endpoints:
                 param="model", code="model_not_found",
             )  # fmt: skip
 
-    async def _body(self, scope: Scope, receive: Receive) -> dict[str, Any]:
+    @asynccontextmanager
+    async def _body(self, scope: Scope, receive: Receive) -> AsyncIterator[dict[str, Any]]:
+        """The request's object. Its memory counts until nobody needs it any more."""
         options = self._service.options
-        body = parse_object(
-            await read_json_body(scope, receive, options.max_body_bytes, options.body_timeout_s)
-        )
-        self._check_model(body.get("model"))
-        return body
+        with self._service.bodies.new() as held:
+            content = await read_json_body(
+                scope, receive, held, options.max_body_bytes, options.body_timeout_s
+            )
+            body = parse_object(content)
+            self._check_model(body.get("model"))
+            yield body
 
     def _asking(self, answer: Asked) -> Handler:
         """An endpoint that answers by itself."""
 
         async def handler(scope: Scope, receive: Receive, send: Send) -> None:
-            body = await self._body(scope, receive)
-            await respond_json(send, 200, await answer(body, self._service.served))
+            async with self._body(scope, receive) as body:
+                answered = await answer(body, self._service.served)
+            await respond_json(send, 200, answered)
 
         return handler
 
@@ -148,26 +154,31 @@ class Endpoints:
         async def handler(scope: Scope, receive: Receive, send: Send) -> None:
             arrived = time.perf_counter()
             service = self._service
-            body = await self._body(scope, receive)
-            fill_in(body, service.sampling_defaults)
-            job = await parse(body, service.served)
-            requests = self._requests(job, arrived)
+            async with self._body(scope, receive) as body:
+                fill_in(body, service.sampling_defaults)
+                job = await parse(body, service.served)
+            requests = self._requests(job, arrived, scope["client_number"])
             record = record_of(scope)
             record.requests = requests
             call = Call(job, requests, service.tokenizer, service.tracker, service.metrics)
             with service.budgets.admitted(record.key, requests):
-                await call.run(receive, send)
+                await call.run(receive, send, arrived, service.options.request_timeout_s)
 
         return handler
 
-    def _requests(self, job: Job, arrived: float) -> list[Request]:
-        """One request per choice."""
+    def _requests(self, job: Job, arrived: float, client: int) -> list[Request]:
+        """One request per choice. Raises ApiError 400 when their prompts are too long together."""
         service, n = self._service, job.parameters.n
+        asked, most = n * sum(map(len, job.prompts)), service.options.max_prompt_tokens
+        if len(job.prompts) * n > 1 and asked > most:
+            raise errors.too_many_prompt_tokens(asked, most)
         mailbox = Mailbox(service.options.max_buffered_tokens)
 
         def request(index: int) -> Request:
             prompt = job.prompts[index // n]
             sampling = job.parameters.sampling(len(prompt), index % n, service.limits, job.param)
-            return Request(index, prompt, sampling, mailbox, arrived, job.grammars.whole)
+            return Request(
+                index, prompt, sampling, mailbox, arrived, grammar=job.grammars.whole, client=client
+            )
 
         return [request(index) for index in range(len(job.prompts) * n)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ringbuffer.abi import Reason
 
 if TYPE_CHECKING:
-    from nic_frontend.slot_tracker import Need
+    from nic_frontend.shares import Need
 
 RETRY_AFTER_S = 1
 
@@ -66,6 +66,11 @@ def slots_full(wanted: int, total: int) -> ApiError:
     return ApiError(429, message, kind="rate_limit_error", code="rate_limit_exceeded")
 
 
+def share_full() -> ApiError:
+    message = "your open requests hold as much of this server as one client may; retry when one has ended"
+    return ApiError(429, message, kind="rate_limit_error", code="rate_limit_exceeded")
+
+
 def heaps_full(need: Need) -> ApiError:
     message = (
         f"the ring has no room now for prompts of {need.prompts} tokens and answers of {need.outputs}; "
@@ -84,8 +89,22 @@ def too_large(need: Need, total: Need) -> ApiError:
     )
 
 
+def too_many_prompt_tokens(asked: int, most: int) -> ApiError:
+    return bad_request(
+        f"the prompts of this request have {asked} tokens in all, counted once for each choice; this server "
+        f"takes {most} in one request (--max-prompt-tokens): ask for fewer at once",
+        "prompt",
+        "invalid_value",
+    )
+
+
 def unavailable(message: str) -> ApiError:
     return ApiError(503, message, kind="service_unavailable", code="service_unavailable")
+
+
+def took_too_long(timeout_s: float) -> ApiError:
+    message = f"the answer was not complete within {timeout_s:g} s, which is what this server allows"
+    return ApiError(504, message, code="request_timeout")
 
 
 # Made anew each time: an exception that is raised again keeps the frames of every time that it was.

@@ -57,6 +57,9 @@ def library() -> ctypes.CDLL:
             None,
             [p, u32, ctypes.POINTER(GrammarLimits), p, u32, ctypes.POINTER(GrammarResult)],
         ),
+        "blink_watchdog_create": (p, [u64]),
+        "blink_watchdog_beat": (None, [p]),
+        "blink_watchdog_destroy": (None, [p]),
     }
     for name, (result, arguments) in prototypes.items():
         function = getattr(found, name)

@@ -39,6 +39,7 @@ class FrontendOptions:
     api_keys: Path | None = None  # a file of several, in its place (keys.py)
     tls_cert: Path | None = None  # the server's certificate and those that lead to a root, PEM; then HTTPS
     tls_key: Path | None = None  # its private key, PEM, where that is not in the same file
+    allowed_hosts: tuple[str, ...] | None = None  # names that it answers to; "*": any. Default: hosts.py
     allowed_origins: tuple[str, ...] | None = None  # whose pages a browser lets read answers; "*": all
 
     tool_call_parser: str = "auto"  # parsing/registry.py: how the model writes calls of tools; "none"
@@ -47,13 +48,18 @@ class FrontendOptions:
     attach_timeout_s: float = 30.0  # for the ring to appear and the scheduler to serve
     grant_timeout_s: float = 3.0  # for the scheduler to acknowledge the lease
     body_timeout_s: float = 30.0  # for a request's body to arrive
+    request_timeout_s: float = 3600.0  # for an answer's last byte, from the first of the request's body
     drain_timeout_s: float = 30.0  # for open requests to finish after SIGTERM
     template_timeout_s: float = 5.0  # for the chat template to render one request
+    watchdog_s: float = 20.0  # a process whose event loop does not turn for so long ends
     slot_wait_s: float = 1.0  # for a slot that is just being released, before 429
 
+    max_connections: int = 4096  # beyond that, those that wait for longest make room
     max_body_bytes: int = 8 << 20
     template_memory_bytes: int = 1 << 30  # that the process may hold which renders the chat template
+    body_memory_bytes: int = 64 << 20  # of all bodies together that are being read and understood
     max_choices: int = 128  # prompts times n of one request
+    max_prompt_tokens: int = 512 << 10  # of all its choices, where it has several
     max_buffered_tokens: int = 4096  # a stream whose client is this far behind is cancelled
     scrub: bool = False  # clear prompts in the ring when their requests are released
     send_buffer_bytes: int = 256 << 10  # of the kernel, per connection

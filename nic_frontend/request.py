@@ -100,6 +100,13 @@ class Mailbox:
         if self._handler is not None:
             self._handler.cancel()
 
+    def give_up(self, failure: Exception) -> None:
+        """Ends the handler with `failure`, or without a word where the client holds it up."""
+        if self.sending:
+            self.abandon()
+        else:
+            self.fail(failure)
+
     async def take(self) -> list[Arrival]:
         """Waits for arrivals and returns all of them. Raises what `fail` was given."""
         while not self._arrivals and self._failure is None:
@@ -129,6 +136,7 @@ class Request:
     mailbox: Mailbox
     arrived: float
     grammar: bytes | None = None  # what the answer may be (ringbuffer/grammar.h)
+    client: int = 0  # for whom: clients take turns (S2)
     slot: int = -1
     sequence: int | None = None  # None until it was submitted
     cached_tokens: int = 0  # of the prompt; known with the first token
@@ -189,6 +197,7 @@ class Request:
             "frequency_penalty": s.frequency_penalty,
             "flags": s.controls.flags | (abi.RequestFlags.IGNORE_EOS if s.ignore_eos else 0),
             "ticket": 0,
+            "client": self.client,
             "n_stop_ids": len(s.stop_ids),
             "stop_ids": s.stop_ids + (0,) * (abi.MAX_STOP_IDS - len(s.stop_ids)),
             "prompt_offset": 0,
@@ -203,6 +212,7 @@ class Request:
             "grammar_words": 0,
             "grammar_name": 0,
             "grammar_crc32c": 0,
+            "reserved0": 0,
             "crc32c": 0,
         }
         row = tuple(values.pop(name) for name in abi.Descriptor.names or ())

@@ -54,7 +54,10 @@ class RequestTracker:
         need = self.slots.need(sizes)
         if not need.within(self.slots.total):
             raise errors.too_large(need, self.slots.total)
-        slots = await self.slots.wait(sizes, self._slot_wait_s)
+        client = requests[0].client
+        if self.slots.exceeds_share(sizes, client):
+            raise errors.share_full()
+        slots = await self.slots.wait(sizes, self._slot_wait_s, client)
         if not slots and self.slots.n_free < len(requests):
             raise errors.slots_full(len(requests), self.slots.n_slots)
         if not slots:

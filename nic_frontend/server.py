@@ -1,13 +1,15 @@
 """A frontend process: the socket, uvicorn on uvloop, and an orderly end.
 
-SIGTERM and SIGINT stop accepting. Open requests may finish within `drain_timeout_s`, then get an error event;
-the lease is given back last.
+After SIGTERM and SIGINT no more connections are let in (listener.py), and those that there are get an answer
+to one more request each, if it comes soon. Open requests may finish within `drain_timeout_s`, then get an
+error event; the lease is given back last.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 import logging
 import signal
@@ -20,6 +22,9 @@ import uvicorn
 from nic_frontend import errors
 from nic_frontend.app import App
 from nic_frontend.connection import Connection
+from nic_frontend.connections import Connections
+from nic_frontend.hosts import is_loopback
+from nic_frontend.listener import BACKLOG, let_nobody_in, listen
 from nic_frontend.open_files import allow_most
 from nic_frontend.options import FrontendOptions
 from nic_frontend.service import Service
@@ -27,31 +32,12 @@ from nic_frontend.transport.base import TransportError
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 2048
 KEEP_ALIVE_S = 75
-SPARE_FILES = 100  # beside a connection for each slot: idle connections, the ring, the reader
+SPARE_FILES = 100  # beside the connections: the ring, the reader, threads that read files
 GRACE_S = 2  # for handlers to send their last event
-
-
-def listen(options: FrontendOptions) -> socket.socket:
-    """A bound socket.
-
-    What is set here is inherited by the accepted ones. Raises OSError when the address is taken.
-    """
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer_bytes)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(options.send_timeout_s * 1000))
-        listener.bind((options.host, options.port))
-        listener.listen(BACKLOG)
-    except OSError:
-        listener.close()
-        raise
-    return listener
+LINGER_S = 1.0  # after the signal, for a connection's next request
+HANDSHAKE_S = 0.25  # for handshakes under way with clients on other machines
+LOOK_S = 0.02
 
 
 class Server(uvicorn.Server):
@@ -60,12 +46,14 @@ class Server(uvicorn.Server):
     def __init__(
         self, service: Service, ready: Callable[[], None] | None, lives: Callable[[], None] = lambda: None
     ) -> None:
+        options = service.options
+        self._connections = Connections(options.max_connections)
         config = uvicorn.Config(
             App(service),
             ssl_certfile=service.options.tls_cert,
             ssl_keyfile=service.options.tls_key,
             loop="uvloop",
-            http=Connection,
+            http=Connection.among(self._connections, options.send_timeout_s),
             ws="none",
             lifespan="on",
             log_config=None,
@@ -74,7 +62,7 @@ class Server(uvicorn.Server):
             server_header=False,
             backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=int(service.options.drain_timeout_s) + GRACE_S,
+            timeout_graceful_shutdown=int(options.drain_timeout_s) + GRACE_S,
         )
         super().__init__(config)
         self._service = service
@@ -111,7 +99,22 @@ class Server(uvicorn.Server):
         self._lives()
         return await super().on_tick(counter)
 
+    async def _linger(self, listeners: list[socket.socket]) -> None:
+        """Serves what is in the queue and what clients have sent before they could know of the end."""
+        for listener in listeners:
+            let_nobody_in(listener)
+        self._connections.ending = True
+        loop = asyncio.get_running_loop()
+        host = self._service.options.host
+        first, last = loop.time() + (LOOK_S if is_loopback(host) else HANDSHAKE_S), loop.time() + LINGER_S
+        await asyncio.sleep(LOOK_S)
+        while loop.time() < last and not self.force_exit:
+            if loop.time() > first and not self._connections.any_awaited:
+                break
+            await asyncio.sleep(LOOK_S)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._linger(sockets or [])
         error = errors.unavailable("the frontend is shutting down")
         fail_all, timeout_s = self._service.tracker.fail_all, self._service.options.drain_timeout_s
         timer = asyncio.get_running_loop().call_later(timeout_s, fail_all, error)
@@ -119,6 +122,11 @@ class Server(uvicorn.Server):
             await super().shutdown(sockets)
         finally:
             timer.cancel()
+
+
+def within(options: FrontendOptions, files: int) -> FrontendOptions:
+    """The options of a process that may have so many files open for connections."""
+    return dataclasses.replace(options, max_connections=max(1, min(options.max_connections, files)))
 
 
 def serve(
@@ -132,15 +140,15 @@ def serve(
     Raises TransportError when the ring cannot be used, or not any more, FileNotFoundError or ValueError when
     the model's files cannot be, and OSError when the address is taken.
     """
-    most_files = allow_most()
+    options = within(options, allow_most() - SPARE_FILES)
     listener = listen(options)
     try:
         service = Service(options)
         try:
-            if most_files < (wanted := service.lease.n_slots + SPARE_FILES):
+            if (most := options.max_connections) < (n_slots := service.lease.n_slots):
                 log.warning(
-                    "may open %d files, too few for %d slots: raise the limit (ulimit -Hn) to %d",
-                    most_files, service.lease.n_slots, wanted,
+                    "may have %d connections, too few for %d slots: raise --max-connections and the limit of "
+                    "files (ulimit -Hn) to %d", most, n_slots, n_slots + SPARE_FILES,
                 )  # fmt: skip
             host, port = listener.getsockname()[:2]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from nic_frontend.api.parameters import Limits
 from nic_frontend.api.served import Served
 from nic_frontend.backend_monitor import BackendMonitor
+from nic_frontend.bodies import Bodies
 from nic_frontend.exposition import Exposition, Seen
 from nic_frontend.grammar.store import Grammars
 from nic_frontend.host_segment import HostSegment, segment_path
@@ -36,6 +37,7 @@ from nic_frontend.tracing import open_tracer
 from nic_frontend.transport.base import Transport, TransportError, read_header
 from nic_frontend.transport.cuda_ipc import CudaIpc
 from nic_frontend.transport.shm import SharedMemory
+from nic_frontend.watchdog import Watchdog
 from ringbuffer import abi, device_ring
 from ringbuffer.fault import describe
 from ringbuffer.heap import Place
@@ -164,6 +166,7 @@ class Service:
             self.transport.close()
             raise
         self._header = header
+        self.bodies = Bodies(options.body_memory_bytes)
         self.exposition = Exposition(self.model, self.seen, options.metrics_names)
         is_local = isinstance(options.ring, Path)
         self.live = Live(self.model, self.transport, self.seen, is_local)
@@ -176,8 +179,10 @@ class Service:
             slots.on_free = self._scrubbing(self.lease.index)
         self.tracker = RequestTracker(self._reader, slots, self.metrics, options.slot_wait_s)
         self._monitor = BackendMonitor(
-            self.transport, self._reader, self.tracker, self.lease, options.grant_timeout_s, self._give_up
-        )
+            self.transport, self._reader, self.tracker, self.lease, options.grant_timeout_s, self._give_up,
+            emulated=text(header["device_name"].tobytes()) == "cpu",
+        )  # fmt: skip
+        self._watchdog = Watchdog(options.watchdog_s)
         self._tasks: list[asyncio.Task[None]] = []
         self.given_up: str | None = None
         self.on_given_up: Callable[[], None] = lambda: None
@@ -208,13 +213,15 @@ class Service:
 
     async def start(self) -> None:
         asyncio.get_running_loop().add_reader(self._reader.descriptor, self.tracker.on_readable)
-        self._tasks += [asyncio.create_task(self._monitor.run()), asyncio.create_task(self._reporter.run())]
+        runs = (self._monitor.run, self._reporter.run, self._watchdog.run)
+        self._tasks += [asyncio.create_task(run()) for run in runs]
 
     async def stop(self) -> None:
         """Cancels what is open, waits a bounded time for its slots, and gives the lease back."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._watchdog.close()
         await self.tracker.close(RELEASE_TIMEOUT_S)
         asyncio.get_running_loop().remove_reader(self._reader.descriptor)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from nic_frontend.grammar_ranges import GrammarRange, GrammarRanges
+from nic_frontend.shares import NOTHING, Need, Shares
 from ringbuffer.heap import Extent, LeaseHeaps, Place
 
 
@@ -38,27 +39,11 @@ class Taken(NamedTuple):
     grammar: GrammarRange | None
 
 
-class Need(NamedTuple):
-    """Slots, and tokens and records of the heaps."""
-
-    slots: int
-    prompts: int
-    outputs: int
-
-    def plus(self, other: Need) -> Need:
-        return Need(*(a + b for a, b in zip(self, other, strict=True)))
-
-    def within(self, other: Need) -> bool:
-        return all(a <= b for a, b in zip(self, other, strict=True))
-
-
 class Waiter(NamedTuple):
     sizes: Sequence[Size]
+    client: int
     need: Need
     taken: asyncio.Future[tuple[int, list[int]]]  # the tracker's epoch, and the slots
-
-
-NOTHING = Need(0, 0, 0)
 
 
 class SlotTracker:
@@ -87,6 +72,7 @@ class SlotTracker:
         self._hint = 0
         self.n_free = self.n_slots
         self._releasing = NOTHING
+        self.shares = Shares()
         self._serve()
 
     def need(self, sizes: Sequence[Size]) -> Need:
@@ -96,15 +82,15 @@ class SlotTracker:
         prompts = sum(prompt for prompt, _ in rooms) + sum(map(self.grammars.room, blocks))
         return Need(len(sizes), prompts, sum(output for _, output in rooms))
 
-    def take(self, sizes: Sequence[Size]) -> list[int]:
+    def take(self, sizes: Sequence[Size], client: int = 0) -> list[int]:
         """A slot for each, with its ranges of the heaps.
 
         The scan is circular and starts behind the last slot taken. Empty when there is no room for
         all of them, or others wait.
         """
-        return [] if self._waiting else self._take(sizes)
+        return [] if self._waiting else self._take(sizes, client)
 
-    def _take(self, sizes: Sequence[Size]) -> list[int]:
+    def _take(self, sizes: Sequence[Size], client: int) -> list[int]:
         if len(sizes) > self.n_free:
             return []
         all_taken: list[Taken] = []
@@ -115,7 +101,7 @@ class SlotTracker:
                     self._give_back(other)
                 return []
             all_taken.append(taken)
-        return [self._occupy(taken) for taken in all_taken]
+        return [self._occupy(taken, client) for taken in all_taken]
 
     def _take_one(self, size: Size) -> Taken | None:
         grammar = self.grammars.take(size.grammar) if size.grammar else None
@@ -133,7 +119,7 @@ class SlotTracker:
         if taken.grammar is not None:
             self.grammars.give_back(taken.grammar)
 
-    def _occupy(self, taken: Taken) -> int:
+    def _occupy(self, taken: Taken, client: int) -> int:
         slot = self._free.find(1, self._hint)
         if slot < 0:
             slot = self._free.find(1)
@@ -141,6 +127,7 @@ class SlotTracker:
         self._taken[slot] = taken
         self._hint = slot + 1
         self.n_free -= 1
+        self.shares.took(client, slot, self._held(slot, 1))
         return slot
 
     def place(self, slot: int) -> Place:
@@ -156,19 +143,23 @@ class SlotTracker:
         assert taken is not None
         return taken
 
-    async def wait(self, sizes: Sequence[Size], timeout_s: float) -> list[int]:
+    def exceeds_share(self, sizes: Sequence[Size], client: int) -> bool:
+        """Whether the client holds too much already to have that as well."""
+        return not self.shares.allow(client, self.need(sizes), self._unused().plus(self._releasing))
+
+    async def wait(self, sizes: Sequence[Size], timeout_s: float, client: int = 0) -> list[int]:
         """As `take`, but waits for what is being released.
 
         Empty when that does not suffice, also for those who wait already, or takes too long.
         """
-        if taken := self.take(sizes):
+        if taken := self.take(sizes, client):
             return taken
         need = wanted = self.need(sizes)
         for other in self._waiting:
             wanted = wanted.plus(other.need)
         if timeout_s <= 0 or not wanted.within(self._unused().plus(self._releasing)):
             return []
-        waiter = Waiter(sizes, need, asyncio.get_running_loop().create_future())
+        waiter = Waiter(sizes, client, need, asyncio.get_running_loop().create_future())
         self._waiting.append(waiter)
         try:
             await asyncio.wait([waiter.taken], timeout=timeout_s)
@@ -188,7 +179,7 @@ class SlotTracker:
         return []
 
     def _serve(self) -> None:
-        while self._waiting and (taken := self._take(self._waiting[0].sizes)):
+        while self._waiting and (taken := self._take(*self._waiting[0][:2])):
             self._waiting.popleft().taken.set_result((self._epoch, taken))
 
     def _unused(self) -> Need:
@@ -197,6 +188,7 @@ class SlotTracker:
 
     def releasing(self, slot: int) -> None:
         """The slot's request has ended; `free` follows."""
+        self.shares.gave_back(slot)
         self._releasing = self._releasing.plus(self._held(slot, 1))
 
     def free(self, slot: int) -> None:
@@ -210,6 +202,7 @@ class SlotTracker:
 
     def put_back(self, slot: int) -> None:
         """Returns a slot that was taken and never submitted to."""
+        self.shares.gave_back(slot)
         self._give_back(self._of(slot))
         self._taken[slot] = None
         self._free[slot] = 1

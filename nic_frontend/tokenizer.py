@@ -150,6 +150,7 @@ class Tokenizer:
                 self._reference.no_padding()
                 self._reference.no_truncation()
                 self._factory = detokenizer_factory(self._reference, most)
+                self.special = frozenset(special_ids(self._reference))
                 decoder = self._reference.decoder
                 self._token_bytes = bytes_by_decoder(json.loads(decoder.__getstate__()) if decoder else None)
                 self._encode, self.engine = self._choose(path)

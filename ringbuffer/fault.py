@@ -12,6 +12,7 @@ SENTENCES = {
     Fault.GATE: "step {detail} did not wait for the step before it",
     Fault.RELAUNCH: "launching itself again was refused with CUDA error {detail}",
     Fault.TOKEN: "step {detail} sampled a token outside the vocabulary",
+    Fault.DEVICE: "the GPU failed with CUDA error {detail}",
 }
 
 

@@ -47,6 +47,10 @@ class GrammarWalk {
     for (;;) {
       const uint32_t* row = grammar_.row(state_);
       const uint32_t move = row[column];
+      if (move - 1 < BLINK_GRAMMAR_NEXT_MASK) { /* it neither calls nor needs room */
+        state_ = move;
+        return true;
+      }
       if (move & BLINK_GRAMMAR_NEXT_MASK) return take(move);
       if (!(row[0] & BLINK_GRAMMAR_ACCEPTING) || depth_ == 0) return die();
       pop();
@@ -59,6 +63,11 @@ class GrammarWalk {
       if (!step(bytes[i])) return false;
     return state_ != 0;
   }
+
+  /* Goes on in a state to which an equal walk came without a change of the stack. */
+  BLINK_WORD void resume(uint32_t state) { state_ = state; }
+  BLINK_WORD uint32_t state() const { return state_; }
+  BLINK_WORD bool has_changed_stack() const { return shared_ != from_.depth || depth_ != from_.depth; }
 
   BLINK_WORD bool may_end() const {
     bool ends = grammar_.is_accepting(state_);

@@ -48,6 +48,17 @@ class LeaseLock:
         except FileNotFoundError:
             return False
 
+    def backend_lives(self) -> bool:
+        """Whether a process holds the lock on the file that its backend holds until it ends (R9)."""
+        descriptor = os.open(f"/proc/self/fd/{self._descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
     def close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)

@@ -178,6 +178,12 @@ class Region:
         """The words of `abi.Fault` and of its detail, which fault.describe puts into a sentence."""
         return int(self.header["fault"][0]), int(self.header["fault_detail"][0])
 
+    def fail(self, fault: abi.Fault, detail: int) -> None:
+        """Tells of a scheduler that has died without a word: its reason first, then its phase (R2)."""
+        self.header["fault_detail"][0] = detail
+        self.header["fault"][0] = int(fault)
+        self.header["phase"][0] = int(abi.Phase.FAILED)
+
     def stats(self) -> dict[str, int]:
         record = self.header["stats"][0]
         return {name: int(record[name]) for name in abi.Stats.names or ()}

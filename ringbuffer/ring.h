@@ -112,7 +112,8 @@ enum blink_fault {
   BLINK_FAULT_STEP = 2,     /* a step did not complete in time: its id */
   BLINK_FAULT_GATE = 3,     /* a step's gate gave up waiting for the step before it: its id */
   BLINK_FAULT_RELAUNCH = 4, /* the kernel could not launch itself again: the runtime's error code */
-  BLINK_FAULT_TOKEN = 5     /* a step sampled a token outside the vocabulary: its id */
+  BLINK_FAULT_TOKEN = 5,    /* a step sampled a token outside the vocabulary: its id */
+  BLINK_FAULT_DEVICE = 6    /* the GPU failed, and the scheduler with it: the driver's error code */
 };
 
 enum blink_control { BLINK_CONTROL_RUN = 0, BLINK_CONTROL_DRAIN = 1, BLINK_CONTROL_STOP = 2 };
@@ -221,7 +222,7 @@ struct blink_header {
   /* B */
   uint64_t control; /* enum blink_control */
   uint8_t pad1[120];
-  /* S */
+  /* S, and B in its place once the GPU has failed and the scheduler is no more */
   uint64_t phase;        /* enum blink_phase */
   uint64_t heartbeat;    /* changes while the scheduler lives */
   uint64_t fault;        /* enum blink_fault */
@@ -263,6 +264,7 @@ struct blink_descriptor {
   float frequency_penalty;  /* 0 is off */
   uint32_t flags;           /* enum blink_request_flags */
   uint32_t ticket;          /* order of submission within this lease, wrapping */
+  uint32_t client;          /* for whom: clients take turns, whatever their leases; any number, the same for the same */
   uint32_t n_stop_ids;
   uint32_t stop_ids[15];
   /* What the frontend has reserved of its lease's heaps, until the slot is EMPTY again: offsets count from the start of
@@ -281,7 +283,8 @@ struct blink_descriptor {
   uint32_t grammar_words;
   uint32_t grammar_name;
   uint32_t grammar_crc32c; /* of these words */
-  uint32_t crc32c;
+  uint32_t reserved0;
+  uint32_t crc32c; /* the last word */
 };
 
 /* (S) one bulk read of this table usually tells a frontend all that is new (paper section 4.4, "Token reader"). */

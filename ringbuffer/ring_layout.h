@@ -1,6 +1,6 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0xf67b3028176621c0ull
+#define BLINK_RING_LAYOUT_HASH 0x1469f136f2cefe6eull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -91,7 +91,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_lease, pad) == 16, "blink_lease.pad
 BLINK_ASSERT(sizeof(struct blink_lease_ack) == 128, "blink_lease_ack");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_ack, word) == 0, "blink_lease_ack.word");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_ack, pad) == 8, "blink_lease_ack.pad");
-BLINK_ASSERT(sizeof(struct blink_descriptor) == 192, "blink_descriptor");
+BLINK_ASSERT(sizeof(struct blink_descriptor) == 200, "blink_descriptor");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, sequence) == 0, "blink_descriptor.sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_tokens) == 4, "blink_descriptor.prompt_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, max_tokens) == 8, "blink_descriptor.max_tokens");
@@ -107,21 +107,23 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, presence_penalty) == 60
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, frequency_penalty) == 64, "blink_descriptor.frequency_penalty");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, flags) == 68, "blink_descriptor.flags");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, ticket) == 72, "blink_descriptor.ticket");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, n_stop_ids) == 76, "blink_descriptor.n_stop_ids");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, stop_ids) == 80, "blink_descriptor.stop_ids");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_offset) == 140, "blink_descriptor.prompt_offset");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_room) == 144, "blink_descriptor.prompt_room");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, output_offset) == 148, "blink_descriptor.output_offset");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, output_room) == 152, "blink_descriptor.output_room");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, logprob_words) == 156, "blink_descriptor.logprob_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_logprob_words) == 160, "blink_descriptor.prompt_logprob_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, n_biases) == 164, "blink_descriptor.n_biases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, ban_words) == 168, "blink_descriptor.ban_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_offset) == 172, "blink_descriptor.grammar_offset");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_words) == 176, "blink_descriptor.grammar_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_name) == 180, "blink_descriptor.grammar_name");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_crc32c) == 184, "blink_descriptor.grammar_crc32c");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, crc32c) == 188, "blink_descriptor.crc32c");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, client) == 76, "blink_descriptor.client");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, n_stop_ids) == 80, "blink_descriptor.n_stop_ids");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, stop_ids) == 84, "blink_descriptor.stop_ids");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_offset) == 144, "blink_descriptor.prompt_offset");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_room) == 148, "blink_descriptor.prompt_room");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, output_offset) == 152, "blink_descriptor.output_offset");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, output_room) == 156, "blink_descriptor.output_room");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, logprob_words) == 160, "blink_descriptor.logprob_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_logprob_words) == 164, "blink_descriptor.prompt_logprob_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, n_biases) == 168, "blink_descriptor.n_biases");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, ban_words) == 172, "blink_descriptor.ban_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_offset) == 176, "blink_descriptor.grammar_offset");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_words) == 180, "blink_descriptor.grammar_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_name) == 184, "blink_descriptor.grammar_name");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_crc32c) == 188, "blink_descriptor.grammar_crc32c");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, reserved0) == 192, "blink_descriptor.reserved0");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, crc32c) == 196, "blink_descriptor.crc32c");
 BLINK_ASSERT(sizeof(struct blink_progress) == 64, "blink_progress");
 BLINK_ASSERT(__builtin_offsetof(struct blink_progress, status) == 0, "blink_progress.status");
 BLINK_ASSERT(__builtin_offsetof(struct blink_progress, prefix) == 8, "blink_progress.prefix");
@@ -235,6 +237,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, salt) == 32, "blink_kv_ev
   X(blink_descriptor, frequency_penalty) \
   X(blink_descriptor, flags) \
   X(blink_descriptor, ticket) \
+  X(blink_descriptor, client) \
   X(blink_descriptor, n_stop_ids) \
   X(blink_descriptor, stop_ids) \
   X(blink_descriptor, prompt_offset) \
@@ -249,6 +252,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, salt) == 32, "blink_kv_ev
   X(blink_descriptor, grammar_words) \
   X(blink_descriptor, grammar_name) \
   X(blink_descriptor, grammar_crc32c) \
+  X(blink_descriptor, reserved0) \
   X(blink_descriptor, crc32c) \
   X(blink_progress, status) \
   X(blink_progress, prefix) \

@@ -171,6 +171,11 @@ class Stream:
                 return False
             time.sleep(POLL_S)
 
+    def error(self) -> int:
+        """The CUresult by which what was enqueued has failed; 0 where it has not, or still runs."""
+        (status,) = api().cuStreamQuery(self.handle)
+        return 0 if status == api().CUresult.CUDA_ERROR_NOT_READY else int(status)
+
     def close(self) -> None:
         if self.handle is not None:
             call("cuStreamDestroy", self.handle)

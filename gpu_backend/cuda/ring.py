@@ -52,6 +52,9 @@ class GpuRing:
         header = self._look()
         return int(header["fault"]), int(header["fault_detail"])
 
+    def fail(self, fault: abi.Fault, detail: int) -> None:
+        """Of a GPU that failed, no memory can be written: its frontends find the ring gone."""
+
     def stats(self) -> dict[str, int]:
         record = self._look()["stats"]
         return {name: int(record[name]) for name in abi.Stats.names or ()}

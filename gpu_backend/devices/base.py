@@ -16,7 +16,7 @@ from gpu_backend.models.description import Model
 from gpu_backend.rdma.target import ExportedMemory
 from gpu_backend.schedulers.base import Scheduler, SchedulerKind
 from gpu_backend.schedulers.setup import SchedulerSetup
-from ringbuffer.abi import Control, Phase
+from ringbuffer.abi import Control, Fault, Phase
 from ringbuffer.region import Geometry, ModelFacts
 
 
@@ -46,6 +46,10 @@ class Ring(Protocol):
     def heartbeat(self) -> int: ...
 
     def fault(self) -> tuple[int, int]: ...
+
+    def fail(self, fault: Fault, detail: int) -> None:
+        """Says in the place of a scheduler that has died that it failed, and why, where that can be said."""
+        ...
 
     def stats(self) -> dict[str, int]: ...
 

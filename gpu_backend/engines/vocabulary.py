@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,28 @@ from numpy.typing import NDArray
 from gpu_backend.abi import MOST_PLAIN, MOST_TOKEN_BYTES, NOT_PLAIN, VOCAB_PARTS, TokenGroup
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.engines.base import Batch, Memory
-from gpu_backend.kernel_abi.token_mask import MOST_GROUPS
 from gpu_backend.kernel_abi.vocab_slice import SAMPLE_BLOCKS, SAMPLE_WARPS
 from ringbuffer.token_bytes import answer_bytes
 
 LANES = 32
 MARKED = frozenset('"\\')
-LARGEST = LANES * (MOST_GROUPS - 2 * VOCAB_PARTS)  # tokens: of each part two groups may not be full
+# Bytes that grammars usually allow together, and some that they tell apart; all others are of the last class.
+ALONE = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-. /:@"
+TOGETHER = (range(ord("0"), ord("9") + 1), range(0x80, 0x100), range(0x20, 0x80))
 
 assert SAMPLE_BLOCKS == VOCAB_PARTS
+
+
+def class_of_byte() -> NDArray[np.uint8]:
+    found = np.full(256, len(ALONE) + len(TOGETHER), np.uint8)
+    for kind, members in reversed(list(enumerate(TOGETHER, len(ALONE)))):
+        found[list(members)] = kind
+    found[list(ALONE)] = np.arange(len(ALONE))
+    return found
+
+
+CLASS_OF_BYTE = class_of_byte()
+assert CLASS_OF_BYTE.max() < 64
 
 
 def store_vocabulary(memory: Memory, batch: Batch, directory: Path) -> None:
@@ -57,7 +71,7 @@ def vocabulary_arrays(table: Sequence[bytes]) -> dict[str, NDArray[Any]]:
     np.cumsum([len(raw) for raw in table], out=first[1:])
     plain = np.zeros(ceil_div(len(table), LANES) * LANES, np.uint8)
     plain[: len(table)] = [plain_characters(raw) for raw in table]
-    groups: list[tuple[int, int, int, int, list[int]]] = []
+    groups: list[tuple[int, int, int, int, list[int], list[int], list[int]]] = []
     tokens: list[NDArray[np.uint32]] = []
     words: list[NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
     part_groups, at = [0], 0
@@ -73,6 +87,7 @@ def vocabulary_arrays(table: Sequence[bytes]) -> dict[str, NDArray[Any]]:
         "first": first,
         "bytes": np.frombuffer(b"".join(table), np.uint8),
         "plain": plain,
+        "class_of_byte": CLASS_OF_BYTE,
         "groups": np.array(groups, TokenGroup),
         "part_groups": np.array(part_groups, np.uint32),
         "group_tokens": np.array(tokens, np.uint32),
@@ -90,8 +105,10 @@ def grouped(part: range, table: Sequence[bytes], plain: NDArray[np.uint8]) -> It
     """The tokens of a part that have bytes, in groups of neighbours."""
     there = sorted((token for token in part if table[token]), key=table.__getitem__)
     for kind in (True, False):
-        alike = [token for token in there if (plain[token] > 0) == kind]
-        yield from (alike[first : first + LANES] for first in range(0, len(alike), LANES))
+        alike = (token for token in there if (plain[token] > 0) == kind)
+        for _, found in groupby(alike, key=lambda token: table[token][0]):
+            members = list(found)
+            yield from (members[first : first + LANES] for first in range(0, len(members), LANES))
 
 
 def shared_prefix(a: bytes, b: bytes) -> bytes:
@@ -101,14 +118,16 @@ def shared_prefix(a: bytes, b: bytes) -> bytes:
 
 def group_of(
     members: list[int], table: Sequence[bytes], plain: NDArray[np.uint8]
-) -> tuple[tuple[int, int, int, list[int]], NDArray[np.uint32], NDArray[np.uint32]]:
-    """Words, prefix and largest number of plain characters of a group; its tokens; its words."""
+) -> tuple[tuple[int, int, int, list[int], list[int], list[int]], NDArray[np.uint32], NDArray[np.uint32]]:
+    """What is told of a group behind `at`; its tokens; its words."""
     rows = [table[token] for token in members]
     n_words = ceil_div(max(map(len, rows)), 4)
-    prefix = shared_prefix(rows[0], rows[-1])[:16]  # they are in order: of the others, too
+    prefix = shared_prefix(rows[0], rows[-1])[:12]  # they are in order: of the others, too
     packed = b"".join(raw.ljust(4 * n_words, b"\0") for raw in rows).ljust(4 * n_words * LANES, b"\0")
     tokens = np.zeros(LANES, np.uint32)
     tokens[: len(members)] = [token | len(table[token]) << 20 for token in members]
     most_plain = int(plain[members].max()) if plain[members[0]] else NOT_PLAIN
-    head = n_words, len(prefix), most_plain, list(prefix.ljust(16, b"\0"))
+    classes = sum({1 << int(kind) for kind in CLASS_OF_BYTE[list(set(b"".join(rows)))]})
+    told = [classes & 0xFFFFFFFF, classes >> 32], list(prefix.ljust(12, b"\0"))
+    head = n_words, len(prefix), most_plain, [0, 0], *told
     return head, tokens, np.frombuffer(packed, "<u4").reshape(LANES, n_words).T.reshape(-1)

@@ -12,6 +12,7 @@ import hmac
 import logging
 import secrets
 import socket
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -26,11 +27,20 @@ from ringbuffer.rdma.messages import (
     refused,
     why_refused,
 )
-from ringbuffer.rdma.session import FRAME, OPENING, Body, ExchangeError, Role, Session, WrongKey, frame_size
+from ringbuffer.rdma.session import (
+    FRAME,
+    OPENING,
+    Body,
+    ExchangeError,
+    Role,
+    Session,
+    frame_size,
+    unsealed,
+)
 
 log = logging.getLogger(__name__)
 
-MAX_STRANGERS = 64  # connections that have not been granted a lease: more are closed at once
+MAX_STRANGERS = 64  # connections that have not been granted a lease: of more, some are closed
 
 
 class QueuePairs(Protocol):
@@ -94,7 +104,7 @@ class ExchangeServer:
         self._open_lock = open_lock
         self._silence_s = silence_s
         self._holders: dict[int, Holder] = {}
-        self._strangers = 0
+        self._strangers: dict[asyncio.Task[None], str] = {}  # and their addresses, the longest there first
 
     async def serve(self, listener: socket.socket) -> None:
         server = await asyncio.start_server(self._connected, sock=listener)
@@ -107,8 +117,8 @@ class ExchangeServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = str(writer.get_extra_info("peername")[0])
         try:
-            if self._strangers == MAX_STRANGERS:
-                raise ExchangeError(f"{MAX_STRANGERS} connections are being set up already")
+            if len(self._strangers) >= MAX_STRANGERS:
+                self._drop_stranger()
             await self._serve_one(Wire(reader, writer, Session(self._key, Role.BACKEND)), peer)
         except (ExchangeError, OSError, TimeoutError, asyncio.IncompleteReadError) as error:
             log.warning("frontend %s: %s", peer, _told(error))
@@ -118,14 +128,25 @@ class ExchangeServer:
         finally:
             writer.close()
 
+    def _drop_stranger(self) -> None:
+        """Of the address that most of them come from, the one that has been there for longest: whoever says
+        nothing keeps out nobody who proves the key at once.
+        """
+        counts = Counter(self._strangers.values())
+        stranger = next(one for one, peer in self._strangers.items() if counts[peer] == max(counts.values()))
+        del self._strangers[stranger]
+        stranger.cancel()
+
     async def _serve_one(self, wire: Wire, peer: str) -> None:
+        task = asyncio.current_task()
+        assert task is not None
         with contextlib.ExitStack() as owned:
-            self._strangers += 1
+            self._strangers[task] = peer
             try:
                 async with asyncio.timeout(HANDSHAKE_S):
                     lease = await self._grant(wire, owned)
             finally:
-                self._strangers -= 1
+                self._strangers.pop(task, None)
             log.info("frontend %s holds lease %d", peer, lease)
             while True:
                 async with asyncio.timeout(self._silence_s):
@@ -138,8 +159,7 @@ class ExchangeServer:
             claim = Claim.parse(await wire.receive())
             grant = await self._take(claim, owned)
         except ExchangeError as error:
-            reason = str(error) if isinstance(error, Refused) else "the claim is not valid"
-            await wire.send(refused("it has another key" if isinstance(error, WrongKey) else reason))
+            await wire.refuse(str(error) if isinstance(error, Refused) else "the claim is not valid")
             raise
         await wire.send(grant.body())
         return grant.lease
@@ -198,6 +218,12 @@ class Wire:
     async def receive(self) -> Body:
         length, code = frame_size(await self._reader.readexactly(FRAME.size))
         return self._session.unseal(code, await self._reader.readexactly(length))
+
+    async def refuse(self, reason: str) -> None:
+        """Whoever has not proved the key learns no more than that (V1)."""
+        body = refused(reason if self._session.proved else "it has another key")
+        self._writer.write(self._session.seal(body) if self._session.proved else unsealed(body))
+        await self._writer.drain()
 
     async def send(self, body: Body) -> None:
         self._writer.write(self._session.seal(body))

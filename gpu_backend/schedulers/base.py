@@ -29,6 +29,10 @@ class Scheduler(Protocol):
         """Waits at most `timeout_s` seconds. True once the scheduler has stopped."""
         ...
 
+    def error(self) -> int:
+        """The driver's error code by which a scheduler that has stopped was ended; 0: none."""
+        ...
+
     def close(self) -> None:
         """Releases what the scheduler holds. It must have stopped."""
         ...

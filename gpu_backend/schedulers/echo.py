@@ -42,6 +42,9 @@ class GpuEcho:
         self._device.make_current()
         return self._stream.wait(timeout_s)
 
+    def error(self) -> int:
+        return self._stream.error()
+
     def close(self) -> None:
         self._device.make_current()
         self._owned.close()
@@ -67,6 +70,9 @@ class HostEcho:
                 return False
             time.sleep(POLL_S)
         return True
+
+    def error(self) -> int:
+        return 0  # what fails on a CPU ends the process
 
     def close(self) -> None:
         self._library.blink_host_echo_destroy(self._echo)

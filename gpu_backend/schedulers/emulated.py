@@ -21,6 +21,9 @@ class EmulatedScheduler:
     def wait(self, timeout_s: float) -> bool:
         return bool(self._library.blink_emulation_wait(self._handle, int(timeout_s * 1000)))
 
+    def error(self) -> int:
+        return 0  # what fails on a CPU ends the process
+
     def violation(self) -> str:
         """The first of CUDA's launch rules that the policy broke, or ""."""
         text: bytes = self._library.blink_emulation_violation(self._handle)

@@ -41,6 +41,9 @@ class GpuScheduler:
         self._device.make_current()
         return self._stream.wait(timeout_s)
 
+    def error(self) -> int:
+        return self._stream.error()
+
     def close(self) -> None:
         self._device.make_current()
         self._owned.close()

@@ -1,4 +1,4 @@
-/* Admission: a staged request gets its pages and joins the batch.
+/* Admission: a staged request gets its pages and joins the batch. Clients take turns (turns.h).
  *
  * What the prefix cache has of it is its own from here on. It joins when there are pages for all of it and for what the
  * others are known to need, and takes them at once, or sequences that decode would take them before it comes to them.
@@ -14,12 +14,12 @@
 
 namespace blink {
 
-// True if a sequence was added. False: nothing waits, or the oldest that waits must wait on (FCFS: nobody overtakes it,
-// S2).
+// True if a sequence was added. False: nothing waits, or the request whose turn it is must wait on: nobody overtakes it
+// (S2).
 template <class P>
 BLINK_FN bool Scheduler<P>::admit_next() {
   uint64_t arrival;
-  while ((arrival = oldest_waiting()) != kNone) {
+  while ((arrival = next_in_line({0, 0}, false).arrival) != kNone) {
     const uint32_t slot = arrival_slot(arrival);
     blink_request& r = c.requests[slot];
     if (r.sequence_index != BLINK_NO_SEQUENCE) {
@@ -30,19 +30,6 @@ BLINK_FN bool Scheduler<P>::admit_next() {
     if (!stage(1) && !torn(r)) return false;  // no sequence is free yet, or this turn has read enough (S18)
   }
   return false;
-}
-
-// The arrival of the oldest request that waits, those aside whose payload was found torn just now.
-template <class P>
-BLINK_FN uint64_t Scheduler<P>::oldest_waiting() {
-  uint64_t oldest = kNone;
-  if (s.n_waiting) {
-    for (uint32_t slot = tid; slot < c.n_slots; slot += threads) {
-      const blink_request& r = c.requests[slot];
-      if (waiting(r) && !torn(r)) oldest = Min()(oldest, r.arrival);
-    }
-  }
-  return p.reduce(oldest, Min());
 }
 
 // How far a request reaches is decided once: what its frontend writes later, while it is paused, changes no range.
@@ -83,20 +70,24 @@ BLINK_FN bool Scheduler<P>::admit(uint32_t slot) {
     if (!whole && (owe || !c.prefix_cache || begins + promised > there)) return false;
   }
   share_prefix(i, match);
+  const uint32_t behind = considered_of(r.client);
   if (whole && match.awaits == BLINK_NO_PAGE && !c.host_pages) take_pages(i, all);
   if (tid == 0) {
     const blink_descriptor& d = t.params[i];
     ++s.n_active;
+    count_places(r.client, 1);
     --s.n_waiting;
     --s.n_staged;
     ++s.stats.admitted;
     hold_grammar(i);
     c.sequences[i].use = BLINK_SEQUENCE_ACTIVE;
+    c.sequences[i].behind = behind;
     if (r.state == BLINK_STATE_PREFILL_PENDING) accept(r, d);
     r.state = BLINK_STATE_PREFILL_PROCESSING;
     publish(slot);
   }
   p.sync();
+  had_turn(r.client);
   return true;
 }
 

@@ -246,6 +246,7 @@ template <class P>
 BLINK_FN void Scheduler<P>::detach(uint32_t sequence) {
   c.sequences[sequence].use = BLINK_SEQUENCE_ZOMBIE;
   p.add(&s.n_active, ~0u);
+  count_places(c.sequences[sequence].client, ~0u);
   p.add(&s.n_zombies, 1u);
 }
 

@@ -37,14 +37,10 @@ BLINK_FN uint32_t Scheduler<P>::plan_returns(uint64_t id, uint32_t n_decoding, u
   consider_anew();
   uint32_t n = 0, promised = n_decoding;  // as in plan_prompts
   while (n < most) {
-    uint32_t others;
-    const uint64_t oldest = next_prompt(&others);
-    if (oldest == kNone) break;
-    const uint32_t i = c.requests[arrival_slot(oldest)].sequence_index;
-    blink_sequence& sequence = c.sequences[i];
-    p.sync();
-    if (tid == 0) sequence.considered = 1;
-    p.sync();
+    const uint32_t i = next_prompt().sequence;
+    if (i == BLINK_NO_SEQUENCE) break;
+    const blink_sequence& sequence = c.sequences[i];
+    consider(i);
     if (in_host(sequence.awaits)) {
       const uint32_t there = pool.available() - Min()(pool.available(), promised);
       n += bring_back(id, i, n, Min()(most - n, there));

@@ -15,6 +15,10 @@ BLINK_FN inline uint64_t make_arrival(uint64_t claim, uint32_t order, uint32_t s
   constexpr uint32_t kFirst = kNewTicket - BLINK_MAX_SLOTS + 1, kLast = kNewTicket + BLINK_MAX_SLOTS;
   return claim << 25 | uint64_t(Min()(Max()(order, kFirst), kLast) - kFirst) << 12 | slot;
 }
+// The place behind all who have arrived by the claim, and before those who arrive later.
+BLINK_FN inline uint64_t make_turn(uint64_t claim) {
+  return claim << 25;
+}
 BLINK_FN inline uint32_t arrival_slot(uint64_t arrival) {
   return arrival & (BLINK_MAX_SLOTS - 1);
 }
@@ -160,10 +164,11 @@ BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, bool older) {
   // The frontend may cancel or release before the submission was ever seen: the words in between are then skipped.
   const bool fresh = valid && r.state == BLINK_STATE_EMPTY && low(word) == r.submission + 1;
   const bool submitted = fresh && command == BLINK_COMMAND_SUBMIT;
-  uint32_t order = 0;  // none, also if the payload was overtaken, and nobody knows its ticket (R4)
+  uint32_t order = 0, client = 0;  // none, also if the payload was overtaken, and nobody knows its ticket (R4)
   if (submitted) {
-    const uint32_t sequence = p.load(&c.descriptors[slot].sequence), ticket = p.load(&c.descriptors[slot].ticket);
-    if (sequence == low(word)) order = ticket_order(ticket, lease);
+    const blink_descriptor& d = c.descriptors[slot];
+    const uint32_t sequence = p.load(&d.sequence), ticket = p.load(&d.ticket), of = p.load(&d.client);
+    if (sequence == low(word)) order = ticket_order(ticket, lease), client = of;
   }
   if (older && (order == 0 || order >= lease.newest)) return false;
   c.seen[slot] = word;
@@ -184,6 +189,8 @@ BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, bool older) {
     }
     if (!older) p.raise(&lease.newest, order);
     r.arrival = make_arrival(s.claims + 1, order ? order : kNewTicket, slot);
+    r.client = client;
+    r.placed = order != 0;
     publish(slot);
     return true;
   }

@@ -21,21 +21,28 @@ BLINK_FN bool Scheduler<P>::decoding(const blink_sequence& sequence) const {
   return sequence.fed - r.prompt_tokens + 1 < r.max_outputs;  // feeding position q yields output q + 1 - prompt
 }
 
+// Sequences that prefill in the low half, sequences that decode in the high half.
+template <class P>
+BLINK_FN uint32_t Scheduler<P>::count_batch() {
+  uint32_t counts = 0;
+  for (uint32_t i = tid; i < t.n_sequences; i += threads)
+    counts += prefilling(c.sequences[i]) ? 1 : decoding(c.sequences[i]) ? 1u << 16 : 0;
+  return p.reduce(counts, Sum());
+}
+
 // Decides what step `id` runs and writes its step set: every sequence that decodes, and prompts. False: there is
 // nothing to run.
 template <class P>
 BLINK_FN bool Scheduler<P>::plan(uint64_t id) {
   if (s.n_active == 0 && s.n_waiting == 0) return false;
-  uint32_t counts = 0;  // sequences that prefill in the low half, sequences that decode in the high half
-  for (uint32_t i = tid; i < t.n_sequences; i += threads)
-    counts += prefilling(c.sequences[i]) ? 1 : decoding(c.sequences[i]) ? 1u << 16 : 0;
-  counts = p.reduce(counts, Sum());
+  uint32_t counts = count_batch();
+  if (room_beside(counts) == 0 && s.n_waiting && give_place()) counts = count_batch();
   const uint32_t n_prefilling = counts & 0xffff, n_decoding = counts >> 16;
   // Whatever decodes waits for one copy step at most.
   const bool may_copy = c.host_pages && (last_kind != BLINK_STEP_COPY || n_decoding == 0);
   if (may_copy && plan_copies(id, n_decoding)) return true;
   // A sequence whose last token is on its way needs no further step: its successor need not wait for it.
-  const uint32_t room = c.max_batch - n_prefilling - n_decoding;
+  const uint32_t room = room_beside(counts);
   const uint32_t n_prompts = n_prefilling + Min()(room, s.n_waiting);
   const uint32_t n_decode = n_decoding ? plan_decode(id) : 0;
   StepLoad load = {n_decode, n_decode, n_decode};
@@ -46,7 +53,7 @@ BLINK_FN bool Scheduler<P>::plan(uint64_t id) {
   if (load.batch_slots == 0) {
     if (c.host_pages && plan_copies(id, n_decoding)) return true;
     // Prompts under way have all the pages, and each waits for another's: the youngest gives way (S7).
-    if (in_flight() == 0 && s.n_zombies == 0 && s.n_active > 1) preempt_youngest();
+    if (in_flight() == 0 && s.n_zombies == 0 && s.n_active > 1) preempt_one();
     return false;
   }
   close_plan(id, n_decode, load);
@@ -108,8 +115,9 @@ BLINK_FN uint32_t Scheduler<P>::mixed_limit(uint32_t n_decode, uint32_t n) const
   return Min()(c.shapes[shape].tokens, n_decode + c.max_prefill_tokens);
 }
 
-// Packs chunks of prompts behind the sequences that decode, oldest first, until the step has `limit` tokens; admits
-// waiting requests to fill it, at most `room`.
+// Packs chunks of prompts behind the sequences that decode until the step has `limit` tokens; admits waiting requests
+// to fill it, at most `room`. Clients take turns here too (S2): each one's oldest prompt comes before any one's second,
+// and so does the admission of a client that has none under way.
 template <class P>
 BLINK_FN StepLoad Scheduler<P>::plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room) {
   StepLoad load = {n_decode, n_decode, n_decode};
@@ -118,22 +126,19 @@ BLINK_FN StepLoad Scheduler<P>::plan_prompts(uint64_t id, uint32_t n_decode, uin
   uint32_t promised = n_decode;  // pages that are not for the next prompt: each sequence that decodes may need one
   consider_anew();
   while (load.batch_slots < slots && load.tokens < limit && load.work < limit) {
-    uint32_t others;
-    const uint64_t oldest = next_prompt(&others);
-    if (oldest == kNone) {
-      if (room == 0 || !admit_next()) break;
-      --room;
+    const NextPrompt next = next_prompt();
+    if (room && (next.sequence == BLINK_NO_SEQUENCE || line_is_before(next.behind))) {
+      room = admit_next() ? room - 1 : 0;
       continue;
     }
-    const uint32_t i = c.requests[arrival_slot(oldest)].sequence_index;
+    if (next.sequence == BLINK_NO_SEQUENCE) break;
+    const uint32_t i = next.sequence;
     blink_sequence& sequence = c.sequences[i];
-    p.sync();
-    if (tid == 0) sequence.considered = 1;
-    p.sync();
+    consider(i);
     if (!awaiting(i)) {
       const uint32_t there = pool.available() - Min()(pool.available(), promised);
       const uint64_t pages_hold = uint64_t(sequence.n_pages + there) * t.page_size - sequence.fed;
-      const bool more = others || (room && s.n_waiting);
+      const bool more = next.others || (room && s.n_waiting);
       uint32_t n = Min()(pages_hold, uint64_t(chunk(sequence, load, n_decode, limit, more)));
       if (sequence.scored) n = Min()(n, scored_room(load, n_decode, more));
       if (n) {
@@ -161,27 +166,6 @@ BLINK_FN uint32_t Scheduler<P>::scored_room(StepLoad load, uint32_t n_decode, bo
   if (load.tokens >= c.max_mixed_tokens) return narrow;
   const uint32_t wide = Min()(most - load.batch_slots, c.max_mixed_tokens - load.tokens);
   return Max()(narrow, others ? wide - wide / 4 : wide);
-}
-
-// Forgets which prompts were considered.
-template <class P>
-BLINK_FN void Scheduler<P>::consider_anew() {
-  for (uint32_t i = tid; i < t.n_sequences; i += threads) c.sequences[i].considered = 0;
-}
-
-// The arrival of the oldest prompt under way that was not considered yet; `others`: how many more there are.
-template <class P>
-BLINK_FN uint64_t Scheduler<P>::next_prompt(uint32_t* others) {
-  uint64_t oldest = kNone;
-  uint32_t n = 0;
-  for (uint32_t i = tid; i < t.n_sequences; i += threads) {
-    const blink_sequence& sequence = c.sequences[i];
-    if (!prefilling(sequence) || sequence.considered) continue;
-    oldest = Min()(oldest, c.requests[sequence.slot].arrival);
-    ++n;
-  }
-  *others = p.reduce(n, Sum()) - 1;
-  return p.reduce(oldest, Min());
 }
 
 // How many tokens a prompt gets of a step, at most. One that is not done with three quarters of what is left leaves the
@@ -285,50 +269,6 @@ BLINK_FN void Scheduler<P>::describe_step(uint64_t id, uint32_t kind, uint32_t s
     head.fault = 0;
   }
   p.sync();
-}
-
-// Preempts the youngest sequences until the pages that are free or about to be are enough for every sequence's next
-// token (S7).
-template <class P>
-BLINK_FN void Scheduler<P>::make_room() {
-  for (;;) {
-    uint64_t sums = 0;  // pages needed in the low half, pages of zombies in the high half
-    for (uint32_t i = tid; i < t.n_sequences; i += threads) {
-      const blink_sequence& sequence = c.sequences[i];
-      if (sequence.use == BLINK_SEQUENCE_ZOMBIE) sums += uint64_t(sequence.n_pages) << 32;
-      if (decoding(sequence) && needs_page(sequence)) ++sums;
-    }
-    sums = p.reduce(sums, Sum());
-    if (low(sums) <= pool.available() + high(sums) || s.n_active <= 1) break;
-    preempt_youngest();
-  }
-  if (s.n_zombies) reap();
-}
-
-template <class P>
-BLINK_FN void Scheduler<P>::preempt_youngest() {
-  uint64_t youngest = 0;
-  for (uint32_t i = tid; i < t.n_sequences; i += threads) {
-    const blink_sequence& sequence = c.sequences[i];
-    if (sequence.use == BLINK_SEQUENCE_ACTIVE) youngest = Max()(youngest, c.requests[sequence.slot].arrival);
-  }
-  youngest = p.reduce(youngest, Max());
-  if (tid == 0) preempt(c.requests[arrival_slot(youngest)].sequence_index);
-  p.sync();
-}
-
-// The request keeps its arrival, so it is the first to come back, and its published tokens, so nothing is lost.
-template <class P>
-BLINK_FN void Scheduler<P>::preempt(uint32_t sequence) {
-  const uint32_t slot = c.sequences[sequence].slot;
-  blink_request& r = c.requests[slot];
-  if (!r.generated && !r.restarted) r.restarted = 1, r.cached = c.sequences[sequence].cached;
-  detach(sequence);
-  r.sequence_index = BLINK_NO_SEQUENCE;
-  r.state = BLINK_STATE_DECODE_PAUSED;
-  p.add(&s.n_waiting, 1u);
-  ++s.stats.preempted;
-  publish(slot);
 }
 
 }  // namespace blink

@@ -10,7 +10,9 @@
  *   prefix.h     the prefix cache: pages that hold what a prompt begins with (prefix_index.h finds them)
  *   kv_event_log.h  what becomes of its pages, told to whoever routes requests (kv_events.h queues it)
  *   copies.h     pages of the prefix cache go to host memory and come back
- *   planner.h    what the next step runs: sequences, positions, pages; preemption when they run out
+ *   turns.h      whose turn it is
+ *   planner.h    what the next step runs: sequences, positions, pages
+ *   preemption.h what gives way when pages run out
  *   launch.h     a planned step is launched; the kernel relaunches itself
  *   commit.h     what a finished step produced: tokens published, sequences retired, pages returned
  * README.md numbers the invariants (S1..).
@@ -35,6 +37,18 @@ struct StepLoad {
 struct PrefixMatch {
   uint32_t pages, idle;  // that are there, and those of them that nobody uses
   uint32_t awaits;       // the next page, if an earlier sequence computes it or host memory has it, or BLINK_NO_PAGE
+};
+
+// A request's place in the line (S2): by what its client has and has had, and of those with the same by its arrival.
+struct Place {
+  uint64_t client, arrival;
+};
+
+// The prompt under way that a plan is to consider next, or BLINK_NO_SEQUENCE.
+struct NextPrompt {
+  uint32_t sequence;
+  uint32_t behind;  // prompts of its client that the plan has considered
+  uint32_t others;  // that are still to be considered
 };
 
 template <class P>
@@ -217,7 +231,6 @@ class Scheduler {
   BLINK_FN bool stage_whole(const uint32_t* slots, const uint32_t* sequences, uint32_t n);
   BLINK_FN bool slicing() const;
   BLINK_FN bool stage_slice();
-  BLINK_FN uint64_t next_unstaged(uint64_t arrival);
   BLINK_FN uint32_t next_free_sequence(uint32_t first);
   BLINK_FN bool replaced(const blink_request& r, const blink_descriptor& d) const;
   BLINK_FN bool prompt_in_heap(const blink_descriptor& d) const;
@@ -261,7 +274,6 @@ class Scheduler {
 
   // ------------------------------------------------------------ admission.h
   BLINK_FN bool admit_next();
-  BLINK_FN uint64_t oldest_waiting();
   BLINK_FN void accept(blink_request& r, const blink_descriptor& d);
   BLINK_FN bool admit(uint32_t slot);
   BLINK_FN void take_pages(uint32_t sequence, uint32_t n);
@@ -300,11 +312,11 @@ class Scheduler {
 
   // ------------------------------------------------------------ planner.h
   BLINK_FN bool plan(uint64_t id);
+  BLINK_FN uint32_t count_batch();
+  BLINK_FN uint32_t room_beside(uint32_t counts) const { return c.max_batch - (counts & 0xffff) - (counts >> 16); }
   BLINK_FN uint32_t plan_decode(uint64_t id);
   BLINK_FN StepLoad plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room);
   BLINK_FN uint32_t scored_room(StepLoad load, uint32_t n_decode, bool others) const;
-  BLINK_FN void consider_anew();
-  BLINK_FN uint64_t next_prompt(uint32_t* others);
   BLINK_FN uint32_t chunk(const blink_sequence& sequence, StepLoad load, uint32_t n_decode, uint32_t limit,
                           bool others) const;
   BLINK_FN void tell_cached(const blink_sequence& sequence);
@@ -320,8 +332,32 @@ class Scheduler {
   BLINK_FN bool needs_page(const blink_sequence& sequence) const {
     return sequence.fed / t.page_size >= sequence.n_pages;
   }
+
+  // ------------------------------------------------------------ turns.h
+  BLINK_FN Place next_in_line(Place after, bool unstaged);
+  BLINK_FN bool unstage_behind(Place place);
+  BLINK_FN blink_client_count& count_of(uint32_t client, bool second) const {
+    return s.clients[second ? BLINK_CLIENT_COUNTS + client / BLINK_CLIENT_COUNTS % BLINK_CLIENT_COUNTS
+                            : client % BLINK_CLIENT_COUNTS];
+  }
+  BLINK_FN uint32_t places_of(uint32_t client) const {
+    return Min()(count_of(client, false).places, count_of(client, true).places);
+  }
+  BLINK_FN void count_places(uint32_t client, uint32_t change) {
+    for (uint32_t second = 0; second < 2; ++second) p.add(&count_of(client, second).places, change);
+  }
+  BLINK_FN uint64_t claim_of(const blink_request& r) const;
+  BLINK_FN void had_turn(uint32_t client);
+  BLINK_FN void consider_anew();
+  BLINK_FN void consider(uint32_t sequence);
+  BLINK_FN uint32_t considered_of(uint32_t client);
+  BLINK_FN bool line_is_before(uint32_t behind);
+  BLINK_FN NextPrompt next_prompt();
+
+  // ------------------------------------------------------------ preemption.h
   BLINK_FN void make_room();
-  BLINK_FN void preempt_youngest();
+  BLINK_FN bool give_place();
+  BLINK_FN void preempt_one();
   BLINK_FN void preempt(uint32_t sequence);
 
   // ------------------------------------------------------------ commit.h
@@ -389,8 +425,10 @@ class Scheduler {
 #include "staging.h"
 #include "grammar_places.h"
 #include "grammars.h"
+#include "turns.h"
 #include "admission.h"
 #include "copies.h"
+#include "preemption.h"
 #include "planner.h"
 #include "launch.h"
 #include "commit.h"

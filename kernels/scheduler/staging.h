@@ -46,7 +46,7 @@ BLINK_FN bool Scheduler<P>::may_stage() const {
   return phase != BLINK_PHASE_FAILED && !(in_flight() ? plan_is_due() : s.n_active != 0);
 }
 
-// Stages the oldest requests that wait, at most `most`, or reads the next slice of the one that is under way. False:
+// Stages the next requests in line, at most `most`, or reads the next slice of the one that is under way. False:
 // none could be read on, staged or refused.
 template <class P>
 BLINK_FN bool Scheduler<P>::stage(uint32_t most) {
@@ -68,17 +68,20 @@ BLINK_FN bool Scheduler<P>::stage(uint32_t most) {
   return stage_slice();
 }
 
-// The oldest requests that wait, at most `most`, with a free sequence for each, in whose parameters their descriptors
-// then are. Returns how many.
+// The next requests in line, at most `most`, with a free sequence for each, in whose parameters their descriptors then
+// are. Returns how many.
 template <class P>
 BLINK_FN uint32_t Scheduler<P>::choose(uint32_t most, uint32_t* slots, uint32_t* sequences) {
   most = Min()(Min()(most, kStageSlots), Max()(1u, readable_words / kDescriptorWords));
   uint32_t n = 0;
-  uint64_t arrival = 0;
+  Place place = {0, 0};
   for (uint32_t sequence = 0; n < most; ++n, ++sequence) {
-    if ((arrival = next_unstaged(arrival)) == kNone || (sequence = next_free_sequence(sequence)) == BLINK_NO_SEQUENCE)
-      break;
-    slots[n] = arrival_slot(arrival);
+    place = next_in_line(place, true);
+    if (place.arrival == kNone) break;
+    sequence = next_free_sequence(sequence);
+    if (sequence == BLINK_NO_SEQUENCE && n == 0 && unstage_behind(place)) sequence = next_free_sequence(0);
+    if (sequence == BLINK_NO_SEQUENCE) break;
+    slots[n] = arrival_slot(place.arrival);
     sequences[n] = sequence;
   }
   for (uint32_t i = tid; i < n * kDescriptorWords; i += threads) {
@@ -141,19 +144,6 @@ BLINK_FN bool Scheduler<P>::stage_slice() {
     if (end == length) settled = settle(slot, at.sequence, crc | uint64_t(wrong) << 32);
   }
   return p.reduce(settled, Or());
-}
-
-// The arrival of the oldest request younger than `arrival` that waits and is not staged.
-template <class P>
-BLINK_FN uint64_t Scheduler<P>::next_unstaged(uint64_t arrival) {
-  uint64_t next = kNone;
-  for (uint32_t slot = tid; slot < c.n_slots; slot += threads) {
-    const blink_request& r = c.requests[slot];
-    if (waiting(r) && r.sequence_index == BLINK_NO_SEQUENCE && !torn(r) && r.arrival > arrival) {
-      next = Min()(next, r.arrival);
-    }
-  }
-  return p.reduce(next, Min());
 }
 
 template <class P>
@@ -267,10 +257,16 @@ BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t sequence, uint64_
   const uint32_t problem = judge(r, d, found);
   if (!problem) {
     if (d.grammar_words == 0) not_torn(r);
+    if (!r.placed) {
+      r.arrival = make_arrival(s.claims, kNewTicket, slot);
+      r.client = d.client;
+      r.placed = 1;
+    }
     blink_sequence& staged = c.sequences[sequence];
     staged = {};
     staged.use = BLINK_SEQUENCE_STAGED;
     staged.slot = slot;
+    staged.client = r.client;
     staged.prefill_end = d.prompt_tokens + r.generated;
     staged.grammar = BLINK_NO_GRAMMAR;
     staged.scored = d.prompt_logprob_words != 0 && r.generated == 0;

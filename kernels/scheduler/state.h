@@ -30,6 +30,7 @@ extern "C" {
 #define BLINK_STAGE_WORDS 4096       /* 16 loads of each thread: some 10 us across PCIe */
 #define BLINK_TRACE_STEPS 4096       /* the last steps, of which the trace is kept */
 #define BLINK_NO_PAGE 0xffffffffu
+#define BLINK_CLIENT_COUNTS 2048        /* of each of two tables */
 #define BLINK_KV_EVENT_SCAN_NS 50000ull /* between looks at what the reader of the KV events has read */
 #define BLINK_EVICTED_TOGETHER 256 /* pages of the prefix cache that make room at once, at most a 64th of all (S16) */
 /* Of the device's pages, one in so many should be free or have a copy in host memory (S19)... */
@@ -65,6 +66,8 @@ struct blink_request {
   uint32_t prompt_logprob_words;
   uint32_t cached;    /* tokens of its prompt that the prefix cache had */
   uint32_t restarted; /* it was paused before its first token: what it finds now it may have computed itself */
+  uint32_t client;    /* for whom, as its descriptor says */
+  uint32_t placed; /* 0: its descriptor could not be read when it was submitted: it arrives when its payload is whole */
 };
 
 /* A sequence's place in the batch. `fed` counts the tokens of all steps planned so far, so it runs ahead of what has
@@ -87,6 +90,15 @@ struct blink_sequence {
   uint32_t considered; /* the plan that is being made has thought of giving its prompt tokens */
   uint32_t scored;     /* how likely each token of its prompt was is told, so all of them are computed (S22) */
   uint32_t grammar;    /* its request's (grammars.h), or BLINK_NO_GRAMMAR: it has none, or not yet */
+  uint32_t client;     /* of its request */
+  uint32_t behind;     /* prompts of this client that the plan has considered */
+};
+
+/* What clients have had and have (turns.h): each client is counted in two of these, of which the smaller is true. */
+struct blink_client_count {
+  uint64_t turn;   /* when one of them last had a request admitted, as in arrivals */
+  uint32_t places; /* in the batch */
+  uint32_t reserved;
 };
 
 /* A KV page (pages.h), and what it holds where the prefix cache can find it (prefix_index.h). Pages from total_pages on
@@ -184,7 +196,7 @@ struct blink_kv_event_state {
 struct blink_scheduler_state {
   uint64_t launched;  /* id of the last step launched */
   uint64_t committed; /* id of the last step whose results were taken; launched - committed is 0, 1 or 2 (S4) */
-  uint64_t claims;    /* scans that found a submission */
+  uint64_t claims;    /* scans that found a submission, and turns that clients had: the clock of arrivals and turns */
   uint64_t last_done_ns;
   uint64_t turn_ns; /* when the last turn of the loop began, by the clock of the execution that has ended */
   uint64_t fault;   /* enum blink_fault */
@@ -214,6 +226,7 @@ struct blink_scheduler_state {
   uint64_t grammar_uses; /* times that a grammar was taken */
   struct blink_stats stats;
   struct blink_lease_record leases[32];
+  struct blink_client_count clients[4096];
   uint64_t gap_histogram[512]; /* completion of a step to the first instruction of the next, while there was work */
 };
 

@@ -1,13 +1,13 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x57e73ced5a50a234ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x55b788ec8ff6e904ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
 #else
 #define BLINK_ASSERT _Static_assert
 #endif
-BLINK_ASSERT(sizeof(struct blink_request) == 80, "blink_request");
+BLINK_ASSERT(sizeof(struct blink_request) == 88, "blink_request");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, arrival) == 0, "blink_request.arrival");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, torn_since_ns) == 8, "blink_request.torn_since_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, torn_last_ns) == 16, "blink_request.torn_last_ns");
@@ -24,7 +24,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_request, logprob_words) == 60, "bli
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, prompt_logprob_words) == 64, "blink_request.prompt_logprob_words");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, cached) == 68, "blink_request.cached");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, restarted) == 72, "blink_request.restarted");
-BLINK_ASSERT(sizeof(struct blink_sequence) == 80, "blink_sequence");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, client) == 76, "blink_request.client");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, placed) == 80, "blink_request.placed");
+BLINK_ASSERT(sizeof(struct blink_sequence) == 88, "blink_sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, last_step) == 0, "blink_sequence.last_step");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, use) == 8, "blink_sequence.use");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, slot) == 12, "blink_sequence.slot");
@@ -41,6 +43,12 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, cached) == 64, "blink_seq
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, considered) == 68, "blink_sequence.considered");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, scored) == 72, "blink_sequence.scored");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, grammar) == 76, "blink_sequence.grammar");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, client) == 80, "blink_sequence.client");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, behind) == 84, "blink_sequence.behind");
+BLINK_ASSERT(sizeof(struct blink_client_count) == 16, "blink_client_count");
+BLINK_ASSERT(__builtin_offsetof(struct blink_client_count, turn) == 0, "blink_client_count.turn");
+BLINK_ASSERT(__builtin_offsetof(struct blink_client_count, places) == 8, "blink_client_count.places");
+BLINK_ASSERT(__builtin_offsetof(struct blink_client_count, reserved) == 12, "blink_client_count.reserved");
 BLINK_ASSERT(sizeof(struct blink_page) == 72, "blink_page");
 BLINK_ASSERT(__builtin_offsetof(struct blink_page, sum) == 0, "blink_page.sum");
 BLINK_ASSERT(__builtin_offsetof(struct blink_page, salt) == 8, "blink_page.salt");
@@ -108,7 +116,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, attachment) == 32, 
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, following) == 36, "blink_kv_event_state.following");
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, round) == 40, "blink_kv_event_state.round");
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, swept) == 44, "blink_kv_event_state.swept");
-BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 5640, "blink_scheduler_state");
+BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 71176, "blink_scheduler_state");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, launched) == 0, "blink_scheduler_state.launched");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, committed) == 8, "blink_scheduler_state.committed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, claims) == 16, "blink_scheduler_state.claims");
@@ -141,8 +149,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, grammar_reading) =
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, grammar_uses) == 280, "blink_scheduler_state.grammar_uses");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 288, "blink_scheduler_state.stats");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 520, "blink_scheduler_state.leases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 1544, "blink_scheduler_state.gap_histogram");
-BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 752, "blink_scheduler_config");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, clients) == 1544, "blink_scheduler_state.clients");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 67080, "blink_scheduler_state.gap_histogram");
+BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 760, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, lease_acks) == 16, "blink_scheduler_config.lease_acks");
@@ -156,50 +165,50 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_leases) == 68, 
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prompt_heap) == 72, "blink_scheduler_config.prompt_heap");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, output_heap) == 76, "blink_scheduler_config.output_heap");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, tables) == 80, "blink_scheduler_config.tables");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sets) == 264, "blink_scheduler_config.sets");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shapes) == 480, "blink_scheduler_config.shapes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, executables) == 488, "blink_scheduler_config.executables");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, decode_lookup) == 496, "blink_scheduler_config.decode_lookup");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefill_lookup) == 504, "blink_scheduler_config.prefill_lookup");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_lookup) == 512, "blink_scheduler_config.mixed_lookup");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, seen) == 520, "blink_scheduler_config.seen");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, requests) == 528, "blink_scheduler_config.requests");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sequences) == 536, "blink_scheduler_config.sequences");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, free_pages) == 544, "blink_scheduler_config.free_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, pages) == 552, "blink_scheduler_config.pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_tokens) == 560, "blink_scheduler_config.page_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_index) == 568, "blink_scheduler_config.page_index");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, idle_pages) == 576, "blink_scheduler_config.idle_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_events) == 584, "blink_scheduler_config.kv_events");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_queue) == 592, "blink_scheduler_config.kv_event_queue");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_told) == 600, "blink_scheduler_config.kv_event_told");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, grammar_places) == 608, "blink_scheduler_config.grammar_places");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shape_times) == 616, "blink_scheduler_config.shape_times");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, trace) == 624, "blink_scheduler_config.trace");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, state) == 632, "blink_scheduler_config.state");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_shapes) == 640, "blink_scheduler_config.n_shapes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, total_pages) == 644, "blink_scheduler_config.total_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_tokens) == 648, "blink_scheduler_config.max_prefill_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_slots) == 652, "blink_scheduler_config.max_prefill_slots");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_mixed_tokens) == 656, "blink_scheduler_config.max_mixed_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_share) == 660, "blink_scheduler_config.mixed_share");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_batch) == 664, "blink_scheduler_config.max_batch");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_index) == 668, "blink_scheduler_config.n_index");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_idle) == 672, "blink_scheduler_config.n_idle");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefix_cache) == 676, "blink_scheduler_config.prefix_cache");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, attention_keys) == 680, "blink_scheduler_config.attention_keys");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, stage_words) == 684, "blink_scheduler_config.stage_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_capacity) == 688, "blink_scheduler_config.kv_event_capacity");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_bytes) == 692, "blink_scheduler_config.kv_event_bytes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_kv_event_queue) == 696, "blink_scheduler_config.n_kv_event_queue");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, host_pages) == 700, "blink_scheduler_config.host_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, copy_shape) == 704, "blink_scheduler_config.copy_shape");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_grammar_places) == 708, "blink_scheduler_config.n_grammar_places");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_grammar_words) == 712, "blink_scheduler_config.max_grammar_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, hash_key) == 720, "blink_scheduler_config.hash_key");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 728, "blink_scheduler_config.arm_margin_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 736, "blink_scheduler_config.scan_interval_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 744, "blink_scheduler_config.step_timeout_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sets) == 272, "blink_scheduler_config.sets");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shapes) == 488, "blink_scheduler_config.shapes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, executables) == 496, "blink_scheduler_config.executables");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, decode_lookup) == 504, "blink_scheduler_config.decode_lookup");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefill_lookup) == 512, "blink_scheduler_config.prefill_lookup");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_lookup) == 520, "blink_scheduler_config.mixed_lookup");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, seen) == 528, "blink_scheduler_config.seen");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, requests) == 536, "blink_scheduler_config.requests");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sequences) == 544, "blink_scheduler_config.sequences");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, free_pages) == 552, "blink_scheduler_config.free_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, pages) == 560, "blink_scheduler_config.pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_tokens) == 568, "blink_scheduler_config.page_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_index) == 576, "blink_scheduler_config.page_index");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, idle_pages) == 584, "blink_scheduler_config.idle_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_events) == 592, "blink_scheduler_config.kv_events");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_queue) == 600, "blink_scheduler_config.kv_event_queue");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_told) == 608, "blink_scheduler_config.kv_event_told");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, grammar_places) == 616, "blink_scheduler_config.grammar_places");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shape_times) == 624, "blink_scheduler_config.shape_times");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, trace) == 632, "blink_scheduler_config.trace");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, state) == 640, "blink_scheduler_config.state");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_shapes) == 648, "blink_scheduler_config.n_shapes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, total_pages) == 652, "blink_scheduler_config.total_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_tokens) == 656, "blink_scheduler_config.max_prefill_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_slots) == 660, "blink_scheduler_config.max_prefill_slots");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_mixed_tokens) == 664, "blink_scheduler_config.max_mixed_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_share) == 668, "blink_scheduler_config.mixed_share");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_batch) == 672, "blink_scheduler_config.max_batch");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_index) == 676, "blink_scheduler_config.n_index");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_idle) == 680, "blink_scheduler_config.n_idle");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefix_cache) == 684, "blink_scheduler_config.prefix_cache");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, attention_keys) == 688, "blink_scheduler_config.attention_keys");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, stage_words) == 692, "blink_scheduler_config.stage_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_capacity) == 696, "blink_scheduler_config.kv_event_capacity");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_bytes) == 700, "blink_scheduler_config.kv_event_bytes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_kv_event_queue) == 704, "blink_scheduler_config.n_kv_event_queue");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, host_pages) == 708, "blink_scheduler_config.host_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, copy_shape) == 712, "blink_scheduler_config.copy_shape");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_grammar_places) == 716, "blink_scheduler_config.n_grammar_places");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_grammar_words) == 720, "blink_scheduler_config.max_grammar_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, hash_key) == 728, "blink_scheduler_config.hash_key");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 736, "blink_scheduler_config.arm_margin_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 744, "blink_scheduler_config.scan_interval_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 752, "blink_scheduler_config.step_timeout_ns");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */
@@ -220,6 +229,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_request, prompt_logprob_words) \
   X(blink_request, cached) \
   X(blink_request, restarted) \
+  X(blink_request, client) \
+  X(blink_request, placed) \
   X(blink_sequence, last_step) \
   X(blink_sequence, use) \
   X(blink_sequence, slot) \
@@ -236,6 +247,11 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_sequence, considered) \
   X(blink_sequence, scored) \
   X(blink_sequence, grammar) \
+  X(blink_sequence, client) \
+  X(blink_sequence, behind) \
+  X(blink_client_count, turn) \
+  X(blink_client_count, places) \
+  X(blink_client_count, reserved) \
   X(blink_page, sum) \
   X(blink_page, salt) \
   X(blink_page, ready) \
@@ -327,6 +343,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_state, grammar_uses) \
   X(blink_scheduler_state, stats) \
   X(blink_scheduler_state, leases) \
+  X(blink_scheduler_state, clients) \
   X(blink_scheduler_state, gap_histogram) \
   X(blink_scheduler_config, header) \
   X(blink_scheduler_config, leases) \

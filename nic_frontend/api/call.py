@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from nic_frontend.api.answer import Answer, Shown, Usage
 from nic_frontend.api.job import Job
 from nic_frontend.asgi import STREAM, Receive, Send, encoded, respond_json
-from nic_frontend.errors import ApiError
+from nic_frontend.errors import ApiError, took_too_long
 from nic_frontend.generation import Ending, Generation
 from nic_frontend.metrics import Metrics
 from nic_frontend.request import Arrival, ClientGone, Mailbox, Request
@@ -63,10 +63,12 @@ class Call:
         )
         return Generation(detokenizer, self._stops, p.include_stop, p.min_tokens)
 
-    async def run(self, receive: Receive, send: Send) -> None:
-        """Raises ApiError when it fails before the response began, and ClientGone when nobody is left to
-        answer.
+    async def run(self, receive: Receive, send: Send, arrived: float, timeout_s: float) -> None:
+        """Raises ApiError when it fails before the response began, 504 when it is not over `timeout_s` after
+        it `arrived` among them, and ClientGone when nobody is left to answer.
         """
+        left_s = max(0.0, arrived + timeout_s - time.perf_counter())
+        timer = asyncio.get_running_loop().call_later(left_s, self._mailbox.give_up, took_too_long(timeout_s))
         watcher = asyncio.create_task(watch_client(receive, self._mailbox))
         outcome = "error"
         try:
@@ -85,6 +87,7 @@ class Call:
                 raise ClientGone from None
             raise
         finally:
+            timer.cancel()
             watcher.cancel()
             for request, generation in zip(self._requests, self._generations, strict=True):
                 self._tracker.cancel(request)
@@ -133,8 +136,10 @@ class Call:
         if generation.ending is None:
             least = max(asked.min_tokens - len(tokens), 0)
             sampling = dataclasses.replace(asked, max_tokens=left, min_tokens=least, prompt_logprobs=None)
-            grammar = self._job.grammars.concluding
-            request = Request(index, prompt, sampling, self._mailbox, thinking.arrived, grammar)
+            request = Request(
+                index, prompt, sampling, self._mailbox, thinking.arrived,
+                grammar=self._job.grammars.concluding, client=thinking.client,
+            )  # fmt: skip
             request.first_token, request.last_token = thinking.first_token, thinking.last_token
             request.n_tokens = thinking.n_tokens
             self._requests[index] = request
@@ -162,7 +167,7 @@ class Call:
             closing = answer.failed(error)
         else:
             closing = answer.closing(self._usage())
-        await send({"type": "http.response.body", "body": closing.encode()})
+        await self._send(send, {"type": "http.response.body", "body": closing.encode()})
 
     async def _send(self, send: Send, message: dict[str, Any]) -> None:
         self._mailbox.sending = True

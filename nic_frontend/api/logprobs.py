@@ -33,8 +33,9 @@ def numbers(words: Words) -> Iterator[tuple[int, float, list[tuple[int, float]]]
 class TokenTexts:
     """What stands for a token: its text, or its bytes where these are no text (as in OpenAI's)."""
 
-    def __init__(self, bytes_of: Callable[[int], bytes]) -> None:
+    def __init__(self, bytes_of: Callable[[int], bytes], special: frozenset[int] = frozenset()) -> None:
         self.bytes_of = bytes_of
+        self.special = special
 
     def __call__(self, token: int) -> str:
         raw = self.bytes_of(token)
@@ -64,15 +65,18 @@ def told_in_chat(entries: list[Entry]) -> dict[str, Any]:
 
 
 class CompletionLogprobs:
-    """Of one choice of a completion, as its tokens come: their texts stand one behind the other."""
+    """Of one choice of a completion, as its tokens come: their texts stand one behind the other, but for
+    special tokens that are not shown.
+    """
 
-    def __init__(self, texts: TokenTexts) -> None:
+    def __init__(self, texts: TokenTexts, *, skips_special: bool) -> None:
         self._texts = texts
+        self._skips_special = skips_special
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._offset = 0
 
-    def told(self, tokens: Sequence[int], words: Words, *, of_prompt: bool = False) -> dict[str, Any]:
-        """Of the next tokens. Nothing is known of a prompt's first."""
+    def told(self, tokens: Sequence[int], words: Words, *, echo: str | None = None) -> dict[str, Any]:
+        """Of the next tokens; those of a prompt, if its `echo` is given, of whose first nothing is known."""
         told: dict[str, list[Any]] = {
             "text_offset": [],
             "token_logprobs": [],
@@ -80,14 +84,17 @@ class CompletionLogprobs:
             "top_logprobs": [],
         }
         for token, (_, own, likeliest) in zip(tokens, numbers(words), strict=False):
-            first = of_prompt and not told["tokens"]
+            first = echo is not None and not told["tokens"]
             text = self._texts(token)
             top = {text: own} | {self._texts(other): likely for other, likely in reversed(likeliest)}
             told["text_offset"].append(self._offset)
             told["token_logprobs"].append(None if first else own)
             told["tokens"].append(text)
             told["top_logprobs"].append(None if first else top)
-            self._offset += len(self._decode(self._texts.bytes_of(token)))
+            if token not in self._texts.special:
+                self._offset += len(self._decode(self._texts.bytes_of(token)))
+            elif not self._skips_special if echo is None else echo.startswith(text, self._offset):
+                self._offset += len(text)
         return told
 
 

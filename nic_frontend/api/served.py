@@ -24,4 +24,4 @@ class Served:
     @property
     def texts(self) -> TokenTexts:
         """Of the model's tokens."""
-        return TokenTexts(self.tokenizer.bytes_of)
+        return TokenTexts(self.tokenizer.bytes_of, self.tokenizer.special)

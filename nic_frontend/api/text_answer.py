@@ -33,11 +33,12 @@ class TextAnswer:
         self._chat = chat
         self._parameters = parameters
         self._texts_of = texts
-        self._told = [CompletionLogprobs(texts) for _ in echoes]
+        skips = parameters.skip_special_tokens
+        self._told = [CompletionLogprobs(texts, skips_special=skips) for _ in echoes]
         self._logprobs: list[list[Words]] = [[] for _ in echoes]  # of an answer that is not streamed
         self._requests: list[Request] = []
         self._envelope = Envelope(chat, model, parameters)
-        self._echoes = any(echoes)
+        self._echoes = echoes
         self._unseen: list[str | None] = [*echoes]  # None: it has been sent, with the first token
         self._texts = [[echo] for echo in echoes]
         self._tokens: list[list[int]] = [[] for _ in echoes]
@@ -85,7 +86,8 @@ class TextAnswer:
     def _tell_prompt(self, index: int) -> dict[str, Any]:
         """Those of an echo."""
         request = self._requests[index]
-        return self._told[index].told(request.prompt.tolist(), prompt_words(request), of_prompt=True)
+        tokens, words = request.prompt.tolist(), prompt_words(request)
+        return self._told[index].told(tokens, words, echo=self._echoes[index])
 
     def _echoed(self, index: int) -> str:
         return NOTHING if self._parameters.logprobs is None else compact(self._tell_prompt(index))
@@ -133,7 +135,7 @@ class TextAnswer:
     def _whole_logprobs(self, index: int) -> dict[str, Any] | None:
         if self._parameters.logprobs is None:
             return None
-        echoed = self._tell_prompt(index) if self._echoes else {}
+        echoed = self._tell_prompt(index) if any(self._echoes) else {}
         words = self._logprobs[index]
         told = self._tell(index, self._tokens[index], np.concatenate(words)) if words else {}
         if not echoed or not told:

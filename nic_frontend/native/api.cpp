@@ -7,9 +7,13 @@
 #include "nic_frontend/native/frontend.h"
 #include "nic_frontend/native/link.h"
 #include "nic_frontend/native/token_reader.h"
+#include "nic_frontend/native/watchdog.h"
 
 struct blink_reader {
   blink::TokenReader reader;
+};
+struct blink_watchdog {
+  blink::Watchdog watchdog;
 };
 
 extern "C" {
@@ -70,6 +74,16 @@ uint32_t blink_reader_drain(blink_reader* reader, blink_event* events, uint32_t 
 }
 void blink_reader_health(blink_reader* reader, struct blink_health* health) {
   *health = reader->reader.health();
+}
+
+blink_watchdog* blink_watchdog_create(uint64_t limit_ns) {
+  return new blink_watchdog{blink::Watchdog(limit_ns)};
+}
+void blink_watchdog_beat(blink_watchdog* watchdog) {
+  watchdog->watchdog.beat();
+}
+void blink_watchdog_destroy(blink_watchdog* watchdog) {
+  delete watchdog;
 }
 
 }  // extern "C"

@@ -117,6 +117,12 @@ BLINK_EXPORT uint32_t blink_reader_drain(struct blink_reader* reader, struct bli
 
 BLINK_EXPORT void blink_reader_health(struct blink_reader* reader, struct blink_health* health);
 
+/* A thread that aborts the process when no beat comes for `limit_ns` in which the process was not itself stopped. */
+struct blink_watchdog;
+BLINK_EXPORT struct blink_watchdog* blink_watchdog_create(uint64_t limit_ns);
+BLINK_EXPORT void blink_watchdog_beat(struct blink_watchdog* watchdog);
+BLINK_EXPORT void blink_watchdog_destroy(struct blink_watchdog* watchdog);
+
 #ifdef __cplusplus
 }
 #endif

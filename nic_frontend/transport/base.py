@@ -85,6 +85,10 @@ class Transport(Protocol):
         """Whether another backend has made the ring anew, which only a new transport reaches."""
         ...
 
+    def backend_lives(self) -> bool:
+        """Whether the backend's process is known to live; False where it cannot be known from here."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -67,6 +67,9 @@ class CudaIpc(NativeLink):
     def is_outdated(self) -> bool:
         return self._lock.is_outdated()
 
+    def backend_lives(self) -> bool:
+        return self._lock.backend_lives()
+
     def reconnect(self) -> None:
         """Never succeeds: after an error of the GPU, a process's CUDA context stays unusable."""
         raise TransportError(DOWN)

@@ -41,6 +41,9 @@ class SharedMemory(NativeLink):
     def is_outdated(self) -> bool:
         return self._lock.is_outdated()
 
+    def backend_lives(self) -> bool:
+        return self._lock.backend_lives()
+
     def reconnect(self) -> None:
         """A mapping is never down."""
 

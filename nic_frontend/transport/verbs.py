@@ -129,6 +129,9 @@ class Verbs(NativeLink):
         """Never: a backend that ends breaks the connection, and `reconnect` meets the one that came after."""
         return False
 
+    def backend_lives(self) -> bool:
+        return False
+
     def _hang_up(self, why: str) -> None:
         # The link first: it must not be used while the backend destroys its end.
         self._verbs.blink_verbs_break(self.link, why.encode())

@@ -7,6 +7,10 @@ Each side opens with 44 bytes: magic, version, a fresh nonce. From then on every
 under a key derived from the shared key and both nonces. The code covers the sender's role and a counter, so
 a frame proves that its sender knows the key and answers this connection: it cannot be replayed, reordered or
 reflected (RFC 2104; the scheme is that of ISO/IEC 9798-4's mutual authentication with nonces).
+
+The backend seals nothing for a peer that has not proved the key, for whoever has a sealed frame can try keys
+against it. A frontend speaks first, so that one who stands in for the backend gets such a frame: the shared
+key is stretched (RFC 7914), which makes each try cost as much as a start.
 """
 
 from __future__ import annotations
@@ -17,14 +21,16 @@ import json
 import secrets
 import struct
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
-VERSION = 1
+VERSION = 2
 MAGIC = b"BLNKRDMA"
 NONCE_BYTES = 32
 OPENING = struct.Struct(f"<8sI{NONCE_BYTES}s")
 FRAME = struct.Struct(f"<I{hashlib.sha256().digest_size}s")
 MAX_BODY = 4096
+STRETCH = {"n": 1 << 14, "r": 8, "p": 1}  # 16 MiB and some 40 ms
 
 Body = dict[str, Any]
 
@@ -50,11 +56,16 @@ class Session:
     """One side of one connection. Call in order: `opening`, `begin`, then `seal` and `unseal` at will."""
 
     def __init__(self, key: bytes, role: Role) -> None:
-        self._shared = key
+        self._shared = _stretched(key)
         self._role = role
         self._nonce = secrets.token_bytes(NONCE_BYTES)
         self._key = b""
         self._sealed = self._unsealed = 0
+
+    @property
+    def proved(self) -> bool:
+        """Whether the other side has proved that it knows the key."""
+        return self._unsealed > 0
 
     def opening(self) -> bytes:
         return OPENING.pack(MAGIC, VERSION, self._nonce)
@@ -73,7 +84,7 @@ class Session:
         self._key = _code(self._shared, b"blink ring exchange", *nonces)
 
     def seal(self, body: Body) -> bytes:
-        raw = json.dumps(body, separators=(",", ":")).encode()
+        raw = _written(body)
         code = self._frame_code(self._role, self._sealed, raw)
         self._sealed += 1
         return FRAME.pack(len(raw), code) + raw
@@ -93,6 +104,21 @@ class Session:
 
     def _frame_code(self, sender: Role, number: int, raw: bytes) -> bytes:
         return _code(self._key, sender.value.encode(), number.to_bytes(8, "little"), raw)
+
+
+def unsealed(body: Body) -> bytes:
+    """A frame that proves nothing. Its reader finds that the key is not its own."""
+    raw = _written(body)
+    return FRAME.pack(len(raw), bytes(hashlib.sha256().digest_size)) + raw
+
+
+def _written(body: Body) -> bytes:
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+@lru_cache(maxsize=16)
+def _stretched(key: bytes) -> bytes:
+    return hashlib.scrypt(key, salt=b"blink ring exchange", dklen=32, **STRETCH)
 
 
 def frame_size(header: bytes) -> tuple[int, bytes]:

@@ -125,7 +125,8 @@ class Counter(asyncio.Protocol):
 
 def client(port: int, streams: int, max_tokens: int, seconds: float, results: Queue[float]) -> None:
     body = json.dumps({"prompt": [5] * 16, "max_tokens": max_tokens, "stream": True, "ignore_eos": True})
-    head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+    head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    head += f"content-length: {len(body)}\r\n\r\n"
 
     async def run() -> None:
         loop = asyncio.get_running_loop()

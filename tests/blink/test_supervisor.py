@@ -23,7 +23,8 @@ from waiting import wait_until
 
 from blink.errors import CommandError
 from blink.frontend import run_in_realtime
-from blink.supervisor import Plan, Supervisor
+from blink.plan import Plan
+from blink.supervisor import Supervisor
 from ringbuffer.region import ring_path
 
 Start = Callable[..., ServeProcess]
@@ -143,14 +144,40 @@ def test_a_second_signal_ends_at_once(start: Start, number: int) -> None:
     wait_until(lambda: not server.ring.exists(), WAIT_S, "the ring gone")
 
 
-def test_the_backends_death_ends_everything(start: Start) -> None:
-    server = start().wait_ready()
+def test_the_backends_death_ends_everything_where_it_is_not_to_be_started_again(start: Start) -> None:
+    server = start("--backend-restarts=0").wait_ready()
     (backend,) = server.backends()
     pids = [backend, *server.frontends()]
     os.kill(backend, signal.SIGKILL)
     assert server.process.wait(WAIT_S) == 1
     assert "blink: the backend was killed by SIGKILL; stopping" in server.output
     assert nothing_is_left(server, pids)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_backend_that_dies_is_started_again(start: Start, n: int) -> None:
+    """Whoever asks meanwhile is told to come back: nobody is refused a connection, or waits."""
+    server = start(f"--frontends={n}").wait_ready()
+    (backend,) = server.backends()
+    os.kill(backend, signal.SIGKILL)
+    answers: list[httpx.Response] = []
+
+    def serves_again() -> bool:
+        with httpx.Client(base_url=server.url, timeout=WAIT_S) as client:
+            answers.append(client.post("/v1/completions", json={"prompt": QUESTION, "max_tokens": 3}))
+        return answers[-1].status_code == 200 and "the backend serves again" in server.output
+
+    wait_until(serves_again, WAIT_S, "the backend's return")
+    refused = [answer for answer in answers if answer.status_code != 200]
+    assert {answer.status_code for answer in refused} == {503}
+    assert all(answer.headers["retry-after"] for answer in refused)
+    assert "blink: the backend was killed by SIGKILL" in server.output
+    assert "blink: starting the backend again" in server.output
+    assert server.backends() != [backend]
+    wait_until(lambda: server.output.count("serves again") == n + 1, WAIT_S, "the frontends' return")
+    assert complete(server.client, QUESTION).strip() == "5"
+    assert server.stop(WAIT_S) == 0
 
 
 @pytest.mark.slow
@@ -229,7 +256,8 @@ def test_a_key_from_the_environment(start: Start) -> None:
 # ---------------------------------------------------------------- with stand-ins for the children
 
 READY = (
-    "import os, sys, time; os.write(int(sys.argv[2].split('=')[1]), b'ready'); time.sleep({}); sys.exit(3)"
+    "import os, sys, time; fd = int(sys.argv[2].split('=')[1]); os.write(fd, b'ready'); os.close(fd); "
+    "time.sleep({}); sys.exit(3)"
 )
 
 
@@ -242,6 +270,9 @@ def plan(name: str, *, frontend: str, backend: list[str] | None = None, timeout_
         n_frontends=1,
         environment={**os.environ, "PYTHONPATH": str(ROOT)},
         ring=ring_path(ring),
+        host="127.0.0.1",
+        port=0,
+        backend_restarts=2,
         url="http://nowhere",
         start_timeout_s=timeout_s,
         drain_s=1.0,
@@ -271,6 +302,17 @@ def test_a_frontend_that_does_not_stay_up_is_started_ever_later(capfd: pytest.Ca
         "blink: starting frontend 0 again in 2 s",
     ]
     assert len(starts) <= 4
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_a_backend_that_does_not_stay_up_is_given_up(capfd: pytest.CaptureFixture[str]) -> None:
+    chosen = plan("dying", frontend=READY.format(60), backend=["-c", READY.format(3)])
+    assert supervise(chosen) == 1
+    output = capfd.readouterr().err
+    assert output.count("the backend ended with exit status 3") == 3
+    assert "starting the backend again in 1 s" in output
+    assert "the backend ended with exit status 3; stopping" in output
 
 
 @pytest.mark.slow

@@ -18,12 +18,16 @@ from serving import ROOT
 START_S = 120.0
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 @contextmanager
 def serve_http(*flags: str) -> Iterator[str]:
     """The URL of a server that is ready."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "blink", "serve", "demo", "--device", "gpu", "--port", str(port)]
     process = subprocess.Popen([*command, "--ring", f"http-{port}", *flags], cwd=ROOT)
     url = f"http://127.0.0.1:{port}"

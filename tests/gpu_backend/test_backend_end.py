@@ -30,8 +30,9 @@ class Broken:
         self.last: Phase | int = Phase.STOPPED
         self.over = threading.Event()
         self.controls: list[Control] = []
-        self.error: RuntimeError | None = None
+        self.wrong: RuntimeError | None = None
         self.beats, self.beating = 0, False
+        self.code, self.told = 0, list[tuple[Fault, int]]()
 
     def phase(self) -> Phase | int:
         return self.now
@@ -46,6 +47,12 @@ class Broken:
     def stats(self) -> dict[str, int]:
         return {}
 
+    def fail(self, fault: Fault, detail: int) -> None:
+        self.told.append((fault, detail))
+
+    def error(self) -> int:
+        return self.code
+
     def set_control(self, control: Control) -> None:
         self.controls.append(control)
         self.die()
@@ -58,8 +65,8 @@ class Broken:
         return self.over.wait(timeout_s)
 
     def close(self) -> None:
-        if self.error:
-            raise self.error
+        if self.wrong:
+            raise self.wrong
 
 
 @pytest.mark.parametrize("ends", [True, False])
@@ -139,12 +146,24 @@ def test_a_scheduler_that_dies_without_a_word_is_noticed(
 ) -> None:
     """Its CUDA context is gone: nobody is left who would write FAILED, and nothing can be released."""
     broken.last = Phase.SERVING
-    broken.error = RuntimeError("cuStreamDestroy: CUDA_ERROR_CONTEXT_IS_DESTROYED")
+    broken.wrong = RuntimeError("cuStreamDestroy: CUDA_ERROR_CONTEXT_IS_DESTROYED")
     assert run(broken.die) == 1
     said = capsys.readouterr().err
     assert "the scheduler died without saying why" in said
     assert "CONTEXT_IS_DESTROYED" in said
     assert broken.controls == []
+
+
+def test_a_gpu_that_fails_is_told_to_the_frontends_with_its_reason(
+    broken: Broken, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They need not wait until the heartbeat has stood still for two seconds."""
+    broken.last, broken.code = Phase.SERVING, 700
+    began = time.monotonic()
+    assert run(broken.die) == 1
+    assert time.monotonic() - began < 2
+    assert broken.told == [(Fault.DEVICE, 700)]
+    assert "the scheduler died: the GPU failed with CUDA error 700 (fault DEVICE)" in capsys.readouterr().err
 
 
 def test_a_scheduler_that_beats_has_not_died(broken: Broken) -> None:

@@ -196,6 +196,15 @@ def test_the_simulations_exercise_everything(run_simulation: Callable[..., Cover
     assert not {name: count for name, count in total.items() if count <= 20}
 
 
+def test_whoever_was_staged_early_keeps_nobody_out(run_simulation: Callable[..., Coverage]) -> None:
+    """S2, S13: the line had changed, and its last had all sequences that were free."""
+    sizes = Sizes(
+        192, 4, 2, 137, 8, 19, 112, 2, ARM_AT_ONCE, 95, mixed_share=16, prefix_cache=1, attention_keys=32,
+        stage_words=1, **kept(3, 1),
+    )  # fmt: skip
+    run_simulation(1006, sizes, 1500)
+
+
 @pytest.mark.parametrize("arm_margin_ns", [ARM_NEVER, ARM_LATE, ARM_AT_ONCE])
 def test_more_than_1000_steps_in_one_request(
     run_simulation: Callable[..., Coverage], arm_margin_ns: int

@@ -71,5 +71,25 @@ async def stop_with_tokens_in_the_queue() -> None:
         await half.mailbox.take()
 
 
+@pytest.mark.parametrize(("emulated", "lives", "age_s", "down"), [
+    (False, True, 3, True),
+    (True, False, 3, True),
+    (True, True, 3, False),
+    (True, True, 11, True),
+])  # fmt: skip
+def test_a_busy_cpu_is_no_lost_backend(emulated: bool, lives: bool, age_s: int, down: bool) -> None:
+    """Its heartbeat is that of threads, which may wait for a core."""
+    health = Health(phase=Phase.SERVING, heartbeat_age_ns=age_s * 10**9, heartbeat_lost=1)
+    told: list[str | None] = []
+    tracker = SimpleNamespace(down=None, fail_all=lambda error: told.append(str(error)))
+    transport = cast(Transport, SimpleNamespace(is_outdated=lambda: False, backend_lives=lambda: lives))
+    reader = cast(TokenReader, SimpleNamespace(health=lambda: health))
+    monitor = BackendMonitor(
+        transport, reader, cast(RequestTracker, tracker), cast(Lease, None), 1.0, told.append, emulated
+    )
+    asyncio.run(monitor._look())
+    assert bool(told) == (tracker.down is not None) == down
+
+
 def test_answers_that_are_complete_are_delivered_before_streams_are_failed() -> None:
     asyncio.run(stop_with_tokens_in_the_queue())

@@ -24,7 +24,7 @@ def connect(frontend: Frontend, body: dict[str, Any], receive_buffer: int | None
     connection.settimeout(10)
     connection.connect(("127.0.0.1", frontend.port))
     content = json.dumps(body).encode()
-    head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     connection.sendall(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
     return connection
 

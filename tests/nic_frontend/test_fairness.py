@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -80,7 +81,7 @@ async def call_with_everything_at_once(body: dict[str, Any]) -> tuple[list[int],
             await asyncio.sleep(0)
 
     other = asyncio.create_task(others())
-    await call.run(receive, send)
+    await call.run(receive, send, time.perf_counter(), 60.0)
     turns.append(Text.fed)
     other.cancel()
     return turns, b"".join(sent)

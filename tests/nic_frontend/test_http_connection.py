@@ -22,10 +22,12 @@ def client(frontend: Frontend) -> Iterator[socket.socket]:
         yield opened
 
 
+POST = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+
+
 def post(fields: str = "", **body: Any) -> bytes:
     content = json.dumps({"prompt": "x", "max_tokens": 2, **body}).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\n{fields}content-length: {len(content)}\r\n\r\n"
-    return head.encode() + content
+    return POST + f"{fields}content-length: {len(content)}\r\n\r\n".encode() + content
 
 
 def answer(client: socket.socket) -> tuple[int, dict[str, Any]]:
@@ -106,7 +108,7 @@ def test_a_head_that_is_too_large_is_told(client: socket.socket) -> None:
     assert is_closed(client)
 
 
-CHUNKED = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n"
 CONTENT = json.dumps({"prompt": "x", "max_tokens": 2}).encode()
 CHUNK = b"%x\r\n%s\r\n" % (len(CONTENT), CONTENT)
 
@@ -164,7 +166,7 @@ def test_a_body_in_many_small_chunks(client: socket.socket) -> None:
     assert answer(client)[1]["usage"]["completion_tokens"] == 2
 
 
-HALF = b"GET /health HTTP/1.1\r\nhost: x\r\n"
+HALF = b"GET /health HTTP/1.1\r\nhost: localhost\r\n"
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,18 @@ def test_what_evaluations_ask_of_a_prompt(frontend: Frontend, backend: MockBacke
     )
 
 
+def test_a_special_token_that_is_not_shown_takes_no_place(frontend: Frontend, backend: MockBackend) -> None:
+    """In front of a text there may be one; among tokens it is shown."""
+    for prompt, first in (("hi", 0), ([0, 11, 12], len("<|bos|>"))):
+        body = {"prompt": prompt, "max_tokens": 0, "echo": True, "logprobs": 0}
+        choice = ask(frontend, "/v1/completions", **body)["choices"][0]
+        told = choice["logprobs"]
+        for text, offset in zip(told["tokens"], told["text_offset"], strict=True):
+            assert choice["text"].startswith(text, offset) or text == "<|bos|>"
+        if isinstance(prompt, list):
+            assert told["text_offset"][1] == first
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_echo_alone(frontend: Frontend, stream: bool) -> None:
     body = {"prompt": PROMPT, "max_tokens": 0, "echo": True, "stream": stream}

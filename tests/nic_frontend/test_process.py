@@ -151,6 +151,61 @@ def ask_until_both(url: str, backend: MockBackend) -> bool:
     return {slot // 32 for slot, _, _ in backend.commands} == {0, 1}
 
 
+class Crowd:
+    """Threads that ask without a pause until `end`: half over one connection each, half over new ones."""
+
+    def __init__(self, url: str, n: int = 6) -> None:
+        self.answered = 0
+        self.lost: list[str] = []
+        self._over = threading.Event()
+        self._url = f"{url}/v1/completions"
+        self._threads = [threading.Thread(target=self._ask, args=(bool(i % 2),)) for i in range(n)]
+        for thread in self._threads:
+            thread.start()
+
+    def _ask(self, kept: bool) -> None:
+        client = httpx.Client(timeout=WAIT_S, limits=httpx.Limits(max_keepalive_connections=int(kept)))
+        with client:
+            while not self._over.is_set():
+                try:
+                    answer = client.post(self._url, json={"prompt": "x", "max_tokens": 2})
+                    assert answer.json()["usage"]["completion_tokens"] == 2
+                    self.answered += 1
+                except Exception as error:
+                    self.lost.append(repr(error))
+
+    def end(self) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(WAIT_S)
+
+
+@pytest.mark.parametrize("turns", [1, pytest.param(6, marks=pytest.mark.slow)])
+def test_one_of_two_frontends_ends_without_a_loss(
+    start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process], turns: int
+) -> None:
+    """A rolling restart: whoever asks while one of them ends gets an answer."""
+    backend = start_backend(n_leases=2)
+    processes.extend(Process(backend, model_dir, port) for _ in range(2))
+    processes[0].wait_ready()
+    wait_until(lambda: all(int(word) for word in backend.region.leases["word"][:2]))
+    wait_until(lambda: ask_until_both(processes[0].url, backend))
+    crowd = Crowd(processes[0].url)
+    for turn in range(turns):
+        wait_until(lambda: ask_until_both(processes[0].url, backend))
+        leaving = processes[turn]
+        leaving.process.terminate()
+        leaving.end()
+        assert leaving.process.returncode == 0
+        if turn + 1 < turns:
+            backend.commands.clear()
+            processes.append(Process(backend, model_dir, port))
+            wait_until(lambda: ask_until_both(processes[0].url, backend))
+    crowd.end()
+    assert crowd.lost == []
+    assert crowd.answered > 20
+
+
 @pytest.mark.slow
 def test_a_frontend_without_a_free_lease_says_so(
     model_dir: Path, port: int, backend: MockBackend, processes: list[Process]
@@ -181,7 +236,9 @@ def test_too_few_files_are_told(
     processes.append(frontend := Process(backend, model_dir, port, limit="ulimit -n 163"))
     frontend.wait_ready()
     frontend.process.terminate()
-    assert "may open 163 files, too few for 64 slots: raise the limit (ulimit -Hn) to 164" in frontend.end()
+    told = frontend.end()
+    assert "may have 63 connections, too few for 64 slots" in told
+    assert "the limit of files (ulimit -Hn) to 164" in told
 
 
 def tokens_of(body: bytes) -> list[int]:

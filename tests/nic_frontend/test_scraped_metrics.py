@@ -144,7 +144,8 @@ def test_vllms_names_are_of_all_frontends_together(
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     assert {f"vllm:{name}" for name in BOARDS_OF_VLLM} <= {sample.name for sample in samples}
     assert not any("lease" in sample.labels for sample in samples)
-    assert all(sample.name.startswith("vllm:") for sample in samples)
+    named_otherwise = {sample.name for sample in samples if not sample.name.startswith("vllm:")}
+    assert named_otherwise <= {"blink:cache_config_info"}  # which routers know by either name
 
 
 def test_where_a_requests_time_went(start_backend: StartBackend, start_frontend: StartFrontend) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from limits import WAIT_S
 from mock_backend import MockBackend
 
+from nic_frontend import wrong_keys
 from nic_frontend.tokenizer import Tokenizer
 
 BAD_VALUES = [
@@ -209,7 +210,8 @@ def test_body_over_the_limit(backend: MockBackend, start_frontend: StartFrontend
 def test_body_that_does_not_arrive(backend: MockBackend, start_frontend: StartFrontend) -> None:
     frontend = start_frontend(backend, body_timeout_s=0.2)
     with socket.create_connection(("127.0.0.1", frontend.port), timeout=WAIT_S) as connection:
-        head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 50\r\n\r\n"
+        head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        head += "content-length: 50\r\n\r\n"
         connection.sendall(head.encode() + b'{"prompt"')
         assert b" 408 " in connection.recv(4096).splitlines()[0]
 
@@ -231,7 +233,10 @@ def test_unknown_routes_and_methods(frontend: Frontend) -> None:
     assert error_of(frontend.client.post("/health"), 405)["code"] == "method_not_allowed"
 
 
-def test_api_key(backend: MockBackend, start_frontend: StartFrontend) -> None:
+def test_api_key(
+    backend: MockBackend, start_frontend: StartFrontend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wrong_keys, "PAUSE_S", 0.0)
     frontend = start_frontend(backend, api_key="secret")
     for value in (None, "secret", "Bearer", "Bearer wrong", "Basic secret", "Bearer secret2"):
         headers = {"authorization": value} if value else {}

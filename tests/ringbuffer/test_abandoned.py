@@ -44,6 +44,16 @@ def test_a_lease_that_was_looked_at_is_free(ring: Region) -> None:
     lock.close()
 
 
+def test_whether_a_backend_lives_is_known_by_its_lock(ring: Region) -> None:
+    """R9: whatever else is locked."""
+    lock = LeaseLock(ring.path)
+    assert lock.claim(4) == 0
+    assert lock.backend_lives()
+    ring.close()
+    assert not lock.backend_lives()
+    lock.close()
+
+
 def test_without_a_ring_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(RingError, match="no ring at"):
         give_back_abandoned(tmp_path / "none")

@@ -205,7 +205,7 @@ def test_another_version_is_refused_on_both_sides(
     wait_until(lambda: f"speaks version {session.VERSION + 1} of the exchange" in caplog.text)
     other = Session(KEY, Role.FRONTEND)
     monkeypatch.setattr(session, "VERSION", session.VERSION + 1)
-    with pytest.raises(ExchangeError, match=r"the backend speaks version 1 .*, this frontend version 2"):
+    with pytest.raises(ExchangeError, match=r"the backend speaks version 2 .*, this frontend version 3"):
         other.begin(seen)
 
 
@@ -263,6 +263,39 @@ def test_a_malformed_claim_is_refused(server: RunningServer, body: session.Body)
         answer = mine.unseal(code, stream.recv(length, socket.MSG_WAITALL))
     assert answer == messages.refused("the claim is not valid")
     assert server.target.log == []
+
+
+@pytest.mark.parametrize("n", [64, 100])
+def test_silent_strangers_keep_nobody_out(server: RunningServer, n: int) -> None:
+    """V1."""
+    with contextlib.ExitStack() as stack:
+        strangers = [stack.enter_context(server.raw()) for _ in range(n)]
+        wait_until(lambda: len(server.server._strangers) == min(n, 64))
+        began = time.monotonic()
+        exchange = server.connect()
+        assert exchange.claim(CLAIM).lease == 0
+        assert time.monotonic() - began < messages.HANDSHAKE_S / 2
+        exchange.close()
+        for stranger in strangers[: n - 63]:
+            read_to_end(stranger)
+    wait_until(lambda: not server.server._strangers)
+
+
+@pytest.mark.parametrize("too_long", [False, True])
+def test_nothing_to_try_keys_against_is_sent_to_who_does_not_prove_the_key(
+    server: RunningServer, too_long: bool
+) -> None:
+    """V1: whatever is wrong first."""
+    with server.raw() as stream:
+        guessing = Session(b"another key, as long", Role.FRONTEND)
+        stream.sendall(guessing.opening())
+        opening = stream.recv(session.OPENING.size, socket.MSG_WAITALL)
+        guessing.begin(opening)
+        frame = guessing.seal(CLAIM.body())
+        stream.sendall(session.FRAME.pack(1 << 31, bytes(32)) if too_long else frame)
+        seen = read_to_end(stream)
+    _, code = session.frame_size(seen[: session.FRAME.size])
+    assert code == bytes(32)
 
 
 def test_a_frame_cannot_be_replayed_or_reflected() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
@@ -58,3 +59,16 @@ def test_json_has_a_line_an_object_and_its_fields(capsys: pytest.CaptureFixture[
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", first["time"])
     assert second["level"] == "error"
     assert "KeyError" in second["message"]
+
+
+@pytest.mark.parametrize("log_format", messages.FORMATS)
+def test_a_standard_error_that_fails_ends_nothing(log_format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w") as full:  # write(2) says ENOSPC, as a full disk does
+        monkeypatch.setattr("sys.stderr", full)
+        messages.choose_format(log_format)
+        messages.log_to_standard_error("blink frontend", "info")
+        messages.say("blink", "ready")
+        logging.info("served")
+        with contextlib.suppress(OSError):
+            full.close()
+    messages.say("blink", "still there")  # to one that is closed

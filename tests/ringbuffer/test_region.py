@@ -52,6 +52,12 @@ def test_an_attached_region_is_the_same_memory(region: Region) -> None:
     other.close()
 
 
+def test_a_dead_schedulers_phase_is_told_with_its_reason(region: Region) -> None:
+    region.fail(abi.Fault.DEVICE, 700)
+    assert region.phase() is abi.Phase.FAILED
+    assert region.fault() == (abi.Fault.DEVICE, 700)
+
+
 def test_sections_do_not_overlap_and_start_on_pages() -> None:
     at = GEOMETRY.offsets()
     starts = list(at.values())

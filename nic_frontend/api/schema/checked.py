@@ -43,6 +43,8 @@ def checked(body: Any, model: type[T]) -> T:
                 raise _explained(body, model, path, what) from error
         except RecursionError as error:
             raise bad_request("the body has too many levels") from error
+        except UnicodeEncodeError as error:  # of a text where it compares texts
+            raise bad_request("the body has a text with a lone surrogate, where none may be") from error
 
 
 def _split(error: msgspec.ValidationError) -> tuple[list[str | int], str]:

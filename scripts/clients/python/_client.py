@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+from pathlib import Path
 from typing import Literal
 
 URL = os.environ["BLINK_URL"]
 V1 = f"{URL}/v1"
+DEMO = str(Path(__file__).resolve().parents[3] / "models/demo")  # the model that the emulation serves
 WEATHER = {
     "type": "object",
     "properties": {"city": {"type": "string", "description": "name of a city"}},

@@ -189,12 +189,12 @@ def test_ctrl_c_keeps_the_windows_that_are_complete(tmp_path: Path, n_complete: 
             process_group=0,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job ignores it
         )
-        wait_until(lambda: errors.read_text().count("antagonists") > n_complete, WAIT_S, "a window's begin")
+        wait_until(lambda: errors.read_text().count("1 streams") > n_complete, WAIT_S, "a window's begin")
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         output, _ = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130
     assert len(json.loads(path.read_text())["points"]) == n_complete
-    assert output.count("c=1 ") == n_complete
+    assert output.count("c=1 ") == 2 * n_complete  # in two tables
     lines = errors.read_text().splitlines()
     assert sum(" req/s, " in line for line in lines) == n_complete
     assert lines[-1] == f"interrupted: {n_complete} of 3 windows are complete"

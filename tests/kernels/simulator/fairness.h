@@ -17,22 +17,25 @@ class Fairness {
   std::string error;
   uint32_t distrusted = ~0u;  // slots from here on are of a frontend that uses sequences again
 
-  // S2: a request keeps its age, paused or not. S7: whoever is paused was the youngest.
+  // S2: a request keeps its age, paused or not. S7: whoever is paused was its client's youngest.
   void look() {
-    std::set<uint64_t> running;
+    std::map<uint64_t, uint32_t> running;
     for (uint32_t slot = 0; slot < c.n_slots; ++slot) {
       const blink_request& r = c.requests[slot];
-      if (r.state == BLINK_STATE_PREFILL_PROCESSING || r.state == BLINK_STATE_DECODE_PROCESSING)
-        running.insert(r.arrival);
+      if (runs(r)) running[r.arrival] = r.client;
     }
+    take_turns(running);
     for (uint32_t slot = 0; slot < c.n_slots; ++slot) {
       const blink_request& r = c.requests[slot];
       if (slot >= distrusted) break;
-      if (r.state == BLINK_STATE_EMPTY || r.state == BLINK_STATE_DECODE_COMPLETED) continue;
+      if (r.state == BLINK_STATE_EMPTY || r.state == BLINK_STATE_DECODE_COMPLETED || !r.placed) continue;
       const auto [known, fresh] = ages_.try_emplace({slot, r.submission}, r.arrival);
       if (known->second != r.arrival) fail("S2: a request lost its age");
       if (r.state != BLINK_STATE_DECODE_PAUSED || !ran_.count(r.arrival)) continue;
-      if (!running.empty() && *running.rbegin() > r.arrival) fail("S7: a younger one runs on than was paused");
+      for (const auto& [arrival, client] : running) {
+        if (client == r.client && arrival > r.arrival) fail("S7: a younger one runs on than was paused");
+      }
+      if (!running.empty() && r.arrival < running.begin()->first) fail("S7: the oldest of all was paused");
     }
     ran_ = std::move(running);
   }
@@ -73,6 +76,51 @@ class Fairness {
   }
 
  private:
+  // A client's next in line, and which clients had one admitted since it is that.
+  struct Head {
+    uint64_t arrival;
+    std::set<uint32_t> others;
+  };
+
+  static bool runs(const blink_request& r) {
+    return r.state == BLINK_STATE_PREFILL_PROCESSING || r.state == BLINK_STATE_DECODE_PROCESSING;
+  }
+
+  // S2: while a client's next waits, nobody is admitted who has more places in the batch, and no other client twice
+  // that has as many; and a client's own come in the order of their arrival. A torn payload has no place in the line,
+  // and whom it is for is not known.
+  void take_turns(const std::map<uint64_t, uint32_t>& running) {
+    std::map<uint32_t, uint64_t> next;
+    for (uint32_t slot = 0; slot < c.n_slots; ++slot) {
+      const blink_request& r = c.requests[slot];
+      if (r.state != BLINK_STATE_PREFILL_PENDING && r.state != BLINK_STATE_DECODE_PAUSED) continue;
+      if (r.torn_last_ns || !r.placed) continue;
+      const auto [known, fresh] = next.try_emplace(r.client, r.arrival);
+      known->second = std::min(known->second, r.arrival);
+    }
+    // In the batch when somebody was admitted since the last look: no fewer, and no more. Some may have ended since.
+    std::map<uint32_t, uint32_t> least, most;
+    for (const auto& [arrival, client] : running) least[client] += ran_.count(arrival);
+    for (const auto& [arrival, client] : running) most[client] += !ran_.count(arrival);
+    for (const auto& [arrival, client] : ran_) ++most[client];
+    for (const auto& [arrival, client] : running) {
+      if (ran_.count(arrival)) continue;
+      if (next.count(client) && next[client] < arrival) fail("S2: a request was overtaken by one of its client's");
+      for (auto& [other, head] : heads_) {
+        const bool waits = next.count(other) && next[other] == head.arrival;
+        if (other == client || !waits || least[client] < most[other]) continue;
+        if (least[client] > most[other]) fail("S2: a client with more places came before one with fewer");
+        if (!head.others.insert(client).second) fail("S2: a client had two turns while another waited for its next");
+      }
+    }
+    std::map<uint32_t, Head> heads;
+    for (const auto& [client, arrival] : next) {
+      const auto known = heads_.find(client);
+      heads[client] = known != heads_.end() && known->second.arrival == arrival ? known->second : Head{arrival, {}};
+    }
+    heads_ = std::move(heads);
+  }
+
   // Its next token is still to be planned.
   bool decodes(uint32_t i) const {
     const blink_sequence& sequence = c.sequences[i];
@@ -89,7 +137,8 @@ class Fairness {
   const blink_scheduler_config& c;
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> ages_;  // by slot and sequence
   bool copied_ = false;                                     // by the step before
-  std::set<uint64_t> ran_;                                  // arrivals, at the last look
+  std::map<uint64_t, uint32_t> ran_;                        // arrivals and clients, at the last look
+  std::map<uint32_t, Head> heads_;                          // by client
 };
 
 }  // namespace simulator

@@ -14,7 +14,7 @@ using Random = std::mt19937_64;
 struct Sent {
   uint64_t seed = 0;
   std::vector<uint32_t> prompt;
-  uint32_t max_tokens = 0, ticket = 0, sequence = 0;
+  uint32_t max_tokens = 0, ticket = 0, sequence = 0, client = 0;
   uint32_t expected_error = 0;  // a reason from BLINK_REASON_ERROR_FIRST on, or 0
   bool ignore_eos = false, cancelled = false, torn = false, done = false;
   uint64_t torn_until = 0;
@@ -169,6 +169,7 @@ class Frontend {
     d.flags = s.ignore_eos ? BLINK_FLAG_IGNORE_EOS : 0;
     d.ticket = s.ticket;
     ask(d);
+    d.client = s.client = random_() % 3 + (chance(50) ? 0 : 10 * (lease_ + 1));  // some use several frontends
     if (!place(d)) return;
     ranges_[slot] = d;
     spoil(s, d);

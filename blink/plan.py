@@ -1,0 +1,26 @@
+"""What a supervisor runs, and for how long it waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to run. The commands get --lease-fd and --ready-fd appended (child.py). Times in seconds."""
+
+    backend: Sequence[str]
+    frontend: Sequence[str]
+    n_frontends: int
+    environment: dict[str, str]
+    ring: Path
+    host: str
+    port: int
+    url: str
+    backend_restarts: int  # in a row, that a backend is started again which does not stay up
+    start_timeout_s: float
+    drain_s: float  # that the frontends give open requests
+    frontend_end_s: float  # from SIGTERM to SIGKILL
+    backend_end_s: float

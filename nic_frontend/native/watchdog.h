@@ -1,0 +1,35 @@
+// Ends the process when a loop that should beat has stood still for too long while this thread ran.
+#ifndef BLINK_FRONTEND_WATCHDOG_H
+#define BLINK_FRONTEND_WATCHDOG_H
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+
+namespace blink {
+
+class Watchdog {
+ public:
+  explicit Watchdog(uint64_t limit_ns);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  void beat() { beats_.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  void run();
+
+  const uint64_t limit_ns_;
+  std::atomic<uint64_t> beats_{0};
+  std::mutex mutex_;
+  std::condition_variable ending_;
+  bool ended_ = false;
+  std::thread thread_;
+};
+
+}  // namespace blink
+
+#endif  // BLINK_FRONTEND_WATCHDOG_H

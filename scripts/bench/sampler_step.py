@@ -1,0 +1,97 @@
+"""The sampler of one step of sequences that decode, over random logits, to be replayed alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from bench.replay import replayed_us
+from numpy.typing import NDArray
+
+from gpu_backend import abi
+from gpu_backend.cuda.driver import Device, Stream
+from gpu_backend.cuda.memory import DeviceMemory
+from gpu_backend.element import Element
+from gpu_backend.engines.base import Limits, Shape
+from gpu_backend.engines.batch import allocate_batch
+from gpu_backend.engines.native.kernels import Kernels
+from gpu_backend.engines.native.launcher import StepLauncher
+from gpu_backend.ops.choice import choose
+from gpu_backend.ops.gpu import Target
+from gpu_backend.ops.launch import Launch
+from gpu_backend.ops.matrix import Buffer
+from gpu_backend.ops.operations import Sample
+from ringbuffer.abi import Descriptor
+
+CONTEXT = 64
+
+
+class SamplerStep:
+    """Each of `rows` sequences has a prompt of one token, and has answered one. Write tables, `compile`, then
+    `measure`.
+    """
+
+    def __init__(self, device: Device, rows: int, vocab: int, grammar_words: int = 0) -> None:
+        limits = Limits(rows, CONTEXT, 64, 1, 16, 64 * rows, grammar_words=grammar_words)
+        self._rows, self._device = rows, device
+        self._memory, self._stream = DeviceMemory(device), Stream()
+        shapes = (Shape(abi.StepKind.DECODE, rows, rows),)
+        batch = allocate_batch(self._memory, limits, shapes, vocab, (vocab - 1,))
+        self.tables: Any = batch.tables
+        self._step_set: Any = batch.step_sets[0]  # type: ignore[index]
+        logits = np.random.default_rng(1).standard_normal((rows, vocab)).astype(np.float32)
+        self._logits = self.put(logits)
+        sample, target = Sample(Buffer("logits", rows, vocab, Element.FP32)), Target(device.n_multiprocessors)
+        self._plan = (choose(sample, target),)
+        names = {work.kernel for work in self._plan[0].launches if isinstance(work, Launch)}
+        self._kernels = Kernels(device.arch, names, target.shared_bytes, Element.BF16)
+        self._launcher: StepLauncher
+
+    def compile(self) -> None:
+        """The tables' addresses are fixed from now on."""
+        none: Any = None
+        self._launcher = StepLauncher(
+            self._kernels, none, none, self._stream, {"logits": self._logits}, self.tables.tobytes()
+        )
+
+    def params(self, **values: float) -> NDArray[np.void]:
+        """Of each row, with seeds of their own."""
+        params = np.zeros(self._rows, Descriptor)
+        params["top_p"] = params["repetition_penalty"] = 1
+        params["prompt_tokens"], params["seed"] = 1, np.arange(self._rows)
+        for name, value in values.items():
+            params[name] = value
+        return params
+
+    def measure(self, params: NDArray[np.void], last: NDArray[np.uint32] | None = None) -> float:
+        """Microseconds. `last`: the token that each row feeds."""
+        n = self._rows
+        head = np.zeros((), abi.StepHead)
+        head["id"], head["n_tokens"], head["batch_size"], head["n_decode"] = 1, n, n, n
+        history = np.zeros((n, CONTEXT), np.uint32)
+        if last is not None:
+            history[:, 1] = last
+        rows = np.arange(n)
+        values = {"token_sequence": rows, "token_position": rows * 0 + 1, "batch_sequence": rows}
+        values |= {"batch_first": rows, "batch_last": rows, "batch_emit": rows * 0 + 1}
+        for name, array in values.items():
+            self._memory.write(int(self._step_set[name]), array.astype("<u4").tobytes())
+        self._memory.write(int(self._step_set["head"]), head.tobytes())
+        self.write("history", history)
+        self.write("params", params)
+        return replayed_us(self._launcher, self._stream, self._plan, self._step_set.tobytes())
+
+    def write(self, table: str, array: NDArray[Any], offset: int = 0) -> None:
+        """Into a table, `offset` bytes behind its beginning."""
+        self._memory.write(int(self.tables[table]) + offset, array.tobytes())
+
+    def put(self, array: NDArray[Any]) -> int:
+        """Where the array lies from now on."""
+        address = self._memory.allocate(max(1, array.nbytes))
+        self._memory.write(address, array.tobytes())
+        return address
+
+    def close(self) -> None:
+        self._kernels.close()
+        self._stream.close()
+        self._memory.close()

@@ -1,0 +1,167 @@
+"""Posts bodies that are nearly right to every endpoint of a frontend, drawn by its own description.
+
+    .venv/bin/python scripts/fuzz/json_bodies.py [--count 300000] [--seconds S] [--seed N] [--corpus]
+
+Each is answered, or refused with an error in the API's form: none has a status of 500 or more (but 503 and
+504), none takes long, and when all have gone, nothing is held and nothing has grown. What was found is in
+corpus/json_bodies.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+
+from fuzz.body_cases import draw_body  # noqa: E402
+from fuzz.served import Served  # noqa: E402
+from fuzz.wire import Malformed, Response, read_response  # noqa: E402
+
+CORPUS = Path(__file__).with_name("corpus") / "json_bodies.json"
+AT_ONCE = 16
+LONG_S = 20.0
+WARM_UP = 1000  # bodies, before its memory is looked at
+OWN_FAULTS = range(500, 503)
+
+Case = tuple[str, str, bytes]  # a label, the path, the body
+
+
+class Client:
+    """A connection, made anew where the server has closed it."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(self, method: str, path: str, body: bytes = b"") -> Response | None:
+        """Raises Malformed and TimeoutError."""
+        if self._streams is None:
+            self._streams = await self._served.connect()
+        reader, writer = self._streams
+        head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        async with asyncio.timeout(LONG_S):
+            answer = await read_response(reader)
+        if answer is None or answer.closes:
+            self.close()
+        return answer
+
+    def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+
+def fault_of(path: str, answer: Response | None) -> str | None:
+    if answer is None:
+        return "no answer"
+    if answer.status in OWN_FAULTS:
+        return f"a fault of its own: {answer.status} {answer.body[:500]!r}"
+    try:
+        if answer.fields[b"content-type"].startswith(b"text/event-stream"):
+            events = [line[6:] for line in answer.body.decode().splitlines() if line.startswith("data: ")]
+            told: list[Any] = [json.loads(event) for event in events if event != "[DONE]"]
+            if not told:
+                return "a stream without an event"
+        else:
+            told = [json.loads(answer.body)]
+    except ValueError:
+        return f"what is no JSON: {answer.body[:500]!r}"
+    if answer.status >= 400 and not isinstance(told[0].get("error"), dict):
+        return f"an error that is none: {answer.body[:500]!r}"
+    return None
+
+
+async def attack(served: Served, cases: Iterator[Case], counts: Counter[str], until: float) -> list[str]:
+    faults: list[str] = []
+
+    async def work() -> None:
+        client = Client(served)
+        for label, path, body in cases:
+            if time.monotonic() > until:
+                break
+            try:
+                answer = await client.ask("POST", path, body)
+                fault = fault_of(path, answer)
+                counts[str(answer.status) if answer else "none"] += 1
+            except (Malformed, TimeoutError, ConnectionError) as error:
+                client.close()
+                fault = f"{type(error).__name__} {error}"
+            counts["bodies"] += 1
+            if fault:
+                faults.append(f"{label}: {path}: {fault}\n  {body[:2000]!r}")
+                print(faults[-1], flush=True)
+        client.close()
+
+    await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+    return faults
+
+
+async def description(served: Served) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """The schema of each path's body, and those that they refer to."""
+    client = Client(served)
+    answer = await client.ask("GET", "/openapi.json")
+    client.close()
+    assert answer is not None
+    document = json.loads(answer.body)
+    endpoints = {
+        path: methods["post"]["requestBody"]["content"]["application/json"]["schema"]
+        for path, methods in document["paths"].items()
+        if "post" in methods
+    }
+    return endpoints, document["components"]["schemas"]
+
+
+def run(first: int, count: int, seconds: float, found: list[Case] | None) -> tuple[Counter[str], list[str]]:
+    served = Served(slot_wait_s=10.0)
+    counts = Counter[str]()
+    try:
+        known = asyncio.run(description(served))
+        until = time.monotonic() + seconds
+
+        def drawn(seeds: range) -> Iterator[Case]:
+            return ((str(seed), *draw_body(seed, *known)) for seed in seeds)
+
+        if count > WARM_UP:
+            asyncio.run(attack(served, drawn(range(WARM_UP)), Counter(), until))
+            served.warmed_up()
+        cases = iter(found) if found else drawn(range(first, first + count))
+        faults = asyncio.run(attack(served, cases, counts, until))
+        return counts, faults + served.faults()
+    finally:
+        served.close()
+
+
+def corpus() -> list[Case]:
+    return [
+        (name, path, body.encode("latin-1")) for name, (path, body) in json.loads(CORPUS.read_text()).items()
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=300_000, help="bodies (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
+    parser.add_argument("--seed", type=int, help="the first seed (default: from the clock)")
+    parser.add_argument("--corpus", action="store_true", help="what was found before, instead of new ones")
+    options = parser.parse_args()
+    first = options.seed if options.seed is not None else int(time.time())
+    began = time.monotonic()
+    counts, faults = run(first, options.count, options.seconds, corpus() if options.corpus else None)
+    print(", ".join(f"{name}: {n}" for name, n in sorted(counts.items())))
+    for fault in faults:
+        print(fault)
+    print(f"{len(faults)} faults in {time.monotonic() - began:.0f} s, seeds from {first}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""A frontend to attack, in a process of its own over a mock backend, and what it holds when all have gone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PATHS = [str(ROOT), *(str(ROOT / "tests" / part) for part in ("", "nic_frontend")), str(ROOT / "scripts")]
+REST_S = 20.0  # for everything to be given back
+MOST_GROWTH = 96 << 20  # bytes, from the first requests to the last
+
+
+class Served:
+    """The process, from the constructor to `close`. `options` are of FrontendOptions."""
+
+    def __init__(self, **options: Any) -> None:
+        descriptor, name = tempfile.mkstemp(prefix="blink-fuzz-", suffix=".log")
+        self._log = Path(name)
+        with open(descriptor, "w") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, json.dumps(options)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+                env={**os.environ, "PYTHONPATH": ":".join(PATHS)},
+            )  # fmt: skip
+        self.port = int(self._line())
+        self._first_rss = 0
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        if not (line := self._process.stdout.readline()):
+            raise RuntimeError(f"the frontend has ended: {self.log[-4000:]}")
+        return line
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    @property
+    def rss(self) -> int:
+        """Bytes."""
+        status = Path(f"/proc/{self._process.pid}/statm").read_text()
+        return int(status.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def held(self) -> dict[str, int]:
+        """Connections, requests and bytes of bodies that the frontend has now."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        held: dict[str, int] = json.loads(self._line())
+        return held
+
+    def warmed_up(self) -> None:
+        self._first_rss = self.rss
+
+    def faults(self) -> list[str]:
+        """What is wrong when every client has gone."""
+        found = []
+        deadline = time.monotonic() + REST_S
+        while any((held := self.held()).values()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if any(held.values()):
+            found.append(f"something is still held: {held}")
+        if self._first_rss and (grown := self.rss - self._first_rss) > MOST_GROWTH:
+            found.append(f"the frontend has grown by {grown >> 20} MiB")
+        found += [
+            f"the log has: {line}" for line in self.log.splitlines() if "Error" in line or "Traceback" in line
+        ]
+        return found
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log.unlink()
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 20)
+
+
+def main(options: dict[str, Any]) -> None:
+    from harness import Frontend
+    from mock_backend import MockBackend
+    from templates import HERMES, write_model_with
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
+    with tempfile.TemporaryDirectory(prefix="blink-fuzz-") as folder:
+        model = write_model_with(Path(folder) / "model", HERMES)
+        backend = MockBackend(
+            Path(f"/dev/shm/blink-fuzz-{os.getpid()}"), model, n_slots=256, step_s=0.0005
+        ).start()
+        frontend = Frontend(backend, model, **options)
+        print(frontend.port, flush=True)
+        for _ in sys.stdin:
+            held = {
+                "connections": len(frontend.server.server_state.connections),
+                "requests": frontend.service.tracker.n_open,
+                "slots": backend.open_rows(),
+                "bodies": frontend.service.bodies.held,
+            }
+            print(json.dumps(held), flush=True)
+        frontend.stop()
+        backend.stop()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,68 @@
+"""What the fuzzers of the frontend and the exchange found before, and some new cases (scripts/fuzz)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from fuzz import exchange_frames, http_streams, json_bodies
+from fuzz.stream_cases import Case
+from fuzz.wire import Malformed, Response, read_response
+
+
+@pytest.mark.parametrize("new", [0, pytest.param(3000, marks=pytest.mark.slow)])
+def test_streams_that_are_nearly_http(new: int) -> None:
+    cases = http_streams.drawn(range(new)) if new else http_streams.corpus()
+    counts, faults = http_streams.run(cases, new, 600.0)
+    assert not faults
+    assert counts["streams"] >= max(new, 6)
+    assert counts["400"]
+
+
+@pytest.mark.parametrize("new", [0, pytest.param(3000, marks=pytest.mark.slow)])
+def test_bodies_that_are_nearly_right(new: int) -> None:
+    counts, faults = json_bodies.run(0, new, 600.0, None if new else json_bodies.corpus())
+    assert not faults
+    assert counts["200"]
+    assert counts["400"]
+
+
+@pytest.mark.parametrize("new", [150, pytest.param(2000, marks=pytest.mark.slow)])
+def test_frontends_that_mean_harm_to_the_exchange(new: int) -> None:
+    counts, faults = exchange_frames.run(0, new, 600.0)
+    assert not faults
+    assert all(counts[what] for what in ("grant", "refused", "refused without proof"))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"HTTP/1.1 200\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\na : b\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nab",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nx\r\n",
+    ],
+)
+def test_what_is_no_response_is_found(sent: bytes) -> None:
+    async def read() -> Response | None:
+        reader = asyncio.StreamReader()
+        reader.feed_data(sent)
+        reader.feed_eof()
+        return await read_response(reader)
+
+    with pytest.raises(Malformed):
+        asyncio.run(read())
+
+
+def test_faults_are_found() -> None:
+    error = Response(500, {b"content-type": b"application/json"}, b'{"error": {}}')
+    good = Response(200, {b"content-type": b"application/json"}, b"{}")
+    case = Case([b""], [200])
+    assert http_streams.fault_of(case, [good]) is None
+    assert http_streams.fault_of(case, []) is not None
+    assert http_streams.fault_of(Case([b""], None), [error]) is not None
+    assert http_streams.fault_of(Case([b""], None), [Response(400, {}, b"bad")]) is not None
+    assert json_bodies.fault_of("/tokenize", good) is None
+    for answer in (None, error, good._replace(body=b"{"), good._replace(status=400)):
+        assert json_bodies.fault_of("/tokenize", answer) is not None
