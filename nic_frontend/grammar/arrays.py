@@ -6,17 +6,19 @@ Behind items that have schemas of their own (`prefixItems`) more follow only if 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from nic_frontend.grammar.expression import (
     EMPTY,
     NOTHING,
     Expression,
+    members,
     optional,
     repeated,
     sequence,
 )
-from nic_frontend.grammar.instance import item_place
-from nic_frontend.grammar.json_text import enclosed, separated
+from nic_frontend.grammar.instance import equal, item_place
+from nic_frontend.grammar.json_text import COMMA, constant, enclosed, separated
 from nic_frontend.grammar.keywords import bounds_of, count
 from nic_frontend.grammar.references import Place
 from nic_frontend.grammar.refusal import GrammarRefused
@@ -24,10 +26,13 @@ from nic_frontend.grammar.refusal import GrammarRefused
 MAX_PREFIX = 200
 
 Value = Callable[[tuple[Place, ...]], Expression]
+Constants = Callable[[tuple[Place, ...]], list[Any] | None]
 
 
-def arrays(places: list[Place], value: Value) -> Expression:
-    """Arrays that are valid for all of the schemas; `value` makes expressions of their items."""
+def arrays(places: list[Place], value: Value, constants: Constants) -> Expression:
+    """Arrays that are valid for all of the schemas; `value` makes expressions of their items, and `constants`
+    knows the values of those of which there are some only.
+    """
     least, most = bounds_of(places, "minItems", "maxItems")
     wanted, contained = _contains(places)
     least = max(least, wanted)
@@ -38,7 +43,10 @@ def arrays(places: list[Place], value: Value) -> Expression:
     more = NOTHING if own and own >= least and not _says_more(places) else value(_spec(places, own))
     if wanted:
         return _containing(places, items, more, value(_spec(places, own) + contained), (wanted, least, most))
-    _check_unique(places, least, most)
+    listed = constants(_spec(places, 0)) if _are_unique(places) and not own else None
+    if listed is not None and least <= 1 and most is None:
+        return _each_once(listed, least)
+    _check_unique(places, most)
     if most == 0 or (not items and more is NOTHING):
         return enclosed("[", EMPTY, "]", True) if least == 0 else NOTHING
     inner = _items(items, more, least, most)
@@ -97,7 +105,23 @@ def _says_more(places: list[Place]) -> bool:
     return any(item_place(place, own) is not None or _unevaluated(place) is not None for place in places)
 
 
-def _check_unique(places: list[Place], least: int, most: int | None) -> None:
+def _are_unique(places: list[Place]) -> bool:
+    return any(place.value.get("uniqueItems") for place in places if isinstance(place.value, dict))
+
+
+def _each_once(values: list[Any], least: int) -> Expression:
+    """Some of the values, in their order."""
+    distinct: list[Any] = []
+    for value in values:
+        if not any(equal(value, other) for other in distinct):
+            distinct.append(value)
+    if not distinct:
+        return NOTHING if least else enclosed("[", EMPTY, "]", True)
+    inner = members(COMMA, [(constant(value), False) for value in distinct])
+    return enclosed("[", inner, "]", least == 0)
+
+
+def _check_unique(places: list[Place], most: int | None) -> None:
     for place in places:
         assert isinstance(place.value, dict)
         if place.value.get("uniqueItems") and (most is None or most > 1):
@@ -134,7 +158,7 @@ def _containing(
             place.where for place in places if isinstance(place.value, dict) and "contains" in place.value
         )
         raise GrammarRefused("'contains' is not supported beside 'prefixItems'", f"{where}/contains")
-    _check_unique(places, least, most)
+    _check_unique(places, most)
     if most is not None and most < n:
         return NOTHING
     rest = repeated(separated(more), max(least - n, 0), None if most is None else most - n)

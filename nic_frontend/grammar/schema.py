@@ -100,7 +100,7 @@ class Translation:
         for place in places:
             assert isinstance(place.value, dict)
             if "const" in place.value or "enum" in place.value:
-                return self._finite(place, places)
+                return any_of(map(constant, self._finite(place, places)))
         types = keywords.types_of(places)
         found = []
         if "null" in types:
@@ -112,12 +112,21 @@ class Translation:
         if "string" in types:
             found.append(strings(places))
         if "array" in types:
-            found.append(arrays(places, self.value))
+            found.append(arrays(places, self.value, self.constants))
         if "object" in types:
             found.append(objects(places, self.value, self._checker))
         return any_of(found)
 
-    def _finite(self, place: Place, places: list[Place]) -> Expression:
+    def constants(self, spec: tuple[Place, ...]) -> list[Any] | None:
+        """The values that are valid for all of the schemas, where one of these lists them."""
+        places = self._references.expanded(spec) or []
+        for place in places:
+            assert isinstance(place.value, dict)
+            if "const" in place.value or "enum" in place.value:
+                return self._finite(place, places)
+        return None
+
+    def _finite(self, place: Place, places: list[Place]) -> list[Any]:
         assert isinstance(place.value, dict)
         name = "const" if "const" in place.value else "enum"
         values = [place.value["const"]] if name == "const" else place.value["enum"]
@@ -125,8 +134,7 @@ class Translation:
             raise GrammarRefused("'enum' must be an array", f"{place.where}/enum")
         if len(values) > MAX_VALUES:
             raise GrammarRefused(f"more than {MAX_VALUES} values", f"{place.where}/enum")
-        allowed = [value for value in values if all(self._checker.valid(value, other) for other in places)]
-        return any_of(constant(value) for value in allowed)
+        return [value for value in values if all(self._checker.valid(value, other) for other in places)]
 
 
 def _check_unevaluated(places: list[Place]) -> None:

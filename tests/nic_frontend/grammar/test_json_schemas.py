@@ -136,6 +136,14 @@ def test_alternatives() -> None:
     assert schema_taken({"type": "string", "not": {"enum": ["no"]}}, '"yes"', '"no"') == [True, False]
 
 
+def test_sets() -> None:
+    schema = {"type": "array", "items": {"enum": ["a", 1, None]}, "uniqueItems": True, "minItems": 1}
+    good, bad = ['["a"]', '["a",1]', '["a", null]', "[1,null]"], ["[]", '["a","a"]', '[1,"a"]', "[2]"]
+    assert schema_taken(schema, *good, *bad) == [True] * 4 + [False] * 4
+    single = {"type": "array", "uniqueItems": True, "maxItems": 1}
+    assert schema_taken(single, "[]", '["x"]', "[1,2]") == [True, True, False]
+
+
 def test_large_schemas_stay_small() -> None:
     """What is used in many places is called, and strings have one state."""
     part = {"type": "object", "properties": {f"field_{i}": {"type": "string"} for i in range(12)}}
