@@ -1,4 +1,4 @@
-// Ends the process when a loop that should beat has stood still for too long while this thread ran.
+// Ends the process when a loop that should beat has stood still for too long, although it could have run.
 #ifndef BLINK_FRONTEND_WATCHDOG_H
 #define BLINK_FRONTEND_WATCHDOG_H
 
@@ -12,7 +12,7 @@ namespace blink {
 
 class Watchdog {
  public:
-  explicit Watchdog(uint64_t limit_ns);
+  explicit Watchdog(uint64_t limit_ns);  // called by the loop's thread
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -21,8 +21,10 @@ class Watchdog {
 
  private:
   void run();
+  uint64_t queued_ns() const;
 
   const uint64_t limit_ns_;
+  const int loop_thread_;
   std::atomic<uint64_t> beats_{0};
   std::mutex mutex_;
   std::condition_variable ending_;
