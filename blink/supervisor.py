@@ -16,6 +16,7 @@ from enum import Enum, auto
 from blink.child import said_ready, spawn
 from blink.plan import Plan
 from blink.stand_in import StandIn
+from nic_frontend.host_segment import segment_path
 from ringbuffer import messages
 from ringbuffer.abandoned import give_back_abandoned
 from ringbuffer.name import RingError, owner_pid
@@ -254,6 +255,8 @@ class Supervisor:
         backend_ended = await self._end([self._backend], self._plan.backend_end_s)
         if self._ring_is_ours():
             self._plan.ring.unlink(missing_ok=True)  # a backend that was killed leaves its ring
+        if not self._plan.ring.exists():
+            segment_path(self._plan.ring).unlink(missing_ok=True)  # frontends that were killed leave it
         return frontends_ended and backend_ended
 
     async def _end(self, children: Sequence[Child], patience_s: float) -> bool:

@@ -142,9 +142,6 @@ class Service:
             self.sampling_defaults = read_defaults(options.model_dir)
             self.tracer = open_tracer(options.otlp_traces_endpoint, self.model)
             self.lease = Lease(self.transport)
-            self._segment = HostSegment(segment_path(options.ring), FIGURES_BYTES + BUDGET_BYTES)
-            self._shared = SharedFigures(self._segment, self.lease.index)
-            self.budgets = KeyBudgets(self._segment, self.lease.index)
             names = ("max_context", "prompt_heap", "output_heap", "vocab_size")
             choices = min(options.max_choices, self.lease.n_slots)
             self.limits = Limits(**{name: int(header[name]) for name in names}, max_choices=choices)
@@ -159,6 +156,9 @@ class Service:
                 self.model, self.tokenizer, self.limits, self._parsers(), self.template, self.grammars
             )
             self.lease.acquire(options.grant_timeout_s)
+            self._segment = HostSegment(segment_path(options.ring), FIGURES_BYTES + BUDGET_BYTES)
+            self._shared = SharedFigures(self._segment, self.lease.index)
+            self.budgets = KeyBudgets(self._segment, self.lease.index)
             self._reader = TokenReader(self.transport, self.lease, options)
             self._reader.open()
         except BaseException:

@@ -25,6 +25,7 @@ from blink.errors import CommandError
 from blink.frontend import run_in_realtime
 from blink.plan import Plan
 from blink.supervisor import Supervisor
+from nic_frontend.host_segment import segment_path
 from ringbuffer.region import ring_path
 
 Start = Callable[..., ServeProcess]
@@ -141,7 +142,8 @@ def test_a_second_signal_ends_at_once(start: Start, number: int) -> None:
         assert server.stop(WAIT_S, number) == 128 + number
     assert "blink: ending at once" in server.output
     assert "killing it" not in server.output
-    wait_until(lambda: not server.ring.exists(), WAIT_S, "the ring gone")
+    left = (server.ring, segment_path(server.ring))
+    wait_until(lambda: not any(path.exists() for path in left), WAIT_S, "the ring gone")
 
 
 def test_the_backends_death_ends_everything_where_it_is_not_to_be_started_again(start: Start) -> None:
