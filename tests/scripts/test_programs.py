@@ -12,7 +12,7 @@ from limits import PROGRAM_S
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 BENCHES = [path for path in sorted((SCRIPTS / "bench").glob("*.py")) if "__main__" in path.read_text()]
 FUZZERS = [path for path in sorted((SCRIPTS / "fuzz").glob("*.py")) if "__main__" in path.read_text()]
-PROGRAMS = [*BENCHES, *FUZZERS, SCRIPTS / "train_demo_model.py"]
+PROGRAMS = [*BENCHES, *FUZZERS, SCRIPTS / "scale/simulate.py", SCRIPTS / "train_demo_model.py"]
 TORCH = ("transformers_batching", "train_demo_model")  # which takes seconds to import
 
 
@@ -30,7 +30,20 @@ def test_a_program_starts_and_explains_itself(program: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
 @pytest.mark.parametrize(
-    "name", ["audit", "lock", "cross", "setup", "soft-roce", "test", "demo", "demo_chat.py"]
+    "name",
+    [
+        "audit",
+        "lock",
+        "cross",
+        "setup",
+        "soft-roce",
+        "test",
+        "demo",
+        "demo_chat.py",
+        "wheels",
+        "images",
+        "with-packages",
+    ],
 )
 def test_a_script_is_explained_by_its_head(name: str, flag: str, tmp_path: Path) -> None:
     script = SCRIPTS / name
@@ -41,7 +54,7 @@ def test_a_script_is_explained_by_its_head(name: str, flag: str, tmp_path: Path)
     assert done.stdout.splitlines()[0] in script.read_text().split("\n\n")[0]
 
 
-@pytest.mark.parametrize("name", ["cross", "setup", "demo", "soft-roce"])
+@pytest.mark.parametrize("name", ["cross", "setup", "demo", "soft-roce", "wheels"])
 def test_a_script_refuses_what_it_does_not_know(name: str) -> None:
     done = subprocess.run([SCRIPTS / name, "--nope"], capture_output=True, text=True, timeout=PROGRAM_S)
     assert done.returncode == 2

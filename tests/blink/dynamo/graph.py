@@ -110,6 +110,12 @@ class Graph:
         """Until these serve and the frontend routes to as many."""
         wait_until(lambda: all(worker.serves for worker in workers), START_S, "workers that serve")
         wait_until(lambda: self.routed() == len(workers), WAIT_S, f"{len(workers)} routed workers")
+        wait_until(self._answers, WAIT_S, "answers")
+
+    def _answers(self) -> bool:
+        """Whether requests come through: a worker refuses this one, and none computes anything."""
+        body = {"model": "demo", "prompt": "hello", "max_tokens": 1_000_000}
+        return self.client.post("/v1/completions", json=body).status_code == 400
 
     def routed(self) -> int:
         """Workers that the frontend sends requests to."""
