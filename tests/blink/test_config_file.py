@@ -96,7 +96,7 @@ def test_a_file_that_is_not_there_or_no_toml(tmp_path: Path) -> None:
 
 def test_a_single_plane_reads_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[FrontendOptions] = []
-    monkeypatch.setattr("nic_frontend.server.serve", lambda options, ready: served.append(options))
+    monkeypatch.setattr("nic_frontend.server.serve", lambda options, *_: served.append(options))
     path = written(tmp_path, "c.toml", 'model = "demo"\nport = 9000\n')
     assert cli.main(["frontend", "--config", path]) == 0
     assert served[0].port == 9000

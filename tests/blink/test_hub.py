@@ -170,7 +170,7 @@ def test_the_model_has_its_name_and_not_its_cache_directorys(monkeypatch: pytest
     assert "--served-model-name=mine" in plan.backend
     monkeypatch.setattr(backend, "model_directory", lambda *_: demo_directory())
     served: list[Any] = []
-    monkeypatch.setattr(backend, "run", lambda options, ready: served.append(options) or 0)
+    monkeypatch.setattr(backend, "run", lambda options, *_: served.append(options) or 0)
     assert cli.main(["backend", NAME]) == 0
     assert served[0].model_name == NAME
 

@@ -16,8 +16,8 @@
 #include "ringbuffer/words.h"
 
 constexpr uint32_t kSlots = 64, kPrompt = 16, kOutput = 64;
-constexpr uint64_t kLeases = 4096, kAcks = 8192, kWords = 12288, kDescriptors = 16384, kProgress = 28672,
-                   kPrompts = 32768, kOutputs = 36864, kEnd = kOutputs + kSlots * kOutput * 8;
+constexpr uint64_t kLeases = 4096, kAcks = 8192, kWords = 12288, kDescriptors = 16384, kProgress = 32768,
+                   kPrompts = 36864, kOutputs = 40960, kEnd = kOutputs + kSlots * kOutput * 8;
 
 [[noreturn]] inline void fail(const char* what, uint32_t slot, uint32_t sequence) {
   std::fprintf(stderr, "%s (slot %u, sequence %u)\n", what, slot, sequence);

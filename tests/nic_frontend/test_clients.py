@@ -57,7 +57,7 @@ def test_whoever_holds_something_leaves_as_much_to_others() -> None:
 
 
 def test_shares_are_of_the_heaps_as_well() -> None:
-    room = LeaseHeaps(1024, 1024).rooms(300, 300)
+    room = LeaseHeaps(1024, 1024).rooms(Size(300, 300).extent)
     slots = SlotTracker(16, 1024, 1024)
     assert slots.need([Size(300, 300)]) == Need(1, *room)
     slots.take([Size(300, 300)], 1)

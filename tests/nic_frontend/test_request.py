@@ -29,7 +29,7 @@ WRITTEN: dict[str, Any] = {
 def written() -> bytes:
     async def write() -> bytes:  # a mailbox belongs to the task that makes it
         prompt = np.arange(4, dtype=np.uint32)
-        return Request(0, prompt, SAMPLING, Mailbox(1), 0.0, 77).descriptor()
+        return Request(0, prompt, SAMPLING, Mailbox(1), 0.0, client=77).descriptor()
 
     return asyncio.run(write())
 

@@ -200,9 +200,11 @@ def test_flash_attention_sees_the_queries_and_the_whole_cache(log: Log) -> None:
     """Tiles of 64 rows; 3 heads share a key, so that a token cannot have several of them in a tile."""
     maps = [[int(word) for word in call[1:]] for call in log if call[0] == "swizzled-map"]
     first = next(i for i, words in enumerate(maps) if words[2] == 10)  # heads of keys, values and queries
-    queries, cache = maps[first : first + 2]
+    queries, fresh, cache = maps[first : first + 3]
     allocations = {int(call[1]): int(call[2]) for call in log if call[0] == "alloc"}
     assert queries[1:9] == [64, 10, 120, 1, 64, 1, 64, 1]
+    assert fresh[:5] == queries[:5]
+    assert fresh[5:9] == [64, 1, 8, 1]
     assert queries[9] == allocations[queries[0]] == 2 * 120 * 10 * 64
     assert cache[1:9] == [64, 8, 1, 2 * 3 * 64 * 2 * 16 // 8, 64, 8, 1, 2]
     assert cache[9] == allocations[cache[0]]

@@ -93,9 +93,8 @@ class Attacker {
     d.ticket = random_() % 4 ? ++tickets_ : number();
     ring_.place(s, d);
     if (random_() % 2) overwrite(&d, (sizeof(d) - 4) / 4);
-    const bool fits =
-        d.prompt_tokens <= c_.prompt_heap && uint64_t(d.prompt_offset) + d.prompt_tokens <= c_.prompt_heap;
-    if (fits) {
+    const uint64_t words = blink::payload_words(d, kVocab);
+    if (d.prompt_tokens <= c_.prompt_heap && d.prompt_offset + words <= c_.prompt_heap) {
       uint32_t* prompt = ring_.prompt(s, d);
       for (uint32_t i = 0; i < d.prompt_tokens; ++i) prompt[i] = random_() % (random_() % 99 ? kVocab : kVocab + 9);
       d.crc32c = reference_crc(d, prompt);
