@@ -211,7 +211,7 @@ class Simulator {
     const blink::PageCounts counts(c);
     for (uint32_t i = 0; i < counts.free(); ++i) ++is_free[counts.nth(i)];
     uint32_t active = 0, zombies = 0, waiting = 0, staged = 0;
-    std::map<uint32_t, uint32_t> places;  // by client, of less than 64: each has its own in the first table
+    std::map<uint32_t, uint32_t> places;  // by place in the first table, which hostile numbers of clients share
     for (uint32_t i = 0; i < c.tables.n_sequences; ++i) {
       const blink_sequence& row = c.sequences[i];
       if (row.use == BLINK_SEQUENCE_FREE) continue;
@@ -230,7 +230,7 @@ class Simulator {
         continue;
       }
       ++active;
-      ++places[r.client];
+      ++places[r.client % BLINK_CLIENT_COUNTS];
       if (r.client != row.client) fail("S3: a sequence is its request's client's");
       if (r.state != BLINK_STATE_PREFILL_PROCESSING && r.state != BLINK_STATE_DECODE_PROCESSING)
         fail("S3: a sequence's request is not running");
