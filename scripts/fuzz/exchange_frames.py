@@ -111,6 +111,7 @@ def run(first: int, count: int, seconds: float) -> tuple[Counter[str], list[str]
     logging.basicConfig(stream=log, level=logging.INFO, format="%(message)s")
     with tempfile.TemporaryDirectory(prefix="blink-fuzz-") as folder:
         ring = Path(folder) / "ring"
+        ring.touch(mode=0o600)
         ring.write_bytes(bytes(64))
         server = RunningServer(ring, 4, PATIENCE_S)
         began = time.monotonic()

@@ -10,7 +10,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from nic_frontend.abi import Health
-from nic_frontend.metrics import Exposition, Metrics
+from nic_frontend.exposition import Exposition, Seen
+from nic_frontend.metrics import Metrics
 from ringbuffer import abi
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +25,8 @@ def scraped() -> dict[str, Any]:
     stats = header["stats"][0]
     stats["running"], stats["waiting"], stats["free_pages"] = 3, 2, 75
     stats["prefix_queries"], stats["prefix_hits"] = 40, 30
-    exposition = Exposition(Metrics("demo", 0), lambda: (header[0], Health(), 0))
+    figures = Metrics().figures(0, Health())
+    exposition = Exposition("demo", lambda: Seen({0: figures}, header[0]), "blink")
     text = exposition.render().decode()
     return {
         sample.name: sample for family in text_string_to_metric_families(text) for sample in family.samples

@@ -73,7 +73,7 @@ def test_what_the_scheduler_refuses_is_an_error_event(
     assert answer.status_code == 200
     (chunk,) = parse(answer.text)
     assert "damaged between the frontend and the scheduler" in chunk["error"]["message"]
-    error_of(frontend.client.post("/v1/completions", json={"prompt": "x"}), 500)
+    error_of(frontend.client.post("/v1/completions", json={"prompt": "x"}), 502)
 
 
 def test_what_is_refused_before_it_is_submitted_keeps_its_status(

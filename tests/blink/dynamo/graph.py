@@ -17,7 +17,8 @@ from free_port import free_port
 from limits import START_S, WAIT_S
 from waiting import wait_until
 
-from ringbuffer.region import Region, attach, ring_path
+from ringbuffer.attachment import attach
+from ringbuffer.region import Region, ring_path
 
 ROOT = Path(__file__).resolve().parents[3]
 RUN = ROOT / "scripts/dynamo"

@@ -62,7 +62,8 @@ class SyntheticEngine {
   }
 
   std::string error;
-  uint64_t fed = 0;  // tokens
+  bool distrusts = false;  // a lease belongs to somebody who gives any controls
+  uint64_t fed = 0;        // tokens
 
  private:
   // Last copy first: no order is promised.
@@ -152,7 +153,7 @@ class SyntheticEngine {
     if (set.batch_first[batch_slot] > set.batch_last[batch_slot] &&
         (set.batch_first[batch_slot] != set.batch_last[batch_slot] + 1 || emit != BLINK_EMIT_LOGPROBS))
       fail("a batch slot has no tokens");
-    for (uint32_t i = 0; i < blink::control_words(d, kVocab); ++i)
+    for (uint32_t i = 0; !distrusts && i < blink::control_words(d, kVocab); ++i)
       if (t.controls[uint64_t(sequence) * t.control_words + i] != control(d.seed, i))
         return fail("the controls of a sequence are wrong");
   }

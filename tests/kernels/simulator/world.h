@@ -128,6 +128,7 @@ class Simulator {
   // The last lease belongs to somebody who keeps no protocol, and is no Frontend.
   void distrust_last() {
     frontends.pop_back();
+    engine.distrusts = true;
     fairness.distrusted = uint32_t(frontends.size()) * (c.n_slots / c.n_leases);
   }
   // Whoever drives the simulation has seen enough: what is open ends, and then the scheduler.
