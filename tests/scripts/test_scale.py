@@ -1,4 +1,4 @@
-"""The simulated fleet: nothing is lost, one seed gives one day, and what it shows of caching was measured."""
+"""The simulated fleet: nothing is lost, one seed gives one day, and its caching is what was measured."""
 
 from __future__ import annotations
 
