@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ringbuffer.model_file import MAX_TOKENIZER_BYTES, read_bytes
+
 TokenBytes = Callable[[str], bytes]
 
 # Before the text of a special token, where grammars are walked: a byte that no text has. So a special token
@@ -86,7 +88,7 @@ def answer_bytes(directory: Path, vocab_size: int) -> list[bytes] | None:
     """
     path = directory / "tokenizer.json"
     try:
-        tokenizer = json.loads(path.read_bytes())
+        tokenizer = json.loads(read_bytes(path, MAX_TOKENIZER_BYTES))
         token_bytes = bytes_by_decoder(tokenizer.get("decoder"))
         vocabulary = tokenizer["model"]["vocab"]
         added = tokenizer.get("added_tokens") or []
@@ -95,10 +97,10 @@ def answer_bytes(directory: Path, vocab_size: int) -> list[bytes] | None:
         names = vocabulary.items() if isinstance(vocabulary, dict) else enumerate_names(vocabulary)
         table = [b""] * vocab_size
         for name, token in [*names, *((token["content"], token["id"]) for token in added)]:
-            if token < vocab_size:
+            if 0 <= token < vocab_size:
                 table[token] = token_bytes(name)
         for token in added:
-            if token["special"] and token["id"] < vocab_size:
+            if token["special"] and 0 <= token["id"] < vocab_size:
                 table[token["id"]] = SPECIAL + token["content"].encode()
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} is not what a tokenizer's file is: {error!r}") from error

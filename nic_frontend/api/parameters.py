@@ -136,13 +136,14 @@ class Parameters:
             max_tokens = min(max_tokens, self._told_answer(prompt_tokens, self.n, limits))
         else:
             max_tokens = max(self.max_tokens, 1)  # 0: one is sampled, and not shown
-            self._told_answer(prompt_tokens, 1, limits, max_tokens)
         if max_tokens > room:
             raise context_length_exceeded(
                 f"this model's maximum context length is {limits.max_context} tokens; '{param}' has "
                 f"{prompt_tokens} and '{self.max_tokens_field}' asks for {max_tokens}, at most {room} fit",
                 self.max_tokens_field,
             )
+        if self.max_tokens is not None:
+            self._told_answer(prompt_tokens, 1, limits, max_tokens)
         if self.min_tokens > max_tokens:
             raise bad_request(
                 f"'min_tokens' is {self.min_tokens}, more than the {max_tokens} tokens of the answer",
