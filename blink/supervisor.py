@@ -123,6 +123,8 @@ class Supervisor:
                 for frontend in self._frontends:
                     await self._start(frontend, self._plan.frontend)
             elif event is Event.TIMEOUT:
+                if self._announced and self._backend.ready:
+                    continue  # it was in the queue when the backend became ready
                 advice = "raise --start-timeout" if not self._announced else "killing it"
                 say(f"not ready after {self._plan.start_timeout_s:g} s: {advice}; stopping")
                 if not self._announced:
@@ -170,6 +172,7 @@ class Supervisor:
     # ---------------------------------------------------------------- children
 
     async def _start_backend(self) -> None:
+        self._stop_timeout()  # of a start that failed: it would end this one
         self._timeout = asyncio.get_running_loop().call_later(
             self._plan.start_timeout_s, self._put, Event.TIMEOUT
         )
