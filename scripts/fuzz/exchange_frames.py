@@ -8,7 +8,6 @@ one is granted meanwhile; nothing is held when all have gone, and the log has no
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import io
 import json
@@ -29,6 +28,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "ringbuffer
 from exchange_thread import KEY  # noqa: E402
 from test_exchange import CLAIM, RunningServer  # noqa: E402
 
+from fuzz import command  # noqa: E402
 from fuzz.body_cases import FORMS, NUMBERS, TEXTS  # noqa: E402
 from ringbuffer.rdma.session import FRAME, OPENING, ExchangeError, Role, Session, WrongKey, frame_size  # noqa: E402
 
@@ -141,19 +141,8 @@ def run(first: int, count: int, seconds: float) -> tuple[Counter[str], list[str]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=20_000, help="connections (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
-    parser.add_argument("--seed", type=int, help="the first seed (default: from the clock)")
-    options = parser.parse_args()
-    first = options.seed if options.seed is not None else int(time.time())
-    began = time.monotonic()
-    counts, faults = run(first, options.count, options.seconds)
-    print(", ".join(f"{name}: {n}" for name, n in sorted(counts.items())))
-    for fault in faults:
-        print(fault)
-    print(f"{len(faults)} faults in {time.monotonic() - began:.0f} s, seeds from {first}")
-    return 1 if faults else 0
+    options = command.parsed(__doc__, "connections", 20_000)
+    return command.told(lambda: run(options.seed, options.count, options.seconds), options.seed)
 
 
 if __name__ == "__main__":

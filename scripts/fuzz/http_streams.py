@@ -9,7 +9,6 @@ grown. What was found is in corpus/http_streams.json.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
+from fuzz import command  # noqa: E402
 from fuzz.served import Served  # noqa: E402
 from fuzz.stream_cases import Case, draw_case  # noqa: E402
 from fuzz.wire import Malformed, Response, read_response  # noqa: E402
@@ -148,22 +148,10 @@ def corpus() -> Iterator[tuple[str, Case]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=60_000, help="streams (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
-    parser.add_argument("--seed", type=int, help="the first seed (default: from the clock)")
-    parser.add_argument("--corpus", action="store_true", help="what was found before, instead of new ones")
-    options = parser.parse_args()
-    first = options.seed if options.seed is not None else int(time.time())
-    seeds = range(first, first + options.count)
-    began = time.monotonic()
-    cases = corpus() if options.corpus else drawn(seeds)
-    counts, faults = run(cases, 0 if options.corpus else options.count, options.seconds)
-    print(", ".join(f"{name}: {n}" for name, n in sorted(counts.items())))
-    for fault in faults:
-        print(fault)
-    print(f"{len(faults)} faults in {time.monotonic() - began:.0f} s, seeds from {first}")
-    return 1 if faults else 0
+    options = command.parsed(__doc__, "streams", 60_000, corpus=True)
+    count = 0 if options.corpus else options.count
+    cases = corpus() if options.corpus else drawn(range(options.seed, options.seed + count))
+    return command.told(lambda: run(cases, count, options.seconds), options.seed)
 
 
 if __name__ == "__main__":

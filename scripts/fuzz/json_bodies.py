@@ -9,7 +9,6 @@ corpus/json_bodies.json.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import sys
@@ -21,6 +20,7 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
+from fuzz import command  # noqa: E402
 from fuzz.body_cases import draw_body  # noqa: E402
 from fuzz.served import Served  # noqa: E402
 from fuzz.wire import Malformed, Response, read_response  # noqa: E402
@@ -147,20 +147,9 @@ def corpus() -> list[Case]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=300_000, help="bodies (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
-    parser.add_argument("--seed", type=int, help="the first seed (default: from the clock)")
-    parser.add_argument("--corpus", action="store_true", help="what was found before, instead of new ones")
-    options = parser.parse_args()
-    first = options.seed if options.seed is not None else int(time.time())
-    began = time.monotonic()
-    counts, faults = run(first, options.count, options.seconds, corpus() if options.corpus else None)
-    print(", ".join(f"{name}: {n}" for name, n in sorted(counts.items())))
-    for fault in faults:
-        print(fault)
-    print(f"{len(faults)} faults in {time.monotonic() - began:.0f} s, seeds from {first}")
-    return 1 if faults else 0
+    options = command.parsed(__doc__, "bodies", 300_000, corpus=True)
+    found = corpus() if options.corpus else None
+    return command.told(lambda: run(options.seed, options.count, options.seconds, found), options.seed)
 
 
 if __name__ == "__main__":

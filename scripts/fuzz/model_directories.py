@@ -9,7 +9,6 @@ tokenizer, template and sampling, tokenizes and renders. What was found is in co
 
 from __future__ import annotations
 
-import argparse
 import faulthandler
 import importlib
 import json
@@ -26,6 +25,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
 
+from fuzz import command  # noqa: E402
 from fuzz.directory_case import Case, write  # noqa: E402
 from fuzz.directory_cases import draw_case  # noqa: E402
 
@@ -164,13 +164,8 @@ def judged(case: Case, directory: Path) -> dict[str, Outcome]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=300, help="directories (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
-    parser.add_argument("--seed", type=int, help="the first seed (default: from the clock)")
-    parser.add_argument("--corpus", action="store_true", help="what was found before, instead of new ones")
-    options = parser.parse_args()
-    first = options.seed if options.seed is not None else int(time.time())
+    options = command.parsed(__doc__, "directories", 300, corpus=True)
+    first = options.seed
     corpus = json.loads(CORPUS.read_text())
     cases = (
         ((name, name, case) for name, case in corpus.items())

@@ -11,7 +11,9 @@ from limits import PROGRAM_S
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 BENCHES = [path for path in sorted((SCRIPTS / "bench").glob("*.py")) if "__main__" in path.read_text()]
-FUZZERS = [path for path in sorted((SCRIPTS / "fuzz").glob("*.py")) if "argparse" in path.read_text()]
+FUZZERS = [
+    path for path in sorted((SCRIPTS / "fuzz").glob("*.py")) if "def main() -> int" in path.read_text()
+]
 PROGRAMS = [*BENCHES, *FUZZERS, SCRIPTS / "scale/simulate.py", SCRIPTS / "train_demo_model.py"]
 TORCH = ("transformers_batching", "train_demo_model")  # which takes seconds to import
 

@@ -1,0 +1,37 @@
+"""The command line of a fuzzer whose cases are drawn from seeds, and how it ends."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Callable
+
+Ran = tuple[Counter[str], list[str]]  # what was done, and the faults
+
+
+def parsed(description: str, what: str, count: int, *, corpus: bool = False) -> argparse.Namespace:
+    """The options: `count` of `what`, `seconds`, the first `seed`, and with `corpus` whether it is that."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--count", type=int, default=count, help=f"{what} (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
+    parser.add_argument("--seed", type=int, help="the first seed (default: from the clock)")
+    if corpus:
+        parser.add_argument(
+            "--corpus", action="store_true", help="what was found before, instead of new ones"
+        )
+    options = parser.parse_args()
+    if options.seed is None:
+        options.seed = int(time.time())
+    return options
+
+
+def told(run: Callable[[], Ran], seed: int) -> int:
+    """Runs, prints what came of it, and returns the exit status."""
+    began = time.monotonic()
+    counts, faults = run()
+    print(", ".join(f"{name}: {n}" for name, n in sorted(counts.items())))
+    for fault in faults:
+        print(fault)
+    print(f"{len(faults)} faults in {time.monotonic() - began:.0f} s, seeds from {seed}")
+    return 1 if faults else 0
