@@ -12,6 +12,7 @@ import random
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ SYLLABLES = [onset + rime for onset in ONSETS for rime in RIMES]
 MARKS = ('"', ' "', '",', '":', '("', "\n", "\n\n", "\t", "\\", "\\n")
 
 
+@cache
 def vocabulary(size: int) -> list[bytes]:
     """As many different tokens, at least 512."""
     words: Counter[str] = Counter()

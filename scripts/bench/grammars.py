@@ -10,11 +10,8 @@ a step makes while its logits are computed, where there is room: `more` is what 
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import sys
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from bench.grammar_samples import Document, document, vocabulary  # noqa: E402
-from bench.sampler_step import SamplerStep  # noqa: E402
+from bench.sampler_step import SAMPLING, Result, SamplerStep, measure_all  # noqa: E402
 
 from gpu_backend.cuda.driver import Device  # noqa: E402
 from gpu_backend.engines.vocabulary import vocabulary_arrays  # noqa: E402
@@ -32,19 +29,6 @@ from ringbuffer.grammar import Walk  # noqa: E402
 from ringbuffer.grammar_abi import GrammarState  # noqa: E402
 
 KINDS = ("structure", "key", "string", "number", "name", "choice", "mixed")
-SAMPLING = {"greedy": {"temperature": 0.0}, "drawn": {"temperature": 0.8, "top_k": 50, "top_p": 0.95}}
-CONTEXT = 64
-
-
-@dataclass(frozen=True)
-class Result:
-    """Microseconds of the sampler."""
-
-    rows: int
-    sampling: str
-    kind: str
-    us: float
-    more: float
 
 
 class SamplerBench:
@@ -87,37 +71,17 @@ class SamplerBench:
         self.step.close()
 
 
-def report(results: list[Result]) -> str:
-    lines = ["| rows | sampling | grammars | us | more |", "|---|---|---|---|---|"]
-    lines += [f"| {r.rows} | {r.sampling} | {r.kind} | {r.us:.1f} | {r.more:+.1f} |" for r in results]
-    return "\n".join(lines)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 64, 128])
-    parser.add_argument("--vocab", type=int, default=151_936)
-    parser.add_argument("--json", type=Path, help="write the results there, too")
-    options = parser.parse_args()
-    device, table = Device(), vocabulary(options.vocab)
-    results = []
-    for rows in options.rows:
-        bench = SamplerBench(device, table, rows)
-        for name, sampling in SAMPLING.items():
-            plain = bench.measure(None, sampling)
-            results.append(Result(rows, name, "none", plain, 0.0))
-            for kind in KINDS:
-                us = bench.measure(kind, sampling)
-                results.append(Result(rows, name, kind, us, us - plain))
-        bench.close()
-    device.close()
-    print(report(results))
-    if options.json:
-        options.json.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
-    return 0
+def measured(device: Device, rows: int, vocab: int) -> list[Result]:
+    bench, results = SamplerBench(device, vocabulary(vocab), rows), []
+    for name, sampling in SAMPLING.items():
+        plain = bench.measure(None, sampling)
+        results.append(Result(rows, name, "none", plain, 0.0))
+        for kind in KINDS:
+            us = bench.measure(kind, sampling)
+            results.append(Result(rows, name, kind, us, us - plain))
+    bench.close()
+    return results
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    measure_all(__doc__, "grammars", measured)

@@ -8,10 +8,7 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,24 +16,11 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-from bench.sampler_step import SamplerStep  # noqa: E402
+from bench.sampler_step import SAMPLING, Result, SamplerStep, measure_all  # noqa: E402
 
 from gpu_backend.cuda.driver import Device  # noqa: E402
 from ringbuffer.abi import MAX_BIASES, MAX_LOGPROBS  # noqa: E402
 from ringbuffer.extents import NO_CONTROLS, Controls, controls  # noqa: E402
-
-SAMPLING = {"greedy": {"temperature": 0.0}, "drawn": {"temperature": 0.8, "top_k": 50, "top_p": 0.95}}
-
-
-@dataclass(frozen=True)
-class Result:
-    """Microseconds of the sampler."""
-
-    rows: int
-    sampling: str
-    asked: str
-    us: float
-    more: float
 
 
 def asked(vocab: int) -> dict[str, tuple[int, Controls]]:
@@ -75,28 +59,5 @@ def measured(device: Device, rows: int, vocab: int) -> list[Result]:
     return results
 
 
-def report(results: list[Result]) -> str:
-    lines = ["| rows | sampling | asked of every row | us | more |", "|---|---|---|---|---|"]
-    lines += [f"| {r.rows} | {r.sampling} | {r.asked} | {r.us:.1f} | {r.more:+.1f} |" for r in results]
-    return "\n".join(lines)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 64, 128])
-    parser.add_argument("--vocab", type=int, default=151_936)
-    parser.add_argument("--json", type=Path, help="write the results there, too")
-    options = parser.parse_args()
-    device = Device()
-    results = [result for rows in options.rows for result in measured(device, rows, options.vocab)]
-    device.close()
-    print(report(results))
-    if options.json:
-        options.json.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    measure_all(__doc__, "asked of every row", measured)

@@ -1,7 +1,13 @@
-"""The sampler of one step of sequences that decode, over random logits, to be replayed alone."""
+"""The sampler of one step of sequences that decode, over random logits, to be replayed alone; and the program
+that measures it for several numbers of rows."""
 
 from __future__ import annotations
 
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +30,18 @@ from gpu_backend.ops.operations import Sample
 from ringbuffer.abi import Descriptor
 
 CONTEXT = 64
+SAMPLING = {"greedy": {"temperature": 0.0}, "drawn": {"temperature": 0.8, "top_k": 50, "top_p": 0.95}}
+
+
+@dataclass(frozen=True)
+class Result:
+    """Microseconds of the sampler, and `more` than where rows ask for nothing."""
+
+    rows: int
+    sampling: str
+    asked: str
+    us: float
+    more: float
 
 
 class SamplerStep:
@@ -95,3 +113,24 @@ class SamplerStep:
         self._kernels.close()
         self._stream.close()
         self._memory.close()
+
+
+def measure_all(description: str, asked: str, measured: Callable[[Device, int, int], list[Result]]) -> None:
+    """A program: what `measured` finds on a device, for numbers of rows and a size of the vocabulary, as a
+    table whose third column is `asked`.
+    """
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 64, 128])
+    parser.add_argument("--vocab", type=int, default=151_936)
+    parser.add_argument("--json", type=Path, help="write the results there, too")
+    options = parser.parse_args()
+    device = Device()
+    results = [result for rows in options.rows for result in measured(device, rows, options.vocab)]
+    device.close()
+    print(f"| rows | sampling | {asked} | us | more |\n|---|---|---|---|---|")
+    for r in results:
+        print(f"| {r.rows} | {r.sampling} | {r.asked} | {r.us:.1f} | {r.more:+.1f} |")
+    if options.json:
+        options.json.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
