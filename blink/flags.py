@@ -162,23 +162,23 @@ def api_key(text: str) -> str:
 
 def hosts(text: str) -> tuple[str, ...]:
     """Of "example.com,10.0.0.7", or "*". Raises ValueError."""
-    found = tuple(text.lower().split(","))
-    for one in found:
-        if one != "*" and not re.fullmatch(r"[a-z0-9._-]+|\[?[0-9a-f:.]+\]?", one):
-            raise ValueError(
-                f"'{one}' is no host; write for example example.com or 10.0.0.7, with no port, or *"
-            )
-    return found
+    form = r"[a-z0-9._-]+|\[?[0-9a-f:.]+\]?"
+    return _each_or_any(
+        text, form, "is no host; write for example example.com or 10.0.0.7, with no port, or *"
+    )
 
 
 def origins(text: str) -> tuple[str, ...]:
     """Of "https://example.com,http://localhost:3000", or "*". Raises ValueError."""
+    form = r"[a-z][a-z0-9+.-]*://[^/\s]+"
+    return _each_or_any(text, form, "is no origin; write for example https://example.com, with no path, or *")
+
+
+def _each_or_any(text: str, form: str, refusal: str) -> tuple[str, ...]:
     found = tuple(text.lower().split(","))
     for one in found:
-        if one != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s]+", one):
-            raise ValueError(
-                f"'{one}' is no origin; write for example https://example.com, with no path, or *"
-            )
+        if one != "*" and not re.fullmatch(form, one):
+            raise ValueError(f"'{one}' {refusal}")
     return found
 
 
