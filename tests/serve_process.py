@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -70,13 +70,8 @@ class ServeProcess:
     def ring(self) -> Path:
         return Path(f"/dev/shm/blink-serve-{self.url.rsplit(':', 1)[1]}")
 
-    @contextlib.contextmanager
-    def region(self) -> Iterator[Region]:
-        region = attach(self.ring)
-        try:
-            yield region
-        finally:
-            region.close()
+    def region(self) -> contextlib.closing[Region]:
+        return contextlib.closing(attach(self.ring))
 
     def stats(self) -> dict[str, int]:
         with self.region() as region:

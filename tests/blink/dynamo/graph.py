@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -56,13 +55,8 @@ class Worker:
             words = region.kv_events[0]
             return bool(words["written"]) and int(words["reader"]) == int(words["written"])
 
-    @contextlib.contextmanager
-    def region(self) -> Iterator[Region]:
-        region = attach(self.ring)
-        try:
-            yield region
-        finally:
-            region.close()
+    def region(self) -> contextlib.closing[Region]:
+        return contextlib.closing(attach(self.ring))
 
     @property
     def backend(self) -> int:
