@@ -38,8 +38,6 @@ template <int Groups, ScaleForm Form>
 constexpr uint32_t kGemvFormDepth = Form == kUnscaled ? kGemvDepth<Groups> : 4;
 constexpr uint32_t kGemvRound = kGemvWarps * kGemvDepth<1> * kGemvChunk; /* k that a block loads at once */
 
-using WeightChunk = LaneChunk<kUnscaled>; /* 8 k of two rows */
-
 /* Where a warp's next round of chunks comes from: this lane's two rows of w, and how many chunks exist. */
 template <typename Half, ScaleForm Form>
 struct WeightSource {
@@ -116,15 +114,6 @@ __device__ __forceinline__ void store_gemv(const GemvSums<Groups>& sums, uint32_
   if (Output == kEpilogueAdd) static_cast<float*>(y)[at] += sum;
   if (Output == kEpilogueSilu)
     from_float(gated(sum, scale.high * sums.total(buffer, o + 8, column)), static_cast<Half*>(y) + at);
-}
-
-/* acc += w x^T for one chunk, of 8 rows of x, or of more. */
-template <typename Half>
-__device__ __forceinline__ void add_chunk(float (&acc)[4], const WeightChunk& w, const uint4& x) {
-  const uint32_t first[4] = {w.low.x, w.high.x, w.low.y, w.high.y};
-  const uint32_t second[4] = {w.low.z, w.high.z, w.low.w, w.high.w};
-  mma(acc, first, x.x, x.y, Half());
-  mma(acc, second, x.z, x.w, Half());
 }
 
 /* A round of chunks: adds them to acc and puts those of `next` in their place; of fp8 by row before they are
