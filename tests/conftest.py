@@ -1,13 +1,17 @@
-"""What all tests share: C and C++ test programs, compiled once (compilation.py)."""
+"""What all tests share: C and C++ test programs, compiled once (compilation.py), and a log that each leaves as it
+found it."""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import compilation
 import pytest
+
+from ringbuffer import messages
 
 
 def pytest_configure() -> None:
@@ -26,3 +30,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def build_program() -> Callable[..., Path]:
     """compilation.build"""
     return compilation.build
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    """Commands that a test calls choose how this process logs, for tests that come later in it too."""
+    log_format, clock = messages._as_json, messages._clock
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield
+    messages._as_json, messages._clock = log_format, clock
+    logging.root.handlers[:], logging.root.level = handlers, level

@@ -6,20 +6,10 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import Iterator
 
 import pytest
 
 from ringbuffer import messages
-
-
-@pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    format_before, clock = messages._as_json, messages._clock
-    handlers, level = logging.root.handlers[:], logging.root.level
-    yield
-    messages._as_json, messages._clock = format_before, clock
-    logging.root.handlers[:], logging.root.level = handlers, level
 
 
 def test_what_is_said_and_what_is_logged_look_alike(capsys: pytest.CaptureFixture[str]) -> None:
