@@ -35,15 +35,19 @@ class HostSegment:
         """Takes the file that is at the path now: the last frontend before us may have removed ours."""
         if self._descriptor >= 0 and not self.is_replaced():
             return
-        self._release()
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._descriptor = os.open(self._path, flags, 0o600)
-        state = os.fstat(self._descriptor)
-        if state.st_uid != os.geteuid() or state.st_mode & 0o077:
-            self._release()
-            raise PermissionError(f"{self._path} belongs to others, or is open to them: remove it")
-        os.ftruncate(self._descriptor, self._size)
-        self.memory = mmap.mmap(self._descriptor, self._size)
+        descriptor = os.open(self._path, flags, 0o600)
+        try:
+            state = os.fstat(descriptor)
+            if state.st_uid != os.geteuid() or state.st_mode & 0o077:
+                raise PermissionError(f"{self._path} belongs to others, or is open to them: remove it")
+            os.ftruncate(descriptor, self._size)
+            memory = mmap.mmap(descriptor, self._size)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._release()
+        self._descriptor, self.memory = descriptor, memory
 
     def is_replaced(self) -> bool:
         try:

@@ -58,6 +58,10 @@ class RequestTracker:
         if self.slots.exceeds_share(sizes, client):
             raise errors.share_full()
         slots = await self.slots.wait(sizes, self._slot_wait_s, client)
+        if self.down is not None:  # since then: what failed the open requests did not see those that waited
+            for slot in slots:
+                self.slots.put_back(slot)
+            raise errors.unavailable(self.down)
         if not slots and self.slots.n_free < len(requests):
             raise errors.slots_full(len(requests), self.slots.n_slots)
         if not slots:

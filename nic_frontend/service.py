@@ -29,7 +29,7 @@ from nic_frontend.sampling_defaults import read_defaults
 from nic_frontend.scrubber import Scrubber
 from nic_frontend.shared_figures import FIGURES_BYTES, SharedFigures
 from nic_frontend.slot_tracker import SlotTracker
-from nic_frontend.template_renderer import Bounds, Renderer, open_renderer
+from nic_frontend.template_renderer import Bounds, open_renderer
 from nic_frontend.token_reader import TokenReader
 from nic_frontend.tokenizer import Tokenizer
 from nic_frontend.tokenizer_trial import try_tokenizer
@@ -131,65 +131,78 @@ class Service:
     def __init__(self, options: FrontendOptions) -> None:
         self.options = options
         self.keys = Keys(options.api_key, options.api_keys)
-        self.transport = attach(options.ring, options.model_dir, options.attach_timeout_s)
-        self.template: Renderer | None = None
-        try:
+        with contextlib.ExitStack() as owned:  # closes what was made last first, also when this fails
+            self.transport = attach(options.ring, options.model_dir, options.attach_timeout_s)
+            owned.callback(self.transport.close)
             check_fingerprint(self.transport, options.model_dir)
-            header = read_header(self.transport)
+            self._header = header = read_header(self.transport)
             self.model = options.served_model_name or text(header["model_name"].tobytes())
             try_tokenizer(options.model_dir, int(header["vocab_size"]))
             self.tokenizer = Tokenizer(options.model_dir, int(header["vocab_size"]))
             self.sampling_defaults = read_defaults(options.model_dir)
             self.tracer = open_tracer(options.otlp_traces_endpoint, self.model)
+            if self.tracer is not None:
+                owned.callback(self.tracer.close)
             self.lease = Lease(self.transport)
             names = ("max_context", "prompt_heap", "output_heap", "vocab_size")
             choices = min(options.max_choices, self.lease.n_slots)
             self.limits = Limits(**{name: int(header[name]) for name in names}, max_choices=choices)
-            self.metrics = Metrics()
+            self.bodies, self.metrics = Bodies(options.body_memory_bytes), Metrics()
             longest_grammar = min(int(header["max_grammar_words"]), self.limits.prompt_heap // 2)
             self.grammars = Grammars(longest_grammar, self.metrics)
-            bounds = Bounds(
-                options.template_timeout_s, options.template_memory_bytes, 2 * options.max_body_bytes
-            )
-            self.template = open_renderer(options.model_dir, bounds)
-            self.served = Served(
-                self.model, self.tokenizer, self.limits, self._parsers(), self.template, self.grammars
-            )
+            owned.callback(self.grammars.close)
+            self._serve_model(owned)
             self.lease.acquire(options.grant_timeout_s)
-            self._segment = HostSegment(segment_path(options.ring), FIGURES_BYTES + BUDGET_BYTES)
-            self._shared = SharedFigures(self._segment, self.lease.index)
-            self.budgets = KeyBudgets(self._segment, self.lease.index)
+            owned.callback(self.lease.give_back)
+            self._share_figures(owned)
             self._reader = TokenReader(self.transport, self.lease, options)
+            owned.callback(self._reader.close)
             self._reader.open()
-        except BaseException:
-            self._close_template()
-            self.transport.close()
-            raise
-        self._header = header
-        self.bodies = Bodies(options.body_memory_bytes)
-        self.exposition = Exposition(self.model, self.seen, options.metrics_names)
-        is_local = isinstance(options.ring, Path)
-        self.live = Live(self.model, self.transport, self.seen, is_local)
-        self._reporter = Reporter(self._shared, self.lease.index, self._figures, self.seen, self.keys)
-        least_prompt = self.transport.capabilities.least_copy // 4
-        slots = SlotTracker(
-            self.lease.n_slots, self.limits.prompt_heap, self.limits.output_heap, least_prompt
-        )
-        if options.scrub:
-            slots.on_free = self._scrubbing(self.lease.index)
-        self.tracker = RequestTracker(self._reader, slots, self.metrics, options.slot_wait_s)
-        self._monitor = BackendMonitor(
-            self.transport, self._reader, self.tracker, self.lease, options.grant_timeout_s, self._give_up,
-            emulated=text(header["device_name"].tobytes()) == "cpu",
-        )  # fmt: skip
-        self._watchdog = Watchdog(options.watchdog_s)
+            self._track(owned)
+            self._owned = owned.pop_all()
         self._tasks: list[asyncio.Task[None]] = []
         self.given_up: str | None = None
         self.on_given_up: Callable[[], None] = lambda: None
         log.info(
             "model %s, lease %d of %s, %d slots, tokenizer %s",
-            self.model, self.lease.index, options.ring, slots.n_slots, self.tokenizer.engine,
+            self.model, self.lease.index, options.ring, self.lease.n_slots, self.tokenizer.engine,
         )  # fmt: skip
+
+    def _serve_model(self, owned: contextlib.ExitStack) -> None:
+        options = self.options
+        bounds = Bounds(options.template_timeout_s, options.template_memory_bytes, 2 * options.max_body_bytes)
+        self.template = open_renderer(options.model_dir, bounds)
+        if self.template is not None:
+            owned.callback(self.template.close)
+        self.served = Served(
+            self.model, self.tokenizer, self.limits, self._parsers(), self.template, self.grammars
+        )
+
+    def _share_figures(self, owned: contextlib.ExitStack) -> None:
+        """With the other frontends of this host. The last of them removes the segment."""
+        segment = HostSegment(segment_path(self.options.ring), FIGURES_BYTES + BUDGET_BYTES)
+        self._shared = SharedFigures(segment, self.lease.index)
+        owned.callback(lambda: segment.close(remove=self._shared.clear()))
+        self.budgets = KeyBudgets(segment, self.lease.index)
+        self.exposition = Exposition(self.model, self.seen, self.options.metrics_names)
+        is_local = isinstance(self.options.ring, Path)
+        self.live = Live(self.model, self.transport, self.seen, is_local)
+        self._reporter = Reporter(self._shared, self.lease.index, self._figures, self.seen, self.keys)
+
+    def _track(self, owned: contextlib.ExitStack) -> None:
+        """What of requests and of the backend is watched."""
+        options, limits = self.options, self.limits
+        least_prompt = self.transport.capabilities.least_copy // 4
+        slots = SlotTracker(self.lease.n_slots, limits.prompt_heap, limits.output_heap, least_prompt)
+        if options.scrub:
+            slots.on_free = self._scrubbing(self.lease.index)
+        self.tracker = RequestTracker(self._reader, slots, self.metrics, options.slot_wait_s)
+        self._monitor = BackendMonitor(
+            self.transport, self._reader, self.tracker, self.lease, options.grant_timeout_s, self._give_up,
+            emulated=text(self._header["device_name"].tobytes()) == "cpu",
+        )  # fmt: skip
+        self._watchdog = Watchdog(options.watchdog_s)
+        owned.callback(self._watchdog.close)
 
     def _parsers(self) -> Parsers:
         template, options = self.template, self.options
@@ -226,20 +239,9 @@ class Service:
         asyncio.get_running_loop().remove_reader(self._reader.descriptor)
 
     def close(self) -> None:
-        if self.tracer is not None:
-            self.tracer.close()
-        self._segment.close(remove=self._shared.clear())
-        self.grammars.close()
-        self._reader.close()
-        self.lease.give_back()
-        self._close_template()
-        self.transport.close()
+        self._owned.close()
 
     def _scrubbing(self, lease: int) -> Callable[[Place], None]:
         scrubber = Scrubber(self.transport, lease)
         scrubber.everything()
         return scrubber.place
-
-    def _close_template(self) -> None:
-        if self.template is not None:
-            self.template.close()

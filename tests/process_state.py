@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -26,6 +27,16 @@ def alive(pid: int) -> bool:
         return state_of(pid) != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def children(pid: int) -> list[int]:
+    """The processes that it has started and that run."""
+    found = []
+    for directory in Path("/proc").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if directory.name.isdigit() and int(stat_of(directory)[1]) == pid and alive(int(directory.name)):
+                found.append(int(directory.name))
+    return found
 
 
 def stop(pid: int, timeout_s: float = WAIT_S) -> None:

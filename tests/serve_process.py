@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 from limits import START_S, WAIT_S
-from process_state import alive
+from process_state import alive, children
 from waiting import wait_until
 
 from ringbuffer.attachment import attach
@@ -85,14 +85,10 @@ class ServeProcess:
 
     def _children(self, plane: str) -> list[int]:
         found = []
-        for directory in Path("/proc").iterdir():
-            if not directory.name.isdigit():
-                continue
+        for pid in children(self.process.pid):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                parent = int((directory / "stat").read_text().rsplit(")", 1)[1].split()[1])
-                words = (directory / "cmdline").read_bytes().split(b"\0")
-                if parent == self.process.pid and plane.encode() in words:
-                    found.append(int(directory.name))
+                if plane.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                    found.append(pid)
         self._seen.update(found)
         return found
 

@@ -93,3 +93,21 @@ def test_a_busy_cpu_is_no_lost_backend(emulated: bool, lives: bool, age_s: int, 
 
 def test_answers_that_are_complete_are_delivered_before_streams_are_failed() -> None:
     asyncio.run(stop_with_tokens_in_the_queue())
+
+
+async def lose_the_backend_while_one_waits() -> None:
+    slots = SlotTracker(1, 128, 64)
+    tracker = RequestTracker(cast(TokenReader, StoppedReader()), slots, Metrics(), 5.0)
+    first = await request_in_a_slot(tracker)
+    slots.releasing(first.slot)
+    waiting = asyncio.create_task(request_in_a_slot(tracker))
+    await asyncio.sleep(0.01)
+    tracker.down = "the backend is lost"
+    slots.free(first.slot)
+    with pytest.raises(ApiError, match="the backend is lost"):
+        await waiting
+    assert slots.n_free == 1
+
+
+def test_who_waited_for_a_slot_meanwhile_is_told_of_the_loss() -> None:
+    asyncio.run(lose_the_backend_while_one_waits())

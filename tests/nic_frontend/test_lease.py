@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 import time
@@ -13,12 +14,16 @@ import numpy as np
 import pytest
 from harness import Frontend, StartBackend, StartFrontend, wait_until
 from mock_backend import MockBackend
+from process_state import children
 from test_validation import error_of
 from tiny_model import write_model
 
+from nic_frontend import service
+from nic_frontend.host_segment import segment_path
 from nic_frontend.lease import Lease
 from nic_frontend.options import FrontendOptions
 from nic_frontend.service import Service
+from nic_frontend.token_reader import TokenReader
 from nic_frontend.transport.base import TransportError
 from nic_frontend.transport.shm import SharedMemory
 from ringbuffer import abi
@@ -101,6 +106,31 @@ def test_another_layout_is_refused(backend: MockBackend, model_dir: Path, field:
     options = FrontendOptions(ring=backend.path, model_dir=model_dir, attach_timeout_s=0.1)
     with pytest.raises(TransportError, match="run the same version of blink on both sides"):
         Service(options)
+
+
+def test_a_frontend_that_cannot_be_put_together_leaves_nothing(
+    backend: MockBackend, model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However late it fails, the lease is free at once, and reader and template process have ended."""
+    readers: list[TokenReader] = []
+
+    class Kept(TokenReader):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            readers.append(self)
+
+    def fails(limit_s: float) -> None:
+        raise OSError("no watchdog")
+
+    monkeypatch.setattr(service, "TokenReader", Kept)
+    monkeypatch.setattr(service, "Watchdog", fails)
+    before = children(os.getpid())
+    with pytest.raises(OSError, match="no watchdog"):
+        Service(FrontendOptions(ring=backend.path, model_dir=model_dir))
+    assert readers[0]._reader is None
+    assert backend.region.leases["word"][0] == 0
+    assert not segment_path(backend.path).exists()
+    assert children(os.getpid()) == before
 
 
 def test_another_model_is_refused(backend: MockBackend, tmp_path: Path) -> None:
