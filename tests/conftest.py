@@ -1,5 +1,5 @@
-"""What all tests share: C and C++ test programs, compiled once (compilation.py), and a log that each leaves as it
-found it."""
+"""What all tests share: C and C++ test programs, compiled once (compilation.py), and a log that each leaves
+as it found it."""
 
 from __future__ import annotations
 
