@@ -1,6 +1,6 @@
 """Kills, stops and starves the processes of `blink serve demo` under load, and checks every answer.
 
-    .venv/bin/python scripts/fuzz/faults.py [--cycles 100] [--device auto] [--seed N]
+    .venv/bin/python scripts/fuzz/faults.py [--cycles 100] [--device auto] [--seed N] [--only kill]
 
 What is done, and when, is drawn at random. An answer that comes whole must be the one that an undisturbed
 server gave; others may fail while something is being killed, but not for long. After each cycle the service
@@ -220,6 +220,7 @@ def main() -> int:
     parser.add_argument("--cycles", type=int, default=100)
     parser.add_argument("--device", default="auto", help="gpu, cpu or auto (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--only", default="", help="actions whose names begin so (default: all)")
     parser.add_argument(
         "--log", type=Path, default=ROOT / "build" / "faults.log", help="what the service says"
     )
@@ -231,6 +232,7 @@ def main() -> int:
         port = int(probe.getsockname()[1])
     service = Service(options.device, port, options.log)
     actions = ACTIONS + ((exhaust_gpu_memory,) if options.device == "gpu" else ())
+    actions = tuple(act for act in actions if act.__name__.startswith(options.only))
     try:
         if not service.ready(READY_S):
             raise SystemExit(f"the service does not start: see {options.log}")
