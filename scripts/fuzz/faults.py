@@ -200,6 +200,12 @@ ACTIONS = (kill("frontend"), kill("backend"), stand_still("frontend", 3), stand_
            kill_supervisor, refuse_a_ring)  # fmt: skip
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def reference(url: str, draw: random.Random) -> dict[str, str]:
     """Prompts that an undisturbed server answers right, with its answers."""
     found: dict[str, str] = {}
@@ -227,10 +233,7 @@ def main() -> int:
     options = parser.parse_args()
     options.log.parent.mkdir(parents=True, exist_ok=True)
     draw, done, slowest = random.Random(options.seed), Counter[str](), 0.0
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    service = Service(options.device, port, options.log)
+    service = Service(options.device, free_port(), options.log)
     actions = ACTIONS + ((exhaust_gpu_memory,) if options.device == "gpu" else ())
     actions = tuple(act for act in actions if act.__name__.startswith(options.only))
     try:
