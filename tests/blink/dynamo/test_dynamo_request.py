@@ -24,6 +24,9 @@ from ringbuffer.grammar import accepts, unpack
 LIMITS = Limits(max_context=64, prompt_heap=64, output_heap=1024, vocab_size=100, max_choices=4)
 
 
+TAG = {"structures": [{"begin": "<n>", "schema": {"type": "integer"}, "end": "</n>"}], "triggers": ["<n"]}
+
+
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return Tokenizer(write_model(tmp_path_factory.mktemp("model")), VOCAB_SIZE)
@@ -114,6 +117,7 @@ def test_changes_of_logits(made: Make) -> None:
         ({"choice": ["yes", "no"]}, "no", "maybe"),
         ({"grammar": 'root ::= "a" root | "b"'}, "aab", "a"),
         ({"json_object": True}, "{}", "[]"),
+        ({"structural_tag": TAG}, "x<n>1</n>", "<n>x"),
     ],
 )
 def test_a_guided_answer_has_its_form(made: Make, guided: dict[str, Any], good: str, bad: str) -> None:
