@@ -13,11 +13,14 @@ from typing import Any
 from gpu_backend.cuda.chip import Capability
 
 MODULES = ("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings")  # the first that can be imported is taken
-RTX_CAPABILITIES: tuple[Capability, ...] = ((7, 5), (8, 0), (8, 6), (8, 9), (12, 0), (12, 1))
 
 
 class NoLibrary(RuntimeError):
     """No library of TensorRT can be imported; the message says what to install."""
+
+
+class PlanError(RuntimeError):
+    """TensorRT refused a segment; the message has its name and the library's own errors."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +35,58 @@ class Library:
         """For messages and keys: "TensorRT for RTX 1.7.1.116"."""
         return f"TensorRT{' for RTX' if self.rtx else ''} {self.module.__version__}"
 
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Of the builder. TensorRT for RTX allocates memory beside the context's, which a capture refuses,
+        unless it is told not to; the full library does not know the flag."""
+        return ("REQUIRE_USER_ALLOCATION",) if self.rtx else ()
+
     def refuses(self, capability: Capability) -> str | None:
         """Why plans of this library do not run on such a GPU; None where they do."""
-        if not self.rtx or capability in RTX_CAPABILITIES:
-            return None
         major, minor = capability
+        if not self.rtx or hasattr(self.module.ComputeCapability, f"SM{major}{minor}"):
+            return None
         return f"{self.title} does not support compute capability {major}.{minor}: install the full TensorRT"
+
+    def build(self, name: str, graph: bytes, capability: Capability) -> bytes:
+        """The plan of an ONNX model, for such a GPU. Raises PlanError."""
+        trt = self.module
+        log = self.log()
+        builder = trt.Builder(log)
+        network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+        parser = trt.OnnxParser(network, log)
+        if not parser.parse(graph):
+            errors = [parser.get_error(i).desc() for i in range(parser.num_errors)]
+            raise PlanError(f"{self.title} does not parse the plan of {name}: {'; '.join(errors)}")
+        config = builder.create_builder_config()
+        for flag in self.flags:
+            config.set_flag(getattr(trt.BuilderFlag, flag))
+        if self.rtx:
+            major, minor = capability
+            config.num_compute_capabilities = 1
+            config.set_compute_capability(getattr(trt.ComputeCapability, f"SM{major}{minor}"), 0)
+        plan = builder.build_serialized_network(network, config)
+        if plan is None:
+            raise PlanError(f"{self.title} does not build the plan of {name}: {'; '.join(log.errors)}")
+        return bytes(plan)
+
+    def log(self) -> Any:
+        """A logger of the library that keeps what it is told, and prints nothing."""
+        trt = self.module
+        base: Any = trt.ILogger
+
+        class Log(base):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.lines: list[str] = []
+                self.errors: list[str] = []
+
+            def log(self, severity: Any, line: str) -> None:
+                self.lines.append(line)
+                if severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR):
+                    self.errors.append(line)
+
+        return Log()
 
 
 def load_library() -> Library:
