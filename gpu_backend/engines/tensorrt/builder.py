@@ -15,8 +15,8 @@ from gpu_backend.engines.native.builder import NativeEngineBuilder
 from gpu_backend.engines.native.plan import Planning, described_plans
 from gpu_backend.engines.native.sizing import with_mixed_share
 from gpu_backend.engines.tensorrt.contexts import Contexts, Engines
-from gpu_backend.engines.tensorrt.library import Library, NoLibrary, load_library
-from gpu_backend.engines.tensorrt.plans import PlanError, Plans
+from gpu_backend.engines.tensorrt.library import Library, NoLibrary, PlanError, load_library
+from gpu_backend.engines.tensorrt.plans import Plans
 from gpu_backend.engines.tensorrt.segments import Segment
 from gpu_backend.engines.tensorrt.step import plan_step, unserved
 from gpu_backend.models.description import Model

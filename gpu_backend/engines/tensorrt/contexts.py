@@ -28,7 +28,8 @@ class Engines:
 
     def __init__(self, library: Library) -> None:
         self._library = library
-        self._runtime = library.module.Runtime(library.module.Logger(library.module.Logger.ERROR))
+        self._log = library.log()
+        self._runtime = library.module.Runtime(self._log)
         self._by_plan: dict[str, Any] = {}
         self._engines: dict[Hashable, Any] = {}
 
@@ -37,7 +38,7 @@ class Engines:
         if plan.key not in self._by_plan:
             engine = self._runtime.deserialize_cuda_engine(plan.data)
             if engine is None:
-                raise EngineError(f"{self._library.title} cannot load {name} on this GPU")
+                raise EngineError(f"{self._library.title} cannot load {name}: {'; '.join(self._log.errors)}")
             self._by_plan[plan.key] = engine
         self._engines[key] = self._by_plan[plan.key]
 

@@ -12,6 +12,9 @@ from typing import Any
 
 from gpu_backend.cuda.chip import Capability
 
+INSTALL_FULL = (
+    "install the full TensorRT: pip install --extra-index-url https://pypi.nvidia.com tensorrt-cu13"
+)
 MODULES = ("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings")  # the first that can be imported is taken
 
 
@@ -46,7 +49,7 @@ class Library:
         major, minor = capability
         if not self.rtx or hasattr(self.module.ComputeCapability, f"SM{major}{minor}"):
             return None
-        return f"{self.title} does not support compute capability {major}.{minor}: install the full TensorRT"
+        return f"TensorRT for RTX does not run on compute capability {major}.{minor}; {INSTALL_FULL}"
 
     def build(self, name: str, graph: bytes, capability: Capability) -> bytes:
         """The plan of an ONNX model, for such a GPU. Raises PlanError."""
@@ -59,6 +62,7 @@ class Library:
             errors = [parser.get_error(i).desc() for i in range(parser.num_errors)]
             raise PlanError(f"{self.title} does not parse the plan of {name}: {'; '.join(errors)}")
         config = builder.create_builder_config()
+        config.max_aux_streams = 0  # of each of a thousand contexts; a segment is a chain anyway
         for flag in self.flags:
             config.set_flag(getattr(trt.BuilderFlag, flag))
         if self.rtx:
