@@ -7,6 +7,7 @@ has the same Python API, builds plans without a GPU, and serves NVIDIA's graphic
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +17,11 @@ INSTALL_FULL = (
     "install the full TensorRT: pip install --extra-index-url https://pypi.nvidia.com tensorrt-cu13"
 )
 MODULES = ("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings")  # the first that can be imported is taken
+INSTALL = "pip install 'blink-serving[tensorrt]' (docs/tensorrt.md)"
 
 
 class NoLibrary(RuntimeError):
-    """No library of TensorRT can be imported; the message says what to install."""
+    """TensorRT cannot be imported, or onnx; the message says what to install."""
 
 
 class PlanError(RuntimeError):
@@ -46,33 +48,39 @@ class Library:
 
     def refuses(self, capability: Capability) -> str | None:
         """Why plans of this library do not run on such a GPU; None where they do."""
-        major, minor = capability
-        if not self.rtx or hasattr(self.module.ComputeCapability, f"SM{major}{minor}"):
+        if not self.rtx or hasattr(self.module.ComputeCapability, _member(capability)):
             return None
+        major, minor = capability
         return f"TensorRT for RTX does not run on compute capability {major}.{minor}; {INSTALL_FULL}"
 
     def build(self, name: str, graph: bytes, capability: Capability) -> bytes:
-        """The plan of an ONNX model, for such a GPU. Raises PlanError."""
-        trt = self.module
-        log = self.log()
+        """The plan of an ONNX model, for such a GPU; `name` is for messages. Raises PlanError."""
+        if why := self.refuses(capability):
+            raise PlanError(why)
+        trt, log = self.module, self.log()
         builder = trt.Builder(log)
-        network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
-        parser = trt.OnnxParser(network, log)
-        if not parser.parse(graph):
-            errors = [parser.get_error(i).desc() for i in range(parser.num_errors)]
-            raise PlanError(f"{self.title} does not parse the plan of {name}: {'; '.join(errors)}")
+        network = self.network(builder, log, name, graph)
         config = builder.create_builder_config()
         config.max_aux_streams = 0  # of each of a thousand contexts; a segment is a chain anyway
         for flag in self.flags:
             config.set_flag(getattr(trt.BuilderFlag, flag))
         if self.rtx:
-            major, minor = capability
             config.num_compute_capabilities = 1
-            config.set_compute_capability(getattr(trt.ComputeCapability, f"SM{major}{minor}"), 0)
+            config.set_compute_capability(getattr(trt.ComputeCapability, _member(capability)), 0)
         plan = builder.build_serialized_network(network, config)
         if plan is None:
             raise PlanError(f"{self.title} does not build the plan of {name}: {'; '.join(log.errors)}")
         return bytes(plan)
+
+    def network(self, builder: Any, log: Any, name: str, graph: bytes) -> Any:
+        """The ONNX model as a network of the library. Raises PlanError."""
+        trt = self.module
+        network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+        parser = trt.OnnxParser(network, log)
+        if not parser.parse(graph):
+            errors = [parser.get_error(i).desc() for i in range(parser.num_errors)]
+            raise PlanError(f"{self.title} does not parse the plan of {name}: {'; '.join(errors)}")
+        return network
 
     def log(self) -> Any:
         """A logger of the library that keeps what it is told, and prints nothing."""
@@ -93,11 +101,20 @@ class Library:
         return Log()
 
 
+def _member(capability: Capability) -> str:
+    """Of the library's enum ComputeCapability."""
+    major, minor = capability
+    return f"SM{major}{minor}"
+
+
 def load_library() -> Library:
-    """The full library where it is installed, else that for RTX. Raises NoLibrary."""
+    """The full library where it is installed, else that for RTX. Raises NoLibrary: without it, plans.py can be
+    imported."""
+    if importlib.util.find_spec("onnx") is None:
+        raise NoLibrary(f"no onnx, which plans are written with: {INSTALL}")
     for name in MODULES:
         try:
             return Library(importlib.import_module(name), name != "tensorrt")
-        except ImportError:
+        except (ImportError, OSError):  # OSError: its own libraries are not there
             continue
-    raise NoLibrary("no TensorRT: pip install 'blink-serving[tensorrt]' (docs/tensorrt.md)")
+    raise NoLibrary(f"no TensorRT: {INSTALL}")
