@@ -31,6 +31,7 @@ class BackendOptions:
     transport: str = "shm"  # shm, cuda_ipc
     device: str = "auto"  # auto, gpu, cpu
     gpu: int | None = None  # one that is named is asked for: device gpu
+    engine: str = "native"  # a name of gpu_backend.devices.select.ENGINES
     slots: int = 1024
     leases: int = 1
     ring_memory: int | None = None  # bytes of the heaps of prompts and answers

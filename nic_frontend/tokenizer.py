@@ -8,7 +8,8 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -152,6 +153,7 @@ class Tokenizer:
                 self._reference.no_truncation()
                 self._factory = detokenizer_factory(self._reference, most)
                 self.special = frozenset(special_ids(self._reference))
+                self._special_texts = self._texts_of(self.special)
                 decoder = self._reference.decoder
                 self._token_bytes = bytes_by_decoder(json.loads(decoder.__getstate__()) if decoder else None)
                 self._encode, self.engine = self._choose(path)
@@ -168,6 +170,11 @@ class Tokenizer:
         except Exception as error:  # a fallback that works, whatever is wrong with the fast path
             log.warning("tokenizing with tokenizers, which is slower than fastokens: %s", error)
             return reference, "tokenizers"
+
+    def _texts_of(self, tokens: Iterable[int]) -> re.Pattern[str]:
+        """Finds their texts, the longest where several fit."""
+        texts = sorted((self._reference.id_to_token(token) or "" for token in tokens), key=len, reverse=True)
+        return re.compile("|".join(re.escape(text) for text in texts if text) or "(?!)")
 
     async def encode(self, texts: list[str], *, special: bool, param: str) -> list[NDArray[np.uint32]]:
         """The tokens of each text, with the model's begin and end tokens if `special`.
@@ -251,6 +258,10 @@ class Tokenizer:
     def answer_bytes(self, mark: str) -> bytes:
         """What stands in an answer where a model writes a mark, which may be a special token."""
         return (SPECIAL if self.special_ids((mark,)) else b"") + mark.encode()
+
+    def special_places(self, text: str) -> list[int]:
+        """Where in a text those of special tokens begin."""
+        return [found.start() for found in self._special_texts.finditer(text)]
 
     def detokenizer(
         self, *, skip_special_tokens: bool, prompt: NDArray[np.uint32], shown: frozenset[int] = NONE
