@@ -75,7 +75,7 @@ def extend(rows: Sequence[Held], table: Sequence[bytes], lengths: Sequence[int],
     while left := [(row, n) for row, n in left if len(row.answer) < n]:
         longest = PROMPT + 1 + max(len(row.answer) for row, _ in left)
         sizes = {"max_context": longest, "total_pages": len(left) * (longest // 16 + 1), "eos": ENDS}
-        step = HeldStep([row for row, _ in left], table, 0, **sizes)
+        step = ConstrainedStep([row for row, _ in left], table, 0, **sizes)
         step.params["temperature"], step.params["seed"] = 1, rng.integers(0, 2**63, len(left))
         tokens = step.sample(rng.standard_normal((len(left), len(table))).astype(np.float32))
         for (row, _), token in zip(left, tokens, strict=True):
@@ -84,7 +84,7 @@ def extend(rows: Sequence[Held], table: Sequence[bytes], lengths: Sequence[int],
         left = [one for one, token in zip(left, tokens, strict=True) if token < DEAD_END]
 
 
-class HeldStep(StepData):
+class ConstrainedStep(StepData):
     """One step that samples for each of `rows`, and for the first `n_decode` not for the first time."""
 
     def __init__(self, rows: Sequence[Held], table: Sequence[bytes], n_decode: int, **sizes: Any) -> None:
@@ -154,7 +154,7 @@ def random_logits(rows: int, vocab: int, seed: int) -> Floats:
     return logits
 
 
-def make_step(vocab: int, seed: int, copies: int = 1) -> tuple[HeldStep, list[Held], list[bytes]]:
+def make_step(vocab: int, seed: int, copies: int = 1) -> tuple[ConstrainedStep, list[Held], list[bytes]]:
     rng = np.random.default_rng(seed)
     table = random_vocabulary(vocab, rng)
     rows = [Held(found) for found in grammars() * copies]
@@ -163,7 +163,7 @@ def make_step(vocab: int, seed: int, copies: int = 1) -> tuple[HeldStep, list[He
     rows.sort(key=lambda row: not row.answer)  # those that have been sampled for come first
     n_decode = int(rng.integers(0, 1 + sum(bool(row.answer) for row in rows)))
     sizes = {"max_context": 48, "total_pages": 64 * copies, "eos": (EOS,), "seed": seed}
-    step = HeldStep(rows, table, n_decode, **sizes)
+    step = ConstrainedStep(rows, table, n_decode, **sizes)
     choices = {
         "temperature": [0, 0.3, 1, 2, 50], "top_p": [1, 0.9, 0.5, 1e-8], "top_k": [0, 1, 5, 40],
         "min_p": [0, 0.05, 1], "repetition_penalty": [1, 1.3], "presence_penalty": [0, 0.5],
@@ -177,7 +177,7 @@ def make_step(vocab: int, seed: int, copies: int = 1) -> tuple[HeldStep, list[He
     return step, rows, table
 
 
-def expected_sets(step: HeldStep, rows: list[Held], table: list[bytes]) -> list[set[int]]:
+def expected_sets(step: ConstrainedStep, rows: list[Held], table: list[bytes]) -> list[set[int]]:
     found = []
     for row, params in zip(rows, step.params, strict=True):
         if row.grammar is None:
