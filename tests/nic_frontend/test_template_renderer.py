@@ -19,6 +19,8 @@ from limits import WAIT_S
 from templates import HERMES
 
 from nic_frontend.errors import ApiError
+from nic_frontend.frames import framed
+from nic_frontend.template_process import ERROR, TEXT
 from nic_frontend.template_renderer import Bounds, Renderer, open_renderer
 
 ECHO = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
@@ -161,6 +163,85 @@ def test_the_process_has_no_secrets_and_writes_nothing(opened: Any, monkeypatch:
     assert resource.prlimit(process.pid, resource.RLIMIT_FSIZE) == (0, 0)
     assert resource.prlimit(process.pid, resource.RLIMIT_CORE) == (0, 0)
     assert "NoNewPrivs:\t1" in Path(f"/proc/{process.pid}/status").read_text()
+
+
+def played(monkeypatch: pytest.MonkeyPatch, *what: str) -> list[int]:
+    """The renderer's processes are scripts: what the first does with its socket, the second and so on.
+
+    Returns a list of which there is an item for each that was started.
+    """
+    head = "import sys, time, socket; s = socket.socket(fileno=int(sys.argv[1])); "
+    started: list[int] = []
+
+    def command(module: str, *arguments: object) -> list[str]:
+        started.append(len(started))
+        return [sys.executable, "-S", "-c", head + what[started[-1]], *map(str, arguments)]
+
+    monkeypatch.setattr("nic_frontend.template_renderer.command", command)
+    return started
+
+
+CAN_RENDER = f"s.sendall({framed(TEXT)!r}); "
+RENDERS = CAN_RENDER + f"s.recv(1 << 16); s.sendall({framed(TEXT + b'yes')!r}); s.recv(1)"
+
+
+@pytest.mark.parametrize(
+    "stays",
+    [
+        f"s.sendall({framed(ERROR + b'no')!r}); time.sleep(60)",
+        "[(s.send(b'\\0'), time.sleep(0.05)) for _ in range(1000)]",
+    ],
+)
+def test_a_process_that_cannot_render_and_does_not_end_is_killed(
+    opened: Any, monkeypatch: pytest.MonkeyPatch, stays: str
+) -> None:
+    monkeypatch.setattr("nic_frontend.template_renderer.START_S", 0.3)
+    played(monkeypatch, stays)
+    began = time.monotonic()
+    with pytest.raises(ValueError, match=r"no$|more than 0.3 s"):
+        opened(ECHO)
+    assert time.monotonic() - began < 5
+
+
+def test_a_process_that_is_lost_while_it_is_connected_is_noticed(
+    opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = played(monkeypatch, CAN_RENDER + "s.close(); time.sleep(60)", RENDERS)
+    renderer = opened(ECHO, Bounds(time_s=60, memory_bytes=1 << 28, most_text=1 << 16))
+
+    async def two() -> None:
+        loop = asyncio.get_running_loop()
+        connect = loop.create_unix_connection
+
+        async def slowly(*arguments: Any, **options: Any) -> Any:
+            connected = await connect(*arguments, **options)
+            await asyncio.sleep(0.1)
+            return connected
+
+        monkeypatch.setattr(loop, "create_unix_connection", slowly)
+        asked = [asyncio.create_task(renderer.render(user("x"), True, {})) for _ in range(2)]
+        with pytest.raises(ApiError, match="ended its process"):
+            await asyncio.wait_for(asked[0], 5)
+        assert await asyncio.wait_for(asked[1], 5) == "yes"
+
+    asyncio.run(two())
+    assert len(started) == 2
+
+
+def test_a_connection_that_fails_costs_its_requests_alone(
+    opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played(monkeypatch, CAN_RENDER + "s.recv(1)", RENDERS)
+    renderer = opened(ECHO)
+
+    async def both() -> None:
+        renderer._socket.close()
+        with pytest.raises(ApiError) as caught:
+            await renderer.render(user("x"), True, {})
+        assert caught.value.status == 500
+        assert await renderer.render(user("x"), True, {}) == "yes"
+
+    asyncio.run(both())
 
 
 def test_a_server_answers_others_while_a_template_does_not_end(speak: Speak) -> None:
