@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from grammar_serving import DIGITS, LANGUAGES, LETTERS, ask, served
 from constrained import ConstrainedStep, make_step, random_logits
+from grammar_serving import DIGITS, LANGUAGES, LETTERS, ask, served
 from launching import kernels_of, launch
 from regular import Node, star, then, times
 

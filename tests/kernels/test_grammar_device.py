@@ -11,7 +11,7 @@ import pytest
 from constrained import (
     ENDS,
     NO_NUMBERS,
-    Held,
+    Constrained,
     ConstrainedStep,
     allowed,
     expected_sets,
@@ -63,7 +63,7 @@ def test_the_reference_allows_what_the_language_does(node: Node, seed: int) -> N
     """Greedy over random logits: the best token of those that a walk through each allows."""
     rng = np.random.default_rng(seed)
     table = random_vocabulary(60, rng)
-    row = Held(grammar(node))
+    row = Constrained(grammar(node))
     extend([row], table, [int(rng.integers(0, 5))], rng)
     step = ConstrainedStep([row], table, 0, max_context=48, eos=ENDS)
     logits = rng.standard_normal((1, 60)).astype(np.float32)
