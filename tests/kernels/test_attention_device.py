@@ -26,7 +26,7 @@ def cache_map(keys: Cache) -> NDArray[np.uint64]:
 
 class StreamStep:
     """A step of sequences that decode, and perhaps prompts behind them, over a layer's cache as the engine
-    it out: keys, and values right after them."""
+    lays it out: keys, and values right after them."""
 
     def __init__(
         self,
