@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from attention_step import FP8, HALVES, LONG, UNIT_WORDS, Attention
+from emulation import EPS, Emulate, lagging
 from halves import NAN, TOLERANCE, Halves, assert_close, floats, random
 from numpy.typing import NDArray
 from reference_ops import rope_table
-from test_ops_device import EPS, FP8, HALVES, LONG, UNIT_WORDS, Attention, Emulate, lagging
 
 PIECE_WORDS = 8
 Cache = NDArray[np.uint16] | NDArray[np.uint8]
