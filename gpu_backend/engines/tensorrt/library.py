@@ -108,8 +108,7 @@ def _member(capability: Capability) -> str:
 
 
 def load_library() -> Library:
-    """The full library where it is installed, else that for RTX. Raises NoLibrary: without it, plans.py can be
-    imported."""
+    """The full library where it is installed, else that for RTX. Raises NoLibrary, also without onnx."""
     if importlib.util.find_spec("onnx") is None:
         raise NoLibrary(f"no onnx, which plans are written with: {INSTALL}")
     for name in MODULES:

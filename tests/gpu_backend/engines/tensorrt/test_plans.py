@@ -95,7 +95,7 @@ def test_what_the_library_refuses(library: Library) -> None:
         library.build("o, qkv", b"no graph", ADA)
     if library.rtx:
         told = "TensorRT for RTX does not run on compute capability 9.0; install the full TensorRT"
-        assert library.refuses((9, 0)) == told
+        assert (library.refuses((9, 0)) or "").startswith(told)
         with pytest.raises(PlanError, match=r"compute capability 9\.0"):
             library.build("o, qkv", b"", (9, 0))
     assert [library.refuses(capability) for capability in SERVED_BY_RTX] == [None, None]
