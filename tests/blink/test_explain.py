@@ -116,6 +116,7 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.Capture
     assert "none.json" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_steps_with_plans_of_tensorrt(capsys: pytest.CaptureFixture[str]) -> None:
     """The matmuls' bytes and operations are the plans', and the memory is what the native engine has."""
     plans, native = explained(capsys, str(LLAMA), "--engine", "tensorrt"), explained(capsys, str(LLAMA))
