@@ -58,6 +58,7 @@ class Library:
         builder = trt.Builder(log)
         network = self.network(builder, log, name, graph)
         config = builder.create_builder_config()
+        config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED  # a plan can tell what it is made of
         for flag in self.flags:
             config.set_flag(getattr(trt.BuilderFlag, flag))
         if self.rtx:
@@ -104,8 +105,8 @@ def _member(capability: Capability) -> str:
 
 
 def load_library() -> Library:
-    """The full library where it is installed, else that for RTX. Raises NoLibrary: without it, plans.py can be
-    imported."""
+    """The full library where it is installed, else that for RTX. Raises NoLibrary; plans.py cannot be
+    imported then."""
     if importlib.util.find_spec("onnx") is None:
         raise NoLibrary(f"no onnx, which plans are written with: {INSTALL}")
     for name in MODULES:
