@@ -54,7 +54,12 @@ class ComputeCapability(enum.Enum):
     SM120 = 120
 
 
+class ProfilingVerbosity(enum.Enum):
+    DETAILED = 2
+
+
 class IBuilderConfig:
+    profiling_verbosity: ProfilingVerbosity | None = None
     max_aux_streams: int | None = None
     num_compute_capabilities = 0
 
@@ -145,8 +150,11 @@ class IExecutionContext:
 class ICudaEngine:
     def __init__(self, plan: bytes) -> None:
         self._tensors: dict[str, list[int]] = json.loads(plan)["tensors"]
-        first = json.loads(plan)["outputs"][0]
-        self.device_memory_size_v2 = SCRATCH_BYTES * self._tensors[first][0]
+        self._rows = self._tensors[json.loads(plan)["outputs"][0]][0]
+
+    @property
+    def device_memory_size_v2(self) -> int:
+        return SCRATCH_BYTES * self._rows
 
     def create_runtime_config(self) -> IRuntimeConfig:
         return IRuntimeConfig()

@@ -218,14 +218,13 @@ def test_the_library_has_what_the_fake_has() -> None:
         library = load_library()
     except NoLibrary as error:
         pytest.skip(str(error))
-    missing = []
+    missing: list[str] = []
     for name, member in vars(fake_tensorrt).items():
         if not isinstance(member, type) or member.__module__ != fake_tensorrt.__name__:
             continue
         real = getattr(library.module, name, None)
         of = member.__members__ if issubclass(member, enum.Enum) else vars(member)
         names = [attribute for attribute in of if not attribute.startswith("_")]
-        assert names
         missing += [f"{name}.{attribute}" for attribute in names if not hasattr(real, attribute)]
     only_rtx = {"IExecutionContext.is_stream_capturable", "BuilderFlag.REQUIRE_USER_ALLOCATION"}
     only_rtx |= {name for name in missing if name.startswith(("CudaGraph", "ComputeCap", "IRuntimeConfig"))}
