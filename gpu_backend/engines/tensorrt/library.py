@@ -62,6 +62,7 @@ class Library:
         network = self.network(builder, log, name, graph)
         config = builder.create_builder_config()
         config.max_aux_streams = 0  # of each of a thousand contexts; a segment is a chain anyway
+        config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED  # a plan can tell what it is made of
         for flag in self.flags:
             config.set_flag(getattr(trt.BuilderFlag, flag))
         if self.rtx:
@@ -108,8 +109,7 @@ def _member(capability: Capability) -> str:
 
 
 def load_library() -> Library:
-    """The full library where it is installed, else that for RTX. Raises NoLibrary: without it, plans.py can be
-    imported."""
+    """The full library where it is installed, else that for RTX. Raises NoLibrary, also without onnx."""
     if importlib.util.find_spec("onnx") is None:
         raise NoLibrary(f"no onnx, which plans are written with: {INSTALL}")
     for name in MODULES:
