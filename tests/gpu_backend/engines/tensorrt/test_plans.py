@@ -137,8 +137,8 @@ def test_what_the_library_refuses(library: Library) -> None:
     with pytest.raises(PlanError, match=f"{library.title} does not parse the plan of o, qkv: "):
         library.build("o, qkv", b"no graph", ADA)
     if library.rtx:
-        told = f"{library.title} does not support compute capability 9.0: install the full TensorRT"
-        assert library.refuses((9, 0)) == told
+        told = "TensorRT for RTX does not run on compute capability 9.0; install the full TensorRT"
+        assert (library.refuses((9, 0)) or "").startswith(told)
         with pytest.raises(PlanError, match=r"compute capability 9\.0"):
             library.build("o, qkv", b"", (9, 0))
     assert [library.refuses(capability) for capability in SERVED_BY_RTX] == [None, None]
@@ -159,15 +159,14 @@ def test_the_full_library_is_taken_where_it_is(monkeypatch: pytest.MonkeyPatch) 
 class Counted(Library):
     """Counts what it builds, and needs no TensorRT."""
 
-    builds: list[str]
-
-    def build(self, name: str, graph: bytes, capability: tuple[int, int]) -> bytes:
-        self.module.builds.append(name)
-        return b"plan of " + name.encode()
+    def build(self, title: str, graph: bytes, capability: tuple[int, int]) -> bytes:
+        self.module.builds.append(title)
+        return b"plan of " + title.encode()
 
 
-def counted(version: str = "11.0.0", rtx: bool = False) -> Counted:
-    return Counted(SimpleNamespace(__version__=version, builds=[]), rtx)
+def counted(version: str = "11.0.0", rtx: bool = False, verbosity: int = 2) -> Counted:
+    details = SimpleNamespace(DETAILED=verbosity)
+    return Counted(SimpleNamespace(__version__=version, ProfilingVerbosity=details, builds=[]), rtx)
 
 
 def test_a_plan_is_built_once_for_all_that_it_depends_on(tmp_path: Path) -> None:
@@ -179,6 +178,7 @@ def test_a_plan_is_built_once_for_all_that_it_depends_on(tmp_path: Path) -> None
     others = [
         Plans(counted("11.0.1"), ADA).plan(first),
         Plans(counted(rtx=True), ADA).plan(first),
+        Plans(counted(verbosity=1), ADA).plan(first),
         Plans(counted(), (12, 0)).plan(first),
         Plans(counted(), ADA).plan(segments(tmp_path, DENSE, Shape(StepKind.DECODE, 8, 8))[0]),
         Plans(counted(), ADA).plan(segments(tmp_path, {**DENSE, "rms_norm_eps": 1e-5}, SHAPES[0])[0]),
