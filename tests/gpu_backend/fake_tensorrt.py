@@ -36,6 +36,10 @@ class ExecutionContextAllocationStrategy(enum.Enum):
     USER_MANAGED = 2
 
 
+class ProfilingVerbosity(enum.Enum):
+    DETAILED = 2
+
+
 class CudaGraphStrategy(enum.Enum):
     DISABLED = 0
     WHOLE_GRAPH_CAPTURE = 1
