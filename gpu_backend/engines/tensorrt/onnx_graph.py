@@ -83,7 +83,7 @@ class SegmentGraph:
         if op.epilogue is Epilogue.GATED:
             self._cast(self._gated(op, product), op.out.element, out)
         elif op.epilogue is Epilogue.ADD:
-            self._node("Add", [self._read(op.out), self._float(op.x, product)], out)
+            self._node("Add", [self._read(op.out), self._float(op.weight, product)], out)
         else:
             self._cast(product, op.out.element, out)
 
@@ -97,10 +97,11 @@ class SegmentGraph:
         return self._cast(self._node("Gemm", operands, f"{weight}_sum", transB=1), Element.FP16, out)
 
     def _gated(self, op: MatMul, product: str) -> str:
-        """activation(gate) * up, in fp32; the product has the gates' columns first."""
-        whole, names = self._float(op.x, product), [f"{product}_gate", f"{product}_up"]
-        self._nodes.append(helper.make_node("Split", [whole], names, axis=-1, num_outputs=2))
-        gate, up = names
+        """activation(gate) * up, in fp32; the product has the gates' columns first. It is cut before it is
+        cast: between two of TensorRT's kernels it then takes half the memory."""
+        halves = [f"{product}_gate", f"{product}_up"]
+        self._nodes.append(helper.make_node("Split", [product], halves, axis=-1, num_outputs=2))
+        gate, up = (self._float(op.weight, half) for half in halves)
         if self._segment.activation is Activation.GELU_TANH:
             active = self._node("Gelu", [gate], f"{gate}_active", approximate="tanh")
         else:

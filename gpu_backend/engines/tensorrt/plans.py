@@ -45,7 +45,8 @@ class Plans:
 
     def _key(self, graph: bytes) -> str:
         """Of all that a plan depends on."""
-        of = self._library.title, self._library.flags, self._capability
+        library = self._library
+        of = library.title, library.flags, library.settings, self._capability
         return hashlib.sha256(repr(of).encode() + graph).hexdigest()[:32]
 
     def _cached(self, key: str, segment: Segment, graph: bytes) -> bytes:
