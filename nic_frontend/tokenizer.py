@@ -20,7 +20,7 @@ import tokenizers
 from numpy.typing import NDArray
 
 from nic_frontend.detokenizer import NONE, Detokenizer, detokenizer_factory, special_ids
-from nic_frontend.errors import bad_request
+from nic_frontend.errors import ApiError, bad_request, unavailable
 from nic_frontend.panics import panics_as_errors
 from ringbuffer.model_file import MAX_TOKENIZER_BYTES, read_bytes
 from ringbuffer.token_bytes import SPECIAL, bytes_by_decoder
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 # Characters to tokenize, or tokens to decode; more are a thread's work, so as not to delay other streams.
 LONG_TEXT = 32768
+THREAD_S = 60.0  # for the texts before one in that thread, and for itself: 8 MiB take some seconds
 MAX_TOKENS = 1 << 20  # in a vocabulary, with what was added
 
 T = TypeVar("T")
@@ -186,6 +187,8 @@ class Tokenizer:
 
         try:
             return await self._beside_streams(encode, sum(map(len, texts)))
+        except ApiError:
+            raise
         except UnicodeEncodeError as error:
             raise bad_request(f"'{param}' has a lone surrogate, which no Unicode text has", param) from error
         except Exception as error:  # its regular expressions may be such that they give a text up
@@ -201,6 +204,8 @@ class Tokenizer:
 
         try:
             return await self._beside_streams(decode, sum(map(len, prompts)))
+        except ApiError:
+            raise
         except Exception as error:
             raise bad_request(f"the model's tokenizer fails at these tokens: {str(error)[:500]}") from error
 
@@ -224,7 +229,10 @@ class Tokenizer:
         return [self._reference.id_to_token(token) or "" for token in tokens]
 
     async def _beside_streams(self, work: Callable[[], T], length: int) -> T:
-        """What `work` returns; in a thread where `length` is more than LONG_TEXT."""
+        """What `work` returns; in a thread where `length` is more than LONG_TEXT.
+
+        Raises ApiError 503 when that takes too long: a tokenizer may be such that it never ends.
+        """
 
         def guarded() -> T:
             with panics_as_errors():
@@ -232,7 +240,11 @@ class Tokenizer:
 
         if length <= LONG_TEXT:
             return guarded()
-        return await asyncio.get_running_loop().run_in_executor(self._thread, guarded)
+        try:
+            async with asyncio.timeout(THREAD_S):
+                return await asyncio.get_running_loop().run_in_executor(self._thread, guarded)
+        except TimeoutError:
+            raise unavailable(f"the tokenizer has been busy with long texts for {THREAD_S:g} s") from None
 
     def special_ids(self, texts: tuple[str, ...]) -> frozenset[int]:
         """Those of the texts that are special tokens."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from blink.dynamo.logprobs import of_answer
 from blink.dynamo.request import ring_requests
-from nic_frontend import errors
 from nic_frontend.api.logprobs import prompt_logprobs
+from nic_frontend.reasons import error_of
 from nic_frontend.request import Arrival, ClientGone, Mailbox, Request
 from nic_frontend.service import Service
 from ringbuffer.abi import Reason
@@ -46,7 +46,7 @@ class Call:
         if arrival.reason is None:
             return chunk
         if arrival.reason not in FINISH_REASONS:
-            raise errors.of_reason(arrival.reason)
+            raise error_of(arrival.reason)
         reason = FINISH_REASONS[Reason(arrival.reason)]
         self._finished[request.index] = reason
         if request.sampling.prompt_logprobs is not None:

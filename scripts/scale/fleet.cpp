@@ -1,6 +1,8 @@
 /* A fleet of nodes under a load of conversations. Each node is blink's scheduler in virtual time (node.h). Time goes in
  * ticks: the router knows what nodes had done and cached at the tick before, and requests arrive at their own moments.
  */
+#include <time.h>
+
 #include <queue>
 
 #include "scripts/scale/router.h"
@@ -39,7 +41,8 @@ struct fleet_options {
 struct fleet_results {
   uint64_t *arrived, *first, *done;
   uint32_t *prompt, *cached, *answer, *node, *turn;
-  uint64_t steps;
+  uint64_t steps, requests, events;
+  uint64_t choose_ns, told_ns;  // of processor time: the router's, for all requests and for all events
 };
 
 // Returns how many turns ended before `end_ns`.
@@ -70,7 +73,7 @@ class Fleet {
     sizes.max_mixed_tokens = o_.max_mixed_tokens;
     sizes.mixed_share = o_.mixed_share;
     sizes.attention_keys = o_.attention_keys;
-    sizes.kv_event_capacity = 4096;
+    sizes.kv_event_capacity = 1024;
     for (uint32_t i = 0; i < o_.n_nodes; ++i)
       nodes_.emplace_back(new Node(sizes, grid_, step_time_, load.system_tokens));
     history_.resize(load.n_sessions, load.system_tokens);
@@ -80,11 +83,11 @@ class Fleet {
   uint32_t run(fleet_results& results) {
     uint32_t n = 0;
     for (uint64_t now = o_.tick_ns; now <= o_.end_ns; now += o_.tick_ns) {
-      while (!due_.empty() && due_.top().at < now) send();
+      while (!due_.empty() && due_.top().at < now) send(results);
       for (uint32_t i = 0; i < nodes_.size(); ++i) {
         Node& node = *nodes_[i];
         node.advance(now);
-        for (const BlockEvent& event : node.events) router_.told(i, event);
+        if (!node.events.empty()) tell(i, node.events, results);
         for (Request* request : node.answering) router_.answering(*request);
         for (Request* request : node.finished) n = finish(request, results, n);
         node.events.clear(), node.answering.clear(), node.finished.clear();
@@ -103,7 +106,20 @@ class Fleet {
 
   static uint32_t granules(uint32_t n) { return (n + BLINK_TOKEN_GRANULE - 1) / BLINK_TOKEN_GRANULE; }
 
-  void send() {
+  static uint64_t processor_ns() {  // of this thread: others may run on its core
+    timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return 1'000'000'000ull * now.tv_sec + now.tv_nsec;
+  }
+
+  void tell(uint32_t node, const std::vector<BlockEvent>& events, fleet_results& results) {
+    const uint64_t began = processor_ns();
+    for (const BlockEvent& event : events) router_.told(node, event);
+    results.told_ns += processor_ns() - began;
+    results.events += events.size();
+  }
+
+  void send(fleet_results& results) {
     const Due due = due_.top();
     due_.pop();
     auto* request = new Request;
@@ -113,7 +129,10 @@ class Fleet {
     request->answer = load_.answer[due.turn];
     request->turn = due.turn;
     request->arrived = due.at;
+    const uint64_t began = processor_ns();
     router_.choose(*request);
+    results.choose_ns += processor_ns() - began;
+    ++results.requests;
     nodes_[request->node]->submit(request);
   }
 

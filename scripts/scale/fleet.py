@@ -54,10 +54,11 @@ class _Options(ctypes.Structure):
 
 
 WIDE, NARROW = ("arrived", "first", "done"), ("prompt", "cached", "answer", "node", "turn")
+COUNTED = ("steps", "requests", "events", "choose_ns", "told_ns")
 
 
 class _Results(ctypes.Structure):
-    _fields_ = (*((name, pointer) for name in (*WIDE, *NARROW)), ("steps", u64))
+    _fields_ = (*((name, pointer) for name in (*WIDE, *NARROW)), *((name, u64) for name in COUNTED))
 
 
 def library() -> ctypes.CDLL:
@@ -85,8 +86,8 @@ def simulate(
     seed: int,
     prefill_weight: float = 1.0,
     tick_ns: int = TICK_NS,
-) -> tuple[dict[str, NDArray[Any]], int]:
-    """What became of each turn that ended within the day, and how many steps the nodes ran."""
+) -> tuple[dict[str, NDArray[Any]], dict[str, int]]:
+    """What became of each turn that ended within the day, and what was COUNTED."""
     grid = GraphGrid(limits)
     shapes = np.array([(shape.kind, shape.tokens, shape.batch_slots) for shape in grid.shapes], np.uint32)
     points = np.array(times.points, np.float64)
@@ -121,8 +122,10 @@ def simulate(
     room = len(load.question)
     found: dict[str, NDArray[Any]] = {name: np.zeros(room, np.uint64) for name in WIDE}
     found |= {name: np.zeros(room, np.uint32) for name in NARROW}
-    results = _Results(steps=0, **{name: values.ctypes.data for name, values in found.items()})
+    results = _Results(**{name: values.ctypes.data for name, values in found.items()})
     run = library().blink_fleet_run
     run.restype = u32
     n = run(ctypes.byref(options), ctypes.byref(given), ctypes.byref(results))
-    return {name: values[:n] for name, values in found.items()}, int(results.steps)
+    return {name: values[:n] for name, values in found.items()}, {
+        name: getattr(results, name) for name in COUNTED
+    }

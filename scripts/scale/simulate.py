@@ -83,7 +83,7 @@ def measured(users: int) -> dict[str, Any]:
 def row(shape: Shape, n_nodes: int, policy: str, seed: int, prefill_weight: float) -> dict[str, Any]:
     load = make(shape, n_nodes, seed)
     began = time.monotonic()
-    found, steps = simulate(
+    found, counted = simulate(
         shape, load, limits(shape), STEP_TIMES,
         n_nodes=n_nodes, policy=policy, slots=SLOTS, seed=seed, prefill_weight=prefill_weight,
     )  # fmt: skip
@@ -97,7 +97,10 @@ def row(shape: Shape, n_nodes: int, policy: str, seed: int, prefill_weight: floa
         "output_tokens_per_node_s": round(float(found["answer"].sum()) / shape.day_s / n_nodes, 1),
         **figures(found),
         "busiest_node": round(float(per_node.max() / per_node.mean()), 3),
-        "steps": steps,
+        "steps": counted["steps"],
+        "events_per_node_s": round(counted["events"] / shape.day_s / n_nodes, 1),
+        "router_us_per_request": round(counted["choose_ns"] / 1e3 / max(counted["requests"], 1), 2),
+        "router_us_per_event": round(counted["told_ns"] / 1e3 / max(counted["events"], 1), 3),
         "wall_s": round(time.monotonic() - began, 1),
     }
 

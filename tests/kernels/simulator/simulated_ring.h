@@ -54,8 +54,8 @@ class SimulatedRing {
     t.grammars = array<uint32_t>(z.grammar_words);
     t.grammar_at = array<uint32_t>(t.n_sequences);
     t.grammar_states = array<blink_grammar_state>(2 * t.n_sequences);
-    t.vocabulary = {const_cast<uint32_t*>(book().vocabulary.first.data()),
-                    const_cast<uint8_t*>(book().vocabulary.bytes.data())};
+    t.vocabulary.first = const_cast<uint32_t*>(book().vocabulary.first.data());
+    t.vocabulary.bytes = const_cast<uint8_t*>(book().vocabulary.bytes.data());
     const uint32_t mixed = z.max_mixed_tokens ? z.max_mixed_tokens : z.max_batch + z.max_prefill_tokens;
     const uint32_t tokens = std::max({mixed, z.max_prefill_tokens, z.copied_pages}), batch_slots = t.n_sequences;
     for (blink_step_set& set : c.sets) {

@@ -1,0 +1,52 @@
+"""`blink serve demo` for as long as a block lasts, and load beside it: for scripts that show it at work."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+READY_S = 120.0
+BLINK = [sys.executable, "-m", "blink"]
+
+
+@contextmanager
+def served_demo(*flags: str) -> Iterator[str]:
+    """The server's URL."""
+    with tempfile.TemporaryDirectory() as scratch:
+        log = Path(scratch) / "log"
+        with log.open("w") as output:
+            command = [*BLINK, "serve", "demo", "--port=0", *flags]
+            server = subprocess.Popen(command, cwd=ROOT, stderr=output)
+        try:
+            yield _address(log)
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def _address(log: Path) -> str:
+    deadline = time.monotonic() + READY_S
+    while time.monotonic() < deadline:
+        if found := re.search(r"ready after .* at (https?://\S+)/v1", log.read_text()):
+            return found[1]
+        time.sleep(0.1)
+    raise SystemExit(f"the server did not start:\n{log.read_text()}")
+
+
+@contextmanager
+def load(url: str, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`blink bench serve`, which is ended with the block."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen([*BLINK, "bench", "serve", url, *flags], cwd=ROOT, **quiet)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
