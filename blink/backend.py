@@ -13,6 +13,7 @@ from blink.flags import Flag, add_flags, checked, count, given, ordinal
 from blink.model_directory import add_model_arguments, model_directory, public_name
 from blink.sizes import format_bytes, parse_memory, write_bytes
 from gpu_backend.backend import run
+from gpu_backend.devices.select import ENGINES
 from gpu_backend.models.quantization import QUANTIZATIONS
 from gpu_backend.options import KV_CACHE_DTYPES, BackendOptions
 from gpu_backend.rdma.options import RdmaOptions
@@ -34,6 +35,9 @@ FLAGS = (
          "auto, gpu or cpu; auto takes the GPU, and the CPU emulation where there is none",
          choices=("auto", "gpu", "cpu")),
     Flag("--gpu", "gpu", "N", "serve from this GPU, counted from 0 (default: the first)", ordinal),
+    Flag("--engine", "engine", "ENGINE",
+         "what computes steps on a GPU: native, or tensorrt, which TensorRT's plans do between our kernels "
+         "(docs/tensorrt.md)", choices=tuple(ENGINES)),
     Flag("--scheduler", "scheduler", "KIND",
          "gpu, or to compare with it a host thread: blocking, pipelined or async",
          choices=tuple(kind.value for kind in SchedulerKind)),

@@ -94,8 +94,8 @@ async def spawn(
 
     The child has a session of its own: Ctrl-C reaches the supervisor alone, which ends it in order.
     """
-    read_end, write_end = os.pipe()
     lease_end, _ = _lease()
+    read_end, write_end = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
             *command,

@@ -14,6 +14,8 @@ from blink.flags import checked, count
 from blink.model_directory import model_directory
 from gpu_backend.devices.gpu import GpuServingDevice
 from gpu_backend.engines.native.explain import CACHED_TOKENS, Explanation, LaunchRow, Row, Step, explain
+from gpu_backend.engines.native.plan import OWN_KERNELS, Planning
+from gpu_backend.engines.tensorrt.step import plan_step
 from gpu_backend.models.description import Model
 from gpu_backend.models.quantization import QUANTIZATIONS
 from gpu_backend.models.registry import read_model
@@ -23,6 +25,8 @@ from gpu_backend.options import KV_CACHE_DTYPES, BackendOptions, wanted_limits
 DESCRIPTION = """Prints what a backend would capture for a model: for each size of a step the kernels, with
 the bytes they move, their floating-point operations and the time that the GPU needs at least; then the
 buffers, the KV pages and the weights. It needs no GPU and loads no weights."""
+# Before TensorRT has built them nobody knows in how much memory plans work: it is not counted.
+PLANNINGS = {"native": OWN_KERNELS, "tensorrt": Planning(plan_step)}
 HEADS = ("count", "operation", "kernel", "grid x block", "shared KB", "MB", "GFLOP", "floor us", "bound by")
 
 
@@ -47,6 +51,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"that rows which decode have in the cache (default: {CACHED_TOKENS})",
     )
     parser.add_argument(
+        "--engine", choices=tuple(PLANNINGS), default="native", help="as the backend's (default: native)"
+    )
+    parser.add_argument(
         "--quantization", choices=tuple(QUANTIZATIONS), help="as the backend's (default: as the model is)"
     )
     parser.add_argument(
@@ -69,7 +76,8 @@ def main(namespace: argparse.Namespace) -> int:
     )
     limits = wanted_limits(options, config, GpuServingDevice.defaults)
     gpu = GPUS[namespace.gpu]
-    explanation = explain(config, limits, gpu, namespace.context, namespace.all)
+    planning = PLANNINGS[namespace.engine]
+    explanation = explain(config, limits, gpu, namespace.context, namespace.all, planning)
     if namespace.json:
         print(json.dumps(asdict(explanation), indent=1))
     else:

@@ -49,10 +49,6 @@ class Child:
     watchers: list[asyncio.Task[None]] = field(default_factory=list)
 
     @property
-    def pid(self) -> int:
-        return self.process.pid if self.process else 0
-
-    @property
     def alive(self) -> bool:
         return self.process is not None and self.process.returncode is None
 
@@ -65,7 +61,9 @@ class Child:
             self.process.send_signal(number)
 
     def how_it_ended(self) -> str:
-        status = self.process.returncode if self.process else None
+        if self.process is None:
+            return f"{self.name} could not be started"
+        status = self.process.returncode
         if status is not None and status < 0:
             return f"{self.name} was killed by {signal.Signals(-status).name}"
         return f"{self.name} ended with exit status {status}"
@@ -79,12 +77,12 @@ class Supervisor:
         self._plan = plan
         self._backend = Child("the backend")
         self._frontends = [Child(f"frontend {i}") for i in range(plan.n_frontends)]
+        self._backends: set[int] = set()  # process ids of all that were started
         self._events: asyncio.Queue[tuple[Event, Child | None]] = asyncio.Queue()
         self._hurry = asyncio.Event()  # a second signal: no more patience
         self._signals: list[int] = []
         self._announced = False
         self._stand_in = StandIn(plan.host, plan.port)
-        self._timeout: asyncio.TimerHandle | None = None
         self._began = time.monotonic()
 
     async def run(self) -> int:
@@ -92,11 +90,12 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._on_signal, number)
         status = 1
+        timeout = loop.call_later(self._plan.start_timeout_s, self._put, Event.TIMEOUT)
         try:
-            await self._start_backend()
+            await self._start(self._backend)
             status = await self._serve()
         finally:
-            self._stop_timeout()
+            timeout.cancel()
             await self._stand_in.end()
             ended_well = await self._shut_down(failed=status != 0)
         if status == 0 and self._hurry.is_set():
@@ -115,22 +114,17 @@ class Supervisor:
             event, child = await self._events.get()
             if event is Event.SIGNAL:
                 return 0
-            if event is Event.BACKEND_READY:
+            if event is Event.BACKEND_READY and self._backend.alive:
                 self._backend.ready, self._backend.since = True, time.monotonic()
                 if self._announced:
                     self._backend_serves_again()
                     continue
                 for frontend in self._frontends:
-                    await self._start(frontend, self._plan.frontend)
-            elif event is Event.TIMEOUT:
-                if self._announced and self._backend.ready:
-                    continue  # it was in the queue when the backend became ready
-                advice = "raise --start-timeout" if not self._announced else "killing it"
-                say(f"not ready after {self._plan.start_timeout_s:g} s: {advice}; stopping")
-                if not self._announced:
-                    return 1
-                self._backend.signal(signal.SIGKILL)
-            elif event is Event.FRONTEND_READY and child:
+                    await self._start(frontend)
+            elif event is Event.TIMEOUT and not self._announced:
+                say(f"not ready after {self._plan.start_timeout_s:g} s: raise --start-timeout; stopping")
+                return 1
+            elif event is Event.FRONTEND_READY and child and child.alive:
                 self._on_frontend_ready(child)
             elif event is Event.ENDED and child:
                 child.failures = 0 if child.steady else child.failures + 1
@@ -145,7 +139,6 @@ class Supervisor:
 
     def _backend_serves_again(self) -> None:
         """The frontends of the one before find out, end, and are started again."""
-        self._stop_timeout()
         for frontend in self._frontends:
             frontend.ready = False
         say("the backend serves again")
@@ -166,31 +159,21 @@ class Supervisor:
             say(f"{child.name} serves again")
         elif all(frontend.ready for frontend in self._frontends):
             self._announced = True
-            self._stop_timeout()
             say(f"ready after {time.monotonic() - self._began:.1f} s at {self._plan.url}")
 
     # ---------------------------------------------------------------- children
 
-    async def _start_backend(self) -> None:
-        self._stop_timeout()  # of a start that failed: it would end this one
-        self._timeout = asyncio.get_running_loop().call_later(
-            self._plan.start_timeout_s, self._put, Event.TIMEOUT
-        )
-        await self._start(self._backend, self._plan.backend)
-        self._backend.watchers.append(asyncio.create_task(self._tell_progress()))
-
-    def _stop_timeout(self) -> None:
-        if self._timeout is not None:
-            self._timeout.cancel()
-            self._timeout = None
-
-    async def _start(self, child: Child, command: Sequence[str]) -> None:
+    async def _start(self, child: Child) -> None:
+        """Raises OSError when the system has no room for a process more."""
+        is_backend = child is self._backend
+        command = self._plan.backend if is_backend else self._plan.frontend
         child.process, read_end = await spawn(command, self._plan.environment)
+        if is_backend:
+            self._backends.add(child.process.pid)
         child.since, child.ready = time.monotonic(), False
-        child.watchers = [
-            asyncio.create_task(self._watch_end(child)),
-            asyncio.create_task(self._watch_pipe(child, read_end)),
-        ]
+        watching = [self._watch_end(child), self._watch_pipe(child, read_end)]
+        watching += [self._tell_progress()] if is_backend else []
+        child.watchers = [asyncio.create_task(watch) for watch in watching]
 
     def _give_back_leases(self) -> None:
         """Frees the slots of a frontend that died: its lease would keep them for seconds.
@@ -205,13 +188,17 @@ class Supervisor:
         """At once after a steady run; ever later when starts keep failing."""
         pause = 0.0 if child.failures <= 1 else min(2.0 ** (child.failures - 2), LONGEST_PAUSE_S)
         say(f"starting {child.name} again{f' in {pause:g} s' if pause else ''}")
+        for watcher in child.watchers:
+            watcher.cancel()  # one that ended before it was ready is waited for still
 
         async def start() -> None:
             await asyncio.sleep(pause)
-            if child is self._backend:
-                await self._start_backend()
-            else:
-                await self._start(child, self._plan.frontend)
+            try:
+                await self._start(child)
+            except OSError as error:
+                say(f"{child.name}: {error}")
+                child.process = None
+                self._put(Event.ENDED, child)
 
         child.watchers = [asyncio.create_task(start())]
 
@@ -221,20 +208,32 @@ class Supervisor:
         self._put(Event.ENDED, child)
 
     async def _watch_pipe(self, child: Child, read_end: int) -> None:
-        """A child writes when it serves: the backend, when its scheduler runs."""
-        if await said_ready(read_end):
+        """A child writes when it serves: the backend, when its scheduler runs. One that was started again and
+        does not is killed: the first start as a whole has a bound of its own.
+        """
+        start_s = self._plan.start_timeout_s
+        try:
+            async with asyncio.timeout(start_s if self._announced else None):
+                ready = await said_ready(read_end)
+        except TimeoutError:
+            say(f"{child.name} is not ready after {start_s:g} s; killing it")
+            child.signal(signal.SIGKILL)
+            return
+        if ready:
             self._put(Event.BACKEND_READY if child is self._backend else Event.FRONTEND_READY, child)
 
     async def _tell_progress(self) -> None:
         while not self._backend.ready:
             await asyncio.sleep(PROGRESS_S)
             if not self._backend.ready:
-                say(f"the backend is still starting ({time.monotonic() - self._began:.0f} s)")
+                say(f"the backend is still starting ({time.monotonic() - self._backend.since:.0f} s)")
 
     def _ring_is_ours(self) -> bool:
-        """Whether the ring's name is that of our backend, alive or not."""
+        """Whether the ring's name is that of a backend of ours, alive or not: the one that is being started
+        may not have come to make its own.
+        """
         try:
-            return owner_pid(self._plan.ring) == self._backend.pid
+            return owner_pid(self._plan.ring) in self._backends
         except RingError:
             return False
 

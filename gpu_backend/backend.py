@@ -72,7 +72,7 @@ class Backend:
     def _load(self, owned: ExitStack) -> None:
         options = self.options
         config = described_model(options)
-        device = select_device(options.device, options.gpu)
+        device = select_device(options.device, options.gpu, options.engine)
         owned.callback(device.close)
         wanted = wanted_limits(options, config, device.defaults)
         limits = device.limits(config, wanted, options.kv_memory, options.host_kv_memory)

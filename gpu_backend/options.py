@@ -15,7 +15,7 @@ from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.schedulers.base import SchedulerKind
 from ringbuffer.abi import MAX_COUNT
 from ringbuffer.name import DEFAULT_NAME
-from ringbuffer.token_bytes import answer_bytes
+from ringbuffer.token_bytes import has_bytes
 
 # Of keys and values: as the checkpoint wants them, else the model's half type; halves; fp8.
 KV_CACHE_DTYPES = ("auto", "bf16", "fp8")
@@ -31,6 +31,7 @@ class BackendOptions:
     transport: str = "shm"  # shm, cuda_ipc
     device: str = "auto"  # auto, gpu, cpu
     gpu: int | None = None  # one that is named is asked for: device gpu
+    engine: str = "native"  # a name of gpu_backend.devices.select.ENGINES
     slots: int = 1024
     leases: int = 1
     ring_memory: int | None = None  # bytes of the heaps of prompts and answers
@@ -104,15 +105,15 @@ def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) ->
         mixed_share=share,
         prefix_cache=options.prefix_cache,
         attention_keys=attention_keys(config),
-        grammar_words=grammar_words(options, config),
+        grammar_words=grammar_words(options),
         kv_fp8=caches_fp8(options.kv_cache_dtype, config),
     )
 
 
-def grammar_words(options: BackendOptions, config: Model) -> int:
+def grammar_words(options: BackendOptions) -> int:
     """Words of the memory of grammars; 0 where nobody knows the bytes of the model's tokens."""
     words = options.grammar_memory // 4
-    return words if words and answer_bytes(options.model_dir, config.vocab_size) else 0
+    return words if words and has_bytes(options.model_dir) else 0
 
 
 def caches_fp8(wanted: str, config: Model) -> bool:

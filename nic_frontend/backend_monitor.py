@@ -112,6 +112,7 @@ class BackendMonitor:
                 await asyncio.to_thread(self._transport.reconnect)
             except TransportError as error:
                 reason = str(error)
+            self._tracker.on_connection_lost()
         if time.monotonic() - self._broken_since < LEASE_TIMEOUT_NS / 1e9:
             return
         if self._tracker.n_open:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nic_frontend import errors
 from nic_frontend.detokenizer import Detokenizer
+from nic_frontend.reasons import error_of
 from nic_frontend.stop import StopAutomaton, StopStrings
 from ringbuffer.abi import Reason
 
@@ -53,7 +53,7 @@ class Generation:
         Raises ApiError when it failed (R7).
         """
         if reason not in (Reason.EOS, Reason.STOP_ID, Reason.LENGTH):
-            raise errors.of_reason(reason)
+            raise error_of(reason)
         stop_token = last[-1] if last and reason != Reason.LENGTH else None
         shown = ""
         for token in last[:-1] if stop_token is not None and not self._include_stop else last:

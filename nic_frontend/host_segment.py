@@ -41,7 +41,7 @@ class HostSegment:
             state = os.fstat(descriptor)
             if state.st_uid != os.geteuid() or state.st_mode & 0o077:
                 raise PermissionError(f"{self._path} belongs to others, or is open to them: remove it")
-            os.ftruncate(descriptor, self._size)
+            os.posix_fallocate(descriptor, 0, self._size)  # else a full /dev/shm would be a signal later
             memory = mmap.mmap(descriptor, self._size)
         except BaseException:
             os.close(descriptor)

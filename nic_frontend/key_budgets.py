@@ -63,14 +63,20 @@ class KeyBudgets:
                 entry["open"][self._lease] -= min(entry["open"][self._lease], 1)
 
     def _entry(self, key: Key) -> np.void:
-        """The entry of a key, made where there is none yet. Within the lock."""
+        """The entry of a key, made where there is none yet. Within the lock.
+
+        Raises ApiError 429 when there is no room for one.
+        """
         entries = self._entries()
         number = int.from_bytes(key.digest[:8], "little") | 1  # 0 is a free entry
         found = np.flatnonzero(entries["key"] == number)
         if not len(found):
             found = np.flatnonzero(entries["key"] == 0)
-            if not len(found):  # so many keys came and went
-                found = np.array([int(np.argmin(entries["when"]))])
+            if not len(found):  # so many keys came and went: that of one which has nothing open
+                idle = np.flatnonzero(entries["open"].sum(axis=1) == 0)
+                if not len(idle):
+                    raise _limited("there are too many API keys with open requests", 1.0)
+                found = idle[[np.argmin(entries["when"][idle])]]
             entry = entries[found[0]]
             entry["key"], entry["when"], entry["open"] = number, time.monotonic(), 0
             entry["requests"], entry["tokens"] = key.requests_per_minute or 0, key.tokens_per_minute or 0
@@ -103,9 +109,13 @@ def _refusal(entry: np.void, key: Key) -> ApiError | None:
         what, wait_s = f"concurrent = {key.concurrent}", 1.0
     else:
         return None
+    return _limited(f"the API key {key.name} has reached its limit, {what}", wait_s)
+
+
+def _limited(message: str, wait_s: float) -> ApiError:
     return ApiError(
         429,
-        f"the API key {key.name} has reached its limit, {what}",
+        message,
         kind="rate_limit_error",
         code="rate_limit_exceeded",
         headers={"retry-after": str(int(wait_s) + 1)},

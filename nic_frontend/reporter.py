@@ -42,12 +42,15 @@ class Reporter:
     async def run(self) -> None:
         next_line = time.monotonic()
         while True:
-            with contextlib.suppress(OSError):  # /dev/shm is full: others see what was there before
-                self._shared.publish(self._figures())
-            self._keys.look()
-            if time.monotonic() >= next_line:
-                next_line += LINE_S
-                self._tell(self._look())
+            try:
+                self._keys.look()
+                with contextlib.suppress(OSError):  # /dev/shm is full: others see what was there before
+                    self._shared.publish(self._figures())
+                if time.monotonic() >= next_line:
+                    next_line += LINE_S
+                    self._tell(self._look())
+            except Exception:  # the next second is another one
+                log.exception("telling the figures failed")
             await asyncio.sleep(PUBLISH_S)
 
     def _tell(self, seen: Seen) -> None:

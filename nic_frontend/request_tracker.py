@@ -116,7 +116,9 @@ class RequestTracker:
             grammar.written = True
 
     def on_connection_lost(self) -> None:
-        """What was written last may not have arrived (V4). Called before the connection is made again."""
+        """What was written last may not have arrived (V4). Called before the connection is made again, for
+        requests that find the new one, and after it, for what was written into the dead one meanwhile.
+        """
         self.slots.grammars.forget_writes()
 
     def cancel(self, request: Request) -> None:
@@ -164,6 +166,8 @@ class RequestTracker:
             finished = kind == EVENT_FINISHED
             if finished:
                 self._end(request)
+                if reason == abi.Reason.BAD_CHECKSUM:  # its grammar may be what did not arrive
+                    self.slots.grammars.forget_writes()
             told = request.take_logprobs() if n_tokens else None
             request.mailbox.put(Arrival(request, tokens[begin:at], reason if finished else None, told))
             if request.mailbox.overflowing:

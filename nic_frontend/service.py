@@ -69,11 +69,13 @@ def attach(ring: Path | VerbsRing, model_dir: Path, timeout_s: float) -> Transpo
     told = ""
     while True:
         try:
-            transport = open_transport(ring, model_dir)
-            missing = why_not_serving(transport)
-            if missing is None:
-                return transport
-            transport.close()
+            with contextlib.ExitStack() as opened:
+                transport = open_transport(ring, model_dir)
+                opened.callback(transport.close)
+                missing = why_not_serving(transport)
+                if missing is None:
+                    opened.pop_all()
+                    return transport
         except TransportError as error:
             missing = str(error)
         if time.monotonic() > deadline:

@@ -12,6 +12,7 @@ import logging
 import pickle
 import socket
 import subprocess
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 START_S = 30.0  # until the process has compiled and tried the template: a busy machine takes a while
 ERROR_BYTES = 1 << 16
+ENDED = "it needs too much memory, or ended its process"
 
 
 @dataclass(frozen=True)
@@ -108,19 +110,15 @@ class Renderer:
                 pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, env=environment(),
             )  # fmt: skip
         try:
-            ours.settimeout(START_S)
             first = _first_frame(ours)
+            if first[:1] != TEXT:
+                raise OSError(first[1:].decode(errors="replace"))
         except (OSError, FrameError) as error:
-            process.kill()
+            process.kill()  # it may do anything but end
             process.wait()
             ours.close()
             why = f"it takes more than {START_S:g} s" if isinstance(error, TimeoutError) else str(error)
             raise ValueError(f"the chat template cannot be used: {why}") from error
-        if first[:1] != TEXT:
-            process.wait()
-            ours.close()
-            reason = first[1:].decode(errors="replace")
-            raise ValueError(f"the chat template cannot be used: {reason}")
         ours.setblocking(False)
         return process, ours
 
@@ -134,6 +132,8 @@ class Renderer:
             await loop.create_unix_connection(lambda: channel, sock=self._socket)
         except (OSError, ValueError) as error:
             log.error("%s", error)
+            self._process.kill()  # the next request starts another
+            self._process.wait()
             while self._waiting:
                 self._fail_oldest(ApiError(500, "the chat template cannot be rendered now"))
             return
@@ -144,6 +144,8 @@ class Renderer:
         for request in self._waiting:
             channel.write(request.payload)
         self._watch_oldest()
+        if channel.lost:
+            self._on_end(ENDED)
 
     def _on_end(self, why: str) -> None:
         """The process has ended, or is to: its oldest request is to blame, the others go to another."""
@@ -217,6 +219,7 @@ class _Channel(asyncio.Protocol):
     def __init__(self, most: int) -> None:
         self._frames = Frames(most)
         self._transport: asyncio.Transport | None = None
+        self.lost = False  # perhaps before anybody could be told
         self.on_data: Callable[[bytes], None] = _ignore
         self.on_end: Callable[[str], None] = _ignore
 
@@ -233,7 +236,8 @@ class _Channel(asyncio.Protocol):
             on_end(str(error))
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.on_end("it needs too much memory, or ended its process")
+        self.lost = True
+        self.on_end(ENDED)
 
     def write(self, payload: bytes) -> None:
         if self._transport is not None:
@@ -251,8 +255,12 @@ def _ignore(_: Any) -> None:
 
 
 def _first_frame(connection: socket.socket) -> bytes:
-    frames = Frames(ERROR_BYTES)
-    while data := connection.recv(ERROR_BYTES):
+    """Within START_S, however slowly it comes."""
+    frames, deadline = Frames(ERROR_BYTES), time.monotonic() + START_S
+    while (left_s := deadline - time.monotonic()) > 0:
+        connection.settimeout(left_s)
+        if not (data := connection.recv(ERROR_BYTES)):
+            raise OSError("its process ended")
         for frame in frames.feed(data):
             return frame
-    raise OSError("its process ended")
+    raise TimeoutError

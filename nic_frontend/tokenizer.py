@@ -8,7 +8,8 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +20,7 @@ import tokenizers
 from numpy.typing import NDArray
 
 from nic_frontend.detokenizer import NONE, Detokenizer, detokenizer_factory, special_ids
-from nic_frontend.errors import bad_request
+from nic_frontend.errors import ApiError, bad_request, unavailable
 from nic_frontend.panics import panics_as_errors
 from ringbuffer.model_file import MAX_TOKENIZER_BYTES, read_bytes
 from ringbuffer.token_bytes import SPECIAL, bytes_by_decoder
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 
 # Characters to tokenize, or tokens to decode; more are a thread's work, so as not to delay other streams.
 LONG_TEXT = 32768
+THREAD_S = 60.0  # for the texts before one in that thread, and for itself: 8 MiB take some seconds
 MAX_TOKENS = 1 << 20  # in a vocabulary, with what was added
 
 T = TypeVar("T")
@@ -151,6 +153,7 @@ class Tokenizer:
                 self._reference.no_truncation()
                 self._factory = detokenizer_factory(self._reference, most)
                 self.special = frozenset(special_ids(self._reference))
+                self._special_texts = self._texts_of(self.special)
                 decoder = self._reference.decoder
                 self._token_bytes = bytes_by_decoder(json.loads(decoder.__getstate__()) if decoder else None)
                 self._encode, self.engine = self._choose(path)
@@ -168,6 +171,11 @@ class Tokenizer:
             log.warning("tokenizing with tokenizers, which is slower than fastokens: %s", error)
             return reference, "tokenizers"
 
+    def _texts_of(self, tokens: Iterable[int]) -> re.Pattern[str]:
+        """Finds their texts, the longest where several fit."""
+        texts = sorted((self._reference.id_to_token(token) or "" for token in tokens), key=len, reverse=True)
+        return re.compile("|".join(re.escape(text) for text in texts if text) or "(?!)")
+
     async def encode(self, texts: list[str], *, special: bool, param: str) -> list[NDArray[np.uint32]]:
         """The tokens of each text, with the model's begin and end tokens if `special`.
 
@@ -179,6 +187,8 @@ class Tokenizer:
 
         try:
             return await self._beside_streams(encode, sum(map(len, texts)))
+        except ApiError:
+            raise
         except UnicodeEncodeError as error:
             raise bad_request(f"'{param}' has a lone surrogate, which no Unicode text has", param) from error
         except Exception as error:  # its regular expressions may be such that they give a text up
@@ -194,6 +204,8 @@ class Tokenizer:
 
         try:
             return await self._beside_streams(decode, sum(map(len, prompts)))
+        except ApiError:
+            raise
         except Exception as error:
             raise bad_request(f"the model's tokenizer fails at these tokens: {str(error)[:500]}") from error
 
@@ -217,7 +229,10 @@ class Tokenizer:
         return [self._reference.id_to_token(token) or "" for token in tokens]
 
     async def _beside_streams(self, work: Callable[[], T], length: int) -> T:
-        """What `work` returns; in a thread where `length` is more than LONG_TEXT."""
+        """What `work` returns; in a thread where `length` is more than LONG_TEXT.
+
+        Raises ApiError 503 when that takes too long: a tokenizer may be such that it never ends.
+        """
 
         def guarded() -> T:
             with panics_as_errors():
@@ -225,7 +240,11 @@ class Tokenizer:
 
         if length <= LONG_TEXT:
             return guarded()
-        return await asyncio.get_running_loop().run_in_executor(self._thread, guarded)
+        try:
+            async with asyncio.timeout(THREAD_S):
+                return await asyncio.get_running_loop().run_in_executor(self._thread, guarded)
+        except TimeoutError:
+            raise unavailable(f"the tokenizer has been busy with long texts for {THREAD_S:g} s") from None
 
     def special_ids(self, texts: tuple[str, ...]) -> frozenset[int]:
         """Those of the texts that are special tokens."""
@@ -239,6 +258,10 @@ class Tokenizer:
     def answer_bytes(self, mark: str) -> bytes:
         """What stands in an answer where a model writes a mark, which may be a special token."""
         return (SPECIAL if self.special_ids((mark,)) else b"") + mark.encode()
+
+    def special_places(self, text: str) -> list[int]:
+        """Where in a text those of special tokens begin."""
+        return [found.start() for found in self._special_texts.finditer(text)]
 
     def detokenizer(
         self, *, skip_special_tokens: bool, prompt: NDArray[np.uint32], shown: frozenset[int] = NONE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import mmap
 import os
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringbuffer import abi, model_file
+from ringbuffer.host_memory import available_bytes
 from ringbuffer.name import RingError, RingName
 from ringbuffer.words import member_of
 
@@ -209,6 +211,8 @@ def create(path: Path, geometry: Geometry, facts: ModelFacts) -> Region:
     """
     name, n_bytes = RingName(path), geometry.offsets()["end"]
     try:
+        if n_bytes > available_bytes():  # a /dev/shm that may have more would have other processes killed
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
         os.posix_fallocate(name.descriptor, 0, n_bytes)
         region = Region(path, mmap.mmap(name.descriptor, n_bytes), geometry, name)
         region.header[:] = header_record(geometry, facts)

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ringbuffer.model_file import MAX_TOKENIZER_BYTES, read_bytes
 
 TokenBytes = Callable[[str], bytes]
@@ -79,6 +81,32 @@ def bytes_by_decoder(decoder: dict[str, Any] | None) -> TokenBytes | None:
     return fallback_bytes if is_byte_fallback(decoder) else None
 
 
+class _Model(msgspec.Struct):
+    vocab: msgspec.Raw
+
+
+class _File(msgspec.Struct):
+    """What of a tokenizer.json tells how its tokens are written."""
+
+    model: _Model
+    decoder: dict[str, Any] | None = None
+
+
+def has_bytes(directory: Path) -> bool:
+    """Whether `answer_bytes` finds any. It does not look at the tokens, and costs a tenth as much.
+
+    Raises FileNotFoundError, and ValueError where the file is no tokenizer's.
+    """
+    path = directory / "tokenizer.json"
+    try:
+        found = msgspec.json.decode(read_bytes(path, MAX_TOKENIZER_BYTES), type=_File)
+        if bytes(memoryview(found.model.vocab)[:1]) not in (b"{", b"["):
+            raise TypeError("its vocabulary is neither an object nor a list")
+        return bytes_by_decoder(found.decoder) is not None
+    except (KeyError, TypeError, AttributeError, msgspec.DecodeError, RecursionError) as error:
+        raise _no_tokenizer(path, error) from error
+
+
 def answer_bytes(directory: Path, vocab_size: int) -> list[bytes] | None:
     """What each token adds to the text of an answer; for special tokens SPECIAL and theirs, and nothing for
     ids without a token.
@@ -103,8 +131,12 @@ def answer_bytes(directory: Path, vocab_size: int) -> list[bytes] | None:
             if token["special"] and 0 <= token["id"] < vocab_size:
                 table[token["id"]] = SPECIAL + token["content"].encode()
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is not what a tokenizer's file is: {error!r}") from error
+        raise _no_tokenizer(path, error) from error
     return table
+
+
+def _no_tokenizer(path: Path, error: Exception) -> ValueError:
+    return ValueError(f"{path} is not what a tokenizer's file is: {error!r}")
 
 
 def enumerate_names(vocabulary: list[list[Any]]) -> list[tuple[str, int]]:

@@ -25,6 +25,7 @@ LAYERS = (
     ("gpu_backend.host_library",),
     ("gpu_backend.engines",),
     ("gpu_backend.engines.native", "gpu_backend.engines.reference"),
+    ("gpu_backend.engines.tensorrt",),
     ("gpu_backend.schedulers",),
     ("gpu_backend.rdma",),
     ("gpu_backend.devices",),

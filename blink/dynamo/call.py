@@ -6,8 +6,10 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from blink.dynamo.logprobs import of_answer
 from blink.dynamo.request import ring_requests
-from nic_frontend import errors
+from nic_frontend.api.logprobs import prompt_logprobs
+from nic_frontend.reasons import error_of
 from nic_frontend.request import Arrival, ClientGone, Mailbox, Request
 from nic_frontend.service import Service
 from ringbuffer.abi import Reason
@@ -30,20 +32,25 @@ class Call:
         Raises ApiError for what cannot be served, and ClientGone after `end`.
         """
         service = self._service
-        self._requests = ring_requests(asked, service.limits, service.sampling_defaults, self._mailbox)
+        self._requests = await ring_requests(asked, service.served, service.sampling_defaults, self._mailbox)
         await service.tracker.submit(self._requests)
         while len(self._finished) < len(self._requests):
             for arrival in await self._mailbox.take():
                 yield self._chunk(arrival)
 
     def _chunk(self, arrival: Arrival) -> dict[str, Any]:
-        chunk: dict[str, Any] = {"token_ids": arrival.tokens, "index": arrival.request.index}
+        request, texts = arrival.request, self._service.served.texts
+        chunk: dict[str, Any] = {"token_ids": arrival.tokens, "index": request.index}
+        if arrival.logprobs is not None and arrival.tokens:
+            chunk |= of_answer(texts, arrival.tokens, arrival.logprobs)
         if arrival.reason is None:
             return chunk
         if arrival.reason not in FINISH_REASONS:
-            raise errors.of_reason(arrival.reason)
+            raise error_of(arrival.reason)
         reason = FINISH_REASONS[Reason(arrival.reason)]
-        self._finished[arrival.request.index] = reason
+        self._finished[request.index] = reason
+        if request.sampling.prompt_logprobs is not None:
+            chunk["engine_data"] = {"prompt_logprobs": prompt_logprobs(texts, request)}
         return {**chunk, "finish_reason": reason, "completion_usage": self._usage()}
 
     def _usage(self) -> dict[str, Any]:

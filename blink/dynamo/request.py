@@ -12,56 +12,99 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nic_frontend.api.constraint import Blocks, Constraint, blocks_of, check_ends
+from nic_frontend.api.controls import controls_of
 from nic_frontend.api.fields import Neutral, check_tokens, refuse_unsupported
 from nic_frontend.api.parameters import Limits, parse
 from nic_frontend.api.schema.checked import checked
-from nic_frontend.api.schema.generation import Generation
+from nic_frontend.api.schema.generation import Generation, Likeliest
+from nic_frontend.api.served import Served
+from nic_frontend.api.structure import content_of
+from nic_frontend.parsing.registry import TAIL
 from nic_frontend.request import Mailbox, Request
 from nic_frontend.sampling_defaults import fill_in
 
 PROMPT = "token_ids"
 SAMPLING = (
     "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty",
-    "frequency_penalty", "seed", "n", "best_of",
+    "frequency_penalty", "seed", "n", "best_of", "logit_bias", "allowed_token_ids", "bad_words",
 )  # fmt: skip
 STOPPING = ("max_tokens", "min_tokens", "ignore_eos")
 STOP_IDS = ("stop_token_ids", "stop_token_ids_visible", "stop_token_ids_hidden")
+TOLD = ("logprobs", "prompt_logprobs")
 UNSUPPORTED: Neutral = {
-    "guided_decoding": (None,),
+    "bad_words_token_ids": (None, []),
     "length_penalty": (None, 1.0),
-    "logit_bias": (None, {}),
-    "logprobs": (None,),
-    "prompt_logprobs": (None,),
+    "logprob_token_ids": (None, []),
+    "max_thinking_tokens": (None,),
     "use_beam_search": (None, False),
 }
 
 
-def ring_requests(
-    asked: Mapping[str, Any], limits: Limits, defaults: dict[str, Any], mailbox: Mailbox
+class Asked(Generation, kw_only=True):
+    """The fields that have the same meaning as those of blink's own endpoints."""
+
+    logprobs: Likeliest | None = None
+
+
+async def ring_requests(
+    asked: Mapping[str, Any], served: Served, defaults: dict[str, Any], mailbox: Mailbox
 ) -> list[Request]:
     """One request for each choice, all with the same mailbox. `defaults` is the model's own sampling.
 
-    Raises ApiError 400 for what is not served.
+    Raises ApiError: 400 for what is not served, 429 where too many grammars wait.
     """
-    sampling = asked.get("sampling_options") or {}
-    stopping = asked.get("stop_conditions") or {}
-    refuse_unsupported({**sampling, **(asked.get("output_options") or {})}, UNSUPPORTED)
+    limits, sampling, stopping = served.limits, _sampling(asked), asked.get("stop_conditions") or {}
+    refuse_unsupported({**sampling, **stopping}, UNSUPPORTED)
+    told = asked.get("output_options") or {}
     body = {name: sampling.get(name) for name in SAMPLING} | {name: stopping.get(name) for name in STOPPING}
-    stop_ids = {token for name in STOP_IDS for token in stopping.get(name) or ()}
-    body["stop_token_ids"] = sorted(stop_ids)
+    body |= {name: told.get(name) for name in TOLD}
+    body["logit_bias"] = {str(token): bias for token, bias in (body["logit_bias"] or {}).items()}
+    body["stop_token_ids"] = sorted({token for name in STOP_IDS for token in stopping.get(name) or ()})
     body["cache_salt"] = (asked.get("routing") or {}).get("cache_salt")
+    body["structured_outputs"] = _form(sampling.get("guided_decoding"))
     fill_in(body, defaults)
-    checked_body = checked(body, Generation)
+    request = checked(body, Asked)
     parameters = parse(
-        checked_body, limits, max_tokens=checked_body.max_tokens, max_tokens_field="max_tokens"
+        request,
+        limits,
+        max_tokens=request.max_tokens,
+        max_tokens_field="max_tokens",
+        logprobs=request.logprobs,
+        prompt_logprobs=request.prompt_logprobs,
+        controls=await controls_of(request, served),
     )
     prompt = _prompt(asked[PROMPT], limits)
     limits.check_choices(1, parameters.n, PROMPT)
+    samplings = [parameters.sampling(len(prompt), i, limits, PROMPT) for i in range(parameters.n)]
+    blocks = await _blocks(request, prompt, bool(asked.get("require_reasoning")), served)
+    check_ends(parameters, blocks)
     arrived = time.perf_counter()
     return [
-        Request(i, prompt, parameters.sampling(len(prompt), i, limits, PROMPT), mailbox, arrived)
-        for i in range(parameters.n)
+        Request(i, prompt, one, mailbox, arrived, grammar=blocks.whole) for i, one in enumerate(samplings)
     ]
+
+
+def _sampling(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Dynamo puts what its own type has no field for beside it."""
+    beside = asked.get("extra_args") or {}
+    return {**(asked.get("sampling_options") or {}), **(beside.get("sampling_options") or {})}
+
+
+def _form(guided: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Dynamo's guided decoding as `structured_outputs`. Which library enforces it means nothing here."""
+    given = {name: value for name, value in (guided or {}).items() if value not in (None, [])}
+    given.pop("backend", None)
+    return given or None
+
+
+async def _blocks(request: Generation, prompt: NDArray[np.uint32], thinks: bool, served: Served) -> Blocks:
+    """`thinks`: Dynamo splits reasoning off, so the model may think before it keeps to the form."""
+    constraint, reasoning = Constraint(content_of(request)), None
+    if constraint.content is not None and thinks:
+        (end,) = await served.tokenizer.decode([prompt[-TAIL:].tolist()])
+        reasoning = served.parsers.reasoning(end)
+    return await blocks_of(constraint, None, reasoning, served, concludes=False)
 
 
 def _prompt(tokens: Any, limits: Limits) -> NDArray[np.uint32]:

@@ -8,6 +8,8 @@ from typing import Any
 
 from gpu_backend.cuda.driver import CudaError, Stream, api, call
 
+DEVICE_NODES = ("KERNEL", "MEMCPY", "MEMSET", "GRAPH")  # that a graph may have which the device launches
+
 
 class Graph:
     """An executable graph that can be launched from the host and from a kernel of another device graph.
@@ -17,7 +19,8 @@ class Graph:
             ...launches on stream...
         graph.instantiate(stream)
 
-    Only kernel, memcpy, memset and child-graph nodes are allowed (CUDA programming guide 4.2.6.1.1).
+    Only kernel, memcpy, memset and child-graph nodes are allowed (CUDA programming guide 4.2.6.1.1), in child
+    graphs as well; `refused_nodes` finds others before the driver does, which does not say whose they are.
     """
 
     def __init__(self) -> None:
@@ -36,6 +39,11 @@ class Graph:
                 api().cuGraphDestroy(graph)
             raise
         self._graph = call("cuStreamEndCapture", stream.handle)
+
+    def refused_nodes(self) -> list[str]:
+        """The kinds of the nodes that no graph may have which the device launches, each once: "HOST"."""
+        kinds = dict.fromkeys(node_kinds(self._graph))
+        return [kind for kind in kinds if kind not in DEVICE_NODES]
 
     def instantiate(self, stream: Stream) -> None:
         """Instantiates for device launch and uploads. Raises CudaError with the reason of a refusal."""
@@ -65,3 +73,14 @@ class Graph:
         if self._graph is not None:
             call("cuGraphDestroy", self._graph)
             self._graph = None
+
+
+def node_kinds(graph: Any) -> Iterator[str]:
+    """Of all nodes of a graph and of its child graphs: "KERNEL", "CONDITIONAL" and so on."""
+    _, count = call("cuGraphGetNodes", graph, 0)
+    nodes, _ = call("cuGraphGetNodes", graph, count) if count else ((), 0)
+    for node in nodes:
+        kind = call("cuGraphNodeGetType", node).name.removeprefix("CU_GRAPH_NODE_TYPE_")
+        yield kind
+        if kind == "GRAPH":
+            yield from node_kinds(call("cuGraphChildGraphNodeGetGraph", node))

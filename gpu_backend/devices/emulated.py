@@ -24,16 +24,11 @@ from gpu_backend.schedulers.host_driven import HostDrivenScheduler
 from gpu_backend.schedulers.setup import CPU_PACE, SchedulerSetup
 from gpu_backend.weights.checkpoint import Checkpoint
 from gpu_backend.weights.safetensors import CheckpointError
+from ringbuffer.host_memory import available_bytes
 from ringbuffer.region import Geometry, ModelFacts, create
 
 CPU_KV_BYTES = 1 << 30
 HOST_ELEMENT = 4  # the reference engine computes in fp32
-
-
-def available_bytes() -> int:
-    """Host memory that can be had without swapping."""
-    fields = Path("/proc/meminfo").read_text(encoding="ascii").split()
-    return int(fields[fields.index("MemAvailable:") + 1]) << 10
 
 
 def default_threads() -> int:

@@ -2,28 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gpu_backend.cuda.driver import CudaUnavailable, NoGpu
 from gpu_backend.devices.base import DeviceError, ServingDevice
 from gpu_backend.devices.emulated import EmulatedServingDevice
 from gpu_backend.devices.gpu import GpuServingDevice
+from gpu_backend.engines.builder import GpuEngineBuilder
 from gpu_backend.engines.native.builder import NativeEngineBuilder
 from gpu_backend.messages import say
 
 
-def select_device(wanted: str, ordinal: int | None = None) -> ServingDevice:
+def tensorrt_builder() -> GpuEngineBuilder:
+    """Raises DeviceError where what it needs is not installed."""
+    try:
+        from gpu_backend.engines.tensorrt.builder import TensorRtEngineBuilder
+    except ImportError as error:
+        needed = f"--engine tensorrt needs {error.name}: pip install 'blink-serving[tensorrt]'"
+        raise DeviceError(needed) from error
+    return TensorRtEngineBuilder()
+
+
+# How a model's steps are computed on a GPU, by what --engine takes.
+NATIVE = "native"
+ENGINES: dict[str, Callable[[], GpuEngineBuilder]] = {
+    NATIVE: NativeEngineBuilder,
+    "tensorrt": tensorrt_builder,
+}
+
+
+def select_device(wanted: str, ordinal: int | None = None, engine: str = NATIVE) -> ServingDevice:
     """`wanted` is auto, gpu or cpu: `auto` takes the GPU if there is one, else the CPU.
 
-    `ordinal` asks for a GPU. Raises DeviceError.
+    `ordinal`, and an `engine` other than the native one, ask for a GPU. Raises DeviceError.
     """
+    if engine not in ENGINES:
+        raise DeviceError(f"engine is '{engine}', it must be {' or '.join(ENGINES)}")
     if wanted not in ("auto", "gpu", "cpu"):
         raise DeviceError(f"device is '{wanted}', it must be auto, gpu or cpu")
     if wanted == "cpu":
         if ordinal is not None:
             raise DeviceError(f"--gpu {ordinal} is a GPU, and --device is cpu: leave one of them out")
+        if engine != NATIVE:
+            raise DeviceError(f"--engine {engine} needs a GPU, and --device is cpu: leave one of them out")
         return EmulatedServingDevice()
-    asked = wanted == "gpu" or ordinal is not None
+    asked = wanted == "gpu" or ordinal is not None or engine != NATIVE
     try:
-        return GpuServingDevice(ordinal or 0, NativeEngineBuilder())
+        return GpuServingDevice(ordinal or 0, ENGINES[engine]())
     except CudaUnavailable as error:
         if asked:
             raise DeviceError(f"no GPU to serve from: {error}") from error

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gpu_backend.ops.gpu import Target
-from gpu_backend.ops.launch import LibraryGemm, Work
+from gpu_backend.ops.launch import Launch, Work
 from gpu_backend.ops.matrix import Buffer
 
 
@@ -38,7 +38,7 @@ class Choice:
     @property
     def kernels(self) -> set[str]:
         """The instances that have to be compiled."""
-        return {launch.kernel for launch in self.launches if not isinstance(launch, LibraryGemm)}
+        return {launch.kernel for launch in self.launches if isinstance(launch, Launch)}
 
     @property
     def buffers(self) -> list[Buffer]:

@@ -16,7 +16,7 @@ from gpu_backend.ops.cublas import CublasGemm
 from gpu_backend.ops.decode_attention import PlanDecode, StreamAttention
 from gpu_backend.ops.gemv import Gemv
 from gpu_backend.ops.gpu import Target
-from gpu_backend.ops.launch import LibraryGemm, Work
+from gpu_backend.ops.launch import Launch, Work
 from gpu_backend.ops.megakernel import Megakernel
 from gpu_backend.ops.moe_one import OneTokenMoe
 from gpu_backend.ops.moe_stream import StreamMoe
@@ -47,7 +47,7 @@ def choose(op: ops.Operation, target: Target) -> Choice:
 
 def _on(target: Target, work: Work) -> Work:
     """Where nothing can overlap, a kernel starts when its predecessor has ended."""
-    return work if isinstance(work, LibraryGemm) or target.overlaps else replace(work, overlap=False)
+    return replace(work, overlap=False) if isinstance(work, Launch) and not target.overlaps else work
 
 
 def serves(name: str, op: ops.Operation, target: Target) -> bool:

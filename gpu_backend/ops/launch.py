@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Any
 
 from gpu_backend.cuda.driver import Argument, Dim
 from gpu_backend.cuda.tensor_map import tensor_map
@@ -130,7 +131,31 @@ class LibraryGemm:
         yield from (self.x, self.out)
 
 
-Work = Launch | LibraryGemm
+@dataclass(frozen=True)
+class LibraryPlan:
+    """One call of what a library has built of `operations`, which it computes as one.
+
+    `name` says in messages where in a step it stands; calls of the same `key` are of the same plan. `reads`
+    and `writes`: by the library's names for them, the buffers and weights that it reads, and the buffers that
+    it writes, none of which it reads as well.
+    """
+
+    name: str
+    key: Hashable
+    operations: tuple[Any, ...]
+    reads: tuple[tuple[str, Buffer | Matrix], ...]
+    writes: tuple[tuple[str, Buffer], ...]
+
+    @property
+    def bound(self) -> tuple[tuple[str, Buffer | Matrix], ...]:
+        return (*self.reads, *self.writes)
+
+    @property
+    def buffers(self) -> Iterator[Buffer]:
+        yield from (place for _, place in self.bound if isinstance(place, Buffer))
+
+
+Work = Launch | LibraryGemm | LibraryPlan
 
 
 def _buffers(operands: tuple[Operand, ...]) -> Iterator[Buffer]:

@@ -84,6 +84,7 @@ class Maker:
         self._constraint = constraint
         self._parser = parser
         self._mark = served.tokenizer.answer_bytes
+        self._special = served.tokenizer.special_places
         self._grammars = served.grammars
 
     async def block(self, reasoning: ReasoningParser | None) -> bytes:
@@ -109,7 +110,7 @@ class Maker:
                 return self._text_and_calls(parser, thought)
             found.append(parser.language(wanted.tools, wanted.many, self._mark))
         if wanted.content is not None and not wanted.must:
-            found.append(wanted.content.expression())
+            found.append(wanted.content.expression(self._special, thought))
         return any_of(found)
 
     def _text_and_calls(self, parser: type[ToolCallParser], thought: Expression) -> Expression:

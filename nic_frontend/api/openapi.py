@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import json
 from typing import Any, NamedTuple
@@ -78,8 +79,9 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
+@functools.cache
 def document(version: str) -> dict[str, Any]:
-    """OpenAPI 3.1."""
+    """OpenAPI 3.1. Not to be changed."""
     models = {operation.request for operation in OPERATIONS.values() if operation.request}
     models |= {operation.answer for operation in OPERATIONS.values() if isinstance(operation.answer, type)}
     ordered = sorted(models | {answers.Error, answers.AnthropicError}, key=lambda model: model.__name__)

@@ -16,6 +16,9 @@ GUIDED = {
     "guided_choice": "choice",
     "guided_grammar": "grammar",
 }
+# What may be given as a text of JSON, and what that has to be.
+IN_JSON = {"json": dict | bool, "structural_tag": dict}
+NAMES = {"json": "a schema", "structural_tag": "an object"}
 
 
 def content_of(request: Structured) -> Content | None:
@@ -41,6 +44,10 @@ def _formatted(wanted: ResponseFormat | None) -> Content | None:
         return None
     if wanted.type == "json_object":
         return Content("json_object", None, "response_format")
+    if wanted.type == "structural_tag":
+        parts = {"structures": wanted.structures, "triggers": wanted.triggers, "format": wanted.format}
+        given = {name: part for name, part in parts.items() if part is not None}
+        return Content("structural_tag", given, "response_format")
     if wanted.json_schema is None:
         name = "response_format.json_schema"
         raise bad_request(f"'{name}' is missing", name, "missing_required_parameter")
@@ -50,7 +57,7 @@ def _formatted(wanted: ResponseFormat | None) -> Content | None:
 def _structured(wanted: StructuredOutputs) -> list[Content]:
     found = [
         _content(kind, source, f"structured_outputs.{kind}")
-        for kind in GUIDED.values()
+        for kind in (*GUIDED.values(), "structural_tag")
         if (source := getattr(wanted, kind)) is not None
     ]
     if wanted.json_object:
@@ -59,11 +66,11 @@ def _structured(wanted: StructuredOutputs) -> list[Content]:
 
 
 def _content(kind: str, source: Any, param: str) -> Content:
-    if kind == "json" and isinstance(source, str):  # a schema as text
+    if kind in IN_JSON and isinstance(source, str):
         try:
             source = json.loads(source)
         except (ValueError, RecursionError) as error:
             raise bad_request(f"'{param}' is not valid JSON: {error}", param, "invalid_value") from error
-        if not isinstance(source, dict | bool):
-            raise bad_request(f"'{param}' must be a schema", param, "invalid_value")
+        if not isinstance(source, IN_JSON[kind]):
+            raise bad_request(f"'{param}' must be {NAMES[kind]}", param, "invalid_value")
     return Content(kind, source, param)

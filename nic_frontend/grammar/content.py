@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from nic_frontend.grammar.ebnf import of_ebnf
-from nic_frontend.grammar.expression import Expression, any_of, literal
+from nic_frontend.grammar.expression import EMPTY, Expression, any_of, literal
 from nic_frontend.grammar.json_text import ANY_OBJECT
 from nic_frontend.grammar.regex import matched
 from nic_frontend.grammar.schema import of_schema
+from nic_frontend.grammar.spelling import Places
+from nic_frontend.grammar.structural_tag import of_structural_tag
 
 
 @dataclass(frozen=True)
 class Content:
-    """`kind` is one of "json_object", "json" (`source` is a schema), "regex", "choice" and "grammar"; `param`
-    the request's field that said so.
+    """`kind` is one of "json_object", "json" (`source` is a schema), "regex", "choice", "grammar" and
+    "structural_tag"; `param` the request's field that said so.
     """
 
     kind: str
@@ -27,8 +29,11 @@ class Content:
         """Equal for equal languages."""
         return [self.kind, self.source]
 
-    def expression(self) -> Expression:
-        """Raises GrammarRefused."""
+    def expression(self, special: Places, thought: Expression = EMPTY) -> Expression:
+        """`special` and `thought`: as of_structural_tag has them; only there is free text.
+
+        Raises GrammarRefused.
+        """
         if self.kind == "json":
             return of_schema(self.source)
         if self.kind == "regex":
@@ -37,4 +42,6 @@ class Content:
             return any_of(literal(text) for text in self.source)
         if self.kind == "grammar":
             return of_ebnf(self.source)
+        if self.kind == "structural_tag":
+            return of_structural_tag(self.source, special, thought)
         return ANY_OBJECT

@@ -10,4 +10,11 @@ class GrammarRefused(ValueError):
 
     def __init__(self, message: str, where: str = "") -> None:
         super().__init__(f"{message} (at {where})" if where else message)
+        self.message = message
         self.where = where
+
+    def within(self, place: str) -> GrammarRefused:
+        """The same of a schema, or of a text, that stands at a place of something larger."""
+        if self.where.startswith("#"):
+            return GrammarRefused(self.message, place + self.where[1:])
+        return GrammarRefused(str(self), place)

@@ -17,11 +17,6 @@ import numpy as np
 from nic_frontend.library import library
 from ringbuffer import abi
 
-# A frontend of the backend's host that stands still is suspended, swapped out or starved, and comes back to
-# streams that are still in the ring. One that dies leaves its slots taken until its successor attaches.
-LOCAL_LEASE_TIMEOUT_NS = 10_000_000_000
-assert LOCAL_LEASE_TIMEOUT_NS <= abi.LONGEST_LEASE_NS
-
 
 @dataclass(frozen=True)
 class Capabilities:

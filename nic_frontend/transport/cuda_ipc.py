@@ -8,14 +8,9 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-from nic_frontend.transport.base import (
-    LOCAL_LEASE_TIMEOUT_NS,
-    Capabilities,
-    NativeLink,
-    TransportError,
-)
+from nic_frontend.transport.base import Capabilities, TransportError
+from nic_frontend.transport.local import LOCAL_LEASE_TIMEOUT_NS, LocalLink
 from ringbuffer import abi, device_ring
-from ringbuffer.lease_lock import LeaseLock
 from ringbuffer.name import RingError
 
 DRIVER = "libcuda.so.1"
@@ -23,7 +18,7 @@ ERROR_BYTES = 512
 DOWN = "the GPU that holds the ring failed or hangs: restart this frontend once it is back"
 
 
-class CudaIpc(NativeLink):
+class CudaIpc(LocalLink):
     """A Transport to the ring whose file is at `path` (ringbuffer/device_ring.py).
 
     Raises TransportError when there is none, or this process cannot open the GPU's memory.
@@ -37,7 +32,6 @@ class CudaIpc(NativeLink):
     )
 
     def __init__(self, path: Path) -> None:
-        super().__init__()
         try:
             ring = device_ring.read(path)
         except RingError as error:
@@ -46,36 +40,18 @@ class CudaIpc(NativeLink):
             raise TransportError(
                 f"no ring in GPU memory at {path}: start `blink backend --transport cuda_ipc` with its name"
             )
+        super().__init__(path)
         why = ctypes.create_string_buffer(ERROR_BYTES)
-        self.link: int = (
+        self.link = (
             self._native.blink_link_cuda_ipc(DRIVER.encode(), ring.uuid, ring.handle, why, ERROR_BYTES) or 0
         )
         if not self.link:
+            self.close()
             raise TransportError(f"the transport cuda_ipc: {why.value.decode(errors='replace')}")
-        try:
-            self._lock = LeaseLock(path)
-        except (RingError, FileNotFoundError) as error:
-            self._native.blink_link_close(self.link)
-            raise TransportError(str(error)) from error
 
     def _why_down(self) -> str:
         return DOWN
 
-    def claim_lease(self, n_leases: int) -> int | None:
-        return self._lock.claim(n_leases)
-
-    def is_outdated(self) -> bool:
-        return self._lock.is_outdated()
-
-    def backend_lives(self) -> bool:
-        return self._lock.backend_lives()
-
     def reconnect(self) -> None:
         """Never succeeds: after an error of the GPU, a process's CUDA context stays unusable."""
         raise TransportError(DOWN)
-
-    def close(self) -> None:
-        if self.link:
-            self._native.blink_link_close(self.link)
-            self.link = 0
-            self._lock.close()

@@ -63,6 +63,7 @@ TEMPLATES = (
     "{{ ('x' * 10 ** 6) | wordwrap(1) | replace('x', 'y' * 1000) }}", "{{ strftime_now('%Y' * 10 ** 6) }}",
 )  # fmt: skip
 DEEP = 200_000
+MOST_CHARACTERS = 20 << 20  # of a list: more than a config.json may have, and not all of a machine's memory
 
 
 @cache
@@ -85,7 +86,8 @@ def value(draw: random.Random, depth: int = 0) -> Any:
     if kind == 5:
         return [value(draw, depth + 1) for _ in range(draw.choice((0, 1, 2, 20)))]
     if kind == 6:
-        return [value(draw, 2)] * draw.choice((1000, 100_000))
+        item, n = value(draw, 2), draw.choice((1000, 100_000))
+        return [item] * min(n, MOST_CHARACTERS // len(f"{item!r}"))
     return {draw.choice((*KEYS, *TEXTS[:4])): value(draw, depth + 1) for _ in range(draw.choice((0, 1, 5)))}
 
 

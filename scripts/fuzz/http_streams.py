@@ -92,7 +92,7 @@ async def attack(
 
     async def work() -> None:
         for label, case in cases:
-            if time.monotonic() > until:
+            if time.monotonic() > until or served.end is not None:
                 return
             try:
                 answers = await play(served, case)

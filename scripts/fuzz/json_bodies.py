@@ -29,6 +29,7 @@ CORPUS = Path(__file__).with_name("corpus") / "json_bodies.json"
 AT_ONCE = 16
 LONG_S = 20.0
 WARM_UP = 1000  # bodies, before its memory is looked at
+MOST_BUFFERED = 1 << 20  # tokens: where cores are few, this program reads 128 answers at once late
 OWN_FAULTS = range(500, 503)
 
 Case = tuple[str, str, bytes]  # a label, the path, the body
@@ -86,7 +87,7 @@ async def attack(served: Served, cases: Iterator[Case], counts: Counter[str], un
     async def work() -> None:
         client = Client(served)
         for label, path, body in cases:
-            if time.monotonic() > until:
+            if time.monotonic() > until or served.end is not None:
                 break
             try:
                 answer = await client.ask("POST", path, body)
@@ -121,7 +122,7 @@ async def description(served: Served) -> tuple[dict[str, dict[str, Any]], dict[s
 
 
 def run(first: int, count: int, seconds: float, found: list[Case] | None) -> tuple[Counter[str], list[str]]:
-    served = Served(slot_wait_s=10.0)
+    served = Served(slot_wait_s=10.0, max_buffered_tokens=MOST_BUFFERED)
     counts = Counter[str]()
     try:
         known = asyncio.run(description(served))

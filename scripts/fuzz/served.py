@@ -37,8 +37,15 @@ class Served:
     def _line(self) -> str:
         assert self._process.stdout is not None
         if not (line := self._process.stdout.readline()):
-            raise RuntimeError(f"the frontend has ended: {self.log[-4000:]}")
+            self._process.wait(REST_S)
+            raise RuntimeError(self.end)
         return line
+
+    @property
+    def end(self) -> str | None:
+        """How the frontend has ended, which it must not; None while it lives."""
+        status = self._process.poll()
+        return None if status is None else f"the frontend has ended with status {status}: {self.log[-4000:]}"
 
     @property
     def log(self) -> str:
@@ -63,6 +70,8 @@ class Served:
 
     def faults(self) -> list[str]:
         """What is wrong when every client has gone."""
+        if self.end is not None:
+            return [self.end]
         found = []
         deadline = time.monotonic() + REST_S
         while any((held := self.held()).values()) and time.monotonic() < deadline:
@@ -90,6 +99,13 @@ class Served:
         return await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 20)
 
 
+class Forgetful(list[Any]):
+    """What the mock backend remembers for tests would look like growth of the frontend."""
+
+    def append(self, item: Any) -> None:
+        pass
+
+
 def main(options: dict[str, Any]) -> None:
     from harness import Frontend
     from mock_backend import MockBackend
@@ -101,6 +117,7 @@ def main(options: dict[str, Any]) -> None:
         backend = MockBackend(
             Path(f"/dev/shm/blink-fuzz-{os.getpid()}"), model, n_slots=256, step_s=0.0005
         ).start()
+        backend.accepted, backend.commands = Forgetful(), Forgetful()
         frontend = Frontend(backend, model, **options)
         print(frontend.port, flush=True)
         for _ in sys.stdin:

@@ -24,8 +24,14 @@ struct kernel {
   uint16_t offset[MAX_PARAMS], size[MAX_PARAMS];
   unsigned shared_limit;
 };
+enum { KERNEL_NODE = 0, GRAPH_NODE = 4, MAX_NODES = 8192 };
+struct node {
+  int kind; /* CUgraphNodeType */
+  struct graph* child;
+};
 struct graph {
   int nodes;
+  struct node node[MAX_NODES];
 };
 
 static struct graph* capturing;
@@ -38,6 +44,11 @@ static void record(const char* format, ...) {
   vfprintf(log, format, args);
   va_end(args);
   fflush(log);
+}
+
+static void add_node(int kind, struct graph* child) {
+  if (!capturing || capturing->nodes == MAX_NODES) return;
+  capturing->node[capturing->nodes++] = (struct node){kind, child};
 }
 
 #define API(name) __attribute__((visibility("default"))) Result fake_##name
@@ -274,7 +285,7 @@ API(cuLaunchKernelEx)(const struct launch* at, void* function, void** params, vo
   }
   if (cluster) record(" cluster %u", cluster);
   record(overlap ? " overlap\n" : "\n");
-  if (capturing) ++capturing->nodes;
+  add_node(KERNEL_NODE, NULL);
   return SUCCESS;
 }
 
@@ -293,9 +304,28 @@ struct instantiate_params {
   void *stream, *error_node;
   int result;
 };
+static int launchable(const struct graph* graph) {
+  for (int i = 0; i < graph->nodes; ++i) {
+    const struct node* node = graph->node + i;
+    if (node->kind < 0 || node->kind == 3 || node->kind > GRAPH_NODE || (node->child && !launchable(node->child)))
+      return 0;
+  }
+  return graph->nodes;
+}
 API(cuGraphInstantiateWithParams)(void** exec, void* graph, struct instantiate_params* params) {
-  if (params->flags != 4 || !((struct graph*)graph)->nodes) return INVALID_VALUE; /* DEVICE_LAUNCH alone */
+  if (params->flags != 4 || !launchable(graph)) return INVALID_VALUE; /* DEVICE_LAUNCH alone */
   return *exec = malloc(1), SUCCESS;
+}
+API(cuGraphGetNodes)(struct graph* graph, struct node** nodes, size_t* n) {
+  for (size_t i = 0; nodes && i < *n && i < (size_t)graph->nodes; ++i) nodes[i] = graph->node + i;
+  if (!nodes || *n > (size_t)graph->nodes) *n = graph->nodes;
+  return SUCCESS;
+}
+API(cuGraphNodeGetType)(const struct node* node, int* kind) {
+  return *kind = node->kind, SUCCESS;
+}
+API(cuGraphChildGraphNodeGetGraph)(const struct node* node, struct graph** child) {
+  return *child = node->child, node->kind == GRAPH_NODE ? SUCCESS : INVALID_VALUE;
 }
 API(cuGraphUpload)(void* exec, void* stream) {
   return exec && stream ? SUCCESS : INVALID_VALUE;
@@ -327,6 +357,23 @@ __attribute__((visibility("default"))) Result cuGetProcAddress_v2(const char* na
   return *function ? SUCCESS : NOT_FOUND;
 }
 
+/* For a fake of TensorRT (fake_tensorrt.py): one line of the log, and nodes of the kinds that it names, of which
+ * those behind a GRAPH_NODE are its child's. */
+__attribute__((visibility("default"))) void fake_enqueue(const char* line, const int* kinds, int n) {
+  record("%s\n", line);
+  for (int i = 0; i < n; ++i) {
+    struct graph* const parent = capturing;
+    if (!parent || kinds[i] != GRAPH_NODE) {
+      add_node(kinds[i], NULL);
+      continue;
+    }
+    struct graph* const child = calloc(1, sizeof *child);
+    add_node(GRAPH_NODE, child);
+    for (capturing = child; ++i < n;) add_node(kinds[i], NULL);
+    capturing = parent;
+  }
+}
+
 /* libcublas.so.13 and libcublasLt.so.13 */
 #define CUBLAS(name) __attribute__((visibility("default"))) int name
 CUBLAS(cublasCreate_v2)(void** handle) {
@@ -352,7 +399,7 @@ CUBLAS(cublasGemmEx)(void* handle, int op_a, int op_b, int m, int n, int k, cons
   record("gemm %d %d %d %d %d %g %g %llu %d %d %llu %d %d %llu %d %d %d %d\n", op_a, op_b, m, n, k, *alpha, *beta,
          (unsigned long long)a, a_type, lda, (unsigned long long)b, b_type, ldb, (unsigned long long)c, c_type, ldc,
          compute, algorithm);
-  if (capturing) ++capturing->nodes;
+  add_node(KERNEL_NODE, NULL);
   return !handle;
 }
 
@@ -431,6 +478,6 @@ CUBLAS(cublasLtMatmul)(void* handle, void* desc, const float* alpha, const void*
   record("gemm_lt %c %d %d %d %g %g %llu %llu %llu %d\n", *algorithm, (int)layout->rows, (int)layout->columns,
          (int)x_layout->rows, *alpha, *beta, (unsigned long long)w, (unsigned long long)x, (unsigned long long)d,
          layout->type);
-  if (capturing) ++capturing->nodes;
+  add_node(KERNEL_NODE, NULL);
   return !handle || !stream;
 }

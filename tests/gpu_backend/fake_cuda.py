@@ -43,7 +43,7 @@ def run(
     log = tmp_path / "log"
     log.write_text("")
     root = Path(__file__).resolve().parents[2]
-    paths = [str(root), str(root / "tests"), str(root / "scripts")]
+    paths = [str(root), *(str(root / part) for part in ("tests", "tests/gpu_backend", "scripts"))]
     changes = {
         "LD_LIBRARY_PATH": str(fake / "lib"),
         "FAKE_CUDA_LOG": str(log),

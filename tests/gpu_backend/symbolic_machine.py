@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from symbolic_plan import Expression, computed
+
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.chip import Chip
 from gpu_backend.element import Element
@@ -25,11 +27,11 @@ from gpu_backend.engines.native.model import (
     kv_cache,
     target_of,
 )
-from gpu_backend.engines.native.plan import buffer_bytes, described_plans, kernel_names, plan_step
+from gpu_backend.engines.native.plan import Planner, buffer_bytes, described_plans, kernel_names, plan_step
 from gpu_backend.models.description import Model
 from gpu_backend.models.quantization import SCALE_BLOCK, ScaleForm
 from gpu_backend.ops.candidate import Choice
-from gpu_backend.ops.launch import FromStep, LibraryGemm, Struct, Tensor, Work
+from gpu_backend.ops.launch import FromStep, LibraryGemm, LibraryPlan, Struct, Tensor, Work
 from gpu_backend.ops.matrix import Buffer as Place
 from gpu_backend.ops.matrix import Matrix
 from gpu_backend.ops.moe_one import SUM_PLACES
@@ -48,12 +50,10 @@ ELEMENT = {
 ZERO = ("zero",)
 NO_ROUTER = (0, 0, 0, 0)
 
-Expression = Any
-
 
 @dataclass(frozen=True)
 class Load:
-    """What a step has of its capacities: rows that decode first, then prompts; `last` tokens by batch
+    """What a step has of its capacities: sequences that decode first, then prompts; `last` tokens by batch
     slot."""
 
     tokens: int
@@ -115,9 +115,17 @@ class SymbolicMachine:
     are arguments by their names, weights by their addresses, structs as tuples.
     """
 
-    def __init__(self, config: Model, limits: Limits, shapes: Sequence[Shape], chip: Chip = CHIP) -> None:
+    def __init__(
+        self,
+        config: Model,
+        limits: Limits,
+        shapes: Sequence[Shape],
+        chip: Chip = CHIP,
+        planner: Planner = plan_step,
+    ) -> None:
         self.config, self._limits = config, limits
-        described = described_plans(config, limits, tuple(shapes), chip)
+        described = described_plans(config, limits, tuple(shapes), chip, planner)
+        self._planner = planner
         self._names = kernel_names(described)
         self._buffers = {name: Buffer(name, size) for name, size in buffer_bytes(described).items()}
         self._weights: dict[int, str] = {}
@@ -130,7 +138,7 @@ class SymbolicMachine:
         named = {name: self._weight(name, getattr(weights, name)) for name in ("embed", "final_norm", "head")}
         target, cache = target_of(config, chip), kv_cache(config, limits, KV_CACHE, CACHE_MAPS)
         loaded = DeviceWeights(layers=layers, reaches=reaches, **named)
-        self._model = NativeModel(config, limits, loaded, cache, target)
+        self.model = NativeModel(config, limits, loaded, cache, target)
         self._plans: dict[Shape, list[Choice]] = {}
         self._id = 0
 
@@ -139,7 +147,7 @@ class SymbolicMachine:
         self._id += 1
         self._shape, self._load = shape, load
         if shape not in self._plans:
-            self._plans[shape] = plan_step(self._model, shape)
+            self._plans[shape] = self._planner(self.model, shape)
         for choice in self._plans[shape]:
             for work in choice.launches:
                 self._launch(work)
@@ -204,7 +212,7 @@ class SymbolicMachine:
             else:
                 out[row] = ("silu", value) if product.epilogue is Epilogue.GATED else value
         if norm and norm.weight:
-            assert self._model.weights.embed.element is Element.BF16, "E19: in float16 it might overflow"
+            assert self.model.weights.embed.element is Element.BF16, "E19: in float16 it might overflow"
             sums = self._at(norm.sums_out).check(FP32_BYTES * norm.leaves * norm.columns)
             scaled = self._at(norm.scaled, product.rows, HALF_BYTES * product.n_out)
             for row in range(product.rows):
@@ -245,7 +253,7 @@ class SymbolicMachine:
             assert scales == self._scales_of[weight], "the scales are another matrix's"
         rows, n_in, n_out, _, n_tiles, *_ = struct.unpack("<9I", cut)
         ends_step = self._weights[weight] in ("head", "embed")
-        rooms = self._model.target.rooms(ends_step)
+        rooms = self.model.target.rooms(ends_step)
         assert work.shared_bytes <= (rooms.large if work.cluster <= 2 else rooms.small), "E23"
         split = SplitNorm(*norm, columns, n_tiles * tiles)
         self._multiply(Product(weight, x, out, rows, n_in, n_out, epilogue), split)
@@ -281,11 +289,25 @@ class SymbolicMachine:
             assert cut == [splits, part_rows]
             to[row] = ("add", to[row], value) if epilogue is Epilogue.ADD else value
 
+    def _run_plan(self, call: LibraryPlan) -> None:
+        def rows_of(buffer: Place) -> list[Expression]:
+            rows = self._at(buffer.name, buffer.rows, buffer.element.n_bytes * buffer.columns)
+            return [rows[row] for row in range(buffer.rows)]
+
+        outputs = computed(call, rows_of, lambda weight: self._weights[weight.address])
+        for name, place in call.writes:
+            to = self._at(place.name, place.rows, place.element.n_bytes * place.columns)
+            for row, value in enumerate(outputs[name]):
+                to[row] = value
+
     # Kernels, by name.
 
     def _launch(self, work: Work) -> None:
         if isinstance(work, LibraryGemm):
             self._library(work)
+            return
+        if isinstance(work, LibraryPlan):
+            self._run_plan(work)
             return
         assert work.kernel in self._names, f"the model has no kernel {work.kernel}"
         found = re.fullmatch(r"(\w+)_kernel(?:<(.*)>)?", work.kernel)

@@ -65,15 +65,15 @@ class SymbolicStep(SymbolicMachine):
     # Attention.
 
     def _decoding(self) -> tuple[int, KvSplitLimits]:
-        """The batch slots that rows that decode may have, and how their attention is cut up."""
+        """The batch slots that sequences that decode may have, and how their attention is cut up."""
         batch_slots = decoding_slots(self._shape, self._limits.max_batch)
         heads = Heads(self.config.n_heads, self.config.n_kv_heads, self.config.head_dim)
         return batch_slots, kv_split_limits(
-            heads, batch_slots, self._model.target, self._shape.kind == StepKind.MIXED
+            heads, batch_slots, self.model.target, self._shape.kind == StepKind.MIXED
         )
 
     def _layer_of(self, keys: int, values: int) -> int:
-        size = self._model.cache.layer_bytes
+        size = self.model.cache.layer_bytes
         assert values == keys + size
         assert (keys - KV_CACHE) % (2 * size) == 0
         return (keys - KV_CACHE) // (2 * size)
@@ -136,7 +136,7 @@ class SymbolicStep(SymbolicMachine):
         self, blocks: int, queries: str, fresh: str, cache: int, tables: Any, plan: str, out: str,
         keys: int, values: int, heads: int, kv_heads: int, pack: int, after_decode: int, *scales: float,
     ) -> None:  # fmt: skip
-        atom = 8 * self._model.cache.row_bytes
+        atom = 8 * self.model.cache.row_bytes
         assert cache == KV_CACHE
         assert fresh == queries, "this step's keys and values lie beside the queries"
         places = KV_CACHE + keys * atom, KV_CACHE + values * atom
@@ -153,7 +153,7 @@ class SymbolicStep(SymbolicMachine):
         self._attend(self._tokens(decodes), qkv, out, keys, values, window)
 
     def _check_scales(self, layer: int, scales: Sequence[float]) -> None:
-        own = self._model.weights.layers[layer].kv_scales
+        own = self.model.weights.layers[layer].kv_scales
         assert tuple(scales) == (own.key, own.value), "the scales of another layer"
 
     def _tokens(self, decodes: int) -> range:

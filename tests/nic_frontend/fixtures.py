@@ -13,11 +13,31 @@ from mock_backend import MockBackend, say
 from templates import write_model_with
 from tiny_model import build_tokenizer, write_model
 
-__all__ = ["model_dir", "speak", "start_backend", "start_frontend"]
+from nic_frontend import service
+from nic_frontend.tokenizer_trial import try_tokenizer
+
+__all__ = ["model_dir", "speak", "start_backend", "start_frontend", "tokenizers_tried_once"]
 
 
 def ring_of_its_own() -> Path:
     return Path(f"/dev/shm/blink-test-{uuid.uuid4().hex[:12]}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tokenizers_tried_once() -> Iterator[None]:
+    """A trial takes a process, and nearly all frontends of these tests have the same tokenizer."""
+    tried: set[tuple[bytes, int]] = set()
+
+    def try_once(directory: Path, vocab_size: int) -> None:
+        path = directory / "tokenizer.json"
+        key = path.read_bytes() if path.exists() else b"", vocab_size
+        if key not in tried:
+            try_tokenizer(directory, vocab_size)
+            tried.add(key)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service, "try_tokenizer", try_once)
+        yield
 
 
 @pytest.fixture(scope="session")

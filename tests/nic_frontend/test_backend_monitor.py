@@ -21,12 +21,15 @@ from nic_frontend.token_reader import EventRow, TokenReader
 from nic_frontend.transport.base import Transport
 from ringbuffer.abi import Phase, Reason
 
+GRAMMAR = b"abcd" * 40
+
 
 class StoppedReader:
     """The scheduler has stopped, and `batches` are in the reader's queue."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[list[EventRow], list[int]]] = []
+        self.written: list[bytes] = []  # grammars
 
     def submit(self, slots: Any, descriptors: Any, prompts: Any) -> bool:
         descriptors["sequence"] = 1
@@ -39,13 +42,16 @@ class StoppedReader:
         events, tokens = self.batches.pop(0) if self.batches else ([], [])
         return events, tokens, bool(self.batches)
 
+    def write_prompt_heap(self, offset: int, payload: bytes, room: int) -> None:
+        self.written.append(payload)
+
     def health(self) -> Health:
         return Health(phase=Phase.STOPPED)
 
 
-async def request_in_a_slot(tracker: RequestTracker) -> Request:
+async def request_in_a_slot(tracker: RequestTracker, grammar: bytes | None = None) -> Request:
     prompt = np.array([5], dtype=np.uint32)
-    request = Request(0, prompt, Sampling(max_tokens=9, seed=1), Mailbox(100), 0.0)
+    request = Request(0, prompt, Sampling(max_tokens=9, seed=1), Mailbox(100), 0.0, grammar)
     await tracker.submit([request])
     return request
 
@@ -111,3 +117,40 @@ async def lose_the_backend_while_one_waits() -> None:
 
 def test_who_waited_for_a_slot_meanwhile_is_told_of_the_loss() -> None:
     asyncio.run(lose_the_backend_while_one_waits())
+
+
+async def reconnect_while_one_submits() -> None:
+    reader = StoppedReader()
+    tracker = RequestTracker(cast(TokenReader, reader), SlotTracker(4, 512, 64), Metrics(), 0.0)
+    transport = cast(Transport, SimpleNamespace(reconnect=lambda: None))
+    monitor = BackendMonitor(
+        transport, cast(TokenReader, reader), tracker, cast(Lease, None), 1.0, lambda reason: None
+    )
+    submitting = asyncio.create_task(request_in_a_slot(tracker, GRAMMAR))
+    await asyncio.sleep(0)  # it has a slot, and is due behind this
+    await monitor._mend(Health(link_down=1))
+    await submitting
+    assert reader.written == [GRAMMAR]  # perhaps into the dead link
+    tracker.down = None
+    await request_in_a_slot(tracker, GRAMMAR)
+    assert reader.written == [GRAMMAR] * 2
+
+
+def test_a_grammar_that_was_written_into_a_dead_link_is_written_again() -> None:
+    asyncio.run(reconnect_while_one_submits())
+
+
+async def come_back_damaged(reason: Reason) -> int:
+    """How often the grammar of two requests is written, the first of which ends with `reason`."""
+    reader = StoppedReader()
+    tracker = RequestTracker(cast(TokenReader, reader), SlotTracker(4, 512, 64), Metrics(), 0.0)
+    first = await request_in_a_slot(tracker, GRAMMAR)
+    reader.batches = [([(first.slot, 1, 0, EVENT_FINISHED, reason, 0, 0)], [])]
+    tracker.on_readable()
+    await request_in_a_slot(tracker, GRAMMAR)
+    return len(reader.written)
+
+
+def test_a_grammar_is_written_again_after_a_checksum_did_not_match() -> None:
+    assert asyncio.run(come_back_damaged(Reason.BAD_CHECKSUM)) == 2
+    assert asyncio.run(come_back_damaged(Reason.EOS)) == 1

@@ -5,6 +5,7 @@ or not.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from ringbuffer.token_bytes import (
     answer_bytes,
     byte_level_alphabet,
     bytes_by_decoder,
+    has_bytes,
     is_byte_level,
 )
 
@@ -222,7 +224,7 @@ def test_the_backend_knows_the_same_bytes(tokenizer: Tokenizer, tmp_path: Path) 
     size = tokenizer.get_vocab_size() + 3
     table = answer_bytes(tmp_path, size)
     token_bytes = bytes_by_decoder(json.loads(tokenizer.to_str())["decoder"])
-    assert (table is None) == (token_bytes is None) == (tokenizer in OTHERS)
+    assert (table is None) == (token_bytes is None) == (tokenizer in OTHERS) != has_bytes(tmp_path)
     if table is not None and token_bytes is not None:
         full, shown = byte_tables(tokenizer, size, token_bytes)
         assert table == [
@@ -235,6 +237,22 @@ def test_a_file_that_is_no_tokenizers_is_refused(tmp_path: Path) -> None:
         (tmp_path / "tokenizer.json").write_text(text)
         with pytest.raises(ValueError, match=r"tokenizer\.json is not"):
             answer_bytes(tmp_path, 8)
+        with pytest.raises(ValueError, match=r"tokenizer\.json is not"):
+            has_bytes(tmp_path)
+
+
+def test_whether_a_vocabulary_has_bytes_is_told_without_its_tokens(tmp_path: Path) -> None:
+    """The backend asks before it loads a model, and reads the tokens once, when it does."""
+    vocabulary = {f"token{i}": i for i in range(200_000)}
+    tokenizer = {"decoder": {"type": "ByteLevel"}, "model": {"vocab": vocabulary}}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+    def cost(work: Callable[[], object]) -> float:
+        began = time.process_time()
+        assert work()
+        return time.process_time() - began
+
+    assert cost(lambda: has_bytes(tmp_path)) < 0.5 * cost(lambda: answer_bytes(tmp_path, 200_000))
 
 
 def test_generation_without_stops_is_the_detokenizer(model_dir: Path) -> None:

@@ -207,3 +207,26 @@ def test_a_frontend_that_is_suspended_within_the_lock_holds_nobody_up(tmp_path: 
     suspended = HostSegment(tmp_path / "b", FIGURES_BYTES + BUDGET_BYTES)
     with suspended.locked(), budgets(tmp_path / "b", 1).admitted(make_key(concurrent=1), []):
         pass
+
+
+def test_a_key_that_came_later_takes_no_place_of_one_with_open_requests(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nic_frontend.key_budgets.ENTRIES", 2)
+    held = budgets(tmp_path / "b")
+    keys = [Key(bytes([2 * i]) * 32, "x", concurrent=1) for i in range(4)]
+    with held.admitted(keys[0], []):
+        for key in keys[1:]:
+            clock[0] += 1
+            with held.admitted(key, []):
+                pass
+        with pytest.raises(ApiError, match="concurrent = 1"), held.admitted(keys[0], []):
+            pass
+        with (
+            held.admitted(keys[1], []),
+            pytest.raises(ApiError, match="too many API keys"),
+            held.admitted(keys[2], []),
+        ):
+            pass
+    with held.admitted(keys[0], []):
+        pass

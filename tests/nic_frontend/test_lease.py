@@ -265,3 +265,26 @@ def test_a_clean_end_gives_everything_back(
     assert np.all(backend.region.leases["word"] == 0)
     again = start_frontend(backend)
     assert again.client.post("/v1/completions", json={"prompt": "x"}).status_code == 200
+
+
+def test_every_transport_of_an_attachment_that_fails_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over RDMA, one that is left has the lease that the next one wants."""
+    left: list[object] = []
+
+    class Breaks:
+        def __init__(self) -> None:
+            left.append(self)
+
+        def read(self, offset: int, n_bytes: int) -> bytes:
+            raise TransportError("the link is down")
+
+        def close(self) -> None:
+            left.remove(self)
+
+    monkeypatch.setattr(service, "open_transport", lambda ring, model_dir: Breaks())
+    monkeypatch.setattr(service, "ATTACH_POLL_S", 0.01)
+    with pytest.raises(TransportError, match="the link is down"):
+        service.attach(tmp_path / "ring", tmp_path, 0.05)
+    assert left == []

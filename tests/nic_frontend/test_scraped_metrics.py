@@ -106,6 +106,12 @@ def test_a_file_that_others_may_write_is_not_used(tmp_path: Path) -> None:
         shared(tmp_path / "link", 0)
 
 
+def test_the_memory_of_a_file_is_there_when_it_has_been_made(tmp_path: Path) -> None:
+    """Where /dev/shm is full later, a frontend that writes into a hole is killed."""
+    HostSegment(tmp_path / "b", 1 << 20)
+    assert (tmp_path / "b").stat().st_blocks * 512 >= 1 << 20
+
+
 def test_a_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
     path = tmp_path / "figures"
     first = shared(path, 0)

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from harness import CHAT, COMPLETION, Frontend, Speak, StartBackend, StartFrontend, error_of
 from templates import DEEPSEEK, HERMES, LLAMA, MISTRAL
-from tiny_model import TOOL_CALL
+from tiny_model import IM_END, TOOL_CALL
 
 from ringbuffer.grammar import accepts, unpack
+from ringbuffer.token_bytes import SPECIAL
 
 SCHEMA = {
     "type": "object",
@@ -23,6 +24,8 @@ SCHEMA = {
 }
 PERSON = '{"name": "Ada", "age": 36}'
 JSON_SCHEMA = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA, "strict": True}}
+TAGGED = {"structures": [{"begin": "<p>", "schema": SCHEMA, "end": "</p>"}], "triggers": ["<p"]}
+TAG = {"type": "tag", "begin": "<p>", "content": {"type": "regex", "pattern": "[0-9]"}, "end": "</p>"}
 TOOL = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
 OTHER = {"name": "time"}
 BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
@@ -50,6 +53,10 @@ def post(frontend: Frontend, path: str, body: dict[str, Any]) -> Any:
         ({"structured_outputs": {"choice": ["yes", "no"]}}, "no", "maybe"),
         ({"structured_outputs": {"grammar": 'root ::= "a" root "b" | "c"'}}, "aacbb", "acbb"),
         ({"structured_outputs": {"json_object": True}}, "{}", "1"),
+        ({"response_format": {"type": "structural_tag", **TAGGED}}, f"So: <p>{PERSON}</p>!", "<p>{}</p>"),
+        ({"response_format": {"type": "structural_tag", "format": TAG}}, "<p>5</p>", "So: <p>5</p>"),
+        ({"structured_outputs": {"structural_tag": TAGGED}}, f"<p>{PERSON}</p>", "<p>x"),
+        ({"structured_outputs": {"structural_tag": json.dumps({"format": TAG})}}, "<p>5</p>", ""),
         ({"guided_json": SCHEMA}, PERSON, "{}"),
         ({"guided_regex": "a+"}, "aaa", ""),
         ({"guided_choice": ["é", "漢字"]}, "漢字", "字"),
@@ -109,7 +116,11 @@ def test_equal_grammars_are_compiled_and_written_once(frontend: Frontend) -> Non
         ({"guided_json": {"type": "string", "minLength": 60_000}}, "guided_json", "cannot be enforced"),
         ({"response_format": {"type": "grammar"}}, "response_format.type", "must be one of 'json_object'"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "is missing"),
-        ({"structured_outputs": {"structural_tag": {}}}, "structured_outputs", "unknown field `structural_tag`"),
+        ({"structured_outputs": {"structural_tag": {}}}, "structured_outputs.structural_tag", "it must have a 'format'"),
+        ({"structured_outputs": {"structural_tag": "[]"}}, "structured_outputs.structural_tag", "must be an object"),
+        ({"structured_outputs": {"structural_tag": "{"}}, "structured_outputs.structural_tag", "is not valid JSON"),
+        ({"structured_outputs": {"whitespace_pattern": " "}}, "structured_outputs", "unknown field `whitespace_pattern`"),
+        ({"response_format": {"type": "structural_tag", **TAGGED, "triggers": ["<q"]}}, "response_format", "begin with one trigger (at #/structures/0)"),
         ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "must not be empty"),
         ({"guided_regex": "(a"}, "guided_regex", "')' is missing in the regular expression '(a'"),
         ({"guided_regex": r"(a)\1"}, "guided_regex", r"\1 is not supported"),
@@ -139,6 +150,19 @@ def test_a_backend_that_takes_no_grammars(start_backend: StartBackend, start_fro
     frontend = start_frontend(start_backend(max_grammar_words=0))
     error = error_of(frontend.client.post("/v1/completions", json={**COMPLETION, "guided_regex": "a"}), 400)
     assert (error["param"], error["code"]) == ("guided_regex", "unsupported_parameter")
+
+
+def test_tags_behind_thoughts(speak: Speak) -> None:
+    """In what a model thinks no trigger counts, and special tokens are marks in their own way."""
+    frontend = speak(HERMES, "x")
+    marked = {**TAGGED, "structures": [{"begin": "<p>", "schema": SCHEMA, "end": IM_END}]}
+    post(frontend, "/v1/chat/completions", {**BODY, "response_format": {"type": "structural_tag", **marked}})
+    for thoughts in ("", "<think>\nMaybe <p>?</think>\n\n"):
+        assert accepted(frontend, f"{thoughts}So: <p>{PERSON}{IM_END}.")
+        assert not accepted(frontend, f"{thoughts}So: <p>{{}}{IM_END}.")
+    grammar = unpack(frontend.backend.accepted[-1].grammar)
+    assert accepts(grammar, f"<p>{PERSON}".encode() + SPECIAL + IM_END.encode())
+    assert not accepts(grammar, SPECIAL + IM_END.encode())
 
 
 def test_thoughts_come_first(speak: Speak) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,3 +98,28 @@ def test_a_frontend_that_was_out_of_sight_is_not_counted_twice() -> None:
     told = throughput.line(seen(figures(0, 0, 10, 0), figures(0, 0, 1100, 0)), 20.0)
     assert told is not None
     assert told[1]["output_tokens_per_s"] == 10
+
+
+def test_one_failure_does_not_end_the_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys that were taken out of their file would be served for ever."""
+    monkeypatch.setattr(reporter, "PUBLISH_S", 0.001)
+    looked = 0
+
+    def look() -> None:
+        nonlocal looked
+        looked += 1
+
+    def publish(figures: Any) -> None:
+        raise ValueError("too many figures")
+
+    shared: Any = SimpleNamespace(publish=publish)
+    keys: Any = SimpleNamespace(look=look)
+
+    async def some() -> None:
+        running = asyncio.create_task(reporter.Reporter(shared, 0, Figures, dict, keys).run())  # type: ignore[arg-type]
+        await asyncio.sleep(0.1)
+        assert not running.done()
+        running.cancel()
+
+    asyncio.run(some())
+    assert looked > 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tokenizers import Tokenizer as Reference
 
 from nic_frontend.chat_template import ChatTemplate, TemplateSource, read_source
 from nic_frontend.errors import ApiError
-from nic_frontend.tokenizer import Tokenizer
+from nic_frontend.tokenizer import LONG_TEXT, Tokenizer
 
 
 def encode(tokenizer: Tokenizer, text: str, special: bool = False) -> list[int]:
@@ -105,6 +106,28 @@ def test_lone_surrogates_are_refused(model_dir: Path) -> None:
 def render(source: str, messages: list[dict[str, Any]], **options: Any) -> str:
     template = ChatTemplate(TemplateSource(source, {"bos_token": "<s>", "eos_token": "</s>"}))
     return template.render(messages, options.pop("add_generation_prompt", True), options)
+
+
+def test_a_text_that_never_ends_holds_up_long_texts_for_a_while(
+    model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And short ones not at all. What comes behind it is refused, and not waited for without end."""
+    monkeypatch.setattr("nic_frontend.tokenizer.THREAD_S", 0.1)
+    tokenizer, ends = Tokenizer(model_dir, VOCAB_SIZE), threading.Event()
+    whole = tokenizer._encode
+    monkeypatch.setattr(
+        tokenizer,
+        "_encode",
+        lambda text, special: ends.wait(20) and [] if text[0] == "!" else whole(text, special),
+    )
+    for text in ("!" * (LONG_TEXT + 1), "a" * (LONG_TEXT + 1)):
+        with pytest.raises(ApiError) as refused:
+            encode(tokenizer, text)
+        assert refused.value.status == 503
+    assert encode(tokenizer, "a")
+    ends.set()
+    monkeypatch.setattr("nic_frontend.tokenizer.THREAD_S", 20.0)
+    assert encode(tokenizer, "a" * (LONG_TEXT + 1))
 
 
 def test_template_helpers() -> None:

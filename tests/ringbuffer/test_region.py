@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from ringbuffer import abi
 from ringbuffer.attachment import attach
 from ringbuffer.client import crc32c
+from ringbuffer.host_memory import available_bytes
 from ringbuffer.name import RingError, owner_pid
 from ringbuffer.region import (
     MAX_EVENTS,
@@ -164,6 +165,21 @@ def test_a_ring_ends_without_anybody_elses_name(region: Region) -> None:
     region.close()
     attach(region.path).close()
     other.close()
+
+
+def test_available_memory_is_that_of_this_machine() -> None:
+    assert 1 << 20 < available_bytes() < 1 << 50
+
+
+def test_a_ring_larger_than_the_memory_that_is_left_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel would end other processes to make room."""
+    monkeypatch.setattr("ringbuffer.region.available_bytes", lambda: 4096)
+    monkeypatch.setattr(os, "posix_fallocate", lambda *arguments: pytest.fail("it was begun"))
+    with pytest.raises(RingError, match=r"cannot reserve .* \(Cannot allocate memory\): lower --ring-memory"):
+        create(tmp_path / "ring", GEOMETRY, FACTS)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_ring_that_does_not_fit_is_refused() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fuzz.directory_case import write
-from fuzz.directory_cases import draw_case
+from fuzz.directory_cases import MOST_CHARACTERS, draw_case, value
 from fuzz.model_directories import CORPUS, SIDES, apart, judged
 
 from nic_frontend import template_renderer
@@ -23,6 +25,21 @@ QUICK = (
     "a token of four billion",
     "a template that waits to be asked",
 )
+
+
+class Longest(random.Random):
+    """A list of texts, and the longest of everything."""
+
+    def randrange(self, *bounds: int) -> int:
+        return 6 if bounds == (8,) else 3
+
+    def choice(self, of: Any) -> Any:
+        return max(of, key=lambda one: len(repr(one)))
+
+
+def test_what_is_drawn_has_bounds() -> None:
+    """10 GB of JSON, once in some hundred cases, ended other processes of the machine."""
+    assert 1 << 20 < len(json.dumps(value(Longest()))) < 2 * MOST_CHARACTERS
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from gpu_backend.cuda.compile import CompileError
@@ -14,7 +13,8 @@ from gpu_backend.engines.base import Batch, EngineError, Limits, Shape
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.kv_pages import with_host_pages, with_pages
 from gpu_backend.engines.native.engine import NativeEngine
-from gpu_backend.engines.native.sizing import mixed_share, needs, page_bytes, pages_that_fit
+from gpu_backend.engines.native.plan import OWN_KERNELS, Planning
+from gpu_backend.engines.native.sizing import needs, page_bytes, pages_that_fit, with_mixed_share
 from gpu_backend.engines.native.weights import RandomWeights
 from gpu_backend.models.description import Model
 from gpu_backend.progress import ProgressLine
@@ -25,7 +25,10 @@ RANDOM_SEED = 1
 
 
 class NativeEngineBuilder:
-    """A gpu_backend.engines.builder.GpuEngineBuilder."""
+    """A gpu_backend.engines.builder.GpuEngineBuilder, for steps that are planned as `planning` says."""
+
+    def __init__(self, planning: Planning = OWN_KERNELS) -> None:
+        self._planning = planning
 
     def limits(
         self,
@@ -35,15 +38,15 @@ class NativeEngineBuilder:
         kv_memory: int | None,
         host_kv_memory: int | None = None,
     ) -> Limits:
-        wanted = replace(wanted, mixed_share=wanted.mixed_share or mixed_share(config))
+        wanted = with_mixed_share(wanted, config)
         shapes, free_bytes = GraphGrid(wanted).shapes, device.free_bytes()
         chip, page = device.chip, page_bytes(config, wanted)
         if kv_memory:
             limits = with_pages(wanted, kv_memory // page, asked=True)
             kv_bytes = limits.total_pages * page
-            needs(config, wanted, shapes, chip, kv_bytes).check(free_bytes, free_bytes)
+            needs(config, wanted, shapes, chip, kv_bytes, self._planning).check(free_bytes, free_bytes)
         else:
-            pages = pages_that_fit(config, wanted, shapes, free_bytes, chip)
+            pages = pages_that_fit(config, wanted, shapes, free_bytes, chip, planning=self._planning)
             limits = with_pages(wanted, pages, asked=False)
         return with_host_pages(limits, page, host_kv_memory)
 
@@ -59,6 +62,6 @@ class NativeEngineBuilder:
     ) -> NativeEngine:
         try:
             source = RandomWeights(RANDOM_SEED) if random else Checkpoint(directory)
-            return NativeEngine(device, config, source, limits, shapes, batch, ProgressLine())
+            return NativeEngine(device, config, source, limits, shapes, batch, ProgressLine(), self._planning)
         except (CheckpointError, CudaError, CublasError, CompileError, ToolkitError) as error:
             raise EngineError(str(error)) from error

@@ -24,7 +24,14 @@ from gpu_backend.engines.native.kernels import Kernels
 from gpu_backend.engines.native.launcher import StepLauncher
 from gpu_backend.engines.native.megakernel_model import megakernel_model
 from gpu_backend.engines.native.model import NativeModel, kv_cache, target_of
-from gpu_backend.engines.native.plan import buffer_bytes, described_plans, kernel_names, plan_step
+from gpu_backend.engines.native.plan import (
+    OWN_KERNELS,
+    Planner,
+    Planning,
+    buffer_bytes,
+    described_plans,
+    kernel_names,
+)
 from gpu_backend.engines.native.weights import Progress, RandomWeights, WeightLoader, loading_kernels
 from gpu_backend.models.description import Model
 from gpu_backend.ops.candidate import Choice
@@ -41,7 +48,8 @@ class NativeEngine:
     """Executables for `shapes` over `batch`, whose arrays are device memory of the caller.
 
     `executables` uint64 [n_shapes, STEP_SETS]: CUgraphExec handles for device-side cudaGraphLaunch. The
-    weights come from `source`: a checkpoint, or RandomWeights for benchmarks of a model's shape. Raises
+    weights come from `source`: a checkpoint, or RandomWeights for benchmarks of a model's shape. `planning`
+    says what a step is made of: kernels of ours, or plans of a library between them. Raises
     CheckpointError, CudaError, CublasError, CompileError, ToolkitError, EngineError; what was acquired
     until then is released.
     """
@@ -55,6 +63,7 @@ class NativeEngine:
         shapes: Sequence[Shape],
         batch: Batch,
         progress: Progress = ignore_progress,
+        planning: Planning = OWN_KERNELS,
     ) -> None:
         self._device = device
         self._config = config
@@ -68,7 +77,7 @@ class NativeEngine:
             owned.callback(self._memory.close)
             self._host_memory = PinnedMemory(device)
             owned.callback(self._host_memory.close)
-            described = described_plans(config, limits, self._shapes, device.chip)
+            described = described_plans(config, limits, self._shapes, device.chip, planning.planner)
             target, element = target_of(config, device.chip), compute_element(config.dtype)
             names = kernel_names(described) | loading_kernels(config, source)
             self.kernels = Kernels(device.arch, names, target.shared_bytes, element, config.activation)
@@ -90,8 +99,11 @@ class NativeEngine:
             clock = partial(GemmClock, device, self.kernels, workspace, target.blocks)
             with closing(GemmChoice(device, cublas, weights, clock)) as choice:
                 on = self.kernels, cublas, choice, self._stream
-                self.launcher = StepLauncher(*on, addresses, tables, model_struct)
-                self._graphs = self._capture(owned, choice, progress)
+                plans = planning.runner(self._memory, self._stream) if planning.runner else None
+                if plans is not None:
+                    owned.callback(plans.close)
+                self.launcher = StepLauncher(*on, addresses, tables, model_struct, plans)
+                self._graphs = self._capture(owned, choice, planning.planner, progress)
             self._owned = owned.pop_all()
         self.executables: NDArray[np.uint64] = np.array(
             [[graph.executable for graph in row] for row in self._graphs], np.uint64
@@ -116,12 +128,15 @@ class NativeEngine:
             told = f"cannot pin {n_bytes / 1e9:.1f} GB of host memory for KV pages ({error})"
             raise EngineError(f"{told}: lower --host-kv-memory") from error
 
-    def _capture(self, owned: ExitStack, choice: GemmChoice, progress: Progress) -> list[list[Graph]]:
+    def _capture(
+        self, owned: ExitStack, choice: GemmChoice, planner: Planner, progress: Progress
+    ) -> list[list[Graph]]:
         """One executable per shape and step set."""
         graphs: list[list[Graph]] = []
         total = len(self._shapes) * STEP_SETS
         for shape in self._shapes:
-            row, plan = [], plan_step(self.model, shape)
+            row, plan = [], planner(self.model, shape)
+            self.launcher.prepare(plan)
             for step_set in self._sets:
                 graph = self._captured(owned, plan, step_set)
                 if choice.settle():  # of sizes that only this capture has told

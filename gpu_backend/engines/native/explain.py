@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gpu_backend.abi import StepKind
 from gpu_backend.arithmetic import ceil_div
@@ -11,14 +11,14 @@ from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.kv_pages import fitted
 from gpu_backend.engines.native.model import NativeModel
-from gpu_backend.engines.native.plan import buffer_bytes, kernel_names, plan_step
-from gpu_backend.engines.native.sizing import mixed_share, page_bytes, pages_that_fit, weight_bytes
+from gpu_backend.engines.native.plan import OWN_KERNELS, Planning, buffer_bytes, kernel_names
+from gpu_backend.engines.native.sizing import page_bytes, pages_that_fit, weight_bytes, with_mixed_share
 from gpu_backend.engines.native.step import StepBuilder
 from gpu_backend.models.description import Model
 from gpu_backend.ops.candidate import Choice
-from gpu_backend.ops.costs import Cost, Load, cost, total
+from gpu_backend.ops.costs import Cost, Load, total
 from gpu_backend.ops.gpu import Gpu
-from gpu_backend.ops.launch import LibraryGemm, Work
+from gpu_backend.ops.launch import LibraryGemm, LibraryPlan, Work
 from gpu_backend.ops.operations import DecodeModel, Gate, MatMul, Operation, RmsNorm, Sample
 
 KINDS = {StepKind.DECODE: "decode", StepKind.PREFILL: "prefill", StepKind.MIXED: "mixed"}
@@ -27,7 +27,7 @@ CACHED_TOKENS = 1024  # tokens in the cache of a row that decodes, unless the us
 
 @dataclass(frozen=True)
 class LaunchRow:
-    """One kernel. `kernel` is its C++ instance, or cuBLAS's call; `cluster` 0 means none."""
+    """One kernel. `kernel` is its C++ instance, or a library's call; `cluster` 0 means none."""
 
     kernel: str
     grid: tuple[int, int, int]
@@ -80,18 +80,25 @@ class Explanation:
     kv_pages: int
 
 
-def explain(config: Model, wanted: Limits, gpu: Gpu, context: int, every: bool = False) -> Explanation:
-    """Of all shapes with `every`, else of a few that stand for the others.
+def explain(
+    config: Model,
+    wanted: Limits,
+    gpu: Gpu,
+    context: int,
+    every: bool = False,
+    planning: Planning = OWN_KERNELS,
+) -> Explanation:
+    """Of all shapes with `every`, else of a few that stand for the others; of steps as `planning` makes them.
 
     Raises ValueError for a model that does not fit, and NoKernel where no kernel serves an operation.
     """
-    limits = replace(wanted, mixed_share=wanted.mixed_share or mixed_share(config))
+    limits = with_mixed_share(wanted, config)
     shapes = GraphGrid(limits).shapes
     free_bytes, chip = gpu.memory_bytes, gpu.chip
-    pages = pages_that_fit(config, limits, shapes, free_bytes, chip)
+    pages = pages_that_fit(config, limits, shapes, free_bytes, chip, planning=planning)
     limits = fitted(limits, pages, asked=False)
     model = NativeModel.described(config, limits, chip)
-    plans = {shape: plan_step(model, shape) for shape in shapes}
+    plans = {shape: planning.planner(model, shape) for shape in shapes}
     chosen = shapes if every else representative(shapes)
     return Explanation(
         gpu,
@@ -135,7 +142,7 @@ def _step(model: NativeModel, shape: Shape, plan: list[Choice], gpu: Gpu, contex
         groups.setdefault((describe(choice), choice.name, launches), []).append(choice)
     rows = []
     for (operation, family, launches), alike in groups.items():
-        spent = sum((cost(choice.op, load) for choice in alike), Cost())
+        spent = sum((total(_computed(choice), load) for choice in alike), Cost())
         if isinstance(alike[0].op, DecodeModel):
             spent = total(_inside(model, shape), load)
         figures = (spent.bytes, spent.flops, spent.floor_us(gpu), spent.bound(gpu))
@@ -152,16 +159,28 @@ def _inside(model: NativeModel, shape: Shape) -> list[Operation]:
     return [op for op in StepBuilder(model, shape).build() if not isinstance(op, outside)]
 
 
+def _computed(choice: Choice) -> tuple[Operation, ...]:
+    """What the choice computes: of a library's plan, all that it has."""
+    first = next(iter(choice.launches), None)
+    return first.operations if isinstance(first, LibraryPlan) else (choice.op,)
+
+
 def _launch(work: Work) -> LaunchRow:
     if isinstance(work, LibraryGemm):
         return LaunchRow("cublasGemmEx", (0, 0, 0), (0, 0, 0), 0, 0)
+    if isinstance(work, LibraryPlan):
+        return LaunchRow("plan", (0, 0, 0), (0, 0, 0), 0, 0)
     cluster = work.cluster if work.cluster > 1 else 0
     return LaunchRow(work.kernel, work.grid, work.block, cluster, work.shared_bytes)
 
 
 def describe(choice: Choice) -> str:
-    """The operation in words: its name, and the sizes of a matmul."""
+    """The operation in words: its name, and the sizes of a matmul; of a library's plan, its matmuls."""
     op = choice.op
+    if isinstance(first := next(iter(choice.launches), None), LibraryPlan):
+        rows = first.writes[0][1].rows
+        roles = [part.role.value for part in first.operations if isinstance(part, MatMul)]
+        return f"{', '.join(roles)} ({rows} {'row' if rows == 1 else 'rows'})"
     if not isinstance(op, MatMul):
         name = type(op).__name__
         fused = {"norm": getattr(op, "norm_after", None), "Quantize": getattr(op, "quantize", None)}

@@ -10,7 +10,7 @@ from gpu_backend.cuda.driver import Kernel, Stream
 from gpu_backend.cuda.product import Product
 from gpu_backend.element import Element
 from gpu_backend.ops.candidate import Choice
-from gpu_backend.ops.launch import FromStep, LibraryGemm, Place, Work
+from gpu_backend.ops.launch import FromStep, LibraryGemm, LibraryPlan, Place, Work
 
 
 class KernelTable(Protocol):
@@ -23,11 +23,27 @@ class Algorithms(Protocol):
     def algorithm(self, product: Product, half: int) -> Algorithm | None: ...
 
 
+class PlanRunner(Protocol):
+    """Runs what a library has built: gpu_backend.engines.tensorrt.contexts.Contexts."""
+
+    def prepare(self, plan: LibraryPlan, place: Place) -> None:
+        """Before the plan is captured; it may allocate, and runs the plan once. Raises EngineError."""
+        ...
+
+    def enqueue(self, plan: LibraryPlan) -> None:
+        """One that is prepared. Raises EngineError."""
+        ...
+
+    def close(self) -> None:
+        """The graphs that hold its plans must be gone."""
+        ...
+
+
 class StepLauncher:
     """Launches the work of a step's plan on a stream. It owns nothing.
 
     `addresses` are those of the buffers. `megakernel_model` is blink_megakernel_model by value, and empty if
-    no step has the megakernel.
+    no step has the megakernel. `plans` runs those of a library, if steps have such.
     """
 
     def __init__(
@@ -39,6 +55,7 @@ class StepLauncher:
         addresses: Mapping[str, int],
         tables: bytes,
         megakernel_model: bytes = b"",
+        plans: PlanRunner | None = None,
     ) -> None:
         self._kernels = kernels
         self._cublas = cublas
@@ -46,15 +63,32 @@ class StepLauncher:
         self._stream = stream
         self._addresses = addresses
         self._by_value = {FromStep.TABLES: tables, FromStep.MEGAKERNEL_MODEL: megakernel_model}
+        self._plans = plans
+
+    def prepare(self, plan: Sequence[Choice]) -> None:
+        """What has to happen once before the step is captured. Raises EngineError."""
+        place = Place(self._addresses, self._by_value)
+        for choice in plan:
+            for work in choice.launches:
+                if isinstance(work, LibraryPlan):
+                    assert self._plans is not None
+                    self._plans.prepare(work, place)
 
     def enqueue(self, plan: Sequence[Choice], step_set: bytes) -> None:
-        """The whole step; `step_set` is blink_step_set by value. Raises CudaError, CublasError."""
+        """The whole step; `step_set` is blink_step_set by value.
+
+        Raises CudaError, CublasError, EngineError.
+        """
         for choice in plan:
             for work in choice.launches:
                 self.launch(work, step_set)
 
     def launch(self, work: Work, step_set: bytes) -> None:
-        """One launch of a step. Raises CudaError, CublasError."""
+        """One launch of a step. Raises CudaError, CublasError, EngineError."""
+        if isinstance(work, LibraryPlan):
+            assert self._plans is not None
+            self._plans.enqueue(work)
+            return
         place = Place(self._addresses, {**self._by_value, FromStep.STEP_SET: step_set})
         if isinstance(work, LibraryGemm):
             half, product = work.weight.element.cuda_data_type, product_of(work, place)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 
 from gpu_backend.abi import StepKind
 from gpu_backend.cuda.chip import Chip
+from gpu_backend.cuda.driver import Stream
+from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.native.fusion import fused
+from gpu_backend.engines.native.launcher import PlanRunner
 from gpu_backend.engines.native.model import NativeModel
 from gpu_backend.engines.native.step import StepBuilder
 from gpu_backend.models.description import Model
 from gpu_backend.ops.candidate import Choice, NoKernel
 from gpu_backend.ops.choice import choose
+
+Planner = Callable[[NativeModel, Shape], list[Choice]]
 
 
 def plan_step(model: NativeModel, shape: Shape) -> list[Choice]:
@@ -48,8 +54,24 @@ def buffer_bytes(plans: Iterable[Sequence[Choice]]) -> dict[str, int]:
 
 @lru_cache(maxsize=4)
 def described_plans(
-    config: Model, limits: Limits, shapes: tuple[Shape, ...], chip: Chip
+    config: Model, limits: Limits, shapes: tuple[Shape, ...], chip: Chip, planner: Planner = plan_step
 ) -> tuple[list[Choice], ...]:
     """Of a model that is not loaded. Raises NoKernel."""
     model = NativeModel.described(config, limits, chip)
-    return tuple(plan_step(model, shape) for shape in shapes)
+    return tuple(planner(model, shape) for shape in shapes)
+
+
+@dataclass(frozen=True)
+class Planning:
+    """How an engine's steps are planned: all by kernels of ours, or with plans of a library in them.
+
+    `runner` makes what runs such plans, over the engine's memory and on its stream; `scratch_bytes` of GPU
+    memory are what they work in.
+    """
+
+    planner: Planner = plan_step
+    scratch_bytes: int = 0
+    runner: Callable[[DeviceMemory, Stream], PlanRunner] | None = None
+
+
+OWN_KERNELS = Planning()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.chip import Chip
@@ -11,7 +11,14 @@ from gpu_backend.element import compute_element
 from gpu_backend.engines.base import MIXED_SHARE, MIXED_TOKENS, Limits, Shape
 from gpu_backend.engines.graph_grid import FINEST_STEP
 from gpu_backend.engines.native.model import kv_cache, matrix_of
-from gpu_backend.engines.native.plan import buffer_bytes, described_plans
+from gpu_backend.engines.native.plan import (
+    OWN_KERNELS,
+    Planner,
+    Planning,
+    buffer_bytes,
+    described_plans,
+    plan_step,
+)
 from gpu_backend.models.description import Model
 from gpu_backend.ops.costs import FP8_SPEED
 from gpu_backend.ops.gpu import H200
@@ -32,9 +39,11 @@ def weight_bytes(config: Model) -> int:
     return sum(matrix_of(weight, element).n_bytes for weight in config.weights())
 
 
-def activation_bytes(config: Model, limits: Limits, shapes: Sequence[Shape], chip: Chip) -> dict[str, int]:
+def activation_bytes(
+    config: Model, limits: Limits, shapes: Sequence[Shape], chip: Chip, planner: Planner = plan_step
+) -> dict[str, int]:
     """Bytes of each buffer that the steps of all shapes share."""
-    return buffer_bytes(described_plans(config, limits, tuple(shapes), chip))
+    return buffer_bytes(described_plans(config, limits, tuple(shapes), chip, planner))
 
 
 def mixed_share(config: Model) -> int:
@@ -51,6 +60,11 @@ def mixed_share(config: Model) -> int:
     rate = H200.half_flops * (FP8_SPEED if config.scale_forms else 1)
     tokens = layer_s * rate / (2 * layer.multiplied_elements(config.experts))
     return min(MIXED_TOKENS, max(MIXED_SHARE, FINEST_STEP * int(tokens / FINEST_STEP)))
+
+
+def with_mixed_share(wanted: Limits, config: Model) -> Limits:
+    """`wanted` with the engine's choice where it leaves it to the engine."""
+    return replace(wanted, mixed_share=wanted.mixed_share or mixed_share(config))
 
 
 @dataclass(frozen=True)
@@ -76,10 +90,17 @@ class Needs:
             )
 
 
-def needs(config: Model, limits: Limits, shapes: Sequence[Shape], chip: Chip, kv_bytes: int) -> Needs:
+def needs(
+    config: Model,
+    limits: Limits,
+    shapes: Sequence[Shape],
+    chip: Chip,
+    kv_bytes: int,
+    planning: Planning = OWN_KERNELS,
+) -> Needs:
     """What `config` takes with `kv_bytes` of KV cache."""
-    sizes = activation_bytes(config, limits, shapes, chip)
-    return Needs(weight_bytes(config), kv_bytes, sum(sizes.values()))
+    sizes = activation_bytes(config, limits, shapes, chip, planning.planner)
+    return Needs(weight_bytes(config), kv_bytes, sum(sizes.values()) + planning.scratch_bytes)
 
 
 def pages_that_fit(
@@ -89,6 +110,7 @@ def pages_that_fit(
     free_bytes: int,
     chip: Chip,
     fraction: float = 0.9,
+    planning: Planning = OWN_KERNELS,
 ) -> int:
     """KV pages that fit into `fraction` of `free_bytes` beside weights and activations.
 
@@ -97,6 +119,6 @@ def pages_that_fit(
     page = page_bytes(config, limits)
     smallest = page * ceil_div(min(limits.max_context, SMALLEST_CONTEXT), limits.page_size)
     room = int(fraction * free_bytes)
-    least = needs(config, limits, shapes, chip, smallest)
+    least = needs(config, limits, shapes, chip, smallest, planning)
     least.check(room, free_bytes)
     return (room - least.total + smallest) // page

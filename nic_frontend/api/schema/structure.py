@@ -17,9 +17,19 @@ class JsonSchema(Struct):
     strict: bool | None = None
 
 
+StructuralTag = Annotated[
+    dict[str, Any], Meta(description="With a `format`, or `structures` and `triggers`.")
+]
+
+
 class ResponseFormat(Struct):
-    type: Literal["text", "json_object", "json_schema"] = "text"
+    """Of a structural tag, `structures` and `triggers`, or a `format`."""
+
+    type: Literal["text", "json_object", "json_schema", "structural_tag"] = "text"
     json_schema: JsonSchema | None = None
+    structures: list[dict[str, Any]] | None = None
+    triggers: list[str] | None = None
+    format: dict[str, Any] | None = None
 
 
 class StructuredOutputs(Struct, forbid_unknown_fields=True):
@@ -30,4 +40,5 @@ class StructuredOutputs(Struct, forbid_unknown_fields=True):
     choice: Choices | None = None
     grammar: str | None = None
     json_object: bool | None = None
+    structural_tag: StructuralTag | str | None = None
     disable_fallback: bool | None = None  # there is none

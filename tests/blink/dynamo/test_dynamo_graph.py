@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -227,12 +228,54 @@ def test_a_worker_attaches_to_a_backend_that_runs(graph: Graph) -> None:
             backend.terminate()
 
 
+def test_log_probabilities_come_with_the_tokens(shared: Graph) -> None:
+    told = complete(shared, "Count from 1 to 9.", logprobs=2)["choices"][0]["logprobs"]
+    assert len(told["tokens"]) == len(told["token_logprobs"]) == 4
+    assert all(-1 < logprob <= 0 for logprob in told["token_logprobs"])
+    assert all(len(likeliest) == 2 for likeliest in told["top_logprobs"])
+    talk = [{"role": "user", "content": "Count from 1 to 9."}]
+    body = {"model": "demo", "messages": talk, "max_tokens": 4, "logprobs": True, "top_logprobs": 3}
+    answer = shared.client.post("/v1/chat/completions", json=body).json()
+    content = answer["choices"][0]["logprobs"]["content"]
+    assert len(content) == 4
+    for entry in content:
+        assert len(entry["top_logprobs"]) == 3
+        assert entry["logprob"] <= entry["top_logprobs"][0]["logprob"] + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("fields", "form"),
+    [
+        ({"guided_choice": ["left", "right"]}, "left|right"),
+        ({"guided_regex": "[0-9]{4}-[0-9]{2}"}, "[0-9]{4}-[0-9]{2}"),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "answer", "schema": {"enum": [12, 345]}},
+                }
+            },
+            "12|345",
+        ),
+    ],
+)
+def test_answers_have_their_form(shared: Graph, fields: dict[str, Any], form: str) -> None:
+    talk = [{"role": "user", "content": "Tell me a story."}]
+    body = {"model": "demo", "messages": talk, "max_tokens": 20, "temperature": 0, **fields}
+    response = shared.client.post("/v1/chat/completions", json=body)
+    assert response.status_code == 200, response.text
+    assert re.fullmatch(form, response.json()["choices"][0]["message"]["content"])
+
+
 def test_what_is_not_served_is_refused_by_name(shared: Graph) -> None:
-    for field, value in {"logprobs": 2, "max_tokens": 5000}.items():
-        body = {"model": "demo", "prompt": "hello", field: value}
-        response = shared.client.post("/v1/completions", json=body)
+    for named, fields in {
+        "max_tokens": {"max_tokens": 5000},
+        "max_thinking_tokens": {"nvext": {"max_thinking_tokens": 5}},
+        "at #/uniqueItems": {"guided_json": {"type": "array", "uniqueItems": True}},
+    }.items():
+        response = shared.client.post("/v1/completions", json={"model": "demo", "prompt": "hello", **fields})
         assert response.status_code == 400
-        assert field in response.json()["message"]
+        assert named in response.json()["message"]
     complete(shared, "hello")
 
 

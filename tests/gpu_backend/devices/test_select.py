@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -38,3 +39,24 @@ def test_a_gpu_that_is_named_is_not_replaced(monkeypatch: pytest.MonkeyPatch, de
         select_device(device, 0)
     with pytest.raises(DeviceError, match="--gpu 0 is a GPU, and --device is cpu"):
         select_device("cpu", 0)
+
+
+def test_an_engine_other_than_the_native_one_asks_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(select, "GpuServingDevice", raising(NoGpu("no NVIDIA driver")))
+    with pytest.raises(DeviceError, match="no GPU to serve from: no NVIDIA driver"):
+        select_device("auto", engine="tensorrt")
+    with pytest.raises(DeviceError, match="--engine tensorrt needs a GPU, and --device is cpu"):
+        select_device("cpu", engine="tensorrt")
+    with pytest.raises(DeviceError, match="engine is 'vllm', it must be native or tensorrt"):
+        select_device("auto", engine="vllm")
+
+
+def test_what_an_engine_needs_is_asked_for_when_it_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend without the extra serves from the native engine."""
+    name = "gpu_backend.engines.tensorrt.builder"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delitem(sys.modules, "gpu_backend.engines.tensorrt.plans", raising=False)
+    monkeypatch.delitem(sys.modules, "gpu_backend.engines.tensorrt.onnx_graph", raising=False)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(DeviceError, match=r"tensorrt needs onnx: pip install 'blink-serving\[tensorrt\]'"):
+        select_device("gpu", engine="tensorrt")

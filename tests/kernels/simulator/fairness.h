@@ -88,7 +88,8 @@ class Fairness {
 
   // S2: while a client's next waits, nobody is admitted who has more places in the batch, and no other client twice
   // that has as many; and a client's own come in the order of their arrival. A torn payload has no place in the line,
-  // and whom it is for is not known. Hostile numbers of clients are chosen to share the places of others' counts.
+  // and whom it is for is not known; once it is whole it may be its client's turn, though it was never seen as the
+  // next. Hostile numbers of clients are chosen to share the places of others' counts.
   void take_turns(const std::map<uint64_t, uint32_t>& running) {
     std::map<uint32_t, uint64_t> next;
     for (uint32_t slot = 0; slot < c.n_slots; ++slot) {
@@ -103,12 +104,16 @@ class Fairness {
     for (const auto& [arrival, client] : running) least[client] += ran_.count(arrival);
     for (const auto& [arrival, client] : running) most[client] += !ran_.count(arrival);
     for (const auto& [arrival, client] : ran_) ++most[client];
+    std::set<uint32_t> admitted;
+    for (const auto& [arrival, client] : running) {
+      if (!ran_.count(arrival)) admitted.insert(client);
+    }
     for (const auto& [arrival, client] : running) {
       if (ran_.count(arrival)) continue;
       if (next.count(client) && next[client] < arrival) fail("S2: a request was overtaken by one of its client's");
       for (auto& [other, head] : heads_) {
         const bool waits = next.count(other) && next[other] == head.arrival;
-        if (other == client || !waits || distrusted != ~0u || least[client] < most[other]) continue;
+        if (admitted.count(other) || !waits || distrusted != ~0u || least[client] < most[other]) continue;
         if (least[client] > most[other]) fail("S2: a client with more places came before one with fewer");
         if (!head.others.insert(client).second) fail("S2: a client had two turns while another waited for its next");
       }
@@ -116,7 +121,8 @@ class Fairness {
     std::map<uint32_t, Head> heads;
     for (const auto& [client, arrival] : next) {
       const auto known = heads_.find(client);
-      heads[client] = known != heads_.end() && known->second.arrival == arrival ? known->second : Head{arrival, {}};
+      const bool same = known != heads_.end() && known->second.arrival == arrival && !admitted.count(client);
+      heads[client] = same ? known->second : Head{arrival, {}};
     }
     heads_ = std::move(heads);
   }

@@ -1,0 +1,70 @@
+"""Plans of segments: what TensorRT deserializes, built on this machine and kept for the next start."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpu_backend.cuda.cache import cache_directory, load, store
+from gpu_backend.cuda.chip import Capability
+from gpu_backend.engines.tensorrt.library import Library
+from gpu_backend.engines.tensorrt.onnx_graph import onnx_model
+from gpu_backend.engines.tensorrt.segments import Segment
+
+DIGEST_BYTES = 32  # of a stored plan, in front of it
+CACHE_ENTRIES = 512  # plans that are kept, of 0.1 to 2 MB each
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`key` is the same for plans that are the same: of one, one engine is enough. `data` is for
+    Runtime.deserialize_cuda_engine. Its tensors are named as the segment's inputs and outputs are, and have
+    fixed shapes; contexts bring no memory of their own (ExecutionContextAllocationStrategy.USER_MANAGED)."""
+
+    key: str
+    data: bytes
+
+
+class Plans:
+    """Makes plans for one GPU by one library, and keeps them for the next start."""
+
+    def __init__(self, library: Library, capability: Capability) -> None:
+        self._library = library
+        self._capability = capability
+        self._made: dict[str, Plan] = {}
+
+    def plan(self, segment: Segment) -> Plan:
+        """One made before, one of the cache, or a new one. Raises PlanError."""
+        graph = onnx_model(segment)
+        key = self._key(graph)
+        if key not in self._made:
+            self._made[key] = Plan(key, self._cached(key, segment, graph))
+        return self._made[key]
+
+    def _key(self, graph: bytes) -> str:
+        """Of all that a plan depends on."""
+        library = self._library
+        of = library.title, library.flags, library.settings, self._capability
+        return hashlib.sha256(repr(of).encode() + graph).hexdigest()[:32]
+
+    def _cached(self, key: str, segment: Segment, graph: bytes) -> bytes:
+        path = cache_directory() / f"{key}.plan"
+        kept = load(path) or b""
+        digest, data = kept[:DIGEST_BYTES], kept[DIGEST_BYTES:]
+        if data and hashlib.sha256(data).digest() == digest:
+            with contextlib.suppress(OSError):
+                path.touch()
+            return data
+        data = self._library.build(segment.name, graph, self._capability)
+        if store(path, hashlib.sha256(data).digest() + data):
+            _drop_oldest(path.parent)
+        return data
+
+
+def _drop_oldest(directory: Path) -> None:
+    with contextlib.suppress(OSError):
+        kept = sorted(directory.glob("*.plan"), key=lambda entry: entry.stat().st_mtime)
+        for old in kept[:-CACHE_ENTRIES]:
+            old.unlink()

@@ -1,0 +1,192 @@
+"""What a supervisor does about starts that fail, with children that the test plays."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from blink import supervisor
+from blink.plan import Plan
+from blink.supervisor import Supervisor
+
+START_S = 0.5
+
+
+class PlayedProcess:
+    """Like asyncio's Process, but it ends when the test says so."""
+
+    def __init__(self, pid: int, ready_fd: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._ready_fd = ready_fd
+        self._ended = asyncio.Event()
+
+    def serves(self) -> None:
+        os.write(self._ready_fd, b"ready")
+        os.close(self._ready_fd)
+        self._ready_fd = -1
+
+    def ends(self, status: int) -> None:
+        if self._ready_fd >= 0:
+            os.close(self._ready_fd)
+        self.returncode, self._ready_fd = status, -1
+        self._ended.set()
+
+    def send_signal(self, number: int) -> None:
+        if number != signal.SIGCONT:
+            self.ends(-number)
+
+    async def wait(self) -> int | None:
+        await self._ended.wait()
+        return self.returncode
+
+
+class Children:
+    """Those that were started, and how often the next start is refused."""
+
+    def __init__(self, path: Path) -> None:
+        self.refused = self.started = 0
+        self.backends: asyncio.Queue[PlayedProcess] = asyncio.Queue()
+        self.frontends: asyncio.Queue[PlayedProcess] = asyncio.Queue()
+        self.plan = Plan(
+            backend=["backend"], frontend=["frontend"], n_frontends=1, environment={}, ring=path / "ring",
+            host="127.0.0.1", port=0, backend_restarts=5, url="http://nowhere", start_timeout_s=START_S,
+            drain_s=1.0, frontend_end_s=1.0, backend_end_s=1.0,
+        )  # fmt: skip
+
+    async def spawn(
+        self, command: Sequence[str], environment: Mapping[str, str]
+    ) -> tuple[asyncio.subprocess.Process, int]:
+        if self.refused:
+            self.refused -= 1
+            raise OSError("Cannot allocate memory")
+        read_end, write_end = os.pipe()
+        self.started += 1
+        process = PlayedProcess(self.started, write_end)
+        (self.backends if command[0] == "backend" else self.frontends).put_nowait(process)
+        return cast(asyncio.subprocess.Process, process), read_end
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[tuple[PlayedProcess, PlayedProcess]]:
+        """While a supervisor runs: the first backend and frontend, which serve."""
+        running = asyncio.create_task(Supervisor(self.plan).run())
+        backend = await self.backends.get()
+        backend.serves()
+        frontend = await self.frontends.get()
+        frontend.serves()
+        await asyncio.sleep(0.05)
+        yield backend, frontend
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await asyncio.wait_for(running, 5) == 0
+
+
+@pytest.fixture
+def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Children:
+    made = Children(tmp_path)
+    monkeypatch.setattr(supervisor, "spawn", made.spawn)
+    monkeypatch.setattr(supervisor, "LONGEST_PAUSE_S", 0.01)
+    return made
+
+
+def play(story: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(10):
+            await story()
+
+    asyncio.run(bounded())
+
+
+def test_the_time_of_a_start_that_failed_does_not_end_the_one_that_serves(children: Children) -> None:
+    async def story() -> None:
+        async with children.served() as (backend, _):
+            backend.ends(1)
+            second = await children.backends.get()
+            await asyncio.sleep(0.6 * START_S)
+            second.ends(1)
+            third = await children.backends.get()
+            await asyncio.sleep(0.6 * START_S)  # now the second one's time is over
+            third.serves()
+            await asyncio.sleep(0.6 * START_S)  # and now the third one's
+            assert third.returncode is None
+
+    play(story)
+
+
+@pytest.mark.parametrize("plane", ["backend", "frontend"])
+def test_a_child_that_was_started_again_and_hangs_is_replaced(
+    children: Children, plane: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def story() -> None:
+        async with children.served() as (backend, frontend):
+            started = children.backends if plane == "backend" else children.frontends
+            (backend if plane == "backend" else frontend).ends(1)
+            hangs = await started.get()
+            (await started.get()).serves()
+            assert hangs.returncode == -signal.SIGKILL
+            await asyncio.sleep(0.05)
+
+    play(story)
+    output = capfd.readouterr().err
+    assert output.count(f"is not ready after {START_S:g} s; killing it") == 1
+    assert output.count("serves again") == 1
+
+
+def test_a_start_that_the_system_refuses_is_tried_again(
+    children: Children, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def story() -> None:
+        async with children.served() as (_, frontend):
+            children.refused = 2
+            frontend.ends(1)
+            (await children.frontends.get()).serves()
+            await asyncio.sleep(0.05)
+
+    play(story)
+    output = capfd.readouterr().err
+    assert output.count("blink: frontend 0: Cannot allocate memory") == 2
+    assert "blink: frontend 0 serves again" in output
+
+
+def test_a_starts_progress_is_told_once(
+    children: Children, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(supervisor, "PROGRESS_S", 0.1)
+
+    async def story() -> None:
+        async with children.served() as (backend, _):
+            backend.ends(1)
+            for _ in range(2):
+                (await children.backends.get()).ends(1)
+            last = await children.backends.get()
+            await asyncio.sleep(0.15)
+            last.serves()
+            await asyncio.sleep(0.05)
+
+    play(story)
+    assert capfd.readouterr().err.count("the backend is still starting (0 s)") == 1
+
+
+def test_a_ring_of_a_backend_that_was_killed_does_not_outlive_the_service(
+    children: Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though another backend was being started when the end came."""
+    monkeypatch.setattr(supervisor, "owner_pid", lambda ring: owner)
+
+    async def story() -> None:
+        nonlocal owner
+        async with children.served() as (backend, _):
+            owner = backend.pid
+            children.plan.ring.touch()
+            backend.ends(-signal.SIGKILL)
+            await children.backends.get()
+
+    owner = 0
+    play(story)
+    assert not children.plan.ring.exists()
