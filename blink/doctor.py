@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from blink import checks
 from blink.flags import checked, ordinal
 from gpu_backend.cuda.probe import Finding, probe
+from gpu_backend.engines.tensorrt.findings import findings
 
 DESCRIPTION = """Tries what serving needs on the CPU and on a GPU; says what is missing and how to get it.
 Exit status 0 when at least the CPU emulation can serve."""
@@ -24,6 +25,7 @@ def main(namespace: argparse.Namespace) -> int:
     machine = report("machine", checks.machine())
     cpu = report("serving from the CPU emulation", checks.cpu_path())
     gpu = report("serving from a GPU", probe(namespace.gpu), optional=("GPUDirect RDMA",))
+    report("serving with --engine tensorrt, an alternative to blink's own kernels", findings(namespace.gpu))
     if devices := checks.rdma_devices():
         report("frontend on another host", checks.rdma(devices))
     report("building from source", checks.build_tools())

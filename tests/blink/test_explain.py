@@ -114,3 +114,22 @@ def test_what_cannot_be_served_is_refused_with_the_reason(
 def test_a_file_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", str(tmp_path / "none.json")]) == 1
     assert "none.json" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_steps_with_plans_of_tensorrt(capsys: pytest.CaptureFixture[str]) -> None:
+    """The matmuls' bytes and operations are the plans', and the memory is what the native engine has."""
+    plans, native = explained(capsys, str(LLAMA), "--engine", "tensorrt"), explained(capsys, str(LLAMA))
+    step = step_of(plans, "prefill", 512)
+    named = {row["operation"]: row["count"] for row in step["rows"] if row["family"] == "tensorrt"}
+    last = "o, gate_up, down, head (16 rows)"
+    assert named == {"qkv (512 rows)": 1, "o, gate_up, down, qkv (512 rows)": 31, last: 1}
+    assert step["floor_us"] == pytest.approx(step_of(native, "prefill", 512)["floor_us"], rel=0.02)
+    assert plans["weight_bytes"] == native["weight_bytes"]
+
+
+def test_what_plans_do_not_serve(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(SHAPES / "qwen3-30b-a3b.json"), "--engine", "tensorrt"]) == 1
+    assert "--engine tensorrt does not serve mixtures of experts" in capsys.readouterr().err
+    assert main(["explain", str(LLAMA), "--quantization", "fp8", "--engine", "tensorrt"]) == 1
+    assert "--engine tensorrt does not serve weights in fp8" in capsys.readouterr().err

@@ -22,8 +22,6 @@ SCRATCH_BYTES = 1000  # of an engine, for each row
 CAPTURABLE = True
 REFUSES: list[str] = []  # to deserialize a plan, with these words
 
-_driver = ctypes.CDLL("libcuda.so.1")
-
 
 class ILogger:
     INTERNAL_ERROR, ERROR, WARNING = range(3)
@@ -60,7 +58,8 @@ class ComputeCapability(enum.Enum):
     SM120 = 120
 
 
-class Config:
+class IBuilderConfig:
+    profiling_verbosity: ProfilingVerbosity | None = None
     max_aux_streams: int | None = None
     num_compute_capabilities = 0
 
@@ -69,49 +68,49 @@ class Config:
     def set_compute_capability(self, capability: ComputeCapability, index: int) -> None: ...
 
 
-class Network:
-    graph: Any = None
+class INetworkDefinition:
+    _graph: Any = None
 
 
 class OnnxParser:
     num_errors = 0
 
-    def __init__(self, network: Network, log: ILogger) -> None:
+    def __init__(self, network: INetworkDefinition, log: ILogger) -> None:
         self._network = network
 
     def parse(self, model: bytes) -> bool:
-        self._network.graph = onnx.load_from_string(model).graph
+        self._network._graph = onnx.load_from_string(model).graph
         return True
 
 
 class Builder:
     def __init__(self, log: ILogger) -> None: ...
 
-    def create_network(self, flags: int) -> Network:
+    def create_network(self, flags: int) -> INetworkDefinition:
         assert flags == 1 << NetworkDefinitionCreationFlag.STRONGLY_TYPED
-        return Network()
+        return INetworkDefinition()
 
-    def create_builder_config(self) -> Config:
-        return Config()
+    def create_builder_config(self) -> IBuilderConfig:
+        return IBuilderConfig()
 
-    def build_serialized_network(self, network: Network, config: Config) -> bytes:
+    def build_serialized_network(self, network: INetworkDefinition, config: IBuilderConfig) -> bytes:
         tensors = {
             value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim]
-            for value in (*network.graph.input, *network.graph.output)
+            for value in (*network._graph.input, *network._graph.output)
         }
-        outputs = [value.name for value in network.graph.output]
+        outputs = [value.name for value in network._graph.output]
         return json.dumps({"tensors": tensors, "outputs": outputs}).encode()
 
 
-class RuntimeConfig:
+class IRuntimeConfig:
     cuda_graph_strategy: CudaGraphStrategy | None = None
 
     def set_execution_context_allocation_strategy(self, strategy: ExecutionContextAllocationStrategy) -> None:
-        self.strategy = strategy
+        self._strategy = strategy
 
 
-class ExecutionContext:
-    def __init__(self, engine: Engine) -> None:
+class IExecutionContext:
+    def __init__(self, engine: ICudaEngine) -> None:
         self._engine = engine
         self._addresses: dict[str, int] = {}
         self._scratch: tuple[int, int] | None = None
@@ -127,7 +126,7 @@ class ExecutionContext:
         assert not self._ran, "a context that was captured must not change"
         assert memory % 256 == 0
         self._addresses[name] = memory
-        return name in self._engine.tensors
+        return name in self._engine._tensors
 
     def infer_shapes(self) -> list[str]:
         return []
@@ -138,39 +137,42 @@ class ExecutionContext:
     def execute_async_v3(self, stream: int) -> bool:
         assert self._scratch is not None, "no memory to work in"
         assert stream, "the default stream"
-        if self._addresses.keys() != self._engine.tensors.keys():
+        if self._addresses.keys() != self._engine._tensors.keys():
             return False
         self._ran = True
-        words = [f"{name}={self._addresses[name]}" for name in self._engine.tensors]
+        words = [f"{name}={self._addresses[name]}" for name in self._engine._tensors]
         line = " ".join(["plan", str(self._scratch[0]), *words])
         kinds = (ctypes.c_int * len(NODES))(*NODES)
-        _driver.fake_enqueue(line.encode(), kinds, len(NODES))
+        ctypes.CDLL("libcuda.so.1").fake_enqueue(line.encode(), kinds, len(NODES))
         return True
 
 
-class Engine:
+class ICudaEngine:
     def __init__(self, plan: bytes) -> None:
-        self.tensors: dict[str, list[int]] = json.loads(plan)["tensors"]
-        first = json.loads(plan)["outputs"][0]
-        self.device_memory_size_v2 = SCRATCH_BYTES * self.tensors[first][0]
+        self._tensors: dict[str, list[int]] = json.loads(plan)["tensors"]
+        self._rows = self._tensors[json.loads(plan)["outputs"][0]][0]
 
-    def create_runtime_config(self) -> RuntimeConfig:
-        return RuntimeConfig()
+    @property
+    def device_memory_size_v2(self) -> int:
+        return SCRATCH_BYTES * self._rows
 
-    def create_execution_context(self, how: object) -> ExecutionContext:
-        if isinstance(how, RuntimeConfig):
+    def create_runtime_config(self) -> IRuntimeConfig:
+        return IRuntimeConfig()
+
+    def create_execution_context(self, how: object) -> IExecutionContext:
+        if isinstance(how, IRuntimeConfig):
             assert how.cuda_graph_strategy is CudaGraphStrategy.DISABLED
-            how = how.strategy
+            how = how._strategy
         assert how is ExecutionContextAllocationStrategy.USER_MANAGED
-        return ExecutionContext(self)
+        return IExecutionContext(self)
 
 
 class Runtime:
     def __init__(self, log: ILogger) -> None:
         self._log = log
 
-    def deserialize_cuda_engine(self, plan: bytes) -> Engine | None:
+    def deserialize_cuda_engine(self, plan: bytes) -> ICudaEngine | None:
         if REFUSES:
             self._log.log(ILogger.ERROR, REFUSES[0])
             return None
-        return Engine(plan)
+        return ICudaEngine(plan)

@@ -180,7 +180,7 @@ def describe(choice: Choice) -> str:
     if isinstance(first := next(iter(choice.launches), None), LibraryPlan):
         rows = first.writes[0][1].rows
         roles = [part.role.value for part in first.operations if isinstance(part, MatMul)]
-        return f"{', '.join(roles)} ({rows} rows)"
+        return f"{', '.join(roles)} ({rows} {'row' if rows == 1 else 'rows'})"
     if not isinstance(op, MatMul):
         name = type(op).__name__
         fused = {"norm": getattr(op, "norm_after", None), "Quantize": getattr(op, "quantize", None)}

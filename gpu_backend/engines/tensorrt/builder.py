@@ -15,10 +15,11 @@ from gpu_backend.engines.native.builder import NativeEngineBuilder
 from gpu_backend.engines.native.plan import Planning, described_plans
 from gpu_backend.engines.native.sizing import with_mixed_share
 from gpu_backend.engines.tensorrt.contexts import Contexts, Engines
+from gpu_backend.engines.tensorrt.findings import to_install
 from gpu_backend.engines.tensorrt.library import Library, NoLibrary, PlanError, load_library
 from gpu_backend.engines.tensorrt.plans import Plans
 from gpu_backend.engines.tensorrt.segments import Segment
-from gpu_backend.engines.tensorrt.step import plan_step, unserved
+from gpu_backend.engines.tensorrt.step import plan_step, refusal
 from gpu_backend.models.description import Model
 from gpu_backend.ops.launch import LibraryPlan
 from gpu_backend.progress import ProgressLine
@@ -29,7 +30,8 @@ def serving_library(device: Device) -> Library:
     try:
         library = load_library()
     except NoLibrary as error:
-        raise EngineError(str(error)) from error
+        missing = str(error).split(":")[0]
+        raise EngineError(f"{missing}: {to_install(device.capability)}") from error
     if reason := library.refuses(device.capability):
         raise EngineError(reason)
     return library
@@ -47,8 +49,8 @@ class TensorRtEngineBuilder:
         host_kv_memory: int | None = None,
     ) -> Limits:
         """Builds the plans first; raises EngineError where TensorRT does not serve."""
-        if (what := unserved(config)) is not None:
-            raise EngineError(f"--engine tensorrt does not serve {what}: --engine native does")
+        if (reason := refusal(config)) is not None:
+            raise EngineError(reason)
         library = serving_library(device)
         wanted = with_mixed_share(wanted, config)
         engines = self._engines(device, library, config, wanted)

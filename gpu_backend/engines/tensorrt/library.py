@@ -115,8 +115,7 @@ def _member(capability: Capability) -> str:
 
 
 def load_library() -> Library:
-    """The full library where it is installed, else that for RTX. Raises NoLibrary; plans.py cannot be
-    imported then."""
+    """The full library where it is installed, else that for RTX. Raises NoLibrary, also without onnx."""
     if importlib.util.find_spec("onnx") is None:
         raise NoLibrary(f"no onnx, which plans are written with: {INSTALL}")
     for name in MODULES:

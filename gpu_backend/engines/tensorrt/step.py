@@ -16,7 +16,7 @@ from gpu_backend.engines.native.model import NativeModel
 from gpu_backend.engines.native.step import StepBuilder
 from gpu_backend.engines.tensorrt.segments import Segment, segmented
 from gpu_backend.models.description import Model
-from gpu_backend.ops.candidate import Choice
+from gpu_backend.ops.candidate import Choice, NoKernel
 from gpu_backend.ops.choice import choose
 from gpu_backend.ops.launch import Launch, LibraryPlan
 from gpu_backend.ops.matrix import Buffer, Matrix
@@ -26,6 +26,8 @@ FAMILY = "tensorrt"
 
 def plan_step(model: NativeModel, shape: Shape) -> list[Choice]:
     """The choices that make a step of `shape`, in order. Raises NoKernel."""
+    if (reason := refusal(model.config)) is not None:
+        raise NoKernel(reason)
     if shape.kind == StepKind.COPY:
         return plan.plan_step(model, shape)
     choices: list[Choice] = []
@@ -41,11 +43,11 @@ def plan_step(model: NativeModel, shape: Shape) -> list[Choice]:
     return choices
 
 
-def unserved(config: Model) -> str | None:
-    """What of the model no plan computes, in words; None if nothing."""
-    if config.experts is not None:
-        return "mixtures of experts"
-    return "weights in fp8" if config.scale_forms else None
+def refusal(config: Model) -> str | None:
+    """Why no plans serve the model; None where they do."""
+    has = {"mixtures of experts": config.experts is not None, "weights in fp8": bool(config.scale_forms)}
+    what = next((name for name, there in has.items() if there), None)
+    return f"--engine tensorrt does not serve {what}: --engine native does" if what else None
 
 
 def library_plan(segment: Segment, index: int, shape: Shape) -> LibraryPlan:

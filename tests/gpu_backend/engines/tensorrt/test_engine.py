@@ -3,16 +3,20 @@ fake_tensorrt.py): what is bound where, what is captured, what is refused, and t
 
 from __future__ import annotations
 
+import enum
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import fake_tensorrt
 import pytest
 from fake_cuda import Log, all_captures, captures, op, run
 from small_models import DENSE, EXPERTS
 
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 pytest.importorskip("onnx", reason="needs onnx: pip install 'blink-serving[tensorrt]'")
+
+from gpu_backend.engines.tensorrt.library import NoLibrary, load_library
 
 LAYERS = DENSE["num_hidden_layers"]
 SCRIPT = """
@@ -206,3 +210,24 @@ def test_what_does_not_serve_is_refused_in_one_line(reason: str, fake: Path, tmp
     assert not captures(log)
     if "captured" not in reason:  # found before anything is loaded
         assert not [call for call in log if call[0] == "alloc"]
+
+
+def test_the_library_has_what_the_fake_has() -> None:
+    """Else the engine's calls would be proven against names that nobody knows."""
+    try:
+        library = load_library()
+    except NoLibrary as error:
+        pytest.skip(str(error))
+    missing: list[str] = []
+    for name, member in vars(fake_tensorrt).items():
+        if not isinstance(member, type) or member.__module__ != fake_tensorrt.__name__:
+            continue
+        real = getattr(library.module, name, None)
+        of = member.__members__ if issubclass(member, enum.Enum) else vars(member)
+        names = [attribute for attribute in of if not attribute.startswith("_")]
+        missing += [f"{name}.{attribute}" for attribute in names if not hasattr(real, attribute)]
+    only_rtx = {"IExecutionContext.is_stream_capturable", "BuilderFlag.REQUIRE_USER_ALLOCATION"}
+    only_rtx |= {name for name in missing if name.startswith(("CudaGraph", "ComputeCap", "IRuntimeConfig"))}
+    only_rtx |= {"ICudaEngine.create_runtime_config", "IBuilderConfig.num_compute_capabilities"}
+    only_rtx |= {"IBuilderConfig.set_compute_capability"}
+    assert not set(missing) - (set() if library.rtx else only_rtx)
