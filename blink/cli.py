@@ -14,7 +14,7 @@ from typing import NoReturn
 from blink import stderr
 from blink.config_file import with_files
 from blink.flags import suggestion
-from blink.vllm_flags import INSTEAD
+from blink.vllm_flags import instead
 from ringbuffer.version import version
 
 COMMANDS = {
@@ -61,8 +61,8 @@ class Parser(argparse.ArgumentParser):
             name = word.partition("=")[0]
             if not FLAG.match(name) or name in self._option_string_actions:
                 continue
-            if name in INSTEAD:
-                self.error(f"there is no flag {name}: {INSTEAD[name]}")
+            if known_to_vllm := instead(name):
+                self.error(f"there is no flag {name}: {known_to_vllm}")
             self.error(f"there is no flag {name}{suggestion(name, list(self._option_string_actions))}")
 
     def error(self, message: str) -> NoReturn:

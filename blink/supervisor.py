@@ -49,10 +49,6 @@ class Child:
     watchers: list[asyncio.Task[None]] = field(default_factory=list)
 
     @property
-    def pid(self) -> int:
-        return self.process.pid if self.process else 0
-
-    @property
     def alive(self) -> bool:
         return self.process is not None and self.process.returncode is None
 
@@ -81,6 +77,7 @@ class Supervisor:
         self._plan = plan
         self._backend = Child("the backend")
         self._frontends = [Child(f"frontend {i}") for i in range(plan.n_frontends)]
+        self._backends: set[int] = set()  # process ids of all that were started
         self._events: asyncio.Queue[tuple[Event, Child | None]] = asyncio.Queue()
         self._hurry = asyncio.Event()  # a second signal: no more patience
         self._signals: list[int] = []
@@ -171,6 +168,8 @@ class Supervisor:
         is_backend = child is self._backend
         command = self._plan.backend if is_backend else self._plan.frontend
         child.process, read_end = await spawn(command, self._plan.environment)
+        if is_backend:
+            self._backends.add(child.process.pid)
         child.since, child.ready = time.monotonic(), False
         watching = [self._watch_end(child), self._watch_pipe(child, read_end)]
         watching += [self._tell_progress()] if is_backend else []
@@ -230,9 +229,11 @@ class Supervisor:
                 say(f"the backend is still starting ({time.monotonic() - self._backend.since:.0f} s)")
 
     def _ring_is_ours(self) -> bool:
-        """Whether the ring's name is that of our backend, alive or not."""
+        """Whether the ring's name is that of a backend of ours, alive or not: the one that is being started
+        may not have come to make its own.
+        """
         try:
-            return owner_pid(self._plan.ring) == self._backend.pid
+            return owner_pid(self._plan.ring) in self._backends
         except RingError:
             return False
 

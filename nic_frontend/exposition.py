@@ -28,7 +28,7 @@ SCHEDULER_GAUGES = {
 }
 SCHEDULER_COUNTERS = {  # blink_stats of ring.h, but for what has a name of vLLM's
     "steps": "Steps completed",
-    "decode_steps": "Steps with rows that decode",
+    "decode_steps": "Steps with sequences that decode",
     "prefill_steps": "Steps with prompts; a step may have both",
     "launches": "Graphs launched from the GPU",
     "refused_launches": "Launches that the runtime refused, and that were tried again",
@@ -40,7 +40,7 @@ SCHEDULER_COUNTERS = {  # blink_stats of ring.h, but for what has a name of vLLM
     "completed": "Requests that ended by themselves",
     "cancelled": "Requests that were cancelled",
     "failed": "Requests that failed",
-    "zombie_rows": "Rows that rode one step past their end",
+    "zombie_rows": "Batch slots of sequences that had ended before their step did",
     "torn_payloads": "Requests read again because their checksum did not match",
     "leases_reclaimed": "Leases taken back because nobody refreshed them",
     "prefix_lookups": "Look-ups in the prefix cache",

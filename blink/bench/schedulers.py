@@ -64,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=checked(listed(count)),
         default=[1, 8, 32],
         metavar="N,...",
-        help="rows decoded together, for the parts of a step; the largest is the batch (default: 1,8,32)",
+        help="sequences that decode, for the parts of a step; the most are the batch (default: 1,8,32)",
     )
     parser.add_argument("--input", type=checked(count), default=512, metavar="TOKENS", help="(default: 512)")
     parser.add_argument("--output", type=checked(count), default=128, metavar="TOKENS", help="(default: 128)")

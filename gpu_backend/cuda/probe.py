@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpu_backend.cuda.chip import kernels_for
+from gpu_backend.cuda.chip import SERVED, kernels_for
 from gpu_backend.cuda.compile import CompileError, compile_module, source_root
 from gpu_backend.cuda.driver import CudaError, CudaUnavailable, Device, Module, Stream, api
 from gpu_backend.cuda.graph import Graph
@@ -33,7 +33,8 @@ def probe(ordinal: int = 0) -> list[Finding]:
     try:
         device = Device(ordinal)
     except CudaUnavailable as error:
-        return [Finding("GPU", False, str(error), "use one of those, with driver 580 or later")]
+        mend = f"use one of these, with driver 580 or later: {'; '.join(SERVED.values())}"
+        return [Finding("GPU", False, str(error), mend)]
     major, minor = device.driver_version()
     gib = device.total_bytes / (1 << 30)
     findings = [

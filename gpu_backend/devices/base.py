@@ -26,7 +26,7 @@ class DeviceError(RuntimeError):
 
 @dataclass(frozen=True)
 class Defaults:
-    """Limits where the user gives none: rows that decode, prompt tokens a step, prompts a step."""
+    """Limits where the user gives none: sequences that decode, prompt tokens a step, prompts a step."""
 
     max_batch: int
     max_prefill_tokens: int

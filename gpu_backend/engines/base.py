@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gpu_backend.abi import StepKind
 
 MIXED_SHARE = 128  # prompt tokens below which a mixed step saves less than its fixed costs
-MIXED_TOKENS = 1024  # of a mixed step, unless rows that decode leave prompts less than their share
+MIXED_TOKENS = 1024  # of a mixed step, unless sequences that decode leave prompts less than their share
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Limits:
 
     @property
     def max_mixed_tokens(self) -> int:
-        """Of a step of rows that decode and prompts: there is room for both."""
+        """Of a step of sequences that decode and prompts: there is room for both."""
         most = self.max_batch + self.max_prefill_tokens
         return min(most, max(MIXED_TOKENS, self.max_batch + self.mixed_share))
 

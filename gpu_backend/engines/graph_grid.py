@@ -105,7 +105,7 @@ class GraphGrid:
         return int(self.prefill_lookup[ceil_div(n_tokens, TOKEN_GRANULE)])
 
     def mixed_shape(self, n_tokens: int, batch_size: int) -> int:
-        """Index of the shape that runs rows that decode and prompts, `batch_size` with `n_tokens` in all."""
+        """Index of the shape for sequences that decode and prompts, `batch_size` with `n_tokens` in all."""
         index = int(self.mixed_lookup[ceil_div(n_tokens, TOKEN_GRANULE)])
         while self.shapes[index].batch_slots < batch_size:
             index += 1

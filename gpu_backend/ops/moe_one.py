@@ -17,7 +17,7 @@ from gpu_backend.ops.weights import instance, lane_weights, weight_operand
 
 # Halves at most that a block holds, in the shared memory that every kernel may have: the normed token, and of
 # experts in fp8 the product.
-ONE_HELD = 16384
+MOST_RESIDENT = 16384
 
 
 def one_slice(down: Matrix) -> int:
@@ -25,7 +25,7 @@ def one_slice(down: Matrix) -> int:
     return 2 * 4 * lane_weights(down)
 
 
-def held_product(op: Moe) -> int:
+def resident_elements(op: Moe) -> int:
     """Halves of the product that a block of down holds."""
     return op.routing.per_token * op.intermediate if op.down.scales else 0
 
@@ -46,8 +46,8 @@ class OneTokenMoe:
         if op.norm_after:
             return "it has no norm behind it"
         sliced = op.intermediate % one_slice(op.down) == 0
-        held = max(op.hidden, held_product(op))
-        if not sliced or op.routing.per_token > SINGLE_EXPERTS or held > ONE_HELD:
+        resident = max(op.hidden, resident_elements(op))
+        if not sliced or op.routing.per_token > SINGLE_EXPERTS or resident > MOST_RESIDENT:
             return "there is no instance for these sizes"
         return None
 
@@ -71,6 +71,6 @@ class OneTokenMoe:
                 grid,
                 block,
                 (*buffers.chosen, sums, SUM_PLACES * op.routing.count, *down),
-                shared_bytes=half.n_bytes * held_product(op),
+                shared_bytes=half.n_bytes * resident_elements(op),
             ),
         ]

@@ -17,7 +17,7 @@ CHUNKS = (1, 2, 4, 8)  # of a tile and a warp: kResidentDepth or a divisor, or a
 ROUTER_PART = "<3QI4x"  # FusedRouter of kernels/ops/moe/fused_router.h
 
 
-def held_slice(weight: Matrix) -> int:
+def resident_slice(weight: Matrix) -> int:
     """k: a chunk, which is four lanes', for each half of each of the block's warps."""
     return 2 * GEMV_WARPS * 4 * lane_weights(weight)
 
@@ -31,8 +31,8 @@ class ResidentGemv:
             return "it is for attention's matrices beside experts"
         if op.m > RESIDENT_TOKENS:
             return f"{op.m} rows, and shared memory is to hold {RESIDENT_TOKENS}"
-        held = held_slice(op.weight)
-        if op.k % held or op.n % RESIDENT_OUTPUTS or op.k // held not in CHUNKS:
+        one_slice = resident_slice(op.weight)
+        if op.k % one_slice or op.n % RESIDENT_OUTPUTS or op.k // one_slice not in CHUNKS:
             return f"there is no instance for k {op.k} and n {op.n}"
         if op.takes or op.leaves:
             return "it has no part of a norm"
@@ -45,7 +45,7 @@ class ResidentGemv:
     def launches(self, op: MatMul, target: Target) -> list[Launch]:
         normed = "true" if op.norm else "false"
         half = op.norm.weight.element if op.norm else op.x.element
-        chunks = str(op.k // held_slice(op.weight))
+        chunks = str(op.k // resident_slice(op.weight))
         kernel = instance(half.cpp, f"blink::{op.epilogue.value}", chunks, normed, of=op.weight)
         norm = (op.norm.weight, op.norm.eps) if op.norm else (None, 0.0)
         part = Struct(ROUTER_PART, (None, None, None, 0))

@@ -111,9 +111,11 @@ def until(mark: str | bytes) -> Expression:
     return Expression(GrammarOp.UNTIL, numbers=data)
 
 
-def multiples(divisor: int) -> Expression:
-    """Decimal numbers without sign and leading zeros that are multiples."""
-    return Expression(GrammarOp.MULTIPLE, numbers=(divisor,))
+def multiples(divisor: int, places: int = 0) -> Expression:
+    """Decimal numbers without sign and leading zeros, with at most so many digits behind the point, that are
+    multiples of divisor / 10^places.
+    """
+    return Expression(GrammarOp.MULTIPLE, numbers=(divisor, places))
 
 
 def members(

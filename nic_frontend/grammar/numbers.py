@@ -18,13 +18,14 @@ from nic_frontend.grammar.expression import (
     optional,
     repeated,
     sequence,
+    without,
 )
 from nic_frontend.grammar.expression import characters as one_character
-from nic_frontend.grammar.json_text import DIGIT, FRACTION, INTEGER, NUMBER
+from nic_frontend.grammar.json_text import DIGIT, DIGITS, FRACTION, INTEGER, NUMBER
 from nic_frontend.grammar.refusal import GrammarRefused
 
 MAX_DIGITS = 400  # of a bound: the largest double has 309
-MAX_MULTIPLE = 10_000
+MAX_MULTIPLE = 10_000  # digits as they are read leave as many remainders
 SIGNIFICANT = 15  # digits that a double keeps apart from any others
 
 
@@ -53,8 +54,6 @@ def integers(bounds: Bounds, multiple_of: int = 1) -> Expression:
     high = None if bounds.high is None else floor(bounds.high)
     low = low + 1 if low is not None and bounds.low_open and low == bounds.low else low
     high = high - 1 if high is not None and bounds.high_open and high == bounds.high else high
-    if multiple_of > MAX_MULTIPLE:
-        raise GrammarRefused(f"multiples of more than {MAX_MULTIPLE} are not supported")
     if low is None and high is None and multiple_of == 1:
         return INTEGER
     parts = []
@@ -70,7 +69,37 @@ def integers(bounds: Bounds, multiple_of: int = 1) -> Expression:
 
 
 def _multiples(naturals: Expression, divisor: int) -> Expression:
-    return naturals if divisor == 1 or naturals is NOTHING else both(naturals, multiples(divisor))
+    if divisor == 1 or naturals is NOTHING:
+        return naturals
+    zeros = len(str(divisor)) - len(str(divisor).rstrip("0"))  # which a multiple ends with, too
+    _check_multiple(divisor // 10**zeros)
+    found = multiples(divisor // 10**zeros)
+    if zeros:
+        found = any_of([literal("0"), sequence(without(found, literal("0")), literal("0" * zeros))])
+    return both(naturals, found)
+
+
+def _check_multiple(divisor: int, places: int = 0) -> None:
+    if divisor * (places + 1) > MAX_MULTIPLE:
+        written = f"{divisor} / 10^{places}" if places else str(divisor)
+        raise GrammarRefused(f"multiples of {written} need more than {MAX_MULTIPLE} states")
+
+
+def multiples_within(bounds: Bounds, step: Fraction) -> Expression:
+    """Numbers within bounds that are multiples of a decimal fraction: without an exponent, and of so few
+    digits that a double keeps them apart. Raises GrammarRefused.
+    """
+    places = 0
+    while (step * 10**places).denominator != 1:
+        places += 1
+        if places >= SIGNIFICANT:
+            raise GrammarRefused("it has too many digits behind the point")
+    divisor = int(step * 10**places)
+    _check_multiple(divisor, places)
+    whole = any_of([literal("0"), sequence(_digits(1, 9), repeated(DIGIT, 0, SIGNIFICANT - places - 1))])
+    short = sequence(whole, optional(sequence(literal("."), DIGITS)))
+    found = sequence(optional(literal("-")), both(short, multiples(divisor, places)))
+    return found if bounds.free else both(decimals(bounds), found)
 
 
 def _digits(first: int, last: int) -> Expression:

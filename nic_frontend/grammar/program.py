@@ -189,7 +189,8 @@ def _own_size(expression: Expression, inner: list[int]) -> int:
     if expression.op == GrammarOp.BYTES:
         return len(expression.numbers)
     if expression.op == GrammarOp.MULTIPLE:
-        return expression.numbers[0]
+        divisor, places = expression.numbers
+        return divisor * (places + 1)
     if expression.op == GrammarOp.REPEAT:
         least, most = expression.numbers
         return inner[0] * max(1, least if most == GRAMMAR_NO_LIMIT else most)

@@ -9,6 +9,8 @@ keywords.py what a schema without a type means.
 from __future__ import annotations
 
 import itertools
+import math
+from fractions import Fraction
 from typing import Any
 
 from nic_frontend.grammar import keywords
@@ -17,7 +19,7 @@ from nic_frontend.grammar.choices import Alternative, Choices
 from nic_frontend.grammar.expression import NOTHING, Expression, Rule, any_of, call
 from nic_frontend.grammar.instance import Checker, is_number
 from nic_frontend.grammar.json_text import ANY, BOOLEAN, NULL, constant
-from nic_frontend.grammar.numbers import Bounds, decimals, exact, integers
+from nic_frontend.grammar.numbers import Bounds, decimals, exact, integers, multiples_within
 from nic_frontend.grammar.objects import objects
 from nic_frontend.grammar.references import Place, References
 from nic_frontend.grammar.refusal import GrammarRefused
@@ -151,7 +153,7 @@ def _check_unevaluated(places: list[Place]) -> None:
 
 
 def numbers(places: list[Place], integral: bool) -> Expression:
-    bounds, multiple = Bounds(), 1
+    bounds, step, where = Bounds(), None, places[0].where
     for place in places:
         assert isinstance(place.value, dict)
         bounds = _tighter(bounds, place)
@@ -160,24 +162,20 @@ def numbers(places: list[Place], integral: bool) -> Expression:
         where = f"{place.where}/multipleOf"
         if not is_number(given) or given <= 0:
             raise GrammarRefused("'multipleOf' must be a number above 0", where)
-        step = exact(given)
-        if step.denominator != 1 and not (integral and step.numerator == 1):
-            raise GrammarRefused("'multipleOf' with a fraction is not supported", where)
-        if step.denominator == 1:
-            integral = True
-            multiple = multiple * step.numerator // _greatest_common(multiple, step.numerator)
-        if any("x-not-number" in other.value for other in places if isinstance(other.value, dict)):
-            raise GrammarRefused("'not' of numbers is not supported here", where)
+        step = exact(given) if step is None else _common(step, exact(given))
     try:
-        return integers(bounds, multiple) if integral else decimals(bounds)
+        if step is None:
+            return integers(bounds) if integral else decimals(bounds)
+        if integral or step.denominator == 1:
+            return integers(bounds, step.numerator)  # those of a fraction that are whole, too
+        return multiples_within(bounds, step)
     except GrammarRefused as error:
-        raise GrammarRefused(str(error), places[0].where) from error
+        raise GrammarRefused(str(error), where) from error
 
 
-def _greatest_common(a: int, b: int) -> int:
-    while b:
-        a, b = b, a % b
-    return a
+def _common(a: Fraction, b: Fraction) -> Fraction:
+    """The least multiple of both."""
+    return Fraction(math.lcm(a.numerator, b.numerator), math.gcd(a.denominator, b.denominator))
 
 
 def _tighter(bounds: Bounds, place: Place) -> Bounds:

@@ -133,7 +133,7 @@ function showSteps(state) {
     const kind = step.prompt_tokens ? (step.decoding ? "f3" : "f2") : "f1";
     const wide = Math.max(x(step.start_ns + step.ns) - x(step.start_ns) - 0.5, 0.5);
     const box = shape("rect", { x: x(step.start_ns), y: 4, width: wide, height: 24, rx: 1, class: kind });
-    box.append(shape("title", {}, `step ${step.id}: ${duration(step.ns)}, ${step.decoding} rows decode, `
+    box.append(shape("title", {}, `step ${step.id}: ${duration(step.ns)}, ${step.decoding} sequences decode, `
       + `${step.prompt_tokens} prompt tokens`));
     return box;
   });

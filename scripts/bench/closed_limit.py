@@ -90,7 +90,7 @@ def work_of(config: Model, rows: int, n_input: int, n_output: int) -> Work:
     costs = Costs(config, compute_element(config.dtype))
     step_bytes, step_flops = costs.step(Load(rows, 0, n_input + n_output // 2))
     prompt_bytes, prompt_flops = costs.step(Load(0, n_input, 0))
-    more_bytes = 0.0  # beside rows that decode, a prompt's step reads experts that they do not need
+    more_bytes = 0.0  # beside sequences that decode, a prompt's step reads experts that they do not need
     if config.experts is not None:
         more_bytes = max(0.0, prompt_bytes - costs.step(Load(rows, 0, 0))[0])
     return Work(step_bytes / rows + more_bytes / n_output, step_flops / rows + prompt_flops / n_output)

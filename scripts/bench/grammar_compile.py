@@ -1,28 +1,35 @@
 #!/usr/bin/env python3
-"""How fast schemas become grammars: schemas of realistic sizes, made up, each compiled once on one core.
+"""How fast schemas become grammars: different schemas of realistic sizes, made up, each compiled once by the
+store that frontends have, one at a time; then the last ones again, which the store has kept.
 
     python scripts/bench/grammar_compile.py [--schemas 10000] [--seed 1]
 
-Prints how many a second, percentiles of the time and of the size, and how many were refused.
+Prints how many a second of processor time, percentiles of the time and of the size, how many were refused,
+and the memory of the process as it goes on.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+import os
 import random
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from nic_frontend.grammar.compiler import compiled
-from nic_frontend.grammar.refusal import GrammarRefused
+from nic_frontend.errors import ApiError
 from nic_frontend.grammar.schema import of_schema
+from nic_frontend.grammar.store import Grammars
+from nic_frontend.metrics import Metrics
 
 MAX_WORDS = 1 << 20
+AGAIN = 200  # of the last schemas, which the store has room for
 PATTERNS = ("^[A-Z]{2}\\d{4}$", "^[a-z0-9-]+$", "^\\+?\\d{7,15}$")
 FORMATS = ("date", "date-time", "email", "uuid", "uri")
 WORDS = """
@@ -109,6 +116,52 @@ def percentiles(values: list[float]) -> str:
     return ", ".join(f"{name} {value:,.1f}" for name, value in at.items())
 
 
+def resident_mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+async def measure(maker: Maker, count: int) -> None:
+    grammars = Grammars(MAX_WORDS, Metrics())
+    times: list[float] = []
+    sizes: list[float] = []
+    lengths: list[float] = []
+    memory: list[str] = []
+    seen: set[str] = set()
+    last: list[dict[str, Any]] = []
+    seconds, refused = 0.0, 0
+    while len(seen) < count:
+        schema = maker.schema()
+        text = json.dumps(schema)
+        if text in seen:
+            continue
+        seen.add(text)
+        lengths.append(len(text))
+        last = [*last[-AGAIN + 1 :], schema]
+        began, at = time.process_time(), time.perf_counter()
+        try:
+            block = await grammars.block(["json", schema], partial(of_schema, schema), "schema")
+            sizes.append(len(block) / 1024)
+        except ApiError as error:
+            refused += 1
+            print(f"refused: {error}")
+        times.append((time.perf_counter() - at) * 1e3)
+        seconds += time.process_time() - began
+        if len(seen) % max(count // 10, 1) == 0:
+            memory.append(f"{resident_mib():,.0f}")
+    began = time.process_time()
+    for schema in last:
+        await grammars.block(["json", schema], partial(of_schema, schema), "schema")
+    again = (time.process_time() - began) / len(last)
+    grammars.close()
+    print(f"{count:,} different schemas of {percentiles(lengths)} characters")
+    print(f"{count / seconds:,.0f} a second of processor time; {refused} refused")
+    print(f"ms each: {percentiles(times)}")
+    print(f"KiB each: {percentiles(sizes)}")
+    print(f"the last {len(last)} again: {again * 1e6:,.0f} us each")
+    print(f"MiB of memory, at each tenth: {', '.join(memory)}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -116,24 +169,7 @@ def main() -> None:
     parser.add_argument("--schemas", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     wanted = parser.parse_args()
-    maker = Maker(wanted.seed)
-    schemas = [maker.schema() for _ in range(wanted.schemas)]
-    times, sizes, refused = [], [], 0
-    begin = time.process_time()
-    for schema in schemas:
-        at = time.perf_counter()
-        try:
-            sizes.append(len(compiled(of_schema(schema), MAX_WORDS)) / 1024)
-        except GrammarRefused as error:
-            refused += 1
-            print(f"refused: {error}")
-        times.append((time.perf_counter() - at) * 1e3)
-    seconds = time.process_time() - begin
-    lengths = percentiles([len(json.dumps(schema)) for schema in schemas])
-    print(f"{wanted.schemas:,} schemas of {lengths} characters")
-    print(f"{wanted.schemas / seconds:,.0f} a second of processor time; {refused} refused")
-    print(f"ms each: {percentiles(times)}")
-    print(f"KiB each: {percentiles(sizes)}")
+    asyncio.run(measure(Maker(wanted.seed), wanted.schemas))
 
 
 if __name__ == "__main__":

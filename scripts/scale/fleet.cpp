@@ -73,7 +73,7 @@ class Fleet {
     sizes.max_mixed_tokens = o_.max_mixed_tokens;
     sizes.mixed_share = o_.mixed_share;
     sizes.attention_keys = o_.attention_keys;
-    sizes.kv_event_capacity = 4096;
+    sizes.kv_event_capacity = 1024;
     for (uint32_t i = 0; i < o_.n_nodes; ++i)
       nodes_.emplace_back(new Node(sizes, grid_, step_time_, load.system_tokens));
     history_.resize(load.n_sessions, load.system_tokens);

@@ -106,7 +106,7 @@ class Node {
   };
 
   static constexpr size_t kStackBytes = 64 * 1024;
-  static constexpr uint32_t kQueue = 1 << 15;
+  static constexpr uint32_t kQueue = 1 << 12;
   static constexpr uint64_t kReadNs = 20, kTurnNs = 20'000;
   static constexpr unsigned kTurns = 8;  // after each event, for the scheduler to read what has come
   static constexpr uint32_t kAttachment = 1, kEpoch = 1;

@@ -9,7 +9,7 @@ namespace scale {
 
 struct StepTime {
   std::vector<double> tokens, us;      // of a step's matmuls, which run at its shape's capacity; ascending
-  double decode_us_per_key = 0;        // keys that rows that decode read
+  double decode_us_per_key = 0;        // keys that sequences that decode read
   double prompt_us_per_token_key = 0;  // keys that a prompt's tokens see, each
 
   double matmuls(double n) const {

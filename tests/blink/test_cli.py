@@ -209,6 +209,10 @@ def check_error(printed: str, message: str) -> None:
         (("bench", "serve", "u", "--concurency=4"), "--concurrency? (see blink bench serve --help)"),
         (("serve", "demo", "--gpu-memory-utilization=0.9"), "use --kv-memory SIZE"),
         (("serve", "demo", "--tensor-parallel-size", "2"), "one model runs on one GPU"),
+        (("serve", "demo", "-tp", "2"), "there is no flag -tp: one model runs on one GPU"),
+        (("serve", "demo", "-O3"), "there is no flag -O3: steps are captured graphs"),
+        (("serve", "demo", "--compilation-config.level=3"), "steps are captured graphs"),
+        (("serve", "demo", "--max_model_len=512"), "did you mean --max-model-len?"),
     ],
 )  # fmt: skip
 def test_a_wrong_command_line_is_told_in_one_line(

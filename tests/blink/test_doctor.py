@@ -8,6 +8,7 @@ import pytest
 
 from blink import checks, cli, doctor
 from gpu_backend import host_library
+from gpu_backend.cuda.driver import CudaUnavailable
 from gpu_backend.cuda.probe import Finding, probe
 
 
@@ -27,6 +28,17 @@ def test_what_is_missing_comes_with_its_mend(capsys: pytest.CaptureFixture[str])
     assert lines[1].split() == ["ok", "A", "is", "there"]
     assert lines[2].split() == ["missing", "B", "is", "not"]
     assert lines[3].split() == ["->", "get", "it"]
+
+
+def test_a_machine_without_a_gpu_is_told_which_ones_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_driver(ordinal: int) -> None:
+        raise CudaUnavailable("no NVIDIA driver")
+
+    monkeypatch.setattr("gpu_backend.cuda.probe.Device", no_driver)
+    (finding,) = probe()
+    assert finding.detail == "no NVIDIA driver"
+    assert "Hopper: H100, H200, GH200" in finding.mend
+    assert "driver 580 or later" in finding.mend
 
 
 def test_a_library_that_was_not_built(

@@ -22,8 +22,8 @@ START_S = 0.5
 class PlayedProcess:
     """Like asyncio's Process, but it ends when the test says so."""
 
-    def __init__(self, ready_fd: int) -> None:
-        self.pid = os.getpid()
+    def __init__(self, pid: int, ready_fd: int) -> None:
+        self.pid = pid
         self.returncode: int | None = None
         self._ready_fd = ready_fd
         self._ended = asyncio.Event()
@@ -52,7 +52,7 @@ class Children:
     """Those that were started, and how often the next start is refused."""
 
     def __init__(self, path: Path) -> None:
-        self.refused = 0
+        self.refused = self.started = 0
         self.backends: asyncio.Queue[PlayedProcess] = asyncio.Queue()
         self.frontends: asyncio.Queue[PlayedProcess] = asyncio.Queue()
         self.plan = Plan(
@@ -68,7 +68,8 @@ class Children:
             self.refused -= 1
             raise OSError("Cannot allocate memory")
         read_end, write_end = os.pipe()
-        process = PlayedProcess(write_end)
+        self.started += 1
+        process = PlayedProcess(self.started, write_end)
         (self.backends if command[0] == "backend" else self.frontends).put_nowait(process)
         return cast(asyncio.subprocess.Process, process), read_end
 
@@ -170,3 +171,22 @@ def test_a_starts_progress_is_told_once(
 
     play(story)
     assert capfd.readouterr().err.count("the backend is still starting (0 s)") == 1
+
+
+def test_a_ring_of_a_backend_that_was_killed_does_not_outlive_the_service(
+    children: Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though another backend was being started when the end came."""
+    monkeypatch.setattr(supervisor, "owner_pid", lambda ring: owner)
+
+    async def story() -> None:
+        nonlocal owner
+        async with children.served() as (backend, _):
+            owner = backend.pid
+            children.plan.ring.touch()
+            backend.ends(-signal.SIGKILL)
+            await children.backends.get()
+
+    owner = 0
+    play(story)
+    assert not children.plan.ring.exists()

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from constrained import ConstrainedStep, make_step, random_logits
 from grammar_serving import DIGITS, LANGUAGES, LETTERS, ask, served
-from held import HeldStep, make_step, random_logits
 from launching import kernels_of, launch
 from regular import Node, star, then, times
 
@@ -50,7 +50,7 @@ def kernels(device: Device) -> Iterator[Kernels]:
 class DeviceStep:
     """A step's arrays in GPU memory."""
 
-    def __init__(self, memory: DeviceMemory, step: HeldStep) -> None:
+    def __init__(self, memory: DeviceMemory, step: ConstrainedStep) -> None:
         self.memory = memory
         self.tables, self.step_set = step.tables.copy(), step.step_set.copy()
         names = ("history", "block_table", "params", "completed", "grammars", "grammar_at", "grammar_states")

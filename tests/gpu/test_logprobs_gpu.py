@@ -58,7 +58,7 @@ def start_rows(rigs: list[SamplerRig], vocab: int, seed: int) -> None:
 @pytest.mark.parametrize("vocab", [64, 1000, 128256, 262208])
 @pytest.mark.parametrize("rows", [1, 3, LANES])
 @pytest.mark.parametrize("spread", [0.0, 2.0, 30.0])
-def test_the_device_tells_what_the_twin_tells(
+def test_the_device_tells_what_the_reference_tells(
     references: ctypes.CDLL, device: Device, kernels: Kernels, vocab: int, rows: int, spread: float
 ) -> None:
     """Rows that sample, and rows of prompts, in one step."""

@@ -148,7 +148,7 @@ PARAMS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("vocab", [37, 1000, 128256, 262208])
 @pytest.mark.parametrize("name", list(PARAMS))
-def test_the_device_draws_what_the_twin_draws(
+def test_the_device_draws_what_the_reference_draws(
     references: ctypes.CDLL, device: Device, kernels: Kernels, vocab: int, name: str
 ) -> None:
     compare(references, device, kernels, vocab, PARAMS[name], spread=2.0, seed=vocab)

@@ -36,6 +36,10 @@ class ExecutionContextAllocationStrategy(enum.Enum):
     USER_MANAGED = 2
 
 
+class ProfilingVerbosity(enum.Enum):
+    DETAILED = 2
+
+
 class CudaGraphStrategy(enum.Enum):
     DISABLED = 0
     WHOLE_GRAPH_CAPTURE = 1
@@ -52,10 +56,6 @@ class BuilderFlag(enum.Enum):
 class ComputeCapability(enum.Enum):
     SM89 = 89
     SM120 = 120
-
-
-class ProfilingVerbosity(enum.Enum):
-    DETAILED = 2
 
 
 class IBuilderConfig:

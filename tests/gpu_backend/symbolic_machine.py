@@ -53,7 +53,7 @@ NO_ROUTER = (0, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Load:
-    """What a step has of its capacities: rows that decode first, then prompts; `last` tokens by batch
+    """What a step has of its capacities: sequences that decode first, then prompts; `last` tokens by batch
     slot."""
 
     tokens: int

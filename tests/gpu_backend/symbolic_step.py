@@ -65,7 +65,7 @@ class SymbolicStep(SymbolicMachine):
     # Attention.
 
     def _decoding(self) -> tuple[int, KvSplitLimits]:
-        """The batch slots that rows that decode may have, and how their attention is cut up."""
+        """The batch slots that sequences that decode may have, and how their attention is cut up."""
         batch_slots = decoding_slots(self._shape, self._limits.max_batch)
         heads = Heads(self.config.n_heads, self.config.n_kv_heads, self.config.head_dim)
         return batch_slots, kv_split_limits(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from emulation import Emulate
 from halves import assert_close, floats, random
 from products import OUTPUTS
 from reference_ops import GELU_TANH, call
 from test_moe_device import STREAMED, TILED, Mixture, uniform
-from test_ops_device import Emulate
 from test_skinny_gemm_device import check_product
 from test_tiled_gemm_device import multiply
 from weights import weights

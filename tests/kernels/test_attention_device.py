@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from attention_step import FP8, HALVES, LONG, UNIT_WORDS, Attention
+from emulation import EPS, Emulate, lagging
 from halves import NAN, TOLERANCE, Halves, assert_close, floats, random
 from numpy.typing import NDArray
 from reference_ops import rope_table
-from test_ops_device import EPS, FP8, HALVES, LONG, UNIT_WORDS, Attention, Emulate, lagging
 
 PIECE_WORDS = 8
 Cache = NDArray[np.uint16] | NDArray[np.uint8]
@@ -25,8 +26,8 @@ def cache_map(keys: Cache) -> NDArray[np.uint64]:
 
 
 class StreamStep:
-    """A step of rows that decode, and perhaps prompts behind them, over a layer's cache as the engine lays it
-    out: keys, and values right after them."""
+    """A step of sequences that decode, and perhaps prompts behind them, over a layer's cache as the engine
+    lays it out: keys, and values right after them."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class StreamStep:
             new.append((step.arrays.block_table[row, pages], cells))
             for cache in step.caches:  # not yet written
                 cache[new[-1][0], :, cells] = step.none
-        self.new = new[: len(rows)]  # where the rows that decode write
+        self.new = new[: len(rows)]  # where the sequences that decode write
         self.scales, self.cache, self.none = scales, step.cache, step.none
         self.qkv, self.before = floats(step.qkv), step.values()
         self.rope = rope_table(head_dim)
@@ -83,7 +84,7 @@ class StreamStep:
     def run_plainly(
         self, emulate: Emulate, out: Halves, norms: list[Halves | None], decodes: bool, flash: bool = False
     ) -> None:
-        """RoPE and attention of the prompts, or of the rows that decode."""
+        """RoPE and attention of the prompts, or of the sequences that decode."""
         step, arrays, n_tokens = self.step, self.step.arrays, self.step.n_tokens
         inputs, sizes = (arrays.step_set, arrays.tables, step.qkv), (*self.scales, *step.shape)
         caches = (self.cache[0], self.cache[1])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from attention_step import FP8
+from emulation import Emulate
 from halves import random
 from test_attention_device import ROWS, StreamStep
-from test_ops_device import FP8, Emulate
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from emulation import Emulate
 from halves import floats
-from test_ops_device import Emulate
 
 from gpu_backend.models.fp8 import NAN, SIGN, in_register_order
 from gpu_backend.models.fp8 import VALUES as FP8_VALUES

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from held import (
+from constrained import (
     ENDS,
     NO_NUMBERS,
-    Held,
-    HeldStep,
+    Constrained,
+    ConstrainedStep,
     allowed,
     expected_sets,
     extend,
@@ -35,7 +35,7 @@ Emulate = Callable[..., None]
     [(40, 2), (700, 1), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((3001, 4), (9000, 8)))],
 )
 @pytest.mark.parametrize("seed", range(6))
-def test_the_kernel_samples_what_its_twin_samples(
+def test_the_kernel_samples_what_its_reference_samples(
     emulate: Emulate, vocab: int, blocks: int, seed: int
 ) -> None:
     step, rows, table = make_step(vocab, seed)
@@ -63,9 +63,9 @@ def test_the_reference_allows_what_the_language_does(node: Node, seed: int) -> N
     """Greedy over random logits: the best token of those that a walk through each allows."""
     rng = np.random.default_rng(seed)
     table = random_vocabulary(60, rng)
-    row = Held(grammar(node))
+    row = Constrained(grammar(node))
     extend([row], table, [int(rng.integers(0, 5))], rng)
-    step = HeldStep([row], table, 0, max_context=48, eos=ENDS)
+    step = ConstrainedStep([row], table, 0, max_context=48, eos=ENDS)
     logits = rng.standard_normal((1, 60)).astype(np.float32)
     walk = walked(row, table, len(row.answer))
     choices = set(allowed(walk, table)).difference(ENDS).union(ENDS if walk.may_end() else ())

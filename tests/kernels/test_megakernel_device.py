@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attention_step import FP8_NAN, HALVES
+from emulation import EPS, Emulate
 from halves import NAN, Halves, assert_close, floats, random
 from numpy.typing import NDArray
 from reference_ops import SILU, Floats, StepData, call, rope_table
 from test_attention_device import cache_map
-from test_ops_device import EPS, FP8_NAN, HALVES, Emulate
 from weights import weights
 
 from gpu_backend import megakernel_abi

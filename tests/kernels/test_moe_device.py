@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from emulation import Emulate
 from halves import NAN, assert_close, floats, random
 from numpy.typing import NDArray
 from reference_ops import SILU, StepData, call
 from routings import NO_EXPERT, Choices, absent, padded, skewed, uniform
-from test_ops_device import Emulate
 from weights import weights
 
 from gpu_backend.kernel_abi import fused_router, grouped_gemm_sm90, routing

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from emulation import Emulate
 from halves import NAN, assert_close, floats, random
 from numpy.typing import NDArray
 from quantized import Operand, activations
 from reference_ops import call
 from routings import NO_EXPERT, Choices, absent, padded, skewed, uniform
 from test_moe_device import new_plan
-from test_ops_device import Emulate
 from weights import FORMS, Weights, weights
 
 from gpu_backend.arithmetic import ceil_div

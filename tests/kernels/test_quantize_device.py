@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from emulation import EPS, Emulate
 from halves import NAN, floats, random
 from numpy.typing import NDArray
 from quantized import activations
 from reference_ops import call
-from test_ops_device import EPS, Emulate
 
 from gpu_backend.models import fp8
 from gpu_backend.models.quantization import SCALE_BLOCK, ScaleForm

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from emulation import Emulate
 from halves import floats, random
 from quantized import weight
-from test_ops_device import Emulate
 
 from gpu_backend.models.quantization import ScaleForm
 

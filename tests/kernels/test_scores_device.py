@@ -1,6 +1,6 @@
 """The sampler's scores, run on the CPU by an emulator of CUDA's threads, against their CPU reference.
 
-How they meet the rest of the sampler is tested in test_ops_device.py.
+How they meet the rest of the sampler is tested in test_sampler_device.py.
 """
 
 from __future__ import annotations

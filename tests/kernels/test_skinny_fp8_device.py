@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from emulation import EPS, Emulate
 from halves import NAN, TOLERANCE, Halves, assert_close, floats, random
 from numpy.typing import NDArray
 from products import OUTPUTS, Product
 from reference_ops import SILU, call
-from test_ops_device import EPS, Emulate
 from test_skinny_gemm_device import FusedNorm, box_map
 from weights import Weights, weights
 

@@ -7,11 +7,11 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 import pytest
+from emulation import EPS, Emulate
 from halves import NAN, TOLERANCE, Halves, assert_close, floats, random
 from numpy.typing import NDArray
 from products import OUTPUTS, Product
 from reference_ops import SILU, call
-from test_ops_device import EPS, Emulate
 
 from gpu_backend.ops.skinny_cut import Boxes, SkinnyCut, gate_up_boxes, matrix_boxes
 from gpu_backend.ops.skinny_gemm import FUSED_NORM

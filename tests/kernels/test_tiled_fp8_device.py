@@ -6,12 +6,12 @@ import struct
 
 import numpy as np
 import pytest
+from emulation import Emulate, lagging
 from halves import NAN, assert_close, floats, random
 from numpy.typing import NDArray
 from products import OUTPUTS
 from quantized import activations, weight
 from reference_ops import SILU, call
-from test_ops_device import Emulate, lagging
 from test_quantize_device import FORMS
 from test_skinny_gemm_device import box_map
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from emulation import Emulate, lagging
 from halves import NAN, assert_close, floats, random
 from numpy.typing import NDArray
 from products import OUTPUTS
 from reference_ops import SILU, call
-from test_ops_device import Emulate, lagging
 from test_skinny_gemm_device import box_map
 
 from gpu_backend.arithmetic import ceil_div

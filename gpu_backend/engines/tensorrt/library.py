@@ -46,6 +46,12 @@ class Library:
         unless it is told not to; the full library does not know the flag."""
         return ("REQUIRE_USER_ALLOCATION",) if self.rtx else ()
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of the builder's configuration, beside its flags. A plan can tell what it is made of. It is a
+        chain, and so has no use for more streams, which each of a thousand contexts would hold."""
+        return {"max_aux_streams": 0, "profiling_verbosity": self.module.ProfilingVerbosity.DETAILED}
+
     def refuses(self, capability: Capability) -> str | None:
         """Why plans of this library do not run on such a GPU; None where they do."""
         if not self.rtx or hasattr(self.module.ComputeCapability, _member(capability)):
@@ -53,16 +59,16 @@ class Library:
         major, minor = capability
         return f"TensorRT for RTX does not run on compute capability {major}.{minor}; {INSTALL_FULL}"
 
-    def build(self, name: str, graph: bytes, capability: Capability) -> bytes:
-        """The plan of an ONNX model, for such a GPU; `name` is for messages. Raises PlanError."""
+    def build(self, title: str, graph: bytes, capability: Capability) -> bytes:
+        """The plan of an ONNX model, for such a GPU; `title` is for messages. Raises PlanError."""
         if why := self.refuses(capability):
             raise PlanError(why)
         trt, log = self.module, self.log()
         builder = trt.Builder(log)
-        network = self.network(builder, log, name, graph)
+        network = self.network(builder, log, title, graph)
         config = builder.create_builder_config()
-        config.max_aux_streams = 0  # of each of a thousand contexts; a segment is a chain anyway
-        config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED  # a plan can tell what it is made of
+        for name, value in self.settings.items():
+            setattr(config, name, value)
         for flag in self.flags:
             config.set_flag(getattr(trt.BuilderFlag, flag))
         if self.rtx:
@@ -70,17 +76,17 @@ class Library:
             config.set_compute_capability(getattr(trt.ComputeCapability, _member(capability)), 0)
         plan = builder.build_serialized_network(network, config)
         if plan is None:
-            raise PlanError(f"{self.title} does not build the plan of {name}: {'; '.join(log.errors)}")
+            raise PlanError(f"{self.title} does not build the plan of {title}: {'; '.join(log.errors)}")
         return bytes(plan)
 
-    def network(self, builder: Any, log: Any, name: str, graph: bytes) -> Any:
+    def network(self, builder: Any, log: Any, title: str, graph: bytes) -> Any:
         """The ONNX model as a network of the library. Raises PlanError."""
         trt = self.module
         network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
         parser = trt.OnnxParser(network, log)
         if not parser.parse(graph):
             errors = [parser.get_error(i).desc() for i in range(parser.num_errors)]
-            raise PlanError(f"{self.title} does not parse the plan of {name}: {'; '.join(errors)}")
+            raise PlanError(f"{self.title} does not parse the plan of {title}: {'; '.join(errors)}")
         return network
 
     def log(self) -> Any:

@@ -35,7 +35,8 @@ enum blink_grammar_op {
   BLINK_GRAMMAR_OP_EXCEPT = 12,   /* two such nodes: what is in the first alone */
   BLINK_GRAMMAR_OP_UNTIL = 13,    /* bytes: any text without special tokens (ringbuffer/token_bytes.py) that ends with
                                      these, which may be one, and has them nowhere before */
-  BLINK_GRAMMAR_OP_MULTIPLE = 14, /* a number: the decimal numbers, without leading zeros, that it divides */
+  BLINK_GRAMMAR_OP_MULTIPLE = 14, /* a number and how many of its digits are behind the point: the decimal numbers,
+                                     without leading zeros and with no more digits there, that it divides */
   BLINK_GRAMMAR_OP_MEMBERS = 15   /* separator, extra, members, then of each member whether it must be there: members in
                                      their order, at least one, and then any number of extras, with separators between
                                      them */

@@ -109,7 +109,7 @@ void Graph::build(uint32_t index, uint32_t from, uint32_t to) {
       until(node, from, to);
       break;
     case BLINK_GRAMMAR_OP_MULTIPLE:
-      multiple(a[0], from, to);
+      multiple(a[0], a[1], from, to);
       break;
     case BLINK_GRAMMAR_OP_MEMBERS:
       members(node, from, to);
@@ -189,17 +189,41 @@ void Graph::until(const Node& node, uint32_t from, uint32_t to) {
   }
 }
 
-// Vertex r has read digits that leave the remainder r.
-void Graph::multiple(uint32_t divisor, uint32_t from, uint32_t to) {
-  std::vector<uint32_t> at(divisor);
-  for (uint32_t& vertex : at) vertex = add();
-  edge(from, '0', '0', to);
-  for (uint32_t digit = 1; digit < 10; ++digit)
-    edge(from, uint8_t('0' + digit), uint8_t('0' + digit), at[digit % divisor]);
-  for (uint32_t r = 0; r < divisor; ++r)
-    for (uint32_t digit = 0; digit < 10; ++digit)
-      edge(at[r], uint8_t('0' + digit), uint8_t('0' + digit), at[(r * 10 + digit) % divisor]);
-  hop(at[0], to);
+// Vertex r of a row has read digits that leave the remainder r: the first row's before the point, the others' so many
+// behind it. Digits that are missing there are zeros.
+void Graph::multiple(uint32_t divisor, uint32_t places, uint32_t from, uint32_t to) {
+  const auto row = [&] {
+    std::vector<uint32_t> at(divisor);
+    for (uint32_t& vertex : at) vertex = add();
+    return at;
+  };
+  const auto digits = [&](uint32_t vertex, uint32_t remainder, const std::vector<uint32_t>& next, uint32_t least) {
+    for (uint32_t digit = least; digit < 10; ++digit)
+      edge(vertex, uint8_t('0' + digit), uint8_t('0' + digit), next[(remainder * 10 + digit) % divisor]);
+  };
+  const auto end = [&](const std::vector<uint32_t>& at, uint32_t missing) {
+    uint64_t power = 1;
+    for (uint32_t i = 0; i < missing; ++i) power = power * 10 % divisor;
+    for (uint32_t r = 0; r < divisor; ++r)
+      if (r * power % divisor == 0) hop(at[r], to);
+  };
+  std::vector<uint32_t> at = row();
+  const uint32_t zero = add();
+  edge(from, '0', '0', zero);
+  hop(zero, to);
+  digits(from, 0, at, 1);
+  for (uint32_t r = 0; r < divisor; ++r) digits(at[r], r, at, 0);
+  end(at, places);
+  if (places == 0) return;
+  std::vector<uint32_t> behind = row();
+  edge(zero, '.', '.', behind[0]);
+  for (uint32_t r = 0; r < divisor; ++r) edge(at[r], '.', '.', behind[r]);
+  for (uint32_t missing = places; missing > 0; --missing) {
+    const std::vector<uint32_t> next = row();
+    for (uint32_t r = 0; r < divisor; ++r) digits(behind[r], r, next, 0);
+    end(next, missing - 1);
+    behind = next;
+  }
 }
 
 // `none` is where no member stands yet, `some` where one does.

@@ -70,7 +70,7 @@ class Graph {
   void characters(const Node& node, uint32_t from, uint32_t to);
   void repeat(const Node& node, uint32_t from, uint32_t to);
   void until(const Node& node, uint32_t from, uint32_t to);
-  void multiple(uint32_t divisor, uint32_t from, uint32_t to);
+  void multiple(uint32_t divisor, uint32_t places, uint32_t from, uint32_t to);
   void members(const Node& node, uint32_t from, uint32_t to);
 
   const Program& program_;

@@ -5,6 +5,7 @@ namespace blink::grammar {
 namespace {
 
 constexpr uint32_t kLastCharacter = 0x10ffff;
+constexpr uint32_t kMaxPlaces = 15;  // a double keeps no more digits
 constexpr uint32_t kMaxMultiple = 65536;
 
 void require(bool holds) {
@@ -57,7 +58,7 @@ void Program::check(const Node& node, uint32_t index) const {
       require(n == 1 && a[0] < rules.size());
       break;
     case BLINK_GRAMMAR_OP_MULTIPLE:
-      require(n == 1 && a[0] >= 1 && a[0] <= kMaxMultiple);
+      require(n == 2 && a[0] >= 1 && a[0] <= kMaxMultiple && a[1] <= kMaxPlaces);
       break;
     case BLINK_GRAMMAR_OP_CLOSED:
       require(n == 1);

@@ -180,7 +180,7 @@ void short_behind_long(ScriptedSimulation& w) {
   finish(w, 3, 4);
 }
 
-// Beside rows that decode, the keys that a step's prompt tokens see are bounded too (S15).
+// Beside sequences that decode, the keys that a step's prompt tokens see are bounded too (S15).
 void bounded_work(ScriptedSimulation& w) {
   w.c.attention_keys = 1000;
   w.step_ns = 1'000'000;

@@ -18,17 +18,30 @@ import pytest
 from walking import MAX_WORDS, random_answer
 
 from nic_frontend.grammar.compiler import compiled
+from nic_frontend.grammar.numbers import exact
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.schema import of_schema
 from ringbuffer.grammar import Grammar, accepts, unpack
 
 SUITE = Path(__file__).parent / "suite"
+
+
+def multiple_of(validator: Any, step: Any, value: Any, schema: Any) -> Iterator[Any]:
+    """As the decimals say. `jsonschema` divides doubles, and does not take 0.3 for a multiple of 0.1."""
+    if validator.is_type(value, "number") and exact(value) % exact(step) != 0:
+        yield jsonschema.ValidationError(f"{value} is not a multiple of {step}")
+
+
+def exactly(validator: Any) -> Any:
+    return jsonschema.validators.extend(validator, {"multipleOf": multiple_of})
+
+
 VALIDATORS = {
-    "draft2020-12": jsonschema.Draft202012Validator,
-    "draft2019-09": jsonschema.Draft201909Validator,
-    "draft7": jsonschema.Draft7Validator,
-    "draft6": jsonschema.Draft6Validator,
-    "draft4": jsonschema.Draft4Validator,
+    "draft2020-12": exactly(jsonschema.Draft202012Validator),
+    "draft2019-09": exactly(jsonschema.Draft201909Validator),
+    "draft7": exactly(jsonschema.Draft7Validator),
+    "draft6": exactly(jsonschema.Draft6Validator),
+    "draft4": exactly(jsonschema.Draft4Validator),
 }
 # What must be enforced of each draft: fewer would be a step back.
 ENFORCED = {"draft2020-12": 335, "draft2019-09": 335, "draft7": 268, "draft6": 235, "draft4": 168}

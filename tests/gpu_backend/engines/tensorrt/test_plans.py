@@ -159,15 +159,14 @@ def test_the_full_library_is_taken_where_it_is(monkeypatch: pytest.MonkeyPatch) 
 class Counted(Library):
     """Counts what it builds, and needs no TensorRT."""
 
-    builds: list[str]
-
-    def build(self, name: str, graph: bytes, capability: tuple[int, int]) -> bytes:
-        self.module.builds.append(name)
-        return b"plan of " + name.encode()
+    def build(self, title: str, graph: bytes, capability: tuple[int, int]) -> bytes:
+        self.module.builds.append(title)
+        return b"plan of " + title.encode()
 
 
-def counted(version: str = "11.0.0", rtx: bool = False) -> Counted:
-    return Counted(SimpleNamespace(__version__=version, builds=[]), rtx)
+def counted(version: str = "11.0.0", rtx: bool = False, verbosity: int = 2) -> Counted:
+    details = SimpleNamespace(DETAILED=verbosity)
+    return Counted(SimpleNamespace(__version__=version, ProfilingVerbosity=details, builds=[]), rtx)
 
 
 def test_a_plan_is_built_once_for_all_that_it_depends_on(tmp_path: Path) -> None:
@@ -179,6 +178,7 @@ def test_a_plan_is_built_once_for_all_that_it_depends_on(tmp_path: Path) -> None
     others = [
         Plans(counted("11.0.1"), ADA).plan(first),
         Plans(counted(rtx=True), ADA).plan(first),
+        Plans(counted(verbosity=1), ADA).plan(first),
         Plans(counted(), (12, 0)).plan(first),
         Plans(counted(), ADA).plan(segments(tmp_path, DENSE, Shape(StepKind.DECODE, 8, 8))[0]),
         Plans(counted(), ADA).plan(segments(tmp_path, {**DENSE, "rms_norm_eps": 1e-5}, SHAPES[0])[0]),

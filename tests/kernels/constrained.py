@@ -47,7 +47,7 @@ def random_vocabulary(size: int, rng: Rng) -> list[bytes]:
 
 
 @dataclass(eq=False)
-class Held:
+class Constrained:
     """A sequence's answer so far under its grammar; None: it has none."""
 
     grammar: Grammar | None
@@ -59,7 +59,7 @@ def allowed(walk: Walk, table: Sequence[bytes]) -> list[int]:
     return [token for token, raw in enumerate(table) if raw and walk.copy().step_all(raw)]
 
 
-def walked(held: Held, table: Sequence[bytes], n: int) -> Walk:
+def walked(held: Constrained, table: Sequence[bytes], n: int) -> Walk:
     """Where the answer's first `n` tokens lead."""
     assert held.grammar is not None
     walk = Walk(held.grammar)
@@ -69,13 +69,13 @@ def walked(held: Held, table: Sequence[bytes], n: int) -> Walk:
     return walk
 
 
-def extend(rows: Sequence[Held], table: Sequence[bytes], lengths: Sequence[int], rng: Rng) -> None:
+def extend(rows: Sequence[Constrained], table: Sequence[bytes], lengths: Sequence[int], rng: Rng) -> None:
     """Answers at random of these lengths, as the reference samples them; shorter where they cannot go on."""
     left = list(zip(rows, lengths, strict=True))
     while left := [(row, n) for row, n in left if len(row.answer) < n]:
         longest = PROMPT + 1 + max(len(row.answer) for row, _ in left)
         sizes = {"max_context": longest, "total_pages": len(left) * (longest // 16 + 1), "eos": ENDS}
-        step = HeldStep([row for row, _ in left], table, 0, **sizes)
+        step = ConstrainedStep([row for row, _ in left], table, 0, **sizes)
         step.params["temperature"], step.params["seed"] = 1, rng.integers(0, 2**63, len(left))
         tokens = step.sample(rng.standard_normal((len(left), len(table))).astype(np.float32))
         for (row, _), token in zip(left, tokens, strict=True):
@@ -84,10 +84,12 @@ def extend(rows: Sequence[Held], table: Sequence[bytes], lengths: Sequence[int],
         left = [one for one, token in zip(left, tokens, strict=True) if token < DEAD_END]
 
 
-class HeldStep(StepData):
+class ConstrainedStep(StepData):
     """One step that samples for each of `rows`, and for the first `n_decode` not for the first time."""
 
-    def __init__(self, rows: Sequence[Held], table: Sequence[bytes], n_decode: int, **sizes: Any) -> None:
+    def __init__(
+        self, rows: Sequence[Constrained], table: Sequence[bytes], n_decode: int, **sizes: Any
+    ) -> None:
         ends = [PROMPT + len(row.answer) for row in rows]
         super().__init__(
             [(i, end - 1, end) for i, end in enumerate(ends)],
@@ -154,16 +156,18 @@ def random_logits(rows: int, vocab: int, seed: int) -> Floats:
     return logits
 
 
-def make_step(vocab: int, seed: int, copies: int = 1) -> tuple[HeldStep, list[Held], list[bytes]]:
+def make_step(
+    vocab: int, seed: int, copies: int = 1
+) -> tuple[ConstrainedStep, list[Constrained], list[bytes]]:
     rng = np.random.default_rng(seed)
     table = random_vocabulary(vocab, rng)
-    rows = [Held(found) for found in grammars() * copies]
+    rows = [Constrained(found) for found in grammars() * copies]
     rows = [rows[i] for i in rng.permutation(len(rows))]
     extend(rows, table, rng.integers(0, 7, len(rows)).tolist(), rng)
     rows.sort(key=lambda row: not row.answer)  # those that have been sampled for come first
     n_decode = int(rng.integers(0, 1 + sum(bool(row.answer) for row in rows)))
     sizes = {"max_context": 48, "total_pages": 64 * copies, "eos": (EOS,), "seed": seed}
-    step = HeldStep(rows, table, n_decode, **sizes)
+    step = ConstrainedStep(rows, table, n_decode, **sizes)
     choices = {
         "temperature": [0, 0.3, 1, 2, 50], "top_p": [1, 0.9, 0.5, 1e-8], "top_k": [0, 1, 5, 40],
         "min_p": [0, 0.05, 1], "repetition_penalty": [1, 1.3], "presence_penalty": [0, 0.5],
@@ -177,7 +181,7 @@ def make_step(vocab: int, seed: int, copies: int = 1) -> tuple[HeldStep, list[He
     return step, rows, table
 
 
-def expected_sets(step: HeldStep, rows: list[Held], table: list[bytes]) -> list[set[int]]:
+def expected_sets(step: ConstrainedStep, rows: list[Constrained], table: list[bytes]) -> list[set[int]]:
     found = []
     for row, params in zip(rows, step.params, strict=True):
         if row.grammar is None:
