@@ -46,3 +46,17 @@ def store(path: Path, entry: bytes) -> bool:
         Path(file.name).replace(path)
         return True
     return False
+
+
+def drop_oldest(like: Path, kept: int) -> None:
+    """Removes the files beside `like` that end as it does, but for the `kept` that were used last."""
+    with contextlib.suppress(OSError):
+        entries = sorted(like.parent.glob(f"*{like.suffix}"), key=lambda entry: entry.stat().st_mtime)
+        for old in entries[:-kept]:
+            old.unlink()
+
+
+def mark_used(path: Path) -> None:
+    """For drop_oldest."""
+    with contextlib.suppress(OSError):
+        path.touch()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_backend.cuda import toolkit
-from gpu_backend.cuda.cache import cache_directory, load, store
+from gpu_backend.cuda.cache import cache_directory, drop_oldest, load, mark_used, store
 
 SOURCE_SUFFIXES = {".h", ".cuh", ".cu"}
 LOG_LINES = 40
@@ -68,14 +68,14 @@ def _cached(
     path = cache_directory() / f"{source.stem}-{_digest(source, [*options, *names])}.cubin"
     if (kept := load(path)) is not None:
         symbols, _, code = kept.partition(b"\n")
-        with contextlib.suppress(OSError):
-            path.touch()  # _store drops what was used longest ago
+        mark_used(path)
         with contextlib.suppress(ValueError):  # damaged: it is compiled again
             return code, json.loads(symbols)
     code, lowered = _compile(source, options, names)
     if rdc:
         code = _link(code, arch)
-    _store(path, json.dumps(lowered).encode() + b"\n" + code)
+    if store(path, json.dumps(lowered).encode() + b"\n" + code):  # else the next start compiles again
+        drop_oldest(path, CACHE_ENTRIES)
     return code, lowered
 
 
@@ -91,15 +91,6 @@ def _digest(source: Path, options: list[str]) -> str:
         digest.update(path.read_bytes())
     digest.update(repr((options, _nvrtc_version())).encode())
     return digest.hexdigest()[:32]
-
-
-def _store(path: Path, entry: bytes) -> None:
-    if not store(path, entry):
-        return  # costs the next start a compilation, nothing else
-    with contextlib.suppress(OSError):
-        kept = sorted(path.parent.glob("*.cubin"), key=lambda entry: entry.stat().st_mtime)
-        for old in kept[:-CACHE_ENTRIES]:
-            old.unlink()
 
 
 def _nvrtc() -> Any:

@@ -58,10 +58,6 @@ class ComputeCapability(enum.Enum):
     SM120 = 120
 
 
-class ProfilingVerbosity(enum.Enum):
-    DETAILED = 2
-
-
 class IBuilderConfig:
     profiling_verbosity: ProfilingVerbosity | None = None
     max_aux_streams: int | None = None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_backend.cuda.cache import cache_directory, load, store
+from gpu_backend.cuda.cache import cache_directory, drop_oldest, load, mark_used, store
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
@@ -54,3 +54,13 @@ def test_only_what_this_user_alone_may_write_is_loaded(
     if os.geteuid() == 0:
         os.chown(path, 65534, -1)
         assert load(path) is None
+
+
+def test_what_was_used_longest_ago_goes(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a.plan", "b.plan", "c.plan", "d.cubin")]
+    for age, path in enumerate(reversed(paths)):
+        assert store(path, b"entry")
+        os.utime(path, (age, age))
+    mark_used(paths[2])
+    drop_oldest(paths[0], 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.plan", "c.plan", "d.cubin"]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from dataclasses import dataclass
-from pathlib import Path
 
-from gpu_backend.cuda.cache import cache_directory, load, store
+from gpu_backend.cuda.cache import cache_directory, drop_oldest, load, mark_used, store
 from gpu_backend.cuda.chip import Capability
 from gpu_backend.engines.tensorrt.library import Library
 from gpu_backend.engines.tensorrt.onnx_graph import onnx_model
@@ -54,17 +52,9 @@ class Plans:
         kept = load(path) or b""
         digest, data = kept[:DIGEST_BYTES], kept[DIGEST_BYTES:]
         if data and hashlib.sha256(data).digest() == digest:
-            with contextlib.suppress(OSError):
-                path.touch()
+            mark_used(path)
             return data
         data = self._library.build(segment.name, graph, self._capability)
         if store(path, hashlib.sha256(data).digest() + data):
-            _drop_oldest(path.parent)
+            drop_oldest(path, CACHE_ENTRIES)
         return data
-
-
-def _drop_oldest(directory: Path) -> None:
-    with contextlib.suppress(OSError):
-        kept = sorted(directory.glob("*.plan"), key=lambda entry: entry.stat().st_mtime)
-        for old in kept[:-CACHE_ENTRIES]:
-            old.unlink()
