@@ -55,12 +55,13 @@ def borders(library: Library, segment: Segment) -> list[list[tuple[str, str, tup
 
 
 @pytest.mark.parametrize(
-    "kind", [StepKind.DECODE, StepKind.PREFILL, StepKind.MIXED], ids=lambda kind: kind.name
-)
-@pytest.mark.parametrize(
-    "model",
-    [DENSE, GEMMA, {**DENSE, "dtype": "float16"}],
-    ids=["qwen3", "gemma3", "qwen3-float16"],
+    ("model", "kind"),
+    [
+        *((DENSE, kind) for kind in (StepKind.DECODE, StepKind.PREFILL, StepKind.MIXED)),
+        (GEMMA, StepKind.MIXED),
+        ({**DENSE, "dtype": "float16"}, StepKind.MIXED),
+    ],
+    ids=["decode", "prefill", "mixed", "gemma3", "float16"],
 )
 def test_every_captured_size_gets_its_plans(
     library: Library, tmp_path: Path, model: dict[str, Any], kind: StepKind
