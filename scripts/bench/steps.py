@@ -38,6 +38,7 @@ from blink.flags import checked  # noqa: E402
 from blink.sizes import parse_bytes  # noqa: E402
 from gpu_backend.abi import STEP_SETS  # noqa: E402
 from gpu_backend.backend import Backend  # noqa: E402
+from gpu_backend.devices.select import ENGINES  # noqa: E402
 from gpu_backend.models.quantization import QUANTIZATIONS  # noqa: E402
 from gpu_backend.options import BackendOptions  # noqa: E402
 from gpu_backend.scheduler_abi import GAP_BIN_NS  # noqa: E402
@@ -218,6 +219,7 @@ def main() -> int:
     parser.add_argument(
         "--quantization", choices=tuple(QUANTIZATIONS), help="weights in fp8, by row or block"
     )
+    parser.add_argument("--engine", choices=tuple(ENGINES), default="native", help="(default: native)")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--context", type=int, default=1024, help="tokens a row holds at half time")
     parser.add_argument("--steps", type=int, default=1000)
@@ -245,6 +247,7 @@ def main() -> int:
                     "gpu",
                     random_weights=random,
                     quantization=options.quantization,
+                    engine=options.engine,
                     max_batch=batch,
                     kv_memory=options.kv_memory,
                 )
@@ -273,6 +276,7 @@ def main() -> int:
         record = {
             "what": "soak" if options.soak else "steps",
             "model": options.model,
+            "engine": options.engine,
             "date": datetime.date.today().isoformat(),
             "commit": options.commit,
             "machine": machine,

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from device_launcher import DeviceLauncher
 from model_config import model_config
 from native_rig import NativeRig, make_limits
 
 from gpu_backend.cuda.compile import compile_module, source_root
-from gpu_backend.cuda.driver import Device, Kernel, Module, Stream
-from gpu_backend.cuda.graph import Graph
+from gpu_backend.cuda.driver import Device, Module
 from gpu_backend.engines.native.weights import RandomWeights
 
 CONFIG = model_config(
@@ -30,30 +30,6 @@ def device() -> Iterator[Device]:
     device = Device()
     yield device
     device.close()
-
-
-class DeviceLauncher:
-    """A graph whose kernel launches an executable and, behind it, itself: blink_probe_parent."""
-
-    def __init__(self, rig: NativeRig, kernel: Kernel, runs: int) -> None:
-        self.rig = rig
-        self.kernel = kernel
-        self.runs = runs
-        self.stream = Stream()
-        self.counts = rig.memory.allocate(12)
-
-    def run(self, shape: int, step_set: int) -> None:
-        self.rig.memory.write(self.counts, bytes(12))
-        executable = int(self.rig.engine.executables[shape][step_set])
-        parent = Graph()
-        with parent.capture(self.stream):
-            self.kernel.launch((1, 1, 1), (1, 1, 1), self.stream, self.counts, executable, self.runs)
-        parent.instantiate(self.stream)
-        parent.launch(self.stream)
-        self.stream.synchronize()
-        parent.close()
-        parents, _, error = np.frombuffer(self.rig.memory.read(self.counts, 12), np.uint32)
-        assert (parents, error) == (self.runs, 0)
 
 
 @pytest.mark.parametrize("runs", [1, MANY])

@@ -5,10 +5,12 @@ The plans are made first, because the memory that they work in counts when the K
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from itertools import chain
 from pathlib import Path
 
-from gpu_backend.cuda.driver import Device
+from gpu_backend.cuda.driver import Device, Stream
+from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.engines.base import Batch, EngineError, GraphEngine, Limits, Shape
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.native.builder import NativeEngineBuilder
@@ -37,8 +39,36 @@ def serving_library(device: Device) -> Library:
     return library
 
 
+def tensorrt_planning(device: Device, config: Model, limits: Limits) -> Planning:
+    """Steps with plans in them, which are built, or found in the cache, and loaded. The engine made with it
+    owns what is loaded. Raises EngineError where TensorRT does not serve."""
+    if (reason := refusal(config)) is not None:
+        raise EngineError(reason)
+    library = serving_library(device)
+    steps = described_plans(config, limits, GraphGrid(limits).shapes, device.chip, plan_step)
+    segments: dict[Hashable, tuple[Segment, LibraryPlan]] = {}
+    for choice in chain.from_iterable(steps):
+        for work in choice.launches:
+            if isinstance(work, LibraryPlan):
+                segments.setdefault(work.key, (choice.op, work))
+    device.make_current()
+    plans, engines, progress = Plans(library, device.capability), Engines(library), ProgressLine()
+    for done, (key, (segment, call)) in enumerate(segments.items()):
+        progress("TensorRT plans", done, len(segments))
+        try:
+            engines.add(key, plans.plan(segment), call.name)
+        except PlanError as error:
+            raise EngineError(str(error)) from error
+    progress("TensorRT plans", len(segments), len(segments))
+
+    def runner(memory: DeviceMemory, stream: Stream) -> Contexts:
+        return Contexts(engines, memory, stream)
+
+    return Planning(plan_step, engines.scratch_bytes, runner)
+
+
 class TensorRtEngineBuilder:
-    """A gpu_backend.engines.builder.GpuEngineBuilder."""
+    """A gpu_backend.engines.builder.GpuEngineBuilder: the native engine's, with plans in the steps."""
 
     def limits(
         self,
@@ -48,37 +78,10 @@ class TensorRtEngineBuilder:
         kv_memory: int | None,
         host_kv_memory: int | None = None,
     ) -> Limits:
-        """Builds the plans first; raises EngineError where TensorRT does not serve."""
-        if (reason := refusal(config)) is not None:
-            raise EngineError(reason)
-        library = serving_library(device)
+        """Makes the plans first. Raises EngineError where TensorRT does not serve."""
         wanted = with_mixed_share(wanted, config)
-        engines = self._engines(device, library, config, wanted)
-        planning = Planning(
-            plan_step, engines.scratch_bytes, lambda memory, stream: Contexts(engines, memory, stream)
-        )
-        self._native = NativeEngineBuilder(planning)
+        self._native = NativeEngineBuilder(tensorrt_planning(device, config, wanted))
         return self._native.limits(device, config, wanted, kv_memory, host_kv_memory)
-
-    def _engines(self, device: Device, library: Library, config: Model, limits: Limits) -> Engines:
-        shapes = GraphGrid(limits).shapes
-        steps = described_plans(config, limits, shapes, device.chip, plan_step)
-        wanted: dict[object, tuple[Segment, LibraryPlan]] = {}
-        for step in steps:
-            for choice in step:
-                for work in choice.launches:
-                    if isinstance(work, LibraryPlan):
-                        wanted.setdefault(work.key, (choice.op, work))
-        plans, engines, progress = Plans(library, device.capability), Engines(library), ProgressLine()
-        device.make_current()
-        for done, (key, (segment, call)) in enumerate(wanted.items()):
-            progress("TensorRT plans", done, len(wanted))
-            try:
-                engines.add(key, plans.plan(segment), call.name)
-            except PlanError as error:
-                raise EngineError(str(error)) from error
-        progress("TensorRT plans", len(wanted), len(wanted))
-        return engines
 
     def build(
         self,
