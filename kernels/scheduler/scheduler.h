@@ -2,8 +2,12 @@
  *
  * Written once over a platform (platform.h); every thread of the block runs every line, and a value that decides the
  * control flow is the same in all of them. Read `run` first. The parts:
+ *   tables.h     where a slot's request and a sequence have what is theirs
+ *   clock.h      what time it is, and when the next step is due
+ *   life.h       how it begins, goes on after a relaunch, fails and ends
  *   intake.h     leases, new requests, cancels, releases: what the ring says
- *   staging.h    a waiting request is read from the ring and checked, ahead of time
+ *   payload.h    what a request consists of, as it is read from the ring
+ *   staging.h    a waiting request is read and checked, ahead of time
  *   grammars.h   what its answer may be, if that is given, is read and checked (grammar_places.h keeps it)
  *   admission.h  a staged request gets pages and joins the batch
  *   pages.h      who has which KV page
@@ -23,33 +27,9 @@
 #include "../../ringbuffer/extents.h"
 #include "crc32c.h"
 #include "pages.h"
+#include "terms.h"
 
 namespace blink {
-
-enum class Exit { kRelaunch, kStopped };
-
-// What a step that is being planned has so far. Its work is in tokens that see no keys (S15).
-struct StepLoad {
-  uint32_t tokens, batch_slots, work;
-};
-
-// What the prefix cache has for a sequence (prefix.h).
-struct PrefixMatch {
-  uint32_t pages, idle;  // that are there, and those of them that nobody uses
-  uint32_t awaits;       // the next page, if an earlier sequence computes it or host memory has it, or BLINK_NO_PAGE
-};
-
-// A request's place in the line (S2): by what its client has and has had, and of those with the same by its arrival.
-struct Place {
-  uint64_t client, arrival;
-};
-
-// The prompt under way that a plan is to consider next, or BLINK_NO_SEQUENCE.
-struct NextPrompt {
-  uint32_t sequence;
-  uint32_t behind;  // prompts of its client that the plan has considered
-  uint32_t others;  // that are still to be considered
-};
 
 template <class P>
 class Scheduler {
@@ -118,96 +98,18 @@ class Scheduler {
   BLINK_FN uint64_t broadcast(uint64_t value_of_thread_0) { return p.reduce(value_of_thread_0, Or()); }
   BLINK_FN const blink_step_set& set_of(uint64_t id) const { return c.sets[id % p.step_sets()]; }
 
-  // The next step is planned when nothing runs, or when the running step is about to end: it can then be launched at
-  // once, armed, because its gate holds it back (E2).
-  BLINK_FN bool plan_is_due() const {
-    if (phase == BLINK_PHASE_FAILED || in_flight() > 1) return false;
-    if (in_flight() == 0) return true;
-    if (c.arm_margin_ns == 0) return false;
-    const uint64_t expected = c.shape_times[set_of(launched).head->shape].expected_ns;
-    const bool prompts = s.n_waiting || last_kind != BLINK_STEP_DECODE;
-    // Steps of one shape vary by a percent or so.
-    const uint64_t margin = c.arm_margin_ns + expected / 64 + s.plan_ns[prompts];
-    return now + margin >= running_since + expected;
-  }
-
-  // The clock, which never goes back here: that of another execution may be a little behind, and then stands still
-  // until it has caught up. Times are saved at the end of an execution, so the next one notices a stall between them.
-  BLINK_FN void read_clock() {
-    const uint64_t before = now;
-    now = broadcast(tid == 0 ? p.now() : 0);
-    if (since(before, now) > BLINK_STALL_NS || since(now, before) > BLINK_STATS_INTERVAL_NS) return start_clocks_anew();
-    now = Max()(now, before);
-  }
+  // ------------------------------------------------------------ clock.h
+  BLINK_FN bool plan_is_due() const;
+  BLINK_FN void read_clock();
   BLINK_FN static uint64_t since(uint64_t then, uint64_t at) { return at > then ? at - then : 0; }
+  BLINK_FN void start_clocks_anew();
 
-  // This loop stood still: its process was stopped, or its machine suspended. Or its clock was set back. What others
-  // are given time for begins anew, because they may have stood still with it, and because what they did meanwhile is
-  // only seen now (S10).
-  BLINK_FN void start_clocks_anew() {
-    running_since = now;
-    for (uint32_t i = tid; i < c.n_leases; i += threads) s.leases[i].changed_ns = now;
-    for (uint32_t slot = tid; slot < c.n_slots; slot += threads) {
-      blink_request& r = c.requests[slot];
-      if (r.torn_since_ns) r.torn_since_ns = r.torn_last_ns = now;
-    }
-    p.sync();
-  }
-
-  BLINK_FN bool finished() const {
-    if (phase == BLINK_PHASE_FAILED) return true;
-    return phase == BLINK_PHASE_DRAINING && s.n_active == 0 && s.n_waiting == 0 && in_flight() == 0 && !planned;
-  }
-
-  BLINK_FN Exit stop() {
-    if (phase != BLINK_PHASE_FAILED) phase = BLINK_PHASE_STOPPED;
-    publish_stats();
-    save();
-    return Exit::kStopped;
-  }
-
-  // The engine cannot go on: every open request is told so, nothing more is launched, and the phase says why (S10). It
-  // is the last phase, whatever the control word says, and the first fault is the one that is told.
-  BLINK_FN void fail(blink_fault fault, uint64_t detail) {
-    if (phase == BLINK_PHASE_FAILED) return;
-    phase = BLINK_PHASE_FAILED;
-    if (tid == 0) {
-      s.fault = fault;
-      s.fault_detail = detail;
-      p.release(&header.fault_detail, detail);
-      p.release(&header.fault, uint64_t(fault));
-    }
-    finish_all(BLINK_REASON_ENGINE_FAULT);
-  }
-
-  BLINK_FN void restore() {
-    now = s.turn_ns;
-    read_clock();
-    running_since = settled_at = now;
-    launched = s.launched;
-    committed = s.committed;
-    phase = s.phase == BLINK_PHASE_STARTING ? uint32_t(BLINK_PHASE_SERVING) : s.phase;
-    last_kind = s.last_kind;
-    planned = s.planned;
-    if (s.phase == BLINK_PHASE_STARTING) {
-      for (uint32_t slot = tid; slot < c.n_slots; slot += threads) c.requests[slot].sequence_index = BLINK_NO_SEQUENCE;
-      pool.fill();
-    }
-    p.sync();
-  }
-
-  BLINK_FN void save() {
-    p.sync();
-    if (tid == 0) {
-      s.turn_ns = now;
-      s.launched = launched;
-      s.committed = committed;
-      s.phase = phase;
-      s.last_kind = last_kind;
-      s.planned = planned;
-    }
-    p.sync();
-  }
+  // ------------------------------------------------------------ life.h
+  BLINK_FN bool finished() const;
+  BLINK_FN Exit stop();
+  BLINK_FN void fail(blink_fault fault, uint64_t detail);
+  BLINK_FN void restore();
+  BLINK_FN void save();
 
   // ------------------------------------------------------------ launch.h
   BLINK_FN void launch_planned();
@@ -224,14 +126,7 @@ class Scheduler {
   BLINK_FN void reset_slots(uint32_t lease);
   BLINK_FN void publish_stats();
 
-  // ------------------------------------------------------------ staging.h
-  BLINK_FN bool stage_ahead();
-  BLINK_FN bool stage(uint32_t most);
-  BLINK_FN uint32_t choose(uint32_t most, uint32_t* slots, uint32_t* sequences);
-  BLINK_FN bool stage_whole(const uint32_t* slots, const uint32_t* sequences, uint32_t n);
-  BLINK_FN bool slicing() const;
-  BLINK_FN bool stage_slice();
-  BLINK_FN uint32_t next_free_sequence(uint32_t first);
+  // ------------------------------------------------------------ payload.h
   BLINK_FN bool replaced(const blink_request& r, const blink_descriptor& d) const;
   BLINK_FN bool prompt_in_heap(const blink_descriptor& d) const;
   BLINK_FN bool readable(const blink_request& r, const blink_descriptor& d) const;
@@ -241,12 +136,21 @@ class Scheduler {
                                  unsigned size);
   BLINK_FN uint32_t read_answer(uint32_t slot, uint32_t sequence, uint32_t begin, uint32_t end, unsigned member,
                                 unsigned size);
+  BLINK_FN uint32_t judge(const blink_request& r, const blink_descriptor& d, uint64_t found) const;
+  BLINK_FN uint32_t check_parameters(const blink_descriptor& d) const;
+
+  // ------------------------------------------------------------ staging.h
+  BLINK_FN bool stage_ahead();
+  BLINK_FN bool stage(uint32_t most);
+  BLINK_FN uint32_t choose(uint32_t most, uint32_t* slots, uint32_t* sequences);
+  BLINK_FN bool stage_whole(const uint32_t* slots, const uint32_t* sequences, uint32_t n);
+  BLINK_FN bool slicing() const;
+  BLINK_FN bool stage_slice();
+  BLINK_FN uint32_t next_free_sequence(uint32_t first);
   BLINK_FN bool may_stage() const;
   BLINK_FN uint32_t settle(uint32_t slot, uint32_t sequence, uint64_t found);
   BLINK_FN void not_torn(blink_request& r) const;
   BLINK_FN uint32_t tear(uint32_t slot, uint32_t reason);
-  BLINK_FN uint32_t judge(const blink_request& r, const blink_descriptor& d, uint64_t found) const;
-  BLINK_FN uint32_t check_parameters(const blink_descriptor& d) const;
 
   // ------------------------------------------------------------ grammars.h
   BLINK_FN bool lacks_grammar(uint32_t sequence) const;
@@ -381,47 +285,30 @@ class Scheduler {
   BLINK_FN void reap();
   BLINK_FN void publish(uint32_t slot, uint32_t reason = BLINK_REASON_NONE);
 
-  // ------------------------------------------------------------ a slot's and a sequence's arrays
-  BLINK_FN uint32_t lease_of(uint32_t slot) const { return slot / (c.n_slots / c.n_leases); }
-  BLINK_FN const uint32_t* prompt(uint32_t slot, const blink_descriptor& d) const {
-    return c.prompts + uint64_t(lease_of(slot)) * c.prompt_heap + d.prompt_offset;
-  }
-  // Of a request that was admitted.
-  BLINK_FN uint64_t* outputs(uint32_t slot) const {
-    return c.outputs + uint64_t(lease_of(slot)) * c.output_heap + c.requests[slot].output_offset;
-  }
-  // Behind the records of a request that was admitted: what is told of its answer's tokens, and of its prompt's.
-  BLINK_FN uint64_t* logprobs(uint32_t slot) const { return outputs(slot) + c.requests[slot].output_room; }
-  BLINK_FN uint64_t* prompt_logprobs(uint32_t slot) const {
-    return logprobs(slot) + uint64_t(c.requests[slot].output_room) * c.requests[slot].logprob_words;
-  }
-  BLINK_FN uint32_t* controls(uint32_t sequence) const { return t.controls + uint64_t(sequence) * t.control_words; }
-  BLINK_FN uint32_t* history(uint32_t sequence) const { return t.history + uint64_t(sequence) * t.max_context; }
-  BLINK_FN uint32_t* pages(uint32_t sequence) const {
-    return t.block_table + uint64_t(sequence) * t.pages_per_sequence;
-  }
-  // Tokens of a sequence: what a sequence and the KV cache hold.
-  BLINK_FN uint64_t longest_context() const {
-    return Min()(uint64_t(t.max_context), uint64_t(c.total_pages) * t.page_size);
-  }
-  BLINK_FN static bool open(const blink_request& r) {
-    return r.state != BLINK_STATE_EMPTY && r.state != BLINK_STATE_DECODE_COMPLETED;
-  }
-  // It waits for its payload to be whole, and is passed by meanwhile: reading it over and over crosses PCIe (R4).
-  BLINK_FN bool torn(const blink_request& r) const {
-    if (r.sequence_index != BLINK_NO_SEQUENCE || r.torn_since_ns == 0) return false;
-    return now - r.torn_last_ns < BLINK_TORN_RETRY_NS + (r.torn_last_ns - r.torn_since_ns) / 2;
-  }
-  BLINK_FN static bool waiting(const blink_request& r) {
-    return r.state == BLINK_STATE_PREFILL_PENDING || r.state == BLINK_STATE_DECODE_PAUSED;
-  }
+  // ------------------------------------------------------------ tables.h
+  BLINK_FN uint32_t lease_of(uint32_t slot) const;
+  BLINK_FN const uint32_t* prompt(uint32_t slot, const blink_descriptor& d) const;
+  BLINK_FN uint64_t* outputs(uint32_t slot) const;
+  BLINK_FN uint64_t* logprobs(uint32_t slot) const;
+  BLINK_FN uint64_t* prompt_logprobs(uint32_t slot) const;
+  BLINK_FN uint32_t* controls(uint32_t sequence) const;
+  BLINK_FN uint32_t* history(uint32_t sequence) const;
+  BLINK_FN uint32_t* pages(uint32_t sequence) const;
+  BLINK_FN uint64_t longest_context() const;
+  BLINK_FN bool torn(const blink_request& r) const;
+  BLINK_FN static bool open(const blink_request& r);
+  BLINK_FN static bool waiting(const blink_request& r);
 };
 
 }  // namespace blink
 
+#include "tables.h"
+#include "clock.h"
+#include "life.h"
 #include "intake.h"
 #include "prefix.h"
 #include "kv_event_log.h"
+#include "payload.h"
 #include "staging.h"
 #include "grammar_places.h"
 #include "grammars.h"

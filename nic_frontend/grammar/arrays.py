@@ -6,12 +6,14 @@ Behind items that have schemas of their own (`prefixItems`) more follow only if 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from nic_frontend.grammar.expression import (
     EMPTY,
     NOTHING,
     Expression,
+    any_of,
     members,
     optional,
     repeated,
@@ -24,6 +26,7 @@ from nic_frontend.grammar.references import Place
 from nic_frontend.grammar.refusal import GrammarRefused
 
 MAX_PREFIX = 200
+MAX_CONTAINED = 32
 
 Value = Callable[[tuple[Place, ...]], Expression]
 Constants = Callable[[tuple[Place, ...]], list[Any] | None]
@@ -34,15 +37,17 @@ def arrays(places: list[Place], value: Value, constants: Constants) -> Expressio
     knows the values of those of which there are some only.
     """
     least, most = bounds_of(places, "minItems", "maxItems")
-    wanted, contained = _contains(places)
-    least = max(least, wanted)
+    contained = _contains(places)
     own = max(map(_prefix_length, places))
     if own > MAX_PREFIX:
         raise GrammarRefused(f"more than {MAX_PREFIX} items with schemas of their own", places[0].where)
     items = [value(_spec(places, i)) for i in range(own)]
     more = NOTHING if own and own >= least and not _says_more(places) else value(_spec(places, own))
-    if wanted:
-        return _containing(places, items, more, value(_spec(places, own) + contained), (wanted, least, most))
+    if contained is not None:
+        if own:
+            raise GrammarRefused("'contains' is not supported beside 'prefixItems'", contained.place.where)
+        _check_unique(places, most)
+        return _containing(_spec(places, 0), value, contained, least, most)
     listed = constants(_spec(places, 0)) if _are_unique(places) and not own else None
     if listed is not None and least <= 1 and most is None:
         return _each_once(listed, least)
@@ -128,38 +133,61 @@ def _check_unique(places: list[Place], most: int | None) -> None:
             raise GrammarRefused("'uniqueItems' is not supported", f"{place.where}/uniqueItems")
 
 
-def _contains(places: list[Place]) -> tuple[int, tuple[Place, ...]]:
-    """How many items must be valid for more, and for what."""
+@dataclass(frozen=True)
+class Contained:
+    """How many items must be valid for one more schema; `most` None: any number may be."""
+
+    place: Place
+    least: int
+    most: int | None
+
+    @property
+    def others(self) -> Place:
+        """The schema of those that are not."""
+        place = self.place
+        return Place({"not": place.value}, place.where, place.base, place.alone)
+
+
+def _contains(places: list[Place]) -> Contained | None:
     found = []
     for place in places:
         assert isinstance(place.value, dict)
         if "contains" not in place.value:
             continue
-        if "maxContains" in place.value:
-            raise GrammarRefused("'maxContains' is not supported", f"{place.where}/maxContains")
-        if wanted := count(place, "minContains", 1):
-            found.append((wanted, place.inner(place.value["contains"], "contains")))
+        least = count(place, "minContains", 1)
+        most = count(place, "maxContains", 0) if "maxContains" in place.value else None
+        if least or most is not None:
+            found.append(Contained(place.inner(place.value["contains"], "contains"), least, most))
     if len(found) > 1:
-        raise GrammarRefused("'contains' is not supported more than once", found[1][1].where)
-    return (found[0][0], (found[0][1],)) if found else (0, ())
+        raise GrammarRefused("'contains' is not supported more than once", found[1].place.where)
+    return found[0] if found else None
 
 
 def _containing(
-    places: list[Place],
-    items: list[Expression],
-    more: Expression,
-    wanted: Expression,
-    counts: tuple[int, int, int | None],
+    spec: tuple[Place, ...], value: Value, contained: Contained, least: int, most: int | None
 ) -> Expression:
-    """The items that have to be there come first."""
-    n, least, most = counts
-    if items:
-        where = next(
-            place.where for place in places if isinstance(place.value, dict) and "contains" in place.value
+    """The items that have to be there come first; where there may only be so many, the others are none of
+    them.
+    """
+    wanted = value((*spec, contained.place))
+    if contained.most is None:
+        return _begun([wanted] * contained.least, value(spec), least, most)
+    if contained.most - contained.least > MAX_CONTAINED:
+        raise GrammarRefused(
+            f"'maxContains' is supported up to {MAX_CONTAINED} above 'minContains'", contained.place.where
         )
-        raise GrammarRefused("'contains' is not supported beside 'prefixItems'", f"{where}/contains")
-    _check_unique(places, most)
-    if most is not None and most < n:
+    others = value((*spec, contained.others))
+    numbers = range(contained.least, contained.most + 1)
+    return any_of(_begun([wanted] * n, others, least, most) for n in numbers)
+
+
+def _begun(first: list[Expression], more: Expression, least: int, most: int | None) -> Expression:
+    """Arrays that begin with these items, then any number of others."""
+    if most is not None and most < len(first):
         return NOTHING
-    rest = repeated(separated(more), max(least - n, 0), None if most is None else most - n)
-    return enclosed("[", sequence(wanted, *([separated(wanted)] * (n - 1)), rest), "]", False)
+    if not first and (most == 0 or more is NOTHING):
+        return NOTHING if least else enclosed("[", EMPTY, "]", True)
+    if not first:
+        return enclosed("[", _items([], more, max(least, 1), most), "]", least == 0)
+    rest = repeated(separated(more), max(least - len(first), 0), None if most is None else most - len(first))
+    return enclosed("[", sequence(first[0], *map(separated, first[1:]), rest), "]", False)

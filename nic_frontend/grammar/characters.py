@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from functools import cache
 
 Ranges = list[tuple[int, int]]
@@ -49,3 +50,37 @@ def python_class(escape: str) -> tuple[tuple[int, int], ...]:
     spans = (found.group() for found in re.finditer(f"(?:{escape})+", everything))
     ranges = [(ord(span[0]), ord(span[-1])) for span in spans]
     return tuple(united(ranges, single("\ufeff") if escape == r"\s" else []))
+
+
+CATEGORIES = {
+    "Letter": "L", "Uppercase_Letter": "Lu", "Lowercase_Letter": "Ll", "Titlecase_Letter": "Lt",
+    "Modifier_Letter": "Lm", "Other_Letter": "Lo", "Mark": "M", "Nonspacing_Mark": "Mn", "Spacing_Mark": "Mc",
+    "Enclosing_Mark": "Me", "Number": "N", "Decimal_Number": "Nd", "digit": "Nd", "Letter_Number": "Nl",
+    "Other_Number": "No", "Punctuation": "P", "punct": "P", "Connector_Punctuation": "Pc",
+    "Dash_Punctuation": "Pd", "Open_Punctuation": "Ps", "Close_Punctuation": "Pe",
+    "Initial_Punctuation": "Pi",
+    "Final_Punctuation": "Pf", "Other_Punctuation": "Po", "Symbol": "S", "Math_Symbol": "Sm",
+    "Currency_Symbol": "Sc", "Modifier_Symbol": "Sk", "Other_Symbol": "So", "Separator": "Z",
+    "Space_Separator": "Zs", "Line_Separator": "Zl", "Paragraph_Separator": "Zp", "Control": "Cc",
+    "Format": "Cf", "Unassigned": "Cn",
+}  # fmt: skip
+
+
+def category(name: str) -> Ranges:
+    """The characters of a general category of Unicode, by either of its names; none if it is no name."""
+    name = name.removeprefix("General_Category=").removeprefix("gc=")
+    if not (wanted := CATEGORIES.get(name, name)):
+        return []
+    return [span for one, spans in _categories().items() if one.startswith(wanted) for span in spans]
+
+
+@cache
+def _categories() -> dict[str, Ranges]:
+    found: dict[str, Ranges] = {}
+    for point in range(LAST + 1):
+        spans = found.setdefault(unicodedata.category(chr(point)), [])
+        if spans and spans[-1][1] == point - 1:
+            spans[-1] = (spans[-1][0], point)
+        else:
+            spans.append((point, point))
+    return found

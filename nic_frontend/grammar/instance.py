@@ -75,7 +75,7 @@ class Checker:
             parts = schema.get(keyword, ())
             return [self.valid(value, place.inner(part, keyword, i)) for i, part in enumerate(parts)]
 
-        if "$ref" in schema and not self.valid(value, self._references.follow(place, schema["$ref"], "$ref")):
+        if not all(self.valid(value, target) for target in self._references.targets(place)):
             return False
         if "$ref" in schema and self._references.alone:
             return True
@@ -84,6 +84,7 @@ class Checker:
             and ("anyOf" not in schema or any(inner("anyOf")))
             and ("oneOf" not in schema or sum(inner("oneOf")) == 1)
             and not ("not" in schema and self.valid(value, place.inner(schema["not"], "not")))
+            and not any(found(pattern, value, place.where) for pattern in schema.get("x-not-pattern", ()))
         )
 
     def _plain(self, value: Any, place: Place, schema: dict[str, Any]) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
-from nic_frontend.grammar.keywords import named_types, type_of
+from nic_frontend.grammar.keywords import count, named_types, type_of
 from nic_frontend.grammar.references import Place, References
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.vocabulary import ASSERTIONS, TYPES
 
 MAX_DEPTH = 20
+MAX_PAIRS = 64
 NAMES = ("null", "boolean", "string", "array", "object")
 OPPOSITES = {
     "minimum": "exclusiveMaximum",
@@ -48,13 +50,11 @@ class Negation:
         return self._known[id(place.value)]
 
     def _negated(self, place: Place, schema: dict[str, Any]) -> list[Place]:
-        found: list[Place] = []
+        found = [other for target in self._references.targets(place) for other in self.of(target)]
         for keyword, value in schema.items():
-            if keyword == "$ref":
-                found += self.of(self._references.follow(place, value, "$ref"))
-                if self._references.alone:
-                    break
-            elif keyword == "allOf":
+            if keyword == "$ref" and self._references.alone:
+                return [other for target in self._references.targets(place) for other in self.of(target)]
+            if keyword == "allOf":
                 found += [
                     other
                     for i, inner in enumerate(value)
@@ -66,6 +66,12 @@ class Negation:
                 )
             elif keyword == "not":
                 found.append(place.inner(value, keyword))
+            elif keyword == "oneOf":
+                found += self._none_or_several(place, value)
+            elif keyword == "if":
+                found += self._condition(place, schema)
+            elif keyword in ("contains", "minContains", "maxContains"):
+                found += _counted_otherwise(place, schema) if keyword == "contains" else []
             elif keyword in ASSERTIONS:
                 found += self._keyword(place, keyword, value)
         return found
@@ -81,6 +87,30 @@ class Negation:
             ]
             if len(found) > 64:
                 raise GrammarRefused("its opposite has too many alternatives", f"{where.where}/anyOf")
+        return found
+
+    def _none_or_several(self, place: Place, listed: list[Any]) -> list[Place]:
+        """For `oneOf`."""
+        inner = [place.inner(one, "oneOf", i) for i, one in enumerate(listed)]
+        pairs = [{"allOf": [a.value, b.value]} for a, b in itertools.combinations(inner, 2)]
+        if len(pairs) > MAX_PAIRS:
+            raise GrammarRefused("its opposite has too many alternatives", f"{place.where}/oneOf")
+        several = [Place(pair, f"{place.where}/oneOf", place.base) for pair in pairs]
+        return [*self._none_of(inner, place), *several]
+
+    def _condition(self, place: Place, schema: dict[str, Any]) -> list[Place]:
+        """For `if`: what it asks for then, or else, is not so."""
+        condition = place.inner(schema["if"], "if")
+        found = []
+        for keyword, cases in (("then", [condition]), ("else", self.of(condition))):
+            if keyword not in schema:
+                continue
+            opposites = self.of(place.inner(schema[keyword], keyword))
+            found += [
+                Place({"allOf": [case.value, other.value]}, f"{place.where}/if", place.base)
+                for case in cases
+                for other in opposites
+            ]
         return found
 
     def _keyword(self, place: Place, keyword: str, value: Any) -> list[Place]:
@@ -106,7 +136,37 @@ class Negation:
                 for name, inner in value.items()
                 for other in self.of(place.inner(inner, keyword, name))
             ]
+        if keyword == "pattern":
+            return [schema({"type": "string", "x-not-pattern": [value]})]
+        if keyword == "dependentRequired":
+            return [
+                schema({"type": "object", "required": [name], "properties": {need: False}})
+                for name, needs in value.items()
+                for need in needs
+            ]
+        if keyword == "prefixItems" or (keyword == "items" and isinstance(value, list)):
+            return [
+                schema({"type": "array", "minItems": i + 1, keyword: [True] * i + [other.value]})
+                for i, inner in enumerate(value)
+                for other in self.of(place.inner(inner, keyword, i))
+            ]
+        if keyword == "items" and isinstance(place.value, dict) and "prefixItems" not in place.value:
+            return [
+                schema({"type": "array", "contains": other.value})
+                for other in self.of(place.inner(value, keyword))
+            ]
         raise GrammarRefused(f"the opposite of {keyword!r} is not supported", f"{place.where}/{keyword}")
+
+
+def _counted_otherwise(place: Place, schema: dict[str, Any]) -> list[Place]:
+    """For `contains`: arrays in which too few, or too many, are valid for it."""
+    wanted = {"type": "array", "contains": schema["contains"]}
+    where = f"{place.where}/contains"
+    least = count(place, "minContains", 1)
+    found = [{**wanted, "minContains": 0, "maxContains": least - 1}] if least else []
+    if "maxContains" in schema:
+        found.append({**wanted, "minContains": count(place, "maxContains", 0) + 1})
+    return [Place(one, where, place.base) for one in found]
 
 
 def _other_types(types: frozenset[str], place: Place) -> list[str]:

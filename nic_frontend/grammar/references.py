@@ -1,7 +1,12 @@
-"""Schemas and where they stand: `$ref`, `$id`, `$anchor` and JSON pointers within one document."""
+"""Schemas and where they stand: `$ref`, `$id`, `$anchor` and JSON pointers within one document.
+
+What `$dynamicRef` and `$recursiveRef` mean depends on the way to them. They are followed where there is only
+one schema that they can mean.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
@@ -23,6 +28,8 @@ UNEVALUATED = {
     "unevaluatedItems": "x-more-items",
 }  # as arrays.py and
 # objects.py know them
+REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+RECURSIVE = "#"  # among the names of dynamic anchors: no name begins so
 OLD_DRAFTS = ("draft-03", "draft-04", "draft-06", "draft-07")  # there `$ref` stands alone
 
 
@@ -52,6 +59,13 @@ def place(value: Any, where: str, base: str, alone: bool) -> Place:
     return Place(value, where, base, alone)
 
 
+def _dynamic_names(value: dict[str, Any]) -> list[str]:
+    """Names by which a dynamic reference finds a schema."""
+    name = value.get("$dynamicAnchor")
+    names = [name] if isinstance(name, str) else []
+    return [*names, RECURSIVE] if value.get("$recursiveAnchor") is True else names
+
+
 def _open(here: Place) -> Place:
     assert isinstance(here.value, dict)
     for keyword in UNEVALUATED:
@@ -76,6 +90,7 @@ class References:
         self.root = place(document, "#", "", self.alone)
         self._resources: dict[str, Place] = {"": self.root}
         self._anchors: dict[str, Place] = {}
+        self._dynamic: Counter[str] = Counter()  # anchors of that kind, by name
         self._closings: dict[int, Place] = {}
         self._index()
 
@@ -107,8 +122,27 @@ class References:
         for keyword in ("$anchor", "$dynamicAnchor"):
             if isinstance(name := value.get(keyword), str):
                 self._anchors[urldefrag(here.base).url + "#" + name] = here
+        for name in _dynamic_names(value):
+            self._dynamic[name] += 1
 
-    def follow(self, here: Place, reference: Any, keyword: str) -> Place:
+    def targets(self, here: Place) -> list[Place]:
+        """What the references of a schema mean.
+
+        Raises GrammarRefused where one is not in the document, or may mean several schemas.
+        """
+        assert isinstance(here.value, dict)
+        found = []
+        for keyword in REFERENCES:
+            if keyword not in here.value:
+                continue
+            found.append(target := self._follow(here, here.value[keyword], keyword))
+            wanted = RECURSIVE if keyword == "$recursiveRef" else urldefrag(here.value[keyword]).fragment
+            is_dynamic = isinstance(target.value, dict) and wanted in _dynamic_names(target.value)
+            if keyword != "$ref" and is_dynamic and self._dynamic[wanted] > 1:
+                raise GrammarRefused(f"{keyword!r} may mean several schemas", f"{here.where}/{keyword}")
+        return found
+
+    def _follow(self, here: Place, reference: Any, keyword: str) -> Place:
         """What a reference at a place means. Raises GrammarRefused if it is not in the document."""
         where = f"{here.where}/{keyword}"
         if not isinstance(reference, str):
@@ -145,9 +179,7 @@ class References:
             for keyword in UNSUPPORTED:
                 if keyword in here.value:
                     raise GrammarRefused(f"{keyword!r} is not supported", f"{here.where}/{keyword}")
-            more = []
-            if "$ref" in here.value:
-                more.append(self.follow(here, here.value["$ref"], "$ref"))
+            more = self.targets(here)
             if not ("$ref" in here.value and self.alone):
                 parts = here.value.get("allOf", [])
                 if not isinstance(parts, list):

@@ -33,13 +33,14 @@ QUANTIFIERS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 LOOK = ("(?=", "(?!")
 
 
-def searched(pattern: str, in_json: bool = False) -> Expression:
-    """Texts in which the pattern is found. `in_json`: as they stand in a string of JSON.
+def searched(pattern: str, in_json: bool = False, broad: bool = False) -> Expression:
+    """Texts in which the pattern is found. `in_json`: as they stand in a string of JSON. `broad`: in which
+    any of the dialects finds it, instead of all of them.
 
     Raises GrammarRefused.
     """
     anything = repeated(one_character(characters.ALL, in_json))
-    return _read(pattern, in_json, anything)
+    return _read(pattern, in_json, anything, broad)
 
 
 def matched(pattern: str, in_json: bool = False) -> Expression:
@@ -47,8 +48,8 @@ def matched(pattern: str, in_json: bool = False) -> Expression:
     return _read(pattern, in_json, EMPTY)
 
 
-def _read(pattern: str, in_json: bool, around: Expression) -> Expression:
-    reader = Reader(pattern, in_json)
+def _read(pattern: str, in_json: bool, around: Expression, broad: bool = False) -> Expression:
+    reader = Reader(pattern, in_json, broad)
     anything = repeated(one_character(characters.ALL, in_json))
     anchored = pattern.startswith("^")
     if anchored and any(pattern.startswith(look, 1) for look in LOOK):
@@ -58,6 +59,8 @@ def _read(pattern: str, in_json: bool, around: Expression) -> Expression:
         if not any(pattern.startswith(look, reader.at) for look in LOOK):
             break
         looks.append(reader.look_ahead(anything))
+    if looks and broad:
+        raise GrammarRefused(f"look-ahead is not supported in what there may not be: {pattern!r}")
     if looks and around is not EMPTY and not anchored:
         raise GrammarRefused(f"look-ahead is taken only behind ^ at the beginning: {pattern!r}")
     rest = closed(sequence(EMPTY if looks and anchored else around, reader.everything(), around))
@@ -69,9 +72,10 @@ def _read(pattern: str, in_json: bool, around: Expression) -> Expression:
 class Reader:
     """`at` is the next character of the pattern."""
 
-    def __init__(self, pattern: str, in_json: bool) -> None:
+    def __init__(self, pattern: str, in_json: bool, broad: bool) -> None:
         self.pattern = pattern
         self.at = 0
+        self._broad = broad
         self._in_json = in_json
         self._depth = 0
 
@@ -162,11 +166,11 @@ class Reader:
         if character == "[":
             return self._of(self._bracket())
         if character == ".":
-            return self._of(complement(characters.LINE_ENDS))
+            return self._of(complement(single("\n") if self._broad else characters.LINE_ENDS))
         if character == "^":
             return BEGIN
         if character == "$":
-            return END
+            return any_of([END, sequence(self._of(single("\n")), END)]) if self._broad else END
         if character == "\\":
             return self._escaped()
         if character in QUANTIFIERS:
@@ -196,20 +200,34 @@ class Reader:
             return END
         if character in "bBkGK" or character in "123456789":
             raise self._wrong(f"\\{character} is not supported")
-        return self._of(self._class(character, in_negated=False))
+        return self._of(self._class(character, everything=self._broad))
 
-    def _class(self, character: str, in_negated: bool) -> Ranges:
-        """What an escape stands for, its backslash read; in what is going to be negated, everything that it
-        may stand for.
+    def _class(self, character: str, everything: bool) -> Ranges:
+        """What an escape stands for, its backslash read: in all dialects, or `everything` that it may stand
+        for in one.
         """
         name = character.lower()
         if name in CLASSES:
-            broad = list(characters.python_class(f"\\{name}")) if (character == name) == in_negated else []
+            broad = list(characters.python_class(f"\\{name}")) if (character == name) == everything else []
             chosen = broad or CLASSES[name]
             return chosen if character == name else complement(chosen)
         if character in "pP":
-            raise self._wrong("classes of Unicode are not supported")
+            return self._category(character == "P", everything)
         return single(self._character(character))
+
+    def _category(self, negated: bool, everything: bool) -> Ranges:
+        """Of Unicode. What has no character yet may get one that is in it, or is not."""
+        name = ""
+        if self._takes("{"):
+            while not self._takes("}"):
+                name += self._next()
+        chosen, unassigned = characters.category(name), characters.category("Cn")
+        if not chosen:
+            raise self._wrong(
+                f"{name[:40]!r} is no general category of Unicode; no other classes are supported"
+            )
+        chosen = united(chosen, unassigned) if negated != everything else chosen
+        return complement(chosen) if negated else united(chosen)
 
     def _character(self, character: str) -> str:
         if character == "c" and self._peek().isascii() and self._peek().isalpha():
@@ -269,4 +287,4 @@ class Reader:
         if character != "\\":
             return single(character)
         escape = self._next()
-        return single("\b") if escape == "b" else self._class(escape, in_negated=negated)
+        return single("\b") if escape == "b" else self._class(escape, everything=negated != self._broad)

@@ -23,11 +23,15 @@ def strings(places: list[Place]) -> Expression:
     least, most = bounds_of(places, "minLength", "maxLength")
     languages = [language for place in places for language in conditions(place)]
     excluded = excluded_strings(places)
-    if not languages and not excluded:
+    unwanted = _excluded_patterns(places)
+    if not languages and not excluded and not unwanted:
         return string(least, most)
     if least or most is not None:
         languages.append(repeated(PLAIN, least, most))
-    return sequence(QUOTE, within(languages, excluded), QUOTE)
+    found = within(languages, excluded)
+    for language in unwanted:
+        found = without(found, language)
+    return sequence(QUOTE, found, QUOTE)
 
 
 def within(languages: list[Expression], excluded: list[str]) -> Expression:
@@ -57,6 +61,19 @@ def conditions(place: Place) -> list[Expression]:
         raise GrammarRefused(f"the format {schema['format']!r} is not supported", f"{place.where}/format")
     if isinstance(schema.get("format"), str) and (language := of_format(schema["format"])) is not None:
         found.append(language)
+    return found
+
+
+def _excluded_patterns(places: list[Place]) -> list[Expression]:
+    """Texts in which there is a pattern that there may not be."""
+    found = []
+    for place in places:
+        assert isinstance(place.value, dict)
+        for pattern in place.value.get("x-not-pattern", ()):
+            try:
+                found.append(searched(pattern, in_json=True, broad=True))
+            except GrammarRefused as error:
+                raise error.within(place.where) from error
     return found
 
 

@@ -31,7 +31,7 @@ ASSERTIONS = {
     "unevaluatedProperties",
     *CHOICES,
 }
-UNSUPPORTED = ("$dynamicRef", "$recursiveRef", "extends", "disallow", "divisibleBy")
+UNSUPPORTED = ("extends", "disallow", "divisibleBy")
 
 # Numbers with a fraction, or without, are two types here: "number" is both.
 TYPES = {

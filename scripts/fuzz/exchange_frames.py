@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def draw_claim(rng: random.Random) -> Any:
     for _ in range(rng.choice([0, 1, 1, 3])):
         into = rng.choice([body, body["endpoint"]]) if isinstance(body.get("endpoint"), dict) else body
         name = rng.choice([*into, *TEXTS])
-        into[name] = rng.choice([rng.choice(NUMBERS[:10]), rng.choice(TEXTS), rng.choice(FORMS)])
+        into[name] = rng.choice([rng.choice(NUMBERS[:10]), rng.choice(TEXTS), deepcopy(rng.choice(FORMS))])
         if rng.random() < 0.2:
             del into[name]
     return body if rng.random() < 0.95 else rng.choice(FORMS)

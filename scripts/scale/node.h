@@ -60,6 +60,10 @@ class Node {
     give_back(c_.prompts, 4ull * c_.n_leases * c_.prompt_heap);
     give_back(c_.outputs, 8ull * c_.n_leases * c_.output_heap);
     give_back(c_.tables.history, 4ull * c_.tables.n_sequences * c_.tables.max_context);
+    give_back(c_.pages, sizeof(blink_page) * sizes.total_pages);
+    give_back(c_.page_tokens, 4ull * sizes.total_pages * sizes.page_size);
+    give_back(c_.page_index, 4ull * c_.n_index);
+    give_back(c_.trace, sizeof(blink_step_trace) * BLINK_TRACE_STEPS);
     getcontext(&context_);
     context_.uc_stack.ss_sp = stack_.get();
     context_.uc_stack.ss_size = kStackBytes;

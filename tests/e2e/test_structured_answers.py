@@ -41,6 +41,13 @@ TREE: dict[str, Any] = {
     },
     "$ref": "#/$defs/tree",
 }
+NUMBER = {"type": "json_schema", "json_schema": {"type": "integer", "minimum": 0, "maximum": 999}}
+TAGS = {
+    "type": "triggered_tags",
+    "triggers": ["<n"],
+    "tags": [{"type": "tag", "begin": "<n>", "content": NUMBER, "end": "</n>"}],
+    "at_least_one": True,
+}
 DATE = {"type": "object", "properties": {"day": {"type": "string", "format": "date"}}, "required": ["day"]}
 
 
@@ -81,12 +88,13 @@ def test_schemas(client: openai.OpenAI, schema: Any) -> None:
         ({"regex": r"[A-Z]{3}-\d{4}"}, r"[A-Z]{3}-\d{4}"),
         ({"choice": ["yes", "no", "später"]}, "yes|no|später"),
         ({"grammar": 'root ::= "(" root ")" | [0-9]{1,3}'}, r"\(*[0-9]{1,3}\)*"),
+        ({"structural_tag": {"format": TAGS}}, r"<n>\d{1,3}</n>((?!<n).)*(<n>\d{1,3}</n>((?!<n).)*)*"),
     ],
 )
 def test_other_forms(client: openai.OpenAI, wanted: dict[str, Any], pattern: str) -> None:
     for seed in range(4):
         (text,) = ask(client, "Say it.", seed=seed, extra_body={"structured_outputs": wanted})
-        assert re.fullmatch(pattern, text), text
+        assert re.fullmatch(pattern, text, re.DOTALL), text
         assert text.count("(") == text.count(")")
 
 

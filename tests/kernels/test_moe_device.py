@@ -262,9 +262,9 @@ UNIT_SUM = 2.0**32  # kSumUnit
         (7, 7, 2080, 128, 3, None),
         (4, 1, 64, 1088, 4, None),
         (12, 4, 96, 128, 5, ScaleForm.ROW),
-        (9, 8, 592, 896, 4, ScaleForm.ROW),
+        pytest.param(9, 8, 592, 896, 4, ScaleForm.ROW, marks=pytest.mark.slow),
         (7, 3, 2192, 128, 5, ScaleForm.ROW),  # two rounds of an item, the second of which has one chunk
-        (9, 8, 128, 896, 8, ScaleForm.BLOCK),
+        pytest.param(9, 8, 128, 896, 8, ScaleForm.BLOCK, marks=pytest.mark.slow),
         (7, 3, 2176, 128, 5, ScaleForm.BLOCK),
     ],
 )

@@ -183,8 +183,11 @@ def test_lengths() -> None:
         ({"required": "a"}, r"at #/required"),
         ({"enum": 1}, r"at #/enum"),
         ({"items": 1}, "a schema must be an object or a boolean"),
-        ({"oneOf": [{"pattern": "a"}, {"pattern": "b"}]}, r"more than one of its alternatives.*\(at #/oneOf\)"),
-        ({"not": {"pattern": "a"}}, r"the opposite of 'pattern' is not supported \(at #/not/pattern\)"),
+        ({"oneOf": [{"format": "date"}, {"format": "time"}]}, r"more than one of its alternatives.*\(at #/oneOf\)"),
+        ({"not": {"format": "date"}}, r"the opposite of 'format' is not supported \(at #/not/format\)"),
+        ({"not": {"pattern": "^(?=a)b"}}, r"look-ahead is not supported in what there may not be.*\(at #/not/pattern\)"),
+        ({"contains": {}, "maxContains": 100}, r"'maxContains' is supported up to 32 .*\(at #/contains\)"),
+        ({"$defs": {"a": {"$id": "a", "$dynamicAnchor": "x"}, "b": {"$dynamicAnchor": "x"}}, "$dynamicRef": "#x"}, r"may mean several schemas \(at #/\$dynamicRef\)"),
         ({"format": "regex"}, r"the format 'regex' is not supported \(at #/format\)"),
         ({"$dynamicRef": "#x"}, r"\$dynamicRef"),
     ],
@@ -192,6 +195,67 @@ def test_lengths() -> None:
 def test_what_is_refused(schema: Any, why: str) -> None:
     with pytest.raises(GrammarRefused, match=why):
         of_schema(schema)
+
+
+VALUES = [
+    json.loads(text)
+    for text in ("1", '"a"', '"b"', '"ab"', '"1"', '"\u0661"', '"a\\n"', "[]", "[1]", "[1, 1]", '["a"]', '["a", 1]', '[1, "a"]',
+                 '["a", "a", 1]', "[1, 1, 1]", "{}", '{"a": 1}', '{"a": "x"}', '{"a": 1, "b": 2}', '{"b": 2}')
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("schema", "taken_all"),
+    [
+        ({"type": "array", "items": {}, "contains": {"type": "string"}, "maxContains": 1}, False),
+        ({"type": "array", "items": {}, "contains": {"type": "integer"}, "minContains": 0, "maxContains": 2, "maxItems": 2}, False),
+        ({"type": "array", "items": {"type": "integer"}, "contains": {"type": "integer"}, "minContains": 2, "maxContains": 2}, True),
+        ({"type": "array", "items": {}, "not": {"contains": {"type": "string"}}}, True),
+        ({"type": "array", "items": {}, "not": {"contains": {"type": "integer"}, "minContains": 2}}, False),
+        ({"type": "array", "not": {"items": {"type": "integer"}}}, False),
+        ({"type": "array", "items": {}, "not": {"prefixItems": [{"type": "string"}, {"type": "integer"}]}}, True),
+        ({"type": "string", "not": {"pattern": "^a$"}}, True),
+        ({"type": "string", "not": {"pattern": "[ab]"}}, True),
+        ({"type": "string", "not": {"pattern": r"\d"}}, True),
+        ({"type": "string", "not": {"pattern": r"^[^a]"}}, True),
+        ({"oneOf": [{"type": "string", "pattern": "a"}, {"type": "string", "pattern": "b"}]}, True),
+        ({"type": "string", "not": {"oneOf": [{"pattern": "a"}, {"pattern": "b"}]}}, True),
+        ({"type": "object", "properties": {"a": {}, "b": {}}, "not": {"dependentRequired": {"a": ["b"]}}}, True),
+        ({"type": "object", "properties": {"a": {}, "b": {}}, "not": {"if": {"required": ["a"]}, "then": {"required": ["b"]}, "else": False}}, True),
+    ],
+)  # fmt: skip
+def test_opposites_and_counts(schema: Any, taken_all: bool) -> None:
+    """Nothing that is not valid is taken, nor made; and of these values, all that are where order is no matter."""
+    grammar, validator = grammar_of(of_schema(schema)), jsonschema.Draft202012Validator(schema)
+    for value in VALUES:
+        texts = [json.dumps(value, ensure_ascii=escapes).encode() for escapes in (False, True)]
+        was_taken = any(accepts(grammar, text) for text in texts)
+        assert not was_taken or validator.is_valid(value), value
+        if taken_all and validator.is_valid(value) and not any(c in str(value) for c in ("\n", "\u0661")):
+            assert was_taken, value
+    source = random.Random(5)
+    for _ in range(5):
+        answer = random_answer(grammar, source)
+        assert answer is None or validator.is_valid(json.loads(answer)), answer
+
+
+def test_dynamic_references_that_can_mean_one_schema() -> None:
+    """A tree, and what only the standard's own way of extending schemas tells apart."""
+    tree = {
+        "$dynamicAnchor": "node",
+        "type": "object",
+        "properties": {"n": {"type": "integer"}, "next": {"$dynamicRef": "#node"}},
+        "required": ["n"],
+    }
+    old = {
+        "$recursiveAnchor": True,
+        "type": "object",
+        "properties": {"n": {"type": "integer"}, "next": {"$recursiveRef": "#"}},
+        "required": ["n"],
+    }
+    for schema in (tree, old):
+        assert schema_taken(schema, '{"n": 1, "next": {"n": 2}}', '{"n": 1, "next": {}}') == [True, False]
+    assert schema_taken({"not": old, "enum": [1, {"n": 1}]}, "1", '{"n": 1}') == [True, False]
 
 
 def hostile() -> list[Any]:

@@ -92,12 +92,26 @@ def test_where_dialects_differ_both_hold() -> None:
     assert taken(matched("."), "a", "\n", "\u2028") == [True, False, False]
 
 
+def test_categories_of_unicode() -> None:
+    assert taken(matched(r"\p{Lu}\p{Letter}+"), "Éa漢", "aa", "A1") == [True, False, False]
+    assert taken(matched(r"[\p{Nd}_]+"), "1\u0661_", "a") == [True, False]
+    assert taken(matched(r"[^\p{L}]|\P{gc=Lu}"), "1", "a", "A") == [True, True, False]
+    assert taken(matched(r"\P{L}"), "1", "a", "\u0378") == [True, False, False]  # no character yet
+
+
+def test_what_there_may_not_be_is_taken_broadly() -> None:
+    """Where dialects differ, a text in which one of them finds the pattern is not without it."""
+    assert taken(searched(r"^\d$", broad=True), "1", "\u0661", "1\n", "a") == [True, True, True, False]
+    assert taken(searched(r"[^\w]", broad=True), "-", "é", "e") == [True, True, False]
+    assert taken(searched(r"^.$", broad=True), "a", "\u2028", "\n") == [True, True, False]
+
+
 @pytest.mark.parametrize(
     ("pattern", "why"),
     [
         ("(", r"'\)' is missing"), (")", r"'\)' without"), ("*a", "repeats nothing"), ("[a", "ends too early"),
         ("a{3,2}", "wrong order"), ("a{70000}", "too large"), ("a{99999999}", "too large"), ("[z-a]", "range"),
-        (r"\1", "not supported"), (r"\bx", "not supported"), (r"\p{L}", "Unicode"), ("a++", "possessive"),
+        (r"\1", "not supported"), (r"\bx", "not supported"), (r"\p{Script=Greek}", "no general category"), (r"\pL", "no general category"), ("a++", "possessive"),
         ("(?<=a)b", "look-around"), ("a(?=b)", "look-around"), ("(?i)a", "look-around, a flag"), ("^*", "anchor"),
         (r"\u12", "ends too early"), (r"\xzz", "no character"), ("(" * 200 + ")" * 200, "nested"), ("a\\", "ends too early"),
         (r"[[:alpha:]]", "POSIX"), (r"\q", "not supported"),

@@ -1,0 +1,37 @@
+/* What the scheduler's parts hand each other while they make a plan.
+ */
+#ifndef BLINK_SCHEDULER_TERMS_H
+#define BLINK_SCHEDULER_TERMS_H
+
+#include "state.h"
+
+namespace blink {
+
+enum class Exit { kRelaunch, kStopped };
+
+// What a step that is being planned has so far. Its work is in tokens that see no keys (S15).
+struct StepLoad {
+  uint32_t tokens, batch_slots, work;
+};
+
+// What the prefix cache has for a sequence (prefix.h).
+struct PrefixMatch {
+  uint32_t pages, idle;  // that are there, and those of them that nobody uses
+  uint32_t awaits;       // the next page, if an earlier sequence computes it or host memory has it, or BLINK_NO_PAGE
+};
+
+// A request's place in the line (S2): by what its client has and has had, and of those with the same by its arrival.
+struct Place {
+  uint64_t client, arrival;
+};
+
+// The prompt under way that a plan is to consider next, or BLINK_NO_SEQUENCE.
+struct NextPrompt {
+  uint32_t sequence;
+  uint32_t behind;  // prompts of its client that the plan has considered
+  uint32_t others;  // that are still to be considered
+};
+
+}  // namespace blink
+
+#endif
