@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from plan_log import PlanLog
-from plan_segments import ADA, GEMMA, SHAPES, segments
+from plan_segments import ADA, GEMMA, LIMITS, SHAPES, segments
 from small_models import DENSE
 
 pytest.importorskip("onnx", reason="needs onnx: pip install 'blink-serving[tensorrt]'")
@@ -18,6 +18,7 @@ pytest.importorskip("onnx", reason="needs onnx: pip install 'blink-serving[tenso
 from gpu_backend.abi import StepKind
 from gpu_backend.element import Element
 from gpu_backend.engines.base import Shape
+from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.tensorrt.library import MODULES, Library, NoLibrary, PlanError, load_library
 from gpu_backend.engines.tensorrt.onnx_graph import onnx_model
 from gpu_backend.engines.tensorrt.plans import Plans
@@ -27,7 +28,6 @@ TYPES = {Element.BF16: "BF16", Element.FP16: "HALF", Element.FP32: "FLOAT"}
 BENCH_SHAPES = Path(__file__).parents[4] / "scripts" / "bench" / "shapes"
 LOGGED = {Element.BF16: "BFloat16", Element.FP16: "Half", Element.FP32: "Float"}
 SERVED_BY_RTX = ((8, 9), (12, 0))
-of_shapes = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.kind.name)
 
 
 @pytest.fixture(scope="module")
@@ -54,24 +54,34 @@ def borders(library: Library, segment: Segment) -> list[list[tuple[str, str, tup
     return [[(t.name, t.dtype.name, tuple(t.shape)) for t in side] for side in (inputs, outputs)]
 
 
-@of_shapes
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("model", [DENSE, GEMMA], ids=["qwen3", "gemma3"])
-def test_every_segment_becomes_a_plan(
-    library: Library, tmp_path: Path, model: dict[str, Any], dtype: str, shape: Shape
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [
+        *((DENSE, kind) for kind in (StepKind.DECODE, StepKind.PREFILL, StepKind.MIXED)),
+        (GEMMA, StepKind.MIXED),
+        ({**DENSE, "dtype": "float16"}, StepKind.MIXED),
+    ],
+    ids=["decode", "prefill", "mixed", "gemma3", "float16"],
+)
+def test_every_captured_size_gets_its_plans(
+    library: Library, tmp_path: Path, model: dict[str, Any], kind: StepKind
 ) -> None:
-    """Of a network whose borders are those of the segment: the engine binds addresses by them."""
-    plans, keys = Plans(library, ADA), set()
-    for segment in segments(tmp_path, {**model, "dtype": dtype}, shape):
-        plan = plans.plan(segment)
-        keys.add(plan.key)
-        assert len(plan.data) > 1000
-        expected = [
-            [(t.name, TYPES[t.operand.element], t.shape) for t in side]
-            for side in (segment.inputs, segment.outputs)
-        ]
-        assert borders(library, segment) == expected
-    assert len(keys) == 3, "layers that are alike share a plan"
+    """Of networks whose borders are those of the segments: the engine binds addresses by them."""
+    plans = Plans(library, ADA)
+    for shape in GraphGrid(LIMITS).shapes:
+        if shape.kind != kind:
+            continue
+        made: dict[str, Segment] = {}
+        for segment in segments(tmp_path, model, shape):
+            plan = plans.plan(segment)
+            assert len(plan.data) > 1000
+            made[plan.key] = segment
+        assert len(made) == 3, "layers that are alike share a plan"
+        for segment in made.values():
+            assert borders(library, segment) == [
+                [(t.name, TYPES[t.operand.element], t.shape) for t in side]
+                for side in (segment.inputs, segment.outputs)
+            ]
 
 
 @pytest.fixture
