@@ -10,7 +10,7 @@ import pytest
 from limits import PROGRAM_S
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-OTHERS = ("board_picture.py", "scale/simulate.py", "train_demo_model.py")
+OTHERS = ("board_picture.py", "scale/simulate.py", "tensorrt_report.py", "train_demo_model.py")
 BENCHES = [path for path in sorted((SCRIPTS / "bench").glob("*.py")) if "__main__" in path.read_text()]
 FUZZERS = [
     path for path in sorted((SCRIPTS / "fuzz").glob("*.py")) if "def main() -> int" in path.read_text()
