@@ -54,6 +54,7 @@ class Keys:
         self._path = path
         self._stamp: tuple[int, int] | None = None
         self._keys: tuple[Key, ...] = ()
+        self._told = ""  # why they were not read the last time
         if path is not None:
             self._stamp, self._keys = _stamp(path), read_keys(path)
         elif only:
@@ -95,8 +96,11 @@ class Keys:
             self._stamp = stamp
             self._keys = read_keys(self._path)
         except (OSError, ValueError) as error:
-            log.warning("the API keys stay as they were: %s", error)
+            if str(error) != self._told:  # once a second would be too often
+                log.warning("the API keys stay as they were: %s", error)
+            self._told = str(error)
         else:
+            self._told = ""
             log.info("read %d API keys from %s", len(self._keys), self._path)
 
 

@@ -141,13 +141,14 @@ def _extra(shape: Shape, value: Value) -> Expression:
     if not patterns:
         return NOTHING if others is None else member(_key(names, shape.names), value(others))
     languages = [_pattern(place, pattern) for place, pattern in patterns]
+    broad = [_pattern(place, pattern, broad=True) for place, pattern in patterns]
     found = []
     for chosen in itertools.product((True, False), repeat=len(patterns)):
         spec = _spec_of_matching(shape, patterns, chosen)
         if spec is None or (not any(chosen) and others is None):
             continue
         language = within([*names, *(one for one, taken in zip(languages, chosen, strict=True) if taken)], [])
-        for one, taken in zip(languages, chosen, strict=True):
+        for one, taken in zip(broad, chosen, strict=True):
             language = language if taken else without(language, one)
         if shape.names:
             language = without(language, any_of([literal(quoted(name)[1:-1]) for name in shape.names]))
@@ -155,9 +156,9 @@ def _extra(shape: Shape, value: Value) -> Expression:
     return any_of(found)
 
 
-def _pattern(place: Place, pattern: str) -> Expression:
+def _pattern(place: Place, pattern: str, broad: bool = False) -> Expression:
     try:
-        return searched(pattern, in_json=True)
+        return searched(pattern, in_json=True, broad=broad)
     except GrammarRefused as error:
         raise GrammarRefused(str(error), f"{place.where}/patternProperties") from error
 

@@ -59,8 +59,6 @@ def _read(pattern: str, in_json: bool, around: Expression, broad: bool = False) 
         if not any(pattern.startswith(look, reader.at) for look in LOOK):
             break
         looks.append(reader.look_ahead(anything))
-    if looks and broad:
-        raise GrammarRefused(f"look-ahead is not supported in what there may not be: {pattern!r}")
     if looks and around is not EMPTY and not anchored:
         raise GrammarRefused(f"look-ahead is taken only behind ^ at the beginning: {pattern!r}")
     rest = closed(sequence(EMPTY if looks and anchored else around, reader.everything(), around))
@@ -88,7 +86,9 @@ class Reader:
     def look_ahead(self, anything: Expression) -> tuple[bool, Expression]:
         """Whether what it looks for must be there, and the texts that begin so."""
         wanted = self._next(3) == "(?="
+        self._broad = self._broad == wanted  # what must not be there in any dialect is not there in all
         inner = self._alternatives()
+        self._broad = self._broad == wanted
         self._expect(")")
         return wanted, closed(sequence(inner, anything))
 

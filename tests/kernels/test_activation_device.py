@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from emulation import Emulate
 from halves import assert_close, floats, random
+from moe_case import STREAMED, TILED, MoeCase
 from products import OUTPUTS
 from reference_ops import GELU_TANH, call
-from test_moe_device import STREAMED, TILED, Mixture, uniform
+from routings import uniform
 from test_skinny_gemm_device import check_product
 from test_tiled_gemm_device import multiply
 from weights import weights
@@ -38,6 +39,6 @@ def test_tiled(emulate_gelu: Emulate) -> None:
 
 @pytest.mark.parametrize(("run", "tokens"), [(STREAMED, 5), (STREAMED, 40), (TILED, 70)])
 def test_experts(emulate_gelu: Emulate, run: object, tokens: int) -> None:
-    mixture = Mixture(uniform(tokens, 5, 2), 5, 72, 40)
-    mixture.activation = GELU_TANH
-    mixture.check(run(mixture, emulate_gelu))  # type: ignore[operator]
+    case = MoeCase(uniform(tokens, 5, 2), 5, 72, 40)
+    case.activation = GELU_TANH
+    case.check(run(case, emulate_gelu))  # type: ignore[operator]

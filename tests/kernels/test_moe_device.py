@@ -8,21 +8,14 @@ import numpy as np
 import pytest
 from emulation import Emulate
 from halves import NAN, assert_close, floats, random
-from numpy.typing import NDArray
-from reference_ops import SILU, StepData, call
-from routings import NO_EXPERT, Choices, absent, padded, skewed, uniform
-from weights import weights
+from moe_case import STREAMED, TILED, MoeCase, new_plan
+from reference_ops import StepData, call
+from routings import NO_EXPERT, absent, padded, skewed, uniform
 
-from gpu_backend.kernel_abi import fused_router, grouped_gemm_sm90, routing
+from gpu_backend.kernel_abi import fused_router
 from gpu_backend.models.quantization import ScaleForm
 
-FEW, UNIT = routing.FEW_TOKENS, grouped_gemm_sm90.GROUPED_UNIT
 ROUTINGS = [uniform, skewed, padded, absent]
-
-
-def new_plan(choice: Choices, n_experts: int, unit: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    most = choice.size // unit + min(n_experts, choice.size)
-    return np.full((1 + most, 4), 7, np.uint32), np.full(choice.size, NO_EXPERT, np.uint32)
 
 
 @pytest.mark.parametrize("renormalise", [False, True])
@@ -82,68 +75,6 @@ def test_plan(emulate: Emulate, routing: Any, tokens: int, n_experts: int, per_t
             np.testing.assert_array_equal(a, b)
 
 
-class Mixture:
-    """Experts' weights and tokens, and what the references make of them."""
-
-    def __init__(
-        self, choice: Choices, n_experts: int, hidden: int, intermediate: int, form: ScaleForm | None = None
-    ) -> None:
-        self.choice, (self.tokens, self.per_token) = choice, choice.shape
-        self.n_experts, self.hidden, self.intermediate = n_experts, hidden, intermediate
-        self.x = random(self.tokens, hidden, seed=1)
-        gate_up = random(n_experts, 2, intermediate, hidden, seed=2, scale=hidden**-0.5)
-        down = random(n_experts, hidden, intermediate, seed=3, scale=intermediate**-0.5)
-        self.gate_up, self.down = weights(gate_up, form), weights(down, form)
-
-    def run(self, emulate: Emulate, blocks: int = 3) -> NDArray[np.uint16]:
-        """The rows [tokens][per_token][hidden]; NaN where no pair is. For FEW tokens the kernel chooses."""
-        product = np.full((self.choice.size, self.intermediate), NAN, np.uint16)
-        rows = np.full((self.tokens, self.per_token, self.hidden), NAN, np.uint16)
-        logits = np.full((self.tokens, self.n_experts), np.nan, np.float32)  # as low as can be
-        padding = self.choice[:, 0] == NO_EXPERT
-        for t in np.nonzero(~padding)[0]:
-            logits[t, self.choice[t]] = 1 + np.arange(self.per_token)[::-1]
-        choice = self.choice.copy() if self.tokens > FEW else np.full_like(self.choice, 7)
-        weight = np.zeros(choice.shape, np.float32)
-        token_sequence = np.where(padding, NO_EXPERT, 0).astype(np.uint32)
-        inputs = (*self.gate_up.pointers, *self.down.pointers, self.x, product, rows)
-        counts = (self.tokens, self.n_experts, self.hidden, self.intermediate, self.per_token)
-        sizes = (*counts, self.gate_up.form, blocks)
-        emulate("moe_gemv", token_sequence, logits, choice, weight, *inputs, *sizes)
-        np.testing.assert_array_equal(choice, self.choice)
-        return rows
-
-    def run_tiled(self, emulate: Emulate, blocks: int = 3) -> NDArray[np.uint16]:
-        """The same of the kernels for many tokens, which a plan feeds."""
-        product = np.full((self.choice.size, self.intermediate), NAN, np.uint16)
-        rows = np.full((self.tokens, self.per_token, self.hidden), NAN, np.uint16)
-        plan = new_plan(self.choice, self.n_experts, UNIT)
-        call("expert_plan", self.choice, *plan, self.tokens, self.n_experts, self.per_token, UNIT)
-        inputs = (self.gate_up.stored, self.down.stored, self.x, product, rows)
-        sizes = (self.tokens, self.hidden, self.intermediate, self.per_token, blocks)
-        emulate("moe_grouped_gemm", *plan, *inputs, *sizes)
-        return rows
-
-    activation = SILU
-
-    def expected(self) -> NDArray[np.float32]:
-        rows = np.full((self.tokens, self.per_token, self.hidden), np.nan, np.float32)
-        inputs = (self.gate_up.values, self.down.values, floats(self.x))
-        sizes = (self.hidden, self.intermediate, self.per_token, self.tokens)
-        call("experts", self.choice, *inputs, rows, *sizes, self.activation)
-        return rows
-
-    def check(self, rows: NDArray[np.uint16]) -> None:
-        """Pairs that do not exist are not written."""
-        got, expected = floats(rows), self.expected()
-        np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
-        if (self.choice != NO_EXPERT).any():
-            assert_close(got[~np.isnan(got)], expected[~np.isnan(expected)])
-
-
-STREAMED, TILED = Mixture.run, Mixture.run_tiled
-
-
 @pytest.mark.parametrize("routing", ROUTINGS)
 @pytest.mark.parametrize(
     ("run", "tokens", "n_experts", "per_token", "hidden", "intermediate"),
@@ -169,8 +100,8 @@ def test_experts(
     hidden: int,
     intermediate: int,
 ) -> None:
-    mixture = Mixture(routing(tokens, n_experts, per_token), n_experts, hidden, intermediate)
-    mixture.check(run(mixture, emulate))
+    case = MoeCase(routing(tokens, n_experts, per_token), n_experts, hidden, intermediate)
+    case.check(run(case, emulate))
 
 
 @pytest.mark.parametrize("form", [ScaleForm.ROW, ScaleForm.BLOCK])
@@ -192,15 +123,15 @@ def test_experts_in_fp8(
     hidden: int,
     intermediate: int,
 ) -> None:
-    mixture = Mixture(uniform(tokens, n_experts, per_token), n_experts, hidden, intermediate, form)
-    mixture.check(run(mixture, emulate))
+    case = MoeCase(uniform(tokens, n_experts, per_token), n_experts, hidden, intermediate, form)
+    case.check(run(case, emulate))
 
 
 @pytest.mark.parametrize("routing", [skewed, padded, absent])
 def test_experts_in_fp8_of_sizes_that_fill_no_tile(emulate: Emulate, routing: Any) -> None:
     """Scales by row, which need no multiple of 128; a row is a multiple of 16."""
-    mixture = Mixture(routing(20, 5, 2), 5, 208, 48, ScaleForm.ROW)
-    mixture.check(mixture.run(emulate))
+    case = MoeCase(routing(20, 5, 2), 5, 208, 48, ScaleForm.ROW)
+    case.check(case.run(emulate))
 
 
 @pytest.mark.parametrize(
@@ -218,10 +149,10 @@ def test_a_row_depends_on_its_pair_alone(
     """E8: the same bits whatever else the step holds, and whichever block takes the unit."""
     choice = skewed(skewed_tokens + 20, 6, 2)
     choice[skewed_tokens:] = uniform(20, 6, 2)
-    full = Mixture(choice, 6, *sizes, form)
+    full = MoeCase(choice, 6, *sizes, form)
     rows = run(full, emulate)
     np.testing.assert_array_equal(run(full, emulate, blocks=7), rows)
-    part = Mixture(choice, 6, *sizes, form)
+    part = MoeCase(choice, 6, *sizes, form)
     part.choice = choice.copy()
     part.choice[[*range(5), *range(9, skewed_tokens + 13)]] = NO_EXPERT
     kept = part.choice[:, 0] != NO_EXPERT
@@ -290,15 +221,15 @@ def test_experts_of_one_token(
     sums = (rng.integers(-(1 << 40), 1 << 40, (PLACES, n_experts))).astype(np.int64)
     sums[0] += np.round(logits.astype(np.float64) / scale * UNIT_SUM).astype(np.int64) - sums.sum(axis=0)
 
-    mixture = Mixture(np.zeros((1, per_token), np.uint32), n_experts, hidden, intermediate, form)
-    mixture.choice[0] = np.argsort(-logits, kind="stable")[:per_token]
+    case = MoeCase(np.zeros((1, per_token), np.uint32), n_experts, hidden, intermediate, form)
+    case.choice[0] = np.argsort(-logits, kind="stable")[:per_token]
     normed = residual * scale * floats(norm)
-    mixture.x = ((normed.view(np.uint32) + 0x8000) >> 16).astype(np.uint16)[None]  # rounded to bfloat16
+    case.x = ((normed.view(np.uint32) + 0x8000) >> 16).astype(np.uint16)[None]  # rounded to bfloat16
     choice, weight = np.full(per_token, 7, np.uint32), np.full(per_token, np.nan, np.float32)
     product, out = np.full((per_token, intermediate), NAN, np.uint16), residual.copy()
     token_sequence = np.array([NO_EXPERT if is_padding else 0], np.uint32)
-    inputs = (norm, eps, *mixture.gate_up.pointers, *mixture.down.pointers, product, out)
-    sizes = (n_experts, hidden, intermediate, per_token, int(renormalise), mixture.gate_up.form, blocks)
+    inputs = (norm, eps, *case.gate_up.pointers, *case.down.pointers, product, out)
+    sizes = (n_experts, hidden, intermediate, per_token, int(renormalise), case.gate_up.form, blocks)
     emulate("moe_single_token", token_sequence, sums, choice, weight, *inputs, *sizes)
     assert (sums == 0).all()
     if is_padding:
@@ -307,8 +238,8 @@ def test_experts_of_one_token(
         assert (choice == NO_EXPERT).all()
         assert (weight == 0).all()
         return
-    np.testing.assert_array_equal(choice, mixture.choice[0])
+    np.testing.assert_array_equal(choice, case.choice[0])
     shares = np.exp(logits - logits.max())
     total = shares[choice].sum() if renormalise else shares.sum()
     np.testing.assert_allclose(weight, shares[choice] / total, rtol=1e-4)
-    assert_close(out, residual + weight @ mixture.expected()[0])
+    assert_close(out, residual + weight @ case.expected()[0])

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from emulation import Emulate
 from halves import NAN, assert_close, floats, random
+from moe_case import new_plan
 from numpy.typing import NDArray
 from quantized import Operand, activations
 from reference_ops import call
 from routings import NO_EXPERT, Choices, absent, padded, skewed, uniform
-from test_moe_device import new_plan
 from weights import FORMS, Weights, weights
 
 from gpu_backend.arithmetic import ceil_div

@@ -18,7 +18,7 @@ from nic_frontend import reporter
 from nic_frontend.errors import ApiError
 from nic_frontend.host_segment import HostSegment
 from nic_frontend.key_budgets import BUDGET_BYTES, KeyBudgets
-from nic_frontend.keys import Key, read_keys
+from nic_frontend.keys import Key, Keys, read_keys
 from nic_frontend.request import Mailbox, Request, Sampling
 from nic_frontend.shared_figures import FIGURES_BYTES
 
@@ -113,6 +113,17 @@ def test_a_file_that_changes_is_read_again(
     changed = keys_file.stat().st_mtime_ns
     wait_until(lambda: (frontend.service.keys._stamp or (0,))[0] == changed)
     assert complete(frontend, "another-secret").status_code == 200  # the keys stay as they were
+
+
+def test_a_file_that_is_missing_is_told_of_once(keys_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    keys = Keys(None, keys_file)
+    for _ in range(2):
+        keys_file.unlink()
+        for _ in range(3):
+            keys.look()
+        keys_file.write_text(TWO)
+        keys.look()
+    assert sum("the API keys stay as they were" in line for line in caplog.messages) == 2
 
 
 @pytest.mark.parametrize(

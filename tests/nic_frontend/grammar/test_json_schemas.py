@@ -185,7 +185,6 @@ def test_lengths() -> None:
         ({"items": 1}, "a schema must be an object or a boolean"),
         ({"oneOf": [{"format": "date"}, {"format": "time"}]}, r"more than one of its alternatives.*\(at #/oneOf\)"),
         ({"not": {"format": "date"}}, r"the opposite of 'format' is not supported \(at #/not/format\)"),
-        ({"not": {"pattern": "^(?=a)b"}}, r"look-ahead is not supported in what there may not be.*\(at #/not/pattern\)"),
         ({"contains": {}, "maxContains": 100}, r"'maxContains' is supported up to 32 .*\(at #/contains\)"),
         ({"$defs": {"a": {"$id": "a", "$dynamicAnchor": "x"}, "b": {"$dynamicAnchor": "x"}}, "$dynamicRef": "#x"}, r"may mean several schemas \(at #/\$dynamicRef\)"),
         ({"format": "regex"}, r"the format 'regex' is not supported \(at #/format\)"),
@@ -200,7 +199,7 @@ def test_what_is_refused(schema: Any, why: str) -> None:
 VALUES = [
     json.loads(text)
     for text in ("1", '"a"', '"b"', '"ab"', '"1"', '"\u0661"', '"a\\n"', "[]", "[1]", "[1, 1]", '["a"]', '["a", 1]', '[1, "a"]',
-                 '["a", "a", 1]', "[1, 1, 1]", "{}", '{"a": 1}', '{"a": "x"}', '{"a": 1, "b": 2}', '{"b": 2}')
+                 '["a", "a", 1]', "[1, 1, 1]", "{}", '{"a": 1}', '{"a": "x"}', '{"a": 1, "b": 2}', '{"b": 2}', '{"\u0661": 1}', '{"1": 1}')
 ]  # fmt: skip
 
 
@@ -218,6 +217,9 @@ VALUES = [
         ({"type": "string", "not": {"pattern": "[ab]"}}, True),
         ({"type": "string", "not": {"pattern": r"\d"}}, True),
         ({"type": "string", "not": {"pattern": r"^[^a]"}}, True),
+        ({"type": "string", "not": {"pattern": r"^(?=.*b)(?!\d)a"}}, True),
+        ({"type": "string", "pattern": r"^(?!\d)."}, True),
+        ({"type": "object", "patternProperties": {r"^\d$": False}, "additionalProperties": True}, True),
         ({"oneOf": [{"type": "string", "pattern": "a"}, {"type": "string", "pattern": "b"}]}, True),
         ({"type": "string", "not": {"oneOf": [{"pattern": "a"}, {"pattern": "b"}]}}, True),
         ({"type": "object", "properties": {"a": {}, "b": {}}, "not": {"dependentRequired": {"a": ["b"]}}}, True),
@@ -231,7 +233,11 @@ def test_opposites_and_counts(schema: Any, taken_all: bool) -> None:
         texts = [json.dumps(value, ensure_ascii=escapes).encode() for escapes in (False, True)]
         was_taken = any(accepts(grammar, text) for text in texts)
         assert not was_taken or validator.is_valid(value), value
-        if taken_all and validator.is_valid(value) and not any(c in str(value) for c in ("\n", "\u0661")):
+        if (
+            taken_all
+            and validator.is_valid(value)
+            and not any(c in str(value) for c in ("\n", "\u0661", "'1'"))
+        ):
             assert was_taken, value
     source = random.Random(5)
     for _ in range(5):
