@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import json
+import weakref
 from typing import Any
 
 import onnx
@@ -20,6 +21,7 @@ KERNEL, MEMCPY, MEMSET, HOST, GRAPH, MEM_ALLOC, CONDITIONAL = 0, 1, 2, 3, 4, 10,
 NODES: list[int] = [KERNEL, MEMSET, KERNEL]
 SCRATCH_BYTES = 1000  # of an engine, for each row
 CAPTURABLE = True
+loaded: weakref.WeakSet[ICudaEngine] = weakref.WeakSet()  # engines that somebody still holds
 REFUSES: list[str] = []  # to deserialize a plan, with these words
 
 
@@ -150,6 +152,7 @@ class IExecutionContext:
 class ICudaEngine:
     def __init__(self, plan: bytes) -> None:
         self._tensors: dict[str, list[int]] = json.loads(plan)["tensors"]
+        loaded.add(self)
         self._rows = self._tensors[json.loads(plan)["outputs"][0]][0]
 
     @property

@@ -6,6 +6,7 @@ The plans are made first, because the memory that they work in counts when the K
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 
@@ -39,9 +40,8 @@ def serving_library(device: Device) -> Library:
     return library
 
 
-def tensorrt_planning(device: Device, config: Model, limits: Limits) -> Planning:
-    """Steps with plans in them, which are built, or found in the cache, and loaded. The engine made with it
-    owns what is loaded. Raises EngineError where TensorRT does not serve."""
+def loaded_plans(device: Device, config: Model, limits: Limits) -> Engines:
+    """The plans of all steps, built or from the cache. Raises EngineError where TensorRT does not serve."""
     if (reason := refusal(config)) is not None:
         raise EngineError(reason)
     library = serving_library(device)
@@ -52,14 +52,23 @@ def tensorrt_planning(device: Device, config: Model, limits: Limits) -> Planning
             if isinstance(work, LibraryPlan):
                 segments.setdefault(work.key, (choice.op, work))
     device.make_current()
-    plans, engines, progress = Plans(library, device.capability), Engines(library), ProgressLine()
-    for done, (key, (segment, call)) in enumerate(segments.items()):
-        progress("TensorRT plans", done, len(segments))
-        try:
-            engines.add(key, plans.plan(segment), call.name)
-        except PlanError as error:
-            raise EngineError(str(error)) from error
-    progress("TensorRT plans", len(segments), len(segments))
+    plans, progress = Plans(library, device.capability), ProgressLine()
+    with ExitStack() as owned:
+        engines = Engines(library)
+        owned.callback(engines.close)
+        for done, (key, (segment, call)) in enumerate(segments.items()):
+            progress("TensorRT plans", done, len(segments))
+            try:
+                engines.add(key, plans.plan(segment), call.name)
+            except PlanError as error:
+                raise EngineError(str(error)) from error
+        progress("TensorRT plans", len(segments), len(segments))
+        owned.pop_all()
+    return engines
+
+
+def planning_with(engines: Engines) -> Planning:
+    """Steps with plans in them. An engine that is made with it closes `engines` when it closes."""
 
     def runner(memory: DeviceMemory, stream: Stream) -> Contexts:
         return Contexts(engines, memory, stream)
@@ -80,8 +89,13 @@ class TensorRtEngineBuilder:
     ) -> Limits:
         """Makes the plans first. Raises EngineError where TensorRT does not serve."""
         wanted = with_mixed_share(wanted, config)
-        self._native = NativeEngineBuilder(tensorrt_planning(device, config, wanted))
-        return self._native.limits(device, config, wanted, kv_memory, host_kv_memory)
+        self._engines = loaded_plans(device, config, wanted)
+        with ExitStack() as owned:
+            owned.callback(self._engines.close)
+            self._native = NativeEngineBuilder(planning_with(self._engines))
+            limits = self._native.limits(device, config, wanted, kv_memory, host_kv_memory)
+            owned.pop_all()
+        return limits
 
     def build(
         self,
@@ -93,4 +107,8 @@ class TensorRtEngineBuilder:
         shapes: Sequence[Shape],
         batch: Batch,
     ) -> GraphEngine:
-        return self._native.build(device, config, directory, random, limits, shapes, batch)
+        with ExitStack() as owned:
+            owned.callback(self._engines.close)
+            engine = self._native.build(device, config, directory, random, limits, shapes, batch)
+            owned.pop_all()
+        return engine

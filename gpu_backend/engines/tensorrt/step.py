@@ -56,8 +56,9 @@ def library_plan(segment: Segment, index: int, shape: Shape) -> LibraryPlan:
     for tensor in segment.outputs:
         assert isinstance(tensor.operand, Buffer)
         writes.append((tensor.name, tensor.operand))
+    size = f"{shape.tokens} {'token' if shape.tokens == 1 else 'tokens'}"
     return LibraryPlan(
-        f"plan {index} ({segment.name}) of the {shape.kind.name.lower()} step of {shape.tokens} tokens",
+        f"plan {index} ({segment.name}) of the {shape.kind.name.lower()} step of {size}",
         plan_key(segment),
         segment.operations,
         tuple((tensor.name, tensor.operand) for tensor in segment.inputs),
