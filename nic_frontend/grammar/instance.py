@@ -9,6 +9,7 @@ from nic_frontend.grammar import keywords
 from nic_frontend.grammar.numbers import exact
 from nic_frontend.grammar.references import Place, References
 from nic_frontend.grammar.refusal import GrammarRefused
+from nic_frontend.grammar.vocabulary import NOT, NOT_PATTERN
 
 UNCHECKED = (
     "contains",
@@ -84,7 +85,7 @@ class Checker:
             and ("anyOf" not in schema or any(inner("anyOf")))
             and ("oneOf" not in schema or sum(inner("oneOf")) == 1)
             and not ("not" in schema and self.valid(value, place.inner(schema["not"], "not")))
-            and not any(found(pattern, value, place.where) for pattern in schema.get("x-not-pattern", ()))
+            and not any(found(pattern, value, place.where) for pattern in schema.get(NOT_PATTERN, ()))
         )
 
     def _plain(self, value: Any, place: Place, schema: dict[str, Any]) -> bool:
@@ -94,7 +95,7 @@ class Checker:
             return False
         if "enum" in schema and not listed(value, schema["enum"]):
             return False
-        if any(equal(value, other) for other in schema.get("x-not", ())):
+        if any(equal(value, other) for other in schema.get(NOT, ())):
             return False
         if isinstance(value, bool) or value is None:
             return True

@@ -24,6 +24,7 @@ from nic_frontend.grammar.objects import objects
 from nic_frontend.grammar.references import Place, References
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.strings import strings
+from nic_frontend.grammar.vocabulary import MORE_ITEMS, MORE_PROPERTIES, OPPOSITE
 
 MAX_COMBINATIONS = 256
 MAX_DEPTH = 60
@@ -141,11 +142,11 @@ class Translation:
 
 def _check_unevaluated(places: list[Place]) -> None:
     """What a schema must not be evaluates nothing, but its opposite here would."""
-    if not any("x-opposite" in place.value for place in places if isinstance(place.value, dict)):
+    if not any(OPPOSITE in place.value for place in places if isinstance(place.value, dict)):
         return
     for place in places:
         assert isinstance(place.value, dict)
-        for keyword in ("x-more-properties", "x-more-items"):
+        for keyword in (MORE_PROPERTIES, MORE_ITEMS):
             if keyword in place.value:
                 raise GrammarRefused(
                     "'unevaluated...' is not supported beside 'not', 'if' and 'oneOf'", place.where

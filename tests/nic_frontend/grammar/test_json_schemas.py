@@ -264,6 +264,45 @@ def test_dynamic_references_that_can_mean_one_schema() -> None:
     assert schema_taken({"not": old, "enum": [1, {"n": 1}]}, "1", '{"n": 1}') == [True, False]
 
 
+@pytest.mark.parametrize(
+    "keyword",
+    [
+        {"x-not": ["a"]},
+        {"x-not-pattern": ["a"]},
+        {"x-opposite": True},
+        {"x-more-properties": False},
+        {"x-more-items": 5},
+    ],
+)
+def test_unknown_keywords_say_nothing(keyword: dict[str, Any]) -> None:
+    assert schema_taken({**keyword, "type": ["string", "array", "object"]}, '"a"', "[1]") == [True, True]
+    assert schema_taken({"not": {**keyword, "type": "string"}}, '"a"', "{}") == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("schema", "taken_ones"),
+    [
+        ({"not": {"not": {"not": {"pattern": "b"}}}}, ["a", "c"]),
+        ({"not": {"allOf": [{"not": {"enum": ["a", "b"]}}]}}, ["a", "b"]),
+        ({"not": {"not": {"const": "a"}}}, ["a"]),
+    ],
+)
+def test_opposites_of_opposites(schema: dict[str, Any], taken_ones: list[str]) -> None:
+    texts = ("a", "b", "c")
+    found = schema_taken({"type": "string", **schema}, *(f'"{text}"' for text in texts))
+    assert [text for text, is_taken in zip(texts, found, strict=True) if is_taken] == taken_ones
+    # Where items are counted, the schema itself is negated once more.
+    counted = {
+        "type": "array",
+        "items": {"type": "string"},
+        "contains": schema,
+        "minContains": 0,
+        "maxContains": 0,
+    }
+    found = schema_taken(counted, *(f'["{text}"]' for text in texts))
+    assert [text for text, is_taken in zip(texts, found, strict=True) if not is_taken] == taken_ones
+
+
 def hostile() -> list[Any]:
     nested: Any = {"type": "null"}
     for _ in range(90):
