@@ -117,8 +117,14 @@ class Checker:
         return (
             ("minimum" not in schema or number >= exact(schema["minimum"]))
             and ("maximum" not in schema or number <= exact(schema["maximum"]))
-            and (not is_number(schema.get("exclusiveMinimum")) or number > exact(schema["exclusiveMinimum"]))
-            and (not is_number(schema.get("exclusiveMaximum")) or number < exact(schema["exclusiveMaximum"]))
+            and (
+                not keywords.is_number(schema.get("exclusiveMinimum"))
+                or number > exact(schema["exclusiveMinimum"])
+            )
+            and (
+                not keywords.is_number(schema.get("exclusiveMaximum"))
+                or number < exact(schema["exclusiveMaximum"])
+            )
             and ("multipleOf" not in schema or number % exact(schema["multipleOf"]) == 0)
         )
 
@@ -145,10 +151,6 @@ class Checker:
             if not all(self.valid(name, names) for name in value):
                 return False
         return all(self.valid(value[name], inner) for name in value for inner in member_places(place, name))
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def item_place(place: Place, index: int) -> Place | None:
