@@ -264,7 +264,7 @@ class Reader:
 def kind_of(given: dict[str, Any], at: At) -> str:
     kind = given.get("type")
     if not isinstance(kind, str) or kind not in FIELDS:
-        raise at.refused(f"'type' must be of {', '.join(FIELDS)}; it is {str(kind)[:60]!r}")
+        raise at.refused(f"'type' must be one of {', '.join(FIELDS)}; it is {str(kind)[:60]!r}")
     for name in sorted(given.keys() - FIELDS[kind] - {"type"}):
         if given[name] not in NEUTRAL.get(name, ()):
             raise at.inner(name).refused(f"{name!r} is not supported")
