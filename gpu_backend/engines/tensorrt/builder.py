@@ -6,7 +6,6 @@ The plans are made first, because the memory that they work in counts when the K
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 
@@ -41,7 +40,10 @@ def serving_library(device: Device) -> Library:
 
 
 def loaded_plans(device: Device, config: Model, limits: Limits) -> Engines:
-    """The plans of all steps, built or from the cache. Raises EngineError where TensorRT does not serve."""
+    """The plans of all steps, built or from the cache. `device` closes them before it ends.
+
+    Raises EngineError where TensorRT does not serve.
+    """
     if (reason := refusal(config)) is not None:
         raise EngineError(reason)
     library = serving_library(device)
@@ -53,22 +55,20 @@ def loaded_plans(device: Device, config: Model, limits: Limits) -> Engines:
                 segments.setdefault(work.key, (choice.op, work))
     device.make_current()
     plans, progress = Plans(library, device.capability), ProgressLine()
-    with ExitStack() as owned:
-        engines = Engines(library)
-        owned.callback(engines.close)
-        for done, (key, (segment, call)) in enumerate(segments.items()):
-            progress("TensorRT plans", done, len(segments))
-            try:
-                engines.add(key, plans.plan(segment), call.name)
-            except PlanError as error:
-                raise EngineError(str(error)) from error
-        progress("TensorRT plans", len(segments), len(segments))
-        owned.pop_all()
+    engines = Engines(library)
+    device.before_close(engines.close)
+    for done, (key, (segment, call)) in enumerate(segments.items()):
+        progress("TensorRT plans", done, len(segments))
+        try:
+            engines.add(key, plans.plan(segment), call.name)
+        except PlanError as error:
+            raise EngineError(str(error)) from error
+    progress("TensorRT plans", len(segments), len(segments))
     return engines
 
 
 def planning_with(engines: Engines) -> Planning:
-    """Steps with plans in them. An engine that is made with it closes `engines` when it closes."""
+    """Steps with plans in them."""
 
     def runner(memory: DeviceMemory, stream: Stream) -> Contexts:
         return Contexts(engines, memory, stream)
@@ -89,13 +89,8 @@ class TensorRtEngineBuilder:
     ) -> Limits:
         """Makes the plans first. Raises EngineError where TensorRT does not serve."""
         wanted = with_mixed_share(wanted, config)
-        self._engines = loaded_plans(device, config, wanted)
-        with ExitStack() as owned:
-            owned.callback(self._engines.close)
-            self._native = NativeEngineBuilder(planning_with(self._engines))
-            limits = self._native.limits(device, config, wanted, kv_memory, host_kv_memory)
-            owned.pop_all()
-        return limits
+        self._native = NativeEngineBuilder(planning_with(loaded_plans(device, config, wanted)))
+        return self._native.limits(device, config, wanted, kv_memory, host_kv_memory)
 
     def build(
         self,
@@ -107,8 +102,4 @@ class TensorRtEngineBuilder:
         shapes: Sequence[Shape],
         batch: Batch,
     ) -> GraphEngine:
-        with ExitStack() as owned:
-            owned.callback(self._engines.close)
-            engine = self._native.build(device, config, directory, random, limits, shapes, batch)
-            owned.pop_all()
-        return engine
+        return self._native.build(device, config, directory, random, limits, shapes, batch)

@@ -24,7 +24,12 @@ from gpu_backend.ops.launch import LibraryPlan, Place
 
 
 class Engines:
-    """The engines of plans, each deserialized once. The GPU must be current in the caller's thread."""
+    """The engines of plans, each deserialized once. The GPU must be current in the caller's thread.
+
+    TensorRT's objects end with the last reference to them. An error on its way holds the variables of all
+    functions that it has left, and what they name would end after the GPU's context: so where an error may
+    be raised no variable names such an object.
+    """
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -49,14 +54,14 @@ class Engines:
 
     def context(self, key: Hashable) -> Any:
         """A new execution context without memory. TensorRT for RTX makes graphs of its own where it may."""
-        trt, engine = self._library.module, self._engines[key]
+        trt = self._library.module
         strategy = trt.ExecutionContextAllocationStrategy.USER_MANAGED
         if not self._library.rtx:
-            return engine.create_execution_context(strategy)
-        config = engine.create_runtime_config()
+            return self._engines[key].create_execution_context(strategy)
+        config = self._engines[key].create_runtime_config()
         config.set_execution_context_allocation_strategy(strategy)
         config.cuda_graph_strategy = trt.CudaGraphStrategy.DISABLED
-        return engine.create_execution_context(config)
+        return self._engines[key].create_execution_context(config)
 
     def close(self) -> None:
         """Contexts must be gone."""
@@ -66,7 +71,7 @@ class Engines:
 
 
 class Contexts:
-    """A gpu_backend.engines.native.launcher.PlanRunner over `engines`, which it closes in the end."""
+    """A gpu_backend.engines.native.launcher.PlanRunner over `engines`, which must outlive it."""
 
     def __init__(self, engines: Engines, memory: DeviceMemory, stream: Stream) -> None:
         self._engines = engines
@@ -80,29 +85,28 @@ class Contexts:
         looks at what a capture of it would be."""
         if plan in self._contexts:
             return
-        context = self._engines.context(plan.key)
-        if context is None:
+        self._contexts[plan] = self._engines.context(plan.key)
+        if self._contexts[plan] is None:
             raise EngineError(f"no execution context for {plan.name}: is there enough GPU memory?")
-        context.set_device_memory(self._arena, self._arena_bytes)
+        self._contexts[plan].set_device_memory(self._arena, self._arena_bytes)
         for name, where in plan.bound:
-            if not context.set_tensor_address(name, place.address(where)):
+            if not self._contexts[plan].set_tensor_address(name, place.address(where)):
                 raise EngineError(f"{plan.name} has no tensor {name}")
-        if missing := context.infer_shapes():
+        if missing := self._contexts[plan].infer_shapes():
             raise EngineError(f"{plan.name} leaves the shapes of {', '.join(missing)} open")
-        self._contexts[plan] = context
         self.enqueue(plan)
         self._stream.synchronize()
-        self._check_capture(plan, context)
+        self._check_capture(plan)
 
     def enqueue(self, plan: LibraryPlan) -> None:
         if not self._contexts[plan].execute_async_v3(self._stream.address):
             raise EngineError(f"{plan.name} cannot be enqueued")
 
-    def _check_capture(self, plan: LibraryPlan, context: Any) -> None:
+    def _check_capture(self, plan: LibraryPlan) -> None:
         """Raises EngineError where the plan makes nodes that a graph for the device must not have."""
         # Editions and versions without the question are found out by the capture itself.
-        capturable = getattr(context, "is_stream_capturable", None)
-        if capturable is not None and not capturable(self._stream.address):
+        asks = hasattr(self._contexts[plan], "is_stream_capturable")
+        if asks and not self._contexts[plan].is_stream_capturable(self._stream.address):
             raise EngineError(f"{plan.name} cannot be captured into a graph, says TensorRT")
         with closing(Graph()) as graph:
             with graph.capture(self._stream):
@@ -115,4 +119,3 @@ class Contexts:
 
     def close(self) -> None:
         self._contexts.clear()
-        self._engines.close()

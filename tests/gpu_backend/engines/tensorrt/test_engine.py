@@ -28,7 +28,7 @@ RTX_NAMES = (
     "IExecutionContext.is_stream_capturable",
 )
 SCRIPT = """
-import gc
+from contextlib import closing
 import fake_tensorrt
 sys.modules["tensorrt" if "full" in LIBRARY else "tensorrt_rtx"] = fake_tensorrt
 if "full" not in LIBRARY:
@@ -36,7 +36,7 @@ if "full" not in LIBRARY:
 from gpu_backend.cuda import cache
 from gpu_backend.engines.tensorrt import plans
 plans.cache_directory = lambda: Path(sys.argv[1]) / "cache"
-from gpu_backend.devices.base import DeviceError
+from gpu_backend.cuda.driver import CudaError
 from gpu_backend.devices.gpu import GpuServingDevice
 from gpu_backend.engines.base import EngineError, Limits
 from gpu_backend.engines.tensorrt.builder import TensorRtEngineBuilder
@@ -46,21 +46,19 @@ from gpu_backend.models.registry import read_model
 from gpu_backend.weights.safetensors import CheckpointError
 
 def serve(config):
-    device = GpuServingDevice(0, TensorRtEngineBuilder())
-    wanted = Limits(20, 512, 100, 4, page_size=16, total_pages=0, mixed_share=64)
+    # As a backend does: where something fails, the device is closed while the error is on its way.
     try:
-        limits = device.limits(config, wanted, KV_MEMORY)
-        engine = device.build_engine(config, Path(sys.argv[1]), limits, RANDOM, None)
-        assert engine.executables.shape == (len(device._grid.shapes), 3)
-        assert len(set(engine.executables.ravel().tolist())) == engine.executables.size
-        engine.run(2, 1)
-        assert engine.logits(2).shape == (2, 1001)
-        engine.close()
-    except (CheckpointError, EngineError, ValueError) as error:
+        with closing(GpuServingDevice(0, TensorRtEngineBuilder())) as device:
+            wanted = Limits(20, 512, 100, 4, page_size=16, total_pages=0, mixed_share=64)
+            limits = device.limits(config, wanted, KV_MEMORY)
+            engine = device.build_engine(config, Path(sys.argv[1]), limits, RANDOM, None)
+            assert engine.executables.shape == (len(device._grid.shapes), 3)
+            assert len(set(engine.executables.ravel().tolist())) == engine.executables.size
+            engine.run(2, 1)
+            assert engine.logits(2).shape == (2, 1001)
+            engine.close()
+    except (CheckpointError, CudaError, EngineError, ValueError) as error:
         print(error)
-    gc.collect()
-    assert not fake_tensorrt.loaded, "an engine that nobody closed"
-    device.close()
 
 config = read_model(Path(sys.argv[1]))
 RANDOM, KV_MEMORY = True, 8 << 20
@@ -158,6 +156,16 @@ def test_everything_is_released(log: Log) -> None:
     assert kinds.count("destroy graph") == kinds.count("begin capture")
     allocated, freed = ([call[1] for call in log if call[0] == kind] for kind in ("alloc", "free"))
     assert sorted(allocated) == sorted(freed)
+    assert engines_that_ended(log) > 20
+
+
+def engines_that_ended(log: Log) -> int:
+    """All that were made, and their contexts, ended while the GPU's context was there."""
+    lines = [" ".join(call) for call in log if call[:2] != ["release", "context"]]
+    assert log.index(["release", "context", "0"]) == len(lines), "nothing comes behind it"
+    for kind in ("engine", "execution"):
+        assert lines.count(f"create {kind}") == lines.count(f"destroy {kind}")
+    return lines.count("create engine")
 
 
 @pytest.mark.parametrize(
@@ -207,7 +215,7 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
         "full", DENSE, "KV_MEMORY = 1 << 40", "the model does not fit: weights 0.0 GB + KV cache",
     ),
     "a plan that does not load": (
-        "full", DENSE, "fake_tensorrt.REFUSES = ['the plan is of another version']",
+        "full", DENSE, "fake_tensorrt.LOADS = 0",
         "TensorRT 11.0.0 cannot load plan 0 (qkv) of the decode step of 1 token: the plan is of another",
     ),
     "a context that cannot be captured": (
@@ -228,10 +236,34 @@ def test_what_does_not_serve_is_refused_in_one_line(reason: str, fake: Path, tmp
         assert not [call for call in log if call[0] == "alloc"]
 
 
-def test_plans_are_released_where_the_model_cannot_be_loaded(fake: Path, tmp_path: Path) -> None:
-    out, log = run(fake, tmp_path, script("full", "RANDOM = False"), DENSE)
-    assert "neither model.safetensors nor" in out
-    assert not captures(log)
+FAILURES = {
+    "a later plan does not load": ("fake_tensorrt.LOADS = 3", "TensorRT 11.0.0 cannot load plan 0"),
+    "the model does not fit": ("KV_MEMORY = 1 << 40", "the model does not fit"),
+    "the batch has no memory": (
+        "def refuse(*_): raise CudaError('OUT', 'of memory', 'cuMemAlloc')\n"
+        "from gpu_backend.devices import gpu\ngpu.allocate_batch = refuse",
+        "cuMemAlloc: OUT",
+    ),
+    "no weights": ("RANDOM = False", "neither model.safetensors nor"),
+    "no memory to work in": ("fake_tensorrt.SCRATCH_BYTES = 1 << 30", "the model does not fit"),
+    "the arena cannot be allocated": (
+        "from gpu_backend.engines.native import sizing\nsizing.Needs.check = lambda *_: None\n"
+        "fake_tensorrt.SCRATCH_BYTES = 1 << 30",
+        "cuMemAlloc",
+    ),
+    "a context that cannot be captured": ("fake_tensorrt.CAPTURABLE = False", "plan 0 (qkv)"),
+    "a node that the GPU cannot launch": ("fake_tensorrt.NODES = [fake_tensorrt.HOST]", "plan 0 (qkv)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_engines_end_before_the_gpus_context_wherever_a_start_fails(
+    failure: str, fake: Path, tmp_path: Path
+) -> None:
+    change, message = FAILURES[failure]
+    out, log = run(fake, tmp_path, script("full", change), DENSE)
+    assert message in out
+    assert engines_that_ended(log) > 0
 
 
 def test_the_library_has_what_the_fake_has() -> None:
