@@ -19,7 +19,7 @@ from gpu_backend.engines.native.sizing import with_mixed_share
 from gpu_backend.engines.tensorrt.contexts import Contexts, Engines
 from gpu_backend.engines.tensorrt.findings import to_install
 from gpu_backend.engines.tensorrt.library import Library, NoLibrary, PlanError, load_library
-from gpu_backend.engines.tensorrt.plans import Plans
+from gpu_backend.engines.tensorrt.plans import Board, Plans
 from gpu_backend.engines.tensorrt.segments import Segment
 from gpu_backend.engines.tensorrt.step import plan_step, refusal
 from gpu_backend.models.description import Model
@@ -54,7 +54,7 @@ def loaded_plans(device: Device, config: Model, limits: Limits) -> Engines:
             if isinstance(work, LibraryPlan):
                 segments.setdefault(work.key, (choice.op, work))
     device.make_current()
-    plans, progress = Plans(library, device.capability), ProgressLine()
+    plans, progress = Plans(library, Board(device.name, device.chip)), ProgressLine()
     engines = Engines(library)
     device.before_close(engines.close)
     for done, (key, (segment, call)) in enumerate(segments.items()):

@@ -7,6 +7,7 @@ has the same Python API, builds plans without a GPU, and serves NVIDIA's graphic
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 from dataclasses import dataclass
 from typing import Any
@@ -30,10 +31,12 @@ class PlanError(RuntimeError):
 
 @dataclass(frozen=True)
 class Library:
-    """`module` is the library's Python module, `rtx` whether it is TensorRT for RTX."""
+    """`module` is the library's Python module, `rtx` whether it is TensorRT for RTX. `packages` are those it
+    is installed by: they tell libraries apart that are of one version, and made for two versions of CUDA."""
 
     module: Any
     rtx: bool
+    packages: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -114,13 +117,23 @@ def _member(capability: Capability) -> str:
     return f"SM{major}{minor}"
 
 
+def installed_packages(rtx: bool) -> tuple[str, ...]:
+    """The names of an edition's packages: "tensorrt_cu13_libs"."""
+    names = {
+        (distribution.name or "").lower().replace("-", "_")
+        for distribution in importlib.metadata.distributions()
+    }
+    return tuple(sorted(name for name in names if name.startswith("tensorrt") and ("_rtx" in name) == rtx))
+
+
 def load_library() -> Library:
     """The full library where it is installed, else that for RTX. Raises NoLibrary, also without onnx."""
     if importlib.util.find_spec("onnx") is None:
         raise NoLibrary(f"no onnx, which plans are written with: {INSTALL}")
     for name in MODULES:
         try:
-            return Library(importlib.import_module(name), name != "tensorrt")
+            module, rtx = importlib.import_module(name), name != "tensorrt"
         except (ImportError, OSError):  # OSError: its own libraries are not there
             continue
+        return Library(module, rtx, installed_packages(rtx))
     raise NoLibrary(f"no TensorRT: {INSTALL}")
