@@ -55,14 +55,14 @@ def loaded_plans(device: Device, config: Model, limits: Limits) -> Engines:
                 segments.setdefault(work.key, (choice.op, work))
     device.make_current()
     plans, progress = Plans(library, Board(device.name, device.chip)), ProgressLine()
-    engines = Engines(library)
-    device.before_close(engines.close)
-    for done, (key, (segment, call)) in enumerate(segments.items()):
-        progress("TensorRT plans", done, len(segments))
-        try:
+    try:
+        engines = Engines(library)
+        device.before_close(engines.close)
+        for done, (key, (segment, call)) in enumerate(segments.items()):
+            progress("TensorRT plans", done, len(segments))
             engines.add(key, plans.plan(segment), call.name)
-        except PlanError as error:
-            raise EngineError(str(error)) from error
+    except PlanError as error:
+        raise EngineError(str(error)) from error
     progress("TensorRT plans", len(segments), len(segments))
     return engines
 

@@ -28,13 +28,13 @@ class Engines:
 
     TensorRT's objects end with the last reference to them. An error on its way holds the variables of all
     functions that it has left, and what they name would end after the GPU's context: so where an error may
-    be raised no variable names such an object.
+    be raised no variable names such an object. Raises PlanError where the library does not start.
     """
 
     def __init__(self, library: Library) -> None:
         self._library = library
         self._log = library.log()
-        self._runtime = library.module.Runtime(self._log)
+        self._runtime = library.made(library.module.Runtime, self._log)
         self._by_plan: dict[str, Any] = {}
         self._engines: dict[Hashable, Any] = {}
 

@@ -10,19 +10,43 @@ import importlib
 import importlib.metadata
 import importlib.util
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from gpu_backend.cuda.chip import Capability
 
 INSTALL_FULL = (
-    "install the full TensorRT: pip install --extra-index-url https://pypi.nvidia.com tensorrt-cu13"
+    "install the full TensorRT 10.1 or newer: "
+    "pip install --extra-index-url https://pypi.nvidia.com 'tensorrt-cu13>=10.1'"
 )
 MODULES = ("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings")  # the first that can be imported is taken
+OLDEST, OLDEST_RTX = "TensorRT 10.1", "TensorRT for RTX 1.7"
 INSTALL = "pip install 'blink-serving[tensorrt]' (docs/tensorrt.md)"
+# By these a library is known to be TensorRT and new enough, before something of it is missing in a start.
+NEEDED = (
+    "__version__",
+    "Builder.build_serialized_network",
+    "BuilderFlag",
+    "ExecutionContextAllocationStrategy.USER_MANAGED",
+    "ICudaEngine.device_memory_size_v2",
+    "IExecutionContext.execute_async_v3",
+    "IExecutionContext.infer_shapes",
+    "ILogger.INTERNAL_ERROR",
+    "NetworkDefinitionCreationFlag.STRONGLY_TYPED",
+    "OnnxParser",
+    "ProfilingVerbosity.DETAILED",
+    "Runtime.deserialize_cuda_engine",
+)
+NEEDED_RTX = (
+    "BuilderFlag.REQUIRE_USER_ALLOCATION",
+    "ComputeCapability",
+    "CudaGraphStrategy.DISABLED",
+    "ICudaEngine.create_runtime_config",
+)
 
 
 class NoLibrary(RuntimeError):
-    """TensorRT cannot be imported, or onnx; the message says what to install."""
+    """TensorRT cannot be imported, or is too old, or there is no onnx; the message says what to install."""
 
 
 class PlanError(RuntimeError):
@@ -67,7 +91,7 @@ class Library:
         if why := self.refuses(capability):
             raise PlanError(why)
         trt, log = self.module, self.log()
-        builder = trt.Builder(log)
+        builder = self.made(trt.Builder, log)
         network = self.network(builder, log, title, graph)
         config = builder.create_builder_config()
         for name, value in self.settings.items():
@@ -81,6 +105,14 @@ class Library:
         if plan is None:
             raise PlanError(f"{self.title} does not build the plan of {title}: {'; '.join(log.errors)}")
         return bytes(plan)
+
+    def made(self, kind: Any, log: Any) -> Any:
+        """A Builder or Runtime. Raises PlanError where there is none, for want of a driver for example."""
+        try:
+            return kind(log)
+        except TypeError as error:  # "factory function returned nullptr"
+            told = "; ".join(log.errors) or error
+            raise PlanError(f"{self.title} does not start here: {told}") from error
 
     def network(self, builder: Any, log: Any, title: str, graph: bytes) -> Any:
         """The ONNX model as a network of the library. Raises PlanError."""
@@ -126,14 +158,32 @@ def installed_packages(rtx: bool) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if name.startswith("tensorrt") and ("_rtx" in name) == rtx))
 
 
+def lacks(module: Any, rtx: bool) -> str | None:
+    """The first name that the engine needs and `module` does not have; None where it has all."""
+    needed = (*NEEDED, *NEEDED_RTX) if rtx else NEEDED
+    return next((name for name in needed if not _has(module, name)), None)
+
+
+def _has(thing: Any, name: str) -> bool:
+    try:
+        attrgetter(name)(thing)
+    except AttributeError:
+        return False
+    return True
+
+
 def load_library() -> Library:
     """The full library where it is installed, else that for RTX. Raises NoLibrary, also without onnx."""
     if importlib.util.find_spec("onnx") is None:
         raise NoLibrary(f"no onnx, which plans are written with: {INSTALL}")
+    unfit: list[str] = []
     for name in MODULES:
         try:
             module, rtx = importlib.import_module(name), name != "tensorrt"
         except (ImportError, OSError):  # OSError: its own libraries are not there
             continue
-        return Library(module, rtx, installed_packages(rtx))
-    raise NoLibrary(f"no TensorRT: {INSTALL}")
+        if (missing := lacks(module, rtx)) is None:
+            return Library(module, rtx, installed_packages(rtx))
+        version = getattr(module, "__version__", "of no version")
+        unfit.append(f"{name} {version} has no {missing}, {OLDEST_RTX if rtx else OLDEST} has it")
+    raise NoLibrary(f"{'; '.join(unfit) or 'no TensorRT'}: {INSTALL}")

@@ -200,9 +200,21 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
         "sys.modules['tensorrt_rtx_bindings'] = None",
         "no TensorRT: pip install 'blink-serving[tensorrt]'",
     ),
+    "an old library": (
+        "full", DENSE, "fake_tensorrt.__version__ = '8.6.1'\nsys.modules['tensorrt_rtx'] = None\n"
+        "del fake_tensorrt.IExecutionContext.execute_async_v3\nsys.modules['tensorrt_rtx_bindings'] = None",
+        "tensorrt 8.6.1 has no IExecutionContext.execute_async_v3, TensorRT 10.1 has it: pip install",
+    ),
+    "a library that does not start": (
+        "full", DENSE, "def refuse(self, log):\n"
+        "    log.log(fake_tensorrt.ILogger.ERROR, 'no driver')\n"
+        "    raise TypeError('factory function returned nullptr')\n"
+        "fake_tensorrt.Runtime.__init__ = refuse",
+        "TensorRT 11.0.0 does not start here: no driver",
+    ),
     "the edition for RTX": (
         "rtx", DENSE, "",
-        "TensorRT for RTX does not run on compute capability 9.0; install the full TensorRT: pip install",
+        "TensorRT for RTX does not run on compute capability 9.0; install the full TensorRT 10.1 or newer",
     ),
     "experts": (
         "full", EXPERTS, "", "--engine tensorrt does not serve mixtures of experts: --engine native does",

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fake_tensorrt
 import pytest
 from plan_log import PlanLog
 from plan_segments import ADA, GEMMA, LIMITS, SHAPES, segments
@@ -170,15 +171,41 @@ def test_what_the_library_refuses(library: Library) -> None:
 
 
 def test_the_full_library_is_taken_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    full = SimpleNamespace(__version__="11.0.0")
-    monkeypatch.setitem(sys.modules, "tensorrt", full)
-    assert load_library() == Library(full, False, installed_packages(rtx=False))
+    monkeypatch.setitem(sys.modules, "tensorrt", fake_tensorrt)
+    assert load_library() == Library(fake_tensorrt, False, installed_packages(rtx=False))
     assert load_library().title == "TensorRT 11.0.0"
     assert load_library().refuses((9, 0)) is None
     for name in MODULES:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(NoLibrary, match=r"no TensorRT: pip install 'blink-serving\[tensorrt\]'"):
         load_library()
+
+
+def test_a_library_that_is_too_old_or_another_is_told_and_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that TensorRT for RTX serves beside it."""
+    for name in MODULES:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "tensorrt", SimpleNamespace())
+    with pytest.raises(
+        NoLibrary, match=r"tensorrt of no version has no __version__, TensorRT 10\.1 has it: pip"
+    ):
+        load_library()
+    old = SimpleNamespace(**{**vars(fake_tensorrt), "__version__": "10.0.1", "ICudaEngine": object})
+    monkeypatch.setitem(sys.modules, "tensorrt", old)
+    with pytest.raises(NoLibrary, match=r"tensorrt 10\.0\.1 has no ICudaEngine\.device_memory_size_v2, Tens"):
+        load_library()
+    monkeypatch.setitem(sys.modules, "tensorrt_rtx", fake_tensorrt)
+    assert load_library().rtx
+
+
+def test_a_library_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(log: Any) -> None:
+        log.log(fake_tensorrt.ILogger.ERROR, "CUDA initialization failure with error: 35")
+        raise TypeError("pybind11::init(): factory function returned nullptr")
+
+    monkeypatch.setattr(fake_tensorrt, "Builder", refused)
+    with pytest.raises(PlanError, match=r"TensorRT 11\.0\.0 does not start here: CUDA init.* error: 35"):
+        Library(fake_tensorrt, rtx=False).build("o, qkv", b"", (9, 0))
 
 
 class Counted(Library):
