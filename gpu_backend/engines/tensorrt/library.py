@@ -125,18 +125,16 @@ class Library:
         return network
 
     def log(self) -> Any:
-        """A logger of the library that keeps what it is told, and prints nothing."""
+        """A logger of the library that keeps errors, and prints nothing."""
         trt = self.module
         base: Any = trt.ILogger
 
         class Log(base):  # type: ignore[misc]
             def __init__(self) -> None:
                 super().__init__()
-                self.lines: list[str] = []
                 self.errors: list[str] = []
 
             def log(self, severity: Any, line: str) -> None:
-                self.lines.append(line)
                 if severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR):
                     self.errors.append(line)
 

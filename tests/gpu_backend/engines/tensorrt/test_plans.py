@@ -10,7 +10,7 @@ from typing import Any
 
 import fake_tensorrt
 import pytest
-from plan_log import PlanLog
+from plan_log import PlanLog, verbose
 from plan_segments import ADA, GEMMA, LIMITS, SHAPES, segments
 from small_models import DENSE
 
@@ -107,7 +107,7 @@ def logs(library: Library, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         pytest.skip("the full library builds where there is a GPU, and has an inspector for plans")
     logs: list[Any] = []
     made = Library.log
-    monkeypatch.setattr(Library, "log", lambda self: logs.append(made(self)) or logs[-1])
+    monkeypatch.setattr(Library, "log", lambda self: logs.append(verbose(made(self))) or logs[-1])
     return logs
 
 
@@ -167,6 +167,13 @@ def test_what_the_library_refuses(library: Library) -> None:
         assert (library.refuses((9, 0)) or "").startswith(told)
         with pytest.raises(PlanError, match=r"compute capability 9\.0"):
             library.build("o, qkv", b"", (9, 0))
+    log = library.log()
+    for severity, line in (
+        (library.module.ILogger.VERBOSE, "a tactic"),
+        (library.module.ILogger.ERROR, "no"),
+    ):
+        log.log(severity, line)
+    assert vars(log) == {"errors": ["no"]}, "what is kept for the life of the process"
     assert [library.refuses(capability) for capability in SERVED_BY_RTX] == [None, None]
 
 
