@@ -20,6 +20,7 @@ KERNEL, MEMCPY, MEMSET, HOST, GRAPH, MEM_ALLOC, CONDITIONAL = 0, 1, 2, 3, 4, 10,
 NODES: list[int] = [KERNEL, MEMSET, KERNEL]
 SCRATCH_BYTES = 1000  # of an engine, for each row
 CAPTURABLE = True
+living: list[int] = []  # contexts
 LOADS = 1 << 30  # plans, before the library refuses to deserialize another one
 
 
@@ -121,9 +122,11 @@ class IExecutionContext:
         self._addresses: dict[str, int] = {}
         self._scratch: tuple[int, int] | None = None
         self._ran = False
+        living.append(id(self))
         record("create execution")
 
     def __del__(self) -> None:
+        living.remove(id(self))
         record("destroy execution")
 
     def set_device_memory(self, memory: int, size: int) -> None:

@@ -1,10 +1,12 @@
 """The builder of the TensorRT engine: the native engine's, with steps that have plans in them.
 
-The plans are made first, because the memory that they work in counts when the KV cache is sized.
+The plans and their contexts are made first, because the memory that they hold and work in counts when the KV
+cache is sized.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -48,22 +50,23 @@ def loaded_plans(device: Device, config: Model, limits: Limits) -> Engines:
         raise EngineError(reason)
     library = serving_library(device)
     steps = described_plans(config, limits, GraphGrid(limits).shapes, device.chip, plan_step)
-    segments: dict[Hashable, tuple[Segment, LibraryPlan]] = {}
+    calls: defaultdict[Hashable, dict[LibraryPlan, Segment]] = defaultdict(dict)
     for choice in chain.from_iterable(steps):
         for work in choice.launches:
             if isinstance(work, LibraryPlan):
-                segments.setdefault(work.key, (choice.op, work))
+                calls[work.key][work] = choice.op
     device.make_current()
     plans, progress = Plans(library, Board(device.name, device.chip)), ProgressLine()
     try:
         engines = Engines(library)
         device.before_close(engines.close)
-        for done, (key, (segment, call)) in enumerate(segments.items()):
-            progress("TensorRT plans", done, len(segments))
-            engines.add(key, plans.plan(segment), call.name)
+        for done, (key, alike) in enumerate(calls.items()):
+            progress("TensorRT plans", done, len(calls))
+            plan = plans.plan(next(iter(alike.values())))
+            engines.add(key, plan, [call.name for call in alike])
     except PlanError as error:
         raise EngineError(str(error)) from error
-    progress("TensorRT plans", len(segments), len(segments))
+    progress("TensorRT plans", len(calls), len(calls))
     return engines
 
 

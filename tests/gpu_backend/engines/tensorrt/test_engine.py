@@ -123,6 +123,12 @@ def test_every_plan_runs_once_and_is_looked_at_before_steps_hold_it(log: Log) ->
         assert {tuple(call) for call in alike[0]} <= trials
 
 
+def test_every_call_of_a_plan_has_a_context_which_is_made_before_memory_is_given_away(log: Log) -> None:
+    made = [index for index, call in enumerate(log) if call == ["create", "execution"]]
+    assert len(made) == sum(len(plans_of(capture)) for capture in captures(log)[::3])
+    assert max(made) < min(index for index, call in enumerate(log) if call[0] == "alloc")
+
+
 def test_plans_are_chained_through_the_steps_buffers(log: Log) -> None:
     """What a plan leaves of the residual the next one reads, from another place than it writes to. All work
     in one arena; a layer's weights are its own, and every tensor lies in an allocation that holds it."""
@@ -258,6 +264,11 @@ FAILURES = {
     ),
     "no weights": ("RANDOM = False", "neither model.safetensors nor"),
     "no memory to work in": ("fake_tensorrt.SCRATCH_BYTES = 1 << 30", "the model does not fit"),
+    "contexts have left too little memory": (
+        "from gpu_backend.cuda.driver import Device\n"
+        "Device.free_bytes = lambda _: (1 << 33) - len(fake_tensorrt.living) * (200 << 20)",
+        "the model does not fit",
+    ),
     "the arena cannot be allocated": (
         "from gpu_backend.engines.native import sizing\nsizing.Needs.check = lambda *_: None\n"
         "fake_tensorrt.SCRATCH_BYTES = 1 << 30",
