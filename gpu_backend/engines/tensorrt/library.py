@@ -120,7 +120,9 @@ def load_library() -> Library:
         raise NoLibrary(f"no onnx, which plans are written with: {INSTALL}")
     for name in MODULES:
         try:
-            return Library(importlib.import_module(name), name != "tensorrt")
+            module = importlib.import_module(name)
+            if hasattr(module, "__version__"):  # else some directory of that name is on Python's path
+                return Library(module, name != "tensorrt")
         except (ImportError, OSError):  # OSError: its own libraries are not there
             continue
     raise NoLibrary(f"no TensorRT: {INSTALL}")

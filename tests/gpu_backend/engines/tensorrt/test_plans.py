@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -163,6 +163,14 @@ def test_the_full_library_is_taken_where_it_is(monkeypatch: pytest.MonkeyPatch) 
     for name in MODULES:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(NoLibrary, match=r"no TensorRT: pip install 'blink-serving\[tensorrt\]'"):
+        load_library()
+
+
+def test_a_directory_of_the_librarys_name_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python imports any directory on its path as an empty module, as it does with that of these tests."""
+    for name in MODULES:
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    with pytest.raises(NoLibrary, match="no TensorRT"):
         load_library()
 
 
