@@ -24,7 +24,6 @@ OLDEST, OLDEST_RTX = "TensorRT 10.1", "TensorRT for RTX 1.7"
 INSTALL = "pip install 'blink-serving[tensorrt]' (docs/tensorrt.md)"
 # By these a library is known to be TensorRT and new enough, before something of it is missing in a start.
 NEEDED = (
-    "__version__",
     "Builder.build_serialized_network",
     "BuilderFlag",
     "ExecutionContextAllocationStrategy.USER_MANAGED",
@@ -180,8 +179,10 @@ def load_library() -> Library:
             module, rtx = importlib.import_module(name), name != "tensorrt"
         except (ImportError, OSError):  # OSError: its own libraries are not there
             continue
+        if not hasattr(module, "__version__"):  # some directory of that name is on Python's path
+            continue
         if (missing := lacks(module, rtx)) is None:
             return Library(module, rtx, installed_packages(rtx))
-        version = getattr(module, "__version__", "of no version")
-        unfit.append(f"{name} {version} has no {missing}, {OLDEST_RTX if rtx else OLDEST} has it")
+        oldest = OLDEST_RTX if rtx else OLDEST
+        unfit.append(f"{name} {module.__version__} has no {missing}, {oldest} has it")
     raise NoLibrary(f"{'; '.join(unfit) or 'no TensorRT'}: {INSTALL}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import fake_tensorrt
@@ -192,9 +192,9 @@ def test_a_library_that_is_too_old_or_another_is_told_and_passed_by(monkeypatch:
     """So that TensorRT for RTX serves beside it."""
     for name in MODULES:
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setitem(sys.modules, "tensorrt", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "tensorrt", SimpleNamespace(__version__="0.1"))
     with pytest.raises(
-        NoLibrary, match=r"tensorrt of no version has no __version__, TensorRT 10\.1 has it: pip"
+        NoLibrary, match=r"tensorrt 0\.1 has no Builder\S+, TensorRT 10\.1 has it: pip install"
     ):
         load_library()
     old = SimpleNamespace(**{**vars(fake_tensorrt), "__version__": "10.0.1", "ICudaEngine": object})
@@ -213,6 +213,14 @@ def test_a_library_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(fake_tensorrt, "Builder", refused)
     with pytest.raises(PlanError, match=r"TensorRT 11\.0\.0 does not start here: CUDA init.* error: 35"):
         Library(fake_tensorrt, rtx=False).build("o, qkv", b"", (9, 0))
+
+
+def test_a_directory_of_the_librarys_name_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python imports any directory on its path as an empty module, as it does with that of these tests."""
+    for name in MODULES:
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    with pytest.raises(NoLibrary, match="no TensorRT"):
+        load_library()
 
 
 class Counted(Library):
