@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from itertools import chain
 from pathlib import Path
+from traceback import clear_frames
 
 from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.memory import DeviceMemory
@@ -65,6 +66,7 @@ def loaded_plans(device: Device, config: Model, limits: Limits) -> Engines:
             plan = plans.plan(next(iter(alike.values())))
             engines.add(key, plan, [call.name for call in alike])
     except PlanError as error:
+        clear_frames(error.__traceback__)  # a builder in them would end after the GPU's context
         raise EngineError(str(error)) from error
     progress("TensorRT plans", len(calls), len(calls))
     return engines
