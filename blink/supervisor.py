@@ -19,7 +19,7 @@ from blink.stand_in import StandIn
 from nic_frontend.host_segment import segment_path
 from ringbuffer import messages
 from ringbuffer.abandoned import give_back_abandoned
-from ringbuffer.name import RingError, owner_pid
+from ringbuffer.name import RingError, clear_name
 
 PROGRESS_S = 10.0  # between two lines of a backend that takes its time
 NOTICE_S = 1.0  # what ends sooner needs no word about the wait
@@ -77,7 +77,6 @@ class Supervisor:
         self._plan = plan
         self._backend = Child("the backend")
         self._frontends = [Child(f"frontend {i}") for i in range(plan.n_frontends)]
-        self._backends: set[int] = set()  # process ids of all that were started
         self._events: asyncio.Queue[tuple[Event, Child | None]] = asyncio.Queue()
         self._hurry = asyncio.Event()  # a second signal: no more patience
         self._signals: list[int] = []
@@ -168,8 +167,6 @@ class Supervisor:
         is_backend = child is self._backend
         command = self._plan.backend if is_backend else self._plan.frontend
         child.process, read_end = await spawn(command, self._plan.environment)
-        if is_backend:
-            self._backends.add(child.process.pid)
         child.since, child.ready = time.monotonic(), False
         watching = [self._watch_end(child), self._watch_pipe(child, read_end)]
         watching += [self._tell_progress()] if is_backend else []
@@ -180,9 +177,8 @@ class Supervisor:
 
         A ring in GPU memory is out of reach here, and waits for the frontend that is started again.
         """
-        if self._ring_is_ours():
-            with contextlib.suppress(RingError):
-                give_back_abandoned(self._plan.ring)
+        with contextlib.suppress(RingError):
+            give_back_abandoned(self._plan.ring)
 
     def _start_again(self, child: Child) -> None:
         """At once after a steady run; ever later when starts keep failing."""
@@ -228,15 +224,6 @@ class Supervisor:
             if not self._backend.ready:
                 say(f"the backend is still starting ({time.monotonic() - self._backend.since:.0f} s)")
 
-    def _ring_is_ours(self) -> bool:
-        """Whether the ring's name is that of a backend of ours, alive or not: the one that is being started
-        may not have come to make its own.
-        """
-        try:
-            return owner_pid(self._plan.ring) in self._backends
-        except RingError:
-            return False
-
     # ---------------------------------------------------------------- the end
 
     async def _shut_down(self, *, failed: bool) -> bool:
@@ -255,8 +242,8 @@ class Supervisor:
         frontends_ended = await self._end(self._frontends, frontend_end_s)
         tell.cancel()
         backend_ended = await self._end([self._backend], self._plan.backend_end_s)
-        if self._ring_is_ours():
-            self._plan.ring.unlink(missing_ok=True)  # a backend that was killed leaves its ring
+        with contextlib.suppress(RingError):  # a living backend's: another server has the name
+            clear_name(self._plan.ring)  # a backend that was killed leaves its ring
         if not self._plan.ring.exists():
             segment_path(self._plan.ring).unlink(missing_ok=True)  # frontends that were killed leave it
         return frontends_ended and backend_ended

@@ -15,15 +15,19 @@ import pytest
 from blink import supervisor
 from blink.plan import Plan
 from blink.supervisor import Supervisor
+from ringbuffer.name import owner_pid
+from ringbuffer.region import Geometry, ModelFacts, Region, create
 
 START_S = 0.5
+PID = os.getpid()  # of all children that are played
+FACTS = ModelFacts(bytes(range(32)), "a model", "cpu", 1000, 512, 8, 64, 16)
 
 
 class PlayedProcess:
     """Like asyncio's Process, but it ends when the test says so."""
 
-    def __init__(self, pid: int, ready_fd: int) -> None:
-        self.pid = pid
+    def __init__(self, ready_fd: int) -> None:
+        self.pid = PID
         self.returncode: int | None = None
         self._ready_fd = ready_fd
         self._ended = asyncio.Event()
@@ -69,7 +73,7 @@ class Children:
             raise OSError("Cannot allocate memory")
         read_end, write_end = os.pipe()
         self.started += 1
-        process = PlayedProcess(self.started, write_end)
+        process = PlayedProcess(write_end)
         (self.backends if command[0] == "backend" else self.frontends).put_nowait(process)
         return cast(asyncio.subprocess.Process, process), read_end
 
@@ -173,20 +177,32 @@ def test_a_starts_progress_is_told_once(
     assert capfd.readouterr().err.count("the backend is still starting (0 s)") == 1
 
 
-def test_a_ring_of_a_backend_that_was_killed_does_not_outlive_the_service(
-    children: Children, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ring_of_a_backend_that_was_killed_does_not_outlive_the_service(children: Children) -> None:
     """Though another backend was being started when the end came."""
-    monkeypatch.setattr(supervisor, "owner_pid", lambda ring: owner)
 
     async def story() -> None:
-        nonlocal owner
         async with children.served() as (backend, _):
-            owner = backend.pid
-            children.plan.ring.touch()
+            children.plan.ring.touch(0o600)
             backend.ends(-signal.SIGKILL)
             await children.backends.get()
 
-    owner = 0
     play(story)
+    assert not children.plan.ring.exists()
+
+
+def test_a_ring_of_a_living_backend_is_kept_though_its_process_id_is_that_of_ours(children: Children) -> None:
+    """A server in another container took the name when our backend had died: both have the same /dev/shm."""
+
+    async def story() -> None:
+        nonlocal other
+        async with children.served() as (backend, _):
+            backend.ends(-signal.SIGKILL)
+            await children.backends.get()
+            other = create(children.plan.ring, Geometry(64, 2, 16384, 8192), FACTS)
+
+    other: Region | None = None
+    play(story)
+    assert other
+    assert owner_pid(children.plan.ring) == PID
+    other.close()
     assert not children.plan.ring.exists()
