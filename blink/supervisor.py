@@ -46,6 +46,7 @@ class Child:
     since: float = 0.0
     failures: int = 0
     ready: bool = False
+    start_bound: asyncio.Timeout | None = None  # while it starts
     watchers: list[asyncio.Task[None]] = field(default_factory=list)
 
     @property
@@ -115,6 +116,7 @@ class Supervisor:
                 return 0
             if event is Event.BACKEND_READY and self._backend.alive:
                 self._backend.ready, self._backend.since = True, time.monotonic()
+                self._bound_starts_of_frontends()
                 if self._announced:
                     self._backend_serves_again()
                     continue
@@ -133,6 +135,8 @@ class Supervisor:
                 say(f"{child.how_it_ended()}{'; stopping' if fatal else ''}")
                 if fatal:
                     return 1
+                if child is self._backend:
+                    self._bound_starts_of_frontends()
                 self._give_back_leases()
                 self._start_again(child)
 
@@ -207,16 +211,30 @@ class Supervisor:
         """A child writes when it serves: the backend, when its scheduler runs. One that was started again and
         does not is killed: the first start as a whole has a bound of its own.
         """
-        start_s = self._plan.start_timeout_s
         try:
-            async with asyncio.timeout(start_s if self._announced else None):
+            async with asyncio.timeout(None) as child.start_bound:
+                self._bound_start(child)
                 ready = await said_ready(read_end)
         except TimeoutError:
-            say(f"{child.name} is not ready after {start_s:g} s; killing it")
+            say(f"{child.name} is not ready after {self._plan.start_timeout_s:g} s; killing it")
             child.signal(signal.SIGKILL)
             return
+        finally:
+            child.start_bound = None
         if ready:
             self._put(Event.BACKEND_READY if child is self._backend else Event.FRONTEND_READY, child)
+
+    def _bound_start(self, child: Child) -> None:
+        """From now on, where it is starting; a frontend has all the time that its backend takes to serve."""
+        if child.start_bound is None or child.start_bound.expired():
+            return
+        bounded = self._announced and (child is self._backend or self._backend.ready)
+        now = asyncio.get_running_loop().time()
+        child.start_bound.reschedule(now + self._plan.start_timeout_s if bounded else None)
+
+    def _bound_starts_of_frontends(self) -> None:
+        for frontend in self._frontends:
+            self._bound_start(frontend)
 
     async def _tell_progress(self) -> None:
         while not self._backend.ready:
