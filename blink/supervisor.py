@@ -19,7 +19,7 @@ from blink.stand_in import StandIn
 from nic_frontend.host_segment import segment_path
 from ringbuffer import messages
 from ringbuffer.abandoned import give_back_abandoned
-from ringbuffer.name import RingError, owner_pid
+from ringbuffer.name import RingError, clear_name
 
 PROGRESS_S = 10.0  # between two lines of a backend that takes its time
 NOTICE_S = 1.0  # what ends sooner needs no word about the wait
@@ -46,6 +46,7 @@ class Child:
     since: float = 0.0
     failures: int = 0
     ready: bool = False
+    start_bound: asyncio.Timeout | None = None  # while it starts
     watchers: list[asyncio.Task[None]] = field(default_factory=list)
 
     @property
@@ -77,7 +78,6 @@ class Supervisor:
         self._plan = plan
         self._backend = Child("the backend")
         self._frontends = [Child(f"frontend {i}") for i in range(plan.n_frontends)]
-        self._backends: set[int] = set()  # process ids of all that were started
         self._events: asyncio.Queue[tuple[Event, Child | None]] = asyncio.Queue()
         self._hurry = asyncio.Event()  # a second signal: no more patience
         self._signals: list[int] = []
@@ -116,6 +116,7 @@ class Supervisor:
                 return 0
             if event is Event.BACKEND_READY and self._backend.alive:
                 self._backend.ready, self._backend.since = True, time.monotonic()
+                self._bound_starts_of_frontends()
                 if self._announced:
                     self._backend_serves_again()
                     continue
@@ -134,6 +135,8 @@ class Supervisor:
                 say(f"{child.how_it_ended()}{'; stopping' if fatal else ''}")
                 if fatal:
                     return 1
+                if child is self._backend:
+                    self._bound_starts_of_frontends()
                 self._give_back_leases()
                 self._start_again(child)
 
@@ -168,8 +171,6 @@ class Supervisor:
         is_backend = child is self._backend
         command = self._plan.backend if is_backend else self._plan.frontend
         child.process, read_end = await spawn(command, self._plan.environment)
-        if is_backend:
-            self._backends.add(child.process.pid)
         child.since, child.ready = time.monotonic(), False
         watching = [self._watch_end(child), self._watch_pipe(child, read_end)]
         watching += [self._tell_progress()] if is_backend else []
@@ -180,9 +181,8 @@ class Supervisor:
 
         A ring in GPU memory is out of reach here, and waits for the frontend that is started again.
         """
-        if self._ring_is_ours():
-            with contextlib.suppress(RingError):
-                give_back_abandoned(self._plan.ring)
+        with contextlib.suppress(RingError):
+            give_back_abandoned(self._plan.ring)
 
     def _start_again(self, child: Child) -> None:
         """At once after a steady run; ever later when starts keep failing."""
@@ -211,31 +211,36 @@ class Supervisor:
         """A child writes when it serves: the backend, when its scheduler runs. One that was started again and
         does not is killed: the first start as a whole has a bound of its own.
         """
-        start_s = self._plan.start_timeout_s
         try:
-            async with asyncio.timeout(start_s if self._announced else None):
+            async with asyncio.timeout(None) as child.start_bound:
+                self._bound_start(child)
                 ready = await said_ready(read_end)
         except TimeoutError:
-            say(f"{child.name} is not ready after {start_s:g} s; killing it")
+            say(f"{child.name} is not ready after {self._plan.start_timeout_s:g} s; killing it")
             child.signal(signal.SIGKILL)
             return
+        finally:
+            child.start_bound = None
         if ready:
             self._put(Event.BACKEND_READY if child is self._backend else Event.FRONTEND_READY, child)
+
+    def _bound_start(self, child: Child) -> None:
+        """From now on, where it is starting; a frontend has all the time that its backend takes to serve."""
+        if child.start_bound is None or child.start_bound.expired():
+            return
+        bounded = self._announced and (child is self._backend or self._backend.ready)
+        now = asyncio.get_running_loop().time()
+        child.start_bound.reschedule(now + self._plan.start_timeout_s if bounded else None)
+
+    def _bound_starts_of_frontends(self) -> None:
+        for frontend in self._frontends:
+            self._bound_start(frontend)
 
     async def _tell_progress(self) -> None:
         while not self._backend.ready:
             await asyncio.sleep(PROGRESS_S)
             if not self._backend.ready:
                 say(f"the backend is still starting ({time.monotonic() - self._backend.since:.0f} s)")
-
-    def _ring_is_ours(self) -> bool:
-        """Whether the ring's name is that of a backend of ours, alive or not: the one that is being started
-        may not have come to make its own.
-        """
-        try:
-            return owner_pid(self._plan.ring) in self._backends
-        except RingError:
-            return False
 
     # ---------------------------------------------------------------- the end
 
@@ -255,8 +260,8 @@ class Supervisor:
         frontends_ended = await self._end(self._frontends, frontend_end_s)
         tell.cancel()
         backend_ended = await self._end([self._backend], self._plan.backend_end_s)
-        if self._ring_is_ours():
-            self._plan.ring.unlink(missing_ok=True)  # a backend that was killed leaves its ring
+        with contextlib.suppress(RingError):  # a living backend's: another server has the name
+            clear_name(self._plan.ring)  # a backend that was killed leaves its ring
         if not self._plan.ring.exists():
             segment_path(self._plan.ring).unlink(missing_ok=True)  # frontends that were killed leave it
         return frontends_ended and backend_ended

@@ -228,8 +228,11 @@ class Service:
 
     async def start(self) -> None:
         asyncio.get_running_loop().add_reader(self._reader.descriptor, self.tracker.on_readable)
-        runs = (self._monitor.run, self._reporter.run, self._watchdog.run)
+        runs = (self._monitor.run, self._reporter.run, self._watchdog.run, self._watch_tokenizer)
         self._tasks += [asyncio.create_task(run()) for run in runs]
+
+    async def _watch_tokenizer(self) -> None:
+        self._give_up(await self.tokenizer.stuck())
 
     async def stop(self) -> None:
         """Cancels what is open, waits a bounded time for its slots, and gives the lease back."""

@@ -77,6 +77,8 @@ class Renderer:
         """The prompt, as ChatTemplate.render makes it. Raises ApiError 400, also for what takes too much."""
         payload = framed(pickle.dumps((messages, add_generation_prompt, options, tools)))
         request = _Request(payload, asyncio.get_running_loop().create_future())
+        if self._channel is not None and not self._waiting and _has_ended(self._socket):
+            self._give_up_process()
         self._waiting.append(request)
         if self._channel is not None:
             self._channel.write(payload)
@@ -124,16 +126,11 @@ class Renderer:
 
     async def _connect(self) -> None:
         """Brings the process to the event loop, and to the process what waits for it."""
-        loop = asyncio.get_running_loop()
         try:
-            if self._process.poll() is not None:
-                self._process, self._socket = await loop.run_in_executor(None, self._spawn)
-            channel = _Channel(4 * self._bounds.most_text + ERROR_BYTES)
-            await loop.create_unix_connection(lambda: channel, sock=self._socket)
+            channel = await self._open_channel()
         except (OSError, ValueError) as error:
             log.error("%s", error)
-            self._process.kill()  # the next request starts another
-            self._process.wait()
+            self._give_up_process()  # the next request starts another
             while self._waiting:
                 self._fail_oldest(ApiError(500, "the chat template cannot be rendered now"))
             return
@@ -144,14 +141,36 @@ class Renderer:
         for request in self._waiting:
             channel.write(request.payload)
         self._watch_oldest()
-        if channel.lost:
-            self._on_end(ENDED)
+
+    async def _open_channel(self) -> _Channel:
+        """To the process, or to another where that has ended before anything was asked of it: no request is
+        to blame. Raises OSError and ValueError.
+        """
+        loop = asyncio.get_running_loop()
+        for _ in range(2):
+            if self._process.poll() is not None:
+                self._socket.close()
+                self._process, self._socket = await loop.run_in_executor(None, self._spawn)
+            _, channel = await loop.create_unix_connection(
+                lambda: _Channel(4 * self._bounds.most_text + ERROR_BYTES), sock=self._socket
+            )
+            if not _has_ended(self._socket):
+                return channel
+            channel.abandon()
+            self._give_up_process()
+        raise OSError("the chat template's process ends before anything is asked of it")
+
+    def _give_up_process(self) -> None:
+        if self._channel is not None:
+            self._channel.abandon()
+            self._channel = None
+        self._process.kill()
+        self._process.wait()
+        self._socket.close()
 
     def _on_end(self, why: str) -> None:
         """The process has ended, or is to: its oldest request is to blame, the others go to another."""
-        self._channel = None
-        self._process.kill()
-        self._process.wait()
+        self._give_up_process()
         log.warning("a chat template was given up: %s", why)
         if self._waiting:
             self._fail_oldest(refused(why))
@@ -196,9 +215,7 @@ class Renderer:
             self._deadline = None
 
     def _on_timeout(self) -> None:
-        channel = self._channel
-        if channel is not None:
-            channel.abandon()
+        if self._channel is not None:
             self._on_end(f"it takes more than {self._bounds.time_s:g} s")
 
 
@@ -219,7 +236,6 @@ class _Channel(asyncio.Protocol):
     def __init__(self, most: int) -> None:
         self._frames = Frames(most)
         self._transport: asyncio.Transport | None = None
-        self.lost = False  # perhaps before anybody could be told
         self.on_data: Callable[[bytes], None] = _ignore
         self.on_end: Callable[[str], None] = _ignore
 
@@ -236,7 +252,6 @@ class _Channel(asyncio.Protocol):
             on_end(str(error))
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.lost = True
         self.on_end(ENDED)
 
     def write(self, payload: bytes) -> None:
@@ -252,6 +267,16 @@ class _Channel(asyncio.Protocol):
 
 def _ignore(_: Any) -> None:
     pass
+
+
+def _has_ended(connection: socket.socket) -> bool:
+    """Whether the other end was closed; `connection` does not block."""
+    try:
+        return not connection.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:  # our end was closed, too
+        return True
 
 
 def _first_frame(connection: socket.socket) -> bytes:

@@ -10,7 +10,6 @@ import logging
 import random
 import re
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from nic_frontend.detokenizer import NONE, Detokenizer, detokenizer_factory, special_ids
 from nic_frontend.errors import ApiError, bad_request, unavailable
 from nic_frontend.panics import panics_as_errors
+from nic_frontend.text_thread import TextThread
 from ringbuffer.model_file import MAX_TOKENIZER_BYTES, read_bytes
 from ringbuffer.token_bytes import SPECIAL, bytes_by_decoder
 
@@ -159,7 +159,7 @@ class Tokenizer:
                 self._encode, self.engine = self._choose(path)
         except Exception as error:  # tokenizers raises plain Exception
             raise ValueError(f"cannot use the tokenizer files in {directory}: {str(error)[:500]}") from error
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
+        self._thread = TextThread()
 
     def _choose(self, path: Path) -> tuple[Encoder, str]:
         reference = _reference_encoder(self._reference)
@@ -242,9 +242,14 @@ class Tokenizer:
             return guarded()
         try:
             async with asyncio.timeout(THREAD_S):
-                return await asyncio.get_running_loop().run_in_executor(self._thread, guarded)
+                return await self._thread.run(guarded)
         except TimeoutError:
             raise unavailable(f"the tokenizer has been busy with long texts for {THREAD_S:g} s") from None
+
+    async def stuck(self) -> str:
+        """Returns the reason when no long text will be served any more."""
+        await self._thread.stuck(THREAD_S)
+        return f"the tokenizer has been at one request's texts for {THREAD_S:g} s, and may never end"
 
     def special_ids(self, texts: tuple[str, ...]) -> frozenset[int]:
         """Those of the texts that are special tokens."""

@@ -34,7 +34,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
-from served_demo import ROOT, load, served_demo
+from served_demo import ROOT, end, load, served_demo
 
 FOLDER = ROOT / "deploy" / "grafana"
 SCRAPE_S = 5  # prometheus.yml
@@ -83,8 +83,7 @@ def prometheus(target: str) -> Iterator[str]:
         try:
             yield f"http://{address}/api/v1"
         finally:
-            process.terminate()
-            process.wait()
+            end(process)
 
 
 def ask(api: str, target: dict[str, Any], model: str, began: float, ended: float) -> list[Series]:

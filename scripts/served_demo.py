@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 READY_S = 120.0
+END_S = 60.0  # open requests may finish within 30 s
 BLINK = [sys.executable, "-m", "blink"]
 
 
@@ -27,8 +28,7 @@ def served_demo(*flags: str) -> Iterator[str]:
         try:
             yield _address(log)
         finally:
-            server.terminate()
-            server.wait()
+            end(server)
 
 
 def _address(log: Path) -> str:
@@ -40,6 +40,16 @@ def _address(log: Path) -> str:
     raise SystemExit(f"the server did not start:\n{log.read_text()}")
 
 
+def end(process: subprocess.Popen[bytes]) -> None:
+    """In order, or after END_S not."""
+    process.terminate()
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 @contextmanager
 def load(url: str, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
     """`blink bench serve`, which is ended with the block."""
@@ -48,5 +58,4 @@ def load(url: str, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
     try:
         yield process
     finally:
-        process.terminate()
-        process.wait()
+        end(process)

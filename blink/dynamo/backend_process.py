@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from blink.child import said_ready, spawn
 from blink.errors import CommandError
-from ringbuffer.name import RingError, owner_pid
+from ringbuffer.name import RingError, clear_name
 
 
 class BackendProcess:
@@ -60,12 +61,5 @@ class BackendProcess:
             except TimeoutError:
                 process.kill()
                 await process.wait()
-        self._remove_ring(process.pid)
-
-    def _remove_ring(self, pid: int) -> None:
-        """A backend that was killed leaves its ring."""
-        try:
-            if owner_pid(self.ring) == pid:
-                self.ring.unlink(missing_ok=True)
-        except RingError:
-            pass  # there is none
+        with contextlib.suppress(RingError):  # a living backend's: another worker has the name
+            clear_name(self.ring)  # a backend that was killed leaves its ring

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from harness import COMPLETION, StartBackend, StartFrontend, error_of
+from limits import WAIT_S
 from tiny_model import VOCAB_SIZE, build_tokenizer, write_model
 from tokenizers import Regex, normalizers, pre_tokenizers
+from waiting import wait_until
 
 from nic_frontend import tokenizer_trial
 from nic_frontend.errors import ApiError
-from nic_frontend.tokenizer import Tokenizer
+from nic_frontend.tokenizer import LONG_TEXT, Tokenizer
 from nic_frontend.tokenizer_trial import try_tokenizer
 
 ENDLESS = r"(%s+)+$"  # tried in 2^n ways: its engine gives a text up after some hundredths of a second
@@ -131,3 +134,24 @@ def test_a_server_tells_it_as_an_error_of_the_request(
     assert "retry-limit-in-match over" in error_of(response, 400)["message"]
     monkeypatch.undo()
     assert frontend.client.post("/v1/completions", json=COMPLETION).status_code == 200
+
+
+def test_a_frontend_whose_tokenizer_does_not_end_says_so_and_ends(
+    start_backend: StartBackend, start_frontend: StartFrontend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever started it starts another: this one would refuse every long text from now on."""
+    monkeypatch.setattr("nic_frontend.tokenizer.THREAD_S", 0.3)
+    monkeypatch.setattr("nic_frontend.text_thread.queued_s", lambda: {"": 0.0})
+    frontend, ends = start_frontend(start_backend()), threading.Event()
+    service = frontend.service
+    whole = service.tokenizer._encode
+    monkeypatch.setattr(
+        service.tokenizer,
+        "_encode",
+        lambda text, special: ends.wait(WAIT_S) and [] if text[0] == "!" else whole(text, special),
+    )
+    endless = {**COMPLETION, "prompt": "!" * (LONG_TEXT + 1)}
+    error_of(frontend.client.post("/v1/completions", json=endless), 503)
+    wait_until(lambda: service.given_up is not None)
+    assert "the tokenizer has been at one request's texts for 0.3 s" in str(service.given_up)
+    ends.set()
