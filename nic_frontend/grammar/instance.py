@@ -117,6 +117,10 @@ class Checker:
 
     def _number(self, value: float, schema: dict[str, Any]) -> bool:
         number = exact(value)
+        for bound in ("minimum", "maximum"):  # in draft 4, a boolean says that it is outside
+            is_outside = schema.get(f"exclusive{bound.capitalize()}") is True
+            if is_outside and bound in schema and number == exact(schema[bound]):
+                return False
         return (
             ("minimum" not in schema or number >= exact(schema["minimum"]))
             and ("maximum" not in schema or number <= exact(schema["maximum"]))

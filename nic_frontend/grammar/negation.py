@@ -124,13 +124,17 @@ class Negation:
             return [schema({"type": name}) for name in _other_types(named_types(place), place)]
         if keyword in ("const", "enum"):
             return _other_values([value] if keyword == "const" else value, schema)
-        if keyword in OPPOSITES:
-            return [schema({"type": "number", OPPOSITES[keyword]: value})]
+        if keyword in OPPOSITES and isinstance(place.value, dict):
+            if isinstance(value, bool):  # in draft 4, it says that the other bound is outside
+                return []
+            exclusive = f"exclusive{keyword.capitalize()}"
+            bound = exclusive if place.value.get(exclusive) is True else keyword
+            return [schema({"type": "number", OPPOSITES[bound]: value})]
         if keyword in LENGTHS:
             opposite, step = LENGTHS[keyword]
             kinds = {"Length": "string", "Items": "array", "Properties": "object"}
-            bound = count(place, keyword, 0) + step
-            return [] if bound < 0 else [schema({"type": kinds[keyword[3:]], opposite: bound})]
+            limit = count(place, keyword, 0) + step
+            return [] if limit < 0 else [schema({"type": kinds[keyword[3:]], opposite: limit})]
         if keyword == "required":
             return [schema({"type": "object", "properties": {name: False}}) for name in value]
         if keyword == "properties":

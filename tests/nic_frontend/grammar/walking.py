@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from nic_frontend.grammar.compiler import compiled
 from nic_frontend.grammar.expression import Expression
+from nic_frontend.grammar.schema import of_schema
 from ringbuffer.grammar import Grammar, Walk, accepts, unpack
 
 MAX_WORDS = 1 << 20
@@ -20,6 +22,10 @@ def taken(expression: Expression, *texts: str) -> list[bool]:
     """Which of the texts are in its language."""
     grammar = grammar_of(expression)
     return [accepts(grammar, text.encode()) for text in texts]
+
+
+def schema_taken(schema: Any, *texts: str) -> list[bool]:
+    return taken(of_schema(schema), *texts)
 
 
 def random_answer(grammar: Grammar, source: random.Random, begin: bytes = b"") -> bytes | None:
