@@ -36,8 +36,8 @@ FLAGS = (
          choices=("auto", "gpu", "cpu")),
     Flag("--gpu", "gpu", "N", "serve from this GPU, counted from 0 (default: the first)", ordinal),
     Flag("--engine", "engine", "ENGINE",
-         "what computes steps on a GPU: native, or tensorrt, which TensorRT's plans do between our kernels "
-         "(docs/tensorrt.md)", choices=tuple(ENGINES)),
+         "what computes steps on a GPU: native runs blink's kernels and cuBLAS, tensorrt runs TensorRT's "
+         "plans for what stands between attention (docs/tensorrt.md)", choices=tuple(ENGINES)),
     Flag("--scheduler", "scheduler", "KIND",
          "gpu, or to compare with it a host thread: blocking, pipelined or async",
          choices=tuple(kind.value for kind in SchedulerKind)),

@@ -13,9 +13,8 @@ from blink.bench.tables import table
 from blink.flags import checked, count
 from blink.model_directory import model_directory
 from gpu_backend.devices.gpu import GpuServingDevice
+from gpu_backend.devices.select import ENGINES, NATIVE
 from gpu_backend.engines.native.explain import CACHED_TOKENS, Explanation, LaunchRow, Row, Step, explain
-from gpu_backend.engines.native.plan import OWN_KERNELS, Planning
-from gpu_backend.engines.tensorrt.step import plan_step
 from gpu_backend.models.description import Model
 from gpu_backend.models.quantization import QUANTIZATIONS
 from gpu_backend.models.registry import read_model
@@ -25,8 +24,6 @@ from gpu_backend.options import KV_CACHE_DTYPES, BackendOptions, wanted_limits
 DESCRIPTION = """Prints what a backend would capture for a model: for each size of a step the kernels, with
 the bytes they move, their floating-point operations and the time that the GPU needs at least; then the
 buffers, the KV pages and the weights. It needs no GPU and loads no weights."""
-# Before TensorRT has built them nobody knows in how much memory plans work: it is not counted.
-PLANNINGS = {"native": OWN_KERNELS, "tensorrt": Planning(plan_step)}
 HEADS = ("count", "operation", "kernel", "grid x block", "shared KB", "MB", "GFLOP", "floor us", "bound by")
 
 
@@ -51,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"that rows which decode have in the cache (default: {CACHED_TOKENS})",
     )
     parser.add_argument(
-        "--engine", choices=tuple(PLANNINGS), default="native", help="as the backend's (default: native)"
+        "--engine", choices=tuple(ENGINES), default=NATIVE, help="as the backend's (default: native)"
     )
     parser.add_argument(
         "--quantization", choices=tuple(QUANTIZATIONS), help="as the backend's (default: as the model is)"
@@ -76,7 +73,7 @@ def main(namespace: argparse.Namespace) -> int:
     )
     limits = wanted_limits(options, config, GpuServingDevice.defaults)
     gpu = GPUS[namespace.gpu]
-    planning = PLANNINGS[namespace.engine]
+    planning = ENGINES[namespace.engine].planning
     explanation = explain(config, limits, gpu, namespace.context, namespace.all, planning)
     if namespace.json:
         print(json.dumps(asdict(explanation), indent=1))
@@ -160,7 +157,9 @@ def memory_text(explanation: Explanation) -> str:
         f"fit into 90 % of {explanation.gpu.memory_bytes / 1e9:.0f} GB; the batch can use at most "
         f"{limits.max_batch * limits.pages_per_sequence:,}.",
     )
-    return "\n".join([*lines, "", table(("buffer", "MB"), rows)])
+    fewer = "Fewer fit: what the library's plans work in is known when they are built, and not counted."
+    told = lines if explanation.all_counted else (*lines, fewer)
+    return "\n".join([*told, "", table(("buffer", "MB"), rows)])
 
 
 def counted(n: int, what: str) -> str:

@@ -26,10 +26,10 @@ sys.path.insert(0, str(ROOT))
 
 from blink.bench.tables import table  # noqa: E402
 from gpu_backend.cuda.probe import Finding, probe  # noqa: E402
+from gpu_backend.devices.select import ENGINES  # noqa: E402
 from gpu_backend.engines.tensorrt.findings import findings  # noqa: E402
 
 TESTS = "tests/gpu/test_tensorrt.py"
-ENGINES = ("native", "tensorrt")
 COLUMNS = ("batch", "run_us", "period_us", "replay_us", "gap_median_us")
 LAST_LINES = 15  # of what failed
 FAILED_S = 3600  # a first start builds some hundred plans

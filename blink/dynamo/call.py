@@ -33,6 +33,7 @@ class Call:
         """
         service = self._service
         self._requests = await ring_requests(asked, service.served, service.sampling_defaults, self._mailbox)
+        self._mailbox.check()  # `end` may have come while a grammar was compiled, and knew of no requests
         await service.tracker.submit(self._requests)
         while len(self._finished) < len(self._requests):
             for arrival in await self._mailbox.take():

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import lru_cache
 from typing import Any
 
@@ -105,7 +107,8 @@ class Device:
         self.total_bytes: int = call("cuDeviceTotalMem", self._device)
         self.n_multiprocessors = self.attribute(attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
         self._context = call("cuDevicePrimaryCtxRetain", self._device)
-        self._open = True
+        self._owned = ExitStack()
+        self._owned.callback(call, "cuDevicePrimaryCtxRelease", self._device)
         self.make_current()
 
     @property
@@ -141,10 +144,13 @@ class Device:
         self.make_current()
         return int(call("cuMemGetInfo")[0])
 
+    def before_close(self, release: Callable[[], None]) -> None:
+        """`release` is called while the context is still there, and current; the last given goes first."""
+        self._owned.callback(release)
+        self._owned.callback(self.make_current)
+
     def close(self) -> None:
-        if self._open:
-            self._open = False
-            call("cuDevicePrimaryCtxRelease", self._device)
+        self._owned.close()
 
 
 class Stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from gpu_backend.cuda.driver import CudaUnavailable, NoGpu
 from gpu_backend.devices.base import DeviceError, ServingDevice
@@ -10,6 +11,8 @@ from gpu_backend.devices.emulated import EmulatedServingDevice
 from gpu_backend.devices.gpu import GpuServingDevice
 from gpu_backend.engines.builder import GpuEngineBuilder
 from gpu_backend.engines.native.builder import NativeEngineBuilder
+from gpu_backend.engines.native.plan import OWN_KERNELS, Planning
+from gpu_backend.engines.tensorrt.step import plan_step
 from gpu_backend.messages import say
 
 
@@ -23,11 +26,18 @@ def tensorrt_builder() -> GpuEngineBuilder:
     return TensorRtEngineBuilder()
 
 
+class EngineKind(NamedTuple):
+    """What makes an engine's builder, and how its steps are planned where there is no GPU to build on."""
+
+    builder: Callable[[], GpuEngineBuilder]
+    planning: Planning
+
+
 # How a model's steps are computed on a GPU, by what --engine takes.
 NATIVE = "native"
-ENGINES: dict[str, Callable[[], GpuEngineBuilder]] = {
-    NATIVE: NativeEngineBuilder,
-    "tensorrt": tensorrt_builder,
+ENGINES = {
+    NATIVE: EngineKind(NativeEngineBuilder, OWN_KERNELS),
+    "tensorrt": EngineKind(tensorrt_builder, Planning(plan_step, scratch_bytes=None)),
 }
 
 
@@ -48,7 +58,7 @@ def select_device(wanted: str, ordinal: int | None = None, engine: str = NATIVE)
         return EmulatedServingDevice()
     asked = wanted == "gpu" or ordinal is not None or engine != NATIVE
     try:
-        return GpuServingDevice(ordinal or 0, ENGINES[engine]())
+        return GpuServingDevice(ordinal or 0, ENGINES[engine].builder())
     except CudaUnavailable as error:
         if asked:
             raise DeviceError(f"no GPU to serve from: {error}") from error

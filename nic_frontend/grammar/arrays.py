@@ -24,6 +24,7 @@ from nic_frontend.grammar.json_text import COMMA, constant, enclosed, separated
 from nic_frontend.grammar.keywords import bounds_of, count
 from nic_frontend.grammar.references import Place
 from nic_frontend.grammar.refusal import GrammarRefused
+from nic_frontend.grammar.vocabulary import MORE_ITEMS
 
 MAX_PREFIX = 200
 MAX_CONTAINED = 32
@@ -100,7 +101,7 @@ def _spec(places: list[Place], index: int) -> tuple[Place, ...]:
 
 def _unevaluated(place: Place) -> Place | None:
     assert isinstance(place.value, dict)
-    closes = place.value.get("x-more-items")
+    closes = place.value.get(MORE_ITEMS)
     return None if closes is None else place.inner(closes, "unevaluatedItems")
 
 

@@ -10,11 +10,11 @@ from nic_frontend.grammar.instance import Checker
 from nic_frontend.grammar.negation import Negation
 from nic_frontend.grammar.references import Place, References
 from nic_frontend.grammar.refusal import GrammarRefused
-from nic_frontend.grammar.vocabulary import ASSERTIONS, CHOICES
+from nic_frontend.grammar.vocabulary import ASSERTIONS, CHOICES, OPPOSITE
 
 Alternative = tuple[Place, ...]  # a value must be valid for all of them
 MAX_ALTERNATIVES = 256
-OPPOSITE = Place({"x-opposite": True}, "", "")  # beside schemas that only tell what a value must not be
+BESIDE_OPPOSITES = Place({OPPOSITE: True}, "", "")
 
 
 class Choices:
@@ -32,7 +32,7 @@ class Choices:
             return place, []
         if id(schema) not in self._known:
             rest = {keyword: value for keyword, value in schema.items() if keyword not in CHOICES}
-            says = any(keyword in ASSERTIONS or keyword.startswith("x-") for keyword in rest)
+            says = any(keyword in ASSERTIONS for keyword in rest)
             left = Place(rest, place.where, place.base) if says else None
             self._kept.append(place)
             self._known[id(schema)] = left, self._choices(place, schema)
@@ -46,7 +46,7 @@ class Choices:
             found.append(self._exactly_one(place))
         if "not" in schema:
             opposites = self._negation.of(place.inner(schema["not"], "not"))
-            found.append([(inner, OPPOSITE) for inner in opposites])
+            found.append([(inner, BESIDE_OPPOSITES) for inner in opposites])
         if "if" in schema and ("then" in schema or "else" in schema):
             found.append(self._condition(place, schema))
         for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
@@ -81,7 +81,7 @@ class Choices:
         then = (place.inner(schema["then"], "then"),) if "then" in schema else ()
         otherwise = (place.inner(schema["else"], "else"),) if "else" in schema else ()
         opposites = self._negation.of(condition)
-        return [(condition, *then), *((inner, OPPOSITE, *otherwise) for inner in opposites)]
+        return [(condition, *then), *((inner, BESIDE_OPPOSITES, *otherwise) for inner in opposites)]
 
 
 def _listed(place: Place, keyword: str) -> list[Place]:

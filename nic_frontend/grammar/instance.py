@@ -9,6 +9,7 @@ from nic_frontend.grammar import keywords
 from nic_frontend.grammar.numbers import exact
 from nic_frontend.grammar.references import Place, References
 from nic_frontend.grammar.refusal import GrammarRefused
+from nic_frontend.grammar.vocabulary import NOT, NOT_PATTERN
 
 UNCHECKED = (
     "contains",
@@ -84,7 +85,7 @@ class Checker:
             and ("anyOf" not in schema or any(inner("anyOf")))
             and ("oneOf" not in schema or sum(inner("oneOf")) == 1)
             and not ("not" in schema and self.valid(value, place.inner(schema["not"], "not")))
-            and not any(found(pattern, value, place.where) for pattern in schema.get("x-not-pattern", ()))
+            and not any(found(pattern, value, place.where) for pattern in schema.get(NOT_PATTERN, ()))
         )
 
     def _plain(self, value: Any, place: Place, schema: dict[str, Any]) -> bool:
@@ -94,7 +95,7 @@ class Checker:
             return False
         if "enum" in schema and not listed(value, schema["enum"]):
             return False
-        if any(equal(value, other) for other in schema.get("x-not", ())):
+        if any(equal(value, other) for other in schema.get(NOT, ())):
             return False
         if isinstance(value, bool) or value is None:
             return True
@@ -116,8 +117,14 @@ class Checker:
         return (
             ("minimum" not in schema or number >= exact(schema["minimum"]))
             and ("maximum" not in schema or number <= exact(schema["maximum"]))
-            and (not is_number(schema.get("exclusiveMinimum")) or number > exact(schema["exclusiveMinimum"]))
-            and (not is_number(schema.get("exclusiveMaximum")) or number < exact(schema["exclusiveMaximum"]))
+            and (
+                not keywords.is_number(schema.get("exclusiveMinimum"))
+                or number > exact(schema["exclusiveMinimum"])
+            )
+            and (
+                not keywords.is_number(schema.get("exclusiveMaximum"))
+                or number < exact(schema["exclusiveMaximum"])
+            )
             and ("multipleOf" not in schema or number % exact(schema["multipleOf"]) == 0)
         )
 
@@ -144,10 +151,6 @@ class Checker:
             if not all(self.valid(name, names) for name in value):
                 return False
         return all(self.valid(value[name], inner) for name in value for inner in member_places(place, name))
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def item_place(place: Place, index: int) -> Place | None:

@@ -55,6 +55,10 @@ def bounds_of(places: list[Place], least: str, most: str) -> tuple[int, int | No
     return low, min(highs) if highs else None
 
 
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def type_of(value: Any) -> str:
     if value is None:
         return "null"

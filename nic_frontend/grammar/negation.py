@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from nic_frontend.grammar.keywords import count, named_types, type_of
+from nic_frontend.grammar.keywords import count, is_number, named_types, type_of
 from nic_frontend.grammar.references import Place, References
 from nic_frontend.grammar.refusal import GrammarRefused
-from nic_frontend.grammar.vocabulary import ASSERTIONS, TYPES
+from nic_frontend.grammar.vocabulary import ASSERTIONS, NOT, NOT_PATTERN, OPPOSITE, TYPES
 
 MAX_DEPTH = 20
 MAX_PAIRS = 64
@@ -72,7 +72,7 @@ class Negation:
                 found += self._condition(place, schema)
             elif keyword in ("contains", "minContains", "maxContains"):
                 found += _counted_otherwise(place, schema) if keyword == "contains" else []
-            elif keyword in ASSERTIONS:
+            elif keyword in ASSERTIONS and keyword != OPPOSITE:
                 found += self._keyword(place, keyword, value)
         return found
 
@@ -137,7 +137,11 @@ class Negation:
                 for other in self.of(place.inner(inner, keyword, name))
             ]
         if keyword == "pattern":
-            return [schema({"type": "string", "x-not-pattern": [value]})]
+            return [schema({"type": "string", NOT_PATTERN: [value]})]
+        if keyword == NOT:
+            return [schema({"enum": value})]
+        if keyword == NOT_PATTERN:
+            return [schema({"type": "string", "allOf": [{"pattern": pattern} for pattern in value]})]
         if keyword == "dependentRequired":
             return [
                 schema({"type": "object", "required": [name], "properties": {need: False}})
@@ -178,14 +182,13 @@ def _other_types(types: frozenset[str], place: Place) -> list[str]:
 
 
 def _other_values(values: list[Any], schema: Any) -> list[Place]:
-    """Values of other types, and strings but for these. Others of the types of these are left out."""
+    """Values of other types, and strings and numbers but for these. Other arrays, and other objects, are left
+    out where there is one among these.
+    """
     types = {type_of(value) for value in values}
-    found = [schema({"type": name}) for name in NAMES if name not in types and name != "boolean"]
-    if not types & TYPES["number"]:
-        found.append(schema({"type": "number"}))
+    found = [schema({"type": name}) for name in NAMES if name not in types | {"boolean", "string"}]
     others = [value for value in (True, False) if not any(value is given for given in values)]
     found += [schema({"const": value}) for value in others]
-    strings = [value for value in values if isinstance(value, str)]
-    if strings:
-        found.append(schema({"type": "string", "x-not": strings}))
+    found.append(schema({"type": "number", NOT: [value for value in values if is_number(value)]}))
+    found.append(schema({"type": "string", NOT: [value for value in values if isinstance(value, str)]}))
     return found

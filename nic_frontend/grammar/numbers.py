@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -41,6 +42,23 @@ class Bounds:
     @property
     def free(self) -> bool:
         return self.low is None and self.high is None
+
+    def without(self, values: Collection[Fraction]) -> list[Bounds]:
+        """The parts that some values leave."""
+        parts, low, low_open = [], self.low, self.low_open
+        for value in sorted(filter(self._holds, values)):
+            if low is None or low < value:
+                parts.append(Bounds(low, value, low_open, True))
+            low, low_open = value, True
+        if low is None or low != self.high or not low_open:
+            parts.append(Bounds(low, self.high, low_open, self.high_open))
+        return parts
+
+    def _holds(self, value: Fraction) -> bool:
+        above = self.low is None or value > self.low or (value == self.low and not self.low_open)
+        return above and (
+            self.high is None or value < self.high or (value == self.high and not self.high_open)
+        )
 
 
 def exact(value: float) -> Fraction:

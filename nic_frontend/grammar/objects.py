@@ -28,6 +28,7 @@ from nic_frontend.grammar.references import Place
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.regex import searched
 from nic_frontend.grammar.strings import PLAIN, conditions, within
+from nic_frontend.grammar.vocabulary import MORE_PROPERTIES
 
 MAX_PATTERNS = 4
 MAX_COUNTED = 12  # properties, where their number matters
@@ -80,9 +81,9 @@ class Shape:
 
     def _unevaluated(self) -> list[Place]:
         return [
-            place.inner(place.value["x-more-properties"], "unevaluatedProperties")
+            place.inner(place.value[MORE_PROPERTIES], "unevaluatedProperties")
             for place in self.places
-            if isinstance(place.value, dict) and "x-more-properties" in place.value
+            if isinstance(place.value, dict) and MORE_PROPERTIES in place.value
         ]
 
     def others(self) -> tuple[Place, ...] | None:

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 from nic_frontend.grammar.refusal import GrammarRefused
-from nic_frontend.grammar.vocabulary import ASSERTIONS, UNSUPPORTED
+from nic_frontend.grammar.vocabulary import ASSERTIONS, MORE_ITEMS, MORE_PROPERTIES, UNSUPPORTED
 
 MAX_SCHEMAS = 10_000
 MAX_NESTING = 100
@@ -23,11 +23,7 @@ SINGLE = (
     "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",
     "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties",
 )  # fmt: skip
-UNEVALUATED = {
-    "unevaluatedProperties": "x-more-properties",
-    "unevaluatedItems": "x-more-items",
-}  # as arrays.py and
-# objects.py know them
+UNEVALUATED = {str(own): own for own in (MORE_PROPERTIES, MORE_ITEMS)}
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 RECURSIVE = "#"  # among the names of dynamic anchors: no name begins so
 OLD_DRAFTS = ("draft-03", "draft-04", "draft-06", "draft-07")  # there `$ref` stands alone
@@ -185,7 +181,7 @@ class References:
                 if not isinstance(parts, list):
                     raise GrammarRefused("'allOf' must be an array", f"{here.where}/allOf")
                 more += [here.inner(part, "allOf", i) for i, part in enumerate(parts)]
-                if any(keyword in ASSERTIONS or keyword.startswith("x-") for keyword in here.value):
+                if any(keyword in ASSERTIONS for keyword in here.value):
                     found.append(self._closed(here) if here in spec and len(spec) == 1 else _open(here))
             waiting += reversed(more)
         return found

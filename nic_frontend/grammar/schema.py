@@ -17,13 +17,14 @@ from nic_frontend.grammar import keywords
 from nic_frontend.grammar.arrays import arrays
 from nic_frontend.grammar.choices import Alternative, Choices
 from nic_frontend.grammar.expression import NOTHING, Expression, Rule, any_of, call
-from nic_frontend.grammar.instance import Checker, is_number
+from nic_frontend.grammar.instance import Checker
 from nic_frontend.grammar.json_text import ANY, BOOLEAN, NULL, constant
 from nic_frontend.grammar.numbers import Bounds, decimals, exact, integers, multiples_within
 from nic_frontend.grammar.objects import objects
 from nic_frontend.grammar.references import Place, References
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.strings import strings
+from nic_frontend.grammar.vocabulary import MORE_ITEMS, MORE_PROPERTIES, NOT, OPPOSITE
 
 MAX_COMBINATIONS = 256
 MAX_DEPTH = 60
@@ -141,11 +142,11 @@ class Translation:
 
 def _check_unevaluated(places: list[Place]) -> None:
     """What a schema must not be evaluates nothing, but its opposite here would."""
-    if not any("x-opposite" in place.value for place in places if isinstance(place.value, dict)):
+    if not any(OPPOSITE in place.value for place in places if isinstance(place.value, dict)):
         return
     for place in places:
         assert isinstance(place.value, dict)
-        for keyword in ("x-more-properties", "x-more-items"):
+        for keyword in (MORE_PROPERTIES, MORE_ITEMS):
             if keyword in place.value:
                 raise GrammarRefused(
                     "'unevaluated...' is not supported beside 'not', 'if' and 'oneOf'", place.where
@@ -153,24 +154,31 @@ def _check_unevaluated(places: list[Place]) -> None:
 
 
 def numbers(places: list[Place], integral: bool) -> Expression:
+    """Numbers that are valid for all of the schemas."""
     bounds, step, where = Bounds(), None, places[0].where
+    excluded: set[Fraction] = set()
     for place in places:
         assert isinstance(place.value, dict)
         bounds = _tighter(bounds, place)
+        excluded.update(exact(value) for value in place.value.get(NOT, ()) if keywords.is_number(value))
         if (given := place.value.get("multipleOf")) is None:
             continue
         where = f"{place.where}/multipleOf"
-        if not is_number(given) or given <= 0:
+        if not keywords.is_number(given) or given <= 0:
             raise GrammarRefused("'multipleOf' must be a number above 0", where)
         step = exact(given) if step is None else _common(step, exact(given))
     try:
-        if step is None:
-            return integers(bounds) if integral else decimals(bounds)
-        if integral or step.denominator == 1:
-            return integers(bounds, step.numerator)  # those of a fraction that are whole, too
-        return multiples_within(bounds, step)
+        return any_of(_steps(part, step, integral) for part in bounds.without(excluded))
     except GrammarRefused as error:
         raise GrammarRefused(str(error), where) from error
+
+
+def _steps(bounds: Bounds, step: Fraction | None, integral: bool) -> Expression:
+    if step is None:
+        return integers(bounds) if integral else decimals(bounds)
+    if integral or step.denominator == 1:
+        return integers(bounds, step.numerator)  # those of a fraction that are whole, too
+    return multiples_within(bounds, step)
 
 
 def _common(a: Fraction, b: Fraction) -> Fraction:
@@ -193,7 +201,7 @@ def _tighter(bounds: Bounds, place: Place) -> Bounds:
         given = schema.get(keyword)
         if given is None or isinstance(given, bool):
             continue
-        if not is_number(given):
+        if not keywords.is_number(given):
             raise GrammarRefused(f"{keyword!r} must be a number", f"{place.where}/{keyword}")
         value = exact(given)
         if is_low and (low is None or value > low or (value == low and is_open)):

@@ -13,6 +13,7 @@ from nic_frontend.grammar.keywords import bounds_of
 from nic_frontend.grammar.references import Place
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.regex import searched
+from nic_frontend.grammar.vocabulary import NOT, NOT_PATTERN
 
 PLAIN = one_character(characters.ALL, in_json=True)
 ANYTHING = repeated(PLAIN)
@@ -69,7 +70,7 @@ def _excluded_patterns(places: list[Place]) -> list[Expression]:
     found = []
     for place in places:
         assert isinstance(place.value, dict)
-        for pattern in place.value.get("x-not-pattern", ()):
+        for pattern in place.value.get(NOT_PATTERN, ()):
             try:
                 found.append(searched(pattern, in_json=True, broad=True))
             except GrammarRefused as error:
@@ -82,6 +83,6 @@ def excluded_strings(places: list[Place]) -> list[str]:
         value
         for place in places
         if isinstance(place.value, dict)
-        for value in place.value.get("x-not", ())
+        for value in place.value.get(NOT, ())
         if isinstance(value, str)
     ]

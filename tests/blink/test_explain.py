@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from blink.cli import main
+from gpu_backend.devices.select import ENGINES
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = ROOT / "scripts" / "bench" / "shapes"
@@ -126,6 +127,18 @@ def test_steps_with_plans_of_tensorrt(capsys: pytest.CaptureFixture[str]) -> Non
     assert named == {"qkv (512 rows)": 1, "o, gate_up, down, qkv (512 rows)": 31, last: 1}
     assert step["floor_us"] == pytest.approx(step_of(native, "prefill", 512)["floor_us"], rel=0.02)
     assert plans["weight_bytes"] == native["weight_bytes"]
+
+
+def test_pages_are_not_promised_beside_plans_whose_memory_is_not_known(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path, told = tmp_path / "config.json", "Fewer fit: what the library's plans work in"
+    path.write_text(json.dumps({**json.loads(LLAMA.read_text()), "num_hidden_layers": 1}))
+    for engine in ENGINES:
+        words = [str(path), "--engine", engine, "--max-batch", "2", "--max-prefill-tokens", "32"]
+        assert main(["explain", *words]) == 0
+        assert (told in capsys.readouterr().out) == (engine == "tensorrt")
+        assert explained(capsys, *words)["all_counted"] == (engine == "native")
 
 
 def test_what_plans_do_not_serve(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,8 @@
 as far as the engine uses it.
 
 A plan that is built is JSON, of its tensors and their shapes in the ONNX model. A context checks that it is
-used as TensorRT asks for, and logs each of its calls with the addresses of its tensors. What a call adds to a
-capture is NODES, kinds of CUgraphNodeType.
+used as TensorRT asks for, and logs each of its calls with the addresses of its tensors; engines and contexts
+log their beginning and their end. What a call adds to a capture is NODES, kinds of CUgraphNodeType.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import enum
 import json
-import weakref
 from typing import Any
 
 import onnx
@@ -21,8 +20,15 @@ KERNEL, MEMCPY, MEMSET, HOST, GRAPH, MEM_ALLOC, CONDITIONAL = 0, 1, 2, 3, 4, 10,
 NODES: list[int] = [KERNEL, MEMSET, KERNEL]
 SCRATCH_BYTES = 1000  # of an engine, for each row
 CAPTURABLE = True
-loaded: weakref.WeakSet[ICudaEngine] = weakref.WeakSet()  # engines that somebody still holds
-REFUSES: list[str] = []  # to deserialize a plan, with these words
+living: list[int] = []  # contexts
+BUILDS = True
+LOADS = 1 << 30  # plans, before the library refuses to deserialize another one
+
+
+def record(line: str, kinds: list[int] | None = None) -> None:
+    """In the fake driver's log; `kinds` of nodes are added to a capture."""
+    kinds = kinds or []
+    ctypes.CDLL("libcuda.so.1").fake_enqueue(line.encode(), (ctypes.c_int * len(kinds))(*kinds), len(kinds))
 
 
 class ILogger:
@@ -86,7 +92,12 @@ class OnnxParser:
 
 
 class Builder:
-    def __init__(self, log: ILogger) -> None: ...
+    def __init__(self, log: ILogger) -> None:
+        self._log = log
+        record("create builder")
+
+    def __del__(self) -> None:
+        record("destroy builder")
 
     def create_network(self, flags: int) -> INetworkDefinition:
         assert flags == 1 << NetworkDefinitionCreationFlag.STRONGLY_TYPED
@@ -95,7 +106,10 @@ class Builder:
     def create_builder_config(self) -> IBuilderConfig:
         return IBuilderConfig()
 
-    def build_serialized_network(self, network: INetworkDefinition, config: IBuilderConfig) -> bytes:
+    def build_serialized_network(self, network: INetworkDefinition, config: IBuilderConfig) -> bytes | None:
+        if not BUILDS:
+            self._log.log(ILogger.ERROR, "no tactic")
+            return None
         tensors = {
             value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim]
             for value in (*network._graph.input, *network._graph.output)
@@ -117,6 +131,12 @@ class IExecutionContext:
         self._addresses: dict[str, int] = {}
         self._scratch: tuple[int, int] | None = None
         self._ran = False
+        living.append(id(self))
+        record("create execution")
+
+    def __del__(self) -> None:
+        living.remove(id(self))
+        record("destroy execution")
 
     def set_device_memory(self, memory: int, size: int) -> None:
         assert not self._ran, "a context that was captured must not change"
@@ -143,17 +163,18 @@ class IExecutionContext:
             return False
         self._ran = True
         words = [f"{name}={self._addresses[name]}" for name in self._engine._tensors]
-        line = " ".join(["plan", str(self._scratch[0]), *words])
-        kinds = (ctypes.c_int * len(NODES))(*NODES)
-        ctypes.CDLL("libcuda.so.1").fake_enqueue(line.encode(), kinds, len(NODES))
+        record(" ".join(["plan", str(self._scratch[0]), *words]), NODES)
         return True
 
 
 class ICudaEngine:
     def __init__(self, plan: bytes) -> None:
         self._tensors: dict[str, list[int]] = json.loads(plan)["tensors"]
-        loaded.add(self)
         self._rows = self._tensors[json.loads(plan)["outputs"][0]][0]
+        record("create engine")
+
+    def __del__(self) -> None:
+        record("destroy engine")
 
     @property
     def device_memory_size_v2(self) -> int:
@@ -173,9 +194,11 @@ class ICudaEngine:
 class Runtime:
     def __init__(self, log: ILogger) -> None:
         self._log = log
+        self._loaded = 0
 
     def deserialize_cuda_engine(self, plan: bytes) -> ICudaEngine | None:
-        if REFUSES:
-            self._log.log(ILogger.ERROR, REFUSES[0])
+        if self._loaded == LOADS:
+            self._log.log(ILogger.ERROR, "the plan is of another version")
             return None
+        self._loaded += 1
         return ICudaEngine(plan)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 KERNEL = re.compile(
     r"Name: (\S+), LayerType: (\w+), Inputs: \[(.*?)\], Constants: .*?Outputs: \[(.*?)\], Tactic"
@@ -33,6 +33,21 @@ class Border(NamedTuple):
     dtype: str
     shape: Shape
     profiles: set[Shape]  # the least and the largest shape
+
+
+def verbose(log: Any) -> Any:
+    """A logger like `log` that keeps all `lines`, not errors alone."""
+
+    class Verbose(type(log)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.lines: list[str] = []
+
+        def log(self, severity: Any, line: str) -> None:
+            self.lines.append(line)
+            super().log(severity, line)
+
+    return Verbose()
 
 
 class PlanLog:

@@ -67,7 +67,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Bytes by name of what is allocated; `kv_pages` fit beside it into nine tenths of the GPU's memory."""
+    """Bytes by name of what is allocated; `kv_pages` fit beside it into nine tenths of the GPU's memory.
+
+    Not `all_counted`: a library's plans need memory beside that, and nobody knows how much before they are
+    built, so that fewer pages fit.
+    """
 
     gpu: Gpu
     limits: Limits
@@ -78,6 +82,7 @@ class Explanation:
     buffers: dict[str, int]
     page_bytes: int
     kv_pages: int
+    all_counted: bool
 
 
 def explain(
@@ -110,6 +115,7 @@ def explain(
         buffer_bytes(plans.values()),
         page_bytes(config, limits),
         pages,
+        planning.scratch_bytes is not None,
     )
 
 

@@ -66,11 +66,11 @@ class Planning:
     """How an engine's steps are planned: all by kernels of ours, or with plans of a library in them.
 
     `runner` makes what runs such plans, over the engine's memory and on its stream; `scratch_bytes` of GPU
-    memory are what they work in.
+    memory are what they work in, None where that is not known because they have not been built.
     """
 
     planner: Planner = plan_step
-    scratch_bytes: int = 0
+    scratch_bytes: int | None = 0
     runner: Callable[[DeviceMemory, Stream], PlanRunner] | None = None
 
 

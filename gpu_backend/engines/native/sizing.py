@@ -100,7 +100,7 @@ def needs(
 ) -> Needs:
     """What `config` takes with `kv_bytes` of KV cache."""
     sizes = activation_bytes(config, limits, shapes, chip, planning.planner)
-    return Needs(weight_bytes(config), kv_bytes, sum(sizes.values()) + planning.scratch_bytes)
+    return Needs(weight_bytes(config), kv_bytes, sum(sizes.values()) + (planning.scratch_bytes or 0))
 
 
 def pages_that_fit(

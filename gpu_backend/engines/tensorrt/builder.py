@@ -1,14 +1,16 @@
 """The builder of the TensorRT engine: the native engine's, with steps that have plans in them.
 
-The plans are made first, because the memory that they work in counts when the KV cache is sized.
+The plans and their contexts are made first, because the memory that they hold and work in counts when the KV
+cache is sized.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
+from traceback import clear_frames
 
 from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.memory import DeviceMemory
@@ -20,7 +22,7 @@ from gpu_backend.engines.native.sizing import with_mixed_share
 from gpu_backend.engines.tensorrt.contexts import Contexts, Engines
 from gpu_backend.engines.tensorrt.findings import to_install
 from gpu_backend.engines.tensorrt.library import Library, NoLibrary, PlanError, load_library
-from gpu_backend.engines.tensorrt.plans import Plans
+from gpu_backend.engines.tensorrt.plans import Board, Plans
 from gpu_backend.engines.tensorrt.segments import Segment
 from gpu_backend.engines.tensorrt.step import plan_step, refusal
 from gpu_backend.models.description import Model
@@ -41,34 +43,37 @@ def serving_library(device: Device) -> Library:
 
 
 def loaded_plans(device: Device, config: Model, limits: Limits) -> Engines:
-    """The plans of all steps, built or from the cache. Raises EngineError where TensorRT does not serve."""
+    """The plans of all steps, built or from the cache. `device` closes them before it ends.
+
+    Raises EngineError where TensorRT does not serve.
+    """
     if (reason := refusal(config)) is not None:
         raise EngineError(reason)
     library = serving_library(device)
     steps = described_plans(config, limits, GraphGrid(limits).shapes, device.chip, plan_step)
-    segments: dict[Hashable, tuple[Segment, LibraryPlan]] = {}
+    calls: defaultdict[Hashable, dict[LibraryPlan, Segment]] = defaultdict(dict)
     for choice in chain.from_iterable(steps):
         for work in choice.launches:
             if isinstance(work, LibraryPlan):
-                segments.setdefault(work.key, (choice.op, work))
+                calls[work.key][work] = choice.op
     device.make_current()
-    plans, progress = Plans(library, device.capability), ProgressLine()
-    with ExitStack() as owned:
+    plans, progress = Plans(library, Board(device.name, device.chip)), ProgressLine()
+    try:
         engines = Engines(library)
-        owned.callback(engines.close)
-        for done, (key, (segment, call)) in enumerate(segments.items()):
-            progress("TensorRT plans", done, len(segments))
-            try:
-                engines.add(key, plans.plan(segment), call.name)
-            except PlanError as error:
-                raise EngineError(str(error)) from error
-        progress("TensorRT plans", len(segments), len(segments))
-        owned.pop_all()
+        device.before_close(engines.close)
+        for done, (key, alike) in enumerate(calls.items()):
+            progress("TensorRT plans", done, len(calls))
+            plan = plans.plan(next(iter(alike.values())))
+            engines.add(key, plan, [call.name for call in alike])
+    except PlanError as error:
+        clear_frames(error.__traceback__)  # a builder in them would end after the GPU's context
+        raise EngineError(str(error)) from error
+    progress("TensorRT plans", len(calls), len(calls))
     return engines
 
 
 def planning_with(engines: Engines) -> Planning:
-    """Steps with plans in them. An engine that is made with it closes `engines` when it closes."""
+    """Steps with plans in them."""
 
     def runner(memory: DeviceMemory, stream: Stream) -> Contexts:
         return Contexts(engines, memory, stream)
@@ -89,13 +94,8 @@ class TensorRtEngineBuilder:
     ) -> Limits:
         """Makes the plans first. Raises EngineError where TensorRT does not serve."""
         wanted = with_mixed_share(wanted, config)
-        self._engines = loaded_plans(device, config, wanted)
-        with ExitStack() as owned:
-            owned.callback(self._engines.close)
-            self._native = NativeEngineBuilder(planning_with(self._engines))
-            limits = self._native.limits(device, config, wanted, kv_memory, host_kv_memory)
-            owned.pop_all()
-        return limits
+        self._native = NativeEngineBuilder(planning_with(loaded_plans(device, config, wanted)))
+        return self._native.limits(device, config, wanted, kv_memory, host_kv_memory)
 
     def build(
         self,
@@ -107,8 +107,4 @@ class TensorRtEngineBuilder:
         shapes: Sequence[Shape],
         batch: Batch,
     ) -> GraphEngine:
-        with ExitStack() as owned:
-            owned.callback(self._engines.close)
-            engine = self._native.build(device, config, directory, random, limits, shapes, batch)
-            owned.pop_all()
-        return engine
+        return self._native.build(device, config, directory, random, limits, shapes, batch)

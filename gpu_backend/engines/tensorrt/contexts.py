@@ -10,7 +10,8 @@ the one before has ended (E2), so that no two plans ever run at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -24,49 +25,64 @@ from gpu_backend.ops.launch import LibraryPlan, Place
 
 
 class Engines:
-    """The engines of plans, each deserialized once. The GPU must be current in the caller's thread."""
+    """The engines of plans, each deserialized once, and a context for each of their calls, made before the
+    KV cache is sized: what contexts hold is not free any more then. The GPU must be current in the caller's
+    thread.
+
+    TensorRT's objects end with the last reference to them. An error on its way holds the variables of all
+    functions that it has left, and what they name would end after the GPU's context: so where an error may
+    be raised no variable names such an object. Raises PlanError where the library does not start.
+    """
 
     def __init__(self, library: Library) -> None:
         self._library = library
         self._log = library.log()
-        self._runtime = library.module.Runtime(self._log)
+        self._runtime = library.made(library.module.Runtime, self._log)
         self._by_plan: dict[str, Any] = {}
-        self._engines: dict[Hashable, Any] = {}
+        self._idle: defaultdict[Hashable, list[Any]] = defaultdict(
+            list
+        )  # contexts that no call has taken yet
 
-    def add(self, key: Hashable, plan: Plan, name: str) -> None:
-        """What calls of `key` run; `name` is for the message. Raises EngineError."""
+    def add(self, key: Hashable, plan: Plan, names: Sequence[str]) -> None:
+        """Calls of `key`, which run `plan`; `names` are theirs, for messages. Raises EngineError."""
         if plan.key not in self._by_plan:
-            engine = self._runtime.deserialize_cuda_engine(plan.data)
-            if engine is None:
-                raise EngineError(f"{self._library.title} cannot load {name}: {'; '.join(self._log.errors)}")
-            self._by_plan[plan.key] = engine
-        self._engines[key] = self._by_plan[plan.key]
+            self._by_plan[plan.key] = self._runtime.deserialize_cuda_engine(plan.data)
+        if self._by_plan[plan.key] is None:
+            raise EngineError(f"{self._library.title} cannot load {names[0]}: {'; '.join(self._log.errors)}")
+        for name in names:
+            self._idle[key].append(self._new_context(plan.key))
+            if self._idle[key][-1] is None:
+                raise EngineError(f"no execution context for {name}: is there enough GPU memory?")
 
     @property
     def scratch_bytes(self) -> int:
         """Of GPU memory that a context works in, for the largest."""
         return max((engine.device_memory_size_v2 for engine in self._by_plan.values()), default=0)
 
-    def context(self, key: Hashable) -> Any:
-        """A new execution context without memory. TensorRT for RTX makes graphs of its own where it may."""
-        trt, engine = self._library.module, self._engines[key]
+    def take(self, key: Hashable) -> Any:
+        """The context of a call, without memory to work in; the caller's from now on."""
+        return self._idle[key].pop()
+
+    def _new_context(self, plan: str) -> Any:
+        """None where the library makes none. TensorRT for RTX makes graphs of its own where it may."""
+        trt = self._library.module
         strategy = trt.ExecutionContextAllocationStrategy.USER_MANAGED
         if not self._library.rtx:
-            return engine.create_execution_context(strategy)
-        config = engine.create_runtime_config()
+            return self._by_plan[plan].create_execution_context(strategy)
+        config = self._by_plan[plan].create_runtime_config()
         config.set_execution_context_allocation_strategy(strategy)
         config.cuda_graph_strategy = trt.CudaGraphStrategy.DISABLED
-        return engine.create_execution_context(config)
+        return self._by_plan[plan].create_execution_context(config)
 
     def close(self) -> None:
-        """Contexts must be gone."""
-        self._engines.clear()
+        """Contexts that were taken must be gone."""
+        self._idle.clear()
         self._by_plan.clear()
         self._runtime = None
 
 
 class Contexts:
-    """A gpu_backend.engines.native.launcher.PlanRunner over `engines`, which it closes in the end."""
+    """A gpu_backend.engines.native.launcher.PlanRunner over `engines`, which must outlive it."""
 
     def __init__(self, engines: Engines, memory: DeviceMemory, stream: Stream) -> None:
         self._engines = engines
@@ -80,29 +96,26 @@ class Contexts:
         looks at what a capture of it would be."""
         if plan in self._contexts:
             return
-        context = self._engines.context(plan.key)
-        if context is None:
-            raise EngineError(f"no execution context for {plan.name}: is there enough GPU memory?")
-        context.set_device_memory(self._arena, self._arena_bytes)
+        self._contexts[plan] = self._engines.take(plan.key)
+        self._contexts[plan].set_device_memory(self._arena, self._arena_bytes)
         for name, where in plan.bound:
-            if not context.set_tensor_address(name, place.address(where)):
+            if not self._contexts[plan].set_tensor_address(name, place.address(where)):
                 raise EngineError(f"{plan.name} has no tensor {name}")
-        if missing := context.infer_shapes():
+        if missing := self._contexts[plan].infer_shapes():
             raise EngineError(f"{plan.name} leaves the shapes of {', '.join(missing)} open")
-        self._contexts[plan] = context
         self.enqueue(plan)
         self._stream.synchronize()
-        self._check_capture(plan, context)
+        self._check_capture(plan)
 
     def enqueue(self, plan: LibraryPlan) -> None:
         if not self._contexts[plan].execute_async_v3(self._stream.address):
             raise EngineError(f"{plan.name} cannot be enqueued")
 
-    def _check_capture(self, plan: LibraryPlan, context: Any) -> None:
+    def _check_capture(self, plan: LibraryPlan) -> None:
         """Raises EngineError where the plan makes nodes that a graph for the device must not have."""
         # Editions and versions without the question are found out by the capture itself.
-        capturable = getattr(context, "is_stream_capturable", None)
-        if capturable is not None and not capturable(self._stream.address):
+        asks = hasattr(self._contexts[plan], "is_stream_capturable")
+        if asks and not self._contexts[plan].is_stream_capturable(self._stream.address):
             raise EngineError(f"{plan.name} cannot be captured into a graph, says TensorRT")
         with closing(Graph()) as graph:
             with graph.capture(self._stream):
@@ -115,4 +128,3 @@ class Contexts:
 
     def close(self) -> None:
         self._contexts.clear()
-        self._engines.close()

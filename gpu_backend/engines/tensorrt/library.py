@@ -7,21 +7,45 @@ has the same Python API, builds plans without a GPU, and serves NVIDIA's graphic
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from gpu_backend.cuda.chip import Capability
 
 INSTALL_FULL = (
-    "install the full TensorRT: pip install --extra-index-url https://pypi.nvidia.com tensorrt-cu13"
+    "install the full TensorRT 10.1 or newer: "
+    "pip install --extra-index-url https://pypi.nvidia.com 'tensorrt-cu13>=10.1'"
 )
 MODULES = ("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings")  # the first that can be imported is taken
+OLDEST, OLDEST_RTX = "TensorRT 10.1", "TensorRT for RTX 1.7"
 INSTALL = "pip install 'blink-serving[tensorrt]' (docs/tensorrt.md)"
+# By these a library is known to be TensorRT and new enough, before something of it is missing in a start.
+NEEDED = (
+    "Builder.build_serialized_network",
+    "BuilderFlag",
+    "ExecutionContextAllocationStrategy.USER_MANAGED",
+    "ICudaEngine.device_memory_size_v2",
+    "IExecutionContext.execute_async_v3",
+    "IExecutionContext.infer_shapes",
+    "ILogger.INTERNAL_ERROR",
+    "NetworkDefinitionCreationFlag.STRONGLY_TYPED",
+    "OnnxParser",
+    "ProfilingVerbosity.DETAILED",
+    "Runtime.deserialize_cuda_engine",
+)
+NEEDED_RTX = (
+    "BuilderFlag.REQUIRE_USER_ALLOCATION",
+    "ComputeCapability",
+    "CudaGraphStrategy.DISABLED",
+    "ICudaEngine.create_runtime_config",
+)
 
 
 class NoLibrary(RuntimeError):
-    """TensorRT cannot be imported, or onnx; the message says what to install."""
+    """TensorRT cannot be imported, or is too old, or there is no onnx; the message says what to install."""
 
 
 class PlanError(RuntimeError):
@@ -30,10 +54,12 @@ class PlanError(RuntimeError):
 
 @dataclass(frozen=True)
 class Library:
-    """`module` is the library's Python module, `rtx` whether it is TensorRT for RTX."""
+    """`module` is the library's Python module, `rtx` whether it is TensorRT for RTX. `packages` are those it
+    is installed by: they tell libraries apart that are of one version, and made for two versions of CUDA."""
 
     module: Any
     rtx: bool
+    packages: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -64,7 +90,7 @@ class Library:
         if why := self.refuses(capability):
             raise PlanError(why)
         trt, log = self.module, self.log()
-        builder = trt.Builder(log)
+        builder = self.made(trt.Builder, log)
         network = self.network(builder, log, title, graph)
         config = builder.create_builder_config()
         for name, value in self.settings.items():
@@ -79,6 +105,14 @@ class Library:
             raise PlanError(f"{self.title} does not build the plan of {title}: {'; '.join(log.errors)}")
         return bytes(plan)
 
+    def made(self, kind: Any, log: Any) -> Any:
+        """A Builder or Runtime. Raises PlanError where there is none, for want of a driver for example."""
+        try:
+            return kind(log)
+        except TypeError as error:  # "factory function returned nullptr"
+            told = "; ".join(log.errors) or error
+            raise PlanError(f"{self.title} does not start here: {told}") from error
+
     def network(self, builder: Any, log: Any, title: str, graph: bytes) -> Any:
         """The ONNX model as a network of the library. Raises PlanError."""
         trt = self.module
@@ -90,18 +124,16 @@ class Library:
         return network
 
     def log(self) -> Any:
-        """A logger of the library that keeps what it is told, and prints nothing."""
+        """A logger of the library that keeps errors, and prints nothing."""
         trt = self.module
         base: Any = trt.ILogger
 
         class Log(base):  # type: ignore[misc]
             def __init__(self) -> None:
                 super().__init__()
-                self.lines: list[str] = []
                 self.errors: list[str] = []
 
             def log(self, severity: Any, line: str) -> None:
-                self.lines.append(line)
                 if severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR):
                     self.errors.append(line)
 
@@ -114,13 +146,43 @@ def _member(capability: Capability) -> str:
     return f"SM{major}{minor}"
 
 
+def installed_packages(rtx: bool) -> tuple[str, ...]:
+    """The names of an edition's packages: "tensorrt_cu13_libs"."""
+    names = {
+        (distribution.name or "").lower().replace("-", "_")
+        for distribution in importlib.metadata.distributions()
+    }
+    return tuple(sorted(name for name in names if name.startswith("tensorrt") and ("_rtx" in name) == rtx))
+
+
+def lacks(module: Any, rtx: bool) -> str | None:
+    """The first name that the engine needs and `module` does not have; None where it has all."""
+    needed = (*NEEDED, *NEEDED_RTX) if rtx else NEEDED
+    return next((name for name in needed if not _has(module, name)), None)
+
+
+def _has(thing: Any, name: str) -> bool:
+    try:
+        attrgetter(name)(thing)
+    except AttributeError:
+        return False
+    return True
+
+
 def load_library() -> Library:
     """The full library where it is installed, else that for RTX. Raises NoLibrary, also without onnx."""
     if importlib.util.find_spec("onnx") is None:
         raise NoLibrary(f"no onnx, which plans are written with: {INSTALL}")
+    unfit: list[str] = []
     for name in MODULES:
         try:
-            return Library(importlib.import_module(name), name != "tensorrt")
+            module, rtx = importlib.import_module(name), name != "tensorrt"
         except (ImportError, OSError):  # OSError: its own libraries are not there
             continue
-    raise NoLibrary(f"no TensorRT: {INSTALL}")
+        if not hasattr(module, "__version__"):  # some directory of that name is on Python's path
+            continue
+        if (missing := lacks(module, rtx)) is None:
+            return Library(module, rtx, installed_packages(rtx))
+        oldest = OLDEST_RTX if rtx else OLDEST
+        unfit.append(f"{name} {module.__version__} has no {missing}, {oldest} has it")
+    raise NoLibrary(f"{'; '.join(unfit) or 'no TensorRT'}: {INSTALL}")

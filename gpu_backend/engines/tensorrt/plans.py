@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpu_backend.cuda.cache import cache_directory, drop_oldest, load, mark_used, store
-from gpu_backend.cuda.chip import Capability
+from gpu_backend.cuda.chip import Chip
 from gpu_backend.engines.tensorrt.library import Library
 from gpu_backend.engines.tensorrt.onnx_graph import onnx_model
 from gpu_backend.engines.tensorrt.segments import Segment
@@ -25,12 +26,19 @@ class Plan:
     data: bytes
 
 
+class Board(NamedTuple):
+    """The GPU that plans are for: its `name`, as that of the driver, and its chip."""
+
+    name: str
+    chip: Chip
+
+
 class Plans:
     """Makes plans for one GPU by one library, and keeps them for the next start."""
 
-    def __init__(self, library: Library, capability: Capability) -> None:
+    def __init__(self, library: Library, board: Board) -> None:
         self._library = library
-        self._capability = capability
+        self._board = board
         self._made: dict[str, Plan] = {}
 
     def plan(self, segment: Segment) -> Plan:
@@ -42,9 +50,10 @@ class Plans:
         return self._made[key]
 
     def _key(self, graph: bytes) -> str:
-        """Of all that a plan depends on."""
-        library = self._library
-        of = library.title, library.flags, library.settings, self._capability
+        """Of all that a plan depends on. The full library times kernels on the GPU that it builds on."""
+        library, capability = self._library, self._board.chip.capability
+        gpu = capability if library.rtx else self._board
+        of = library.title, library.packages, library.flags, library.settings, gpu
         return hashlib.sha256(repr(of).encode() + graph).hexdigest()[:32]
 
     def _cached(self, key: str, segment: Segment, graph: bytes) -> bytes:
@@ -54,7 +63,7 @@ class Plans:
         if data and hashlib.sha256(data).digest() == digest:
             mark_used(path)
             return data
-        data = self._library.build(segment.name, graph, self._capability)
+        data = self._library.build(segment.name, graph, self._board.chip.capability)
         if store(path, hashlib.sha256(data).digest() + data):
             drop_oldest(path, CACHE_ENTRIES)
         return data

@@ -16,7 +16,7 @@ from blink.dynamo.call import Call
 from blink.dynamo.logprobs import of_answer
 from nic_frontend.api.logprobs import TokenTexts
 from nic_frontend.options import FrontendOptions
-from nic_frontend.request import words_from
+from nic_frontend.request import ClientGone, words_from
 from nic_frontend.service import Service
 from ringbuffer.words import pair_word
 
@@ -68,6 +68,30 @@ def test_nothing_is_told_unasked(start_backend: StartBackend, model_dir: Path) -
     chunks = chunks_of(start_backend(), model_dir, stop_conditions={"max_tokens": 3})
     names = {name for chunk in chunks for name in chunk}
     assert names == {"token_ids", "index", "finish_reason", "completion_usage"}
+
+
+def test_a_call_that_ends_while_its_grammar_is_compiled(start_backend: StartBackend, model_dir: Path) -> None:
+    """Nobody could cancel it later, so it takes no slot."""
+    backend = start_backend()
+    service = Service(FrontendOptions(model_dir=model_dir, ring=backend.path, attach_timeout_s=2.0))
+    asked = {"token_ids": PROMPT, "sampling_options": {"guided_decoding": {"json": {"type": "integer"}}}}
+
+    async def run() -> None:
+        await service.start()
+        call = Call(service, 64)
+        chunks = call.chunks(asked)
+        first = asyncio.ensure_future(anext(chunks))
+        await asyncio.sleep(0)  # it has begun, and waits for the compiler's thread
+        call.end("abort")
+        with pytest.raises(ClientGone):
+            await first
+        await service.stop()
+
+    try:
+        asyncio.run(run())
+    finally:
+        service.close()
+    assert not backend.accepted
 
 
 def test_a_token_that_is_none_of_the_likeliest_comes_behind_them() -> None:

@@ -245,6 +245,41 @@ def test_opposites_and_counts(schema: Any, taken_all: bool) -> None:
         assert answer is None or validator.is_valid(json.loads(answer)), answer
 
 
+def test_other_numbers() -> None:
+    """However they are written, and wherever the opposite of a constant is meant."""
+    texts = ("1", "1.0", "0.5", "1.5", "2", "3", "-3", "1000")
+    others = {"type": "number", "not": {"enum": [1, 2.0, 3]}}
+    assert [text for text in texts if schema_taken(others, text)[0]] == ["0.5", "1.5", "-3", "1000"]
+    tenth = {"type": "integer", "not": {"const": 10}}
+    assert schema_taken(tenth, "10", "9", "11", "-10", "100") == [False, True, True, True, True]
+    within = {"type": "integer", "minimum": 0, "maximum": 2, "not": {"enum": [0, 2, 7]}}
+    assert schema_taken(within, "0", "1", "2", "3") == [False, True, False, False]
+    halves = {"type": "number", "multipleOf": 0.5, "not": {"const": 0.5}}
+    assert schema_taken(halves, "0.5", "0.50", "1.5", "0.6") == [False, False, True, False]
+    many = {"type": "integer", "not": {"enum": list(range(0, 1000, 2))}}
+    assert schema_taken(many, "998", "997", "1000") == [False, True, True]
+    with pytest.raises(GrammarRefused, match="no answer can satisfy it"):
+        schema_taken({"type": "integer", "minimum": 1, "maximum": 1, "not": {"const": 1}}, "1")
+
+
+def test_numbers_that_only_some_items_are() -> None:
+    schema = {"type": "array", "items": {"type": "number"}, "contains": {"enum": [1, 2]}, "maxContains": 1}
+    assert schema_taken(schema, "[1, 3]", "[2, 0.5, 4]", "[1, 2]", "[3]") == [True, True, False, False]
+
+
+def test_a_condition_on_a_number() -> None:
+    """Another number than the condition's leaves free what it asks for."""
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer"}, "m": {"type": "boolean"}},
+        "required": ["n"],
+        "if": {"properties": {"n": {"const": 3}}},
+        "then": {"required": ["m"]},
+    }
+    texts = ('{"n": 4}', '{"n": 3}', '{"n": 3, "m": true}', '{"n": 5, "m": true}')
+    assert schema_taken(schema, *texts) == [True, False, True, True]
+
+
 def test_dynamic_references_that_can_mean_one_schema() -> None:
     """A tree, and what only the standard's own way of extending schemas tells apart."""
     tree = {
@@ -262,6 +297,45 @@ def test_dynamic_references_that_can_mean_one_schema() -> None:
     for schema in (tree, old):
         assert schema_taken(schema, '{"n": 1, "next": {"n": 2}}', '{"n": 1, "next": {}}') == [True, False]
     assert schema_taken({"not": old, "enum": [1, {"n": 1}]}, "1", '{"n": 1}') == [True, False]
+
+
+@pytest.mark.parametrize(
+    "keyword",
+    [
+        {"x-not": ["a"]},
+        {"x-not-pattern": ["a"]},
+        {"x-opposite": True},
+        {"x-more-properties": False},
+        {"x-more-items": 5},
+    ],
+)
+def test_unknown_keywords_say_nothing(keyword: dict[str, Any]) -> None:
+    assert schema_taken({**keyword, "type": ["string", "array", "object"]}, '"a"', "[1]") == [True, True]
+    assert schema_taken({"not": {**keyword, "type": "string"}}, '"a"', "{}") == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("schema", "taken_ones"),
+    [
+        ({"not": {"not": {"not": {"pattern": "b"}}}}, ["a", "c"]),
+        ({"not": {"allOf": [{"not": {"enum": ["a", "b"]}}]}}, ["a", "b"]),
+        ({"not": {"not": {"const": "a"}}}, ["a"]),
+    ],
+)
+def test_opposites_of_opposites(schema: dict[str, Any], taken_ones: list[str]) -> None:
+    texts = ("a", "b", "c")
+    found = schema_taken({"type": "string", **schema}, *(f'"{text}"' for text in texts))
+    assert [text for text, is_taken in zip(texts, found, strict=True) if is_taken] == taken_ones
+    # Where items are counted, the schema itself is negated once more.
+    counted = {
+        "type": "array",
+        "items": {"type": "string"},
+        "contains": schema,
+        "minContains": 0,
+        "maxContains": 0,
+    }
+    found = schema_taken(counted, *(f'["{text}"]' for text in texts))
+    assert [text for text, is_taken in zip(texts, found, strict=True) if not is_taken] == taken_ones
 
 
 def hostile() -> list[Any]:

@@ -28,7 +28,7 @@ RTX_NAMES = (
     "IExecutionContext.is_stream_capturable",
 )
 SCRIPT = """
-import gc
+from contextlib import closing
 import fake_tensorrt
 sys.modules["tensorrt" if "full" in LIBRARY else "tensorrt_rtx"] = fake_tensorrt
 if "full" not in LIBRARY:
@@ -36,7 +36,7 @@ if "full" not in LIBRARY:
 from gpu_backend.cuda import cache
 from gpu_backend.engines.tensorrt import plans
 plans.cache_directory = lambda: Path(sys.argv[1]) / "cache"
-from gpu_backend.devices.base import DeviceError
+from gpu_backend.cuda.driver import CudaError
 from gpu_backend.devices.gpu import GpuServingDevice
 from gpu_backend.engines.base import EngineError, Limits
 from gpu_backend.engines.tensorrt.builder import TensorRtEngineBuilder
@@ -46,21 +46,19 @@ from gpu_backend.models.registry import read_model
 from gpu_backend.weights.safetensors import CheckpointError
 
 def serve(config):
-    device = GpuServingDevice(0, TensorRtEngineBuilder())
-    wanted = Limits(20, 512, 100, 4, page_size=16, total_pages=0, mixed_share=64)
+    # As a backend does: where something fails, the device is closed while the error is on its way.
     try:
-        limits = device.limits(config, wanted, KV_MEMORY)
-        engine = device.build_engine(config, Path(sys.argv[1]), limits, RANDOM, None)
-        assert engine.executables.shape == (len(device._grid.shapes), 3)
-        assert len(set(engine.executables.ravel().tolist())) == engine.executables.size
-        engine.run(2, 1)
-        assert engine.logits(2).shape == (2, 1001)
-        engine.close()
-    except (CheckpointError, EngineError, ValueError) as error:
+        with closing(GpuServingDevice(0, TensorRtEngineBuilder())) as device:
+            wanted = Limits(20, 512, 100, 4, page_size=16, total_pages=0, mixed_share=64)
+            limits = device.limits(config, wanted, KV_MEMORY)
+            engine = device.build_engine(config, Path(sys.argv[1]), limits, RANDOM, None)
+            assert engine.executables.shape == (len(device._grid.shapes), 3)
+            assert len(set(engine.executables.ravel().tolist())) == engine.executables.size
+            engine.run(2, 1)
+            assert engine.logits(2).shape == (2, 1001)
+            engine.close()
+    except (CheckpointError, CudaError, EngineError, ValueError) as error:
         print(error)
-    gc.collect()
-    assert not fake_tensorrt.loaded, "an engine that nobody closed"
-    device.close()
 
 config = read_model(Path(sys.argv[1]))
 RANDOM, KV_MEMORY = True, 8 << 20
@@ -125,6 +123,12 @@ def test_every_plan_runs_once_and_is_looked_at_before_steps_hold_it(log: Log) ->
         assert {tuple(call) for call in alike[0]} <= trials
 
 
+def test_every_call_of_a_plan_has_a_context_which_is_made_before_memory_is_given_away(log: Log) -> None:
+    made = [index for index, call in enumerate(log) if call == ["create", "execution"]]
+    assert len(made) == sum(len(plans_of(capture)) for capture in captures(log)[::3])
+    assert max(made) < min(index for index, call in enumerate(log) if call[0] == "alloc")
+
+
 def test_plans_are_chained_through_the_steps_buffers(log: Log) -> None:
     """What a plan leaves of the residual the next one reads, from another place than it writes to. All work
     in one arena; a layer's weights are its own, and every tensor lies in an allocation that holds it."""
@@ -158,6 +162,16 @@ def test_everything_is_released(log: Log) -> None:
     assert kinds.count("destroy graph") == kinds.count("begin capture")
     allocated, freed = ([call[1] for call in log if call[0] == kind] for kind in ("alloc", "free"))
     assert sorted(allocated) == sorted(freed)
+    assert objects_that_ended(log) > 20
+
+
+def objects_that_ended(log: Log) -> int:
+    """All of TensorRT's that were made ended while the GPU's context was there. Returns how many builders."""
+    lines = [" ".join(call) for call in log if call[:2] != ["release", "context"]]
+    assert log.index(["release", "context", "0"]) == len(lines), "nothing comes behind it"
+    for kind in ("builder", "engine", "execution"):
+        assert lines.count(f"create {kind}") == lines.count(f"destroy {kind}")
+    return lines.count("create builder")
 
 
 @pytest.mark.parametrize(
@@ -192,9 +206,21 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
         "sys.modules['tensorrt_rtx_bindings'] = None",
         "no TensorRT: pip install 'blink-serving[tensorrt]'",
     ),
+    "an old library": (
+        "full", DENSE, "fake_tensorrt.__version__ = '8.6.1'\nsys.modules['tensorrt_rtx'] = None\n"
+        "del fake_tensorrt.IExecutionContext.execute_async_v3\nsys.modules['tensorrt_rtx_bindings'] = None",
+        "tensorrt 8.6.1 has no IExecutionContext.execute_async_v3, TensorRT 10.1 has it: pip install",
+    ),
+    "a library that does not start": (
+        "full", DENSE, "def refuse(self, log):\n"
+        "    log.log(fake_tensorrt.ILogger.ERROR, 'no driver')\n"
+        "    raise TypeError('factory function returned nullptr')\n"
+        "fake_tensorrt.Runtime.__init__ = refuse",
+        "TensorRT 11.0.0 does not start here: no driver",
+    ),
     "the edition for RTX": (
         "rtx", DENSE, "",
-        "TensorRT for RTX does not run on compute capability 9.0; install the full TensorRT: pip install",
+        "TensorRT for RTX does not run on compute capability 9.0; install the full TensorRT 10.1 or newer",
     ),
     "experts": (
         "full", EXPERTS, "", "--engine tensorrt does not serve mixtures of experts: --engine native does",
@@ -207,7 +233,7 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
         "full", DENSE, "KV_MEMORY = 1 << 40", "the model does not fit: weights 0.0 GB + KV cache",
     ),
     "a plan that does not load": (
-        "full", DENSE, "fake_tensorrt.REFUSES = ['the plan is of another version']",
+        "full", DENSE, "fake_tensorrt.LOADS = 0",
         "TensorRT 11.0.0 cannot load plan 0 (qkv) of the decode step of 1 token: the plan is of another",
     ),
     "a context that cannot be captured": (
@@ -228,10 +254,40 @@ def test_what_does_not_serve_is_refused_in_one_line(reason: str, fake: Path, tmp
         assert not [call for call in log if call[0] == "alloc"]
 
 
-def test_plans_are_released_where_the_model_cannot_be_loaded(fake: Path, tmp_path: Path) -> None:
-    out, log = run(fake, tmp_path, script("full", "RANDOM = False"), DENSE)
-    assert "neither model.safetensors nor" in out
-    assert not captures(log)
+FAILURES = {
+    "a plan cannot be built": ("fake_tensorrt.BUILDS = False", "does not build the plan of qkv: no tactic"),
+    "a later plan does not load": ("fake_tensorrt.LOADS = 3", "TensorRT 11.0.0 cannot load plan 0"),
+    "the model does not fit": ("KV_MEMORY = 1 << 40", "the model does not fit"),
+    "the batch has no memory": (
+        "def refuse(*_): raise CudaError('OUT', 'of memory', 'cuMemAlloc')\n"
+        "from gpu_backend.devices import gpu\ngpu.allocate_batch = refuse",
+        "cuMemAlloc: OUT",
+    ),
+    "no weights": ("RANDOM = False", "neither model.safetensors nor"),
+    "no memory to work in": ("fake_tensorrt.SCRATCH_BYTES = 1 << 30", "the model does not fit"),
+    "contexts have left too little memory": (
+        "from gpu_backend.cuda.driver import Device\n"
+        "Device.free_bytes = lambda _: (1 << 33) - len(fake_tensorrt.living) * (200 << 20)",
+        "the model does not fit",
+    ),
+    "the arena cannot be allocated": (
+        "from gpu_backend.engines.native import sizing\nsizing.Needs.check = lambda *_: None\n"
+        "fake_tensorrt.SCRATCH_BYTES = 1 << 30",
+        "cuMemAlloc",
+    ),
+    "a context that cannot be captured": ("fake_tensorrt.CAPTURABLE = False", "plan 0 (qkv)"),
+    "a node that the GPU cannot launch": ("fake_tensorrt.NODES = [fake_tensorrt.HOST]", "plan 0 (qkv)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_tensorrts_objects_end_before_the_gpus_context_wherever_a_start_fails(
+    failure: str, fake: Path, tmp_path: Path
+) -> None:
+    change, message = FAILURES[failure]
+    out, log = run(fake, tmp_path, script("full", change), DENSE)
+    assert message in out
+    assert objects_that_ended(log) > 0
 
 
 def test_the_library_has_what_the_fake_has() -> None:
