@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from nic_frontend.api.schema.generation import Structured
@@ -65,10 +66,16 @@ def _structured(wanted: StructuredOutputs) -> list[Content]:
     return found
 
 
+def _finite(written: str) -> float:
+    if not math.isfinite(number := float(written)):
+        raise ValueError(f"{written} is no finite number")
+    return number
+
+
 def _content(kind: str, source: Any, param: str) -> Content:
     if kind in IN_JSON and isinstance(source, str):
         try:
-            source = json.loads(source)
+            source = json.loads(source, parse_float=_finite, parse_constant=_finite)
         except (ValueError, RecursionError) as error:
             raise bad_request(f"'{param}' is not valid JSON: {error}", param, "invalid_value") from error
         if not isinstance(source, IN_JSON[kind]):

@@ -87,10 +87,6 @@ class Choices:
 def _listed(place: Place, keyword: str) -> list[Place]:
     assert isinstance(place.value, dict)
     given = place.value[keyword]
-    if not isinstance(given, list) or not given:
-        raise GrammarRefused(
-            f"{keyword!r} must be an array with at least one schema", f"{place.where}/{keyword}"
-        )
     if len(given) > MAX_ALTERNATIVES:
         raise GrammarRefused(f"more than {MAX_ALTERNATIVES} alternatives", f"{place.where}/{keyword}")
     return [place.inner(inner, keyword, i) for i, inner in enumerate(given)]

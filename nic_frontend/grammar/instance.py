@@ -9,6 +9,7 @@ from nic_frontend.grammar import keywords
 from nic_frontend.grammar.numbers import exact
 from nic_frontend.grammar.references import Place, References
 from nic_frontend.grammar.refusal import GrammarRefused
+from nic_frontend.grammar.shapes import check
 from nic_frontend.grammar.vocabulary import NOT, NOT_PATTERN
 
 UNCHECKED = (
@@ -67,6 +68,11 @@ class Checker:
         if self._depth > 50:
             raise GrammarRefused("references lead in a circle", place.where)
         try:
+            if not all(self.valid(value, target) for target in self._references.targets(place)):
+                return False
+            if "$ref" in schema and self._references.alone:
+                return True
+            check(place)
             return self._combined(value, place, schema) and self._plain(value, place, schema)
         finally:
             self._depth -= 1
@@ -76,16 +82,11 @@ class Checker:
             parts = schema.get(keyword, ())
             return [self.valid(value, place.inner(part, keyword, i)) for i, part in enumerate(parts)]
 
-        if not all(self.valid(value, target) for target in self._references.targets(place)):
-            return False
-        if "$ref" in schema and self._references.alone:
-            return True
         return (
             all(inner("allOf"))
             and ("anyOf" not in schema or any(inner("anyOf")))
             and ("oneOf" not in schema or sum(inner("oneOf")) == 1)
             and not ("not" in schema and self.valid(value, place.inner(schema["not"], "not")))
-            and not any(found(pattern, value, place.where) for pattern in schema.get(NOT_PATTERN, ()))
         )
 
     def _plain(self, value: Any, place: Place, schema: dict[str, Any]) -> bool:
@@ -105,6 +106,8 @@ class Checker:
             least, most = keywords.bounds_of([place], "minLength", "maxLength")
             pattern = schema.get("pattern")
             long_enough = len(value) >= least and (most is None or len(value) <= most)
+            if any(found(other, value, place.where) for other in schema.get(NOT_PATTERN, ())):
+                return False
             return long_enough and (pattern is None or found(pattern, value, f"{place.where}/pattern"))
         return (
             self._array(value, place, schema)

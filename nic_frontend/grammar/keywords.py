@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
-from nic_frontend.grammar.references import Place
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.vocabulary import ALL_TYPES, OF_KEYWORDS, TYPES
+
+if TYPE_CHECKING:
+    from nic_frontend.grammar.references import Place
 
 
 def named_types(place: Place) -> frozenset[str]:
@@ -17,7 +20,7 @@ def named_types(place: Place) -> frozenset[str]:
         return ALL_TYPES
     names = given if isinstance(given, list) else [given]
     if not all(isinstance(name, str) and name in TYPES for name in names):
-        raise GrammarRefused(f"'type' must be of {', '.join(TYPES)}", f"{place.where}/type")
+        raise GrammarRefused(f"'type' must be one of {', '.join(TYPES)}", f"{place.where}/type")
     return frozenset().union(*(TYPES[name] for name in names))
 
 
@@ -56,7 +59,10 @@ def bounds_of(places: list[Place], least: str, most: str) -> tuple[int, int | No
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """And one of JSON: there is nothing infinite in it."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def type_of(value: Any) -> str:

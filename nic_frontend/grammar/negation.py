@@ -8,6 +8,7 @@ from typing import Any
 from nic_frontend.grammar.keywords import count, is_number, named_types, type_of
 from nic_frontend.grammar.references import Place, References
 from nic_frontend.grammar.refusal import GrammarRefused
+from nic_frontend.grammar.shapes import check_all
 from nic_frontend.grammar.vocabulary import ASSERTIONS, NOT, NOT_PATTERN, OPPOSITE, TYPES
 
 MAX_DEPTH = 20
@@ -44,6 +45,8 @@ class Negation:
             self._depth += 1
             if self._depth > MAX_DEPTH:
                 raise GrammarRefused("its opposite is nested too deeply", place.where)
+            if not ("$ref" in place.value and self._references.alone):
+                check_all(place)
             self._kept.append(place)
             self._known[id(place.value)] = self._negated(place, place.value)
             self._depth -= 1
@@ -126,8 +129,8 @@ class Negation:
         if keyword in LENGTHS:
             opposite, step = LENGTHS[keyword]
             kinds = {"Length": "string", "Items": "array", "Properties": "object"}
-            impossible = value + step < 0
-            return [] if impossible else [schema({"type": kinds[keyword[3:]], opposite: value + step})]
+            bound = count(place, keyword, 0) + step
+            return [] if bound < 0 else [schema({"type": kinds[keyword[3:]], opposite: bound})]
         if keyword == "required":
             return [schema({"type": "object", "properties": {name: False}}) for name in value]
         if keyword == "properties":

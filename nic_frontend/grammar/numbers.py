@@ -131,14 +131,15 @@ def _naturals(low: int, high: int | None) -> Expression:
     written = str(low)
     if max(len(written), len(str(high or 0))) > MAX_DIGITS:
         raise GrammarRefused("a bound has too many digits")
-    parts = []
-    longest = len(written) if high is None else len(str(high))
-    for length in range(len(written), longest + 1):
-        least = written if length == len(written) else "1" + "0" * (length - 1)
-        most = str(high) if high is not None and length == longest else "9" * length
-        parts.append(_between(least, most))
-    if high is None:
-        parts.append(sequence(_digits(1, 9), repeated(DIGIT, longest)))
+    shortest, longest = len(written), None if high is None else len(str(high))
+    if longest == shortest:
+        return _between(written, str(high))
+    parts = [_between(written, "9" * shortest)]
+    if longest is not None:
+        parts.append(_between("1" + "0" * (longest - 1), str(high)))
+    if longest is None or longest > shortest + 1:  # of the lengths between, all there are
+        more = repeated(DIGIT, shortest, None if longest is None else longest - 2)
+        parts.append(sequence(_digits(1, 9), more))
     return any_of(parts)
 
 

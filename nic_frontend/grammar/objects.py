@@ -27,6 +27,7 @@ from nic_frontend.grammar.keywords import bounds_of
 from nic_frontend.grammar.references import Place
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.regex import searched
+from nic_frontend.grammar.shapes import check
 from nic_frontend.grammar.strings import PLAIN, conditions, within
 from nic_frontend.grammar.vocabulary import MORE_PROPERTIES
 
@@ -47,13 +48,8 @@ class Shape:
         self.required: set[str] = set()
         for place in places:
             assert isinstance(place.value, dict)
-            properties, required = place.value.get("properties", {}), place.value.get("required", [])
-            if not isinstance(properties, dict):
-                raise GrammarRefused("'properties' must be an object", f"{place.where}/properties")
-            if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-                raise GrammarRefused("'required' must be an array of strings", f"{place.where}/required")
-            names |= dict.fromkeys(properties)
-            self.required |= set(required)
+            names |= dict.fromkeys(place.value.get("properties", {}))
+            self.required |= set(place.value.get("required", []))
         for place in places:
             assert isinstance(place.value, dict)
             names |= dict.fromkeys(place.value.get("required", []))
@@ -199,6 +195,7 @@ def _name_conditions(place: Place) -> list[Expression]:
     }
     if unknown := place.value.keys() - known:
         raise GrammarRefused(f"{min(unknown)!r} is not supported in 'propertyNames'", place.where)
+    check(place)
     found = conditions(place)
     if "const" in place.value or "enum" in place.value:
         values = place.value.get("enum", [place.value.get("const")])

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote, urldefrag, urljoin
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 from nic_frontend.grammar.refusal import GrammarRefused
+from nic_frontend.grammar.shapes import check
 from nic_frontend.grammar.vocabulary import ASSERTIONS, MORE_ITEMS, MORE_PROPERTIES, UNSUPPORTED
 
 MAX_SCHEMAS = 10_000
@@ -51,8 +52,16 @@ def place(value: Any, where: str, base: str, alone: bool) -> Place:
         raise GrammarRefused("a schema must be an object or a boolean", where)
     name = value.get("$id") if isinstance(value, dict) and not (alone and "$ref" in value) else None
     if isinstance(name, str) and not name.startswith("#"):
-        base = urljoin(base, name)
+        base = _joined(base, name, f"{where}/$id")
     return Place(value, where, base, alone)
+
+
+def _joined(base: str, reference: str, where: str) -> str:
+    try:
+        urlsplit(reference)  # without a base, nothing looks at it
+        return urljoin(base, reference)
+    except ValueError as error:
+        raise GrammarRefused(f"{reference[:200]!r} is no URI: {error}", where) from error
 
 
 def _dynamic_names(value: dict[str, Any]) -> list[str]:
@@ -112,7 +121,7 @@ class References:
             return
         if isinstance(name := value.get("$id"), str):
             if name.startswith("#"):
-                self._anchors[urljoin(here.base, name)] = here
+                self._anchors[_joined(here.base, name, f"{here.where}/$id")] = here
             else:
                 self._resources[urldefrag(here.base).url] = here
         for keyword in ("$anchor", "$dynamicAnchor"):
@@ -143,7 +152,7 @@ class References:
         where = f"{here.where}/{keyword}"
         if not isinstance(reference, str):
             raise GrammarRefused("a reference must be a string", where)
-        url, fragment = urldefrag(urljoin(here.base, reference))
+        url, fragment = urldefrag(_joined(here.base, reference, where))
         resource = self._resources.get(url)
         if resource is None:
             raise GrammarRefused(f"{reference!r} refers to another document, which is not read", where)
@@ -177,9 +186,8 @@ class References:
                     raise GrammarRefused(f"{keyword!r} is not supported", f"{here.where}/{keyword}")
             more = self.targets(here)
             if not ("$ref" in here.value and self.alone):
+                check(here)
                 parts = here.value.get("allOf", [])
-                if not isinstance(parts, list):
-                    raise GrammarRefused("'allOf' must be an array", f"{here.where}/allOf")
                 more += [here.inner(part, "allOf", i) for i, part in enumerate(parts)]
                 if any(keyword in ASSERTIONS for keyword in here.value):
                     found.append(self._closed(here) if here in spec and len(spec) == 1 else _open(here))
@@ -207,7 +215,7 @@ class References:
                 raise GrammarRefused(f"nothing stands at {pointer!r}", where) from None
             found = f"{found}/{escaped(step)}"
             if isinstance(value, dict) and isinstance(name := value.get("$id"), str):
-                base = urljoin(base, name)
+                base = _joined(base, name, f"{found}/$id")
         if not isinstance(value, dict | bool):
             raise GrammarRefused(f"there is no schema at {pointer!r}", where)
         return Place(value, found, base, self.alone)

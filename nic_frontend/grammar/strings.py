@@ -52,8 +52,6 @@ def conditions(place: Place) -> list[Expression]:
     found = []
     if "pattern" in schema:
         where = f"{place.where}/pattern"
-        if not isinstance(schema["pattern"], str):
-            raise GrammarRefused("'pattern' must be a string", where)
         try:
             found.append(searched(schema["pattern"], in_json=True))
         except GrammarRefused as error:

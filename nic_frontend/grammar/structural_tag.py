@@ -92,13 +92,16 @@ class Reader:
         at = At("#", None, thought)
         document = at.object(document)
         if "format" in document:
+            at.fields(document, {"type", "format"})
             return self._format(document["format"], at.last("format"))
         if "structures" not in document:
             raise at.refused("it must have a 'format', or 'structures' and 'triggers'")
+        at.fields(document, {"type", "structures", "triggers"})
         tags = []
         for i, structure in enumerate(at.items(document, "structures")):
             here = at.inner("structures", i)
             structure = here.object(structure)
+            here.fields(structure, {"begin", "schema", "end"})
             if "schema" not in structure:
                 raise here.refused("'schema' is missing")
             end = self._ends(structure, here)
@@ -189,9 +192,9 @@ class Reader:
     def _tags_with_separator(self, given: dict[str, Any], at: At) -> Expression:
         tag = self._any_tag(self._tags(given, at))
         separator = self._spelling.texts(at.string(given, "separator", may_be_empty=True))
-        more = EMPTY if given.get("stop_after_first") else repeated(sequence(separator, tag))
+        more = EMPTY if at.boolean(given, "stop_after_first") else repeated(sequence(separator, tag))
         found = sequence(tag, more)
-        return followed(found if given.get("at_least_one") else optional(found), at.ends)
+        return followed(found if at.boolean(given, "at_least_one") else optional(found), at.ends)
 
     # ---------------------------------------------------------------- free text
 
@@ -202,11 +205,11 @@ class Reader:
         return self._triggered(given, self._tags(given, at), at)
 
     def _triggered(self, given: dict[str, Any], tags: list[tuple[str, Expression, At]], at: At) -> Expression:
-        """Each tag behind the one trigger that it begins with."""
+        """Each tag behind the one trigger that it begins with. Free text has none, with a tag or not."""
         triggers = at.items(given, "triggers")
         if not all(isinstance(trigger, str) and trigger for trigger in triggers):
             raise at.inner("triggers").refused("'triggers' must be texts, none of them empty")
-        stops = []
+        stops = [(way, NOTHING) for trigger in triggers for way in self._spelling.ways(trigger)]
         for begin, rest, here in tags:
             fitting = [trigger for trigger in triggers if begin.startswith(trigger)]
             if len(fitting) != 1:
@@ -214,8 +217,8 @@ class Reader:
                 raise here.refused(f"'begin' must begin with {how}")
             for mark, left in self._spelling.beginnings(fitting[0], begin):
                 stops.append((mark, sequence(literal(left), rest)))
-        loops = not given.get("stop_after_first")
-        if not given.get("at_least_one"):
+        loops = not at.boolean(given, "stop_after_first")
+        if not at.boolean(given, "at_least_one"):
             return self._free(stops, given, at, loops)
         first = self._any_tag(tags)
         if not loops:
@@ -230,7 +233,7 @@ class Reader:
                 raise here.refused("a rule must be a text and a format")
             content = self._format(rule[1], here.inner(1))
             stops += [(mark, content) for mark in self._spelling.ways(rule[0])]
-        return self._free(stops, given, at, given.get("loop") is not False)
+        return self._free(stops, given, at, at.boolean(given, "loop", default=True))
 
     def _free(
         self, stops: list[tuple[bytes, Expression]], given: dict[str, Any], at: At, loops: bool
@@ -241,7 +244,15 @@ class Reader:
         excluded = given.get("excludes") or []
         if not isinstance(excluded, list) or not all(isinstance(one, str) and one for one in excluded):
             raise at.inner("excludes").refused("'excludes' must be texts, none of them empty")
-        without = [way for text in excluded for way in self._spelling.ways(text)]
+        closing = {*dict(stops), *(at.ends or ())}
+        without = []
+        for text in excluded:
+            ways = self._spelling.ways(text)
+            if any(way in mark for way in ways for mark in closing):
+                raise at.inner("excludes").refused(
+                    f"{text!r} is in a trigger or an end, which could not come"
+                )
+            without += ways
         behind: dict[bytes, list[Expression]] = {}
         for mark, rest in stops:
             behind.setdefault(mark, []).append(rest)
@@ -264,7 +275,7 @@ class Reader:
 def kind_of(given: dict[str, Any], at: At) -> str:
     kind = given.get("type")
     if not isinstance(kind, str) or kind not in FIELDS:
-        raise at.refused(f"'type' must be of {', '.join(FIELDS)}; it is {str(kind)[:60]!r}")
+        raise at.refused(f"'type' must be one of {', '.join(FIELDS)}; it is {str(kind)[:60]!r}")
     for name in sorted(given.keys() - FIELDS[kind] - {"type"}):
         if given[name] not in NEUTRAL.get(name, ()):
             raise at.inner(name).refused(f"{name!r} is not supported")

@@ -41,6 +41,17 @@ class At:
             raise self.refused(f"{name!r} must be an array with at least one item")
         return value
 
+    def fields(self, given: dict[str, Any], known: set[str]) -> None:
+        """Refuses others: what is not read would change the answer."""
+        if unknown := given.keys() - known:
+            raise self.inner(min(unknown)).refused(f"{min(unknown)!r} is not supported")
+
+    def boolean(self, given: dict[str, Any], name: str, default: bool = False) -> bool:
+        value = given.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise self.inner(name).refused(f"{name!r} must be a boolean")
+        return default if value is None else value
+
     def string(self, given: dict[str, Any], name: str, may_be_empty: bool = False) -> str:
         value = given.get(name)
         if not isinstance(value, str) or not (value or may_be_empty):

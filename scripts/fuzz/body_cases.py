@@ -39,6 +39,36 @@ TEXTS = [
 ]
 FORMS: list[Any] = [None, True, False, [], {}, [[]], [{}], {"type": "text"}, {"type": "function"}]
 FORMS.append({"a": {"b": {"c": []}}})
+NESTED = ("not", "if", "then", "else", "items", "contains", "propertyNames", "additionalProperties")
+LISTS_OF_SCHEMAS = ("allOf", "anyOf", "oneOf", "prefixItems")
+MAPS_OF_SCHEMAS = ("properties", "patternProperties", "dependentSchemas", "dependencies", "$defs")
+KEYWORDS: dict[str, list[Any]] = {  # with some that are right
+    "type": ["string", "integer", "number", "object", "array", ["null", "boolean"]],
+    "enum": [["a", 1], [{}, [], None], [0.5, 10**40]],
+    "const": [1, "a", {"a": 1}, None],
+    "required": [["a"], ["a", "b"]],
+    "dependentRequired": [{"a": ["b"]}, {"a": 5}],
+    "pattern": ["^a+$", "[", "b"],
+    "format": ["date", "regex", "unknown"],
+    "minLength": [0, 2, 2.0],
+    "maxLength": [3],
+    "minItems": [1],
+    "maxItems": [2],
+    "minProperties": [1],
+    "maxProperties": [2],
+    "minContains": [0, 1],
+    "maxContains": [2],
+    "uniqueItems": [True],
+    "minimum": [0, -1.5],
+    "maximum": [10],
+    "exclusiveMinimum": [0, True],
+    "exclusiveMaximum": [10, True],
+    "multipleOf": [2, 0.1, 0],
+    "$ref": ["#", "#/$defs/a", "http://[", "other"],
+    "$schema": ["http://json-schema.org/draft-04/schema#"],
+    "$id": ["http://[", "a"],
+    "unevaluatedProperties": [False],
+}
 RAW = [
     b"",
     b"{",
@@ -104,6 +134,27 @@ class Drawer:
     def _form(self) -> Any:
         return copy.deepcopy(self._rng.choice(FORMS))
 
+    def json_schema(self, depth: int = 0) -> Any:
+        """One that an answer may be held to, with keywords of wrong types in it."""
+        rng = self._rng
+        if rng.random() < self._wrong or depth > DEPTH:
+            return rng.choice([rng.choice(NUMBERS), rng.choice(TEXTS), self._form()])
+        found: dict[str, Any] = {}
+        for _ in range(rng.choice([1, 1, 2, 3])):
+            form = rng.randrange(6)
+            if form < 2:
+                found["not" if form else rng.choice(NESTED)] = self.json_schema(depth + 1)
+            elif form == 2:
+                found[rng.choice(LISTS_OF_SCHEMAS)] = [self.json_schema(depth + 1) for _ in range(2)]
+            elif form == 3:
+                found[rng.choice(MAPS_OF_SCHEMAS)] = {"a": self.json_schema(depth + 1)}
+            else:
+                keyword = rng.choice([*KEYWORDS])
+                is_wrong = rng.random() < self._wrong
+                choices = NUMBERS + TEXTS + FORMS if is_wrong else KEYWORDS[keyword]
+                found[keyword] = copy.deepcopy(rng.choice(choices))
+        return found
+
     def _null(self, schema: dict[str, Any], depth: int) -> None:
         return None
 
@@ -129,6 +180,8 @@ class Drawer:
         return [self.value(items if isinstance(items, dict) else {}, depth + 1) for _ in range(n)]
 
     def _object(self, schema: dict[str, Any], depth: int) -> dict[str, Any]:
+        if "properties" not in schema and self._rng.random() < 0.5:
+            return self.json_schema(depth)
         required = schema.get("required", [])
         share = self._rng.choice([0.0, 0.1, 0.5])
         return {

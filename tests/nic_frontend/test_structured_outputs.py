@@ -119,6 +119,8 @@ def test_equal_grammars_are_compiled_and_written_once(frontend: Frontend) -> Non
         ({"structured_outputs": {"structural_tag": {}}}, "structured_outputs.structural_tag", "it must have a 'format'"),
         ({"structured_outputs": {"structural_tag": "[]"}}, "structured_outputs.structural_tag", "must be an object"),
         ({"structured_outputs": {"structural_tag": "{"}}, "structured_outputs.structural_tag", "is not valid JSON"),
+        ({"structured_outputs": {"json": '{"multipleOf": 1e999}'}}, "structured_outputs.json", "1e999 is no finite number"),
+        ({"structured_outputs": {"json": '{"not": {"pattern": 5}}'}}, "structured_outputs.json", "'pattern' must be a string (at #/not/pattern)"),
         ({"structured_outputs": {"whitespace_pattern": " "}}, "structured_outputs", "unknown field `whitespace_pattern`"),
         ({"response_format": {"type": "structural_tag", **TAGGED, "triggers": ["<q"]}}, "response_format", "begin with one trigger (at #/structures/0)"),
         ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "must not be empty"),

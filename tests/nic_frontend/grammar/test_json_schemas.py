@@ -182,6 +182,8 @@ def test_lengths() -> None:
         ({"properties": []}, r"at #/properties"),
         ({"required": "a"}, r"at #/required"),
         ({"enum": 1}, r"at #/enum"),
+        ({"items": {"$ref": "http://["}}, r"'http://\[' is no URI.*\(at #/items/\$ref\)"),
+        ({"items": {"$id": "http://["}}, r"is no URI.*\(at #/items/\$id\)"),
         ({"items": 1}, "a schema must be an object or a boolean"),
         ({"oneOf": [{"format": "date"}, {"format": "time"}]}, r"more than one of its alternatives.*\(at #/oneOf\)"),
         ({"not": {"format": "date"}}, r"the opposite of 'format' is not supported \(at #/not/format\)"),
@@ -194,6 +196,38 @@ def test_lengths() -> None:
 def test_what_is_refused(schema: Any, why: str) -> None:
     with pytest.raises(GrammarRefused, match=why):
         of_schema(schema)
+
+
+MALFORMED: list[tuple[str, Any]] = [
+    *((keyword, wrong) for keyword in ("pattern", "allOf", "anyOf", "oneOf", "required", "properties", "enum", "minLength",
+                                       "maxItems", "multipleOf", "minimum", "prefixItems", "dependentRequired", "type")
+      for wrong in (None, {"a": 5}, "x", [5])
+      if (keyword, wrong) not in (("enum", [5]), ("prefixItems", [5]), ("pattern", "x"), ("properties", {"a": 5}), ("type", None))),
+    ("multipleOf", float("inf")),
+    ("minimum", float("nan")),
+    ("exclusiveMaximum", "5"),
+    ("dependentSchemas", 5),
+    ("dependencies", 5),
+    ("patternProperties", 5),
+]  # fmt: skip
+
+
+AROUND = ("{}", '{"not": {}}', '{"oneOf": [{}, {"title": "any"}]}', '{"not": {"not": {}}}')
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_malformed_keywords_are_refused_at_their_place(around: str) -> None:
+    """However they are used: by themselves, for their opposite, and for constants."""
+    for keyword, wrong in MALFORMED:
+        schema = json.loads(around.replace("{}", json.dumps({keyword: wrong})))
+        for given in (schema, {"enum": ["a", {"a": 1}, [1], 5], **schema}):
+            with pytest.raises(GrammarRefused, match=f"at #.*/{keyword}"):
+                compiled(of_schema(given), MAX_WORDS)
+
+
+def test_malformed_conditions_on_names() -> None:
+    with pytest.raises(GrammarRefused, match=r"'enum' must be an array \(at #/propertyNames/enum\)"):
+        of_schema({"propertyNames": {"enum": 5}})
 
 
 VALUES = [
@@ -256,6 +290,11 @@ def test_other_numbers() -> None:
     assert schema_taken(within, "0", "1", "2", "3") == [False, True, False, False]
     halves = {"type": "number", "multipleOf": 0.5, "not": {"const": 0.5}}
     assert schema_taken(halves, "0.5", "0.50", "1.5", "0.6") == [False, False, True, False]
+    unlike = {
+        "properties": {"a": {"enum": [None, "a", "b"]}},
+        "patternProperties": {"a": {"not": {"pattern": "a"}}},
+    }
+    assert schema_taken(unlike, '{"a": null}', '{"a": "b"}', '{"a": "a"}') == [False, True, False]
     many = {"type": "integer", "not": {"enum": list(range(0, 1000, 2))}}
     assert schema_taken(many, "998", "997", "1000") == [False, True, True]
     with pytest.raises(GrammarRefused, match="no answer can satisfy it"):

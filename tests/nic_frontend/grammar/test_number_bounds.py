@@ -26,6 +26,22 @@ def within(value: Fraction, bounds: Bounds) -> bool:
     return above and (high is None or value < high or (value == high and not bounds.high_open))
 
 
+def test_a_bound_of_many_digits() -> None:
+    """Its lengths are not gone through one by one, which took seconds."""
+    most = 10**308
+    grammar = grammar_of(integers(Bounds(Fraction(7), Fraction(most))))
+    texts = ("6", "7", "10", "9" * 308, str(most), str(most + 1), "9" * 309)
+    assert [accepts(grammar, text.encode()) for text in texts] == [
+        False,
+        True,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
 @pytest.mark.parametrize(("low", "high"), [pair for pair in itertools.product(LOWS, HIGHS) if any(pair)])
 def test_bounds(low: str | None, high: str | None) -> None:
     for low_open, high_open in itertools.product((False, True), repeat=2):
