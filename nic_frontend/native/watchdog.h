@@ -2,6 +2,8 @@
 #ifndef BLINK_FRONTEND_WATCHDOG_H
 #define BLINK_FRONTEND_WATCHDOG_H
 
+#include <time.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -21,10 +23,13 @@ class Watchdog {
 
  private:
   void run();
-  uint64_t queued_ns() const;
+  uint64_t ran_ns() const;
+  bool wants_to_run() const;
 
   const uint64_t limit_ns_;
   const int loop_thread_;
+  clockid_t loop_clock_ = 0;  // of the processor time that the loop's thread has had
+  bool has_clock_ = false;
   std::atomic<uint64_t> beats_{0};
   std::mutex mutex_;
   std::condition_variable ending_;

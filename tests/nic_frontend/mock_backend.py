@@ -90,7 +90,7 @@ class MockBackend:
     """Heaps have room for a whole context of each slot where no size is given.
 
     `step_s` is the time between tokens. `records` chooses where they go: "both", or "arena" with stale
-    inline records.
+    inline records. From the `device` "cpu" frontends expect no even heartbeat.
 
     `torn` announces each record a step before it is written. `jitter` publishes a lower count now and then.
     """
@@ -110,9 +110,10 @@ class MockBackend:
         script: Script = count_up,
         step_s: float = 0.001,
         max_grammar_words: int = 1 << 18,
+        device: str = "mock",
     ) -> None:
         facts = ModelFacts(
-            model_fingerprint(model_dir), "tiny", "mock", vocab_size, max_context, n_slots, 100, 16,
+            model_fingerprint(model_dir), "tiny", device, vocab_size, max_context, n_slots, 100, 16,
             max_grammar_words=max_grammar_words,
         )  # fmt: skip
         whole = n_slots // n_leases * rounded_up(max_context, abi.PROMPT_GRANULE)

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 from harness import StartBackend, StartFrontend, wait_until
-from limits import WAIT_S
+from limits import START_S, WAIT_S
 from mock_backend import MockBackend
 from process_state import stop
 from sse import parse
@@ -33,7 +33,7 @@ class Process:
         self, backend: MockBackend, model_dir: Path, port: int, drain_s: float = 10.0, limit: str = ":"
     ) -> None:
         command = [sys.executable, "-m", "blink", "frontend", str(model_dir), "--ring", str(backend.path)]
-        flags = ["--port", str(port), "--drain-timeout", str(drain_s), "--attach-timeout", "0.5"]
+        flags = ["--port", str(port), "--drain-timeout", str(drain_s), "--attach-timeout", str(START_S)]
         shell = ["sh", "-c", f'{limit} && exec "$@"', "sh"]
         self.process = subprocess.Popen(
             [*shell, *command, *flags], cwd=ROOT, stderr=subprocess.PIPE, text=True
@@ -185,7 +185,7 @@ def test_one_of_two_frontends_ends_without_a_loss(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process], turns: int
 ) -> None:
     """A rolling restart: whoever asks while one of them ends gets an answer."""
-    backend = start_backend(n_leases=2)
+    backend = start_backend(n_leases=2, device="cpu")
     processes.extend(Process(backend, model_dir, port) for _ in range(2))
     processes[0].wait_ready()
     wait_until(lambda: all(int(word) for word in backend.region.leases["word"][:2]))
