@@ -22,7 +22,7 @@ from nic_frontend.grammar.expression import (
 from nic_frontend.grammar.instance import equal, item_place
 from nic_frontend.grammar.json_text import COMMA, constant, enclosed, separated
 from nic_frontend.grammar.keywords import bounds_of, count
-from nic_frontend.grammar.references import Place
+from nic_frontend.grammar.place import Place
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.vocabulary import MORE_ITEMS
 

@@ -8,7 +8,8 @@ from typing import Any
 from nic_frontend.grammar.exclusion import Exclusion
 from nic_frontend.grammar.instance import Checker
 from nic_frontend.grammar.negation import Negation
-from nic_frontend.grammar.references import Place, References
+from nic_frontend.grammar.place import Place
+from nic_frontend.grammar.references import References
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.vocabulary import ASSERTIONS, CHOICES, OPPOSITE
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from nic_frontend.grammar.instance import Checker
 from nic_frontend.grammar.keywords import named_types, types_of
 from nic_frontend.grammar.objects import Shape
-from nic_frontend.grammar.references import Place, References
+from nic_frontend.grammar.place import Place
+from nic_frontend.grammar.references import References
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.vocabulary import ALL_TYPES, CHOICES
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from nic_frontend.grammar import keywords
 from nic_frontend.grammar.numbers import exact
-from nic_frontend.grammar.references import Place, References
+from nic_frontend.grammar.place import Place
+from nic_frontend.grammar.references import References
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.shapes import check
 from nic_frontend.grammar.vocabulary import NOT, NOT_PATTERN

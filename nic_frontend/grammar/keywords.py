@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from nic_frontend.grammar.place import Place
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.vocabulary import ALL_TYPES, OF_KEYWORDS, TYPES
-
-if TYPE_CHECKING:
-    from nic_frontend.grammar.references import Place
 
 
 def named_types(place: Place) -> frozenset[str]:

@@ -6,7 +6,8 @@ import itertools
 from typing import Any
 
 from nic_frontend.grammar.keywords import count, is_number, named_types, type_of
-from nic_frontend.grammar.references import Place, References
+from nic_frontend.grammar.place import Place
+from nic_frontend.grammar.references import References
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.shapes import check_all
 from nic_frontend.grammar.vocabulary import ASSERTIONS, NOT, NOT_PATTERN, OPPOSITE, TYPES

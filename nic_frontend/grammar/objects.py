@@ -24,7 +24,7 @@ from nic_frontend.grammar.expression import (
 from nic_frontend.grammar.instance import Checker, member_places
 from nic_frontend.grammar.json_text import COMMA, QUOTE, enclosed, member, quoted, separated, string
 from nic_frontend.grammar.keywords import bounds_of
-from nic_frontend.grammar.references import Place
+from nic_frontend.grammar.place import Place
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.regex import searched
 from nic_frontend.grammar.shapes import check

@@ -7,10 +7,10 @@ one schema that they can mean.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+from urllib.parse import unquote, urldefrag
 
+from nic_frontend.grammar.place import Place, escaped, joined, place
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.shapes import check
 from nic_frontend.grammar.vocabulary import ASSERTIONS, MORE_ITEMS, MORE_PROPERTIES, UNSUPPORTED
@@ -30,40 +30,6 @@ RECURSIVE = "#"  # among the names of dynamic anchors: no name begins so
 OLD_DRAFTS = ("draft-03", "draft-04", "draft-06", "draft-07")  # there `$ref` stands alone
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Place:
-    """A schema: what it says, its JSON pointer, and the URI that its references start from. `alone`: of an
-    old draft, where nothing beside a `$ref` counts.
-    """
-
-    value: dict[str, Any] | bool
-    where: str
-    base: str
-    alone: bool = False
-
-    def inner(self, value: Any, *steps: object) -> Place:
-        """One within it. Raises GrammarRefused if it is no schema."""
-        where = "/".join([self.where, *(escaped(str(step)) for step in steps)])
-        return place(value, where, self.base, self.alone)
-
-
-def place(value: Any, where: str, base: str, alone: bool) -> Place:
-    if not isinstance(value, dict | bool):
-        raise GrammarRefused("a schema must be an object or a boolean", where)
-    name = value.get("$id") if isinstance(value, dict) and not (alone and "$ref" in value) else None
-    if isinstance(name, str) and not name.startswith("#"):
-        base = _joined(base, name, f"{where}/$id")
-    return Place(value, where, base, alone)
-
-
-def _joined(base: str, reference: str, where: str) -> str:
-    try:
-        urlsplit(reference)  # without a base, nothing looks at it
-        return urljoin(base, reference)
-    except ValueError as error:
-        raise GrammarRefused(f"{reference[:200]!r} is no URI: {error}", where) from error
-
-
 def _dynamic_names(value: dict[str, Any]) -> list[str]:
     """Names by which a dynamic reference finds a schema."""
     name = value.get("$dynamicAnchor")
@@ -80,10 +46,6 @@ def _open(here: Place) -> Place:
                 f"{here.where}/{keyword}",
             )
     return here
-
-
-def escaped(step: str) -> str:
-    return step.replace("~", "~0").replace("/", "~1")
 
 
 class References:
@@ -121,7 +83,7 @@ class References:
             return
         if isinstance(name := value.get("$id"), str):
             if name.startswith("#"):
-                self._anchors[_joined(here.base, name, f"{here.where}/$id")] = here
+                self._anchors[joined(here.base, name, f"{here.where}/$id")] = here
             else:
                 self._resources[urldefrag(here.base).url] = here
         for keyword in ("$anchor", "$dynamicAnchor"):
@@ -152,7 +114,7 @@ class References:
         where = f"{here.where}/{keyword}"
         if not isinstance(reference, str):
             raise GrammarRefused("a reference must be a string", where)
-        url, fragment = urldefrag(_joined(here.base, reference, where))
+        url, fragment = urldefrag(joined(here.base, reference, where))
         resource = self._resources.get(url)
         if resource is None:
             raise GrammarRefused(f"{reference!r} refers to another document, which is not read", where)
@@ -215,7 +177,7 @@ class References:
                 raise GrammarRefused(f"nothing stands at {pointer!r}", where) from None
             found = f"{found}/{escaped(step)}"
             if isinstance(value, dict) and isinstance(name := value.get("$id"), str):
-                base = _joined(base, name, f"{found}/$id")
+                base = joined(base, name, f"{found}/$id")
         if not isinstance(value, dict | bool):
             raise GrammarRefused(f"there is no schema at {pointer!r}", where)
         return Place(value, found, base, self.alone)

@@ -21,7 +21,8 @@ from nic_frontend.grammar.instance import Checker
 from nic_frontend.grammar.json_text import ANY, BOOLEAN, NULL, constant
 from nic_frontend.grammar.numbers import Bounds, decimals, exact, integers, multiples_within
 from nic_frontend.grammar.objects import objects
-from nic_frontend.grammar.references import Place, References
+from nic_frontend.grammar.place import Place
+from nic_frontend.grammar.references import References
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.strings import strings
 from nic_frontend.grammar.vocabulary import MORE_ITEMS, MORE_PROPERTIES, NOT, OPPOSITE

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nic_frontend.grammar.keywords import is_number, named_types
+from nic_frontend.grammar.place import Place
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.vocabulary import ALL_TYPES, CHOICES, OF_KEYWORDS
-
-if TYPE_CHECKING:
-    from nic_frontend.grammar.references import Place
 
 Shape = tuple[Callable[[Any], bool], str]
 

@@ -10,7 +10,7 @@ from nic_frontend.grammar.expression import characters as one_character
 from nic_frontend.grammar.formats import UNENFORCED, of_format
 from nic_frontend.grammar.json_text import QUOTE, quoted, string
 from nic_frontend.grammar.keywords import bounds_of
-from nic_frontend.grammar.references import Place
+from nic_frontend.grammar.place import Place
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.regex import searched
 from nic_frontend.grammar.vocabulary import NOT, NOT_PATTERN
