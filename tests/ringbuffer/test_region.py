@@ -11,12 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ringbuffer import abi
 from ringbuffer.attachment import attach
-from ringbuffer.client import crc32c
 from ringbuffer.host_memory import available_bytes
 from ringbuffer.name import RingError, owner_pid
 from ringbuffer.region import (
@@ -29,7 +26,7 @@ from ringbuffer.region import (
     model_fingerprint,
     ring_path,
 )
-from ringbuffer.words import Status, name_of, output_record, request_word
+from ringbuffer.words import name_of
 
 FACTS = ModelFacts(bytes(range(32)), "a model", "cpu", 1000, 512, 8, 64, 16)
 GEOMETRY = Geometry(64, 2, 16384, 8192)
@@ -189,27 +186,6 @@ def test_a_ring_that_does_not_fit_is_refused() -> None:
     assert not path.exists()
 
 
-@given(
-    st.integers(0, 2**32 - 1),
-    st.sampled_from(abi.State),
-    st.sampled_from(abi.Reason),
-    st.integers(0, abi.MAX_COUNT),
-)
-def test_a_status_word_holds_what_was_packed(
-    sequence: int, state: abi.State, reason: abi.Reason, count: int
-) -> None:
-    status = Status(sequence, state, reason, count)
-    assert Status.unpack(status.pack()) == status
-    assert status.pack() < 2**64
-
-
-@given(st.integers(0, 2**64 - 1))
-def test_any_status_word_can_be_unpacked(word: int) -> None:
-    """Whoever has mapped the ring can write it."""
-    status = Status.unpack(word)
-    assert status.pack() == word
-
-
 def test_a_phase_that_there_is_not_is_told_as_it_is(region: Region) -> None:
     region.header["phase"][0] = 99
     assert region.phase() == 99
@@ -217,18 +193,6 @@ def test_a_phase_that_there_is_not_is_told_as_it_is(region: Region) -> None:
     region.header["phase"][0] = abi.Phase.FAILED
     assert region.phase() is abi.Phase.FAILED
     assert name_of(abi.Phase, region.phase()) == "FAILED"
-
-
-def test_words_have_the_documented_layout() -> None:
-    assert request_word(5, abi.Command.CANCEL, 0x1ABCDEF) == 5 | 2 << 32 | 0xABCDEF << 40
-    assert output_record(9, 3, 0x12345) == 9 | 3 << 32 | 0x345 << 52
-
-
-def test_crc32c_vectors() -> None:
-    """RFC 3720 appendix B.4."""
-    assert crc32c(bytes(32)) == 0x8A9136AA
-    assert crc32c(bytes([255] * 32)) == 0x62A8AB43
-    assert crc32c(bytes(range(32))) == 0x46DD794E
 
 
 def test_the_fingerprint_covers_config_and_tokenizer(tmp_path: Path) -> None:
