@@ -1,4 +1,4 @@
-"""The small endpoints: tokens, versions, the document, and HEAD."""
+"""The small endpoints: tokens, versions, the document, and HEAD; and what is no endpoint."""
 
 from __future__ import annotations
 
@@ -123,3 +123,12 @@ def test_new_endpoints_need_the_key(backend: MockBackend, start_frontend: StartF
     for path in ("/tokenize", "/detokenize", "/v1/responses"):
         assert frontend.client.post(path, json={}).status_code == 401
     assert frontend.client.get("/ping").status_code == 200
+
+
+def test_unknown_routes_and_methods(frontend: Frontend) -> None:
+    assert error_of(frontend.client.get("/nowhere"), 404)["code"] == "unknown_url"
+    assert error_of(frontend.client.post("/v1/embeddings", json={}), 404)["code"] == "unknown_url"
+    response = frontend.client.get("/v1/completions")
+    assert error_of(response, 405)["code"] == "method_not_allowed"
+    assert response.headers["allow"] == "POST"
+    assert error_of(frontend.client.post("/health"), 405)["code"] == "method_not_allowed"

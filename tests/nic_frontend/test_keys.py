@@ -1,4 +1,4 @@
-"""API keys from a file: who gets in, and how much each may ask for."""
+"""API keys, one or those of a file: who gets in, and how much each may ask for."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from harness import Frontend, StartBackend, StartFrontend, error_of, wait_until
+from harness import COMPLETION, Frontend, StartBackend, StartFrontend, error_of, wait_until
 from mock_backend import MockBackend
 
-from nic_frontend import reporter
+from nic_frontend import reporter, wrong_keys
 from nic_frontend.errors import ApiError
 from nic_frontend.host_segment import HostSegment
 from nic_frontend.key_budgets import BUDGET_BYTES, KeyBudgets
@@ -241,3 +241,20 @@ def test_a_key_that_came_later_takes_no_place_of_one_with_open_requests(
             pass
     with held.admitted(keys[0], []):
         pass
+
+
+def test_api_key(
+    backend: MockBackend, start_frontend: StartFrontend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wrong_keys, "PAUSE_S", 0.0)
+    frontend = start_frontend(backend, api_key="secret")
+    for value in (None, "secret", "Bearer", "Bearer wrong", "Basic secret", "Bearer secret2"):
+        headers = {"authorization": value} if value else {}
+        for path in ("/v1/models", "/v1/nowhere"):
+            assert error_of(frontend.client.get(path, headers=headers), 401)["code"] == "invalid_api_key"
+        error_of(frontend.client.post("/v1/completions", json=COMPLETION, headers=headers), 401)
+    headers = {"authorization": "Bearer secret"}
+    assert frontend.client.get("/v1/models", headers=headers).status_code == 200
+    assert frontend.client.post("/v1/completions", json=COMPLETION, headers=headers).status_code == 200
+    assert frontend.client.get("/health").status_code == 200
+    assert frontend.client.get("/metrics").status_code == 200

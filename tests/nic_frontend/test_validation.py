@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from limits import WAIT_S
 from mock_backend import MockBackend
 
-from nic_frontend import wrong_keys
 from nic_frontend.tokenizer import Tokenizer
 
 BAD_VALUES = [
@@ -222,32 +221,6 @@ def test_other_media_types(frontend: Frontend) -> None:
     headers = {"content-type": "Application/JSON; charset=utf-8"}
     response = frontend.client.post("/v1/completions", content=b'{"prompt": "x"}', headers=headers)
     assert response.status_code == 200
-
-
-def test_unknown_routes_and_methods(frontend: Frontend) -> None:
-    assert error_of(frontend.client.get("/nowhere"), 404)["code"] == "unknown_url"
-    assert error_of(frontend.client.post("/v1/embeddings", json={}), 404)["code"] == "unknown_url"
-    response = frontend.client.get("/v1/completions")
-    assert error_of(response, 405)["code"] == "method_not_allowed"
-    assert response.headers["allow"] == "POST"
-    assert error_of(frontend.client.post("/health"), 405)["code"] == "method_not_allowed"
-
-
-def test_api_key(
-    backend: MockBackend, start_frontend: StartFrontend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(wrong_keys, "PAUSE_S", 0.0)
-    frontend = start_frontend(backend, api_key="secret")
-    for value in (None, "secret", "Bearer", "Bearer wrong", "Basic secret", "Bearer secret2"):
-        headers = {"authorization": value} if value else {}
-        for path in ("/v1/models", "/v1/nowhere"):
-            assert error_of(frontend.client.get(path, headers=headers), 401)["code"] == "invalid_api_key"
-        error_of(frontend.client.post("/v1/completions", json=COMPLETION, headers=headers), 401)
-    headers = {"authorization": "Bearer secret"}
-    assert frontend.client.get("/v1/models", headers=headers).status_code == 200
-    assert frontend.client.post("/v1/completions", json=COMPLETION, headers=headers).status_code == 200
-    assert frontend.client.get("/health").status_code == 200
-    assert frontend.client.get("/metrics").status_code == 200
 
 
 @pytest.mark.parametrize(
