@@ -1,9 +1,11 @@
-"""Fixtures: a tiny model, a mock backend over a real ring, and a real server on the loopback interface."""
+"""Fixtures: a tiny model, a mock backend over a real ring, and a real server on the loopback
+interface, in this process or in one of its own."""
 
 from __future__ import annotations
 
 import pytest
 from fixtures import *  # noqa: F403
+from frontend_process import *  # noqa: F403
 from harness import Frontend, StartBackend, StartFrontend
 from mock_backend import MockBackend
 
