@@ -8,6 +8,7 @@ from fixtures import *  # noqa: F403
 from frontend_process import *  # noqa: F403
 from harness import Frontend, StartBackend, StartFrontend
 from mock_backend import MockBackend
+from renderers import *  # noqa: F403
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,12 @@ from typing import Any
 import pytest
 from harness import CHAT, Speak, StartBackend, error_of
 from limits import WAIT_S
+from renderers import BOUNDS, ECHO, user
 from templates import HERMES
-from waiting import wait_until
 
-from nic_frontend import template_renderer
 from nic_frontend.errors import ApiError
-from nic_frontend.frames import framed
-from nic_frontend.template_process import ERROR, TEXT
-from nic_frontend.template_renderer import Bounds, Renderer, open_renderer
+from nic_frontend.template_renderer import Bounds, open_renderer
 
-ECHO = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 # A hostile one waits until it is asked: else it would not be served at all.
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% for k in range(99999) %}{% endfor %}{% endfor %}{% endfor %}"  # noqa: E501
 
@@ -34,37 +29,14 @@ def trapped(what: str) -> str:
     return "{% if messages[0].content == 'go' %}" + what + "{% else %}" + ECHO + "{% endif %}"
 
 
-BOUNDS = Bounds(time_s=0.5, memory_bytes=256 << 20, most_text=1 << 16)
-
-
-@pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Any]:
-    started: list[Renderer] = []
-
-    def start(template: str, bounds: Bounds = BOUNDS) -> Renderer:
-        (tmp_path / "chat_template.jinja").write_text(template)
-        renderer = open_renderer(tmp_path, bounds)
-        assert renderer is not None
-        started.append(renderer)
-        return renderer
-
-    yield start
-    for renderer in started:
-        renderer.close()
-
-
-def user(text: str) -> list[dict[str, Any]]:
-    return [{"role": "user", "content": text}]
-
-
 def test_its_process_loads_no_more_than_it_needs() -> None:
     """Each frontend has one: numpy alone would double the time in which it starts."""
     loaded = "import sys, nic_frontend.template_process; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", loaded], check=False, timeout=WAIT_S).returncode == 0
 
 
-def test_chats_are_rendered_each_with_its_own_text(opened: Any) -> None:
-    renderer = opened(ECHO)
+def test_chats_are_rendered_each_with_its_own_text(start_renderer: Any) -> None:
+    renderer = start_renderer(ECHO)
 
     async def all_at_once() -> list[str]:
         texts = [f"{i} \ud800é漢😀" + "x" * i for i in range(200)]
@@ -95,10 +67,12 @@ def test_chats_are_rendered_each_with_its_own_text(opened: Any) -> None:
         ("{{ messages.__class__.__mro__ }}", "unsafe"),
     ],
 )
-def test_what_takes_too_much_is_refused_and_others_are_rendered(opened: Any, trap: str, message: str) -> None:
+def test_what_takes_too_much_is_refused_and_others_are_rendered(
+    start_renderer: Any, trap: str, message: str
+) -> None:
     # On a busy machine memory fills up slowly, and is what is to be missed first.
     bounds = BOUNDS if "takes more" in message else replace(BOUNDS, time_s=WAIT_S)
-    renderer = opened(trapped(trap), bounds)
+    renderer = start_renderer(trapped(trap), bounds)
 
     async def beside_others() -> None:
         before = asyncio.create_task(renderer.render(user("before"), True, {}))
@@ -115,8 +89,8 @@ def test_what_takes_too_much_is_refused_and_others_are_rendered(opened: Any, tra
     asyncio.run(beside_others())
 
 
-def test_the_event_loop_turns_while_a_template_does_not_end(opened: Any) -> None:
-    renderer = opened(trapped(ENDLESS))
+def test_the_event_loop_turns_while_a_template_does_not_end(start_renderer: Any) -> None:
+    renderer = start_renderer(trapped(ENDLESS))
 
     async def turns() -> None:
         hostile = asyncio.create_task(renderer.render(user("go"), True, {}))
@@ -136,17 +110,17 @@ def test_the_event_loop_turns_while_a_template_does_not_end(opened: Any) -> None
     ["{% for %}", ENDLESS, "x" * (17 << 20)],
 )
 def test_a_template_that_cannot_be_used_is_refused_at_the_start(
-    opened: Any, monkeypatch: pytest.MonkeyPatch, template: str
+    start_renderer: Any, monkeypatch: pytest.MonkeyPatch, template: str
 ) -> None:
     monkeypatch.setattr("nic_frontend.template_renderer.START_S", 1.5)
     with pytest.raises(ValueError, match="template") as caught:
-        opened(template)
+        start_renderer(template)
     assert "\n" not in str(caught.value)
 
 
-def test_the_process_ends_by_itself_when_nobody_waits_for_its_rendering(opened: Any) -> None:
+def test_the_process_ends_by_itself_when_nobody_waits_for_its_rendering(start_renderer: Any) -> None:
     """Its frontend was killed: nobody is left who would kill it."""
-    renderer = opened(trapped(ENDLESS), Bounds(time_s=0.2, memory_bytes=1 << 30, most_text=1 << 16))
+    renderer = start_renderer(trapped(ENDLESS), Bounds(time_s=0.2, memory_bytes=1 << 30, most_text=1 << 16))
 
     async def abandon() -> None:
         hostile = asyncio.create_task(renderer.render(user("go"), True, {}))
@@ -158,143 +132,15 @@ def test_the_process_ends_by_itself_when_nobody_waits_for_its_rendering(opened: 
     assert renderer._process.wait(20) == -signal.SIGALRM
 
 
-def test_the_process_has_no_secrets_and_writes_nothing(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_has_no_secrets_and_writes_nothing(
+    start_renderer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BLINK_API_KEY", "secret")
-    process = opened(ECHO)._process
+    process = start_renderer(ECHO)._process
     assert b"secret" not in Path(f"/proc/{process.pid}/environ").read_bytes()
     assert resource.prlimit(process.pid, resource.RLIMIT_FSIZE) == (0, 0)
     assert resource.prlimit(process.pid, resource.RLIMIT_CORE) == (0, 0)
     assert "NoNewPrivs:\t1" in Path(f"/proc/{process.pid}/status").read_text()
-
-
-def played(monkeypatch: pytest.MonkeyPatch, *what: str) -> list[int]:
-    """The renderer's processes are scripts: what the first does with its socket, the second and so on.
-
-    Returns a list of which there is an item for each that was started.
-    """
-    head = "import sys, time, socket; s = socket.socket(fileno=int(sys.argv[1])); "
-    started: list[int] = []
-
-    def command(module: str, *arguments: object) -> list[str]:
-        started.append(len(started))
-        return [sys.executable, "-S", "-c", head + what[started[-1]], *map(str, arguments)]
-
-    monkeypatch.setattr("nic_frontend.template_renderer.command", command)
-    return started
-
-
-PATIENT = Bounds(time_s=WAIT_S, memory_bytes=1 << 28, most_text=1 << 16)
-CAN_RENDER = f"s.sendall({framed(TEXT)!r}); "
-
-
-def renders(times: int = 1) -> str:
-    return CAN_RENDER + f"s.recv(1 << 16); s.sendall({times} * {framed(TEXT + b'yes')!r}); s.recv(1)"
-
-
-@pytest.mark.parametrize(
-    "stays",
-    [
-        f"s.sendall({framed(ERROR + b'no')!r}); time.sleep(60)",
-        "[(s.send(b'\\0'), time.sleep(0.05)) for _ in range(1000)]",
-    ],
-)
-def test_a_process_that_cannot_render_and_does_not_end_is_killed(
-    opened: Any, monkeypatch: pytest.MonkeyPatch, stays: str
-) -> None:
-    monkeypatch.setattr("nic_frontend.template_renderer.START_S", 0.3)
-    played(monkeypatch, stays)
-    began = time.monotonic()
-    with pytest.raises(ValueError, match=r"no$|more than 0.3 s"):
-        opened(ECHO)
-    assert time.monotonic() - began < 5
-
-
-@pytest.mark.parametrize("connecting_s", [0.0, 0.1])
-def test_no_request_is_blamed_for_a_process_that_ended_before_it_was_asked(
-    opened: Any, monkeypatch: pytest.MonkeyPatch, connecting_s: float
-) -> None:
-    started = played(monkeypatch, CAN_RENDER + "s.close(); time.sleep(60)", renders(times=2))
-    renderer = opened(ECHO, PATIENT)
-
-    async def two() -> None:
-        loop = asyncio.get_running_loop()
-        connect = loop.create_unix_connection
-
-        async def slowly(*arguments: Any, **options: Any) -> Any:
-            connected = await connect(*arguments, **options)
-            await asyncio.sleep(connecting_s)
-            return connected
-
-        monkeypatch.setattr(loop, "create_unix_connection", slowly)
-        asked = [asyncio.create_task(renderer.render(user("x"), True, {})) for _ in range(2)]
-        assert await asyncio.wait_for(asyncio.gather(*asked), WAIT_S) == ["yes", "yes"]
-
-    wait_until(lambda: template_renderer._has_ended(renderer._socket))
-    asyncio.run(two())
-    assert len(started) == 2
-
-
-def test_no_request_is_blamed_for_a_process_that_ended_between_two(
-    opened: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started = played(monkeypatch, renders(), renders())
-    renderer = opened(ECHO, PATIENT)
-
-    async def story() -> None:
-        for _ in range(2):
-            assert await asyncio.wait_for(renderer.render(user("x"), True, {}), WAIT_S) == "yes"
-            renderer._process.kill()  # the event loop has not heard of it when it is asked again
-            renderer._process.wait()
-
-    asyncio.run(story())
-    assert len(started) == 2
-
-
-def test_processes_that_end_before_they_are_asked_are_not_started_for_ever(
-    opened: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started = played(monkeypatch, *[CAN_RENDER] * 3)
-    renderer = opened(ECHO, PATIENT)
-
-    async def story() -> None:
-        loop = asyncio.get_running_loop()
-        connect = loop.create_unix_connection
-
-        async def slowly(*arguments: Any, **options: Any) -> Any:
-            connected = await connect(*arguments, **options)
-            renderer._process.wait()
-            return connected
-
-        monkeypatch.setattr(loop, "create_unix_connection", slowly)
-        with pytest.raises(ApiError) as caught:
-            await asyncio.wait_for(renderer.render(user("x"), True, {}), WAIT_S)
-        assert caught.value.status == 500
-
-    asyncio.run(story())
-    assert len(started) in (2, 3)  # the first may have been gone before
-
-
-def test_a_connection_that_fails_costs_its_requests_alone(
-    opened: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    played(monkeypatch, CAN_RENDER + "s.recv(1)", renders())
-    renderer = opened(ECHO)
-
-    async def refuse(*_: Any, **__: Any) -> Any:
-        raise OSError("no more files")
-
-    async def both() -> None:
-        failed = renderer._socket
-        loop = asyncio.get_running_loop()
-        with monkeypatch.context() as patch:
-            patch.setattr(loop, "create_unix_connection", refuse)
-            with pytest.raises(ApiError) as caught:
-                await renderer.render(user("x"), True, {})
-        assert caught.value.status == 500
-        assert failed.fileno() == -1
-        assert await renderer.render(user("x"), True, {}) == "yes"
-
-    asyncio.run(both())
 
 
 def test_a_server_answers_others_while_a_template_does_not_end(speak: Speak) -> None:
