@@ -24,10 +24,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "ringbuffer"), str(ROOT / "scripts")]
+RIG = ROOT / "tests" / "ringbuffer" / "exchange"
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(RIG), str(ROOT / "scripts")]
 
 from exchange_thread import KEY  # noqa: E402
-from test_exchange import CLAIM, RunningServer  # noqa: E402
+from running_server import CLAIM, RunningServer  # noqa: E402
 
 from fuzz import command  # noqa: E402
 from fuzz.body_cases import FORMS, NUMBERS, TEXTS  # noqa: E402
