@@ -20,7 +20,8 @@ TESTS = ("tests", "tests/nic_frontend", "tests/nic_frontend/grammar")
 sys.path[:0] = [str(ROOT), *(str(ROOT / path) for path in TESTS)]
 
 from harness import Frontend  # noqa: E402
-from mock_backend import MockBackend, Row  # noqa: E402
+from mock_backend import MockBackend  # noqa: E402
+from mock_row import Row  # noqa: E402
 from templates import HERMES, write_model_with  # noqa: E402
 from tiny_model import build_tokenizer  # noqa: E402
 from walking import random_answer  # noqa: E402

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from harness import Frontend, Speak, StartBackend, StartFrontend
-from mock_backend import MockBackend, say
+from mock_backend import MockBackend
+from scripted_answers import say
 from templates import write_model_with
 from tiny_model import build_tokenizer, write_model
 

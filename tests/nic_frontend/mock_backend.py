@@ -7,83 +7,21 @@ It relies on x86-64's store order between numpy stores, as the tests' machines d
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from mock_row import Row, control_words
+from scripted_answers import Script, count_up, told
 
 from nic_frontend.library import crc32c
 from ringbuffer import abi
 from ringbuffer.abi import Command, LeaseState, Phase, Reason, State
-from ringbuffer.extents import mask_words, output_words
+from ringbuffer.extents import output_words
 from ringbuffer.region import Geometry, ModelFacts, Region, create, model_fingerprint, rounded_up
 from ringbuffer.words import Status, output_record, pair_word
-
-Script = Callable[
-    [list[int]], Iterator[int]
-]  # the prompt's tokens to the answer's; its end is the model's end token
-
-
-def count_up(prompt: list[int]) -> Iterator[int]:
-    """Token p at position p, modulo 256, for ever."""
-    position = 0
-    while True:
-        yield 4 + position % 256
-        position += 1
-
-
-def say(tokens: list[int]) -> Script:
-    return lambda prompt: iter(tokens)
-
-
-def echo(prompt: list[int]) -> Iterator[int]:
-    yield from prompt
-
-
-def told(position: int, token: int, n: int) -> list[int]:
-    """Words of log-probabilities of the token at a position: of rank 1, -0.25 for the first token, -0.5 for
-    the second; the likeliest are it and the ids behind it, half as likely each as the one before.
-    """
-    own = -(1 + position) / 4
-    logprobs = [own - math.log(2) * i for i in range(n - 1)]
-    first = [1, *(token + i for i in range(n - 1))][:n]
-    return [pair_word(a, bits_of(b)) for a, b in zip(first, [own, *logprobs][:n], strict=True)]
-
-
-def bits_of(value: float) -> int:
-    return int(np.float32(value).view(np.uint32))
-
-
-def control_words(descriptor: np.void, vocab_size: int) -> int:
-    mask = mask_words(vocab_size) if descriptor["flags"] & abi.RequestFlags.ALLOWS else 0
-    return mask + 2 * int(descriptor["n_biases"]) + int(descriptor["ban_words"])
-
-
-@dataclass
-class Row:
-    """One slot's request."""
-
-    sequence: int
-    state: State = State.EMPTY
-    reason: Reason = Reason.NONE
-    count: int = 0
-    prompt: list[int] = field(default_factory=list)
-    controls: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32))
-    grammar: bytes = b""
-    descriptor: np.void | None = None
-    answer: Iterator[int] | None = None
-    output: NDArray[np.uint64] = field(
-        default_factory=lambda: np.zeros(0, np.uint64)
-    )  # its range in the ring
-    pending: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # records announced and not yet written: position, token
-    steps: int = 0
 
 
 class MockBackend:

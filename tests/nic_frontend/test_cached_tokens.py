@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from harness import CHAT, COMPLETION, Frontend, StartBackend, StartFrontend, error_of
-from mock_backend import MockBackend, Row
+from mock_backend import MockBackend
+from mock_row import Row
 from sse import events
 from test_scraped_metrics import scrape
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from harness import Frontend, StartBackend, StartFrontend
-from mock_backend import MockBackend, echo, say
+from mock_backend import MockBackend
+from scripted_answers import echo, say
 from sse import events, finish_reasons, text_of
 from tiny_model import EOS, TOOL_CALL
 from tokenizers import Tokenizer

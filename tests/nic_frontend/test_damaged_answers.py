@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from harness import CHAT, COMPLETION, StartBackend, StartFrontend, error_of
-from mock_backend import say
+from scripted_answers import say
 from tiny_model import VOCAB_SIZE
 
 

@@ -13,7 +13,8 @@ import openai
 import pytest
 from harness import CHAT, COMPLETION, Frontend, Speak, StartBackend, StartFrontend, error_of
 from limits import WAIT_S
-from mock_backend import MockBackend, say
+from mock_backend import MockBackend
+from scripted_answers import say
 from sse import events
 from templates import HERMES
 from tiny_model import build_tokenizer

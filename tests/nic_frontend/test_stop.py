@@ -12,7 +12,7 @@ import pytest
 from harness import StartBackend, StartFrontend, wait_until
 from hypothesis import given
 from hypothesis import strategies as st
-from mock_backend import say
+from scripted_answers import say
 from sse import events, finish_reasons, text_of
 from tokenizers import Tokenizer
 

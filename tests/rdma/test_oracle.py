@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from fabric import KEY, StartExchange, devices
 from harness import StartBackend, wait_until
-from mock_backend import MockBackend, echo
+from mock_backend import MockBackend
 from pyverbs_initiator import Initiator
+from scripted_answers import echo
 
 from nic_frontend.library import crc32c
 from nic_frontend.transport.exchange_client import Exchange

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from fixtures import *  # noqa: F403
 from harness import StartBackend
-from mock_backend import MockBackend, bits_of
+from mock_backend import MockBackend
+from scripted_answers import bits_of
 
 from blink.dynamo.call import Call
 from blink.dynamo.logprobs import of_answer
