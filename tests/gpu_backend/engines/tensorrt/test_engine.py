@@ -6,12 +6,12 @@ from __future__ import annotations
 import enum
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import fake_tensorrt
 import pytest
 from fake_cuda import Log, all_captures, captures, op, run
-from small_models import DENSE, EXPERTS
+from small_models import DENSE
+from tensorrt_script import objects_that_ended, script
 
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 pytest.importorskip("onnx", reason="needs onnx: pip install 'blink-serving[tensorrt]'")
@@ -27,46 +27,6 @@ RTX_NAMES = (
     "ICudaEngine.create_runtime_config",
     "IExecutionContext.is_stream_capturable",
 )
-SCRIPT = """
-from contextlib import closing
-import fake_tensorrt
-sys.modules["tensorrt" if "full" in LIBRARY else "tensorrt_rtx"] = fake_tensorrt
-if "full" not in LIBRARY:
-    sys.modules["tensorrt"] = None
-from gpu_backend.cuda import cache
-from gpu_backend.engines.tensorrt import plans
-plans.cache_directory = lambda: Path(sys.argv[1]) / "cache"
-from gpu_backend.cuda.driver import CudaError
-from gpu_backend.devices.gpu import GpuServingDevice
-from gpu_backend.engines.base import EngineError, Limits
-from gpu_backend.engines.tensorrt.builder import TensorRtEngineBuilder
-from gpu_backend.models.quantization import ScaleForm
-from gpu_backend.models.quantized import quantized
-from gpu_backend.models.registry import read_model
-from gpu_backend.weights.safetensors import CheckpointError
-
-def serve(config):
-    # As a backend does: where something fails, the device is closed while the error is on its way.
-    try:
-        with closing(GpuServingDevice(0, TensorRtEngineBuilder())) as device:
-            wanted = Limits(20, 512, 100, 4, page_size=16, total_pages=0, mixed_share=64)
-            limits = device.limits(config, wanted, KV_MEMORY)
-            engine = device.build_engine(config, Path(sys.argv[1]), limits, RANDOM, None)
-            assert engine.executables.shape == (len(device._grid.shapes), 3)
-            assert len(set(engine.executables.ravel().tolist())) == engine.executables.size
-            engine.run(2, 1)
-            assert engine.logits(2).shape == (2, 1001)
-            engine.close()
-    except (CheckpointError, CudaError, EngineError, ValueError) as error:
-        print(error)
-
-config = read_model(Path(sys.argv[1]))
-RANDOM, KV_MEMORY = True, 8 << 20
-"""
-
-
-def script(library: str, change: str = "") -> str:
-    return f"LIBRARY = {library!r}\n{SCRIPT}{change}\nserve(config)\n"
 
 
 @pytest.fixture(scope="module")
@@ -165,15 +125,6 @@ def test_everything_is_released(log: Log) -> None:
     assert objects_that_ended(log) > 20
 
 
-def objects_that_ended(log: Log) -> int:
-    """All of TensorRT's that were made ended while the GPU's context was there. Returns how many builders."""
-    lines = [" ".join(call) for call in log if call[:2] != ["release", "context"]]
-    assert log.index(["release", "context", "0"]) == len(lines), "nothing comes behind it"
-    for kind in ("builder", "engine", "execution"):
-        assert lines.count(f"create {kind}") == lines.count(f"destroy {kind}")
-    return lines.count("create builder")
-
-
 @pytest.mark.parametrize(
     ("nodes", "kinds"),
     [
@@ -198,96 +149,6 @@ def test_copies_and_child_graphs_of_kernels_are_launched(fake: Path, tmp_path: P
     out, log = run(fake, tmp_path, script("full", f"fake_tensorrt.NODES = {nodes}"), DENSE)
     assert not out
     assert len(captures(log)) == 36
-
-
-REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
-    "no library": (
-        "full", DENSE, "sys.modules['tensorrt'] = None\nsys.modules['tensorrt_rtx'] = None\n"
-        "sys.modules['tensorrt_rtx_bindings'] = None",
-        "no TensorRT: pip install 'blink-serving[tensorrt]'",
-    ),
-    "an old library": (
-        "full", DENSE, "fake_tensorrt.__version__ = '8.6.1'\nsys.modules['tensorrt_rtx'] = None\n"
-        "del fake_tensorrt.IExecutionContext.execute_async_v3\nsys.modules['tensorrt_rtx_bindings'] = None",
-        "tensorrt 8.6.1 has no IExecutionContext.execute_async_v3, TensorRT 10.1 has it: pip install",
-    ),
-    "a library that does not start": (
-        "full", DENSE, "def refuse(self, log):\n"
-        "    log.log(fake_tensorrt.ILogger.ERROR, 'no driver')\n"
-        "    raise TypeError('factory function returned nullptr')\n"
-        "fake_tensorrt.Runtime.__init__ = refuse",
-        "TensorRT 11.0.0 does not start here: no driver",
-    ),
-    "the edition for RTX": (
-        "rtx", DENSE, "",
-        "TensorRT for RTX does not run on compute capability 9.0; install the full TensorRT 10.1 or newer",
-    ),
-    "experts": (
-        "full", EXPERTS, "", "--engine tensorrt does not serve mixtures of experts: --engine native does",
-    ),
-    "weights in fp8": (
-        "full", {**DENSE, "intermediate_size": 1024}, "config = quantized(config, ScaleForm.ROW)",
-        "--engine tensorrt does not serve weights in fp8: --engine native does",
-    ),
-    "a model that does not fit": (
-        "full", DENSE, "KV_MEMORY = 1 << 40", "the model does not fit: weights 0.0 GB + KV cache",
-    ),
-    "a plan that does not load": (
-        "full", DENSE, "fake_tensorrt.LOADS = 0",
-        "TensorRT 11.0.0 cannot load plan 0 (qkv) of the decode step of 1 token: the plan is of another",
-    ),
-    "a context that cannot be captured": (
-        "full", DENSE, "fake_tensorrt.CAPTURABLE = False",
-        "plan 0 (qkv) of the decode step of 1 token cannot be captured into a graph, says TensorRT",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("reason", REFUSALS)
-def test_what_does_not_serve_is_refused_in_one_line(reason: str, fake: Path, tmp_path: Path) -> None:
-    library, config, change, message = REFUSALS[reason]
-    out, log = run(fake, tmp_path, script(library, change), config)
-    assert out.startswith(message)
-    assert out.count("\n") == 1
-    assert not captures(log)
-    if "captured" not in reason:  # found before anything is loaded
-        assert not [call for call in log if call[0] == "alloc"]
-
-
-FAILURES = {
-    "a plan cannot be built": ("fake_tensorrt.BUILDS = False", "does not build the plan of qkv: no tactic"),
-    "a later plan does not load": ("fake_tensorrt.LOADS = 3", "TensorRT 11.0.0 cannot load plan 0"),
-    "the model does not fit": ("KV_MEMORY = 1 << 40", "the model does not fit"),
-    "the batch has no memory": (
-        "def refuse(*_): raise CudaError('OUT', 'of memory', 'cuMemAlloc')\n"
-        "from gpu_backend.devices import gpu\ngpu.allocate_batch = refuse",
-        "cuMemAlloc: OUT",
-    ),
-    "no weights": ("RANDOM = False", "neither model.safetensors nor"),
-    "no memory to work in": ("fake_tensorrt.SCRATCH_BYTES = 1 << 30", "the model does not fit"),
-    "contexts have left too little memory": (
-        "from gpu_backend.cuda.driver import Device\n"
-        "Device.free_bytes = lambda _: (1 << 33) - len(fake_tensorrt.living) * (200 << 20)",
-        "the model does not fit",
-    ),
-    "the arena cannot be allocated": (
-        "from gpu_backend.engines.native import sizing\nsizing.Needs.check = lambda *_: None\n"
-        "fake_tensorrt.SCRATCH_BYTES = 1 << 30",
-        "cuMemAlloc",
-    ),
-    "a context that cannot be captured": ("fake_tensorrt.CAPTURABLE = False", "plan 0 (qkv)"),
-    "a node that the GPU cannot launch": ("fake_tensorrt.NODES = [fake_tensorrt.HOST]", "plan 0 (qkv)"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("failure", FAILURES)
-def test_tensorrts_objects_end_before_the_gpus_context_wherever_a_start_fails(
-    failure: str, fake: Path, tmp_path: Path
-) -> None:
-    change, message = FAILURES[failure]
-    out, log = run(fake, tmp_path, script("full", change), DENSE)
-    assert message in out
-    assert objects_that_ended(log) > 0
 
 
 def test_the_library_has_what_the_fake_has() -> None:
