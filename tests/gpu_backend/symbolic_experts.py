@@ -1,0 +1,162 @@
+"""Mixtures of experts in a step on expressions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symbolic_elementwise import SymbolicElementwise
+from symbolic_matmul import SymbolicMatMul
+from symbolic_operands import FP32_BYTES, HALF_BYTES, ZERO, Buffer, Product
+from symbolic_plan import Expression
+
+from gpu_backend.arithmetic import ceil_div
+from gpu_backend.kernel_abi.fp8 import SCALE_BLOCK
+from gpu_backend.ops.moe_one import SINGLE_EXPERTS, SUM_PLACES
+from gpu_backend.ops.moe_stream import FEW_TOKENS
+from gpu_backend.ops.moe_tiled import GROUPED_FP8_UNIT, GROUPED_UNIT, UNIT_BYTES
+from gpu_backend.ops.operations import Epilogue
+
+
+class SymbolicExperts(SymbolicMatMul, SymbolicElementwise):
+    def _router(self, _: int, step_set: Any, residual: str, norm: int, eps: float, *rest: int) -> None:
+        (
+            weight,
+            normed,
+            logits,
+            choice,
+            _weights,
+            _arrivals,
+            tokens,
+            hidden,
+            count,
+            _per_token,
+            _renormalise,
+        ) = rest
+        self._rmsnorm(tokens, residual, norm, eps, normed, hidden)
+        self._multiply(Product(weight, normed, logits, tokens, hidden, count, Epilogue.STORE_FP32))
+        if tokens > FEW_TOKENS:
+            self._route(0, step_set, logits, choice)
+
+    def _route(self, _: int, step_set: Any, logits: str, choice: str, *rest: int) -> None:
+        for token in range(self._shape.tokens):
+            self._at(choice)[token] = ("choice", self._at(logits)[token])
+
+    def _pairs(self, address: int, element: int) -> Buffer:
+        """A buffer of a row for each token and expert that it has."""
+        experts = self.config.experts
+        assert experts is not None
+        return self._at(address, self._shape.tokens * experts.per_token, element)
+
+    def _expert_products(
+        self, weight: int, x: Buffer | list[Expression], chooses: bool = False
+    ) -> list[Expression]:
+        """A token's of all its experts."""
+        self._pairs("expert_choice", 4)
+        self._pairs("expert_weight", FP32_BYTES)
+        if chooses:
+            self._route(0, None, "router_logits", "expert_choice")
+        name, choice = self._weights[weight], self._at("expert_choice")
+        return [("experts' silu", name, x[token], choice[token]) for token in range(self._shape.tokens)]
+
+    def _expert_gate_up(self, weight: int, x: Buffer | list[Expression], chooses: bool = False) -> None:
+        experts = self.config.experts
+        assert experts is not None
+        self._pairs("expert_product", HALF_BYTES * experts.intermediate)
+        for token, product in enumerate(self._expert_products(weight, x, chooses)):
+            self._at("expert_product")[token] = product
+
+    def _expert_plan(
+        self, _: int, choice: str, plan: str, pairs: str, tokens: int, count: int, per_token: int, unit: int
+    ) -> None:
+        units = tokens * per_token // unit + min(count, tokens * per_token)
+        assert (tokens, unit) == (
+            self._shape.tokens,
+            GROUPED_FP8_UNIT if self.config.scale_forms else GROUPED_UNIT,
+        )
+        self._at(plan, 1 + units, UNIT_BYTES)
+        self._pairs(pairs, 4)
+
+    def _moe_gemv_gate_up(
+        self, _: int, routing: Any, weight: int, x: str, out: str, *rest: int, chooses: bool = False
+    ) -> None:
+        self._expert_gate_up(weight, self._at(x), chooses)
+
+    def _moe_grouped_gemm_gate_up(
+        self, _: int, plan: str, pairs: str, weight: int, x: str, *rest: int
+    ) -> None:
+        self._expert_gate_up(weight, self._at(x))
+
+    def _expert_down(self, weight: int, x: Buffer | list[Expression], out: str) -> None:
+        to = self._pairs(out, HALF_BYTES * self.config.hidden)
+        for token in range(self._shape.tokens):
+            to[token] = ("experts' down", self._weights[weight], x[token])
+
+    def _moe_gemv_down(self, _: int, routing: Any, weight: int, x: str, out: str, *rest: int) -> None:
+        self._expert_down(weight, self._at(x), out)
+
+    def _moe_grouped_gemm_down(
+        self, _: int, plan: str, pairs: str, weight: int, x: str, out: str, *rest: int
+    ) -> None:
+        self._expert_down(weight, self._at(x), out)
+
+    def _expert_x(self, weight: int, scales: int, x: Any, width: int) -> list[Expression]:
+        """What the tokens' rows of x are, which have been quantised; `scales` are those of the weight."""
+        assert scales == self._scales_of[weight], "the scales are another matrix's"
+        name, *x_scales = x
+        rows = self._shape.tokens
+        return self._quantized(Product(weight, name, "", rows, width, 0, Epilogue.STORE, tuple(x_scales)))
+
+    def _moe_grouped_fp8_gemm_gate_up(
+        self, _: int, plan: str, pairs: str, weight: int, scales: int, x: Any, out: Any, n_in: int,
+        n_out: int, per_token: int,
+    ) -> None:  # fmt: skip
+        elements, product_scales, stride = out
+        assert stride == self._shape.tokens * per_token
+        self._pairs(elements, n_out)
+        self._pairs(product_scales, FP32_BYTES * ceil_div(n_out, SCALE_BLOCK))
+        made = self._expert_products(weight, self._expert_x(weight, scales, x, n_in))
+        for token, value in enumerate(made):
+            self._at(elements)[token] = ("fp8", value)
+            self._at(product_scales)[token] = ("scales", stride, value)
+
+    def _moe_grouped_fp8_gemm_down(
+        self, _: int, plan: str, pairs: str, weight: int, scales: int, x: Any, out: str, n_in: int,
+        n_out: int, per_token: int,
+    ) -> None:  # fmt: skip
+        self._expert_down(weight, self._expert_x(weight, scales, x, n_in), out)
+
+    def _moe_single_token_gate_up(
+        self, _: int, routing: Any, residual: str, norm: int, eps: float, weight: int, *rest: int
+    ) -> None:
+        sums, choice, _weights, count, renormalise = routing
+        hidden, experts = self.config.hidden, self.config.experts
+        assert experts is not None
+        assert (count, renormalise) == (experts.count, experts.renormalise)
+        assert rest[1:] == (hidden, experts.intermediate, experts.per_token)
+        assert experts.per_token <= SINGLE_EXPERTS
+        self._rmsnorm(1, residual, norm, eps, "normed", hidden)
+        self._at(choice)[0] = ("choice", self._at(sums)[0])
+        self._expert_gate_up(weight, self._at("normed"))
+
+    def _moe_single_token_down(
+        self, _: int, choice: str, weights: str, sums: str, n_sums: int, down: int, x: str, out: str,
+        *rest: int,
+    ) -> None:  # fmt: skip
+        assert self.config.experts is not None
+        assert n_sums == SUM_PLACES * self.config.experts.count
+        self._at(sums, n_sums, 8)[0] = ZERO
+        rows = "expert_rows"
+        self._moe_gemv_down(0, None, down, x, rows)
+        self._moe_combine(1, rows, choice, weights, out, self.config.hidden)
+
+    def _moe_combine(self, rows: int, x: str, choice: str, weights: str, out: str, *rest: int) -> None:
+        to = self._at(out, rows, FP32_BYTES * self.config.hidden)
+        for row in range(rows):
+            to[row] = ("add", to[row], ("sum", self._at(x)[row], self._at(choice)[row]))
+
+    def _moe_combine_rmsnorm(
+        self, rows: int, x: str, choice: str, weights: str, out: str, norm: int, eps: float, normed: str,
+        hidden: int, per_token: int,
+    ) -> None:  # fmt: skip
+        self._moe_combine(rows, x, choice, weights, out)
+        self._rmsnorm(rows, out, norm, eps, normed, hidden)
