@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gpu_backend.ops import elementwise
+from gpu_backend.ops import attention, elementwise
 from gpu_backend.ops import operations as ops
 from gpu_backend.ops.candidate import Candidate, Choice, NoKernel
 from gpu_backend.ops.cublas import CublasGemm
@@ -60,10 +60,10 @@ def serves(name: str, op: ops.Operation, target: Target) -> bool:
 CANDIDATES: dict[type[Any], tuple[Candidate, ...]] = {
     ops.MatMul: (ResidentGemv(), Gemv(), SkinnyGemm(), TiledFp8Gemm(), TiledGemm(), CublasGemm()),
     ops.Moe: (OneTokenMoe(), StreamMoe(choose), TiledMoe(choose)),
-    ops.DecodePlan: (PlanDecode(), NoDecodePlan()),
-    ops.DecodeAttention: (StreamAttention(), PlainDecode()),
-    ops.PrefillPlan: (PlanFlash(),),
-    ops.PrefillAttention: (FlashAttention(), PlainAttention()),
+    attention.DecodePlan: (PlanDecode(), NoDecodePlan()),
+    attention.DecodeAttention: (StreamAttention(), PlainDecode()),
+    attention.PrefillPlan: (PlanFlash(),),
+    attention.PrefillAttention: (FlashAttention(), PlainAttention()),
     ops.DecodeModel: (Megakernel(),),
     ops.Sample: (ClusterSample(),),
     ops.Gate: (elementwise.GateKernel(),),
@@ -72,7 +72,7 @@ CANDIDATES: dict[type[Any], tuple[Candidate, ...]] = {
     ops.Quantize: (QuantizeKernel(),),
     ops.RmsNorm: (elementwise.RmsNormKernel(),),
     ops.AddNorm: (elementwise.AddNormKernel(),),
-    ops.Rope: (elementwise.RopeKernel(),),
+    attention.Rope: (elementwise.RopeKernel(),),
     ops.GatherLast: (elementwise.GatherLastKernel(),),
     ops.GatherNorm: (elementwise.GatherNormKernel(),),
 }

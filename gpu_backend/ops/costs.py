@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from gpu_backend.element import Element
 from gpu_backend.ops import operations as ops
+from gpu_backend.ops.attention import DecodeAttention, LayerAttention, PrefillAttention, Rope
 from gpu_backend.ops.gpu import Gpu
 from gpu_backend.ops.matrix import Buffer, Matrix
-from gpu_backend.ops.operations import Epilogue, LayerAttention, MatMul, Moe, Operation
+from gpu_backend.ops.operations import Epilogue, MatMul, Moe, Operation
 from gpu_backend.ops.skinny_cut import SKINNY_MAX_ROWS
 
 FP8_SPEED = 2  # of the tensor cores, against that of halves
@@ -61,14 +62,14 @@ def cost(op: Operation, load: Load) -> Cost:
             return _matmul(op)
         case Moe():
             return _moe(op)
-        case ops.DecodeAttention(of=of):
+        case DecodeAttention(of=of):
             keys = load.rows * min(load.context + 1, of.reach.window or load.context + 1)
             return Cost(keys * _token_bytes(of) + load.rows * _row_bytes(of), 4 * keys * _query_width(of))
-        case ops.PrefillAttention(of=of):
+        case PrefillAttention(of=of):
             pairs = load.prompts * _pairs(load.prompt_tokens / max(load.prompts, 1), of.reach.window)
             moved = load.prompt_tokens * (_token_bytes(of) + _row_bytes(of))
             return Cost(moved, 4 * pairs * _query_width(of))
-        case ops.Rope(of=of):
+        case Rope(of=of):
             width = of.heads.width * of.qkv.element.n_bytes
             return Cost(load.prompt_tokens * (2 * width + _token_bytes(of)))
         case ops.Embed():

@@ -17,10 +17,10 @@ from gpu_backend.element import Element
 from gpu_backend.kernel_abi.attention_plan import SPLIT_PLAN_THREADS, KvSplit
 from gpu_backend.kernel_abi.decode_unit_sm90 import ATTENTION_SHARED_BYTES, ATTENTION_THREADS, UNIT_HEADS
 from gpu_backend.kernel_abi.kv_split_combine import MAX_SPLITS
+from gpu_backend.ops.attention import DecodeAttention, DecodePlan, Heads, Reach
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch
 from gpu_backend.ops.matrix import Buffer
-from gpu_backend.ops.operations import DecodeAttention, DecodePlan, Heads, Reach
 
 KV_SPLIT_BYTES = KvSplit.itemsize
 PART_WORDS = 4  # a split's partial result has these beside its head_dim elements

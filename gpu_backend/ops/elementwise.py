@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.kernel_abi.page_copy import COPY_BLOCKS, COPY_THREADS
+from gpu_backend.ops.attention import LayerAttention, Rope
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch, Operand, row_block
 from gpu_backend.ops.matrix import Buffer
@@ -15,10 +16,8 @@ from gpu_backend.ops.operations import (
     Gate,
     GatherLast,
     GatherNorm,
-    LayerAttention,
     Quantize,
     RmsNorm,
-    Rope,
 )
 from gpu_backend.ops.quantize import group_block
 from gpu_backend.ops.weights import SCALE_FORMS

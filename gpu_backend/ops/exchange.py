@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from gpu_backend.kernel_abi.gemv import GEMV_ROWS
 from gpu_backend.megakernel_abi import MEGAKERNEL_TOKENS
-from gpu_backend.ops.operations import DecodeModel, Heads
+from gpu_backend.ops.attention import Heads
+from gpu_backend.ops.operations import DecodeModel
 
 MEGAKERNEL_TILE = GEMV_ROWS  # rows of a tile of a matrix; every matrix's rows are a multiple
 MAX_GROUP = 8

@@ -15,6 +15,7 @@ from gpu_backend.kernel_abi.kv_split_combine import MAX_SPLITS
 from gpu_backend.kernel_abi.weight_stream_sm90 import MEGAKERNEL_BLOCK, MEGAKERNEL_WARPS, PASS_TILES
 from gpu_backend.megakernel_abi import MEGAKERNEL_SHARED_BYTES, MEGAKERNEL_TOKENS, STAGE_CHUNKS
 from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.ops.attention import cache_type
 from gpu_backend.ops.exchange import (
     MEGAKERNEL_TILE,
     decode_group,
@@ -25,7 +26,7 @@ from gpu_backend.ops.exchange import (
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Inside, Launch, Struct
 from gpu_backend.ops.matrix import Buffer
-from gpu_backend.ops.operations import DecodeModel, cache_type
+from gpu_backend.ops.operations import DecodeModel
 from gpu_backend.ops.weights import SCALE_FORMS
 
 MEGAKERNEL_HEAD_DIMS = (64, 128)

@@ -7,10 +7,10 @@ that every GPU serves; Hopper's way is decode_attention.py.
 
 from __future__ import annotations
 
+from gpu_backend.ops.attention import DecodeAttention, DecodePlan
 from gpu_backend.ops.elementwise import Always, rope_launch
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch
-from gpu_backend.ops.operations import DecodeAttention, DecodePlan
 from gpu_backend.ops.prefill_attention import plain_launch
 
 

@@ -14,11 +14,11 @@ from gpu_backend.kernel_abi.flash_attention_sm90 import FLASH_FP8_THREADS, FLASH
 from gpu_backend.kernel_abi.flash_producer_sm90 import FLASH_RAW_STAGES, FLASH_ROWS, FLASH_STAGES
 from gpu_backend.kernel_abi.prefill_attention import PREFILL_QUERIES, PREFILL_THREADS
 from gpu_backend.kernel_abi.prefill_plan import PREFILL_PLAN_THREADS, PrefillUnit
+from gpu_backend.ops.attention import Heads, LayerAttention, PrefillAttention, PrefillPlan
 from gpu_backend.ops.elementwise import Always
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch, Tensor
 from gpu_backend.ops.matrix import Buffer, KvCache
-from gpu_backend.ops.operations import Heads, LayerAttention, PrefillAttention, PrefillPlan
 
 FLASH_HEAD_DIMS = (64, 128)
 MAX_PACK = 8  # heads of a token in one tile

@@ -40,10 +40,7 @@ from gpu_backend.engines.native.model import heads_of, target_of  # noqa: E402
 from gpu_backend.engines.native.plan import buffer_bytes, kernel_names  # noqa: E402
 from gpu_backend.models.description import Model  # noqa: E402
 from gpu_backend.models.half import half_bits  # noqa: E402
-from gpu_backend.ops.candidate import Choice  # noqa: E402
-from gpu_backend.ops.choice import choose  # noqa: E402
-from gpu_backend.ops.matrix import Buffer, KvCache, Matrix  # noqa: E402
-from gpu_backend.ops.operations import (  # noqa: E402
+from gpu_backend.ops.attention import (  # noqa: E402
     DecodeAttention,
     DecodePlan,
     KvScales,
@@ -52,6 +49,9 @@ from gpu_backend.ops.operations import (  # noqa: E402
     PrefillPlan,
     Reach,
 )
+from gpu_backend.ops.candidate import Choice  # noqa: E402
+from gpu_backend.ops.choice import choose  # noqa: E402
+from gpu_backend.ops.matrix import Buffer, KvCache, Matrix  # noqa: E402
 
 PAGE = 16
 BEYOND_L2 = 256 << 20  # bytes of keys and values that a chain reads at least

@@ -20,10 +20,7 @@ from gpu_backend.element import Element, compute_element
 from gpu_backend.engines.native.model import heads_of, target_of
 from gpu_backend.models.description import Model
 from gpu_backend.models.fp8 import from_fp8, to_fp8
-from gpu_backend.ops.choice import choose
-from gpu_backend.ops.launch import Work
-from gpu_backend.ops.matrix import Buffer, KvCache, Matrix
-from gpu_backend.ops.operations import (
+from gpu_backend.ops.attention import (
     NO_KV_SCALES,
     DecodeAttention,
     DecodePlan,
@@ -31,6 +28,9 @@ from gpu_backend.ops.operations import (
     LayerAttention,
     Reach,
 )
+from gpu_backend.ops.choice import choose
+from gpu_backend.ops.launch import Work
+from gpu_backend.ops.matrix import Buffer, KvCache, Matrix
 
 PAGE = 16
 EPS = 1e-6

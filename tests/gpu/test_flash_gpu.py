@@ -21,10 +21,7 @@ from gpu_backend.engines.native.model import heads_of, kv_cache
 from gpu_backend.engines.native.weights import half_bits
 from gpu_backend.kernel_abi.prefill_plan import PrefillUnit
 from gpu_backend.models.fp8 import from_fp8, to_fp8
-from gpu_backend.ops.choice import choose
-from gpu_backend.ops.gpu import Target
-from gpu_backend.ops.matrix import Buffer, Matrix
-from gpu_backend.ops.operations import (
+from gpu_backend.ops.attention import (
     NO_KV_SCALES,
     KvScales,
     LayerAttention,
@@ -32,6 +29,9 @@ from gpu_backend.ops.operations import (
     PrefillPlan,
     Reach,
 )
+from gpu_backend.ops.choice import choose
+from gpu_backend.ops.gpu import Target
+from gpu_backend.ops.matrix import Buffer, Matrix
 
 NAN, FP8_NAN = 0x7FFF, 0x7F  # the first in both half types
 UNTOUCHED = 0x4000

@@ -27,6 +27,14 @@ from gpu_backend.engines.tensorrt.segments import Segment, Tensor, segmented
 from gpu_backend.models.half import half_bits, to_float32
 from gpu_backend.models.registry import read_model
 from gpu_backend.ops import operations as ops
+from gpu_backend.ops.attention import (
+    DecodeAttention,
+    DecodePlan,
+    LayerAttention,
+    PrefillAttention,
+    PrefillPlan,
+    Rope,
+)
 from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.weights.checkpoint import Checkpoint
 
@@ -167,9 +175,9 @@ class OnnxModel:
                 table = self._arrays[item.table.address]
                 for row, token in enumerate(self._tokens):
                     out[row] = table[token.id] * np.float32(item.scale)
-            case ops.DecodeAttention():
+            case DecodeAttention():
                 self._attend(item.of, range(self._decodes))
-            case ops.PrefillAttention():
+            case PrefillAttention():
                 self._attend(item.of, range(self._decodes, len(self._tokens)))
             case ops.GatherLast():
                 last = [row for row, token in enumerate(self._tokens) if token.sampled]
@@ -178,7 +186,7 @@ class OnnxModel:
                     (item.attention, item.to_attention),
                 ):
                     self._zeros(to)[: len(last)] = self._buffers[of.name][last]
-            case ops.Gate() | ops.DecodePlan() | ops.PrefillPlan() | ops.Rope() | ops.Sample():
+            case ops.Gate() | DecodePlan() | PrefillPlan() | Rope() | ops.Sample():
                 pass  # of attention's operations, those above do everything
             case _:
                 raise AssertionError(f"{type(item).__name__} is in no dense step")
@@ -202,7 +210,7 @@ class OnnxModel:
             return self._buffers[tensor.operand.name][: tensor.operand.rows]
         return self._arrays[tensor.operand.address].reshape(tensor.shape)
 
-    def _attend(self, of: ops.LayerAttention, rows: Sequence[int]) -> None:
+    def _attend(self, of: LayerAttention, rows: Sequence[int]) -> None:
         heads, group = of.heads, of.heads.ratio
         if 0 in rows:
             self._zeros(of.out)
@@ -228,7 +236,7 @@ class OnnxModel:
             mixed = np.einsum("hp,phd->hd", shares / shares.sum(axis=1, keepdims=True), v)
             self._buffers[of.out.name][row] = rounded(mixed.reshape(-1).astype(np.float32), self._element)
 
-    def _turned(self, of: ops.LayerAttention, norm: Matrix | None, x: Floats, position: int) -> Floats:
+    def _turned(self, of: LayerAttention, norm: Matrix | None, x: Floats, position: int) -> Floats:
         if norm:
             mean = np.mean(x * x, axis=1, keepdims=True)
             x = x / np.sqrt(mean + np.float32(of.eps)) * self._arrays[norm.address].reshape(-1)

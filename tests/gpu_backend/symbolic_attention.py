@@ -11,8 +11,8 @@ from symbolic_plan import Expression
 
 from gpu_backend.abi import StepKind
 from gpu_backend.engines.native.step import decoding_slots
+from gpu_backend.ops.attention import Heads
 from gpu_backend.ops.decode_attention import KV_SPLIT_BYTES, KvSplitLimits, kv_split_limits
-from gpu_backend.ops.operations import Heads
 
 
 class SymbolicAttention(SymbolicMachine):

@@ -12,17 +12,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from symbolic_operands import (
-    CACHE_MAPS,
-    CHIP,
-    KV_CACHE,
-    SCALES,
-    WEIGHTS,
-    Buffer,
-    Load,
-    Product,
-    epilogue_of,
-)
+from symbolic_operands import CACHE_MAPS, CHIP, KV_CACHE, SCALES, WEIGHTS, Buffer, Load, Product, epilogue_of
 from symbolic_plan import Expression, computed
 
 from gpu_backend.cuda.chip import Chip
@@ -37,11 +27,11 @@ from gpu_backend.engines.native.model import (
 )
 from gpu_backend.engines.native.plan import Planner, buffer_bytes, described_plans, kernel_names, plan_step
 from gpu_backend.models.description import Model
+from gpu_backend.ops.attention import NO_KV_SCALES, KvScales, Reach
 from gpu_backend.ops.candidate import Choice
 from gpu_backend.ops.launch import FromStep, LibraryGemm, LibraryPlan, Struct, Tensor, Work
 from gpu_backend.ops.matrix import Buffer as Place
 from gpu_backend.ops.matrix import Matrix
-from gpu_backend.ops.operations import NO_KV_SCALES, KvScales, Reach
 from gpu_backend.ops.weights import FP8_MATRIX
 
 

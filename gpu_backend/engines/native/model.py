@@ -10,10 +10,10 @@ from gpu_backend.element import Element, compute_element
 from gpu_backend.engines.base import Limits
 from gpu_backend.models.description import Layer, Model, Weight
 from gpu_backend.models.rope import Rope
+from gpu_backend.ops.attention import NO_KV_SCALES, Heads, KvScales, Reach
 from gpu_backend.ops.gemv import gemv_rows
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.matrix import KvCache, Matrix
-from gpu_backend.ops.operations import NO_KV_SCALES, Heads, KvScales, Reach
 
 
 @dataclass(frozen=True)

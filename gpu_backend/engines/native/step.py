@@ -27,6 +27,14 @@ from gpu_backend.engines.native.model import DeviceLayer, NativeModel, heads_of
 from gpu_backend.models.description import Model
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops import operations as ops
+from gpu_backend.ops.attention import (
+    DecodeAttention,
+    DecodePlan,
+    LayerAttention,
+    PrefillAttention,
+    PrefillPlan,
+    Rope,
+)
 from gpu_backend.ops.choice import serves
 from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.operations import Epilogue, Norm, Operation, Role
@@ -109,9 +117,9 @@ class StepBuilder:
         mixed = shape.kind == StepKind.MIXED
         out: list[Operation] = [ops.Gate()]
         if self._decodes:
-            out += [ops.DecodePlan(self._lanes, mixed, self._heads, reach) for reach in weights.reaches]
+            out += [DecodePlan(self._lanes, mixed, self._heads, reach) for reach in weights.reaches]
         out.append(ops.Embed(weights.embed, self._residual, self._config.embed_scale))
-        plan = ops.PrefillPlan(shape.tokens, shape.batch_slots, self._heads)
+        plan = PrefillPlan(shape.tokens, shape.batch_slots, self._heads)
         unbounded = any(reach.window is None for reach in weights.reaches)
         if self._prompts and unbounded and serves("prefill_plan", plan, self._model.target):
             out.append(plan)
@@ -132,17 +140,17 @@ class StepBuilder:
         out = self._product(Role.QKV, self._norm(layer.input_norm), layer.qkv, self._residual, qkv)
         where = (self._heads, layer.reach, index, model.cache)
         norms = (layer.q_norm, layer.k_norm, config.norm_eps, layer.qkv_bias)
-        of = ops.LayerAttention(*where, qkv, self._attention, *norms, scales=layer.kv_scales)
+        of = LayerAttention(*where, qkv, self._attention, *norms, scales=layer.kv_scales)
         if (
             self._prompts
         ):  # first: their attention may then begin during that of the sequences that decode (E24)
-            out.append(ops.Rope(of))
+            out.append(Rope(of))
         if self._decodes:
-            out.append(ops.DecodeAttention(self._lanes, self._shape.kind == StepKind.MIXED, of))
+            out.append(DecodeAttention(self._lanes, self._shape.kind == StepKind.MIXED, of))
         if self._prompts:
             whole = Buffer("qkv", model.limits.max_step_tokens, config.qkv_width, self._half)
-            of = ops.LayerAttention(*where, whole, self._attention, *norms, scales=layer.kv_scales)
-            out.append(ops.PrefillAttention(self._shape.tokens, of, after_decode=self._decodes))
+            of = LayerAttention(*where, whole, self._attention, *norms, scales=layer.kv_scales)
+            out.append(PrefillAttention(self._shape.tokens, of, after_decode=self._decodes))
         return out
 
     def _gather(self) -> ops.GatherLast:

@@ -21,8 +21,8 @@ from gpu_backend.models.fp8 import in_register_order
 from gpu_backend.models.half import half_bits, to_float32
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.models.rope import Rope
+from gpu_backend.ops.attention import NO_KV_SCALES, KvScales
 from gpu_backend.ops.matrix import Matrix
-from gpu_backend.ops.operations import NO_KV_SCALES, KvScales
 from gpu_backend.weights.checkpoint import Checkpoint
 
 RANDOM_STD = 0.02

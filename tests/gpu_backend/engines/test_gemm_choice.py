@@ -16,8 +16,8 @@ from gpu_backend.element import Element
 from gpu_backend.engines.native import gemm_choice
 from gpu_backend.engines.native.gemm_choice import GemmChoice, matrices_alike, read_choices
 from gpu_backend.engines.native.model import DeviceLayer, DeviceWeights
+from gpu_backend.ops.attention import Reach
 from gpu_backend.ops.matrix import Matrix
-from gpu_backend.ops.operations import Reach
 
 FAST = b"f" * ALGORITHM_BYTES
 
