@@ -27,7 +27,8 @@ Log = list[list[str]]
 
 def build(directory: Path) -> Path:
     """The directory, whose lib/ holds the fake libraries then."""
-    fake = compilation.build("fake_cuda.so", ["tests/gpu_backend/fake_cuda.c"], "-shared", "-fPIC", "-Werror")
+    sources = [f"tests/gpu_backend/fake_{part}.c" for part in ("cuda", "modules", "graphs", "cublas")]
+    fake = compilation.build("fake_cuda.so", sources, "-shared", "-fPIC", "-Werror")
     library = directory / "lib"
     library.mkdir()
     for name in ("libcuda.so.1", "libcublas.so.13", "libcublasLt.so.13"):
