@@ -29,7 +29,7 @@ def build_stress(build_program: Callable[..., Path]) -> Callable[..., Path]:
     """build_stress(name, *flags, link): link_stress with these compiler flags and sources of the link."""
     root = Path(__file__).resolve().parents[2]
     reader = [str(NATIVE / path.name) for path in sorted((root / NATIVE).glob("*.cpp"))]
-    others = ["tests/verbs/link_stress.cpp", FABRIC, *reader, "gpu_backend/rdma/target.cpp"]
+    others = ["tests/verbs/link_stress.cpp", *FABRIC, *reader, "gpu_backend/rdma/target.cpp"]
 
     def build(name: str, *flags: str, link: list[str] = LINK) -> Path:
         return build_program(name, [*others, *link], "-O1", *flags)
@@ -41,7 +41,7 @@ def build_stress(build_program: Callable[..., Path]) -> Callable[..., Path]:
 def fabric_libraries(build_program: Callable[..., Path]) -> tuple[Path, Path, Path]:
     """The fabric, and the link and the backend's side on top of it, as shared libraries."""
     shared = ("-shared", "-fPIC", "-O1")
-    fabric = build_program("fabric.so", [FABRIC], *shared)
+    fabric = build_program("fabric.so", FABRIC, *shared)
     link = build_program("verbs.so", [*LINK, str(fabric)], *shared)
     return fabric, link, build_program("rdma.so", [*TARGET, str(fabric)], *shared)
 

@@ -1,0 +1,89 @@
+// A fabric of queue pairs without a device: two ends in one process, and memory that orders remote writes no more than
+// the InfiniBand specification and PCIe make it. rdma_rxe executes in order and cannot show a protocol that relies on
+// more than that; this can.
+//
+//   A WRITE's bytes reach memory as aligned 8-byte words, in any order, at any later time, even after its
+//   completion. Words of several WRITEs mix. Only writes to one word keep their order.
+//   A READ waits for every WRITE posted before it on its queue pair; its words are read in any order.
+//   A WRITE without IBV_SEND_FENCE may overtake a READ posted before it.
+//   A queue pair may break between any two words. What then has not reached the memory may still do so, or never
+//   will, until the responder's queue pair has been destroyed.
+#pragma once
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace fake {
+
+struct PendingWord {
+  uint8_t* to;
+  size_t bytes;  // 8, less at the ends of an unaligned WRITE
+  uint8_t data[8];
+};
+
+struct Request {
+  ibv_send_wr wr;
+  ibv_sge piece;
+  std::vector<uint8_t> inlined;
+};
+
+struct Pair;
+
+struct Fabric {
+  std::mutex mutex;  // guards all but a pair's own parts
+  std::map<uint32_t, Pair*> pairs;
+  std::map<uint32_t, ibv_mr*> regions;
+  std::map<uint32_t, int> accesses;
+  uint32_t next_number = 100;
+  uint32_t next_key = 1;
+  std::atomic<uint32_t> break_one_in{0};
+  std::atomic<uint64_t> overtaken{0}, broken{0}, words_together{0};
+  ibv_context context{};
+};
+extern Fabric fabric;
+
+struct Pair {
+  ibv_qp qp{};
+  ibv_cq* completions;
+  uint32_t peer = 0;
+  std::atomic<int> state{IBV_QPS_RESET};
+
+  std::mutex mutex;  // guards the queue
+  std::condition_variable ready;
+  std::deque<Request> queue;
+  bool stopping = false;
+  uint32_t depth;
+
+  // Of the responder: what its peer has sent and memory does not show yet. Guarded by fabric.mutex.
+  std::vector<PendingWord> pending;
+  std::thread thread;
+
+  explicit Pair(const ibv_qp_init_attr& wanted) : completions(wanted.send_cq), depth(wanted.cap.max_send_wr) {}
+
+  void start() { thread = std::thread(&Pair::run, this); }
+  void run();
+  bool execute(const Request& request, const Request* next);
+  void store(uint64_t address, const uint8_t* from, size_t bytes, Pair* to, size_t limit);
+  void complete(const Request& request, ibv_wc_status status);
+};
+
+struct Queue {
+  ibv_cq cq{};
+  std::mutex mutex;
+  std::deque<ibv_wc> found;
+  size_t depth = 0;
+};
+
+// What has not reached the memory of `pair` yet does so. fabric.mutex is held.
+void settle_all(Pair* pair);
+
+}  // namespace fake
