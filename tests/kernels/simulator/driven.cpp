@@ -99,7 +99,7 @@ int main(int argc, char** argv) {
   judge(!engine.synthetic.error.empty(), engine.synthetic.error);
   uint64_t finished = 0;
   for (const Frontend& f : frontends) {
-    finished += f.finished;
+    finished += f.answers.finished;
     judge(!f.error.empty(), f.error);
   }
   judge(s.phase != BLINK_PHASE_STOPPED, "the scheduler failed with fault " + std::to_string(s.fault));

@@ -69,7 +69,7 @@ int main(int argc, char** argv) {
   if (host.c.state->phase != BLINK_PHASE_STOPPED) verdict = "the scheduler failed";
   if (*open_handles) verdict = "streams or events were not released";
   if (cpu_ns == 0) verdict = "the thread took no processor time";
-  const uint64_t finished = frontends[0].finished + frontends[1].finished;
+  const uint64_t finished = frontends[0].answers.finished + frontends[1].answers.finished;
   if (finished < 20) verdict = "too little happened";
   std::printf("finished %llu %s\n", (unsigned long long)finished, verdict.c_str());
   return verdict.empty() ? 0 : 1;

@@ -1,46 +1,28 @@
 /* A frontend that does everything a frontend may do, at random, and checks everything it is told. */
 #pragma once
 #include <map>
-#include <random>
 
+#include "answer_checks.h"
 #include "grammar_cache.h"
-#include "ringbuffer/words.h"
-#include "simulated_ring.h"
+#include "request_faults.h"
 
 namespace simulator {
-
-using Random = std::mt19937_64;
-
-struct Sent {
-  uint64_t seed = 0;
-  std::vector<uint32_t> prompt;
-  uint32_t max_tokens = 0, ticket = 0, sequence = 0, client = 0;
-  uint32_t expected_error = 0;  // a reason from BLINK_REASON_ERROR_FIRST on, or 0
-  bool ignore_eos = false, cancelled = false, torn = false, done = false;
-  uint64_t torn_until = 0;
-  blink_descriptor ranges{};  // of which it has the ranges alone
-  const Words* grammar = nullptr;
-  blink_grammar_state standing{};  // of its tokens in the grammar
-  std::vector<uint32_t> tokens;
-
-  std::vector<uint32_t> payload(const blink_descriptor& d) const {
-    std::vector<uint32_t> words = prompt;
-    for (uint32_t i = 0; i < blink::control_words(d, kVocab); ++i) words.push_back(control(seed, i));
-    return words;
-  }
-};
 
 class Frontend {
  public:
   Frontend(SimulatedRing& ring, uint32_t lease, Random& random)
-      : ring_(ring), c_(ring.c), lease_(lease), random_(random), grammars_(ring, lease, random) {}
+      : answers(ring, random, [this](const std::string& what) { fail(what); }),
+        ring_(ring),
+        c_(ring.c),
+        lease_(lease),
+        random_(random),
+        faults_(ring, random),
+        grammars_(ring, lease, random) {}
 
   std::string error;
-  uint64_t finished = 0, unsampled = 0;     // requests; those of them that ended without a token to sample
-  uint64_t constrained = 0, dead_ends = 0;  // ... that had a grammar; that could not go on in it
-  uint64_t scored = 0;                      // ... of whose prompt every token was told
-  bool quiet = false;                       // submit nothing more
-  bool tearing = true;                      // let some payloads arrive after their request word
+  AnswerChecks answers;
+  bool quiet = false;   // submit nothing more
+  bool tearing = true;  // let some payloads arrive after their request word
 
   void act(uint64_t now) {
     if (dead_until_) {
@@ -55,7 +37,7 @@ class Frontend {
     if (now - last_beat_ > BLINK_LEASE_BEAT_NS / 2) beat(now);
     if (!granted()) return;
     mend_torn(now);
-    for (auto& [slot, sent] : open_) read(slot, sent);
+    for (auto& [slot, sent] : open_) answers.read(slot, sent);
     for (auto it = open_.begin(); it != open_.end();) it = it->second.done ? retire(it) : std::next(it);
     for (auto it = releasing_.begin(); it != releasing_.end();) {
       const uint64_t word = status(it->first);
@@ -64,13 +46,13 @@ class Frontend {
       it = empty ? releasing_.erase(it) : std::next(it);
     }
     check_unused(lease_ * share() + random_() % share());
-    if (!quiet && chance(30)) submit(now);
-    if (!quiet && chance(3)) cancel();
-    if (!quiet && chance(1) && chance(10)) die(now);
-    if (!quiet && chance(1) && chance(10)) leave();
-    if (!quiet && chance(1) && chance(5) && epoch_ && !dead_until_) stand_still(now);
-    if (!quiet && chance(1)) write_late();
-    if (!quiet && chance(1)) write_nonsense();
+    if (!quiet && random_.chance(30)) submit(now);
+    if (!quiet && random_.chance(3)) cancel();
+    if (!quiet && random_.chance(1) && random_.chance(10)) die(now);
+    if (!quiet && random_.chance(1) && random_.chance(10)) leave();
+    if (!quiet && random_.chance(1) && random_.chance(5) && epoch_ && !dead_until_) stand_still(now);
+    if (!quiet && random_.chance(1)) write_late();
+    if (!quiet && random_.chance(1)) write_nonsense();
   }
 
   const std::map<uint32_t, Sent>& open() const { return open_; }
@@ -81,7 +63,6 @@ class Frontend {
   bool idle() const { return open_.empty() && releasing_.empty() && dead_until_ == 0; }
 
  private:
-  bool chance(unsigned percent) { return random_() % 100 < percent; }
   uint32_t share() const { return c_.n_slots / c_.n_leases; }
   void fail(const std::string& what) {
     if (error.empty()) error = "frontend " + std::to_string(lease_) + ": " + what;
@@ -98,7 +79,7 @@ class Frontend {
     grammars_.clear();
     open_.clear();
     releasing_.clear();
-    asked_ = chance(50) ? 0 : chance(50) ? BLINK_LEASE_TIMEOUT_NS / 2 : 2 * BLINK_LEASE_TIMEOUT_NS;
+    asked_ = random_.chance(50) ? 0 : random_.chance(50) ? BLINK_LEASE_TIMEOUT_NS / 2 : 2 * BLINK_LEASE_TIMEOUT_NS;
     __atomic_store_n(&c_.leases[lease_].timeout_ns, asked_, __ATOMIC_RELAXED);
     publish(&c_.leases[lease_].word, blink::pair_word(epoch_ = ++epochs_, ++beats_));
   }
@@ -113,7 +94,7 @@ class Frontend {
   uint64_t timeout() const { return std::max<uint64_t>(asked_, BLINK_LEASE_TIMEOUT_NS); }
   void die(uint64_t now) {
     dead_since_ = now;
-    dead_until_ = now + timeout() * (chance(50) ? 3 : 1) / 2;
+    dead_until_ = now + timeout() * (random_.chance(50) ? 3 : 1) / 2;
   }
   void stand_still(uint64_t now) { still_until_ = now + timeout() * (1 + random_() % 9) / 10; }
   void leave() {
@@ -138,7 +119,7 @@ class Frontend {
   void write_nonsense() {
     const uint32_t slot = lease_ * share() + random_() % share();
     if (open_.count(slot) || releasing_.count(slot)) return;
-    request(slot, blink::low(status(slot)) + 1, chance(50) ? BLINK_COMMAND_NONE : 4 + random_() % 252);
+    request(slot, blink::low(status(slot)) + 1, random_.chance(50) ? BLINK_COMMAND_NONE : 4 + random_() % 252);
   }
 
   void submit(uint64_t now) {
@@ -151,32 +132,35 @@ class Frontend {
     s.sequence = blink::low(word) + 1;
     s.ticket = ++tickets_;
     const uint32_t context = ring_.sizes.max_context;
-    const uint32_t length = chance(10) ? random_() % context : 1 + random_() % (context / 4);
-    if (!ring_.texts.empty() && chance(70)) {
+    const uint32_t length = random_.chance(10) ? random_() % context : 1 + random_() % (context / 4);
+    if (!ring_.texts.empty() && random_.chance(70)) {
       s.prompt = ring_.texts[random_() % ring_.texts.size()];
-      s.prompt.resize(std::min<uint64_t>(length, chance(50) ? s.prompt.size() : random_() % (s.prompt.size() + 1)));
+      s.prompt.resize(
+          std::min<uint64_t>(length, random_.chance(50) ? s.prompt.size() : random_() % (s.prompt.size() + 1)));
     }
     while (s.prompt.size() < length) s.prompt.push_back(random_() % kVocab);
-    s.max_tokens = chance(10) ? 1 : chance(20) ? context : 1 + random_() % 60;
-    s.ignore_eos = chance(30);
+    s.max_tokens = random_.chance(10) ? 1 : random_.chance(20) ? context : 1 + random_() % 60;
+    s.ignore_eos = random_.chance(30);
     blink_descriptor d{};
     d.sequence = s.sequence;
     d.prompt_tokens = length;
     d.max_tokens = s.max_tokens;
     d.seed = s.seed;
-    if (chance(20)) d.salt[random_() % 2] = 1 + random_() % 2;
+    if (random_.chance(20)) d.salt[random_() % 2] = 1 + random_() % 2;
     d.temperature = 1, d.top_p = 1, d.repetition_penalty = 1;
     d.flags = s.ignore_eos ? BLINK_FLAG_IGNORE_EOS : 0;
     d.ticket = s.ticket;
     ask(d);
-    d.client = s.client = random_() % 3 + (chance(50) ? 0 : 10 * (lease_ + 1));  // some use several frontends
+    d.client = s.client = random_() % 3 + (random_.chance(50) ? 0 : 10 * (lease_ + 1));  // some use several frontends
     if (!place(d)) return;
     ranges_[slot] = d;
-    spoil(s, d);
-    if (ring_.sizes.grammar_words && chance(50)) give_grammar(slot, now, s, d);
+    faults_.spoil(s, d);
+    if (ring_.sizes.grammar_words && random_.chance(50)) give_grammar(slot, now, s, d);
     d.crc32c = reference_crc(d, s.payload(d).data());
-    if (prompt_in_heap(d) && chance(2)) s.expected_error = BLINK_REASON_BAD_CHECKSUM, d.crc32c ^= 1 << random_() % 32;
-    s.torn |= s.expected_error == BLINK_REASON_BAD_CHECKSUM || !prompt_in_heap(d) || (tearing && chance(10));
+    if (faults_.prompt_in_heap(d) && random_.chance(2))
+      s.expected_error = BLINK_REASON_BAD_CHECKSUM, d.crc32c ^= 1 << random_() % 32;
+    s.torn |=
+        s.expected_error == BLINK_REASON_BAD_CHECKSUM || !faults_.prompt_in_heap(d) || (tearing && random_.chance(10));
     if (!s.torn || s.expected_error) {
       write(slot, d, s);
     } else {
@@ -190,11 +174,11 @@ class Frontend {
 
   // For log-probabilities, and for changes of logits.
   void ask(blink_descriptor& d) {
-    if (chance(20)) d.logprob_words = 1 + random_() % (chance(10) ? BLINK_LOGPROB_WORDS : 3);
-    if (chance(15)) d.prompt_logprob_words = 1 + random_() % (chance(10) ? BLINK_LOGPROB_WORDS : 3);
-    if (chance(10)) d.n_biases = random_() % 20;
-    if (chance(10)) d.ban_words = random_() % 30;
-    if (chance(5)) d.flags |= BLINK_FLAG_ALLOWS;
+    if (random_.chance(20)) d.logprob_words = 1 + random_() % (random_.chance(10) ? BLINK_LOGPROB_WORDS : 3);
+    if (random_.chance(15)) d.prompt_logprob_words = 1 + random_() % (random_.chance(10) ? BLINK_LOGPROB_WORDS : 3);
+    if (random_.chance(10)) d.n_biases = random_() % 20;
+    if (random_.chance(10)) d.ban_words = random_() % 30;
+    if (random_.chance(5)) d.flags |= BLINK_FLAG_ALLOWS;
   }
 
   // Takes ranges anywhere in the lease's heaps that nothing open has. False: there are none to be found.
@@ -222,7 +206,7 @@ class Frontend {
 
   // Holds the request to a grammar, which may be none, lie in no range, or arrive late.
   void give_grammar(uint32_t slot, uint64_t now, Sent& s, blink_descriptor& d) {
-    const bool is_good = s.expected_error || !chance(6);
+    const bool is_good = s.expected_error || !random_.chance(6);
     const CachedGrammar* grammar = grammars_.take(slot, is_good, [&](uint32_t words) {
       blink_descriptor probe{};
       probe.prompt_room = words;
@@ -235,7 +219,7 @@ class Frontend {
     d.grammar_name = grammar->name;
     d.grammar_crc32c = crc_of(grammar->words);
     if (!is_good) {
-      spoil_range(s, d);
+      faults_.spoil_range(s, d);
     } else {
       s.grammar = &book().by_crc.at(d.grammar_crc32c);
       blink::begin_answer(blink::Grammar(s.grammar->data()), s.standing);
@@ -245,75 +229,17 @@ class Frontend {
   // The words of a new grammar, or of one that is on its way. They may come later than the request.
   void write_grammar(const CachedGrammar& grammar, uint64_t now, Sent& s) {
     if (grammar.is_written) return;
-    if (tearing && (grammar.due || chance(10))) {
+    if (tearing && (grammar.due || random_.chance(10))) {
       s.torn = true;
       grammars_.delay(grammar, now + random_() % 1'000'000);
     } else {
       grammars_.write(grammar);
     }
   }
-  // The grammar's words are none already.
-  void spoil_range(Sent& s, blink_descriptor& d) {
-    s.expected_error = BLINK_REASON_BAD_GRAMMAR;
-    if (chance(20)) {
-      d.grammar_words = chance(50) ? 1 + random_() % (sizeof(blink_grammar) / 4) : c_.max_grammar_words + 1;
-      if (uint64_t(d.grammar_offset) + d.grammar_words > c_.prompt_heap) s.expected_error = BLINK_REASON_BAD_RANGE;
-    } else if (chance(20)) {
-      d.grammar_offset = chance(50) ? c_.prompt_heap - d.grammar_words + 1 : ~0u - random_() % 4;
-      s.expected_error = BLINK_REASON_BAD_RANGE;
-    } else if (chance(10)) {
-      d.grammar_crc32c ^= 1;
-      s.expected_error = d.grammar_words <= c_.max_grammar_words ? BLINK_REASON_BAD_CHECKSUM : BLINK_REASON_BAD_GRAMMAR;
-    }
-  }
-
-  void spoil(Sent& s, blink_descriptor& d) {
-    const uint32_t context = std::min(ring_.sizes.max_context, ring_.sizes.total_pages * ring_.sizes.page_size);
-    if (s.prompt.empty()) {
-      s.expected_error = BLINK_REASON_EMPTY_PROMPT;
-    } else if (chance(2)) {
-      s.prompt[random_() % s.prompt.size()] = kVocab + random_() % 9;
-      s.expected_error = BLINK_REASON_BAD_TOKEN;
-    } else if (d.prompt_tokens >= context) {
-      s.expected_error = BLINK_REASON_PROMPT_TOO_LONG;
-    } else if (chance(2)) {
-      const float nan = __builtin_nanf("");
-      (chance(50) ? d.temperature : d.top_p) = chance(50) ? nan : -1;
-      s.expected_error = BLINK_REASON_BAD_PARAMETER;
-    } else if (chance(1)) {
-      (chance(50) ? d.logprob_words : d.prompt_logprob_words) = BLINK_LOGPROB_WORDS + 1 + random_() % 9;
-      s.expected_error = BLINK_REASON_BAD_CHECKSUM;
-    } else if (chance(2)) {
-      misplace(d);
-      s.expected_error = BLINK_REASON_BAD_RANGE;
-    } else if (chance(5)) {
-      d.output_room = 1 + random_() % d.output_room;  // the answer ends where its range does
-    }
-  }
-
-  bool prompt_in_heap(const blink_descriptor& d) const {
-    return blink::payload_words(d, kVocab) <= d.prompt_room &&
-           uint64_t(d.prompt_offset) + d.prompt_room <= c_.prompt_heap;
-  }
-
-  // Beyond the lease's part of a heap, by one word or as far as there are numbers.
-  void misplace(blink_descriptor& d) {
-    const bool output = chance(70);  // of a prompt it takes a second to be found out
-    uint32_t& offset = output ? d.output_offset : d.prompt_offset;
-    uint32_t& room = output ? d.output_room : d.prompt_room;
-    if (chance(25)) {
-      room = output ? 0 : d.prompt_tokens - 1;
-    } else if (chance(50)) {
-      offset = (output ? c_.output_heap : c_.prompt_heap) - room + 1;
-    } else {
-      (chance(50) ? offset : room) = ~0u - random_() % 4;
-    }
-  }
-
   void write(uint32_t slot, const blink_descriptor& d, const Sent& s) {
     c_.descriptors[slot] = d;
     const std::vector<uint32_t> payload = s.payload(d);
-    if (prompt_in_heap(d)) std::copy(payload.begin(), payload.end(), ring_.prompt(slot, d));
+    if (faults_.prompt_in_heap(d)) std::copy(payload.begin(), payload.end(), ring_.prompt(slot, d));
   }
   void mend_torn(uint64_t now) {
     grammars_.write_due(now);
@@ -332,100 +258,9 @@ class Frontend {
     if (open_.empty()) return;
     auto it = std::next(open_.begin(), random_() % open_.size());
     it->second.cancelled = true;
-    const bool at_once = chance(30);  // do not even wait for the end
+    const bool at_once = random_.chance(30);  // do not even wait for the end
     request(it->first, it->second.sequence, at_once ? BLINK_COMMAND_RELEASE : BLINK_COMMAND_CANCEL);
     if (at_once) releasing_[it->first] = it->second.sequence, late_.erase(it->first), open_.erase(it);
-  }
-
-  // Checks the slot's status and takes its new records, as a token reader does.
-  void read(uint32_t slot, Sent& s) {
-    const uint64_t word = status(slot);
-    const uint32_t state = blink::high(word) & 0xf, reason = blink::high(word) >> 4 & 0xff,
-                   count = blink::high(word) >> 12;
-    if (blink::low(word) != s.sequence) return;  // not claimed yet
-    if (count < s.tokens.size()) return fail("the count went back");
-    if (s.tokens.empty() && count) read_scores(slot, s);
-    for (uint32_t i = s.tokens.size(); i < count; ++i) {
-      // The inline copy may already hold the record six positions on: then the arena has this one (R8).
-      uint64_t record = __atomic_load_n(&c_.progress[slot].records[i % BLINK_INLINE_RECORDS], __ATOMIC_RELAXED);
-      if (blink::high(record) != (i | s.sequence << 20)) {
-        record = __atomic_load_n(ring_.outputs(slot, s.ranges) + i, __ATOMIC_RELAXED);
-      }
-      const uint32_t token = next_of(s);
-      if (record != blink::output_record(token, i, s.sequence)) return fail("wrong record at " + std::to_string(i));
-      s.tokens.push_back(token);
-      if (!is_told(s, logprobs(slot, s) + uint64_t(i) * s.ranges.logprob_words, s.prompt.size() + i,
-                   s.ranges.logprob_words))
-        return fail("the log-probabilities of token " + std::to_string(i) + " are wrong");
-      if (s.grammar) take_token(blink::Grammar(s.grammar->data()), token, s.standing);
-    }
-    if (state == BLINK_STATE_DECODE_COMPLETED) complete(s, reason);
-  }
-
-  // Behind the records.
-  const uint64_t* logprobs(uint32_t slot, const Sent& s) const {
-    return ring_.outputs(slot, s.ranges) + s.ranges.output_room;
-  }
-  // What is told of the prompt's tokens, but for the first.
-  void read_scores(uint32_t slot, const Sent& s) {
-    const uint32_t n = s.ranges.prompt_logprob_words;
-    const uint64_t* words = logprobs(slot, s) + uint64_t(s.ranges.output_room) * s.ranges.logprob_words;
-    for (uint32_t position = 1; position < s.prompt.size(); ++position)
-      if (!is_told(s, words + uint64_t(position) * n, position, n))
-        return fail("what is told of the prompt's token " + std::to_string(position) + " is wrong");
-    scored += n != 0;
-  }
-  static bool is_told(const Sent& s, const uint64_t* words, uint32_t position, uint32_t n) {
-    for (uint32_t i = 0; i < n; ++i)
-      if (__atomic_load_n(words + i, __ATOMIC_RELAXED) != told(s.seed, position, i)) return false;
-    return true;
-  }
-
-  // What the answer's next token is, or why there is none.
-  uint32_t next_of(const Sent& s) const {
-    const uint32_t i = s.tokens.size(), previous = i ? s.tokens.back() : s.prompt.back();
-    if (!s.grammar) return answer(s.seed, i, previous);
-    return answer_in(blink::Grammar(s.grammar->data()), s.standing, s.seed, i, previous);
-  }
-
-  void complete(Sent& s, uint32_t reason) {
-    s.done = true;
-    ++finished;
-    constrained += s.grammar && !s.expected_error;
-    if (!s.expected_error) remember(s);
-    const uint32_t context = std::min(ring_.sizes.max_context, ring_.sizes.total_pages * ring_.sizes.page_size);
-    const uint32_t left = context > s.prompt.size() ? context - s.prompt.size() : 0;
-    const uint32_t limit = std::min({s.max_tokens, left, s.ranges.output_room});
-    const bool eos = !s.tokens.empty() && s.tokens.back() == kEos && !s.ignore_eos;
-    const uint32_t n = s.tokens.size();
-    const uint32_t next = s.prompt.empty() ? kEos : next_of(s);
-    if (s.cancelled && reason == BLINK_REASON_CANCELLED) return;
-    if (reason == BLINK_REASON_SHUTTING_DOWN) return;
-    if (s.expected_error) {
-      if (reason != s.expected_error)
-        fail("expected error " + std::to_string(s.expected_error) + ", got " + std::to_string(reason));
-    } else if (reason == BLINK_REASON_NUMERICAL_FAULT) {
-      ++unsampled;
-      if (next != BLINK_NO_TOKEN || eos || n == limit) fail("a token that there was is missing");
-    } else if (reason == BLINK_REASON_GRAMMAR_DEAD_END) {
-      ++dead_ends;
-      if (next != BLINK_DEAD_END || eos || n == limit) fail("its grammar has no dead end here");
-    } else if (reason == BLINK_REASON_EOS) {
-      if (!eos) fail("EOS without an end token");
-    } else if (reason == BLINK_REASON_LENGTH) {
-      if (eos || s.tokens.size() != limit)
-        fail("ended at " + std::to_string(s.tokens.size()) + " of " + std::to_string(limit));
-    } else {
-      fail("unexpected reason " + std::to_string(reason));
-    }
-  }
-
-  // What was said may be said again, as conversations do.
-  void remember(const Sent& s) {
-    std::vector<uint32_t> text = s.prompt;
-    text.insert(text.end(), s.tokens.begin(), s.tokens.end());
-    if (ring_.texts.size() < 12) ring_.texts.emplace_back();
-    ring_.texts[random_() % ring_.texts.size()] = text;
   }
 
   using Open = std::map<uint32_t, Sent>;
@@ -440,6 +275,7 @@ class Frontend {
   blink_scheduler_config& c_;
   const uint32_t lease_;
   Random& random_;
+  RequestFaults faults_;
   GrammarCache grammars_;
   uint32_t epoch_ = 0, epochs_ = 0, beats_ = 0, tickets_ = 0;
   uint64_t asked_ = 0, last_beat_ = 0, dead_since_ = 0, dead_until_ = 0, still_until_ = 0;

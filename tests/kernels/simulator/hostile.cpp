@@ -162,7 +162,7 @@ int main(int argc, char** argv) {
   }
   const blink_stats& s = simulation.c.state->stats;
   uint64_t answers = 0;
-  for (const Frontend& f : simulation.frontends) answers += f.finished;
+  for (const Frontend& f : simulation.frontends) answers += f.answers.finished;
   const std::string verdict = simulation.verdict();
   std::printf(
       "mutations %llu submissions %llu completed in all %llu torn %llu failed %llu, polite ones that ended right %llu "

@@ -91,10 +91,10 @@ const char* blink_simulator_run(uint64_t seed, const simulator::Sizes* sizes, ui
                w.coverage.wide,
                0};
   for (const simulator::Frontend& f : w.frontends) {
-    coverage->unsampled += f.unsampled;
-    coverage->constrained += f.constrained;
-    coverage->dead_ends += f.dead_ends;
-    coverage->scored += f.scored;
+    coverage->unsampled += f.answers.unsampled;
+    coverage->constrained += f.answers.constrained;
+    coverage->dead_ends += f.answers.dead_ends;
+    coverage->scored += f.answers.scored;
   }
   verdict = diverged.empty() ? w.verdict() : diverged;
   return verdict.c_str();

@@ -68,7 +68,7 @@ int main(int argc, char** argv) {
   if (!engine.synthetic.error.empty()) verdict = engine.synthetic.error;
   uint64_t finished = 0;
   for (const Frontend& f : frontends) {
-    finished += f.finished;
+    finished += f.answers.finished;
     if (!f.error.empty()) verdict = f.error;
   }
   if (!follower.error.empty()) verdict = follower.error;
