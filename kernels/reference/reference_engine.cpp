@@ -4,10 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
-#include <memory>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -20,6 +17,7 @@
 #include "kernels/ops/moe/expert_gemv.h"
 #include "kernels/ops/gather.h"
 #include "kernels/ops/page_copy.h"
+#include "floats.h"
 #include "matmul.h"
 #include "kernels/ops/norm.h"
 #include "kernels/ops/attention/rope.h"
@@ -29,22 +27,6 @@
 
 namespace blink {
 namespace {
-
-/* Floats that start as zero without being touched: the pages of a cache that is never filled cost nothing. */
-class Floats {
- public:
-  explicit Floats(uint64_t n) : data_(static_cast<float*>(calloc(std::max<uint64_t>(n, 1), sizeof(float)))) {
-    if (!data_) throw std::bad_alloc();
-  }
-  float* operator+(uint64_t offset) const { return data_.get() + offset; }
-  float* get() const { return data_.get(); }
-
- private:
-  struct Free {
-    void operator()(float* p) const { free(p); }
-  };
-  std::unique_ptr<float, Free> data_;
-};
 
 uint64_t now_ns() {
   struct timespec t;
