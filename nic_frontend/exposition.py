@@ -26,7 +26,7 @@ SCHEDULER_GAUGES = {
     "free_pages": "KV pages that no row has, those of the prefix cache included",
     "cached_pages": "KV pages that no row has and the prefix cache keeps",
 }
-SCHEDULER_COUNTERS = {  # blink_stats of ring.h, but for what has a name of vLLM's
+SCHEDULER_COUNTERS = {  # blink_stats of statistics.h, but for what has a name of vLLM's
     "steps": "Steps completed",
     "decode_steps": "Steps with sequences that decode",
     "prefill_steps": "Steps with prompts; a step may have both",

@@ -1,20 +1,16 @@
 #!/usr/bin/env python3
 """Generates the Python view and the layout assertions of what two languages share.
 
-Of each C header in TARGETS: NAME_layout.h (a hash of the layout, a static_assert on every field's offset, and
-the table
-that the compiled library exports so that tests can compare) and an abi.py (constants, IntEnums, numpy
-dtypes).
+Of each C header in TARGETS, with its parts: NAME_layout.h (a hash of the layout, a static_assert on every
+field's offset, and the table that the compiled library exports so that tests can compare) and an abi.py
+(constants, IntEnums, numpy dtypes).
 
 Of each library's headers in LIBRARIES: an abi.py with constants, IntEnums and ctypes structures, which follow
-the
-compiler's rules by themselves.
+the compiler's rules by themselves.
 
 Of each header of the kernels that has constants or structs for the host: a module of its name in
-gpu_backend/kernel_abi.
-The kernels are compiled at start from the same tree, so these need no hash; tests compare them with what the
-compiler
-makes of the headers.
+gpu_backend/kernel_abi. The kernels are compiled at start from the same tree, so these need no hash; tests
+compare them with what the compiler makes of the headers.
 
 The outputs are checked in; `--check` exits 1 when they differ from what the headers say.
 """
@@ -22,6 +18,7 @@ The outputs are checked in; `--check` exits 1 when they differ from what the hea
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -74,11 +71,23 @@ def layout_hash(
     return value
 
 
+def text_of(header: Path) -> str:
+    """The header, and in their places its parts: what it includes from its own folder that has no view of its
+    own."""
+    others = {ROOT / path for target in TARGETS for path in target[:2]}
+
+    def part(include: re.Match[str]) -> str:
+        path = header.parent / include[1]
+        return include[0] if path in others else path.read_text()
+
+    return re.sub(r'^#include "(\w+\.h)"$', part, header.read_text(), flags=re.M)
+
+
 def shared_headers(outputs: dict[str, str], known: dict[str, Struct], modules: dict[str, str]) -> None:
     """The views of TARGETS into `outputs`, by path. `known` and `modules` get their structs, and where these
     are."""
     for header, c_out, py_out, stem in TARGETS:
-        text = strip_comments((ROOT / header).read_text())
+        text = strip_comments(text_of(ROOT / header))
         constants, enums, structs = parse_constants(text), parse_enums(text), parse_structs(text, known)
         digest = layout_hash(structs, enums, constants)
         imports = dtype_imports(structs, known, modules)
