@@ -244,7 +244,7 @@ def main() -> int:
                 BackendOptions(
                     directory,
                     f"bench-{batch}",
-                    "gpu",
+                    device="gpu",
                     random_weights=random,
                     quantization=options.quantization,
                     engine=options.engine,
