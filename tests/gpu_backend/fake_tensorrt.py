@@ -57,6 +57,10 @@ class NetworkDefinitionCreationFlag(enum.IntEnum):
     STRONGLY_TYPED = 1
 
 
+class OnnxParserFlag(enum.Enum):
+    ENABLE_PLUGIN_OVERRIDE = 3
+
+
 class BuilderFlag(enum.Enum):
     REQUIRE_USER_ALLOCATION = 1
 

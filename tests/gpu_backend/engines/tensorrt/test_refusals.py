@@ -23,7 +23,12 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "an old library": (
         "full", DENSE, "fake_tensorrt.__version__ = '8.6.1'\nsys.modules['tensorrt_rtx'] = None\n"
         "del fake_tensorrt.IExecutionContext.execute_async_v3\nsys.modules['tensorrt_rtx_bindings'] = None",
-        "tensorrt 8.6.1 has no IExecutionContext.execute_async_v3, TensorRT 10.1 has it: pip install",
+        "tensorrt 8.6.1 has no IExecutionContext.execute_async_v3, TensorRT 10.15 has it: pip install",
+    ),
+    "a library whose parser has no RMSNormalization": (
+        "full", DENSE, "fake_tensorrt.__version__ = '10.14.1'\nsys.modules['tensorrt_rtx'] = None\n"
+        "del fake_tensorrt.OnnxParserFlag\nsys.modules['tensorrt_rtx_bindings'] = None",
+        "tensorrt 10.14.1 has no OnnxParserFlag.ENABLE_PLUGIN_OVERRIDE, TensorRT 10.15 has it: pip install",
     ),
     "a library that does not start": (
         "full", DENSE, "def refuse(self, log):\n"
@@ -34,7 +39,7 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     ),
     "the edition for RTX": (
         "rtx", DENSE, "",
-        "TensorRT for RTX does not run on compute capability 9.0; install the full TensorRT 10.1 or newer",
+        "TensorRT for RTX does not run on compute capability 9.0; install the full TensorRT 10.15 or newer",
     ),
     "experts": (
         "full", EXPERTS, "", "--engine tensorrt does not serve mixtures of experts: --engine native does",
