@@ -17,10 +17,12 @@ import onnx
 
 __version__ = "11.0.0"
 KERNEL, MEMCPY, MEMSET, HOST, GRAPH, MEM_ALLOC, CONDITIONAL = 0, 1, 2, 3, 4, 10, 13
+COOPERATIVE = 1000  # a kernel, which fake_graphs.c knows by this
 NODES: list[int] = [KERNEL, MEMSET, KERNEL]
 SCRATCH_BYTES = 1000  # of an engine, for each row
 CAPTURABLE = True
 living: list[int] = []  # contexts
+ran = False  # whether a plan was enqueued
 BUILDS = True
 LOADS = 1 << 30  # plans, before the library refuses to deserialize another one
 
@@ -165,7 +167,8 @@ class IExecutionContext:
         assert stream, "the default stream"
         if self._addresses.keys() != self._engine._tensors.keys():
             return False
-        self._ran = True
+        global ran
+        self._ran = ran = True
         words = [f"{name}={self._addresses[name]}" for name in self._engine._tensors]
         record(" ".join(["plan", str(self._scratch[0]), *words]), NODES)
         return True

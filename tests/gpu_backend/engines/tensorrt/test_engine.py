@@ -131,6 +131,8 @@ def test_everything_is_released(log: Log) -> None:
         ("[fake_tensorrt.KERNEL, fake_tensorrt.HOST]", "host"),
         ("[fake_tensorrt.CONDITIONAL, fake_tensorrt.MEM_ALLOC]", "conditional, mem_alloc"),
         ("[fake_tensorrt.GRAPH, fake_tensorrt.KERNEL, fake_tensorrt.HOST]", "host"),
+        ("[fake_tensorrt.KERNEL, fake_tensorrt.COOPERATIVE]", "cooperative kernel"),
+        ("[fake_tensorrt.GRAPH, fake_tensorrt.COOPERATIVE]", "cooperative kernel"),
     ],
 )
 def test_nodes_that_the_gpu_cannot_launch_are_named_with_their_plan(
