@@ -124,8 +124,34 @@ class Builder:
         return json.dumps({"tensors": tensors, "outputs": outputs}).encode()
 
 
+class IRuntimeCache:
+    """What it holds is how many contexts it has compiled for."""
+
+    def __init__(self) -> None:
+        self._contexts = 0
+        record("create kernels")
+
+    def __del__(self) -> None:
+        record("destroy kernels")
+
+    def deserialize(self, blob: bytes) -> bool:
+        record(f"kept {blob.decode()}")
+        return True
+
+    def serialize(self) -> bytes:
+        return str(self._contexts).encode()
+
+
 class IRuntimeConfig:
     cuda_graph_strategy: CudaGraphStrategy | None = None
+    _cache: IRuntimeCache | None = None
+
+    def create_runtime_cache(self) -> IRuntimeCache:
+        return IRuntimeCache()
+
+    def set_runtime_cache(self, cache: IRuntimeCache) -> bool:
+        self._cache = cache
+        return True
 
     def set_execution_context_allocation_strategy(self, strategy: ExecutionContextAllocationStrategy) -> None:
         self._strategy = strategy
@@ -193,6 +219,8 @@ class ICudaEngine:
     def create_execution_context(self, how: object) -> IExecutionContext:
         if isinstance(how, IRuntimeConfig):
             assert how.cuda_graph_strategy is CudaGraphStrategy.DISABLED
+            assert how._cache is not None
+            how._cache._contexts += 1
             how = how._strategy
         assert how is ExecutionContextAllocationStrategy.USER_MANAGED
         return IExecutionContext(self)

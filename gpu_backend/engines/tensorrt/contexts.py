@@ -19,6 +19,7 @@ from gpu_backend.cuda.driver import Stream
 from gpu_backend.cuda.graph import Graph
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.engines.base import EngineError
+from gpu_backend.engines.tensorrt.compiled import CompiledKernels
 from gpu_backend.engines.tensorrt.library import Library
 from gpu_backend.engines.tensorrt.plans import Plan
 from gpu_backend.ops.launch import LibraryPlan, Place
@@ -34,8 +35,9 @@ class Engines:
     be raised no variable names such an object. Raises PlanError where the library does not start.
     """
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: Library, compiled: CompiledKernels) -> None:
         self._library = library
+        self._compiled = compiled
         self._log = library.log()
         self._runtime = library.made(library.module.Runtime, self._log)
         self._by_plan: dict[str, Any] = {}
@@ -72,11 +74,13 @@ class Engines:
         config = self._by_plan[plan].create_runtime_config()
         config.set_execution_context_allocation_strategy(strategy)
         config.cuda_graph_strategy = trt.CudaGraphStrategy.DISABLED
+        self._compiled.share(config)
         return self._by_plan[plan].create_execution_context(config)
 
     def close(self) -> None:
         """Contexts that were taken must be gone."""
         self._idle.clear()
+        self._compiled.close()
         self._by_plan.clear()
         self._runtime = None
 

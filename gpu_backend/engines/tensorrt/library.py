@@ -42,6 +42,7 @@ NEEDED_RTX = (
     "ComputeCapability",
     "CudaGraphStrategy.DISABLED",
     "ICudaEngine.create_runtime_config",
+    "IRuntimeConfig.create_runtime_cache",
 )
 
 
