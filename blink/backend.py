@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from blink import child, systemd
@@ -12,8 +13,9 @@ from blink.errors import CommandError
 from blink.flags import Flag, add_flags, checked, count, given, ordinal
 from blink.model_directory import add_model_arguments, model_directory, public_name
 from blink.sizes import format_bytes, parse_memory, write_bytes
-from gpu_backend.backend import run
+from gpu_backend.backend import SchedulerHangs, run
 from gpu_backend.devices.select import ENGINES
+from gpu_backend.messages import say
 from gpu_backend.models.quantization import QUANTIZATIONS
 from gpu_backend.options import KV_CACHE_DTYPES, BackendOptions
 from gpu_backend.rdma.options import RdmaOptions
@@ -137,4 +139,8 @@ def main(namespace: argparse.Namespace) -> int:
         child.report_ready(namespace.ready_fd)
         service.ready()
 
-    return run(options, ready, service.lives)
+    try:
+        return run(options, ready, service.lives)
+    except SchedulerHangs as error:
+        say(f"error: {error}")
+        os._exit(1)

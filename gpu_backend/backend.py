@@ -39,7 +39,8 @@ class BackendError(RuntimeError):
 
 
 class SchedulerHangs(BackendError):
-    """The scheduler did not start, and does not end either."""
+    """The scheduler does not end. The process must, without destructors: those of a library whose kernels are
+    in the steps would wait for it."""
 
 
 class Backend:
@@ -196,7 +197,8 @@ def _wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
 def run(options: BackendOptions, ready: Callable[[], None], lives: Callable[[], None] = lambda: None) -> int:
     """Serves until SIGTERM or SIGINT, drains, and returns the exit code. A second signal ends at once.
 
-    `ready` is called once the scheduler runs, and `lives` again and again while its heartbeat changes.
+    `ready` is called once the scheduler runs, and `lives` again and again while its heartbeat changes. Raises
+    BackendError where it does not start, and SchedulerHangs.
     """
     signals: list[float] = []  # when they came
     woken = threading.Event()
@@ -226,15 +228,15 @@ def run(options: BackendOptions, ready: Callable[[], None], lives: Callable[[], 
 
 
 def _stop(backend: Backend, hurry: Callable[[], bool]) -> bool:
-    """Stops, and says what goes wrong meanwhile. True when the scheduler has ended and all was released."""
+    """Stops, and says what goes wrong meanwhile. Whether all was released. Raises SchedulerHangs."""
     known = backend.fault()
     try:
         stopped = backend.stop(0.0 if known else DRAIN_S, hurry)
     except RuntimeError as error:  # a lost GPU takes nothing back
         say(f"not everything could be released: {error}")
         return False
-    if not stopped:
-        say("the scheduler did not stop in time")
     if (fault := backend.fault()) and not known:
         say(fault)
-    return stopped
+    if not stopped:
+        raise SchedulerHangs("the scheduler did not stop in time")
+    return True

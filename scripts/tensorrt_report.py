@@ -30,9 +30,10 @@ from gpu_backend.devices.select import ENGINES  # noqa: E402
 from gpu_backend.engines.tensorrt.findings import findings  # noqa: E402
 
 TESTS = "tests/gpu/test_tensorrt.py"
-COLUMNS = ("batch", "run_us", "period_us", "replay_us", "gap_median_us")
+COLUMNS = ("batch", "total_pages", "run_us", "period_us", "replay_us", "gap_median_us")
 LAST_LINES = 15  # of what failed
-FAILED_S = 3600  # a first start builds some hundred plans
+TEST_S = 3600  # a first start builds some hundred plans
+FAILED_S = 3 * TEST_S  # of a program
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,10 @@ def run(words: Sequence[str]) -> Ran:
         done = subprocess.run(
             [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=FAILED_S, check=False
         )
-    except subprocess.TimeoutExpired:
-        return Ran(124, f"not ready after {FAILED_S} s")
+    except subprocess.TimeoutExpired as error:
+        said = error.stdout or b""  # bytes even of a program whose output is text
+        output = said if isinstance(said, str) else said.decode(errors="replace")
+        return Ran(124, f"{output}\nnot ready after {FAILED_S} s")
     return Ran(done.returncode, done.stdout + done.stderr)
 
 
@@ -65,7 +68,7 @@ def found(title: str, of: Sequence[Finding]) -> list[str]:
 
 def tested(run: Run) -> list[str]:
     """What each test came to, and the end of the output where one failed."""
-    ran = run(["-m", "pytest", TESTS, "-rA", "-q", "--tb=short", "-n", "0"])
+    ran = run(["-m", "pytest", TESTS, "-rA", "-v", f"--timeout={TEST_S}", "--tb=short", "-n", "0"])
     kinds = ("PASSED", "FAILED", "ERROR", "SKIPPED")
     results = [line for line in ran.output.splitlines() if line.startswith(kinds)]
     return ["## Tests", "", *(f"- {line}" for line in results), "", *failure(ran)]
@@ -97,7 +100,11 @@ def timed(run: Run, model: str, batches: Sequence[int], scratch: Path) -> list[s
 
 
 def steps_table(rows: Sequence[dict[str, Any]]) -> str:
-    return table(COLUMNS, [tuple(f"{row[name]:.4g}" for name in COLUMNS) for row in rows])
+    return table(COLUMNS, [tuple(cell(row[name]) for name in COLUMNS) for row in rows])
+
+
+def cell(value: float) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def failure(ran: Ran) -> list[str]:

@@ -17,6 +17,7 @@ from limits import START_S, WAIT_S
 from process_state import alive, children
 from waiting import wait_until
 
+from nic_frontend.host_segment import segment_path
 from ringbuffer.attachment import attach
 from ringbuffer.region import Region
 
@@ -109,6 +110,9 @@ class ServeProcess:
                 os.kill(pid, signal.SIGKILL)
         if hasattr(self, "client"):
             self.client.close()
+        if " at http" in self.output:  # it had a ring, which stays where all were killed
+            for left in (self.ring, segment_path(self.ring)):
+                left.unlink(missing_ok=True)
         self._output.unlink()
 
 

@@ -25,7 +25,9 @@ START_S = 120.0
 
 
 @contextmanager
-def serving(name: str, *flags: str, device: str = "gpu") -> Iterator[tuple[subprocess.Popen[bytes], Region]]:
+def serving(
+    name: str, *flags: str, device: str = "gpu", start_s: float = START_S
+) -> Iterator[tuple[subprocess.Popen[bytes], Region]]:
     """`blink backend` on the demo model, and its ring."""
     command = [
         sys.executable,
@@ -41,14 +43,14 @@ def serving(name: str, *flags: str, device: str = "gpu") -> Iterator[tuple[subpr
     ]
     process = subprocess.Popen(command, cwd=ROOT)
     try:
-        yield process, wait_for_ring(process, name)
+        yield process, wait_for_ring(process, name, start_s)
     finally:
         process.terminate()
         assert process.wait(60) == 0
 
 
-def wait_for_ring(process: subprocess.Popen[bytes], name: str) -> Region:
-    deadline = time.monotonic() + START_S
+def wait_for_ring(process: subprocess.Popen[bytes], name: str, start_s: float = START_S) -> Region:
+    deadline = time.monotonic() + start_s
     while time.monotonic() < deadline:
         assert process.poll() is None, f"the backend exited with {process.returncode}"
         try:

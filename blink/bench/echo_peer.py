@@ -74,7 +74,7 @@ class EchoPeer:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            self.path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)  # one that was killed, or did not stop, leaves it
         os.close(self._lease_end)
         self._said.close()
 
@@ -103,8 +103,9 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=int)
     child.add_child_flags(parser)
     arguments = parser.parse_args()
+    # Before there is another thread, which would take a signal that the main one has not yet asked for.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     child.end_with_parent(arguments.lease_fd)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})  # main ends in order
     geometry = Geometry(arguments.slots, 1, arguments.prompts, arguments.outputs)
     try:
         with ExitStack() as owned:

@@ -41,9 +41,17 @@ class Graph:
         self._graph = call("cuStreamEndCapture", stream.handle)
 
     def refused_nodes(self) -> list[str]:
-        """The kinds of the nodes that no graph may have which the device launches, each once: "HOST"."""
+        """The kinds of the nodes that no graph of a step may have, each once: "HOST", "COOPERATIVE KERNEL".
+
+        The driver takes cooperative kernels. But all blocks of one run at the same time, and where they fill
+        the GPU they wait forever for the multiprocessor that the scheduler holds (C8).
+        """
         kinds = dict.fromkeys(node_kinds(self._graph))
         return [kind for kind in kinds if kind not in DEVICE_NODES]
+
+    def is_empty(self) -> bool:
+        """Whether nothing was captured: a library that works in another stream leaves no node."""
+        return not next(node_kinds(self._graph), None)
 
     def instantiate(self, stream: Stream) -> None:
         """Instantiates for device launch and uploads. Raises CudaError with the reason of a refusal."""
@@ -76,11 +84,16 @@ class Graph:
 
 
 def node_kinds(graph: Any) -> Iterator[str]:
-    """Of all nodes of a graph and of its child graphs: "KERNEL", "CONDITIONAL" and so on."""
+    """Of all nodes of a graph and of its child graphs: "KERNEL", "COOPERATIVE KERNEL", "CONDITIONAL"..."""
     _, count = call("cuGraphGetNodes", graph, 0)
     nodes, _ = call("cuGraphGetNodes", graph, count) if count else ((), 0)
     for node in nodes:
         kind = call("cuGraphNodeGetType", node).name.removeprefix("CU_GRAPH_NODE_TYPE_")
-        yield kind
+        yield "COOPERATIVE KERNEL" if kind == "KERNEL" and is_cooperative(node) else kind
         if kind == "GRAPH":
             yield from node_kinds(call("cuGraphChildGraphNodeGetGraph", node))
+
+
+def is_cooperative(kernel: Any) -> bool:
+    asked = api().CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+    return bool(call("cuGraphKernelNodeGetAttribute", kernel, asked).cooperative)

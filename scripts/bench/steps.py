@@ -244,7 +244,7 @@ def main() -> int:
                 BackendOptions(
                     directory,
                     f"bench-{batch}",
-                    "gpu",
+                    device="gpu",
                     random_weights=random,
                     quantization=options.quantization,
                     engine=options.engine,
@@ -260,7 +260,7 @@ def main() -> int:
                 if options.soak
                 else measure(backend, batch, options.context, options.steps)
             )
-            row |= filled
+            row |= filled | {"total_pages": backend.limits.total_pages}
             rows.append(row)
             print(
                 " ".join(f"{k}={v:.2f}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()),

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from limits import PROGRAM_S
 
+from blink.bench.echo_peer import EchoPeer, ring_geometry
 from blink.bench.transport import names, spread
 from gpu_backend.host_library import host_library
 
@@ -100,6 +101,14 @@ def test_what_was_asked_for_and_cannot_run_is_an_error() -> None:
     assert "the transport cuda_ipc needs a GPU" in said
     said = bench("--transports=pigeon", status=2).stderr
     assert "'pigeon' is not a transport; there are shm, cuda_ipc, verbs" in said
+
+
+def test_the_ring_of_an_echo_that_was_killed_is_removed() -> None:
+    with EchoPeer(f"bench-{os.getpid()}-killed", "shm", "cpu", ring_geometry(1, 1, 1), 1000) as peer:
+        peer.process.kill()
+        peer.process.wait()
+        assert peer.path.exists()
+    assert not peer.path.exists()
 
 
 def test_names_and_spread() -> None:

@@ -13,6 +13,7 @@ import torch
 import transformers
 from device_launcher import DeviceLauncher
 from native_rig import NativeRig, Reference, make_limits
+from serving import Demo, items, serving
 from test_native_logits import gemma3, llama, phi3, prompt, qwen2, qwen3
 
 from gpu_backend.cuda.compile import compile_module, source_root
@@ -21,11 +22,13 @@ from gpu_backend.engines.base import EngineError
 from gpu_backend.engines.native.weights import RandomWeights
 from gpu_backend.models.registry import read_model
 from gpu_backend.weights.checkpoint import Checkpoint
+from ringbuffer.abi import Reason
 
 pytest.importorskip("onnx", reason="needs onnx: pip install 'blink-serving[tensorrt]'")
 
 from gpu_backend.engines.tensorrt.builder import loaded_plans, planning_with, serving_library
 
+PLANS_S = 1800.0  # the full library times kernels while it builds
 MODELS: dict[str, tuple[Callable[[], transformers.PretrainedConfig], str]] = {
     "llama": (lambda: llama(), "bfloat16"),
     "llama-tied-fp16": (lambda: llama(tie_word_embeddings=True), "float16"),
@@ -104,3 +107,16 @@ def test_a_kernel_launches_what_the_host_launches(device: Device, tmp_path: Path
     for (row, position, logits, token), (row2, position2, logits2, token2) in zip(*answers, strict=True):
         assert (row, position, token) == (row2, position2, token2)
         assert np.array_equal(logits, logits2)
+
+
+def test_the_scheduler_on_the_gpu_serves_with_it(device: Device) -> None:
+    """Beside the scheduler, which keeps a multiprocessor from what plans launch."""
+    flags = ("--engine", "tensorrt", "--max-batch", "16")
+    with serving("gpu-tensorrt", *flags, start_s=PLANS_S) as (_, region):
+        demo = Demo(region)
+        chosen = items(("add", "reverse", "spell", "count_long"), 32)
+        streams = demo.answer(chosen)
+        assert [stream.reason for stream in streams] == [Reason.EOS] * len(streams)
+        right = sum(demo.right(item, stream) for item, stream in zip(chosen, streams, strict=True))
+        assert right >= 0.9 * len(chosen)
+        demo.client.close()

@@ -11,6 +11,7 @@ enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500 };
 #define API(name) EXPORT Result fake_##name
 
 enum { KERNEL_NODE = 0, GRAPH_NODE = 4 }; /* CUgraphNodeType */
+enum { COOPERATIVE_KERNEL_NODE = 1000 };  /* to the driver's callers, a kernel node with an attribute */
 struct graph;
 
 /* A line of $FAKE_CUDA_LOG, or a part of one. */

@@ -5,7 +5,7 @@
 
 enum { MAX_NODES = 8192 };
 struct node {
-  int kind; /* CUgraphNodeType */
+  int kind; /* CUgraphNodeType, or one of the header's own */
   struct graph* child;
 };
 struct graph {
@@ -38,6 +38,7 @@ struct instantiate_params {
 static int launchable(const struct graph* graph) {
   for (int i = 0; i < graph->nodes; ++i) {
     const struct node* node = graph->node + i;
+    if (node->kind == COOPERATIVE_KERNEL_NODE) continue;
     if (node->kind < 0 || node->kind == 3 || node->kind > GRAPH_NODE || (node->child && !launchable(node->child)))
       return 0;
   }
@@ -53,7 +54,12 @@ API(cuGraphGetNodes)(struct graph* graph, struct node** nodes, size_t* n) {
   return SUCCESS;
 }
 API(cuGraphNodeGetType)(const struct node* node, int* kind) {
-  return *kind = node->kind, SUCCESS;
+  return *kind = node->kind == COOPERATIVE_KERNEL_NODE ? KERNEL_NODE : node->kind, SUCCESS;
+}
+API(cuGraphKernelNodeGetAttribute)(const struct node* node, int attribute, int* value) {
+  if (node->kind != KERNEL_NODE && node->kind != COOPERATIVE_KERNEL_NODE) return INVALID_VALUE;
+  if (attribute != 2) return INVALID_VALUE; /* CU_LAUNCH_ATTRIBUTE_COOPERATIVE */
+  return *value = node->kind == COOPERATIVE_KERNEL_NODE, SUCCESS;
 }
 API(cuGraphChildGraphNodeGetGraph)(const struct node* node, struct graph** child) {
   return *child = node->child, node->kind == GRAPH_NODE ? SUCCESS : INVALID_VALUE;

@@ -17,10 +17,12 @@ import onnx
 
 __version__ = "11.0.0"
 KERNEL, MEMCPY, MEMSET, HOST, GRAPH, MEM_ALLOC, CONDITIONAL = 0, 1, 2, 3, 4, 10, 13
+COOPERATIVE = 1000  # a kernel, which fake_graphs.c knows by this
 NODES: list[int] = [KERNEL, MEMSET, KERNEL]
 SCRATCH_BYTES = 1000  # of an engine, for each row
 CAPTURABLE = True
 living: list[int] = []  # contexts
+ran = False  # whether a plan was enqueued
 BUILDS = True
 LOADS = 1 << 30  # plans, before the library refuses to deserialize another one
 
@@ -55,6 +57,10 @@ class CudaGraphStrategy(enum.Enum):
 
 class NetworkDefinitionCreationFlag(enum.IntEnum):
     STRONGLY_TYPED = 1
+
+
+class OnnxParserFlag(enum.Enum):
+    ENABLE_PLUGIN_OVERRIDE = 3
 
 
 class BuilderFlag(enum.Enum):
@@ -118,8 +124,34 @@ class Builder:
         return json.dumps({"tensors": tensors, "outputs": outputs}).encode()
 
 
+class IRuntimeCache:
+    """What it holds is how many contexts it has compiled for."""
+
+    def __init__(self) -> None:
+        self._contexts = 0
+        record("create kernels")
+
+    def __del__(self) -> None:
+        record("destroy kernels")
+
+    def deserialize(self, blob: bytes) -> bool:
+        record(f"kept {blob.decode()}")
+        return True
+
+    def serialize(self) -> bytes:
+        return str(self._contexts).encode()
+
+
 class IRuntimeConfig:
     cuda_graph_strategy: CudaGraphStrategy | None = None
+    _cache: IRuntimeCache | None = None
+
+    def create_runtime_cache(self) -> IRuntimeCache:
+        return IRuntimeCache()
+
+    def set_runtime_cache(self, cache: IRuntimeCache) -> bool:
+        self._cache = cache
+        return True
 
     def set_execution_context_allocation_strategy(self, strategy: ExecutionContextAllocationStrategy) -> None:
         self._strategy = strategy
@@ -161,7 +193,8 @@ class IExecutionContext:
         assert stream, "the default stream"
         if self._addresses.keys() != self._engine._tensors.keys():
             return False
-        self._ran = True
+        global ran
+        self._ran = ran = True
         words = [f"{name}={self._addresses[name]}" for name in self._engine._tensors]
         record(" ".join(["plan", str(self._scratch[0]), *words]), NODES)
         return True
@@ -186,6 +219,8 @@ class ICudaEngine:
     def create_execution_context(self, how: object) -> IExecutionContext:
         if isinstance(how, IRuntimeConfig):
             assert how.cuda_graph_strategy is CudaGraphStrategy.DISABLED
+            assert how._cache is not None
+            how._cache._contexts += 1
             how = how._strategy
         assert how is ExecutionContextAllocationStrategy.USER_MANAGED
         return IExecutionContext(self)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from limits import PROGRAM_S
 
 from gpu_backend import backend
 from gpu_backend.engines.base import Limits
@@ -19,6 +22,22 @@ from gpu_backend.options import BackendOptions
 from gpu_backend.watch import Watch
 from ringbuffer.abi import Control, Fault, Phase
 from ringbuffer.region import Geometry
+
+HANGS = """
+import sys
+from blink import backend, cli
+from gpu_backend.backend import SchedulerHangs
+
+class Context:
+    def __del__(self):
+        print("destructor", file=sys.__stderr__, flush=True)
+
+def hang(*_):
+    raise SchedulerHangs("the scheduler did not start: run `blink doctor`")
+
+context, backend.run = Context(), hang
+sys.exit(cli.main())
+"""
 
 
 class Broken:
@@ -32,6 +51,7 @@ class Broken:
         self.controls: list[Control] = []
         self.wrong: RuntimeError | None = None
         self.beats, self.beating = 0, False
+        self.hangs = False  # whatever it is told
         self.code, self.told = 0, list[tuple[Fault, int]]()
 
     def phase(self) -> Phase | int:
@@ -55,7 +75,8 @@ class Broken:
 
     def set_control(self, control: Control) -> None:
         self.controls.append(control)
-        self.die()
+        if not self.hangs:
+            self.die()
 
     def die(self) -> None:
         self.now = self.last
@@ -123,7 +144,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broken]:
 
     monkeypatch.setattr(backend.Backend, "start", start)
     yield broken
-    assert released == ["ring", "engine"]
+    assert released == ([] if broken.hangs else ["ring", "engine"])
     for number, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
         signal.signal(number, handler)
 
@@ -139,6 +160,27 @@ def terminate() -> None:
 def test_asked_to_end(broken: Broken) -> None:
     assert run(terminate) == 0
     assert broken.controls == [Control.DRAIN]
+
+
+def test_a_scheduler_that_hangs_is_not_waited_for_a_second_time(
+    broken: Broken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what would release its engine: the caller ends the process."""
+    broken.hangs = True
+    for wait in ("DRAIN_S", "STOP_S"):
+        monkeypatch.setattr(backend, wait, 0.05)
+    with pytest.raises(backend.SchedulerHangs, match="the scheduler did not stop in time"):
+        run(terminate)
+    assert broken.controls == [Control.DRAIN, Control.STOP]
+
+
+def test_the_process_of_a_scheduler_that_hangs_ends_without_destructors() -> None:
+    """Those of a library's objects wait for its kernels, which wait for the scheduler."""
+    program = [sys.executable, "-c", HANGS, "backend", "demo", "--device=cpu"]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=PROGRAM_S, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("the scheduler did not start") == 1
+    assert "destructor" not in done.stdout + done.stderr
 
 
 def test_a_scheduler_that_dies_without_a_word_is_noticed(

@@ -15,6 +15,7 @@ from templates import write_model_with
 from tiny_model import build_tokenizer, write_model
 
 from nic_frontend import service
+from nic_frontend.host_segment import segment_path
 from nic_frontend.tokenizer_trial import try_tokenizer
 
 __all__ = ["model_dir", "speak", "start_backend", "start_frontend", "tokenizers_tried_once"]
@@ -22,6 +23,12 @@ __all__ = ["model_dir", "speak", "start_backend", "start_frontend", "tokenizers_
 
 def ring_of_its_own() -> Path:
     return Path(f"/dev/shm/blink-test-{uuid.uuid4().hex[:12]}")
+
+
+def end(backend: MockBackend) -> None:
+    """Stops it, and removes what frontends of its ring that were killed have left."""
+    backend.stop()
+    segment_path(backend.path).unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -57,7 +64,7 @@ def start_backend(model_dir: Path) -> Iterator[StartBackend]:
 
     yield start
     for backend in started:
-        backend.stop()
+        end(backend)
 
 
 @pytest.fixture
@@ -88,4 +95,4 @@ def speak(tmp_path: Path) -> Iterator[Speak]:
     yield start
     for frontend, backend in started:
         frontend.stop()
-        backend.stop()
+        end(backend)

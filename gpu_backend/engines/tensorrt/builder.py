@@ -19,6 +19,7 @@ from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.native.builder import NativeEngineBuilder
 from gpu_backend.engines.native.plan import Planning, described_plans
 from gpu_backend.engines.native.sizing import with_mixed_share
+from gpu_backend.engines.tensorrt.compiled import CompiledKernels
 from gpu_backend.engines.tensorrt.contexts import Contexts, Engines
 from gpu_backend.engines.tensorrt.findings import to_install
 from gpu_backend.engines.tensorrt.library import Library, NoLibrary, PlanError, load_library
@@ -59,7 +60,8 @@ def loaded_plans(device: Device, config: Model, limits: Limits) -> Engines:
     device.make_current()
     plans, progress = Plans(library, Board(device.name, device.chip)), ProgressLine()
     try:
-        engines = Engines(library)
+        compiled = CompiledKernels((library.title, library.packages, device.name, config, limits))
+        engines = Engines(library, compiled)
         device.before_close(engines.close)
         for done, (key, alike) in enumerate(calls.items()):
             progress("TensorRT plans", done, len(calls))

@@ -11,14 +11,15 @@ the one before has ended (E2), so that no two plans ever run at the same time.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
-from contextlib import closing
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
 from gpu_backend.cuda.driver import Stream
 from gpu_backend.cuda.graph import Graph
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.engines.base import EngineError
+from gpu_backend.engines.tensorrt.compiled import CompiledKernels
 from gpu_backend.engines.tensorrt.library import Library
 from gpu_backend.engines.tensorrt.plans import Plan
 from gpu_backend.ops.launch import LibraryPlan, Place
@@ -34,8 +35,9 @@ class Engines:
     be raised no variable names such an object. Raises PlanError where the library does not start.
     """
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: Library, compiled: CompiledKernels) -> None:
         self._library = library
+        self._compiled = compiled
         self._log = library.log()
         self._runtime = library.made(library.module.Runtime, self._log)
         self._by_plan: dict[str, Any] = {}
@@ -72,13 +74,26 @@ class Engines:
         config = self._by_plan[plan].create_runtime_config()
         config.set_execution_context_allocation_strategy(strategy)
         config.cuda_graph_strategy = trt.CudaGraphStrategy.DISABLED
+        self._compiled.share(config)
         return self._by_plan[plan].create_execution_context(config)
 
     def close(self) -> None:
         """Contexts that were taken must be gone."""
         self._idle.clear()
+        self._compiled.close()
         self._by_plan.clear()
         self._runtime = None
+
+
+@contextmanager
+def _told_of(plan: LibraryPlan) -> Iterator[None]:
+    """Gives errors, ours and those of TensorRT and the driver, the plan's name."""
+    try:
+        yield
+    except EngineError as error:
+        raise EngineError(f"{plan.name} {error}") from error
+    except RuntimeError as error:
+        raise EngineError(f"{plan.name} fails: {error}") from error
 
 
 class Contexts:
@@ -97,34 +112,39 @@ class Contexts:
         if plan in self._contexts:
             return
         self._contexts[plan] = self._engines.take(plan.key)
-        self._contexts[plan].set_device_memory(self._arena, self._arena_bytes)
-        for name, where in plan.bound:
-            if not self._contexts[plan].set_tensor_address(name, place.address(where)):
-                raise EngineError(f"{plan.name} has no tensor {name}")
-        if missing := self._contexts[plan].infer_shapes():
-            raise EngineError(f"{plan.name} leaves the shapes of {', '.join(missing)} open")
-        self.enqueue(plan)
-        self._stream.synchronize()
-        self._check_capture(plan)
+        with _told_of(plan):
+            self._contexts[plan].set_device_memory(self._arena, self._arena_bytes)
+            for name, where in plan.bound:
+                if not self._contexts[plan].set_tensor_address(name, place.address(where)):
+                    raise EngineError(f"has no tensor {name}")
+            if missing := self._contexts[plan].infer_shapes():
+                raise EngineError(f"leaves the shapes of {', '.join(missing)} open")
+            self._execute(plan)
+            self._stream.synchronize()
+            self._check_capture(plan)
 
     def enqueue(self, plan: LibraryPlan) -> None:
+        with _told_of(plan):
+            self._execute(plan)
+
+    def _execute(self, plan: LibraryPlan) -> None:
         if not self._contexts[plan].execute_async_v3(self._stream.address):
-            raise EngineError(f"{plan.name} cannot be enqueued")
+            raise EngineError("cannot be enqueued")
 
     def _check_capture(self, plan: LibraryPlan) -> None:
         """Raises EngineError where the plan makes nodes that a graph for the device must not have."""
         # Editions and versions without the question are found out by the capture itself.
         asks = hasattr(self._contexts[plan], "is_stream_capturable")
         if asks and not self._contexts[plan].is_stream_capturable(self._stream.address):
-            raise EngineError(f"{plan.name} cannot be captured into a graph, says TensorRT")
+            raise EngineError("cannot be captured into a graph, says TensorRT")
         with closing(Graph()) as graph:
             with graph.capture(self._stream):
-                self.enqueue(plan)
+                self._execute(plan)
+            if graph.is_empty():
+                raise EngineError("leaves nothing in a graph that is captured of it")
             if refused := graph.refused_nodes():
                 kinds = ", ".join(kind.lower() for kind in refused)
-                raise EngineError(
-                    f"{plan.name} has nodes that a graph launched by the GPU must not have: {kinds}"
-                )
+                raise EngineError(f"has nodes that a graph launched by the GPU must not have: {kinds}")
 
     def close(self) -> None:
         self._contexts.clear()

@@ -16,11 +16,11 @@ from typing import Any
 from gpu_backend.cuda.chip import Capability
 
 INSTALL_FULL = (
-    "install the full TensorRT 10.1 or newer: "
-    "pip install --extra-index-url https://pypi.nvidia.com 'tensorrt-cu13>=10.1'"
+    "install the full TensorRT 10.15 or newer: "
+    "pip install --extra-index-url https://pypi.nvidia.com 'tensorrt-cu13>=10.15'"
 )
 MODULES = ("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings")  # the first that can be imported is taken
-OLDEST, OLDEST_RTX = "TensorRT 10.1", "TensorRT for RTX 1.7"
+OLDEST, OLDEST_RTX = "TensorRT 10.15", "TensorRT for RTX 1.7"
 INSTALL = "pip install 'blink-serving[tensorrt]' (docs/tensorrt.md)"
 # By these a library is known to be TensorRT and new enough, before something of it is missing in a start.
 NEEDED = (
@@ -33,6 +33,7 @@ NEEDED = (
     "ILogger.INTERNAL_ERROR",
     "NetworkDefinitionCreationFlag.STRONGLY_TYPED",
     "OnnxParser",
+    "OnnxParserFlag.ENABLE_PLUGIN_OVERRIDE",  # as old as the parser's RMSNormalization, which plans have
     "ProfilingVerbosity.DETAILED",
     "Runtime.deserialize_cuda_engine",
 )
@@ -41,6 +42,7 @@ NEEDED_RTX = (
     "ComputeCapability",
     "CudaGraphStrategy.DISABLED",
     "ICudaEngine.create_runtime_config",
+    "IRuntimeConfig.create_runtime_cache",
 )
 
 

@@ -16,6 +16,7 @@ from free_port import free_port
 from limits import START_S, WAIT_S
 from waiting import wait_until
 
+from nic_frontend.host_segment import segment_path
 from ringbuffer.attachment import attach
 from ringbuffer.region import Region, ring_path
 
@@ -135,5 +136,8 @@ class Graph:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        for worker in self.workers:  # what those that were killed have left
+            for left in (worker.ring, segment_path(worker.ring)):
+                left.unlink(missing_ok=True)
         for log in self._logs:
             log.close()

@@ -12,8 +12,8 @@ sys.modules["tensorrt" if "full" in LIBRARY else "tensorrt_rtx"] = fake_tensorrt
 if "full" not in LIBRARY:
     sys.modules["tensorrt"] = None
 from gpu_backend.cuda import cache
-from gpu_backend.engines.tensorrt import plans
-plans.cache_directory = lambda: Path(sys.argv[1]) / "cache"
+from gpu_backend.engines.tensorrt import compiled, plans
+compiled.cache_directory = plans.cache_directory = lambda: Path(sys.argv[1]) / "cache"
 from gpu_backend.cuda.driver import CudaError
 from gpu_backend.devices.gpu import GpuServingDevice
 from gpu_backend.engines.base import EngineError, Limits
@@ -51,6 +51,6 @@ def objects_that_ended(log: Log) -> int:
     """All of TensorRT's that were made ended while the GPU's context was there. Returns how many builders."""
     lines = [" ".join(call) for call in log if call[:2] != ["release", "context"]]
     assert log.index(["release", "context", "0"]) == len(lines), "nothing comes behind it"
-    for kind in ("builder", "engine", "execution"):
+    for kind in ("builder", "engine", "execution", "kernels"):
         assert lines.count(f"create {kind}") == lines.count(f"destroy {kind}")
     return lines.count("create builder")

@@ -19,7 +19,7 @@ pytest.importorskip("onnx", reason="needs onnx: pip install 'blink-serving[tenso
 from gpu_backend.engines.tensorrt.library import NoLibrary, load_library
 
 LAYERS = DENSE["num_hidden_layers"]
-RTX_CLASSES = ("ComputeCapability", "CudaGraphStrategy", "IRuntimeConfig")
+RTX_CLASSES = ("ComputeCapability", "CudaGraphStrategy", "IRuntimeCache", "IRuntimeConfig")
 RTX_NAMES = (
     "BuilderFlag.REQUIRE_USER_ALLOCATION",
     "IBuilderConfig.num_compute_capabilities",
@@ -131,6 +131,8 @@ def test_everything_is_released(log: Log) -> None:
         ("[fake_tensorrt.KERNEL, fake_tensorrt.HOST]", "host"),
         ("[fake_tensorrt.CONDITIONAL, fake_tensorrt.MEM_ALLOC]", "conditional, mem_alloc"),
         ("[fake_tensorrt.GRAPH, fake_tensorrt.KERNEL, fake_tensorrt.HOST]", "host"),
+        ("[fake_tensorrt.KERNEL, fake_tensorrt.COOPERATIVE]", "cooperative kernel"),
+        ("[fake_tensorrt.GRAPH, fake_tensorrt.COOPERATIVE]", "cooperative kernel"),
     ],
 )
 def test_nodes_that_the_gpu_cannot_launch_are_named_with_their_plan(
@@ -149,6 +151,24 @@ def test_copies_and_child_graphs_of_kernels_are_launched(fake: Path, tmp_path: P
     out, log = run(fake, tmp_path, script("full", f"fake_tensorrt.NODES = {nodes}"), DENSE)
     assert not out
     assert len(captures(log)) == 36
+
+
+def test_all_contexts_share_the_kernels_that_the_edition_for_rtx_compiles(fake: Path, tmp_path: Path) -> None:
+    """And the next start has them: they end after the contexts and before the engines, in both."""
+    serves = script("rtx", "fake_tensorrt.ComputeCapability.SM90 = 90")
+    contexts = 0
+    for kept in ([], [["kept", "{contexts}"]]):
+        out, log = run(fake, tmp_path, serves, DENSE)
+        assert not out
+        assert [call for call in log if call[0] == "kept"] == [
+            [word.format(contexts=contexts) for word in call] for call in kept
+        ]
+        contexts = log.count(["create", "execution"])
+        ends = [call[1] for call in log if call[0] == "destroy"]
+        assert ends.count("kernels") == log.count(["create", "kernels"]) == 1
+        last_context = max(index for index, kind in enumerate(ends) if kind == "execution")
+        assert last_context < ends.index("kernels") < ends.index("engine")
+        assert (objects_that_ended(log) == 0) == bool(kept)  # the second start builds nothing
 
 
 def test_the_library_has_what_the_fake_has() -> None:

@@ -36,7 +36,7 @@ def test_a_gpu_says_which_edition_to_install(monkeypatch: pytest.MonkeyPatch) ->
     assert "full TensorRT" not in ada
     for capability in ((9, 0), (10, 0)):
         (hopper,) = told(monkeypatch, None, capability)
-        assert "install the full TensorRT 10.1 or newer: pip install --extra-index-url" in hopper
+        assert "install the full TensorRT 10.15 or newer: pip install --extra-index-url" in hopper
         assert "because TensorRT for RTX does not run on this GPU" in hopper
 
 

@@ -194,7 +194,7 @@ def test_a_library_that_is_too_old_or_another_is_told_and_passed_by(monkeypatch:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, "tensorrt", SimpleNamespace(__version__="0.1"))
     with pytest.raises(
-        NoLibrary, match=r"tensorrt 0\.1 has no Builder\S+, TensorRT 10\.1 has it: pip install"
+        NoLibrary, match=r"tensorrt 0\.1 has no Builder\S+, TensorRT 10\.15 has it: pip install"
     ):
         load_library()
     old = SimpleNamespace(**{**vars(fake_tensorrt), "__version__": "10.0.1", "ICudaEngine": object})

@@ -23,7 +23,12 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "an old library": (
         "full", DENSE, "fake_tensorrt.__version__ = '8.6.1'\nsys.modules['tensorrt_rtx'] = None\n"
         "del fake_tensorrt.IExecutionContext.execute_async_v3\nsys.modules['tensorrt_rtx_bindings'] = None",
-        "tensorrt 8.6.1 has no IExecutionContext.execute_async_v3, TensorRT 10.1 has it: pip install",
+        "tensorrt 8.6.1 has no IExecutionContext.execute_async_v3, TensorRT 10.15 has it: pip install",
+    ),
+    "a library whose parser has no RMSNormalization": (
+        "full", DENSE, "fake_tensorrt.__version__ = '10.14.1'\nsys.modules['tensorrt_rtx'] = None\n"
+        "del fake_tensorrt.OnnxParserFlag\nsys.modules['tensorrt_rtx_bindings'] = None",
+        "tensorrt 10.14.1 has no OnnxParserFlag.ENABLE_PLUGIN_OVERRIDE, TensorRT 10.15 has it: pip install",
     ),
     "a library that does not start": (
         "full", DENSE, "def refuse(self, log):\n"
@@ -34,7 +39,7 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     ),
     "the edition for RTX": (
         "rtx", DENSE, "",
-        "TensorRT for RTX does not run on compute capability 9.0; install the full TensorRT 10.1 or newer",
+        "TensorRT for RTX does not run on compute capability 9.0; install the full TensorRT 10.15 or newer",
     ),
     "experts": (
         "full", EXPERTS, "", "--engine tensorrt does not serve mixtures of experts: --engine native does",
@@ -54,6 +59,29 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
         "full", DENSE, "fake_tensorrt.CAPTURABLE = False",
         "plan 0 (qkv) of the decode step of 1 token cannot be captured into a graph, says TensorRT",
     ),
+    "a capture that leaves nothing": (
+        "full", DENSE, "fake_tensorrt.NODES = []",
+        "plan 0 (qkv) of the decode step of 1 token leaves nothing in a graph that is captured of it",
+    ),
+    "shapes that cannot be captured, says an exception": (
+        "full", DENSE, "def refuse(self): raise RuntimeError('shape inference failed')\n"
+        "fake_tensorrt.IExecutionContext.infer_shapes = refuse",
+        "plan 0 (qkv) of the decode step of 1 token fails: shape inference failed",
+    ),
+    "a first run whose kernels fail, none is captured": (
+        "full", DENSE, "from gpu_backend.cuda.driver import Stream\nwait = Stream.synchronize\n"
+        "def refuse(self):\n"
+        "    if fake_tensorrt.ran: raise CudaError('ILLEGAL', 'address', 'cuStreamSynchronize')\n"
+        "    wait(self)\nStream.synchronize = refuse",
+        "plan 0 (qkv) of the decode step of 1 token fails: cuStreamSynchronize: ILLEGAL (address)",
+    ),
+    "a capture that the driver ends": (
+        "full", DENSE, "from gpu_backend.cuda import graph\ncall = graph.call\n"
+        "def refuse(name, *words):\n"
+        "    if name == 'cuStreamEndCapture': raise CudaError('INVALIDATED', 'capture', name)\n"
+        "    return call(name, *words)\ngraph.call = refuse",
+        "plan 0 (qkv) of the decode step of 1 token fails: cuStreamEndCapture: INVALIDATED (capture)",
+    ),
 }  # fmt: skip
 
 
@@ -64,7 +92,7 @@ def test_what_does_not_serve_is_refused_in_one_line(reason: str, fake: Path, tmp
     assert out.startswith(message)
     assert out.count("\n") == 1
     assert not captures(log)
-    if "captured" not in reason:  # found before anything is loaded
+    if "capture" not in reason:  # found before anything is loaded
         assert not [call for call in log if call[0] == "alloc"]
 
 
@@ -90,6 +118,7 @@ FAILURES = {
         "cuMemAlloc",
     ),
     "a context that cannot be captured": ("fake_tensorrt.CAPTURABLE = False", "plan 0 (qkv)"),
+    "nothing is captured": ("fake_tensorrt.NODES = []", "plan 0 (qkv)"),
     "a node that the GPU cannot launch": ("fake_tensorrt.NODES = [fake_tensorrt.HOST]", "plan 0 (qkv)"),
 }  # fmt: skip
 
