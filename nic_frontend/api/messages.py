@@ -1,4 +1,4 @@
-"""/v1/messages: Anthropic's messages as a conversation, and the job that they become."""
+"""/v1/messages: the job that such a request becomes, and how many tokens its prompt has."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from nic_frontend.api.parameters import parse
 from nic_frontend.api.schema import messages as schema
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.generation import Generation, ModelSampling
-from nic_frontend.api.schema.messages import CountRequest, MessagesRequest, Turn
+from nic_frontend.api.schema.messages import CountRequest, MessagesRequest
 from nic_frontend.api.served import Served
+from nic_frontend.api.turns import messages_of
 from nic_frontend.errors import bad_request
 from nic_frontend.grammar.calls import Function
 from nic_frontend.grammar.content import Content
@@ -97,69 +98,3 @@ def _content(request: CountRequest) -> Content | None:
 def _tool(tool: schema.CustomTool) -> Message:
     described = {"description": tool.description} if tool.description is not None else {}
     return {"type": "function", "function": {"name": tool.name, **described, "parameters": tool.input_schema}}
-
-
-def messages_of(request: CountRequest) -> list[Message]:
-    """In the form of chats. Results of tools come before what else a user says."""
-    messages: list[Message] = []
-    if request.system:
-        messages.append({"role": "system", "content": text_of(request.system)})
-    for i, turn in enumerate(request.messages):
-        messages += _assistant(turn, i) if turn.role == "assistant" else _user(turn, i)
-    if messages[-1]["role"] == "assistant":
-        where = f"messages[{len(request.messages) - 1}]"
-        raise bad_request(
-            f"'{where}' is the assistant's: this server does not continue what an assistant has begun",
-            where,
-            "unsupported_parameter",
-        )
-    return messages
-
-
-def text_of(content: str | list[schema.TextBlock] | None) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "\n".join(block.text for block in content)
-
-
-def _user(turn: Turn, index: int) -> list[Message]:
-    if isinstance(turn.content, str):
-        return [{"role": "user", "content": turn.content}]
-    results: list[Message] = []
-    said = []
-    for block in turn.content:
-        if isinstance(block, schema.ToolResultBlock):
-            content = text_of(block.content)
-            results.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": content})
-        elif isinstance(block, schema.TextBlock):
-            said.append(block.text)
-        else:
-            raise _misplaced(index, "user")
-    if said or not results:
-        results.append({"role": "user", "content": "\n".join(said)})
-    return results
-
-
-def _assistant(turn: Turn, index: int) -> list[Message]:
-    if isinstance(turn.content, str):
-        return [{"role": "assistant", "content": turn.content}]
-    message: Message = {"role": "assistant", "content": ""}
-    for block in turn.content:
-        if isinstance(block, schema.TextBlock):
-            message["content"] += block.text
-        elif isinstance(block, schema.ThinkingBlock):
-            message["reasoning_content"] = message.get("reasoning_content", "") + block.thinking
-        elif isinstance(block, schema.ToolUseBlock):
-            function = {"name": block.name, "arguments": block.input}
-            call = {"id": block.id, "type": "function", "function": function}
-            message.setdefault("tool_calls", []).append(call)
-        elif isinstance(block, schema.ToolResultBlock):
-            raise _misplaced(index, "assistant")
-    return [message]
-
-
-def _misplaced(index: int, role: str) -> Exception:
-    where = f"messages[{index}].content"
-    return bad_request(
-        f"'{where}' has a block that messages of the {role} do not have", where, "invalid_value"
-    )

@@ -40,7 +40,7 @@ Block = TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolR
 
 
 class Turn(Struct):
-    role: Literal["user", "assistant"]
+    role: Literal["user", "assistant", "system"]
     content: str | list[Block]
 
 
