@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from nic_frontend.api.constraint import chosen
-from nic_frontend.api.conversation import Conversation, Message, Prompt, for_template, prompt_of
-from nic_frontend.api.fields import UNSUPPORTED_IN_MESSAGES, refuse_unsupported
+from nic_frontend.api.conversation import Conversation, Message, Prompt, for_template, options_of, prompt_of
+from nic_frontend.api.fields import (
+    UNSUPPORTED,
+    UNSUPPORTED_IN_BLOCKS,
+    UNSUPPORTED_IN_MESSAGES,
+    refuse_unsupported,
+)
 from nic_frontend.api.job import Job
 from nic_frontend.api.messages_answer import MessagesAnswer
 from nic_frontend.api.notes import on_fields
@@ -24,14 +29,16 @@ from nic_frontend.parsing.splitter import Splitter
 
 T = TypeVar("T", bound=CountRequest)
 
+SAMPLING = (*ModelSampling.__struct_fields__, "stream", "seed", "cache_salt")  # as chats have it
+
 
 async def parse_messages(body: dict[str, Any], served: Served) -> Job:
     request = _checked(body, MessagesRequest, served)
-    sampling = {name: getattr(request, name) for name in ModelSampling.__struct_fields__}
+    sampling = {name: getattr(request, name) for name in SAMPLING}
     prompt = await _prompt(request, served)
     room = served.limits.max_answer(len(prompt.tokens), "messages")
     parameters = parse(
-        Generation(stream=request.stream, stop=request.stop_sequences, **sampling),
+        Generation(stop=request.stop_sequences, **sampling),
         served.limits,
         max_tokens=min(request.max_tokens, room),  # clients have to ask for some, and do not know the context
         max_tokens_field="max_tokens",
@@ -50,7 +57,7 @@ async def count_tokens(body: dict[str, Any], served: Served) -> dict[str, Any]:
 
 
 def _checked(body: dict[str, Any], model: type[T], served: Served) -> T:
-    refuse_unsupported(body, UNSUPPORTED_IN_MESSAGES)
+    refuse_unsupported(body, UNSUPPORTED, UNSUPPORTED_IN_BLOCKS, UNSUPPORTED_IN_MESSAGES)
     if isinstance(body.get("messages"), list) and body["messages"]:
         served.limits.max_answer(len(body["messages"]), "messages")
     return checked(body, model)
@@ -67,6 +74,7 @@ async def _prompt(request: CountRequest, served: Served) -> Prompt:
         calls=bool(constraint.tools),
         one_call=not constraint.many,
         thinks=request.thinking.type != "disabled" if request.thinking else None,
+        options=options_of(request.chat_template_kwargs),
     )
     if request.thinking is not None and served.parsers.marks is not None:
         talk.budget = request.thinking.budget_tokens

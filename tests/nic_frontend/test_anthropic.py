@@ -152,6 +152,8 @@ def test_thinking(speak: Speak) -> None:
     frontend = speak(HERMES, "It rains.")
     post(frontend, thinking={"type": "disabled"})
     assert prompt(frontend).endswith("<think>\n\n</think>\n\n")
+    post(frontend, chat_template_kwargs={"enable_thinking": False})
+    assert prompt(frontend).endswith("<think>\n\n</think>\n\n")
     answer = post(frontend, thinking={"type": "enabled", "budget_tokens": 1024})
     assert not prompt(frontend).endswith("</think>\n\n")
     assert "x-blink-warning" not in answer.headers
@@ -182,6 +184,8 @@ def test_count_of_tokens(speak: Speak) -> None:
         ({"tool_choice": {"type": "tool", "name": "g"}, "tools": [TOOL]}, "'tool_choice' names 'g'"),
         ({"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "x", "name": "f", "input": {}}]}]}, "messages[0].content"),
         ({"mcp_servers": [{}]}, "'mcp_servers'"),
+        ({"chat_template_kwargs": {"messages": []}}, "'messages'"),
+        ({"stop": "x", "frequency_penalty": 1}, "'frequency_penalty', 'stop' are not supported"),
     ],
 )  # fmt: skip
 def test_what_is_refused(speak: Speak, changes: dict[str, Any], told: str) -> None:
