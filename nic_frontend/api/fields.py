@@ -35,17 +35,52 @@ UNSUPPORTED_IN_COMPLETIONS: Neutral = {
     "top_logprobs": (None, 0),
 }
 
+# What completions or chats have, and neither responses nor Anthropic's messages.
+UNSUPPORTED_IN_BLOCKS: Neutral = {
+    "add_generation_prompt": (None, True),
+    "add_special_tokens": (None, False),
+    "allowed_token_ids": (None, []),
+    "bad_words": (None, []),
+    "best_of": (None, 1),
+    "echo": (None, False),
+    "frequency_penalty": (None, 0.0),
+    "guided_choice": (None,),
+    "guided_grammar": (None,),
+    "guided_json": (None,),
+    "guided_regex": (None,),
+    "ignore_eos": (None, False),
+    "include_reasoning": (None, True),
+    "include_stop_str_in_output": (None, False),
+    "logit_bias": (None, {}),
+    "logprobs": (None, False),
+    "max_completion_tokens": (None,),
+    "min_tokens": (None, 0),
+    "n": (None, 1),
+    "presence_penalty": (None, 0.0),
+    "prompt_logprobs": (None,),
+    "reasoning_effort": (None,),
+    "response_format": (None, {"type": "text"}),
+    "return_token_ids": (None, False),
+    "skip_special_tokens": (None, True),
+    "stop_token_ids": (None, []),
+    "structured_outputs": (None,),
+    "thinking_token_budget": (None,),
+    "truncate_prompt_tokens": (None,),
+}
 UNSUPPORTED_IN_RESPONSES: Neutral = {
     "background": (None, False),
     "conversation": (None,),
+    "max_tokens": (None,),
     "max_tool_calls": (None,),
     "previous_response_id": (None,),
     "prompt": (None,),
 }
-
 UNSUPPORTED_IN_MESSAGES: Neutral = {
     "container": (None,),
     "mcp_servers": (None, []),
+    "parallel_tool_calls": (None, True),
+    "stop": (None, []),
+    "top_logprobs": (None, 0),
 }
 
 # Fields of OpenAI's and vLLM's that change nothing about an answer: no word about them.

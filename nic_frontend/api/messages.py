@@ -1,12 +1,17 @@
-"""/v1/messages: Anthropic's messages as a conversation, and the job that they become."""
+"""/v1/messages: the job that such a request becomes, and how many tokens its prompt has."""
 
 from __future__ import annotations
 
 from typing import Any, TypeVar
 
 from nic_frontend.api.constraint import chosen
-from nic_frontend.api.conversation import Conversation, Message, Prompt, for_template, prompt_of
-from nic_frontend.api.fields import UNSUPPORTED_IN_MESSAGES, refuse_unsupported
+from nic_frontend.api.conversation import Conversation, Message, Prompt, for_template, options_of, prompt_of
+from nic_frontend.api.fields import (
+    UNSUPPORTED,
+    UNSUPPORTED_IN_BLOCKS,
+    UNSUPPORTED_IN_MESSAGES,
+    refuse_unsupported,
+)
 from nic_frontend.api.job import Job
 from nic_frontend.api.messages_answer import MessagesAnswer
 from nic_frontend.api.notes import on_fields
@@ -14,8 +19,9 @@ from nic_frontend.api.parameters import parse
 from nic_frontend.api.schema import messages as schema
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.generation import Generation, ModelSampling
-from nic_frontend.api.schema.messages import CountRequest, MessagesRequest, Turn
+from nic_frontend.api.schema.messages import CountRequest, MessagesRequest
 from nic_frontend.api.served import Served
+from nic_frontend.api.turns import messages_of
 from nic_frontend.errors import bad_request
 from nic_frontend.grammar.calls import Function
 from nic_frontend.grammar.content import Content
@@ -23,14 +29,16 @@ from nic_frontend.parsing.splitter import Splitter
 
 T = TypeVar("T", bound=CountRequest)
 
+SAMPLING = (*ModelSampling.__struct_fields__, "stream", "seed", "cache_salt")  # as chats have it
+
 
 async def parse_messages(body: dict[str, Any], served: Served) -> Job:
     request = _checked(body, MessagesRequest, served)
-    sampling = {name: getattr(request, name) for name in ModelSampling.__struct_fields__}
+    sampling = {name: getattr(request, name) for name in SAMPLING}
     prompt = await _prompt(request, served)
     room = served.limits.max_answer(len(prompt.tokens), "messages")
     parameters = parse(
-        Generation(stream=request.stream, stop=request.stop_sequences, **sampling),
+        Generation(stop=request.stop_sequences, **sampling),
         served.limits,
         max_tokens=min(request.max_tokens, room),  # clients have to ask for some, and do not know the context
         max_tokens_field="max_tokens",
@@ -49,7 +57,7 @@ async def count_tokens(body: dict[str, Any], served: Served) -> dict[str, Any]:
 
 
 def _checked(body: dict[str, Any], model: type[T], served: Served) -> T:
-    refuse_unsupported(body, UNSUPPORTED_IN_MESSAGES)
+    refuse_unsupported(body, UNSUPPORTED, UNSUPPORTED_IN_BLOCKS, UNSUPPORTED_IN_MESSAGES)
     if isinstance(body.get("messages"), list) and body["messages"]:
         served.limits.max_answer(len(body["messages"]), "messages")
     return checked(body, model)
@@ -66,6 +74,7 @@ async def _prompt(request: CountRequest, served: Served) -> Prompt:
         calls=bool(constraint.tools),
         one_call=not constraint.many,
         thinks=request.thinking.type != "disabled" if request.thinking else None,
+        options=options_of(request.chat_template_kwargs),
     )
     if request.thinking is not None and served.parsers.marks is not None:
         talk.budget = request.thinking.budget_tokens
@@ -97,69 +106,3 @@ def _content(request: CountRequest) -> Content | None:
 def _tool(tool: schema.CustomTool) -> Message:
     described = {"description": tool.description} if tool.description is not None else {}
     return {"type": "function", "function": {"name": tool.name, **described, "parameters": tool.input_schema}}
-
-
-def messages_of(request: CountRequest) -> list[Message]:
-    """In the form of chats. Results of tools come before what else a user says."""
-    messages: list[Message] = []
-    if request.system:
-        messages.append({"role": "system", "content": text_of(request.system)})
-    for i, turn in enumerate(request.messages):
-        messages += _assistant(turn, i) if turn.role == "assistant" else _user(turn, i)
-    if messages[-1]["role"] == "assistant":
-        where = f"messages[{len(request.messages) - 1}]"
-        raise bad_request(
-            f"'{where}' is the assistant's: this server does not continue what an assistant has begun",
-            where,
-            "unsupported_parameter",
-        )
-    return messages
-
-
-def text_of(content: str | list[schema.TextBlock] | None) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "\n".join(block.text for block in content)
-
-
-def _user(turn: Turn, index: int) -> list[Message]:
-    if isinstance(turn.content, str):
-        return [{"role": "user", "content": turn.content}]
-    results: list[Message] = []
-    said = []
-    for block in turn.content:
-        if isinstance(block, schema.ToolResultBlock):
-            content = text_of(block.content)
-            results.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": content})
-        elif isinstance(block, schema.TextBlock):
-            said.append(block.text)
-        else:
-            raise _misplaced(index, "user")
-    if said or not results:
-        results.append({"role": "user", "content": "\n".join(said)})
-    return results
-
-
-def _assistant(turn: Turn, index: int) -> list[Message]:
-    if isinstance(turn.content, str):
-        return [{"role": "assistant", "content": turn.content}]
-    message: Message = {"role": "assistant", "content": ""}
-    for block in turn.content:
-        if isinstance(block, schema.TextBlock):
-            message["content"] += block.text
-        elif isinstance(block, schema.ThinkingBlock):
-            message["reasoning_content"] = message.get("reasoning_content", "") + block.thinking
-        elif isinstance(block, schema.ToolUseBlock):
-            function = {"name": block.name, "arguments": block.input}
-            call = {"id": block.id, "type": "function", "function": function}
-            message.setdefault("tool_calls", []).append(call)
-        elif isinstance(block, schema.ToolResultBlock):
-            raise _misplaced(index, "assistant")
-    return [message]
-
-
-def _misplaced(index: int, role: str) -> Exception:
-    where = f"messages[{index}].content"
-    return bad_request(
-        f"'{where}' has a block that messages of the {role} do not have", where, "invalid_value"
-    )

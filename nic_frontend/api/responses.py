@@ -14,7 +14,12 @@ from nic_frontend.api.conversation import (
     read_arguments,
     tools_for_template,
 )
-from nic_frontend.api.fields import UNSUPPORTED_IN_RESPONSES, refuse_unsupported
+from nic_frontend.api.fields import (
+    UNSUPPORTED,
+    UNSUPPORTED_IN_BLOCKS,
+    UNSUPPORTED_IN_RESPONSES,
+    refuse_unsupported,
+)
 from nic_frontend.api.job import Job
 from nic_frontend.api.notes import on_fields
 from nic_frontend.api.parameters import parse
@@ -30,6 +35,7 @@ from nic_frontend.grammar.content import Content
 from nic_frontend.parsing.splitter import Splitter
 
 LOGPROBS = "message.output_text.logprobs"  # in `include`
+SAMPLING = (*ModelSampling.__struct_fields__, "stream", "stop", "seed", "cache_salt")  # as chats have it
 NEEDED = {
     "message": ("role", "content"),
     "function_call": ("call_id", "name", "arguments"),
@@ -39,12 +45,12 @@ NEEDED = {
 
 
 async def parse_response(body: dict[str, Any], served: Served) -> Job:
-    refuse_unsupported(body, UNSUPPORTED_IN_RESPONSES)
+    refuse_unsupported(body, UNSUPPORTED, UNSUPPORTED_IN_BLOCKS, UNSUPPORTED_IN_RESPONSES)
     _check_items(body.get("input"), served)
     request = checked(body, ResponsesRequest)
-    sampling = {name: getattr(request, name) for name in ModelSampling.__struct_fields__}
+    sampling = {name: getattr(request, name) for name in SAMPLING}
     parameters = parse(
-        Generation(stream=request.stream, **sampling),
+        Generation(**sampling),
         served.limits,
         max_tokens=request.max_output_tokens,
         max_tokens_field="max_output_tokens",

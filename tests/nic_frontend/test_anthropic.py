@@ -124,9 +124,35 @@ def test_a_conversation(speak: Speak) -> None:
     assert shown.index("<|im_start|>tool\nrain") < shown.index("<|im_start|>user\nReally?")
 
 
+def test_the_system_and_roles_that_speak_twice(speak: Speak) -> None:
+    frontend = speak(HERMES, "It rains.")
+    use = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {}}
+    messages = [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "Weather?"},
+        {"role": "user", "content": [{"type": "text", "text": "Now?"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "Well."}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "So."}, use]},
+        {"role": "system", "content": [{"type": "text", "text": "Hurry."}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "rain"}]},
+        {"role": "system", "content": "Stop."},
+    ]
+    body = {"messages": messages, "system": "Be brief."}
+    used = post(frontend, **body).json()["usage"]["input_tokens"]
+    assert prompt(frontend) == (
+        "<|im_start|>system\nBe brief.\n\nBe kind.<|im_end|>\n<|im_start|>user\nWeather?\nNow?<|im_end|>\n"
+        '<|im_start|>assistant\nWell.\nSo.<tool_call>\n{"name": "weather", "arguments": {}}\n</tool_call>'
+        "<|im_end|>\n<|im_start|>tool\nrain<|im_end|>\n<|im_start|>user\nHurry.\nStop.<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    assert post(frontend, "/v1/messages/count_tokens", **body).json() == {"input_tokens": used}
+
+
 def test_thinking(speak: Speak) -> None:
     frontend = speak(HERMES, "It rains.")
     post(frontend, thinking={"type": "disabled"})
+    assert prompt(frontend).endswith("<think>\n\n</think>\n\n")
+    post(frontend, chat_template_kwargs={"enable_thinking": False})
     assert prompt(frontend).endswith("<think>\n\n</think>\n\n")
     answer = post(frontend, thinking={"type": "enabled", "budget_tokens": 1024})
     assert not prompt(frontend).endswith("</think>\n\n")
@@ -150,13 +176,16 @@ def test_count_of_tokens(speak: Speak) -> None:
     [
         ({"max_tokens": None}, "'max_tokens'"),
         ({"messages": []}, "'messages' must not be empty"),
-        ({"messages": [{"role": "system", "content": "x"}]}, "'messages[0].role' must be one of"),
+        ({"messages": [{"role": "developer", "content": "x"}]}, "'messages[0].role' must be one of"),
+        ({"messages": [{"role": "system", "content": [{"type": "tool_result", "tool_use_id": "x"}]}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "'messages[0].content[0].type'"),
         ({"messages": [*BODY["messages"], {"role": "assistant", "content": "Well,"}]}, "'messages[1]'"),
         ({"tool_choice": {"type": "any"}}, "'tool_choice'"),
         ({"tool_choice": {"type": "tool", "name": "g"}, "tools": [TOOL]}, "'tool_choice' names 'g'"),
         ({"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "x", "name": "f", "input": {}}]}]}, "messages[0].content"),
         ({"mcp_servers": [{}]}, "'mcp_servers'"),
+        ({"chat_template_kwargs": {"messages": []}}, "'messages'"),
+        ({"stop": "x", "frequency_penalty": 1}, "'frequency_penalty', 'stop' are not supported"),
     ],
 )  # fmt: skip
 def test_what_is_refused(speak: Speak, changes: dict[str, Any], told: str) -> None:

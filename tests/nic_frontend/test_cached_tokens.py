@@ -87,7 +87,14 @@ def salt_of(frontend: Frontend, backend: MockBackend, path: str, body: dict[str,
     return first, second
 
 
-@pytest.mark.parametrize(("path", "body"), ENDPOINTS)
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        *ENDPOINTS,
+        ("/v1/responses", {"input": "hi", "max_output_tokens": 1}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}),
+    ],
+)
 def test_a_salt_reaches_the_scheduler(
     frontend: Frontend, backend: MockBackend, path: str, body: dict[str, Any]
 ) -> None:

@@ -101,6 +101,13 @@ def test_an_answer_that_is_cut_off(speak: Speak) -> None:
     assert typed_events(post(frontend, max_output_tokens=3, stream=True))[-1]["type"] == "response.incomplete"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_stop_strings(speak: Speak, stream: bool) -> None:
+    answer = post(speak(HERMES, "It rains now."), stop=["now"], stream=stream)
+    found = typed_events(answer)[-1]["response"] if stream else answer.json()
+    assert (found["status"], shape(found["output"])) == ("completed", [("message", "It rains ")])
+
+
 def test_a_conversation(speak: Speak) -> None:
     frontend = speak(HERMES, "It rains.")
     items = [

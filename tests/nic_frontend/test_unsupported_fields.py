@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
+import pytest
 from harness import CHAT, COMPLETION, Frontend, error_of
 
 from nic_frontend.api.fields import UNSUPPORTED, UNSUPPORTED_IN_CHAT, UNSUPPORTED_IN_COMPLETIONS
+from nic_frontend.api.notes import known
+from nic_frontend.api.schema.chat import ChatRequest
+from nic_frontend.api.schema.generation import CompletionRequest
+from nic_frontend.api.schema.messages import MessagesRequest
+from nic_frontend.api.schema.responses import ResponsesRequest
+
+RESPONSE = {"input": "hi", "max_output_tokens": 2}
+BLOCKS = [("/v1/responses", RESPONSE), ("/v1/messages", CHAT)]
 
 
 def test_neutral_values_of_unsupported_fields(frontend: Frontend) -> None:
@@ -25,6 +35,42 @@ def test_what_only_one_endpoint_has(frontend: Frontend) -> None:
     assert (error["param"], error["code"]) == ("echo", "unsupported_parameter")
     neutral = {**CHAT, "echo": False}
     assert frontend.client.post("/v1/chat/completions", json=neutral).status_code == 200
+
+
+@pytest.mark.parametrize(("path", "body"), BLOCKS)
+def test_what_changes_chats_alone_is_refused_elsewhere(
+    frontend: Frontend, path: str, body: dict[str, Any]
+) -> None:
+    wanted = {"presence_penalty": 1.0, "logit_bias": {"5": 1}, "structured_outputs": {"regex": "a"}}
+    error = error_of(frontend.client.post("/v1/responses", json={**RESPONSE, **wanted}), 400)
+    assert error["message"].startswith(
+        "'logit_bias', 'presence_penalty', 'structured_outputs' are not supported"
+    )
+    refused = frontend.client.post(path, json={**body, "priority": 1})
+    assert (refused.status_code, "'priority'" in refused.text) == (400, True)
+    neutral = {
+        "presence_penalty": 0,
+        "logit_bias": {},
+        "structured_outputs": None,
+        "n": 1,
+        "skip_special_tokens": True,
+    }
+    assert frontend.client.post(path, json={**body, **neutral}).status_code == 200
+
+
+@pytest.mark.parametrize("model", [ResponsesRequest, MessagesRequest])
+def test_no_field_of_chats_is_ignored_without_a_word(model: type) -> None:
+    fields = {*ChatRequest.__struct_fields__, *CompletionRequest.__struct_fields__}
+    elsewhere = {"messages", "prompt", "max_tokens", "stream_options"}  # `input`, `max_output_tokens`
+    assert fields - elsewhere <= known(model)
+
+
+@pytest.mark.parametrize(("path", "body"), BLOCKS)
+def test_a_seed_is_one_everywhere(frontend: Frontend, path: str, body: dict[str, Any]) -> None:
+    assert frontend.client.post(path, json={**body, "seed": 7}).status_code == 200
+    descriptor = frontend.backend.accepted[-1].descriptor
+    assert descriptor is not None
+    assert int(descriptor["seed"]) == 7
 
 
 def test_all_that_is_refused_is_named_at_once(frontend: Frontend) -> None:

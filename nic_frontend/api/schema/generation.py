@@ -24,6 +24,8 @@ Biases = Annotated[
 ]
 TokenIds = Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=2**20)]
 BadWords = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=abi.MAX_BAN_WORDS // 2)]
+Seed = Annotated[int, Meta(ge=-(2**63))]
+Salt = Annotated[str, Meta(min_length=1)]
 StopIds = Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=abi.MAX_STOP_IDS)]
 
 
@@ -63,7 +65,7 @@ class Generation(Structured, kw_only=True):
     best_of: Annotated[int, Meta(ge=1, le=MAX_N, description="Must equal n.")] | None = None
     max_tokens: Tokens | None = None
     min_tokens: Annotated[int, Meta(ge=0, le=abi.MAX_COUNT)] | None = None
-    seed: Annotated[int, Meta(ge=-(2**63))] | None = None
+    seed: Seed | None = None
     stop: Stop | Stops | None = None
     stop_token_ids: StopIds | None = None
     include_stop_str_in_output: bool | None = None
@@ -80,7 +82,7 @@ class Generation(Structured, kw_only=True):
         Annotated[int, Meta(ge=-1, le=abi.MAX_COUNT, description="Of the prompt's end; -1: as many as fit.")]
         | None
     ) = None
-    cache_salt: Annotated[str, Meta(min_length=1)] | None = None
+    cache_salt: Salt | None = None
     add_special_tokens: bool | None = None
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from nic_frontend.api.schema.chat import NAME
-from nic_frontend.api.schema.generation import ModelSampling, Stop, Tokens
+from nic_frontend.api.schema.generation import ModelSampling, Salt, Seed, Stops, Tokens
 from nic_frontend.api.schema.structure import Schema
 
 
@@ -40,7 +40,7 @@ Block = TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolR
 
 
 class Turn(Struct):
-    role: Literal["user", "assistant"]
+    role: Literal["user", "assistant", "system"]
     content: str | list[Block]
 
 
@@ -84,9 +84,12 @@ class CountRequest(ModelSampling, kw_only=True):
     thinking: Thinking | None = None
     output_format: OutputFormat | None = None
     output_config: OutputConfig | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
 
 
 class MessagesRequest(CountRequest, kw_only=True):
     max_tokens: Tokens
     stream: bool | None = None
-    stop_sequences: Annotated[list[Stop], Meta(max_length=16)] | None = None
+    stop_sequences: Stops | None = None
+    seed: Seed | None = None
+    cache_salt: Salt | None = None

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from nic_frontend.api.schema.chat import Effort, FunctionDefinition
-from nic_frontend.api.schema.generation import Likeliest, ModelSampling, Tokens
+from nic_frontend.api.schema.generation import Likeliest, ModelSampling, Salt, Seed, Stop, Stops, Tokens
 from nic_frontend.api.schema.structure import Schema
 
 
@@ -90,4 +90,7 @@ class ResponsesRequest(ModelSampling, kw_only=True):
     metadata: dict[str, str] | None = None
     include: list[str] | None = None
     top_logprobs: Likeliest | None = None
+    seed: Seed | None = None
+    stop: Stop | Stops | None = None
+    cache_salt: Salt | None = None
     chat_template_kwargs: dict[str, Any] | None = None

@@ -1,0 +1,99 @@
+"""A conversation in Anthropic's form as messages of chats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby, takewhile
+
+from nic_frontend.api.conversation import Message
+from nic_frontend.api.schema import messages as schema
+from nic_frontend.api.schema.messages import Block, CountRequest, Turn
+from nic_frontend.errors import bad_request
+
+ALLOWED: dict[str, tuple[type[Block], ...]] = {
+    "system": (schema.TextBlock,),
+    "user": (schema.TextBlock, schema.ToolResultBlock),
+    "assistant": (
+        schema.TextBlock,
+        schema.ThinkingBlock,
+        schema.RedactedThinkingBlock,
+        schema.ToolUseBlock,
+    ),
+}
+
+
+def messages_of(request: CountRequest) -> list[Message]:
+    """Many templates take one system message, at the beginning, and then want users and assistants to
+    alternate. So the system's first turns join `system`, its later ones become the user's, and what one role
+    says in a row becomes one message. Raises ApiError 400 for blocks that a role does not have.
+    """
+    for index, turn in enumerate(request.messages):
+        _check(turn, f"messages[{index}]")
+    if request.messages[-1].role == "assistant":
+        where = f"messages[{len(request.messages) - 1}]"
+        raise bad_request(
+            f"'{where}' is the assistant's: this server does not continue what an assistant has begun",
+            where,
+            "unsupported_parameter",
+        )
+    leading = list(takewhile(lambda turn: turn.role == "system", request.messages))
+    told = [text_of(request.system), *(text_of(turn.content) for turn in leading)]  # type: ignore[arg-type]
+    system = "\n\n".join(text for text in told if text)
+    messages: list[Message] = [{"role": "system", "content": system}] if system else []
+    later = request.messages[len(leading) :]
+    for assistant, turns in groupby(later, lambda turn: turn.role == "assistant"):
+        messages += (_assistant if assistant else _user)(turns)
+    return messages
+
+
+def _check(turn: Turn, where: str) -> None:
+    if isinstance(turn.content, str):
+        return
+    if not all(isinstance(block, ALLOWED[turn.role]) for block in turn.content):
+        raise bad_request(
+            f"'{where}.content' has a block that messages of the {turn.role} do not have",
+            f"{where}.content",
+            "invalid_value",
+        )
+
+
+def text_of(content: str | list[schema.TextBlock] | None) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(block.text for block in content)
+
+
+def _blocks(turn: Turn) -> list[Block]:
+    return [schema.TextBlock(turn.content)] if isinstance(turn.content, str) else turn.content
+
+
+def _user(turns: Iterator[Turn]) -> list[Message]:
+    """Results of tools come right behind the calls, before what else is said."""
+    results: list[Message] = []
+    said = []
+    for block in (block for turn in turns for block in _blocks(turn)):
+        if isinstance(block, schema.ToolResultBlock):
+            content = text_of(block.content)
+            results.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": content})
+        elif isinstance(block, schema.TextBlock):
+            said.append(block.text)
+    if said or not results:
+        results.append({"role": "user", "content": "\n".join(said)})
+    return results
+
+
+def _assistant(turns: Iterator[Turn]) -> list[Message]:
+    said, thought, calls = [], [], []
+    for turn in turns:
+        blocks = _blocks(turn)
+        said.append("".join(block.text for block in blocks if isinstance(block, schema.TextBlock)))
+        thought.append("".join(block.thinking for block in blocks if isinstance(block, schema.ThinkingBlock)))
+        calls += [_call(block) for block in blocks if isinstance(block, schema.ToolUseBlock)]
+    message: Message = {"role": "assistant", "content": "\n".join(text for text in said if text)}
+    if reasoning := "\n".join(text for text in thought if text):
+        message["reasoning_content"] = reasoning
+    return [{**message, "tool_calls": calls} if calls else message]
+
+
+def _call(block: schema.ToolUseBlock) -> Message:
+    return {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": block.input}}
