@@ -132,7 +132,7 @@ class LibraryGemm:
 
 
 @dataclass(frozen=True)
-class LibraryPlan:
+class PlanCall:
     """One call of what a library has built of `operations`, which it computes as one.
 
     `name` says in messages where in a step it stands; calls of the same `key` are of the same plan. `reads`
@@ -155,7 +155,7 @@ class LibraryPlan:
         yield from (place for _, place in self.bound if isinstance(place, Buffer))
 
 
-Work = Launch | LibraryGemm | LibraryPlan
+Work = Launch | LibraryGemm | PlanCall
 
 
 def _buffers(operands: tuple[Operand, ...]) -> Iterator[Buffer]:

@@ -36,8 +36,8 @@ from gpu_backend.cuda.tensor_map import cache_map  # noqa: E402
 from gpu_backend.element import Element, compute_element  # noqa: E402
 from gpu_backend.engines.native.kernels import Kernels  # noqa: E402
 from gpu_backend.engines.native.launcher import StepLauncher  # noqa: E402
+from gpu_backend.engines.native.lowering import buffer_bytes, kernel_names  # noqa: E402
 from gpu_backend.engines.native.model import heads_of, target_of  # noqa: E402
-from gpu_backend.engines.native.plan import buffer_bytes, kernel_names  # noqa: E402
 from gpu_backend.models.description import Model  # noqa: E402
 from gpu_backend.models.half import half_bits  # noqa: E402
 from gpu_backend.ops.candidate import Choice  # noqa: E402

@@ -34,7 +34,7 @@ from gpu_backend.element import Element  # noqa: E402
 from gpu_backend.engines.native.gemm_clock import GemmClock  # noqa: E402
 from gpu_backend.engines.native.kernels import Kernels  # noqa: E402
 from gpu_backend.engines.native.launcher import StepLauncher  # noqa: E402
-from gpu_backend.engines.native.plan import buffer_bytes, kernel_names  # noqa: E402
+from gpu_backend.engines.native.lowering import buffer_bytes, kernel_names  # noqa: E402
 from gpu_backend.engines.native.weights import RANDOM_FP8, enqueue_random, enqueue_random_fp8  # noqa: E402
 from gpu_backend.models.description import Model  # noqa: E402
 from gpu_backend.models.quantization import QUANTIZATIONS, ScaleForm  # noqa: E402

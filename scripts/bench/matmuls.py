@@ -34,14 +34,14 @@ from bench.shape import shape_config  # noqa: E402
 
 from gpu_backend.cuda.cublas import WORKSPACE_BYTES, Algorithm, Cublas  # noqa: E402
 from gpu_backend.cuda.driver import Device, Stream  # noqa: E402
+from gpu_backend.cuda.gemm import Gemm  # noqa: E402
 from gpu_backend.cuda.memory import DeviceMemory  # noqa: E402
-from gpu_backend.cuda.product import Product  # noqa: E402
 from gpu_backend.element import Element  # noqa: E402
 from gpu_backend.engines.native.gemm_clock import GemmClock  # noqa: E402
 from gpu_backend.engines.native.kernels import Kernels  # noqa: E402
 from gpu_backend.engines.native.launcher import StepLauncher  # noqa: E402
+from gpu_backend.engines.native.lowering import buffer_bytes, kernel_names  # noqa: E402
 from gpu_backend.engines.native.model import target_of  # noqa: E402
-from gpu_backend.engines.native.plan import buffer_bytes, kernel_names  # noqa: E402
 from gpu_backend.engines.native.weights import RANDOM_FP8, enqueue_random, enqueue_random_fp8  # noqa: E402
 from gpu_backend.models.description import Model  # noqa: E402
 from gpu_backend.models.quantization import QUANTIZATIONS, ScaleForm  # noqa: E402
@@ -124,7 +124,7 @@ class Fastest:
         self._clock = clock
         self._answers: dict[tuple[int, int, int, str], Algorithm | None] = {}
 
-    def algorithm(self, product: Product, half: int) -> Algorithm | None:
+    def algorithm(self, product: Gemm, half: int) -> Algorithm | None:
         key = (product.rows, product.n_in, product.n_out, product.output)
         if key not in self._answers:
             has_room = self._clock.has_room(product)

@@ -23,8 +23,8 @@ from waiting import wait_until
 
 from blink.errors import CommandError
 from blink.frontend import run_in_realtime
-from blink.plan import Plan
 from blink.supervisor import Supervisor
+from blink.supervisor_options import SupervisorOptions
 from nic_frontend.host_segment import segment_path
 from ringbuffer.region import ring_path
 
@@ -263,10 +263,12 @@ READY = (
 )
 
 
-def plan(name: str, *, frontend: str, backend: list[str] | None = None, timeout_s: float = 20.0) -> Plan:
+def supervisor_options(
+    name: str, *, frontend: str, backend: list[str] | None = None, timeout_s: float = 20.0
+) -> SupervisorOptions:
     ring = f"test-{name}-{os.getpid()}"
     real = ["-m", "blink", "backend", "demo", "--device=cpu", "--slots=16", f"--ring={ring}"]
-    return Plan(
+    return SupervisorOptions(
         backend=[sys.executable, *(backend or real)],
         frontend=[sys.executable, "-c", frontend],
         n_frontends=1,
@@ -283,7 +285,7 @@ def plan(name: str, *, frontend: str, backend: list[str] | None = None, timeout_
     )
 
 
-def supervise(chosen: Plan, stop_after_s: float | None = None) -> int:
+def supervise(chosen: SupervisorOptions, stop_after_s: float | None = None) -> int:
     """Runs a supervisor in this process; signals it after a while."""
     if stop_after_s:
         threading.Timer(stop_after_s, os.kill, (os.getpid(), signal.SIGTERM)).start()
@@ -295,7 +297,7 @@ def supervise(chosen: Plan, stop_after_s: float | None = None) -> int:
 @pytest.mark.slow
 @pytest.mark.alone
 def test_a_frontend_that_does_not_stay_up_is_started_ever_later(capfd: pytest.CaptureFixture[str]) -> None:
-    assert supervise(plan("flapping", frontend=READY.format(0.05)), stop_after_s=5.0) == 0
+    assert supervise(supervisor_options("flapping", frontend=READY.format(0.05)), stop_after_s=5.0) == 0
     output = capfd.readouterr().err
     starts = [line for line in output.splitlines() if "starting frontend 0 again" in line]
     assert starts[:3] == [
@@ -309,7 +311,7 @@ def test_a_frontend_that_does_not_stay_up_is_started_ever_later(capfd: pytest.Ca
 @pytest.mark.slow
 @pytest.mark.alone
 def test_a_backend_that_does_not_stay_up_is_given_up(capfd: pytest.CaptureFixture[str]) -> None:
-    chosen = plan("dying", frontend=READY.format(60), backend=["-c", READY.format(3)])
+    chosen = supervisor_options("dying", frontend=READY.format(60), backend=["-c", READY.format(3)])
     assert supervise(chosen) == 1
     output = capfd.readouterr().err
     assert output.count("the backend ended with exit status 3") == 3
@@ -319,7 +321,7 @@ def test_a_backend_that_does_not_stay_up_is_given_up(capfd: pytest.CaptureFixtur
 
 @pytest.mark.slow
 def test_a_frontend_that_never_starts_ends_everything(capfd: pytest.CaptureFixture[str]) -> None:
-    assert supervise(plan("refusing", frontend="import sys; sys.exit(3)")) == 1
+    assert supervise(supervisor_options("refusing", frontend="import sys; sys.exit(3)")) == 1
     assert "blink: frontend 0 ended with exit status 3; stopping" in capfd.readouterr().err
 
 
@@ -328,13 +330,15 @@ def test_a_frontend_that_never_starts_ends_everything(capfd: pytest.CaptureFixtu
 def test_a_frontend_that_ignores_sigterm_is_killed(capfd: pytest.CaptureFixture[str]) -> None:
     stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + READY.format(60)
     began = time.monotonic()
-    assert supervise(plan("stubborn", frontend=stubborn), stop_after_s=2.0) == 1
+    assert supervise(supervisor_options("stubborn", frontend=stubborn), stop_after_s=2.0) == 1
     assert time.monotonic() - began < 6
     assert "blink: frontend 0 does not end; killing it" in capfd.readouterr().err
 
 
 def test_a_backend_that_does_not_start_in_time(capfd: pytest.CaptureFixture[str]) -> None:
-    never = plan("never", frontend="", backend=["-c", "import time; time.sleep(60)"], timeout_s=0.5)
+    never = supervisor_options(
+        "never", frontend="", backend=["-c", "import time; time.sleep(60)"], timeout_s=0.5
+    )
     assert supervise(never) == 1
     assert "blink: not ready after 0.5 s: raise --start-timeout" in capfd.readouterr().err
 
