@@ -133,7 +133,7 @@ class LibraryGemm:
 
 @dataclass(frozen=True)
 class PlanCall:
-    """One call of what a library has built of `operations`, which it computes as one.
+    """One call of a plan of TensorRT, which computes `operations`.
 
     `name` says in messages where in a step it stands; calls of the same `key` are of the same plan. `reads`
     and `writes`: by the library's names for them, the buffers and weights that it reads, and the buffers that

@@ -290,7 +290,7 @@ class Rope:
 
 @dataclass(frozen=True)
 class PrefillPlan:
-    """The units of prompts' attention, once a step."""
+    """Computes the prefill plan, which is the list of units of the prompts' attention, once per step."""
 
     tokens: int
     batch_slots: int

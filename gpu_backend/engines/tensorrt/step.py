@@ -1,4 +1,5 @@
-"""A step with TensorRT's plans in it: what the native engine's step is, before fusion, cut into segments.
+"""Lowers a step to plans of TensorRT: the operations of the native engine, before fusion, divided into
+segments.
 
 Gate, embedding, RoPE, attention, gathering and sampler are the kernels that the native engine would take.
 """
