@@ -73,8 +73,8 @@ def main(namespace: argparse.Namespace) -> int:
     )
     limits = wanted_limits(options, config, GpuServingDevice.defaults)
     gpu = GPUS[namespace.gpu]
-    planning = ENGINES[namespace.engine].planning
-    explanation = explain(config, limits, gpu, namespace.context, namespace.all, planning)
+    lowering = ENGINES[namespace.engine].lowering
+    explanation = explain(config, limits, gpu, namespace.context, namespace.all, lowering)
     if namespace.json:
         print(json.dumps(asdict(explanation), indent=1))
     else:

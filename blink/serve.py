@@ -14,8 +14,8 @@ from blink.child import add_log_format_flag
 from blink.config_file import add_config_flag
 from blink.flags import add_flags, arguments, checked, count, defaults, given, ordinal, seconds
 from blink.model_directory import add_model_arguments, model_directory, public_name
-from blink.plan import Plan
 from blink.supervisor import Supervisor
+from blink.supervisor_options import SupervisorOptions
 from gpu_backend.backend import DRAIN_S, STOP_S
 from gpu_backend.options import BackendOptions, described_model
 from nic_frontend.options import FrontendOptions
@@ -83,10 +83,10 @@ def main(namespace: argparse.Namespace) -> int:
     frontend.check(wanted)  # likewise
     with reserve(wanted.host, wanted.port) as reserved:
         port = reserved.getsockname()[1]
-        return asyncio.run(Supervisor(plan(namespace, str(directory), port)).run())
+        return asyncio.run(Supervisor(supervisor_options(namespace, str(directory), port)).run())
 
 
-def plan(namespace: argparse.Namespace, directory: str, port: int) -> Plan:
+def supervisor_options(namespace: argparse.Namespace, directory: str, port: int) -> SupervisorOptions:
     ring = namespace.ring or f"serve-{port}"
     for_backend = public_name(namespace.model) | given(namespace, backend.FLAGS)
     for_frontend = given(namespace, frontend.FLAGS) | {"port": port}
@@ -97,7 +97,7 @@ def plan(namespace: argparse.Namespace, directory: str, port: int) -> Plan:
     environment = dict(os.environ)
     if complete["api_key"]:
         environment[frontend.API_KEY_VARIABLE] = complete["api_key"]
-    return Plan(
+    return SupervisorOptions(
         backend=[
             *blink, "backend", directory, f"--ring={ring}", leases, *common,
             *arguments(for_backend, backend.FLAGS),

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from blink.child import said_ready, spawn
-from blink.plan import Plan
 from blink.stand_in import StandIn
+from blink.supervisor_options import SupervisorOptions
 from nic_frontend.host_segment import segment_path
 from ringbuffer import messages
 from ringbuffer.abandoned import give_back_abandoned
@@ -74,15 +74,15 @@ class Supervisor:
     """`run` returns the exit status of `blink serve`: 0 after a signal, 128 and its number after a second
     one, 1 after a failure."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, options: SupervisorOptions) -> None:
+        self._options = options
         self._backend = Child("the backend")
-        self._frontends = [Child(f"frontend {i}") for i in range(plan.n_frontends)]
+        self._frontends = [Child(f"frontend {i}") for i in range(options.n_frontends)]
         self._events: asyncio.Queue[tuple[Event, Child | None]] = asyncio.Queue()
         self._hurry = asyncio.Event()  # a second signal: no more patience
         self._signals: list[int] = []
         self._announced = False
-        self._stand_in = StandIn(plan.host, plan.port)
+        self._stand_in = StandIn(options.host, options.port)
         self._began = time.monotonic()
 
     async def run(self) -> int:
@@ -90,7 +90,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._on_signal, number)
         status = 1
-        timeout = loop.call_later(self._plan.start_timeout_s, self._put, Event.TIMEOUT)
+        timeout = loop.call_later(self._options.start_timeout_s, self._put, Event.TIMEOUT)
         try:
             await self._start(self._backend)
             status = await self._serve()
@@ -123,14 +123,14 @@ class Supervisor:
                 for frontend in self._frontends:
                     await self._start(frontend)
             elif event is Event.TIMEOUT and not self._announced:
-                say(f"not ready after {self._plan.start_timeout_s:g} s: raise --start-timeout; stopping")
+                say(f"not ready after {self._options.start_timeout_s:g} s: raise --start-timeout; stopping")
                 return 1
             elif event is Event.FRONTEND_READY and child and child.alive:
                 self._on_frontend_ready(child)
             elif event is Event.ENDED and child:
                 child.failures = 0 if child.steady else child.failures + 1
                 child.ready = False
-                often = child is self._backend and child.failures > self._plan.backend_restarts
+                often = child is self._backend and child.failures > self._options.backend_restarts
                 fatal = often or not self._announced
                 say(f"{child.how_it_ended()}{'; stopping' if fatal else ''}")
                 if fatal:
@@ -162,15 +162,15 @@ class Supervisor:
             say(f"{child.name} serves again")
         elif all(frontend.ready for frontend in self._frontends):
             self._announced = True
-            say(f"ready after {time.monotonic() - self._began:.1f} s at {self._plan.url}")
+            say(f"ready after {time.monotonic() - self._began:.1f} s at {self._options.url}")
 
     # ---------------------------------------------------------------- children
 
     async def _start(self, child: Child) -> None:
         """Raises OSError when the system has no room for a process more."""
         is_backend = child is self._backend
-        command = self._plan.backend if is_backend else self._plan.frontend
-        child.process, read_end = await spawn(command, self._plan.environment)
+        command = self._options.backend if is_backend else self._options.frontend
+        child.process, read_end = await spawn(command, self._options.environment)
         child.since, child.ready = time.monotonic(), False
         watching = [self._watch_end(child), self._watch_pipe(child, read_end)]
         watching += [self._tell_progress()] if is_backend else []
@@ -182,7 +182,7 @@ class Supervisor:
         A ring in GPU memory is out of reach here, and waits for the frontend that is started again.
         """
         with contextlib.suppress(RingError):
-            give_back_abandoned(self._plan.ring)
+            give_back_abandoned(self._options.ring)
 
     def _start_again(self, child: Child) -> None:
         """At once after a steady run; ever later when starts keep failing."""
@@ -216,7 +216,7 @@ class Supervisor:
                 self._bound_start(child)
                 ready = await said_ready(read_end)
         except TimeoutError:
-            say(f"{child.name} is not ready after {self._plan.start_timeout_s:g} s; killing it")
+            say(f"{child.name} is not ready after {self._options.start_timeout_s:g} s; killing it")
             child.signal(signal.SIGKILL)
             return
         finally:
@@ -230,7 +230,7 @@ class Supervisor:
             return
         bounded = self._announced and (child is self._backend or self._backend.ready)
         now = asyncio.get_running_loop().time()
-        child.start_bound.reschedule(now + self._plan.start_timeout_s if bounded else None)
+        child.start_bound.reschedule(now + self._options.start_timeout_s if bounded else None)
 
     def _bound_starts_of_frontends(self) -> None:
         for frontend in self._frontends:
@@ -246,12 +246,12 @@ class Supervisor:
 
     async def _shut_down(self, *, failed: bool) -> bool:
         """Frontends first, so that what they have open can finish. False when a child had to be killed."""
-        frontend_end_s = FAILED_DRAIN_S if failed else self._plan.frontend_end_s
+        frontend_end_s = FAILED_DRAIN_S if failed else self._options.frontend_end_s
         for child in (self._backend, *self._frontends):
             if not child.alive:
                 for watcher in child.watchers:
                     watcher.cancel()  # it may be waiting to start again
-        notice = f"letting open requests finish, at most {self._plan.drain_s:g} s"
+        notice = f"letting open requests finish, at most {self._options.drain_s:g} s"
         if signal.SIGINT in self._signals:
             notice += "; Ctrl-C again ends at once"
         tell = asyncio.get_running_loop().call_later(NOTICE_S, say, notice)
@@ -259,11 +259,11 @@ class Supervisor:
             tell.cancel()
         frontends_ended = await self._end(self._frontends, frontend_end_s)
         tell.cancel()
-        backend_ended = await self._end([self._backend], self._plan.backend_end_s)
+        backend_ended = await self._end([self._backend], self._options.backend_end_s)
         with contextlib.suppress(RingError):  # a living backend's: another server has the name
-            clear_name(self._plan.ring)  # a backend that was killed leaves its ring
-        if not self._plan.ring.exists():
-            segment_path(self._plan.ring).unlink(missing_ok=True)  # frontends that were killed leave it
+            clear_name(self._options.ring)  # a backend that was killed leaves its ring
+        if not self._options.ring.exists():
+            segment_path(self._options.ring).unlink(missing_ok=True)  # frontends that were killed leave it
         return frontends_ended and backend_ended
 
     async def _end(self, children: Sequence[Child], patience_s: float) -> bool:

@@ -70,10 +70,10 @@ class Conversations:
         return iter(range(user, len(self.inputs), self.users))
 
     def digest(self) -> str:
-        """Names the plan: two results with the same digest had the same questions at the same times."""
-        plan = [self.users, self.kind, self.system_tokens, self.system_prompts]
+        """Names the workload: two results with the same digest had the same questions at the same times."""
+        workload = [self.users, self.kind, self.system_tokens, self.system_prompts]
         arrays = (self.inputs, self.outputs, self.think_s.round(6), self.starts_s.round(6))
-        text = json.dumps([*plan, *(array.tolist() for array in arrays)])
+        text = json.dumps([*workload, *(array.tolist() for array in arrays)])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def summary(self) -> dict[str, Any]:

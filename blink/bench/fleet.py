@@ -98,7 +98,7 @@ class Fleet:
 
     def converse(
         self,
-        plan: Conversations,
+        workload: Conversations,
         limit_s: float,
         drain_s: float,
         at_begin: Callable[[], None] = lambda: None,
@@ -108,11 +108,11 @@ class Fleet:
 
         Raises CommandError as `run` does.
         """
-        members = self._members[: min(len(self._members), plan.users)]
+        members = self._members[: min(len(self._members), workload.users)]
         start, step = time.monotonic_ns() + LEAD_NS, len(members)
         for i, (_, pipe) in enumerate(members):
             order = ConversationOrder(
-                plan, i, step, self._prompts, start, int(limit_s * NS), int(drain_s * NS)
+                workload, i, step, self._prompts, start, int(limit_s * NS), int(drain_s * NS)
             )
             pipe.send(order)
         self._prompts += PROMPTS_A_WINDOW

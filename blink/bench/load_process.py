@@ -40,9 +40,9 @@ def main(pipe: Pipe, target: Target, prompts: Prompts) -> None:
 
 def _fields(order: Order | ConversationOrder) -> dict[str, bool]:
     """What requests have to ask for so that their answers can join a history."""
-    if isinstance(order, Order) or order.plan.turns == 1:
+    if isinstance(order, Order) or order.workload.turns == 1:
         return {}
-    return KINDS[order.plan.kind].fields
+    return KINDS[order.workload.kind].fields
 
 
 async def _end_with_parent(parent: int) -> None:
@@ -143,32 +143,32 @@ async def _conversations(
     """Until all have ended, or no further turn may start; what is open then may go on."""
     open_requests |= {
         asyncio.create_task(_user(order, client, prompts, user))
-        for user in range(order.first, order.plan.users, order.step)
+        for user in range(order.first, order.workload.users, order.step)
     }
     await asyncio.wait(open_requests, timeout=order.limit_ns / 1e9)
 
 
 async def _user(order: ConversationOrder, client: Client, prompts: Prompts, user: int) -> None:
     """One conversation after the other. A failure ends the conversation that it is in."""
-    await _until(order.start_ns + min(order.limit_ns, int(order.plan.starts_s[user] * 1e9)))
-    for conversation in order.plan.of_user(user):
+    await _until(order.start_ns + min(order.limit_ns, int(order.workload.starts_s[user] * 1e9)))
+    for conversation in order.workload.of_user(user):
         if not await _converse(order, client, prompts, conversation):
             await asyncio.sleep(REFUSED_S)
 
 
 async def _converse(order: ConversationOrder, client: Client, prompts: Prompts, conversation: int) -> bool:
     """Whether every turn that there was time for succeeded."""
-    plan, end = order.plan, order.start_ns + order.limit_ns
-    system = order.first_prompt + plan.inputs.size + conversation % plan.system_prompts
-    history = KINDS[plan.kind](prompts, system, plan.system_tokens)
-    for turn in range(plan.turns):
-        await _until(min(end, time.monotonic_ns() + int(plan.think_s[conversation, turn] * 1e9)))
+    workload, end = order.workload, order.start_ns + order.limit_ns
+    system = order.first_prompt + workload.inputs.size + conversation % workload.system_prompts
+    history = KINDS[workload.kind](prompts, system, workload.system_tokens)
+    for turn in range(workload.turns):
+        await _until(min(end, time.monotonic_ns() + int(workload.think_s[conversation, turn] * 1e9)))
         if time.monotonic_ns() >= end:
             return True
-        index = conversation * plan.turns + turn
-        question = history.question(order.first_prompt + index, int(plan.inputs[conversation, turn]))
-        outcome, answer = await client.ask(question, int(plan.outputs[conversation, turn]), index, turn)
-        if outcome.ok and turn + 1 < plan.turns:
+        index = conversation * workload.turns + turn
+        question = history.question(order.first_prompt + index, int(workload.inputs[conversation, turn]))
+        outcome, answer = await client.ask(question, int(workload.outputs[conversation, turn]), index, turn)
+        if outcome.ok and turn + 1 < workload.turns:
             try:
                 history.answer(answer)
             except ValueError as error:

@@ -37,7 +37,8 @@ def loads(options: ServeOptions) -> list[Load]:
     users = o.conversations or ()
     each = o.each * len(users) if len(o.each) == 1 else o.each
     return found + [
-        Load(_plan(o, n, k, o.turns, o.seed, o.stagger_s), None, n) for n, k in zip(users, each, strict=True)
+        Load(_workload(o, n, k, o.turns, o.seed, o.stagger_s), None, n)
+        for n, k in zip(users, each, strict=True)
     ]
 
 
@@ -45,11 +46,11 @@ def warm_up(options: ServeOptions) -> Trace | Conversations:
     """Requests of their own that are sent at once; of conversations, two turns at most."""
     o = options
     if o.conversations:
-        return _plan(o, users=o.warmup, each=1, turns=min(2, o.turns), seed=o.seed + 1, stagger_s=0.0)
+        return _workload(o, users=o.warmup, each=1, turns=min(2, o.turns), seed=o.seed + 1, stagger_s=0.0)
     return endless(o.warmup, o.seed + 1, o.input, o.output)
 
 
-def _plan(
+def _workload(
     options: ServeOptions, users: int, each: int, turns: int, seed: int, stagger_s: float
 ) -> Conversations:
     o = options

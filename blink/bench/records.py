@@ -41,7 +41,7 @@ class Order:
 class ConversationOrder:
     """Conversations for one load process: those of the users first, first + step, ..."""
 
-    plan: Conversations
+    workload: Conversations
     first: int
     step: int
     first_prompt: int  # as above: no two windows have the same texts, nor the same system prompt (B2)

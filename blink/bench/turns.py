@@ -14,17 +14,17 @@ from blink.bench.metrics import summary, tpot_ms, ttft_ms
 from blink.bench.records import Outcome
 
 
-def measure_turns(outcomes: list[Outcome], plan: Conversations) -> dict[str, Any]:
+def measure_turns(outcomes: list[Outcome], workload: Conversations) -> dict[str, Any]:
     """Of one window, for its point."""
     good = [o for o in outcomes if o.ok]
-    complete = Counter(o.index // plan.turns for o in good)
+    complete = Counter(o.index // workload.turns for o in good)
     tells = any(o.cached_tokens is not None for o in good)
     return {
         "conversations": {
-            "planned": len(plan.inputs),
-            "complete": sum(turns == plan.turns for turns in complete.values()),
-            "broken": len({o.index // plan.turns for o in outcomes if not o.ok}),
-            "turns_not_asked": plan.inputs.size - len(outcomes),
+            "planned": len(workload.inputs),
+            "complete": sum(turns == workload.turns for turns in complete.values()),
+            "broken": len({o.index // workload.turns for o in outcomes if not o.ok}),
+            "turns_not_asked": workload.inputs.size - len(outcomes),
         },
         "first_turns": _of([o for o in good if o.turn == 0], tells),
         "later_turns": _of([o for o in good if o.turn], tells),

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpu_backend.cuda import toolkit
 from gpu_backend.cuda.driver import Stream
-from gpu_backend.cuda.product import Product
+from gpu_backend.cuda.gemm import Gemm
 
 WORKSPACE_BYTES = 32 << 20  # what cuBLAS recommends for Hopper
 
@@ -95,29 +95,29 @@ class Cublas:
         self._light.cublasLtGetVersion.restype = ctypes.c_size_t
         return int(self._light.cublasLtGetVersion())
 
-    def linear(self, product: Product, half: int, algorithm: Algorithm | None = None) -> None:
-        """Enqueues the product, by cuBLAS's own choice or by one of `algorithms`.
+    def linear(self, gemm: Gemm, half: int, algorithm: Algorithm | None = None) -> None:
+        """Enqueues the gemm, by cuBLAS's own choice or by one of `algorithms`.
 
         `half`, R_16BF or R_16F, is the type of weight and x, and of out if the output is "half".
         """
-        weight, x, out = (ctypes.c_void_p(address) for address in (product.weight, product.x, product.out))
-        beta = ctypes.byref(self._one if product.output == "add" else self._zero)
+        weight, x, out = (ctypes.c_void_p(address) for address in (gemm.weight, gemm.x, gemm.out))
+        beta = ctypes.byref(self._one if gemm.output == "add" else self._zero)
         # Row-major arrays are the transposes of column-major ones: out^T[n_out][rows] = weight * x^T.
         if algorithm is None:
             self._call(
                 "cublasGemmEx",
                 self._handle,
-                *(OP_T, OP_N, product.n_out, product.rows, product.n_in),
+                *(OP_T, OP_N, gemm.n_out, gemm.rows, gemm.n_in),
                 ctypes.byref(self._one),
-                *(weight, half, product.n_in),
-                *(x, half, product.n_in),
+                *(weight, half, gemm.n_in),
+                *(x, half, gemm.n_in),
                 beta,
-                *(out, _out_type(product, half), product.n_out),
+                *(out, _out_type(gemm, half), gemm.n_out),
                 COMPUTE_32F,
                 GEMM_DEFAULT,
             )
             return
-        with self._described(product, half) as (operation, weights, inputs, outputs):
+        with self._described(gemm, half) as (operation, weights, inputs, outputs):
             self._call(
                 "cublasLtMatmul",
                 *(self._handle, operation, ctypes.byref(self._one)),
@@ -126,14 +126,14 @@ class Cublas:
                 *(self._workspace, ctypes.c_size_t(WORKSPACE_BYTES), self._stream),
             )
 
-    def algorithms(self, product: Product, half: int, most: int) -> list[Algorithm]:
-        """What cuBLAS expects to be fastest for the product's sizes, at most `most`, best first.
+    def algorithms(self, gemm: Gemm, half: int, most: int) -> list[Algorithm]:
+        """What cuBLAS expects to be fastest for the gemm's sizes, at most `most`, best first.
 
         None splits k. A second kernel would add up the parts, which costs a step more than a chain of such
-        products shows: with o and down split, each 4 to 10 % faster by itself, a step of 256 rows of
+        gemms shows: with o and down split, each 4 to 10 % faster by itself, a step of 256 rows of
         Llama-3-8B took 3 % longer. Raises CublasError.
         """
-        with self._described(product, half) as (operation, weights, inputs, outputs), ExitStack() as owned:
+        with self._described(gemm, half) as (operation, weights, inputs, outputs), ExitStack() as owned:
             preference = self._create(owned, "MatmulPreference")
             for attribute, value in (
                 (PREF_MAX_WORKSPACE_BYTES, ctypes.c_uint64(WORKSPACE_BYTES)),
@@ -151,12 +151,12 @@ class Cublas:
             return []
         return [bytes(result.algorithm) for result in found[: count.value] if result.state == 0]
 
-    def accepts(self, product: Product, half: int, algorithm: Algorithm) -> bool:
-        """Whether an algorithm can make the product, with the workspace that there is. Raises CublasError."""
+    def accepts(self, gemm: Gemm, half: int, algorithm: Algorithm) -> bool:
+        """Whether an algorithm can make the gemm, with the workspace that there is. Raises CublasError."""
         if len(algorithm) != ALGORITHM_BYTES:
             return False
         needs = HeuristicResult()
-        with self._described(product, half) as (operation, weights, inputs, outputs):
+        with self._described(gemm, half) as (operation, weights, inputs, outputs):
             status = self._light.cublasLtMatmulAlgoCheck(  # it has many ways to say no
                 *(self._handle, operation, weights, inputs, outputs, outputs),
                 AlgorithmStruct.from_buffer_copy(algorithm),
@@ -165,9 +165,9 @@ class Cublas:
         return bool(status == 0) and needs.workspace_bytes <= WORKSPACE_BYTES
 
     @contextmanager
-    def _described(self, product: Product, half: int) -> Iterator[list[ctypes.c_void_p]]:
+    def _described(self, gemm: Gemm, half: int) -> Iterator[list[ctypes.c_void_p]]:
         """The operation, and the layouts of weight, x and out, column-major as above."""
-        n_out, rows, n_in = product.n_out, product.rows, product.n_in
+        n_out, rows, n_in = gemm.n_out, gemm.rows, gemm.n_in
         with ExitStack() as owned:
             operation = self._create(owned, "MatmulDesc", COMPUTE_32F, R_32F)
             for attribute, value in (
@@ -176,7 +176,7 @@ class Cublas:
                 (DESC_SM_COUNT_TARGET, self.multiprocessors),
             ):
                 self._set("MatmulDesc", operation, attribute, ctypes.c_int32(value))
-            elements = (half, half, _out_type(product, half))
+            elements = (half, half, _out_type(gemm, half))
             sizes = ((n_in, n_out), (n_in, rows), (n_out, rows))
             layouts = [
                 self._create(
@@ -210,5 +210,5 @@ class Cublas:
             self._handle = ctypes.c_void_p()
 
 
-def _out_type(product: Product, half: int) -> int:
-    return half if product.output == "half" else R_32F
+def _out_type(gemm: Gemm, half: int) -> int:
+    return half if gemm.output == "half" else R_32F

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpu_backend.cuda.driver import api, call
-from gpu_backend.cuda.product import FP32_BYTES, HALF_BYTES
+from gpu_backend.cuda.gemm import FP32_BYTES, HALF_BYTES
 from gpu_backend.kernel_abi.kv_tile import TILE_KEYS
 from gpu_backend.megakernel_abi import TensorMap
 

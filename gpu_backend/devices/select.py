@@ -11,8 +11,8 @@ from gpu_backend.devices.emulated import EmulatedServingDevice
 from gpu_backend.devices.gpu import GpuServingDevice
 from gpu_backend.engines.builder import GpuEngineBuilder
 from gpu_backend.engines.native.builder import NativeEngineBuilder
-from gpu_backend.engines.native.plan import OWN_KERNELS, Planning
-from gpu_backend.engines.tensorrt.step import plan_step
+from gpu_backend.engines.native.lowering import OWN_KERNELS, Lowering
+from gpu_backend.engines.tensorrt.step import lower_step
 from gpu_backend.messages import say
 
 
@@ -30,14 +30,14 @@ class EngineKind(NamedTuple):
     """What makes an engine's builder, and how its steps are planned where there is no GPU to build on."""
 
     builder: Callable[[], GpuEngineBuilder]
-    planning: Planning
+    lowering: Lowering
 
 
 # How a model's steps are computed on a GPU, by what --engine takes.
 NATIVE = "native"
 ENGINES = {
     NATIVE: EngineKind(NativeEngineBuilder, OWN_KERNELS),
-    "tensorrt": EngineKind(tensorrt_builder, Planning(plan_step, scratch_bytes=None)),
+    "tensorrt": EngineKind(tensorrt_builder, Lowering(lower_step, scratch_bytes=None)),
 }
 
 

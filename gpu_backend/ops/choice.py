@@ -1,7 +1,7 @@
-"""The one choice: which kernels serve an operation on a GPU, and why no other ones do.
+"""Chooses the kernels that serve an operation on a GPU, and says why the others do not.
 
-What is compiled, captured and allocated follows from its answers. The reasons of a choice stand in the file
-of the family: in `suits`.
+Everything that is compiled, captured and allocated follows from these choices. The conditions of each kernel
+family are in its own file, in `suits`.
 """
 
 from __future__ import annotations

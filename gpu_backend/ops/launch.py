@@ -132,8 +132,8 @@ class LibraryGemm:
 
 
 @dataclass(frozen=True)
-class LibraryPlan:
-    """One call of what a library has built of `operations`, which it computes as one.
+class PlanCall:
+    """One call of a plan of TensorRT, which computes `operations`.
 
     `name` says in messages where in a step it stands; calls of the same `key` are of the same plan. `reads`
     and `writes`: by the library's names for them, the buffers and weights that it reads, and the buffers that
@@ -155,7 +155,7 @@ class LibraryPlan:
         yield from (place for _, place in self.bound if isinstance(place, Buffer))
 
 
-Work = Launch | LibraryGemm | LibraryPlan
+Work = Launch | LibraryGemm | PlanCall
 
 
 def _buffers(operands: tuple[Operand, ...]) -> Iterator[Buffer]:

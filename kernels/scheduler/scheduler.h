@@ -2,23 +2,23 @@
  *
  * Written once over a platform (platform.h); every thread of the block runs every line, and a value that decides the
  * control flow is the same in all of them. Read `run` first. The parts:
- *   tables.h     where a slot's request and a sequence have what is theirs
- *   clock.h      what time it is, and when the next step is due
- *   life.h       how it begins, goes on after a relaunch, fails and ends
- *   intake.h     leases, new requests, cancels, releases: what the ring says
- *   payload.h    what a request consists of, as it is read from the ring
- *   staging.h    a waiting request is read and checked, ahead of time
- *   grammars.h   what its answer may be, if that is given, is read and checked (grammar_places.h keeps it)
- *   admission.h  a staged request gets pages and joins the batch
- *   pages.h      who has which KV page
- *   prefix.h     the prefix cache: pages that hold what a prompt begins with (prefix_index.h finds them)
- *   kv_event_log.h  what becomes of its pages, told to whoever routes requests (kv_events.h queues it)
- *   copies.h     pages of the prefix cache go to host memory and come back
- *   turns.h      whose turn it is
- *   planner.h    what the next step runs: sequences, positions, pages
- *   preemption.h what gives way when pages run out
- *   launch.h     a planned step is launched; the kernel relaunches itself
- *   commit.h     what a finished step produced: tokens published, sequences retired, pages returned
+ *   tables.h     the addresses of each slot's and each sequence's data
+ *   clock.h      reads the clock, and decides when the next step is due
+ *   life.h       starts, goes on after a relaunch, fails and ends
+ *   intake.h     reads leases, new requests, cancels and releases from the ring
+ *   payload.h    reads a request's payload from the ring and checks it
+ *   staging.h    reads a waiting request ahead of time and gives it a sequence
+ *   grammars.h   reads and checks the grammars of structured answers (grammar_places.h keeps them)
+ *   admission.h  lets a staged request join the batch, with its first pages
+ *   pages.h      owns the KV pages
+ *   prefix.h     the prefix cache, which reuses the pages of earlier prompts (prefix_index.h finds them)
+ *   kv_event_log.h  reports the prefix cache's pages to routers (kv_events.h queues the events)
+ *   copies.h     copies pages of the prefix cache to host memory and back
+ *   turns.h      fairness: which client is next
+ *   planner.h    decides what the next step runs: sequences, positions, pages
+ *   preemption.h decides which sequence leaves the batch when pages run out
+ *   launch.h     launches a planned step; relaunches the kernel
+ *   commit.h     takes the results of a step: publishes tokens, retires sequences, returns pages
  * README.md numbers the invariants (S1..).
  */
 #ifndef BLINK_SCHEDULER_H

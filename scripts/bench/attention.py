@@ -36,8 +36,8 @@ from gpu_backend.cuda.tensor_map import cache_map  # noqa: E402
 from gpu_backend.element import Element, compute_element  # noqa: E402
 from gpu_backend.engines.native.kernels import Kernels  # noqa: E402
 from gpu_backend.engines.native.launcher import StepLauncher  # noqa: E402
+from gpu_backend.engines.native.lowering import buffer_bytes, kernel_names  # noqa: E402
 from gpu_backend.engines.native.model import heads_of, target_of  # noqa: E402
-from gpu_backend.engines.native.plan import buffer_bytes, kernel_names  # noqa: E402
 from gpu_backend.models.description import Model  # noqa: E402
 from gpu_backend.models.half import half_bits  # noqa: E402
 from gpu_backend.ops.attention import (  # noqa: E402
@@ -57,7 +57,7 @@ PAGE = 16
 BEYOND_L2 = 256 << 20  # bytes of keys and values that a chain reads at least
 FEWEST_LAYERS = 4
 FP8_SCALES = KvScales(0.01, 0.01)
-Plan = list[Choice]
+LoweredStep = list[Choice]
 
 
 @dataclass(frozen=True)
@@ -110,10 +110,10 @@ class Bench:
         fill_cache(memory, cache.address, cache.n_bytes, element, FP8_SCALES.key)
         maps = [cache_map(cache.keys(i), cache.layer_bytes, cache.row_bytes) for i in range(layers)]
         cache = replace(cache, maps=_upload(memory, np.frombuffer(b"".join(maps), np.uint8)))
-        before, chain = self._plans(memory, case, cache)
-        plans = [before, chain]
-        kernels = Kernels(self.device.arch, kernel_names(plans), self._target.shared_bytes, self.half)
-        addresses = {name: memory.allocate(size) for name, size in buffer_bytes(plans).items()}
+        before, chain = self._steps(memory, case, cache)
+        steps = [before, chain]
+        kernels = Kernels(self.device.arch, kernel_names(steps), self._target.shared_bytes, self.half)
+        addresses = {name: memory.allocate(size) for name, size in buffer_bytes(steps).items()}
         queries = np.random.default_rng(1).standard_normal((case.tokens, heads.width), np.float32)
         in_float16 = element is Element.FP8 and not case.rows  # as RoPE leaves those of prompts
         bits = half_bits(queries, "float32", "float16" if in_float16 else self.half.dtype)
@@ -128,7 +128,7 @@ class Bench:
         flops = 4.0 * pairs * heads.q * heads.dim
         return Timed(chain[-1].name, us, case.sequences * case.keys * token_bytes, flops)
 
-    def _plans(self, memory: DeviceMemory, case: Case, cache: KvCache) -> tuple[Plan, Plan]:
+    def _steps(self, memory: DeviceMemory, case: Case, cache: KvCache) -> tuple[LoweredStep, LoweredStep]:
         """What makes the plan, and attention of all layers."""
         heads = self._heads
         turns = np.stack([10000.0 ** (-np.arange(0, heads.dim, 2) / heads.dim), np.ones(heads.dim // 2)], 1)

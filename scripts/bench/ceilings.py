@@ -13,9 +13,9 @@ from bench.sustained import Sustained
 from gpu_backend.cuda.compile import compile_templates, source_root
 from gpu_backend.cuda.cublas import R_16BF, WORKSPACE_BYTES, Cublas
 from gpu_backend.cuda.driver import Device, Kernel, Module, Stream
+from gpu_backend.cuda.gemm import HALF_BYTES, Gemm
 from gpu_backend.cuda.graph import Graph
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.cuda.product import HALF_BYTES, Product
 
 READ = Path(__file__).with_name("read.cu")
 READ_BYTES = 8 << 30
@@ -90,7 +90,7 @@ def products(device: Device, stream: Stream, measure: Measure) -> Ceiling:
     cublas = Cublas(stream, memory.allocate(WORKSPACE_BYTES))
     size = HALF_BYTES * SQUARE * SQUARE
     a, b = (random_memory(device, stream, memory, size) for _ in range(2))
-    product = Product(a, b, memory.allocate(size), SQUARE, SQUARE, SQUARE)
+    product = Gemm(a, b, memory.allocate(size), SQUARE, SQUARE, SQUARE)
     times = _replayed(stream, lambda: cublas.linear(product, R_16BF), measure)
     cublas.close()
     memory.close()

@@ -52,7 +52,7 @@ from gpu_backend.engines.base import Limits, Shape  # noqa: E402
 from gpu_backend.engines.batch import allocate_batch  # noqa: E402
 from gpu_backend.engines.graph_grid import GraphGrid  # noqa: E402
 from gpu_backend.engines.native.engine import NativeEngine  # noqa: E402
-from gpu_backend.engines.native.plan import plan_step  # noqa: E402
+from gpu_backend.engines.native.lowering import lower_step  # noqa: E402
 from gpu_backend.engines.native.sizing import mixed_share  # noqa: E402
 from gpu_backend.engines.native.weights import RandomWeights, enqueue_random  # noqa: E402
 from gpu_backend.models.description import Model  # noqa: E402
@@ -177,7 +177,7 @@ class Bench:
         """The step's launches by operation, but for the gate, which orders steps."""
         launcher, step_set = self.engine.launcher, self.engine._sets[0]
         calls: dict[str, list[Callable[[], None]]] = {}
-        for choice in plan_step(self.engine.model, shape):
+        for choice in lower_step(self.engine.model, shape):
             for work in choice.launches:
                 name = operation_name(choice, work, shape.tokens)
                 calls.setdefault(name, []).append(partial(launcher.launch, work, step_set))

@@ -22,7 +22,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-from bench.matmuls import SCALE, Fastest, Plan  # noqa: E402
+from bench.matmuls import SCALE, Fastest, LoweredStep  # noqa: E402
 from bench.replay import replayed_us  # noqa: E402
 from bench.shape import shape_config  # noqa: E402
 
@@ -34,7 +34,7 @@ from gpu_backend.element import Element  # noqa: E402
 from gpu_backend.engines.native.gemm_clock import GemmClock  # noqa: E402
 from gpu_backend.engines.native.kernels import Kernels  # noqa: E402
 from gpu_backend.engines.native.launcher import StepLauncher  # noqa: E402
-from gpu_backend.engines.native.plan import buffer_bytes, kernel_names  # noqa: E402
+from gpu_backend.engines.native.lowering import buffer_bytes, kernel_names  # noqa: E402
 from gpu_backend.engines.native.weights import RANDOM_FP8, enqueue_random, enqueue_random_fp8  # noqa: E402
 from gpu_backend.models.description import Model  # noqa: E402
 from gpu_backend.models.quantization import QUANTIZATIONS, ScaleForm  # noqa: E402
@@ -69,10 +69,10 @@ class Bench:
         rows = gemv_rows(config.hidden, has_experts=True)
         self._target = Target(self._device.n_multiprocessors, has_experts=True, gemv_rows=rows)
         self._layers = {form: [self._layer(form) for _ in range(LAYERS)] for form in TYPES.values()}
-        plans = [self._plan(n, form) for form in TYPES.values() for n in tokens]
-        names = {*kernel_names(plans), RANDOM_FP8}
+        steps = [self._step(n, form) for form in TYPES.values() for n in tokens]
+        names = {*kernel_names(steps), RANDOM_FP8}
         self._kernels = Kernels(self._device.arch, names, self._target.shared_bytes, BF16)
-        self._sizes = buffer_bytes(plans)
+        self._sizes = buffer_bytes(steps)
         self._addresses = {name: self._memory.allocate(size) for name, size in self._sizes.items()}
         self._step_set = self._one_sequence(max(tokens))
         self._fill(max(tokens))
@@ -128,7 +128,7 @@ class Bench:
             self._memory.write(self._addresses[name], bytes(self._sizes[name]))
         stream.synchronize()
 
-    def _plan(self, tokens: int, form: ScaleForm | None) -> Plan:
+    def _step(self, tokens: int, form: ScaleForm | None) -> LoweredStep:
         hidden, experts = self._config.hidden, self._experts
         routing = Routing(experts.count, experts.per_token, experts.renormalise)
         residual, normed = Buffer("residual", tokens, hidden, FP32), Buffer("normed", tokens, hidden, BF16)
@@ -152,10 +152,10 @@ class Bench:
 
     def time(self, tokens: int, form: ScaleForm | None) -> tuple[str, float, float]:
         """The family, microseconds of a layer, and how many experts a layer's tokens choose."""
-        plan = self._plan(tokens, form)
-        us = replayed_us(self._launcher, self._stream, plan, self._step_set) / LAYERS
-        chosen = [self._chosen(choice, tokens) for choice in plan]
-        return plan[0].name, us, sum(chosen) / LAYERS
+        step = self._step(tokens, form)
+        us = replayed_us(self._launcher, self._stream, step, self._step_set) / LAYERS
+        chosen = [self._chosen(choice, tokens) for choice in step]
+        return step[0].name, us, sum(chosen) / LAYERS
 
     def _chosen(self, choice: Choice, tokens: int) -> int:
         """Experts that a layer's tokens choose."""

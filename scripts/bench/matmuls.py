@@ -34,14 +34,14 @@ from bench.shape import shape_config  # noqa: E402
 
 from gpu_backend.cuda.cublas import WORKSPACE_BYTES, Algorithm, Cublas  # noqa: E402
 from gpu_backend.cuda.driver import Device, Stream  # noqa: E402
+from gpu_backend.cuda.gemm import Gemm  # noqa: E402
 from gpu_backend.cuda.memory import DeviceMemory  # noqa: E402
-from gpu_backend.cuda.product import Product  # noqa: E402
 from gpu_backend.element import Element  # noqa: E402
 from gpu_backend.engines.native.gemm_clock import GemmClock  # noqa: E402
 from gpu_backend.engines.native.kernels import Kernels  # noqa: E402
 from gpu_backend.engines.native.launcher import StepLauncher  # noqa: E402
+from gpu_backend.engines.native.lowering import buffer_bytes, kernel_names  # noqa: E402
 from gpu_backend.engines.native.model import target_of  # noqa: E402
-from gpu_backend.engines.native.plan import buffer_bytes, kernel_names  # noqa: E402
 from gpu_backend.engines.native.weights import RANDOM_FP8, enqueue_random, enqueue_random_fp8  # noqa: E402
 from gpu_backend.models.description import Model  # noqa: E402
 from gpu_backend.models.quantization import QUANTIZATIONS, ScaleForm  # noqa: E402
@@ -63,7 +63,7 @@ BF16, FP8, FP32 = Element.BF16, Element.FP8, Element.FP32
 SCALE = 1e-3
 HEAD_OF_FEW = "rows | matmul | tile rows | splits | tiles | panels | w slots | x slots | KiB | us | chosen"
 HEAD_OF_MANY = "rows | matmul | columns | splits | tiles | us | us expected"
-Plan = list[Choice]
+LoweredStep = list[Choice]
 
 
 @dataclass(frozen=True)
@@ -91,19 +91,19 @@ def sizes_of(config: Model) -> list[Sizes]:
     ]
 
 
-def plan_of(sizes: Sizes, rows: int, weights: list[Matrix], target: Target) -> Plan:
+def step_of(sizes: Sizes, rows: int, weights: list[Matrix], target: Target) -> LoweredStep:
     """One matmul for each of the weights."""
     x = Buffer("x", rows, sizes.k, BF16)
     out = Buffer("out", rows, sizes.n, FP32 if sizes.epilogue is Epilogue.ADD else BF16)
-    plan = []
+    step = []
     for weight in weights:
         matmul = MatMul(sizes.role, weight, x, out, sizes.epilogue)
         if weight.element is FP8 and rows > SKINNY_MAX_ROWS:
             quantize = quantize_for(weight, x)
-            plan.append(choose(quantize, target))
+            step.append(choose(quantize, target))
             matmul = replace(matmul, x=quantize.out, x_scales=quantize.scales)
-        plan.append(choose(matmul, target))
-    return plan
+        step.append(choose(matmul, target))
+    return step
 
 
 def kernel_of(choice: Choice) -> str:
@@ -124,7 +124,7 @@ class Fastest:
         self._clock = clock
         self._answers: dict[tuple[int, int, int, str], Algorithm | None] = {}
 
-    def algorithm(self, product: Product, half: int) -> Algorithm | None:
+    def algorithm(self, product: Gemm, half: int) -> Algorithm | None:
         key = (product.rows, product.n_in, product.n_out, product.output)
         if key not in self._answers:
             has_room = self._clock.has_room(product)
@@ -143,12 +143,12 @@ class Bench:
         self.sizes, self._rows = sizes_of(config), rows
         forms: list[ScaleForm | None] = [None, *QUANTIZATIONS.values()]
         self._weights = {(sizes, form): self._allocate(sizes, form) for sizes in self.sizes for form in forms}
-        plans = [self._plan(sizes, n, form) for sizes, form in self._weights for n in rows]
+        steps = [self._step(sizes, n, form) for sizes, form in self._weights for n in rows]
         if cuts:
-            plans += [plan for sizes in self.sizes for n in rows for _, plan in self.cut(sizes, n)]
-        names = {*kernel_names(plans), RANDOM_FP8}
+            steps += [step for sizes in self.sizes for n in rows for _, step in self.cut(sizes, n)]
+        names = {*kernel_names(steps), RANDOM_FP8}
         self._kernels = Kernels(self._device.arch, names, self._target.shared_bytes, BF16)
-        self._addresses = {name: self._memory.allocate(size) for name, size in buffer_bytes(plans).items()}
+        self._addresses = {name: self._memory.allocate(size) for name, size in buffer_bytes(steps).items()}
         self._fill()
         workspace = self._memory.allocate(WORKSPACE_BYTES)
         self._clock = GemmClock(self._device, self._kernels, workspace, self._target.blocks)
@@ -183,13 +183,13 @@ class Bench:
         enqueue_random(self._kernels, self._stream, self._addresses["x"], n, 1000, 0.0, 1.0)
         self._stream.synchronize()
 
-    def _plan(self, sizes: Sizes, rows: int, form: ScaleForm | None) -> Plan:
-        return plan_of(sizes, rows, self._weights[sizes, form], self._target)
+    def _step(self, sizes: Sizes, rows: int, form: ScaleForm | None) -> LoweredStep:
+        return step_of(sizes, rows, self._weights[sizes, form], self._target)
 
-    def cut(self, sizes: Sizes, rows: int) -> list[tuple[TiledFp8Cut | SkinnyCut, Plan]]:
+    def cut(self, sizes: Sizes, rows: int) -> list[tuple[TiledFp8Cut | SkinnyCut, LoweredStep]]:
         """The products with scales by row, of many rows quantised before, cut in every way."""
-        plan = self._plan(sizes, rows, ScaleForm.ROW)
-        products = [choice for choice in plan if isinstance(choice.op, MatMul)]
+        step = self._step(sizes, rows, ScaleForm.ROW)
+        products = [choice for choice in step if isinstance(choice.op, MatMul)]
         shape = (rows, sizes.k, sizes.n, sizes.epilogue)
         cuts: list[TiledFp8Cut | SkinnyCut] = [*possible_cuts(*shape)]
         if rows <= SKINNY_MAX_ROWS:
@@ -204,7 +204,7 @@ class Bench:
 
     def chosen(self, sizes: Sizes, rows: int) -> SkinnyCut:
         """The tiling that a step has of few rows."""
-        op = self._plan(sizes, rows, ScaleForm.ROW)[0].op
+        op = self._step(sizes, rows, ScaleForm.ROW)[0].op
         assert isinstance(op, MatMul)
         return tiling_of(op, self._target)
 
@@ -213,10 +213,10 @@ class Bench:
 
     def time(self, sizes: Sizes, rows: int, form: ScaleForm | None) -> tuple[str, float, float]:
         """The kernel of the product, microseconds of the whole matmul, and of its quantisation among them."""
-        plan = self._plan(sizes, rows, form)
-        quantize = [choice for choice in plan if choice.name == "quantize"]
+        step = self._step(sizes, rows, form)
+        quantize = [choice for choice in step if choice.name == "quantize"]
         alone = self.us(quantize) if quantize else 0.0
-        return kernel_of(plan[-1]), self.us(plan), alone
+        return kernel_of(step[-1]), self.us(step), alone
 
     def weight_bytes(self, sizes: Sizes, form: ScaleForm | None) -> int:
         """Of one layer, with its scales."""
@@ -227,8 +227,8 @@ class Bench:
         found = reads(self._device, self._stream, lambda *work: (time_us(*work), None))
         return max(ceiling.amount / ceiling.us for ceiling in found)
 
-    def us(self, plan: Plan) -> float:
-        return replayed_us(self._launcher, self._stream, plan, b"") / self._layers
+    def us(self, step: LoweredStep) -> float:
+        return replayed_us(self._launcher, self._stream, step, b"") / self._layers
 
     def close(self) -> None:
         for owned in (self._cublas, self._clock, self._kernels, self._stream, self._memory, self._device):
@@ -269,8 +269,8 @@ def table_of_cuts(bench: Bench, rows: list[int]) -> Iterator[str]:
             yield HEAD_OF_FEW if few else HEAD_OF_MANY
         for n in wanted:
             for sizes in bench.sizes:
-                for cut, plan in bench.cut(sizes, n):
-                    yield f"{n} | {sizes.role.value} | {row_of_cut(bench, cut, sizes, n, bench.us(plan))}"
+                for cut, step in bench.cut(sizes, n):
+                    yield f"{n} | {sizes.role.value} | {row_of_cut(bench, cut, sizes, n, bench.us(step))}"
 
 
 def row_of_cut(bench: Bench, cut: TiledFp8Cut | SkinnyCut, sizes: Sizes, rows: int, us: float) -> str:

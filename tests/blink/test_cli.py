@@ -62,9 +62,9 @@ def test_a_child_reads_what_the_supervisor_was_given(values: dict[str, object]) 
 def test_an_api_key_is_not_on_the_frontends_command_line() -> None:
     parser = cli.build_parser("serve")
     namespace = parser.parse_args(["serve", "demo", "--api-key=secret", "--port=0"])
-    plan = serve.plan(namespace, "demo", 1234)
-    assert "secret" not in " ".join([*plan.backend, *plan.frontend])
-    assert plan.environment[frontend.API_KEY_VARIABLE] == "secret"
+    options = serve.supervisor_options(namespace, "demo", 1234)
+    assert "secret" not in " ".join([*options.backend, *options.frontend])
+    assert options.environment[frontend.API_KEY_VARIABLE] == "secret"
 
 
 def test_an_empty_variable_is_no_api_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,19 +89,21 @@ def test_each_plane_gets_its_own_flags() -> None:
         "--max-model-len=1024",
         "--slots=64",
     ]
-    plan = serve.plan(cli.build_parser("serve").parse_args(words), "m", 1234)
-    assert plan.url == "http://[::1]:1234/v1"
-    assert plan.n_frontends == 3
+    options = serve.supervisor_options(cli.build_parser("serve").parse_args(words), "m", 1234)
+    assert options.url == "http://[::1]:1234/v1"
+    assert options.n_frontends == 3
     assert {
         "--leases=3",
         f"--kv-memory={2 << 30}B",
         "--slots=64",
         "--max-context=1024",
         "--ring=serve-1234",
-    } < set(plan.backend)
-    assert {"--host=::1", "--port=1234", f"--max-body={1 << 20}B", "--ring=serve-1234"} < set(plan.frontend)
-    assert "--allowed-origins=https://a.b,*" in plan.frontend
-    assert not set(plan.frontend) & {"--slots=64", "--leases=3"}
+    } < set(options.backend)
+    assert {"--host=::1", "--port=1234", f"--max-body={1 << 20}B", "--ring=serve-1234"} < set(
+        options.frontend
+    )
+    assert "--allowed-origins=https://a.b,*" in options.frontend
+    assert not set(options.frontend) & {"--slots=64", "--leases=3"}
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)

@@ -50,16 +50,18 @@ def test_the_command_line_comes_before_the_file_and_children_get_both(tmp_path: 
     words = ["serve", "other", "--max-batch=8", "--config", path]
     namespace = cli.build_parser("serve").parse_args(words)
     assert namespace.model == "other"
-    plan = serve.plan(namespace, "other", 1234)
-    assert {"--max-batch=8", f"--kv-memory={2 << 30}B", "--no-prefix-cache"} < set(plan.backend)
-    assert "--max-batch=16" not in plan.backend
+    options = serve.supervisor_options(namespace, "other", 1234)
+    assert {"--max-batch=8", f"--kv-memory={2 << 30}B", "--no-prefix-cache"} < set(options.backend)
+    assert "--max-batch=16" not in options.backend
 
 
 def test_a_key_in_a_file_is_not_on_a_command_line(tmp_path: Path) -> None:
     path = written(tmp_path, "c.yaml", "model: demo\napi-key: secret\n")
-    plan = serve.plan(cli.build_parser("serve").parse_args(["serve", "--config", path]), "demo", 1)
-    assert "secret" not in " ".join([*plan.backend, *plan.frontend])
-    assert plan.environment[frontend.API_KEY_VARIABLE] == "secret"
+    options = serve.supervisor_options(
+        cli.build_parser("serve").parse_args(["serve", "--config", path]), "demo", 1
+    )
+    assert "secret" not in " ".join([*options.backend, *options.frontend])
+    assert options.environment[frontend.API_KEY_VARIABLE] == "secret"
 
 
 @pytest.mark.parametrize(

@@ -164,10 +164,12 @@ def test_a_model_in_the_cache_needs_no_hub(at_hub: list[str], monkeypatch: pytes
 
 def test_the_model_has_its_name_and_not_its_cache_directorys(monkeypatch: pytest.MonkeyPatch) -> None:
     parser = cli.build_parser("serve")
-    plan = serve.plan(parser.parse_args(["serve", NAME]), "/cache/snapshots/1", 1)
-    assert f"--served-model-name={NAME}" in plan.backend
-    plan = serve.plan(parser.parse_args(["serve", NAME, "--served-model-name=mine"]), "/cache/snapshots/1", 1)
-    assert "--served-model-name=mine" in plan.backend
+    options = serve.supervisor_options(parser.parse_args(["serve", NAME]), "/cache/snapshots/1", 1)
+    assert f"--served-model-name={NAME}" in options.backend
+    options = serve.supervisor_options(
+        parser.parse_args(["serve", NAME, "--served-model-name=mine"]), "/cache/snapshots/1", 1
+    )
+    assert "--served-model-name=mine" in options.backend
     monkeypatch.setattr(backend, "model_directory", lambda *_: demo_directory())
     served: list[Any] = []
     monkeypatch.setattr(backend, "run", lambda options, *_: served.append(options) or 0)

@@ -12,8 +12,8 @@ import time
 import pytest
 from serve_process import ROOT
 
-from blink.plan import Plan
 from blink.supervisor import Supervisor
+from blink.supervisor_options import SupervisorOptions
 from ringbuffer.region import ring_path
 
 READY = (
@@ -22,10 +22,12 @@ READY = (
 )
 
 
-def plan(name: str, *, frontend: str, backend: list[str] | None = None, timeout_s: float = 20.0) -> Plan:
+def plan(
+    name: str, *, frontend: str, backend: list[str] | None = None, timeout_s: float = 20.0
+) -> SupervisorOptions:
     ring = f"test-{name}-{os.getpid()}"
     real = ["-m", "blink", "backend", "demo", "--device=cpu", "--slots=16", f"--ring={ring}"]
-    return Plan(
+    return SupervisorOptions(
         backend=[sys.executable, *(backend or real)],
         frontend=[sys.executable, "-c", frontend],
         n_frontends=1,
@@ -42,7 +44,7 @@ def plan(name: str, *, frontend: str, backend: list[str] | None = None, timeout_
     )
 
 
-def supervise(chosen: Plan, stop_after_s: float | None = None) -> int:
+def supervise(chosen: SupervisorOptions, stop_after_s: float | None = None) -> int:
     """Runs a supervisor in this process; signals it after a while."""
     if stop_after_s:
         threading.Timer(stop_after_s, os.kill, (os.getpid(), signal.SIGTERM)).start()

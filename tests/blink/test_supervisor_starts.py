@@ -14,8 +14,8 @@ import pytest
 from limits import WAIT_S
 
 from blink import supervisor
-from blink.plan import Plan
 from blink.supervisor import Supervisor
+from blink.supervisor_options import SupervisorOptions
 from ringbuffer.name import owner_pid
 from ringbuffer.region import Geometry, ModelFacts, Region, create
 
@@ -85,7 +85,7 @@ class Children:
         self.said: list[str] = []
         self.backends: asyncio.Queue[PlayedProcess] = asyncio.Queue()
         self.frontends: asyncio.Queue[PlayedProcess] = asyncio.Queue()
-        self.plan = Plan(
+        self.options = SupervisorOptions(
             backend=["backend"], frontend=["frontend"], n_frontends=1, environment={}, ring=path / "ring",
             host="127.0.0.1", port=0, backend_restarts=5, url="http://nowhere", start_timeout_s=START_S,
             drain_s=1.0, frontend_end_s=1.0, backend_end_s=1.0,
@@ -105,7 +105,7 @@ class Children:
     @asynccontextmanager
     async def served(self) -> AsyncIterator[tuple[PlayedProcess, PlayedProcess]]:
         """While a supervisor runs: the first backend and frontend, which serve."""
-        running = asyncio.create_task(Supervisor(self.plan).run())
+        running = asyncio.create_task(Supervisor(self.options).run())
         backend = await self.backends.get()
         backend.serves()
         frontend = await self.frontends.get()
@@ -226,12 +226,12 @@ def test_a_ring_of_a_backend_that_was_killed_does_not_outlive_the_service(childr
 
     async def story() -> None:
         async with children.served() as (backend, _):
-            children.plan.ring.touch(0o600)
+            children.options.ring.touch(0o600)
             backend.ends(-signal.SIGKILL)
             await children.backends.get()
 
     play(story)
-    assert not children.plan.ring.exists()
+    assert not children.options.ring.exists()
 
 
 def test_a_ring_of_a_living_backend_is_kept_though_its_process_id_is_that_of_ours(children: Children) -> None:
@@ -242,11 +242,11 @@ def test_a_ring_of_a_living_backend_is_kept_though_its_process_id_is_that_of_our
         async with children.served() as (backend, _):
             backend.ends(-signal.SIGKILL)
             await children.backends.get()
-            other = create(children.plan.ring, Geometry(64, 2, 16384, 8192), FACTS)
+            other = create(children.options.ring, Geometry(64, 2, 16384, 8192), FACTS)
 
     other: Region | None = None
     play(story)
     assert other
-    assert owner_pid(children.plan.ring) == PID
+    assert owner_pid(children.options.ring) == PID
     other.close()
-    assert not children.plan.ring.exists()
+    assert not children.options.ring.exists()

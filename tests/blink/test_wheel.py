@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from limits import PROGRAM_S
-from planned import planned_symbols
+from lowered import lowered_symbols
 from serve_process import ROOT, ServeProcess, complete
 
 from blink.model_directory import demo_directory
@@ -109,5 +109,5 @@ def test_it_has_every_source_that_a_gpu_needs(python: Path, monkeypatch: pytest.
     for name in ("probe.cu", "scheduler/scheduler.cu"):
         assert compile_cuda.compile_module(root / "kernels" / name, "sm_90a", rdc=True)
     config = read_model(demo_directory())
-    names = planned_symbols(config)
+    names = lowered_symbols(config)
     assert compile_cuda.compile_templates(root / "kernels" / "engine.cu", "sm_90a", names)

@@ -16,7 +16,7 @@ from gpu_backend.cuda.driver import Device
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.engines.base import Limits
 from gpu_backend.engines.native.engine import NativeEngine
-from gpu_backend.engines.native.plan import OWN_KERNELS, Planning
+from gpu_backend.engines.native.lowering import OWN_KERNELS, Lowering
 from gpu_backend.models.description import Model
 from gpu_backend.models.registry import read_model
 from gpu_backend.weights.checkpoint import Checkpoint
@@ -40,13 +40,13 @@ class NativeRig:
     """Steps an engine and keeps the logits of every batch slot that sampled, for `check`."""
 
     def __init__(
-        self, device: Device, config: Model, source: Any, limits: Limits, planning: Planning = OWN_KERNELS
+        self, device: Device, config: Model, source: Any, limits: Limits, lowering: Lowering = OWN_KERNELS
     ) -> None:
         self.memory = DeviceMemory(device)
         self.driver = EngineDriver(self.memory, limits, config.vocab_size)
         grid = self.driver.grid
         of = (device, config, source, limits, grid.shapes, self.driver.batch)
-        self.engine = NativeEngine(*of, planning=planning)
+        self.engine = NativeEngine(*of, lowering=lowering)
         self.driver.run = self.engine.run
         self.seen: list[tuple[int, int, NDArray[np.float32], int]] = []  # row, position, logits, token
 

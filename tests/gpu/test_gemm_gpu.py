@@ -1,4 +1,4 @@
-"""The GEMM library's algorithms on the GPU: each makes the product, and a start keeps what it has chosen."""
+"""The GEMM library's algorithms on the GPU: each makes the gemm, and a start keeps what it has chosen."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from gpu_backend.cuda.cublas import R_16BF, WORKSPACE_BYTES, Algorithm, Cublas
 from gpu_backend.cuda.driver import Device, Stream
+from gpu_backend.cuda.gemm import Gemm
 from gpu_backend.cuda.graph import Graph
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.cuda.product import Product
 from gpu_backend.element import Element
 from gpu_backend.engines.native import engine, gemm_choice
 from gpu_backend.engines.native.gemm_clock import GemmClock
@@ -43,17 +43,17 @@ class Rig:
         self.memory.write(address, memoryview(data))
         return address
 
-    def run(self, product: Product, algorithm: Algorithm | None) -> bytes:
-        """Out, of a product in a graph that the device could launch."""
+    def run(self, gemm: Gemm, algorithm: Algorithm | None) -> bytes:
+        """Out, of a gemm in a graph that the device could launch."""
         graph = Graph()
         with graph.capture(self.stream):
-            self.cublas.linear(product, R_16BF, algorithm)
+            self.cublas.linear(gemm, R_16BF, algorithm)
         graph.instantiate(self.stream)
         graph.launch(self.stream)
         self.stream.synchronize()
         graph.close()
-        size = 2 if product.output == "half" else 4
-        return self.memory.read(product.out, size * product.rows * product.n_out)
+        size = 2 if gemm.output == "half" else 4
+        return self.memory.read(gemm.out, size * gemm.rows * gemm.n_out)
 
 
 @pytest.fixture
@@ -86,9 +86,9 @@ def test_every_algorithm_makes_the_product(rig: Rig, rows: int, output: str) -> 
 
     def run(algorithm: Algorithm | None) -> bytes:
         out = rig.upload(start, half=output == "half")
-        return rig.run(Product(weight, inputs, out, rows, n_in, n_out, output), algorithm)
+        return rig.run(Gemm(weight, inputs, out, rows, n_in, n_out, output), algorithm)
 
-    sizes = Product(weight, inputs, inputs, rows, n_in, n_out, output)
+    sizes = Gemm(weight, inputs, inputs, rows, n_in, n_out, output)
     algorithms = rig.cublas.algorithms(sizes, R_16BF, 8)
     assert algorithms
     for algorithm in (None, *algorithms):
@@ -104,9 +104,9 @@ def test_every_algorithm_makes_the_product(rig: Rig, rows: int, output: str) -> 
 
 
 def test_what_is_no_algorithm_is_not_accepted(rig: Rig) -> None:
-    product = Product(rig.workspace, rig.workspace, rig.workspace, 64, 2048, 2048)
+    gemm = Gemm(rig.workspace, rig.workspace, rig.workspace, 64, 2048, 2048)
     for algorithm in (b"", b"\xff" * 64):
-        assert not rig.cublas.accepts(product, R_16BF, algorithm)
+        assert not rig.cublas.accepts(gemm, R_16BF, algorithm)
 
 
 def test_a_clock_leaves_weights_as_they_are(rig: Rig) -> None:
@@ -114,18 +114,18 @@ def test_a_clock_leaves_weights_as_they_are(rig: Rig) -> None:
     clock = GemmClock(rig.device, kernels, rig.workspace, MULTIPROCESSORS)
     w = halves(np.random.default_rng(0), 2048, 2048)
     weights = [rig.upload(w, half=True) for _ in range(3)]
-    product = Product(weights[0], 0, 0, 192, 2048, 2048, "add")
-    algorithm = clock.fastest(product, R_16BF, weights)
-    assert algorithm is None or rig.cublas.accepts(product, R_16BF, algorithm)
+    gemm = Gemm(weights[0], 0, 0, 192, 2048, 2048, "add")
+    algorithm = clock.fastest(gemm, R_16BF, weights)
+    assert algorithm is None or rig.cublas.accepts(gemm, R_16BF, algorithm)
     bits = half_bits(w, "float32", "bfloat16").tobytes()
     assert all(rig.memory.read(address, len(bits)) == bits for address in weights)
     clock.close()
     kernels.close()
 
 
-def first_algorithm(clock: Any, product: Product, half: int, weights: list[int]) -> Algorithm | None:
+def first_algorithm(clock: Any, gemm: Gemm, half: int, weights: list[int]) -> Algorithm | None:
     """Whatever a clock would say: that of GemmClock.fastest is often the library's own choice."""
-    return next(iter(clock._cublas.algorithms(product, half, 1)), None)
+    return next(iter(clock._cublas.algorithms(gemm, half, 1)), None)
 
 
 def test_a_later_start_measures_nothing_and_computes_the_same(

@@ -26,7 +26,7 @@ from ringbuffer.abi import Reason
 
 pytest.importorskip("onnx", reason="needs onnx: pip install 'blink-serving[tensorrt]'")
 
-from gpu_backend.engines.tensorrt.builder import loaded_plans, planning_with, serving_library
+from gpu_backend.engines.tensorrt.builder import loaded_plans, lowering_with, serving_library
 
 PLANS_S = 1800.0  # the full library times kernels while it builds
 MODELS: dict[str, tuple[Callable[[], transformers.PretrainedConfig], str]] = {
@@ -66,7 +66,7 @@ def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 def test_prompts_and_rows_that_decode(device: Device, directory: Path) -> None:
     """In steps of every kind and of many sizes."""
     config, limits = read_model(directory), make_limits()
-    planning = planning_with(loaded_plans(device, config, limits))
+    planning = lowering_with(loaded_plans(device, config, limits))
     rig = NativeRig(device, config, Checkpoint(directory), limits, planning)
     rows = [17, 4, 0, 23, 8, 11, 1, 2, 3]
     for row in rows:
@@ -91,7 +91,7 @@ def test_a_kernel_launches_what_the_host_launches(device: Device, tmp_path: Path
     module = Module(compile_module(source_root() / "kernels" / "probe.cu", device.arch, rdc=True))
     answers = []
     for on_device in (False, True):
-        planning = planning_with(loaded_plans(device, config, limits))
+        planning = lowering_with(loaded_plans(device, config, limits))
         rig = NativeRig(device, config, RandomWeights(7), limits, planning)
         if on_device:
             rig.driver.run = DeviceLauncher(rig, module.kernel("blink_probe_parent"), 300).run

@@ -17,6 +17,13 @@ from symbolic_plan import Expression, computed
 
 from gpu_backend.cuda.chip import Chip
 from gpu_backend.engines.base import Limits, Shape
+from gpu_backend.engines.native.lowering import (
+    LowerStep,
+    buffer_bytes,
+    kernel_names,
+    lower_step,
+    lowered_steps,
+)
 from gpu_backend.engines.native.model import (
     DeviceLayer,
     DeviceWeights,
@@ -25,11 +32,10 @@ from gpu_backend.engines.native.model import (
     kv_cache,
     target_of,
 )
-from gpu_backend.engines.native.plan import Planner, buffer_bytes, described_plans, kernel_names, plan_step
 from gpu_backend.models.description import Model
 from gpu_backend.ops.attention import NO_KV_SCALES, KvScales, Reach
 from gpu_backend.ops.candidate import Choice
-from gpu_backend.ops.launch import FromStep, LibraryGemm, LibraryPlan, Struct, Tensor, Work
+from gpu_backend.ops.launch import FromStep, LibraryGemm, PlanCall, Struct, Tensor, Work
 from gpu_backend.ops.matrix import Buffer as Place
 from gpu_backend.ops.matrix import Matrix
 from gpu_backend.ops.weights import FP8_MATRIX
@@ -48,11 +54,11 @@ class SymbolicMachine:
         limits: Limits,
         shapes: Sequence[Shape],
         chip: Chip = CHIP,
-        planner: Planner = plan_step,
+        lower: LowerStep = lower_step,
     ) -> None:
         self.config, self._limits = config, limits
-        described = described_plans(config, limits, tuple(shapes), chip, planner)
-        self._planner = planner
+        described = lowered_steps(config, limits, tuple(shapes), chip, lower)
+        self._lower = lower
         self._names = kernel_names(described)
         self._buffers = {name: Buffer(name, size) for name, size in buffer_bytes(described).items()}
         self._weights: dict[int, str] = {}
@@ -74,7 +80,7 @@ class SymbolicMachine:
         self._id += 1
         self._shape, self._load = shape, load
         if shape not in self._plans:
-            self._plans[shape] = self._planner(self.model, shape)
+            self._plans[shape] = self._lower(self.model, shape)
         for choice in self._plans[shape]:
             for work in choice.launches:
                 self._launch(work)
@@ -123,7 +129,7 @@ class SymbolicMachine:
 
     # Kernels, by name, and a library's plans.
 
-    def _run_plan(self, call: LibraryPlan) -> None:
+    def _run_plan(self, call: PlanCall) -> None:
         def rows_of(buffer: Place) -> list[Expression]:
             rows = self._at(buffer.name, buffer.rows, buffer.element.n_bytes * buffer.columns)
             return [rows[row] for row in range(buffer.rows)]
@@ -138,7 +144,7 @@ class SymbolicMachine:
         if isinstance(work, LibraryGemm):
             self._library(work)
             return
-        if isinstance(work, LibraryPlan):
+        if isinstance(work, PlanCall):
             self._run_plan(work)
             return
         assert work.kernel in self._names, f"the model has no kernel {work.kernel}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gpu_backend.engines.tensorrt.segments import PlanOperation
-from gpu_backend.ops.launch import LibraryPlan
+from gpu_backend.ops.launch import PlanCall
 from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.operations import AddNorm, Epilogue, MatMul, RmsNorm
 
@@ -15,7 +15,7 @@ Rows = list[Expression]
 
 
 def computed(
-    call: LibraryPlan, rows_of: Callable[[Buffer], Rows], named: Callable[[Matrix], str]
+    call: PlanCall, rows_of: Callable[[Buffer], Rows], named: Callable[[Matrix], str]
 ) -> dict[str, Rows]:
     """The rows of each output, by its tensor's name, of `rows_of` buffers and weights that `named` names.
 

@@ -10,7 +10,7 @@ from model_config import model_config
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
-from planned import planned_symbols
+from lowered import lowered_symbols
 
 from gpu_backend.cuda import compile as compile_cuda
 from gpu_backend.cuda import toolkit
@@ -137,7 +137,7 @@ def test_a_missing_library_names_its_wheel() -> None:
 @pytest.mark.parametrize(("n_heads", "head_dim"), [(32, 128), (8, 64), (12, 32), (64, 16)])
 def test_the_engine_compiles_for_every_type_and_head_size(dtype: str, n_heads: int, head_dim: int) -> None:
     config = model_config(**{**SIZES, "dtype": dtype, "n_heads": n_heads, "head_dim": head_dim})
-    names = planned_symbols(config)
+    names = lowered_symbols(config)
     cubin, symbols = compile_templates(source_root() / "kernels" / "engine.cu", "sm_90a", names)
     assert set(symbols) == set(names)
     assert all(symbol.encode() in cubin for symbol in symbols.values())
@@ -147,7 +147,7 @@ def test_the_engine_compiles_for_every_type_and_head_size(dtype: str, n_heads: i
 def test_experts_compile_for_every_type() -> None:
     experts = Experts(count=128, per_token=8, intermediate=768, renormalise=True)
     for dtype in ("bfloat16", "float16"):
-        names = planned_symbols(model_config(**SIZES, dtype=dtype, experts=experts))
+        names = lowered_symbols(model_config(**SIZES, dtype=dtype, experts=experts))
         assert sum("expert" in name or "moe" in name for name in names) == 10
         source = source_root() / "kernels" / "engine.cu"
         cubin, symbols = compile_templates(source, "sm_90a", names)

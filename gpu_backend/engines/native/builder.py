@@ -13,7 +13,7 @@ from gpu_backend.engines.base import Batch, EngineError, Limits, Shape
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.kv_pages import with_host_pages, with_pages
 from gpu_backend.engines.native.engine import NativeEngine
-from gpu_backend.engines.native.plan import OWN_KERNELS, Planning
+from gpu_backend.engines.native.lowering import OWN_KERNELS, Lowering
 from gpu_backend.engines.native.sizing import needs, page_bytes, pages_that_fit, with_mixed_share
 from gpu_backend.engines.native.weights import RandomWeights
 from gpu_backend.models.description import Model
@@ -25,10 +25,10 @@ RANDOM_SEED = 1
 
 
 class NativeEngineBuilder:
-    """A gpu_backend.engines.builder.GpuEngineBuilder, for steps that are planned as `planning` says."""
+    """A gpu_backend.engines.builder.GpuEngineBuilder, for steps that are planned as `lowering` says."""
 
-    def __init__(self, planning: Planning = OWN_KERNELS) -> None:
-        self._planning = planning
+    def __init__(self, lowering: Lowering = OWN_KERNELS) -> None:
+        self._lowering = lowering
 
     def limits(
         self,
@@ -44,9 +44,9 @@ class NativeEngineBuilder:
         if kv_memory:
             limits = with_pages(wanted, kv_memory // page, asked=True)
             kv_bytes = limits.total_pages * page
-            needs(config, wanted, shapes, chip, kv_bytes, self._planning).check(free_bytes, free_bytes)
+            needs(config, wanted, shapes, chip, kv_bytes, self._lowering).check(free_bytes, free_bytes)
         else:
-            pages = pages_that_fit(config, wanted, shapes, free_bytes, chip, planning=self._planning)
+            pages = pages_that_fit(config, wanted, shapes, free_bytes, chip, lowering=self._lowering)
             limits = with_pages(wanted, pages, asked=False)
         return with_host_pages(limits, page, host_kv_memory)
 
@@ -62,6 +62,6 @@ class NativeEngineBuilder:
     ) -> NativeEngine:
         try:
             source = RandomWeights(RANDOM_SEED) if random else Checkpoint(directory)
-            return NativeEngine(device, config, source, limits, shapes, batch, ProgressLine(), self._planning)
+            return NativeEngine(device, config, source, limits, shapes, batch, ProgressLine(), self._lowering)
         except (CheckpointError, CudaError, CublasError, CompileError, ToolkitError) as error:
             raise EngineError(str(error)) from error

@@ -22,16 +22,16 @@ from gpu_backend.engines.native.gemm_choice import GemmChoice
 from gpu_backend.engines.native.gemm_clock import GemmClock
 from gpu_backend.engines.native.kernels import Kernels
 from gpu_backend.engines.native.launcher import StepLauncher
+from gpu_backend.engines.native.lowering import (
+    OWN_KERNELS,
+    Lowering,
+    LowerStep,
+    buffer_bytes,
+    kernel_names,
+    lowered_steps,
+)
 from gpu_backend.engines.native.megakernel_model import megakernel_model
 from gpu_backend.engines.native.model import NativeModel, kv_cache, target_of
-from gpu_backend.engines.native.plan import (
-    OWN_KERNELS,
-    Planner,
-    Planning,
-    buffer_bytes,
-    described_plans,
-    kernel_names,
-)
 from gpu_backend.engines.native.weights import Progress, RandomWeights, WeightLoader, loading_kernels
 from gpu_backend.models.description import Model
 from gpu_backend.ops.candidate import Choice
@@ -48,7 +48,7 @@ class NativeEngine:
     """Executables for `shapes` over `batch`, whose arrays are device memory of the caller.
 
     `executables` uint64 [n_shapes, STEP_SETS]: CUgraphExec handles for device-side cudaGraphLaunch. The
-    weights come from `source`: a checkpoint, or RandomWeights for benchmarks of a model's shape. `planning`
+    weights come from `source`: a checkpoint, or RandomWeights for benchmarks of a model's shape. `lowering`
     says what a step is made of: kernels of ours, or plans of a library between them. Raises
     CheckpointError, CudaError, CublasError, CompileError, ToolkitError, EngineError; what was acquired
     until then is released.
@@ -63,7 +63,7 @@ class NativeEngine:
         shapes: Sequence[Shape],
         batch: Batch,
         progress: Progress = ignore_progress,
-        planning: Planning = OWN_KERNELS,
+        lowering: Lowering = OWN_KERNELS,
     ) -> None:
         self._device = device
         self._config = config
@@ -77,7 +77,7 @@ class NativeEngine:
             owned.callback(self._memory.close)
             self._host_memory = PinnedMemory(device)
             owned.callback(self._host_memory.close)
-            described = described_plans(config, limits, self._shapes, device.chip, planning.planner)
+            described = lowered_steps(config, limits, self._shapes, device.chip, lowering.lower)
             target, element = target_of(config, device.chip), compute_element(config.dtype)
             names = kernel_names(described) | loading_kernels(config, source)
             self.kernels = Kernels(device.arch, names, target.shared_bytes, element, config.activation)
@@ -93,17 +93,17 @@ class NativeEngine:
             addresses = {name: self._memory.allocate(size) for name, size in sizes.items()}
             self._logits = addresses["logits"]
             self.model = NativeModel(config, limits, weights, self._make_cache(limits), target)
-            fused = any(isinstance(choice.op, DecodeModel) for plan in described for choice in plan)
+            fused = any(isinstance(choice.op, DecodeModel) for step in described for choice in step)
             model_struct = megakernel_model(config, weights, self._memory, self.model.cache) if fused else b""
             tables = np.asarray(batch.tables).tobytes()
             clock = partial(GemmClock, device, self.kernels, workspace, target.blocks)
             with closing(GemmChoice(device, cublas, weights, clock)) as choice:
                 on = self.kernels, cublas, choice, self._stream
-                plans = planning.runner(self._memory, self._stream) if planning.runner else None
+                plans = lowering.runner(self._memory, self._stream) if lowering.runner else None
                 if plans is not None:
                     owned.callback(plans.close)
                 self.launcher = StepLauncher(*on, addresses, tables, model_struct, plans)
-                self._graphs = self._capture(owned, choice, planning.planner, progress)
+                self._graphs = self._capture(owned, choice, lowering.lower, progress)
             self._owned = owned.pop_all()
         self.executables: NDArray[np.uint64] = np.array(
             [[graph.executable for graph in row] for row in self._graphs], np.uint64
@@ -129,30 +129,30 @@ class NativeEngine:
             raise EngineError(f"{told}: lower --host-kv-memory") from error
 
     def _capture(
-        self, owned: ExitStack, choice: GemmChoice, planner: Planner, progress: Progress
+        self, owned: ExitStack, choice: GemmChoice, lower: LowerStep, progress: Progress
     ) -> list[list[Graph]]:
         """One executable per shape and step set."""
         graphs: list[list[Graph]] = []
         total = len(self._shapes) * STEP_SETS
         for shape in self._shapes:
-            row, plan = [], planner(self.model, shape)
-            self.launcher.prepare(plan)
+            row, step = [], lower(self.model, shape)
+            self.launcher.prepare(step)
             for step_set in self._sets:
-                graph = self._captured(owned, plan, step_set)
+                graph = self._captured(owned, step, step_set)
                 if choice.settle():  # of sizes that only this capture has told
                     graph.close()
-                    graph = self._captured(owned, plan, step_set)
+                    graph = self._captured(owned, step, step_set)
                 graph.instantiate(self._stream)
                 row.append(graph)
                 progress("graphs", len(graphs) * STEP_SETS + len(row), total)
             graphs.append(row)
         return graphs
 
-    def _captured(self, owned: ExitStack, plan: list[Choice], step_set: bytes) -> Graph:
+    def _captured(self, owned: ExitStack, step: list[Choice], step_set: bytes) -> Graph:
         graph = Graph()
         owned.callback(graph.close)
         with graph.capture(self._stream):
-            self.launcher.enqueue(plan, step_set)
+            self.launcher.enqueue(step, step_set)
         return graph
 
     def enqueue(self, shape: int, step_set: int) -> None:

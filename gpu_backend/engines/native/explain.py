@@ -10,15 +10,15 @@ from gpu_backend.arithmetic import ceil_div
 from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.kv_pages import fitted
+from gpu_backend.engines.native.lowering import OWN_KERNELS, Lowering, buffer_bytes, kernel_names
 from gpu_backend.engines.native.model import NativeModel
-from gpu_backend.engines.native.plan import OWN_KERNELS, Planning, buffer_bytes, kernel_names
 from gpu_backend.engines.native.sizing import page_bytes, pages_that_fit, weight_bytes, with_mixed_share
 from gpu_backend.engines.native.step import StepBuilder
 from gpu_backend.models.description import Model
 from gpu_backend.ops.candidate import Choice
 from gpu_backend.ops.costs import Cost, Load, total
 from gpu_backend.ops.gpu import Gpu
-from gpu_backend.ops.launch import LibraryGemm, LibraryPlan, Work
+from gpu_backend.ops.launch import LibraryGemm, PlanCall, Work
 from gpu_backend.ops.operations import DecodeModel, Gate, MatMul, Operation, RmsNorm, Sample
 
 KINDS = {StepKind.DECODE: "decode", StepKind.PREFILL: "prefill", StepKind.MIXED: "mixed"}
@@ -91,31 +91,31 @@ def explain(
     gpu: Gpu,
     context: int,
     every: bool = False,
-    planning: Planning = OWN_KERNELS,
+    lowering: Lowering = OWN_KERNELS,
 ) -> Explanation:
-    """Of all shapes with `every`, else of a few that stand for the others; of steps as `planning` makes them.
+    """Of all shapes with `every`, else of a few that stand for the others; of steps as `lowering` makes them.
 
     Raises ValueError for a model that does not fit, and NoKernel where no kernel serves an operation.
     """
     limits = with_mixed_share(wanted, config)
     shapes = GraphGrid(limits).shapes
     free_bytes, chip = gpu.memory_bytes, gpu.chip
-    pages = pages_that_fit(config, limits, shapes, free_bytes, chip, planning=planning)
+    pages = pages_that_fit(config, limits, shapes, free_bytes, chip, lowering=lowering)
     limits = fitted(limits, pages, asked=False)
     model = NativeModel.described(config, limits, chip)
-    plans = {shape: planning.planner(model, shape) for shape in shapes}
+    steps = {shape: lowering.lower(model, shape) for shape in shapes}
     chosen = shapes if every else representative(shapes)
     return Explanation(
         gpu,
         limits,
-        tuple(_step(model, shape, plans[shape], gpu, context) for shape in chosen),
+        tuple(_step(model, shape, steps[shape], gpu, context) for shape in chosen),
         len(shapes),
-        len(kernel_names(plans.values())),
+        len(kernel_names(steps.values())),
         weight_bytes(config),
-        buffer_bytes(plans.values()),
+        buffer_bytes(steps.values()),
         page_bytes(config, limits),
         pages,
-        planning.scratch_bytes is not None,
+        lowering.scratch_bytes is not None,
     )
 
 
@@ -140,10 +140,10 @@ def load_of(shape: Shape, limits: Limits, context: int) -> Load:
     return Load(rows, context if rows else 0, 1, shape.tokens - rows)
 
 
-def _step(model: NativeModel, shape: Shape, plan: list[Choice], gpu: Gpu, context: int) -> Step:
+def _step(model: NativeModel, shape: Shape, choices: list[Choice], gpu: Gpu, context: int) -> Step:
     load = load_of(shape, model.limits, context)
     groups: dict[tuple[str, str, tuple[LaunchRow, ...]], list[Choice]] = {}
-    for choice in plan:
+    for choice in choices:
         launches = tuple(_launch(work) for work in choice.launches)
         groups.setdefault((describe(choice), choice.name, launches), []).append(choice)
     rows = []
@@ -154,7 +154,7 @@ def _step(model: NativeModel, shape: Shape, plan: list[Choice], gpu: Gpu, contex
         figures = (spent.bytes, spent.flops, spent.floor_us(gpu), spent.bound(gpu))
         rows.append(Row(len(alike), operation, family, launches, *figures, alike[0].refused))
     floor_us = sum(row.floor_us for row in rows)
-    n_launches = sum(len(choice.launches) for choice in plan)
+    n_launches = sum(len(choice.launches) for choice in choices)
     where = (KINDS[shape.kind], shape.tokens, shape.batch_slots)
     return Step(*where, load, tuple(rows), n_launches, sum(row.bytes for row in rows), floor_us)
 
@@ -168,13 +168,13 @@ def _inside(model: NativeModel, shape: Shape) -> list[Operation]:
 def _computed(choice: Choice) -> tuple[Operation, ...]:
     """What the choice computes: of a library's plan, all that it has."""
     first = next(iter(choice.launches), None)
-    return first.operations if isinstance(first, LibraryPlan) else (choice.op,)
+    return first.operations if isinstance(first, PlanCall) else (choice.op,)
 
 
 def _launch(work: Work) -> LaunchRow:
     if isinstance(work, LibraryGemm):
         return LaunchRow("cublasGemmEx", (0, 0, 0), (0, 0, 0), 0, 0)
-    if isinstance(work, LibraryPlan):
+    if isinstance(work, PlanCall):
         return LaunchRow("plan", (0, 0, 0), (0, 0, 0), 0, 0)
     cluster = work.cluster if work.cluster > 1 else 0
     return LaunchRow(work.kernel, work.grid, work.block, cluster, work.shared_bytes)
@@ -183,7 +183,7 @@ def _launch(work: Work) -> LaunchRow:
 def describe(choice: Choice) -> str:
     """The operation in words: its name, and the sizes of a matmul; of a library's plan, its matmuls."""
     op = choice.op
-    if isinstance(first := next(iter(choice.launches), None), LibraryPlan):
+    if isinstance(first := next(iter(choice.launches), None), PlanCall):
         rows = first.writes[0][1].rows
         roles = [part.role.value for part in first.operations if isinstance(part, MatMul)]
         return f"{', '.join(roles)} ({rows} {'row' if rows == 1 else 'rows'})"

@@ -15,7 +15,7 @@ from pathlib import Path
 from gpu_backend.cuda.cache import cache_directory, load, store
 from gpu_backend.cuda.cublas import Algorithm, Cublas
 from gpu_backend.cuda.driver import CudaError, Device
-from gpu_backend.cuda.product import HALF_BYTES, Product
+from gpu_backend.cuda.gemm import HALF_BYTES, Gemm
 from gpu_backend.engines.native.gemm_clock import GemmClock
 from gpu_backend.engines.native.model import DeviceWeights
 from gpu_backend.ops.matrix import Matrix
@@ -56,19 +56,19 @@ class GemmChoice:
         self._path = choices_path(device, cublas)
         self._kept = read_choices(self._path)
         self._answers: dict[str, Algorithm | None] = {}
-        self._unmeasured: dict[str, tuple[Product, int]] = {}
+        self._unmeasured: dict[str, tuple[Gemm, int]] = {}
 
-    def algorithm(self, product: Product, half: int) -> Algorithm | None:
+    def algorithm(self, gemm: Gemm, half: int) -> Algorithm | None:
         """None: the library's own choice, for good or until the next `settle`. Raises CublasError."""
-        if not is_worth_measuring(product):
+        if not is_worth_measuring(gemm):
             return None
-        key = sizes_key(product, half)
+        key = sizes_key(gemm, half)
         if key not in self._answers and key not in self._unmeasured:
             kept = self._kept.get(key)
-            if key in self._kept and (kept is None or self._cublas.accepts(product, half, kept)):
+            if key in self._kept and (kept is None or self._cublas.accepts(gemm, half, kept)):
                 self._answers[key] = kept
             else:
-                self._unmeasured[key] = (product, half)
+                self._unmeasured[key] = (gemm, half)
         return self._answers.get(key)
 
     def settle(self) -> bool:
@@ -85,8 +85,8 @@ class GemmChoice:
             if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
                 raise
             return False  # the weights and their cache matter more
-        for key, (product, half) in wanted.items():
-            self._answers[key] = clock.fastest(product, half, self._alike[product.weight])
+        for key, (gemm, half) in wanted.items():
+            self._answers[key] = clock.fastest(gemm, half, self._alike[gemm.weight])
         return any(self._answers[key] is not None for key in wanted)
 
     def close(self) -> None:
@@ -101,15 +101,15 @@ class GemmChoice:
         clock.close()
 
 
-def is_worth_measuring(product: Product) -> bool:
+def is_worth_measuring(gemm: Gemm) -> bool:
     """Whether another algorithm could matter, and there is room to try."""
-    matrix_bytes = HALF_BYTES * product.n_in * product.n_out
-    return product.rows <= MEASURED_ROWS and matrix_bytes >= LEAST_BYTES and GemmClock.has_room(product)
+    matrix_bytes = HALF_BYTES * gemm.n_in * gemm.n_out
+    return gemm.rows <= MEASURED_ROWS and matrix_bytes >= LEAST_BYTES and GemmClock.has_room(gemm)
 
 
-def sizes_key(product: Product, half: int) -> str:
+def sizes_key(gemm: Gemm, half: int) -> str:
     """Of an entry of the file: "192x4096x6144 half 14" is rows, n_in, n_out, output and cudaDataType of x."""
-    return f"{product.rows}x{product.n_in}x{product.n_out} {product.output} {half}"
+    return f"{gemm.rows}x{gemm.n_in}x{gemm.n_out} {gemm.output} {half}"
 
 
 def choices_path(device: Device, cublas: Cublas) -> Path:

@@ -14,9 +14,9 @@ from dataclasses import replace
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.cublas import Algorithm, Cublas, CublasError
 from gpu_backend.cuda.driver import CudaError, Device, Stream
+from gpu_backend.cuda.gemm import FP32_BYTES, HALF_BYTES, Gemm
 from gpu_backend.cuda.graph import Graph
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.cuda.product import FP32_BYTES, HALF_BYTES, Product
 from gpu_backend.engines.native.kernels import Kernels
 from gpu_backend.engines.native.weights import enqueue_random
 
@@ -24,7 +24,7 @@ X_BYTES = 64 << 20
 OUT_BYTES = 128 << 20
 SEED = 1
 WEIGHT_BYTES = 512 << 20  # that a graph reads, of as many matrices as there are: caches hold 50 MB
-FEWEST_PRODUCTS = 4  # of a graph
+FEWEST_GEMMS = 4  # of a graph
 CANDIDATES = 4  # that are compared with the library's own choice
 ROUNDS = 5  # of which the first warms up
 GAIN = 0.03  # that an algorithm needs to take the place of the library's own choice
@@ -46,27 +46,27 @@ class GemmClock:
             self._owned = owned.pop_all()
 
     @staticmethod
-    def has_room(product: Product) -> bool:
+    def has_room(gemm: Gemm) -> bool:
         """Whether x and out of the matmul fit the scratch memory."""
-        x_bytes, out_bytes = HALF_BYTES * product.n_in, FP32_BYTES * product.n_out
-        return product.rows * x_bytes <= X_BYTES and product.rows * out_bytes <= OUT_BYTES
+        x_bytes, out_bytes = HALF_BYTES * gemm.n_in, FP32_BYTES * gemm.n_out
+        return gemm.rows * x_bytes <= X_BYTES and gemm.rows * out_bytes <= OUT_BYTES
 
-    def fastest(self, product: Product, half: int, weights: Sequence[int]) -> Algorithm | None:
+    def fastest(self, gemm: Gemm, half: int, weights: Sequence[int]) -> Algorithm | None:
         """The fastest algorithm for these sizes and any of `weights`; None is the library's own choice.
 
         Raises CudaError, CublasError.
         """
-        product = replace(product, x=self._x, out=self._out)
-        others = self._cublas.algorithms(product, half, CANDIDATES)
+        gemm = replace(gemm, x=self._x, out=self._out)
+        others = self._cublas.algorithms(gemm, half, CANDIDATES)
         if not others:
             return None
-        n_products = max(FEWEST_PRODUCTS, ceil_div(WEIGHT_BYTES, HALF_BYTES * product.n_in * product.n_out))
-        products = [replace(product, weight=weights[i % len(weights)]) for i in range(n_products)]
+        n_gemms = max(FEWEST_GEMMS, ceil_div(WEIGHT_BYTES, HALF_BYTES * gemm.n_in * gemm.n_out))
+        gemms = [replace(gemm, weight=weights[i % len(weights)]) for i in range(n_gemms)]
         with ExitStack() as owned:
             graphs = {
                 algorithm: graph
                 for algorithm in (None, *others)
-                if (graph := self._graph(owned, products, half, algorithm)) is not None
+                if (graph := self._graph(owned, gemms, half, algorithm)) is not None
             }
             rounds = [{a: self._seconds(graph) for a, graph in graphs.items()} for _ in range(ROUNDS)]
         times = {algorithm: min(seconds[algorithm] for seconds in rounds[1:]) for algorithm in graphs}
@@ -74,15 +74,15 @@ class GemmClock:
         return best if times[best] < (1 - GAIN) * times[None] else None
 
     def _graph(
-        self, owned: ExitStack, products: list[Product], half: int, algorithm: Algorithm | None
+        self, owned: ExitStack, gemms: list[Gemm], half: int, algorithm: Algorithm | None
     ) -> Graph | None:
         """None where an algorithm fails, as it may in a graph for the device; the library's own must not."""
         graph = Graph()
         owned.callback(graph.close)
         try:
             with graph.capture(self._stream):
-                for product in products:
-                    self._cublas.linear(product, half, algorithm)
+                for gemm in gemms:
+                    self._cublas.linear(gemm, half, algorithm)
             graph.instantiate(self._stream)
         except (CublasError, CudaError) as error:
             if algorithm is None or getattr(error, "name", "") == "CUDA_ERROR_OUT_OF_MEMORY":

@@ -1,4 +1,4 @@
-"""Puts a planned step on a stream, which runs it, or captures it into a graph."""
+"""Enqueues a lowered step on a stream, which runs it or captures it into a graph."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Protocol
 
 from gpu_backend.cuda.cublas import Algorithm, Cublas
 from gpu_backend.cuda.driver import Kernel, Stream
-from gpu_backend.cuda.product import Product
+from gpu_backend.cuda.gemm import Gemm
 from gpu_backend.element import Element
 from gpu_backend.ops.candidate import Choice
-from gpu_backend.ops.launch import FromStep, LibraryGemm, LibraryPlan, Place, Work
+from gpu_backend.ops.launch import FromStep, LibraryGemm, Place, PlanCall, Work
 
 
 class KernelTable(Protocol):
@@ -20,17 +20,17 @@ class KernelTable(Protocol):
 class Algorithms(Protocol):
     """Which of cuBLAS's algorithms multiplies: gpu_backend.engines.native.gemm_choice.GemmChoice."""
 
-    def algorithm(self, product: Product, half: int) -> Algorithm | None: ...
+    def algorithm(self, gemm: Gemm, half: int) -> Algorithm | None: ...
 
 
 class PlanRunner(Protocol):
     """Runs what a library has built: gpu_backend.engines.tensorrt.contexts.Contexts."""
 
-    def prepare(self, plan: LibraryPlan, place: Place) -> None:
+    def prepare(self, plan: PlanCall, place: Place) -> None:
         """Before the plan is captured; it may allocate, and runs the plan once. Raises EngineError."""
         ...
 
-    def enqueue(self, plan: LibraryPlan) -> None:
+    def enqueue(self, plan: PlanCall) -> None:
         """One that is prepared. Raises EngineError."""
         ...
 
@@ -40,7 +40,7 @@ class PlanRunner(Protocol):
 
 
 class StepLauncher:
-    """Launches the work of a step's plan on a stream. It owns nothing.
+    """Launches the work of a lowered step on a stream. It owns nothing.
 
     `addresses` are those of the buffers. `megakernel_model` is blink_megakernel_model by value, and empty if
     no step has the megakernel. `plans` runs those of a library, if steps have such.
@@ -65,34 +65,34 @@ class StepLauncher:
         self._by_value = {FromStep.TABLES: tables, FromStep.MEGAKERNEL_MODEL: megakernel_model}
         self._plans = plans
 
-    def prepare(self, plan: Sequence[Choice]) -> None:
+    def prepare(self, step: Sequence[Choice]) -> None:
         """What has to happen once before the step is captured. Raises EngineError."""
         place = Place(self._addresses, self._by_value)
-        for choice in plan:
+        for choice in step:
             for work in choice.launches:
-                if isinstance(work, LibraryPlan):
+                if isinstance(work, PlanCall):
                     assert self._plans is not None
                     self._plans.prepare(work, place)
 
-    def enqueue(self, plan: Sequence[Choice], step_set: bytes) -> None:
+    def enqueue(self, step: Sequence[Choice], step_set: bytes) -> None:
         """The whole step; `step_set` is blink_step_set by value.
 
         Raises CudaError, CublasError, EngineError.
         """
-        for choice in plan:
+        for choice in step:
             for work in choice.launches:
                 self.launch(work, step_set)
 
     def launch(self, work: Work, step_set: bytes) -> None:
         """One launch of a step. Raises CudaError, CublasError, EngineError."""
-        if isinstance(work, LibraryPlan):
+        if isinstance(work, PlanCall):
             assert self._plans is not None
             self._plans.enqueue(work)
             return
         place = Place(self._addresses, {**self._by_value, FromStep.STEP_SET: step_set})
         if isinstance(work, LibraryGemm):
-            half, product = work.weight.element.cuda_data_type, product_of(work, place)
-            self._cublas.linear(product, half, self._algorithms.algorithm(product, half))
+            half, gemm = work.weight.element.cuda_data_type, gemm_of(work, place)
+            self._cublas.linear(gemm, half, self._algorithms.algorithm(gemm, half))
             return
         self._kernels[work.kernel].launch(
             work.grid,
@@ -105,8 +105,8 @@ class StepLauncher:
         )
 
 
-def product_of(gemm: LibraryGemm, place: Place) -> Product:
+def gemm_of(gemm: LibraryGemm, place: Place) -> Gemm:
     """As Cublas takes it."""
     addresses = (gemm.weight.address, place.address(gemm.x), place.address(gemm.out))
     output = "add" if gemm.adds else "float" if gemm.out.element is Element.FP32 else "half"
-    return Product(*addresses, gemm.x.rows, gemm.x.columns, gemm.out.columns, output)
+    return Gemm(*addresses, gemm.x.rows, gemm.x.columns, gemm.out.columns, output)

@@ -10,15 +10,15 @@ from gpu_backend.cuda.chip import Chip
 from gpu_backend.element import compute_element
 from gpu_backend.engines.base import MIXED_SHARE, MIXED_TOKENS, Limits, Shape
 from gpu_backend.engines.graph_grid import FINEST_STEP
-from gpu_backend.engines.native.model import kv_cache, matrix_of
-from gpu_backend.engines.native.plan import (
+from gpu_backend.engines.native.lowering import (
     OWN_KERNELS,
-    Planner,
-    Planning,
+    Lowering,
+    LowerStep,
     buffer_bytes,
-    described_plans,
-    plan_step,
+    lower_step,
+    lowered_steps,
 )
+from gpu_backend.engines.native.model import kv_cache, matrix_of
 from gpu_backend.models.description import Model
 from gpu_backend.ops.costs import FP8_SPEED
 from gpu_backend.ops.gpu import H200
@@ -40,10 +40,10 @@ def weight_bytes(config: Model) -> int:
 
 
 def activation_bytes(
-    config: Model, limits: Limits, shapes: Sequence[Shape], chip: Chip, planner: Planner = plan_step
+    config: Model, limits: Limits, shapes: Sequence[Shape], chip: Chip, lower: LowerStep = lower_step
 ) -> dict[str, int]:
     """Bytes of each buffer that the steps of all shapes share."""
-    return buffer_bytes(described_plans(config, limits, tuple(shapes), chip, planner))
+    return buffer_bytes(lowered_steps(config, limits, tuple(shapes), chip, lower))
 
 
 def mixed_share(config: Model) -> int:
@@ -96,11 +96,11 @@ def needs(
     shapes: Sequence[Shape],
     chip: Chip,
     kv_bytes: int,
-    planning: Planning = OWN_KERNELS,
+    lowering: Lowering = OWN_KERNELS,
 ) -> Needs:
     """What `config` takes with `kv_bytes` of KV cache."""
-    sizes = activation_bytes(config, limits, shapes, chip, planning.planner)
-    return Needs(weight_bytes(config), kv_bytes, sum(sizes.values()) + (planning.scratch_bytes or 0))
+    sizes = activation_bytes(config, limits, shapes, chip, lowering.lower)
+    return Needs(weight_bytes(config), kv_bytes, sum(sizes.values()) + (lowering.scratch_bytes or 0))
 
 
 def pages_that_fit(
@@ -110,7 +110,7 @@ def pages_that_fit(
     free_bytes: int,
     chip: Chip,
     fraction: float = 0.9,
-    planning: Planning = OWN_KERNELS,
+    lowering: Lowering = OWN_KERNELS,
 ) -> int:
     """KV pages that fit into `fraction` of `free_bytes` beside weights and activations.
 
@@ -119,6 +119,6 @@ def pages_that_fit(
     page = page_bytes(config, limits)
     smallest = page * ceil_div(min(limits.max_context, SMALLEST_CONTEXT), limits.page_size)
     room = int(fraction * free_bytes)
-    least = needs(config, limits, shapes, chip, smallest, planning)
+    least = needs(config, limits, shapes, chip, smallest, lowering)
     least.check(room, free_bytes)
     return (room - least.total + smallest) // page

@@ -17,7 +17,7 @@ from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.engines.base import Batch, EngineError, GraphEngine, Limits, Shape
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.native.builder import NativeEngineBuilder
-from gpu_backend.engines.native.plan import Planning, described_plans
+from gpu_backend.engines.native.lowering import Lowering, lowered_steps
 from gpu_backend.engines.native.sizing import with_mixed_share
 from gpu_backend.engines.tensorrt.compiled import CompiledKernels
 from gpu_backend.engines.tensorrt.contexts import Contexts, Engines
@@ -25,9 +25,9 @@ from gpu_backend.engines.tensorrt.findings import to_install
 from gpu_backend.engines.tensorrt.library import Library, NoLibrary, PlanError, load_library
 from gpu_backend.engines.tensorrt.plans import Board, Plans
 from gpu_backend.engines.tensorrt.segments import Segment
-from gpu_backend.engines.tensorrt.step import plan_step, refusal
+from gpu_backend.engines.tensorrt.step import lower_step, refusal
 from gpu_backend.models.description import Model
-from gpu_backend.ops.launch import LibraryPlan
+from gpu_backend.ops.launch import PlanCall
 from gpu_backend.progress import ProgressLine
 
 
@@ -51,11 +51,11 @@ def loaded_plans(device: Device, config: Model, limits: Limits) -> Engines:
     if (reason := refusal(config)) is not None:
         raise EngineError(reason)
     library = serving_library(device)
-    steps = described_plans(config, limits, GraphGrid(limits).shapes, device.chip, plan_step)
-    calls: defaultdict[Hashable, dict[LibraryPlan, Segment]] = defaultdict(dict)
+    steps = lowered_steps(config, limits, GraphGrid(limits).shapes, device.chip, lower_step)
+    calls: defaultdict[Hashable, dict[PlanCall, Segment]] = defaultdict(dict)
     for choice in chain.from_iterable(steps):
         for work in choice.launches:
-            if isinstance(work, LibraryPlan):
+            if isinstance(work, PlanCall):
                 calls[work.key][work] = choice.op
     device.make_current()
     plans, progress = Plans(library, Board(device.name, device.chip)), ProgressLine()
@@ -74,13 +74,13 @@ def loaded_plans(device: Device, config: Model, limits: Limits) -> Engines:
     return engines
 
 
-def planning_with(engines: Engines) -> Planning:
+def lowering_with(engines: Engines) -> Lowering:
     """Steps with plans in them."""
 
     def runner(memory: DeviceMemory, stream: Stream) -> Contexts:
         return Contexts(engines, memory, stream)
 
-    return Planning(plan_step, engines.scratch_bytes, runner)
+    return Lowering(lower_step, engines.scratch_bytes, runner)
 
 
 class TensorRtEngineBuilder:
@@ -96,7 +96,7 @@ class TensorRtEngineBuilder:
     ) -> Limits:
         """Makes the plans first. Raises EngineError where TensorRT does not serve."""
         wanted = with_mixed_share(wanted, config)
-        self._native = NativeEngineBuilder(planning_with(loaded_plans(device, config, wanted)))
+        self._native = NativeEngineBuilder(lowering_with(loaded_plans(device, config, wanted)))
         return self._native.limits(device, config, wanted, kv_memory, host_kv_memory)
 
     def build(

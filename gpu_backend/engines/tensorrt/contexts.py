@@ -22,7 +22,7 @@ from gpu_backend.engines.base import EngineError
 from gpu_backend.engines.tensorrt.compiled import CompiledKernels
 from gpu_backend.engines.tensorrt.library import Library
 from gpu_backend.engines.tensorrt.plans import Plan
-from gpu_backend.ops.launch import LibraryPlan, Place
+from gpu_backend.ops.launch import Place, PlanCall
 
 
 class Engines:
@@ -86,7 +86,7 @@ class Engines:
 
 
 @contextmanager
-def _told_of(plan: LibraryPlan) -> Iterator[None]:
+def _told_of(plan: PlanCall) -> Iterator[None]:
     """Gives errors, ours and those of TensorRT and the driver, the plan's name."""
     try:
         yield
@@ -104,9 +104,9 @@ class Contexts:
         self._stream = stream
         self._arena_bytes = engines.scratch_bytes
         self._arena = memory.allocate(self._arena_bytes)
-        self._contexts: dict[LibraryPlan, Any] = {}
+        self._contexts: dict[PlanCall, Any] = {}
 
-    def prepare(self, plan: LibraryPlan, place: Place) -> None:
+    def prepare(self, plan: PlanCall, place: Place) -> None:
         """Gives the call its context, runs it once, because the first run may load kernels and allocate, and
         looks at what a capture of it would be."""
         if plan in self._contexts:
@@ -123,15 +123,15 @@ class Contexts:
             self._stream.synchronize()
             self._check_capture(plan)
 
-    def enqueue(self, plan: LibraryPlan) -> None:
+    def enqueue(self, plan: PlanCall) -> None:
         with _told_of(plan):
             self._execute(plan)
 
-    def _execute(self, plan: LibraryPlan) -> None:
+    def _execute(self, plan: PlanCall) -> None:
         if not self._contexts[plan].execute_async_v3(self._stream.address):
             raise EngineError("cannot be enqueued")
 
-    def _check_capture(self, plan: LibraryPlan) -> None:
+    def _check_capture(self, plan: PlanCall) -> None:
         """Raises EngineError where the plan makes nodes that a graph for the device must not have."""
         # Editions and versions without the question are found out by the capture itself.
         asks = hasattr(self._contexts[plan], "is_stream_capturable")

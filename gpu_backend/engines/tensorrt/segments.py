@@ -1,10 +1,10 @@
-"""A step cut into what plans of TensorRT compute, and what stays ours.
+"""Divides a step into segments, which plans of TensorRT compute, and our own operations.
 
 The operations of a step are those of gpu_backend/engines/native/step.py, before fusion. A *segment* is a run
-of neighbours that a plan can compute: norms, products, sums. What lies between segments is ours: gate,
-embedding, RoPE and attention over pages, gathering, experts, sampler. A dense decode step is
+of consecutive operations that a plan can compute: norms, matmuls, sums. Our kernels compute what lies between
+segments: gate, embedding, RoPE and attention over pages, gathering, experts, sampler. A dense decode step is
 
-    gate, attention's plan, embedding
+    gate, attention plan, embedding
     [norm, qkv]                                                    the first segment
     attention, [o, add, norm, gate_up, down, add, norm, qkv]       a segment between two layers' attention
     attention, [o, add, norm, gate_up, down, add, norm, head]      the last
@@ -65,7 +65,7 @@ class Segment:
 
     @property
     def name(self) -> str:
-        """The products by their roles: "o, gate_up, down, qkv"."""
+        """The matmuls by their roles: "o, gate_up, down, qkv"."""
         return ", ".join(op.role.value for op in self.operations if isinstance(op, MatMul))
 
     @property

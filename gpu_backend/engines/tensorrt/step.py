@@ -1,4 +1,5 @@
-"""A step with TensorRT's plans in it: what the native engine's step is, before fusion, cut into segments.
+"""Lowers a step to plans of TensorRT: the operations of the native engine, before fusion, divided into
+segments.
 
 Gate, embedding, RoPE, attention, gathering and sampler are the kernels that the native engine would take.
 """
@@ -11,25 +12,25 @@ from typing import Any
 
 from gpu_backend.abi import StepKind
 from gpu_backend.engines.base import Shape
-from gpu_backend.engines.native import plan
+from gpu_backend.engines.native import lowering
 from gpu_backend.engines.native.model import NativeModel
 from gpu_backend.engines.native.step import StepBuilder
 from gpu_backend.engines.tensorrt.segments import Segment, segmented
 from gpu_backend.models.description import Model
 from gpu_backend.ops.candidate import Choice, NoKernel
 from gpu_backend.ops.choice import choose
-from gpu_backend.ops.launch import Launch, LibraryPlan
+from gpu_backend.ops.launch import Launch, PlanCall
 from gpu_backend.ops.matrix import Buffer, Matrix
 
 FAMILY = "tensorrt"
 
 
-def plan_step(model: NativeModel, shape: Shape) -> list[Choice]:
+def lower_step(model: NativeModel, shape: Shape) -> list[Choice]:
     """The choices that make a step of `shape`, in order. Raises NoKernel."""
     if (reason := refusal(model.config)) is not None:
         raise NoKernel(reason)
     if shape.kind == StepKind.COPY:
-        return plan.plan_step(model, shape)
+        return lowering.lower_step(model, shape)
     choices: list[Choice] = []
     segments = 0
     for op in segmented(StepBuilder(model, shape).build(), model.config.activation):
@@ -50,14 +51,14 @@ def refusal(config: Model) -> str | None:
     return f"--engine tensorrt does not serve {what}: --engine native does" if what else None
 
 
-def library_plan(segment: Segment, index: int, shape: Shape) -> LibraryPlan:
+def library_plan(segment: Segment, index: int, shape: Shape) -> PlanCall:
     """The call of the segment's plan; it is the step's plan `index`."""
     writes = []
     for tensor in segment.outputs:
         assert isinstance(tensor.operand, Buffer)
         writes.append((tensor.name, tensor.operand))
     size = f"{shape.tokens} {'token' if shape.tokens == 1 else 'tokens'}"
-    return LibraryPlan(
+    return PlanCall(
         f"plan {index} ({segment.name}) of the {shape.kind.name.lower()} step of {size}",
         plan_key(segment),
         segment.operations,

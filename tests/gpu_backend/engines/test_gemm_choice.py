@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
 from gpu_backend.cuda.cublas import ALGORITHM_BYTES, R_16BF, R_16F, Algorithm
-from gpu_backend.cuda.product import Product
+from gpu_backend.cuda.gemm import Gemm
 from gpu_backend.element import Element
 from gpu_backend.engines.native import gemm_choice
 from gpu_backend.engines.native.gemm_choice import GemmChoice, matrices_alike, read_choices
@@ -54,7 +54,7 @@ class Library:
     refused: bool = False
     asked: int = 0
 
-    def accepts(self, product: Product, half: int, algorithm: Algorithm) -> bool:
+    def accepts(self, gemm: Gemm, half: int, algorithm: Algorithm) -> bool:
         self.asked += 1
         return not self.refused and algorithm == FAST
 
@@ -63,20 +63,20 @@ class Library:
 class Clock:
     """Finds FAST for weights alike, the library's own choice for the head."""
 
-    asked: list[tuple[Product, list[int]]] = field(default_factory=list)
+    asked: list[tuple[Gemm, list[int]]] = field(default_factory=list)
     is_closed: bool = False
 
-    def fastest(self, product: Product, half: int, weights: list[int]) -> Algorithm | None:
+    def fastest(self, gemm: Gemm, half: int, weights: list[int]) -> Algorithm | None:
         assert not self.is_closed
-        self.asked.append((product, weights))
-        return None if product.weight == WEIGHTS.head.address else FAST
+        self.asked.append((gemm, weights))
+        return None if gemm.weight == WEIGHTS.head.address else FAST
 
     def close(self) -> None:
         self.is_closed = True
 
 
-def product(rows: int, weight: int = 11, n_in: int = 1024, n_out: int = 1024) -> Product:
-    return Product(weight, 2, 3, rows, n_in, n_out)
+def gemm(rows: int, weight: int = 11, n_in: int = 1024, n_out: int = 1024) -> Gemm:
+    return Gemm(weight, 2, 3, rows, n_in, n_out)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def start(clock: Clock | None, library: Any = None, gpu: Any = None) -> GemmChoi
 def measured(rows: int) -> None:
     """By a start that has ended."""
     choice = start(Clock())
-    choice.algorithm(product(rows), R_16BF)
+    choice.algorithm(gemm(rows), R_16BF)
     choice.settle()
     choice.close()
 
@@ -106,15 +106,15 @@ def measured(rows: int) -> None:
 def test_sizes_are_measured_once_with_the_matrices_of_all_layers(cache: Path) -> None:
     clock = Clock()
     choice = start(clock)
-    assert choice.algorithm(product(64), R_16BF) is None
-    assert choice.algorithm(product(64, weight=21), R_16BF) is None
+    assert choice.algorithm(gemm(64), R_16BF) is None
+    assert choice.algorithm(gemm(64, weight=21), R_16BF) is None
     assert clock.asked == []
     assert choice.settle()
     assert [(asked.rows, weights) for asked, weights in clock.asked] == [(64, [11, 21])]
-    assert choice.algorithm(product(64), R_16BF) == choice.algorithm(product(64, weight=21), R_16BF) == FAST
+    assert choice.algorithm(gemm(64), R_16BF) == choice.algorithm(gemm(64, weight=21), R_16BF) == FAST
     assert not choice.settle()
     assert len(clock.asked) == 1
-    choice.algorithm(product(65), R_16BF)
+    choice.algorithm(gemm(65), R_16BF)
     assert choice.settle()
     choice.close()
     assert clock.is_closed
@@ -125,23 +125,23 @@ def test_every_size_output_and_type_is_a_question_of_its_own(cache: Path) -> Non
     clock = Clock()
     choice = start(clock)
     others = [
-        product(65),
-        product(64, n_in=1032),
-        product(64, n_out=1032),
-        Product(11, 2, 3, 64, 1024, 1024, "add"),
+        gemm(65),
+        gemm(64, n_in=1032),
+        gemm(64, n_out=1032),
+        Gemm(11, 2, 3, 64, 1024, 1024, "add"),
     ]
-    for other in (product(64), *others):
+    for other in (gemm(64), *others):
         choice.algorithm(other, R_16BF)
-    choice.algorithm(product(64), R_16F)
+    choice.algorithm(gemm(64), R_16F)
     choice.settle()
     assert len(clock.asked) == 6
 
 
 def test_an_answer_that_is_the_librarys_own_changes_nothing(cache: Path) -> None:
     choice = start(Clock())
-    choice.algorithm(product(64, weight=WEIGHTS.head.address), R_16BF)
+    choice.algorithm(gemm(64, weight=WEIGHTS.head.address), R_16BF)
     assert not choice.settle()
-    assert choice.algorithm(product(64, weight=WEIGHTS.head.address), R_16BF) is None
+    assert choice.algorithm(gemm(64, weight=WEIGHTS.head.address), R_16BF) is None
 
 
 @pytest.mark.parametrize(
@@ -161,23 +161,23 @@ def test_long_small_and_huge_products_are_the_librarys_own_choice(
 ) -> None:
     rows, n_in, n_out = sizes
     choice = start(Clock())
-    assert choice.algorithm(product(rows, n_in=n_in, n_out=n_out), R_16BF) is None
+    assert choice.algorithm(gemm(rows, n_in=n_in, n_out=n_out), R_16BF) is None
     assert choice.settle() == is_measured
 
 
 def test_a_later_start_answers_alike_and_measures_nothing(cache: Path) -> None:
     clock = Clock()
     choice = start(clock)
-    choice.algorithm(product(64), R_16BF)
-    choice.algorithm(product(32, weight=WEIGHTS.head.address), R_16BF)
+    choice.algorithm(gemm(64), R_16BF)
+    choice.algorithm(gemm(32, weight=WEIGHTS.head.address), R_16BF)
     choice.settle()
     choice.close()
     assert clock.is_closed
     library = Library()
     later = start(None, library)
-    assert [later.algorithm(product(64), R_16BF) for _ in range(3)] == [FAST] * 3
+    assert [later.algorithm(gemm(64), R_16BF) for _ in range(3)] == [FAST] * 3
     assert library.asked == 1
-    assert later.algorithm(product(32, weight=WEIGHTS.head.address), R_16BF) is None
+    assert later.algorithm(gemm(32, weight=WEIGHTS.head.address), R_16BF) is None
     assert not later.settle()
 
 
@@ -190,7 +190,7 @@ def test_of_two_starts_at_once_the_first_one_to_end_says_what_is_kept(cache: Pat
     """And the other adds what it alone has met."""
     first, second = start(Clock()), start(Clock())
     for choice, rows in ((first, 64), (second, 64), (second, 48)):
-        choice.algorithm(product(rows), R_16BF)
+        choice.algorithm(gemm(rows), R_16BF)
     first.settle()
     second.settle()
     first.close()
@@ -213,7 +213,7 @@ def test_what_another_library_or_gpu_measured_is_measured_again(changed: Any, ca
     measured(64)
     clock = Clock()
     later = start(clock, **changed)
-    assert later.algorithm(product(64), R_16BF) is None
+    assert later.algorithm(gemm(64), R_16BF) is None
     later.settle()
     assert len(clock.asked) == 1
 
@@ -223,11 +223,11 @@ def test_an_algorithm_that_the_library_refuses_is_measured_again_and_replaced(ca
     (path,) = cache.iterdir()
     path.write_text(path.read_text().replace(FAST.hex(), "ab"))
     second = start(Clock())
-    second.algorithm(product(64), R_16BF)
+    second.algorithm(gemm(64), R_16BF)
     assert second.settle()
     second.close()
     assert list(kept(cache).values()) == [FAST]
-    assert start(None).algorithm(product(64), R_16BF) == FAST
+    assert start(None).algorithm(gemm(64), R_16BF) == FAST
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 200_000, '{"a": 1}', '{"a": "xyz"}', "\x00"])
@@ -237,7 +237,7 @@ def test_a_damaged_file_is_measured_anew(text: str, cache: Path) -> None:
     path.write_text(text)
     clock = Clock()
     later = start(clock)
-    later.algorithm(product(64), R_16BF)
+    later.algorithm(gemm(64), R_16BF)
     later.settle()
     later.close()
     assert len(clock.asked) == 1
@@ -250,7 +250,7 @@ def test_without_a_place_for_the_file_every_start_measures(cache: Path) -> None:
     for _ in range(2):
         clock = Clock()
         choice = start(clock)
-        choice.algorithm(product(64), R_16BF)
+        choice.algorithm(gemm(64), R_16BF)
         assert choice.settle()
         choice.close()
         assert len(clock.asked) == 1

@@ -16,7 +16,7 @@ CLOCK = """
 from gpu_backend.cuda.cublas import WORKSPACE_BYTES, CublasError
 from gpu_backend.cuda.driver import Device
 from gpu_backend.cuda.memory import DeviceMemory
-from gpu_backend.cuda.product import Product
+from gpu_backend.cuda.gemm import Gemm
 from gpu_backend.element import Element
 from gpu_backend.engines.native.gemm_clock import GemmClock
 from gpu_backend.engines.native.kernels import Kernels
@@ -24,19 +24,19 @@ from gpu_backend.engines.native.kernels import Kernels
 device = Device()
 memory, kernels = DeviceMemory(device), Kernels(device.arch, [], 0, Element.BF16)
 weights = [memory.allocate(1 << 21) for _ in range(3)]
-product = Product(weights[0], 4096, 8192, 48, 1024, 1024, "add")
+gemm = Gemm(weights[0], 4096, 8192, 48, 1024, 1024, "add")
 print(*weights)
 clock = GemmClock(device, kernels, memory.allocate(WORKSPACE_BYTES), 131)
 make = clock._graph
-def named(owned, products, half, algorithm):
-    graph = make(owned, products, half, algorithm)
+def named(owned, gemms, half, algorithm):
+    graph = make(owned, gemms, half, algorithm)
     if graph is not None:
         graph.times = iter(TIMES[algorithm and algorithm[:1].decode()])
     return graph
 clock._graph = named
 clock._seconds = lambda graph: next(graph.times)
 try:
-    best = clock.fastest(product, 14, weights)
+    best = clock.fastest(gemm, 14, weights)
     print(best and best[:1].decode())
 except CublasError as error:
     print(error)
@@ -129,8 +129,8 @@ def test_what_the_library_says_of_its_algorithms(
 CLOCKED = """
 from gpu_backend.engines.native import gemm_clock
 make = gemm_clock.GemmClock._graph
-def named(self, owned, products, half, algorithm):
-    graph = make(self, owned, products, half, algorithm)
+def named(self, owned, gemms, half, algorithm):
+    graph = make(self, owned, gemms, half, algorithm)
     graph.seconds = {None: 1.0, b"a": 0.98, b"b": 0.9, b"c": 0.95}[algorithm and algorithm[:1]]
     return graph
 gemm_clock.GemmClock._graph = named

@@ -8,13 +8,13 @@ import re
 from pathlib import Path
 
 import pytest
-from planned import LIMITS
+from lowered import LIMITS
 from small_models import DENSE, EXPERTS
 
 from gpu_backend.cuda.chip import FIRST_WITH_OVERLAP, HOPPER, SERVED, Capability, Chip, arch_of
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.native.kernels import NAMESPACE, activation_define
-from gpu_backend.engines.native.plan import described_plans, kernel_names
+from gpu_backend.engines.native.lowering import kernel_names, lowered_steps
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.models.quantized import quantized
 from gpu_backend.models.registry import read_model
@@ -40,7 +40,7 @@ MODELS = {
 
 def plans(fields: dict[str, object], folder: Path, capability: Capability) -> tuple[list[Choice], ...]:
     (folder / "config.json").write_text(json.dumps(fields))
-    return described_plans(read_model(folder), LIMITS, GraphGrid(LIMITS).shapes, Chip(84, capability))
+    return lowered_steps(read_model(folder), LIMITS, GraphGrid(LIMITS).shapes, Chip(84, capability))
 
 
 @pytest.mark.parametrize("capability", OTHERS)
@@ -68,7 +68,7 @@ def test_fp8_weights_are_refused_with_the_reason(capability: Capability, tmp_pat
     (tmp_path / "config.json").write_text(json.dumps({**DENSE, "intermediate_size": 1024}))
     model = quantized(read_model(tmp_path), ScaleForm.ROW)
     with pytest.raises(NoKernel, match=r"compute capability 9\.0"):
-        described_plans(model, LIMITS, GraphGrid(LIMITS).shapes, Chip(84, capability))
+        lowered_steps(model, LIMITS, GraphGrid(LIMITS).shapes, Chip(84, capability))
 
 
 @pytest.mark.slow

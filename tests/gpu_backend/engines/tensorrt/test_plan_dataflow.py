@@ -14,10 +14,10 @@ from symbolic_step import SymbolicStep, loads
 from gpu_backend.cuda.chip import HOPPER, SERVED, Capability, Chip
 from gpu_backend.engines.base import Limits
 from gpu_backend.engines.graph_grid import GraphGrid
-from gpu_backend.engines.tensorrt.step import plan_step
+from gpu_backend.engines.tensorrt.step import lower_step
 from gpu_backend.models.registry import read_model
 from gpu_backend.ops.candidate import Choice
-from gpu_backend.ops.launch import Launch, LibraryPlan
+from gpu_backend.ops.launch import Launch, PlanCall
 
 MODELS = {
     "dense": DENSE,
@@ -45,7 +45,7 @@ LIMITS = Limits(20, 512, 100, 4, page_size=16, total_pages=64, host_pages=16, co
 
 def symbolic(config: dict[str, object], directory: Path, chip: Chip) -> SymbolicStep:
     (directory / "config.json").write_text(json.dumps(config))
-    return SymbolicStep(read_model(directory), LIMITS, GraphGrid(LIMITS).shapes, chip, plan_step)
+    return SymbolicStep(read_model(directory), LIMITS, GraphGrid(LIMITS).shapes, chip, lower_step)
 
 
 @pytest.mark.parametrize("capability", SERVED)
@@ -65,15 +65,15 @@ def test_nothing_but_plans_computes_norms_and_matmuls(tmp_path: Path) -> None:
     the native engine."""
     step = symbolic(DENSE, tmp_path, Chip(132))
     for shape in GraphGrid(LIMITS).shapes[:-1]:
-        choices: list[Choice] = plan_step(step.model, shape)
+        choices: list[Choice] = lower_step(step.model, shape)
         works = [work for choice in choices for work in choice.launches]
-        plans = [work for work in works if isinstance(work, LibraryPlan)]
+        plans = [work for work in works if isinstance(work, PlanCall)]
         assert len(plans) == DENSE["num_hidden_layers"] + 1
         kernels = " ".join(work.kernel for work in works if isinstance(work, Launch))
         assert not any(name in kernels for name in ("norm", "gemv", "gemm", "silu"))
         for before, work in pairwise(works):
             if isinstance(work, Launch):
-                assert work.overlap == (not isinstance(before, LibraryPlan))
+                assert work.overlap == (not isinstance(before, PlanCall))
 
 
 def test_layers_that_are_alike_share_a_plan(tmp_path: Path) -> None:
@@ -81,8 +81,8 @@ def test_layers_that_are_alike_share_a_plan(tmp_path: Path) -> None:
     step = symbolic({**DENSE, "num_hidden_layers": 5}, tmp_path, Chip(132))
     keys: dict[object, set[int]] = {}
     for shape in GraphGrid(LIMITS).shapes[:-1]:
-        works = [work for choice in plan_step(step.model, shape) for work in choice.launches]
-        calls = [work for work in works if isinstance(work, LibraryPlan)]
+        works = [work for choice in lower_step(step.model, shape) for work in choice.launches]
+        calls = [work for work in works if isinstance(work, PlanCall)]
         assert len({call.key for call in calls}) == 3
         assert len({call.key for call in calls[1:-1]}) == 1
         for call in calls:

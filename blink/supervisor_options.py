@@ -1,4 +1,4 @@
-"""What a supervisor runs, and for how long it waits for it."""
+"""The options of a supervisor: the commands that it runs, and how long it waits for them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What to run. The commands get --lease-fd and --ready-fd appended (child.py). Times in seconds."""
+class SupervisorOptions:
+    """The commands get --lease-fd and --ready-fd appended (child.py). Times are in seconds."""
 
     backend: Sequence[str]
     frontend: Sequence[str]

@@ -1,4 +1,4 @@
-"""A product of a step: what is multiplied, and where the result goes."""
+"""A GEMM as cuBLAS takes it: its operands, its sizes, and where the result goes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FP32_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Product:
+class Gemm:
     """out[rows][n_out] of x[rows][n_in] times weight[n_out][n_in] transposed, row-major, at device addresses.
 
     `output`: what becomes of it, one of kernels.STREAM_OUTPUTS: "half", "float", "add" to what is in `out`

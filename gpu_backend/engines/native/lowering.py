@@ -1,4 +1,5 @@
-"""What serves each captured shape, and what follows from it: kernels to compile, buffers to allocate."""
+"""Lowers the operations of each captured shape to kernels, from which follow the kernels to compile and the
+buffers to allocate."""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ from gpu_backend.models.description import Model
 from gpu_backend.ops.candidate import Choice, NoKernel
 from gpu_backend.ops.choice import choose
 
-Planner = Callable[[NativeModel, Shape], list[Choice]]
+LowerStep = Callable[[NativeModel, Shape], list[Choice]]
 
 
-def plan_step(model: NativeModel, shape: Shape) -> list[Choice]:
-    """The choices that make a step of `shape`, in order: the whole model as one kernel, or one by one.
+def lower_step(model: NativeModel, shape: Shape) -> list[Choice]:
+    """The kernels of a step of `shape`, in order: one for the whole model, or one choice per operation.
 
     Raises NoKernel.
     """
@@ -37,41 +38,41 @@ def plan_step(model: NativeModel, shape: Shape) -> list[Choice]:
     return [choose(op, model.target) for op in fused(builder.build(), model.target)]
 
 
-def kernel_names(plans: Iterable[Sequence[Choice]]) -> set[str]:
-    """C++ names of the instances that the plans launch."""
-    return {kernel for plan in plans for choice in plan for kernel in choice.kernels}
+def kernel_names(steps: Iterable[Sequence[Choice]]) -> set[str]:
+    """C++ names of the instances that the steps launch."""
+    return {kernel for step in steps for choice in step for kernel in choice.kernels}
 
 
-def buffer_bytes(plans: Iterable[Sequence[Choice]]) -> dict[str, int]:
-    """Bytes of each buffer of activations, for the largest of the plans."""
+def buffer_bytes(steps: Iterable[Sequence[Choice]]) -> dict[str, int]:
+    """Bytes of each buffer of activations, for the largest of the steps."""
     sizes: dict[str, int] = {}
-    for plan in plans:
-        for choice in plan:
+    for step in steps:
+        for choice in step:
             for buffer in choice.buffers:
                 sizes[buffer.name] = max(sizes.get(buffer.name, 0), buffer.n_bytes)
     return sizes
 
 
 @lru_cache(maxsize=4)
-def described_plans(
-    config: Model, limits: Limits, shapes: tuple[Shape, ...], chip: Chip, planner: Planner = plan_step
+def lowered_steps(
+    config: Model, limits: Limits, shapes: tuple[Shape, ...], chip: Chip, lower: LowerStep = lower_step
 ) -> tuple[list[Choice], ...]:
-    """Of a model that is not loaded. Raises NoKernel."""
+    """The lowered step of each shape, for a model that is described but not loaded. Raises NoKernel."""
     model = NativeModel.described(config, limits, chip)
-    return tuple(planner(model, shape) for shape in shapes)
+    return tuple(lower(model, shape) for shape in shapes)
 
 
 @dataclass(frozen=True)
-class Planning:
-    """How an engine's steps are planned: all by kernels of ours, or with plans of a library in them.
+class Lowering:
+    """How the steps of an engine are lowered: to our own kernels only, or also to plans of TensorRT.
 
-    `runner` makes what runs such plans, over the engine's memory and on its stream; `scratch_bytes` of GPU
-    memory are what they work in, None where that is not known because they have not been built.
+    `runner` makes the object that runs such plans, over the engine's memory and on its stream. The plans need
+    `scratch_bytes` of GPU memory, which is None if that is not known because they have not been built.
     """
 
-    planner: Planner = plan_step
+    lower: LowerStep = lower_step
     scratch_bytes: int | None = 0
     runner: Callable[[DeviceMemory, Stream], PlanRunner] | None = None
 
 
-OWN_KERNELS = Planning()
+OWN_KERNELS = Lowering()

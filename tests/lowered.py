@@ -8,8 +8,8 @@ from gpu_backend.element import compute_element
 from gpu_backend.engines.base import Limits
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.native.kernels import NAMESPACE, Kernels
+from gpu_backend.engines.native.lowering import kernel_names, lowered_steps
 from gpu_backend.engines.native.model import target_of
-from gpu_backend.engines.native.plan import described_plans, kernel_names
 from gpu_backend.models.description import Model
 
 LIMITS = Limits(
@@ -22,18 +22,18 @@ LIMITS = Limits(
 )
 
 
-def planned_kernels(config: Model, multiprocessors: int = 132) -> set[str]:
+def lowered_kernels(config: Model, multiprocessors: int = 132) -> set[str]:
     """Names as Kernels takes them, of the steps of all shapes."""
-    return kernel_names(described_plans(config, LIMITS, GraphGrid(LIMITS).shapes, Chip(multiprocessors)))
+    return kernel_names(lowered_steps(config, LIMITS, GraphGrid(LIMITS).shapes, Chip(multiprocessors)))
 
 
-def planned_symbols(config: Model) -> list[str]:
+def lowered_symbols(config: Model) -> list[str]:
     """The same as compile_templates takes them."""
-    return [NAMESPACE + name for name in sorted(planned_kernels(config))]
+    return [NAMESPACE + name for name in sorted(lowered_kernels(config))]
 
 
 def open_kernels(device: Device, config: Model, *others: str) -> Kernels:
     """The kernels of the model, and `others`."""
-    names = {*planned_kernels(config, device.n_multiprocessors), *others}
+    names = {*lowered_kernels(config, device.n_multiprocessors), *others}
     shared_bytes = target_of(config, device.chip).shared_bytes
     return Kernels(device.arch, names, shared_bytes, compute_element(config.dtype))
