@@ -104,9 +104,7 @@ class PagePool : public PageCounts {
       const uint32_t i = base + p_.thread();
       const bool findable = i < n && c_.pages[from[i]].entry != BLINK_NO_PAGE;
       if (findable) index_.remove(from[i]), part(from[i]);
-      p_.sync();
-      if (findable) index_.clear(from[i]);
-      p_.sync();
+      index_.close_gaps(findable ? from[i] : BLINK_NO_PAGE);
     }
   }
 
@@ -141,10 +139,8 @@ class PagePool : public PageCounts {
       const bool is_found = i < n && c_.pages[host].entry != BLINK_NO_PAGE;
       if (is_found) index_.remove(host);
       if (i < n) part(host);
-      p_.sync();
-      if (is_found) index_.clear(host);
+      index_.close_gaps(is_found ? host : BLINK_NO_PAGE);
     }
-    p_.sync();
     for (uint32_t i = p_.thread(); i < n; i += p_.threads()) {
       to[i] = next_host_page(i);
       index_.describe_as(to[i], from[i]);
@@ -197,14 +193,12 @@ class PagePool : public PageCounts {
       uint32_t found;
       const uint32_t nth = p_.rank(idles, &found);
       const bool evicted = idles && nth < left;
-      if (evicted) {
-        const uint32_t copy = c_.pages[page].copy;
-        if (copy == BLINK_NO_PAGE) index_.remove(page);
-        if (copy != BLINK_NO_PAGE) index_.replace(page, copy), part(page);
-        c_.free_pages[top + nth] = page;
-      }
-      p_.sync();
-      if (evicted && c_.pages[page].entry != BLINK_NO_PAGE) index_.clear(page);
+      const uint32_t copy = evicted ? c_.pages[page].copy : BLINK_NO_PAGE;
+      const bool is_lost = evicted && copy == BLINK_NO_PAGE;
+      if (is_lost) index_.remove(page);
+      if (evicted && !is_lost) index_.replace(page, copy), part(page);
+      if (evicted) c_.free_pages[top + nth] = page;
+      index_.close_gaps(is_lost ? page : BLINK_NO_PAGE);
       // Behind the last one that was needed the line begins anew.
       if (found >= left) {
         head = p_.reduce(idles && nth + 1 == left ? at + 1 : 0, Max());

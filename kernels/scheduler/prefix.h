@@ -176,10 +176,11 @@ BLINK_FN void Scheduler<P>::link_filled(const blink_step_set& set) {
     p.sync();
     // Of equal pages that were inserted side by side, the one that is found first stays.
     if (inserts) known = equal();
-    p.sync();
-    if (inserts && known != page) index.remove(page);
-    p.sync();
-    if (inserts && known != page) index.clear(page);
+    const bool leaves = inserts && known != page;
+    if (p.reduce(leaves ? 1u : 0u, Or())) {
+      if (leaves) index.remove(page);
+      index.close_gaps(leaves ? page : BLINK_NO_PAGE);
+    }
     if (in) {
       sequence.n_linked = depth + 1;
       sequence.prefix_sum = sum;

@@ -6,8 +6,11 @@
  * sequences meet in a page only if all their tokens up to its end are equal, and their salts (S17). The hash of these
  * tokens only says where to look. It is a sum over tokens and positions, so that threads can sum up pages side by side.
  *
- * The index is a table of page numbers with linear probing, at most a quarter full. Many threads may insert at once;
- * removing has a phase of its own, because the places that it leaves empty must not end the probing of another page.
+ * The index is a table of page numbers with linear probing, at most a quarter full, so that probing ends. Many threads
+ * may insert at once. Removing has a phase of its own: a place that became empty in the midst of a run (places in use
+ * without an empty one between them) would end the probing of a page behind it. So what follows in the run moves up,
+ * and no mark of what was removed outlives the phase: where marks stay, they use up the empty places in time, and then
+ * probing for what is absent never ends.
  */
 #ifndef BLINK_SCHEDULER_PREFIX_INDEX_H
 #define BLINK_SCHEDULER_PREFIX_INDEX_H
@@ -55,7 +58,6 @@ class PrefixIndex {
     for (uint32_t at = place(sum);; at = next(at)) {
       const uint32_t entry = p_.load(c_.page_index + at);
       if (entry == kEmpty) return BLINK_NO_PAGE;
-      if (entry == kRemoved) continue;
       const uint32_t page = entry - kFirstPage;
       const blink_page& found = c_.pages[page];
       if (prefix_hash(found.sum) != prefix_hash(sum) || found.depth != depth ||
@@ -83,18 +85,29 @@ class PrefixIndex {
   }
   // Makes a page findable whose description and tokens were stored before the last barrier.
   BLINK_FN void insert(uint32_t page) {
-    for (uint32_t at = place(c_.pages[page].sum);; at = next(at)) {
-      const uint32_t entry = p_.load(c_.page_index + at);
-      if (entry >= kFirstPage || !p_.exchange_if(c_.page_index + at, entry, page + kFirstPage)) continue;
-      c_.pages[page].entry = at;
-      return;
-    }
+    uint32_t at = place(c_.pages[page].sum);
+    while (p_.load(c_.page_index + at) != kEmpty ||
+           !p_.exchange_if(c_.page_index + at, uint32_t(kEmpty), page + kFirstPage))
+      at = next(at);
+    c_.pages[page].entry = at;
   }
 
-  // Makes a page that is findable unfindable. `clear` must come after a barrier, before anything is inserted.
+  // Makes a page that is findable unfindable. `close_gaps` must follow, before anybody looks for a page or inserts one.
   BLINK_FN void remove(uint32_t page) {
     p_.store(c_.page_index + c_.pages[page].entry, uint32_t(kRemoved));
     events_.removed(page);
+  }
+  // After pages were removed, by all threads together: each names the page that it removed, or BLINK_NO_PAGE. Of a
+  // run's removed pages the first one's thread has the run to itself, since an empty place separates it from the next
+  // run.
+  BLINK_FN void close_gaps(uint32_t page) {
+    p_.sync();
+    const uint32_t gap = page == BLINK_NO_PAGE ? 0 : c_.pages[page].entry;
+    const bool is_first = page != BLINK_NO_PAGE && is_first_gap(gap);
+    p_.sync();
+    if (page != BLINK_NO_PAGE) c_.pages[page].entry = BLINK_NO_PAGE;
+    if (is_first) place_anew(gap);
+    p_.sync();
   }
   // Page `to`, which has the same content, is found from now on where `page` was.
   BLINK_FN void replace(uint32_t page, uint32_t to) {
@@ -102,20 +115,29 @@ class PrefixIndex {
     c_.pages[to].entry = c_.pages[page].entry;
     c_.pages[page].entry = BLINK_NO_PAGE;
   }
-  // Empties the places of removed pages that end a run of places in use: others' probing need not pass them.
-  BLINK_FN void clear(uint32_t page) {
-    uint32_t at = c_.pages[page].entry;
-    c_.pages[page].entry = BLINK_NO_PAGE;
-    if (p_.load(c_.page_index + next(at)) != kEmpty) return;
-    for (; p_.load(c_.page_index + at) == kRemoved; at = at ? at - 1 : c_.n_index - 1)
-      p_.store(c_.page_index + at, uint32_t(kEmpty));
-  }
 
  private:
   enum : uint32_t { kEmpty = 0, kRemoved = 1, kFirstPage = 2 };
 
   BLINK_FN uint32_t place(uint64_t sum) const { return uint32_t(mix_bits(prefix_hash(sum))) & (c_.n_index - 1); }
   BLINK_FN uint32_t next(uint32_t at) const { return (at + 1) & (c_.n_index - 1); }
+  BLINK_FN uint32_t before(uint32_t at) const { return (at - 1) & (c_.n_index - 1); }
+  BLINK_FN bool is_first_gap(uint32_t at) const {
+    uint32_t entry;
+    do {
+      at = before(at);
+      entry = p_.load(c_.page_index + at);
+    } while (entry >= kFirstPage);
+    return entry == kEmpty;
+  }
+  // What stands in a run from a gap on is taken out and put where probing for it ends.
+  BLINK_FN void place_anew(uint32_t gap) {
+    uint32_t entry;
+    for (uint32_t at = gap; (entry = p_.load(c_.page_index + at)) != kEmpty; at = next(at)) {
+      p_.store(c_.page_index + at, uint32_t(kEmpty));
+      if (entry >= kFirstPage) insert(entry - kFirstPage);
+    }
+  }
   BLINK_FN uint32_t* tokens(uint32_t page) const { return c_.page_tokens + uint64_t(page) * c_.tables.page_size; }
   BLINK_FN bool holds(uint32_t page, const uint32_t* wanted) const {
     uint32_t different = 0;

@@ -41,6 +41,11 @@ def test_the_oldest_and_deepest_pages_make_room(play: Play) -> None:
     play("eviction")
 
 
+def test_pages_are_found_as_quickly_after_many_were_evicted(play: Play) -> None:
+    """S10, S16."""
+    play("hot_prompt")
+
+
 @pytest.mark.parametrize("script", ["short_behind_long", "bounded_work", "long_before_there_is_room"])
 def test_prompts_disturb_nobody(play: Play, script: str) -> None:
     """S15: a short prompt waits for few steps, a step's work is bounded, pages are taken chunk by chunk."""

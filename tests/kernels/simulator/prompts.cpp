@@ -217,6 +217,29 @@ void long_before_there_is_room(ScriptedSimulation& w) {
   finish(w, 0, 1);
 }
 
+// One prompt is asked again and again, while others come and go: looking for what is absent must not become longer, let
+// alone endless, for what was evicted in between.
+void hot_prompt(ScriptedSimulation& w) {
+  w.attach();
+  uint32_t sequence = 0;
+  auto serve = [&](const Tokens& prompt) {
+    blink_descriptor d = w.descriptor(++sequence, 1);
+    d.ticket = sequence;
+    w.write(0, d, prompt);
+    w.request(0, sequence, BLINK_COMMAND_SUBMIT);
+    w.expect(w.until([&] { return w.completed(0); }), "a request waits for ever");
+    w.request(0, sequence, BLINK_COMMAND_RELEASE);
+    w.expect(w.until([&] { return w.status(0).state == BLINK_STATE_EMPTY; }), "a slot is not given back");
+  };
+  for (uint32_t k = 0; k < 200; ++k) {
+    serve(text(1, 10 * kPage + 1));
+    serve(text(100 + k, 12 * kPage + 1));
+  }
+  uint32_t in_use = 0;
+  for (uint32_t i = 0; i < w.c.n_index; ++i) in_use += w.c.page_index[i] != 0;
+  w.expect(in_use <= w.c.total_pages, "S16: " + std::to_string(in_use) + " places for fewer pages");
+}
+
 constexpr Sizes kNarrowChunks{32, 1, 4, 512, kPage, 32, 64, 4, 0};
 
 constexpr Script kScripts[] = {
@@ -225,6 +248,7 @@ constexpr Script kScripts[] = {
     {"conversation", conversation, kRoomy},
     {"salts", salts, kRoomy},
     {"eviction", eviction, kNarrow},
+    {"hot_prompt", hot_prompt, kNarrow},
     {"fault", fault, kRoomy},
     {"fault_shared", fault_shared, kRoomy},
     {"short_behind_long", short_behind_long, kLong},
