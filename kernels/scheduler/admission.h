@@ -18,18 +18,25 @@ namespace blink {
 // (S2).
 template <class P>
 BLINK_FN bool Scheduler<P>::admit_next() {
+  const uint64_t arrival = next_ready();
+  return arrival != kNone && admit(arrival_slot(arrival));
+}
+
+// The next in line, staged and with its grammar; what of that is missing is read as far as this turn may. kNone: nobody
+// waits, or the next in line is not ready.
+template <class P>
+BLINK_FN uint64_t Scheduler<P>::next_ready() {
   uint64_t arrival;
   while ((arrival = next_in_line({0, 0}, false).arrival) != kNone) {
-    const uint32_t slot = arrival_slot(arrival);
-    blink_request& r = c.requests[slot];
+    blink_request& r = c.requests[arrival_slot(arrival)];
     if (r.sequence_index != BLINK_NO_SEQUENCE) {
-      if (!lacks_grammar(r.sequence_index)) return admit(slot);
-      if (!provide_grammar(r.sequence_index, true)) return false;  // no room yet, or this turn has read enough (S18)
+      if (!lacks_grammar(r.sequence_index)) return arrival;
+      if (!provide_grammar(r.sequence_index, true)) return kNone;  // no room yet, or this turn has read enough (S18)
       continue;
     }
-    if (!stage(1) && !torn(r)) return false;  // no sequence is free yet, or this turn has read enough (S18)
+    if (!stage(1) && !torn(r)) return kNone;  // no sequence is free yet, or this turn has read enough (S18)
   }
-  return false;
+  return kNone;
 }
 
 // How far a request reaches is decided once: what its frontend writes later, while it is paused, changes no range.

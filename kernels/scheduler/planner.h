@@ -53,7 +53,7 @@ BLINK_FN bool Scheduler<P>::plan(uint64_t id) {
   if (load.batch_slots == 0) {
     if (c.host_pages && plan_copies(id, n_decoding)) return true;
     // Prompts under way have all the pages, and each waits for another's: the youngest gives way (S7).
-    if (in_flight() == 0 && s.n_zombies == 0 && s.n_active > 1) preempt_one();
+    if (in_flight() == 0 && s.n_zombies == 0) preempt_one(1);
     return false;
   }
   close_plan(id, n_decode, load);

@@ -6,20 +6,19 @@
 
 namespace blink {
 
-// Preempts sequences until the pages that are free or about to be are enough for every sequence's next
-// token (S7).
+// Preempts sequences until the pages that are free or about to be are enough for every sequence's next token (S7). The
+// pages of a sequence whose last token is on its way come back with that token.
 template <class P>
 BLINK_FN void Scheduler<P>::make_room() {
   for (;;) {
     uint64_t sums = 0;  // pages needed in the low half, pages of zombies in the high half
     for (uint32_t i = tid; i < t.n_sequences; i += threads) {
       const blink_sequence& sequence = c.sequences[i];
-      if (sequence.use == BLINK_SEQUENCE_ZOMBIE) sums += uint64_t(sequence.n_pages) << 32;
+      if (sequence.use == BLINK_SEQUENCE_ZOMBIE || ending(sequence)) sums += uint64_t(sequence.n_pages) << 32;
       if (decoding(sequence) && needs_page(sequence)) ++sums;
     }
     sums = p.reduce(sums, Sum());
-    if (low(sums) <= pool.available() + high(sums) || s.n_active <= 1) break;
-    preempt_one();
+    if (low(sums) <= pool.available() + high(sums) || !preempt_one(1)) break;
   }
   if (s.n_zombies) reap();
 }
@@ -30,21 +29,18 @@ BLINK_FN void Scheduler<P>::make_room() {
 template <class P>
 BLINK_FN bool Scheduler<P>::give_place() {
   if (!c.prefix_cache) return false;
-  const uint64_t arrival = next_in_line({0, 0}, false).arrival;
-  if (arrival == kNone) return false;
-  if (places_of(c.requests[arrival_slot(arrival)].client)) return false;
-  uint32_t most = 0;
-  for (uint32_t i = tid; i < t.n_sequences; i += threads) {
-    if (c.sequences[i].use == BLINK_SEQUENCE_ACTIVE) most = Max()(most, places_of(c.sequences[i].client));
-  }
-  if (p.reduce(most, Max()) < 2) return false;
-  preempt_one();
-  return true;
+  // Where nobody is to give way, nothing is read for it. What cannot run leaves the line, and another is next.
+  const uint64_t first = next_in_line({0, 0}, false).arrival;
+  if (first == kNone || places_of(c.requests[arrival_slot(first)].client)) return false;
+  const uint64_t arrival = next_ready();
+  if (arrival == kNone || places_of(c.requests[arrival_slot(arrival)].client)) return false;
+  return preempt_one(2);
 }
 
-// Of the client that has most places the youngest, but never the oldest of all (S7).
+// Of the client that has most places, at least `least_places`, the youngest that needs a further step, but never the
+// oldest of all (S7). False: there is none.
 template <class P>
-BLINK_FN void Scheduler<P>::preempt_one() {
+BLINK_FN bool Scheduler<P>::preempt_one(uint32_t least_places) {
   uint64_t oldest = kNone, youngest = 0;
   uint32_t most = 0;
   auto arrival = [&](uint32_t i) {
@@ -52,17 +48,19 @@ BLINK_FN void Scheduler<P>::preempt_one() {
   };
   for (uint32_t i = tid; i < t.n_sequences; i += threads) oldest = Min()(oldest, arrival(i));
   oldest = p.reduce(oldest, Min());
-  auto may = [&](uint32_t i) { return arrival(i) != kNone && arrival(i) != oldest; };
+  auto may = [&](uint32_t i) { return arrival(i) != kNone && arrival(i) != oldest && !ending(c.sequences[i]); };
   for (uint32_t i = tid; i < t.n_sequences; i += threads) {
     if (may(i)) most = Max()(most, places_of(c.sequences[i].client));
   }
   most = p.reduce(most, Max());
+  if (most < least_places) return false;
   for (uint32_t i = tid; i < t.n_sequences; i += threads) {
     if (may(i) && places_of(c.sequences[i].client) == most) youngest = Max()(youngest, arrival(i));
   }
   youngest = p.reduce(youngest, Max());
   if (tid == 0) preempt(c.requests[arrival_slot(youngest)].sequence_index);
   p.sync();
+  return true;
 }
 
 // The request keeps its arrival, so of its client it is the first to come back, and its published tokens, so nothing is

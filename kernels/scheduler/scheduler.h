@@ -178,6 +178,7 @@ class Scheduler {
 
   // ------------------------------------------------------------ admission.h
   BLINK_FN bool admit_next();
+  BLINK_FN uint64_t next_ready();
   BLINK_FN void accept(blink_request& r, const blink_descriptor& d);
   BLINK_FN bool admit(uint32_t slot);
   BLINK_FN void take_pages(uint32_t sequence, uint32_t n);
@@ -233,6 +234,10 @@ class Scheduler {
     return sequence.use == BLINK_SEQUENCE_ACTIVE && sequence.fed < sequence.prefill_end;
   }
   BLINK_FN bool decoding(const blink_sequence& sequence) const;
+  // Its last token is on its way: it is planned no more, and its pages come back when its last step is committed.
+  BLINK_FN bool ending(const blink_sequence& sequence) const {
+    return sequence.use == BLINK_SEQUENCE_ACTIVE && !prefilling(sequence) && !decoding(sequence);
+  }
   BLINK_FN bool needs_page(const blink_sequence& sequence) const {
     return sequence.fed / t.page_size >= sequence.n_pages;
   }
@@ -261,7 +266,7 @@ class Scheduler {
   // ------------------------------------------------------------ preemption.h
   BLINK_FN void make_room();
   BLINK_FN bool give_place();
-  BLINK_FN void preempt_one();
+  BLINK_FN bool preempt_one(uint32_t least_places);
   BLINK_FN void preempt(uint32_t sequence);
 
   // ------------------------------------------------------------ commit.h

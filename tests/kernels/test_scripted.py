@@ -46,6 +46,12 @@ def test_requests_that_are_refused_keep_nobody_waiting(play: Play) -> None:
     play("refused_without_end")
 
 
+@pytest.mark.parametrize("script", ["pages_of_the_youngest_return", "pages_of_another_return"])
+def test_nobody_gives_way_where_pages_are_about_to_come_back(play: Play, script: str) -> None:
+    """S7."""
+    play(script)
+
+
 @pytest.mark.parametrize("script", ["submitted_behind_a_scan", "ticket_of_another"])
 def test_requests_of_a_frontend_are_in_the_order_of_submission(play: Play, script: str) -> None:
     """S2, whatever a scan sees first."""

@@ -24,3 +24,10 @@ def test_no_client_is_in_anothers_way(program: Path, script: str) -> None:
     """S2, S7: by more than a turn, whatever it asks for; and nobody waits for ever."""
     done = subprocess.run([program, script], capture_output=True, text=True, timeout=PROGRAM_S)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("script", ["refused", "never_whole"])
+def test_nobody_gives_way_to_what_cannot_run(program: Path, script: str) -> None:
+    """S7."""
+    done = subprocess.run([program, script], capture_output=True, text=True, timeout=PROGRAM_S)
+    assert done.returncode == 0, done.stdout + done.stderr

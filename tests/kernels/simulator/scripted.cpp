@@ -249,6 +249,26 @@ void prompts_given_up(ScriptedSimulation& w) {
   expect_tokens(w, taken_in(w, 26, 26).most, 253);
 }
 
+// A sequence whose last token is on its way gives its pages back soon. Nobody gives way meanwhile: neither that one,
+// nor one that is younger.
+void expect_no_preemption(ScriptedSimulation& w, std::initializer_list<uint32_t> outputs, uint32_t ends_first) {
+  w.step_ns = 1'000'000;
+  w.attach();
+  uint32_t slot = 0;
+  for (const uint32_t n : outputs) w.submit(slot++, {5, 6, 7, 8 + n}, n);
+  w.expect(w.until([&] { return w.completed(ends_first); }), "a request waits for ever");
+  w.pass(2'000'000);
+  w.expect(w.c.state->stats.preempted == 0, "S7: a sequence gave way, though pages were about to come back");
+}
+void pages_of_the_youngest_return(ScriptedSimulation& w) {
+  expect_no_preemption(w, {59, 33}, 1);
+}
+void pages_of_another_return(ScriptedSimulation& w) {
+  expect_no_preemption(w, {59, 13, 40}, 1);
+}
+constexpr Sizes kTightArmed{32, 1, 4, 64, 4, 18, 64, 4, 200'000};
+constexpr Sizes kTighterArmed{32, 1, 4, 64, 4, 12, 64, 4, 200'000};
+
 constexpr Script kScripts[] = {
     {"unknown_command", unknown_command, kSmall},
     {"longer_prompt", longer_prompt, kTight},
@@ -264,6 +284,8 @@ constexpr Script kScripts[] = {
     {"prompts_in_share", prompts_in_share, kShare},
     {"prompts_of_length", prompts_of_length, kLengthy},
     {"prompts_given_up", prompts_given_up, kMixed},
+    {"pages_of_the_youngest_return", pages_of_the_youngest_return, kTightArmed},
+    {"pages_of_another_return", pages_of_another_return, kTighterArmed},
 };
 
 }  // namespace

@@ -158,10 +158,40 @@ void newcomers(ScriptedSimulation& w) {
   w.expect(served >= 7, "S2: newcomers waited for more than their turn: " + std::to_string(served));
 }
 
+// Client 1 has the batch and most of the line. Nobody gives way to a request that cannot run.
+void expect_nobody_gave_way(ScriptedSimulation& w, bool torn) {
+  crowd(w, 40, 20, 3000);
+  w.until([&] { return w.status(15).count > 3; });
+  for (uint32_t k = 1; k <= 10; ++k) {
+    blink_descriptor d = w.descriptor(k, 5);
+    d.ticket = 100 + k;
+    d.client = 1 + k;
+    if (!torn) d.top_p = 0;  // which is refused
+    w.write(50, d, text(50, 20), torn);
+    w.request(50, k, BLINK_COMMAND_SUBMIT);
+    w.expect(w.until([&] { return w.completed(50); }), "a request that cannot run waits for ever");
+    w.request(50, k, BLINK_COMMAND_RELEASE);
+    w.expect(w.until([&] { return w.status(50).state == BLINK_STATE_EMPTY; }), "a slot is not given back");
+  }
+  const uint64_t preempted = w.c.state->stats.preempted;
+  w.expect(preempted == 0, "S7: " + std::to_string(preempted) + " gave way to what cannot run");
+}
+void refused(ScriptedSimulation& w) {
+  expect_nobody_gave_way(w, false);
+}
+void never_whole(ScriptedSimulation& w) {
+  expect_nobody_gave_way(w, true);
+}
+
 constexpr Script kScripts[] = {
-    {"many_prompts", many_prompts, kRoomy},     {"full_batch", full_batch, kRoomy},
-    {"one_place_each", one_place_each, kRoomy}, {"full_pages", full_pages, kNarrow},
-    {"one_at_a_time", one_at_a_time, kSingle},  {"newcomers", newcomers, kSingle},
+    {"many_prompts", many_prompts, kRoomy},
+    {"full_batch", full_batch, kRoomy},
+    {"one_place_each", one_place_each, kRoomy},
+    {"full_pages", full_pages, kNarrow},
+    {"one_at_a_time", one_at_a_time, kSingle},
+    {"newcomers", newcomers, kSingle},
+    {"refused", refused, kRoomy},
+    {"never_whole", never_whole, kRoomy},
 };
 
 }  // namespace
