@@ -120,7 +120,7 @@ class SplitAnswer:
     def _finish_reason(self, index: int) -> str:
         ending = self._endings[index]
         assert ending is not None
-        calls = self._splitters[index].n_calls > 0 and ending.finish_reason == "stop"
+        calls = self._splitters[index].called and ending.finish_reason == "stop"
         return "tool_calls" if calls else ending.finish_reason
 
     def _delta(self, deltas: list[Delta]) -> str:

@@ -98,6 +98,12 @@ def test_why_it_stopped(
     assert (found["stop_reason"], found["stop_sequence"]) == (reason, sequence)
 
 
+def test_a_call_that_a_stop_sequence_cuts_is_not_to_be_run(speak: Speak) -> None:
+    """Its input would be empty."""
+    found = post(speak(HERMES, CALL), tools=[TOOL], stop_sequences=["ln"]).json()
+    assert (found["stop_reason"], found["stop_sequence"]) == ("stop_sequence", "ln")
+
+
 def test_more_tokens_than_fit(frontend: Frontend) -> None:
     """Clients have to ask for some number, and do not know the context."""
     found = post(frontend, max_tokens=100_000).json()

@@ -110,6 +110,32 @@ def test_a_call_that_is_cut_off(speak: Speak) -> None:
     assert "}" not in call["function"]["arguments"]
 
 
+def reasons(frontend: Frontend, **changes: Any) -> set[tuple[str, str | None]]:
+    """Why a whole answer and a streamed one ended."""
+    whole = post(frontend, **changes).json()
+    streamed = events(post(frontend, stream=True, **changes))[-1]
+    return {
+        (answer["choices"][0]["finish_reason"], answer["choices"][0]["stop_reason"])
+        for answer in (whole, streamed)
+    }
+
+
+@pytest.mark.parametrize(
+    ("template", "text"), [(HERMES, CALL), (MISTRAL, '[TOOL_CALLS]weather[ARGS]{"city": "Köln"}')]
+)
+def test_a_stop_string_in_a_call_leaves_no_finished_call(speak: Speak, template: str, text: str) -> None:
+    frontend = speak(template, text)
+    assert reasons(frontend, stop=["ln"]) == {("stop", "ln")}
+    assert reasons(frontend, stop=["x"]) == {("tool_calls", None)}
+
+
+def test_a_stop_string_behind_the_arguments(speak: Speak) -> None:
+    """Some clients name the mark that ends a call."""
+    frontend = speak(HERMES, f"{CALL}{CALL}")
+    assert reasons(frontend, stop=["</tool_call>"]) == {("tool_calls", "</tool_call>")}
+    assert reasons(frontend, stop=["ln"], parallel_tool_calls=False) == {("stop", "ln")}
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_only_one_call(speak: Speak, stream: bool) -> None:
     frontend = speak(HERMES, f"{CALL}{CALL}" + "x" * 2000)
