@@ -207,6 +207,7 @@ class Model(Struct):
     object: Literal["model"]
     created: int
     owned_by: str
+    root: str
     max_model_len: int
 
 
