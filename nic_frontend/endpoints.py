@@ -122,7 +122,7 @@ class Endpoints:
         }
 
     def _check_model(self, name: object) -> None:
-        """A request without a model means the one that is served."""
+        """Raises ApiError 404 for another than the one that is served."""
         if isinstance(name, str) and name != self._service.model:
             raise ApiError(
                 404, f"the model '{name}' does not exist; this server has '{self._service.model}'",
@@ -138,7 +138,7 @@ class Endpoints:
                 scope, receive, held, options.max_body_bytes, options.body_timeout_s
             )
             body = parse_object(content)
-            self._check_model(body.get("model"))
+            self._check_model(body.get("model") or None)  # without a name it means the one that is served
             yield body
 
     def _asking(self, answer: Asked) -> Handler:
