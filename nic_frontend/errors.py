@@ -76,6 +76,11 @@ def heaps_full(need: Need) -> ApiError:
     return ApiError(429, message, kind="rate_limit_error", code="rate_limit_exceeded")
 
 
+def too_many_grammars(param: str) -> ApiError:
+    message = "too many grammars wait to be compiled; retry shortly"
+    return ApiError(429, message, param=param, kind="rate_limit_error", code="rate_limit_exceeded")
+
+
 def too_large(need: Need, total: Need) -> ApiError:
     """Of one call, whoever else is there. Each choice alone was checked against the context."""
     return bad_request(
