@@ -83,7 +83,7 @@ class NamedChoice(Struct):
 
 
 ToolChoice = Literal["none", "auto", "required"] | NamedChoice
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 Messages = Annotated[list[Message], Meta(min_length=1)]
