@@ -110,20 +110,21 @@ class Parameters:
     prompt_logprobs: int | None  # likewise of the prompt's tokens
     controls: Controls
     shows_prompt_logprobs: bool  # else they are for an echo
-    longest_prompt: int | None  # tokens; more are cut off its beginning. -1: as many as leave room
+    longest_prompt: int | None  # tokens; more are cut off. -1: as many as leave room
+    keeps_beginning: bool  # of a prompt that is cut, instead of its end
 
     @property
     def cuts(self) -> bool:
         return self.longest_prompt is not None
 
     def truncated(self, prompt: NDArray[np.uint32], limits: Limits) -> NDArray[np.uint32]:
-        """The end of a prompt, as far as `truncate_prompt_tokens` wants it."""
+        """The end of a prompt, or its beginning, as far as `truncate_prompt_tokens` wants it."""
         if self.longest_prompt is None:
             return prompt
         longest = self.longest_prompt
         if longest < 0:
             longest = max(min(limits.max_context - (self.max_tokens or 1), limits.prompt_heap), 1)
-        return prompt[-longest:]
+        return prompt[:longest] if self.keeps_beginning else prompt[-longest:]
 
     def answer_tokens(self, prompt_tokens: int, limits: Limits, param: str) -> int:
         """The most that an answer to a prompt of this length may have.
@@ -245,6 +246,7 @@ def parse(
         shows_prompt_logprobs=request.prompt_logprobs is not None,
         controls=controls,
         longest_prompt=request.truncate_prompt_tokens,
+        keeps_beginning=request.truncation_side == "right",
     )
 
 

@@ -73,7 +73,7 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
     )
     prompt = await prompt_of(talk, served)
     splitter = prompt.splitter() if prompt.splitter else Splitter(None, None)
-    answer = ResponsesAnswer(served.name, request, body, parameters, splitter, served.texts)
+    answer = ResponsesAnswer(served.name, request, body, parameters, splitter, served.texts())
     warnings = [*on_fields(body, ResponsesRequest), *_unmet(request), *prompt.warnings]
     shown, conclusion, grammars = prompt.shown, prompt.conclusion, prompt.grammars
     return Job(parameters, [prompt.tokens], "input", answer, shown, conclusion, grammars, warnings)
