@@ -55,7 +55,7 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
         calls=bool(constraint.tools),
         one_call=not constraint.many,
         effort=request.reasoning_effort,
-        budget=request.thinking_token_budget,
+        budget=None if request.thinking_token_budget == -1 else request.thinking_token_budget,
         options=options_of(request.chat_template_kwargs),
         generate=request.add_generation_prompt is not False,
         special=bool(request.add_special_tokens),

@@ -14,6 +14,7 @@ from nic_frontend.api.constraint import Blocks, Constraint, blocks_of
 from nic_frontend.api.parameters import Limits
 from nic_frontend.api.served import Served
 from nic_frontend.errors import bad_request
+from nic_frontend.parsing.registry import Parsers
 from nic_frontend.parsing.splitter import Splitter
 from nic_frontend.parsing.tool_call_parser import ToolCallParser
 from nic_frontend.template_renderer import Renderer
@@ -63,6 +64,7 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
     options, warnings = thinking(talk, template)
     tools = talk.tools if talk.tools and talk.calls else None
     text = await template.render(talk.messages, talk.generate, options, tools)
+    text += _no_thoughts(talk, text, served.parsers)
     (tokens,) = await served.tokenizer.encode([text], special=talk.special, param=talk.param)
     marks = served.parsers.marks
     if talk.budget is not None and marks is None:
@@ -91,10 +93,16 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
 
     conclusion: list[int] = []
     if talk.budget is not None and marks is not None:
-        (ids,) = await served.tokenizer.encode([f"\n{marks.closing}\n\n"], special=False, param=talk.param)
+        (ids,) = await served.tokenizer.encode([marks.conclusion], special=False, param=talk.param)
         conclusion = ids.tolist()
     seen = (parser.special_tokens if parser else ()) + ((marks.opening, marks.closing) if marks else ())
     return Prompt(tokens, splitter, served.tokenizer.special_ids(seen), conclusion, grammars, warnings)
+
+
+def _no_thoughts(talk: Conversation, text: str, parsers: Parsers) -> str:
+    """What ends the thoughts that a prompt has begun, where there may be none."""
+    reasoning = parsers.reasoning(text) if talk.budget == 0 else None
+    return parsers.marks.conclusion if parsers.marks and reasoning and reasoning.inside else ""
 
 
 def on_strictness(constraint: Constraint, parser: type[ToolCallParser] | None, available: bool) -> list[str]:

@@ -34,7 +34,7 @@ UNSUPPORTED: Neutral = {
 }
 UNSUPPORTED_IN_CHAT: Neutral = {"echo": (None, False)}
 UNSUPPORTED_IN_COMPLETIONS: Neutral = {
-    "thinking_token_budget": (None,),
+    "thinking_token_budget": (None, -1),
     "tool_choice": (None, "none", "auto"),
     "tools": (None, []),
     "top_logprobs": (None, 0),
@@ -70,7 +70,7 @@ UNSUPPORTED_IN_BLOCKS: Neutral = {
     "skip_special_tokens": (None, True),
     "stop_token_ids": (None, []),
     "structured_outputs": (None,),
-    "thinking_token_budget": (None,),
+    "thinking_token_budget": (None, -1),
     "truncate_prompt_tokens": (None,),
     "truncation_side": (None, "left", "right"),
 }

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from nic_frontend.api.schema.generation import Generation, Likeliest, Tokens
+from ringbuffer import abi
 
 NAME = r"^[a-zA-Z0-9_.-]{1,128}$"
 
@@ -84,6 +85,7 @@ class NamedChoice(Struct):
 
 ToolChoice = Literal["none", "auto", "required"] | NamedChoice
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+ThinkingBudget = Annotated[int, Meta(ge=-1, le=abi.MAX_COUNT, description="-1: no limit.")]
 
 
 Messages = Annotated[list[Message], Meta(min_length=1)]
@@ -97,7 +99,7 @@ class ChatRequest(Generation, kw_only=True):
     parallel_tool_calls: bool | None = None
     reasoning_effort: Effort | None = None
     include_reasoning: bool | None = None
-    thinking_token_budget: Tokens | None = None
+    thinking_token_budget: ThinkingBudget | None = None
     logprobs: bool | None = None
     top_logprobs: Likeliest | None = None
     add_generation_prompt: bool | None = None
