@@ -157,6 +157,7 @@ def for_template(messages: list[Message], param: str) -> list[Message]:
 
 def _message(message: Message, where: str, names: dict[str, str]) -> Message:
     """`names` are those of the functions that were called so far, by the calls' ids."""
+    message = _of_tools(message, where, names)
     content = message.get("content")
     shown = {**message, "content": content if isinstance(content, str) else _joined(content)}
     if message["role"] == "tool" and "name" not in message:
@@ -170,6 +171,21 @@ def _message(message: Message, where: str, names: dict[str, str]) -> Message:
         if reasoning := message.get("reasoning_content") or message.get("reasoning"):
             shown["reasoning_content"] = reasoning
     return shown
+
+
+def _of_tools(message: Message, where: str, names: dict[str, str]) -> Message:
+    """A call or a result as OpenAI had them before there were tools, in the form of today."""
+    if message["role"] == "function":
+        ids = [call_id for call_id, name in names.items() if name == message["name"]]
+        return {**message, "role": "tool", "tool_call_id": ids[-1] if ids else ""}
+    kept = {name: value for name, value in message.items() if name != "function_call"}
+    called = message.get("function_call") if message["role"] == "assistant" else None
+    if called is None:
+        return kept
+    arguments = read_arguments(called["arguments"], f"{where}.function_call.arguments")
+    function = {"name": called["name"], "arguments": arguments}
+    call = {"id": f"call_{len(names)}", "type": "function", "function": function}
+    return {**kept, "tool_calls": [*(message.get("tool_calls") or ()), call]}
 
 
 def _joined(parts: list[Message] | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -186,6 +187,47 @@ def test_a_history_with_calls(speak: Speak) -> None:
     shown = prompt(frontend)
     assert shown.count('{"name": "weather", "arguments": {"city": "Köln"}}') == 2
     assert shown.index("rain") < shown.index("sun")
+
+
+def test_a_history_with_functions(speak: Speak) -> None:
+    """OpenAI's older form of calls and results is shown as that of tools."""
+    frontend = speak(HERMES, "It rains.")
+    call = {"name": "weather", "arguments": '{"city":"Köln"}'}
+    messages = [
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "content": None, "function_call": call, "tool_calls": None},
+        {"role": "function", "name": "weather", "content": "rain"},
+        {"role": "assistant", "content": "It rains.", "function_call": None},
+        {"role": "user", "content": "And now?"},
+    ]
+    post(frontend, messages=messages)
+    older = prompt(frontend)
+    messages[1] = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": call}]}
+    messages[2] = {"role": "tool", "tool_call_id": "c", "content": "rain"}
+    post(frontend, messages=messages)
+    assert older == prompt(frontend)
+    assert '{"name": "weather", "arguments": {"city": "Köln"}}' in older
+
+
+def test_functions_whose_ids_a_template_compares(speak: Speak) -> None:
+    frontend = speak(MISTRAL, "It rains.")
+    messages = [
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "function", "name": "f", "content": "rain"},
+    ]
+    post(frontend, messages=messages)
+    (called,) = re.findall(r'"id": "(\w{9})"', prompt(frontend))
+    assert f"[TOOL_RESULTS]{called} rain" in prompt(frontend)
+
+
+def test_arguments_of_functions_are_json(speak: Speak) -> None:
+    messages = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "function_call": {"name": "f", "arguments": "{"}},
+    ]
+    answer = speak(HERMES, "").client.post("/v1/chat/completions", json={"messages": messages})
+    assert error_of(answer, 400)["param"] == "messages[1].function_call.arguments"
 
 
 @pytest.mark.parametrize(

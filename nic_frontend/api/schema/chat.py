@@ -50,6 +50,7 @@ class AssistantMessage(Struct, tag_field="role", tag="assistant"):
     content: str | list[TextPart | RefusalPart] | None = None
     refusal: str | None = None
     tool_calls: list[ToolCall] | None = None
+    function_call: FunctionCall | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
 
@@ -59,7 +60,14 @@ class ToolMessage(Struct, tag_field="role", tag="tool"):
     tool_call_id: str
 
 
-Message = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage
+class FunctionMessage(Struct, tag_field="role", tag="function"):
+    """A result as OpenAI had them before there were tools."""
+
+    content: Content | None
+    name: str
+
+
+Message = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage | FunctionMessage
 
 
 class FunctionDefinition(Struct):
