@@ -156,6 +156,17 @@ def test_only_one_call(speak: Speak, stream: bool) -> None:
     assert one <= usage["completion_tokens"] <= one + 2  # a token may reach into what comes behind
 
 
+@pytest.mark.parametrize("tokens_per_step", [1, 500])
+def test_only_one_call_whose_last_token_is_the_last(speak: Speak, tokens_per_step: int) -> None:
+    frontend = speak(HERMES, CALL)
+    frontend.backend.tokens_per_step = tokens_per_step
+    n_tokens = len(build_tokenizer().encode(CALL).ids)
+    told = reasons(frontend, max_tokens=n_tokens, parallel_tool_calls=False)
+    assert told == {("tool_calls", None)}
+    usage = post(frontend, max_tokens=n_tokens, parallel_tool_calls=False).json()["usage"]
+    assert usage["completion_tokens"] == n_tokens
+
+
 def test_no_tools_for_a_choice_of_none(speak: Speak) -> None:
     frontend = speak(HERMES, CALL)
     (choice,) = post(frontend, tool_choice="none").json()["choices"]
