@@ -81,6 +81,18 @@ def test_streamed(frontend: Frontend) -> None:
     assert counts == [*range(len(tokens) + 1), len(tokens)]
 
 
+@pytest.mark.parametrize("stop", ["hm rain", "m hm hm x", " hm hm hm hm y"])
+def test_thoughts_that_may_begin_a_stop_string_are_shown(frontend: Frontend, stop: str) -> None:
+    """They are held back where the model is made to conclude."""
+    thought = ask(frontend).json()["choices"][0]["message"]["reasoning_content"]
+    whole = ask(frontend, stop=[stop]).json()["choices"][0]["message"]
+    assert (whole["reasoning_content"], whole["content"]) == (thought, "It rains.")
+    chunks = events(ask(frontend, stop=[stop], stream=True))
+    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+    assert "".join(delta.get("reasoning_content", "") for delta in deltas) == thought
+    assert text_of(chunks) == "It rains."
+
+
 def test_anthropic(frontend: Frontend) -> None:
     body = {**CHAT, "max_tokens": 200, "thinking": {"type": "enabled", "budget_tokens": BUDGET}}
     found = frontend.client.post("/v1/messages", json=body).json()
