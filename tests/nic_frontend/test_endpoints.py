@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from harness import CHAT, Frontend, Speak, StartFrontend, error_of
+from harness import CHAT, COMPLETION, Frontend, Speak, StartFrontend, error_of
 from mock_backend import MockBackend
 from templates import HERMES
 from tokenizers import Tokenizer
@@ -144,3 +144,8 @@ def test_unknown_routes_and_methods(frontend: Frontend) -> None:
 )
 def test_where_a_model_comes_from(directory: str, root: str) -> None:
     assert root_of(Path(directory)) == root
+
+
+def test_an_empty_name_means_the_model_that_is_served(frontend: Frontend) -> None:
+    answer = frontend.client.post("/v1/completions", json={**COMPLETION, "model": ""})
+    assert answer.json()["model"] == "tiny"

@@ -28,11 +28,7 @@ TAGGED = {"structures": [{"begin": "<p>", "schema": SCHEMA, "end": "</p>"}], "tr
 TAG = {"type": "tag", "begin": "<p>", "content": {"type": "regex", "pattern": "[0-9]"}, "end": "</p>"}
 TOOL = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
 OTHER = {"name": "time"}
-NEUTRAL = {
-    "json": None,
-    "disable_any_whitespace": False,
-    "whitespace_pattern": None,
-}  # vLLM's clients send all
+NEUTRAL = {"json": None, "disable_any_whitespace": False, "whitespace_pattern": None}
 BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 
 

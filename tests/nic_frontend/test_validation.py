@@ -186,11 +186,6 @@ def test_unknown_model(frontend: Frontend) -> None:
     assert error_of(frontend.client.get("/v1/models/gpt-9"), 404)["code"] == "model_not_found"
 
 
-def test_an_empty_name_means_the_model_that_is_served(frontend: Frontend) -> None:
-    answer = frontend.client.post("/v1/completions", json={**COMPLETION, "model": ""})
-    assert answer.json()["model"] == "tiny"
-
-
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"null", b'"x"', b"5", b"\xff\xfe", b'{"prompt": }', b"[" * 100000]
 )
