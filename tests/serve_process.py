@@ -15,9 +15,9 @@ from pathlib import Path
 import httpx
 from limits import START_S, WAIT_S
 from process_state import alive, children
+from ring_files import remove_ring
 from waiting import wait_until
 
-from nic_frontend.host_segment import segment_path
 from ringbuffer.attachment import attach
 from ringbuffer.region import Region
 
@@ -111,8 +111,7 @@ class ServeProcess:
         if hasattr(self, "client"):
             self.client.close()
         if " at http" in self.output:  # it had a ring, which stays where all were killed
-            for left in (self.ring, segment_path(self.ring)):
-                left.unlink(missing_ok=True)
+            remove_ring(self.ring)
         self._output.unlink()
 
 

@@ -11,7 +11,7 @@ namespace blink {
 template <class P>
 BLINK_FN void Scheduler<P>::make_room() {
   for (;;) {
-    uint64_t sums = 0;  // pages needed in the low half, pages of zombies in the high half
+    uint64_t sums = 0;  // pages needed in the low half, pages about to be free in the high half
     for (uint32_t i = tid; i < t.n_sequences; i += threads) {
       const blink_sequence& sequence = c.sequences[i];
       if (sequence.use == BLINK_SEQUENCE_ZOMBIE || ending(sequence)) sums += uint64_t(sequence.n_pages) << 32;
@@ -28,13 +28,12 @@ BLINK_FN void Scheduler<P>::make_room() {
 // anew, which costs more than the wait. False: nobody gives way.
 template <class P>
 BLINK_FN bool Scheduler<P>::give_place() {
-  if (!c.prefix_cache) return false;
+  auto has_no_place = [&](uint64_t arrival) {
+    return arrival != kNone && !places_of(c.requests[arrival_slot(arrival)].client);
+  };
   // Where nobody is to give way, nothing is read for it. What cannot run leaves the line, and another is next.
-  const uint64_t first = next_in_line({0, 0}, false).arrival;
-  if (first == kNone || places_of(c.requests[arrival_slot(first)].client)) return false;
-  const uint64_t arrival = next_ready();
-  if (arrival == kNone || places_of(c.requests[arrival_slot(arrival)].client)) return false;
-  return preempt_one(2);
+  if (!c.prefix_cache || !has_no_place(next_in_line({0, 0}, false).arrival)) return false;
+  return has_no_place(next_ready()) && preempt_one(2);
 }
 
 // Of the client that has most places, at least `least_places`, the youngest that needs a further step, but never the

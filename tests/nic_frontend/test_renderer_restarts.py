@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -33,6 +34,19 @@ def played(monkeypatch: pytest.MonkeyPatch, *what: str) -> list[int]:
 
     monkeypatch.setattr("nic_frontend.template_renderer.command", command)
     return started
+
+
+def after_connecting(monkeypatch: pytest.MonkeyPatch, then: Callable[[], Awaitable[None]]) -> None:
+    """Whoever connects in the running loop goes on when `then` has been done."""
+    loop = asyncio.get_running_loop()
+    connect = loop.create_unix_connection
+
+    async def slowly(*arguments: Any, **options: Any) -> Any:
+        connected = await connect(*arguments, **options)
+        await then()
+        return connected
+
+    monkeypatch.setattr(loop, "create_unix_connection", slowly)
 
 
 PATIENT = Bounds(time_s=WAIT_S, memory_bytes=1 << 28, most_text=1 << 16)
@@ -69,15 +83,7 @@ def test_no_request_is_blamed_for_a_process_that_ended_before_it_was_asked(
     renderer = start_renderer(ECHO, PATIENT)
 
     async def two() -> None:
-        loop = asyncio.get_running_loop()
-        connect = loop.create_unix_connection
-
-        async def slowly(*arguments: Any, **options: Any) -> Any:
-            connected = await connect(*arguments, **options)
-            await asyncio.sleep(connecting_s)
-            return connected
-
-        monkeypatch.setattr(loop, "create_unix_connection", slowly)
+        after_connecting(monkeypatch, lambda: asyncio.sleep(connecting_s))
         asked = [asyncio.create_task(renderer.render(user("x"), True, {})) for _ in range(2)]
         assert await asyncio.wait_for(asyncio.gather(*asked), WAIT_S) == ["yes", "yes"]
 
@@ -108,16 +114,11 @@ def test_processes_that_end_before_they_are_asked_are_not_started_for_ever(
     started = played(monkeypatch, *[CAN_RENDER] * 3)
     renderer = start_renderer(ECHO, PATIENT)
 
+    async def ended() -> None:
+        renderer._process.wait()
+
     async def story() -> None:
-        loop = asyncio.get_running_loop()
-        connect = loop.create_unix_connection
-
-        async def slowly(*arguments: Any, **options: Any) -> Any:
-            connected = await connect(*arguments, **options)
-            renderer._process.wait()
-            return connected
-
-        monkeypatch.setattr(loop, "create_unix_connection", slowly)
+        after_connecting(monkeypatch, ended)
         with pytest.raises(ApiError) as caught:
             await asyncio.wait_for(renderer.render(user("x"), True, {}), WAIT_S)
         assert caught.value.status == 500

@@ -41,9 +41,8 @@ class Engines:
         self._log = library.log()
         self._runtime = library.made(library.module.Runtime, self._log)
         self._by_plan: dict[str, Any] = {}
-        self._idle: defaultdict[Hashable, list[Any]] = defaultdict(
-            list
-        )  # contexts that no call has taken yet
+        # Contexts that no call has taken yet.
+        self._idle: defaultdict[Hashable, list[Any]] = defaultdict(list)
 
     def add(self, key: Hashable, plan: Plan, names: Sequence[str]) -> None:
         """Calls of `key`, which run `plan`; `names` are theirs, for messages. Raises EngineError."""

@@ -14,9 +14,10 @@ from typing import IO
 import httpx
 from free_port import free_port
 from limits import START_S, WAIT_S
+from ring_files import remove_ring
 from waiting import wait_until
 
-from nic_frontend.host_segment import segment_path
+from ringbuffer.abi import Command
 from ringbuffer.attachment import attach
 from ringbuffer.region import Region, ring_path
 
@@ -64,6 +65,12 @@ class Worker:
         """The process id of its backend."""
         with self.region() as region:
             return int(region.header["backend_pid"][0])
+
+    @property
+    def open_requests(self) -> int:
+        """Those that the worker has submitted and not released."""
+        with self.region() as region:
+            return sum(word >> 32 & 0xFF == Command.SUBMIT for word in region.requests.tolist())
 
     def stats(self) -> dict[str, int]:
         with self.region() as region:
@@ -137,7 +144,6 @@ class Graph:
                 process.kill()
                 process.wait()
         for worker in self.workers:  # what those that were killed have left
-            for left in (worker.ring, segment_path(worker.ring)):
-                left.unlink(missing_ok=True)
+            remove_ring(worker.ring)
         for log in self._logs:
             log.close()
