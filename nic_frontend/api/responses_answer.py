@@ -169,7 +169,7 @@ class ResponsesAnswer(BlockAnswer):
     def _usage(self, usage: Usage) -> dict[str, Any]:
         return {
             "input_tokens": usage.prompt_tokens,
-            "input_tokens_details": {"cached_tokens": usage.cached_tokens},
+            "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
             "output_tokens": usage.completion_tokens,
             "output_tokens_details": {"reasoning_tokens": self.splitter.reasoning_tokens},
             "total_tokens": usage.prompt_tokens + usage.completion_tokens,

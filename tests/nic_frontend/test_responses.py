@@ -54,6 +54,7 @@ EXPECTED = [
 def test_whole(speak: Speak) -> None:
     found = post(speak(HERMES, EVERYTHING), tools=[TOOL], instructions="Be brief.").json()
     checked(found, answers.Response)
+    openai.types.responses.Response.model_validate(found)
     assert (found["object"], found["status"], found["store"]) == ("response", "completed", False)
     assert (found["instructions"], found["error"]) == ("Be brief.", None)
     assert shape(found["output"]) == EXPECTED
@@ -70,7 +71,7 @@ def test_events(speak: Speak, tokens_per_step: int) -> None:
     assert [event["sequence_number"] for event in found] == list(range(len(found)))
     assert [event["type"] for event in found[:2]] == ["response.created", "response.in_progress"]
     last = found[-1]
-    assert last["type"] == "response.completed"
+    openai.types.responses.ResponseCompletedEvent.model_validate(last)
     assert shape(last["response"]["output"]) == EXPECTED
     added = [event for event in found if event["type"] == "response.output_item.added"]
     done = [event for event in found if event["type"] == "response.output_item.done"]

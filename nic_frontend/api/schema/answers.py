@@ -134,6 +134,7 @@ class ChatCompletion(Struct, kw_only=True):
 
 class InputTokensDetails(Struct):
     cached_tokens: int
+    cache_write_tokens: int
 
 
 class ResponseUsage(Struct):
