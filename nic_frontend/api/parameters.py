@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nic_frontend.api.fields import check_tokens
 from nic_frontend.api.schema import generation
 from nic_frontend.api.schema.generation import Generation
-from nic_frontend.errors import bad_request, context_length_exceeded
+from nic_frontend.errors import PromptTooLong, bad_request, context_length_exceeded
 from nic_frontend.request import Sampling, words_of
 from ringbuffer import abi
 from ringbuffer.extents import NO_CONTROLS, Controls
@@ -48,11 +48,7 @@ class Limits:
             raise bad_request(f"'{param}' has no tokens; at least one is needed", param, "invalid_value")
         longest = min(self.max_context - 1, self.prompt_heap)
         if prompt_tokens > longest:
-            raise context_length_exceeded(
-                f"this model's maximum context length is {self.max_context} tokens and '{param}' has "
-                f"{prompt_tokens}; at most {longest} leave room for an answer",
-                param,
-            )
+            raise PromptTooLong(prompt_tokens, longest, self.max_context, param)
         return min(self.max_context - prompt_tokens, self.output_heap)
 
     def max_open_answer(self, room: int, choices: int) -> int:

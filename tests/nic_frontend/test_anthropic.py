@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -198,6 +199,17 @@ def test_what_is_refused(speak: Speak, changes: dict[str, Any], told: str) -> No
     error = refusal(speak(HERMES, "").client.post("/v1/messages", json={**BODY, **changes}), 400)
     assert error["type"] == "invalid_request_error"
     assert told in error["message"]
+
+
+def test_a_prompt_that_is_too_long(frontend: Frontend) -> None:
+    """Clients recognize it by these words, and shorten the conversation."""
+    messages = [{"role": "user", "content": "a b c d e f g h " * 100}]
+    answer = frontend.client.post("/v1/messages", json={**BODY, "messages": messages})
+    told = refusal(answer, 400)["message"]
+    found = re.match(r"prompt is too long: (\d+) tokens > 511 maximum", told)
+    assert found is not None, told
+    assert int(found[1]) > 511
+    assert "maximum context length is 512" in told
 
 
 def test_errors_and_keys(backend: MockBackend, start_frontend: StartFrontend) -> None:
