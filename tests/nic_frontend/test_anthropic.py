@@ -155,6 +155,31 @@ def test_the_system_and_roles_that_speak_twice(speak: Speak) -> None:
     assert post(frontend, "/v1/messages/count_tokens", **body).json() == {"input_tokens": used}
 
 
+def test_what_changes_with_every_request_is_not_shown(speak: Speak) -> None:
+    """It would keep prompts from being found in the prefix cache."""
+    frontend = speak(HERMES, "It rains.")
+    header = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1; cch=4f1c2;"}
+    post(frontend, system=[header, {"type": "text", "text": "Be brief."}])
+    assert prompt(frontend).startswith("<|im_start|>system\nBe brief.<|im_end|>")
+    post(frontend, system=[header])
+    assert prompt(frontend).startswith("<|im_start|>user")
+
+
+def test_failures_of_tools_are_shown(speak: Speak) -> None:
+    frontend = speak(HERMES, "Oh.")
+    uses = [{"type": "tool_use", "id": f"toolu_{i}", "name": "weather", "input": {}} for i in range(3)]
+    results = [
+        {"type": "tool_result", "tool_use_id": "toolu_0", "content": "no such city", "is_error": True},
+        {"type": "tool_result", "tool_use_id": "toolu_1", "is_error": True},
+        {"type": "tool_result", "tool_use_id": "toolu_2", "content": "rain", "is_error": False},
+    ]
+    turns = [{"role": "assistant", "content": uses}, {"role": "user", "content": results}]
+    post(frontend, messages=[*BODY["messages"], *turns])
+    shown = prompt(frontend)
+    for result in ("Error: no such city", "Error", "rain"):
+        assert f"<|im_start|>tool\n{result}<|im_end|>" in shown
+
+
 def test_thinking(speak: Speak) -> None:
     frontend = speak(HERMES, "It rains.")
     post(frontend, thinking={"type": "disabled"})
