@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Any
 
 from nic_frontend.api.constraint import chosen
@@ -133,26 +134,34 @@ def _unmet(request: ResponsesRequest) -> list[str]:
 
 def messages_of(request: ResponsesRequest) -> list[Message]:
     """In the form of chats. What an assistant thought, said and called in a row is one message."""
-    messages: list[Message] = []
-    if request.instructions:
-        messages.append({"role": "system", "content": request.instructions})
-    items = request.input
-    if isinstance(items, str):
-        return [*messages, {"role": "user", "content": items}]
+    items = (
+        [InputItem(role="user", content=request.input)] if isinstance(request.input, str) else request.input
+    )
     for i, item in enumerate(items):
         _check(item, f"input[{i}]")
+    leading = list(takewhile(_instructs, items))
+    messages = _instructions(request.instructions, leading)
+    for item in items[len(leading) :]:
         if item.type == "function_call_output":
             content = text_of(item.output)
             messages.append({"role": "tool", "tool_call_id": item.call_id, "content": content})
         elif item.type == "message" and item.role != "assistant":
-            message = {"role": item.role, "content": text_of(item.content)}
-            if i == 0 and request.instructions and item.role != "user":  # templates want one such message
-                message["content"] = f"{request.instructions}\n\n{message['content']}"
-                messages.clear()
-            messages.append(message)
+            messages.append({"role": item.role, "content": text_of(item.content)})
         else:
             _add_to_assistant(messages, item)
     return messages
+
+
+def _instructs(item: InputItem) -> bool:
+    return item.type == "message" and item.role in ("system", "developer")
+
+
+def _instructions(instructions: str | None, leading: list[InputItem]) -> list[Message]:
+    """As one message: many templates take no second one."""
+    told = [instructions, *(text_of(item.content) for item in leading)]
+    content = "\n\n".join(text for text in told if text)
+    role = leading[0].role if leading else "system"
+    return [{"role": role, "content": content}] if content else []
 
 
 def _check(item: InputItem, where: str) -> None:

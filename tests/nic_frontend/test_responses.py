@@ -130,6 +130,24 @@ def test_a_conversation(speak: Speak) -> None:
     assert shown.count("<|im_start|>assistant") == 2
 
 
+def test_leading_instructions_are_one_message(speak: Speak) -> None:
+    """Templates take one message of the system, and only at the beginning."""
+    frontend = speak(HERMES, "It rains.")
+    items = [
+        {"role": "developer", "content": "Be kind."},
+        {"type": "message", "role": "system", "content": [{"type": "input_text", "text": "Be quick."}]},
+        {"role": "user", "content": "Weather?"},
+        {"role": "developer", "content": "Hurry."},
+    ]
+    post(frontend, input=items, instructions="Be brief.")
+    assert prompt(frontend) == (
+        "<|im_start|>system\nBe brief.\n\nBe kind.\n\nBe quick.<|im_end|>\n<|im_start|>user\nWeather?<|im_end|>\n"
+        "<|im_start|>system\nHurry.<|im_end|>\n<|im_start|>assistant\n"
+    )
+    post(frontend, input=items[:3])
+    assert prompt(frontend).startswith("<|im_start|>system\nBe kind.\n\nBe quick.<|im_end|>")
+
+
 @pytest.mark.parametrize(
     ("changes", "param"),
     [
