@@ -48,6 +48,7 @@ def test_whole(speak: Speak) -> None:
     checked(found, answers.Message)
     thought, said, called = found["content"]
     assert (thought["type"], thought["thinking"]) == ("thinking", "Hm.")
+    assert thought["signature"]
     assert said == {"type": "text", "text": "One moment."}
     assert (called["type"], called["name"], called["input"]) == ("tool_use", "weather", {"city": "Köln"})
     assert (found["stop_reason"], found["stop_sequence"]) == ("tool_use", None)
@@ -74,10 +75,15 @@ def test_events(speak: Speak, tokens_per_step: int) -> None:
         assert event["index"] == len(blocks) - 1
         block["open"] = event["type"] != "content_block_stop"
         if event["type"] == "content_block_delta":
-            block["pieces"] += next(value for name, value in event["delta"].items() if name != "type")
+            assert not block.get("signature")  # it comes last
+            if event["delta"]["type"] == "signature_delta":
+                block["signature"] = event["delta"]["signature"]
+            else:
+                block["pieces"] += next(value for name, value in event["delta"].items() if name != "type")
     assert not any(block["open"] for block in blocks)
     assert [block["type"] for block in blocks] == ["thinking", "text", "tool_use"]
     assert [block["pieces"] for block in blocks[:2]] == ["Hm.", "One moment."]
+    assert blocks[0]["signature"]
     assert json.loads(blocks[2]["pieces"]) == {"city": "Köln"}
     assert blocks[2]["input"] == {}
 

@@ -14,6 +14,7 @@ COMMON = {"model": "tiny", "max_tokens": 500}
 
 message = client.messages.create(messages=[{"role": "user", "content": "hi"}], system="Be brief.", **COMMON)
 assert [block.type for block in message.content] == ["thinking", "text"]
+assert message.content[0].signature
 assert message.content[1].text == "You said: hi"
 assert message.stop_reason == "end_turn"
 
@@ -29,6 +30,7 @@ with client.messages.stream(messages=ASK, tools=TOOLS, **COMMON) as stream:
     text = "".join(stream.text_stream)
     final = stream.get_final_message()
 assert text == "One moment."
+assert final.content[0].signature
 assert final.content[-1].input == {"city": "Paris"}
 assert final.usage.output_tokens > 0
 assert final.stop_reason == "tool_use"
