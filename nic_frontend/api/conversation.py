@@ -115,20 +115,24 @@ def on_strictness(constraint: Constraint, parser: type[ToolCallParser] | None, a
 
 def thinking(talk: Conversation, template: Renderer) -> tuple[dict[str, Any], list[str]]:
     """The template's options with what was asked about thinking, and a warning if that means little to it."""
-    effort = talk.effort
-    if talk.thinks is not None and template.knows("enable_thinking"):
-        return {"enable_thinking": talk.thinks, **talk.options}, []
-    if talk.thinks is not None and talk.budget is None:
-        return talk.options, ["'thinking' means nothing to this model"]
-    if effort is None:
-        return talk.options, []
-    if template.knows("reasoning_effort"):
-        return {"reasoning_effort": effort, **talk.options}, []
-    if template.knows("enable_thinking"):
-        thinks = effort != "none"
-        degrees = [f"this model thinks or does not; it knows no degrees of '{talk.effort_param}'"]
-        return {"enable_thinking": thinks, **talk.options}, degrees if thinks else []
-    return talk.options, [f"'{talk.effort_param}' means nothing to this model"]
+    thinks, effort = talk.thinks, talk.effort
+    degrees, switches = template.knows("reasoning_effort"), template.knows("enable_thinking")
+    options: dict[str, Any] = {}
+    warnings = []
+    if effort is not None and degrees:
+        options["reasoning_effort"] = effort
+    elif effort is not None and switches:
+        thinks = effort != "none" if thinks is None else thinks
+        if effort != "none":
+            told = f"this model thinks or does not; it knows no degrees of '{talk.effort_param}'"
+            warnings.append(told)
+    elif effort is not None:
+        warnings.append(f"'{talk.effort_param}' means nothing to this model")
+    if thinks is not None and switches:
+        options["enable_thinking"] = thinks
+    elif thinks is not None and talk.budget is None:
+        warnings.append("'thinking' means nothing to this model")
+    return {**options, **talk.options}, warnings
 
 
 def options_of(given: dict[str, Any] | None) -> dict[str, Any]:

@@ -73,6 +73,8 @@ async def _prompt(request: CountRequest, served: Served) -> Prompt:
         constraint=constraint,
         calls=bool(constraint.tools),
         one_call=not constraint.many,
+        effort=request.output_config.effort if request.output_config else None,
+        effort_param="output_config.effort",
         thinks=request.thinking.type != "disabled" if request.thinking else None,
         options=options_of(request.chat_template_kwargs),
     )

@@ -202,6 +202,24 @@ def test_thinking_of_models_that_do_not(speak: Speak) -> None:
     assert "'thinking' means nothing" in answer.headers["x-blink-warning"]
 
 
+def test_effort(speak: Speak) -> None:
+    effort: dict[str, Any] = {"output_config": {"effort": "max"}}
+    known = speak(
+        LLAMA.replace("<|im_start|>assistant\n{% endif %}", "{{ reasoning_effort }}{% endif %}"), "x"
+    )
+    assert "x-blink-warning" not in post(known, **effort).headers
+    assert prompt(known).endswith("max")
+    told = post(known, **effort, thinking={"type": "adaptive"}).headers["x-blink-warning"]
+    assert prompt(known).endswith("max")
+    assert told == "'thinking' means nothing to this model"
+    switch = speak(HERMES, "x")
+    told = post(switch, **effort, thinking={"type": "disabled"}).headers["x-blink-warning"]
+    assert prompt(switch).endswith("</think>\n\n")
+    assert "no degrees of 'output_config.effort'" in told
+    told = post(speak(LLAMA, "x"), **effort).headers["x-blink-warning"]
+    assert told == "'output_config.effort' means nothing to this model"
+
+
 def test_count_of_tokens(speak: Speak) -> None:
     frontend = speak(HERMES, "x")
     body = {"system": "Be brief.", "tools": [TOOL], "messages": BODY["messages"]}
@@ -222,6 +240,7 @@ def test_count_of_tokens(speak: Speak) -> None:
         ({"tool_choice": {"type": "tool", "name": "g"}, "tools": [TOOL]}, "'tool_choice' names 'g'"),
         ({"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "x", "name": "f", "input": {}}]}]}, "messages[0].content"),
         ({"mcp_servers": [{}]}, "'mcp_servers'"),
+        ({"output_config": {"effort": "most"}}, "'output_config.effort' must be one of 'high'"),
         ({"chat_template_kwargs": {"messages": []}}, "'messages'"),
         ({"stop": "x", "frequency_penalty": 1}, "'frequency_penalty', 'stop' are not supported"),
     ],
