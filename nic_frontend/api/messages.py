@@ -42,6 +42,7 @@ async def parse_messages(body: dict[str, Any], served: Served) -> Job:
         served.limits,
         max_tokens=min(request.max_tokens, room),  # clients have to ask for some, and do not know the context
         max_tokens_field="max_tokens",
+        stop_field="stop_sequences",
     )
     splitter = prompt.splitter() if prompt.splitter else Splitter(None, None)
     warnings = [*on_fields(body, MessagesRequest), *prompt.warnings]

@@ -193,6 +193,7 @@ def parse(
     *,
     max_tokens: int | None,
     max_tokens_field: str,
+    stop_field: str = "stop",
     logprobs: int | None = None,
     prompt_logprobs: int | None = None,
     controls: Controls = NO_CONTROLS,
@@ -228,7 +229,7 @@ def parse(
         include_usage=include_usage,
         continuous_usage=continuous_usage,
         return_token_ids=bool(request.return_token_ids),
-        stops=_stops(request.stop),
+        stops=_stops(request.stop, stop_field),
         include_stop=bool(request.include_stop_str_in_output),
         skip_special_tokens=_or(request.skip_special_tokens, True),
         model_sampling=ModelSampling.of(request),
@@ -260,12 +261,12 @@ def _or(value: Any, default: Any) -> Any:
     return default if value is None else value
 
 
-def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
+def _stops(stop: str | list[str] | None, field: str) -> tuple[str, ...]:
     stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
     if (characters := sum(map(len, stops))) > MAX_STOP_CHARACTERS:
         raise bad_request(
-            f"'stop' takes up to {MAX_STOP_CHARACTERS} characters in all, it has {characters}",
-            "stop",
+            f"'{field}' takes up to {MAX_STOP_CHARACTERS} characters in all, it has {characters}",
+            field,
             "invalid_value",
         )
     return stops

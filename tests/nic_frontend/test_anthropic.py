@@ -241,6 +241,7 @@ def test_count_of_tokens(speak: Speak) -> None:
         ({"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "x", "name": "f", "input": {}}]}]}, "messages[0].content"),
         ({"mcp_servers": [{}]}, "'mcp_servers'"),
         ({"output_config": {"effort": "most"}}, "'output_config.effort' must be one of 'high'"),
+        ({"stop_sequences": ["x" * 2049]}, "'stop_sequences' takes up to 2048"),
         ({"chat_template_kwargs": {"messages": []}}, "'messages'"),
         ({"stop": "x", "frequency_penalty": 1}, "'frequency_penalty', 'stop' are not supported"),
     ],
