@@ -153,8 +153,12 @@ class ResponsesAnswer(BlockAnswer):
 
     def _status(self, part: Part) -> str:
         """Of a part: only the last one may have been cut off."""
-        cut = self.ending is not None and self.ending.finish_reason == "length"
-        return "incomplete" if cut and part is self.parts.listed[-1] else "completed"
+        if self.ending is None or part is not self.parts.listed[-1]:
+            return "completed"
+        cut = self.ending.finish_reason == "length"
+        if part.kind is CallStart:  # a stop string cuts arguments, too; behind them, nothing is missing
+            cut = not self.splitter.called
+        return "incomplete" if cut else "completed"
 
     def whole(self, usage: Usage) -> dict[str, Any]:
         cut = self.finish_reason == "length"

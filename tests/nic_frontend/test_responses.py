@@ -103,6 +103,25 @@ def test_an_answer_that_is_cut_off(speak: Speak) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("changes", "status", "of_call"),
+    [
+        ({"stop": ["ln"]}, "completed", "incomplete"),
+        ({"max_output_tokens": len(build_tokenizer().encode(CALL).ids)}, "incomplete", "completed"),
+    ],
+)
+def test_a_call_is_complete_with_its_arguments(
+    speak: Speak, stream: bool, changes: dict[str, Any], status: str, of_call: str
+) -> None:
+    answer = post(speak(HERMES, CALL), tools=[TOOL], stream=stream, **changes)
+    events = typed_events(answer) if stream else []
+    found = events[-1]["response"] if stream else answer.json()
+    assert (found["status"], found["output"][0]["status"]) == (status, of_call)
+    done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+    assert done == (found["output"] if stream else [])
+
+
+@pytest.mark.parametrize("stream", [False, True])
 def test_stop_strings(speak: Speak, stream: bool) -> None:
     answer = post(speak(HERMES, "It rains now."), stop=["now"], stream=stream)
     found = typed_events(answer)[-1]["response"] if stream else answer.json()
