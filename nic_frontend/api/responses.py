@@ -57,13 +57,13 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
         max_tokens_field="max_output_tokens",
         logprobs=_told(request),
     )
-    tools = [{"type": "function", "function": function_of(tool)} for tool in body.get("tools") or ()]
-    functions = [Function(tool.name, tool.parameters, bool(tool.strict)) for tool in request.tools or ()]
+    tools = functions_of(request)
+    functions = [Function(tool.name, tool.parameters, bool(tool.strict)) for tool in tools]
     one_call = request.parallel_tool_calls is False
     constraint = chosen(functions, *_choice(request), one_call, _content(request))
     talk = Conversation(
         messages=for_template(messages_of(request), "input"),
-        tools=tools_for_template(tools) or None,
+        tools=tools_for_template([_shown(tool) for tool in tools]) or None,
         constraint=constraint,
         calls=bool(constraint.tools),
         one_call=not constraint.many,
@@ -74,7 +74,7 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
     )
     prompt = await prompt_of(talk, served)
     splitter = prompt.splitter() if prompt.splitter else Splitter(None, None)
-    answer = ResponsesAnswer(served.name, request, body, parameters, splitter, served.texts())
+    answer = ResponsesAnswer(served.name, request, body, tools, parameters, splitter, served.texts())
     warnings = [*on_fields(body, ResponsesRequest), *_unmet(request), *prompt.warnings]
     shown, conclusion, grammars = prompt.shown, prompt.conclusion, prompt.grammars
     return Job(parameters, [prompt.tokens], "input", answer, shown, conclusion, grammars, warnings)
@@ -117,12 +117,33 @@ def _check_items(items: Any, served: Served) -> None:
             )
 
 
-def function_of(tool: Message) -> Message:
-    return {name: tool[name] for name in ("name", "description", "parameters") if name in tool}
+def functions_of(request: ResponsesRequest) -> list[schema.FunctionTool]:
+    """The tools that the model can be shown: agents send others beside them, such as a search of the web.
+
+    Raises ApiError 400 for functions that are none.
+    """
+    return [
+        checked(tool, schema.FunctionTool, "tools", i)
+        for i, tool in enumerate(request.tools or ())
+        if not _is_other(tool)
+    ]
+
+
+def _is_other(tool: Message) -> bool:
+    kind = tool.get("type")
+    return isinstance(kind, str) and kind != "function"
+
+
+def _shown(tool: schema.FunctionTool) -> Message:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}
 
 
 def _unmet(request: ResponsesRequest) -> list[str]:
     warnings = []
+    if others := [tool for tool in request.tools or () if _is_other(tool)]:
+        names = ", ".join(f"{tool['type']} {tool.get('name', '')}".strip() for tool in others)
+        warnings.append(f"tools that are no functions were left out: {names}")
     if request.top_logprobs and _told(request) is None:
         warnings.append(f"'top_logprobs' was ignored: it needs '{LOGPROBS}' in 'include'")
     if request.store:

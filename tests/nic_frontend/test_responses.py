@@ -19,6 +19,11 @@ from nic_frontend.api.schema.checked import checked
 
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Köln"}}</tool_call>'
 TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": False}
+OTHERS = [
+    {"type": "web_search"},
+    {"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}},
+    {"type": "namespace", "name": "crm", "description": "d", "tools": [TOOL]},
+]
 EVERYTHING = f"<think>Hm.</think>One moment.{CALL}{CALL}"
 
 
@@ -179,8 +184,16 @@ def test_leading_instructions_are_one_message(speak: Speak) -> None:
             "input[0].arguments",
         ),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
-        ({"tools": [{"type": "web_search", "name": "x"}]}, "tools[0].type"),
+        ({"tools": [{"type": "web_search"}, {"type": "function", "name": "a b"}]}, "tools[1].name"),
+        ({"tools": [{"type": None, "name": "f"}]}, "tools[0].type"),
+        ({"tools": ["web_search"]}, "tools[0]"),
         ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": "required", "tools": OTHERS}, "tool_choice"),
+        (
+            {"tool_choice": {"type": "function", "name": "apply_patch"}, "tools": [*OTHERS, TOOL]},
+            "tool_choice",
+        ),
+        ({"tool_choice": {"type": "web_search_preview"}, "tools": OTHERS}, "tool_choice.type"),
         ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"background": True}, "background"),
@@ -190,6 +203,22 @@ def test_leading_instructions_are_one_message(speak: Speak) -> None:
 def test_what_is_refused(speak: Speak, changes: dict[str, Any], param: str) -> None:
     answer = speak(HERMES, "").client.post("/v1/responses", json={"input": "hi", **changes})
     assert error_of(answer, 400)["param"] == param
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tools_that_are_no_functions_are_left_out(speak: Speak, stream: bool) -> None:
+    """Codex sends them beside its functions."""
+    frontend = speak(HERMES, EVERYTHING)
+    answer = post(frontend, tools=[*OTHERS, TOOL], stream=stream)
+    told = answer.headers["x-blink-warning"]
+    assert "web_search, custom apply_patch, namespace crm" in told
+    found = typed_events(answer)[-1]["response"] if stream else answer.json()
+    openai.types.responses.Response.model_validate(found)
+    assert shape(found["output"]) == EXPECTED
+    assert [tool["name"] for tool in found["tools"]] == ["weather"]
+    assert "apply_patch" not in prompt(frontend)
+    post(frontend, tools=OTHERS)
+    assert "<tool_call>" not in prompt(frontend)
 
 
 def test_what_is_not_done_is_told(speak: Speak) -> None:
