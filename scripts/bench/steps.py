@@ -91,9 +91,11 @@ class Snapshot:
         self.stats, self.times = backend.ring.stats(), backend.setup.shape_times()
 
 
-def wait_for_steps(backend: Backend, steps: int) -> None:
-    while backend.ring.stats()["decode_steps"] < steps:
+def wait_for_steps(backend: Backend, steps: int, batch: int) -> None:
+    """Until the scheduler has decoded so many steps, while all rows of the batch run."""
+    while (stats := backend.ring.stats())["decode_steps"] < steps:
         assert backend.fault() is None, backend.fault()
+        assert stats["running"] == batch, "rows ended before the measurement did: lower --steps"
         time.sleep(0.0005)
 
 
@@ -131,11 +133,10 @@ def measure(backend: Backend, batch: int, context: int, steps: int) -> dict[str,
         time.sleep(0.001)
     time.sleep(0.05)
     first = Snapshot(backend)
-    wait_for_steps(backend, first.stats["decode_steps"] + steps - TAIL_STEPS)
+    wait_for_steps(backend, first.stats["decode_steps"] + steps - TAIL_STEPS, batch)
     tail = Snapshot(backend)
-    wait_for_steps(backend, first.stats["decode_steps"] + steps)
+    wait_for_steps(backend, first.stats["decode_steps"] + steps, batch)
     last = Snapshot(backend)
-    assert last.stats["running"] == batch, "rows ended before the measurement did: lower --steps"
     backend.ring.set_control(Control.STOP)
     assert backend.scheduler.wait(10)
     gaps = last.gaps - first.gaps
